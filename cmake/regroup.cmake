@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# What every target of the project shares: language, warnings, sanitizers, include roots, and the two
+# functions by which components and tests are declared.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE RelWithDebInfo)
+endif()
+string(REPLACE "-DNDEBUG" "" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
+
+find_package(Threads REQUIRED)
+find_package(Boost 1.81 REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+
+add_library(regroup_options INTERFACE)
+target_include_directories(regroup_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(regroup_options INTERFACE
+    -Wall -Wextra -Wpedantic -Wconversion -Wshadow
+    $<$<BOOL:${REGROUP_WARNINGS_AS_ERRORS}>:-Werror>)
+if(REGROUP_SANITIZE)
+    target_compile_options(regroup_options INTERFACE
+        -fsanitize=${REGROUP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
+        $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
+    target_link_options(regroup_options INTERFACE -fsanitize=${REGROUP_SANITIZE})
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    find_program(REGROUP_LLD NAMES ld.lld-19)
+    if(REGROUP_LLD)
+        target_link_options(regroup_options INTERFACE --ld-path=${REGROUP_LLD})
+    endif()
+endif()
+
+# Asio as one translation unit instead of one copy per user: halves the compile time of each.
+add_library(regroup_asio INTERFACE)
+target_link_libraries(regroup_asio INTERFACE Boost::headers Threads::Threads)
+target_compile_definitions(regroup_asio INTERFACE BOOST_ASIO_SEPARATE_COMPILATION
+                           BOOST_ASIO_NO_DEPRECATED)
+
+# regroup_library(NAME SOURCES... [PUBLIC targets...] [PRIVATE targets...])
+# A static library `regroup_NAME` with the alias `regroup::NAME`.
+function(regroup_library name)
+    cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+    add_library(regroup_${name} STATIC ${ARG_SOURCES})
+    add_library(regroup::${name} ALIAS regroup_${name})
+    target_link_libraries(regroup_${name} PUBLIC ${ARG_PUBLIC} PRIVATE regroup_options ${ARG_PRIVATE})
+endfunction()
+
+# regroup_test(NAME LABEL SOURCES... LINK targets... [TIMEOUT seconds])
+# One GoogleTest program, registered with ctest as one test of that label.
+function(regroup_test name label)
+    cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK" ${ARGN})
+    if(NOT ARG_TIMEOUT)
+        set(ARG_TIMEOUT 120)
+    endif()
+    add_executable(${name} ${ARG_SOURCES})
+    target_link_libraries(${name} PRIVATE regroup_options ${ARG_LINK} GTest::gmock_main)
+    add_test(NAME ${label}.${name} COMMAND ${name} --gtest_brief=1)
+    set_tests_properties(${label}.${name} PROPERTIES LABELS ${label} TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -1,0 +1,100 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs the Debian 12 packages that a task needs and this machine lacks:
+#
+#     sh cmake/setup.sh build|test|sanitize|lint|bench
+#
+# Asks no question and is silent when everything is there. On another system it only checks for the
+# tools and says what is missing.
+set -eu
+
+task=${1:-build}
+
+tools="clang++-19 ld.lld-19 cmake ninja"
+packages="clang-19 lld-19 cmake ninja-build make libboost1.81-dev nlohmann-json3-dev
+          libcli11-dev libeigen3-dev libgtest-dev libgmock-dev"
+case $task in
+    build) ;;
+    test)
+        tools="$tools ip ps"
+        packages="$packages iproute2 procps"
+        ;;
+    sanitize)
+        tools="$tools ip ps g++"
+        packages="$packages iproute2 procps libclang-rt-19-dev g++"
+        ;;
+    lint)
+        tools="$tools clang-tidy-19 clang-format-19"
+        packages="$packages clang-tidy-19 clang-format-19"
+        ;;
+    bench)
+        packages="$packages python3-torch openmpi-bin"
+        ;;
+    *)
+        echo "setup: unknown task '$task'; one of build, test, sanitize, lint, bench" >&2
+        exit 2
+        ;;
+esac
+
+release=unknown
+if [ -r /etc/os-release ]; then
+    release=$(. /etc/os-release && echo "$ID-${VERSION_ID:-rolling}")
+fi
+
+if [ "$release" != debian-12 ]; then
+    missing=
+    for tool in $tools; do
+        command -v "$tool" >/dev/null || missing="$missing $tool"
+    done
+    if [ -n "$missing" ]; then
+        echo "setup: this is $release, not debian-12, and these tools are missing:$missing" >&2
+        echo "setup: install what Debian 12 calls:" $packages >&2
+        exit 1
+    fi
+    exit 0
+fi
+
+installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $packages 2>/dev/null || true)
+missing=
+for package in $packages; do
+    case "
+$installed
+" in
+        *"
+installed $package
+"*) ;;
+        *) missing="$missing $package" ;;
+    esac
+done
+[ -n "$missing" ] || exit 0
+
+as_root=
+if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+        echo "setup: missing:$missing" >&2
+        echo "setup: installing needs root or sudo, and there is neither; run as root:" >&2
+        echo "    apt-get install --no-install-recommends$missing" >&2
+        exit 1
+    fi
+    as_root=sudo
+fi
+
+echo "setup: installing Debian packages:$missing"
+case $missing in
+    *libboost1.81-dev*) echo "setup: (libboost1.74-dev, if installed, makes room for 1.81)" ;;
+esac
+
+# Quiet unless it fails. Waits up to five minutes for another apt to finish.
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+apt_get() {
+    if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=300 "$@" \
+        >"$log" 2>&1 </dev/null; then
+        cat "$log" >&2
+        echo "setup: 'apt-get $*' failed; its output is above" >&2
+        return 1
+    fi
+}
+apt_get update || echo "setup: going on with the package lists that are here" >&2
+apt_get install --no-install-recommends $missing
+echo "setup: done"

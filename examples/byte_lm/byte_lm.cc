@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// byte_lm: a small language model, trained data-parallel with the regroup worker SDK.
+//
+//     byte_lm --data book.txt                                           alone
+//     regroup run --standalone --nproc-per-node=4 byte_lm --data book.txt --checkpoint book.ckpt
+//
+// The mathematics is in model.h; here is what makes it a distributed, restartable job:
+//
+//   - Context says which rank this is, ProcessGroup connects it with the others;
+//   - DistributedSampler deals out each step's global batch, which is the same for every world
+//   size;
+//   - DistributedDataParallel starts the replicas equal and sums their gradients during backward;
+//   - Checkpoint lets a restarted job go on, on however many ranks it then has.
+//
+// If a peer is lost, the next collective throws. This process then says so and exits with code 1;
+// whoever launched it starts the next round, which resumes from the checkpoint.
+
+#include <regroup/checkpoint.h>
+#include <regroup/context.h>
+#include <regroup/distributed_data_parallel.h>
+#include <regroup/distributed_sampler.h>
+#include <regroup/error.h>
+#include <regroup/process_group.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <unistd.h>
+
+#include "model.h"
+#include "options.h"
+
+namespace byte_lm {
+namespace {
+
+using regroup::Checkpoint;
+using regroup::Context;
+using regroup::ProcessGroup;
+using regroup::ReduceOp;
+using regroup::TensorView;
+
+constexpr std::size_t kEvaluationSamplesMax = 4096;
+constexpr std::size_t kEvaluationBatch = 256;
+constexpr std::size_t kRecentLosses = 50;  // the steps that "final loss" is the mean of
+// At the default sizes this makes two buckets: the output layer's gradients are on their way while
+// those of the hidden layer and the embedding are still being computed.
+constexpr std::size_t kBucketBytes = std::size_t{160} << 10U;
+
+// ---------------------------------------------------------------------------------------------------
+// The data: one long string of bytes. Sample i is the window that begins at byte i.
+
+class Text {
+   public:
+    Text(const std::vector<std::string>& files, std::int64_t context)
+        : window_bytes_(static_cast<std::size_t>(context) + 1) {
+        for (const std::string& name : files) {
+            std::ifstream file(name, std::ios::binary);
+            bytes_.insert(bytes_.end(), std::istreambuf_iterator<char>(file), {});
+            if (!file.is_open() || file.bad()) {
+                throw UsageError("--data: cannot read " + name);
+            }
+        }
+        if (bytes_.size() < window_bytes_) {
+            throw UsageError("--data: " + std::to_string(bytes_.size()) +
+                             " bytes are too few for --context " + std::to_string(context));
+        }
+    }
+
+    [[nodiscard]] std::size_t byte_count() const { return bytes_.size(); }
+    [[nodiscard]] std::size_t sample_count() const { return bytes_.size() - window_bytes_ + 1; }
+    [[nodiscard]] const std::uint8_t* window(std::size_t sample) const { return &bytes_[sample]; }
+
+   private:
+    std::vector<std::uint8_t> bytes_;
+    std::size_t window_bytes_;
+};
+
+// ---------------------------------------------------------------------------------------------------
+// What rank 0 shows: a bar that stays on its line on a terminal, a line per report otherwise.
+
+class Progress {
+   public:
+    Progress(const Options& options, std::uint32_t world_size)
+        : options_(options), world_size_(world_size) {}
+
+    void report(std::int64_t step, double loss) {
+        const auto now = std::chrono::steady_clock::now();
+        const double seconds = std::chrono::duration<double>(now - reported_at_).count();
+        const auto samples = static_cast<double>((step - reported_step_) * options_.global_batch);
+        reported_at_ = now;
+        reported_step_ = step;
+        if (is_terminal_) {
+            const auto filled = static_cast<std::size_t>(kBarWidth * step / options_.steps);
+            std::printf("\r[%s%s] ", std::string(filled, '#').c_str(),
+                        std::string(std::size_t{kBarWidth} - filled, '.').c_str());
+        }
+        std::printf("step %ld/%ld  loss %.4f  %.0f samples/s  world %u%s", step, options_.steps,
+                    loss, samples / seconds, world_size_,
+                    is_terminal_ && step < options_.steps ? " " : "\n");
+        std::fflush(stdout);
+    }
+
+    void start_at(std::int64_t step) {
+        reported_at_ = std::chrono::steady_clock::now();
+        reported_step_ = step;
+    }
+
+   private:
+    static constexpr std::int64_t kBarWidth = 30;
+
+    const Options& options_;
+    const std::uint32_t world_size_;
+    const bool is_terminal_ = ::isatty(STDOUT_FILENO) == 1;
+    std::chrono::steady_clock::time_point reported_at_;
+    std::int64_t reported_step_ = 0;
+};
+
+// ---------------------------------------------------------------------------------------------------
+// The job.
+
+class Trainer {
+   public:
+    Trainer(const Options& options, const Context& context)
+        : options_(options),
+          context_(context),
+          text_(options.data, options.context),
+          sampler_({.dataset_count = text_.sample_count(),
+                    .rank = context.rank,
+                    .world_size = context.world_size,
+                    .seed = static_cast<std::uint64_t>(options.seed)}),
+          model_({options.context, options.embedding, options.hidden},
+                 static_cast<std::uint64_t>(options.seed)),
+          progress_(options, context.world_size) {
+        if (steps_per_epoch() == 0) {
+            throw UsageError("--global-batch " + std::to_string(options.global_batch) +
+                             " is more than the " + std::to_string(text_.sample_count()) +
+                             " samples of the text");
+        }
+    }
+
+    void run() {
+        group_ = ProcessGroup::create(options_.backend, context_);
+        if (context_.is_main_process()) {
+            load_checkpoint();
+        }
+        start_replicas_equal();
+        std::printf("rank %u of %u on node %u (pid %d): restart %u, %s at step %ld\n",
+                    context_.rank, context_.world_size, context_.group_rank, ::getpid(),
+                    context_.restart_count, step_ == 0 ? "starting" : "resuming", step_);
+
+        progress_.start_at(step_);
+        const std::int64_t first = step_;
+        while (step_ < options_.steps) {
+            const double loss = train_step();
+            const bool is_last = step_ == options_.steps;
+            if (!context_.is_main_process()) {
+                continue;
+            }
+            if (step_ == first + 1 || step_ % options_.log_every == 0 || is_last) {
+                progress_.report(step_, loss);
+            }
+            if (step_ % options_.checkpoint_every == 0 || is_last) {
+                save_checkpoint();
+            }
+        }
+        const double evaluation_loss = evaluate();
+        if (context_.is_main_process()) {
+            const double sum = std::accumulate(recent_losses_.begin(), recent_losses_.end(), 0.0);
+            const auto count = std::min<std::int64_t>(step_, kRecentLosses);
+            std::printf("final loss %.6f over the last %ld steps\n",
+                        sum / static_cast<double>(count), count);
+            std::printf("evaluation loss %.6f\n", evaluation_loss);
+            save_parameters();
+        }
+    }
+
+   private:
+    [[nodiscard]] std::int64_t steps_per_epoch() const {
+        return static_cast<std::int64_t>(text_.sample_count()) / options_.global_batch;
+    }
+
+    // The constructor gives every rank what rank 0 has: weights, momentum, and how far it has come.
+    // So only rank 0 needs the checkpoint file.
+    void start_replicas_equal() {
+        std::vector<regroup::Parameter> parameters;
+        std::vector<TensorView> buffers{TensorView(&step_, 1, regroup::DType::int64),
+                                        std::span<double>(recent_losses_)};
+        for (Model::Tensor& tensor : model_.tensors()) {
+            parameters.push_back({Model::view(tensor.value), Model::view(tensor.gradient)});
+            buffers.push_back(Model::view(tensor.momentum));
+        }
+        // Gradients are weighted with their share of the global batch, so their sum is the mean.
+        ddp_.emplace(
+            *group_, std::move(parameters), std::move(buffers),
+            regroup::DataParallelOptions{.bucket_bytes = kBucketBytes, .reduction = ReduceOp::sum});
+    }
+
+    // One step on one global batch, of which this rank computes every world_size-th sample. Returns
+    // the mean loss over the whole batch.
+    double train_step() {
+        sampler_.set_epoch(static_cast<std::uint64_t>(step_ / steps_per_epoch()));
+        const auto batch_count = static_cast<std::uint64_t>(options_.global_batch);
+        const std::uint64_t first =
+            static_cast<std::uint64_t>(step_ % steps_per_epoch()) * batch_count;
+        Batch batch;
+        for (const std::uint64_t sample : sampler_.shard({first, first + batch_count})) {
+            batch.push_back(text_.window(sample));
+        }
+
+        loss_ = model_.forward(batch);
+        const regroup::Work loss_sum = sum_over_ranks(loss_);
+        const float weight = 1.0F / static_cast<float>(options_.global_batch);
+        model_.backward(batch, weight, [this](std::size_t index) { ddp_->gradient_ready(index); });
+        ddp_->finish_step();
+        model_.apply_gradients(static_cast<float>(options_.learning_rate));
+        loss_sum.wait();
+
+        const double loss = loss_ / static_cast<double>(options_.global_batch);
+        recent_losses_[static_cast<std::size_t>(step_) % kRecentLosses] = loss;
+        ++step_;
+        std::this_thread::sleep_for(std::chrono::milliseconds(options_.step_delay_ms));
+        return loss;
+    }
+
+    // The mean loss over samples spread evenly over the whole text, each rank computing its part.
+    double evaluate() {
+        const std::size_t count = std::min(text_.sample_count(), kEvaluationSamplesMax);
+        loss_ = 0.0;
+        Batch batch;
+        for (std::size_t i = context_.rank; i < count; i += context_.world_size) {
+            batch.push_back(text_.window(i * text_.sample_count() / count));
+            if (batch.size() == kEvaluationBatch || i + context_.world_size >= count) {
+                loss_ += model_.forward(batch);
+                batch.clear();
+            }
+        }
+        sum_over_ranks(loss_).wait();
+        return loss_ / static_cast<double>(count);
+    }
+
+    [[nodiscard]] regroup::Work sum_over_ranks(double& value) {
+        return group_->all_reduce(TensorView(&value, 1, regroup::DType::float64), ReduceOp::sum);
+    }
+
+    // What a checkpoint must have in common with this run for its step to mean the same samples.
+    [[nodiscard]] std::vector<std::pair<const char*, std::int64_t>> identity() const {
+        return {{"global batch", options_.global_batch},
+                {"seed", options_.seed},
+                {"text bytes", static_cast<std::int64_t>(text_.byte_count())}};
+    }
+
+    void load_checkpoint() {
+        if (options_.checkpoint.empty()) {
+            return;
+        }
+        const std::optional<Checkpoint> checkpoint =
+            Checkpoint::load_if_present(options_.checkpoint);
+        if (!checkpoint) {
+            return;
+        }
+        for (const auto& [name, value] : identity()) {
+            if (checkpoint->integer(name) != value) {
+                throw regroup::Error(regroup::Errc::invalid_argument,
+                                     "checkpoint " + options_.checkpoint + " is of another job: " +
+                                         name + " " + std::to_string(checkpoint->integer(name)) +
+                                         ", not " + std::to_string(value));
+            }
+        }
+        step_ = checkpoint->integer("step");
+        checkpoint->read_tensor("recent losses", std::span<double>(recent_losses_));
+        for (Model::Tensor& tensor : model_.tensors()) {
+            checkpoint->read_tensor(tensor.name, Model::view(tensor.value));
+            checkpoint->read_tensor(tensor.name + std::string(".momentum"),
+                                    Model::view(tensor.momentum));
+        }
+    }
+
+    void save_checkpoint() {
+        if (options_.checkpoint.empty()) {
+            return;
+        }
+        Checkpoint checkpoint;
+        for (const auto& [name, value] : identity()) {
+            checkpoint.set_integer(name, value);
+        }
+        checkpoint.set_integer("step", step_);
+        checkpoint.set_tensor("recent losses", std::span<const double>(recent_losses_));
+        for (Model::Tensor& tensor : model_.tensors()) {
+            checkpoint.set_tensor(tensor.name, Model::view(tensor.value));
+            checkpoint.set_tensor(tensor.name + std::string(".momentum"),
+                                  Model::view(tensor.momentum));
+        }
+        checkpoint.save(options_.checkpoint);
+    }
+
+    void save_parameters() {
+        if (options_.save_parameters.empty()) {
+            return;
+        }
+        Checkpoint parameters;
+        for (Model::Tensor& tensor : model_.tensors()) {
+            parameters.set_tensor(tensor.name, Model::view(tensor.value));
+        }
+        parameters.save(options_.save_parameters);
+    }
+
+    const Options& options_;
+    const Context& context_;
+    const Text text_;
+    regroup::DistributedSampler sampler_;
+    Model model_;
+    Progress progress_;
+
+    std::int64_t step_ = 0;                              // steps done
+    std::array<double, kRecentLosses> recent_losses_{};  // by step, round and round
+    double loss_ = 0.0;
+
+    // Last, so that no reduction is still under way when the tensors above end.
+    std::unique_ptr<ProcessGroup> group_;
+    std::optional<regroup::DistributedDataParallel> ddp_;
+};
+
+}  // namespace
+}  // namespace byte_lm
+
+int main(int argc, char** argv) {
+    std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // lines must not wait in a pipe
+    Eigen::setNbThreads(1);                         // the ranks are the parallelism
+    regroup::Context context;
+    try {
+        const byte_lm::Options options = byte_lm::parse_options(argc, argv);
+        if (options.help) {
+            std::fputs(byte_lm::usage().c_str(), stdout);
+            return 0;
+        }
+        context = regroup::Context::from_environment();
+        byte_lm::Trainer(options, context).run();
+        return 0;
+    } catch (const byte_lm::UsageError& error) {
+        std::fprintf(stderr, "byte_lm: %s\n", error.what());
+        return 2;
+    } catch (const regroup::Error& error) {
+        std::fprintf(stderr, "rank %u: %s\n", context.rank, error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace regroup {
+
+/// All time spans and instants of the project. "For ever" is `Duration::max()`, never 0.
+using Duration = std::chrono::nanoseconds;
+using Instant = std::chrono::time_point<std::chrono::steady_clock, Duration>;
+
+/// `now + span`, saturating at Instant::max(), so that "for ever" stays for ever.
+[[nodiscard]] constexpr Instant after(Instant now, Duration span) noexcept {
+    return span > Instant::max() - now ? Instant::max() : now + span;
+}
+
+/// For people: "250 ms", "3.4 s", "92 s", "no limit".
+[[nodiscard]] std::string format_duration(Duration duration);
+
+/// Where a shell gets the time from. Cores are told the time and never see a Clock.
+class Clock {
+   public:
+    virtual ~Clock() = default;
+    [[nodiscard]] virtual Instant now() const noexcept = 0;
+};
+
+/// CLOCK_MONOTONIC.
+class SteadyClock final : public Clock {
+   public:
+    [[nodiscard]] Instant now() const noexcept override;
+};
+
+}  // namespace regroup

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/client/control_client.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+
+#include "rendezvous/base/random.h"
+#include "rendezvous/net/descriptor.h"
+#include "rendezvous/protocol/codec.h"
+#include "rendezvous/protocol/framing.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+constexpr Duration kConnectLimit = std::chrono::seconds(5);
+constexpr Duration kBackoffFirst = std::chrono::milliseconds(50);
+constexpr Duration kBackoffLimit = std::chrono::seconds(2);
+constexpr std::size_t kOutboxFramesMax = 256;
+constexpr std::size_t kReadBytes = 16384;
+
+}  // namespace
+
+std::string Endpoint::text() const {
+    const bool bare_v6 = host.find(':') != std::string::npos;
+    return (bare_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+struct ControlClient::Impl {
+    Impl(asio::io_context& io_in, Endpoint endpoint_in, Handlers handlers_in)
+        : io(io_in),
+          endpoint(std::move(endpoint_in)),
+          handlers(std::move(handlers_in)),
+          socket(io_in),
+          resolver(io_in),
+          pause(io_in),
+          connect_timer(io_in),
+          stop_timer(io_in),
+          // Jitter only has to differ between nodes and attempts.
+          random(static_cast<std::uint64_t>(::getpid()) << 20U ^
+                 static_cast<std::uint64_t>(
+                     std::chrono::system_clock::now().time_since_epoch().count())) {}
+
+    static asio::awaitable<void> run(std::shared_ptr<Impl> self);
+    static asio::awaitable<bool> connect(std::shared_ptr<Impl> self);
+    static asio::awaitable<void> read(std::shared_ptr<Impl> self);
+    static asio::awaitable<void> write(std::shared_ptr<Impl> self);
+
+    void close();
+    void finish_stop();
+
+    std::weak_ptr<Impl> self;
+    asio::io_context& io;
+    Endpoint endpoint;
+    Handlers handlers;
+    tcp::socket socket;
+    tcp::resolver resolver;
+    asio::steady_timer pause;
+    asio::steady_timer connect_timer;
+    asio::steady_timer stop_timer;
+    Random random;
+    std::deque<std::string> outbox;
+    std::function<void()> on_stopped;
+    std::string peer;
+    std::string local_address;
+    bool connected = false;
+    bool writing = false;
+    bool stopping = false;
+};
+
+asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
+    std::vector<tcp::endpoint> candidates;
+    ErrorCode error;
+    const auto numeric = asio::ip::make_address(self->endpoint.host, error);
+    if (!error) {
+        candidates.emplace_back(numeric, self->endpoint.port);
+    } else if (self->endpoint.host == "localhost") {
+        // Without the resolver: this is the common case, and start-up time counts.
+        candidates.emplace_back(asio::ip::address_v4::loopback(), self->endpoint.port);
+        candidates.emplace_back(asio::ip::address_v6::loopback(), self->endpoint.port);
+    } else {
+        auto [resolve_error, results] = co_await self->resolver.async_resolve(
+            self->endpoint.host, std::to_string(self->endpoint.port), kAwait);
+        if (resolve_error) {
+            self->handlers.on_trouble("cannot resolve " + self->endpoint.host + ": " +
+                                          resolve_error.message(),
+                                      false);
+            co_return false;
+        }
+        for (const auto& result : results) {
+            candidates.push_back(result.endpoint());
+        }
+    }
+    std::string reasons;
+    for (const tcp::endpoint& candidate : candidates) {
+        self->socket = tcp::socket(self->io);
+        ErrorCode open_error;
+        self->socket.open(candidate.protocol(), open_error);
+        if (!open_error) {
+            net::set_close_on_exec(self->socket.native_handle());
+            self->connect_timer.expires_after(kConnectLimit);
+            self->connect_timer.async_wait([impl = self](ErrorCode timer_error) {
+                if (!timer_error) {
+                    impl->close();
+                }
+            });
+            const auto [connect_error] =
+                co_await self->socket.async_connect(candidate, kAwait);
+            self->connect_timer.cancel();
+            open_error = connect_error;
+        }
+        const std::string address = candidate.address().to_string();
+        if (!open_error && !self->stopping) {
+            const Endpoint reached{address, candidate.port()};
+            self->peer = reached.text();
+            co_return true;
+        }
+        if (self->stopping) {
+            co_return false;
+        }
+        const std::string why = open_error == asio::error::operation_aborted ||
+                                        open_error == asio::error::bad_descriptor
+                                    ? "no answer within " + format_duration(kConnectLimit)
+                                    : open_error.message();
+        reasons += (reasons.empty() ? "" : "; ") + address + ": " + why;
+    }
+    self->handlers.on_trouble("cannot connect to " + self->endpoint.text() + " (" + reasons + ")",
+                              false);
+    co_return false;
+}
+
+asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
+    Duration backoff = kBackoffFirst;
+    while (!self->stopping) {
+        const bool up = co_await connect(self);
+        if (up) {
+            ErrorCode ignored;
+            self->socket.set_option(tcp::no_delay(true), ignored);
+            self->local_address = self->socket.local_endpoint(ignored).address().to_string();
+            self->connected = true;
+            backoff = kBackoffFirst;
+            self->handlers.on_up();
+            co_await read(self);
+            self->close();
+            self->connected = false;
+            self->outbox.clear();
+            if (self->stopping) {
+                break;
+            }
+            self->handlers.on_down();
+        }
+        if (self->stopping) {
+            break;
+        }
+        const auto half = static_cast<std::uint64_t>(backoff.count() / 2);
+        self->pause.expires_after(Duration(static_cast<std::int64_t>(
+            half + self->random.below(half + 1))));
+        co_await self->pause.async_wait(kAwait);
+        backoff = std::min(backoff * 3 / 2, kBackoffLimit);
+    }
+    self->finish_stop();
+}
+
+asio::awaitable<void> ControlClient::Impl::read(std::shared_ptr<Impl> self) {
+    protocol::FrameReader reader;
+    std::array<char, kReadBytes> buffer{};
+    while (self->socket.is_open()) {
+        const auto [error, count] =
+            co_await self->socket.async_read_some(asio::buffer(buffer), kAwait);
+        if (error || self->stopping) {
+            co_return;
+        }
+        reader.feed(std::string_view(buffer.data(), count));
+        while (true) {
+            Result<std::optional<std::string>> payload = reader.next();
+            if (!payload) {
+                self->handlers.on_trouble(
+                    self->peer + " does not speak regroup's protocol: " + payload.error().detail,
+                    true);
+                co_return;
+            }
+            if (!*payload) {
+                break;
+            }
+            Result<FromDaemon> message = protocol::decode_from_daemon(**payload);
+            if (!message) {
+                self->handlers.on_trouble(self->peer + ": " + message.error().detail, true);
+                co_return;
+            }
+            self->handlers.on_message(std::move(*message));
+            if (self->stopping) {
+                co_return;
+            }
+        }
+    }
+}
+
+asio::awaitable<void> ControlClient::Impl::write(std::shared_ptr<Impl> self) {
+    while (!self->outbox.empty() && self->socket.is_open()) {
+        const std::string frame = std::move(self->outbox.front());
+        self->outbox.pop_front();
+        const auto [error, count] =
+            co_await asio::async_write(self->socket, asio::buffer(frame), kAwait);
+        if (error) {
+            self->close();  // The reader sees it.
+        }
+    }
+    self->writing = false;
+    if (self->stopping) {
+        self->finish_stop();
+    }
+}
+
+void ControlClient::Impl::close() {
+    ErrorCode ignored;
+    socket.close(ignored);
+}
+
+void ControlClient::Impl::finish_stop() {
+    if (on_stopped) {
+        stop_timer.cancel();
+        close();
+        asio::post(io, std::exchange(on_stopped, nullptr));
+    }
+}
+
+ControlClient::ControlClient(asio::io_context& io, Endpoint endpoint, Handlers handlers)
+    : impl_(std::make_shared<Impl>(io, std::move(endpoint), std::move(handlers))) {
+    impl_->self = impl_;
+}
+
+ControlClient::~ControlClient() {
+    impl_->stopping = true;
+    impl_->on_stopped = nullptr;
+    impl_->handlers.on_up = [] {};
+    impl_->handlers.on_down = [] {};
+    impl_->handlers.on_message = [](const FromDaemon&) {};
+    impl_->handlers.on_trouble = [](const std::string&, bool) {};
+    impl_->close();
+    impl_->resolver.cancel();
+    impl_->pause.cancel();
+    impl_->connect_timer.cancel();
+    impl_->stop_timer.cancel();
+}
+
+void ControlClient::start() {
+    asio::co_spawn(impl_->io, Impl::run(impl_), asio::detached);
+}
+
+void ControlClient::send(const FromAgent& message) {
+    if (!impl_->connected || impl_->stopping) {
+        return;
+    }
+    if (impl_->outbox.size() >= kOutboxFramesMax) {
+        drop();
+        return;
+    }
+    impl_->outbox.push_back(protocol::make_frame(protocol::encode(message)));
+    if (!impl_->writing) {
+        impl_->writing = true;
+        asio::co_spawn(impl_->io, Impl::write(impl_), asio::detached);
+    }
+}
+
+void ControlClient::drop() { impl_->close(); }
+
+void ControlClient::stop(Duration limit, std::function<void()> done) {
+    impl_->stopping = true;
+    impl_->on_stopped = std::move(done);
+    impl_->pause.cancel();
+    impl_->resolver.cancel();
+    if (!impl_->writing) {
+        impl_->finish_stop();
+        return;
+    }
+    impl_->stop_timer.expires_after(limit);
+    impl_->stop_timer.async_wait([impl = impl_](ErrorCode error) {
+        if (!error) {
+            impl->finish_stop();
+        }
+    });
+}
+
+const std::string& ControlClient::peer() const { return impl_->peer; }
+
+const std::string& ControlClient::local_address() const { return impl_->local_address; }
+
+}  // namespace regroup::rendezvous

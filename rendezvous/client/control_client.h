@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/core/messages.h"
+
+namespace regroup::rendezvous {
+
+/// Where a daemon listens. `host` is a name, or an IPv4 or IPv6 address without brackets.
+struct Endpoint {
+    std::string host;
+    std::uint16_t port = 0;
+
+    /// "host:port", "[::1]:29400".
+    [[nodiscard]] std::string text() const;
+};
+
+/// An agent's connection to the daemon: opened, kept, and opened again with jittered back-off for as
+/// long as the client lives. Everything runs on the io_context's one thread.
+class ControlClient {
+   public:
+    struct Handlers {
+        std::function<void()> on_up;
+        std::function<void()> on_down;
+        std::function<void(FromDaemon message)> on_message;
+        /// An attempt failed, or the peer does not speak our protocol; one sentence for people.
+        /// `answered` is true if something did answer at the endpoint.
+        std::function<void(const std::string& reason, bool answered)> on_trouble;
+    };
+
+    /// `io` outlives the client. Handlers are never called after its destruction.
+    ControlClient(boost::asio::io_context& io, Endpoint endpoint, Handlers handlers);
+    ~ControlClient();
+    ControlClient(const ControlClient&) = delete;
+    ControlClient& operator=(const ControlClient&) = delete;
+
+    void start();
+    /// Queues `message` on the open connection; without one it is dropped, since every join tells
+    /// the whole truth anyway.
+    void send(const FromAgent& message);
+    /// Closes the connection; another is opened.
+    void drop();
+    /// Sends what is queued, for at most `limit`, closes, and calls `done`. No reconnection.
+    void stop(Duration limit, std::function<void()> done);
+
+    /// The daemon's address as resolved and connected to, for people; empty before that.
+    [[nodiscard]] const std::string& peer() const;
+    /// This node's address on that connection.
+    [[nodiscard]] const std::string& local_address() const;
+
+   private:
+    struct Impl;
+    std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/core/failure_detector.h"
+
+#include <algorithm>
+
+namespace regroup::rendezvous {
+
+FailureDetector::FailureDetector(Duration silence_limit, Duration return_limit)
+    : silence_limit_(silence_limit), return_limit_(std::min(return_limit, silence_limit)) {}
+
+void FailureDetector::move_deadline(const NodeId& node, Entry& entry, Instant deadline) {
+    deadlines_.erase({entry.deadline, node});
+    entry.deadline = deadline;
+    deadlines_.insert({deadline, node});
+}
+
+void FailureDetector::heard(const NodeId& node, Instant now) {
+    Entry& entry = entries_[node];
+    if (entry.suspected) {
+        entry.suspected = false;
+        --suspects_count_;
+    }
+    entry.heard = now;
+    move_deadline(node, entry, after(now, silence_limit_));
+}
+
+void FailureDetector::suspect(const NodeId& node, Instant now) {
+    const auto found = entries_.find(node);
+    if (found == entries_.end() || found->second.suspected) {
+        return;
+    }
+    found->second.suspected = true;
+    ++suspects_count_;
+    move_deadline(node, found->second,
+                  std::min(found->second.deadline, after(now, return_limit_)));
+}
+
+void FailureDetector::forget(const NodeId& node) {
+    const auto found = entries_.find(node);
+    if (found == entries_.end()) {
+        return;
+    }
+    if (found->second.suspected) {
+        --suspects_count_;
+    }
+    deadlines_.erase({found->second.deadline, node});
+    entries_.erase(found);
+}
+
+bool FailureDetector::suspects(const NodeId& node) const {
+    const auto found = entries_.find(node);
+    return found != entries_.end() && found->second.suspected;
+}
+
+Instant FailureDetector::heard_at(const NodeId& node) const {
+    const auto found = entries_.find(node);
+    return found == entries_.end() ? Instant::min() : found->second.heard;
+}
+
+Instant FailureDetector::next_deadline() const {
+    return deadlines_.empty() ? Instant::max() : deadlines_.begin()->first;
+}
+
+std::vector<std::pair<NodeId, std::string>> FailureDetector::lost(Instant now) const {
+    std::vector<std::pair<NodeId, std::string>> result;
+    for (const auto& [deadline, node] : deadlines_) {
+        if (deadline > now) {
+            break;
+        }
+        result.emplace_back(node, suspects(node)
+                                      ? "its connection broke and did not come back within " +
+                                            format_duration(return_limit_)
+                                      : "silent for " + format_duration(silence_limit_));
+    }
+    return result;
+}
+
+}  // namespace regroup::rendezvous

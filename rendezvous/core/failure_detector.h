@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/core/messages.h"
+
+namespace regroup::rendezvous {
+
+/// Decides from signs of life, and from nothing else, which nodes are lost.
+///
+/// A node is lost when it has been silent for `silence_limit`, or when its connection broke and it
+/// has not come back within `return_limit`, whichever is first. Each call costs O(log nodes).
+class FailureDetector {
+   public:
+    FailureDetector(Duration silence_limit, Duration return_limit);
+
+    /// A sign of life; also ends a suspicion. Unknown nodes become known.
+    void heard(const NodeId& node, Instant now);
+    /// The node's connection broke. Unknown nodes are ignored; repeated suspicion does not prolong.
+    void suspect(const NodeId& node, Instant now);
+    void forget(const NodeId& node);
+
+    [[nodiscard]] bool suspects(const NodeId& node) const;
+    /// True if any node is under suspicion: a decision about membership is better left until the
+    /// suspicion has been resolved, which takes at most `return_limit`.
+    [[nodiscard]] bool suspects_any() const noexcept { return suspects_count_ > 0; }
+    [[nodiscard]] Instant heard_at(const NodeId& node) const;
+
+    /// When the next node will be lost if nothing is heard; Instant::max() if there is none.
+    [[nodiscard]] Instant next_deadline() const;
+    /// The nodes that are lost at `now`, with the reason. They stay known until forgotten.
+    [[nodiscard]] std::vector<std::pair<NodeId, std::string>> lost(Instant now) const;
+
+   private:
+    struct Entry {
+        Instant heard;
+        Instant deadline;
+        bool suspected = false;
+    };
+    void move_deadline(const NodeId& node, Entry& entry, Instant deadline);
+
+    Duration silence_limit_;
+    Duration return_limit_;
+    std::map<NodeId, Entry> entries_;
+    std::set<std::pair<Instant, NodeId>> deadlines_;
+    std::size_t suspects_count_ = 0;
+};
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/core/messages.h"
+
+#include <array>
+#include <csignal>
+
+namespace regroup::rendezvous {
+
+namespace {
+
+struct SignalName {
+    int number;
+    std::string_view name;
+};
+
+constexpr std::array kSignalNames{
+    SignalName{SIGHUP, "SIGHUP"},   SignalName{SIGINT, "SIGINT"},   SignalName{SIGQUIT, "SIGQUIT"},
+    SignalName{SIGILL, "SIGILL"},   SignalName{SIGTRAP, "SIGTRAP"}, SignalName{SIGABRT, "SIGABRT"},
+    SignalName{SIGBUS, "SIGBUS"},   SignalName{SIGFPE, "SIGFPE"},   SignalName{SIGKILL, "SIGKILL"},
+    SignalName{SIGUSR1, "SIGUSR1"}, SignalName{SIGSEGV, "SIGSEGV"}, SignalName{SIGUSR2, "SIGUSR2"},
+    SignalName{SIGPIPE, "SIGPIPE"}, SignalName{SIGALRM, "SIGALRM"}, SignalName{SIGTERM, "SIGTERM"},
+    SignalName{SIGXCPU, "SIGXCPU"}, SignalName{SIGXFSZ, "SIGXFSZ"}, SignalName{SIGSYS, "SIGSYS"},
+};
+
+}  // namespace
+
+Result<void> validate(const JobPolicy& policy) {
+    if (policy.nodes_min == 0) {
+        return Failure(Errc::invalid_argument, "the minimum number of nodes must be at least 1");
+    }
+    if (policy.nodes_min > policy.nodes_max) {
+        return Failure(Errc::invalid_argument,
+                       "the minimum number of nodes, " + std::to_string(policy.nodes_min) +
+                           ", exceeds the maximum, " + std::to_string(policy.nodes_max));
+    }
+    if (policy.heartbeat_timeout < std::chrono::milliseconds(100)) {
+        return Failure(Errc::invalid_argument, "the heartbeat timeout must be at least 100 ms");
+    }
+    if (policy.last_call < Duration::zero() || policy.shutdown_timeout < Duration::zero() ||
+        policy.grow_after < Duration::zero()) {
+        return Failure(Errc::invalid_argument, "time limits must not be negative");
+    }
+    return {};
+}
+
+std::string signal_name(int signal) {
+    for (const SignalName& entry : kSignalNames) {
+        if (entry.number == signal) {
+            return std::string(entry.name);
+        }
+    }
+    return "signal " + std::to_string(signal);
+}
+
+std::string describe(const WorkerFailure& failure) {
+    const std::string who = "rank " + std::to_string(failure.rank) + " on " + failure.node;
+    if (!failure.start_error.empty()) {
+        return who + " could not start: " + failure.start_error;
+    }
+    if (failure.signal != 0) {
+        return who + " was ended by " + signal_name(failure.signal);
+    }
+    return who + " exited with code " + std::to_string(failure.exit_code);
+}
+
+int shell_exit_code(const WorkerFailure& failure) noexcept {
+    if (!failure.start_error.empty()) {
+        return 127;
+    }
+    return failure.signal != 0 ? 128 + failure.signal : failure.exit_code;
+}
+
+std::string_view to_string(NodeState state) noexcept {
+    switch (state) {
+        case NodeState::stopped:
+            return "stopped";
+        case NodeState::running:
+            return "running";
+        case NodeState::stopping:
+            return "stopping";
+        case NodeState::finished:
+            return "finished";
+    }
+    return "unknown";
+}
+
+std::string_view to_string(Outcome outcome) noexcept {
+    switch (outcome) {
+        case Outcome::succeeded:
+            return "succeeded";
+        case Outcome::failed:
+            return "failed";
+        case Outcome::stopped:
+            return "stopped";
+    }
+    return "unknown";
+}
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/core/failure_detector.h"
+#include "rendezvous/core/messages.h"
+#include "rendezvous/core/rank_assignment.h"
+
+namespace regroup::rendezvous {
+
+// Events: what happened outside.
+
+/// A node's first word on a connection. The caller has filled in `offer.address`.
+struct NodeJoined {
+    NodeId node;
+    JobPolicy policy;
+    Offer offer;
+    NodeReport report;
+};
+struct NodeReported {
+    NodeId node;
+    NodeReport report;
+};
+/// The node's connection broke. Only a suspicion: it has a moment to come back.
+struct NodeDisconnected {
+    NodeId node;
+};
+/// The node said goodbye.
+struct NodeLeft {
+    NodeId node;
+    std::string reason;
+};
+/// An operator ends the job for everyone.
+struct StopRequested {
+    std::string author;
+    std::string reason;
+};
+using Event = std::variant<NodeJoined, NodeReported, NodeDisconnected, NodeLeft, StopRequested>;
+
+/// What the shell must now do: send these, in this order.
+struct Send {
+    NodeId node;
+    FromDaemon message;
+};
+using Effects = std::vector<Send>;
+
+enum class Phase : std::uint8_t { gathering, last_call, running, stopping, closed };
+[[nodiscard]] std::string_view to_string(Phase phase) noexcept;
+
+/// The membership of one job, as a pure state machine.
+///
+/// It owns no socket, timer, thread or clock. Same policy and same (instant, event) sequence, same
+/// effects, on any machine; the daemon and the simulator drive this very class. Memory is bounded
+/// by the number of nodes, which is bounded by `kNodesLimit`. Not thread-safe: one owner.
+///
+///                 nodes_min there           door closes
+///     gathering -----------------> last_call -----------> running -- all finished --> closed
+///       ^   \__ nodes_max there, or all survivors _________^ |                          ^
+///       |       of the last round                            | worker failed,           |
+///       |                                                    v node lost, left, joined  |
+///       +---------------- all workers gone ------------- stopping --- budget gone ------+
+///
+/// Who is to blame for a stop is decided when the last worker is gone, not at the first report: a
+/// worker often fails because its peer's node went away, and that word may come later.
+class RendezvousCore {
+   public:
+    /// More nodes than this in one job are refused as overloaded.
+    static constexpr std::size_t kNodesLimit = 16384;
+
+    /// Requires `validate(policy)`.
+    explicit RendezvousCore(JobPolicy policy);
+
+    /// Applies `event`, seen at `now`; `now` never decreases from one call to the next. Any word
+    /// from a node is a sign of life. What a node says of a round that is over changes nothing but
+    /// earns it a Stop, Fenced or Assign, so no lost message strands it.
+    [[nodiscard]] Effects step(Instant now, const Event& event);
+
+    /// Applies the mere passing of time. Due at `next_deadline()`; early is harmless.
+    [[nodiscard]] Effects advance(Instant now);
+
+    /// When `advance` is next due; Instant::max() when nothing is pending.
+    [[nodiscard]] Instant next_deadline() const;
+
+    [[nodiscard]] Phase phase() const noexcept { return phase_; }
+    [[nodiscard]] RoundId round() const noexcept { return round_; }
+    [[nodiscard]] const JobPolicy& policy() const noexcept { return policy_; }
+    /// Nodes that the job knows, members and waiting ones.
+    [[nodiscard]] std::size_t nodes_count() const noexcept { return nodes_.size(); }
+    [[nodiscard]] const std::optional<Verdict>& verdict() const noexcept { return verdict_; }
+
+    /// One sentence: what the job does or waits for, for whom, and for how long at most. Shown by
+    /// status, pinned by transcripts, never parsed.
+    [[nodiscard]] std::string explain(Instant now) const;
+
+   private:
+    struct Node {
+        Offer offer;
+        NodeReport report;
+    };
+
+    void on(Instant now, const NodeJoined& event);
+    void on(Instant now, const NodeReported& event);
+    void on(Instant now, const NodeDisconnected& event);
+    void on(Instant now, const NodeLeft& event);
+    void on(Instant now, const StopRequested& event);
+
+    [[nodiscard]] std::optional<Refused> refusal(Instant now, const NodeJoined& event) const;
+    void absorb(Instant now, const NodeId& id);
+    void absorb_member(Instant now, const NodeId& id, const Node& node);
+    /// The one place where a node is taken out, however its end was learned.
+    void lose(Instant now, const NodeId& id, const std::string& reason);
+    void begin_stopping(Instant now, const std::string& reason);
+    void end_stopping(Instant now);
+    void try_form(Instant now, bool survivors_only);
+    void form(Instant now, std::vector<Member> candidates);
+    void grow(Instant now);
+    void close(Verdict verdict);
+    void send_notices(Instant now);
+
+    [[nodiscard]] std::vector<Member> candidates() const;
+    [[nodiscard]] bool may_grow() const;
+    [[nodiscard]] std::string name_of(const NodeId& id) const;
+    [[nodiscard]] std::string names_of(const std::set<NodeId>& ids) const;
+
+    JobPolicy policy_;
+    FailureDetector detector_;
+    RankTable ranks_;
+    Phase phase_ = Phase::gathering;
+    RoundId round_ = RoundId::none;
+    RoundId round_floor_ = RoundId::none;  // The highest round that any node has spoken of.
+
+    // Ordered containers on purpose: iteration order is part of the behaviour.
+    std::map<NodeId, Node> nodes_;
+    std::map<NodeId, Assignment> members_;  // Of `round_`, those still there.
+    /// Members awaited: in running those not finished, in stopping those with live workers.
+    std::set<NodeId> awaited_;
+
+    Instant round_began_{};
+    Instant deadline_ = Instant::max();  // Of last_call or stopping.
+    Instant notice_at_ = Instant::max();
+    Duration notice_interval_{};
+
+    std::string cause_;                     // Why the last stop, or what formed the round.
+    std::optional<WorkerFailure> failure_;  // The first in `round_`.
+    bool lost_member_ = false;              // `round_` lost a member that had not finished.
+    bool all_finished_ = true;              // No member of `round_` was stopped short.
+    std::uint32_t failures_ = 0;            // Charged to the budget.
+    std::optional<Verdict> verdict_;
+    Effects effects_;
+};
+
+}  // namespace regroup::rendezvous

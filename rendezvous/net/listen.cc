@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/net/listen.h"
+
+#include <sys/socket.h>
+
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/ip/v6_only.hpp>
+#include <cerrno>
+#include <limits>
+
+#include "rendezvous/net/port_holder.h"
+
+namespace regroup::net {
+namespace {
+
+using boost::asio::ip::tcp;
+
+/// Leaves `acceptor` listening, or returns why it does not.
+boost::system::error_code try_listen(tcp::acceptor& acceptor, const tcp::endpoint& endpoint,
+                                     bool dual_stack) {
+    // Asio's own open() would leave the descriptor to be inherited.
+    const int fd = ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return {errno, boost::system::system_category()};
+    }
+    boost::system::error_code error;
+    acceptor.assign(endpoint.protocol(), fd, error);
+    if (!error) {
+        acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+    }
+    if (!error && dual_stack) {
+        acceptor.set_option(boost::asio::ip::v6_only(false), error);
+    }
+    if (!error) {
+        acceptor.bind(endpoint, error);
+    }
+    if (!error) {
+        // The kernel lowers the backlog to net.core.somaxconn.
+        acceptor.listen(std::numeric_limits<int>::max(), error);
+    }
+    return error;
+}
+
+Failure describe(const std::string& address, std::uint16_t port,
+                 const boost::system::error_code& error) {
+    const std::string of_address = address.empty() ? "" : " of " + address;
+    if (error == boost::system::errc::address_in_use && port != 0) {
+        const auto holder = find_port_holder(address, port);
+        const std::string by =
+            holder ? "pid " + std::to_string(holder->pid) + " (" + holder->command + ")"
+                   : "a process that cannot be seen from here";
+        return {Errc::system, "port " + std::to_string(port) + of_address + " is taken by " + by};
+    }
+    return system_failure("cannot listen on port " + std::to_string(port) + of_address,
+                          error.value());
+}
+
+}  // namespace
+
+Result<tcp::acceptor> listen_on(boost::asio::io_context& io, const std::string& address,
+                                std::uint16_t port) {
+    boost::system::error_code error;
+    if (!address.empty()) {
+        const auto parsed = boost::asio::ip::make_address(address, error);
+        if (error) {
+            return Failure(Errc::invalid_argument, "cannot listen on '" + address +
+                                                       "': it is no IPv4 or IPv6 address");
+        }
+        tcp::acceptor acceptor(io);
+        error = try_listen(acceptor, tcp::endpoint(parsed, port), false);
+        if (error) {
+            return describe(address, port, error);
+        }
+        return acceptor;
+    }
+
+    tcp::acceptor both(io);
+    error = try_listen(both, tcp::endpoint(tcp::v6(), port), true);
+    if (!error) {
+        return both;
+    }
+    if (error == boost::system::errc::address_in_use) {
+        return describe(address, port, error);
+    }
+    tcp::acceptor ipv4(io);
+    error = try_listen(ipv4, tcp::endpoint(tcp::v4(), port), false);
+    if (error) {
+        return describe(address, port, error);
+    }
+    return ipv4;
+}
+
+}  // namespace regroup::net

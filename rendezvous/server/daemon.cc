@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/server/daemon.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+
+#include "rendezvous/core/rendezvous_core.h"
+#include "rendezvous/net/descriptor.h"
+#include "rendezvous/net/listen.h"
+#include "rendezvous/protocol/codec.h"
+#include "rendezvous/protocol/framing.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+constexpr std::size_t kReadBytes = 16384;
+constexpr Duration kSweepInterval = std::chrono::seconds(1);
+
+struct Session {
+    explicit Session(tcp::socket socket_in) : socket(std::move(socket_in)) {}
+
+    tcp::socket socket;
+    std::string peer;     ///< "10.0.0.4:41234", for the log.
+    std::string address;  ///< "10.0.0.4".
+    Instant opened{};
+    protocol::FrameReader reader;
+    std::deque<std::string> outbox;
+    bool writing = false;
+    bool close_when_flushed = false;
+    std::string job;  ///< Empty until it has joined.
+    NodeId node;
+};
+
+struct Job {
+    explicit Job(JobPolicy policy) : core(std::move(policy)) {}
+
+    RendezvousCore core;
+    std::map<NodeId, std::shared_ptr<Session>> sessions;
+    Instant idle_since = Instant::max();  ///< Closed, or without a node, since then.
+    std::string last_log;
+};
+
+std::string plain_address(const asio::ip::address& address) {
+    if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+        return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
+    }
+    return address.to_string();
+}
+
+// The store's protocol begins with 00 CE; as a frame header that would be an illegal length.
+bool begins_like_store(const std::string& bytes) {
+    return bytes.size() >= 2 && bytes[0] == '\0' && bytes[1] == '\xCE';
+}
+
+}  // namespace
+
+struct Daemon::Impl {
+    Impl(asio::io_context& io_in, const Clock& clock_in, const DaemonLimits& limits_in, Log log_in)
+        : io(io_in),
+          clock(clock_in),
+          limits(limits_in),
+          log(std::move(log_in)),
+          timer(io_in),
+          sweep_timer(io_in),
+          flush_timer(io_in) {}
+
+    static asio::awaitable<void> accept(std::shared_ptr<Impl> self);
+    static asio::awaitable<void> serve(std::shared_ptr<Impl> self,
+                                       std::shared_ptr<Session> session);
+    static asio::awaitable<void> write(std::shared_ptr<Impl> self,
+                                       std::shared_ptr<Session> session);
+
+    void open(tcp::socket socket);
+    /// False once the session is to be read no further.
+    bool consume(const std::shared_ptr<Session>& session, std::string_view bytes);
+    bool handle(const std::shared_ptr<Session>& session, FromAgent message);
+    void join(const std::shared_ptr<Session>& session, Join join);
+    void step(const std::string& job_id, const Event& event);
+    void apply(const std::string& job_id, Job& job, const Effects& effects);
+    void send(const std::shared_ptr<Session>& session, const FromDaemon& message);
+    void refuse(const std::shared_ptr<Session>& session, Errc code, const std::string& reason);
+    void end(const std::shared_ptr<Session>& session);
+    void close_socket(Session& session);
+    void arm();
+    void sweep();
+    void check_flushed();
+
+    /// Handlers keep the Impl alive: they may run, cancelled, after the Daemon is gone.
+    std::weak_ptr<Impl> self;
+    asio::io_context& io;
+    const Clock& clock;
+    DaemonLimits limits;
+    Log log;
+    StoreHandler store_handler;
+    std::unique_ptr<tcp::acceptor> acceptor;
+    asio::steady_timer timer;
+    asio::steady_timer sweep_timer;
+    asio::steady_timer flush_timer;
+    std::function<void()> on_flushed;
+    std::map<std::string, Job> jobs;
+    std::set<std::shared_ptr<Session>> sessions;
+    DaemonTraffic traffic;
+    bool closed = false;
+};
+
+// ---- Connections.
+
+asio::awaitable<void> Daemon::Impl::accept(std::shared_ptr<Impl> self) {
+    while (!self->closed) {
+        auto [error, socket] = co_await self->acceptor->async_accept(kAwait);
+        if (self->closed) {
+            co_return;
+        }
+        if (!error) {
+            self->open(std::move(socket));
+            continue;
+        }
+        // Out of descriptors, most likely: wait for some to come back rather than spin.
+        self->log("cannot accept a connection: " + error.message());
+        asio::steady_timer pause(self->io, std::chrono::milliseconds(200));
+        co_await pause.async_wait(kAwait);
+    }
+}
+
+void Daemon::Impl::open(tcp::socket socket) {
+    net::set_close_on_exec(socket.native_handle());
+    ErrorCode ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
+    ErrorCode error;
+    const tcp::endpoint peer = socket.remote_endpoint(error);
+    if (error) {
+        return;  // Gone already.
+    }
+    auto session = std::make_shared<Session>(std::move(socket));
+    session->address = plain_address(peer.address());
+    session->peer = session->address + ":" + std::to_string(peer.port());
+    session->opened = clock.now();
+    sessions.insert(session);
+    if (sessions.size() > limits.sessions_max) {
+        refuse(session, Errc::overloaded,
+               "the daemon has " + std::to_string(limits.sessions_max) + " connections already");
+    }
+    asio::co_spawn(io, serve(self.lock(), session), asio::detached);
+}
+
+asio::awaitable<void> Daemon::Impl::serve(std::shared_ptr<Impl> self,
+                                          std::shared_ptr<Session> session) {
+    std::string first_bytes;
+    std::vector<char> buffer(kReadBytes);
+    while (session->socket.is_open()) {
+        const auto [error, count] =
+            co_await session->socket.async_read_some(asio::buffer(buffer), kAwait);
+        if (error) {
+            break;
+        }
+        const std::string_view bytes(buffer.data(), count);
+        self->traffic.bytes_in += count;
+        if (session->job.empty() && first_bytes.size() < 2) {
+            first_bytes.append(bytes);
+            if (first_bytes.size() < 2) {
+                continue;
+            }
+            if (begins_like_store(first_bytes)) {
+                if (self->store_handler) {
+                    self->store_handler(std::move(session->socket), std::move(first_bytes));
+                } else {
+                    self->log("closed a store connection from " + session->peer +
+                              ": this daemon serves no store");
+                }
+                break;
+            }
+            if (!self->consume(session, first_bytes)) {
+                break;
+            }
+        } else if (!self->consume(session, bytes)) {
+            break;
+        }
+    }
+    self->end(session);
+}
+
+bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_view bytes) {
+    session->reader.feed(bytes);
+    while (!session->close_when_flushed) {
+        Result<std::optional<std::string>> payload = session->reader.next();
+        if (!payload) {
+            log("refused " + session->peer + ": " + payload.error().detail);
+            refuse(session, payload.error().code, payload.error().detail);
+            break;
+        }
+        if (!*payload) {
+            return true;
+        }
+        ++traffic.messages_in;
+        Result<FromAgent> message = protocol::decode_from_agent(**payload);
+        if (!message) {
+            log("refused " + session->peer + ": " + message.error().detail);
+            refuse(session, message.error().code, message.error().detail);
+            break;
+        }
+        if (!handle(session, std::move(*message))) {
+            return false;
+        }
+    }
+    // What a refused peer still sends is read and thrown away, so that it can read the refusal
+    // instead of being reset.
+    return session->socket.is_open();
+}
+
+asio::awaitable<void> Daemon::Impl::write(std::shared_ptr<Impl> self,
+                                          std::shared_ptr<Session> session) {
+    while (!session->outbox.empty() && session->socket.is_open()) {
+        const auto [error, count] = co_await asio::async_write(
+            session->socket, asio::buffer(session->outbox.front()), kAwait);
+        self->traffic.bytes_out += count;
+        if (error) {
+            self->close_socket(*session);  // The reader sees it and ends the session.
+            session->outbox.clear();
+            break;
+        }
+        session->outbox.pop_front();
+    }
+    session->writing = false;
+    if (session->close_when_flushed && session->socket.is_open()) {
+        // Only our direction: the peer reads to the end, closes, and the reader ends the session.
+        ErrorCode ignored;
+        session->socket.shutdown(tcp::socket::shutdown_send, ignored);
+    }
+    self->check_flushed();
+}
+
+void Daemon::Impl::send(const std::shared_ptr<Session>& session, const FromDaemon& message) {
+    if (!session->socket.is_open() || session->close_when_flushed) {
+        return;
+    }
+    if (session->outbox.size() >= limits.outbox_frames_max) {
+        log("disconnected " + session->peer + ": it does not read what it is sent");
+        close_socket(*session);
+        return;
+    }
+    ++traffic.messages_out;
+    session->outbox.push_back(protocol::make_frame(protocol::encode(message)));
+    if (!session->writing) {
+        session->writing = true;
+        asio::co_spawn(io, write(self.lock(), session), asio::detached);
+    }
+}
+
+void Daemon::Impl::refuse(const std::shared_ptr<Session>& session, Errc code,
+                          const std::string& reason) {
+    send(session, Refused{code, reason});
+    session->close_when_flushed = true;
+}
+
+void Daemon::Impl::close_socket(Session& session) {
+    ErrorCode ignored;
+    session.socket.close(ignored);
+}
+
+void Daemon::Impl::end(const std::shared_ptr<Session>& session) {
+    close_socket(*session);
+    session->outbox.clear();
+    sessions.erase(session);
+    if (const auto job = jobs.find(session->job); job != jobs.end()) {
+        const auto found = job->second.sessions.find(session->node);
+        // A newer connection of the same node may have taken over.
+        if (found != job->second.sessions.end() && found->second == session) {
+            job->second.sessions.erase(found);
+            step(session->job, NodeDisconnected{session->node});
+        }
+    }
+    check_flushed();
+}
+
+// ---- Jobs.
+
+bool Daemon::Impl::handle(const std::shared_ptr<Session>& session, FromAgent message) {
+    if (auto* hello = std::get_if<Join>(&message)) {
+        if (!session->job.empty() && (session->job != hello->job || session->node != hello->node)) {
+            refuse(session, Errc::invalid_argument,
+                   "a connection belongs to one node of one job; it joined as " + session->node);
+            return true;
+        }
+        join(session, std::move(*hello));
+        return true;
+    }
+    if (session->job.empty()) {
+        refuse(session, Errc::invalid_argument, "the first message must be a join");
+        return true;
+    }
+    if (auto* report = std::get_if<Report>(&message)) {
+        step(session->job, NodeReported{session->node, std::move(report->report)});
+    } else if (auto* leave = std::get_if<Leave>(&message)) {
+        const NodeId node = session->node;
+        if (const auto job = jobs.find(session->job); job != jobs.end()) {
+            job->second.sessions.erase(node);
+        }
+        step(session->job, NodeLeft{node, std::move(leave->reason)});
+        return false;
+    }
+    return true;
+}
+
+void Daemon::Impl::join(const std::shared_ptr<Session>& session, Join join) {
+    auto found = jobs.find(join.job);
+    if (found != jobs.end() && found->second.core.phase() == Phase::closed &&
+        clock.now() >= after(found->second.idle_since, limits.closed_retention)) {
+        jobs.erase(found);
+        found = jobs.end();
+    }
+    if (found == jobs.end()) {
+        if (closed || jobs.size() >= limits.jobs_max) {
+            refuse(session, Errc::overloaded,
+                   closed ? std::string("the daemon is being stopped")
+                          : "the daemon has " + std::to_string(jobs.size()) + " jobs already");
+            return;
+        }
+        found = jobs.emplace(join.job, Job(join.policy)).first;
+    }
+    session->job = join.job;
+    session->node = join.node;
+    std::shared_ptr<Session>& slot = found->second.sessions[join.node];
+    if (slot && slot != session) {
+        close_socket(*slot);  // Superseded; its end is not the node's.
+    }
+    slot = session;
+    if (!join.offer.address_is_explicit) {
+        join.offer.address = session->address;
+    }
+    const NodeJoined event{join.node, std::move(join.policy), std::move(join.offer),
+                           std::move(join.report)};
+    step(session->job, event);
+}
+
+void Daemon::Impl::step(const std::string& job_id, const Event& event) {
+    if (const auto job = jobs.find(job_id); job != jobs.end()) {
+        apply(job_id, job->second, job->second.core.step(clock.now(), event));
+    }
+    arm();
+}
+
+void Daemon::Impl::apply(const std::string& job_id, Job& job, const Effects& effects) {
+    for (const Send& effect : effects) {
+        const auto found = job.sessions.find(effect.node);
+        if (found == job.sessions.end()) {
+            continue;  // Between two connections; its next join is answered with the truth.
+        }
+        const std::shared_ptr<Session> session = found->second;
+        if (const auto* refused = std::get_if<Refused>(&effect.message)) {
+            log("job " + job_id + ": refused " + session->peer + ": " + refused->reason);
+            job.sessions.erase(found);
+            refuse(session, refused->code, refused->reason);
+        } else {
+            send(session, effect.message);
+        }
+    }
+    const Phase phase = job.core.phase();
+    const bool idle = phase == Phase::closed || job.core.nodes_count() == 0;
+    job.idle_since = idle ? std::min(job.idle_since, clock.now()) : Instant::max();
+    if (phase == Phase::running || phase == Phase::closed) {
+        std::string line = job.core.explain(clock.now());
+        if (line != job.last_log) {
+            log("job " + job_id + ": " + line);
+            job.last_log = std::move(line);
+        }
+    }
+}
+
+void Daemon::Impl::arm() {
+    Instant next = Instant::max();
+    for (const auto& [id, job] : jobs) {
+        next = std::min(next, job.core.next_deadline());
+    }
+    if (next == Instant::max() || closed) {
+        timer.cancel();
+        return;
+    }
+    timer.expires_at(next);
+    timer.async_wait([impl = self.lock()](ErrorCode error) {
+        if (error) {
+            return;
+        }
+        const Instant now = impl->clock.now();
+        for (auto& [id, job] : impl->jobs) {
+            if (job.core.next_deadline() <= now) {
+                impl->apply(id, job, job.core.advance(now));
+            }
+        }
+        impl->arm();
+    });
+}
+
+// Once a second: connections that never said who they are, and jobs that nobody needs.
+void Daemon::Impl::sweep() {
+    sweep_timer.expires_after(kSweepInterval);
+    sweep_timer.async_wait([impl = self.lock()](ErrorCode error) {
+        if (error || impl->closed) {
+            return;
+        }
+        const Instant now = impl->clock.now();
+        for (const auto& session : impl->sessions) {
+            if ((session->job.empty() || session->close_when_flushed) &&
+                now >= after(session->opened, impl->limits.hello_limit)) {
+                impl->close_socket(*session);
+            }
+        }
+        std::erase_if(impl->jobs, [&](const auto& entry) {
+            const Job& job = entry.second;
+            const Duration limit = job.core.phase() == Phase::closed
+                                       ? impl->limits.closed_retention
+                                       : impl->limits.empty_limit;
+            return job.sessions.empty() && now >= after(job.idle_since, limit);
+        });
+        impl->sweep();
+    });
+}
+
+void Daemon::Impl::check_flushed() {
+    const bool flushed = std::all_of(sessions.begin(), sessions.end(), [](const auto& session) {
+        return session->outbox.empty() || !session->socket.is_open();
+    });
+    if (flushed && on_flushed) {
+        flush_timer.cancel();
+        asio::post(io, std::exchange(on_flushed, nullptr));
+    }
+}
+
+// ---- The public face.
+
+Daemon::Daemon(asio::io_context& io, const Clock& clock, const DaemonLimits& limits, Log log)
+    : impl_(std::make_shared<Impl>(io, clock, limits, std::move(log))) {
+    impl_->self = impl_;
+}
+
+Daemon::~Daemon() {
+    impl_->closed = true;
+    impl_->log = [](const std::string&) {};
+    impl_->store_handler = nullptr;
+    impl_->on_flushed = nullptr;
+    ErrorCode ignored;
+    if (impl_->acceptor) {
+        impl_->acceptor->close(ignored);
+    }
+    for (const auto& session : impl_->sessions) {
+        impl_->close_socket(*session);
+    }
+    impl_->jobs.clear();
+    impl_->timer.cancel();
+    impl_->sweep_timer.cancel();
+    impl_->flush_timer.cancel();
+}
+
+Result<std::uint16_t> Daemon::listen(const std::string& address, std::uint16_t port) {
+    Result<tcp::acceptor> acceptor = net::listen_on(impl_->io, address, port);
+    if (!acceptor) {
+        return acceptor.error();
+    }
+    impl_->acceptor = std::make_unique<tcp::acceptor>(std::move(*acceptor));
+    asio::co_spawn(impl_->io, Impl::accept(impl_), asio::detached);
+    impl_->sweep();
+    return impl_->acceptor->local_endpoint().port();
+}
+
+void Daemon::set_store_handler(StoreHandler handler) {
+    impl_->store_handler = std::move(handler);
+}
+
+void Daemon::stop(const std::string& author, const std::string& reason, Duration limit,
+                  std::function<void()> done) {
+    for (auto& [id, job] : impl_->jobs) {
+        const StopRequested event{author, reason};
+        impl_->apply(id, job, job.core.step(impl_->clock.now(), event));
+    }
+    impl_->closed = true;
+    ErrorCode ignored;
+    if (impl_->acceptor) {
+        impl_->acceptor->close(ignored);
+    }
+    flush(limit, std::move(done));
+}
+
+void Daemon::flush(Duration limit, std::function<void()> done) {
+    impl_->on_flushed = std::move(done);
+    impl_->flush_timer.expires_after(limit);
+    impl_->flush_timer.async_wait([impl = impl_](ErrorCode error) {
+        if (!error && impl->on_flushed) {
+            std::exchange(impl->on_flushed, nullptr)();
+        }
+    });
+    impl_->check_flushed();
+}
+
+std::size_t Daemon::sessions_count() const { return impl_->sessions.size(); }
+
+const DaemonTraffic& Daemon::traffic() const { return impl_->traffic; }
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/result.h"
+
+namespace regroup::rendezvous {
+
+/// Bounds on what strangers may make the daemon hold.
+struct DaemonLimits {
+    std::size_t sessions_max = 16384;
+    std::size_t jobs_max = 1024;
+    /// Frames that wait for a peer which does not read; one more and it is disconnected.
+    std::size_t outbox_frames_max = 256;
+    /// A connection that has not joined a job by then is closed.
+    Duration hello_limit = std::chrono::seconds(10);
+    /// For so long a closed job tells late comers how it ended; then its id may be used again.
+    Duration closed_retention = std::chrono::seconds(30);
+    /// A job without any node is forgotten after this.
+    Duration empty_limit = std::chrono::minutes(10);
+};
+
+/// What went over the control connections, payload and frame headers; for tests and benchmarks.
+struct DaemonTraffic {
+    std::uint64_t messages_in = 0;
+    std::uint64_t messages_out = 0;
+    std::uint64_t bytes_in = 0;
+    std::uint64_t bytes_out = 0;
+};
+
+/// RendezvousCore behind TCP, for any number of jobs on one port. Four duties and no policy: decode
+/// frames into events, step the job's core, encode its effects into bounded outboxes, keep one timer
+/// at the cores' next deadline.
+///
+/// Everything runs on the io_context's one thread. `io` and `clock` outlive the Daemon.
+class Daemon {
+   public:
+    /// One line for the log, without newline.
+    using Log = std::function<void(const std::string& line)>;
+    /// Takes over a connection that speaks the store's protocol, with the bytes already read.
+    using StoreHandler =
+        std::function<void(boost::asio::ip::tcp::socket socket, std::string first_bytes)>;
+
+    Daemon(boost::asio::io_context& io, const Clock& clock, const DaemonLimits& limits, Log log);
+    ~Daemon();
+    Daemon(const Daemon&) = delete;
+    Daemon& operator=(const Daemon&) = delete;
+
+    /// Binds, listens and begins to serve; an empty `address` means all, IPv6 and IPv4. Port 0 picks
+    /// a free one. Returns the port. Errors: system, naming who holds the port where it can be told.
+    Result<std::uint16_t> listen(const std::string& address, std::uint16_t port);
+
+    /// Where connections that speak the store's protocol go; without one they are closed.
+    void set_store_handler(StoreHandler handler);
+
+    /// Closes every job for everyone and accepts no one any more. `done` is called once all have
+    /// been told, or after `limit`.
+    void stop(const std::string& author, const std::string& reason, Duration limit,
+              std::function<void()> done);
+    /// Calls `done` once everything said so far has been handed to the kernel, or after `limit`.
+    void flush(Duration limit, std::function<void()> done);
+
+    [[nodiscard]] std::size_t sessions_count() const;
+    [[nodiscard]] const DaemonTraffic& traffic() const;
+
+   private:
+    struct Impl;
+    std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/store/store_core.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+namespace regroup::store {
+namespace {
+
+/// What an entry costs beside its bytes, roughly; a million empty keys are not free either.
+constexpr std::size_t kEntryBytes = 96;
+
+Failure refusal(std::string detail) { return {Errc::invalid_argument, std::move(detail)}; }
+
+/// Keys are bytes, often long, and end up in somebody's terminal.
+std::string quoted(std::string_view key) {
+    constexpr std::size_t kShownMax = 80;
+    std::string text = "'";
+    for (const char c : key.substr(0, kShownMax)) {
+        text += c >= ' ' && c <= '~' ? c : '?';
+    }
+    return text + (key.size() > kShownMax ? "...'" : "'");
+}
+
+/// Reads as std::stoll does, because PyTorch's servers read with it: blanks and a sign may precede
+/// the digits, and what follows them is not looked at.
+std::optional<std::int64_t> read_number(std::string_view text) {
+    const std::size_t start = text.find_first_not_of(" \t\n\v\f\r");
+    text.remove_prefix(std::min(start, text.size()));
+    const bool plus = text.starts_with('+');
+    if (plus) {
+        text.remove_prefix(1);
+    }
+    if (plus && text.starts_with('-')) {
+        return std::nullopt;
+    }
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return error == std::errc() ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace
+
+Result<void> StoreCore::check_key(std::string_view key) const {
+    if (key.size() > limits_.key_bytes_max) {
+        return refusal("a key of " + std::to_string(key.size()) + " bytes; the limit is " +
+                       std::to_string(limits_.key_bytes_max));
+    }
+    return {};
+}
+
+Result<void> StoreCore::admit(std::string_view key, std::size_t value_bytes) const {
+    if (auto checked = check_key(key); !checked) {
+        return checked;
+    }
+    if (value_bytes > limits_.stored_value_bytes_max) {
+        return refusal("a value of " + std::to_string(value_bytes) + " bytes for key " +
+                       quoted(key) + "; the limit is " +
+                       std::to_string(limits_.stored_value_bytes_max));
+    }
+    if (kEntryBytes + key.size() + value_bytes > limits_.total_bytes_max - total_bytes_) {
+        return refusal("no room for key " + quoted(key) + ": the store may hold " +
+                       std::to_string(limits_.total_bytes_max) + " bytes and holds " +
+                       std::to_string(total_bytes_));
+    }
+    return {};
+}
+
+void StoreCore::put(std::string_view key, std::string_view value, Released& released) {
+    const auto entry = values_.find(key);
+    if (entry != values_.end()) {
+        total_bytes_ += value.size();
+        total_bytes_ -= entry->second.size();
+        entry->second.assign(value);
+        return;
+    }
+    values_.emplace(key, value);
+    total_bytes_ += kEntryBytes + key.size() + value.size();
+    wake_all(key, released);
+}
+
+// ---- Keys.
+
+Result<Released> StoreCore::set(std::string_view key, std::string_view value) {
+    if (const auto admitted = admit(key, value.size()); !admitted) {
+        return admitted.error();
+    }
+    Released released;
+    put(key, value, released);
+    return released;
+}
+
+Result<Released> StoreCore::multi_set(std::span<const std::string> keys_and_values) {
+    ENSURE(keys_and_values.size() % 2 == 0);
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < keys_and_values.size(); i += 2) {
+        if (const auto admitted = admit(keys_and_values[i], keys_and_values[i + 1].size());
+            !admitted) {
+            return admitted.error();
+        }
+        bytes += kEntryBytes + keys_and_values[i].size() + keys_and_values[i + 1].size();
+    }
+    if (bytes > limits_.total_bytes_max - total_bytes_) {
+        return refusal("no room for " + std::to_string(keys_and_values.size() / 2) +
+                       " keys: the store may hold " + std::to_string(limits_.total_bytes_max) +
+                       " bytes and holds " + std::to_string(total_bytes_));
+    }
+    Released released;
+    for (std::size_t i = 0; i < keys_and_values.size(); i += 2) {
+        put(keys_and_values[i], keys_and_values[i + 1], released);
+    }
+    return released;
+}
+
+Result<Released> StoreCore::append(std::string_view key, std::string_view value) {
+    const auto entry = values_.find(key);
+    if (entry == values_.end()) {
+        return set(key, value);
+    }
+    if (const auto admitted = admit(key, entry->second.size() + value.size()); !admitted) {
+        return admitted.error();
+    }
+    entry->second.append(value);
+    total_bytes_ += value.size();
+    return Released();
+}
+
+const std::string* StoreCore::find(std::string_view key) const {
+    const auto entry = values_.find(key);
+    return entry == values_.end() ? nullptr : &entry->second;
+}
+
+Result<StoreCore::Sum> StoreCore::add(std::string_view key, std::int64_t amount) {
+    Sum sum;
+    if (const std::string* value = find(key)) {
+        const auto number = read_number(*value);
+        if (!number) {
+            return refusal("cannot add to key " + quoted(key) + ": its value " + quoted(*value) +
+                           " is no 64-bit number");
+        }
+        sum.value = *number;
+    }
+    if (__builtin_add_overflow(sum.value, amount, &sum.value)) {
+        return refusal("cannot add " + std::to_string(amount) + " to key " + quoted(key) +
+                       ": the sum would not fit 64 bits");
+    }
+    char text[24];
+    const auto [end, error] = std::to_chars(text, text + sizeof text, sum.value);
+    ENSURE(error == std::errc());
+    auto released = set(key, std::string_view(text, static_cast<std::size_t>(end - text)));
+    if (!released) {
+        return released.error();
+    }
+    sum.released = *std::move(released);
+    return sum;
+}
+
+Result<StoreCore::Exchange> StoreCore::compare_set(std::string_view key, std::string_view expected,
+                                                   std::string_view desired) {
+    const std::string* value = find(key);
+    const bool matches = value != nullptr ? *value == expected : expected.empty();
+    if (!matches) {
+        return Exchange{std::string(value != nullptr ? *value : expected), {}};
+    }
+    auto released = set(key, desired);
+    if (!released) {
+        return released.error();
+    }
+    return Exchange{std::string(desired), *std::move(released)};
+}
+
+bool StoreCore::delete_key(std::string_view key) {
+    const auto entry = values_.find(key);
+    if (entry == values_.end()) {
+        return false;
+    }
+    total_bytes_ -= kEntryBytes + entry->first.size() + entry->second.size();
+    values_.erase(entry);
+    return true;
+}
+
+std::vector<std::string> StoreCore::list_keys() const {
+    std::vector<std::string> keys;
+    keys.reserve(values_.size());
+    for (const auto& [key, value] : values_) {
+        keys.push_back(key);
+    }
+    std::sort(keys.begin(), keys.end());
+    return keys;
+}
+
+// ---- Queues.
+
+Result<Released> StoreCore::queue_push(std::string_view key, std::string_view value) {
+    if (const auto admitted = admit(key, value.size()); !admitted) {
+        return admitted.error();
+    }
+    auto queue = queues_.find(key);
+    if (queue == queues_.end()) {
+        queue = queues_.emplace(std::string(key), std::deque<std::string>()).first;
+    }
+    queue->second.emplace_back(value);
+    total_bytes_ += kEntryBytes + value.size();
+    Released released;
+    wake_one(key, released);
+    return released;
+}
+
+StoreCore::Popped StoreCore::queue_pop(std::string_view key) {
+    const auto queue = queues_.find(key);
+    if (queue == queues_.end()) {
+        return {};
+    }
+    Popped popped{queue->second.size(), std::move(queue->second.front())};
+    queue->second.pop_front();
+    total_bytes_ -= kEntryBytes + popped.value.size();
+    if (queue->second.empty()) {
+        queues_.erase(queue);
+    }
+    return popped;
+}
+
+std::size_t StoreCore::queue_len(std::string_view key) const {
+    const auto queue = queues_.find(key);
+    return queue == queues_.end() ? 0 : queue->second.size();
+}
+
+// ---- Waits.
+
+bool StoreCore::exists(std::string_view name) const {
+    return values_.contains(name) || queues_.contains(name);
+}
+
+bool StoreCore::check(std::span<const std::string> names) const {
+    return std::all_of(names.begin(), names.end(),
+                       [this](const std::string& name) { return exists(name); });
+}
+
+Result<bool> StoreCore::wait(ClientId client, std::span<const std::string> names) {
+    if (names.size() > limits_.keys_max) {
+        return refusal("a wait for " + std::to_string(names.size()) + " keys; the limit is " +
+                       std::to_string(limits_.keys_max));
+    }
+    for (const std::string& name : names) {
+        if (const auto checked = check_key(name); !checked) {
+            return checked.error();
+        }
+    }
+    cancel_wait(client);
+    Wait wait;
+    for (const std::string& name : names) {
+        if (exists(name)) {
+            continue;
+        }
+        std::vector<ClientId>& waiters = waiters_[name];
+        // This client is the last to have come, so a name that it gave before has it at the end.
+        if (waiters.empty() || waiters.back() != client) {
+            waiters.push_back(client);
+            wait.names.push_back(name);
+        }
+    }
+    wait.missing_count = wait.names.size();
+    if (wait.missing_count == 0) {
+        return true;
+    }
+    waits_.emplace(client, std::move(wait));
+    return false;
+}
+
+Result<StoreCore::Arrival> StoreCore::barrier(ClientId client, std::string_view key,
+                                              std::int64_t world) {
+    cancel_wait(client);
+    auto sum = add(key, 1);
+    if (!sum) {
+        return sum.error();
+    }
+    Arrival arrival{sum->value >= world, std::move(sum->released)};
+    const auto barrier = barriers_.find(key);
+    if (barrier != barriers_.end()) {
+        std::erase_if(barrier->second, [&](const BarrierWaiter& waiter) {
+            if (sum->value < waiter.world) {
+                return false;
+            }
+            waits_.erase(waiter.client);
+            arrival.released.push_back(waiter.client);
+            return true;
+        });
+        if (barrier->second.empty()) {
+            barriers_.erase(barrier);
+        }
+    }
+    if (!arrival.complete) {
+        barriers_[std::string(key)].push_back({client, world});
+        waits_.emplace(client, Wait{{std::string(key)}, 1, true});
+    }
+    return arrival;
+}
+
+void StoreCore::cancel_wait(ClientId client) {
+    const auto wait = waits_.find(client);
+    if (wait == waits_.end()) {
+        return;
+    }
+    for (const std::string& name : wait->second.names) {
+        if (wait->second.at_barrier) {
+            const auto barrier = barriers_.find(name);
+            ENSURE(barrier != barriers_.end());
+            std::erase_if(barrier->second, [client](const BarrierWaiter& waiter) {
+                return waiter.client == client;
+            });
+            if (barrier->second.empty()) {
+                barriers_.erase(barrier);
+            }
+        } else if (const auto waiters = waiters_.find(name); waiters != waiters_.end()) {
+            std::erase(waiters->second, client);
+            if (waiters->second.empty()) {
+                waiters_.erase(waiters);
+            }
+        }
+    }
+    waits_.erase(wait);
+}
+
+/// One name less to wait for; true when it was the last and the wait is over.
+bool StoreCore::count_down(ClientId client) {
+    const auto wait = waits_.find(client);
+    ENSURE(wait != waits_.end() && wait->second.missing_count > 0);
+    if (--wait->second.missing_count > 0) {
+        return false;
+    }
+    waits_.erase(wait);
+    return true;
+}
+
+void StoreCore::wake_all(std::string_view name, Released& released) {
+    const auto entry = waiters_.find(name);
+    if (entry == waiters_.end()) {
+        return;
+    }
+    for (const ClientId client : entry->second) {
+        if (count_down(client)) {
+            released.push_back(client);
+        }
+    }
+    waiters_.erase(entry);
+}
+
+/// A queued item serves one client. Those before it that lack other names too only note that this
+/// one has appeared: were the item spent on them, a client that lacks nothing else would sleep on.
+void StoreCore::wake_one(std::string_view name, Released& released) {
+    const auto entry = waiters_.find(name);
+    if (entry == waiters_.end()) {
+        return;
+    }
+    std::vector<ClientId>& waiters = entry->second;
+    auto next = waiters.begin();
+    while (next != waiters.end()) {
+        const ClientId client = *next++;
+        if (count_down(client)) {
+            released.push_back(client);
+            break;
+        }
+    }
+    waiters.erase(waiters.begin(), next);
+    if (waiters.empty()) {
+        waiters_.erase(entry);
+    }
+}
+
+}  // namespace regroup::store

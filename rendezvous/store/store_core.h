@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+#include "rendezvous/store/store_limits.h"
+
+namespace regroup::store {
+
+/// Names one client of a store, for the waits that it has. Chosen by the caller.
+enum class ClientId : std::uint64_t {};
+
+/// Clients whose wait has just ended, in the order in which their waits began.
+using Released = std::vector<ClientId>;
+
+/// The key-value store of a round: keys, queues, and the clients that wait for them. Plain memory;
+/// it does no I/O, knows no time (a client that has waited long enough cancels), and hashes its keys
+/// because no order of theirs is ever seen.
+///
+/// A name *exists* when it is a key or when its queue has items. Keys and queues of one name are
+/// otherwise strangers. A client has at most one wait, be it for names or at a barrier; a new one
+/// replaces it. Each wait ends once, by being listed in a `Released` or by being cancelled.
+///
+/// Operations that can be refused return `invalid_argument` and have changed no key or queue.
+class StoreCore {
+   public:
+    explicit StoreCore(const Limits& limits = {}) : limits_(limits) {}
+
+    [[nodiscard]] const Limits& limits() const noexcept { return limits_; }
+
+    // ---- Keys.
+
+    Result<Released> set(std::string_view key, std::string_view value);
+    /// Sets keys_and_values[0] to keys_and_values[1], and so on: all, or none when one is refused.
+    /// Requires an even count.
+    Result<Released> multi_set(std::span<const std::string> keys_and_values);
+    Result<Released> append(std::string_view key, std::string_view value);
+
+    /// The value, until the next operation; nullptr when there is none.
+    [[nodiscard]] const std::string* find(std::string_view key) const;
+
+    struct Sum {
+        std::int64_t value = 0;
+        Released released;
+    };
+    /// Adds to a number kept as decimal text; an absent one is 0. Refused when the value is no
+    /// number or when the sum would not fit 64 bits.
+    Result<Sum> add(std::string_view key, std::int64_t amount);
+
+    struct Exchange {
+        std::string value;
+        Released released;
+    };
+    /// Stores `desired` where the value is `expected`, or where there is none and `expected` is
+    /// empty. Tells the value afterwards; for an absent key with a non-empty `expected` it tells
+    /// `expected`, which is not true but is what PyTorch's stores say and programs rely on.
+    Result<Exchange> compare_set(std::string_view key, std::string_view expected,
+                                 std::string_view desired);
+
+    /// True if the key was there. Queues are not touched.
+    bool delete_key(std::string_view key);
+    [[nodiscard]] std::size_t num_keys() const noexcept { return values_.size(); }
+    /// All keys, sorted.
+    [[nodiscard]] std::vector<std::string> list_keys() const;
+
+    // ---- Queues.
+
+    /// Adds an item at the end and releases at most one client, which is expected to fetch it.
+    Result<Released> queue_push(std::string_view key, std::string_view value);
+
+    struct Popped {
+        std::size_t count_before = 0;  ///< Items before this call; with 0 there is no value.
+        std::string value;
+    };
+    /// Takes the oldest item.
+    Popped queue_pop(std::string_view key);
+    [[nodiscard]] std::size_t queue_len(std::string_view key) const;
+
+    // ---- Waits.
+
+    /// True if all names exist now; none at all do.
+    [[nodiscard]] bool check(std::span<const std::string> names) const;
+
+    /// True if all names exist now. Otherwise the client waits until each one that is missing has
+    /// appeared, be it gone again by then.
+    Result<bool> wait(ClientId client, std::span<const std::string> names);
+
+    struct Arrival {
+        bool complete = false;  ///< This arrival need not wait.
+        Released released;
+    };
+    /// Counts an arrival in the key, as `add` does, and waits until `world` have been counted. The
+    /// count never returns to 0, and a cancelled arrival stays in it.
+    Result<Arrival> barrier(ClientId client, std::string_view key, std::int64_t world);
+
+    /// Ends the client's wait, if it has one, without release. Also what to do when it is gone.
+    void cancel_wait(ClientId client);
+
+   private:
+    struct Hash {
+        using is_transparent = void;
+        std::size_t operator()(std::string_view key) const noexcept {
+            return std::hash<std::string_view>()(key);
+        }
+    };
+    template <class Value>
+    using KeyMap = std::unordered_map<std::string, Value, Hash, std::equal_to<>>;
+
+    struct Wait {
+        std::vector<std::string> names;  ///< Those that were missing, or the barrier's key.
+        std::size_t missing_count = 0;
+        bool at_barrier = false;
+    };
+    struct BarrierWaiter {
+        ClientId client;
+        std::int64_t world;
+    };
+
+    [[nodiscard]] bool exists(std::string_view name) const;
+    [[nodiscard]] Result<void> check_key(std::string_view key) const;
+    [[nodiscard]] Result<void> admit(std::string_view key, std::size_t value_bytes) const;
+    void put(std::string_view key, std::string_view value, Released& released);
+    void wake_all(std::string_view name, Released& released);
+    void wake_one(std::string_view name, Released& released);
+    [[nodiscard]] bool count_down(ClientId client);
+
+    Limits limits_;
+    KeyMap<std::string> values_;
+    KeyMap<std::deque<std::string>> queues_;  ///< None is empty.
+    /// Who waits for a name, oldest first; none is empty. No name that is a key is here.
+    KeyMap<std::vector<ClientId>> waiters_;
+    KeyMap<std::vector<BarrierWaiter>> barriers_;  ///< None is empty.
+    std::unordered_map<ClientId, Wait> waits_;
+    std::size_t total_bytes_ = 0;
+};
+
+}  // namespace regroup::store

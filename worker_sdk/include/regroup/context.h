@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/store.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace regroup {
+
+/// Who this process is in its job: what the launcher left in the environment, or a world of one.
+struct Context {
+    std::string job = "none";             ///< TORCHELASTIC_RUN_ID.
+    std::uint32_t rank = 0;               ///< RANK.
+    std::uint32_t world_size = 1;         ///< WORLD_SIZE.
+    std::uint32_t local_rank = 0;         ///< LOCAL_RANK.
+    std::uint32_t local_world_size = 1;   ///< LOCAL_WORLD_SIZE.
+    std::uint32_t group_rank = 0;         ///< GROUP_RANK: the node's rank.
+    std::uint32_t group_world_size = 1;   ///< GROUP_WORLD_SIZE: the number of nodes.
+    std::uint32_t restart_count = 0;      ///< TORCHELASTIC_RESTART_COUNT.
+    std::uint32_t max_restarts = 0;       ///< TORCHELASTIC_MAX_RESTARTS.
+    std::uint64_t round = 0;              ///< REGROUP_ROUND; 0 without the regroup launcher.
+    std::string master_addr;              ///< MASTER_ADDR; empty in a world of one.
+    std::uint16_t master_port = 0;        ///< MASTER_PORT.
+    /// True if the launcher serves the store (TORCHELASTIC_USE_AGENT_STORE=True). Otherwise rank 0
+    /// serves it itself, in this process, for as long as its Context's store lives.
+    bool agent_store = false;
+    /// Limit for connecting to the store and for its waits.
+    std::chrono::nanoseconds store_timeout = std::chrono::minutes(5);
+
+    /// The store of this round, connected on first use and kept. Throws Error as connect_store.
+    [[nodiscard]] std::shared_ptr<Store> store() const;
+
+    /// The habit of training scripts: only rank 0 prints and writes checkpoints.
+    [[nodiscard]] bool is_main_process() const noexcept { return rank == 0; }
+
+    /// Reads the variables above. With none of RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set it
+    /// is a world of one; with some of them it is an Error `invalid_argument` that names what is
+    /// missing or malformed. LOCAL_RANK and the rest fall back to RANK and WORLD_SIZE.
+    [[nodiscard]] static Context from_environment();
+
+   private:
+    mutable std::shared_ptr<Store> store_;
+};
+
+}  // namespace regroup

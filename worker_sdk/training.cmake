@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+# The training half of the worker SDK, for worker_sdk/CMakeLists.txt to compile in.
+list(APPEND training_sources
+    src/training/atomic_file.cc
+    src/training/bucket_plan.cc
+    src/training/checkpoint.cc
+    src/training/distributed_data_parallel.cc
+    src/training/distributed_sampler.cc)
