@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/net/listen.h"
 
+#include <cerrno>
+#include <limits>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/v6_only.hpp>
-#include <cerrno>
-#include <limits>
 
 #include "rendezvous/net/port_holder.h"
 
@@ -25,9 +26,11 @@ boost::system::error_code try_listen(tcp::acceptor& acceptor, const tcp::endpoin
     }
     boost::system::error_code error;
     acceptor.assign(endpoint.protocol(), fd, error);
-    if (!error) {
-        acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+    if (error) {
+        ::close(fd);
+        return error;
     }
+    acceptor.set_option(tcp::acceptor::reuse_address(true), error);
     if (!error && dual_stack) {
         acceptor.set_option(boost::asio::ip::v6_only(false), error);
     }
@@ -63,8 +66,8 @@ Result<tcp::acceptor> listen_on(boost::asio::io_context& io, const std::string& 
     if (!address.empty()) {
         const auto parsed = boost::asio::ip::make_address(address, error);
         if (error) {
-            return Failure(Errc::invalid_argument, "cannot listen on '" + address +
-                                                       "': it is no IPv4 or IPv6 address");
+            return Failure(Errc::invalid_argument,
+                           "cannot listen on '" + address + "': it is no IPv4 or IPv6 address");
         }
         tcp::acceptor acceptor(io);
         error = try_listen(acceptor, tcp::endpoint(parsed, port), false);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <cstdint>
 #include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 
 #include "rendezvous/base/result.h"
 
@@ -12,8 +13,8 @@ namespace regroup::net {
 
 /// A TCP socket that listens on `port` of `address`, a numeric IPv4 or IPv6 address. An empty
 /// address means every one of this machine, IPv6 and IPv4 alike, or IPv4 alone where there is no
-/// IPv6. Port 0 lets the kernel choose one; `local_endpoint()` of the result tells which. The socket
-/// is not inherited by programs that this process starts.
+/// IPv6. Port 0 lets the kernel choose one; `local_endpoint()` of the result tells which. The
+/// socket is not inherited by programs that this process starts.
 ///
 /// Fails with `invalid_argument` when `address` is no address, and with `system` otherwise. A taken
 /// port is reported with its holder, as "port 29500 is taken by pid 4711 (python3 train.py)": no

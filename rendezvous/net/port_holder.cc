@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/net/port_holder.h"
 
-#include <arpa/inet.h>
-#include <dirent.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <arpa/inet.h>
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <dirent.h>
 #include <fstream>
 #include <memory>
 #include <set>
 #include <sstream>
+#include <unistd.h>
 
 namespace regroup::net {
 namespace {
@@ -83,8 +82,8 @@ void collect_inodes(const char* table, const std::optional<AddressBytes>& addres
             continue;
         }
         const auto holder = parse_table_address(std::string_view(local).substr(0, colon));
-        if (holder && (!address || is_wildcard(*address) || is_wildcard(*holder) ||
-                       *holder == *address)) {
+        if (holder &&
+            (!address || is_wildcard(*address) || is_wildcard(*holder) || *holder == *address)) {
             inodes.insert(inode);
         }
     }

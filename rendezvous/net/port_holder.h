@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <sys/types.h>
 
 namespace regroup::net {
 
@@ -15,8 +14,8 @@ struct PortHolder {
 };
 
 /// Who keeps others from listening on TCP `port` of `address`, a numeric IPv4 or IPv6 address or
-/// empty for all of them. Looks in /proc, which shows a user only processes of its own; nothing when
-/// no holder can be seen. Reads every process's descriptors: for error messages only.
+/// empty for all of them. Looks in /proc, which shows a user only processes of its own; nothing
+/// when no holder can be seen. Reads every process's descriptors: for error messages only.
 [[nodiscard]] std::optional<PortHolder> find_port_holder(const std::string& address,
                                                          std::uint16_t port);
 

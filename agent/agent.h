@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+
+#include "agent/agent_core.h"
+#include "agent/process/output_relay.h"
+#include "rendezvous/base/clock.h"
+#include "rendezvous/client/control_client.h"
+#include "rendezvous/store/store_server.h"
+
+namespace regroup::agent {
+
+/// What every worker of this node runs.
+struct WorkerCommand {
+    std::string executable;              ///< Absolute.
+    std::vector<std::string> arguments;  ///< argv, the program's name first.
+    std::vector<std::string> environment;
+};
+
+struct AgentOptions {
+    AgentConfig core;
+    rendezvous::Endpoint endpoint;
+    WorkerCommand command;
+    /// Where the workers' output goes, a folder for each round; empty for nowhere.
+    std::filesystem::path log_dir;
+    std::string host;  ///< For failure reports.
+    /// The store is served to connections that the daemon in this process passes on, on the
+    /// daemon's own port, in every round. Without it, each round has a port of its own.
+    std::uint16_t fixed_store_port = 0;
+};
+
+/// One node of a job: AgentCore with hands. Launches, signals and waits for workers, keeps their
+/// output, serves the round's store when this node has group rank 0, and speaks with the daemon. An
+/// `if` about rounds in this class is in the wrong file.
+///
+/// Everything runs on the io_context's one thread, which must be the thread that outlives the
+/// workers: they are killed when it ends. All references outlive the Agent.
+class Agent {
+   public:
+    Agent(boost::asio::io_context& io, const Clock& clock, OutputRelay& output,
+          AgentOptions options);
+    ~Agent();
+    Agent(const Agent&) = delete;
+    Agent& operator=(const Agent&) = delete;
+
+    /// Begins. `on_done` is called once, when no worker is left and the daemon has been told.
+    /// Errors: system, when no socket for the store can be had.
+    Result<void> start(std::function<void(const Quit&)> on_done);
+
+    /// As a signal to the process: leave; the second time, at once.
+    void request_quit(int signal);
+
+    /// For the daemon in this process: connections of store clients.
+    store::StoreServer& store();
+
+   private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace regroup::agent

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/worker_environment.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace regroup::agent {
+
+const char* find_variable(const std::vector<std::string>& environment, const std::string& name) {
+    for (const std::string& entry : environment) {
+        if (entry.size() > name.size() && entry[name.size()] == '=' && entry.starts_with(name)) {
+            return entry.c_str() + name.size() + 1;
+        }
+    }
+    return nullptr;
+}
+
+std::vector<std::string> worker_environment(std::vector<std::string> inherited,
+                                            const WorkerIdentity& worker) {
+    const Assignment& a = worker.assignment;
+    const char* async_errors = find_variable(inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING");
+    const std::array<std::pair<std::string, std::string>, 19> variables{{
+        {"LOCAL_RANK", std::to_string(worker.local_rank)},
+        {"RANK", std::to_string(a.first_rank + worker.local_rank)},
+        {"WORLD_SIZE", std::to_string(a.world_size)},
+        {"LOCAL_WORLD_SIZE", std::to_string(worker.local_world_size)},
+        {"GROUP_RANK", std::to_string(a.group_rank)},
+        {"GROUP_WORLD_SIZE", std::to_string(a.group_world_size)},
+        {"ROLE_NAME", worker.role},
+        {"ROLE_RANK", std::to_string(a.role_first_rank + worker.local_rank)},
+        {"ROLE_WORLD_SIZE", std::to_string(a.role_world_size)},
+        {"MASTER_ADDR", a.master_addr},
+        {"MASTER_PORT", std::to_string(a.master_port)},
+        {"TORCHELASTIC_RESTART_COUNT", std::to_string(a.restart_count)},
+        {"TORCHELASTIC_MAX_RESTARTS", std::to_string(worker.max_restarts)},
+        {"TORCHELASTIC_RUN_ID", worker.job},
+        {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+        {"TORCHELASTIC_ERROR_FILE", worker.error_file},
+        {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", async_errors != nullptr ? async_errors : "1"},
+        {"REGROUP_ROUND", std::to_string(number(a.round))},
+    }};
+    std::erase_if(inherited, [&](const std::string& entry) {
+        const std::string name = entry.substr(0, entry.find('='));
+        return std::any_of(variables.begin(), variables.end(),
+                           [&](const auto& variable) { return variable.first == name; });
+    });
+    for (const auto& [name, value] : variables) {
+        inherited.push_back(name + "=" + value);
+    }
+    return inherited;
+}
+
+}  // namespace regroup::agent

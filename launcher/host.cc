@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/host.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+namespace regroup::launcher {
+
+namespace {
+
+std::optional<std::string> numeric(const sockaddr* address) {
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    if (address == nullptr) {
+        return std::nullopt;
+    }
+    if (address->sa_family == AF_INET) {
+        const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
+        return ::inet_ntop(AF_INET, &v4->sin_addr, text.data(), text.size());
+    }
+    if (address->sa_family == AF_INET6) {
+        const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
+        if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) {
+            return std::nullopt;  // Of no use to others without an interface index.
+        }
+        return ::inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size());
+    }
+    return std::nullopt;
+}
+
+bool is_loopback(const std::string& address) {
+    return address.starts_with("127.") || address == "::1";
+}
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') {
+        return "localhost";
+    }
+    return name.data();
+}
+
+}  // namespace
+
+std::string short_host_name() {
+    const std::string name = host_name();
+    return name.substr(0, name.find('.'));
+}
+
+std::vector<std::string> own_addresses() {
+    std::vector<std::string> result;
+    ifaddrs* list = nullptr;
+    if (::getifaddrs(&list) != 0) {
+        return result;
+    }
+    const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+        if ((entry->ifa_flags & IFF_UP) == 0) {
+            continue;
+        }
+        const auto address = numeric(entry->ifa_addr);
+        if (address && !is_loopback(*address)) {
+            result.push_back(*address);
+        }
+    }
+    const auto is_v6 = [](const std::string& address) { return address.find(':') != address.npos; };
+    std::stable_sort(result.begin(), result.end(), [&](const std::string& a, const std::string& b) {
+        return is_v6(a) < is_v6(b);
+    });
+    return result;
+}
+
+bool names_this_host(const std::string& host) {
+    if (host == "localhost" || is_loopback(host) || host == host_name() ||
+        host == short_host_name()) {
+        return true;
+    }
+    const std::vector<std::string> own = own_addresses();
+    const auto is_own = [&](const std::string& address) {
+        return is_loopback(address) || std::find(own.begin(), own.end(), address) != own.end();
+    };
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    std::array<unsigned char, sizeof(in6_addr)> parsed{};
+    if (::inet_pton(AF_INET, host.c_str(), parsed.data()) == 1 ||
+        ::inet_pton(AF_INET6, host.c_str(), parsed.data()) == 1) {
+        return is_own(host);
+    }
+    addrinfo* list = nullptr;
+    if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) {
+        return false;
+    }
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
+    for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+        const auto address = numeric(entry->ai_addr);
+        if (address && is_own(*address)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+std::uint32_t count_cpus() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (::sched_getaffinity(0, sizeof set, &set) != 0) {
+        return 1;
+    }
+    return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&set)));
+}
+
+std::uint32_t count_gpus() {
+    if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+        const std::string list = visible;
+        if (list.empty() || list == "-1") {
+            return 0;
+        }
+        return static_cast<std::uint32_t>(1 + std::count(list.begin(), list.end(), ','));
+    }
+    std::uint32_t count = 0;
+    std::error_code error;
+    for (auto it = std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error);
+         !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+        ++count;
+    }
+    return count;
+}
+
+Result<std::uint32_t> count_workers(const std::string& nproc_per_node) {
+    if (nproc_per_node == "cpu") {
+        return count_cpus();
+    }
+    if (nproc_per_node == "gpu" || nproc_per_node == "auto") {
+        const std::uint32_t gpus = count_gpus();
+        if (gpus > 0) {
+            return gpus;
+        }
+        if (nproc_per_node == "auto") {
+            return count_cpus();
+        }
+        return Failure(Errc::invalid_argument,
+                       "--nproc-per-node gpu: this node has no NVIDIA GPU that this process may "
+                       "use; give a number, or auto to fall back to CPUs");
+    }
+    return static_cast<std::uint32_t>(std::strtoul(nproc_per_node.c_str(), nullptr, 10));
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+
+namespace regroup::launcher {
+
+/// The host name up to its first dot, or "localhost" if the kernel has none.
+[[nodiscard]] std::string short_host_name();
+
+/// This machine's addresses on interfaces that are up, loopback excluded, IPv4 first.
+[[nodiscard]] std::vector<std::string> own_addresses();
+
+/// True if `host` is a name or address of this machine: localhost, its host name, a loopback
+/// address, or one of its interfaces' addresses. Names are resolved only if nothing else decides.
+[[nodiscard]] bool names_this_host(const std::string& host);
+
+/// CPUs on which this process may run.
+[[nodiscard]] std::uint32_t count_cpus();
+/// NVIDIA GPUs that this process may use: the entries of CUDA_VISIBLE_DEVICES if it is set, else
+/// the devices in /proc/driver/nvidia/gpus.
+[[nodiscard]] std::uint32_t count_gpus();
+
+/// --nproc-per-node as a number. Errors: invalid_argument when "gpu" is asked for and there is none.
+Result<std::uint32_t> count_workers(const std::string& nproc_per_node);
+
+}  // namespace regroup::launcher

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace regroup::launcher {
+
+/// How a command wants the process to end.
+struct Ending {
+    int exit_code = 0;
+    int signal = 0;  ///< If not 0: by this signal, so that shells and schedulers see the truth.
+};
+
+/// `regroup run`: this node's part of a job, from the command line to the verdict.
+Ending run_command(std::span<const std::string> arguments);
+
+}  // namespace regroup::launcher

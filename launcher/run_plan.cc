@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/run_plan.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <ctime>
+#include <filesystem>
+#include <random>
+
+#include "launcher/host.h"
+
+namespace regroup::launcher {
+
+namespace {
+
+constexpr std::uint16_t kRendezvousPort = 29400;
+constexpr std::uint16_t kMasterPort = 29500;
+
+std::string hex(std::uint32_t number) {
+    char text[9];
+    std::snprintf(text, sizeof text, "%08x", number);
+    return text;
+}
+
+// Readable, sortable, and different for two runs in the same second.
+std::string fresh_job_id() {
+    const std::time_t now = std::time(nullptr);
+    std::tm local{};
+    ::localtime_r(&now, &local);
+    char text[32];
+    std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &local);
+    return std::string(text) + "-" + hex(std::random_device()()).substr(0, 4);
+}
+
+Failure usage(const std::string& sentence) { return Failure(Errc::invalid_argument, sentence); }
+
+bool is_static(const RunOptions& options) { return options.rdzv_backend == "static"; }
+
+void plan_standalone(const RunOptions& options, RunPlan& plan) {
+    plan.endpoint = {"127.0.0.1", 0};
+    plan.bind_address = "127.0.0.1";
+    plan.hosting = Hosting::always;
+    plan.agent.job = options.rdzv_id.empty() ? fresh_job_id() : options.rdzv_id;
+}
+
+Result<void> plan_static(const RunOptions& options, RunPlan& plan) {
+    const std::string fallback =
+        options.master_addr.empty() ? std::string("127.0.0.1") : options.master_addr;
+    if (options.rdzv_endpoint.empty()) {
+        plan.endpoint = {fallback, options.master_port.value_or(kMasterPort)};
+    } else {
+        Result<rendezvous::Endpoint> endpoint =
+            parse_endpoint(options.rdzv_endpoint, kRendezvousPort);
+        if (!endpoint) {
+            return endpoint.error();
+        }
+        if (!options.master_addr.empty() || options.master_port) {
+            return usage("--rdzv-endpoint and --master-addr/--master-port say the same thing to the "
+                         "static back end; give one of them");
+        }
+        plan.endpoint = *endpoint;
+    }
+    const std::uint32_t rank = options.node_rank.value_or(0);
+    plan.agent.offer.slot = rank;
+    plan.fixed_master = true;
+    plan.hosting = rank == 0 ? Hosting::always : Hosting::never;
+    return {};
+}
+
+Result<void> plan_dynamic(const RunOptions& options, RunPlan& plan) {
+    Result<rendezvous::Endpoint> endpoint = parse_endpoint(options.rdzv_endpoint, kRendezvousPort);
+    if (!endpoint) {
+        return endpoint.error();
+    }
+    plan.endpoint = *endpoint;
+    if (options.node_rank) {
+        plan.agent.offer.slot = options.node_rank;
+    }
+    if (!options.master_addr.empty() || options.master_port) {
+        return usage("--master-addr and --master-port belong to --rdzv-backend static; with " +
+                     options.rdzv_backend + " the master is agreed on in every round");
+    }
+    if (options.rdzv_backend.starts_with("etcd")) {
+        plan.notes.push_back("--rdzv-backend " + options.rdzv_backend +
+                             ": no etcd is asked; the endpoint " + plan.endpoint.text() +
+                             " must be a regroup daemon");
+    }
+    plan.hosting = names_this_host(plan.endpoint.host) ? Hosting::if_port_free : Hosting::never;
+    return {};
+}
+
+}  // namespace
+
+Result<rendezvous::Endpoint> parse_endpoint(const std::string& text, std::uint16_t default_port) {
+    const auto bad = [&](const std::string& why) {
+        return usage("--rdzv-endpoint '" + text + "': " + why +
+                     "; write HOST, HOST:PORT or [IPV6]:PORT");
+    };
+    rendezvous::Endpoint endpoint{text, default_port};
+    if (text.empty()) {
+        endpoint.host = "localhost";
+        return endpoint;
+    }
+    std::string port;
+    if (text.starts_with("[")) {
+        const std::size_t bracket = text.find(']');
+        if (bracket == std::string::npos ||
+            (bracket + 1 < text.size() && text[bracket + 1] != ':')) {
+            return bad("the bracket is not closed");
+        }
+        endpoint.host = text.substr(1, bracket - 1);
+        if (bracket + 1 < text.size()) {
+            port = text.substr(bracket + 2);
+            if (port.empty()) {
+                return bad("the port is missing");
+            }
+        }
+    } else if (const std::size_t colon = text.rfind(':'); colon != std::string::npos) {
+        endpoint.host = text.substr(0, colon);
+        port = text.substr(colon + 1);
+        if (endpoint.host.find(':') != std::string::npos) {
+            return bad("an IPv6 address needs brackets");
+        }
+        if (port.empty()) {
+            return bad("the port is missing");
+        }
+    }
+    if (endpoint.host.empty()) {
+        return bad("the host is missing");
+    }
+    if (!port.empty()) {
+        const char* end = port.data() + port.size();
+        const auto [stop, error] = std::from_chars(port.data(), end, endpoint.port);
+        if (error != std::errc() || stop != end) {
+            return bad("the port must be a number from 0 to 65535");
+        }
+    }
+    return endpoint;
+}
+
+Result<RunPlan> make_run_plan(const RunOptions& options) {
+    RunPlan plan;
+    const Result<std::uint32_t> workers = count_workers(options.workers);
+    if (!workers) {
+        return workers.error();
+    }
+    agent::AgentConfig& agent = plan.agent;
+    agent.join_timeout = options.join_timeout;
+    agent.policy.nodes_min = options.nodes_min;
+    agent.policy.nodes_max = options.nodes_max;
+    agent.policy.restarts_max = options.max_restarts;
+    agent.policy.last_call = options.last_call;
+    agent.policy.heartbeat_timeout = options.heartbeat_timeout;
+    agent.policy.shutdown_timeout = options.shutdown_timeout;
+    agent.policy.grow_after = options.grow_after;
+    agent.policy.program = std::filesystem::path(options.program).filename();
+    agent.offer.workers = *workers;
+    agent.offer.role = options.role;
+    agent.offer.name = options.local_addr.empty() ? short_host_name() : options.local_addr;
+    agent.offer.address = options.local_addr;
+    agent.offer.address_is_explicit = !options.local_addr.empty();
+    agent.job = options.rdzv_id.empty() ? "none" : options.rdzv_id;
+    agent.node = agent.offer.name + "-" + std::to_string(::getpid()) + "-" +
+                 hex(std::random_device()());
+
+    const bool alone = is_static(options) && options.rdzv_endpoint.empty() &&
+                       !options.master_port && options.nodes_max == 1;
+    if (options.standalone && options.nodes_max > 1) {
+        return usage("--standalone is a job of one node; --nnodes asks for up to " +
+                     std::to_string(options.nodes_max));
+    }
+    if (options.standalone || alone) {
+        if (!options.rdzv_endpoint.empty()) {
+            plan.notes.push_back("--standalone has a rendezvous of its own; --rdzv-endpoint " +
+                                 options.rdzv_endpoint + " is not used");
+        }
+        plan_standalone(options, plan);
+    } else if (const Result<void> planned = is_static(options) ? plan_static(options, plan)
+                                                               : plan_dynamic(options, plan);
+               !planned) {
+        return planned.error();
+    }
+    if (plan.fixed_master && agent.offer.slot == 0U) {
+        agent.offer.address = plan.endpoint.host;
+        agent.offer.address_is_explicit = true;
+    } else if (!agent.offer.address_is_explicit && agent.policy.nodes_max > 1) {
+        agent.offer.other_addresses = own_addresses();
+        agent.offer.other_addresses.resize(
+            std::min<std::size_t>(agent.offer.other_addresses.size(), 4));
+    }
+    if (const Result<void> valid = validate(agent.policy); !valid) {
+        return valid.error();
+    }
+    return plan;
+}
+
+}  // namespace regroup::launcher
