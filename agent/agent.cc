@@ -12,7 +12,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/failure_text.h"
-#include "agent/process/linux_launcher.h"
+#include "agent/process/child_process.h"
 #include "agent/process/process_tree.h"
 #include "agent/worker_environment.h"
 #include "rendezvous/net/listen.h"
@@ -48,3 +48,355 @@ std::string rank_range(std::uint32_t first, std::uint32_t count) {
 }
 
 }  // namespace
+
+struct Agent::Impl {
+    Impl(asio::io_context& io_in, const Clock& clock_in, OutputRelay& output_in,
+         AgentOptions options_in)
+        : io(io_in),
+          clock(clock_in),
+          output(output_in),
+          options(std::move(options_in)),
+          core(options.core, clock.now()),
+          store(io_in),
+          timer(io_in),
+          waiting_since(clock.now()) {}
+
+    // ---- From events to effects. Effects may cause further events, which wait for their turn.
+
+    void feed(AgentEvent event) {
+        events.push_back(std::move(event));
+        if (!busy) {
+            run({});
+        }
+    }
+
+    void run(const AgentEffects& effects) {
+        busy = true;
+        apply(effects);
+        while (!events.empty()) {
+            const AgentEvent next = std::move(events.front());
+            events.pop_front();
+            apply(core.step(clock.now(), next));
+        }
+        busy = false;
+        arm();
+    }
+
+    void apply(const AgentEffects& effects) {
+        for (const AgentEffect& effect : effects) {
+            std::visit([&](const auto& e) { act(e); }, effect);
+        }
+    }
+
+    void arm() {
+        const Instant next = core.next_deadline();
+        if (next == Instant::max()) {
+            timer.cancel();
+            return;
+        }
+        timer.expires_at(next);
+        timer.async_wait([this](boost::system::error_code error) {
+            if (!error) {
+                run(core.advance(clock.now()));
+            }
+        });
+    }
+
+    // ---- Effects.
+
+    void act(const SendToDaemon& effect) { client->send(effect.message); }
+
+    void act(const DropLink& /*effect*/) {
+        output.say("the rendezvous at " + client->peer() + " has been silent for " +
+                   format_duration(options.core.policy.heartbeat_timeout) + "; reconnecting");
+        client->drop();
+    }
+
+    void act(const LaunchWorkers& effect) {
+        const Assignment& assignment = effect.assignment;
+        output.close_all();
+        children.clear();
+        announce(assignment);
+        if (assignment.group_rank == 0) {
+            serve_store();
+        }
+        const std::filesystem::path folder = round_folder(assignment.round);
+        for (std::uint32_t i = 0; i < options.core.offer.workers; ++i) {
+            start_worker(assignment, i, folder);
+        }
+    }
+
+    void act(const SignalWorkers& effect) {
+        for (auto& [local_rank, child] : children) {
+            child.signal_group(effect.force ? SIGKILL : SIGTERM);
+            // A stopped process cannot answer SIGTERM.
+            child.signal_group(SIGCONT);
+        }
+        if (effect.force) {
+            output.say("killing the workers of " + round_name(effect.round) +
+                       " that have not ended in time");
+        }
+    }
+
+    void act(const Quit& effect) {
+        timer.cancel();
+        for (const std::string& process : kill_descendants({}, false, kTreeLimit)) {
+            output.say("cannot end " + process);
+        }
+        output.close_all();
+        client->stop(kGoodbyeLimit, [this, effect] {
+            if (on_done) {
+                std::exchange(on_done, nullptr)(effect);
+            }
+        });
+    }
+
+    // ---- Workers.
+
+    void start_worker(const Assignment& assignment, std::uint32_t local_rank,
+                      const std::filesystem::path& folder) {
+        const std::uint32_t rank = assignment.first_rank + local_rank;
+        char name[32];
+        std::snprintf(name, sizeof name, "rank%05u", rank);
+        const std::string stem = folder.empty() ? "" : (folder / name).string();
+        const Result<OutputRelay::Pipes> pipes = output.open(
+            local_rank, options.core.offer.name + ":" + std::to_string(rank), stem);
+        if (!pipes) {
+            feed(WorkerExited{assignment.round, local_rank,
+                              start_failure(assignment, local_rank, pipes.error())});
+            return;
+        }
+        WorkerIdentity identity;
+        identity.job = options.core.job;
+        identity.assignment = assignment;
+        identity.role = options.core.offer.role;
+        identity.local_rank = local_rank;
+        identity.local_world_size = options.core.offer.workers;
+        identity.max_restarts = options.core.policy.restarts_max;
+        identity.error_file = stem.empty() ? "" : stem + ".error.json";
+        ProcessSpec spec;
+        spec.executable = options.command.executable;
+        spec.arguments = options.command.arguments;
+        spec.environment = worker_environment(options.command.environment, identity);
+        spec.stdout_fd = pipes->stdout_fd;
+        spec.stderr_fd = pipes->stderr_fd;
+        Result<ChildProcess> child = launch(io, spec);
+        output.started(local_rank);
+        if (!child) {
+            feed(WorkerExited{assignment.round, local_rank,
+                              start_failure(assignment, local_rank, child.error())});
+            return;
+        }
+        ChildProcess& running = children.emplace(local_rank, std::move(*child)).first->second;
+        running.wait([this, assignment, local_rank](ExitStatus status) {
+            exited(assignment, local_rank, status);
+        });
+    }
+
+    void exited(const Assignment& assignment, std::uint32_t local_rank, ExitStatus status) {
+        output.drain(local_rank);
+        std::optional<WorkerFailure> failure;
+        if (!status.success()) {
+            failure = failure_of(assignment, local_rank);
+            failure->exit_code = status.signal == 0 ? status.exit_code : -1;
+            failure->signal = status.signal;
+            failure->core_dumped = status.core_dumped;
+        }
+        // The first failure is news; what we stopped ourselves is not.
+        if (failure && core.report().state == rendezvous::NodeState::running) {
+            output.say(describe(*failure));
+            output.say_text(failure_text(*failure));
+        }
+        children.erase(local_rank);
+        if (children.empty()) {
+            // Whatever the workers left behind must be gone before the next round may begin.
+            for (const std::string& process : kill_descendants({}, false, kTreeLimit)) {
+                output.say("cannot end " + process + ", left behind by a worker");
+            }
+        }
+        feed(WorkerExited{assignment.round, local_rank, std::move(failure)});
+    }
+
+    WorkerFailure failure_of(const Assignment& assignment, std::uint32_t local_rank) {
+        WorkerFailure failure;
+        failure.rank = assignment.first_rank + local_rank;
+        failure.local_rank = local_rank;
+        failure.node = options.core.offer.name;
+        failure.host = options.host;
+        failure.time = wall_clock_time();
+        failure.last_output = output.last_output(local_rank);
+        failure.log_file = output.last_output_file(local_rank);
+        if (const auto child = children.find(local_rank); child != children.end()) {
+            failure.pid = child->second.pid();
+        }
+        return failure;
+    }
+
+    WorkerFailure start_failure(const Assignment& assignment, std::uint32_t local_rank,
+                                const Failure& why) {
+        WorkerFailure failure = failure_of(assignment, local_rank);
+        failure.start_error = why.detail;
+        output.say(describe(failure));
+        return failure;
+    }
+
+    std::filesystem::path round_folder(RoundId round) {
+        if (options.log_dir.empty()) {
+            return {};
+        }
+        const std::filesystem::path folder =
+            options.log_dir / ("round_" + std::to_string(number(round)));
+        std::error_code error;
+        std::filesystem::create_directories(folder, error);
+        if (error) {
+            output.say("cannot make " + folder.string() + ": " + error.message() +
+                       "; output is only shown here");
+            return {};
+        }
+        return folder;
+    }
+
+    // ---- The store. The socket that was offered serves this round; a new one is offered next.
+
+    Result<void> offer_store() {
+        if (options.fixed_store_port != 0) {
+            feed(StoreOffered{options.fixed_store_port});
+            return {};
+        }
+        Result<asio::ip::tcp::acceptor> socket = net::listen_on(io, "", 0);
+        if (!socket) {
+            return socket.error();
+        }
+        offered = std::make_unique<asio::ip::tcp::acceptor>(std::move(*socket));
+        feed(StoreOffered{offered->local_endpoint().port()});
+        return {};
+    }
+
+    void serve_store() {
+        store.reset();
+        if (options.fixed_store_port != 0 || !offered) {
+            return;
+        }
+        store.serve(std::move(*offered));
+        offered.reset();
+        if (const Result<void> next = offer_store(); !next) {
+            output.say("cannot offer a store for the next round: " + next.error().detail);
+        }
+    }
+
+    // ---- The daemon, and what people should know.
+
+    void connect() {
+        rendezvous::ControlClient::Handlers handlers;
+        handlers.on_up = [this] {
+            trouble_count = 0;
+            feed(LinkUp{});
+        };
+        handlers.on_down = [this] {
+            if (!core.done()) {
+                output.say("lost the connection to the rendezvous at " + client->peer() +
+                           "; reconnecting" +
+                           (core.has_workers() ? ", the workers go on meanwhile" : ""));
+            }
+            feed(LinkDown{});
+        };
+        handlers.on_message = [this](const FromDaemon& message) {
+            narrate(message);
+            feed(Received{message});
+        };
+        handlers.on_trouble = [this](const std::string& reason, bool answered) {
+            trouble(reason, answered);
+        };
+        client = std::make_unique<rendezvous::ControlClient>(io, options.endpoint,
+                                                             std::move(handlers));
+        client->start();
+    }
+
+    void trouble(const std::string& reason, bool answered) {
+        const Instant now = clock.now();
+        if (trouble_count++ == 0) {
+            trouble_since = now;
+            trouble_interval = kTroubleFirst;
+            trouble_at = after(now, trouble_interval);
+        }
+        if (answered || now >= trouble_at) {
+            output.say(reason + "; trying again for " +
+                       format_duration(std::max(Duration::zero(), options.core.join_timeout -
+                                                                      (now - trouble_since))) +
+                       " (--join-timeout)");
+            trouble_interval = std::min(trouble_interval * 2, kTroubleLimit);
+            trouble_at = after(now, trouble_interval);
+        }
+    }
+
+    void narrate(const FromDaemon& message) {
+        if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
+            std::string names;
+            for (const std::string& name : waiting->joined) {
+                names += (names.empty() ? "" : ", ") + name;
+            }
+            const Duration left = options.core.join_timeout - (clock.now() - waiting_since);
+            output.say(waiting->spare
+                           ? "waiting as a spare: " + waiting->detail
+                           : "waiting: " + waiting->detail + " (here: " + names + "; at " +
+                                 client->peer() + "; for up to " +
+                                 format_duration(std::max(Duration::zero(), left)) + ")");
+        } else if (const auto* stop = std::get_if<rendezvous::Stop>(&message)) {
+            if (core.report().state == rendezvous::NodeState::running) {
+                output.say("stopping " + round_name(stop->round) + ": " + stop->reason);
+            }
+        } else if (const auto* fenced = std::get_if<rendezvous::Fenced>(&message)) {
+            output.say("fenced by the rendezvous: " + fenced->reason + "; joining again");
+        }
+    }
+
+    void announce(const Assignment& a) {
+        waiting_since = clock.now();
+        output.say(round_name(a.round) + ": " +
+                   rank_range(a.first_rank, options.core.offer.workers) + " of " +
+                   std::to_string(a.world_size) + " on node " + options.core.offer.name +
+                   " (group rank " + std::to_string(a.group_rank) + " of " +
+                   std::to_string(a.group_world_size) + "), master " +
+                   rendezvous::Endpoint{a.master_addr, a.master_port}.text() + ": " + a.reason);
+    }
+
+    asio::io_context& io;
+    const Clock& clock;
+    OutputRelay& output;
+    AgentOptions options;
+    AgentCore core;
+    store::StoreServer store;
+    std::unique_ptr<asio::ip::tcp::acceptor> offered;
+    std::unique_ptr<rendezvous::ControlClient> client;
+    std::map<std::uint32_t, ChildProcess> children;
+    asio::steady_timer timer;
+    std::deque<AgentEvent> events;
+    bool busy = false;
+    std::function<void(const Quit&)> on_done;
+
+    Instant waiting_since;
+    int trouble_count = 0;
+    Instant trouble_since{};
+    Instant trouble_at{};
+    Duration trouble_interval{};
+};
+
+Agent::Agent(asio::io_context& io, const Clock& clock, OutputRelay& output, AgentOptions options)
+    : impl_(std::make_unique<Impl>(io, clock, output, std::move(options))) {}
+
+Agent::~Agent() = default;
+
+Result<void> Agent::start(std::function<void(const Quit&)> on_done) {
+    impl_->on_done = std::move(on_done);
+    if (Result<void> offered = impl_->offer_store(); !offered) {
+        return offered;
+    }
+    impl_->connect();
+    return {};
+}
+
+void Agent::request_quit(int signal) { impl_->feed(QuitRequested{signal}); }
+
+store::StoreServer& Agent::store() { return impl_->store; }
+
+}  // namespace regroup::agent

@@ -11,7 +11,9 @@ namespace {
 /// What an entry costs beside its bytes, roughly; a million empty keys are not free either.
 constexpr std::size_t kEntryBytes = 96;
 
-Failure refusal(std::string detail) { return {Errc::invalid_argument, std::move(detail)}; }
+Failure refusal(std::string detail) {
+    return {Errc::invalid_argument, std::move(detail)};
+}
 
 /// Keys are bytes, often long, and end up in somebody's terminal.
 std::string quoted(std::string_view key) {

@@ -23,8 +23,8 @@ enum class ClientId : std::uint64_t {};
 using Released = std::vector<ClientId>;
 
 /// The key-value store of a round: keys, queues, and the clients that wait for them. Plain memory;
-/// it does no I/O, knows no time (a client that has waited long enough cancels), and hashes its keys
-/// because no order of theirs is ever seen.
+/// it does no I/O, knows no time (a client that has waited long enough cancels), and hashes its
+/// keys because no order of theirs is ever seen.
 ///
 /// A name *exists* when it is a key or when its queue has items. Keys and queues of one name are
 /// otherwise strangers. A client has at most one wait, be it for names or at a barrier; a new one

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/store/client_socket.h"
+#include "rendezvous/store/store_wire.h"
+
+namespace regroup::store {
+
+/// A TCPStore client: one connection, blocking calls. On the wire each key has a '/' in front, as
+/// PyTorch's clients do it, so that both kinds find each other's keys.
+///
+/// Failures of every call:
+///   invalid_argument   a key, value or list beyond the limits of TCPStore servers; nothing was
+///   sent deadline_exceeded  no answer within `timeout` disconnected       the connection is gone,
+///   or not made yet fenced             `interrupt` was called system             the operating
+///   system refused
+/// After a `deadline_exceeded` of a call that waits for keys or at a barrier the connection is as
+/// good as before. After any other failure but `invalid_argument` it is gone, because half an
+/// exchange cannot be taken back: later calls fail with `disconnected` until the next `connect`.
+///
+/// A call that waits may take a few seconds longer than its timeout, and then only when the server
+/// does not answer the request to stop waiting.
+///
+/// One thread at a time; `interrupt` from any.
+class StoreClient {
+   public:
+    StoreClient() = default;
+    StoreClient(const StoreClient&) = delete;
+    StoreClient& operator=(const StoreClient&) = delete;
+
+    /// Connects and greets. Tries again after a growing pause, with jitter, while there is nobody
+    /// at `host` and `port` who answers; gives up with the last reason when `timeout` has passed,
+    /// and at once when the one who answers is no store. A former connection is closed first.
+    Result<void> connect(const std::string& host, std::uint16_t port, Duration timeout);
+
+    Result<void> set(std::string_view key, std::string_view value, Duration timeout);
+    /// Waits until the key exists.
+    Result<std::string> get(std::string_view key, Duration timeout);
+    /// Adds to a number kept as decimal text, 0 when absent, and returns the sum.
+    Result<std::int64_t> add(std::string_view key, std::int64_t amount, Duration timeout);
+    /// True if all keys exist now.
+    Result<bool> check(const std::vector<std::string>& keys, Duration timeout);
+    /// Waits until all keys exist.
+    Result<void> wait(const std::vector<std::string>& keys, Duration timeout);
+    /// Returns the value afterwards; see StoreCore::compare_set.
+    Result<std::string> compare_set(std::string_view key, std::string_view expected,
+                                    std::string_view desired, Duration timeout);
+    /// True if the key was there.
+    Result<bool> delete_key(std::string_view key, Duration timeout);
+    Result<void> append(std::string_view key, std::string_view value, Duration timeout);
+    /// Waits until all keys exist; their values in order.
+    Result<std::vector<std::string>> multi_get(const std::vector<std::string>& keys,
+                                               Duration timeout);
+    /// Requires as many values as keys.
+    Result<void> multi_set(const std::vector<std::string>& keys,
+                           const std::vector<std::string>& values, Duration timeout);
+    /// Counts all keys, those that are not this client's kind included.
+    Result<std::int64_t> num_keys(Duration timeout);
+    /// All keys of this client's kind, sorted.
+    Result<std::vector<std::string>> list_keys(Duration timeout);
+
+    Result<void> queue_push(std::string_view key, std::string_view value, Duration timeout);
+    /// Waits for an item and takes it.
+    Result<std::string> queue_pop(std::string_view key, Duration timeout);
+    /// Takes an item if there is one.
+    Result<std::optional<std::string>> queue_try_pop(std::string_view key, Duration timeout);
+    Result<std::int64_t> queue_len(std::string_view key, Duration timeout);
+
+    /// Waits until `world` clients have come to the barrier of this key. A key serves one barrier.
+    Result<void> barrier(std::string_view key, std::int64_t world, Duration timeout);
+
+    /// Ends the call in progress, if there is one, and all later ones with `fenced`. For good.
+    void interrupt() noexcept { socket_.interrupt(); }
+
+   private:
+    Result<void> greet(Instant deadline);
+    Result<void> send(const Request& request, Instant deadline);
+    Result<std::int64_t> ask_i64(const Request& request, Instant deadline);
+    Result<std::string> ask_text(const Request& request, Instant deadline);
+    /// Sends a request whose reply is one byte which may be long in coming, and takes the request
+    /// back when it does not come. False when it has not come.
+    Result<bool> send_and_wait(const Request& request, Instant deadline);
+    Result<void> wait_for(const Request& request, Instant deadline, Duration timeout);
+
+    Result<void> receive(char* bytes, std::size_t count, Instant deadline);
+    Result<char> receive_byte(Instant deadline);
+    Result<std::int64_t> receive_i64(Instant deadline);
+    Result<std::string> receive_text(Instant deadline);
+    /// Ends the connection: what may still come could not be told from later replies.
+    Failure give_up(Failure failure);
+    Failure break_protocol(const std::string& what);
+
+    ClientSocket socket_;
+};
+
+}  // namespace regroup::store
