@@ -13,6 +13,8 @@
 
 #include "agent/failure_text.h"
 #include "agent/process/child_process.h"
+#include "agent/process/linux_launcher.h"
+#include "agent/process/orphan_reaper.h"
 #include "agent/process/process_tree.h"
 #include "agent/worker_environment.h"
 #include "rendezvous/net/listen.h"
@@ -57,6 +59,8 @@ struct Agent::Impl {
           output(output_in),
           options(std::move(options_in)),
           core(options.core, clock.now()),
+          launcher(io_in),
+          reaper(io_in, launcher),
           store(io_in),
           timer(io_in),
           waiting_since(clock.now()) {}
@@ -114,6 +118,7 @@ struct Agent::Impl {
 
     void act(const LaunchWorkers& effect) {
         const Assignment& assignment = effect.assignment;
+        report_failure();
         output.close_all();
         children.clear();
         announce(assignment);
@@ -140,9 +145,8 @@ struct Agent::Impl {
 
     void act(const Quit& effect) {
         timer.cancel();
-        for (const std::string& process : kill_descendants({}, false, kTreeLimit)) {
-            output.say("cannot end " + process);
-        }
+        kill_leftovers();
+        report_failure();
         output.close_all();
         client->stop(kGoodbyeLimit, [this, effect] {
             if (on_done) {
@@ -159,7 +163,7 @@ struct Agent::Impl {
         char name[32];
         std::snprintf(name, sizeof name, "rank%05u", rank);
         const std::string stem = folder.empty() ? "" : (folder / name).string();
-        const Result<OutputRelay::Pipes> pipes = output.open(
+        Result<OutputRelay::Pipes> pipes = output.open(
             local_rank, options.core.offer.name + ":" + std::to_string(rank), stem);
         if (!pipes) {
             feed(WorkerExited{assignment.round, local_rank,
@@ -178,66 +182,84 @@ struct Agent::Impl {
         spec.executable = options.command.executable;
         spec.arguments = options.command.arguments;
         spec.environment = worker_environment(options.command.environment, identity);
-        spec.stdout_fd = pipes->stdout_fd;
-        spec.stderr_fd = pipes->stderr_fd;
-        Result<ChildProcess> child = launch(io, spec);
-        output.started(local_rank);
+        spec.stdout_fd = pipes->stdout_fd.get();
+        spec.stderr_fd = pipes->stderr_fd.get();
+        Result<ChildProcess> child = launcher.launch(spec);
         if (!child) {
             feed(WorkerExited{assignment.round, local_rank,
                               start_failure(assignment, local_rank, child.error())});
             return;
         }
         ChildProcess& running = children.emplace(local_rank, std::move(*child)).first->second;
-        running.wait([this, assignment, local_rank](ExitStatus status) {
+        running.async_wait([this, assignment, local_rank](ExitStatus status) {
             exited(assignment, local_rank, status);
         });
     }
 
     void exited(const Assignment& assignment, std::uint32_t local_rank, ExitStatus status) {
         output.drain(local_rank);
-        std::optional<WorkerFailure> failure;
+        std::optional<WorkerFailure> ended_badly;
         if (!status.success()) {
-            failure = failure_of(assignment, local_rank);
-            failure->exit_code = status.signal == 0 ? status.exit_code : -1;
-            failure->signal = status.signal;
-            failure->core_dumped = status.core_dumped;
-        }
-        // The first failure is news; what we stopped ourselves is not.
-        if (failure && core.report().state == rendezvous::NodeState::running) {
-            output.say(describe(*failure));
-            output.say_text(failure_text(*failure));
+            ended_badly = failure_of(assignment, local_rank);
+            ended_badly->exit_code = status.exit_code;
+            ended_badly->signal = status.signal;
+            ended_badly->core_dumped = status.core_dumped;
+            note_failure(*ended_badly);
         }
         children.erase(local_rank);
         if (children.empty()) {
             // Whatever the workers left behind must be gone before the next round may begin.
-            for (const std::string& process : kill_descendants({}, false, kTreeLimit)) {
-                output.say("cannot end " + process + ", left behind by a worker");
-            }
+            kill_leftovers();
         }
-        feed(WorkerExited{assignment.round, local_rank, std::move(failure)});
+        feed(WorkerExited{assignment.round, local_rank, std::move(ended_badly)});
+    }
+
+    void kill_leftovers() {
+        const TreeKill result =
+            kill_descendants(clock, after(clock.now(), kTreeLimit), launcher.children());
+        if (!result.survivors.empty()) {
+            output.say("cannot end " + describe(result.survivors) + ", left behind by a worker");
+        }
+    }
+
+    // The first failure is news; what follows from it, or from our stopping, is not.
+    void note_failure(const WorkerFailure& ended_badly) {
+        if (!failure && core.report().state == rendezvous::NodeState::running) {
+            output.say(describe(ended_badly));
+            failure = ended_badly;
+        }
+    }
+
+    // In full once it is known that the job goes on; if it does not, the verdict tells the same.
+    void report_failure() {
+        if (failure) {
+            output.say_text("failure in " + round_name(core.report().round) + ":\n" +
+                            failure_text(*failure));
+            failure.reset();
+        }
     }
 
     WorkerFailure failure_of(const Assignment& assignment, std::uint32_t local_rank) {
-        WorkerFailure failure;
-        failure.rank = assignment.first_rank + local_rank;
-        failure.local_rank = local_rank;
-        failure.node = options.core.offer.name;
-        failure.host = options.host;
-        failure.time = wall_clock_time();
-        failure.last_output = output.last_output(local_rank);
-        failure.log_file = output.last_output_file(local_rank);
+        WorkerFailure result;
+        result.rank = assignment.first_rank + local_rank;
+        result.local_rank = local_rank;
+        result.node = options.core.offer.name;
+        result.host = options.host;
+        result.time = wall_clock_time();
+        result.last_output = output.last_output(local_rank);
+        result.log_file = output.last_output_file(local_rank);
         if (const auto child = children.find(local_rank); child != children.end()) {
-            failure.pid = child->second.pid();
+            result.pid = child->second.pid();
         }
-        return failure;
+        return result;
     }
 
     WorkerFailure start_failure(const Assignment& assignment, std::uint32_t local_rank,
                                 const Failure& why) {
-        WorkerFailure failure = failure_of(assignment, local_rank);
-        failure.start_error = why.detail;
-        output.say(describe(failure));
-        return failure;
+        WorkerFailure not_started = failure_of(assignment, local_rank);
+        not_started.start_error = why.detail;
+        note_failure(not_started);
+        return not_started;
     }
 
     std::filesystem::path round_folder(RoundId round) {
@@ -293,7 +315,7 @@ struct Agent::Impl {
             feed(LinkUp{});
         };
         handlers.on_down = [this] {
-            if (!core.done()) {
+            if (!core.leaving()) {
                 output.say("lost the connection to the rendezvous at " + client->peer() +
                            "; reconnecting" +
                            (core.has_workers() ? ", the workers go on meanwhile" : ""));
@@ -365,6 +387,8 @@ struct Agent::Impl {
     OutputRelay& output;
     AgentOptions options;
     AgentCore core;
+    LinuxLauncher launcher;
+    OrphanReaper reaper;
     store::StoreServer store;
     std::unique_ptr<asio::ip::tcp::acceptor> offered;
     std::unique_ptr<rendezvous::ControlClient> client;
@@ -372,6 +396,7 @@ struct Agent::Impl {
     asio::steady_timer timer;
     std::deque<AgentEvent> events;
     bool busy = false;
+    std::optional<WorkerFailure> failure;  ///< Of this round, not yet reported in full.
     std::function<void(const Quit&)> on_done;
 
     Instant waiting_since;
@@ -396,6 +421,12 @@ Result<void> Agent::start(std::function<void(const Quit&)> on_done) {
 }
 
 void Agent::request_quit(int signal) { impl_->feed(QuitRequested{signal}); }
+
+void Agent::forward(int signal) {
+    for (auto& [local_rank, child] : impl_->children) {
+        child.signal_group(signal);
+    }
+}
 
 store::StoreServer& Agent::store() { return impl_->store; }
 

@@ -56,6 +56,8 @@ class Agent {
 
     /// As a signal to the process: leave; the second time, at once.
     void request_quit(int signal);
+    /// Passes a signal on to all workers.
+    void forward(int signal);
 
     /// For the daemon in this process: connections of store clients.
     store::StoreServer& store();

@@ -104,6 +104,8 @@ class AgentCore {
 
     [[nodiscard]] const rendezvous::NodeReport& report() const noexcept { return report_; }
     [[nodiscard]] bool has_workers() const noexcept { return !alive_.empty(); }
+    /// The node is on its way out, or is out.
+    [[nodiscard]] bool leaving() const noexcept { return quit_.has_value(); }
     [[nodiscard]] bool done() const noexcept { return quit_sent_; }
 
    private:

@@ -13,11 +13,9 @@
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/signal_set.hpp>
 
 #include "agent/agent.h"
-#include "agent/process/process_tree.h"
+#include "agent/process/quit_signals.h"
 #include "agent/process/resolve_program.h"
 #include "agent/process/warden.h"
 #include "agent/worker_environment.h"
@@ -114,24 +112,17 @@ Result<fs::path> make_log_dir(const RunOptions& options, const std::string& job)
 /// The agent's process: the objects of one node, owned in order of dependence.
 class Node {
    public:
-    Node(RunPlan plan, agent::WorkerCommand command, fs::path log_dir, agent::AgentSide warden)
+    Node(RunPlan plan, agent::WorkerCommand command, fs::path log_dir)
         : plan_(std::move(plan)),
           command_(std::move(command)),
           log_dir_(std::move(log_dir)),
-          output_(io_),
-          signals_(io_),
-          warden_gone_(io_) {
-        if (warden.parent_gone_fd >= 0) {
-            warden_gone_.assign(warden.parent_gone_fd);
-        }
-    }
+          output_(io_, clock_, {.files = !log_dir_.empty()}) {}
 
-    Ending run() {
+    /// `warden_fd`: see QuitSignals.
+    Ending run(int warden_fd) {
         for (const std::string& note : plan_.notes) {
             output_.say(note);
         }
-        watch_warden();
-        watch_signals();
         if (const Result<void> hosted = host_daemon(); !hosted) {
             output_.say(hosted.error().detail);
             return {agent::kExitUsage, 0};
@@ -155,7 +146,13 @@ class Node {
             output_.say(started.error().detail);
             return {agent::kExitJobFailed, 0};
         }
+        const Result<agent::QuitSignals> signals = listen_for_signals(warden_fd);
+        if (!signals) {
+            output_.say(signals.error().detail);
+            return {agent::kExitJobFailed, 0};
+        }
         io_.run();
+        output_.flush(after(clock_.now(), kFlushLimit));
         return ending_;
     }
 
@@ -182,40 +179,20 @@ class Node {
                                               "; choose another port");
     }
 
-    void watch_signals() {
-        for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
-            struct sigaction action {};
-            // What we were started with ignored (nohup) stays ignored.
-            if (::sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) {
-                signals_.add(signal);
-            }
-        }
-        next_signal();
-    }
-
-    void next_signal() {
-        signals_.async_wait([this](boost::system::error_code error, int signal) {
-            if (error) {
+    Result<agent::QuitSignals> listen_for_signals(int warden_fd) {
+        agent::QuitSignals::Handlers handlers;
+        handlers.on_signal = [this](int signal) {
+            if (signal == SIGUSR1 || signal == SIGUSR2) {
+                agent_->forward(signal);
                 return;
             }
             output_.say(rendezvous::signal_name(signal) +
-                        (signalled_ ? ": killing the workers" : ": stopping the workers"));
+                        (signalled_ ? " again: killing the workers" : ": stopping the workers"));
             signalled_ = true;
             agent_->request_quit(signal);
-            next_signal();
-        });
-    }
-
-    void watch_warden() {
-        if (!warden_gone_.is_open()) {
-            return;
-        }
-        warden_gone_.async_wait(asio::posix::stream_descriptor::wait_read,
-                                [](boost::system::error_code error) {
-                                    if (!error) {
-                                        agent::end_without_warden();
-                                    }
-                                });
+        };
+        handlers.on_warden_gone = [] { agent::end_without_warden(); };
+        return agent::QuitSignals::listen(io_, warden_fd, std::move(handlers));
     }
 
     void end(const agent::Quit& quit) {
@@ -245,8 +222,6 @@ class Node {
     fs::path log_dir_;
     asio::io_context io_{1};
     agent::OutputRelay output_;
-    asio::signal_set signals_;
-    asio::posix::stream_descriptor warden_gone_;
     std::unique_ptr<rendezvous::Daemon> daemon_;
     std::unique_ptr<agent::Agent> agent_;
     bool signalled_ = false;
@@ -282,9 +257,15 @@ Ending run_command(std::span<const std::string> arguments) {
     if (!log_dir) {
         return usage_ending(log_dir.error());
     }
-    const agent::AgentSide warden = agent::split_off_warden();
-    Node node(std::move(*plan), std::move(*command), std::move(*log_dir), warden);
-    return node.run();
+    Result<agent::Warden> warden = agent::Warden::split();
+    if (!warden) {
+        say(warden.error().detail);
+        return {agent::kExitJobFailed, 0};
+    }
+    Node node(std::move(*plan), std::move(*command), std::move(*log_dir));
+    const Ending ending = node.run(warden->fd());
+    warden->say_goodbye();
+    return ending;
 }
 
 }  // namespace regroup::launcher

@@ -1,60 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <sys/types.h>
-
 #include <functional>
 #include <memory>
-#include <string>
-#include <vector>
-
-#include <boost/asio/io_context.hpp>
+#include <optional>
+#include <set>
+#include <sys/types.h>
 
 #include "agent/process/exit_status.h"
+#include "agent/process/unique_fd.h"
 #include "rendezvous/base/result.h"
+
+namespace boost::asio {
+class io_context;
+}
 
 namespace regroup::agent {
 
-/// Everything needed to start one child. No shell is involved.
-struct ProcessSpec {
-    std::string executable;                ///< Absolute; see resolve_program.
-    std::vector<std::string> arguments;    ///< argv, argv[0] included.
-    std::vector<std::string> environment;  ///< "NAME=value"; all of it, not a delta on ours.
-    int stdout_fd = -1;                    ///< Becomes the child's 1; -1 leaves ours.
-    int stderr_fd = -1;                    ///< Likewise 2.
-};
-
-/// A running child, which leads a session and process group of its own, is killed when the thread
-/// that started it ends, and is reaped exactly once.
+/// A child of this process that leads a process group of its own. Made by LinuxLauncher.
 ///
-/// Destroying it neither kills nor waits: the owner asks first, and process_tree.h cleans up. Used
-/// from the io_context's one thread.
+/// Its exit is seen without reaping it; it is reaped when this object is destroyed. Until then its
+/// pid, and so the number of its group, cannot be given to anybody else: signals sent through this
+/// object never reach a stranger. So keep the object for as long as the group may need a signal,
+/// and destroy it soon after the exit, or `ps` shows a defunct process.
 class ChildProcess {
    public:
-    ChildProcess(boost::asio::io_context& io, pid_t pid, int pid_fd);
-    ~ChildProcess();
+    /// Takes over the child `pid`, and `pidfd` that refers to it. `registry` holds its pid for as
+    /// long as this object is the one to reap it. Errors: system; the child was then killed.
+    static Result<ChildProcess> adopt(boost::asio::io_context& io, pid_t pid, UniqueFd pidfd,
+                                      std::shared_ptr<std::set<pid_t>> registry);
+
     ChildProcess(ChildProcess&&) noexcept;
     ChildProcess& operator=(ChildProcess&&) noexcept;
+    /// Reaps the child. If it still runs, its group gets SIGKILL first, and nobody waits for that.
+    ~ChildProcess();
 
     [[nodiscard]] pid_t pid() const noexcept;
 
-    /// Calls `on_exit` once, when the child itself has ended and been reaped; its descendants may
-    /// live on. Not called after the ChildProcess is destroyed.
-    void wait(std::function<void(ExitStatus)> on_exit);
+    /// Calls `on_exit` once from the event loop, as soon as the child has ended, also if it has
+    /// ended already. `on_exit` may destroy this object; without it, destroying this object drops
+    /// `on_exit`. At most one wait at a time.
+    void async_wait(std::function<void(ExitStatus)> on_exit);
 
-    /// Signals the child's whole group. While the child is unreaped its pid, which names the group,
-    /// cannot be taken by another process; after that this does nothing.
-    void signal_group(int signal) const noexcept;
+    /// How the child has ended, or nothing while it runs. Never blocks.
+    [[nodiscard]] std::optional<ExitStatus> status();
+
+    /// Signals the child alone. One that has ended is not an error.
+    void signal(int number) noexcept;
+
+    /// Signals the child and all that share its process group, also after the child itself has
+    /// ended. A group without members is not an error. (A process that was stopped sees a SIGTERM
+    /// only after a SIGCONT.)
+    void signal_group(int number) noexcept;
 
    private:
-    struct Impl;
-    std::shared_ptr<Impl> impl_;
-};
+    struct State;
+    explicit ChildProcess(std::unique_ptr<State> state);
 
-/// Starts a child at a cost that depends neither on this process's memory nor on its descriptors or
-/// threads. The child gets descriptors 0, 1 and 2 and no other, default handlers for every signal
-/// that this process handles, an empty signal mask, and SIGKILL should this thread end.
-/// Errors: system, naming the program, the step and the reason. No child, not even a zombie, is left.
-Result<ChildProcess> launch(boost::asio::io_context& io, const ProcessSpec& spec);
+    std::unique_ptr<State> state_;
+};
 
 }  // namespace regroup::agent

@@ -6,20 +6,32 @@
 
 namespace regroup::agent {
 
-/// How a process ended. Exit code 9 and SIGKILL are different things here, as they are to users.
+/// How a process ended: by itself with an exit code, or by a signal. `exit(9)` and SIGKILL differ.
 struct ExitStatus {
-    int exit_code = 0;         ///< Meaningful when `signal` is 0.
-    int signal = 0;            ///< The signal that ended it, or 0.
+    int exit_code = 0;  ///< 0 to 255; -1 when a signal ended it.
+    int signal = 0;     ///< 0 when it exited by itself.
     bool core_dumped = false;
 
-    /// From what waitid reports of a process that has ended.
-    [[nodiscard]] static ExitStatus from(const siginfo_t& info) noexcept;
+    [[nodiscard]] static ExitStatus exited(int code) noexcept;
+    [[nodiscard]] static ExitStatus signalled(int number, bool core_dumped) noexcept;
 
-    [[nodiscard]] bool success() const noexcept { return signal == 0 && exit_code == 0; }
-    /// "exited with code 3", "ended by signal 11, core dumped".
+    /// What waitid(2) left in `info` about a process that has ended.
+    [[nodiscard]] static ExitStatus from_siginfo(const siginfo_t& info) noexcept;
+
+    [[nodiscard]] bool success() const noexcept { return exit_code == 0; }
+
+    /// "exited with code 9", "was ended by SIGKILL", "was ended by SIGSEGV (core dumped)".
     [[nodiscard]] std::string describe() const;
 
     friend bool operator==(const ExitStatus&, const ExitStatus&) = default;
 };
+
+/// "SIGKILL"; "signal 40" for one without a name.
+[[nodiscard]] std::string signal_name(int number);
+
+/// Ends this process as another one ended: with the same exit code, or by the same signal, so that
+/// shells and schedulers see the truth. Writes no core file: the other process had its own.
+/// Destructors and atexit functions do not run.
+[[noreturn]] void end_like(const ExitStatus& status) noexcept;
 
 }  // namespace regroup::agent

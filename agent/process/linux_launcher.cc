@@ -1,261 +1,234 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Why not Boost.Process's own launchers: they fork, so that each start costs page tables and
-// descriptors in proportion to the agent's size, can deadlock in the child of a process with
-// threads, hand our sockets to the workers, and leave a zombie behind a failed exec. Here the child
-// borrows our memory until it execs (clone with VM and VFORK), which costs the same for any agent.
-// Boost.Process v2's waiting half is not used either: it calls a blocking waitpid after a readiness
-// that may be stale, and reports exit code 9 and SIGKILL as the same number.
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
+// The shape is that of Boost.Process v2's launchers; the mechanism is clone(VM, VFORK, PIDFD).
+// Boost's own launchers fork, which costs time in proportion to our memory, runs Asio's fork
+// handlers in the child (it hangs when another thread held a lock), leaves a zombie and runs our
+// atexit functions when the program cannot be executed, and leaves descriptors open.
+#include "agent/process/linux_launcher.h"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <utility>
+#include <csignal>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
-#include <boost/asio/posix/stream_descriptor.hpp>
+/// clone(2) by the name that the thread sanitizer does not intercept. Its interceptor repairs the
+/// sanitizer's state in the child as after fork(), and our child shares that state with us.
+extern "C" int __clone(int (*function)(void*), void* stack, int flags, void* argument,  // NOLINT
+                       ...) noexcept;
 
-#include "agent/process/child_process.h"
-
-#ifndef P_PIDFD
-#define P_PIDFD 3
+/// The child runs on our memory and our thread's storage while we are suspended. A sanitizer's
+/// bookkeeping of its calls would be left in our own.
+#if defined(__clang__)
+#define REGROUP_UNSANITIZED __attribute__((disable_sanitizer_instrumentation, noinline))
+#else
+#define REGROUP_UNSANITIZED __attribute__((no_sanitize("address,thread,undefined"), noinline))
 #endif
 
 namespace regroup::agent {
-
 namespace {
 
-namespace asio = boost::asio;
+constexpr std::size_t kStackBytes = std::size_t{32} << 10;
+constexpr int kExitStartFailed = 127;
 
-constexpr std::size_t kStackBytes = std::size_t{128} << 10U;
-constexpr int kFirstPrivateFd = 3;
+enum class Step { none, session, parent_death_signal, output, working_directory, exec };
 
-/// What parent and child share while the child runs on our memory.
+/// What the child is to do, and what became of it. Shared by parent and child.
 struct Plan {
     const char* executable = nullptr;
     char* const* arguments = nullptr;
     char* const* environment = nullptr;
+    const char* working_directory = nullptr;
     int stdout_fd = -1;
     int stderr_fd = -1;
     pid_t parent = 0;
-    // The child's message when it could not get as far as exec.
+
+    Step failed_step = Step::none;
     int error = 0;
-    const char* step = nullptr;
 };
 
-// Everything below runs on the parent's memory: nothing but system calls, no allocation, no locks.
-[[noreturn]] void give_up(Plan& plan, const char* step) noexcept {
-    plan.error = errno;
-    plan.step = step;
-    ::_exit(127);
-}
+// In the child only system calls are made, by number: libc's functions may lock, allocate, or
+// remember things, such as signal handlers, in memory that is still ours.
 
-void reset_signals() noexcept {
-    struct sigaction action {};
-    for (int signal = 1; signal < NSIG; ++signal) {
-        // A handler of ours would be reset by exec anyway, but until then it would run on our
-        // memory. What was ignored stays ignored (nohup), except SIGPIPE.
-        if (::sigaction(signal, nullptr, &action) == 0 &&
-            (action.sa_handler != SIG_IGN || signal == SIGPIPE) && action.sa_handler != SIG_DFL) {
-            action = {};
-            action.sa_handler = SIG_DFL;
-            ::sigaction(signal, &action, nullptr);
+REGROUP_UNSANITIZED void reset_signals() {
+    // The kernel's struct sigaction, with room to spare: the handler is its first word.
+    using Action = unsigned long[8];
+    constexpr int kSignalMax = 64;
+    constexpr int kMaskBytes = 8;
+    const Action by_default = {};
+    for (int number = 1; number <= kSignalMax; ++number) {
+        Action now = {};
+        ::syscall(SYS_rt_sigaction, number, nullptr, now, kMaskBytes);
+        const bool handled = now[0] > 1;  // Neither SIG_DFL nor SIG_IGN.
+        if (handled || number == SIGPIPE || number == SIGTTOU) {
+            ::syscall(SYS_rt_sigaction, number, by_default, nullptr, kMaskBytes);
         }
     }
+    const unsigned long nothing_blocked = 0;
+    ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &nothing_blocked, nullptr, kMaskBytes);
 }
 
-void place(Plan& plan, int fd, int target) noexcept {
-    if (fd >= 0 && ::dup2(fd, target) < 0) {
-        give_up(plan, "dup2");
+REGROUP_UNSANITIZED void close_from_3() {
+    if (::syscall(SYS_close_range, 3U, ~0U, 0U) == 0) {
+        return;
+    }
+    // A kernel before 5.9, or a sandbox that does not know the call.
+    constexpr rlim_t kFdsMax = rlim_t{1} << 20;  // The limit itself may be "unlimited".
+    rlimit limit{};
+    ::syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, nullptr, &limit);
+    for (rlim_t fd = 3; fd < limit.rlim_cur && fd < kFdsMax; ++fd) {
+        ::syscall(SYS_close, fd);
     }
 }
 
-#if defined(__clang__) || defined(__GNUC__)
-__attribute__((no_sanitize("address", "thread", "undefined")))
-#endif
-int child_main(void* argument) noexcept {
-    Plan& plan = *static_cast<Plan*>(argument);
-    if (::setsid() < 0) {
-        give_up(plan, "setsid");
+REGROUP_UNSANITIZED Step run_until_failure(const Plan& plan) {
+    if (::syscall(SYS_setsid) < 0) {
+        return Step::session;
     }
-    if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
-        give_up(plan, "prctl(PR_SET_PDEATHSIG)");
+    if (::syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0) {
+        return Step::parent_death_signal;
     }
-    if (::getppid() != plan.parent) {
-        ::_exit(127);  // The parent died before the line above could notice.
+    // Had the parent died before, no signal would come. (Its pid, not 1: it may have a subreaper.)
+    if (::syscall(SYS_getppid) != plan.parent) {
+        ::syscall(SYS_exit_group, kExitStartFailed);
     }
+    if ((plan.stdout_fd >= 0 && ::syscall(SYS_dup3, plan.stdout_fd, 1, 0) < 0) ||
+        (plan.stderr_fd >= 0 && ::syscall(SYS_dup3, plan.stderr_fd, 2, 0) < 0)) {
+        return Step::output;
+    }
+    if (plan.working_directory != nullptr && ::syscall(SYS_chdir, plan.working_directory) < 0) {
+        return Step::working_directory;
+    }
+    close_from_3();
     reset_signals();
-    place(plan, plan.stdout_fd, STDOUT_FILENO);
-    place(plan, plan.stderr_fd, STDERR_FILENO);
-    if (::syscall(SYS_close_range, kFirstPrivateFd, ~0U, 0) != 0) {
-        const long limit = ::sysconf(_SC_OPEN_MAX);
-        for (int fd = kFirstPrivateFd; fd < limit; ++fd) {
-            ::close(fd);
-        }
-    }
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::sigprocmask(SIG_SETMASK, &none, nullptr);
-    ::execve(plan.executable, plan.arguments, plan.environment);
-    give_up(plan, "exec");
+    ::syscall(SYS_execve, plan.executable, plan.arguments, plan.environment);
+    return Step::exec;
 }
 
-std::vector<char*> pointers(const std::vector<std::string>& texts) {
-    std::vector<char*> result;
-    result.reserve(texts.size() + 1);
+REGROUP_UNSANITIZED int run_child(void* argument) {
+    Plan& plan = *static_cast<Plan*>(argument);
+    const Step failed = run_until_failure(plan);
+    plan.error = errno;
+    plan.failed_step = failed;
+    ::syscall(SYS_exit_group, kExitStartFailed);
+    return 0;
+}
+
+#undef REGROUP_UNSANITIZED
+
+/// For execve: null-terminated. Points into `texts`, which execve does not write to.
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+    std::vector<char*> pointers;
+    pointers.reserve(texts.size() + 1);
     for (const std::string& text : texts) {
-        result.push_back(const_cast<char*>(text.c_str()));  // execve's signature; it does not write.
+        pointers.push_back(const_cast<char*>(text.c_str()));
     }
-    result.push_back(nullptr);
-    return result;
+    pointers.push_back(nullptr);
+    return pointers;
 }
 
-/// The stack on which the child runs until exec. One at a time, since the parent waits that long.
-class ChildStack {
-   public:
-    ChildStack()
-        : base_(::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0)) {}
-    ~ChildStack() {
-        if (base_ != MAP_FAILED) {
-            ::munmap(base_, kStackBytes);
-        }
+std::string explain_exec(const ProcessSpec& spec, int error) {
+    if (error == ENOEXEC) {
+        return "it is neither a program of this machine nor a script that begins with #!";
     }
-    ChildStack(const ChildStack&) = delete;
-    ChildStack& operator=(const ChildStack&) = delete;
+    if (error == ENOENT && ::access(spec.executable.c_str(), F_OK) == 0) {
+        return "the interpreter that it names does not exist";
+    }
+    if (error == E2BIG) {
+        return "its arguments and environment are too long";
+    }
+    return system_failure("execve", error).detail;
+}
 
-    [[nodiscard]] bool valid() const noexcept { return base_ != MAP_FAILED; }
-    [[nodiscard]] void* top() const noexcept { return static_cast<char*>(base_) + kStackBytes; }
+Failure start_failure(const ProcessSpec& spec, const Plan& plan) {
+    const std::string start = "cannot start '" + spec.executable + "': ";
+    switch (plan.failed_step) {
+        case Step::session:
+            return system_failure(start + "setsid", plan.error);
+        case Step::parent_death_signal:
+            return system_failure(start + "prctl(PR_SET_PDEATHSIG)", plan.error);
+        case Step::output:
+            return system_failure(start + "dup3 of its output", plan.error);
+        case Step::working_directory:
+            return system_failure(start + "chdir to '" + spec.working_directory + "'", plan.error);
+        case Step::exec:
+            return {Errc::system, start + explain_exec(spec, plan.error)};
+        case Step::none:
+            break;
+    }
+    return {Errc::system, start + "the child was lost before it could be started"};
+}
+
+/// Keeps our signal handlers from running in the child.
+class AllSignalsBlocked {
+   public:
+    AllSignalsBlocked() {
+        sigset_t all;
+        sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~AllSignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    AllSignalsBlocked(const AllSignalsBlocked&) = delete;
+    AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
 
    private:
-    void* base_;
+    sigset_t before_{};
 };
-
-std::string what_to_do(int error) {
-    switch (error) {
-        case ENOEXEC:
-            return " (it is neither a binary nor begins with #!)";
-        case EACCES:
-            return " (is it executable? try chmod +x)";
-        case ENOENT:
-            return " (or the interpreter in its #! line does not exist)";
-        default:
-            return "";
-    }
-}
 
 }  // namespace
 
-Result<ChildProcess> launch(asio::io_context& io, const ProcessSpec& spec) {
-    const ChildStack stack;
-    if (!stack.valid()) {
-        return system_failure("cannot start " + spec.executable + ": mmap", errno);
+LinuxLauncher::LinuxLauncher(boost::asio::io_context& io)
+    : io_(io),
+      stack_(std::make_unique_for_overwrite<std::byte[]>(kStackBytes)),
+      children_(std::make_shared<std::set<pid_t>>()) {
+    struct sigaction now{};
+    ::sigaction(SIGCHLD, nullptr, &now);
+    if (now.sa_handler == SIG_IGN) {
+        ::signal(SIGCHLD, SIG_DFL);
     }
-    const std::vector<char*> arguments = pointers(spec.arguments);
-    const std::vector<char*> environment = pointers(spec.environment);
+}
+
+Result<ChildProcess> LinuxLauncher::launch(const ProcessSpec& spec) {
+    ENSURE(spec.executable.starts_with('/'));
+    ENSURE(spec.stdout_fd == -1 || spec.stdout_fd > 2);
+    ENSURE(spec.stderr_fd == -1 || spec.stderr_fd > 2);
+    ENSURE(!spec.arguments.empty());
+    const std::vector<char*> arguments = pointers_to(spec.arguments);
+    const std::vector<char*> environment = pointers_to(spec.environment);
+
     Plan plan;
     plan.executable = spec.executable.c_str();
     plan.arguments = arguments.data();
     plan.environment = environment.data();
+    plan.working_directory =
+        spec.working_directory.empty() ? nullptr : spec.working_directory.c_str();
     plan.stdout_fd = spec.stdout_fd;
     plan.stderr_fd = spec.stderr_fd;
     plan.parent = ::getpid();
 
-    // No handler of ours may run in the child while it shares our memory.
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    int pid_fd = -1;
-    const pid_t pid = ::clone(child_main, stack.top(),
-                              CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &plan, &pid_fd);
-    const int clone_error = errno;
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    int pidfd = -1;
+    pid_t pid = -1;
+    int clone_error = 0;
+    {
+        const AllSignalsBlocked guard;
+        // Suspends this thread until the child has executed the program or ended.
+        pid = __clone(run_child, stack_.get() + kStackBytes,
+                      CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, &plan, &pidfd);
+        clone_error = errno;
+    }
     if (pid < 0) {
-        return system_failure("cannot start " + spec.executable + ": clone", clone_error);
+        return system_failure("cannot start '" + spec.executable + "': clone", clone_error);
     }
-    if (plan.error != 0) {
-        siginfo_t info{};
-        ::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(pid_fd), &info, WEXITED);
-        ::close(pid_fd);
-        Failure failure = system_failure("cannot start " + spec.executable + ": " + plan.step,
-                                         plan.error);
-        failure.detail += what_to_do(plan.error);
-        return failure;
+    UniqueFd owned(pidfd);
+    if (plan.failed_step != Step::none) {
+        while (::waitid(P_PIDFD, static_cast<id_t>(pidfd), nullptr, WEXITED) < 0 &&
+               errno == EINTR) {
+        }
+        return start_failure(spec, plan);
     }
-    return ChildProcess(io, pid, pid_fd);
-}
-
-struct ChildProcess::Impl {
-    Impl(asio::io_context& io, pid_t pid_in, int pid_fd_in)
-        : pid(pid_in), pid_fd(io, pid_fd_in) {}
-
-    static void wait(const std::shared_ptr<Impl>& self);
-
-    pid_t pid;
-    asio::posix::stream_descriptor pid_fd;
-    bool reaped = false;
-    std::function<void(ExitStatus)> on_exit;
-};
-
-void ChildProcess::Impl::wait(const std::shared_ptr<Impl>& self) {
-    self->pid_fd.async_wait(
-        asio::posix::stream_descriptor::wait_read, [self](boost::system::error_code error) {
-            if (error || !self->on_exit) {
-                return;
-            }
-            // Readiness may be stale: ask without blocking, and wait again if it is not over.
-            siginfo_t info{};
-            const int result =
-                ::waitid(static_cast<idtype_t>(P_PIDFD),
-                         static_cast<id_t>(self->pid_fd.native_handle()), &info,
-                         WEXITED | WNOHANG);
-            if (result != 0 || info.si_pid == 0) {
-                wait(self);
-                return;
-            }
-            self->reaped = true;
-            self->pid_fd.close();
-            std::exchange(self->on_exit, nullptr)(ExitStatus::from(info));
-        });
-}
-
-ChildProcess::ChildProcess(asio::io_context& io, pid_t pid, int pid_fd)
-    : impl_(std::make_shared<Impl>(io, pid, pid_fd)) {}
-
-ChildProcess::~ChildProcess() {
-    if (impl_) {
-        impl_->on_exit = nullptr;
-        boost::system::error_code ignored;
-        impl_->pid_fd.close(ignored);
-    }
-}
-
-ChildProcess::ChildProcess(ChildProcess&&) noexcept = default;
-
-ChildProcess& ChildProcess::operator=(ChildProcess&& other) noexcept {
-    std::swap(impl_, other.impl_);
-    return *this;
-}
-
-pid_t ChildProcess::pid() const noexcept { return impl_->pid; }
-
-void ChildProcess::wait(std::function<void(ExitStatus)> on_exit) {
-    impl_->on_exit = std::move(on_exit);
-    Impl::wait(impl_);
-}
-
-void ChildProcess::signal_group(int signal) const noexcept {
-    if (!impl_->reaped) {
-        ::kill(-impl_->pid, signal);
-    }
+    return ChildProcess::adopt(io_, pid, std::move(owned), children_);
 }
 
 }  // namespace regroup::agent

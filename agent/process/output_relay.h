@@ -2,61 +2,94 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
-#include <boost/asio/io_context.hpp>
-
+#include "agent/process/unique_fd.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
 
+namespace boost::asio {
+class io_context;
+}
+
 namespace regroup::agent {
 
-/// Carries what workers write to the terminal and to their files, and what the agent itself says.
+class LineWriter;
+class WorkerStream;
+
+struct OutputRelayOptions {
+    int stdout_fd = 1;  ///< Where people read; stays the caller's.
+    int stderr_fd = 2;
+    bool files = false;  ///< Whether workers have files, to which people can be referred.
+};
+
+/// Takes in what the workers of this node write: each line to the terminal with its rank before
+/// it, never mixed with another's, and every byte, unchanged, to the file of that rank.
 ///
-/// On the terminal, whole lines only, each with its worker's label, so that lines are never mixed;
-/// in the files, the bytes as they were written. No worker ever waits for a slow terminal or a full
-/// disk: lines that the terminal does not take in time are dropped and counted, a file that cannot
-/// be written is given up with one line. Memory is bounded per worker and per terminal stream.
-/// Used from the io_context's one thread.
+/// A worker never waits for the terminal or for a full disk. The terminal loses lines then, and is
+/// told how many; the file loses bytes, and that is said once. (A file system that hangs does hold
+/// up the agent.)
 class OutputRelay {
    public:
-    explicit OutputRelay(boost::asio::io_context& io);
-    /// Hands the terminal what is still queued, for at most a second.
+    /// Sets SIGPIPE to be ignored: whoever reads our output may leave. `clock` must outlive this.
+    OutputRelay(boost::asio::io_context& io, const Clock& clock, OutputRelayOptions options);
     ~OutputRelay();
     OutputRelay(const OutputRelay&) = delete;
     OutputRelay& operator=(const OutputRelay&) = delete;
 
-    /// One line of the agent's own on stderr: "regroup: `line`".
-    void say(const std::string& line);
-    /// Lines of the agent's own, as they are; ends with a newline.
-    void say_text(const std::string& text);
-
-    /// What the worker is to have as descriptors 1 and 2. Ours until `started`.
+    /// The worker's ends of its pipes, for ProcessSpec. To be closed once it was launched.
     struct Pipes {
-        int stdout_fd = -1;
-        int stderr_fd = -1;
+        UniqueFd stdout_fd;
+        UniqueFd stderr_fd;
     };
-    /// Makes pipes for a worker about to be started. Its lines are shown after "[`label`] ", its
-    /// bytes go to `file_stem`.out and .err, made when first needed; empty for no files.
-    /// Errors: system, when no pipe can be had.
+
+    /// Makes pipes and files for a worker that is to be launched, in place of those of an earlier
+    /// worker with this local rank. Each line will be shown after "[`label`] "; the files are
+    /// `file_stem`.out and `file_stem`.err, appended to, their folder made if it is missing; with
+    /// an empty stem there are none. Errors: system.
     Result<Pipes> open(std::uint32_t local_rank, const std::string& label,
                        const std::string& file_stem);
-    /// The worker has its descriptors, or will never have them: closes ours and begins to read.
-    void started(std::uint32_t local_rank);
-    /// Reads what the worker has left in its pipes, without waiting for more.
-    void drain(std::uint32_t local_rank);
-    /// Forgets all workers; unfinished last lines are shown.
-    void close_all();
 
-    /// The worker's last lines on stderr, or on stdout if it wrote nothing there; at most 20.
+    /// Takes in all that the worker wrote so far. To be called once its exit was seen, before it
+    /// is reported. Never waits, not even for a child of the worker that holds the pipe open.
+    void drain(std::uint32_t local_rank);
+
+    /// The worker's last lines on stderr, at most 20 and shortened, each with its line end; those
+    /// on stdout when it wrote nothing to stderr.
     [[nodiscard]] std::string last_output(std::uint32_t local_rank) const;
-    /// The file that holds them, or empty.
+
+    /// The file that last_output() is from; empty without files.
     [[nodiscard]] std::string last_output_file(std::uint32_t local_rank) const;
 
+    /// Takes in what is there and closes all pipes and files: nobody should write any more.
+    void close_all();
+
+    /// A line of the agent's own, to stderr, as "regroup: `line`".
+    void say(std::string_view line);
+
+    /// Whole lines to stderr as they are, such as a report.
+    void say_text(std::string_view lines);
+
+    /// Waits until people have got everything, but not beyond `deadline`. Whether they have.
+    bool flush(Instant deadline);
+
    private:
-    struct Impl;
-    std::unique_ptr<Impl> impl_;
+    struct Worker;
+
+    /// The worker's stderr, or its stdout when it wrote only there; null for no such worker.
+    [[nodiscard]] const WorkerStream* last_written(std::uint32_t local_rank) const;
+    void report_file_error(const std::string& path, int error_number);
+
+    boost::asio::io_context& io_;
+    const Clock& clock_;
+    OutputRelayOptions options_;
+    std::unique_ptr<LineWriter> stdout_;  ///< Null when both lead to the same place.
+    std::unique_ptr<LineWriter> stderr_;
+    bool file_error_said_ = false;
+    std::map<std::uint32_t, std::unique_ptr<Worker>> workers_;  ///< By local rank.
 };
 
 }  // namespace regroup::agent

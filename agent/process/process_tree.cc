@@ -1,159 +1,150 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/process_tree.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstdlib>
+#include <csignal>
 #include <map>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "agent/process/unique_fd.h"
 
 namespace regroup::agent {
-
 namespace {
 
-constexpr int kPauseMs = 2;
-
-std::string read_small_file(const std::string& path) {
-    std::string text;
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return text;
-    }
-    std::array<char, 4096> buffer{};
-    ssize_t count = 0;
-    while ((count = ::read(fd, buffer.data(), buffer.size())) > 0) {
-        text.append(buffer.data(), static_cast<std::size_t>(count));
-    }
-    ::close(fd);
-    return text;
-}
-
-/// Calls `visit` with each entry of `path` that is a number.
-template <class Visit>
-bool for_each_number(const std::string& path, Visit visit) {
-    DIR* directory = ::opendir(path.c_str());
-    if (directory == nullptr) {
-        return false;
-    }
-    while (const dirent* entry = ::readdir(directory)) {
-        const int number = std::atoi(entry->d_name);
-        if (number > 0) {
-            visit(static_cast<pid_t>(number));
+/// Whether `pid` is a process below `ancestor` at this moment.
+bool descends_from(pid_t pid, pid_t ancestor) {
+    constexpr int kDepthMax = 1000;
+    for (int depth = 0; depth < kDepthMax && pid > 1; ++depth) {
+        const auto entry = read_process(pid);
+        if (!entry) {
+            return false;
         }
+        if (entry->parent == ancestor) {
+            return true;
+        }
+        pid = entry->parent;
     }
-    ::closedir(directory);
-    return true;
+    return false;
 }
 
-/// "R (sleeping)..." after the command's closing bracket: the state and the parent's pid.
-struct Stat {
-    std::string command;
-    char state = '?';
-    pid_t parent = 0;
+bool is_readable(int fd, int timeout_ms) {
+    pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
+    return ::poll(&entry, 1, timeout_ms) > 0;
+}
+
+/// One look at the tree below this process.
+struct Look {
+    std::map<pid_t, UniqueFd> dying;  ///< Sent SIGKILL. The descriptor is readable once it ended.
+    bool quiet = true;                ///< Found nobody but kept ones that had ended.
 };
 
-Stat read_stat(pid_t pid) {
-    Stat stat;
-    const std::string text = read_small_file("/proc/" + std::to_string(pid) + "/stat");
-    const std::size_t open = text.find('(');
-    const std::size_t close = text.rfind(')');  // The command itself may contain brackets.
-    if (open == std::string::npos || close == std::string::npos || close + 4 > text.size()) {
-        return stat;
-    }
-    stat.command = text.substr(open + 1, close - open - 1);
-    stat.state = text[close + 2];
-    stat.parent = std::atoi(text.c_str() + close + 4);
-    return stat;
-}
-
-std::vector<pid_t> children_of(pid_t pid) {
-    std::vector<pid_t> result;
-    const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
-    for_each_number(tasks, [&](pid_t task) {
-        const std::string list = read_small_file(tasks + "/" + std::to_string(task) + "/children");
-        const char* at = list.c_str();
-        char* end = nullptr;
-        for (long child = std::strtol(at, &end, 10); end != at; child = std::strtol(at, &end, 10)) {
-            result.push_back(static_cast<pid_t>(child));
-            at = end;
+Look kill_those_in_sight(const std::set<pid_t>& kept) {
+    const pid_t self = ::getpid();
+    Look look;
+    for (const pid_t pid : descendants(self)) {
+        UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+        if (pidfd && kept.contains(pid) && is_readable(pidfd.get(), 0)) {
+            continue;
         }
-    });
-    return result;
-}
-
-// For kernels without the children file: one pass over all processes.
-std::vector<pid_t> descendants_by_parent() {
-    std::multimap<pid_t, pid_t> children;
-    for_each_number("/proc", [&](pid_t pid) { children.emplace(read_stat(pid).parent, pid); });
-    std::vector<pid_t> result{::getpid()};
-    for (std::size_t i = 0; i < result.size(); ++i) {
-        const auto [first, last] = children.equal_range(result[i]);
-        std::for_each(first, last, [&](const auto& entry) { result.push_back(entry.second); });
+        look.quiet = false;
+        // Asked after the descriptor was opened: if the pid has changed hands since it was listed,
+        // either the answer is no, or the descriptor refers to the former holder, which is gone.
+        if (pidfd && !is_readable(pidfd.get(), 0) && descends_from(pid, self)) {
+            ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
+            look.dying.emplace(pid, std::move(pidfd));
+        }
     }
-    result.erase(result.begin());
-    return result;
+    return look;
 }
 
-bool has_children_files() {
-    static const bool has = ::access("/proc/self/task", R_OK) == 0 &&
-                            ::access(("/proc/self/task/" + std::to_string(::getpid()) +
-                                      "/children").c_str(), R_OK) == 0;
-    return has;
+std::vector<ProcessEntry> still_there(const std::map<pid_t, UniqueFd>& dying) {
+    std::vector<ProcessEntry> survivors;
+    for (const auto& [pid, pidfd] : dying) {
+        const auto entry = read_process(pid);
+        if (entry && !is_readable(pidfd.get(), 0)) {
+            survivors.push_back(*entry);
+        }
+    }
+    return survivors;
 }
 
 }  // namespace
 
-void become_subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
-
-std::vector<pid_t> descendants() {
-    if (!has_children_files()) {
-        return descendants_by_parent();
-    }
-    std::vector<pid_t> result = children_of(::getpid());
-    for (std::size_t i = 0; i < result.size(); ++i) {
-        const std::vector<pid_t> more = children_of(result[i]);
-        result.insert(result.end(), more.begin(), more.end());
-    }
-    return result;
+void become_subreaper() noexcept {
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 }
 
-std::vector<std::string> kill_descendants(const std::set<pid_t>& keep, bool spare_kept,
-                                          Duration limit) {
-    const auto deadline = std::chrono::steady_clock::now() + limit;
-    while (true) {
-        std::vector<std::string> left;
-        for (const pid_t pid : descendants()) {
-            const bool kept = keep.contains(pid);
-            if (kept && spare_kept) {
-                continue;
-            }
-            ::kill(pid, SIGKILL);
-            // Only a child can be reaped; the others become children as their parents die.
-            if (!kept && ::waitpid(pid, nullptr, WNOHANG) == pid) {
-                continue;
-            }
-            const Stat stat = read_stat(pid);
-            if (stat.state == 'Z' && (kept || stat.parent != ::getpid())) {
-                continue;  // Dead; its own parent reaps it, or we once that one is gone.
-            }
-            if (stat.state != '?') {
-                left.push_back("pid " + std::to_string(pid) + " (" + stat.command + "), state " +
-                               stat.state);
-            }
-        }
-        if (left.empty() || std::chrono::steady_clock::now() >= deadline) {
-            return left;
-        }
-        ::poll(nullptr, 0, kPauseMs);
+std::vector<pid_t> descendants(pid_t ancestor) {
+    if (!read_children(ancestor)) {
+        return descendants_by_parent(ancestor);
     }
+    std::vector<pid_t> found = {ancestor};
+    for (std::size_t index = 0; index < found.size(); ++index) {
+        if (const auto children = read_children(found[index])) {
+            found.insert(found.end(), children->begin(), children->end());
+        }
+    }
+    found.erase(found.begin());
+    return found;
+}
+
+std::vector<pid_t> descendants_by_parent(pid_t ancestor) {
+    std::multimap<pid_t, pid_t> children;
+    for (const ProcessEntry& entry : read_all_processes()) {
+        children.emplace(entry.parent, entry.pid);
+    }
+    std::vector<pid_t> found = {ancestor};
+    for (std::size_t index = 0; index < found.size(); ++index) {
+        const auto [begin, end] = children.equal_range(found[index]);
+        std::for_each(begin, end, [&](const auto& entry) { found.push_back(entry.second); });
+    }
+    found.erase(found.begin());
+    return found;
+}
+
+void reap_orphans(const std::set<pid_t>& kept) {
+    const pid_t self = ::getpid();
+    const auto children = read_children(self);
+    // Without the kernel's list of children the grandchildren are asked too, to no effect.
+    for (const pid_t pid : children ? *children : descendants_by_parent(self)) {
+        if (!kept.contains(pid)) {
+            ::waitid(P_PID, static_cast<id_t>(pid), nullptr, WEXITED | WNOHANG);
+        }
+    }
+}
+
+TreeKill kill_descendants(const Clock& clock, Instant deadline, const std::set<pid_t>& kept) {
+    constexpr int kPauseMs = 5;
+    std::set<pid_t> killed;
+    // Two quiet looks in a row: a process that forks and exits, again and again, may move from one
+    // place of the tree to another while one look is taken.
+    for (int quiet_looks = 0; quiet_looks < 2;) {
+        const Look look = kill_those_in_sight(kept);
+        quiet_looks = look.quiet ? quiet_looks + 1 : 0;
+        for (const auto& [pid, pidfd] : look.dying) {
+            killed.insert(pid);
+        }
+        if (clock.now() >= deadline) {
+            return {.killed = killed.size(), .survivors = still_there(look.dying)};
+        }
+        if (!look.dying.empty()) {
+            is_readable(look.dying.rbegin()->second.get(), kPauseMs);
+        }
+        reap_orphans(kept);
+    }
+    return {.killed = killed.size(), .survivors = {}};
+}
+
+std::string describe(const std::vector<ProcessEntry>& processes) {
+    std::string text;
+    for (const ProcessEntry& entry : processes) {
+        text += (text.empty() ? "" : ", ") + ("pid " + std::to_string(entry.pid)) + " (" +
+                entry.command + ", state " + entry.state + ")";
+    }
+    return text;
 }
 
 }  // namespace regroup::agent

@@ -1,31 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <sys/types.h>
-
+#include <cstddef>
 #include <set>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
+#include "agent/process/proc_files.h"
 #include "rendezvous/base/clock.h"
+#include "rendezvous/base/result.h"
 
 namespace regroup::agent {
 
-/// Makes orphaned descendants of this process its children, however they were started (setsid,
-/// double fork), so that they can be found and ended.
-void become_subreaper();
+/// From now on an orphan among our descendants becomes our child, not that of the machine's first
+/// process, so that we can find and end it. Whoever adopts must also reap: see reap_orphans().
+void become_subreaper() noexcept;
 
-/// All descendants of this process, nearest first.
-[[nodiscard]] std::vector<pid_t> descendants();
+/// All processes below `ancestor`, ended ones that were not reaped included, parents before their
+/// children. A snapshot: processes may come and go meanwhile.
+[[nodiscard]] std::vector<pid_t> descendants(pid_t ancestor);
 
-/// Sends SIGKILL to every descendant of this process, again and again while new ones appear, and
-/// reaps those that are or become its children, except `keep`: whose exit somebody else waits for.
-/// They are killed too, unless `spare_kept`. Requires become_subreaper(). A process that is not a
-/// descendant is never touched.
-///
-/// Blocks until none is left, for at most `limit`; returns those that are left then, as
-/// "pid 4711 (python3), state D": a process stuck in the kernel cannot be killed.
-std::vector<std::string> kill_descendants(const std::set<pid_t>& keep, bool spare_kept,
-                                          Duration limit);
+/// The same from the parents that each process names, for kernels that do not list children.
+[[nodiscard]] std::vector<pid_t> descendants_by_parent(pid_t ancestor);
+
+/// Reaps the children of this process that have ended, except `kept`: those have an owner that
+/// wants to know how they ended.
+void reap_orphans(const std::set<pid_t>& kept);
+
+struct TreeKill {
+    std::size_t killed = 0;               ///< How many processes were sent SIGKILL.
+    std::vector<ProcessEntry> survivors;  ///< Who is there still; in state D, stuck in the kernel.
+};
+
+/// Ends all descendants of this process with SIGKILL, again and again until none is left or
+/// `deadline` passes, and reaps those that become our children, except `kept`. A process that is
+/// not our descendant is never signalled, even if it has got the pid of one that was. Blocks for
+/// as long as that takes: some milliseconds, as a rule. This process must be a subreaper, or what
+/// has left the tree by a double fork is not found.
+TreeKill kill_descendants(const Clock& clock, Instant deadline, const std::set<pid_t>& kept);
+
+/// "pid 4711 (python3, state D), pid 4712 (sh, state S)".
+[[nodiscard]] std::string describe(const std::vector<ProcessEntry>& processes);
 
 }  // namespace regroup::agent

@@ -1,52 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/resolve_program.h"
 
-#include <unistd.h>
-
+#include <cerrno>
 #include <filesystem>
 #include <sstream>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace regroup::agent {
-
 namespace {
 
-namespace fs = std::filesystem;
+enum class Kind { missing, folder, not_executable, executable };
 
-bool is_executable_file(const fs::path& path) {
-    std::error_code error;
-    return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
+Kind kind_of(const std::string& path) {
+    struct stat status{};
+    if (::stat(path.c_str(), &status) < 0) {
+        return Kind::missing;
+    }
+    if (S_ISDIR(status.st_mode)) {
+        return Kind::folder;
+    }
+    const bool executable = S_ISREG(status.st_mode) && ::access(path.c_str(), X_OK) == 0;
+    return executable ? Kind::executable : Kind::not_executable;
 }
 
-Failure bad(const std::string& sentence) { return Failure(Errc::invalid_argument, sentence); }
+Result<std::string> absolute(const std::string& path) {
+    std::error_code error;
+    const auto whole = std::filesystem::absolute(path, error);
+    if (error) {
+        return system_failure("find the current folder", error.value());
+    }
+    return whole.lexically_normal().string();
+}
+
+Failure refusal(std::string text) {
+    return {Errc::invalid_argument, std::move(text)};
+}
+
+Failure not_executable(const std::string& path) {
+    return refusal("'" + path + "' is not executable; if it is a program, chmod +x " + path);
+}
+
+Result<std::string> resolve_path(const std::string& path) {
+    switch (kind_of(path)) {
+        case Kind::missing:
+            return refusal(system_failure("cannot run '" + path + "'", errno).detail);
+        case Kind::folder:
+            return refusal("cannot run '" + path + "': it is a folder");
+        case Kind::not_executable:
+            return not_executable(path);
+        case Kind::executable:
+            break;
+    }
+    return absolute(path);
+}
 
 }  // namespace
 
-Result<std::string> resolve_program(const std::string& program, const std::string& path_list) {
-    std::error_code error;
-    if (program.find('/') != std::string::npos) {
-        if (!fs::exists(program, error)) {
-            return bad("program " + program + " does not exist");
-        }
-        if (fs::is_directory(program, error)) {
-            return bad("program " + program + " is a folder");
-        }
-        if (!is_executable_file(program)) {
-            return bad("program " + program + " is not executable (chmod +x " + program + ")");
-        }
-        return fs::absolute(program, error).string();
+Result<std::string> resolve_program(const std::string& name, const std::string& search_path) {
+    if (name.empty()) {
+        return refusal("the name of the program is empty");
     }
-    std::istringstream folders(path_list);
+    if (name.find('/') != std::string::npos) {
+        return resolve_path(name);
+    }
+    std::string refused;  // Found, but not to be run: only of interest if nothing else is found.
+    // A trailing colon is an empty entry too, and getline would not see it.
+    std::istringstream folders(search_path + (search_path.ends_with(':') ? ":" : ""));
     for (std::string folder; std::getline(folders, folder, ':');) {
-        const fs::path candidate = fs::path(folder.empty() ? "." : folder) / program;
-        if (is_executable_file(candidate)) {
-            return fs::absolute(candidate, error).string();
+        const std::string path = (folder.empty() ? "." : folder) + "/" + name;
+        const Kind kind = kind_of(path);
+        if (kind == Kind::executable) {
+            return absolute(path);
+        }
+        if (kind == Kind::not_executable && refused.empty()) {
+            refused = path;
         }
     }
-    std::string hint;
-    if (fs::exists(program, error)) {
-        hint = "; for the one in this folder write ./" + program;
+    if (!refused.empty()) {
+        return not_executable(refused);
     }
-    return bad("program " + program + " was not found on PATH" + hint);
+    const Kind here = kind_of("./" + name);
+    const bool is_file = here == Kind::executable || here == Kind::not_executable;
+    return refusal("program '" + name + "' was not found on PATH" +
+                   (is_file ? "; did you mean ./" + name + "?" : ""));
 }
 
 }  // namespace regroup::agent

@@ -7,9 +7,12 @@
 
 namespace regroup::agent {
 
-/// The absolute path of `program`: itself if it contains a slash, else the first executable of that
-/// name in `path_list` (as $PATH). Errors: invalid_argument, saying whether it does not exist, is a
-/// folder or is not executable, and what to try.
-Result<std::string> resolve_program(const std::string& program, const std::string& path_list);
+/// The absolute path of the program that a shell would start for `name`: `name` itself when it
+/// holds a slash, else the first executable file of that name in `search_path` (the value of PATH;
+/// an empty entry is the current folder).
+///
+/// Errors: invalid_argument, one line that says what to do: no such program, a folder, a file that
+/// is not executable. Whether the file is a program at all, only starting it can tell.
+Result<std::string> resolve_program(const std::string& name, const std::string& search_path);
 
 }  // namespace regroup::agent

@@ -1,124 +1,174 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/warden.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
 #include <cerrno>
-#include <cstdio>
-#include <cstring>
+#include <cstdlib>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
+#include "agent/process/exit_status.h"
 #include "agent/process/process_tree.h"
 
 namespace regroup::agent {
-
 namespace {
 
-constexpr std::array kForwarded{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-constexpr Duration kKillLimit = std::chrono::milliseconds(1500);
+constexpr Duration kSweepLimit = std::chrono::seconds(5);
 
-bool is_ignored(int signal) {
-    struct sigaction action {};
-    return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
-
-[[noreturn]] void end_by(int signal) {
-    // The agent has left the core file, if there is one.
-    const rlimit no_core{0, 0};
-    ::setrlimit(RLIMIT_CORE, &no_core);
-    ::signal(signal, SIG_DFL);
-    sigset_t one;
-    ::sigemptyset(&one);
-    ::sigaddset(&one, signal);
-    ::raise(signal);
-    ::sigprocmask(SIG_UNBLOCK, &one, nullptr);
-    ::_exit(128 + signal);
-}
-
-[[noreturn]] void end_as_the_agent(pid_t agent, const siginfo_t& info) {
-    const bool by_signal = info.si_code != CLD_EXITED;
-    const std::vector<std::string> left = kill_descendants({}, false, kKillLimit);
-    for (const std::string& process : left) {
-        std::fprintf(stderr, "regroup: cannot end %s\n", process.c_str());
-    }
-    if (!by_signal) {
-        ::_exit(info.si_status);
-    }
-    // Signals that ask to end are answered by the agent in order; these were not.
-    if (info.si_status != SIGTERM && info.si_status != SIGINT && info.si_status != SIGHUP &&
-        info.si_status != SIGQUIT) {
-        std::fprintf(stderr, "regroup: the agent (pid %d) was ended by SIG%s; its workers were "
-                             "killed\n",
-                     agent, ::sigabbrev_np(info.si_status));
-    }
-    end_by(info.si_status);
-}
-
-[[noreturn]] void guard(pid_t agent, const sigset_t& watched) {
-    while (true) {
-        siginfo_t signal{};
-        if (::sigwaitinfo(&watched, &signal) < 0) {
-            continue;
-        }
-        if (signal.si_signo == SIGCHLD) {
-            siginfo_t child{};
-            while (::waitid(P_ALL, 0, &child, WEXITED | WNOHANG) == 0 && child.si_pid != 0) {
-                if (child.si_pid == agent) {
-                    end_as_the_agent(agent, child);
-                }
-                child = {};
-            }
-        } else if (signal.si_code != SI_KERNEL) {
-            ::kill(agent, signal.si_signo);  // The terminal's own went to the agent as well.
+/// Later descriptors would otherwise take the place of a standard one, and get its traffic.
+void open_standard_fds() {
+    for (int fd = 0; fd <= 2; ++fd) {
+        if (::fcntl(fd, F_GETFD) < 0) {
+            (void)::open("/dev/null", O_RDWR);  // Takes the lowest free number: this one.
         }
     }
+}
+
+/// What the warden holds open, others wait for in vain. It keeps stderr and its end of the bond.
+UniqueFd close_all_but(UniqueFd bond) {
+    if (const UniqueFd null_fd(::open("/dev/null", O_RDWR | O_CLOEXEC)); null_fd) {
+        ::dup2(null_fd.get(), 0);
+        ::dup2(null_fd.get(), 1);
+    }
+    constexpr int kKept = 3;
+    if (bond.get() != kKept) {
+        ::dup2(bond.get(), kKept);
+    }
+    (void)bond.release();
+    if (::syscall(SYS_close_range, kKept + 1U, ~0U, 0U) != 0) {
+        constexpr int kFdsMax = 1024;  // An old kernel: as far as descriptors usually go.
+        for (int fd = kKept + 1; fd < kFdsMax; ++fd) {
+            ::close(fd);
+        }
+    }
+    return UniqueFd(kKept);
+}
+
+/// How the agent has ended, if it has. Reaps whatever else has ended.
+std::optional<ExitStatus> reap(pid_t agent) {
+    std::optional<ExitStatus> status;
+    siginfo_t info{};
+    while (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0) {
+        if (info.si_pid == agent) {
+            status = ExitStatus::from_siginfo(info);
+        }
+        info.si_pid = 0;
+    }
+    return status;
+}
+
+/// A line for people, unless that would block.
+void say(const std::string& line) {
+    ::signal(SIGPIPE, SIG_IGN);
+    pollfd entry{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+    if (::poll(&entry, 1, 0) > 0) {
+        const std::string text = "regroup: " + line + "\n";
+        (void)!::write(STDERR_FILENO, text.data(), text.size());
+    }
+}
+
+void say_survivors(const TreeKill& swept) {
+    if (!swept.survivors.empty()) {
+        say("SIGKILL has not ended " + describe(swept.survivors));
+    }
+}
+
+void sweep(pid_t agent, const ExitStatus& status) {
+    const SteadyClock clock;
+    const TreeKill swept = kill_descendants(clock, clock.now() + kSweepLimit, {});
+    const std::string who = "the agent (pid " + std::to_string(agent) + ") " + status.describe();
+    if (status.signal != 0) {
+        say(who + "; its workers were killed");
+    } else if (swept.killed > 0) {
+        say(who + " and left " + std::to_string(swept.killed) + " processes, which were killed");
+    }
+    say_survivors(swept);
+}
+
+/// The warden's whole life. `watched` is blocked and holds SIGCHLD and what is to be passed on.
+[[noreturn]] void stand_guard(pid_t agent, UniqueFd own_end, const sigset_t& watched) {
+    const UniqueFd bond = close_all_but(std::move(own_end));
+    ::prctl(PR_SET_NAME, "regroup-warden", 0, 0, 0);
+    std::optional<ExitStatus> status;
+    while (!(status = reap(agent))) {
+        siginfo_t info{};
+        const int number = ::sigwaitinfo(&watched, &info);
+        if (number > 0 && number != SIGCHLD) {
+            const auto byte = static_cast<unsigned char>(number);
+            ::send(bond.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        }
+    }
+    char goodbye = 0;
+    if (::recv(bond.get(), &goodbye, 1, MSG_DONTWAIT) != 1) {
+        sweep(agent, *status);
+    }
+    end_like(*status);
 }
 
 }  // namespace
 
-AgentSide split_off_warden() {
-    std::array<int, 2> pipe{-1, -1};
-    sigset_t watched;
-    sigset_t before;
-    ::sigemptyset(&watched);
-    ::sigaddset(&watched, SIGCHLD);
-    for (const int signal : kForwarded) {
-        if (!is_ignored(signal)) {
-            ::sigaddset(&watched, signal);
-        }
-    }
-    // A SIGCHLD that is ignored by inheritance would hide the agent's end.
-    ::signal(SIGCHLD, SIG_DFL);
-    std::fflush(nullptr);
-    ::sigprocmask(SIG_BLOCK, &watched, &before);
-    const pid_t agent = ::pipe2(pipe.data(), O_CLOEXEC) == 0 ? ::fork() : -1;
-    if (agent < 0) {
-        std::fprintf(stderr, "regroup: cannot fork (%s); kill -9 may leave processes behind\n",
-                     std::strerror(errno));
-        ::sigprocmask(SIG_SETMASK, &before, nullptr);
-        become_subreaper();
-        return {};
-    }
-    become_subreaper();
-    if (agent == 0) {
-        ::close(pipe[1]);
-        ::sigprocmask(SIG_SETMASK, &before, nullptr);
-        return {pipe[0]};
-    }
-    ::close(pipe[0]);
-    ::prctl(PR_SET_NAME, "regroup-warden");
-    guard(agent, watched);
+void end_without_warden() noexcept {
+    const SteadyClock clock;
+    const TreeKill swept = kill_descendants(clock, clock.now() + kSweepLimit, {});
+    say("the launcher was killed; its agent (pid " + std::to_string(::getpid()) +
+        ") has killed the workers and ends");
+    say_survivors(swept);
+    ::_exit(1);
 }
 
-void end_without_warden() {
-    std::fprintf(stderr, "regroup: the launcher was killed; killing its workers\n");
-    kill_descendants({}, false, kKillLimit);
-    ::_exit(128 + SIGKILL);
+bool is_ignored(int number) noexcept {
+    struct sigaction now{};
+    ::sigaction(number, nullptr, &now);
+    return now.sa_handler == SIG_IGN;
+}
+
+Result<Warden> Warden::split() {
+    open_standard_fds();
+    std::array<int, 2> ends{};
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) < 0) {
+        return system_failure("open the bond of agent and warden", errno);
+    }
+    UniqueFd wardens_end(ends[0]);
+    UniqueFd agents_end(ends[1]);
+
+    ::signal(SIGCHLD, SIG_DFL);
+    sigset_t watched;
+    sigemptyset(&watched);
+    sigaddset(&watched, SIGCHLD);
+    for (const int number : kAgentSignals) {
+        if (!is_ignored(number)) {
+            sigaddset(&watched, number);
+        }
+    }
+    // Before the fork, so that no signal falls between the two.
+    sigset_t before;
+    ::sigprocmask(SIG_BLOCK, &watched, &before);
+    become_subreaper();
+    const pid_t child = ::fork();
+    if (child < 0) {
+        const int error = errno;
+        ::sigprocmask(SIG_SETMASK, &before, nullptr);
+        return system_failure("start the agent", error);
+    }
+    if (child > 0) {
+        agents_end.reset();
+        stand_guard(child, std::move(wardens_end), watched);
+    }
+    wardens_end.reset();
+    ::setpgid(0, 0);
+    // Its group is not the terminal's foreground: it must not be stopped when it writes there.
+    ::signal(SIGTTOU, SIG_IGN);
+    become_subreaper();
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    return Warden(std::move(agents_end));
+}
+
+void Warden::say_goodbye() noexcept {
+    const char byte = 'g';
+    ::send(fd_.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 }  // namespace regroup::agent

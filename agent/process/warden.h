@@ -1,35 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <csignal>
 #include <sys/types.h>
+
+#include "agent/process/unique_fd.h"
+#include "rendezvous/base/result.h"
 
 namespace regroup::agent {
 
-/// What makes `kill -9` of the launcher leave nothing behind.
+/// The signals by which people, shells and schedulers speak to the agent.
+inline constexpr std::array kAgentSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+/// Whether this process inherited the wish to ignore `number`, as nohup gives it for SIGHUP. Such a
+/// signal stays ignored.
+[[nodiscard]] bool is_ignored(int number) noexcept;
+
+/// What an agent does when its warden was killed: ends all its descendants, says so on stderr, and
+/// ends itself with code 1. (Its warden's parent has seen SIGKILL.)
+[[noreturn]] void end_without_warden() noexcept;
+
+/// The agent's bond with its warden: the process that makes `kill -9` of the agent leave nothing
+/// behind.
 ///
-/// A process that is killed cannot clean up after itself, and a parent-death signal reaches only its
-/// direct children, not a grandchild with a session of its own. So the launcher is two processes:
-/// the one that the user started becomes the warden, which does nothing but wait; its child is the
-/// agent. Both are subreapers, so that every descendant stays in sight of whichever is left:
+///     shell ── warden ── agent ── workers, each with a session of its own ── their children
 ///
-///   - the agent is killed: all its descendants become the warden's, which kills them;
-///   - the warden is killed: the agent sees the end of `parent_gone_fd`, kills all and ends.
+/// The warden keeps the pid that the user knows. It passes on the signals that it receives, waits
+/// for the agent, and ends as the agent ended. If the agent ends without a goodbye, the warden,
+/// to which all orphans below it now belong, kills every one of them, those with a session of
+/// their own included, and says so in one line on stderr. If the warden is killed, the agent reads
+/// the end of file from fd(), and has to end_without_warden().
 ///
-/// Killed both at the same instant, the workers die by their parent-death signal, but descendants of
-/// theirs that left their session survive: nothing alive remains to end them.
-struct AgentSide {
-    /// Readable (end of file) once the warden is gone.
-    int parent_gone_fd = -1;
+/// The agent leads a process group of its own, so that Ctrl-C reaches it once, through the warden.
+/// Ctrl-Z stops the warden alone: the job goes on, as it must, or its node would count as lost.
+///
+/// What remains: when warden and agent are killed at the same instant, workers die with the agent
+/// (parent-death signal), but a child of theirs that has left their process group does not.
+/// Nothing can end it without a process that outlives both, not even a cgroup of its own.
+class Warden {
+   public:
+    /// Splits this process in two and returns in the child, the agent. The parent, the warden, ends
+    /// inside. To be called before there is any thread, event loop or signal handler. Both get
+    /// /dev/null for whichever of the descriptors 0, 1 and 2 is closed, SIGCHLD at its default, and
+    /// become subreapers. Errors: system.
+    static Result<Warden> split();
+
+    /// Carries one byte for each signal that the warden received, its number; then the end of
+    /// file, when the warden is gone. See QuitSignals.
+    [[nodiscard]] int fd() const noexcept { return fd_.get(); }
+
+    /// Says that the agent will end now and has cleaned up behind itself.
+    void say_goodbye() noexcept;
+
+   private:
+    explicit Warden(UniqueFd fd) : fd_(std::move(fd)) {}
+
+    UniqueFd fd_;
 };
-
-/// Splits this process in two. Returns in the child only, the agent. The parent forwards SIGTERM,
-/// SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 to it, those excepted that the terminal has already
-/// sent to both and those that it was started with ignored, and then ends as the agent ends. To be
-/// called before any thread or io_context exists. If the system refuses to fork, the agent goes on
-/// in this process, unguarded, with a line on stderr.
-[[nodiscard]] AgentSide split_off_warden();
-
-/// In the agent, when the warden is gone: kills everything and ends the process.
-[[noreturn]] void end_without_warden();
 
 }  // namespace regroup::agent

@@ -99,12 +99,12 @@ class Progress {
         reported_step_ = step;
         if (is_terminal_) {
             const auto filled = static_cast<std::size_t>(kBarWidth * step / options_.steps);
-            std::printf("\r[%s%s] ", std::string(filled, '#').c_str(),
+            std::printf("\r\033[K[%s%s] ", std::string(filled, '#').c_str(),
                         std::string(std::size_t{kBarWidth} - filled, '.').c_str());
         }
         std::printf("step %ld/%ld  loss %.4f  %.0f samples/s  world %u%s", step, options_.steps,
                     loss, samples / seconds, world_size_,
-                    is_terminal_ && step < options_.steps ? " " : "\n");
+                    is_terminal_ && step < options_.steps ? "" : "\n");
         std::fflush(stdout);
     }
 

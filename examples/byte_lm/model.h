@@ -37,10 +37,10 @@ struct ModelSizes {
 class Model {
    public:
     /// The tensors, in forward order; `Tensor::name` spells each out for the checkpoint.
-    enum : std::size_t { kEmbedding, kHiddenWeight, kHiddenBias, kOutputWeight, kOutputBias };
+    enum : std::size_t { embedding_table, hidden_weight, hidden_bias, output_weight, output_bias };
 
     struct Tensor {
-        const char* name;
+        const char* name = "";
         Matrix value;
         Matrix gradient;
         Matrix momentum;
@@ -60,27 +60,30 @@ class Model {
             }
         };
         const auto fan_in = [](Eigen::Index count) { return std::sqrt(3.0F / float(count)); };
-        add(kEmbedding, "embedding", kByteCount, sizes.embedding, 1.0F);
-        add(kHiddenWeight, "hidden.weight", features, sizes.hidden, fan_in(features));
-        add(kHiddenBias, "hidden.bias", 1, sizes.hidden, 0.0F);
-        add(kOutputWeight, "output.weight", sizes.hidden, kByteCount, 0.3F * fan_in(sizes.hidden));
-        add(kOutputBias, "output.bias", 1, kByteCount, 0.0F);
+        add(embedding_table, "embedding", kByteCount, sizes.embedding, 1.0F);
+        add(hidden_weight, "hidden.weight", features, sizes.hidden, fan_in(features));
+        add(hidden_bias, "hidden.bias", 1, sizes.hidden, 0.0F);
+        add(output_weight, "output.weight", sizes.hidden, kByteCount, 0.3F * fan_in(sizes.hidden));
+        add(output_bias, "output.bias", 1, kByteCount, 0.0F);
     }
 
     /// Returns the sum of the samples' cross-entropies, and keeps what `backward` needs.
     double forward(const Batch& batch) {
+        if (batch.empty()) {
+            return 0.0;
+        }
         const auto count = static_cast<Eigen::Index>(batch.size());
         input_.resize(count, sizes_.context * sizes_.embedding);
         for (Eigen::Index i = 0; i < count; ++i) {
             for (Eigen::Index c = 0; c < sizes_.context; ++c) {
                 input_.row(i).segment(c * sizes_.embedding, sizes_.embedding) =
-                    value(kEmbedding).row(byte_at(batch, i, c));
+                    value(embedding_table).row(byte_at(batch, i, c));
             }
         }
-        hidden_.noalias() = input_ * value(kHiddenWeight);
-        hidden_ = (hidden_.rowwise() + value(kHiddenBias).row(0)).array().tanh();
-        scores_.noalias() = hidden_ * value(kOutputWeight);
-        scores_.rowwise() += value(kOutputBias).row(0);
+        hidden_.noalias() = input_ * value(hidden_weight);
+        hidden_ = (hidden_.rowwise() + value(hidden_bias).row(0)).array().tanh();
+        scores_.noalias() = hidden_ * value(output_weight);
+        scores_.rowwise() += value(output_bias).row(0);
 
         double loss_sum = 0.0;
         for (Eigen::Index i = 0; i < count; ++i) {  // scores become probabilities
@@ -97,33 +100,40 @@ class Model {
     /// Sets every gradient to `weight` times that of the last forward's sum, from the last layer to
     /// the first, and calls `ready(index)` as each becomes final.
     void backward(const Batch& batch, float weight, const std::function<void(std::size_t)>& ready) {
+        if (batch.empty()) {
+            for (std::size_t index = tensors_.size(); index-- > 0;) {
+                gradient(index).setZero();
+                ready(index);
+            }
+            return;
+        }
         const auto count = static_cast<Eigen::Index>(batch.size());
         Matrix& by_score = scores_;  // d loss / d score = probability - (1 for the target)
         for (Eigen::Index i = 0; i < count; ++i) {
             by_score(i, byte_at(batch, i, sizes_.context)) -= 1.0F;
         }
         by_score *= weight;
-        gradient(kOutputBias) = by_score.colwise().sum();
-        ready(kOutputBias);
-        gradient(kOutputWeight).noalias() = hidden_.transpose() * by_score;
-        ready(kOutputWeight);
+        gradient(output_bias) = by_score.colwise().sum();
+        ready(output_bias);
+        gradient(output_weight).noalias() = hidden_.transpose() * by_score;
+        ready(output_weight);
 
-        by_hidden_.noalias() = by_score * value(kOutputWeight).transpose();
+        by_hidden_.noalias() = by_score * value(output_weight).transpose();
         by_hidden_.array() *= 1.0F - hidden_.array().square();
-        gradient(kHiddenBias) = by_hidden_.colwise().sum();
-        ready(kHiddenBias);
-        gradient(kHiddenWeight).noalias() = input_.transpose() * by_hidden_;
-        ready(kHiddenWeight);
+        gradient(hidden_bias) = by_hidden_.colwise().sum();
+        ready(hidden_bias);
+        gradient(hidden_weight).noalias() = input_.transpose() * by_hidden_;
+        ready(hidden_weight);
 
-        by_input_.noalias() = by_hidden_ * value(kHiddenWeight).transpose();
-        gradient(kEmbedding).setZero();
+        by_input_.noalias() = by_hidden_ * value(hidden_weight).transpose();
+        gradient(embedding_table).setZero();
         for (Eigen::Index i = 0; i < count; ++i) {
             for (Eigen::Index c = 0; c < sizes_.context; ++c) {
-                gradient(kEmbedding).row(byte_at(batch, i, c)) +=
+                gradient(embedding_table).row(byte_at(batch, i, c)) +=
                     by_input_.row(i).segment(c * sizes_.embedding, sizes_.embedding);
             }
         }
-        ready(kEmbedding);
+        ready(embedding_table);
     }
 
     /// One step of SGD with momentum 0.9.

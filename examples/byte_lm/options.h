@@ -13,7 +13,7 @@ struct Options {
     std::vector<std::string> data;
     std::int64_t steps = 600;
     std::int64_t global_batch = 128;
-    double learning_rate = 0.2;
+    double learning_rate = 0.1;
     std::string checkpoint;
     std::int64_t checkpoint_every = 50;
     std::int64_t seed = 1;

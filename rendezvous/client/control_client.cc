@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/client/control_client.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -63,11 +62,13 @@ struct ControlClient::Impl {
 
     static asio::awaitable<void> run(std::shared_ptr<Impl> self);
     static asio::awaitable<bool> connect(std::shared_ptr<Impl> self);
-    static asio::awaitable<void> read(std::shared_ptr<Impl> self);
+    /// True if the peer turned out to be a daemon.
+    static asio::awaitable<bool> read(std::shared_ptr<Impl> self);
     static asio::awaitable<void> write(std::shared_ptr<Impl> self);
 
     void close();
     void finish_stop();
+    void trouble(const std::string& reason, bool answered);
 
     std::weak_ptr<Impl> self;
     asio::io_context& io;
@@ -83,9 +84,10 @@ struct ControlClient::Impl {
     std::function<void()> on_stopped;
     std::string peer;
     std::string local_address;
+    std::uint64_t attempt = 0;  ///< To connect; a timer of an earlier one has no say.
     bool connected = false;
     bool writing = false;
-    bool stopping = false;
+    bool stopping = false;  ///< From then on no handler is called.
 };
 
 asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
@@ -102,9 +104,8 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
         auto [resolve_error, results] = co_await self->resolver.async_resolve(
             self->endpoint.host, std::to_string(self->endpoint.port), kAwait);
         if (resolve_error) {
-            self->handlers.on_trouble("cannot resolve " + self->endpoint.host + ": " +
-                                          resolve_error.message(),
-                                      false);
+            self->trouble("cannot resolve " + self->endpoint.host + ": " + resolve_error.message(),
+                          false);
             co_return false;
         }
         for (const auto& result : results) {
@@ -119,13 +120,14 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
         if (!open_error) {
             net::set_close_on_exec(self->socket.native_handle());
             self->connect_timer.expires_after(kConnectLimit);
-            self->connect_timer.async_wait([impl = self](ErrorCode timer_error) {
-                if (!timer_error) {
+            const std::uint64_t attempt = ++self->attempt;
+            self->connect_timer.async_wait([impl = self, attempt](ErrorCode timer_error) {
+                if (!timer_error && impl->attempt == attempt) {
                     impl->close();
                 }
             });
-            const auto [connect_error] =
-                co_await self->socket.async_connect(candidate, kAwait);
+            const auto [connect_error] = co_await self->socket.async_connect(candidate, kAwait);
+            ++self->attempt;
             self->connect_timer.cancel();
             open_error = connect_error;
         }
@@ -144,8 +146,7 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
                                     : open_error.message();
         reasons += (reasons.empty() ? "" : "; ") + address + ": " + why;
     }
-    self->handlers.on_trouble("cannot connect to " + self->endpoint.text() + " (" + reasons + ")",
-                              false);
+    self->trouble("cannot connect to " + self->endpoint.text() + " (" + reasons + ")", false);
     co_return false;
 }
 
@@ -158,9 +159,12 @@ asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
             self->socket.set_option(tcp::no_delay(true), ignored);
             self->local_address = self->socket.local_endpoint(ignored).address().to_string();
             self->connected = true;
-            backoff = kBackoffFirst;
             self->handlers.on_up();
-            co_await read(self);
+            const bool is_daemon = co_await read(self);
+            // One that accepts and hangs up is not asked at full speed for ever.
+            if (is_daemon) {
+                backoff = kBackoffFirst;
+            }
             self->close();
             self->connected = false;
             self->outbox.clear();
@@ -173,46 +177,53 @@ asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
             break;
         }
         const auto half = static_cast<std::uint64_t>(backoff.count() / 2);
-        self->pause.expires_after(Duration(static_cast<std::int64_t>(
-            half + self->random.below(half + 1))));
+        self->pause.expires_after(
+            Duration(static_cast<std::int64_t>(half + self->random.below(half + 1))));
         co_await self->pause.async_wait(kAwait);
         backoff = std::min(backoff * 3 / 2, kBackoffLimit);
     }
     self->finish_stop();
 }
 
-asio::awaitable<void> ControlClient::Impl::read(std::shared_ptr<Impl> self) {
+asio::awaitable<bool> ControlClient::Impl::read(std::shared_ptr<Impl> self) {
+    bool is_daemon = false;
     protocol::FrameReader reader;
     std::array<char, kReadBytes> buffer{};
     while (self->socket.is_open()) {
         const auto [error, count] =
             co_await self->socket.async_read_some(asio::buffer(buffer), kAwait);
-        if (error || self->stopping) {
-            co_return;
+        if (self->stopping) {
+            co_return is_daemon;
+        }
+        if (error) {
+            if (!is_daemon && error != asio::error::operation_aborted) {
+                self->trouble(self->peer + " hung up without a word (" + error.message() +
+                                  "); is it a regroup daemon?",
+                              true);
+            }
+            co_return is_daemon;
         }
         reader.feed(std::string_view(buffer.data(), count));
-        while (true) {
+        // A handler may stop or drop the connection; what it said before is then of no interest.
+        while (!self->stopping && self->socket.is_open()) {
             Result<std::optional<std::string>> payload = reader.next();
             if (!payload) {
-                self->handlers.on_trouble(
-                    self->peer + " does not speak regroup's protocol: " + payload.error().detail,
-                    true);
-                co_return;
+                self->trouble(self->peer + ": " + payload.error().detail, true);
+                co_return false;
             }
             if (!*payload) {
                 break;
             }
             Result<FromDaemon> message = protocol::decode_from_daemon(**payload);
             if (!message) {
-                self->handlers.on_trouble(self->peer + ": " + message.error().detail, true);
-                co_return;
+                self->trouble(self->peer + ": " + message.error().detail, true);
+                co_return false;
             }
+            is_daemon = true;
             self->handlers.on_message(std::move(*message));
-            if (self->stopping) {
-                co_return;
-            }
         }
     }
+    co_return is_daemon;
 }
 
 asio::awaitable<void> ControlClient::Impl::write(std::shared_ptr<Impl> self) {
@@ -237,10 +248,16 @@ void ControlClient::Impl::close() {
 }
 
 void ControlClient::Impl::finish_stop() {
+    stop_timer.cancel();
+    close();
     if (on_stopped) {
-        stop_timer.cancel();
-        close();
         asio::post(io, std::exchange(on_stopped, nullptr));
+    }
+}
+
+void ControlClient::Impl::trouble(const std::string& reason, bool answered) {
+    if (!stopping) {
+        handlers.on_trouble(reason, answered);
     }
 }
 
@@ -252,10 +269,6 @@ ControlClient::ControlClient(asio::io_context& io, Endpoint endpoint, Handlers h
 ControlClient::~ControlClient() {
     impl_->stopping = true;
     impl_->on_stopped = nullptr;
-    impl_->handlers.on_up = [] {};
-    impl_->handlers.on_down = [] {};
-    impl_->handlers.on_message = [](const FromDaemon&) {};
-    impl_->handlers.on_trouble = [](const std::string&, bool) {};
     impl_->close();
     impl_->resolver.cancel();
     impl_->pause.cancel();
@@ -282,7 +295,9 @@ void ControlClient::send(const FromAgent& message) {
     }
 }
 
-void ControlClient::drop() { impl_->close(); }
+void ControlClient::drop() {
+    impl_->close();
+}
 
 void ControlClient::stop(Duration limit, std::function<void()> done) {
     impl_->stopping = true;
@@ -301,8 +316,12 @@ void ControlClient::stop(Duration limit, std::function<void()> done) {
     });
 }
 
-const std::string& ControlClient::peer() const { return impl_->peer; }
+const std::string& ControlClient::peer() const {
+    return impl_->peer;
+}
 
-const std::string& ControlClient::local_address() const { return impl_->local_address; }
+const std::string& ControlClient::local_address() const {
+    return impl_->local_address;
+}
 
 }  // namespace regroup::rendezvous

@@ -32,7 +32,8 @@ using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
-constexpr std::size_t kReadBytes = 16384;
+// A heartbeat has a hundred bytes, and there are thousands of connections.
+constexpr std::size_t kReadBytes = 4096;
 constexpr Duration kSweepInterval = std::chrono::seconds(1);
 
 struct Session {
@@ -41,12 +42,16 @@ struct Session {
     tcp::socket socket;
     std::string peer;     ///< "10.0.0.4:41234", for the log.
     std::string address;  ///< "10.0.0.4".
-    Instant opened{};
+    /// Closed by then: whoever has joined puts it off with every message.
+    Instant expires{};
+    Duration silence_limit{};
     protocol::FrameReader reader;
-    std::deque<std::string> outbox;
+    std::deque<std::string> outbox;  ///< Without the frame that is being written.
     bool writing = false;
     bool close_when_flushed = false;
-    std::string job;  ///< Empty until it has joined.
+    /// Empty until it has joined; then, while the socket is open, the job has this session for
+    /// `node`.
+    std::string job;
     NodeId node;
 };
 
@@ -90,10 +95,12 @@ struct Daemon::Impl {
                                        std::shared_ptr<Session> session);
 
     void open(tcp::socket socket);
+    void turn_away(tcp::socket& socket, const std::string& peer);
     /// False once the session is to be read no further.
     bool consume(const std::shared_ptr<Session>& session, std::string_view bytes);
     bool handle(const std::shared_ptr<Session>& session, FromAgent message);
     void join(const std::shared_ptr<Session>& session, Join join);
+    [[nodiscard]] bool is_over(const Job& job, const JobPolicy& policy) const;
     void step(const std::string& job_id, const Event& event);
     void apply(const std::string& job_id, Job& job, const Effects& effects);
     void send(const std::shared_ptr<Session>& session, const FromDaemon& message);
@@ -150,16 +157,31 @@ void Daemon::Impl::open(tcp::socket socket) {
     if (error) {
         return;  // Gone already.
     }
-    auto session = std::make_shared<Session>(std::move(socket));
-    session->address = plain_address(peer.address());
-    session->peer = session->address + ":" + std::to_string(peer.port());
-    session->opened = clock.now();
-    sessions.insert(session);
-    if (sessions.size() > limits.sessions_max) {
-        refuse(session, Errc::overloaded,
-               "the daemon has " + std::to_string(limits.sessions_max) + " connections already");
+    const std::string address = plain_address(peer.address());
+    const std::string shown = (address.find(':') == address.npos ? address : "[" + address + "]") +
+                              ":" + std::to_string(peer.port());
+    if (sessions.size() >= limits.sessions_max) {
+        turn_away(socket, shown);
+        return;
     }
+    auto session = std::make_shared<Session>(std::move(socket));
+    session->address = address;
+    session->peer = shown;
+    session->expires = after(clock.now(), limits.hello_limit);
+    sessions.insert(session);
     asio::co_spawn(io, serve(self.lock(), session), asio::detached);
+}
+
+// Told in passing, and not kept: otherwise the limit would be none.
+void Daemon::Impl::turn_away(tcp::socket& socket, const std::string& peer) {
+    const std::string reason =
+        "the daemon has " + std::to_string(sessions.size()) + " connections already";
+    log("refused " + peer + ": " + reason);
+    const std::string frame =
+        protocol::make_frame(protocol::encode(Refused{Errc::overloaded, reason}));
+    ErrorCode ignored;
+    socket.non_blocking(true, ignored);
+    socket.write_some(asio::buffer(frame), ignored);  // A new socket's buffer takes it whole.
 }
 
 asio::awaitable<void> Daemon::Impl::serve(std::shared_ptr<Impl> self,
@@ -199,8 +221,12 @@ asio::awaitable<void> Daemon::Impl::serve(std::shared_ptr<Impl> self,
 }
 
 bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_view bytes) {
-    session->reader.feed(bytes);
-    while (!session->close_when_flushed) {
+    // What a refused peer still sends is read and thrown away, so that it can read the refusal
+    // instead of being reset.
+    if (!session->close_when_flushed) {
+        session->reader.feed(bytes);
+    }
+    while (!session->close_when_flushed && session->socket.is_open()) {
         Result<std::optional<std::string>> payload = session->reader.next();
         if (!payload) {
             log("refused " + session->peer + ": " + payload.error().detail);
@@ -220,24 +246,24 @@ bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_
         if (!handle(session, std::move(*message))) {
             return false;
         }
+        if (!session->close_when_flushed) {
+            session->expires = after(clock.now(), session->silence_limit);
+        }
     }
-    // What a refused peer still sends is read and thrown away, so that it can read the refusal
-    // instead of being reset.
     return session->socket.is_open();
 }
 
 asio::awaitable<void> Daemon::Impl::write(std::shared_ptr<Impl> self,
                                           std::shared_ptr<Session> session) {
     while (!session->outbox.empty() && session->socket.is_open()) {
-        const auto [error, count] = co_await asio::async_write(
-            session->socket, asio::buffer(session->outbox.front()), kAwait);
+        const std::string frame = std::move(session->outbox.front());
+        session->outbox.pop_front();
+        const auto [error, count] =
+            co_await asio::async_write(session->socket, asio::buffer(frame), kAwait);
         self->traffic.bytes_out += count;
         if (error) {
             self->close_socket(*session);  // The reader sees it and ends the session.
-            session->outbox.clear();
-            break;
         }
-        session->outbox.pop_front();
     }
     session->writing = false;
     if (session->close_when_flushed && session->socket.is_open()) {
@@ -310,20 +336,23 @@ bool Daemon::Impl::handle(const std::shared_ptr<Session>& session, FromAgent mes
     if (auto* report = std::get_if<Report>(&message)) {
         step(session->job, NodeReported{session->node, std::move(report->report)});
     } else if (auto* leave = std::get_if<Leave>(&message)) {
-        const NodeId node = session->node;
+        // The connection stays until the agent closes it, but is nobody's any more.
         if (const auto job = jobs.find(session->job); job != jobs.end()) {
-            job->second.sessions.erase(node);
+            job->second.sessions.erase(session->node);
         }
-        step(session->job, NodeLeft{node, std::move(leave->reason)});
-        return false;
+        step(session->job, NodeLeft{session->node, std::move(leave->reason)});
     }
     return true;
 }
 
 void Daemon::Impl::join(const std::shared_ptr<Session>& session, Join join) {
     auto found = jobs.find(join.job);
-    if (found != jobs.end() && found->second.core.phase() == Phase::closed &&
-        clock.now() >= after(found->second.idle_since, limits.closed_retention)) {
+    if (found != jobs.end() && is_over(found->second, join.policy)) {
+        for (const auto& [node, other] : found->second.sessions) {
+            if (other != session) {
+                close_socket(*other);
+            }
+        }
         jobs.erase(found);
         found = jobs.end();
     }
@@ -338,6 +367,7 @@ void Daemon::Impl::join(const std::shared_ptr<Session>& session, Join join) {
     }
     session->job = join.job;
     session->node = join.node;
+    session->silence_limit = std::max(limits.hello_limit, join.policy.heartbeat_timeout);
     std::shared_ptr<Session>& slot = found->second.sessions[join.node];
     if (slot && slot != session) {
         close_socket(*slot);  // Superseded; its end is not the node's.
@@ -349,6 +379,15 @@ void Daemon::Impl::join(const std::shared_ptr<Session>& session, Join join) {
     const NodeJoined event{join.node, std::move(join.policy), std::move(join.offer),
                            std::move(join.report)};
     step(session->job, event);
+}
+
+// Whether a join with `policy` begins a new job of the same id. One that has closed is remembered
+// for a while; one that nobody is in any more binds nobody to its policy.
+bool Daemon::Impl::is_over(const Job& job, const JobPolicy& policy) const {
+    if (job.core.phase() == Phase::closed) {
+        return clock.now() >= after(job.idle_since, limits.closed_retention);
+    }
+    return job.core.nodes_count() == 0 && job.core.policy() != policy;
 }
 
 void Daemon::Impl::step(const std::string& job_id, const Event& event) {
@@ -396,7 +435,7 @@ void Daemon::Impl::arm() {
     }
     timer.expires_at(next);
     timer.async_wait([impl = self.lock()](ErrorCode error) {
-        if (error) {
+        if (error || impl->closed) {
             return;
         }
         const Instant now = impl->clock.now();
@@ -409,7 +448,7 @@ void Daemon::Impl::arm() {
     });
 }
 
-// Once a second: connections that never said who they are, and jobs that nobody needs.
+// Once a second: connections that say nothing, and jobs that nobody needs.
 void Daemon::Impl::sweep() {
     sweep_timer.expires_after(kSweepInterval);
     sweep_timer.async_wait([impl = self.lock()](ErrorCode error) {
@@ -418,16 +457,14 @@ void Daemon::Impl::sweep() {
         }
         const Instant now = impl->clock.now();
         for (const auto& session : impl->sessions) {
-            if ((session->job.empty() || session->close_when_flushed) &&
-                now >= after(session->opened, impl->limits.hello_limit)) {
+            if (now >= session->expires) {
                 impl->close_socket(*session);
             }
         }
         std::erase_if(impl->jobs, [&](const auto& entry) {
             const Job& job = entry.second;
-            const Duration limit = job.core.phase() == Phase::closed
-                                       ? impl->limits.closed_retention
-                                       : impl->limits.empty_limit;
+            const Duration limit = job.core.phase() == Phase::closed ? impl->limits.closed_retention
+                                                                     : impl->limits.empty_limit;
             return job.sessions.empty() && now >= after(job.idle_since, limit);
         });
         impl->sweep();
@@ -435,10 +472,13 @@ void Daemon::Impl::sweep() {
 }
 
 void Daemon::Impl::check_flushed() {
+    if (!on_flushed) {
+        return;
+    }
     const bool flushed = std::all_of(sessions.begin(), sessions.end(), [](const auto& session) {
-        return session->outbox.empty() || !session->socket.is_open();
+        return !session->writing || !session->socket.is_open();
     });
-    if (flushed && on_flushed) {
+    if (flushed) {
         flush_timer.cancel();
         asio::post(io, std::exchange(on_flushed, nullptr));
     }
@@ -509,8 +549,12 @@ void Daemon::flush(Duration limit, std::function<void()> done) {
     impl_->check_flushed();
 }
 
-std::size_t Daemon::sessions_count() const { return impl_->sessions.size(); }
+std::size_t Daemon::sessions_count() const {
+    return impl_->sessions.size();
+}
 
-const DaemonTraffic& Daemon::traffic() const { return impl_->traffic; }
+const DaemonTraffic& Daemon::traffic() const {
+    return impl_->traffic;
+}
 
 }  // namespace regroup::rendezvous

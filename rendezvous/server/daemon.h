@@ -21,11 +21,12 @@ struct DaemonLimits {
     std::size_t jobs_max = 1024;
     /// Frames that wait for a peer which does not read; one more and it is disconnected.
     std::size_t outbox_frames_max = 256;
-    /// A connection that has not joined a job by then is closed.
+    /// A connection that has not joined a job by then is closed; one that has, when it has been
+    /// silent for this long and for its job's heartbeat timeout.
     Duration hello_limit = std::chrono::seconds(10);
     /// For so long a closed job tells late comers how it ended; then its id may be used again.
     Duration closed_retention = std::chrono::seconds(30);
-    /// A job without any node is forgotten after this.
+    /// A job without any node is forgotten after this, or when it is joined with another policy.
     Duration empty_limit = std::chrono::minutes(10);
 };
 

@@ -207,6 +207,7 @@ class FakeProcessGroup : public ProcessGroup {
 /// Runs `body` once per rank, each in its own thread, and waits for all.
 inline void run_ranks(FakeWorld& world, const std::function<void(FakeProcessGroup&)>& body) {
     std::vector<std::jthread> threads;
+    threads.reserve(world.world_size());
     for (std::uint32_t rank = 0; rank < world.world_size(); ++rank) {
         threads.emplace_back([&world, &body, rank] {
             FakeProcessGroup group(world, rank);

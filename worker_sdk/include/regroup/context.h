@@ -12,26 +12,30 @@ namespace regroup {
 
 /// Who this process is in its job: what the launcher left in the environment, or a world of one.
 struct Context {
-    std::string job = "none";             ///< TORCHELASTIC_RUN_ID.
-    std::uint32_t rank = 0;               ///< RANK.
-    std::uint32_t world_size = 1;         ///< WORLD_SIZE.
-    std::uint32_t local_rank = 0;         ///< LOCAL_RANK.
-    std::uint32_t local_world_size = 1;   ///< LOCAL_WORLD_SIZE.
-    std::uint32_t group_rank = 0;         ///< GROUP_RANK: the node's rank.
-    std::uint32_t group_world_size = 1;   ///< GROUP_WORLD_SIZE: the number of nodes.
-    std::uint32_t restart_count = 0;      ///< TORCHELASTIC_RESTART_COUNT.
-    std::uint32_t max_restarts = 0;       ///< TORCHELASTIC_MAX_RESTARTS.
-    std::uint64_t round = 0;              ///< REGROUP_ROUND; 0 without the regroup launcher.
-    std::string master_addr;              ///< MASTER_ADDR; empty in a world of one.
-    std::uint16_t master_port = 0;        ///< MASTER_PORT.
+    std::string job = "none";            ///< TORCHELASTIC_RUN_ID.
+    std::uint32_t rank = 0;              ///< RANK.
+    std::uint32_t world_size = 1;        ///< WORLD_SIZE.
+    std::uint32_t local_rank = 0;        ///< LOCAL_RANK.
+    std::uint32_t local_world_size = 1;  ///< LOCAL_WORLD_SIZE.
+    std::uint32_t group_rank = 0;        ///< GROUP_RANK: the node's rank.
+    std::uint32_t group_world_size = 1;  ///< GROUP_WORLD_SIZE: the number of nodes.
+    std::uint32_t restart_count = 0;     ///< TORCHELASTIC_RESTART_COUNT.
+    std::uint32_t max_restarts = 0;      ///< TORCHELASTIC_MAX_RESTARTS.
+    std::uint64_t round = 0;             ///< REGROUP_ROUND; 0 without the regroup launcher.
+    std::string master_addr;             ///< MASTER_ADDR; empty in a world of one.
+    std::uint16_t master_port = 0;       ///< MASTER_PORT.
     /// True if the launcher serves the store (TORCHELASTIC_USE_AGENT_STORE=True). Otherwise rank 0
-    /// serves it itself, in this process, for as long as its Context's store lives.
+    /// serves it itself, in this process, for as long as its store lives: it is to leave last. A
+    /// world of one needs none and keeps its store in memory.
     bool agent_store = false;
     /// Limit for connecting to the store and for its waits.
     std::chrono::nanoseconds store_timeout = std::chrono::minutes(5);
 
-    /// The store of this round, connected on first use and kept. Throws Error as connect_store.
+    /// The store of this round, connected on first use and kept; copies of a Context share it. Any
+    /// thread. Throws Error as connect_store; `system` if rank 0 is to serve it and cannot.
     [[nodiscard]] std::shared_ptr<Store> store() const;
+    /// Makes `store` the one that `store()` returns, for this Context and later copies of it.
+    void use_store(std::shared_ptr<Store> store);
 
     /// The habit of training scripts: only rank 0 prints and writes checkpoints.
     [[nodiscard]] bool is_main_process() const noexcept { return rank == 0; }
@@ -42,7 +46,10 @@ struct Context {
     [[nodiscard]] static Context from_environment();
 
    private:
-    mutable std::shared_ptr<Store> store_;
+    struct StoreSlot;
+    [[nodiscard]] static std::shared_ptr<StoreSlot> make_store_slot();
+
+    std::shared_ptr<StoreSlot> store_slot_ = make_store_slot();
 };
 
 }  // namespace regroup

@@ -21,6 +21,8 @@ struct Bucket {
     std::size_t first = 0;
     std::size_t last = 0;
     std::size_t bytes = 0;
+
+    friend bool operator==(const Bucket&, const Bucket&) = default;
 };
 
 /// Packs gradients from last to first, the order in which a backward pass yields them, into buckets

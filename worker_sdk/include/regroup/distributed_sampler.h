@@ -8,7 +8,7 @@
 namespace regroup {
 
 struct SamplerOptions {
-    /// Samples in the dataset. At least 1.
+    /// Samples in the dataset. At least 1, at most 2^63.
     std::uint64_t dataset_count = 0;
     /// This process among `world_size`.
     std::uint32_t rank = 0;
@@ -34,7 +34,7 @@ struct SampleRange {
 /// All ranks agree on one order of the dataset per epoch, whatever their number; position p of it
 /// goes to rank p mod world_size. A position is therefore a bookmark that means the same under
 /// every world size: a job that stopped at position p goes on with `indices_from(p)` on any number
-/// of ranks, and no sample is seen twice or missed.
+/// of ranks.
 ///
 /// The order is computed sample by sample and never stored: setting an epoch and jumping to a
 /// position cost nothing, however large the dataset. A value; not thread-safe.

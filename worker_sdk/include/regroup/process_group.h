@@ -39,7 +39,8 @@ class Work {
 };
 
 struct ProcessGroupOptions {
-    /// Limit for each operation and for forming the group. Includes waiting for slow peers.
+    /// Limit for each operation and for forming the group. Includes waiting for slow peers. The
+    /// time of a collective begins with its turn, that of a message when it is issued.
     std::chrono::nanoseconds timeout = std::chrono::minutes(30);
     /// Names the group in the store and in errors. Groups formed at the same time need different
     /// names.
@@ -48,10 +49,18 @@ struct ProcessGroupOptions {
 
 /// The ranks of one round, and the collectives and messages among them.
 ///
-/// Every rank issues the same collectives in the same order; operations of one group are carried out
-/// in the order of issue, so one that is issued without waiting may overlap with the caller's own
-/// computation. One thread issues operations; any thread may wait or abort. After the first error
-/// every further operation fails with the same error: the group is finished, leave the round.
+/// Every rank issues the same collectives in the same order, and they are carried out in that
+/// order; one that is issued without waiting may overlap with the caller's own computation.
+/// Messages are carried out beside them: neither waits for the other, so that a send behind a
+/// collective reaches a peer that receives it first. One thread issues operations; any thread may
+/// wait or abort.
+///
+/// After the first error every further operation fails with the same error: the group is finished,
+/// leave the round. A call that throws (a wrong argument, or `overloaded` with 65,536 operations in
+/// flight) has issued nothing and costs the group nothing.
+///
+/// Destroying the group leaves it in order if nothing is in flight; otherwise it is abort(). Either
+/// waits for nobody, and others that still need this rank see it gone.
 class ProcessGroup {
    public:
     virtual ~ProcessGroup() = default;
@@ -73,14 +82,18 @@ class ProcessGroup {
     // Error `invalid_argument` that names both ranks' values where the back end can tell.
 
     /// In place: every rank ends up with the reduction over all ranks, bit-identical on all.
+    /// Integers wrap around in their own width; `avg` divides their sum, truncating towards zero.
     [[nodiscard]] virtual Work all_reduce(TensorView buffer, ReduceOp op) = 0;
     /// In place: every rank ends up with `root`'s values.
     [[nodiscard]] virtual Work broadcast(TensorView buffer, std::uint32_t root) = 0;
-    /// `output` = [world_size, input.count], row i from rank i.
+    /// `output` = [world_size, input.count], row i from rank i. The input may be its own row.
     [[nodiscard]] virtual Work all_gather(ConstTensorView input, TensorView output) = 0;
     /// Complete when every rank has entered.
     [[nodiscard]] virtual Work barrier() = 0;
     /// To one peer; matched with the recv of equal tag there, in order of issue per (peer, tag).
+    /// Complete when the buffer may be used again, which says nothing about the peer. A message
+    /// that comes before its recv is kept for it, up to 64 MiB from one peer; beyond that the peer
+    /// waits, and with it all its later messages to this rank.
     [[nodiscard]] virtual Work send(ConstTensorView buffer, std::uint32_t peer,
                                     std::uint32_t tag = 0) = 0;
     [[nodiscard]] virtual Work recv(TensorView buffer, std::uint32_t peer,

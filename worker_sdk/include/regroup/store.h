@@ -53,8 +53,8 @@ class Store {
     [[nodiscard]] virtual Duration timeout() const noexcept = 0;
 };
 
-/// Connects to a TCPStore server, retrying with back-off until `timeout`, which is also the limit of
-/// later waits. `host` is a name or an IPv4 or IPv6 address.
+/// Connects to a TCPStore server, retrying with back-off until `timeout`, which is also the limit
+/// of later waits. `host` is a name or an IPv4 or IPv6 address.
 [[nodiscard]] std::shared_ptr<Store> connect_store(const std::string& host, std::uint16_t port,
                                                    Store::Duration timeout);
 

@@ -43,8 +43,8 @@ struct ConstTensorView {
     ConstTensorView(const void* data_in, std::size_t count_in, DType dtype_in) noexcept
         : data(data_in), count(count_in), dtype(dtype_in) {}
     template <class T>
-    ConstTensorView(std::span<const T> values) noexcept  // NOLINT: implicit on purpose
-        : ConstTensorView(values.data(), values.size(), DTypeOf<T>::value) {}
+    ConstTensorView(std::span<T> values) noexcept  // NOLINT: implicit on purpose
+        : ConstTensorView(values.data(), values.size(), DTypeOf<std::remove_const_t<T>>::value) {}
 
     [[nodiscard]] std::size_t bytes() const noexcept { return count * item_bytes(dtype); }
 };

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Why not boost::process::v2::basic_process: its wait calls a blocking waitpid on a readiness that
+// can be stale, which freezes the event loop for the life of a worker; its status cannot tell
+// exit(9) from SIGKILL; its signals go to a pid, not to a pidfd; and it keeps its pidfd to itself,
+// so that we would hold a second one to do better. What is left of it would be the pid.
+#include "agent/process/child_process.h"
+
+#include <cerrno>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include "agent/process/readable_watch.h"
+
+namespace regroup::agent {
+namespace {
+
+void send_signal(int pidfd, int number) noexcept {
+    ::syscall(SYS_pidfd_send_signal, pidfd, number, nullptr, 0);
+}
+
+}  // namespace
+
+struct ChildProcess::State {
+    State(pid_t pid_in, std::shared_ptr<std::set<pid_t>> registry_in)
+        : pid(pid_in), registry(std::move(registry_in)) {
+        registry->insert(pid);
+    }
+    ~State();
+
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+
+    std::optional<ExitStatus> look();
+    void handle_readable();
+
+    pid_t pid;
+    std::shared_ptr<std::set<pid_t>> registry;
+    std::optional<ReadableWatch> pidfd;
+    std::optional<ExitStatus> status;
+    std::function<void(ExitStatus)> on_exit;
+};
+
+ChildProcess::State::~State() {
+    if (pidfd) {
+        if (!look()) {
+            ::kill(-pid, SIGKILL);
+        }
+        siginfo_t info{};
+        ::waitid(P_PIDFD, static_cast<id_t>(pidfd->fd()), &info, WEXITED | WNOHANG);
+    }
+    registry->erase(pid);
+}
+
+std::optional<ExitStatus> ChildProcess::State::look() {
+    if (!status) {
+        siginfo_t info{};
+        const auto fd = static_cast<id_t>(pidfd->fd());
+        const int result = ::waitid(P_PIDFD, fd, &info, WEXITED | WNOHANG | WNOWAIT);
+        ENSURE(result == 0);  // Else somebody else has reaped a child of ours.
+        if (info.si_pid != 0) {
+            status = ExitStatus::from_siginfo(info);
+        }
+    }
+    return status;
+}
+
+void ChildProcess::State::handle_readable() {
+    if (!look()) {
+        pidfd->arm();
+        return;
+    }
+    const ExitStatus ended = *status;
+    const auto call = std::exchange(on_exit, nullptr);
+    call(ended);  // May destroy *this.
+}
+
+ChildProcess::ChildProcess(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ChildProcess::ChildProcess(ChildProcess&&) noexcept = default;
+ChildProcess& ChildProcess::operator=(ChildProcess&&) noexcept = default;
+ChildProcess::~ChildProcess() = default;
+
+Result<ChildProcess> ChildProcess::adopt(boost::asio::io_context& io, pid_t pid, UniqueFd pidfd,
+                                         std::shared_ptr<std::set<pid_t>> registry) {
+    auto state = std::make_unique<State>(pid, std::move(registry));
+    auto watch = ReadableWatch::open(io, std::move(pidfd),
+                                     [held = state.get()] { held->handle_readable(); });
+    if (!watch) {
+        ::kill(-pid, SIGKILL);
+        while (::waitid(P_PID, static_cast<id_t>(pid), nullptr, WEXITED) < 0 && errno == EINTR) {
+        }
+        return watch.error();
+    }
+    state->pidfd.emplace(*std::move(watch));
+    return ChildProcess(std::move(state));
+}
+
+pid_t ChildProcess::pid() const noexcept {
+    return state_->pid;
+}
+
+void ChildProcess::async_wait(std::function<void(ExitStatus)> on_exit) {
+    ENSURE(!state_->on_exit);
+    state_->on_exit = std::move(on_exit);
+    state_->pidfd->arm();
+}
+
+std::optional<ExitStatus> ChildProcess::status() {
+    return state_->look();
+}
+
+void ChildProcess::signal(int number) noexcept {
+    send_signal(state_->pidfd->fd(), number);
+}
+
+void ChildProcess::signal_group(int number) noexcept {
+    ::kill(-state_->pid, number);
+}
+
+}  // namespace regroup::agent

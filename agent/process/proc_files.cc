@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/process/proc_files.h"
+
+#include <array>
+#include <charconv>
+#include <dirent.h>
+#include <fcntl.h>
+#include <memory>
+#include <sstream>
+#include <string_view>
+
+#include "agent/process/unique_fd.h"
+
+namespace regroup::agent {
+namespace {
+
+std::optional<std::string> read_file(const std::string& path) {
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd) {
+        return std::nullopt;
+    }
+    std::string text;
+    std::array<char, 4096> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+    for (;;) {
+        const ssize_t count = ::read(fd.get(), buffer.data(), buffer.size());
+        if (count < 0) {
+            return std::nullopt;  // The process ended while its file was open.
+        }
+        if (count == 0) {
+            return text;
+        }
+        text.append(buffer.data(), static_cast<std::size_t>(count));
+    }
+}
+
+/// The names in `folder` that are numbers.
+std::vector<pid_t> list_numbers(const std::string& folder) {
+    std::vector<pid_t> numbers;
+    const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(folder.c_str()), ::closedir);
+    while (directory != nullptr) {
+        const dirent* entry = ::readdir(directory.get());
+        if (entry == nullptr) {
+            break;
+        }
+        const std::string_view name = entry->d_name;
+        pid_t number = 0;
+        const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+        if (error == std::errc() && end == name.data() + name.size()) {
+            numbers.push_back(number);
+        }
+    }
+    return numbers;
+}
+
+}  // namespace
+
+std::optional<ProcessEntry> read_process(pid_t pid) {
+    const auto text = read_file("/proc/" + std::to_string(pid) + "/stat");
+    if (!text) {
+        return std::nullopt;
+    }
+    // "pid (command) state parent ...", where the command may hold blanks and parentheses.
+    const std::size_t open = text->find('(');
+    const std::size_t close = text->rfind(')');
+    if (open == std::string::npos || close == std::string::npos || close < open) {
+        return std::nullopt;
+    }
+    ProcessEntry entry;
+    entry.pid = pid;
+    entry.command = text->substr(open + 1, close - open - 1);
+    std::istringstream rest(text->substr(close + 1));
+    if (!(rest >> entry.state >> entry.parent)) {
+        return std::nullopt;
+    }
+    return entry;
+}
+
+std::optional<std::vector<pid_t>> read_children(pid_t pid) {
+    // Each thread has a list of those that it has started itself.
+    const std::string tasks = "/proc/" + std::to_string(pid) + "/task/";
+    std::vector<pid_t> children;
+    bool listed = false;
+    for (const pid_t thread : list_numbers(tasks)) {
+        const auto text = read_file(tasks + std::to_string(thread) + "/children");
+        if (!text) {
+            continue;
+        }
+        listed = true;
+        std::istringstream numbers(*text);
+        for (pid_t child = 0; numbers >> child;) {
+            children.push_back(child);
+        }
+    }
+    if (!listed) {
+        return std::nullopt;
+    }
+    return children;
+}
+
+std::vector<ProcessEntry> read_all_processes() {
+    std::vector<ProcessEntry> processes;
+    for (const pid_t pid : list_numbers("/proc")) {
+        if (auto entry = read_process(pid)) {
+            processes.push_back(*std::move(entry));
+        }
+    }
+    return processes;
+}
+
+}  // namespace regroup::agent

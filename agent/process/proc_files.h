@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+namespace regroup::agent {
+
+/// One line of /proc's account of a process.
+struct ProcessEntry {
+    pid_t pid = 0;
+    pid_t parent = 0;
+    char state = '?';     ///< As in ps: R, S, D (stuck in the kernel), Z (ended, not reaped), ...
+    std::string command;  ///< The short name, at most 15 characters.
+};
+
+/// Nothing when there is no such process any more.
+[[nodiscard]] std::optional<ProcessEntry> read_process(pid_t pid);
+
+/// The children of `pid`, ended ones that were not reaped included. Nothing when this kernel does
+/// not list children, or there is no such process.
+[[nodiscard]] std::optional<std::vector<pid_t>> read_children(pid_t pid);
+
+/// Every process that /proc shows. Costs a file for each.
+[[nodiscard]] std::vector<ProcessEntry> read_all_processes();
+
+}  // namespace regroup::agent

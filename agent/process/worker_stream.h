@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "agent/process/line_splitter.h"
+#include "agent/process/line_writer.h"
+#include "agent/process/readable_watch.h"
+
+namespace regroup::agent {
+
+/// One stream of output of one worker: from the pipe to its file, unchanged, and to the terminal,
+/// line by line.
+class WorkerStream {
+   public:
+    struct Options {
+        std::string prefix;  ///< Of each line on the terminal.
+        std::string path;    ///< The file; empty for none. Appended to if it exists.
+        /// A write to the file has failed; its bytes are lost to the file.
+        std::function<void(const std::string& path, int error_number)> on_file_error;
+    };
+
+    /// `clock` and `terminal` must outlive this object.
+    WorkerStream(const Clock& clock, LineWriter& terminal, Options options);
+    WorkerStream(const WorkerStream&) = delete;
+    WorkerStream& operator=(const WorkerStream&) = delete;
+
+    /// Opens the pipe and the file, and begins to read. The worker's end of the pipe is the
+    /// result. Errors: system.
+    Result<UniqueFd> open(boost::asio::io_context& io);
+
+    /// Takes in what is in the pipe at this moment, and ends the last line. Never waits: the pipe
+    /// may stay open, in the hands of a child of the worker, and is read on then.
+    void drain();
+
+    /// The last lines, shortened, each with its line end.
+    [[nodiscard]] std::string tail() const;
+
+    [[nodiscard]] const std::string& path() const noexcept { return options_.path; }
+
+   private:
+    void handle_readable();
+    /// Reads at most `bytes_max` bytes. How many, 0 for the end of the stream, -1 for none now.
+    long read_some(std::size_t bytes_max);
+    void keep(std::string_view bytes);
+    void show(std::string_view line);
+    void show_batch();
+
+    const Clock& clock_;
+    LineWriter& terminal_;
+    Options options_;
+    UniqueFd file_;
+    std::optional<ReadableWatch> pipe_;
+    LineSplitter splitter_;
+    std::string batch_;  ///< Whole lines with their prefixes, for one write.
+    std::size_t batch_lines_ = 0;
+    std::deque<std::string> tail_;
+};
+
+}  // namespace regroup::agent

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <arpa/inet.h>
+#include <memory>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+
+#include "daemon_harness.h"
+#include "rendezvous/client/control_client.h"
+#include "rendezvous/protocol/codec.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using testing::DaemonHost;
+using ::testing::HasSubstr;
+using testing::join_of;
+using testing::Loop;
+using testing::Peer;
+using testing::running;
+
+/// What a client has told its owner.
+struct Story {
+    int ups = 0;
+    int downs = 0;
+    std::vector<FromDaemon> messages;
+    std::vector<std::string> troubles;
+    bool answered = false;
+
+    ControlClient::Handlers handlers() {
+        return {[this] { ++ups; }, [this] { ++downs; },
+                [this](FromDaemon message) { messages.push_back(std::move(message)); },
+                [this](const std::string& reason, bool peer_answered) {
+                    troubles.push_back(reason);
+                    answered = peer_answered;
+                }};
+    }
+    template <class Message>
+    [[nodiscard]] bool heard() const {
+        return std::any_of(messages.begin(), messages.end(), [](const FromDaemon& message) {
+            return std::holds_alternative<Message>(message);
+        });
+    }
+    [[nodiscard]] int total() const {
+        return ups + downs + static_cast<int>(messages.size() + troubles.size());
+    }
+};
+
+/// Listens on a free port of 127.0.0.1 and speaks as the test says.
+class Listener {
+   public:
+    explicit Listener(Loop& loop)
+        : loop_(loop), fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+        EXPECT_EQ(::listen(fd_, 16), 0);
+        socklen_t length = sizeof address;
+        ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length);
+        port_ = ntohs(address.sin_port);
+    }
+    ~Listener() { ::close(fd_); }
+    Listener(const Listener&) = delete;
+    Listener& operator=(const Listener&) = delete;
+
+    [[nodiscard]] std::uint16_t port() const { return port_; }
+    Peer accept() {
+        int accepted = -1;
+        EXPECT_TRUE(loop_.until([&] {
+            accepted = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+            return accepted >= 0;
+        }));
+        return Peer::adopt(loop_, accepted);
+    }
+
+   private:
+    Loop& loop_;
+    int fd_;
+    std::uint16_t port_ = 0;
+};
+
+std::uint16_t port_of_nobody(Loop& loop) {
+    return Listener(loop).port();
+}
+
+class DaemonClient : public ::testing::Test {
+   protected:
+    Loop loop;
+    Story story;
+};
+
+TEST_F(DaemonClient, EndpointIsWrittenAsPeopleWriteIt) {
+    EXPECT_EQ((Endpoint{"host0", 29400}.text()), "host0:29400");
+    EXPECT_EQ((Endpoint{"::1", 29400}.text()), "[::1]:29400");
+}
+
+TEST_F(DaemonClient, JoinsAndHearsItsAssignment) {
+    DaemonHost host(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", host.port()}, story.handlers());
+    client.start();
+    ASSERT_TRUE(loop.until([&] { return story.ups == 1; }));
+    EXPECT_EQ(client.peer(), "127.0.0.1:" + std::to_string(host.port()));
+    EXPECT_EQ(client.local_address(), "127.0.0.1");
+    client.send(join_of("job", "a", 1));
+    EXPECT_TRUE(loop.until([&] { return story.heard<Assign>(); }));
+    EXPECT_TRUE(story.troubles.empty());
+}
+
+TEST_F(DaemonClient, MessagesWithoutAConnectionAreDropped) {
+    DaemonHost host(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", host.port()}, story.handlers());
+    client.send(join_of("job", "a", 1));
+    client.start();
+    ASSERT_TRUE(loop.until([&] { return story.ups == 1; }));
+    loop.run_for(milliseconds(50));
+    EXPECT_EQ(host.daemon().traffic().messages_in, 0U);
+}
+
+TEST_F(DaemonClient, RetriesUntilADaemonAppears) {
+    const std::uint16_t port = port_of_nobody(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", port}, story.handlers());
+    client.start();
+    ASSERT_TRUE(loop.until([&] { return story.troubles.size() >= 3; }));
+    EXPECT_EQ(story.troubles[0], "cannot connect to 127.0.0.1:" + std::to_string(port) +
+                                     " (127.0.0.1: Connection refused)");
+    EXPECT_FALSE(story.answered);
+    EXPECT_EQ(story.ups, 0);
+    DaemonHost host(loop, {}, port);
+    EXPECT_TRUE(loop.until([&] { return story.ups == 1; }));
+    EXPECT_EQ(story.downs, 0);
+}
+
+TEST_F(DaemonClient, ReconnectsToADaemonThatCameBack) {
+    auto host = std::make_unique<DaemonHost>(loop);
+    const std::uint16_t port = host->port();
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", port}, story.handlers());
+    client.start();
+    ASSERT_TRUE(loop.until([&] { return story.ups == 1; }));
+    client.send(join_of("job", "a", 1));
+    ASSERT_TRUE(loop.until([&] { return story.heard<Assign>(); }));
+    host.reset();
+    ASSERT_TRUE(loop.until([&] { return story.downs == 1 && !story.troubles.empty(); }));
+    DaemonHost next(loop, {}, port);
+    ASSERT_TRUE(loop.until([&] { return story.ups == 2; }));
+    story.messages.clear();
+    client.send(join_of("job", "a", 1));
+    EXPECT_TRUE(loop.until([&] { return story.heard<Assign>(); }));
+}
+
+TEST_F(DaemonClient, DropOpensAnotherConnection) {
+    DaemonHost host(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", host.port()}, story.handlers());
+    client.start();
+    ASSERT_TRUE(loop.until([&] { return story.ups == 1; }));
+    client.drop();
+    EXPECT_TRUE(loop.until([&] { return story.downs == 1 && story.ups == 2; }));
+    EXPECT_TRUE(story.troubles.empty()) << story.troubles[0];
+}
+
+// ---- Names.
+
+TEST_F(DaemonClient, LocalhostIsTriedInBothFamilies) {
+    DaemonHost host(loop);
+    ControlClient client(loop.io(), Endpoint{"localhost", host.port()}, story.handlers());
+    client.start();
+    EXPECT_TRUE(loop.until([&] { return story.ups == 1; }));
+
+    Story other;
+    const std::uint16_t nobody = port_of_nobody(loop);
+    ControlClient lost(loop.io(), Endpoint{"localhost", nobody}, other.handlers());
+    lost.start();
+    ASSERT_TRUE(loop.until([&] { return !other.troubles.empty(); }));
+    EXPECT_THAT(other.troubles[0],
+                AllOf(HasSubstr("cannot connect to localhost:" + std::to_string(nobody)),
+                      HasSubstr("127.0.0.1: Connection refused; ::1: ")));
+}
+
+TEST_F(DaemonClient, NamesAreResolved) {
+    DaemonHost host(loop);
+    // Capitals, so that the client does not recognise the one name that it knows itself.
+    ControlClient client(loop.io(), Endpoint{"LOCALHOST", host.port()}, story.handlers());
+    client.start();
+    EXPECT_TRUE(loop.until([&] { return story.ups == 1; }));
+    EXPECT_EQ(client.peer(), "127.0.0.1:" + std::to_string(host.port()));
+}
+
+TEST_F(DaemonClient, NameThatDoesNotResolveIsNamed) {
+    ControlClient client(loop.io(), Endpoint{"no such host", 29400}, story.handlers());
+    client.start();
+    ASSERT_TRUE(loop.until([&] { return !story.troubles.empty(); }));
+    EXPECT_THAT(story.troubles[0], HasSubstr("cannot resolve no such host: "));
+    EXPECT_FALSE(story.answered);
+}
+
+// ---- Peers that are no daemon.
+
+TEST_F(DaemonClient, PeerThatSpeaksAnotherProtocolIsNamed) {
+    Listener listener(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
+    client.start();
+    Peer peer = listener.accept();
+    peer.send("HTTP/1.1 400 Bad Request\r\n");
+    ASSERT_TRUE(loop.until([&] { return !story.troubles.empty(); }));
+    EXPECT_THAT(story.troubles[0], AllOf(HasSubstr(client.peer() + ": "),
+                                         HasSubstr("does not speak regroup's control protocol")));
+    EXPECT_TRUE(story.answered);
+    EXPECT_TRUE(peer.is_closed_by_peer());
+}
+
+TEST_F(DaemonClient, MessageThatIsMalformedIsNamed) {
+    Listener listener(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
+    client.start();
+    Peer peer = listener.accept();
+    peer.send(protocol::make_frame(R"({"type":"assign"})"));
+    ASSERT_TRUE(loop.until([&] { return !story.troubles.empty(); }));
+    EXPECT_THAT(story.troubles[0], HasSubstr("field 'round' is missing"));
+    EXPECT_TRUE(story.answered);
+}
+
+TEST_F(DaemonClient, PeerThatHangsUpWithoutAWordIsNamedAndNotAskedTooOften) {
+    Listener listener(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
+    client.start();
+    std::vector<Instant> times;
+    for (int i = 0; i < 6; ++i) {
+        listener.accept().hang_up();
+        times.push_back(SteadyClock().now());
+    }
+    ASSERT_TRUE(loop.until([&] { return !story.troubles.empty(); }));
+    EXPECT_THAT(story.troubles[0], HasSubstr("hung up without a word"));
+    // The pauses grow: five of them take longer than five of the first at its longest would.
+    EXPECT_GT(times.back() - times.front(), 5 * milliseconds(50));
+}
+
+TEST_F(DaemonClient, MessagesComeOutHoweverTheyWereSegmented) {
+    Listener listener(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
+    client.start();
+    Peer peer = listener.accept();
+    std::string stream;
+    for (std::uint64_t i = 1; i <= 3; ++i) {
+        stream += protocol::make_frame(protocol::encode(FromDaemon(Alive{RoundId{i}})));
+    }
+    for (const char byte : stream) {
+        peer.send(std::string_view(&byte, 1));
+        loop.run_for(milliseconds(0));
+    }
+    ASSERT_TRUE(loop.until([&] { return story.messages.size() == 3; }));
+    EXPECT_EQ(std::get<Alive>(story.messages[2]).round, RoundId{3});
+}
+
+// ---- The end.
+
+TEST_F(DaemonClient, StopSendsWhatIsQueuedAndCloses) {
+    Listener listener(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
+    client.start();
+    Peer peer = listener.accept();
+    ASSERT_TRUE(loop.until([&] { return story.ups == 1; }));
+    for (std::uint64_t i = 1; i <= 100; ++i) {
+        client.send(running(RoundId{i}));
+    }
+    client.send(Leave{"SIGTERM"});
+    bool done = false;
+    client.stop(std::chrono::seconds(20), [&] { done = true; });
+    for (std::uint64_t i = 1; i <= 100; ++i) {
+        ASSERT_TRUE(peer.next_payload()) << i;
+    }
+    const auto last = peer.next_payload();
+    ASSERT_TRUE(last);
+    EXPECT_THAT(*last, HasSubstr("SIGTERM"));
+    EXPECT_TRUE(peer.is_closed_by_peer());
+    EXPECT_TRUE(loop.until([&] { return done; }));
+    EXPECT_EQ(story.downs, 0);
+}
+
+TEST_F(DaemonClient, StopIsBoundedByItsLimit) {
+    Listener listener(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
+    client.start();
+    Peer deaf = listener.accept();
+    ASSERT_TRUE(loop.until([&] { return story.ups == 1; }));
+    // More than the kernel takes, in no more frames than the client takes.
+    Report report = running(RoundId{1});
+    report.report.failure.emplace();
+    report.report.failure->exit_code = 1;
+    report.report.failure->last_output = std::string(protocol::kOutputBytesMax, '\x01');
+    for (int i = 0; i < 200; ++i) {
+        client.send(report);
+    }
+    bool done = false;
+    client.stop(milliseconds(100), [&] { done = true; });
+    EXPECT_TRUE(loop.until([&] { return done; }, std::chrono::seconds(5)));
+}
+
+TEST_F(DaemonClient, PeerThatDoesNotReadIsGivenUp) {
+    Listener listener(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
+    client.start();
+    Peer deaf = listener.accept();
+    ASSERT_TRUE(loop.until([&] { return story.ups == 1; }));
+    EXPECT_TRUE(loop.until([&] {
+        client.send(join_of("job", std::string(200, 'n'), 1));
+        return story.downs == 1;
+    }));
+}
+
+TEST_F(DaemonClient, StopAtAnyMomentCallsBackAndNothingElse) {
+    DaemonHost host(loop);
+    for (int moment = 0; moment < 12; ++moment) {
+        Story own;
+        const bool somebody = moment % 2 == 0;
+        const std::string name = moment % 3 == 0 ? "LOCALHOST" : "127.0.0.1";
+        ControlClient client(loop.io(),
+                             Endpoint{name, somebody ? host.port() : port_of_nobody(loop)},
+                             own.handlers());
+        if (moment > 0) {
+            client.start();
+        }
+        loop.run_for(milliseconds(moment / 3));
+        const int before = own.total();
+        bool done = false;
+        client.stop(std::chrono::seconds(20), [&] { done = true; });
+        EXPECT_TRUE(loop.until([&] { return done; })) << moment;
+        loop.run_for(milliseconds(20));
+        EXPECT_EQ(own.total(), before) << moment;
+    }
+}
+
+TEST_F(DaemonClient, HandlersAreNotCalledAfterDestruction) {
+    DaemonHost host(loop);
+    for (int moment = 0; moment < 12; ++moment) {
+        // Freed with the client: a late call would be seen by the address sanitizer.
+        auto own = std::make_unique<Story>();
+        const bool somebody = moment % 2 == 0;
+        const std::string name = moment % 3 == 0 ? "LOCALHOST" : "127.0.0.1";
+        auto client = std::make_unique<ControlClient>(
+            loop.io(), Endpoint{name, somebody ? host.port() : port_of_nobody(loop)},
+            own->handlers());
+        if (moment > 0) {
+            client->start();
+        }
+        loop.run_for(milliseconds(moment / 3));
+        client->send(join_of("job" + std::to_string(moment), "a", 1));
+        client.reset();
+        own.reset();
+        loop.run_for(milliseconds(20));
+    }
+    EXPECT_TRUE(loop.until([&] { return host.daemon().sessions_count() == 0; }));
+}
+
+TEST_F(DaemonClient, HandlerMayDestroyTheClient) {
+    DaemonHost host(loop);
+    for (const std::string when : {"up", "down", "message", "trouble"}) {
+        std::unique_ptr<ControlClient> client;
+        bool destroyed = false;
+        const auto destroy_at = [&](const std::string& now) {
+            if (now == when) {
+                client.reset();
+                destroyed = true;
+            }
+        };
+        const Endpoint endpoint{"127.0.0.1",
+                                when == "trouble" ? port_of_nobody(loop) : host.port()};
+        client = std::make_unique<ControlClient>(
+            loop.io(), endpoint,
+            ControlClient::Handlers{
+                [&] {
+                    destroy_at("up");
+                    if (client) {
+                        client->send(join_of("job" + when, "a", 1));
+                    }
+                },
+                [&] { destroy_at("down"); },
+                [&](const FromDaemon& /*message*/) {
+                    destroy_at("message");
+                    if (client) {
+                        client->drop();
+                    }
+                },
+                [&](const std::string& /*reason*/, bool /*answered*/) { destroy_at("trouble"); }});
+        client->start();
+        EXPECT_TRUE(loop.until([&] { return destroyed; })) << when;
+        loop.run_for(milliseconds(20));
+    }
+}
+
+TEST(DaemonClientLoop, EverythingPendingGoesWithTheEventLoop) {
+    Story story;
+    auto loop = std::make_unique<Loop>();
+    const std::uint16_t nobody = port_of_nobody(*loop);
+    {
+        DaemonHost host(*loop);
+        ControlClient connected(loop->io(), Endpoint{"127.0.0.1", host.port()}, story.handlers());
+        ControlClient waiting(loop->io(), Endpoint{"127.0.0.1", nobody}, story.handlers());
+        connected.start();
+        waiting.start();
+        ASSERT_TRUE(loop->until([&] { return story.ups == 1 && !story.troubles.empty(); }));
+        connected.send(join_of("job", "a", 2));
+    }
+    loop.reset();
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous

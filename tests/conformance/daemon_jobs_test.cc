@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "daemon_harness.h"
+#include "rendezvous/protocol/codec.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::DaemonHost;
+using ::testing::HasSubstr;
+using testing::join_of;
+using testing::Loop;
+using testing::Peer;
+using testing::running;
+
+class DaemonJobs : public ::testing::Test {
+   protected:
+    DaemonJobs() : host(loop, limits()) {}
+
+    static DaemonLimits limits() {
+        DaemonLimits result;
+        result.closed_retention = milliseconds(400);
+        return result;
+    }
+
+    Peer joined(const Join& join) {
+        Peer peer(loop, host.port());
+        EXPECT_TRUE(peer.say(join));
+        return peer;
+    }
+
+    /// Two nodes of `job`, told their round and running.
+    struct Pair {
+        Peer a;
+        Peer b;
+        RoundId round = RoundId::none;
+    };
+    Pair running_pair(const std::string& job) {
+        Pair pair{joined(join_of(job, "a", 2)), joined(join_of(job, "b", 2))};
+        for (Peer* peer : {&pair.a, &pair.b}) {
+            if (const auto assign = peer->expect<Assign>()) {
+                pair.round = assign->assignment.round;
+            }
+            peer->say(running(pair.round));
+            peer->expect<Alive>();
+        }
+        return pair;
+    }
+
+    static Report failed(RoundId round, int exit_code) {
+        Report report = running(round);
+        report.report.state = NodeState::stopped;
+        report.report.failure.emplace();
+        report.report.failure->node = "a";
+        report.report.failure->exit_code = exit_code;
+        return report;
+    }
+    static Report stopped(RoundId round) {
+        Report report = running(round);
+        report.report.state = NodeState::stopped;
+        return report;
+    }
+
+    Loop loop;
+    DaemonHost host;
+};
+
+TEST_F(DaemonJobs, JoinsFormARoundOfDenseRanksWithOneMaster) {
+    Join b = join_of("job", "b", 2);
+    b.offer.workers = 3;
+    b.report.store_port = 40002;
+    Peer peer_b = joined(b);
+    Join a = join_of("job", "a", 2);
+    a.report.store_port = 40001;
+    Peer peer_a = joined(a);
+    const auto to_a = peer_a.expect<Assign>();
+    const auto to_b = peer_b.expect<Assign>();
+    ASSERT_TRUE(to_a && to_b);
+    EXPECT_EQ(to_a->assignment.group_rank, 0U);
+    EXPECT_EQ(to_a->assignment.first_rank, 0U);
+    EXPECT_EQ(to_b->assignment.group_rank, 1U);
+    EXPECT_EQ(to_b->assignment.first_rank, 2U);
+    for (const Assignment& assignment : {to_a->assignment, to_b->assignment}) {
+        EXPECT_EQ(assignment.round, RoundId{1});
+        EXPECT_EQ(assignment.world_size, 5U);
+        EXPECT_EQ(assignment.group_world_size, 2U);
+        EXPECT_EQ(assignment.master_addr, "127.0.0.1");
+        EXPECT_EQ(assignment.master_port, 40001);
+    }
+}
+
+TEST_F(DaemonJobs, ManyJobsShareOnePort) {
+    std::vector<Peer> peers;
+    for (int job = 0; job < 50; ++job) {
+        for (const char* name : {"a", "b"}) {
+            peers.push_back(joined(join_of("job" + std::to_string(job), name, 2)));
+        }
+    }
+    for (Peer& peer : peers) {
+        const auto assign = peer.expect<Assign>();
+        ASSERT_TRUE(assign);
+        EXPECT_EQ(assign->assignment.world_size, 4U);
+        EXPECT_EQ(assign->assignment.round, RoundId{1});
+    }
+}
+
+TEST_F(DaemonJobs, FailureOfOneNodeStopsTheOtherAndClosesTheJobForBoth) {
+    Pair pair = running_pair("job");
+    pair.a.say(failed(pair.round, 3));
+    const auto stop = pair.b.expect<Stop>();
+    ASSERT_TRUE(stop);
+    EXPECT_EQ(stop->round, pair.round);
+    EXPECT_THAT(stop->reason, HasSubstr("exited with code 3"));
+    pair.b.say(stopped(pair.round));
+    for (Peer* peer : {&pair.a, &pair.b}) {
+        std::optional<FromDaemon> message = peer->next();
+        if (message && std::holds_alternative<Alive>(*message)) {
+            message = peer->next();
+        }
+        ASSERT_TRUE(message && std::holds_alternative<Closed>(*message)) << shown(message);
+        EXPECT_EQ(std::get<Closed>(*message).verdict.exit_code, 3);
+    }
+}
+
+TEST_F(DaemonJobs, JoinByteByByteIsAJoin) {
+    Peer slow(loop, host.port());
+    const std::string frame =
+        protocol::make_frame(protocol::encode(FromAgent(join_of("job", "slow", 1))));
+    for (const char byte : frame) {
+        ASSERT_TRUE(slow.send(std::string_view(&byte, 1)));
+        loop.run_for(milliseconds(0));
+    }
+    EXPECT_TRUE(slow.expect<Assign>());
+}
+
+TEST_F(DaemonJobs, ManyMessagesInOnePacketAreAnsweredInTurn) {
+    Pair pair = running_pair("job");
+    const std::string frame =
+        protocol::make_frame(protocol::encode(FromAgent(running(pair.round))));
+    std::string packet;
+    for (int i = 0; i < 20; ++i) {
+        packet += frame;
+    }
+    pair.a.send(packet);
+    for (int i = 0; i < 20; ++i) {
+        ASSERT_TRUE(pair.a.expect<Alive>()) << i;
+    }
+}
+
+// ---- Connections come and go; the node stays.
+
+TEST_F(DaemonJobs, DisconnectAndReturnWithinTheLimitChangesNothing) {
+    Pair pair = running_pair("job");
+    pair.a.hang_up();
+    ASSERT_TRUE(loop.until([&] { return host.daemon().sessions_count() == 1; }));
+    Join again = join_of("job", "a", 2);
+    again.report = running(pair.round).report;
+    Peer returned = joined(again);
+    returned.say(running(pair.round));
+    const auto alive = returned.expect<Alive>();
+    ASSERT_TRUE(alive);
+    EXPECT_EQ(alive->round, pair.round);
+    // Longer than a suspicion lasts.
+    loop.run_for(milliseconds(700));
+    pair.b.say(running(pair.round));
+    const auto also_alive = pair.b.expect<Alive>();
+    ASSERT_TRUE(also_alive);
+    EXPECT_EQ(also_alive->round, pair.round);
+}
+
+TEST_F(DaemonJobs, NodeThatDoesNotReturnIsLost) {
+    Pair pair = running_pair("job");
+    pair.a.hang_up();
+    const auto stop = pair.b.expect<Stop>();
+    ASSERT_TRUE(stop);
+    EXPECT_THAT(stop->reason, HasSubstr("node a is lost"));
+}
+
+TEST_F(DaemonJobs, NodeThatLeavesIsHungUpOnAndLostAtOnce) {
+    Pair pair = running_pair("job");
+    pair.a.say(Leave{"SIGTERM"});
+    EXPECT_TRUE(pair.a.is_closed_by_peer());
+    const auto stop = pair.b.expect<Stop>();
+    ASSERT_TRUE(stop);
+    EXPECT_THAT(stop->reason, HasSubstr("left: SIGTERM"));
+}
+
+TEST_F(DaemonJobs, NewerConnectionOfANodeTakesOver) {
+    Pair pair = running_pair("job");
+    Join again = join_of("job", "a", 2);
+    again.report = running(pair.round).report;
+    Peer newer = joined(again);
+    EXPECT_TRUE(pair.a.is_closed_by_peer());
+    // The end of the old connection is not the end of the node, now or later.
+    loop.run_for(milliseconds(700));
+    newer.say(running(pair.round));
+    EXPECT_TRUE(newer.expect<Alive>());
+    pair.b.say(running(pair.round));
+    EXPECT_TRUE(pair.b.expect<Alive>());
+}
+
+TEST_F(DaemonJobs, WhatASupersededConnectionStillSaidCountsNoMore) {
+    Pair pair = running_pair("job");
+    Join again = join_of("job", "a", 2);
+    again.report = running(pair.round).report;
+    // Both are there before the daemon looks at either.
+    Peer newer(loop, host.port());
+    ASSERT_TRUE(loop.until([&] { return host.daemon().sessions_count() == 3; }));
+    newer.say(again);
+    pair.a.say(Leave{"from the grave"});
+    newer.say(running(pair.round));
+    std::optional<FromDaemon> answer = newer.next();
+    // Whichever came first, the node is there in the end.
+    ASSERT_TRUE(answer);
+    EXPECT_TRUE(std::holds_alternative<Alive>(*answer) || std::holds_alternative<Stop>(*answer))
+        << shown(answer);
+}
+
+TEST_F(DaemonJobs, FencedNodeJoinsAgainOnTheSameConnection) {
+    Pair pair = running_pair("job");
+    pair.a.hang_up();
+    ASSERT_TRUE(pair.b.expect<Stop>());  // Lost by now.
+    Peer late = joined(join_of("other", "x", 1));
+    ASSERT_TRUE(late.expect<Assign>());
+    Join again = join_of("other", "x", 1);
+    again.report = stopped(RoundId{1}).report;
+    late.say(again);
+    EXPECT_TRUE(late.expect<Assign>());
+}
+
+// ---- Ends of jobs.
+
+TEST_F(DaemonJobs, ClosedJobTellsLateComersHowItEndedAndThenFreesItsId) {
+    Peer only = joined(join_of("job", "a", 1));
+    const auto assign = only.expect<Assign>();
+    ASSERT_TRUE(assign);
+    only.say(failed(assign->assignment.round, 7));
+    ASSERT_TRUE(only.expect<Closed>());
+
+    Peer late = joined(join_of("job", "b", 1));
+    const auto closed = late.expect<Closed>();
+    ASSERT_TRUE(closed);
+    EXPECT_EQ(closed->verdict.exit_code, 7);
+    EXPECT_THAT(closed->verdict.reason, HasSubstr("exited with code 7"));
+
+    loop.run_for(limits().closed_retention);
+    Peer next = joined(join_of("job", "c", 1));
+    const auto fresh = next.expect<Assign>();
+    ASSERT_TRUE(fresh);
+    EXPECT_EQ(fresh->assignment.round, RoundId{1});
+    // Those who stayed on are of the old job.
+    EXPECT_TRUE(late.is_closed_by_peer());
+    next.say(running(RoundId{1}));
+    EXPECT_TRUE(next.expect<Alive>());
+}
+
+TEST_F(DaemonJobs, JobWithoutNodesBindsNobodyToItsPolicy) {
+    Join wrong = join_of("job", "a", 2);
+    wrong.offer.slot = 5;
+    Peer refused = joined(wrong);
+    const auto refusal = refused.expect<Refused>();
+    ASSERT_TRUE(refusal);
+    EXPECT_THAT(refusal->reason, HasSubstr("--node-rank 5"));
+    EXPECT_TRUE(refused.is_closed_by_peer());
+
+    Peer right = joined(join_of("job", "a", 1));
+    EXPECT_TRUE(right.expect<Assign>());
+}
+
+TEST_F(DaemonJobs, NodeThatContradictsAnotherIsRefusedAndTheOtherIsNot) {
+    Peer first = joined(join_of("job", "a", 2));
+    Join other = join_of("job", "b", 2);
+    other.policy.program = "evaluate";
+    Peer second = joined(other);
+    const auto refusal = second.expect<Refused>();
+    ASSERT_TRUE(refusal);
+    EXPECT_THAT(refusal->reason, HasSubstr("evaluate here, train there"));
+    EXPECT_TRUE(second.is_closed_by_peer());
+    Peer third = joined(join_of("job", "b", 2));
+    EXPECT_TRUE(third.expect<Assign>());
+    EXPECT_TRUE(first.expect<Assign>());
+}
+
+TEST_F(DaemonJobs, StopTellsEveryoneOfEveryJobAndCallsBack) {
+    Pair pair = running_pair("one");
+    Peer waiting = joined(join_of("two", "a", 2));
+    Peer silent(loop, host.port());
+    ASSERT_TRUE(loop.until([&] { return host.daemon().sessions_count() == 4; }));
+    bool done = false;
+    host.daemon().stop("the operator", "maintenance", std::chrono::seconds(20),
+                       [&] { done = true; });
+    EXPECT_TRUE(loop.until([&] { return done; }));
+    for (Peer* peer : {&pair.a, &pair.b, &waiting}) {
+        const auto closed = peer->expect<Closed>();
+        ASSERT_TRUE(closed);
+        EXPECT_EQ(closed->verdict.outcome, Outcome::stopped);
+        EXPECT_EQ(closed->verdict.author, "the operator");
+        EXPECT_EQ(closed->verdict.reason, "maintenance");
+    }
+    Peer late(loop, host.port());
+    EXPECT_FALSE(late.connected());
+}
+
+TEST_F(DaemonJobs, StopWithNobodyThereCallsBack) {
+    bool done = false;
+    host.daemon().stop("the operator", "maintenance", std::chrono::seconds(20),
+                       [&] { done = true; });
+    EXPECT_TRUE(loop.until([&] { return done; }));
+}
+
+TEST_F(DaemonJobs, DestructionWithEverythingPendingIsSafe) {
+    Pair pair = running_pair("one");
+    Peer half(loop, host.port());
+    half.send(std::string("\0\0", 2));
+    Peer silent(loop, host.port());
+    ASSERT_TRUE(loop.until([&] { return host.daemon().sessions_count() == 4; }));
+    pair.a.say(running(pair.round));
+    bool called = false;
+    host.daemon().flush(milliseconds(5), [&] { called = true; });
+    host.destroy();
+    loop.run_for(milliseconds(50));
+    EXPECT_TRUE(pair.b.is_closed_by_peer());
+}
+
+// ---- The store on the same port.
+
+TEST_F(DaemonJobs, ConnectionThatSpeaksTheStoresProtocolGoesToItsHandler) {
+    std::vector<std::string> handed;
+    host.daemon().set_store_handler(
+        [&](boost::asio::ip::tcp::socket socket, std::string first_bytes) {
+            EXPECT_TRUE(socket.is_open());
+            EXPECT_EQ(socket.available(), 0U);
+            handed.push_back(std::move(first_bytes));
+        });
+    const std::string validate("\x00\xCE\xF7\x85\x3C", 5);
+    Peer at_once(loop, host.port());
+    at_once.send(validate);
+    ASSERT_TRUE(loop.until([&] { return handed.size() == 1; }));
+    EXPECT_EQ(handed[0], validate);
+    // The handler dropped the socket, and no session is left behind.
+    EXPECT_TRUE(at_once.is_closed_by_peer());
+
+    Peer in_pieces(loop, host.port());
+    in_pieces.send(validate.substr(0, 1));
+    loop.run_for(milliseconds(20));
+    EXPECT_EQ(handed.size(), 1U);
+    in_pieces.send(validate.substr(1, 1));
+    ASSERT_TRUE(loop.until([&] { return handed.size() == 2; }));
+    EXPECT_EQ(handed[1], validate.substr(0, 2));
+    EXPECT_TRUE(loop.until([&] { return host.daemon().sessions_count() == 0; }));
+}
+
+TEST_F(DaemonJobs, WithoutAStoreItsConnectionsAreClosed) {
+    Peer peer(loop, host.port());
+    peer.send(std::string("\x00\xCE\xF7\x85\x3C", 5));
+    EXPECT_TRUE(peer.is_closed_by_peer());
+    EXPECT_TRUE(host.has_logged("serves no store"));
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous

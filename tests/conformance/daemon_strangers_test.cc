@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whatever comes in at the port is refused with a reason or disconnected, and two agents at work on
+// another job do not notice.
+#include <fstream>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+
+#include "daemon_harness.h"
+#include "rendezvous/protocol/codec.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::DaemonHost;
+using ::testing::HasSubstr;
+using testing::join_of;
+using testing::Loop;
+using testing::Peer;
+using testing::running;
+
+std::string frame(std::string_view payload) {
+    return protocol::make_frame(payload);
+}
+std::string frame(const FromAgent& message) {
+    return frame(protocol::encode(message));
+}
+
+class DaemonStrangers : public ::testing::Test {
+   protected:
+    explicit DaemonStrangers(const DaemonLimits& limits = {})
+        : host(loop, limits), a(loop, host.port()), b(loop, host.port()) {
+        a.say(join_of("healthy", "a", 2));
+        b.say(join_of("healthy", "b", 2));
+        for (Peer* peer : {&a, &b}) {
+            if (const auto assign = peer->expect<Assign>()) {
+                round = assign->assignment.round;
+            }
+        }
+    }
+
+    void expect_healthy() {
+        for (Peer* peer : {&a, &b}) {
+            EXPECT_TRUE(peer->say(running(round)));
+            const auto alive = peer->expect<Alive>();
+            ASSERT_TRUE(alive);
+            EXPECT_EQ(alive->round, round);
+        }
+    }
+
+    /// `bytes` on a connection of their own are refused with `reason`, then it is closed.
+    void expect_refused(const std::string& bytes, const std::string& reason) {
+        SCOPED_TRACE(reason);
+        Peer stranger(loop, host.port());
+        EXPECT_TRUE(stranger.send(bytes));
+        const auto refused = stranger.expect<Refused>();
+        ASSERT_TRUE(refused);
+        EXPECT_EQ(refused->code, Errc::invalid_argument);
+        EXPECT_THAT(refused->reason, HasSubstr(reason));
+        EXPECT_TRUE(stranger.is_closed_by_peer());
+        EXPECT_TRUE(host.has_logged("refused 127.0.0.1:"));
+        expect_healthy();
+    }
+
+    std::size_t sessions() { return host.daemon().sessions_count(); }
+
+    Loop loop;
+    DaemonHost host;
+    Peer a;
+    Peer b;
+    RoundId round = RoundId::none;
+};
+
+TEST_F(DaemonStrangers, MalformedFramesAreRefusedWithTheReason) {
+    expect_refused(frame("{\"type\":"), "not JSON");
+    expect_refused(frame(""), "not JSON");
+    expect_refused(frame("[1,2]"), "not a JSON object");
+    expect_refused(frame(std::string(200000, '[')), "nested more than 16 deep");
+    expect_refused(frame(R"({"type":"hello"})"), "unknown type 'hello'");
+    expect_refused(frame(R"({"type":"alive","round":1})"), "unknown type 'alive'");
+    expect_refused(frame(R"({"type":"join","protocol":1,"node":"n"})"), "field 'job' is missing");
+    expect_refused(frame(R"({"type":"join","protocol":9})"), "the agent speaks version 9");
+}
+
+TEST_F(DaemonStrangers, OtherProtocolsAreRefused) {
+    expect_refused("GET / HTTP/1.1\r\nHost: node0\r\n\r\n", "exceeds the limit of 262144");
+    expect_refused(std::string("\x16\x03\x01\x02\x00\x01\x00", 7), "exceeds the limit");
+    expect_refused("SSH-2.0-OpenSSH_9.2\r\n", "does not speak regroup's control protocol");
+    expect_refused(std::string(100000, '\xFF'), "exceeds the limit");
+}
+
+TEST_F(DaemonStrangers, FirstMessageMustBeAJoin) {
+    expect_refused(frame(running(RoundId{1})), "the first message must be a join");
+    expect_refused(frame(Leave{"no"}), "the first message must be a join");
+}
+
+TEST_F(DaemonStrangers, ConnectionBelongsToOneNodeOfOneJob) {
+    expect_refused(frame(join_of("mine", "x", 2)) + frame(join_of("mine", "y", 2)),
+                   "a connection belongs to one node of one job");
+    expect_refused(frame(join_of("mine2", "x", 2)) + frame(join_of("healthy", "x", 2)),
+                   "a connection belongs to one node of one job");
+}
+
+TEST_F(DaemonStrangers, JoinedNodeThatSpeaksNonsenseIsRefusedToo) {
+    Peer stranger(loop, host.port());
+    stranger.say(join_of("other", "x", 1));
+    ASSERT_TRUE(stranger.expect<Assign>());
+    stranger.send(frame("nonsense"));
+    EXPECT_TRUE(stranger.expect<Refused>());
+    EXPECT_TRUE(stranger.is_closed_by_peer());
+    expect_healthy();
+}
+
+TEST_F(DaemonStrangers, TruncatedFrameEndsWithItsConnection) {
+    for (const std::size_t length : {1U, 3U, 4U, 50U}) {
+        Peer stranger(loop, host.port());
+        stranger.send(frame(join_of("other", "x", 1)).substr(0, length));
+        ASSERT_TRUE(loop.until([&] { return sessions() == 3; }));
+        stranger.hang_up();
+        EXPECT_TRUE(loop.until([&] { return sessions() == 2; }));
+    }
+    expect_healthy();
+}
+
+TEST_F(DaemonStrangers, ConnectionThatIsResetHarmsNobody) {
+    Peer stranger(loop, host.port());
+    stranger.say(join_of("other", "x", 1));
+    // An answer that nobody has read turns the close into a reset.
+    ASSERT_TRUE(loop.until([&] { return host.daemon().traffic().messages_out >= 3; }));
+    loop.run_for(milliseconds(10));
+    stranger.hang_up();
+    EXPECT_TRUE(loop.until([&] { return sessions() == 2; }));
+    expect_healthy();
+}
+
+std::size_t resident_bytes() {
+    std::ifstream file("/proc/self/statm");
+    std::size_t total = 0;
+    std::size_t resident = 0;
+    file >> total >> resident;
+    return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+TEST_F(DaemonStrangers, FloodAfterARefusalIsThrownAway) {
+    constexpr std::size_t kFlood = std::size_t{96} << 20U;
+    Peer stranger(loop, host.port());
+    stranger.send("GET / HTTP/1.1\r\n");
+    ASSERT_TRUE(stranger.expect<Refused>());
+    const std::size_t before = resident_bytes();
+    const std::string block(std::size_t{1} << 20U, 'x');
+    for (std::size_t sent = 0; sent < kFlood; sent += block.size()) {
+        ASSERT_TRUE(stranger.send(block));
+    }
+    EXPECT_LT(resident_bytes(), before + kFlood / 2);
+    expect_healthy();
+}
+
+// ---- Silence and bounds.
+
+class DaemonBounds : public DaemonStrangers {
+   protected:
+    DaemonBounds() : DaemonStrangers(small()) {}
+
+    static DaemonLimits small() {
+        DaemonLimits limits;
+        limits.hello_limit = milliseconds(300);
+        limits.outbox_frames_max = 8;
+        limits.sessions_max = 4;
+        limits.jobs_max = 2;
+        return limits;
+    }
+};
+
+TEST_F(DaemonBounds, ConnectionThatSaysNothingIsClosed) {
+    Peer stranger(loop, host.port());
+    EXPECT_TRUE(stranger.is_closed_by_peer());
+    expect_healthy();
+}
+
+TEST_F(DaemonBounds, HalfAFrameAndThenSilenceIsClosed) {
+    Peer stranger(loop, host.port());
+    stranger.send(frame(join_of("other", "x", 1)).substr(0, 60));
+    EXPECT_TRUE(stranger.is_closed_by_peer());
+    expect_healthy();
+}
+
+TEST_F(DaemonBounds, DribbleWithoutAJoinIsClosed) {
+    Peer stranger(loop, host.port());
+    stranger.send(std::string("\0\3\0\0", 4));
+    bool open = true;
+    EXPECT_TRUE(loop.until([&] {
+        open = open && stranger.send(" ") && !stranger.is_closed_by_peer(milliseconds(5));
+        return !open;
+    }));
+    expect_healthy();
+}
+
+TEST_F(DaemonBounds, RefusedPeerThatDoesNotHangUpIsClosed) {
+    Peer stranger(loop, host.port());
+    stranger.send("GET / HTTP/1.1\r\n\r\n");
+    ASSERT_TRUE(stranger.expect<Refused>());
+    EXPECT_TRUE(loop.until([&] { return sessions() == 2; }));
+    expect_healthy();
+}
+
+TEST_F(DaemonBounds, JoinedNodeThatFallsSilentIsClosed) {
+    Peer stranger(loop, host.port());
+    Join join = join_of("other", "x", 1);
+    join.policy.heartbeat_timeout = milliseconds(100);
+    stranger.say(join);
+    ASSERT_TRUE(stranger.expect<Assign>());
+    EXPECT_TRUE(stranger.is_closed_by_peer());
+    EXPECT_TRUE(loop.until([&] { return sessions() == 2; }));
+    expect_healthy();
+}
+
+TEST_F(DaemonBounds, PeerThatDoesNotReadIsDisconnected) {
+    Peer stranger(loop, host.port(), 4096);
+    stranger.say(join_of("other", "x", 1));
+    // The verdict of its closed job, with all that its worker has printed, is a large answer.
+    Report report = running(RoundId{1});
+    report.report.state = NodeState::stopped;
+    report.report.failure.emplace();
+    report.report.failure->exit_code = 1;
+    report.report.failure->last_output = std::string(protocol::kOutputBytesMax, '\x01');
+    const std::string answer_me = frame(report);
+    EXPECT_TRUE(loop.until([&] {
+        return host.has_logged("it does not read what it is sent") || !stranger.send(answer_me);
+    }));
+    EXPECT_TRUE(host.has_logged("it does not read what it is sent"));
+    EXPECT_TRUE(loop.until([&] { return sessions() == 2; }));
+    expect_healthy();
+}
+
+TEST_F(DaemonBounds, StopFinishesWithinItsLimitAlthoughAPeerDoesNotRead) {
+    Peer stranger(loop, host.port(), 4096);
+    stranger.say(join_of("other", "x", 1));
+    Report report = running(RoundId{1});
+    report.report.state = NodeState::stopped;
+    report.report.failure.emplace();
+    report.report.failure->exit_code = 1;
+    report.report.failure->last_output = std::string(protocol::kOutputBytesMax, '\x01');
+    const std::string answer_me = frame(report);
+    // Until the daemon has something to say that the kernel does not take.
+    ASSERT_TRUE(loop.until([&] {
+        stranger.send(answer_me);
+        loop.run_for(milliseconds(1));
+        bool flushed = false;
+        host.daemon().flush(milliseconds(1), [&] { flushed = true; });
+        const std::uint64_t before = host.daemon().traffic().bytes_out;
+        loop.until([&] { return flushed; });
+        loop.run_for(milliseconds(20));
+        return host.daemon().traffic().bytes_out == before &&
+               host.daemon().traffic().messages_out > 20;
+    }));
+    bool done = false;
+    host.daemon().stop("the operator", "maintenance", milliseconds(200), [&] { done = true; });
+    EXPECT_TRUE(loop.until([&] { return done; }, std::chrono::seconds(5)));
+    EXPECT_TRUE(a.expect<Closed>());
+    EXPECT_TRUE(b.expect<Closed>());
+}
+
+TEST_F(DaemonBounds, OneConnectionTooManyIsToldSo) {
+    Peer third(loop, host.port());
+    Peer fourth(loop, host.port());
+    third.say(join_of("other", "x", 2));
+    fourth.say(join_of("other", "y", 2));
+    ASSERT_TRUE(third.expect<Assign>());
+    Peer fifth(loop, host.port());
+    const auto refused = fifth.expect<Refused>();
+    ASSERT_TRUE(refused);
+    EXPECT_EQ(refused->code, Errc::overloaded);
+    EXPECT_THAT(refused->reason, HasSubstr("has 4 connections already"));
+    EXPECT_TRUE(fifth.is_closed_by_peer());
+    fourth.hang_up();
+    ASSERT_TRUE(loop.until([&] { return sessions() == 3; }));
+    Peer sixth(loop, host.port());
+    sixth.say(running(RoundId{1}));
+    const auto heard = sixth.expect<Refused>();
+    ASSERT_TRUE(heard);
+    EXPECT_EQ(heard->code, Errc::invalid_argument);
+    expect_healthy();
+}
+
+TEST_F(DaemonBounds, OneJobTooManyIsToldSo) {
+    Peer third(loop, host.port());
+    third.say(join_of("second job", "x", 1));
+    ASSERT_TRUE(third.expect<Assign>());
+    Peer fourth(loop, host.port());
+    fourth.say(join_of("third job", "x", 1));
+    const auto refused = fourth.expect<Refused>();
+    ASSERT_TRUE(refused);
+    EXPECT_EQ(refused->code, Errc::overloaded);
+    EXPECT_THAT(refused->reason, HasSubstr("has 2 jobs already"));
+    expect_healthy();
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// How groups end: every wait ends, and the error names who is to blame.
+#include <atomic>
+#include <barrier>
+#include <future>
+#include <mutex>
+
+#include <gmock/gmock.h>
+
+#include "tests/conformance/process_group_ranks.h"
+
+namespace regroup {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using testing::error_of;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::World;
+
+// What "at once" may take on a machine that is busy with other things.
+constexpr std::chrono::seconds kAtOnce{5};
+
+using Clock = std::chrono::steady_clock;
+
+/// A phase of a group's life, as one call that blocks.
+struct Phase {
+    const char* name;
+    void (*run)(ProcessGroup& group);
+};
+
+void run_large_all_reduce(ProcessGroup& group) {
+    std::vector<float> values(std::size_t{1} << 21U);
+    group.all_reduce(std::span(values), ReduceOp::sum).wait();
+}
+void run_small_all_reduce(ProcessGroup& group) {
+    float value = 1;
+    group.all_reduce(std::span(&value, 1), ReduceOp::sum).wait();
+}
+void run_large_broadcast(ProcessGroup& group) {
+    std::vector<float> values(std::size_t{1} << 21U);
+    group.broadcast(std::span(values), 0).wait();
+    group.barrier().wait();
+}
+void run_all_gather(ProcessGroup& group) {
+    std::vector<float> row(100000);
+    std::vector<float> all(row.size() * group.world_size());
+    group.all_gather(std::span(row), std::span(all)).wait();
+}
+void run_barrier(ProcessGroup& group) {
+    group.barrier().wait();
+}
+void run_recv(ProcessGroup& group) {
+    float value = 0;
+    group.recv(std::span(&value, 1), (group.rank() + 2) % group.world_size()).wait();
+}
+
+class Failures : public ::testing::TestWithParam<Phase> {};
+
+INSTANTIATE_TEST_SUITE_P(Phases, Failures,
+                         ::testing::Values(Phase{"LargeAllReduce", run_large_all_reduce},
+                                           Phase{"SmallAllReduce", run_small_all_reduce},
+                                           Phase{"LargeBroadcast", run_large_broadcast},
+                                           Phase{"AllGather", run_all_gather},
+                                           Phase{"Barrier", run_barrier}, Phase{"Recv", run_recv}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(Failures, OneRankThatLeavesEndsThePhaseOnAllOthers) {
+    const World world(6);
+    constexpr std::uint32_t kLeaver = 3;
+    std::barrier all_connected(world.size);
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        all_connected.arrive_and_wait();  // A failure may overtake the end of the barrier above.
+        if (group.rank() == kLeaver) {
+            return;
+        }
+        const auto start = Clock::now();
+        const auto error = error_of([&] { GetParam().run(group); });
+        ASSERT_TRUE(error) << "rank " << group.rank();
+        EXPECT_EQ(error->code(), Errc::disconnected) << error->what();
+        EXPECT_THAT(error->what(), HasSubstr("rank 3 (127.0.0.1:"));
+        EXPECT_THAT(error->what(), HasSubstr("#"));
+        EXPECT_LT(Clock::now() - start, kAtOnce);
+        // The group is finished, for good.
+        const auto later = error_of([&] { run_barrier(group); });
+        ASSERT_TRUE(later);
+        EXPECT_EQ(later->code(), Errc::disconnected);
+    });
+}
+
+TEST_P(Failures, AbortOnOneRankEndsThePhaseEverywhere) {
+    const World world(4);
+    std::atomic<int> waiting = 0;
+    std::barrier all_connected(world.size);
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        all_connected.arrive_and_wait();
+        if (group.rank() != 2) {
+            ++waiting;
+            const auto error = error_of([&] { GetParam().run(group); });
+            ASSERT_TRUE(error);
+            EXPECT_EQ(error->code(), Errc::disconnected) << error->what();
+            EXPECT_THAT(error->what(), AllOf(HasSubstr("rank 2"), HasSubstr("enough of it")));
+            return;
+        }
+        float value = 0;
+        const Work blocked = group.recv(std::span(&value, 1), 0, 77);
+        std::jthread([&] {
+            while (waiting < 3) {
+                std::this_thread::yield();
+            }
+            group.abort("enough of it");
+        });
+        const auto start = Clock::now();
+        const auto error = error_of(blocked);
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::fenced);
+        EXPECT_THAT(error->what(), AllOf(HasSubstr("recv #1"), HasSubstr("enough of it")));
+        EXPECT_LT(Clock::now() - start, kAtOnce);
+        const auto later = error_of(group.barrier());
+        ASSERT_TRUE(later);
+        EXPECT_EQ(later->code(), Errc::fenced);
+    });
+}
+
+TEST(Deadlines, NameTheRankThatHasNotJoinedIn) {
+    World world(3);
+    world.options.timeout = std::chrono::seconds(2);
+    std::promise<void> over;
+    const std::shared_future<void> all_over = over.get_future().share();
+    std::atomic<int> failed = 0;
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        if (group.rank() == 1) {
+            all_over.wait_for(testing::kPatience);  // Alive, but elsewhere.
+            return;
+        }
+        std::vector<float> values(100000);
+        const auto error = error_of(group.all_reduce(std::span(values), ReduceOp::sum));
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::deadline_exceeded);
+        EXPECT_THAT(error->what(), AllOf(HasSubstr("all_reduce #2 (sum, 100000 x float32)"),
+                                         HasSubstr("rank "), HasSubstr("within 2.0 s")));
+        if (group.rank() == 2) {
+            EXPECT_THAT(error->what(), HasSubstr("rank 1 (127.0.0.1:"));
+        }
+        if (++failed == 2) {
+            over.set_value();
+        }
+    });
+}
+
+TEST(Deadlines, HoldForMessages) {
+    World world(2);
+    world.options.timeout = std::chrono::seconds(1);
+    run_ranks(world, [&](ProcessGroup& group) {
+        float value = 0;
+        const auto error = error_of(group.recv(std::span(&value, 1), 1 - group.rank(), 4));
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::deadline_exceeded) << error->what();
+        EXPECT_THAT(error->what(), AllOf(HasSubstr("recv #1 from rank"), HasSubstr("tag 4")));
+    });
+}
+
+TEST(Deadlines, AreInForceWhileTheGroupForms) {
+    World world(4);
+    world.options.timeout = std::chrono::milliseconds(300);
+    std::vector<std::jthread> threads;
+    for (const std::uint32_t rank : {0U, 2U}) {
+        threads.emplace_back([&, rank] {
+            const auto error = error_of([&] { (void)world.join(rank); });
+            ASSERT_TRUE(error);
+            EXPECT_EQ(error->code(), Errc::deadline_exceeded);
+            EXPECT_THAT(error->what(), HasSubstr("these have not come within 300 ms: 1, 3"));
+        });
+    }
+}
+
+struct Disagreement {
+    const char* name;
+    std::function<Work(ProcessGroup&, std::vector<double>&)> call;
+    const char* first;  // Words of rank 0's call, and of the others'.
+    const char* second;
+};
+
+TEST(Disagreements, AreRefusedOnAllRanksNamingBothCalls) {
+    using Values = std::vector<double>;
+    const auto sum = [](ProcessGroup& group, Values& values, std::size_t count) {
+        return group.all_reduce(std::span(values).first(count), ReduceOp::sum);
+    };
+    const std::vector<Disagreement> disagreements = {
+        {"count", [&](auto& g, Values& v) { return sum(g, v, g.rank() == 0 ? 10 : 11); },
+         "10 x float64", "11 x float64"},
+        {"algorithm", [&](auto& g, Values& v) { return sum(g, v, g.rank() == 0 ? 10 : 100000); },
+         "10 x float64", "100000 x float64"},
+        {"reduction",
+         [&](auto& g, Values& v) {
+             return g.all_reduce(std::span(v), g.rank() == 0 ? ReduceOp::min : ReduceOp::max);
+         },
+         "(min", "(max"},
+        {"dtype",
+         [&](auto& g, Values& v) {
+             const DType dtype = g.rank() == 0 ? DType::int64 : DType::float64;
+             return g.all_reduce({v.data(), v.size(), dtype}, ReduceOp::sum);
+         },
+         "int64", "float64"},
+        {"root",
+         [&](auto& g, Values& v) { return g.broadcast(std::span(v), g.rank() == 0 ? 0 : 1); },
+         "root 0", "root 1"},
+        {"operation",
+         [&](auto& g, Values& v) { return g.rank() == 0 ? g.barrier() : sum(g, v, 10); }, "barrier",
+         "all_reduce"},
+    };
+    for (const std::uint32_t world_size : {2U, 3U, 5U, 7U}) {
+        for (const Disagreement& disagreement : disagreements) {
+            run_ranks(World(world_size), [&](ProcessGroup& group) {
+                SCOPED_TRACE(std::string(disagreement.name) + " in a world of " +
+                             std::to_string(world_size));
+                std::vector<double> values(100000);
+                auto error = error_of(disagreement.call(group, values));
+                if (!error) {
+                    // A broadcast's root may be through before the others object.
+                    error = error_of(group.barrier());
+                }
+                ASSERT_TRUE(error) << "rank " << group.rank();
+                EXPECT_EQ(error->code(), Errc::invalid_argument) << error->what();
+                EXPECT_THAT(error->what(),
+                            AllOf(HasSubstr(disagreement.first), HasSubstr(disagreement.second),
+                                  HasSubstr("rank 0 (127.0.0.1:")));
+            });
+        }
+    }
+}
+
+// Any one rank may be the odd one out: its partners differ from algorithm to algorithm.
+TEST(Disagreements, AreFoundWhoeverIsTheOddOneOut) {
+    for (const std::uint32_t world_size : {3U, 4U, 7U, 8U}) {
+        for (std::uint32_t odd = 0; odd < world_size; ++odd) {
+            run_ranks(World(world_size), [&](ProcessGroup& group) {
+                std::vector<double> values(group.rank() == odd ? 10 : 10000);
+                const auto error = error_of(group.all_reduce(std::span(values), ReduceOp::sum));
+                ASSERT_TRUE(error);
+                EXPECT_EQ(error->code(), Errc::invalid_argument) << error->what();
+                EXPECT_THAT(error->what(),
+                            AllOf(HasSubstr("10 x float64"), HasSubstr("10000 x float64")));
+            });
+        }
+    }
+}
+
+TEST(Leaving, InOrderDisturbsNobodyWhoIsStillBusy) {
+    const World world(5);
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        if (group.rank() == 1 || group.rank() == 3) {
+            return;
+        }
+        // Ranks 0, 2 and 4 have business of their own, with the ring broken in two places.
+        std::vector<float> values(1000, static_cast<float>(group.rank()));
+        for (int i = 0; i < 50; ++i) {
+            if (group.rank() == 0) {
+                group.send(std::span(values), 2).wait();
+                group.recv(std::span(values), 4).wait();
+            } else if (group.rank() == 2) {
+                group.recv(std::span(values), 0).wait();
+                group.send(std::span(values), 4).wait();
+            } else {
+                group.recv(std::span(values), 2).wait();
+                group.send(std::span(values), 0).wait();
+            }
+        }
+    });
+}
+
+TEST(Leaving, WithOperationsInFlightEndsThem) {
+    const World world(2);
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        if (group.rank() == 0) {
+            Work pending;
+            {
+                const auto other =
+                    ProcessGroup::create("cpu", testing::context_of_rank(0, 2, world.store),
+                                         {.timeout = testing::kPatience, .name = "second"});
+                static float value = 0;
+                pending = other->recv(std::span(&value, 1), 1);
+            }
+            const auto error = error_of(pending);
+            ASSERT_TRUE(error);
+            EXPECT_EQ(error->code(), Errc::fenced);
+        } else {
+            const auto other =
+                ProcessGroup::create("cpu", testing::context_of_rank(1, 2, world.store),
+                                     {.timeout = testing::kPatience, .name = "second"});
+            const auto error = error_of(other->barrier());
+            ASSERT_TRUE(error);
+            EXPECT_EQ(error->code(), Errc::disconnected) << error->what();
+        }
+        group.barrier().wait();  // The first group is another matter.
+    });
+}
+
+TEST(Forming, UnderOneNameAgainAndAgainMakesNewGroups) {
+    const World world(3);
+    for (int i = 0; i < 5; ++i) {
+        run_ranks(world, [](ProcessGroup& group) {
+            std::int64_t value = 1;
+            group.all_reduce(std::span(&value, 1), ReduceOp::sum).wait();
+            EXPECT_EQ(value, 3);
+        });
+    }
+}
+
+TEST(Backends, ThatAreNotThereAreRefusedByName) {
+    for (const char* const name : {"nccl", "mpi", "carrier-pigeon"}) {
+        const auto error = error_of([&] { (void)ProcessGroup::create(name, Context()); });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::invalid_argument);
+        EXPECT_THAT(error->what(), HasSubstr(name));
+    }
+    EXPECT_EQ(ProcessGroup::create("gloo", Context())->backend(), "cpu");
+}
+
+}  // namespace
+}  // namespace regroup

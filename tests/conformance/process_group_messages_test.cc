@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sends and receives between pairs of ranks.
+#include <numeric>
+
+#include <gmock/gmock.h>
+
+#include "tests/conformance/process_group_ranks.h"
+
+namespace regroup {
+namespace {
+
+using testing::run_ranks;
+
+std::vector<std::int64_t> counting_from(std::int64_t first, std::size_t count) {
+    std::vector<std::int64_t> values(count);
+    std::iota(values.begin(), values.end(), first);
+    return values;
+}
+
+TEST(Messages, TravelBothWaysManyTimes) {
+    run_ranks(2, [](ProcessGroup& group) {
+        std::int64_t ball = 0;
+        const std::span<std::int64_t> view(&ball, 1);
+        const std::uint32_t other = 1 - group.rank();
+        for (int i = 0; i < 200; ++i) {
+            if (group.rank() == 0) {
+                group.send(view, other).wait();
+                group.recv(view, other).wait();
+            } else {
+                group.recv(view, other).wait();
+                ++ball;
+                group.send(view, other).wait();
+            }
+        }
+        EXPECT_EQ(ball, 200);
+    });
+}
+
+TEST(Messages, OfAnySizeArriveWhole) {
+    run_ranks(2, [](ProcessGroup& group) {
+        for (const std::size_t count : {0U, 1U, 7U, 1000U, 65537U, 1U << 20U}) {
+            std::vector<std::int64_t> values = counting_from(3, count);
+            if (group.rank() == 0) {
+                group.send(std::span(values), 1).wait();
+            } else {
+                std::vector<std::int64_t> received(count);
+                group.recv(std::span(received), 0).wait();
+                EXPECT_EQ(received, values);
+            }
+        }
+    });
+}
+
+TEST(Messages, AreMatchedByTagInAnyOrder) {
+    run_ranks(2, [](ProcessGroup& group) {
+        constexpr std::uint32_t kTags = 50;
+        std::vector<std::vector<std::int64_t>> buffers(kTags);
+        std::vector<Work> works;
+        if (group.rank() == 0) {
+            for (std::uint32_t tag = 0; tag < kTags; ++tag) {
+                buffers[tag] = counting_from(tag * 1000, tag * 40);
+                works.push_back(group.send(std::span(buffers[tag]), 1, tag));
+            }
+        } else {
+            for (std::uint32_t i = 0; i < kTags; ++i) {
+                const std::uint32_t tag = kTags - 1 - i;
+                buffers[tag].resize(tag * 40);
+                works.push_back(group.recv(std::span(buffers[tag]), 0, tag));
+                if (i % 3 == 0) {
+                    works.back().wait();
+                }
+            }
+        }
+        for (const Work& work : works) {
+            work.wait();
+        }
+        for (std::uint32_t tag = 0; tag < kTags; ++tag) {
+            EXPECT_EQ(buffers[tag], counting_from(tag * 1000, tag * 40));
+        }
+    });
+}
+
+TEST(Messages, OfOneTagKeepTheirOrder) {
+    run_ranks(2, [](ProcessGroup& group) {
+        constexpr int kMessages = 100;
+        std::vector<std::int32_t> values(kMessages, -1);
+        std::vector<Work> works;
+        for (int i = 0; i < kMessages; ++i) {
+            const std::span<std::int32_t> one(&values[static_cast<std::size_t>(i)], 1);
+            if (group.rank() == 0) {
+                one[0] = i;
+                works.push_back(group.send(one, 1, 5));
+            } else {
+                works.push_back(group.recv(one, 0, 5));
+            }
+        }
+        for (const Work& work : works) {
+            work.wait();
+        }
+        for (int i = 0; i < kMessages; ++i) {
+            EXPECT_EQ(values[static_cast<std::size_t>(i)], i);
+        }
+    });
+}
+
+TEST(Messages, FromEverybodyToEverybodyAtOnce) {
+    run_ranks(6, [](ProcessGroup& group) {
+        constexpr std::size_t kCount = 30000;
+        std::vector<std::vector<std::int64_t>> sent(group.world_size());
+        std::vector<std::vector<std::int64_t>> received(group.world_size());
+        std::vector<Work> works;
+        for (std::uint32_t peer = 0; peer < group.world_size(); ++peer) {
+            if (peer != group.rank()) {
+                sent[peer] = counting_from(group.rank() * 100 + peer, kCount);
+                received[peer].resize(kCount);
+                works.push_back(group.send(std::span(sent[peer]), peer));
+                works.push_back(group.recv(std::span(received[peer]), peer));
+            }
+        }
+        for (const Work& work : works) {
+            work.wait();
+        }
+        for (std::uint32_t peer = 0; peer < group.world_size(); ++peer) {
+            if (peer != group.rank()) {
+                EXPECT_EQ(received[peer], counting_from(peer * 100 + group.rank(), kCount));
+            }
+        }
+    });
+}
+
+// A send that is issued behind a collective reaches a peer which enters that collective only after
+// it has received: the message does not wait for the collective.
+TEST(Messages, DoNotWaitForACollectiveThatWaitsForThem) {
+    run_ranks(2, [](ProcessGroup& group) {
+        std::vector<std::int64_t> message = counting_from(0, 100000);
+        if (group.rank() == 0) {
+            const Work barrier = group.barrier();
+            group.send(std::span(message), 1).wait();
+            barrier.wait();
+        } else {
+            std::vector<std::int64_t> received(message.size());
+            group.recv(std::span(received), 0).wait();
+            EXPECT_EQ(received, message);
+            group.barrier().wait();
+        }
+    });
+}
+
+TEST(Messages, ThatNobodyReceivesYetDoNotHoldUpCollectives) {
+    run_ranks(3, [](ProcessGroup& group) {
+        std::vector<std::int64_t> message = counting_from(0, 1U << 20U);
+        std::vector<std::int64_t> received(message.size());
+        const std::uint32_t next = (group.rank() + 1) % 3;
+        const std::uint32_t previous = (group.rank() + 2) % 3;
+        const Work send = group.send(std::span(message), next, 9);
+        std::vector<float> values(50000, 1.0F);
+        group.all_reduce(std::span(values), ReduceOp::sum).wait();
+        EXPECT_EQ(values.back(), 3.0F);
+        group.recv(std::span(received), previous, 9).wait();
+        send.wait();
+        EXPECT_EQ(received, message);
+    });
+}
+
+// More than may be put aside: the sender has to wait, and everything still arrives.
+TEST(Messages, BeyondTheBoundWaitAtTheSender) {
+    run_ranks(2, [](ProcessGroup& group) {
+        constexpr std::size_t kCount = std::size_t{4} << 20U;  // 32 MiB each
+        constexpr std::uint32_t kMessages = 3;
+        std::vector<std::vector<std::int64_t>> buffers(kMessages,
+                                                       std::vector<std::int64_t>(kCount));
+        if (group.rank() == 0) {
+            std::vector<Work> works;
+            for (std::uint32_t tag = 0; tag < kMessages; ++tag) {
+                buffers[tag].back() = tag;
+                works.push_back(group.send(std::span(buffers[tag]), 1, tag));
+            }
+            const Work barrier = group.barrier();
+            works[0].wait();
+            barrier.wait();
+            EXPECT_FALSE(works.back().done());
+            std::int64_t go = 0;
+            group.send(std::span(&go, 1), 1, 99).wait();
+            works.back().wait();
+        } else {
+            group.barrier().wait();
+            for (std::uint32_t tag = 0; tag < kMessages; ++tag) {
+                group.recv(std::span(buffers[tag]), 0, tag).wait();
+                EXPECT_EQ(buffers[tag].back(), tag);
+            }
+            std::int64_t go = 1;
+            group.recv(std::span(&go, 1), 0, 99).wait();
+            EXPECT_EQ(go, 0);
+        }
+    });
+}
+
+TEST(Messages, OfDifferentCountsAreRefusedNamingBoth) {
+    run_ranks(2, [](ProcessGroup& group) {
+        std::vector<float> values(group.rank() == 0 ? 10 : 20);
+        if (group.rank() == 0) {
+            group.send(std::span(values), 1).wait();
+        }
+        const auto error = testing::error_of(group.rank() == 0 ? group.barrier()
+                                                               : group.recv(std::span(values), 0));
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::invalid_argument);
+        EXPECT_THAT(error->what(), ::testing::HasSubstr("10 x float32"));
+        EXPECT_THAT(error->what(), ::testing::HasSubstr("20 x float32"));
+    });
+}
+
+}  // namespace
+}  // namespace regroup

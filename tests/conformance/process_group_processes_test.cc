@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as processes, started by hand as a person would: with four variables and no launcher.
+#include <regroup/regroup.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "worker_sdk/src/cpu/socket.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::chrono::seconds kPatience{60};
+
+/// A port that was free a moment ago. Rank 0 binds it; a loser of the race fails loudly.
+std::uint16_t free_port() {
+    const cpu::Descriptor socket = cpu::listen_on(cpu::SocketAddress::parse("127.0.0.1:0"));
+    const std::string text = cpu::bound_address(socket).text();
+    return static_cast<std::uint16_t>(std::stoul(text.substr(text.rfind(':') + 1)));
+}
+
+/// Ends the process: 0 if `check` holds.
+void exit_with(bool check) {
+    ::_exit(check ? 0 : 1);
+}
+
+/// Starts one process per rank, with the variables of a hand-started job.
+std::vector<pid_t> start_ranks(std::uint32_t world_size, const std::function<void()>& body) {
+    const std::string port = std::to_string(free_port());
+    const pid_t parent = ::getpid();
+    std::vector<pid_t> pids;
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+        const pid_t pid = ::fork();
+        if (pid == 0) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (::getppid() != parent) {
+                ::_exit(1);
+            }
+            ::setenv("RANK", std::to_string(rank).c_str(), 1);
+            ::setenv("WORLD_SIZE", std::to_string(world_size).c_str(), 1);
+            ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+            ::setenv("MASTER_PORT", port.c_str(), 1);
+            try {
+                body();
+            } catch (const std::exception& error) {
+                std::fprintf(stderr, "rank %u: %s\n", rank, error.what());
+            }
+            ::_exit(1);
+        }
+        pids.push_back(pid);
+    }
+    return pids;
+}
+
+int status_of(pid_t pid) {
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+std::unique_ptr<ProcessGroup> join(const Context& context) {
+    return ProcessGroup::create("cpu", context, {.timeout = kPatience});
+}
+
+TEST(Processes, StartedByHandFormAGroupAndAgree) {
+    const std::vector<pid_t> pids = start_ranks(3, [] {
+        const Context context = Context::from_environment();
+        bool right = false;
+        {
+            const auto group = join(context);
+            std::vector<double> values(10007, context.rank + 1.0);
+            group->all_reduce(std::span(values), ReduceOp::sum).wait();
+            right = values.front() == 6.0 && values.back() == 6.0;
+            group->barrier().wait();
+        }
+        exit_with(right);
+    });
+    for (const pid_t pid : pids) {
+        EXPECT_EQ(status_of(pid), 0);
+    }
+}
+
+TEST(Processes, OneThatIsKilledIsNamedByAllOthers) {
+    const std::vector<pid_t> pids = start_ranks(5, [] {
+        const Context context = Context::from_environment();
+        const auto store = context.store();
+        const auto group = join(context);
+        group->barrier().wait();
+        std::vector<float> values(1U << 20U, 1.0F);
+        try {
+            for (int step = 0;; ++step) {
+                if (context.rank == 3 && step == 10) {
+                    ::raise(SIGKILL);
+                }
+                group->all_reduce(std::span(values), ReduceOp::max).wait();
+            }
+        } catch (const Error& error) {
+            // Rank 0 serves the store, but nobody needs it any more.
+            const std::string text = error.what();
+            std::fprintf(stderr, "rank %u: %s\n", context.rank, error.what());
+            exit_with(error.code() == Errc::disconnected &&
+                      text.find("rank 3 (127.0.0.1:") != std::string::npos &&
+                      text.find("all_reduce #12") != std::string::npos);
+        }
+    });
+    for (std::size_t rank = 0; rank < pids.size(); ++rank) {
+        const int status = status_of(pids[rank]);
+        if (rank == 3) {
+            EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        } else {
+            EXPECT_EQ(status, 0) << "rank " << rank;
+        }
+    }
+}
+
+TEST(Processes, AloneNeedNoVariables) {
+    for (const char* const name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+        ::unsetenv(name);
+    }
+    const Context context = Context::from_environment();
+    const auto group = join(context);
+    EXPECT_EQ(group->world_size(), 1U);
+    float value = 3;
+    group->all_reduce(std::span(&value, 1), ReduceOp::avg).wait();
+    EXPECT_EQ(value, 3);
+    context.store()->set("key", "value");
+    EXPECT_EQ(context.store()->get("key"), "value");
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: Apache-2.0
+// The store's server against clients of every kind: many, slow, silent, confused and hostile.
+#include <algorithm>
+#include <fcntl.h>
+#include <memory>
+#include <optional>
+#include <poll.h>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <vector>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "rendezvous/base/random.h"
+#include "rendezvous/store/store_wire.h"
+#include "tests/conformance/store_support.h"
+
+namespace regroup::store {
+namespace {
+
+using boost::asio::ip::tcp;
+using std::chrono::milliseconds;
+using testing::AnyOf;
+using testing::Contains;
+using testing::HasSubstr;
+
+std::string bytes_of(const std::vector<Request>& requests) {
+    std::string bytes;
+    for (const Request& request : requests) {
+        encode(request, bytes);
+    }
+    return bytes;
+}
+
+const Request kValidate{Opcode::validate, {}, kMagic};
+
+/// A client that sends what the test says. Its reads fail rather than block for ever.
+class RawClient {
+   public:
+    explicit RawClient(std::uint16_t port, bool greets = true) {
+        socket_.connect({boost::asio::ip::address_v4::loopback(), port});
+        socket_.set_option(tcp::no_delay(true));
+        if (greets) {
+            send(bytes_of({kValidate}));
+        }
+    }
+
+    /// False when the server has closed the connection.
+    bool send(std::string_view bytes) {
+        boost::system::error_code error;
+        boost::asio::write(socket_, boost::asio::buffer(bytes), error);
+        return !error;
+    }
+    bool send(const std::vector<Request>& requests) { return send(bytes_of(requests)); }
+
+    /// As many bytes as asked for, or fewer when the server closes the connection before.
+    std::string receive(std::size_t count) {
+        std::string bytes;
+        while (bytes.size() < count && readable()) {
+            char part[65536];
+            const ssize_t got = ::recv(socket_.native_handle(), part,
+                                       std::min(sizeof part, count - bytes.size()), 0);
+            if (got <= 0) {
+                break;
+            }
+            bytes.append(part, static_cast<std::size_t>(got));
+        }
+        return bytes;
+    }
+
+    /// True when the server closes the connection before it sends another byte.
+    bool is_closed_by_server() {
+        char byte = 0;
+        return readable() && ::recv(socket_.native_handle(), &byte, 1, 0) <= 0;
+    }
+
+    void reset_connection() {
+        socket_.set_option(boost::asio::socket_base::linger(true, 0));
+        socket_.close();
+    }
+    void close() { socket_.close(); }
+
+   private:
+    bool readable() {
+        pollfd entry{socket_.native_handle(), POLLIN, 0};
+        const bool ready = ::poll(&entry, 1, 60'000) == 1;
+        EXPECT_TRUE(ready) << "nothing came from the server";
+        return ready;
+    }
+
+    boost::asio::io_context io_;
+    tcp::socket socket_{io_};
+};
+
+std::string pong(std::uint32_t nonce) {
+    std::string bytes;
+    append_u32(bytes, nonce);
+    return bytes;
+}
+
+/// The server has handled all that `client` sent before.
+void expect_alive(RawClient& client) {
+    ASSERT_TRUE(client.send({{Opcode::ping, {}, 77}}));
+    EXPECT_EQ(client.receive(4), pong(77));
+}
+
+void expect_alive(StoreClient& client) {
+    const auto sum = client.add("alive", 1, kPatience);
+    EXPECT_TRUE(sum) << sum.error().detail;
+}
+
+TEST(StoreServer, AnswersTheGreetingOfPyTorchsClientsInOneSegmentOrByteByByte) {
+    ServerThread server;
+    RawClient whole(server.port(), false);
+    const std::string greeting = bytes_of({kValidate, {Opcode::ping, {}, 4711}});
+    whole.send(greeting);
+    EXPECT_EQ(whole.receive(4), pong(4711));
+    RawClient bytewise(server.port(), false);
+    for (const char byte : greeting) {
+        bytewise.send(std::string_view(&byte, 1));
+    }
+    EXPECT_EQ(bytewise.receive(4), pong(4711));
+}
+
+TEST(StoreServer, RequestsWithoutReplyArePipelined) {
+    ServerThread server;
+    RawClient client(server.port());
+    std::vector<Request> requests;
+    for (int i = 0; i < 10'000; ++i) {
+        requests.push_back({Opcode::append, {"/k", "0123456789"}});
+    }
+    requests.push_back({Opcode::get, {"/k"}});
+    std::thread sending([&] { client.send(requests); });
+    const std::string reply = client.receive(8 + 100'000);
+    sending.join();
+    ASSERT_EQ(reply.size(), 8U + 100'000U);
+    EXPECT_EQ(read_i64(reply.data()), 100'000);
+}
+
+TEST(StoreServer, OneClientsKeyReleasesAnother) {
+    ServerThread server;
+    RawClient waiting(server.port());
+    waiting.send({{Opcode::wait, {"/a", "/b"}}});
+    expect_alive(waiting);
+    const auto setting = server.connect();
+    ASSERT_TRUE(setting->set("a", "", kPatience));
+    expect_alive(*setting);
+    expect_alive(waiting);  // Had it been released, the byte would have come before this answer.
+    ASSERT_TRUE(setting->set("b", "", kPatience));
+    EXPECT_EQ(waiting.receive(1), std::string(1, kStopWaiting));
+    expect_alive(waiting);
+}
+
+TEST(StoreServer, ACancelledWaitIsAnsweredOnceAndNeverReleased) {
+    ServerThread server;
+    RawClient client(server.port());
+    client.send({{Opcode::wait, {"/a"}}, {Opcode::cancel_wait, {}}, {Opcode::set, {"/a", ""}}});
+    EXPECT_EQ(client.receive(1), std::string(1, kWaitCancelled));
+    expect_alive(client);
+}
+
+TEST(StoreServer, TwoHundredClientsPassABarrierTogether) {
+    constexpr int kWorld = 200;
+    ServerThread server;
+    std::vector<std::unique_ptr<RawClient>> clients;
+    for (int i = 0; i < kWorld; ++i) {
+        clients.push_back(std::make_unique<RawClient>(server.port()));
+        ASSERT_TRUE(clients.back()->send({{Opcode::ping, {}, i}}));
+        EXPECT_EQ(clients.back()->receive(4), pong(static_cast<std::uint32_t>(i)));
+    }
+    for (int i = 0; i + 1 < kWorld; ++i) {
+        clients[static_cast<std::size_t>(i)]->send({{Opcode::barrier, {"/b"}, kWorld}});
+        expect_alive(*clients[static_cast<std::size_t>(i)]);
+    }
+    clients.back()->send({{Opcode::barrier, {"/b"}, kWorld}});
+    for (const auto& client : clients) {
+        EXPECT_EQ(client->receive(1), std::string(1, kStopWaiting));
+    }
+}
+
+TEST(StoreServer, TwoHundredClientsRendezvousByAddAndWait) {
+    constexpr int kWorld = 200;
+    ServerThread server;
+    std::vector<std::unique_ptr<RawClient>> clients;
+    for (int i = 0; i < kWorld; ++i) {
+        clients.push_back(std::make_unique<RawClient>(server.port()));
+        clients.back()->send({{Opcode::add, {"/count"}, 1}, {Opcode::wait, {"/go"}}});
+    }
+    const auto leader = server.connect();
+    while (*leader->add("count", 0, kPatience) < kWorld) {
+    }
+    ASSERT_TRUE(leader->set("go", "", kPatience));
+    for (const auto& client : clients) {
+        EXPECT_EQ(client->receive(9).size(), 9U);
+    }
+}
+
+// ---- Clients that misbehave.
+
+TEST(StoreServer, AHalfSentRequestHoldsUpNobody) {
+    ServerThread server;
+    const std::string whole = bytes_of({{Opcode::multi_set, {"/a", "1", "/b", "2"}}});
+    std::vector<std::unique_ptr<RawClient>> halves;
+    for (std::size_t cut = 1; cut < whole.size(); ++cut) {
+        halves.push_back(std::make_unique<RawClient>(server.port()));
+        halves.back()->send(std::string_view(whole).substr(0, cut));
+    }
+    const auto client = server.connect();
+    expect_alive(*client);
+    EXPECT_FALSE(*client->check({"a"}, kPatience));
+    // And each is served once the rest comes.
+    halves.front()->send(std::string_view(whole).substr(1));
+    expect_alive(*halves.front());
+    EXPECT_TRUE(*client->check({"a", "b"}, kPatience));
+    EXPECT_TRUE(server.refusals().empty());
+}
+
+TEST(StoreServer, WhoBreaksTheProtocolIsDisconnectedAndNobodyElse) {
+    ServerThread server;
+    const auto bystander = server.connect();
+    struct Case {
+        const char* sentence;
+        std::string bytes;
+        bool greets;
+    };
+    std::string too_long = "\x03";
+    append_i64(too_long, 8193);
+    for (const Case& c : {
+             Case{"first request must be validate", "GET / HTTP/1.1\r\n\r\n", false},
+             Case{"wrong magic", std::string("\0abcd", 5), false},
+             Case{"unknown request", "\x13", true},
+             Case{"key length of 8193", too_long, true},
+             Case{"no 64-bit number",
+                  bytes_of({{Opcode::set, {"/text", "apples"}}, {Opcode::add, {"/text"}, 1}}),
+                  true},
+         }) {
+        RawClient client(server.port(), c.greets);
+        client.send(c.bytes);
+        EXPECT_TRUE(client.is_closed_by_server()) << c.sentence;
+        expect_alive(*bystander);
+        EXPECT_THAT(server.refusals(),
+                    Contains(testing::AllOf(HasSubstr("the store disconnected 127.0.0.1:"),
+                                            HasSubstr(c.sentence))));
+    }
+    EXPECT_EQ(server.refusals().size(), 5U);
+    EXPECT_EQ(*bystander->get("text", kPatience), "apples");
+}
+
+TEST(StoreServer, AWaitOfAClientThatHasGoneHarmsNobody) {
+    ServerThread server;
+    const auto setting = server.connect();
+    for (const bool resets : {false, true}) {
+        RawClient gone(server.port());
+        gone.send({{Opcode::wait, {"/a", "/b"}}});
+        expect_alive(gone);
+        RawClient stays(server.port());
+        stays.send({{Opcode::wait, {"/a"}}});
+        expect_alive(stays);
+        resets ? gone.reset_connection() : gone.close();
+        ASSERT_TRUE(setting->set("a", "", kPatience));
+        EXPECT_EQ(stays.receive(1), std::string(1, kStopWaiting));
+        ASSERT_TRUE(*setting->delete_key("a", kPatience));
+    }
+}
+
+TEST(StoreServer, AQueuedItemIsNotSpentOnAClientThatHasGone) {
+    ServerThread server;
+    RawClient gone(server.port());
+    gone.send({{Opcode::wait, {"/q"}}});
+    expect_alive(gone);
+    RawClient stays(server.port());
+    stays.send({{Opcode::wait, {"/q"}}});
+    expect_alive(stays);
+    gone.close();
+    const auto pushing = server.connect();  // The server sees the end of `gone` before this.
+    ASSERT_TRUE(pushing->queue_push("q", "item", kPatience));
+    EXPECT_EQ(stays.receive(1), std::string(1, kStopWaiting));
+}
+
+TEST(StoreServer, AClientThatDoesNotReadIsDisconnectedAndNobodyIsHeldUp) {
+    Limits limits;
+    limits.reply_bytes_max = 9 << 20;
+    ServerThread server(limits);
+    const auto bystander = server.connect();
+    ASSERT_TRUE(bystander->set("large", std::string(8 << 20, 'v'), kPatience));
+    expect_alive(*bystander);
+    RawClient deaf(server.port());
+    // More than the limit and all socket buffers on the way can take.
+    for (int i = 0; i < 40 && server.refusals().empty(); ++i) {
+        deaf.send({{Opcode::get, {"/large"}}});
+        expect_alive(*bystander);
+    }
+    while (server.refusals().empty()) {
+        expect_alive(*bystander);
+    }
+    EXPECT_THAT(server.refusals(), Contains(HasSubstr("does not read its replies")));
+    expect_alive(*bystander);
+}
+
+TEST(StoreServer, ASlowReaderGetsAllOfALargeReply) {
+    ServerThread server;
+    const auto bystander = server.connect();
+    constexpr std::size_t kBytes = 8 << 20;
+    ASSERT_TRUE(bystander->set("large", std::string(kBytes, 'v'), kPatience));
+    expect_alive(*bystander);
+    RawClient slow(server.port());
+    slow.send({{Opcode::multi_get, {"/large", "/large", "/large"}}, {Opcode::ping, {}, 5}});
+    std::size_t received = 0;
+    while (received < 3 * (8 + kBytes)) {
+        const std::size_t part =
+            slow.receive(std::min<std::size_t>(1 << 20, 3 * (8 + kBytes) - received)).size();
+        ASSERT_GT(part, 0U);
+        received += part;
+        expect_alive(*bystander);
+    }
+    EXPECT_EQ(slow.receive(4), pong(5));
+}
+
+TEST(StoreServer, SurvivesAStormOfGarbageAndDisconnects) {
+    ServerThread server;
+    const auto bystander = server.connect();
+    Random random(7);
+    for (int i = 0; i < 300; ++i) {
+        RawClient client(server.port(), random.chance(0.7));
+        std::string bytes;
+        for (std::uint64_t n = random.below(200); n > 0; --n) {
+            bytes.push_back(static_cast<char>(random.next() >> (56 + random.below(8))));
+        }
+        client.send(bytes);
+        random.chance(0.5) ? client.close() : client.reset_connection();
+        if (i % 10 == 0) {
+            expect_alive(*bystander);
+        }
+    }
+    expect_alive(*bystander);
+}
+
+// ---- Life of the server.
+
+TEST(StoreServer, ResetDisconnectsEverybodyAndForgetsEverything) {
+    ServerThread server;
+    const auto before = server.connect();
+    ASSERT_TRUE(before->set("k", "old round", kPatience));
+    expect_alive(*before);
+    RawClient waiting(server.port());
+    waiting.send({{Opcode::wait, {"/new"}}});
+    expect_alive(waiting);
+
+    server.on_server([](StoreServer& store) { store.reset(); });
+
+    EXPECT_TRUE(waiting.is_closed_by_server());
+    EXPECT_EQ(before->num_keys(kPatience).error().code, Errc::disconnected);
+    const auto after_reset = server.connect();
+    EXPECT_EQ(*after_reset->num_keys(kPatience), 0);
+    EXPECT_FALSE(*after_reset->check({"k"}, kPatience));
+    ASSERT_TRUE(after_reset->set("new", "", kPatience));
+    expect_alive(*after_reset);
+}
+
+TEST(StoreServer, CloseDisconnectsEverybodyAndStopsListening) {
+    ServerThread server;
+    const auto client = server.connect();
+    server.on_server([](StoreServer& store) { store.close(); });
+    EXPECT_EQ(client->num_keys(kPatience).error().code, Errc::disconnected);
+    StoreClient late;
+    EXPECT_EQ(late.connect("127.0.0.1", server.port(), milliseconds(1)).error().code,
+              Errc::deadline_exceeded);
+}
+
+TEST(StoreServer, AnAdoptedClientIsServedFromItsFirstBytesOn) {
+    ServerThread server;
+    auto acceptor = net::listen_on(server.io(), "127.0.0.1", 0);
+    ASSERT_TRUE(acceptor);
+    const std::string stream =
+        bytes_of({kValidate, {Opcode::set, {"/k", "v"}}, {Opcode::get, {"/k"}}});
+    for (std::size_t cut = 0; cut <= stream.size(); ++cut) {
+        RawClient client(acceptor->local_endpoint().port(), false);
+        std::optional<tcp::socket> accepted;
+        server.on_server([&](StoreServer& store) {
+            accepted.emplace(acceptor->accept());
+            store.adopt(*std::move(accepted), stream.substr(0, cut));
+        });
+        client.send(std::string_view(stream).substr(cut));
+        EXPECT_EQ(client.receive(9).size(), 9U) << "cut at " << cut;
+    }
+    server.on_server([&](StoreServer&) { acceptor->close(); });
+}
+
+TEST(StoreServer, AnAdoptedClientThatBreaksTheProtocolAtOnceIsClosed) {
+    ServerThread server;
+    auto acceptor = net::listen_on(server.io(), "127.0.0.1", 0);
+    ASSERT_TRUE(acceptor);
+    RawClient client(acceptor->local_endpoint().port(), false);
+    server.on_server([&](StoreServer& store) { store.adopt(acceptor->accept(), "nonsense"); });
+    EXPECT_TRUE(client.is_closed_by_server());
+    server.on_server([&](StoreServer&) { acceptor->close(); });
+}
+
+TEST(StoreServer, ItsSocketsAreNotInherited) {
+    ServerThread server;
+    const auto client = server.connect();
+    std::vector<int> inherited;
+    for (int fd = 3; fd < 256; ++fd) {
+        sockaddr_storage address{};
+        socklen_t bytes = sizeof address;
+        const bool is_socket =
+            ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0;
+        if (is_socket && (::fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0) {
+            inherited.push_back(fd);
+        }
+    }
+    EXPECT_TRUE(inherited.empty());
+}
+
+TEST(StoreServer, MayBeDestroyedWhileHandlersAreStillQueued) {
+    boost::asio::io_context io(1);
+    auto acceptor = net::listen_on(io, "127.0.0.1", 0);
+    ASSERT_TRUE(acceptor);
+    const std::uint16_t port = acceptor->local_endpoint().port();
+    auto server = std::make_unique<StoreServer>(io);
+    server->serve(*std::move(acceptor));
+    RawClient client(port);
+    client.send({{Opcode::wait, {"/never"}}});
+    io.run_one();  // Accepts.
+    RawClient pending(port);
+    io.poll_one();
+    server.reset();
+    io.restart();
+    io.run();
+    EXPECT_TRUE(client.is_closed_by_server());
+}
+
+}  // namespace
+}  // namespace regroup::store

@@ -1,0 +1,602 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "protocol_samples.h"
+#include "rendezvous/protocol/codec.h"
+#include "rendezvous/protocol/framing.h"
+
+namespace regroup::protocol {
+namespace {
+
+using namespace rendezvous;  // NOLINT: every message.
+using nlohmann::json;
+using regroup::testing::sample_assignment;
+using regroup::testing::sample_failure;
+using regroup::testing::sample_join;
+using regroup::testing::sample_report;
+using regroup::testing::sample_verdict;
+using regroup::testing::sample_waiting;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+template <class Message>
+Message through_agent(const Message& message) {
+    Result<FromAgent> decoded = decode_from_agent(encode(FromAgent(message)));
+    if (!decoded) {
+        ADD_FAILURE() << decoded.error().detail;
+        return {};
+    }
+    return std::get<Message>(*decoded);
+}
+
+template <class Message>
+Message through_daemon(const Message& message) {
+    Result<FromDaemon> decoded = decode_from_daemon(encode(FromDaemon(message)));
+    if (!decoded) {
+        ADD_FAILURE() << decoded.error().detail;
+        return {};
+    }
+    return std::get<Message>(*decoded);
+}
+
+void expect_same(const NodeReport& a, const NodeReport& b) {
+    EXPECT_EQ(a.round, b.round);
+    EXPECT_EQ(a.state, b.state);
+    EXPECT_EQ(a.store_port, b.store_port);
+    EXPECT_EQ(a.failure, b.failure);
+}
+
+void expect_same(const Join& a, const Join& b) {
+    EXPECT_EQ(a.job, b.job);
+    EXPECT_EQ(a.node, b.node);
+    EXPECT_EQ(a.policy, b.policy);
+    EXPECT_EQ(a.offer.name, b.offer.name);
+    EXPECT_EQ(a.offer.workers, b.offer.workers);
+    EXPECT_EQ(a.offer.role, b.offer.role);
+    EXPECT_EQ(a.offer.slot, b.offer.slot);
+    EXPECT_EQ(a.offer.address, b.offer.address);
+    EXPECT_EQ(a.offer.address_is_explicit, b.offer.address_is_explicit);
+    EXPECT_EQ(a.offer.other_addresses, b.offer.other_addresses);
+    expect_same(a.report, b.report);
+}
+
+std::string error_of(const Result<FromAgent>& result) {
+    return result ? "no error" : result.error().detail;
+}
+std::string error_of(const Result<FromDaemon>& result) {
+    return result ? "no error" : result.error().detail;
+}
+
+json json_of(const FromAgent& message) {
+    return json::parse(encode(message));
+}
+json json_of(const FromDaemon& message) {
+    return json::parse(encode(message));
+}
+
+// ---- There and back.
+
+TEST(ProtocolCodec, JoinKeepsEveryField) {
+    expect_same(through_agent(sample_join()), sample_join());
+}
+
+TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
+    Join join;
+    join.job = "j";
+    join.node = "n";
+    join.offer.name = "a";
+    expect_same(through_agent(join), join);
+    const json object = json_of(FromAgent(join));
+    for (const char* key :
+         {"last_call_ms", "heartbeat_timeout_ms", "shutdown_timeout_ms", "grow_after_ms", "role",
+          "slot", "address", "other_addresses", "failure"}) {
+        EXPECT_FALSE(object.contains(key)) << key;
+    }
+}
+
+TEST(ProtocolCodec, AddressSeenByTheDaemonIsNotSentBack) {
+    Join join = sample_join();
+    join.offer.address_is_explicit = false;
+    EXPECT_EQ(through_agent(join).offer.address, "");
+    EXPECT_FALSE(through_agent(join).offer.address_is_explicit);
+}
+
+TEST(ProtocolCodec, SlotZeroIsNotTheSameAsNoSlot) {
+    Join join = sample_join();
+    join.offer.slot = 0;
+    EXPECT_EQ(through_agent(join).offer.slot, 0U);
+    join.offer.slot.reset();
+    EXPECT_EQ(through_agent(join).offer.slot, std::nullopt);
+}
+
+TEST(ProtocolCodec, EachPolicyTimeTravelsAlone) {
+    Duration JobPolicy::* const times[] = {&JobPolicy::last_call, &JobPolicy::heartbeat_timeout,
+                                           &JobPolicy::shutdown_timeout, &JobPolicy::grow_after};
+    for (const auto time : times) {
+        Join join = sample_join();
+        join.policy = JobPolicy();
+        join.policy.*time = std::chrono::milliseconds(777);
+        EXPECT_EQ(through_agent(join).policy, join.policy);
+    }
+}
+
+TEST(ProtocolCodec, ReportKeepsEveryFieldInEveryState) {
+    for (const NodeState state :
+         {NodeState::stopped, NodeState::running, NodeState::stopping, NodeState::finished}) {
+        Report report{sample_report()};
+        report.report.state = state;
+        expect_same(through_agent(report).report, report.report);
+        report.report.failure.reset();
+        expect_same(through_agent(report).report, report.report);
+    }
+}
+
+TEST(ProtocolCodec, FailureKeepsEachWayToEnd) {
+    WorkerFailure failure;
+    failure.exit_code = 255;
+    Report report{sample_report()};
+    report.report.failure = failure;
+    EXPECT_EQ(through_agent(report).report.failure, failure);
+    failure.exit_code = -1;
+    failure.signal = 9;
+    report.report.failure = failure;
+    EXPECT_EQ(through_agent(report).report.failure, failure);
+    failure.signal = 0;
+    failure.start_error = "no such file";
+    report.report.failure = failure;
+    EXPECT_EQ(through_agent(report).report.failure, failure);
+}
+
+TEST(ProtocolCodec, LeaveKeepsItsReason) {
+    EXPECT_EQ(through_agent(Leave{"SIGTERM"}).reason, "SIGTERM");
+    EXPECT_EQ(through_agent(Leave{}).reason, "");
+}
+
+TEST(ProtocolCodec, AssignKeepsEveryField) {
+    EXPECT_EQ(through_daemon(Assign{sample_assignment()}).assignment, sample_assignment());
+}
+
+TEST(ProtocolCodec, RoleRanksAreLeftOutWhereTheyAreTheRanks) {
+    Assignment assignment = sample_assignment();
+    assignment.role_first_rank = assignment.first_rank;
+    assignment.role_world_size = assignment.world_size;
+    EXPECT_EQ(through_daemon(Assign{assignment}).assignment, assignment);
+    EXPECT_FALSE(json_of(FromDaemon(Assign{assignment})).contains("role_first_rank"));
+}
+
+TEST(ProtocolCodec, ShortAnswersKeepTheirFields) {
+    const Stop stop = through_daemon(Stop{RoundId{9}, "enough"});
+    EXPECT_EQ(stop.round, RoundId{9});
+    EXPECT_EQ(stop.reason, "enough");
+    EXPECT_EQ(through_daemon(Fenced{"lost"}).reason, "lost");
+    EXPECT_EQ(through_daemon(Alive{RoundId{9}}).round, RoundId{9});
+}
+
+TEST(ProtocolCodec, WaitingKeepsEveryField) {
+    const Waiting waiting = through_daemon(sample_waiting());
+    EXPECT_THAT(waiting.joined, ElementsAre("node4", "node7"));
+    EXPECT_EQ(waiting.nodes_min, 3U);
+    EXPECT_EQ(waiting.nodes_max, 4U);
+    EXPECT_TRUE(waiting.spare);
+    EXPECT_EQ(waiting.detail, sample_waiting().detail);
+}
+
+TEST(ProtocolCodec, RefusedKeepsEveryCode) {
+    for (const Errc code : {Errc::invalid_argument, Errc::deadline_exceeded, Errc::disconnected,
+                            Errc::overloaded, Errc::fenced, Errc::closed, Errc::system}) {
+        const Refused refused = through_daemon(Refused{code, "why"});
+        EXPECT_EQ(refused.code, code);
+        EXPECT_EQ(refused.reason, "why");
+    }
+}
+
+TEST(ProtocolCodec, ClosedKeepsEveryOutcome) {
+    for (const Outcome outcome : {Outcome::succeeded, Outcome::failed, Outcome::stopped}) {
+        Verdict verdict = sample_verdict();
+        verdict.outcome = outcome;
+        EXPECT_EQ(through_daemon(Closed{verdict}).verdict, verdict);
+        verdict.failure.reset();
+        EXPECT_EQ(through_daemon(Closed{verdict}).verdict, verdict);
+    }
+}
+
+TEST(ProtocolCodec, LargestRoundsAndRanksSurvive) {
+    Assignment assignment = sample_assignment();
+    assignment.round = RoundId{std::uint64_t{1} << 53U};
+    assignment.first_rank = 4294967294U;
+    assignment.world_size = 4294967295U;
+    assignment.master_port = 65535;
+    EXPECT_EQ(through_daemon(Assign{assignment}).assignment, assignment);
+}
+
+// ---- Text that people, workers and strangers write.
+
+TEST(ProtocolCodec, OutputThatIsNotUtf8IsCarriedWithReplacements) {
+    Report report{sample_report()};
+    report.report.failure->last_output = "caf\xE9 \xFF\xFE end \x01";
+    const std::string output = through_agent(report).report.failure->last_output;
+    EXPECT_THAT(output, AllOf(HasSubstr("caf\xEF\xBF\xBD"), HasSubstr(" end \x01")));
+}
+
+TEST(ProtocolCodec, LongOutputKeepsItsEndAndLongSentencesTheirBeginning) {
+    Report report{sample_report()};
+    report.report.failure->last_output = std::string(100000, 'x') + "the last word";
+    report.report.failure->log_file = "/first" + std::string(100000, 'x');
+    const WorkerFailure failure = *through_agent(report).report.failure;
+    EXPECT_THAT(failure.last_output, AllOf(SizeIs(kOutputBytesMax), HasSubstr("the last word")));
+    EXPECT_THAT(failure.log_file, AllOf(SizeIs(kSentenceBytesMax), HasSubstr("/first")));
+}
+
+TEST(ProtocolCodec, LongTextIsCutBetweenCharacters) {
+    std::string snowmen;
+    while (snowmen.size() < kOutputBytesMax * 2) {
+        snowmen += "\xE2\x98\x83";
+    }
+    Report report{sample_report()};
+    report.report.failure->last_output = snowmen;
+    const std::string tail = through_agent(report).report.failure->last_output;
+    EXPECT_EQ(tail.substr(0, 3), "\xE2\x98\x83");
+    EXPECT_EQ(tail.size() % 3, 0U);
+    const std::string head = through_agent(Leave{snowmen}).reason;
+    EXPECT_EQ(head.substr(head.size() - 3), "\xE2\x98\x83");
+    EXPECT_GT(head.size(), kSentenceBytesMax - 3);
+}
+
+TEST(ProtocolCodec, NoMessageOutgrowsAFrame) {
+    // A control character takes six bytes in JSON: nothing takes more.
+    const std::string worst(1U << 20U, '\x01');
+    const std::string name(kNameBytesMax, 'n');
+    WorkerFailure failure = sample_failure();
+    failure.node = failure.host = failure.time = std::string(kNameBytesMax, '\x01');
+    failure.start_error = failure.last_output = failure.log_file = worst;
+    Join join = sample_join();
+    join.job = join.node = join.offer.name = join.offer.role = join.offer.address = name;
+    join.policy.program = worst;
+    join.offer.other_addresses.assign(1000, name);
+    join.report.failure = failure;
+    EXPECT_LE(encode(FromAgent(join)).size(), kFrameBytesMax);
+    EXPECT_TRUE(decode_from_agent(encode(FromAgent(join))));
+    EXPECT_LE(encode(FromAgent(Leave{worst})).size(), kFrameBytesMax);
+
+    Assignment assignment = sample_assignment();
+    assignment.master_addr = name;
+    assignment.reason = worst;
+    Verdict verdict = sample_verdict();
+    verdict.failure = failure;
+    verdict.reason = verdict.author = worst;
+    Waiting waiting = sample_waiting();
+    waiting.joined.assign(20000, name);
+    waiting.detail = worst;
+    for (const FromDaemon& message :
+         {FromDaemon(Assign{assignment}), FromDaemon(Stop{RoundId{1}, worst}),
+          FromDaemon(Fenced{worst}), FromDaemon(waiting), FromDaemon(Refused{Errc::system, worst}),
+          FromDaemon(Closed{verdict})}) {
+        EXPECT_LE(encode(message).size(), kFrameBytesMax) << message.index();
+        EXPECT_TRUE(decode_from_daemon(encode(message))) << message.index();
+    }
+}
+
+TEST(ProtocolCodec, WhatIsDecodedFitsAFrameWhenItIsPassedOn) {
+    // One agent's text reaches all others; a stranger must not be able to grow it on the way.
+    json object = json_of(FromAgent(Report{sample_report()}));
+    object["failure"]["start_error"] = std::string(40000, '\x01');
+    object["failure"]["host"] = std::string(3000, 'h');
+    const Result<FromAgent> decoded = decode_from_agent(object.dump());
+    ASSERT_TRUE(decoded) << error_of(decoded);
+    const WorkerFailure& failure = *std::get<Report>(*decoded).report.failure;
+    EXPECT_THAT(failure.start_error, SizeIs(kSentenceBytesMax));
+    EXPECT_THAT(failure.host, SizeIs(kNameBytesMax));
+}
+
+// ---- Tolerance.
+
+TEST(ProtocolCodec, UnknownFieldsAreIgnored) {
+    json join = json_of(FromAgent(sample_join()));
+    join["colour"] = {{"nested", {1, 2, 3}}};
+    join["failure"]["colour"] = "red";
+    const Result<FromAgent> decoded = decode_from_agent(join.dump());
+    ASSERT_TRUE(decoded) << error_of(decoded);
+    expect_same(std::get<Join>(*decoded), sample_join());
+
+    json closed = json_of(FromDaemon(Closed{sample_verdict()}));
+    closed["colour"] = nullptr;
+    const Result<FromDaemon> answer = decode_from_daemon(closed.dump());
+    ASSERT_TRUE(answer) << error_of(answer);
+    EXPECT_EQ(std::get<Closed>(*answer).verdict, sample_verdict());
+}
+
+TEST(ProtocolCodec, ListsOfNamesAreCutNotRefused) {
+    json waiting = json_of(FromDaemon(sample_waiting()));
+    waiting["joined"] = std::vector<std::string>(1000, "node");
+    const Result<FromDaemon> decoded = decode_from_daemon(waiting.dump());
+    ASSERT_TRUE(decoded) << error_of(decoded);
+    EXPECT_THAT(std::get<Waiting>(*decoded).joined, SizeIs(kNamesMax));
+}
+
+// ---- Refusals.
+
+TEST(ProtocolCodec, UnknownTypesAreRefusedByName) {
+    EXPECT_THAT(error_of(decode_from_agent(R"({"type":"hello"})")),
+                HasSubstr("unknown type 'hello'"));
+    EXPECT_THAT(error_of(decode_from_daemon(R"({"type":"hello"})")),
+                HasSubstr("unknown type 'hello'"));
+    EXPECT_THAT(error_of(decode_from_agent("{}")), HasSubstr("field 'type' is missing"));
+    EXPECT_THAT(error_of(decode_from_daemon(R"({"type":7})")),
+                HasSubstr("field 'type' must be a string"));
+}
+
+TEST(ProtocolCodec, NeitherSideTakesTheOthersMessages) {
+    for (const FromAgent& message : regroup::testing::samples_from_agent()) {
+        EXPECT_THAT(error_of(decode_from_daemon(encode(message))), HasSubstr("unknown type"));
+    }
+    for (const FromDaemon& message : regroup::testing::samples_from_daemon()) {
+        EXPECT_THAT(error_of(decode_from_agent(encode(message))), HasSubstr("unknown type"));
+    }
+}
+
+TEST(ProtocolCodec, WhatAStrangerWroteIsQuotedShortAndOnOneLine) {
+    const std::string error = error_of(
+        decode_from_agent(R"({"type":"\u001b[2Jhi\nthere)" + std::string(500, 'x') + "\"}"));
+    EXPECT_THAT(error, HasSubstr("unknown type '?[2Jhi?there"));
+    EXPECT_LT(error.size(), 120U);
+}
+
+TEST(ProtocolCodec, AnotherVersionIsRefusedNamingBoth) {
+    json join = json_of(FromAgent(sample_join()));
+    join["protocol"] = 7;
+    const Result<FromAgent> decoded = decode_from_agent(join.dump());
+    ASSERT_FALSE(decoded);
+    EXPECT_EQ(decoded.error().code, Errc::invalid_argument);
+    EXPECT_THAT(decoded.error().detail, AllOf(HasSubstr("speaks version 1 of the control protocol"),
+                                              HasSubstr("the agent speaks version 7")));
+}
+
+TEST(ProtocolCodec, AnotherVersionIsRefusedAsSuchWhateverItsOtherFields) {
+    EXPECT_THAT(error_of(decode_from_agent(R"({"type":"join","protocol":2,"new_world":[]})")),
+                HasSubstr("the agent speaks version 2"));
+}
+
+TEST(ProtocolCodec, WhatIsNoJsonObjectIsRefused) {
+    for (const char* payload :
+         {"", " ", "{", "nul", "\"join\"", "[]", "7", "{} {}", "{\"type\":\xFF}",
+          "{\"type\":\"join\",}", "{'type':'join'}", "\xEF\xBB\xBF"}) {
+        EXPECT_FALSE(decode_from_agent(payload)) << payload;
+        EXPECT_FALSE(decode_from_daemon(payload)) << payload;
+    }
+    EXPECT_THAT(error_of(decode_from_agent("{")), HasSubstr("not JSON"));
+    EXPECT_THAT(error_of(decode_from_agent("[]")), HasSubstr("not a JSON object"));
+}
+
+TEST(ProtocolCodec, NestingIsBounded) {
+    const auto nested = [](std::size_t depth) {
+        return R"({"type":"leave","reason":"r","x":)" + std::string(depth, '[') +
+               std::string(depth, ']') + "}";
+    };
+    EXPECT_TRUE(decode_from_agent(nested(kNestingMax - 1)));
+    EXPECT_THAT(error_of(decode_from_agent(nested(kNestingMax))),
+                HasSubstr("nested more than 16 deep"));
+    EXPECT_FALSE(decode_from_agent(nested(100000)));
+    EXPECT_FALSE(decode_from_daemon(std::string(kFrameBytesMax, '{')));
+}
+
+TEST(ProtocolCodec, BracketsInTextAreNoNesting) {
+    const Leave leave{R"(\"[[[[[[[[[[[[[[[[[[[[[[[[[[[{{{{{{{{{{ \\)"};
+    EXPECT_EQ(through_agent(leave).reason, leave.reason);
+}
+
+struct Malformation {
+    const char* field;
+    json value;
+};
+
+template <class Decode>
+void expect_each_is_named(const json& good, const std::vector<Malformation>& all, Decode decode) {
+    ASSERT_TRUE(decode(good.dump())) << error_of(decode(good.dump()));
+    for (const Malformation& bad : all) {
+        json object = good;
+        const std::string pointer = "/" + std::string(bad.field);
+        object[json::json_pointer(pointer)] = bad.value;
+        std::string name = bad.field;
+        std::replace(name.begin(), name.end(), '/', '.');
+        EXPECT_THAT(error_of(decode(object.dump())), HasSubstr("field '" + name + "'"))
+            << bad.value.dump();
+    }
+}
+
+template <class Decode>
+void expect_required(const json& good, const std::vector<const char*>& keys, Decode decode) {
+    for (const char* key : keys) {
+        json object = good;
+        object.erase(key);
+        EXPECT_THAT(error_of(decode(object.dump())),
+                    HasSubstr("field '" + std::string(key) + "' is missing"));
+    }
+}
+
+std::vector<Malformation> bad_report() {
+    return {
+        {"round", -1},
+        {"round", 1.5},
+        {"round", (std::uint64_t{1} << 53U) + 1},
+        {"state", "asleep"},
+        {"state", 1},
+        {"state", nullptr},
+        {"store_port", 65536},
+        {"store_port", "80"},
+        {"failure", "bad luck"},
+        {"failure", json::array()},
+        {"failure/rank", -1},
+        {"failure/local_rank", 4294967296},
+        {"failure/node", 7},
+        {"failure/host", json::object()},
+        {"failure/pid", -1},
+        {"failure/pid", 1e300},
+        {"failure/exit_code", 256},
+        {"failure/exit_code", -2},
+        {"failure/exit_code", 18446744073709551615U},
+        {"failure/signal", 128},
+        {"failure/core_dumped", 1},
+        {"failure/start_error", true},
+        {"failure/time", 12},
+        {"failure/last_output", json::array({"line"})},
+        {"failure/log", 0},
+    };
+}
+
+TEST(ProtocolCodec, EachMalformedFieldOfAJoinIsNamed) {
+    std::vector<Malformation> bad = bad_report();
+    for (const char* key : {"job", "node", "name", "role", "address"}) {
+        bad.push_back({key, 7});
+        bad.push_back({key, ""});
+        bad.push_back({key, std::string(kNameBytesMax + 1, 'x')});
+        bad.push_back({key, "two\nlines"});
+    }
+    for (const char* key :
+         {"nodes_min", "nodes_max", "restarts_max", "workers", "slot", "last_call_ms",
+          "heartbeat_timeout_ms", "shutdown_timeout_ms", "grow_after_ms", "protocol"}) {
+        bad.push_back({key, "3"});
+        bad.push_back({key, -3});
+        bad.push_back({key, 2.5});
+        bad.push_back({key, std::uint64_t{1} << 54U});
+    }
+    bad.push_back({"workers", (1U << 20U) + 1});
+    bad.push_back({"program", 7});
+    bad.push_back({"other_addresses", "10.0.0.1"});
+    bad.push_back({"other_addresses", json::array({"10.0.0.1", 7})});
+    bad.push_back({"other_addresses", json::array({"10.0.0.1", ""})});
+    bad.push_back({"nodes_min", 0});
+    bad.push_back({"nodes_min", 5});
+    bad.push_back({"heartbeat_timeout_ms", 99});
+    expect_each_is_named(json_of(FromAgent(sample_join())), bad, decode_from_agent);
+}
+
+TEST(ProtocolCodec, EachMissingFieldOfAJoinIsNamed) {
+    expect_required(json_of(FromAgent(sample_join())),
+                    {"protocol", "job", "node", "nodes_min", "nodes_max", "name", "round", "state"},
+                    decode_from_agent);
+}
+
+TEST(ProtocolCodec, EachMalformedFieldOfAReportIsNamed) {
+    const json good = json_of(FromAgent(Report{sample_report()}));
+    expect_each_is_named(good, bad_report(), decode_from_agent);
+    expect_required(good, {"round", "state"}, decode_from_agent);
+}
+
+TEST(ProtocolCodec, FailureThatTellsNoFailureIsRefused) {
+    // The job would end with exit code 0, or with none.
+    for (const int code : {-1, 0}) {
+        Report report{sample_report()};
+        report.report.failure = WorkerFailure();
+        report.report.failure->exit_code = code;
+        EXPECT_THAT(error_of(decode_from_agent(encode(FromAgent(report)))),
+                    HasSubstr("field 'failure.exit_code' tells no failure"));
+    }
+}
+
+TEST(ProtocolCodec, EachMalformedFieldOfALeaveIsNamed) {
+    expect_each_is_named(json_of(FromAgent(Leave{"r"})), {{"reason", 7}}, decode_from_agent);
+}
+
+TEST(ProtocolCodec, EachMalformedFieldOfAnAssignIsNamed) {
+    std::vector<Malformation> bad;
+    for (const char* key : {"round", "group_rank", "group_world_size", "first_rank", "world_size",
+                            "role_first_rank", "role_world_size", "master_port", "restart_count"}) {
+        bad.push_back({key, "3"});
+        bad.push_back({key, -1});
+        bad.push_back({key, std::uint64_t{1} << 60U});
+    }
+    bad.push_back({"master_port", 65536});
+    bad.push_back({"master_addr", 7});
+    bad.push_back({"master_addr", ""});
+    bad.push_back({"reason", 7});
+    const json good = json_of(FromDaemon(Assign{sample_assignment()}));
+    expect_each_is_named(good, bad, decode_from_daemon);
+    expect_required(good,
+                    {"round", "group_rank", "group_world_size", "first_rank", "world_size",
+                     "master_addr", "master_port"},
+                    decode_from_daemon);
+}
+
+TEST(ProtocolCodec, EachMalformedFieldOfTheOtherAnswersIsNamed) {
+    const json stop = json_of(FromDaemon(Stop{RoundId{4}, "r"}));
+    expect_each_is_named(stop, {{"round", "4"}, {"reason", 4}}, decode_from_daemon);
+    expect_required(stop, {"round"}, decode_from_daemon);
+    expect_each_is_named(json_of(FromDaemon(Fenced{"r"})), {{"reason", 4}}, decode_from_daemon);
+    const json alive = json_of(FromDaemon(Alive{RoundId{4}}));
+    expect_each_is_named(alive, {{"round", nullptr}}, decode_from_daemon);
+    expect_required(alive, {"round"}, decode_from_daemon);
+    expect_each_is_named(json_of(FromDaemon(sample_waiting())),
+                         {{"joined", "a"},
+                          {"joined", json::array({7})},
+                          {"nodes_min", -1},
+                          {"nodes_max", "4"},
+                          {"spare", 0},
+                          {"detail", json::array({"a"})}},
+                         decode_from_daemon);
+    const json refused = json_of(FromDaemon(Refused{Errc::closed, "r"}));
+    expect_each_is_named(refused, {{"code", "bored"}, {"code", 3}, {"reason", 3}},
+                         decode_from_daemon);
+    expect_required(refused, {"code"}, decode_from_daemon);
+    const json closed = json_of(FromDaemon(Closed{sample_verdict()}));
+    expect_each_is_named(closed,
+                         {{"outcome", "won"},
+                          {"reason", 1},
+                          {"author", 1},
+                          {"exit_code", 256},
+                          {"exit_code", -1},
+                          {"restarts", -1},
+                          {"failure/rank", -1}},
+                         decode_from_daemon);
+    expect_required(closed, {"outcome"}, decode_from_daemon);
+}
+
+// ---- Size.
+
+std::size_t framed(const std::string& payload) {
+    return make_frame(payload).size();
+}
+
+TEST(ProtocolCodec, RendezvousTakesHalfAKilobyteWhateverTheWorld) {
+    for (const std::uint32_t world : {1U, 16U, 1000U, 100000U}) {
+        Join join;
+        join.job = "20261121-100526-9f3c";
+        join.node = "node1234-1234567-9f3c01aa";
+        join.policy.nodes_min = std::max(1U, world / 8);
+        join.policy.nodes_max = std::max(1U, world / 8);
+        join.policy.program = "train_model";
+        join.offer.name = "node1234";
+        join.offer.workers = 8;
+        join.report.store_port = 41231;
+        Assignment assignment;
+        assignment.round = RoundId{1};
+        assignment.group_world_size = join.policy.nodes_max;
+        assignment.group_rank = assignment.group_world_size - 1;
+        assignment.world_size = world;
+        assignment.first_rank = world - 1;
+        assignment.role_first_rank = assignment.first_rank;
+        assignment.role_world_size = world;
+        assignment.master_addr = "172.16.100.200";
+        assignment.master_port = 41231;
+        assignment.reason = std::to_string(join.policy.nodes_max) + " nodes joined";
+        EXPECT_LE(framed(encode(FromAgent(join))) + framed(encode(FromDaemon(Assign{assignment}))),
+                  512U)
+            << encode(FromAgent(join)) << encode(FromDaemon(Assign{assignment}));
+    }
+}
+
+TEST(ProtocolCodec, HeartbeatAndItsAnswerAreSmall) {
+    Report report;
+    report.report.round = RoundId{1000};
+    report.report.state = NodeState::running;
+    report.report.store_port = 41231;
+    EXPECT_LE(framed(encode(FromAgent(report))), 80U);
+    EXPECT_LE(framed(encode(FromDaemon(Alive{RoundId{1000}}))), 40U);
+}
+
+}  // namespace
+}  // namespace regroup::protocol

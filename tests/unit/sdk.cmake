@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+foreach(part connections context reduce ring_schedule store)
+    list(APPEND sdk_test_sources ${CMAKE_CURRENT_LIST_DIR}/sdk_${part}_test.cc)
+endforeach()
+
+# Each public header stands alone and may be included twice.
+file(GLOB sdk_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/worker_sdk/include/regroup/*.h)
+foreach(header ${sdk_headers})
+    get_filename_component(name ${header} NAME)
+    set(source ${CMAKE_CURRENT_BINARY_DIR}/sdk_headers/${name}.cc)
+    file(CONFIGURE OUTPUT ${source}
+         CONTENT "#include <regroup/${name}>\n#include <regroup/${name}>\n" @ONLY)
+    list(APPEND sdk_test_sources ${source})
+endforeach()
+
+regroup_test(sdk_test unit
+    SOURCES ${sdk_test_sources}
+    LINK regroup::worker_sdk regroup::store_core)

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Addresses, and who is let in.
+#include <regroup/error.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "worker_sdk/src/cpu/acceptor.h"
+#include "worker_sdk/src/cpu/outbound.h"
+
+namespace regroup::cpu {
+namespace {
+
+constexpr Duration kPatience = std::chrono::seconds(60);
+
+TEST(SocketAddress, IsReadAsItIsWritten) {
+    for (const std::string text :
+         {"127.0.0.1:80", "10.1.2.3:65535", "[::1]:4711", "[fe80::1%2]:1"}) {
+        EXPECT_EQ(SocketAddress::parse(text).text(), text);
+    }
+}
+
+TEST(SocketAddress, ThatIsNoneIsRefused) {
+    for (const std::string text : {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:8x",
+                                   "host:80", "[::1]", "::1:80", "[::1:80"}) {
+        EXPECT_THROW((void)SocketAddress::parse(text), Error) << text;
+    }
+}
+
+TEST(LocalAddress, IsTheOneThatLeadsToTheHost) {
+    EXPECT_EQ(local_address_towards("127.0.0.1", 80).text(), "127.0.0.1:0");
+    EXPECT_EQ(local_address_towards("", 0).text(), "127.0.0.1:0");
+    EXPECT_THROW((void)local_address_towards("no such host", 80), Error);
+}
+
+/// An acceptor of rank 1 in a world of 3, and who calls it.
+class Door : public ::testing::Test {
+   protected:
+    Door() : Door(listen_on(SocketAddress::parse("127.0.0.1:0"))) {}
+
+    /// True if the caller with this Hello is let in.
+    bool lets_in(const Hello& hello) {
+        Outbound caller(address_, hello);
+        const Instant deadline = after(SteadyClock().now(), kPatience);
+        while (!caller.ready() && !caller.ended() && SteadyClock().now() < deadline) {
+            turn(caller, deadline);
+        }
+        EXPECT_TRUE(caller.ready() || caller.ended());
+        return caller.ready();
+    }
+
+    void turn(Outbound& caller, Instant until) {
+        PollSet poll;
+        acceptor_.watch(poll);
+        caller.watch(poll);
+        poll.wait(until);
+        for (Acceptor::Accepted& accepted : acceptor_.progress(SteadyClock().now())) {
+            accepted_.push_back(std::move(accepted));
+        }
+        caller.progress();
+    }
+
+    const Hello right_ = {.kind = ChannelKind::message,
+                          .source = 2,
+                          .target = 1,
+                          .round = 7,
+                          .group = 1234,
+                          .token = 5678};
+    Peer address_;
+    Acceptor acceptor_;
+    std::vector<Acceptor::Accepted> accepted_;
+
+   private:
+    explicit Door(Descriptor listener)
+        : address_{.address = bound_address(listener), .name = "rank 1"},
+          acceptor_(std::move(listener), right_, 3) {}
+};
+
+TEST_F(Door, IsOpenToTheRanksOfTheGroup) {
+    EXPECT_TRUE(lets_in(right_));
+    ASSERT_EQ(accepted_.size(), 1U);
+    EXPECT_EQ(accepted_[0].source, 2U);
+    EXPECT_EQ(accepted_[0].kind, ChannelKind::message);
+    Hello other_kind = right_;
+    other_kind.kind = ChannelKind::collective;
+    EXPECT_TRUE(lets_in(other_kind));
+    Hello other_rank = right_;
+    other_rank.source = 0;
+    EXPECT_TRUE(lets_in(other_rank));
+}
+
+TEST_F(Door, IsShutToAllOthers) {
+    const std::vector<std::function<void(Hello&)>> wrong = {
+        [](Hello& hello) { hello.magic = 0x20544547; },  // "GET "
+        [](Hello& hello) { hello.kind = static_cast<ChannelKind>(9); },
+        [](Hello& hello) { hello.source = 1; },  // Ourselves.
+        [](Hello& hello) { hello.source = 3; },  // Beyond the world.
+        [](Hello& hello) { hello.target = 0; },
+        [](Hello& hello) { hello.round = 6; },
+        [](Hello& hello) { hello.group = 0; },
+        [](Hello& hello) { hello.token = 0; },
+    };
+    for (const auto& spoil : wrong) {
+        Hello hello = right_;
+        spoil(hello);
+        EXPECT_FALSE(lets_in(hello));
+    }
+    EXPECT_TRUE(accepted_.empty());
+    EXPECT_TRUE(lets_in(right_));
+    EXPECT_FALSE(lets_in(right_));  // One of each.
+}
+
+TEST_F(Door, IsNotHeldUpByStrangersWhoSayNothing) {
+    std::vector<Descriptor> strangers;
+    for (int i = 0; i < 10; ++i) {
+        strangers.push_back(begin_connect(address_.address));
+    }
+    EXPECT_TRUE(lets_in(right_));
+    // They are shown out when their time is up.
+    EXPECT_LT(acceptor_.next_deadline(), Instant::max());
+    EXPECT_TRUE(acceptor_.progress(acceptor_.next_deadline() + kPatience).empty());
+    EXPECT_EQ(acceptor_.next_deadline(), Instant::max());
+}
+
+TEST(Outbound, ToNobodySaysWhy) {
+    Peer peer{.address = {}, .name = "rank 1"};
+    {
+        const Descriptor listener = listen_on(SocketAddress::parse("127.0.0.1:0"));
+        peer.address = bound_address(listener);
+    }
+    Outbound caller(peer, Hello{});
+    const Instant deadline = after(SteadyClock().now(), kPatience);
+    while (!caller.ended() && SteadyClock().now() < deadline) {
+        PollSet poll;
+        caller.watch(poll);
+        poll.wait(deadline);
+        caller.progress();
+    }
+    EXPECT_EQ(caller.ending().find("cannot be reached"), 0U) << caller.ending();
+}
+
+}  // namespace
+}  // namespace regroup::cpu

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Store of the SDK, the same for every way to have one.
+#include <regroup/error.h>
+#include <regroup/store.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "worker_sdk/src/store_service.h"
+
+namespace regroup {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr std::chrono::seconds kPatience{60};
+
+/// One store as two clients see it.
+struct Clients {
+    std::shared_ptr<void> server;
+    std::shared_ptr<Store> first;
+    std::shared_ptr<Store> second;
+};
+
+Clients local_clients() {
+    const auto store = make_local_store(kPatience);
+    return {nullptr, store, store};
+}
+
+Clients tcp_clients() {
+    const auto service = std::make_shared<StoreService>(std::uint16_t{0});
+    return {service, connect_store("127.0.0.1", service->port(), kPatience),
+            connect_store("127.0.0.1", service->port(), kPatience)};
+}
+
+Clients prefixed_clients() {
+    const auto store = make_local_store(kPatience);
+    return {nullptr, prefix_store("some/place", store), prefix_store("some/place", store)};
+}
+
+struct Kind {
+    const char* name;
+    Clients (*make)();
+};
+
+class StoreKinds : public ::testing::TestWithParam<Kind> {
+   protected:
+    const Clients clients_ = GetParam().make();
+    Store& store_ = *clients_.first;
+    Store& other_ = *clients_.second;
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, StoreKinds,
+                         ::testing::Values(Kind{"Local", local_clients}, Kind{"Tcp", tcp_clients},
+                                           Kind{"Prefixed", prefixed_clients}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(StoreKinds, KeepValuesOfAnyBytes) {
+    const std::string value("a\0b\xff\n", 5);
+    store_.set("key", value);
+    EXPECT_EQ(other_.get("key"), value);
+    store_.set("key", "");
+    EXPECT_EQ(other_.get("key"), "");
+}
+
+TEST_P(StoreKinds, WaitForAKeyThatComesLater) {
+    std::string value;
+    std::jthread waiter([&] { value = other_.get("later"); });
+    store_.set("later", "now");
+    waiter.join();
+    EXPECT_EQ(value, "now");
+}
+
+TEST_P(StoreKinds, WaitNoLongerThanTheyAreTold) {
+    store_.set("there", "");
+    try {
+        store_.wait({"there", "absent"}, std::chrono::milliseconds(50));
+        FAIL() << "the key is not there";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::deadline_exceeded);
+        EXPECT_THAT(error.what(), HasSubstr("absent"));
+    }
+    store_.set("absent", "");
+    store_.wait({"there", "absent"}, kPatience);  // The store is none the worse for it.
+}
+
+TEST_P(StoreKinds, AddCounts) {
+    EXPECT_EQ(store_.add("count", 5), 5);
+    EXPECT_EQ(other_.add("count", -7), -2);
+    EXPECT_EQ(store_.get("count"), "-2");
+}
+
+TEST_P(StoreKinds, CheckTellsWithoutWaiting) {
+    EXPECT_FALSE(store_.check({"a", "b"}));
+    store_.set("a", "1");
+    EXPECT_FALSE(store_.check({"a", "b"}));
+    store_.set("b", "1");
+    EXPECT_TRUE(store_.check({"a", "b"}));
+}
+
+TEST_P(StoreKinds, CompareSetStoresOnlyOverTheExpected) {
+    EXPECT_EQ(store_.compare_set("key", "x", "y"), "x");
+    EXPECT_FALSE(store_.check({"key"}));
+    EXPECT_EQ(store_.compare_set("key", "", "y"), "y");
+    EXPECT_EQ(store_.compare_set("key", "x", "z"), "y");
+    EXPECT_EQ(store_.compare_set("key", "y", "z"), "z");
+    EXPECT_EQ(store_.get("key"), "z");
+}
+
+TEST_P(StoreKinds, DeleteAppendAndCountKeys) {
+    store_.append("key", "one");
+    store_.append("key", "two");
+    EXPECT_EQ(store_.get("key"), "onetwo");
+    EXPECT_EQ(store_.num_keys(), 1);
+    EXPECT_TRUE(store_.delete_key("key"));
+    EXPECT_FALSE(store_.delete_key("key"));
+    EXPECT_EQ(store_.num_keys(), 0);
+}
+
+TEST_P(StoreKinds, SetAndGetMany) {
+    store_.multi_set({"a", "b"}, {"1", "2"});
+    EXPECT_THAT(other_.multi_get({"b", "a", "b"}), ElementsAre("2", "1", "2"));
+    EXPECT_THROW(store_.multi_set({"a"}, {}), Error);
+}
+
+TEST(PrefixStore, KeepsKeysApart) {
+    const auto store = make_local_store(kPatience);
+    prefix_store("one", store)->set("key", "1");
+    prefix_store("two", store)->set("key", "2");
+    EXPECT_EQ(store->get("one/key"), "1");
+    EXPECT_EQ(store->get("two/key"), "2");
+}
+
+TEST(StoreService, ReleasesManyWaitersAtOnce) {
+    const StoreService service(0);
+    std::vector<std::jthread> waiters;
+    for (int i = 0; i < 20; ++i) {
+        waiters.emplace_back([&] {
+            const auto store = connect_store("127.0.0.1", service.port(), kPatience);
+            store->add("ready", 1);
+            EXPECT_EQ(store->get("go"), "ahead");
+        });
+    }
+    const auto store = connect_store("localhost", service.port(), kPatience);
+    while (store->add("ready", 0) < 20) {
+        std::this_thread::yield();
+    }
+    store->set("go", "ahead");
+}
+
+TEST(StoreService, NamesThePortThatItCannotHave) {
+    const StoreService service(0);
+    try {
+        const StoreService second(service.port());
+        FAIL() << "the port is taken";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::system);
+        EXPECT_THAT(error.what(), AllOf(HasSubstr(std::to_string(service.port())),
+                                        HasSubstr("Address already in use")));
+    }
+}
+
+TEST(StoreService, ThatEndsDisconnectsItsClients) {
+    auto service = std::make_unique<StoreService>(std::uint16_t{0});
+    const auto store = connect_store("127.0.0.1", service->port(), kPatience);
+    store->set("key", "value");
+    service.reset();
+    try {
+        (void)store->get("key");
+        FAIL() << "nobody serves it";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::disconnected) << error.what();
+    }
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <string>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "rendezvous/net/listen.h"
+#include "rendezvous/net/port_holder.h"
+
+namespace regroup::net {
+namespace {
+
+using boost::asio::ip::tcp;
+using testing::HasSubstr;
+
+bool can_connect(boost::asio::io_context& io, const char* address, std::uint16_t port) {
+    tcp::socket socket(io);
+    boost::system::error_code error;
+    socket.connect({boost::asio::ip::make_address(address), port}, error);
+    return !error;
+}
+
+TEST(Listen, PortZeroChoosesAPortThatAnswersOnTheGivenAddressOnly) {
+    boost::asio::io_context io;
+    const auto acceptor = listen_on(io, "127.0.0.1", 0);
+    ASSERT_TRUE(acceptor) << acceptor.error().detail;
+    const std::uint16_t port = acceptor->local_endpoint().port();
+    EXPECT_NE(port, 0);
+    EXPECT_TRUE(can_connect(io, "127.0.0.1", port));
+    EXPECT_FALSE(can_connect(io, "127.0.0.2", port));
+}
+
+TEST(Listen, NoAddressMeansEveryAddress) {
+    boost::asio::io_context io;
+    const auto acceptor = listen_on(io, "", 0);
+    ASSERT_TRUE(acceptor) << acceptor.error().detail;
+    const std::uint16_t port = acceptor->local_endpoint().port();
+    EXPECT_TRUE(can_connect(io, "127.0.0.1", port));
+    EXPECT_TRUE(can_connect(io, "127.0.0.2", port));
+    if (acceptor->local_endpoint().address().is_v6()) {
+        EXPECT_TRUE(can_connect(io, "::1", port));
+    }
+}
+
+TEST(Listen, TheSocketIsNotInherited) {
+    boost::asio::io_context io;
+    auto acceptor = listen_on(io, "127.0.0.1", 0);
+    ASSERT_TRUE(acceptor);
+    EXPECT_NE(::fcntl(acceptor->native_handle(), F_GETFD) & FD_CLOEXEC, 0);
+}
+
+TEST(Listen, ATakenPortIsReportedWithItsHolder) {
+    boost::asio::io_context io;
+    for (const char* address : {"127.0.0.1", ""}) {
+        const auto holder = listen_on(io, address, 0);
+        ASSERT_TRUE(holder);
+        const std::uint16_t port = holder->local_endpoint().port();
+        const auto second = listen_on(io, address, port);
+        ASSERT_FALSE(second);
+        EXPECT_EQ(second.error().code, Errc::system);
+        EXPECT_THAT(second.error().detail, HasSubstr("port " + std::to_string(port)));
+        EXPECT_THAT(second.error().detail, HasSubstr(address));
+        EXPECT_THAT(second.error().detail,
+                    HasSubstr("is taken by pid " + std::to_string(::getpid()) + " ("));
+        EXPECT_THAT(second.error().detail, HasSubstr("store_listen_test"));
+    }
+}
+
+TEST(Listen, APortIsFreeAgainAtOnceAfterItsOwnerAndAClientHaveGone) {
+    boost::asio::io_context io;
+    std::uint16_t port = 0;
+    {
+        auto acceptor = listen_on(io, "127.0.0.1", 0);
+        ASSERT_TRUE(acceptor);
+        port = acceptor->local_endpoint().port();
+        tcp::socket client(io);
+        client.connect({boost::asio::ip::make_address("127.0.0.1"), port});
+        tcp::socket accepted = acceptor->accept();
+        accepted.close();  // First, so that the port's side of the connection lingers.
+    }
+    EXPECT_TRUE(listen_on(io, "127.0.0.1", port));
+}
+
+TEST(Listen, WhatIsNoAddressOrNotOursIsSaidSo) {
+    boost::asio::io_context io;
+    const auto nonsense = listen_on(io, "not an address", 0);
+    ASSERT_FALSE(nonsense);
+    EXPECT_EQ(nonsense.error().code, Errc::invalid_argument);
+    EXPECT_THAT(nonsense.error().detail, HasSubstr("'not an address'"));
+    const auto foreign = listen_on(io, "192.0.2.1", 0);  // Reserved for documentation.
+    ASSERT_FALSE(foreign);
+    EXPECT_EQ(foreign.error().code, Errc::system);
+    EXPECT_THAT(foreign.error().detail, HasSubstr("192.0.2.1"));
+}
+
+TEST(PortHolder, IsTheOneOfTheAddressInQuestion) {
+    boost::asio::io_context io;
+    const auto acceptor = listen_on(io, "127.0.0.1", 0);
+    ASSERT_TRUE(acceptor);
+    const std::uint16_t port = acceptor->local_endpoint().port();
+    const auto holder = find_port_holder("127.0.0.1", port);
+    ASSERT_TRUE(holder);
+    EXPECT_EQ(holder->pid, ::getpid());
+    EXPECT_TRUE(find_port_holder("", port)) << "all addresses include this one";
+    EXPECT_TRUE(find_port_holder("0.0.0.0", port));
+    EXPECT_FALSE(find_port_holder("127.0.0.2", port));
+}
+
+}  // namespace
+}  // namespace regroup::net

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who waits for what in the store, and when each wait ends.
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "rendezvous/base/random.h"
+#include "rendezvous/store/store_core.h"
+
+namespace regroup::store {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr ClientId kAnna{1};
+constexpr ClientId kBert{2};
+constexpr ClientId kCarl{3};
+
+using Names = std::vector<std::string>;
+
+class StoreWaits : public testing::Test {
+   protected:
+    /// True when the wait is satisfied at once.
+    bool wait(ClientId client, const Names& names) { return *core.wait(client, names); }
+    Released set(std::string_view key) { return *core.set(key, "v"); }
+    Released push(std::string_view key) { return *core.queue_push(key, "item"); }
+
+    StoreCore core;
+};
+
+TEST_F(StoreWaits, NothingIsWaitedForNoLonger) {
+    EXPECT_TRUE(wait(kAnna, {}));
+    EXPECT_TRUE(core.check(Names{}));
+}
+
+TEST_F(StoreWaits, WhatExistsIsNotWaitedFor) {
+    set("/a");
+    EXPECT_TRUE(wait(kAnna, {"/a"}));
+    EXPECT_TRUE(wait(kAnna, {"/a", "/a"}));
+    EXPECT_THAT(set("/a"), IsEmpty());
+}
+
+TEST_F(StoreWaits, EveryOperationThatCreatesTheKeyEndsTheWait) {
+    EXPECT_FALSE(wait(kAnna, {"/set"}));
+    EXPECT_THAT(set("/set"), ElementsAre(kAnna));
+    EXPECT_FALSE(wait(kAnna, {"/add"}));
+    EXPECT_THAT(core.add("/add", 1)->released, ElementsAre(kAnna));
+    EXPECT_FALSE(wait(kAnna, {"/append"}));
+    EXPECT_THAT(*core.append("/append", "v"), ElementsAre(kAnna));
+    EXPECT_FALSE(wait(kAnna, {"/compare_set"}));
+    EXPECT_THAT(core.compare_set("/compare_set", "", "v")->released, ElementsAre(kAnna));
+    EXPECT_FALSE(wait(kAnna, {"/multi", "/set2"}));
+    EXPECT_THAT(*core.multi_set(Names{"/multi", "1", "/set2", "2"}), ElementsAre(kAnna));
+    EXPECT_FALSE(wait(kAnna, {"/barrier"}));
+    EXPECT_THAT(core.barrier(kBert, "/barrier", 2)->released, ElementsAre(kAnna));
+    EXPECT_FALSE(wait(kAnna, {"/push"}));
+    EXPECT_THAT(push("/push"), ElementsAre(kAnna));
+}
+
+TEST_F(StoreWaits, ACompareSetThatStoresNothingEndsNoWait) {
+    EXPECT_FALSE(wait(kAnna, {"/k"}));
+    EXPECT_THAT(core.compare_set("/k", "old", "new")->released, IsEmpty());
+    EXPECT_THAT(set("/k"), ElementsAre(kAnna));
+}
+
+TEST_F(StoreWaits, ARefusedOperationEndsNoWait) {
+    Limits limits;
+    limits.stored_value_bytes_max = 3;
+    core = StoreCore(limits);
+    EXPECT_FALSE(wait(kAnna, {"/k"}));
+    EXPECT_FALSE(core.set("/k", "four"));
+    EXPECT_THAT(set("/k"), ElementsAre(kAnna));
+}
+
+TEST_F(StoreWaits, AWaitEndsOnceAndOnlyWhenAllKeysHaveAppeared) {
+    set("/there");
+    EXPECT_FALSE(wait(kAnna, {"/a", "/there", "/b"}));
+    EXPECT_FALSE(core.check(Names{"/a", "/there", "/b"}));
+    EXPECT_THAT(set("/b"), IsEmpty());
+    EXPECT_THAT(set("/b"), IsEmpty());
+    EXPECT_THAT(set("/a"), ElementsAre(kAnna));
+    EXPECT_THAT(set("/a"), IsEmpty());
+    EXPECT_TRUE(core.check(Names{"/a", "/there", "/b"}));
+}
+
+TEST_F(StoreWaits, TheSameKeyTwiceCountsOnce) {
+    EXPECT_FALSE(wait(kAnna, {"/a", "/a", "/b", "/a"}));
+    EXPECT_THAT(set("/a"), IsEmpty());
+    EXPECT_THAT(set("/b"), ElementsAre(kAnna));
+}
+
+TEST_F(StoreWaits, AKeyThatAppearedCountsEvenIfItIsGoneAgain) {
+    EXPECT_FALSE(wait(kAnna, {"/a", "/b"}));
+    set("/a");
+    core.delete_key("/a");
+    EXPECT_THAT(set("/b"), ElementsAre(kAnna));
+}
+
+TEST_F(StoreWaits, ADeletedKeyIsWaitedForAnew) {
+    set("/a");
+    core.delete_key("/a");
+    EXPECT_FALSE(wait(kAnna, {"/a"}));
+    EXPECT_THAT(set("/a"), ElementsAre(kAnna));
+}
+
+TEST_F(StoreWaits, AllWhoWaitForAKeyAreReleasedInOrderOfArrival) {
+    EXPECT_FALSE(wait(kCarl, {"/a"}));
+    EXPECT_FALSE(wait(kAnna, {"/a"}));
+    EXPECT_FALSE(wait(kBert, {"/a", "/b"}));
+    EXPECT_THAT(set("/a"), ElementsAre(kCarl, kAnna));
+    EXPECT_THAT(set("/b"), ElementsAre(kBert));
+}
+
+TEST_F(StoreWaits, ACancelledWaitNeverEnds) {
+    EXPECT_FALSE(wait(kAnna, {"/a", "/b"}));
+    EXPECT_FALSE(wait(kBert, {"/a"}));
+    core.cancel_wait(kAnna);
+    EXPECT_THAT(set("/a"), ElementsAre(kBert));
+    EXPECT_THAT(set("/b"), IsEmpty());
+}
+
+TEST_F(StoreWaits, CancellingWithoutAWaitIsHarmless) {
+    core.cancel_wait(kAnna);
+    EXPECT_FALSE(wait(kBert, {"/a"}));
+    core.cancel_wait(kAnna);
+    EXPECT_THAT(set("/a"), ElementsAre(kBert));
+    core.cancel_wait(kBert);
+}
+
+TEST_F(StoreWaits, AfterACancelTheClientCanWaitAgain) {
+    EXPECT_FALSE(wait(kAnna, {"/a", "/b"}));
+    EXPECT_THAT(set("/a"), IsEmpty());
+    core.cancel_wait(kAnna);
+    EXPECT_FALSE(wait(kAnna, {"/a", "/b", "/c"}));
+    EXPECT_THAT(set("/c"), IsEmpty());
+    EXPECT_THAT(set("/b"), ElementsAre(kAnna));
+}
+
+TEST_F(StoreWaits, ANewWaitReplacesTheOldOne) {
+    EXPECT_FALSE(wait(kAnna, {"/a"}));
+    EXPECT_FALSE(wait(kAnna, {"/b"}));
+    EXPECT_THAT(set("/a"), IsEmpty());
+    EXPECT_THAT(set("/b"), ElementsAre(kAnna));
+}
+
+TEST_F(StoreWaits, TooManyKeysAreRefusedAndTheOldWaitStays) {
+    Limits limits;
+    limits.keys_max = 2;
+    core = StoreCore(limits);
+    EXPECT_FALSE(wait(kAnna, {"/a"}));
+    EXPECT_FALSE(core.wait(kAnna, Names{"/a", "/b", "/c"}).has_value());
+    EXPECT_FALSE(core.wait(kAnna, Names{std::string(9000, 'k')}).has_value());
+    EXPECT_THAT(set("/a"), ElementsAre(kAnna));
+}
+
+// ---- Queues.
+
+TEST_F(StoreWaits, AQueueWithItemsExistsAndAnEmptiedOneDoesNot) {
+    EXPECT_FALSE(core.check(Names{"/q"}));
+    push("/q");
+    EXPECT_TRUE(core.check(Names{"/q"}));
+    EXPECT_TRUE(wait(kAnna, {"/q"}));
+    core.queue_pop("/q");
+    EXPECT_FALSE(core.check(Names{"/q"}));
+    EXPECT_FALSE(wait(kAnna, {"/q"}));
+}
+
+TEST_F(StoreWaits, AnItemReleasesOneClientAndTheOldestFirst) {
+    EXPECT_FALSE(wait(kBert, {"/q"}));
+    EXPECT_FALSE(wait(kAnna, {"/q"}));
+    EXPECT_THAT(push("/q"), ElementsAre(kBert));
+    EXPECT_THAT(push("/q"), ElementsAre(kAnna));
+    EXPECT_THAT(push("/q"), IsEmpty());
+}
+
+TEST_F(StoreWaits, AnItemIsNotSpentOnAClientThatLacksOtherKeysToo) {
+    EXPECT_FALSE(wait(kAnna, {"/q", "/key"}));
+    EXPECT_FALSE(wait(kBert, {"/q"}));
+    EXPECT_THAT(push("/q"), ElementsAre(kBert));
+    EXPECT_THAT(set("/key"), ElementsAre(kAnna));
+}
+
+TEST_F(StoreWaits, AFilledQueueDoesNotCountAsMissingBesideAMissingKey) {
+    push("/q");
+    EXPECT_FALSE(wait(kAnna, {"/q", "/key"}));
+    EXPECT_THAT(set("/key"), ElementsAre(kAnna));
+}
+
+TEST_F(StoreWaits, AClientThatLeftAQueueIsNotReleasedFromItsNextWaitByThatQueue) {
+    EXPECT_FALSE(wait(kAnna, {"/q"}));
+    EXPECT_FALSE(wait(kBert, {"/q"}));
+    EXPECT_THAT(push("/q"), ElementsAre(kAnna));
+    core.queue_pop("/q");
+    EXPECT_FALSE(wait(kAnna, {"/other"}));
+    EXPECT_THAT(push("/q"), ElementsAre(kBert));
+    EXPECT_THAT(set("/other"), ElementsAre(kAnna));
+}
+
+TEST_F(StoreWaits, AKeyReleasesAllWhoWaitForAQueueOfItsName) {
+    EXPECT_FALSE(wait(kAnna, {"/x"}));
+    EXPECT_FALSE(wait(kBert, {"/x"}));
+    EXPECT_THAT(set("/x"), ElementsAre(kAnna, kBert));
+}
+
+// ---- Barriers.
+
+TEST_F(StoreWaits, TheLastToArriveAtABarrierReleasesTheOthers) {
+    EXPECT_FALSE(core.barrier(kAnna, "/b", 3)->complete);
+    EXPECT_FALSE(core.barrier(kBert, "/b", 3)->complete);
+    const auto last = core.barrier(kCarl, "/b", 3);
+    EXPECT_TRUE(last->complete);
+    EXPECT_THAT(last->released, ElementsAre(kAnna, kBert));
+    EXPECT_EQ(*core.find("/b"), "3");
+}
+
+TEST_F(StoreWaits, ABarrierIsNeverResetAndLaterArrivalsPass) {
+    EXPECT_TRUE(core.barrier(kAnna, "/b", 1)->complete);
+    const auto late = core.barrier(kBert, "/b", 1);
+    EXPECT_TRUE(late->complete);
+    EXPECT_THAT(late->released, IsEmpty());
+    EXPECT_EQ(*core.find("/b"), "2");
+}
+
+TEST_F(StoreWaits, ACancelledArrivalStaysCounted) {
+    EXPECT_FALSE(core.barrier(kAnna, "/b", 2)->complete);
+    core.cancel_wait(kAnna);
+    const auto second = core.barrier(kBert, "/b", 2);
+    EXPECT_TRUE(second->complete);
+    EXPECT_THAT(second->released, IsEmpty());
+}
+
+TEST_F(StoreWaits, EachArrivalWaitsForTheWorldItNamed) {
+    EXPECT_FALSE(core.barrier(kAnna, "/b", 3)->complete);
+    const auto second = core.barrier(kBert, "/b", 2);
+    EXPECT_TRUE(second->complete);
+    EXPECT_THAT(second->released, IsEmpty());
+    EXPECT_THAT(core.barrier(kCarl, "/b", 1)->released, ElementsAre(kAnna));
+}
+
+TEST_F(StoreWaits, ABarrierOverWhatIsNoNumberIsRefused) {
+    set("/b");
+    EXPECT_FALSE(core.barrier(kAnna, "/b", 2));
+    EXPECT_EQ(*core.find("/b"), "v");
+}
+
+TEST_F(StoreWaits, WaitsAndBarriersReplaceEachOther) {
+    EXPECT_FALSE(wait(kAnna, {"/a"}));
+    EXPECT_FALSE(core.barrier(kAnna, "/b", 2)->complete);
+    EXPECT_THAT(set("/a"), IsEmpty());
+    EXPECT_FALSE(wait(kAnna, {"/c"}));
+    EXPECT_THAT(core.barrier(kBert, "/b", 2)->released, IsEmpty());
+    EXPECT_THAT(set("/c"), ElementsAre(kAnna));
+}
+
+// ---- Against a model that is too simple to be wrong: sets of missing keys.
+
+TEST(StoreWaitsModel, RandomHistoriesReleaseExactlyTheRightClients) {
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+        Random random(seed);
+        StoreCore core;
+        std::set<std::string> keys;
+        std::map<ClientId, std::set<std::string>> missing;
+        for (int step = 0; step < 200; ++step) {
+            const ClientId client{random.below(6)};
+            const std::string key = "/" + std::to_string(random.below(8));
+            switch (random.below(5)) {
+                case 0:
+                case 1: {
+                    std::set<ClientId> expected;
+                    for (auto& [waiter, names] : missing) {
+                        if (names.erase(key) > 0 && names.empty()) {
+                            expected.insert(waiter);
+                        }
+                    }
+                    for (const ClientId waiter : expected) {
+                        missing.erase(waiter);
+                    }
+                    keys.insert(key);
+                    const auto released = core.set(key, "v");
+                    ASSERT_TRUE(released);
+                    ASSERT_EQ(std::set<ClientId>(released->begin(), released->end()), expected)
+                        << "seed " << seed << " step " << step;
+                    ASSERT_EQ(released->size(), expected.size());
+                    break;
+                }
+                case 2: {
+                    Names names(1 + random.below(4));
+                    std::set<std::string> absent;
+                    for (std::string& name : names) {
+                        name = "/" + std::to_string(random.below(8));
+                        if (!keys.contains(name)) {
+                            absent.insert(name);
+                        }
+                    }
+                    const auto satisfied = core.wait(client, names);
+                    ASSERT_TRUE(satisfied);
+                    ASSERT_EQ(*satisfied, absent.empty()) << "seed " << seed << " step " << step;
+                    missing.erase(client);
+                    if (!absent.empty()) {
+                        missing[client] = absent;
+                    }
+                    break;
+                }
+                case 3:
+                    core.cancel_wait(client);
+                    missing.erase(client);
+                    break;
+                default:
+                    ASSERT_EQ(core.delete_key(key), keys.erase(key) > 0);
+                    break;
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace regroup::store

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/store/store_wire.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "rendezvous/store/store_dispatch.h"
+
+namespace regroup::store {
+namespace {
+
+using testing::HasSubstr;
+
+/// "06 0100" -> three bytes; "00*7" -> seven zeros; anything that is no hexadecimal is skipped.
+std::string hex(std::string_view text) {
+    std::string bytes;
+    for (std::size_t i = 0; i + 1 < text.size();) {
+        const auto digit = [&](std::size_t at) {
+            return std::string_view("0123456789abcdef").find(text[at]);
+        };
+        if (digit(i) == std::string_view::npos || digit(i + 1) == std::string_view::npos) {
+            ++i;
+            continue;
+        }
+        const char byte = static_cast<char>(digit(i) * 16 + digit(i + 1));
+        i += 2;
+        std::size_t repeat = 1;
+        if (i + 1 < text.size() && text[i] == '*') {
+            repeat = static_cast<std::size_t>(text[i + 1] - '0');
+            i += 2;
+        }
+        bytes.append(repeat, byte);
+    }
+    return bytes;
+}
+
+const Request kValidate{Opcode::validate, {}, kMagic};
+
+std::string encoded(const Request& request) {
+    std::string bytes;
+    encode(request, bytes);
+    return bytes;
+}
+
+/// A parser that has seen the greeting.
+RequestParser greeted(const Limits& limits = {}) {
+    RequestParser parser(limits);
+    const std::string greeting = encoded(kValidate);
+    std::string_view bytes = greeting;
+    const auto request = parser.next(bytes);
+    EXPECT_TRUE(request && *request && **request == kValidate);
+    EXPECT_TRUE(bytes.empty());
+    return parser;
+}
+
+/// All requests in `bytes`, given to the parser in pieces of at most `piece_bytes`.
+std::vector<Request> parse_all(RequestParser& parser, std::string_view bytes,
+                               std::size_t piece_bytes) {
+    std::vector<Request> requests;
+    while (!bytes.empty()) {
+        std::string_view piece = bytes.substr(0, piece_bytes);
+        bytes.remove_prefix(piece.size());
+        while (!piece.empty()) {
+            auto request = parser.next(piece);
+            if (!request) {
+                ADD_FAILURE() << request.error().detail;
+                return requests;
+            }
+            if (*request) {
+                requests.push_back(**std::move(request));
+            }
+        }
+    }
+    return requests;
+}
+
+std::vector<Request> one_of_each() {
+    return {
+        kValidate,
+        {Opcode::ping, {}, 0xFFFFFFFF},
+        {Opcode::set, {"/key", "value"}},
+        {Opcode::set, {"", ""}},
+        {Opcode::compare_set, {"/key", "", std::string(300, 'd')}},
+        {Opcode::get, {"/key"}},
+        {Opcode::add, {"init/"}, -2},
+        {Opcode::check, {}},
+        {Opcode::check, {"/a", "/b"}},
+        {Opcode::wait, {"/a"}},
+        {Opcode::wait, {"", ""}},
+        {Opcode::num_keys, {}},
+        {Opcode::delete_key, {"/key"}},
+        {Opcode::append, {"/key", std::string("\0\x01\xff", 3)}},
+        {Opcode::multi_get, {"/a", "/b", "/c"}},
+        {Opcode::multi_set, {"/a", "1", "/b", ""}},
+        {Opcode::multi_set, {}},
+        {Opcode::cancel_wait, {}},
+        {Opcode::queue_push, {"/q", "item"}},
+        {Opcode::queue_pop, {"/q"}},
+        {Opcode::queue_len, {"/q"}},
+        {Opcode::list_keys, {}},
+        {Opcode::barrier, {"/b"}, 1LL << 40},
+        kValidate,
+    };
+}
+
+// ---- Golden bytes.
+
+TEST(StoreWire, RequestsAreEncodedAsPyTorchEncodesThem) {
+    EXPECT_EQ(encoded(kValidate), hex("00 ce f7 85 3c"));
+    EXPECT_EQ(encoded(kValidate), std::string(kFirstBytes.data(), kFirstBytes.size()));
+    EXPECT_EQ(encoded({Opcode::ping, {}, 0x01020304}), hex("0d 04 03 02 01"));
+    EXPECT_EQ(encoded({Opcode::add, {"init/"}, 1}), hex("04 | 05 00*7 69 6e 69 74 2f | 01 00*7"));
+    EXPECT_EQ(encoded({Opcode::add, {"/n"}, -2}), hex("04 | 02 00*7 2f 6e | fe ff*7"));
+    EXPECT_EQ(encoded({Opcode::set, {"/k", "v"}}), hex("01 | 02 00*7 2f 6b | 01 00*7 76"));
+    EXPECT_EQ(encoded({Opcode::wait, {"/k"}}), hex("06 | 01 00*7 | 02 00*7 2f 6b"));
+    EXPECT_EQ(encoded({Opcode::get, {"/k"}}), hex("03 | 02 00*7 2f 6b"));
+    EXPECT_EQ(encoded({Opcode::check, {"/k"}}), hex("05 | 01 00*7 | 02 00*7 2f 6b"));
+    EXPECT_EQ(encoded({Opcode::cancel_wait, {}}), hex("0c"));
+    EXPECT_EQ(encoded({Opcode::compare_set, {"/k", "", "v"}}),
+              hex("02 | 02 00*7 2f 6b | 00*8 | 01 00*7 76"));
+    EXPECT_EQ(encoded({Opcode::num_keys, {}}), hex("07"));
+    EXPECT_EQ(encoded({Opcode::delete_key, {"/k"}}), hex("08 | 02 00*7 2f 6b"));
+    EXPECT_EQ(encoded({Opcode::append, {"/k", "v"}}), hex("09 | 02 00*7 2f 6b | 01 00*7 76"));
+    EXPECT_EQ(encoded({Opcode::multi_get, {"/k"}}), hex("0a | 01 00*7 | 02 00*7 2f 6b"));
+    EXPECT_EQ(encoded({Opcode::multi_set, {"/k", "v"}}),
+              hex("0b | 01 00*7 | 02 00*7 2f 6b | 01 00*7 76"));
+    EXPECT_EQ(encoded({Opcode::queue_push, {"/k", "v"}}), hex("0e | 02 00*7 2f 6b | 01 00*7 76"));
+    EXPECT_EQ(encoded({Opcode::queue_pop, {"/k"}}), hex("0f | 02 00*7 2f 6b"));
+    EXPECT_EQ(encoded({Opcode::queue_len, {"/k"}}), hex("10 | 02 00*7 2f 6b"));
+    EXPECT_EQ(encoded({Opcode::list_keys, {}}), hex("11"));
+    EXPECT_EQ(encoded({Opcode::barrier, {"/k"}, 3}), hex("12 | 02 00*7 2f 6b | 03 00*7"));
+}
+
+struct Exchange {
+    const char* request;
+    const char* reply;
+};
+
+TEST(StoreWire, AConversationIsAnsweredByteForByte) {
+    const std::vector<Exchange> conversation = {
+        {"00 ce f7 85 3c", ""},
+        {"0d 67 45 23 01", "67 45 23 01"},
+        {"04 | 05 00*7 69 6e 69 74 2f | 01 00*7", "01 00*7"},            // add init/ 1
+        {"05 | 01 00*7 | 02 00*7 2f 6b", "01"},                          // check /k: not ready
+        {"03 | 02 00*7 2f 6b", "00*8"},                                  // get /k: absent is empty
+        {"06 | 01 00*7 | 02 00*7 2f 6b", ""},                            // wait /k
+        {"0c", "01"},                                                    // cancel
+        {"0c", "01"},                                                    // cancel without a wait
+        {"01 | 02 00*7 2f 6b | 01 00*7 76", ""},                         // set /k v
+        {"06 | 01 00*7 | 02 00*7 2f 6b", "00"},                          // wait /k
+        {"03 | 02 00*7 2f 6b", "01 00*7 76"},                            // get /k
+        {"05 | 01 00*7 | 02 00*7 2f 6b", "00"},                          // check /k: ready
+        {"05 | 00*8", "00"},                                             // check nothing
+        {"06 | 00*8", "00"},                                             // wait for nothing
+        {"02 | 02 00*7 2f 6b | 01 00*7 76 | 01 00*7 77", "01 00*7 77"},  // compare_set v -> w
+        {"02 | 02 00*7 2f 6b | 01 00*7 76 | 01 00*7 78", "01 00*7 77"},  // compare_set refused
+        {"02 | 02 00*7 2f 61 | 01 00*7 76 | 01 00*7 78", "01 00*7 76"},  // ... on an absent key
+        {"09 | 02 00*7 2f 6b | 01 00*7 78", ""},                         // append x
+        {"0a | 02 00*7 | 02 00*7 2f 6b | 02 00*7 2f 61", "02 00*7 77 78 | 00*8"},  // multi_get
+        {"0b | 01 00*7 | 02 00*7 2f 61 | 01 00*7 39", ""},                         // multi_set /a 9
+        {"04 | 02 00*7 2f 61 | ff*8", "08 00*7"},                                  // add /a -1
+        {"07", "03 00*7"},                                                         // num_keys
+        {"08 | 02 00*7 2f 6b", "01 00*7"},                                         // delete_key
+        {"08 | 02 00*7 2f 6b", "00*8"},
+        {"0e | 02 00*7 2f 71 | 02 00*7 68 69", ""},         // queue_push /q hi
+        {"10 | 02 00*7 2f 71", "01 00*7"},                  // queue_len
+        {"0f | 02 00*7 2f 71", "01 00*7 | 02 00*7 68 69"},  // queue_pop
+        {"0f | 02 00*7 2f 71", "00*8"},
+        {"11", "02 00*7 | 02 00*7 2f 61 | 05 00*7 69 6e 69 74 2f"},  // list_keys
+        {"12 | 02 00*7 2f 62 | 01 00*7", "00"},                      // barrier /b of one
+    };
+    StoreCore core;
+    RequestParser parser;
+    for (const Exchange& exchange : conversation) {
+        std::string reply;
+        Released released;
+        const std::string bytes = hex(exchange.request);
+        const auto requests = parse_all(parser, bytes, bytes.size());
+        ASSERT_EQ(requests.size(), 1U) << exchange.request;
+        ASSERT_TRUE(execute(core, ClientId{1}, requests.front(), reply, released));
+        EXPECT_EQ(reply, hex(exchange.reply)) << exchange.request;
+    }
+}
+
+TEST(StoreWire, ARequestMayReleaseItsOwnSenderAndOthers) {
+    StoreCore core;
+    std::string reply;
+    Released released;
+    ASSERT_TRUE(execute(core, ClientId{1}, {Opcode::wait, {"/k"}}, reply, released));
+    ASSERT_TRUE(execute(core, ClientId{2}, {Opcode::wait, {"/k"}}, reply, released));
+    ASSERT_TRUE(execute(core, ClientId{2}, {Opcode::set, {"/k", "v"}}, reply, released));
+    EXPECT_EQ(reply, "");
+    EXPECT_EQ(released, (Released{ClientId{1}, ClientId{2}}));
+}
+
+TEST(StoreWire, AReplyThatWouldBeTooLongIsRefusedBeforeItIsBuilt) {
+    Limits limits;
+    limits.reply_bytes_max = 100;
+    StoreCore core(limits);
+    ASSERT_TRUE(core.set("/" + std::string(20, 'k'), std::string(60, 'v')));
+    std::string reply;
+    Released released;
+    const std::string key = "/" + std::string(20, 'k');
+    EXPECT_TRUE(execute(core, ClientId{1}, {Opcode::multi_get, {key}}, reply, released));
+    reply.clear();
+    const auto refused =
+        execute(core, ClientId{1}, {Opcode::multi_get, {key, key}}, reply, released);
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().detail, HasSubstr("136"));
+    EXPECT_EQ(reply, "");
+}
+
+// ---- Segmentation.
+
+TEST(StoreWire, EveryRequestComesBackAsItWasSent) {
+    std::string stream;
+    for (const Request& request : one_of_each()) {
+        encode(request, stream);
+    }
+    RequestParser parser;
+    EXPECT_EQ(parse_all(parser, stream, stream.size()), one_of_each());
+}
+
+TEST(StoreWire, AStreamMayBeCutAnywhere) {
+    std::string stream;
+    for (const Request& request : one_of_each()) {
+        encode(request, stream);
+    }
+    const std::vector<Request> expected = one_of_each();
+    for (std::size_t cut = 0; cut <= stream.size(); ++cut) {
+        RequestParser parser;
+        auto requests = parse_all(parser, std::string_view(stream).substr(0, cut), stream.size());
+        for (auto& request :
+             parse_all(parser, std::string_view(stream).substr(cut), stream.size())) {
+            requests.push_back(std::move(request));
+        }
+        ASSERT_EQ(requests, expected) << "cut at " << cut;
+    }
+    for (const std::size_t piece_bytes : {1U, 2U, 3U, 7U, 64U}) {
+        RequestParser parser;
+        ASSERT_EQ(parse_all(parser, stream, piece_bytes), expected) << "pieces of " << piece_bytes;
+    }
+}
+
+// ---- Violations.
+
+void expect_violation(RequestParser& parser, const std::string& bytes, const char* sentence) {
+    std::string_view left = bytes;
+    while (!left.empty()) {
+        const auto request = parser.next(left);
+        if (!request) {
+            EXPECT_EQ(request.error().code, Errc::invalid_argument);
+            EXPECT_THAT(request.error().detail, HasSubstr(sentence));
+            return;
+        }
+    }
+    ADD_FAILURE() << "accepted, but expected: " << sentence;
+}
+
+TEST(StoreWire, TheFirstRequestMustBeAGreeting) {
+    for (int opcode = 1; opcode < static_cast<int>(kOpcodeCount); ++opcode) {
+        RequestParser parser;
+        expect_violation(parser, std::string(1, static_cast<char>(opcode)), "must be validate");
+    }
+}
+
+TEST(StoreWire, TheMagicMustBeRightTheFirstTimeAndLater) {
+    RequestParser parser;
+    expect_violation(parser, hex("00 ce f7 85 3d"), "wrong magic");
+    RequestParser later = greeted();
+    expect_violation(later, hex("00 00*4"), "wrong magic");
+}
+
+TEST(StoreWire, UnknownOpcodesAreRefusedAtTheirFirstByte) {
+    for (int opcode = static_cast<int>(kOpcodeCount); opcode < 256; ++opcode) {
+        RequestParser parser = greeted();
+        expect_violation(parser, std::string(1, static_cast<char>(opcode)), "unknown request");
+    }
+}
+
+TEST(StoreWire, LengthsBeyondTheLimitsAreRefusedBeforeTheBytesCome) {
+    const auto start = [](std::string_view opcode, std::int64_t number) {
+        std::string bytes = hex(opcode);
+        append_i64(bytes, number);
+        return bytes;
+    };
+    const std::int64_t value_limit = 8 << 20;
+    struct Case {
+        std::string bytes;
+        const char* sentence;
+    };
+    for (const Case& c : {
+             Case{start("03", 8193), "key length of 8193"},
+             Case{start("03", -1), "key length of 18446744073709551615"},
+             Case{start("01 | 01 00*7 6b", value_limit + 1), "value length of 8388609"},
+             Case{start("02 | 01 00*7 6b | 00*8", value_limit + 1), "value length"},
+             Case{start("06", 131073), "number of keys of 131073"},
+             Case{start("0b", -1), "number of keys"},
+             Case{start("0b | 01 00*7 | 01 00*7 6b", value_limit + 1), "value length"},
+             Case{start("0b | 02 00*7 | 01 00*7 6b | 00*8", 8193), "key length"},
+         }) {
+        RequestParser parser = greeted();
+        expect_violation(parser, c.bytes, c.sentence);
+    }
+}
+
+TEST(StoreWire, LengthsAtTheLimitsAreAccepted) {
+    const Request largest{Opcode::set, {std::string(8192, 'k'), std::string(8 << 20, 'v')}};
+    const Request longest{Opcode::wait, std::vector<std::string>(131072, "/k")};
+    for (const Request& request : {largest, longest}) {
+        RequestParser parser = greeted();
+        EXPECT_TRUE(check_limits(request, Limits()));
+        const auto requests = parse_all(parser, encoded(request), 65536);
+        ASSERT_EQ(requests.size(), 1U);
+        EXPECT_TRUE(requests.front() == request);
+    }
+}
+
+TEST(StoreWire, ARequestIsBoundedAsAWhole) {
+    Limits limits;
+    limits.request_bytes_max = 100;
+    const Request fits{Opcode::multi_set, {"/a", std::string(46, 'v'), "/b", std::string(50, 'v')}};
+    const Request exceeds{Opcode::multi_set,
+                          {"/a", std::string(46, 'v'), "/b", std::string(51, 'v')}};
+    RequestParser parser = greeted(limits);
+    EXPECT_EQ(parse_all(parser, encoded(fits), 1000).size(), 1U);
+    EXPECT_EQ(parse_all(parser, encoded(fits), 1000).size(), 1U) << "each request by itself";
+    expect_violation(parser, encoded(exceeds), "request length of 101");
+    EXPECT_TRUE(check_limits(fits, limits));
+    EXPECT_FALSE(check_limits(exceeds, limits));
+}
+
+TEST(StoreWire, WhatTheParserRefusesForItsLengthIsKnownBeforehand) {
+    EXPECT_FALSE(check_limits({Opcode::get, {std::string(8193, 'k')}}, Limits()));
+    EXPECT_FALSE(check_limits({Opcode::wait, std::vector<std::string>(131073)}, Limits()));
+    EXPECT_FALSE(check_limits({Opcode::set, {"/k", std::string((8 << 20) + 1, 'v')}}, Limits()));
+    EXPECT_TRUE(check_limits({Opcode::compare_set, {"/k", std::string(9000, 'v'), ""}}, Limits()));
+}
+
+}  // namespace
+}  // namespace regroup::store

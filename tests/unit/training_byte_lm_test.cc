@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "examples/byte_lm/model.h"
+#include "examples/byte_lm/options.h"
+
+namespace byte_lm {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr ModelSizes kSmall{.context = 3, .embedding = 4, .hidden = 5};
+
+Batch windows(const std::string& text) {
+    Batch batch;
+    for (std::size_t i = 0; i + 3 < text.size(); ++i) {
+        batch.push_back(reinterpret_cast<const std::uint8_t*>(text.data()) + i);
+    }
+    return batch;
+}
+
+void ignore(std::size_t /*index*/) {}
+
+// Moving all values a little along the gradient must change the loss by what the gradient promises,
+// for each tensor alone.
+TEST(ByteLm, GradientsAgreeWithFiniteDifferences) {
+    const std::string text = "to be or not to be";
+    const Batch batch = windows(text);
+    Model model(kSmall, 1);
+    model.forward(batch);
+    model.backward(batch, 1.0F, ignore);
+    for (std::size_t i = 0; i < model.tensors().size(); ++i) {
+        Model::Tensor& tensor = model.tensors()[i];
+        const Matrix value = tensor.value;
+        const auto slope = static_cast<double>(tensor.gradient.norm());
+        const Matrix direction = tensor.gradient / tensor.gradient.norm();
+        constexpr float kStep = 1e-2F;
+        tensor.value = value + kStep * direction;
+        const double above = model.forward(batch);
+        tensor.value = value - kStep * direction;
+        const double below = model.forward(batch);
+        tensor.value = value;
+        EXPECT_NEAR((above - below) / (2.0 * static_cast<double>(kStep)), slope, 2e-3 * slope)
+            << tensor.name;
+    }
+}
+
+TEST(ByteLm, GradientsBecomeReadyFromTheLastLayerToTheFirst) {
+    const std::string text = "abcdef";
+    const Batch batch = windows(text);
+    Model model(kSmall, 1);
+    model.forward(batch);
+    std::vector<std::size_t> order;
+    model.backward(batch, 1.0F, [&order](std::size_t index) { order.push_back(index); });
+    EXPECT_THAT(order, ElementsAre(4, 3, 2, 1, 0));
+}
+
+TEST(ByteLm, EmptyShareHasNoLossAndNoGradient) {
+    Model model(kSmall, 1);
+    EXPECT_EQ(model.forward({}), 0.0);
+    model.backward({}, 1.0F, ignore);
+    for (const Model::Tensor& tensor : model.tensors()) {
+        EXPECT_EQ(tensor.gradient.norm(), 0.0F) << tensor.name;
+    }
+}
+
+TEST(ByteLm, UntrainedModelGuessesAlmostEvenly) {
+    const std::string text = "to be or not to be";
+    Model model(kSmall, 1);
+    const Batch batch = windows(text);
+    EXPECT_NEAR(model.forward(batch) / static_cast<double>(batch.size()), std::log(256.0), 0.3);
+}
+
+TEST(ByteLm, LearnsASentenceByHeart) {
+    const std::string text = "to be or not to be";
+    const Batch batch = windows(text);
+    Model model(kSmall, 1);
+    const auto weight = 1.0F / static_cast<float>(batch.size());
+    for (int step = 0; step < 300; ++step) {
+        model.forward(batch);
+        model.backward(batch, weight, ignore);
+        model.apply_gradients(0.1F);
+    }
+    EXPECT_LT(model.forward(batch) / static_cast<double>(batch.size()), 0.5);
+}
+
+Options parse(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "byte_lm");
+    std::vector<char*> argv;
+    argv.reserve(arguments.size());
+    for (std::string& argument : arguments) {
+        argv.push_back(argument.data());
+    }
+    return parse_options(static_cast<int>(argv.size()), argv.data());
+}
+
+std::string complaint(const std::vector<std::string>& arguments) {
+    try {
+        (void)parse(arguments);
+    } catch (const UsageError& error) {
+        return error.what();
+    }
+    return "no complaint";
+}
+
+TEST(ByteLmOptions, ReadsFlagsInBothSpellings) {
+    const Options options =
+        parse({"--data", "a", "b", "--steps=5", "--learning-rate", "0.5", "--backend", "cpu"});
+    EXPECT_THAT(options.data, ElementsAre("a", "b"));
+    EXPECT_EQ(options.steps, 5);
+    EXPECT_EQ(options.learning_rate, 0.5);
+    EXPECT_FALSE(options.help);
+    EXPECT_TRUE(parse({"--help"}).help);
+    EXPECT_THAT(usage(), HasSubstr("--step-delay-ms N"));
+}
+
+TEST(ByteLmOptions, ComplainsInOneLine) {
+    EXPECT_EQ(complaint({"--data", "a", "--step", "5"}),
+              "unknown flag --step; did you mean --steps?");
+    EXPECT_EQ(complaint({"--data", "a", "--steps", "0"}),
+              "--steps takes a number from 1 to 1000000000, not '0'");
+    EXPECT_THAT(complaint({"--data", "a", "--hidden", "many"}), HasSubstr("not 'many'"));
+    EXPECT_THAT(complaint({"--data", "a", "--learning-rate", "nan"}), HasSubstr("not 'nan'"));
+    EXPECT_EQ(complaint({"--data"}), "--data needs a value");
+    EXPECT_THAT(complaint({}), HasSubstr("--data FILE.. is missing"));
+    EXPECT_EQ(complaint({"book.txt"}), "'book.txt' belongs to no flag; --help lists them");
+}
+
+}  // namespace
+}  // namespace byte_lm

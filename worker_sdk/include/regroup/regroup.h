@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that the worker SDK offers.
+#pragma once
+
+#include <regroup/checkpoint.h>                 // Checkpoint
+#include <regroup/context.h>                    // Context: rank, world size, restart count
+#include <regroup/distributed_data_parallel.h>  // DistributedDataParallel
+#include <regroup/distributed_sampler.h>        // DistributedSampler
+#include <regroup/errc.h>                       // Errc: what to do about an error
+#include <regroup/error.h>                      // Error: the one exception
+#include <regroup/process_group.h>              // ProcessGroup, Work, ReduceOp
+#include <regroup/store.h>                      // Store: the key-value store of a round
+#include <regroup/tensor_view.h>                // TensorView, DType

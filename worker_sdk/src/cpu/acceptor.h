@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "worker_sdk/src/cpu/poll_set.h"
+#include "worker_sdk/src/cpu/socket.h"
+#include "worker_sdk/src/cpu/wire.h"
+
+namespace regroup::cpu {
+
+/// Accepts connections and lets in those whose Hello is right: the ranks of this group, each once
+/// for each kind. All others are hung up on.
+class Acceptor {
+   public:
+    struct Accepted {
+        std::uint32_t source;
+        ChannelKind kind;
+        Stream stream;
+    };
+
+    /// `expected` is the Hello of a peer; its `source` and `kind` do not matter.
+    Acceptor(Descriptor listener, const Hello& expected, std::uint32_t world_size);
+
+    void watch(PollSet& poll);
+    /// The connections that were let in since the last call.
+    [[nodiscard]] std::vector<Accepted> progress(Instant now);
+    [[nodiscard]] Instant next_deadline() const;
+
+   private:
+    struct Visitor {
+        Stream stream;
+        Instant until;
+        Partial<Hello> hello;
+    };
+
+    [[nodiscard]] bool admits(const Hello& hello) const;
+    void accept_all(Instant now);
+
+    Pollable listener_;
+    Hello expected_;
+    std::uint32_t world_size_;
+    std::list<Visitor> visitors_;  // Have not introduced themselves yet; oldest first.
+    std::set<std::pair<std::uint32_t, ChannelKind>> admitted_;
+};
+
+}  // namespace regroup::cpu

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/cpu/collective_lane.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "rendezvous/base/ensure.h"
+#include "worker_sdk/src/cpu/reduce.h"
+
+namespace regroup::cpu {
+namespace {
+
+// Small enough to stay in the cache between the kernel's copy and the reduction, large enough that
+// system calls do not matter.
+constexpr std::size_t kSegmentBytes = std::size_t{256} << 10U;
+// With data flowing without a pause, messages and news get their turn after so many segments.
+constexpr unsigned kSegmentsPerTurn = 16;
+constexpr std::size_t kFinishedMax = 16;
+
+std::size_t total_bytes(const std::vector<Piece>& pieces) {
+    return std::accumulate(pieces.begin(), pieces.end(), std::size_t{0},
+                           [](std::size_t sum, const Piece& piece) { return sum + piece.bytes; });
+}
+
+}  // namespace
+
+/// The sending side of a flow: the signature, then the pieces as far as they are released.
+class CollectiveLane::Outgoing {
+   public:
+    Outgoing(const Signature& signature, const Flow& flow)
+        : signature_(signature),
+          pieces_(flow.outgoing),
+          total_(flow.to ? total_bytes(flow.outgoing) : 0),
+          released_(std::min(flow.head_bytes, total_)),
+          done_(!flow.to) {}
+
+    [[nodiscard]] bool done() const noexcept { return done_; }
+    [[nodiscard]] bool released() const noexcept {
+        return signature_sent_ < sizeof signature_ || sent_ < released_;
+    }
+    void release(std::size_t bytes) noexcept { released_ = std::min(total_, released_ + bytes); }
+
+    /// Sends what the connection takes; tells how many bytes that were, the signature's included.
+    std::size_t send(Stream& stream) {
+        if (done_) {
+            return 0;
+        }
+        std::array<iovec, 4> parts{};
+        std::size_t part_count = 0;
+        const auto head = bytes_of(signature_).subspan(signature_sent_);
+        if (!head.empty()) {
+            parts[part_count++] = {const_cast<std::byte*>(head.data()), head.size()};
+        }
+        std::size_t budget = std::min(released_ - sent_, kSegmentBytes);
+        std::size_t offset = offset_;
+        for (std::size_t i = index_; budget > 0 && part_count < parts.size(); ++i, offset = 0) {
+            const std::size_t bytes = std::min(budget, pieces_[i].bytes - offset);
+            if (bytes > 0) {
+                parts[part_count++] = {pieces_[i].data + offset, bytes};
+            }
+            budget -= bytes;
+        }
+        const std::size_t count = stream.write_some(std::span(parts).first(part_count));
+        const std::size_t of_head = std::min(count, head.size());
+        signature_sent_ += of_head;
+        advance(count - of_head);
+        done_ = sent_ == total_ && signature_sent_ == sizeof signature_;
+        return count;
+    }
+
+    [[nodiscard]] std::size_t payload_sent() const noexcept { return sent_; }
+
+   private:
+    void advance(std::size_t bytes) {
+        sent_ += bytes;
+        offset_ += bytes;
+        while (index_ < pieces_.size() && offset_ >= pieces_[index_].bytes) {
+            offset_ -= pieces_[index_].bytes;
+            ++index_;
+        }
+    }
+
+    const Signature& signature_;
+    const std::vector<Piece>& pieces_;
+    const std::size_t total_;
+    std::size_t released_;
+    std::size_t signature_sent_ = 0;
+    std::size_t sent_ = 0;
+    std::size_t index_ = 0;  // The next byte is pieces_[index_].data[offset_].
+    std::size_t offset_ = 0;
+    bool done_;
+};
+
+/// The receiving side of a flow, behind the signature.
+class CollectiveLane::Incoming {
+   public:
+    Incoming(const Signature& signature, const Flow& flow, std::uint32_t world_size,
+             std::byte* scratch)
+        : signature_(signature),
+          pieces_(flow.incoming),
+          total_(flow.from ? total_bytes(flow.incoming) : 0),
+          world_size_(world_size),
+          scratch_(scratch) {}
+
+    [[nodiscard]] bool done() const noexcept { return landed_ == total_; }
+    [[nodiscard]] std::size_t landed() const noexcept { return landed_; }
+    [[nodiscard]] std::size_t total() const noexcept { return total_; }
+
+    /// Takes what is there, into place; tells how many bytes have been read.
+    std::size_t receive(Stream& stream) {
+        while (index_ < pieces_.size() && offset_ == pieces_[index_].bytes) {
+            ++index_;
+            offset_ = 0;
+        }
+        if (index_ == pieces_.size()) {
+            return 0;
+        }
+        const Piece& piece = pieces_[index_];
+        std::byte* const target = piece.data + offset_;
+        const std::size_t wanted =
+            std::min(piece.bytes - offset_ - carried_, kSegmentBytes - carried_);
+        if (piece.landing == Landing::copy) {
+            const std::size_t count = stream.read_some({target, wanted});
+            land(count);
+            return count;
+        }
+        const std::size_t count = stream.read_some({scratch_ + carried_, wanted});
+        reduce_into(target, carried_ + count, piece.landing);
+        return count;
+    }
+
+   private:
+    void reduce_into(std::byte* target, std::size_t available, Landing landing) {
+        const std::size_t item = item_bytes(signature_.dtype);
+        const std::size_t items = available / item;
+        reduce(signature_.reduce_op, signature_.dtype, target, scratch_, items);
+        if (landing == Landing::reduce_last && signature_.reduce_op == ReduceOp::avg) {
+            divide(signature_.dtype, target, items, world_size_);
+        }
+        // The beginning of an element whose rest is still to come.
+        carried_ = available - items * item;
+        std::memmove(scratch_, scratch_ + items * item, carried_);
+        land(items * item);
+    }
+
+    void land(std::size_t bytes) {
+        offset_ += bytes;
+        landed_ += bytes;
+    }
+
+    const Signature& signature_;
+    const std::vector<Piece>& pieces_;
+    const std::size_t total_;
+    const std::uint32_t world_size_;
+    std::byte* const scratch_;
+    std::size_t carried_ = 0;  // Bytes at the beginning of the scratch that wait for more.
+    std::size_t landed_ = 0;
+    std::size_t index_ = 0;
+    std::size_t offset_ = 0;
+};
+
+CollectiveLane::CollectiveLane(Mesh& mesh)
+    : mesh_(mesh), scratch_(std::make_unique<std::byte[]>(kSegmentBytes)) {}
+
+void CollectiveLane::begin(const Signature& signature, Duration limit) {
+    active_ = signature;
+    limit_ = limit;
+    deadline_ = after(SteadyClock().now(), limit);
+    for (const auto& [peer, arrival] : arrivals_) {
+        if (arrival.complete()) {
+            check(peer, arrival.value());
+        }
+    }
+}
+
+void CollectiveLane::end() {
+    ENSURE(active_);
+    finished_number_ = active_->number;
+    finished_.push_back(*active_);
+    if (finished_.size() > kFinishedMax) {
+        finished_.pop_front();
+    }
+    active_.reset();
+}
+
+void CollectiveLane::carry(const Flow& flow) {
+    ENSURE(active_);
+    Outgoing outgoing(*active_, flow);
+    Incoming incoming(*active_, flow, mesh_.seat().world_size, scratch_.get());
+    Outbound* const to = flow.to ? &mesh_.outbound(*flow.to, ChannelKind::collective) : nullptr;
+    unsigned segments = 0;
+    while (true) {
+        std::size_t moved = 0;
+        if (to != nullptr && to->ready()) {
+            moved += outgoing.send(to->stream());
+        }
+        if (Stream* const stream = flow.from ? payload_stream(*flow.from) : nullptr) {
+            const std::size_t landed_before = incoming.landed();
+            moved += incoming.receive(*stream);
+            outgoing.release(incoming.landed() - landed_before);
+        }
+        if (outgoing.done() && incoming.done() && (!flow.from || entered(*flow.from))) {
+            break;
+        }
+        if (moved == 0) {
+            wait(flow, outgoing, incoming);
+        } else if (++segments % kSegmentsPerTurn == 0) {
+            mesh_.turn(Instant());
+        }
+    }
+    bytes_sent_ += outgoing.payload_sent();
+    if (flow.from) {
+        arrivals_[*flow.from].reset();
+    }
+}
+
+void CollectiveLane::wait(const Flow& flow, const Outgoing& outgoing, const Incoming& incoming) {
+    // A peer that has joined in and is stuck waits for somebody itself: it may know better whom to
+    // blame.
+    const bool certain = !flow.from || !entered(*flow.from);
+    const Instant patience = certain ? deadline_ : after(deadline_, Mesh::kExplanationLimit);
+    if (SteadyClock().now() >= patience) {
+        throw deadline_failure(flow, incoming);
+    }
+    if (!outgoing.done()) {
+        Outbound& to = mesh_.outbound(*flow.to, ChannelKind::collective);
+        if (to.ended() || (to.ready() && to.stream().ended())) {
+            mesh_.note_gone(*flow.to, to.ended() ? to.ending() : "closed the connection");
+            mesh_.suspect(*flow.to, *active_);
+        } else if (to.ready() && outgoing.released()) {
+            mesh_.poll().want_write(to.stream());
+        }
+    }
+    if (flow.from) {
+        Stream* const stream = payload_stream(*flow.from);
+        if (stream == nullptr || !incoming.done()) {
+            mesh_.await(*flow.from, ChannelKind::collective, *active_);
+        }
+        if (stream != nullptr && !incoming.done() && !stream->ended()) {
+            mesh_.poll().want_read(*stream);
+        }
+    }
+    mesh_.turn(patience);
+}
+
+GroupFailure CollectiveLane::deadline_failure(const Flow& flow, const Incoming& incoming) const {
+    GroupFailure failure{.code = Errc::deadline_exceeded, .operation = describe(*active_)};
+    const std::string within = " within " + format_duration(limit_);
+    if (flow.from && !entered(*flow.from)) {
+        failure.cause = mesh_.peer(*flow.from).name + " has not joined in" + within;
+    } else if (flow.from && !incoming.done()) {
+        failure.cause = mesh_.peer(*flow.from).name + " has joined in but sent only " +
+                        std::to_string(incoming.landed()) + " of " +
+                        std::to_string(incoming.total()) + " bytes" + within;
+    } else {
+        failure.cause = mesh_.peer(*flow.to).name + " has not taken all data" + within;
+    }
+    return failure;
+}
+
+bool CollectiveLane::entered(std::uint32_t peer) const {
+    const auto arrival = arrivals_.find(peer);
+    return arrival != arrivals_.end() && arrival->second.complete() &&
+           arrival->second.value().number == active_->number;
+}
+
+Stream* CollectiveLane::payload_stream(std::uint32_t peer) {
+    return entered(peer) ? mesh_.inbound(peer, ChannelKind::collective) : nullptr;
+}
+
+void CollectiveLane::watch(PollSet& poll) {
+    for (auto& [peer, stream] : mesh_.inbounds(ChannelKind::collective)) {
+        if (!stream.ended() && !arrivals_[peer].complete()) {
+            poll.want_read(stream);
+        }
+    }
+}
+
+void CollectiveLane::progress() {
+    for (auto& [peer, stream] : mesh_.inbounds(ChannelKind::collective)) {
+        Partial<Signature>& arrival = arrivals_[peer];
+        if (!arrival.complete()) {
+            arrival.filled(stream.read_some(arrival.space()));
+            if (arrival.complete()) {
+                check(peer, arrival.value());
+            }
+        }
+    }
+}
+
+void CollectiveLane::check(std::uint32_t peer, const Signature& theirs) const {
+    const bool current = active_ && theirs.number == active_->number;
+    if (current ? theirs == *active_ : theirs.number > finished_number_) {
+        return;  // The same, or a peer that is ahead.
+    }
+    std::string ours = "has ended that one";
+    if (current) {
+        ours = "calls " + describe(*active_);
+    }
+    for (const Signature& finished : finished_) {
+        if (finished.number == theirs.number) {
+            ours = "has called " + describe(finished);
+        }
+    }
+    throw GroupFailure{.code = Errc::invalid_argument,
+                       .cause = "the ranks do not agree: " + mesh_.peer(peer).name + " calls " +
+                                describe(theirs) + ", " + mesh_.peer(mesh_.seat().rank).name + " " +
+                                ours};
+}
+
+}  // namespace regroup::cpu

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+
+#include "worker_sdk/src/cpu/mesh.h"
+
+namespace regroup::cpu {
+
+/// The two connections to the neighbours in the ring that carry no data, only news: a rank that
+/// leaves in order says so, and the failure of one rank travels both ways round the ring until all
+/// have heard of it. A neighbour that hangs up without a word has died.
+class ControlLine final : public Participant {
+   public:
+    /// Connects to both neighbours. Throws Error naming the neighbour that does not answer by
+    /// `deadline`, or is gone.
+    ControlLine(Mesh& mesh, Instant deadline);
+
+    void watch(PollSet& poll) override;
+    /// Throws GroupFailure when news of one arrive.
+    void progress() override;
+
+    /// Tells the neighbours that this rank leaves in order.
+    void announce_leave() noexcept;
+    /// Tells the neighbours why the group has failed: what was heard from others, else `code` and
+    /// `text`.
+    void announce_failure(Errc code, const std::string& text) noexcept;
+
+   private:
+    struct Line {
+        std::uint32_t peer;
+        Stream* stream;
+        bool left = false;
+        Partial<Notice> notice{};
+        std::string text{};  // What has come of the notice's text.
+    };
+
+    void read(Line& line);
+    void handle(Line& line, const Notice& notice);
+    void send(const Notice& notice, const std::string& text) noexcept;
+
+    Mesh& mesh_;
+    std::array<Line, 2> lines_;
+    std::optional<Notice> heard_;
+    std::string heard_text_;
+};
+
+}  // namespace regroup::cpu

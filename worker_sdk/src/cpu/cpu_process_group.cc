@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/cpu/cpu_process_group.h"
+
+#include <regroup/error.h>
+
+#include <cerrno>
+#include <exception>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/ensure.h"
+#include "rendezvous/base/result.h"
+#include "worker_sdk/src/cpu/arguments.h"
+#include "worker_sdk/src/helper_thread.h"
+
+namespace regroup::cpu {
+namespace {
+
+constexpr std::size_t kOutstandingMax = 65536;
+
+/// Ends the helper of a group that is destroyed with nothing left to do.
+struct Leave {};
+
+Pollable make_wakeup() {
+    Descriptor fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!fd.is_open()) {
+        throw Error(Errc::system, system_failure("eventfd", errno).detail);
+    }
+    return {.fd = std::move(fd)};
+}
+
+bool is_message(const Operation& operation) {
+    return operation.signature.kind == OperationKind::send ||
+           operation.signature.kind == OperationKind::recv;
+}
+
+/// The failure of the group as seen by one operation.
+std::string explain(const GroupFailure& failure, const std::string& operation) {
+    if (failure.operation.empty() || failure.operation == operation) {
+        return operation + ": " + failure.cause;
+    }
+    return operation + ": the group has ended with " + failure.operation + ": " + failure.cause;
+}
+
+}  // namespace
+
+CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupOptions& options,
+                                 Instant deadline)
+    : name_(options.name),
+      limit_(options.timeout),
+      seat_(mesh->seat()),
+      mesh_(std::move(mesh)),
+      control_(*mesh_, deadline),
+      lane_(*mesh_),
+      algorithms_(lane_),
+      messenger_(*mesh_, limit_, [this](Operation operation) { complete(std::move(operation)); }),
+      wakeup_(make_wakeup()) {
+    // In this order: what has just been issued gets its first chance in the same turn.
+    mesh_->add(*this);
+    mesh_->add(control_);
+    mesh_->add(lane_);
+    mesh_->add(messenger_);
+    helper_ = start_helper_thread("regroup-cpu", [this] { run(); });
+}
+
+CpuProcessGroup::~CpuProcessGroup() {
+    {
+        const std::lock_guard lock(mutex_);
+        closing_ = true;
+        if (outstanding_ > 0 && !abort_reason_) {
+            abort_reason_ = "the group was destroyed with operations in flight";
+        }
+    }
+    wake();
+    helper_.join();
+}
+
+Work CpuProcessGroup::all_reduce(TensorView buffer, ReduceOp op) {
+    check_buffer("all_reduce", buffer);
+    return issue({.signature = {.count = buffer.count,
+                                .kind = OperationKind::all_reduce,
+                                .dtype = buffer.dtype,
+                                .reduce_op = op},
+                  .buffer = buffer});
+}
+
+Work CpuProcessGroup::broadcast(TensorView buffer, std::uint32_t root) {
+    check_buffer("broadcast", buffer);
+    check_rank("broadcast: root", root, seat_.world_size);
+    return issue({.signature = {.count = buffer.count,
+                                .peer = root,
+                                .kind = OperationKind::broadcast,
+                                .dtype = buffer.dtype},
+                  .buffer = buffer});
+}
+
+Work CpuProcessGroup::all_gather(ConstTensorView input, TensorView output) {
+    check_all_gather(input, output, seat_.world_size);
+    return issue({.signature = {.count = input.count,
+                                .kind = OperationKind::all_gather,
+                                .dtype = input.dtype},
+                  .buffer = output,
+                  .input = input});
+}
+
+Work CpuProcessGroup::barrier() {
+    return issue({.signature = {.kind = OperationKind::barrier}});
+}
+
+Work CpuProcessGroup::send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) {
+    check_buffer("send", buffer);
+    check_peer("send", peer, seat_.rank, seat_.world_size);
+    return issue({.signature = {.count = buffer.count,
+                                .peer = peer,
+                                .tag = tag,
+                                .kind = OperationKind::send,
+                                .dtype = buffer.dtype},
+                  .buffer = {const_cast<void*>(buffer.data), buffer.count, buffer.dtype}});
+}
+
+Work CpuProcessGroup::recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) {
+    check_buffer("recv", buffer);
+    check_peer("recv", peer, seat_.rank, seat_.world_size);
+    return issue({.signature = {.count = buffer.count,
+                                .peer = peer,
+                                .tag = tag,
+                                .kind = OperationKind::recv,
+                                .dtype = buffer.dtype},
+                  .buffer = buffer});
+}
+
+Work CpuProcessGroup::issue(Operation operation) {
+    auto state = std::make_shared<Work::State>();
+    operation.work = state;
+    operation.issued_at = SteadyClock().now();
+    {
+        const std::lock_guard lock(mutex_);
+        std::uint64_t& issued = is_message(operation) ? messages_issued_ : collectives_issued_;
+        operation.signature.number = issued + 1;
+        if (failure_ || abort_reason_) {
+            const GroupFailure failure =
+                failure_ ? *failure_ : GroupFailure{Errc::fenced, *abort_reason_, {}};
+            state->fail(failure.code, explain(failure, describe(operation.signature)));
+            return Work(std::move(state));
+        }
+        if (outstanding_ == kOutstandingMax) {
+            throw Error(Errc::overloaded, describe(operation.signature) + ": " +
+                                              std::to_string(kOutstandingMax) +
+                                              " operations are in flight; wait for some");
+        }
+        ++issued;
+        ++outstanding_;
+        issued_.push_back(std::move(operation));
+    }
+    wake();
+    return Work(std::move(state));
+}
+
+void CpuProcessGroup::abort(std::string_view reason) noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        if (abort_reason_ || failure_) {
+            return;
+        }
+        abort_reason_ = "aborted: " + std::string(reason);
+    }
+    wake();
+}
+
+void CpuProcessGroup::wake() noexcept {
+    const std::uint64_t one = 1;
+    // Fails only when the counter is full, and then the helper is being woken anyway.
+    [[maybe_unused]] const ssize_t written = ::write(wakeup_.fd.get(), &one, sizeof one);
+}
+
+void CpuProcessGroup::watch(PollSet& poll) {
+    poll.want_read(wakeup_);
+}
+
+/// Takes over what callers have issued and looks whether they have had enough.
+void CpuProcessGroup::progress() {
+    if (!wakeup_.readable) {
+        return;
+    }
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = ::read(wakeup_.fd.get(), &count, sizeof count);
+    wakeup_.readable = false;
+    std::deque<Operation> issued;
+    {
+        const std::lock_guard lock(mutex_);
+        if (abort_reason_) {
+            throw GroupFailure{Errc::fenced, *abort_reason_, {}};
+        }
+        if (closing_) {
+            throw Leave();
+        }
+        issued.swap(issued_);
+    }
+    for (Operation& operation : issued) {
+        if (is_message(operation)) {
+            messenger_.post(std::move(operation));
+        } else {
+            collectives_.push_back(std::move(operation));
+        }
+    }
+}
+
+void CpuProcessGroup::run() noexcept {
+    GroupFailure failure;
+    try {
+        carry_out_all();
+    } catch (const Leave&) {
+        control_.announce_leave();
+        mesh_.reset();
+        return;
+    } catch (GroupFailure& caught) {
+        failure = std::move(caught);
+    } catch (const Error& error) {
+        failure = {error.code(), error.what(), {}};
+    } catch (const std::exception& error) {
+        failure = {Errc::system, error.what(), {}};  // Out of memory.
+    }
+    finish(std::move(failure));
+}
+
+void CpuProcessGroup::carry_out_all() {
+    while (true) {
+        if (collectives_.empty()) {
+            mesh_->turn(Instant::max());
+            continue;
+        }
+        // It stays at the front until it is complete, for `finish` to find.
+        carry_out(collectives_.front());
+        Operation done = std::move(collectives_.front());
+        collectives_.pop_front();
+        complete(std::move(done));
+    }
+}
+
+void CpuProcessGroup::carry_out(const Operation& operation) {
+    const Signature& signature = operation.signature;
+    lane_.begin(signature, limit_);
+    switch (signature.kind) {
+        case OperationKind::all_reduce:
+            algorithms_.all_reduce(operation.buffer, signature.reduce_op);
+            break;
+        case OperationKind::broadcast:
+            algorithms_.broadcast(operation.buffer, signature.peer);
+            break;
+        case OperationKind::all_gather:
+            algorithms_.all_gather(operation.input, operation.buffer);
+            break;
+        case OperationKind::barrier:
+            algorithms_.barrier();
+            break;
+        case OperationKind::send:
+        case OperationKind::recv:
+            ENSURE(false);
+    }
+    lane_.end();
+}
+
+void CpuProcessGroup::complete(Operation operation) {
+    {
+        const std::lock_guard lock(mutex_);
+        --outstanding_;
+    }
+    operation.work->succeed();
+}
+
+/// The end of the group: tells the others, then everybody here who waits.
+void CpuProcessGroup::finish(GroupFailure failure) {
+    if (failure.operation.empty() && !collectives_.empty()) {
+        failure.operation = describe(collectives_.front().signature);
+    }
+    std::vector<Operation> failed = messenger_.take_all();
+    control_.announce_failure(failure.code, failure.operation.empty()
+                                                ? failure.cause
+                                                : explain(failure, failure.operation));
+    mesh_.reset();
+    {
+        const std::lock_guard lock(mutex_);
+        failure_ = failure;
+        outstanding_ = 0;
+        std::move(issued_.begin(), issued_.end(), std::back_inserter(failed));
+        issued_.clear();
+    }
+    std::move(collectives_.begin(), collectives_.end(), std::back_inserter(failed));
+    collectives_.clear();
+    for (const Operation& operation : failed) {
+        operation.work->fail(failure.code, explain(failure, describe(operation.signature)));
+    }
+}
+
+}  // namespace regroup::cpu

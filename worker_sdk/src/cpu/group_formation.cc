@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/cpu/group_formation.h"
+
+#include <regroup/error.h>
+
+#include <cerrno>
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <sys/random.h>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+#include "worker_sdk/src/cpu/cpu_process_group.h"
+#include "worker_sdk/src/cpu/mesh.h"
+#include "worker_sdk/src/cpu/solo_process_group.h"
+
+namespace regroup::cpu {
+namespace {
+
+/// More names than this help nobody.
+constexpr std::size_t kNamedMax = 16;
+
+std::uint64_t random_token() {
+    std::uint64_t token = 0;
+    if (::getrandom(&token, sizeof token, 0) != sizeof token) {
+        throw Error(Errc::system, system_failure("getrandom", errno).detail);
+    }
+    return token;
+}
+
+/// FNV-1a, the same on every machine.
+std::uint64_t hash(std::string_view text) {
+    std::uint64_t value = 0xcbf29ce484222325ULL;
+    for (const char c : text) {
+        value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+    }
+    return value;
+}
+
+Peer parse_peer(std::uint32_t rank, std::string_view text) {
+    const std::size_t space = text.find(' ');
+    Peer peer;
+    const char* const end = text.data() + text.size();
+    if (space == std::string_view::npos ||
+        std::from_chars(text.data() + space + 1, end, peer.token).ptr != end) {
+        throw Error(Errc::invalid_argument, "the store's entry for rank " + std::to_string(rank) +
+                                                " is malformed: \"" + std::string(text) + "\"");
+    }
+    peer.address = SocketAddress::parse(text.substr(0, space));
+    peer.name = "rank " + std::to_string(rank) + " (" + peer.address.text() + ")";
+    return peer;
+}
+
+std::string address_key(std::uint32_t rank) {
+    return "addr/" + std::to_string(rank);
+}
+
+/// The ranks whose address is not there: "3, 5 and 2 more".
+std::string missing_ranks(Store& store, std::uint32_t world_size) {
+    std::string names;
+    std::size_t missing_count = 0;
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+        if (!store.check({address_key(rank)}) && ++missing_count <= kNamedMax) {
+            names += (names.empty() ? "" : ", ") + std::to_string(rank);
+        }
+    }
+    if (missing_count > kNamedMax) {
+        names += " and " + std::to_string(missing_count - kNamedMax) + " more";
+    }
+    return names;
+}
+
+/// Waits for every rank's address.
+std::vector<Peer> gather_peers(Store& store, const Context& context,
+                               const ProcessGroupOptions& options) {
+    std::vector<std::string> keys;
+    for (std::uint32_t rank = 0; rank < context.world_size; ++rank) {
+        keys.push_back(address_key(rank));
+    }
+    try {
+        store.wait(keys, options.timeout);
+    } catch (const Error& error) {
+        if (error.code() != Errc::deadline_exceeded) {
+            throw;
+        }
+        const std::string missing = missing_ranks(store, context.world_size);
+        if (!missing.empty()) {
+            throw Error(Errc::deadline_exceeded,
+                        "group \"" + options.name + "\": of " + std::to_string(context.world_size) +
+                            " ranks these have not come within " +
+                            format_duration(options.timeout) + ": " + missing);
+        }
+        // The last one has come while we were asking.
+    }
+    std::vector<Peer> peers;
+    for (const std::string& text : store.multi_get(keys)) {
+        peers.push_back(parse_peer(static_cast<std::uint32_t>(peers.size()), text));
+    }
+    return peers;
+}
+
+std::unique_ptr<ProcessGroup> form_among(const Context& context,
+                                         const ProcessGroupOptions& options) {
+    const Instant deadline = after(SteadyClock().now(), options.timeout);
+    const std::shared_ptr<Store> store = context.store();
+    const std::string place = "pg/" + options.name + "/" + std::to_string(context.round) + "." +
+                              std::to_string(context.restart_count);
+    const std::string incarnation =
+        std::to_string(store->add(place + "/incarnation/" + std::to_string(context.rank), 1));
+    const std::shared_ptr<Store> group_store = prefix_store(place + "/" + incarnation, store);
+
+    Descriptor listener =
+        listen_on(local_address_towards(context.master_addr, context.master_port));
+    group_store->set(address_key(context.rank),
+                     bound_address(listener).text() + " " + std::to_string(random_token()));
+    std::vector<Peer> peers = gather_peers(*group_store, context, options);
+
+    const Seat seat{.rank = context.rank,
+                    .world_size = context.world_size,
+                    .round = context.round,
+                    .group = hash(context.job + "/" + place + "/" + incarnation)};
+    auto mesh = std::make_unique<Mesh>(seat, std::move(peers), std::move(listener));
+    try {
+        return std::make_unique<CpuProcessGroup>(std::move(mesh), options, deadline);
+    } catch (const Error& error) {
+        throw Error(error.code(), "group \"" + options.name + "\": " + error.what());
+    }
+}
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> form_group(const Context& context,
+                                         const ProcessGroupOptions& options) {
+    if (context.rank >= context.world_size) {
+        throw Error(Errc::invalid_argument,
+                    "group \"" + options.name + "\": rank " + std::to_string(context.rank) +
+                        " is not below the world size " + std::to_string(context.world_size));
+    }
+    if (context.world_size == 1) {
+        return std::make_unique<SoloProcessGroup>();
+    }
+    return form_among(context, options);
+}
+
+}  // namespace regroup::cpu

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/cpu/mesh.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/ensure.h"
+
+namespace regroup::cpu {
+namespace {
+
+Hello hello_to(const Seat& seat, const Peer& peer, std::uint32_t target) {
+    return {.source = seat.rank,
+            .target = target,
+            .round = seat.round,
+            .group = seat.group,
+            .token = peer.token};
+}
+
+}  // namespace
+
+Mesh::Mesh(const Seat& seat, std::vector<Peer> peers, Descriptor listener)
+    : seat_(seat),
+      peers_(std::move(peers)),
+      acceptor_(std::move(listener), hello_to(seat, peers_.at(seat.rank), seat.rank),
+                seat.world_size),
+      endings_(seat.world_size) {}
+
+Outbound& Mesh::outbound(std::uint32_t peer, ChannelKind kind) {
+    ENSURE(peer < seat_.world_size && peer != seat_.rank);
+    auto& outbounds = outbounds_[static_cast<std::size_t>(kind)];
+    const auto found = outbounds.find(peer);
+    if (found != outbounds.end()) {
+        return found->second;
+    }
+    Hello hello = hello_to(seat_, peers_[peer], peer);
+    hello.kind = kind;
+    return outbounds.try_emplace(peer, peers_[peer], hello).first->second;
+}
+
+Stream* Mesh::inbound(std::uint32_t peer, ChannelKind kind) {
+    auto& streams = inbounds(kind);
+    const auto found = streams.find(peer);
+    return found == streams.end() ? nullptr : &found->second;
+}
+
+void Mesh::await(std::uint32_t peer, ChannelKind kind, const Signature& operation) {
+    const Stream* const stream = inbound(peer, kind);
+    if (stream != nullptr) {
+        if (stream->ended()) {
+            note_gone(peer, "closed the connection");
+            suspect(peer, operation);
+        }
+        return;
+    }
+    if (gone(peer)) {
+        suspect(peer, operation);
+    } else if (peer != seat_.next() && peer != seat_.previous()) {
+        // The control line watches over the neighbours; to any other a connection must exist.
+        static_cast<void>(outbound(peer, kind));
+    }
+}
+
+void Mesh::suspect(std::uint32_t peer, const Signature& operation) {
+    if (!suspicion_) {
+        const Instant now = SteadyClock().now();
+        suspicion_ = {.failure = {.code = Errc::disconnected,
+                                  .cause = peers_[peer].name + " " + endings_[peer],
+                                  .operation = describe(operation)},
+                      .until = left_.contains(peer) ? now : after(now, kExplanationLimit)};
+    }
+}
+
+void Mesh::note_gone(std::uint32_t peer, const std::string& ending) {
+    if (endings_[peer].empty()) {
+        endings_[peer] = ending;
+    }
+}
+
+void Mesh::note_left(std::uint32_t peer) {
+    endings_[peer] = "has left the group";
+    left_.insert(peer);
+}
+
+void Mesh::turn(Instant until) {
+    constexpr auto kControl = static_cast<std::size_t>(ChannelKind::control);
+    // Control connections are used both ways: once ready, they are the control line's to read.
+    const auto ours = [](std::size_t kind, const Outbound& outbound) {
+        return kind != kControl || !outbound.ready();
+    };
+    acceptor_.watch(poll_);
+    until = std::min(until, acceptor_.next_deadline());
+    for (std::size_t kind = 0; kind < kChannelKinds; ++kind) {
+        for (auto& [peer, outbound] : outbounds_[kind]) {
+            if (ours(kind, outbound)) {
+                outbound.watch(poll_);
+            }
+        }
+    }
+    for (Participant* const participant : participants_) {
+        participant->watch(poll_);
+        until = std::min(until, participant->next_deadline());
+    }
+    if (suspicion_) {
+        until = std::min(until, suspicion_->until);
+    }
+
+    poll_.wait(until);
+
+    const Instant now = SteadyClock().now();
+    for (Acceptor::Accepted& accepted : acceptor_.progress(now)) {
+        inbounds(accepted.kind).try_emplace(accepted.source, std::move(accepted.stream));
+    }
+    for (std::size_t kind = 0; kind < kChannelKinds; ++kind) {
+        for (auto& [peer, outbound] : outbounds_[kind]) {
+            if (ours(kind, outbound)) {
+                outbound.progress();
+            }
+            if (outbound.ended()) {
+                note_gone(peer, outbound.ending());
+            }
+        }
+    }
+    for (Participant* const participant : participants_) {
+        participant->progress();
+    }
+    if (suspicion_ && now >= suspicion_->until) {
+        throw suspicion_->failure;
+    }
+}
+
+}  // namespace regroup::cpu

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "worker_sdk/src/cpu/acceptor.h"
+#include "worker_sdk/src/cpu/outbound.h"
+#include "worker_sdk/src/cpu/poll_set.h"
+#include "worker_sdk/src/cpu/socket.h"
+#include "worker_sdk/src/cpu/wire.h"
+
+namespace regroup::cpu {
+
+/// Thrown inside the helper thread, where it ends the group.
+struct GroupFailure {
+    Errc code = Errc::disconnected;
+    std::string cause{};
+    /// The operation that met it; empty if the caller is to fill in the one under way.
+    std::string operation{};
+};
+
+/// This rank's place in the group.
+struct Seat {
+    std::uint32_t rank = 0;
+    std::uint32_t world_size = 1;
+    std::uint64_t round = 0;
+    std::uint64_t group = 0;  ///< See Hello.
+
+    [[nodiscard]] std::uint32_t next() const noexcept { return (rank + 1) % world_size; }
+    [[nodiscard]] std::uint32_t previous() const noexcept {
+        return (rank + world_size - 1) % world_size;
+    }
+};
+
+/// The connections between this rank and the others, made when first needed, and the one place
+/// where the helper thread waits. It moves no data of its own.
+///
+/// Not thread-safe: it belongs to one thread at a time.
+class Mesh {
+   public:
+    /// How long whoever finds a peer gone or stuck waits for news from elsewhere that explain it.
+    /// They travel at one hop per wake-up, so this is ample, and it only delays an error.
+    static constexpr Duration kExplanationLimit = std::chrono::milliseconds(200);
+
+    /// `peers[i]` is rank i; `listener` is the socket that `peers[seat.rank]` describes.
+    Mesh(const Seat& seat, std::vector<Peer> peers, Descriptor listener);
+
+    [[nodiscard]] const Seat& seat() const noexcept { return seat_; }
+    [[nodiscard]] const Peer& peer(std::uint32_t rank) const { return peers_.at(rank); }
+
+    /// The connection on which this rank sends to `peer`; dialled by the first call.
+    [[nodiscard]] Outbound& outbound(std::uint32_t peer, ChannelKind kind);
+    /// The connection on which `peer` sends, or nullptr as long as it has not dialled.
+    [[nodiscard]] Stream* inbound(std::uint32_t peer, ChannelKind kind);
+    [[nodiscard]] std::map<std::uint32_t, Stream>& inbounds(ChannelKind kind) {
+        return inbounds_[static_cast<std::size_t>(kind)];
+    }
+
+    /// To be called by who waits for `peer` to send on a connection that there may not be yet:
+    /// makes sure that the peer's death would be noticed, and suspects it if that has happened.
+    void await(std::uint32_t peer, ChannelKind kind, const Signature& operation);
+
+    /// `peer` is needed for `operation` but gone. The turn that finds no better explanation within
+    /// a moment throws GroupFailure: a rank that closes because of a third one usually says so, and
+    /// the third one is the one to name.
+    void suspect(std::uint32_t peer, const Signature& operation);
+
+    /// `peer` will send nothing more; `ending` is the rest of a sentence about it.
+    void note_gone(std::uint32_t peer, const std::string& ending);
+    /// The same for a peer that has said so itself.
+    void note_left(std::uint32_t peer);
+    [[nodiscard]] bool gone(std::uint32_t peer) const { return !endings_[peer].empty(); }
+
+    /// What the next turn also waits for.
+    [[nodiscard]] PollSet& poll() noexcept { return poll_; }
+    /// `participant` takes part in every turn from now on, and must outlive the last.
+    void add(Participant& participant) { participants_.push_back(&participant); }
+
+    /// Waits until anything happens, `until` at most, and lets everybody make progress. Throws
+    /// GroupFailure, or Error `system`.
+    void turn(Instant until);
+
+   private:
+    struct Suspicion {
+        GroupFailure failure;
+        Instant until;
+    };
+
+    const Seat seat_;
+    const std::vector<Peer> peers_;
+    Acceptor acceptor_;
+    std::array<std::map<std::uint32_t, Outbound>, kChannelKinds> outbounds_;
+    std::array<std::map<std::uint32_t, Stream>, kChannelKinds> inbounds_;
+    std::vector<std::string> endings_;  // by rank; empty while it is there
+    std::set<std::uint32_t> left_;
+    std::optional<Suspicion> suspicion_;
+    std::vector<Participant*> participants_;
+    PollSet poll_;
+};
+
+}  // namespace regroup::cpu

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "rendezvous/base/clock.h"
+#include "worker_sdk/src/cpu/wire.h"
+#include "worker_sdk/src/work.h"
+
+namespace regroup::cpu {
+
+/// One call of the group's user, on its way through the helper thread.
+struct Operation {
+    Signature signature{};
+    TensorView buffer{};      ///< The output; what is sent, for send, which leaves it alone.
+    ConstTensorView input{};  ///< all_gather only.
+    Instant issued_at{};
+    std::shared_ptr<Work::State> work{};
+};
+
+}  // namespace regroup::cpu

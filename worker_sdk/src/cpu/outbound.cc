@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/cpu/outbound.h"
+
+#include <array>
+#include <system_error>
+
+namespace regroup::cpu {
+
+Outbound::Outbound(const Peer& peer, const Hello& hello)
+    : hello_(hello), stream_(begin_connect(peer.address)) {
+    stream_.readable = false;
+    stream_.writable = false;  // Until poll says that connecting has come to an end.
+}
+
+void Outbound::watch(PollSet& poll) {
+    if (ended()) {
+        return;
+    }
+    if (state_ == State::connecting) {
+        poll.want_write(stream_);
+    } else {
+        poll.want_read(stream_);
+    }
+}
+
+void Outbound::progress() {
+    if (ended()) {
+        return;
+    }
+    switch (state_) {
+        case State::connecting:
+            return greet();
+        case State::greeting:
+            return read_welcome();
+        case State::ready:
+            // Nothing is ever sent this way, so whatever stirs here is the end.
+            std::array<std::byte, 1> byte{};
+            if (stream_.read_some(byte) != 0 || stream_.ended()) {
+                ending_ = "closed the connection";
+            }
+    }
+}
+
+void Outbound::greet() {
+    if (!stream_.writable) {
+        return;
+    }
+    if (const int error_number = connect_error(stream_.fd); error_number != 0) {
+        ending_ = "cannot be reached: " + std::generic_category().message(error_number);
+    } else if (stream_.write_some(bytes_of(hello_)) != sizeof hello_) {
+        // So few bytes always fit into a new connection.
+        ending_ = "cannot be reached: the connection broke at once";
+    } else {
+        state_ = State::greeting;
+    }
+}
+
+void Outbound::read_welcome() {
+    welcome_.filled(stream_.read_some(welcome_.space()));
+    if (welcome_.complete()) {
+        if (welcome_.value() == Welcome{.source = hello_.target}) {
+            state_ = State::ready;
+        } else {
+            ending_ = "gave an answer that is not of this group";
+        }
+    } else if (stream_.ended()) {
+        ending_ = "hung up during the handshake";
+    }
+}
+
+}  // namespace regroup::cpu

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "worker_sdk/src/cpu/poll_set.h"
+#include "worker_sdk/src/cpu/socket.h"
+#include "worker_sdk/src/cpu/wire.h"
+
+namespace regroup::cpu {
+
+/// Another rank, as it has described itself in the store.
+struct Peer {
+    SocketAddress address;
+    std::uint64_t token = 0;
+    std::string name;  ///< For people: "rank 3 (10.0.0.4:4711)".
+};
+
+/// A connection that this rank has dialled: connecting -> greeting -> ready, or ended at any point.
+class Outbound {
+   public:
+    Outbound(const Peer& peer, const Hello& hello);
+
+    void watch(PollSet& poll);
+    /// Continues the handshake; afterwards only looks for the end of the connection.
+    void progress();
+
+    [[nodiscard]] bool ready() const noexcept { return state_ == State::ready && !ended(); }
+    /// Why the connection is of no use (any more), as the rest of a sentence about the peer; empty
+    /// while it is.
+    [[nodiscard]] const std::string& ending() const noexcept { return ending_; }
+    [[nodiscard]] bool ended() const noexcept { return !ending_.empty(); }
+    /// Requires `ready()`.
+    [[nodiscard]] Stream& stream() noexcept { return stream_; }
+
+   private:
+    enum class State { connecting, greeting, ready };
+
+    void greet();
+    void read_welcome();
+
+    Hello hello_;
+    Stream stream_;
+    State state_ = State::connecting;
+    Partial<Welcome> welcome_;
+    std::string ending_;
+};
+
+}  // namespace regroup::cpu

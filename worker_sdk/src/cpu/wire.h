@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/process_group.h>
+#include <regroup/tensor_view.h>
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <type_traits>
+
+namespace regroup::cpu {
+
+// What ranks say to each other, byte for byte as it lies in memory: the ranks of one group run the
+// same program on machines of one kind, and the magic number would not match on any other.
+static_assert(std::endian::native == std::endian::little);
+
+/// Each connection carries one kind of traffic and, except for control, in one direction only: from
+/// the rank that dialled. So a message that nobody receives yet never holds up a collective, and
+/// two ranks that dial each other at the same moment are no special case.
+enum class ChannelKind : std::uint32_t { control, collective, message };
+inline constexpr std::uint32_t kChannelKinds = 3;
+
+/// The dialling rank's first words. Everything must be as the other side knows it, or it hangs up:
+/// so neither a stranger nor a worker of an older round gets in.
+struct Hello {
+    static constexpr std::uint32_t kMagic = 0x31504752;  // "RGP1"
+
+    std::uint32_t magic = kMagic;
+    ChannelKind kind = ChannelKind::control;
+    std::uint32_t source = 0;
+    std::uint32_t target = 0;
+    std::uint64_t round = 0;
+    std::uint64_t group = 0;  ///< Hash of the group's name and incarnation.
+    std::uint64_t token = 0;  ///< The random number that the target published in the store.
+
+    bool operator==(const Hello&) const = default;
+};
+
+/// The answer to a Hello.
+struct Welcome {
+    static constexpr std::uint32_t kMagic = 0x32504752;  // "RGP2"
+
+    std::uint32_t magic = kMagic;
+    std::uint32_t source = 0;  ///< The rank that was dialled.
+
+    bool operator==(const Welcome&) const = default;
+};
+
+enum class OperationKind : std::uint8_t { all_reduce, broadcast, all_gather, barrier, send, recv };
+
+/// What a rank has asked the group to do. Precedes each stream of a collective, so that ranks which
+/// do not agree find out before a byte of data is used.
+struct Signature {
+    std::uint64_t number =
+        0;  ///< Counts the collectives of the group, and messages apart from them.
+    std::uint64_t count = 0;
+    std::uint32_t peer = 0;  ///< Broadcast: the root. Messages: the other rank.
+    std::uint32_t tag = 0;   ///< Messages only.
+    OperationKind kind = OperationKind::barrier;
+    DType dtype = DType::uint8;
+    ReduceOp reduce_op = ReduceOp::sum;
+    std::array<std::uint8_t, 5> zero{};
+
+    bool operator==(const Signature&) const = default;
+};
+
+/// "all_reduce #17 (sum, 1000 x float32)".
+[[nodiscard]] std::string describe(const Signature& signature);
+
+/// Precedes each message between two ranks.
+struct MessageHeader {
+    std::uint64_t count = 0;
+    std::uint32_t tag = 0;
+    DType dtype = DType::uint8;
+    std::array<std::uint8_t, 3> zero{};
+};
+
+enum class NoticeKind : std::uint32_t {
+    leave,    ///< The sender has left in order; nothing is wrong.
+    failure,  ///< The group has failed; `text_bytes` of explanation follow.
+};
+
+/// What travels on control connections.
+struct Notice {
+    static constexpr std::uint32_t kTextBytesMax = 2048;
+
+    NoticeKind kind = NoticeKind::leave;
+    Errc code = Errc::disconnected;
+    std::uint32_t reporter = 0;  ///< The rank that met the failure first.
+    std::uint32_t text_bytes = 0;
+};
+
+template <class T>
+concept WireStruct = std::is_trivially_copyable_v<T> && std::has_unique_object_representations_v<T>;
+
+static_assert(WireStruct<Hello> && WireStruct<Welcome> && WireStruct<Signature> &&
+              WireStruct<MessageHeader> && WireStruct<Notice>);
+
+template <WireStruct T>
+std::span<const std::byte> bytes_of(const T& value) {
+    return std::as_bytes(std::span(&value, 1));
+}
+
+/// A wire struct that arrives in pieces.
+template <WireStruct T>
+class Partial {
+   public:
+    [[nodiscard]] bool complete() const noexcept { return have_ == sizeof(T); }
+    [[nodiscard]] bool started() const noexcept { return have_ != 0; }
+    /// Requires `complete()`.
+    [[nodiscard]] T value() const noexcept {
+        T result;
+        std::memcpy(&result, bytes_.data(), sizeof result);
+        return result;
+    }
+    /// Where the next bytes go; tell `filled` how many came.
+    [[nodiscard]] std::span<std::byte> space() noexcept { return std::span(bytes_).subspan(have_); }
+    void filled(std::size_t count) noexcept { have_ += count; }
+    void reset() noexcept { have_ = 0; }
+
+   private:
+    std::array<std::byte, sizeof(T)> bytes_;
+    std::size_t have_ = 0;
+};
+
+}  // namespace regroup::cpu

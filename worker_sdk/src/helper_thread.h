@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <thread>
+
+namespace regroup {
+
+/// Starts a thread of the SDK's own inside the user's program: under `name` (15 characters at most)
+/// in debuggers, and never chosen to run the program's signal handlers.
+[[nodiscard]] std::thread start_helper_thread(const char* name, std::function<void()> body);
+
+}  // namespace regroup

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/work.h"
+
+#include <utility>
+
+namespace regroup {
+
+void Work::State::succeed() {
+    complete(std::nullopt);
+}
+
+void Work::State::fail(Errc code, const std::string& detail) {
+    complete(Failure(code, detail));
+}
+
+void Work::State::complete(std::optional<Failure> failure) {
+    {
+        const std::lock_guard lock(mutex_);
+        ENSURE(!done_);
+        failure_ = std::move(failure);
+        done_ = true;
+    }
+    completed_.notify_all();
+}
+
+void Work::State::wait() const {
+    std::unique_lock lock(mutex_);
+    // The thread that carries the operation out keeps its deadline and always completes it.
+    completed_.wait(lock, [this] { return done_; });
+    if (failure_) {
+        throw Error(failure_->code, failure_->detail);
+    }
+}
+
+bool Work::State::done() const {
+    const std::lock_guard lock(mutex_);
+    return done_;
+}
+
+void Work::wait() const {
+    if (state_) {
+        state_->wait();
+    }
+}
+
+bool Work::done() const {
+    return !state_ || state_->done();
+}
+
+Work failed_work(Errc code, const std::string& detail) {
+    auto state = std::make_shared<Work::State>();
+    state->fail(code, detail);
+    return Work(std::move(state));
+}
+
+}  // namespace regroup

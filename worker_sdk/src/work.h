@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/process_group.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "rendezvous/base/result.h"
+
+namespace regroup {
+
+/// How one operation ended, shared by the thread that carries it out (which calls `succeed` or
+/// `fail` exactly once) and any number of handles that wait for it.
+struct Work::State {
+   public:
+    void succeed();
+    void fail(Errc code, const std::string& detail);
+
+    void wait() const;
+    [[nodiscard]] bool done() const;
+
+   private:
+    void complete(std::optional<Failure> failure);
+
+    mutable std::mutex mutex_;
+    mutable std::condition_variable completed_;
+    bool done_ = false;               // guarded by mutex_
+    std::optional<Failure> failure_;  // guarded by mutex_; constant once done_
+};
+
+/// A Work that has failed already.
+[[nodiscard]] Work failed_work(Errc code, const std::string& detail);
+
+}  // namespace regroup
