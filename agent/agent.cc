@@ -118,7 +118,7 @@ struct Agent::Impl {
 
     void act(const LaunchWorkers& effect) {
         const Assignment& assignment = effect.assignment;
-        report_failure();
+        report_failure(assignment.reason);
         output.close_all();
         children.clear();
         announce(assignment);
@@ -146,7 +146,9 @@ struct Agent::Impl {
     void act(const Quit& effect) {
         timer.cancel();
         kill_leftovers();
-        report_failure();
+        if (failure && (!effect.verdict || !effect.verdict->failure)) {
+            report_failure(describe(*failure));
+        }
         output.close_all();
         client->stop(kGoodbyeLimit, [this, effect] {
             if (on_done) {
@@ -225,18 +227,25 @@ struct Agent::Impl {
     // The first failure is news; what follows from it, or from our stopping, is not.
     void note_failure(const WorkerFailure& ended_badly) {
         if (!failure && core.report().state == rendezvous::NodeState::running) {
-            output.say(describe(ended_badly));
+            output.say(describe(ended_badly) + ", pid " + std::to_string(ended_badly.pid));
             failure = ended_badly;
+            failure_round = core.report().round;
         }
     }
 
-    // In full once it is known that the job goes on; if it does not, the verdict tells the same.
-    void report_failure() {
-        if (failure) {
-            output.say_text("failure in " + round_name(core.report().round) + ":\n" +
-                            failure_text(*failure));
-            failure.reset();
+    // In full once the daemon has settled on `cause`, if that is our failure; what merely followed
+    // from another node's is one line. A verdict is told by the launcher.
+    void report_failure(const std::string& cause) {
+        if (!failure) {
+            return;
         }
+        if (cause == describe(*failure)) {
+            output.say_text("regroup: failure report of " + round_name(failure_round) + ":\n" +
+                            failure_text(*failure));
+        } else {
+            output.say("that " + describe(*failure) + " followed from: " + cause);
+        }
+        failure.reset();
     }
 
     WorkerFailure failure_of(const Assignment& assignment, std::uint32_t local_rank) {
@@ -396,7 +405,8 @@ struct Agent::Impl {
     asio::steady_timer timer;
     std::deque<AgentEvent> events;
     bool busy = false;
-    std::optional<WorkerFailure> failure;  ///< Of this round, not yet reported in full.
+    std::optional<WorkerFailure> failure;  ///< The first of a round, not yet reported in full.
+    RoundId failure_round = RoundId::none;
     std::function<void(const Quit&)> on_done;
 
     Instant waiting_since;

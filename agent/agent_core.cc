@@ -2,6 +2,7 @@
 #include "agent/agent_core.h"
 
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 namespace regroup::agent {
@@ -24,6 +25,7 @@ AgentCore::AgentCore(AgentConfig config, Instant now)
 AgentEffects AgentCore::step(Instant now, const AgentEvent& event) {
     if (!quit_sent_) {
         std::visit([&](const auto& e) { on(now, e); }, event);
+        update_patience(now);
     }
     return std::exchange(effects_, {});
 }
@@ -31,19 +33,20 @@ AgentEffects AgentCore::step(Instant now, const AgentEvent& event) {
 // ---- The link.
 
 void AgentCore::on(Instant now, const LinkUp& /*event*/) {
+    if (quit_) {
+        return;  // A join would make the daemon count on a node that is going away.
+    }
     link_up_ = true;
     heard_at_ = now;
     heartbeat_at_ = after(now, heartbeat_interval_);
-    if (report_.state == NodeState::running || report_.state == NodeState::finished) {
-        give_up_at_ = Instant::max();
-    }
+    rejoin_ = false;
+    spare_ = false;
+    // An older connection's promise: the answer to this join is the truth.
+    next_assignment_.reset();
     send_join();
 }
 
-void AgentCore::on(Instant now, const LinkDown& /*event*/) {
-    if (link_up_ && give_up_at_ == Instant::max()) {
-        give_up_at_ = after(now, config_.join_timeout);
-    }
+void AgentCore::on(Instant /*now*/, const LinkDown& /*event*/) {
     link_up_ = false;
     heartbeat_at_ = Instant::max();
 }
@@ -58,10 +61,26 @@ void AgentCore::send_join() {
                                                      config_.offer, report_}});
 }
 
-void AgentCore::send_report(Instant now) {
-    if (link_up_) {
+void AgentCore::tell(Instant now) {
+    if (!link_up_) {
+        return;
+    }
+    if (quit_) {
+        effects_.push_back(SendToDaemon{rendezvous::Leave{quit_->reason}});
+    } else {
         effects_.push_back(SendToDaemon{rendezvous::Report{report_}});
-        heartbeat_at_ = after(now, heartbeat_interval_);
+    }
+    heartbeat_at_ = after(now, heartbeat_interval_);
+}
+
+// Content is who has a round, or a place in the queue for one, and a daemon.
+void AgentCore::update_patience(Instant now) {
+    const bool content =
+        quit_ || (link_up_ && (spare_ || report_.state != NodeState::stopped));
+    if (content) {
+        give_up_at_ = Instant::max();
+    } else if (give_up_at_ == Instant::max()) {
+        give_up_at_ = after(now, config_.join_timeout);
     }
 }
 
@@ -73,7 +92,7 @@ void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
         return;
     }
     if (alive_.empty()) {
-        launch(now, assignment);
+        launch(assignment);
     } else if (!next_assignment_ || next_assignment_->round < assignment.round) {
         next_assignment_ = assignment;
         begin_stopping(now);
@@ -81,26 +100,21 @@ void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
 }
 
 void AgentCore::handle(Instant now, const rendezvous::Stop& message) {
-    if (next_assignment_ && next_assignment_->round <= message.round) {
-        next_assignment_.reset();
-    }
-    if (message.round > report_.round) {
-        // A round that this node never ran; naming it in the report confirms that it never will.
-        report_.round = message.round;
-        report_.failure.reset();
-        if (alive_.empty()) {
-            report_.state = NodeState::stopped;
-        }
-    }
+    abandon(message.round);
     if (message.round == report_.round && report_.state == NodeState::running) {
         begin_stopping(now);
     } else {
-        send_report(now);
+        tell(now);
     }
 }
 
 void AgentCore::handle(Instant now, const rendezvous::Fenced& /*message*/) {
-    next_assignment_.reset();
+    if (next_assignment_) {
+        abandon(next_assignment_->round);
+    }
+    if (quit_) {
+        return;
+    }
     if (alive_.empty()) {
         report_.state = NodeState::stopped;
         send_join();
@@ -110,14 +124,24 @@ void AgentCore::handle(Instant now, const rendezvous::Fenced& /*message*/) {
     }
 }
 
+void AgentCore::abandon(RoundId round) {
+    if (next_assignment_ && next_assignment_->round <= round) {
+        next_assignment_.reset();
+    }
+    if (round > report_.round) {
+        // This node never ran it; naming it in the report confirms that it never will.
+        report_.round = round;
+        report_.failure.reset();
+        if (alive_.empty()) {
+            report_.state = NodeState::stopped;
+        }
+    }
+}
+
 void AgentCore::handle(Instant /*now*/, const rendezvous::Alive& /*message*/) {}
 
-void AgentCore::handle(Instant now, const rendezvous::Waiting& message) {
-    if (message.spare) {
-        give_up_at_ = Instant::max();
-    } else if (report_.state == NodeState::stopped && give_up_at_ == Instant::max()) {
-        give_up_at_ = after(now, config_.join_timeout);
-    }
+void AgentCore::handle(Instant /*now*/, const rendezvous::Waiting& message) {
+    spare_ = message.spare;
 }
 
 void AgentCore::handle(Instant now, const rendezvous::Refused& message) {
@@ -131,7 +155,7 @@ void AgentCore::handle(Instant now, const rendezvous::Closed& message) {
 
 // ---- The workers.
 
-void AgentCore::launch(Instant now, const Assignment& assignment) {
+void AgentCore::launch(const Assignment& assignment) {
     ENSURE(alive_.empty());
     workers_round_ = assignment.round;
     report_.round = assignment.round;
@@ -140,7 +164,7 @@ void AgentCore::launch(Instant now, const Assignment& assignment) {
     for (std::uint32_t local_rank = 0; local_rank < config_.offer.workers; ++local_rank) {
         alive_.insert(local_rank);
     }
-    give_up_at_ = link_up_ ? Instant::max() : after(now, config_.join_timeout);
+    spare_ = false;
     effects_.push_back(LaunchWorkers{assignment});
 }
 
@@ -148,14 +172,25 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
     if (event.round != workers_round_ || alive_.erase(event.local_rank) == 0) {
         return;
     }
-    // Whoever ends after the first failure, or after we began to stop, was stopped by us.
     if (event.failure && report_.state == NodeState::running) {
         report_.failure = event.failure;
         begin_stopping(now);
+        if (!alive_.empty()) {
+            tell(now);  // A failure is news; else the daemon hears when the last one is gone.
+        }
+    } else if (event.failure && !was_stopped_by_us(*event.failure) &&
+               (!report_.failure || outranks(*event.failure, *report_.failure))) {
+        // It ended by itself while we were stopping it; perhaps that is why we were told to.
+        report_.failure = event.failure;
     }
     if (alive_.empty()) {
         all_gone(now);
     }
+}
+
+bool AgentCore::was_stopped_by_us(const WorkerFailure& failure) const {
+    const bool forced = resist_at_ != Instant::max();
+    return failure.signal == 0 || failure.signal == SIGTERM || (failure.signal == SIGKILL && forced);
 }
 
 void AgentCore::begin_stopping(Instant now) {
@@ -167,10 +202,6 @@ void AgentCore::begin_stopping(Instant now) {
         force_at_ = after(now, config_.policy.shutdown_timeout);
         effects_.push_back(SignalWorkers{workers_round_, false});
     }
-    // Only a failure is news to the daemon; otherwise it will hear when they are gone.
-    if (report_.failure && !alive_.empty()) {
-        send_report(now);
-    }
 }
 
 void AgentCore::all_gone(Instant now) {
@@ -179,7 +210,6 @@ void AgentCore::all_gone(Instant now) {
     report_.state =
         report_.state == NodeState::running ? NodeState::finished : NodeState::stopped;
     if (quit_) {
-        send_report(now);
         quit_sent_ = true;
         effects_.push_back(*quit_);
         return;
@@ -189,16 +219,20 @@ void AgentCore::all_gone(Instant now) {
         return;
     }
     if (next_assignment_) {
-        launch(now, *std::exchange(next_assignment_, std::nullopt));
+        launch(*std::exchange(next_assignment_, std::nullopt));
         return;
     }
-    if (report_.state == NodeState::stopped && give_up_at_ == Instant::max()) {
-        give_up_at_ = after(now, config_.join_timeout);
-    }
-    send_report(now);
+    tell(now);
 }
 
-void AgentCore::on(Instant /*now*/, const StoreOffered& event) { report_.store_port = event.port; }
+void AgentCore::on(Instant now, const StoreOffered& event) {
+    const bool changed = std::exchange(report_.store_port, event.port) != event.port;
+    // While workers run, the next report is early enough; a waiting node may be assigned a round
+    // at any moment, and the port with it.
+    if (changed && alive_.empty() && !quit_) {
+        tell(now);
+    }
+}
 
 // ---- The end.
 
@@ -208,9 +242,6 @@ void AgentCore::on(Instant now, const QuitRequested& event) {
             force_at_ = now;  // advance() does the rest.
         }
         return;
-    }
-    if (link_up_) {
-        effects_.push_back(SendToDaemon{rendezvous::Leave{rendezvous::signal_name(event.signal)}});
     }
     quit(now, Quit{128 + event.signal, event.signal,
                    "stopped by " + rendezvous::signal_name(event.signal), std::nullopt});
@@ -222,7 +253,7 @@ void AgentCore::quit(Instant now, Quit how) {
     }
     quit_ = std::move(how);
     next_assignment_.reset();
-    give_up_at_ = Instant::max();
+    tell(now);
     if (alive_.empty()) {
         quit_sent_ = true;
         effects_.push_back(*quit_);
@@ -238,9 +269,9 @@ AgentEffects AgentCore::advance(Instant now) {
         return {};
     }
     if (now >= heartbeat_at_) {
-        send_report(now);
+        tell(now);
     }
-    if (link_up_ && now >= after(heard_at_, config_.policy.heartbeat_timeout)) {
+    if (link_up_ && !quit_ && now >= after(heard_at_, config_.policy.heartbeat_timeout)) {
         effects_.push_back(DropLink{});
         on(now, LinkDown{});
     }
@@ -252,12 +283,13 @@ AgentEffects AgentCore::advance(Instant now) {
         effects_.push_back(SignalWorkers{workers_round_, true});
     }
     if (now >= resist_at_) {
+        const std::string reason = std::to_string(alive_.size()) +
+                                   " worker(s) did not end even after SIGKILL; they are probably "
+                                   "stuck in the kernel";
+        quit(now, Quit{kExitJobFailed, 0, reason, std::nullopt});
+        quit_->reason = reason;
         quit_sent_ = true;
-        effects_.push_back(Quit{kExitJobFailed, 0,
-                                std::to_string(alive_.size()) +
-                                    " worker(s) did not end even after SIGKILL; they are probably "
-                                    "stuck in the kernel",
-                                std::nullopt});
+        effects_.push_back(*quit_);
     } else if (now >= give_up_at_) {
         quit(now, Quit{kExitNoRendezvous, 0,
                        std::string(link_up_ ? "no round was formed" : "no rendezvous was reached") +
@@ -265,6 +297,7 @@ AgentEffects AgentCore::advance(Instant now) {
                            " (--join-timeout)",
                        std::nullopt});
     }
+    update_patience(now);
     return std::exchange(effects_, {});
 }
 
@@ -273,7 +306,7 @@ Instant AgentCore::next_deadline() const {
         return Instant::max();
     }
     const Instant silence =
-        link_up_ ? after(heard_at_, config_.policy.heartbeat_timeout) : Instant::max();
+        link_up_ && !quit_ ? after(heard_at_, config_.policy.heartbeat_timeout) : Instant::max();
     return std::min({heartbeat_at_, silence, force_at_, resist_at_, give_up_at_});
 }
 

@@ -124,13 +124,18 @@ class AgentCore {
     void handle(Instant now, const rendezvous::Refused& message);
     void handle(Instant now, const rendezvous::Closed& message);
 
-    void launch(Instant now, const Assignment& assignment);
+    void launch(const Assignment& assignment);
+    /// `round` and all before it will never be launched here.
+    void abandon(RoundId round);
+    [[nodiscard]] bool was_stopped_by_us(const WorkerFailure& failure) const;
     void begin_stopping(Instant now);
     void all_gone(Instant now);
     /// Quits now, or as soon as the last worker is gone.
     void quit(Instant now, Quit how);
     void send_join();
-    void send_report(Instant now);
+    /// The truth about this node, or that it leaves.
+    void tell(Instant now);
+    void update_patience(Instant now);
 
     AgentConfig config_;
     Duration heartbeat_interval_;
@@ -140,6 +145,7 @@ class AgentCore {
 
     bool link_up_ = false;
     bool rejoin_ = false;  ///< Fenced: join again once the workers are gone.
+    bool spare_ = false;   ///< Has a place in the queue for a round.
     std::optional<Assignment> next_assignment_;
     std::optional<Quit> quit_;
     bool quit_sent_ = false;

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/host.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <sched.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <arpa/inet.h>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <ifaddrs.h>
 #include <memory>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <optional>
+#include <utility>
+#include <sched.h>
+#include <sstream>
+#include <unistd.h>
 
 namespace regroup::launcher {
 
@@ -39,6 +40,18 @@ std::optional<std::string> numeric(const sockaddr* address) {
     return std::nullopt;
 }
 
+// An address as the kernel would write it, or nothing if `text` is a name.
+std::optional<std::string> canonical(const std::string& text) {
+    std::array<unsigned char, sizeof(in6_addr)> bytes{};
+    std::array<char, INET6_ADDRSTRLEN> shown{};
+    for (const int family : {AF_INET, AF_INET6}) {
+        if (::inet_pton(family, text.c_str(), bytes.data()) == 1) {
+            return ::inet_ntop(family, bytes.data(), shown.data(), shown.size());
+        }
+    }
+    return std::nullopt;
+}
+
 bool is_loopback(const std::string& address) {
     return address.starts_with("127.") || address == "::1";
 }
@@ -49,6 +62,21 @@ std::string host_name() {
         return "localhost";
     }
     return name.data();
+}
+
+// As CUDA reads it: up to the first entry that names no device, such as -1 or Slurm's NoDevFiles.
+std::uint32_t count_visible_gpus(const std::string& list) {
+    std::uint32_t count = 0;
+    std::istringstream entries(list);
+    for (std::string entry; std::getline(entries, entry, ',');) {
+        entry.erase(0, entry.find_first_not_of(' '));
+        const bool is_index = !entry.empty() && entry.front() >= '0' && entry.front() <= '9';
+        if (!is_index && !entry.starts_with("GPU-") && !entry.starts_with("MIG-")) {
+            break;
+        }
+        ++count;
+    }
+    return count;
 }
 
 }  // namespace
@@ -74,29 +102,28 @@ std::vector<std::string> own_addresses() {
             result.push_back(*address);
         }
     }
-    const auto is_v6 = [](const std::string& address) { return address.find(':') != address.npos; };
-    std::stable_sort(result.begin(), result.end(), [&](const std::string& a, const std::string& b) {
-        return is_v6(a) < is_v6(b);
+    std::sort(result.begin(), result.end(), [](const std::string& x, const std::string& y) {
+        const auto rank = [](const std::string& address) {
+            return std::pair(address.find(':') != std::string::npos, address);
+        };
+        return rank(x) < rank(y);
     });
     return result;
 }
 
 bool names_this_host(const std::string& host) {
-    if (host == "localhost" || is_loopback(host) || host == host_name() ||
-        host == short_host_name()) {
-        return true;
-    }
     const std::vector<std::string> own = own_addresses();
     const auto is_own = [&](const std::string& address) {
         return is_loopback(address) || std::find(own.begin(), own.end(), address) != own.end();
     };
+    if (const auto address = canonical(host)) {
+        return is_own(*address);
+    }
+    if (host == "localhost" || host == host_name() || host == short_host_name()) {
+        return true;
+    }
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
-    std::array<unsigned char, sizeof(in6_addr)> parsed{};
-    if (::inet_pton(AF_INET, host.c_str(), parsed.data()) == 1 ||
-        ::inet_pton(AF_INET6, host.c_str(), parsed.data()) == 1) {
-        return is_own(host);
-    }
     addrinfo* list = nullptr;
     if (::getaddrinfo(host.c_str(), nullptr, &hints, &list) != 0) {
         return false;
@@ -122,11 +149,7 @@ std::uint32_t count_cpus() {
 
 std::uint32_t count_gpus() {
     if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
-        const std::string list = visible;
-        if (list.empty() || list == "-1") {
-            return 0;
-        }
-        return static_cast<std::uint32_t>(1 + std::count(list.begin(), list.end(), ','));
+        return count_visible_gpus(visible);
     }
     std::uint32_t count = 0;
     std::error_code error;

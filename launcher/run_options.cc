@@ -15,6 +15,7 @@ namespace regroup::launcher {
 namespace {
 
 constexpr double kSecondsMax = 1e9;
+constexpr std::size_t kNameBytesMax = 255;
 
 constexpr const char* kIntroduction =
     "Start a distributed job's workers on this node: rendezvous with the other nodes, give every\n"
@@ -147,7 +148,9 @@ std::optional<Number> parse_number(const std::string& text) {
     return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
 }
 
-std::string quoted(const std::string& text) { return "'" + text + "'"; }
+std::string quoted(const std::string& text) {
+    return "'" + text + "'";
+}
 
 template <class Number>
 auto number_into(Number& out, Number min, Number max) {
@@ -180,6 +183,20 @@ auto text_into(std::string& out) {
     return [&out](const std::string& text) -> std::string {
         out = text;
         return "";
+    };
+}
+
+// What the other nodes are told must fit the control protocol's names.
+auto name_into(std::string& out) {
+    return [&out](const std::string& text) -> std::string {
+        out = text;
+        const bool printable = std::none_of(text.begin(), text.end(), [](char c) {
+            return static_cast<unsigned char>(c) < ' ' || c == '\x7F';
+        });
+        return text.size() <= kNameBytesMax && printable
+                   ? ""
+                   : "must be at most " + std::to_string(kNameBytesMax) +
+                         " bytes, without control characters";
     };
 }
 
@@ -231,7 +248,9 @@ void declare(FlagTable& flags, RunOptions& options) {
                 "Worker failures that the job survives, counted for the whole job",
                 number_into<std::uint32_t>(options.max_restarts, 0, 1000000));
     flags.value("--role", "NAME", "default", "Role of this node's workers",
-                text_into(options.role));
+                [&](const std::string& text) {
+                    return text.empty() ? "must not be empty" : name_into(options.role)(text);
+                });
 
     flags.group("Rendezvous");
     flags.toggle("--standalone", "A job of this node alone, with a rendezvous of its own",
@@ -244,7 +263,7 @@ void declare(FlagTable& flags, RunOptions& options) {
                 "Where the rendezvous daemon is; on the node that it names it is started",
                 text_into(options.rdzv_endpoint));
     flags.value("--rdzv-id", "ID", "none", "Name of the job, the same on all its nodes",
-                text_into(options.rdzv_id));
+                name_into(options.rdzv_id));
     flags.value("--node-rank", "N", "0", "Rank of this node (static back end)",
                 [&](const std::string& text) {
                     options.node_rank = 0;
@@ -260,7 +279,7 @@ void declare(FlagTable& flags, RunOptions& options) {
                 });
     flags.value("--local-addr", "ADDR", "",
                 "Address by which other nodes reach this one [as the daemon sees it]",
-                text_into(options.local_addr));
+                name_into(options.local_addr));
 
     flags.group("Time, in seconds");
     flags.value("--join-timeout", "S", "600", "Give up when no round was formed by then",
@@ -281,9 +300,8 @@ void declare(FlagTable& flags, RunOptions& options) {
                     Duration interval{};
                     const std::string complaint = seconds_into(interval)(text);
                     options.monitor_interval = std::chrono::duration<double>(interval).count();
-                    return complaint.empty() && interval == Duration::zero()
-                               ? "must be above 0"
-                               : complaint;
+                    return complaint.empty() && interval == Duration::zero() ? "must be above 0"
+                                                                             : complaint;
                 });
 
     flags.group("Output");
@@ -297,8 +315,7 @@ void declare(FlagTable& flags, RunOptions& options) {
     flags.group("Program");
     flags.toggle("-m,--module", "PROGRAM is a Python module (python -u -m PROGRAM)",
                  options.module);
-    flags.toggle("--no-python", "Run PROGRAM itself even if it is a .py file",
-                 options.no_python);
+    flags.toggle("--no-python", "Run PROGRAM itself even if it is a .py file", options.no_python);
 }
 
 std::size_t edit_distance(const std::string& a, const std::string& b) {
@@ -353,7 +370,9 @@ class HelpFormatter final : public CLI::Formatter {
     }
 };
 
-Failure usage(const std::string& sentence) { return Failure(Errc::invalid_argument, sentence); }
+Failure usage(const std::string& sentence) {
+    return Failure(Errc::invalid_argument, sentence);
+}
 
 }  // namespace
 

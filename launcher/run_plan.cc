@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/run_plan.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <ctime>
 #include <filesystem>
 #include <random>
+#include <unistd.h>
 
 #include "launcher/host.h"
 
@@ -17,6 +16,9 @@ namespace {
 
 constexpr std::uint16_t kRendezvousPort = 29400;
 constexpr std::uint16_t kMasterPort = 29500;
+// The percent sign is for an IPv6 address's interface.
+constexpr const char* kHostCharacters =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:%";
 
 std::string hex(std::uint32_t number) {
     char text[9];
@@ -34,15 +36,35 @@ std::string fresh_job_id() {
     return std::string(text) + "-" + hex(std::random_device()()).substr(0, 4);
 }
 
-Failure usage(const std::string& sentence) { return Failure(Errc::invalid_argument, sentence); }
+std::string trimmed(const std::string& text) {
+    constexpr const char* kBlanks = " \n\r\x09";
+    const std::size_t begin = text.find_first_not_of(kBlanks);
+    return begin == std::string::npos
+               ? ""
+               : text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
+}
 
-bool is_static(const RunOptions& options) { return options.rdzv_backend == "static"; }
+Failure usage(const std::string& sentence) {
+    return Failure(Errc::invalid_argument, sentence);
+}
+
+bool is_static(const RunOptions& options) {
+    return options.rdzv_backend == "static";
+}
 
 void plan_standalone(const RunOptions& options, RunPlan& plan) {
     plan.endpoint = {"127.0.0.1", 0};
     plan.bind_address = "127.0.0.1";
     plan.hosting = Hosting::always;
     plan.agent.job = options.rdzv_id.empty() ? fresh_job_id() : options.rdzv_id;
+}
+
+// torchrun ignores them without a word; scripts that give both must go on working.
+void note_unused_master(const RunOptions& options, RunPlan& plan) {
+    if (!options.master_addr.empty() || options.master_port) {
+        plan.notes.push_back("the rendezvous is at " + plan.endpoint.text() +
+                             "; --master-addr and --master-port are not used");
+    }
 }
 
 Result<void> plan_static(const RunOptions& options, RunPlan& plan) {
@@ -56,11 +78,8 @@ Result<void> plan_static(const RunOptions& options, RunPlan& plan) {
         if (!endpoint) {
             return endpoint.error();
         }
-        if (!options.master_addr.empty() || options.master_port) {
-            return usage("--rdzv-endpoint and --master-addr/--master-port say the same thing to the "
-                         "static back end; give one of them");
-        }
         plan.endpoint = *endpoint;
+        note_unused_master(options, plan);
     }
     const std::uint32_t rank = options.node_rank.value_or(0);
     plan.agent.offer.slot = rank;
@@ -78,10 +97,7 @@ Result<void> plan_dynamic(const RunOptions& options, RunPlan& plan) {
     if (options.node_rank) {
         plan.agent.offer.slot = options.node_rank;
     }
-    if (!options.master_addr.empty() || options.master_port) {
-        return usage("--master-addr and --master-port belong to --rdzv-backend static; with " +
-                     options.rdzv_backend + " the master is agreed on in every round");
-    }
+    note_unused_master(options, plan);
     if (options.rdzv_backend.starts_with("etcd")) {
         plan.notes.push_back("--rdzv-backend " + options.rdzv_backend +
                              ": no etcd is asked; the endpoint " + plan.endpoint.text() +
@@ -93,7 +109,8 @@ Result<void> plan_dynamic(const RunOptions& options, RunPlan& plan) {
 
 }  // namespace
 
-Result<rendezvous::Endpoint> parse_endpoint(const std::string& text, std::uint16_t default_port) {
+Result<rendezvous::Endpoint> parse_endpoint(const std::string& given, std::uint16_t default_port) {
+    const std::string text = trimmed(given);
     const auto bad = [&](const std::string& why) {
         return usage("--rdzv-endpoint '" + text + "': " + why +
                      "; write HOST, HOST:PORT or [IPV6]:PORT");
@@ -106,9 +123,11 @@ Result<rendezvous::Endpoint> parse_endpoint(const std::string& text, std::uint16
     std::string port;
     if (text.starts_with("[")) {
         const std::size_t bracket = text.find(']');
-        if (bracket == std::string::npos ||
-            (bracket + 1 < text.size() && text[bracket + 1] != ':')) {
+        if (bracket == std::string::npos) {
             return bad("the bracket is not closed");
+        }
+        if (bracket + 1 < text.size() && text[bracket + 1] != ':') {
+            return bad("after the bracket there must be :PORT or nothing");
         }
         endpoint.host = text.substr(1, bracket - 1);
         if (bracket + 1 < text.size()) {
@@ -120,6 +139,9 @@ Result<rendezvous::Endpoint> parse_endpoint(const std::string& text, std::uint16
     } else if (const std::size_t colon = text.rfind(':'); colon != std::string::npos) {
         endpoint.host = text.substr(0, colon);
         port = text.substr(colon + 1);
+        if (endpoint.host.find("://") != std::string::npos) {
+            return bad("it is no URL");
+        }
         if (endpoint.host.find(':') != std::string::npos) {
             return bad("an IPv6 address needs brackets");
         }
@@ -129,6 +151,9 @@ Result<rendezvous::Endpoint> parse_endpoint(const std::string& text, std::uint16
     }
     if (endpoint.host.empty()) {
         return bad("the host is missing");
+    }
+    if (endpoint.host.find_first_not_of(kHostCharacters) != std::string::npos) {
+        return bad("'" + endpoint.host + "' is no host name or address");
     }
     if (!port.empty()) {
         const char* end = port.data() + port.size();
@@ -162,8 +187,8 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     agent.offer.address = options.local_addr;
     agent.offer.address_is_explicit = !options.local_addr.empty();
     agent.job = options.rdzv_id.empty() ? "none" : options.rdzv_id;
-    agent.node = agent.offer.name + "-" + std::to_string(::getpid()) + "-" +
-                 hex(std::random_device()());
+    agent.node =
+        agent.offer.name + "-" + std::to_string(::getpid()) + "-" + hex(std::random_device()());
 
     const bool alone = is_static(options) && options.rdzv_endpoint.empty() &&
                        !options.master_port && options.nodes_max == 1;
@@ -177,8 +202,8 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
                                  options.rdzv_endpoint + " is not used");
         }
         plan_standalone(options, plan);
-    } else if (const Result<void> planned = is_static(options) ? plan_static(options, plan)
-                                                               : plan_dynamic(options, plan);
+    } else if (const Result<void> planned =
+                   is_static(options) ? plan_static(options, plan) : plan_dynamic(options, plan);
                !planned) {
         return planned.error();
     }
@@ -192,6 +217,15 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     }
     if (const Result<void> valid = validate(agent.policy); !valid) {
         return valid.error();
+    }
+    if (agent.offer.slot && *agent.offer.slot >= agent.policy.nodes_max) {
+        return usage("--node-rank " + std::to_string(*agent.offer.slot) +
+                     " is outside --nnodes: with " + std::to_string(agent.policy.nodes_max) +
+                     " node(s) the last rank is " + std::to_string(agent.policy.nodes_max - 1));
+    }
+    if (plan.hosting == Hosting::never && plan.endpoint.port == 0) {
+        return usage("--rdzv-endpoint " + plan.endpoint.text() +
+                     ": port 0 means any free one, which only this host can choose");
     }
     return plan;
 }

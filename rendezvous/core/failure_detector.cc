@@ -2,16 +2,30 @@
 #include "rendezvous/core/failure_detector.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace regroup::rendezvous {
+
+namespace {
+
+// Whoever looks this part of the silence limit too late was not listening either.
+constexpr int kOversleptPart = 10;
+
+}  // namespace
 
 FailureDetector::FailureDetector(Duration silence_limit, Duration return_limit)
     : silence_limit_(silence_limit), return_limit_(std::min(return_limit, silence_limit)) {}
 
 void FailureDetector::move_deadline(const NodeId& node, Entry& entry, Instant deadline) {
-    deadlines_.erase({entry.deadline, node});
+    // The same tree node again: heartbeats come by the thousand and must not allocate.
+    auto handle = deadlines_.extract({entry.deadline, node});
+    if (handle.empty()) {
+        deadlines_.insert({deadline, node});
+    } else {
+        handle.value().first = deadline;
+        deadlines_.insert(std::move(handle));
+    }
     entry.deadline = deadline;
-    deadlines_.insert({deadline, node});
 }
 
 void FailureDetector::heard(const NodeId& node, Instant now) {
@@ -21,6 +35,7 @@ void FailureDetector::heard(const NodeId& node, Instant now) {
         --suspects_count_;
     }
     entry.heard = now;
+    entry.pardoned = false;
     move_deadline(node, entry, after(now, silence_limit_));
 }
 
@@ -61,16 +76,27 @@ Instant FailureDetector::next_deadline() const {
     return deadlines_.empty() ? Instant::max() : deadlines_.begin()->first;
 }
 
-std::vector<std::pair<NodeId, std::string>> FailureDetector::lost(Instant now) const {
+std::vector<std::pair<NodeId, std::string>> FailureDetector::lost(Instant now) {
     std::vector<std::pair<NodeId, std::string>> result;
+    std::vector<NodeId> overslept;
     for (const auto& [deadline, node] : deadlines_) {
         if (deadline > now) {
             break;
         }
-        result.emplace_back(node, suspects(node)
-                                      ? "its connection broke and did not come back within " +
-                                            format_duration(return_limit_)
-                                      : "silent for " + format_duration(silence_limit_));
+        const Entry& entry = entries_.at(node);
+        if (!entry.pardoned && now - deadline > silence_limit_ / kOversleptPart) {
+            overslept.push_back(node);
+        } else {
+            result.emplace_back(node, entry.suspected
+                                          ? "its connection broke and did not come back within " +
+                                                format_duration(return_limit_)
+                                          : "silent for " + format_duration(silence_limit_));
+        }
+    }
+    for (const NodeId& node : overslept) {
+        Entry& entry = entries_.at(node);
+        entry.pardoned = true;
+        move_deadline(node, entry, after(now, entry.suspected ? return_limit_ : silence_limit_));
     }
     return result;
 }

@@ -14,6 +14,10 @@ namespace regroup::rendezvous {
 ///
 /// A node is lost when it has been silent for `silence_limit`, or when its connection broke and it
 /// has not come back within `return_limit`, whichever is first. Each call costs O(log nodes).
+///
+/// Silence proves nothing to a listener who was asleep (SIGSTOP, a suspended machine): if `lost` is
+/// asked much later than a limit ran out, the node gets one more period of grace, and only one
+/// until it is heard again.
 class FailureDetector {
    public:
     FailureDetector(Duration silence_limit, Duration return_limit);
@@ -32,14 +36,16 @@ class FailureDetector {
 
     /// When the next node will be lost if nothing is heard; Instant::max() if there is none.
     [[nodiscard]] Instant next_deadline() const;
-    /// The nodes that are lost at `now`, with the reason. They stay known until forgotten.
-    [[nodiscard]] std::vector<std::pair<NodeId, std::string>> lost(Instant now) const;
+    /// The nodes that are lost at `now`, with the reason. They stay known until forgotten; the
+    /// caller is expected to ask at `next_deadline()` and to forget them.
+    [[nodiscard]] std::vector<std::pair<NodeId, std::string>> lost(Instant now);
 
    private:
     struct Entry {
         Instant heard;
         Instant deadline;
         bool suspected = false;
+        bool pardoned = false;  // Has had its second period.
     };
     void move_deadline(const NodeId& node, Entry& entry, Instant deadline);
 

@@ -63,6 +63,24 @@ std::string describe(const WorkerFailure& failure) {
     return who + " exited with code " + std::to_string(failure.exit_code);
 }
 
+bool outranks(const WorkerFailure& a, const WorkerFailure& b) noexcept {
+    const auto from_outside = [](const WorkerFailure& failure) {
+        switch (failure.signal) {
+            case 0:
+                return !failure.start_error.empty();
+            case SIGABRT:
+            case SIGHUP:
+            case SIGINT:
+            case SIGPIPE:
+            case SIGTERM:
+                return false;
+            default:
+                return true;
+        }
+    };
+    return from_outside(a) && !from_outside(b);
+}
+
 int shell_exit_code(const WorkerFailure& failure) noexcept {
     if (!failure.start_error.empty()) {
         return 127;

@@ -100,6 +100,10 @@ struct WorkerFailure {
 
 /// "rank 5 on b ended by SIGSEGV", "rank 0 on a exited with code 3", "rank 1 on a could not start".
 [[nodiscard]] std::string describe(const WorkerFailure& failure);
+/// True if `a` rather than `b` began it, whichever was reported first: a process that is killed or
+/// crashes takes its peers with it, and they end with an error or abort. Reports of one event come
+/// from several nodes and may overtake each other.
+[[nodiscard]] bool outranks(const WorkerFailure& a, const WorkerFailure& b) noexcept;
 /// What a shell would show for it: the exit code, 128 + signal, or 127 when it could not start.
 [[nodiscard]] int shell_exit_code(const WorkerFailure& failure) noexcept;
 /// "SIGSEGV", or "signal 77" for a number without a name.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/core/contradiction.h"
+
 namespace regroup::rendezvous {
 
 namespace {
@@ -15,6 +17,9 @@ constexpr Duration kStopMargin = std::chrono::seconds(15);
 // Waiting nodes are told what they wait for after the first interval, then at doubling ones.
 constexpr Duration kNoticeFirst = std::chrono::seconds(1);
 constexpr Duration kNoticeLimit = std::chrono::seconds(30);
+// A younger daemon leaves out this many numbers: nodes that are away may still run a round of which
+// nobody here has heard, and no two rounds may have the same number.
+constexpr std::uint64_t kUnseenRounds = 100;
 // A notice names this many nodes at most.
 constexpr std::size_t kNoticeNames = 32;
 
@@ -26,38 +31,23 @@ std::string counted(std::size_t count, const std::string& what) {
     return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-std::string range(const JobPolicy& policy) {
-    return std::to_string(policy.nodes_min) + ":" + std::to_string(policy.nodes_max);
+// How far a node has come within a round; it never goes back.
+int progress(NodeState state) noexcept {
+    switch (state) {
+        case NodeState::running:
+            return 0;
+        case NodeState::stopping:
+            return 1;
+        case NodeState::stopped:
+        case NodeState::finished:
+            return 2;
+    }
+    return 2;
 }
 
-// The first field in which two members contradict each other, as "--flag=theirs, ... ours".
-std::optional<std::string> contradiction(const JobPolicy& mine, const JobPolicy& theirs) {
-    const auto differ = [](const std::string& flag, const std::string& a, const std::string& b) {
-        return std::optional(flag + " " + a + " here, " + b + " there");
-    };
-    if (mine.nodes_min != theirs.nodes_min || mine.nodes_max != theirs.nodes_max) {
-        return differ("--nnodes is", range(theirs), range(mine));
-    }
-    if (mine.program != theirs.program) {
-        return differ("the program is", theirs.program, mine.program);
-    }
-    if (mine.restarts_max != theirs.restarts_max) {
-        return differ("--max-restarts is", std::to_string(theirs.restarts_max),
-                      std::to_string(mine.restarts_max));
-    }
-    const auto differ_time = [&](const char* flag, Duration a, Duration b) {
-        return a == b ? std::nullopt : differ(flag, format_duration(b), format_duration(a));
-    };
-    for (const auto& found :
-         {differ_time("--last-call is", mine.last_call, theirs.last_call),
-          differ_time("--heartbeat-timeout is", mine.heartbeat_timeout, theirs.heartbeat_timeout),
-          differ_time("--shutdown-timeout is", mine.shutdown_timeout, theirs.shutdown_timeout),
-          differ_time("--grow-after is", mine.grow_after, theirs.grow_after)}) {
-        if (found) {
-            return found;
-        }
-    }
-    return std::nullopt;
+// True if `a` was true of a node before `b` was.
+bool is_older(const NodeReport& a, const NodeReport& b) noexcept {
+    return a.round != b.round ? a.round < b.round : progress(a.state) < progress(b.state);
 }
 
 }  // namespace
@@ -99,16 +89,9 @@ void RendezvousCore::on(Instant now, const NodeJoined& event) {
         effects_.push_back({event.node, *refused});
         return;
     }
-    // A daemon that is younger than the job goes on with the job's numbers.
-    round_floor_ = std::max(round_floor_, event.report.round);
-    nodes_.insert_or_assign(event.node, Node{event.offer, event.report});
-    detector_.heard(event.node, now);
-    if (notice_at_ == Instant::max()) {
-        notice_interval_ = kNoticeFirst;
-        notice_at_ = after(now, notice_interval_);
-    }
-    absorb(now, event.node);
-    try_form(now, false);
+    const auto [node, is_new] = nodes_.try_emplace(event.node, Node{event.offer, event.report});
+    node->second.offer = event.offer;
+    hear(now, event.node, node->second, event.report);
 }
 
 void RendezvousCore::on(Instant now, const NodeReported& event) {
@@ -121,17 +104,7 @@ void RendezvousCore::on(Instant now, const NodeReported& event) {
         }
         return;
     }
-    const bool was_suspect = detector_.suspects(event.node);
-    detector_.heard(event.node, now);
-    const NodeReport previous = std::exchange(found->second.report, event.report);
-    if (!found->second.report.failure && previous.failure &&
-        previous.round == event.report.round) {
-        found->second.report.failure = previous.failure;
-    }
-    absorb(now, event.node);
-    if (was_suspect || previous.state != event.report.state) {
-        try_form(now, false);
-    }
+    hear(now, event.node, found->second, event.report);
     if (effects_.empty()) {
         effects_.push_back({event.node, Alive{round_}});
     }
@@ -139,6 +112,7 @@ void RendezvousCore::on(Instant now, const NodeReported& event) {
 
 void RendezvousCore::on(Instant now, const NodeDisconnected& event) {
     detector_.suspect(event.node, now);
+    update_ready(now, event.node);
 }
 
 void RendezvousCore::on(Instant now, const NodeLeft& event) {
@@ -168,24 +142,31 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
         return Refused{Errc::invalid_argument, who + " contradicts " + other + ": " + *found +
                                                    "; give all nodes the same"};
     }
-    if (event.offer.workers == 0) {
-        return Refused{Errc::invalid_argument, who + " offers no workers"};
+    if (event.offer.workers == 0 || event.offer.workers > kWorkersLimit) {
+        return Refused{Errc::invalid_argument,
+                       who + " offers " + counted(event.offer.workers, "worker") +
+                           "; it must be 1 to " + std::to_string(kWorkersLimit)};
     }
     if (event.offer.slot && *event.offer.slot >= policy_.nodes_max) {
         return Refused{Errc::invalid_argument,
                        "--node-rank " + std::to_string(*event.offer.slot) + " of " + who +
-                           " is outside --nnodes " + range(policy_)};
+                           " is outside --nnodes " + nodes_range(policy_)};
     }
     if (!nodes_.contains(event.node) && nodes_.size() >= kNodesLimit) {
         return Refused{Errc::overloaded,
                        "the job has " + std::to_string(nodes_.size()) + " nodes already"};
     }
+    if (!event.offer.slot) {
+        return std::nullopt;
+    }
     for (const auto& [id, node] : nodes_) {
+        if (node.offer.slot != event.offer.slot || id == event.node) {
+            continue;
+        }
         // A claimant of the same slot replaces a node that is as good as lost; two live ones with
         // the same number are a mistake in somebody's command line.
-        const bool alive = !detector_.suspects(id) &&
-                           now - detector_.heard_at(id) < policy_.heartbeat_timeout / 2;
-        if (event.offer.slot && node.offer.slot == event.offer.slot && id != event.node && alive) {
+        if (!detector_.suspects(id) &&
+            now - detector_.heard_at(id) < policy_.heartbeat_timeout / 2) {
             return Refused{Errc::invalid_argument,
                            who + " and node " + node.offer.name + " both claim --node-rank " +
                                std::to_string(*event.offer.slot)};
@@ -194,8 +175,32 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
     return std::nullopt;
 }
 
-void RendezvousCore::absorb(Instant now, const NodeId& id) {
-    const Node& node = nodes_.at(id);
+void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeReport& report) {
+    detector_.heard(id, now);
+    // A daemon that is younger than the job goes on with the job's numbers.
+    if (report.round > std::max(round_, round_floor_)) {
+        round_floor_ = static_cast<RoundId>(number(report.round) + kUnseenRounds);
+    }
+    if (!is_older(report, node.report)) {
+        node.report = report;
+    }
+    update_ready(now, id);
+    absorb(now, id, node);
+    try_form(now);
+}
+
+void RendezvousCore::update_ready(Instant now, const NodeId& id) {
+    const auto found = nodes_.find(id);
+    const bool ready = phase_ != Phase::closed && found != nodes_.end() && has_no_workers(found->second.report) &&
+                       !detector_.suspects(id) && !members_.contains(id);
+    if (!ready) {
+        ready_.erase(id);
+    } else if (ready_.insert(id).second && notice_at_ == Instant::max()) {
+        begin_notices(now);
+    }
+}
+
+void RendezvousCore::absorb(Instant now, const NodeId& id, const Node& node) {
     if (phase_ == Phase::closed) {
         effects_.push_back({id, Closed{*verdict_}});
     } else if (members_.contains(id)) {
@@ -209,62 +214,73 @@ void RendezvousCore::absorb(Instant now, const NodeId& id) {
 
 void RendezvousCore::absorb_member(Instant now, const NodeId& id, const Node& node) {
     const NodeReport& report = node.report;
-    if (report.round != round_) {
+    if (report.round < round_) {
         // It has not heard of the round yet, or the word was lost.
         if (phase_ == Phase::running) {
             effects_.push_back({id, Assign{members_.at(id)}});
         } else {
             effects_.push_back({id, Stop{round_, cause_}});
         }
-        return;
-    }
-    if (report.failure && !failure_) {
-        failure_ = report.failure;
-    }
-    if (phase_ == Phase::running) {
-        if (report.failure) {
-            begin_stopping(now, describe(*report.failure));
-        } else if (report.state == NodeState::finished) {
-            awaited_.erase(id);
+    } else if (phase_ == Phase::running) {
+        absorb_running(now, id, node);
+    } else if (awaited_.contains(id)) {
+        if (failure_ && report.failure && report.round == round_ &&
+            outranks(*report.failure, *failure_)) {
+            failure_ = report.failure;
+        }
+        if (has_no_workers(report)) {
+            count_out(id, report);
             if (awaited_.empty()) {
                 end_stopping(now);
             }
-        } else if (report.state != NodeState::running) {
-            begin_stopping(now, "node " + node.offer.name + " stopped its workers by itself");
+        } else if (report.state == NodeState::running) {
+            effects_.push_back({id, Stop{report.round, cause_}});
         }
-        return;
     }
-    if (!awaited_.contains(id)) {
-        return;
-    }
-    if (has_no_workers(report)) {
-        all_finished_ = all_finished_ && report.state == NodeState::finished;
+}
+
+void RendezvousCore::absorb_running(Instant now, const NodeId& id, const Node& node) {
+    const NodeReport& report = node.report;
+    if (report.round > round_) {
+        // It would never obey: it has taken part in a life of the job that this daemon has not
+        // seen. The next round's number will be above both.
+        begin_stopping(now, "node " + node.offer.name + " knows of round " +
+                                std::to_string(number(report.round)) + " already");
+    } else if (report.failure) {
+        // What ended the round; who fails after that is a consequence, unless it outranks this.
+        failure_ = report.failure;
+        begin_stopping(now, describe(*report.failure));
+    } else if (report.state == NodeState::finished) {
+        someone_finished_ = true;
         awaited_.erase(id);
         if (awaited_.empty()) {
             end_stopping(now);
         }
-    } else if (report.state == NodeState::running) {
-        effects_.push_back({id, Stop{round_, cause_}});
+    } else if (report.state != NodeState::running) {
+        begin_stopping(now, "node " + node.offer.name + " stopped its workers by itself");
     }
 }
 
-void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& reason) {
+void RendezvousCore::count_out(const NodeId& id, const NodeReport& report) {
+    all_finished_ =
+        all_finished_ && report.round == round_ && report.state == NodeState::finished;
+    awaited_.erase(id);
+}
+
+void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how) {
     const auto found = nodes_.find(id);
     if (found == nodes_.end()) {
         return;
     }
-    const std::string name = found->second.offer.name;
+    const std::string cause = "node " + found->second.offer.name + " " + how;
     nodes_.erase(found);
     detector_.forget(id);
-    if (phase_ == Phase::closed) {
-        return;
-    }
+    ready_.erase(id);
     const bool was_member = members_.erase(id) > 0;
     const bool was_awaited = awaited_.erase(id) > 0;
     if (was_member && was_awaited) {
         lost_member_ = true;
         all_finished_ = false;
-        const std::string cause = "node " + name + " is lost: " + reason;
         if (phase_ == Phase::running) {
             begin_stopping(now, cause);
         } else {
@@ -273,9 +289,8 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& reas
                 end_stopping(now);
             }
         }
-    } else if (phase_ == Phase::gathering || phase_ == Phase::last_call) {
-        try_form(now, false);
     }
+    try_form(now);
 }
 
 // ---- From one round to the next.
@@ -286,14 +301,13 @@ void RendezvousCore::begin_stopping(Instant now, const std::string& reason) {
     cause_ = reason;
     deadline_ = after(after(now, policy_.shutdown_timeout), kStopMargin);
     // The finished are not awaited; of the others, who has stopped already is done.
-    for (auto it = awaited_.begin(); it != awaited_.end();) {
-        const NodeReport& report = nodes_.at(*it).report;
-        if (report.round == round_ && has_no_workers(report)) {
-            all_finished_ = all_finished_ && report.state == NodeState::finished;
-            it = awaited_.erase(it);
+    const std::set<NodeId> awaited = awaited_;
+    for (const NodeId& id : awaited) {
+        const NodeReport& report = nodes_.at(id).report;
+        if (report.round >= round_ && has_no_workers(report)) {
+            count_out(id, report);
         } else {
-            effects_.push_back({*it, Stop{round_, reason}});
-            ++it;
+            effects_.push_back({id, Stop{std::max(round_, report.round), reason}});
         }
     }
     if (awaited_.empty()) {
@@ -310,7 +324,6 @@ void RendezvousCore::end_stopping(Instant now) {
         verdict.exit_code = 0;
         verdict.author = "the workers";
         verdict.reason = "all workers finished";
-        verdict.restarts = failures_;
         close(std::move(verdict));
         return;
     }
@@ -327,57 +340,52 @@ void RendezvousCore::end_stopping(Instant now) {
                                   : "all " + counted(policy_.restarts_max, "restart") +
                                         " used (--max-restarts " +
                                         std::to_string(policy_.restarts_max) + ")");
-            verdict.restarts = failures_;
             verdict.failure = failure_;
             close(std::move(verdict));
             return;
         }
         ++failures_;
+        cause_ = describe(*failure_);
     }
     phase_ = Phase::gathering;
-    members_.clear();
-    if (notice_at_ == Instant::max() || notice_interval_ != kNoticeFirst) {
-        notice_interval_ = kNoticeFirst;
-        notice_at_ = after(now, notice_interval_);
+    survivors_first_ = true;
+    begin_notices(now);
+    for (const auto& [id, assignment] : std::exchange(members_, {})) {
+        update_ready(now, id);
     }
-    try_form(now, true);
+    try_form(now);
 }
 
-std::vector<Member> RendezvousCore::candidates() const {
-    std::vector<Member> result;
-    for (const auto& [id, node] : nodes_) {
-        if (has_no_workers(node.report) && !detector_.suspects(id) && !members_.contains(id)) {
-            result.push_back({id, node.offer, node.report.store_port});
-        }
-    }
-    return result;
-}
-
-void RendezvousCore::try_form(Instant now, bool survivors_only) {
+void RendezvousCore::try_form(Instant now) {
     if (phase_ != Phase::gathering && phase_ != Phase::last_call) {
         return;
     }
-    std::vector<Member> ready = candidates();
-    if (ready.size() < policy_.nodes_min) {
+    if (ready_.size() < policy_.nodes_min) {
         phase_ = Phase::gathering;
         deadline_ = Instant::max();
+        survivors_first_ = survivors_first_ && detector_.suspects_any();
         return;
     }
-    const bool full = ready.size() >= policy_.nodes_max;
+    const bool full = ready_.size() >= policy_.nodes_max;
     // After a round everyone who is missing is known to be lost, so there is nobody to wait for,
     // unless somebody is under suspicion and about to be either back or lost.
-    const bool everyone = survivors_only && !detector_.suspects_any();
+    const bool everyone = survivors_first_ && !detector_.suspects_any();
     const bool door_closed = phase_ == Phase::last_call && now >= deadline_;
     if (full || everyone || door_closed || policy_.last_call == Duration::zero()) {
-        form(now, std::move(ready));
+        form(now);
     } else if (phase_ == Phase::gathering) {
         phase_ = Phase::last_call;
-        deadline_ = after(now, survivors_only ? std::min(kReturnLimit, policy_.last_call)
-                                              : policy_.last_call);
+        deadline_ = after(now, survivors_first_ ? std::min(kReturnLimit, policy_.last_call)
+                                                : policy_.last_call);
     }
 }
 
-void RendezvousCore::form(Instant now, std::vector<Member> candidates) {
+void RendezvousCore::form(Instant now) {
+    std::vector<Member> candidates;
+    for (const NodeId& id : ready_) {
+        const Node& node = nodes_.at(id);
+        candidates.push_back({id, node.offer, node.report.store_port});
+    }
     const std::vector<Member> members = ranks_.arrange(std::move(candidates), policy_.nodes_max);
     std::vector<Assignment> assignments = assign_ranks(members);
     if (cause_.empty()) {
@@ -391,34 +399,25 @@ void RendezvousCore::form(Instant now, std::vector<Member> candidates) {
     failure_.reset();
     lost_member_ = false;
     all_finished_ = true;
+    someone_finished_ = false;
     for (std::size_t i = 0; i < members.size(); ++i) {
         assignments[i].round = round_;
         assignments[i].restart_count = failures_;
         assignments[i].reason = cause_;
         awaited_.insert(members[i].node);
+        ready_.erase(members[i].node);
         effects_.push_back({members[i].node, Assign{assignments[i]}});
         members_.emplace(members[i].node, std::move(assignments[i]));
     }
-    if (nodes_.size() > members_.size()) {
-        notice_interval_ = kNoticeFirst;
-        notice_at_ = after(now, notice_interval_);
+    if (!ready_.empty()) {
+        begin_notices(now);
     }
 }
 
 bool RendezvousCore::may_grow() const {
     // A round in which somebody has finished is about to end: it is not worth a restart.
-    return phase_ == Phase::running && members_.size() < policy_.nodes_max &&
-           nodes_.size() > members_.size() && awaited_.size() == members_.size() &&
-           !candidates().empty();
-}
-
-void RendezvousCore::grow(Instant now) {
-    const std::vector<Member> waiting = candidates();
-    std::string names;
-    for (const Member& member : waiting) {
-        names += (names.empty() ? "" : ", ") + member.offer.name;
-    }
-    begin_stopping(now, (waiting.size() == 1 ? "node " : "nodes ") + names + " joined");
+    return phase_ == Phase::running && members_.size() < policy_.nodes_max && !ready_.empty() &&
+           !someone_finished_;
 }
 
 void RendezvousCore::close(Verdict verdict) {
@@ -426,6 +425,8 @@ void RendezvousCore::close(Verdict verdict) {
     deadline_ = Instant::max();
     notice_at_ = Instant::max();
     verdict_ = std::move(verdict);
+    verdict_->restarts = failures_;
+    ready_.clear();
     members_.clear();
     awaited_.clear();
     for (const auto& [id, node] : nodes_) {
@@ -436,19 +437,25 @@ void RendezvousCore::close(Verdict verdict) {
 // ---- The passing of time.
 
 Effects RendezvousCore::advance(Instant now) {
-    for (const auto& [id, reason] : detector_.lost(now)) {
-        lose(now, id, reason);
+    const std::vector<std::pair<NodeId, std::string>> lost = detector_.lost(now);
+    for (const auto& [id, reason] : lost) {
+        ready_.erase(id);  // Those lost at the same moment must not form a round with each other.
+        detector_.suspect(id, now);
+    }
+    for (const auto& [id, reason] : lost) {
+        lose(now, id, "is lost: " + reason);
     }
     if (phase_ == Phase::last_call && now >= deadline_) {
-        try_form(now, false);
+        try_form(now);
     } else if (phase_ == Phase::stopping && now >= deadline_) {
         const std::set<NodeId> stuck = awaited_;
         for (const NodeId& id : stuck) {
-            lose(now, id, "it did not confirm that its workers are gone");
+            lose(now, id, "is lost: it did not confirm that its workers are gone");
         }
     }
     if (may_grow() && now >= after(round_began_, policy_.grow_after)) {
-        grow(now);
+        begin_stopping(now, (ready_.size() == 1 ? "node " : "nodes ") + names_of(ready_) +
+                                " joined");
     }
     if (now >= notice_at_) {
         send_notices(now);
@@ -475,16 +482,17 @@ void RendezvousCore::send_notices(Instant now) {
         }
         notice.joined.push_back(node.offer.name);
     }
-    bool anyone = false;
-    for (const auto& [id, node] : nodes_) {
-        if (!members_.contains(id) && has_no_workers(node.report)) {
-            notice.spare = phase_ == Phase::running && members_.size() >= policy_.nodes_max;
-            effects_.push_back({id, notice});
-            anyone = true;
-        }
+    notice.spare = phase_ == Phase::running && !may_grow();
+    for (const NodeId& id : ready_) {
+        effects_.push_back({id, notice});
     }
     notice_interval_ = std::min(notice_interval_ * 2, kNoticeLimit);
-    notice_at_ = anyone ? after(now, notice_interval_) : Instant::max();
+    notice_at_ = ready_.empty() ? Instant::max() : after(now, notice_interval_);
+}
+
+void RendezvousCore::begin_notices(Instant now) {
+    notice_interval_ = kNoticeFirst;
+    notice_at_ = after(now, notice_interval_);
 }
 
 std::string RendezvousCore::name_of(const NodeId& id) const {
@@ -506,16 +514,18 @@ std::string RendezvousCore::names_of(const std::set<NodeId>& ids) const {
 }
 
 std::string RendezvousCore::explain(Instant now) const {
-    const auto left = [&] { return format_duration(deadline_ - now); };
+    const auto left = [&] {
+        return format_duration(std::max(Duration::zero(), deadline_ - now));
+    };
     switch (phase_) {
         case Phase::gathering:
-            return std::to_string(candidates().size()) + " of " +
+            return std::to_string(ready_.size()) + " of " +
                    counted(policy_.nodes_min, "node") + " ready, waiting for " +
                    std::to_string(policy_.nodes_min - std::min<std::size_t>(
-                                                          policy_.nodes_min, candidates().size())) +
+                                                          policy_.nodes_min, ready_.size())) +
                    " more";
         case Phase::last_call:
-            return counted(candidates().size(), "node") + " ready (minimum " +
+            return counted(ready_.size(), "node") + " ready (minimum " +
                    std::to_string(policy_.nodes_min) + ", maximum " +
                    std::to_string(policy_.nodes_max) + "), last call for " + left();
         case Phase::running:

@@ -72,6 +72,8 @@ class RendezvousCore {
    public:
     /// More nodes than this in one job are refused as overloaded.
     static constexpr std::size_t kNodesLimit = 16384;
+    /// A node that offers more workers than this is refused.
+    static constexpr std::uint32_t kWorkersLimit = 4096;
 
     /// Requires `validate(policy)`.
     explicit RendezvousCore(JobPolicy policy);
@@ -111,19 +113,25 @@ class RendezvousCore {
     void on(Instant now, const StopRequested& event);
 
     [[nodiscard]] std::optional<Refused> refusal(Instant now, const NodeJoined& event) const;
-    void absorb(Instant now, const NodeId& id);
+    /// Any word from a node: it lives, and `report` is the truth about it.
+    void hear(Instant now, const NodeId& id, Node& node, const NodeReport& report);
+    void absorb(Instant now, const NodeId& id, const Node& node);
     void absorb_member(Instant now, const NodeId& id, const Node& node);
-    /// The one place where a node is taken out, however its end was learned.
-    void lose(Instant now, const NodeId& id, const std::string& reason);
+    void absorb_running(Instant now, const NodeId& id, const Node& node);
+    void update_ready(Instant now, const NodeId& id);
+    /// An awaited member has no workers any more.
+    void count_out(const NodeId& id, const NodeReport& report);
+    /// The one place where a node is taken out, however its end was learned. `how` is told after
+    /// its name: "left: SIGTERM", "is lost: silent for 3 s".
+    void lose(Instant now, const NodeId& id, const std::string& how);
     void begin_stopping(Instant now, const std::string& reason);
     void end_stopping(Instant now);
-    void try_form(Instant now, bool survivors_only);
-    void form(Instant now, std::vector<Member> candidates);
-    void grow(Instant now);
+    void try_form(Instant now);
+    void form(Instant now);
     void close(Verdict verdict);
+    void begin_notices(Instant now);
     void send_notices(Instant now);
 
-    [[nodiscard]] std::vector<Member> candidates() const;
     [[nodiscard]] bool may_grow() const;
     [[nodiscard]] std::string name_of(const NodeId& id) const;
     [[nodiscard]] std::string names_of(const std::set<NodeId>& ids) const;
@@ -133,11 +141,13 @@ class RendezvousCore {
     RankTable ranks_;
     Phase phase_ = Phase::gathering;
     RoundId round_ = RoundId::none;
-    RoundId round_floor_ = RoundId::none;  // The highest round that any node has spoken of.
+    RoundId round_floor_ = RoundId::none;  // No round may have this number or a lower one.
 
     // Ordered containers on purpose: iteration order is part of the behaviour.
     std::map<NodeId, Node> nodes_;
     std::map<NodeId, Assignment> members_;  // Of `round_`, those still there.
+    /// Who could take part in a round at once: no workers, no suspicion, not a member.
+    std::set<NodeId> ready_;
     /// Members awaited: in running those not finished, in stopping those with live workers.
     std::set<NodeId> awaited_;
 
@@ -150,6 +160,8 @@ class RendezvousCore {
     std::optional<WorkerFailure> failure_;  // The first in `round_`.
     bool lost_member_ = false;              // `round_` lost a member that had not finished.
     bool all_finished_ = true;              // No member of `round_` was stopped short.
+    bool someone_finished_ = false;         // Some member of `round_` has, even if lost since.
+    bool survivors_first_ = false;          // A round has ended: form the next with who is left.
     std::uint32_t failures_ = 0;            // Charged to the budget.
     std::optional<Verdict> verdict_;
     Effects effects_;

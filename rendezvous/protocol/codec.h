@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -11,18 +12,27 @@ namespace regroup::protocol {
 
 /// Both sides must speak the same version; it is said in the first message of each connection.
 inline constexpr int kProtocolVersion = 1;
-/// Job ids, node ids and names are at most this long.
+
+// Names identify: a longer one is refused. The rest is for people: it is cut, by the sender and
+// again by the receiver, so that any message fits a frame whatever a node says. A sentence or a
+// path keeps its beginning, a worker's output its end.
+
 inline constexpr std::size_t kNameBytesMax = 255;
+inline constexpr std::size_t kSentenceBytesMax = 4096;
+inline constexpr std::size_t kOutputBytesMax = std::size_t{16} << 10;
+/// Lists of names are cut after this many.
+inline constexpr std::size_t kNamesMax = 64;
+/// A payload whose objects and lists are nested deeper than this is refused.
+inline constexpr std::size_t kNestingMax = 16;
 
-// One message as the JSON object of a frame (PROTOCOL.md lists the fields). Text that is not UTF-8,
-// such as a worker's output, is carried with replacement characters.
-
+/// One message as the JSON object of a frame (PROTOCOL.md lists the fields); never longer than
+/// kFrameBytesMax. Text that is not UTF-8, such as a worker's output, is carried with replacement
+/// characters. Requires that names be at most kNameBytesMax.
 [[nodiscard]] std::string encode(const rendezvous::FromAgent& message);
 [[nodiscard]] std::string encode(const rendezvous::FromDaemon& message);
 
-// And back. Unknown fields are ignored; an unknown type, a missing or malformed field, or another
-// protocol version is a Failure `invalid_argument` that names it.
-
+/// And back. Unknown fields are ignored; an unknown type, a missing or malformed field, or another
+/// protocol version is a Failure `invalid_argument` that names it.
 [[nodiscard]] Result<rendezvous::FromAgent> decode_from_agent(std::string_view payload);
 [[nodiscard]] Result<rendezvous::FromDaemon> decode_from_daemon(std::string_view payload);
 

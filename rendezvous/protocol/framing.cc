@@ -18,12 +18,18 @@ std::string make_frame(std::string_view payload) {
 }
 
 void FrameReader::feed(std::string_view bytes) {
+    if (lost_) {
+        return;
+    }
     buffer_.erase(0, consumed_);
     consumed_ = 0;
     buffer_.append(bytes);
 }
 
 Result<std::optional<std::string>> FrameReader::next() {
+    if (lost_) {
+        return *lost_;
+    }
     const std::string_view rest = std::string_view(buffer_).substr(consumed_);
     if (rest.size() < kFrameHeaderBytes) {
         return std::optional<std::string>();
@@ -33,10 +39,11 @@ Result<std::optional<std::string>> FrameReader::next() {
         length = length << 8U | static_cast<unsigned char>(rest[i]);
     }
     if (length > kFrameBytesMax) {
-        return Failure(Errc::invalid_argument,
-                       "a frame of " + std::to_string(length) + " bytes exceeds the limit of " +
-                           std::to_string(kFrameBytesMax) +
-                           "; the peer does not speak regroup's control protocol");
+        buffer_.clear();
+        return lost_.emplace(Errc::invalid_argument,
+                             "a frame of " + std::to_string(length) +
+                                 " bytes exceeds the limit of " + std::to_string(kFrameBytesMax) +
+                                 "; the peer does not speak regroup's control protocol");
     }
     if (rest.size() < kFrameHeaderBytes + length) {
         return std::optional<std::string>();

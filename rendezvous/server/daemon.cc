@@ -49,9 +49,7 @@ struct Session {
     std::deque<std::string> outbox;  ///< Without the frame that is being written.
     bool writing = false;
     bool close_when_flushed = false;
-    /// Empty until it has joined; then, while the socket is open, the job has this session for
-    /// `node`.
-    std::string job;
+    std::string job;  ///< Empty until it has joined.
     NodeId node;
 };
 
@@ -98,7 +96,7 @@ struct Daemon::Impl {
     void turn_away(tcp::socket& socket, const std::string& peer);
     /// False once the session is to be read no further.
     bool consume(const std::shared_ptr<Session>& session, std::string_view bytes);
-    bool handle(const std::shared_ptr<Session>& session, FromAgent message);
+    void handle(const std::shared_ptr<Session>& session, FromAgent message);
     void join(const std::shared_ptr<Session>& session, Join join);
     [[nodiscard]] bool is_over(const Job& job, const JobPolicy& policy) const;
     void step(const std::string& job_id, const Event& event);
@@ -106,6 +104,7 @@ struct Daemon::Impl {
     void send(const std::shared_ptr<Session>& session, const FromDaemon& message);
     void refuse(const std::shared_ptr<Session>& session, Errc code, const std::string& reason);
     void end(const std::shared_ptr<Session>& session);
+    [[nodiscard]] bool speaks_for_node(const std::shared_ptr<Session>& session) const;
     void close_socket(Session& session);
     void arm();
     void sweep();
@@ -229,7 +228,6 @@ bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_
     while (!session->close_when_flushed && session->socket.is_open()) {
         Result<std::optional<std::string>> payload = session->reader.next();
         if (!payload) {
-            log("refused " + session->peer + ": " + payload.error().detail);
             refuse(session, payload.error().code, payload.error().detail);
             break;
         }
@@ -239,13 +237,10 @@ bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_
         ++traffic.messages_in;
         Result<FromAgent> message = protocol::decode_from_agent(**payload);
         if (!message) {
-            log("refused " + session->peer + ": " + message.error().detail);
             refuse(session, message.error().code, message.error().detail);
             break;
         }
-        if (!handle(session, std::move(*message))) {
-            return false;
-        }
+        handle(session, std::move(*message));
         if (!session->close_when_flushed) {
             session->expires = after(clock.now(), session->silence_limit);
         }
@@ -293,6 +288,8 @@ void Daemon::Impl::send(const std::shared_ptr<Session>& session, const FromDaemo
 
 void Daemon::Impl::refuse(const std::shared_ptr<Session>& session, Errc code,
                           const std::string& reason) {
+    log((session->job.empty() ? "" : "job " + session->job + ": ") + "refused " + session->peer +
+        ": " + reason);
     send(session, Refused{code, reason});
     session->close_when_flushed = true;
 }
@@ -306,43 +303,49 @@ void Daemon::Impl::end(const std::shared_ptr<Session>& session) {
     close_socket(*session);
     session->outbox.clear();
     sessions.erase(session);
-    if (const auto job = jobs.find(session->job); job != jobs.end()) {
-        const auto found = job->second.sessions.find(session->node);
-        // A newer connection of the same node may have taken over.
-        if (found != job->second.sessions.end() && found->second == session) {
-            job->second.sessions.erase(found);
-            step(session->job, NodeDisconnected{session->node});
-        }
+    if (speaks_for_node(session)) {
+        jobs.at(session->job).sessions.erase(session->node);
+        step(session->job, NodeDisconnected{session->node});
     }
     check_flushed();
 }
 
+// False before the join, after the leave or a refusal, and once a newer connection has taken over.
+bool Daemon::Impl::speaks_for_node(const std::shared_ptr<Session>& session) const {
+    const auto job = jobs.find(session->job);
+    if (job == jobs.end()) {
+        return false;
+    }
+    const auto found = job->second.sessions.find(session->node);
+    return found != job->second.sessions.end() && found->second == session;
+}
+
 // ---- Jobs.
 
-bool Daemon::Impl::handle(const std::shared_ptr<Session>& session, FromAgent message) {
+void Daemon::Impl::handle(const std::shared_ptr<Session>& session, FromAgent message) {
     if (auto* hello = std::get_if<Join>(&message)) {
         if (!session->job.empty() && (session->job != hello->job || session->node != hello->node)) {
             refuse(session, Errc::invalid_argument,
                    "a connection belongs to one node of one job; it joined as " + session->node);
-            return true;
+            return;
         }
         join(session, std::move(*hello));
-        return true;
+        return;
     }
     if (session->job.empty()) {
         refuse(session, Errc::invalid_argument, "the first message must be a join");
-        return true;
+        return;
+    }
+    if (!speaks_for_node(session)) {
+        return;  // It has left, and is only waiting for its workers to end.
     }
     if (auto* report = std::get_if<Report>(&message)) {
         step(session->job, NodeReported{session->node, std::move(report->report)});
     } else if (auto* leave = std::get_if<Leave>(&message)) {
         // The connection stays until the agent closes it, but is nobody's any more.
-        if (const auto job = jobs.find(session->job); job != jobs.end()) {
-            job->second.sessions.erase(session->node);
-        }
+        jobs.at(session->job).sessions.erase(session->node);
         step(session->job, NodeLeft{session->node, std::move(leave->reason)});
     }
-    return true;
 }
 
 void Daemon::Impl::join(const std::shared_ptr<Session>& session, Join join) {
@@ -405,7 +408,6 @@ void Daemon::Impl::apply(const std::string& job_id, Job& job, const Effects& eff
         }
         const std::shared_ptr<Session> session = found->second;
         if (const auto* refused = std::get_if<Refused>(&effect.message)) {
-            log("job " + job_id + ": refused " + session->peer + ": " + refused->reason);
             job.sessions.erase(found);
             refuse(session, refused->code, refused->reason);
         } else {
@@ -450,7 +452,7 @@ void Daemon::Impl::arm() {
 
 // Once a second: connections that say nothing, and jobs that nobody needs.
 void Daemon::Impl::sweep() {
-    sweep_timer.expires_after(kSweepInterval);
+    sweep_timer.expires_after(std::min(kSweepInterval, limits.hello_limit));
     sweep_timer.async_wait([impl = self.lock()](ErrorCode error) {
         if (error || impl->closed) {
             return;

@@ -91,9 +91,11 @@ Result<void> ClientSocket::connect_to(const SocketAddress& address, Instant dead
 }
 
 Result<void> ClientSocket::send(std::string_view bytes, Instant deadline) {
-    ENSURE(socket_.is_open());
     if (interrupted_.load()) {
         return Failure(Errc::fenced, "talking to the store at " + peer_ + " was interrupted");
+    }
+    if (!socket_.is_open()) {
+        return Failure(Errc::disconnected, "not connected to the store at " + peer_);
     }
     while (!bytes.empty()) {
         const ssize_t count = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);

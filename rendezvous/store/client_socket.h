@@ -26,11 +26,10 @@ class ClientSocket {
     /// Tries each address of `host` once, in order. A former connection is closed.
     Result<void> connect(const std::string& host, std::uint16_t port, Instant deadline);
     void close() noexcept { socket_ = Descriptor(); }
-    [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
 
-    /// Sends all of `bytes`. Requires an open connection, as `receive` does.
+    /// Sends all of `bytes`.
     Result<void> send(std::string_view bytes, Instant deadline);
-    /// Receives exactly `count` bytes.
+    /// Receives exactly `count` bytes. Requires an open connection.
     Result<void> receive(char* bytes, std::size_t count, Instant deadline);
 
     /// Does nothing until `instant`.

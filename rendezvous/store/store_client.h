@@ -9,8 +9,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
-#include "rendezvous/store/client_socket.h"
-#include "rendezvous/store/store_wire.h"
+#include "rendezvous/store/request_channel.h"
 
 namespace regroup::store {
 
@@ -78,27 +77,12 @@ class StoreClient {
     Result<void> barrier(std::string_view key, std::int64_t world, Duration timeout);
 
     /// Ends the call in progress, if there is one, and all later ones with `fenced`. For good.
-    void interrupt() noexcept { socket_.interrupt(); }
+    void interrupt() noexcept { channel_.interrupt(); }
 
    private:
-    Result<void> greet(Instant deadline);
-    Result<void> send(const Request& request, Instant deadline);
-    Result<std::int64_t> ask_i64(const Request& request, Instant deadline);
-    Result<std::string> ask_text(const Request& request, Instant deadline);
-    /// Sends a request whose reply is one byte which may be long in coming, and takes the request
-    /// back when it does not come. False when it has not come.
-    Result<bool> send_and_wait(const Request& request, Instant deadline);
     Result<void> wait_for(const Request& request, Instant deadline, Duration timeout);
 
-    Result<void> receive(char* bytes, std::size_t count, Instant deadline);
-    Result<char> receive_byte(Instant deadline);
-    Result<std::int64_t> receive_i64(Instant deadline);
-    Result<std::string> receive_text(Instant deadline);
-    /// Ends the connection: what may still come could not be told from later replies.
-    Failure give_up(Failure failure);
-    Failure break_protocol(const std::string& what);
-
-    ClientSocket socket_;
+    RequestChannel channel_;
 };
 
 }  // namespace regroup::store

@@ -252,13 +252,9 @@ Result<bool> StoreCore::wait(ClientId client, std::span<const std::string> names
     cancel_wait(client);
     Wait wait;
     for (const std::string& name : names) {
-        if (exists(name)) {
-            continue;
-        }
-        std::vector<ClientId>& waiters = waiters_[name];
-        // This client is the last to have come, so a name that it gave before has it at the end.
-        if (waiters.empty() || waiters.back() != client) {
-            waiters.push_back(client);
+        // A name given twice is waited for twice, and appears twice.
+        if (!exists(name)) {
+            waiters_[name].push_back(client);
             wait.names.push_back(name);
         }
     }

@@ -45,9 +45,14 @@ struct Client {
 
 std::string describe_peer(const tcp::socket& socket) {
     error_code error;
-    const tcp::endpoint peer = socket.remote_endpoint(error);
+    tcp::endpoint peer = socket.remote_endpoint(error);
     if (error) {
         return "a client that has gone";
+    }
+    if (peer.address().is_v6() && peer.address().to_v6().is_v4_mapped()) {
+        // How a dual-stack socket shows an IPv4 client; people know it as 10.0.0.1:1234.
+        peer.address(
+            boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, peer.address().to_v6()));
     }
     std::ostringstream text;
     text << peer;

@@ -18,7 +18,7 @@ namespace regroup::testing {
 
 using namespace rendezvous;  // NOLINT: every message.
 
-bool Loop::until(const std::function<bool()>& condition, std::chrono::milliseconds limit) {
+bool Loop::until(const std::function<bool()>& condition, Duration limit) {
     const Instant deadline = SteadyClock().now() + limit;
     while (!condition()) {
         if (SteadyClock().now() >= deadline) {
@@ -31,7 +31,7 @@ bool Loop::until(const std::function<bool()>& condition, std::chrono::millisecon
     return true;
 }
 
-void Loop::run_for(std::chrono::milliseconds time) {
+void Loop::run_for(Duration time) {
     until([] { return false; }, time);
 }
 
@@ -133,7 +133,7 @@ std::optional<FromDaemon> Peer::next() {
     return message ? std::optional(std::move(*message)) : std::nullopt;
 }
 
-bool Peer::is_closed_by_peer(std::chrono::milliseconds limit) {
+bool Peer::is_closed_by_peer(Duration limit) {
     return loop_->until([&] { return !receive(); }, limit);
 }
 

@@ -26,10 +26,9 @@ class Loop {
     boost::asio::io_context& io() { return io_; }
 
     /// Runs until `condition` holds; false if it does not within `limit`.
-    bool until(const std::function<bool()>& condition,
-               std::chrono::milliseconds limit = std::chrono::seconds(20));
+    bool until(const std::function<bool()>& condition, Duration limit = std::chrono::seconds(20));
     /// Runs for as long as something that must not happen could happen.
-    void run_for(std::chrono::milliseconds time);
+    void run_for(Duration time);
 
    private:
     boost::asio::io_context io_{1};
@@ -80,7 +79,7 @@ class Peer {
     template <class Message>
     std::optional<Message> expect();
     /// True once the daemon has closed the connection; messages before that are skipped.
-    bool is_closed_by_peer(std::chrono::milliseconds limit = std::chrono::seconds(20));
+    bool is_closed_by_peer(Duration limit = std::chrono::seconds(20));
 
    private:
     Peer(Loop& loop, int fd, std::nullptr_t) : loop_(&loop), fd_(fd) {}

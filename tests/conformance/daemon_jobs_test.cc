@@ -14,6 +14,7 @@ using testing::join_of;
 using testing::Loop;
 using testing::Peer;
 using testing::running;
+using testing::shown;
 
 class DaemonJobs : public ::testing::Test {
    protected:
@@ -178,13 +179,18 @@ TEST_F(DaemonJobs, NodeThatDoesNotReturnIsLost) {
     EXPECT_THAT(stop->reason, HasSubstr("node a is lost"));
 }
 
-TEST_F(DaemonJobs, NodeThatLeavesIsHungUpOnAndLostAtOnce) {
+TEST_F(DaemonJobs, NodeThatLeavesIsLostAtOnceAndAnsweredNoMore) {
     Pair pair = running_pair("job");
     pair.a.say(Leave{"SIGTERM"});
-    EXPECT_TRUE(pair.a.is_closed_by_peer());
     const auto stop = pair.b.expect<Stop>();
     ASSERT_TRUE(stop);
     EXPECT_THAT(stop->reason, HasSubstr("left: SIGTERM"));
+    const std::uint64_t answers = host.daemon().traffic().messages_out;
+    const std::uint64_t heard = host.daemon().traffic().messages_in;
+    pair.a.say(running(pair.round));
+    pair.a.say(Leave{"SIGTERM"});
+    ASSERT_TRUE(loop.until([&] { return host.daemon().traffic().messages_in == heard + 2; }));
+    EXPECT_EQ(host.daemon().traffic().messages_out, answers);
 }
 
 TEST_F(DaemonJobs, NewerConnectionOfANodeTakesOver) {

@@ -75,7 +75,8 @@ TEST(DaemonWire, DocumentShowsEachFileAndNamesEachField) {
         for (const std::string& name : *side) {
             EXPECT_THAT(document, HasSubstr("### " + name + "\n"));
             EXPECT_THAT(document, HasSubstr("```json\n" + golden(name) + "```\n"));
-            for (const auto& [field, value] : nlohmann::json::parse(golden(name)).items()) {
+            const auto example = nlohmann::json::parse(golden(name));
+            for (const auto& [field, value] : example.items()) {
                 EXPECT_THAT(document, HasSubstr("`" + field + "`"));
             }
         }

@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(Phases, Failures,
                                            Phase{"LargeBroadcast", run_large_broadcast},
                                            Phase{"AllGather", run_all_gather},
                                            Phase{"Barrier", run_barrier}, Phase{"Recv", run_recv}),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& test) { return test.param.name; });
 
 TEST_P(Failures, OneRankThatLeavesEndsThePhaseOnAllOthers) {
     const World world(6);

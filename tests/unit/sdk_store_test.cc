@@ -64,7 +64,7 @@ class StoreKinds : public ::testing::TestWithParam<Kind> {
 INSTANTIATE_TEST_SUITE_P(Kinds, StoreKinds,
                          ::testing::Values(Kind{"Local", local_clients}, Kind{"Tcp", tcp_clients},
                                            Kind{"Prefixed", prefixed_clients}),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& test) { return test.param.name; });
 
 TEST_P(StoreKinds, KeepValuesOfAnyBytes) {
     const std::string value("a\0b\xff\n", 5);

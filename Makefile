@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# The front door. Every target first installs what this machine lacks (cmake/setup.sh), then builds
+# into build/<preset>; see CMakePresets.json.
+
+MAKEFLAGS += --no-print-directory
+jobs := $(shell nproc)
+setup := @sh cmake/setup.sh
+sources := launcher rendezvous agent worker_sdk examples tests
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint format build asan tsan gcc clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+
+demo: ## train a small language model through two failures, on this machine
+	$(setup) build
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(jobs) --target regroup byte_lm
+	@sh examples/demo.sh build/release
+
+test: ## build everything and run every test
+	$(setup) test
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(jobs)
+	@ctest --preset release -j $(jobs)
+
+bench: ## measure start, restart and traffic beside torchrun and mpirun
+	$(setup) bench
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(jobs)
+	@sh tests/bench/run.sh build/release
+
+lint: ## check format, the rules of the house and clang-tidy
+	$(setup) lint
+	@find $(sources) -name '*.h' -o -name '*.cc' | xargs clang-format-19 --dry-run --Werror
+	@cmake --preset lint >/dev/null
+	@cmake --build --preset lint -j $(jobs) --target tidy_test
+	@build/lint/tests/tidy/tidy_test --gtest_brief=1
+	@cmake --build --preset lint -j $(jobs) -- -k 0
+
+format: ## rewrite the sources in the project's format
+	$(setup) lint
+	@find $(sources) -name '*.h' -o -name '*.cc' | xargs clang-format-19 -i
+
+build: ## build everything, optimised
+	$(setup) build
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(jobs)
+
+asan: ## build and test with address and undefined-behaviour sanitizers
+tsan: ## build and test with the thread sanitizer
+gcc: ## build and test with g++ and the address sanitizer
+asan tsan gcc:
+	$(setup) sanitize
+	@cmake --preset $@ >/dev/null
+	@cmake --build --preset $@ -j $(jobs)
+	@ctest --preset $@ -j $(jobs)
+
+clean: ## remove everything that was built
+	rm -rf build

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/core/messages.h"
+
+namespace regroup::protocol {
+
+/// Reads the fields of one JSON object into variables and remembers the first complaint, which
+/// names the field. A field that is absent leaves its variable as it is, unless it is `require`d.
+/// `object` outlives the reader.
+class FieldReader {
+   public:
+    /// `prefix` goes before the names of the fields in complaints: "failure.".
+    explicit FieldReader(const nlohmann::json& object, std::string prefix = "");
+
+    [[nodiscard]] bool has(std::string_view key) const;
+    void require(std::string_view key);
+
+    /// A whole number from `min` (0 or -1) to `max`.
+    template <class Number>
+    void integer(std::string_view key, Number& out,
+                 std::uint64_t max = std::numeric_limits<Number>::max(), int min = 0) {
+        std::int64_t number = 0;
+        if (read_integer(key, number, std::min<std::uint64_t>(max, kIntegerMax), min)) {
+            out = static_cast<Number>(number);
+        }
+    }
+    void flag(std::string_view key, bool& out);
+    void round(std::string_view key, rendezvous::RoundId& out);
+    /// Whole milliseconds.
+    void duration(std::string_view key, Duration& out);
+    /// What identifies something: not empty, not too long, no control characters.
+    void name(std::string_view key, std::string& out);
+    /// Names; those after the first kNamesMax are left out.
+    void names(std::string_view key, std::vector<std::string>& out);
+    /// Text for people, of which the first or the last `bytes_max` bytes are kept.
+    void text(std::string_view key, std::string& out, std::size_t bytes_max);
+    void last_text(std::string_view key, std::string& out, std::size_t bytes_max);
+    /// The name of one of `all`, required.
+    template <class Enum, std::size_t N>
+    void choice(std::string_view key, Enum& out, const Enum (&all)[N]) {
+        const std::optional<std::string> chosen = word(key);
+        for (const Enum candidate : all) {
+            if (chosen && to_string(candidate) == *chosen) {
+                out = candidate;
+                return;
+            }
+        }
+        complain_of_choice(key, chosen);
+    }
+    /// The fields of the object at `key`, if there is one.
+    [[nodiscard]] std::optional<FieldReader> object(std::string_view key);
+
+    void complain(std::string_view key, const std::string& what);
+    /// Takes over the complaint of a reader that `object` returned.
+    void adopt(const FieldReader& inner);
+    [[nodiscard]] const std::optional<std::string>& complaint() const { return complaint_; }
+
+   private:
+    // What any JSON reader keeps exactly: 53 bits.
+    static constexpr std::uint64_t kIntegerMax = std::uint64_t{1} << 53U;
+
+    [[nodiscard]] const nlohmann::json* find(std::string_view key) const;
+    [[nodiscard]] const std::string* find_text(std::string_view key);
+    [[nodiscard]] std::optional<std::string> word(std::string_view key);
+    bool read_integer(std::string_view key, std::int64_t& out, std::uint64_t max, int min);
+    void complain_of_choice(std::string_view key, const std::optional<std::string>& chosen);
+
+    const nlohmann::json* object_;
+    std::string prefix_;
+    std::optional<std::string> complaint_;
+};
+
+}  // namespace regroup::protocol

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/store/client_socket.h"
+#include "rendezvous/store/store_wire.h"
+
+namespace regroup::store {
+
+/// A client's connection to a store: requests out, replies in. The caller receives exactly what the
+/// server sends for a request before it sends the next one.
+///
+/// Any failure but the `invalid_argument` of `send` ends the connection, because half an exchange
+/// cannot be taken back: later calls fail with `disconnected`. Threads as ClientSocket.
+class RequestChannel {
+   public:
+    /// See StoreClient::connect.
+    Result<void> connect(const std::string& host, std::uint16_t port, Duration timeout);
+
+    /// Refuses with `invalid_argument` what a server would refuse for its length.
+    Result<void> send(const Request& request, Instant deadline);
+
+    Result<char> receive_byte(Instant deadline);
+    Result<std::int64_t> receive_i64(Instant deadline);
+    Result<std::string> receive_text(Instant deadline);
+
+    /// `send`, then receive the reply of that kind.
+    Result<char> ask_byte(const Request& request, Instant deadline);
+    Result<std::int64_t> ask_i64(const Request& request, Instant deadline);
+    Result<std::string> ask_text(const Request& request, Instant deadline);
+
+    /// Sends a request that is answered by `kStopWaiting`, perhaps after a long time. False, and
+    /// the request is taken back, when the answer does not come before the deadline.
+    Result<bool> ask_and_wait(const Request& request, Instant deadline);
+
+    /// The deadline for the quick last exchange of a call that may have used up its time by
+    /// waiting.
+    [[nodiscard]] static Instant at_least_an_answer(Instant deadline);
+
+    Result<void> pause_until(Instant instant);
+    void interrupt() noexcept { socket_.interrupt(); }
+
+    /// For a reply that makes no sense. Ends the connection.
+    Failure break_protocol(const std::string& what);
+
+   private:
+    Result<void> greet(Instant deadline);
+    Result<void> receive(char* bytes, std::size_t count, Instant deadline);
+    Failure give_up(Failure failure);
+
+    ClientSocket socket_;
+};
+
+}  // namespace regroup::store

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/agent_core.h"
+#include "rendezvous/core/rendezvous_core.h"
+
+namespace regroup::simulation {
+
+/// One host as an all-seeing observer knows it.
+struct HostView {
+    const agent::AgentCore* agent = nullptr;  ///< Null while no agent runs there.
+    rendezvous::NodeId node;                  ///< Of the agent that runs or ran last.
+    /// Since when agent and daemon could exchange messages without any disturbance: connected and
+    /// joined, no cut, no pause. Instant::max() while they cannot.
+    Instant undisturbed_since = Instant::max();
+    /// Since when the agent has been running without being paused. Instant::max() while it is.
+    Instant awake_since = Instant::max();
+    std::size_t workers_alive = 0;
+};
+
+/// The whole of a run at one moment.
+struct View {
+    const rendezvous::RendezvousCore* rendezvous = nullptr;  ///< Null: daemon down or still empty.
+    /// Since when the daemon has been up and not paused. Instant::max() while it is not.
+    Instant daemon_awake_since = Instant::max();
+    std::vector<HostView> hosts;
+    std::size_t in_flight = 0;    ///< Messages in the network.
+    Duration network_limit{};     ///< No message takes longer than this one way, save by a fault.
+    bool reliable = true;         ///< Messages over a living connection are neither lost nor mixed up.
+};
+
+/// Watches one invariant. Is told of everything that happens and keeps what it needs; the first
+/// violation is kept as one sentence. The default for everything is not to care.
+class Checker {
+   public:
+    using RoundId = rendezvous::RoundId;
+
+    virtual ~Checker() = default;
+
+    [[nodiscard]] const std::optional<std::string>& violation() const noexcept { return violation_; }
+
+    /// A new job begins: what was true of the old one is void. Nobody of it is left.
+    virtual void on_job(Instant /*now*/, const rendezvous::JobPolicy& /*policy*/) {}
+    /// The daemon starts, remembering nothing.
+    virtual void on_daemon_start(Instant /*now*/) {}
+    virtual void on_daemon_event(Instant /*now*/, const rendezvous::Event& /*event*/) {}
+    virtual void on_daemon_effects(Instant /*now*/, const rendezvous::RendezvousCore& /*core*/,
+                                   const rendezvous::Effects& /*effects*/) {}
+    virtual void on_agent_start(Instant /*now*/, std::uint32_t /*host*/) {}
+    virtual void on_agent_event(Instant /*now*/, std::uint32_t /*host*/,
+                                const agent::AgentEvent& /*event*/) {}
+    virtual void on_agent_effect(Instant /*now*/, std::uint32_t /*host*/,
+                                 const agent::AgentCore& /*core*/,
+                                 const agent::AgentEffect& /*effect*/) {}
+    /// The agent's process is gone, by itself or by force.
+    virtual void on_agent_end(Instant /*now*/, std::uint32_t /*host*/) {}
+    virtual void on_worker_start(Instant /*now*/, std::uint32_t /*host*/, RoundId /*round*/) {}
+    virtual void on_worker_end(Instant /*now*/, std::uint32_t /*host*/, RoundId /*round*/,
+                               bool /*own_fault*/) {}
+    /// Every half second.
+    virtual void on_tick(Instant /*now*/, const View& /*view*/) {}
+    /// Faults have stopped so long ago that everything must have come right.
+    virtual void on_calm(Instant /*now*/, const View& /*view*/) {}
+
+   protected:
+    void violated(std::string sentence) {
+        if (!violation_) {
+            violation_ = std::move(sentence);
+        }
+    }
+
+   private:
+    std::optional<std::string> violation_;
+};
+
+using Checkers = std::vector<std::unique_ptr<Checker>>;
+
+/// In a round ranks are dense, unique and node-contiguous; every member is told the same world,
+/// master and reason, and never anything else later.
+std::unique_ptr<Checker> make_ranks_checker();
+/// Round numbers only grow: for the daemon within its life and beyond what it was told at joins,
+/// for an agent always.
+std::unique_ptr<Checker> make_round_order_checker();
+/// A round that an agent was fenced from, or told to stop, is never launched by it afterwards.
+std::unique_ptr<Checker> make_fencing_checker();
+/// No worker is launched on a host while one of another round is alive there.
+std::unique_ptr<Checker> make_one_round_checker();
+/// A closed job stays closed, with one verdict, and says nothing else.
+std::unique_ptr<Checker> make_closed_checker();
+/// Restarts are charged only for workers that failed by themselves, and never beyond the budget.
+std::unique_ptr<Checker> make_budget_checker();
+/// Nobody who is connected runs a round that is over for longer than a heartbeat and a margin.
+std::unique_ptr<Checker> make_stale_round_checker();
+/// An agent that ends leaves no worker behind, unless it resisted SIGKILL.
+std::unique_ptr<Checker> make_orphan_checker();
+/// SIGKILL follows SIGTERM after the shutdown timeout at the latest.
+std::unique_ptr<Checker> make_force_checker();
+/// The failure that a node reports is the first of its round, never an echo of its own stopping.
+std::unique_ptr<Checker> make_first_failure_checker();
+/// The master's port is a socket that group rank 0 holds open for this very round.
+std::unique_ptr<Checker> make_master_checker();
+/// The daemon forgets nodes that are gone, and the network does not fill up.
+std::unique_ptr<Checker> make_memory_checker();
+/// Nodes and daemon never answer each other's answers without an end.
+std::unique_ptr<Checker> make_storm_checker();
+/// Once faults have stopped, the job runs on all the nodes that it can use, or is closed for all.
+std::unique_ptr<Checker> make_progress_checker();
+
+[[nodiscard]] Checkers make_all_checkers();
+
+}  // namespace regroup::simulation

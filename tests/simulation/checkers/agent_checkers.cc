@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What must be true of each agent and its workers.
+#include <algorithm>
+#include <map>
+
+#include "tests/simulation/checker.h"
+
+namespace regroup::simulation {
+
+namespace {
+
+using namespace rendezvous;
+
+std::string text(RoundId round) { return std::to_string(number(round)); }
+
+class OrphanChecker final : public Checker {
+   public:
+    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& core,
+                         const agent::AgentEffect& effect) override {
+        const auto* quit = std::get_if<agent::Quit>(&effect);
+        const bool resisted = quit != nullptr && quit->reason.find("SIGKILL") != std::string::npos;
+        if (quit != nullptr && core.has_workers() && !resisted) {
+            violated("the agent on host " + std::to_string(host) + " quit with living workers");
+        }
+    }
+    void on_tick(Instant /*now*/, const View& view) override {
+        orphaned_.resize(view.hosts.size(), 0);
+        for (std::size_t i = 0; i < view.hosts.size(); ++i) {
+            const bool orphans = view.hosts[i].agent == nullptr && view.hosts[i].workers_alive > 0;
+            orphaned_[i] = orphans ? orphaned_[i] + 1 : 0;
+            if (orphaned_[i] > 4) {
+                violated("workers on host " + std::to_string(i) + " have outlived their agent");
+            }
+        }
+    }
+
+   private:
+    std::vector<int> orphaned_;  // Ticks for which each host has had workers but no agent.
+};
+
+class ForceChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& policy) override {
+        limit_ = policy.shutdown_timeout;
+        asked_.clear();
+    }
+    void on_agent_end(Instant /*now*/, std::uint32_t host) override { asked_.erase(host); }
+    void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& /*core*/,
+                         const agent::AgentEffect& effect) override {
+        if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
+            if (signal->force) {
+                asked_.erase(host);
+            } else {
+                asked_.emplace(host, now);
+            }
+        } else if (std::holds_alternative<agent::LaunchWorkers>(effect)) {
+            asked_.erase(host);
+        }
+    }
+    void on_tick(Instant now, const View& view) override {
+        for (auto it = asked_.begin(); it != asked_.end();) {
+            const HostView& host = view.hosts[it->first];
+            if (host.agent == nullptr || !host.agent->has_workers()) {
+                it = asked_.erase(it);
+                continue;
+            }
+            // Clocks that drift make the agent's limit up to a tenth longer than the true one.
+            const Duration allowed = limit_ + limit_ / 10 + std::chrono::milliseconds(100);
+            if (host.awake_since != Instant::max() &&
+                now > after(std::max(it->second, host.awake_since), allowed)) {
+                violated("workers on node " + host.node + " were asked to stop " +
+                         format_duration(now - it->second) + " ago and have not been forced");
+            }
+            ++it;
+        }
+    }
+
+   private:
+    Duration limit_{};
+    std::map<std::uint32_t, Instant> asked_;  // By host: SIGTERM sent, SIGKILL not yet.
+};
+
+class FirstFailureChecker final : public Checker {
+   public:
+    void on_agent_start(Instant /*now*/, std::uint32_t host) override { hosts_[host] = {}; }
+    void on_agent_event(Instant /*now*/, std::uint32_t host,
+                        const agent::AgentEvent& event) override {
+        const auto* exited = std::get_if<agent::WorkerExited>(&event);
+        Host& known = hosts_[host];
+        if (exited != nullptr && exited->failure && exited->round == known.round &&
+            !known.first && !known.asked_to_stop) {
+            known.first = exited->failure;
+        }
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
+                         const agent::AgentEffect& effect) override {
+        Host& known = hosts_[host];
+        if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
+            known = {launch->assignment.round, std::nullopt, false};
+        } else if (std::holds_alternative<agent::SignalWorkers>(effect)) {
+            known.asked_to_stop = true;
+        } else if (const auto* send = std::get_if<agent::SendToDaemon>(&effect)) {
+            if (const auto* report = std::get_if<Report>(&send->message)) {
+                check(host, known, report->report);
+            } else if (const auto* join = std::get_if<Join>(&send->message)) {
+                check(host, known, join->report);
+            }
+        }
+    }
+
+   private:
+    struct Host {
+        RoundId round = RoundId::none;
+        std::optional<WorkerFailure> first;  // The first that the agent learned before any signal.
+        bool asked_to_stop = false;
+    };
+    void check(std::uint32_t host, const Host& known, const NodeReport& report) {
+        if (report.failure && report.round == known.round &&
+            (!known.first || !(*known.first == *report.failure))) {
+            violated("host " + std::to_string(host) + " blames " + describe(*report.failure) +
+                     " for round " + text(report.round) + ", but that was not the first");
+        }
+        if (report.failure && report.round != known.round) {
+            violated("host " + std::to_string(host) + " reports a failure of round " +
+                     text(known.round) + " as one of round " + text(report.round));
+        }
+    }
+
+    std::map<std::uint32_t, Host> hosts_;
+};
+
+class MasterChecker final : public Checker {
+   public:
+    void on_agent_start(Instant /*now*/, std::uint32_t host) override {
+        offered_[host] = 0;
+    }
+    void on_agent_event(Instant /*now*/, std::uint32_t host,
+                        const agent::AgentEvent& event) override {
+        if (const auto* offer = std::get_if<agent::StoreOffered>(&event)) {
+            offered_[host] = offer->port;
+        }
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
+                         const agent::AgentEffect& effect) override {
+        const auto* launch = std::get_if<agent::LaunchWorkers>(&effect);
+        if (launch != nullptr && launch->assignment.group_rank == 0 &&
+            launch->assignment.master_port != offered_[host]) {
+            violated("host " + std::to_string(host) + " serves the store on port " +
+                     std::to_string(offered_[host]) + ", but everyone was told " +
+                     std::to_string(launch->assignment.master_port));
+        }
+    }
+
+   private:
+    std::map<std::uint32_t, std::uint16_t> offered_;
+};
+
+}  // namespace
+
+std::unique_ptr<Checker> make_orphan_checker() { return std::make_unique<OrphanChecker>(); }
+std::unique_ptr<Checker> make_force_checker() { return std::make_unique<ForceChecker>(); }
+std::unique_ptr<Checker> make_first_failure_checker() {
+    return std::make_unique<FirstFailureChecker>();
+}
+std::unique_ptr<Checker> make_master_checker() { return std::make_unique<MasterChecker>(); }
+
+Checkers make_all_checkers() {
+    Checkers all;
+    for (const auto make :
+         {make_ranks_checker, make_round_order_checker, make_fencing_checker,
+          make_one_round_checker, make_closed_checker, make_budget_checker,
+          make_stale_round_checker, make_orphan_checker, make_force_checker,
+          make_first_failure_checker, make_master_checker, make_memory_checker,
+          make_storm_checker, make_progress_checker}) {
+        all.push_back(make());
+    }
+    return all;
+}
+
+}  // namespace regroup::simulation

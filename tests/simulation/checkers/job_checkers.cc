@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What must be true of a job as a whole: its end, its budget, its size, its progress.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tests/simulation/checker.h"
+
+namespace regroup::simulation {
+
+namespace {
+
+using namespace rendezvous;
+
+class ClosedChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& /*policy*/) override { verdict_.reset(); }
+    void on_daemon_start(Instant /*now*/) override { verdict_.reset(); }
+    void on_daemon_effects(Instant /*now*/, const RendezvousCore& core,
+                           const Effects& effects) override {
+        if (verdict_ && (!core.verdict() || !(*core.verdict() == *verdict_))) {
+            violated("the job was closed (" + verdict_->reason + ") and is not any more");
+        }
+        const bool was_closed = verdict_.has_value();
+        verdict_ = core.verdict();
+        if (verdict_ && (verdict_->reason.empty() || verdict_->author.empty())) {
+            violated("the job was closed without a reason or without an author");
+        }
+        for (const Send& effect : effects) {
+            const auto* closed = std::get_if<Closed>(&effect.message);
+            if (closed == nullptr && was_closed) {
+                violated("node " + effect.node + " was told something else of a closed job");
+            }
+            if (closed != nullptr && (!verdict_ || !(closed->verdict == *verdict_))) {
+                violated("node " + effect.node + " was told another verdict than the job's");
+            }
+        }
+    }
+
+   private:
+    std::optional<Verdict> verdict_;
+};
+
+class BudgetChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& policy) override {
+        budget_ = policy.restarts_max;
+        own_faults_.clear();
+        forget();
+    }
+    void on_daemon_start(Instant /*now*/) override { forget(); }
+    void on_worker_end(Instant /*now*/, std::uint32_t /*host*/, RoundId round,
+                       bool own_fault) override {
+        if (own_fault) {
+            own_faults_.insert(round);
+        }
+    }
+    void on_daemon_effects(Instant /*now*/, const RendezvousCore& core,
+                           const Effects& effects) override {
+        for (const Send& effect : effects) {
+            if (const auto* assign = std::get_if<Assign>(&effect.message)) {
+                check_charge(assign->assignment.round, assign->assignment.restart_count);
+            }
+        }
+        if (core.verdict() && core.verdict()->outcome == Outcome::failed) {
+            if (core.verdict()->restarts != budget_ || charged_ != budget_) {
+                violated("the job failed after " + std::to_string(charged_) + " of " +
+                         std::to_string(budget_) + " restarts");
+            }
+            if (!own_faults_.contains(core.round())) {
+                violated("the job failed because of round " +
+                         std::to_string(number(core.round())) +
+                         " in which no worker failed by itself");
+            }
+        }
+    }
+
+   private:
+    void forget() {
+        charged_ = 0;
+        round_ = RoundId::none;
+    }
+    void check_charge(RoundId round, std::uint32_t restarts) {
+        if (round == round_) {
+            return;
+        }
+        if (restarts > budget_ || restarts < charged_ || restarts > charged_ + 1) {
+            violated("round " + std::to_string(number(round)) + " counts " +
+                     std::to_string(restarts) + " restarts after " + std::to_string(charged_) +
+                     ", with " + std::to_string(budget_) + " allowed");
+        }
+        if (restarts > charged_ && !own_faults_.contains(round_)) {
+            violated("round " + std::to_string(number(round_)) +
+                     " was charged to the budget although no worker failed by itself in it");
+        }
+        charged_ = restarts;
+        round_ = round;
+    }
+
+    std::uint32_t budget_ = 0;
+    std::uint32_t charged_ = 0;
+    RoundId round_ = RoundId::none;
+    std::set<RoundId> own_faults_;  // Rounds in which a worker failed for no other's fault.
+};
+
+class MemoryChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& policy) override {
+        policy_ = policy;
+        heard_.clear();
+    }
+    void on_daemon_event(Instant now, const Event& event) override {
+        if (const auto* joined = std::get_if<NodeJoined>(&event)) {
+            heard_[joined->node] = now;
+        } else if (const auto* reported = std::get_if<NodeReported>(&event)) {
+            heard_[reported->node] = now;
+        }
+    }
+    void on_tick(Instant now, const View& view) override {
+        // Twice the silence limit: a daemon that overslept gives everyone a second chance.
+        const Duration limit = 2 * policy_.heartbeat_timeout + std::chrono::seconds(1);
+        if (view.daemon_awake_since == Instant::max() ||
+            now <= after(view.daemon_awake_since, limit)) {
+            return;
+        }
+        std::erase_if(heard_, [&](const auto& entry) { return now > after(entry.second, limit); });
+        if (view.rendezvous != nullptr && view.rendezvous->nodes_count() > heard_.size()) {
+            violated("the daemon remembers " + std::to_string(view.rendezvous->nodes_count()) +
+                     " nodes, but only " + std::to_string(heard_.size()) + " were heard of late");
+        }
+        if (view.in_flight > kInFlightLimit) {
+            violated(std::to_string(view.in_flight) + " messages are in the network");
+        }
+    }
+
+   private:
+    static constexpr std::size_t kInFlightLimit = 20000;
+    JobPolicy policy_;
+    std::map<NodeId, Instant> heard_;
+};
+
+class StormChecker final : public Checker {
+   public:
+    void on_daemon_event(Instant now, const Event& /*event*/) override { count(now); }
+    void on_agent_event(Instant now, std::uint32_t /*host*/,
+                        const agent::AgentEvent& /*event*/) override {
+        count(now);
+    }
+
+   private:
+    static constexpr std::uint64_t kEventsPerSecond = 20000;
+    void count(Instant now) {
+        const auto second = std::chrono::floor<std::chrono::seconds>(now);
+        events_ = second == second_ ? events_ + 1 : 1;
+        second_ = second;
+        if (events_ > kEventsPerSecond) {
+            violated(std::to_string(events_) +
+                     " events within one second: nodes and daemon talk without an end");
+        }
+    }
+    std::chrono::time_point<std::chrono::steady_clock, std::chrono::seconds> second_{};
+    std::uint64_t events_ = 0;
+};
+
+class ProgressChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& policy) override { policy_ = policy; }
+    void on_calm(Instant now, const View& view) override {
+        if (view.rendezvous == nullptr) {
+            violated("no daemon, or nobody has joined it");
+            return;
+        }
+        const RendezvousCore& core = *view.rendezvous;
+        std::size_t alive = 0;
+        std::size_t members = 0;
+        for (const HostView& host : view.hosts) {
+            if (host.agent == nullptr) {
+                continue;
+            }
+            ++alive;
+            const NodeReport& report = host.agent->report();
+            if (core.phase() == Phase::running && report.round == core.round() &&
+                (report.state == NodeState::running || report.state == NodeState::finished)) {
+                ++members;
+            }
+        }
+        if (core.phase() == Phase::closed) {
+            if (alive > 0) {
+                violated("the job is closed but " + std::to_string(alive) + " agents have not ended");
+            }
+            return;
+        }
+        const std::size_t expected = std::min<std::size_t>(alive, policy_.nodes_max);
+        if (core.phase() != Phase::running || members != expected) {
+            violated("faults have stopped and " + std::to_string(alive) + " nodes live, but " +
+                     std::to_string(members) + " of " + std::to_string(expected) +
+                     " run the daemon's round: " + core.explain(now));
+        }
+    }
+
+   private:
+    JobPolicy policy_;
+};
+
+}  // namespace
+
+std::unique_ptr<Checker> make_closed_checker() { return std::make_unique<ClosedChecker>(); }
+std::unique_ptr<Checker> make_budget_checker() { return std::make_unique<BudgetChecker>(); }
+std::unique_ptr<Checker> make_memory_checker() { return std::make_unique<MemoryChecker>(); }
+std::unique_ptr<Checker> make_storm_checker() { return std::make_unique<StormChecker>(); }
+std::unique_ptr<Checker> make_progress_checker() { return std::make_unique<ProgressChecker>(); }
+
+}  // namespace regroup::simulation

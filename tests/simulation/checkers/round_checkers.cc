@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What must be true of rounds, their numbers and their ranks.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tests/simulation/checker.h"
+
+namespace regroup::simulation {
+
+namespace {
+
+using namespace rendezvous;
+
+std::string text(RoundId round) { return std::to_string(number(round)); }
+
+class RanksChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& /*policy*/) override {
+        forget();
+        launched_.clear();
+        lives_differ_ = false;
+    }
+    void on_daemon_start(Instant /*now*/) override { forget(); }
+    // Over all lives of the daemon, a number means one round; unless a life began with nodes none
+    // of which had ever been in a round, so that nobody could tell it where to go on.
+    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
+                         const agent::AgentEffect& effect) override {
+        if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
+            const Assignment& mine = launch->assignment;
+            const Assignment& first = launched_.emplace(mine.round, mine).first->second;
+            if (lives_differ_) {
+                return;
+            }
+            if (mine.world_size != first.world_size || mine.master_addr != first.master_addr ||
+                mine.master_port != first.master_port || mine.reason != first.reason) {
+                violated("host " + std::to_string(host) + " launched another round " +
+                         text(mine.round) + " than others did");
+            }
+        }
+    }
+    void on_daemon_event(Instant /*now*/, const Event& event) override {
+        if (const auto* joined = std::get_if<NodeJoined>(&event)) {
+            workers_[joined->node] = joined->offer.workers;
+            informed_ = informed_ || joined->report.round > RoundId::none;
+        }
+    }
+
+    void on_daemon_effects(Instant /*now*/, const RendezvousCore& /*core*/,
+                           const Effects& effects) override {
+        std::vector<const Assignment*> fresh;
+        for (const Send& effect : effects) {
+            const auto* assign = std::get_if<Assign>(&effect.message);
+            if (assign == nullptr) {
+                continue;
+            }
+            const Assignment& told = assign->assignment;
+            if (told.round > round_) {
+                lives_differ_ = lives_differ_ || (round_ == RoundId::none && !informed_ &&
+                                                  !launched_.empty());
+                round_ = told.round;
+                told_.clear();
+                fresh.clear();
+            }
+            const auto [known, is_new] = told_.emplace(effect.node, told);
+            if (!is_new && !(known->second == told)) {
+                violated("node " + effect.node + " was told two different things about round " +
+                         text(told.round));
+            }
+            if (is_new) {
+                fresh.push_back(&known->second);
+                check_workers(effect.node, told);
+            }
+        }
+        if (!fresh.empty()) {
+            check_world(std::move(fresh));
+        }
+    }
+
+   private:
+    void forget() {
+        round_ = RoundId::none;
+        told_.clear();
+        informed_ = false;
+    }
+
+    void check_workers(const NodeId& node, const Assignment& told) {
+        if (!workers_.contains(node)) {
+            violated("node " + node + " was assigned round " + text(told.round) +
+                     " but never joined");
+        }
+        by_rank_[told.group_rank] = workers_[node];
+    }
+
+    void check_world(std::vector<const Assignment*> world) {
+        std::sort(world.begin(), world.end(), [](const Assignment* a, const Assignment* b) {
+            return a->group_rank < b->group_rank;
+        });
+        const Assignment& first = *world.front();
+        std::uint32_t group_rank = 0;
+        std::uint32_t rank = 0;
+        for (const Assignment* one : world) {
+            if (one->group_rank != group_rank || one->first_rank != rank) {
+                violated("round " + text(first.round) + " has a gap or a double at group rank " +
+                         std::to_string(group_rank) + ", first rank " + std::to_string(rank));
+            }
+            if (one->world_size != first.world_size || one->reason != first.reason ||
+                one->group_world_size != world.size() || one->master_addr != first.master_addr ||
+                one->master_port != first.master_port ||
+                one->restart_count != first.restart_count) {
+                violated("members of round " + text(first.round) +
+                         " were told different worlds, masters or reasons");
+            }
+            rank += by_rank_[one->group_rank];
+            ++group_rank;
+        }
+        if (rank != first.world_size) {
+            violated("round " + text(first.round) + " has " + std::to_string(rank) +
+                     " workers but a world size of " + std::to_string(first.world_size));
+        }
+    }
+
+    RoundId round_ = RoundId::none;
+    std::map<NodeId, Assignment> told_;
+    std::map<RoundId, Assignment> launched_;
+    bool informed_ = false;      // This life of the daemon has heard of earlier rounds.
+    bool lives_differ_ = false;  // One could not know of them.
+    std::map<NodeId, std::uint32_t> workers_;
+    std::map<std::uint32_t, std::uint32_t> by_rank_;  // Workers by group rank.
+};
+
+class RoundOrderChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& /*policy*/) override {
+        floor_ = floor_before_ = round_ = RoundId::none;
+        launched_.clear();
+    }
+    void on_daemon_start(Instant /*now*/) override {
+        floor_ = floor_before_ = round_ = RoundId::none;
+    }
+    void on_daemon_event(Instant /*now*/, const Event& event) override {
+        if (const auto* joined = std::get_if<NodeJoined>(&event)) {
+            floor_ = std::max(floor_, joined->report.round);
+        }
+    }
+    void on_daemon_effects(Instant /*now*/, const RendezvousCore& core,
+                           const Effects& /*effects*/) override {
+        if (core.round() < round_) {
+            violated("the daemon went back from round " + text(round_) + " to " +
+                     text(core.round()));
+        }
+        if (core.round() > round_ && core.round() <= floor_before_) {
+            violated("round " + text(core.round()) + " was formed although a node had spoken of " +
+                     text(floor_before_));
+        }
+        round_ = core.round();
+        floor_before_ = floor_;
+    }
+    void on_agent_start(Instant /*now*/, std::uint32_t host) override {
+        launched_[host] = RoundId::none;
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
+                         const agent::AgentEffect& effect) override {
+        if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
+            RoundId& last = launched_[host];
+            if (launch->assignment.round <= last) {
+                violated("host " + std::to_string(host) + " launched round " +
+                         text(launch->assignment.round) + " after round " + text(last));
+            }
+            last = launch->assignment.round;
+        }
+    }
+
+   private:
+    RoundId floor_ = RoundId::none;         // The highest round in any join so far.
+    RoundId floor_before_ = RoundId::none;  // The same, before the step under examination.
+    RoundId round_ = RoundId::none;
+    std::map<std::uint32_t, RoundId> launched_;
+};
+
+class FencingChecker final : public Checker {
+   public:
+    void on_agent_start(Instant /*now*/, std::uint32_t host) override { hosts_[host] = {}; }
+    void on_agent_event(Instant /*now*/, std::uint32_t host,
+                        const agent::AgentEvent& event) override {
+        const auto* received = std::get_if<agent::Received>(&event);
+        if (received == nullptr) {
+            return;
+        }
+        Host& known = hosts_[host];
+        if (const auto* assign = std::get_if<Assign>(&received->message)) {
+            known.seen = std::max(known.seen, assign->assignment.round);
+        } else if (const auto* stop = std::get_if<Stop>(&received->message)) {
+            known.forbidden = std::max(known.forbidden, stop->round);
+        } else if (std::holds_alternative<Fenced>(received->message)) {
+            known.forbidden = std::max(known.forbidden, known.seen);
+        }
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
+                         const agent::AgentEffect& effect) override {
+        const auto* launch = std::get_if<agent::LaunchWorkers>(&effect);
+        if (launch != nullptr && launch->assignment.round <= hosts_[host].forbidden) {
+            violated("host " + std::to_string(host) + " launched round " +
+                     text(launch->assignment.round) + " after it was fenced from or told to stop " +
+                     text(hosts_[host].forbidden));
+        }
+    }
+
+   private:
+    struct Host {
+        RoundId seen = RoundId::none;       // The highest that it was ever assigned.
+        RoundId forbidden = RoundId::none;  // The highest that it must not launch any more.
+    };
+    std::map<std::uint32_t, Host> hosts_;
+};
+
+class OneRoundChecker final : public Checker {
+   public:
+    void on_worker_start(Instant /*now*/, std::uint32_t host, RoundId round) override {
+        auto& alive = alive_[host];
+        for (const auto& [other, count] : alive) {
+            if (other != round && count > 0) {
+                violated("host " + std::to_string(host) + " launched round " + text(round) +
+                         " while a worker of round " + text(other) + " was alive");
+            }
+        }
+        ++alive[round];
+    }
+    void on_worker_end(Instant /*now*/, std::uint32_t host, RoundId round,
+                       bool /*own_fault*/) override {
+        auto& alive = alive_[host];
+        if (--alive[round] == 0) {
+            alive.erase(round);
+        }
+    }
+
+   private:
+    std::map<std::uint32_t, std::map<RoundId, int>> alive_;
+};
+
+class StaleRoundChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& policy) override {
+        heartbeat_ = policy.heartbeat_timeout;
+        since_.clear();
+    }
+    void on_tick(Instant now, const View& view) override {
+        since_.resize(view.hosts.size(), Instant::max());
+        for (std::size_t i = 0; i < view.hosts.size(); ++i) {
+            const HostView& host = view.hosts[i];
+            if (!runs_what_is_over(view, host)) {
+                since_[i] = Instant::max();
+                continue;
+            }
+            since_[i] = std::min(since_[i], now);
+            // A reminder needs a heartbeat and its answer; where messages vanish, several.
+            const Duration limit = (view.reliable ? 1 : 20) * heartbeat_ +
+                                   4 * view.network_limit + std::chrono::seconds(1);
+            const Instant from = std::max(since_[i], host.undisturbed_since);
+            if (now > after(from, limit)) {
+                violated("node " + host.node + " has been running round " +
+                         text(host.agent->report().round) + ", which is over, for " +
+                         format_duration(now - from));
+            }
+        }
+    }
+
+   private:
+    static bool runs_what_is_over(const View& view, const HostView& host) {
+        return view.rendezvous != nullptr && host.agent != nullptr &&
+               host.undisturbed_since != Instant::max() &&
+               host.agent->report().state == NodeState::running &&
+               (view.rendezvous->phase() != Phase::running ||
+                view.rendezvous->round() != host.agent->report().round);
+    }
+
+    Duration heartbeat_{};
+    std::vector<Instant> since_;
+};
+
+}  // namespace
+
+std::unique_ptr<Checker> make_ranks_checker() { return std::make_unique<RanksChecker>(); }
+std::unique_ptr<Checker> make_round_order_checker() {
+    return std::make_unique<RoundOrderChecker>();
+}
+std::unique_ptr<Checker> make_fencing_checker() { return std::make_unique<FencingChecker>(); }
+std::unique_ptr<Checker> make_one_round_checker() { return std::make_unique<OneRoundChecker>(); }
+std::unique_ptr<Checker> make_stale_round_checker() {
+    return std::make_unique<StaleRoundChecker>();
+}
+
+}  // namespace regroup::simulation

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "rendezvous/base/clock.h"
+
+namespace regroup::simulation {
+
+enum class EventKind : std::uint8_t {
+    connected,      ///< A host's connection attempt ends. `subject` host, `tag` attempt.
+    packet,         ///< Something arrives over a connection. `subject` packet.
+    agent_timer,    ///< `subject` host, `tag` incarnation.
+    daemon_timer,   ///< `tag` the daemon's life.
+    daemon_return,  ///< The daemon is started again.
+    worker_end,     ///< A worker's life ends. `subject` host, `tag` names worker and cause.
+    worker_gone,    ///< The agent learns it. `subject` exit record.
+    store_offer,    ///< A new socket for the next round's store. `subject` host, `tag` incarnation.
+    spawn,          ///< An agent is started. `subject` host.
+    second_signal,  ///< A person presses Ctrl-C again. `subject` host, `tag` incarnation.
+    heal,           ///< A fault's end. `subject` host, `tag` which.
+    fault,          ///< The next fault is chosen.
+    new_job,        ///< The old job is over; all start again.
+    tick,           ///< Checkers look at the whole.
+};
+
+/// Something that will happen. Trivially copyable, so that the heap moves nothing but bytes.
+struct Event {
+    Instant at{};
+    std::uint64_t order = 0;  ///< Of equal instants, the earlier scheduled comes first.
+    std::uint64_t tag = 0;
+    std::uint32_t subject = 0;
+    EventKind kind = EventKind::tick;
+};
+
+/// The future, soonest first. Not a queue of messages: whatever is scheduled happens.
+class EventQueue {
+   public:
+    void push(Instant at, EventKind kind, std::uint32_t subject = 0, std::uint64_t tag = 0) {
+        events_.push_back({at, next_order_++, tag, subject, kind});
+        std::push_heap(events_.begin(), events_.end(), later);
+    }
+    [[nodiscard]] bool empty() const noexcept { return events_.empty(); }
+    [[nodiscard]] std::size_t size() const noexcept { return events_.size(); }
+    [[nodiscard]] Instant next_at() const { return events_.front().at; }
+    Event pop() {
+        std::pop_heap(events_.begin(), events_.end(), later);
+        const Event event = events_.back();
+        events_.pop_back();
+        return event;
+    }
+
+   private:
+    static bool later(const Event& a, const Event& b) noexcept {
+        return a.at != b.at ? a.at > b.at : a.order > b.order;
+    }
+    std::vector<Event> events_;
+    std::uint64_t next_order_ = 0;
+};
+
+}  // namespace regroup::simulation

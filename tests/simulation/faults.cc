@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a simulation goes wrong: which fault comes when, what it does, and how it ends.
+#include <algorithm>
+#include <csignal>
+
+#include "tests/simulation/simulation.h"
+
+namespace regroup::simulation {
+
+namespace {
+
+constexpr Duration kOutageMin = std::chrono::milliseconds(1);
+constexpr std::uint32_t kNetworkSubject = 1000;  // Heals the whole network instead of one host.
+constexpr int kSlowness = 50;
+
+}  // namespace
+
+void Simulation::apply_fault() {
+    if (calm_) {
+        return;
+    }
+    ++faults_;
+    const Plan& plan = world_.plan;
+    const FaultKind kind = plan.faults[world_.random.below(plan.faults.size())];
+    const auto host = static_cast<std::uint32_t>(world_.random.below(plan.hosts));
+    Duration outage = between(world_.random, kOutageMin, plan.outage_max);
+    outage = std::min(outage, calm_from_ - world_.now);
+    world_.note([&] {
+        return std::string("* fault: ") + to_string(kind) + " (" +
+               std::string(1, static_cast<char>('a' + host)) + ", " + format_duration(outage) + ")";
+    });
+    strike_daemon(kind, outage);
+    strike_host(kind, host, outage);
+    world_.queue.push(world_.now + exponential(world_.random, plan.fault_interval),
+                      EventKind::fault);
+}
+
+void Simulation::strike_daemon(FaultKind kind, Duration outage) {
+    switch (kind) {
+        case FaultKind::daemon_paused:
+            if (daemon_.paused_until() <= world_.now) {
+                daemon_.pause(world_.now + outage);
+                disturb_all();
+            }
+            break;
+        case FaultKind::daemon_killed:
+            if (daemon_.up()) {
+                daemon_.kill();
+                world_.queue.push(world_.now + outage, EventKind::daemon_return);
+            }
+            break;
+        case FaultKind::operator_stop:
+            if (daemon_.paused_until() <= world_.now) {
+                daemon_.operator_stop();
+            }
+            break;
+        case FaultKind::slow_network:
+            world_.network.set_slowness(kSlowness);
+            world_.queue.push(world_.now + outage, EventKind::heal, kNetworkSubject);
+            break;
+        case FaultKind::mass_outage:
+            for (std::uint32_t host = 0; host < agents_.size(); ++host) {
+                strike_host(FaultKind::agent_killed, host, outage);
+            }
+            break;
+        default:
+            break;
+    }
+}
+
+void Simulation::strike_host(FaultKind kind, std::uint32_t host, Duration outage) {
+    SimulatedAgent& agent = *agents_[host];
+    const bool cuts_in = kind == FaultKind::partition || kind == FaultKind::deaf_agent;
+    const bool cuts_out = kind == FaultKind::partition || kind == FaultKind::mute_agent;
+    if (cuts_in || cuts_out) {
+        if (cuts_in) {
+            world_.network.cut(host, Direction::to_agent);
+        }
+        if (cuts_out) {
+            world_.network.cut(host, Direction::to_daemon);
+        }
+        ++cuts_[host];
+        undisturbed_since_[host] = Instant::max();
+        world_.queue.push(world_.now + outage, EventKind::heal, host);
+    }
+    if (kind == FaultKind::worker_killed) {
+        workers_.hit(host);
+    }
+    if (!agent.running()) {
+        return;
+    }
+    const bool awake = agent.paused_until() <= world_.now;
+    switch (kind) {
+        case FaultKind::agent_killed:
+            agent.kill();
+            spawn(host, outage);
+            break;
+        case FaultKind::host_lost:
+            agent.power_off();
+            spawn(host, outage);
+            break;
+        case FaultKind::agent_paused:
+            if (awake) {
+                agent.pause(world_.now + outage);
+                undisturbed_since_[host] = Instant::max();
+            }
+            break;
+        case FaultKind::connection_broken:
+            if (awake) {
+                agent.break_link();
+            }
+            break;
+        case FaultKind::connection_doubled:
+            if (awake && daemon_.up()) {
+                agent.double_link();
+            }
+            break;
+        case FaultKind::agent_signalled:
+            if (awake) {
+                const std::uint64_t incarnation = agent.incarnation();
+                agent.quit(SIGTERM);
+                if (world_.random.chance(0.3)) {
+                    world_.queue.push(
+                        world_.now + between(world_.random, {}, std::chrono::seconds(2)),
+                        EventKind::second_signal, host, incarnation);
+                }
+            }
+            break;
+        default:
+            break;
+    }
+}
+
+void Simulation::heal(std::uint32_t subject) {
+    if (subject == kNetworkSubject) {
+        world_.network.set_slowness(1);
+    } else if (cuts_[subject] > 0 && --cuts_[subject] == 0) {
+        world_.network.heal(world_.now, subject);
+    }
+}
+
+void Simulation::disturb_all() {
+    std::fill(undisturbed_since_.begin(), undisturbed_since_.end(), Instant::max());
+}
+
+}  // namespace regroup::simulation

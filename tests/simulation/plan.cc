@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/simulation/plan.h"
+
+#include <array>
+#include <cmath>
+
+namespace regroup::simulation {
+
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+template <class T, std::size_t N>
+T pick(Random& random, const std::array<T, N>& choices) {
+    return choices[random.below(N)];
+}
+
+void draw_network(Random& random, Plan& plan) {
+    plan.delay = pick<Duration, 4>(
+        random, {microseconds(50), microseconds(500), milliseconds(5), milliseconds(40)});
+    plan.jitter = plan.delay * static_cast<std::int64_t>(random.below(4));
+    plan.straggler = random.chance(0.3) ? 0.01 : 0;
+    plan.loss = random.chance(0.2) ? pick<double, 3>(random, {0.005, 0.02, 0.1}) : 0;
+    plan.duplication = random.chance(0.2) ? 0.05 : 0;
+    plan.reorder = random.chance(0.15);
+    plan.partitions_drop = random.chance(0.4);
+    plan.drift_ppm_max = random.chance(0.5) ? pick<std::int64_t, 3>(random, {100, 5000, 50000}) : 0;
+}
+
+void draw_workers(Random& random, Plan& plan) {
+    plan.work_min = pick<Duration, 4>(random, {seconds(1), seconds(30), minutes(5), minutes(40)});
+    plan.work_max = plan.work_min * static_cast<std::int64_t>(1 + random.below(8));
+    plan.skew_max = pick<Duration, 3>(random, {milliseconds(1), milliseconds(500), seconds(10)});
+    plan.failure_interval =
+        pick<Duration, 4>(random, {seconds(0), seconds(60), minutes(10), minutes(60)});
+    plan.crash_at_start = random.chance(0.2) ? 0.2 : 0;
+    plan.start_error = random.chance(0.1) ? 0.05 : 0;
+    plan.consequence_max =
+        pick<Duration, 3>(random, {milliseconds(20), milliseconds(800), seconds(6)});
+    plan.hang = pick<double, 3>(random, {0, 0.2, 1});
+    plan.drain_max = pick<Duration, 4>(
+        random, {milliseconds(5), milliseconds(300), seconds(5), seconds(40)});
+    plan.ignores_term = random.chance(0.3) ? 0.1 : 0;
+}
+
+}  // namespace
+
+const char* to_string(FaultKind kind) noexcept {
+    static constexpr std::array<const char*, kFaultKinds> kNames{
+        "agent killed",      "host lost",          "partition",         "deaf agent",
+        "mute agent",        "agent paused",       "daemon paused",     "connection broken",
+        "connection doubled", "daemon killed",     "agent signalled",   "worker killed",
+        "operator stop",     "slow network",       "mass outage"};
+    return kNames[static_cast<std::size_t>(kind)];
+}
+
+Plan Plan::from_seed(std::uint64_t seed) {
+    Random random(seed);
+    Plan plan;
+    plan.hosts = static_cast<std::uint32_t>(2 + random.below(7));
+    const double density = pick<double, 4>(random, {0.05, 0.2, 0.4, 0.8});
+    for (std::size_t kind = 0; kind < kFaultKinds; ++kind) {
+        // An operator's stop ends everything, so it comes rarely.
+        const bool rare = kind == static_cast<std::size_t>(FaultKind::operator_stop);
+        if (random.chance(rare ? density / 4 : density)) {
+            plan.faults.push_back(static_cast<FaultKind>(kind));
+        }
+    }
+    plan.fault_interval = pick<Duration, 4>(random, {seconds(4), seconds(20), minutes(1), minutes(5)});
+    plan.outage_max = pick<Duration, 4>(random, {milliseconds(700), seconds(4), seconds(20), minutes(2)});
+    draw_network(random, plan);
+    draw_workers(random, plan);
+    return plan;
+}
+
+Plan Plan::calm() const {
+    Plan plan = *this;
+    plan.faults.clear();
+    plan.jitter = Duration::zero();
+    plan.straggler = plan.loss = plan.duplication = 0;
+    plan.reorder = false;
+    plan.failure_interval = Duration::zero();
+    plan.crash_at_start = plan.start_error = 0;
+    plan.work_min = plan.work_max = std::chrono::hours(24);
+    return plan;
+}
+
+JobPlan JobPlan::draw(Random& random, const Plan& plan) {
+    JobPlan job;
+    rendezvous::JobPolicy& policy = job.policy;
+    policy.nodes_min = static_cast<std::uint32_t>(1 + random.below(plan.hosts));
+    policy.nodes_max = random.chance(0.4)
+                           ? policy.nodes_min
+                           : static_cast<std::uint32_t>(
+                                 policy.nodes_min + random.below(plan.hosts - policy.nodes_min + 2));
+    policy.restarts_max = pick<std::uint32_t, 5>(random, {0, 1, 3, 20, 1000});
+    policy.last_call = pick<Duration, 4>(random, {seconds(0), milliseconds(500), seconds(3), seconds(10)});
+    policy.heartbeat_timeout = pick<Duration, 5>(
+        random, {milliseconds(1500), seconds(3), seconds(3), seconds(6), seconds(10)});
+    policy.shutdown_timeout = pick<Duration, 4>(
+        random, {seconds(0), milliseconds(500), seconds(5), seconds(30)});
+    policy.grow_after = pick<Duration, 3>(random, {seconds(0), seconds(5), seconds(60)});
+    policy.program = "train";
+    const bool mixed = random.chance(0.3);
+    const bool numbered = random.chance(0.2);
+    const auto workers = static_cast<std::uint32_t>(1 + random.below(3));
+    for (std::uint32_t host = 0; host < plan.hosts; ++host) {
+        job.workers.push_back(mixed ? static_cast<std::uint32_t>(1 + random.below(3)) : workers);
+        job.slots.push_back(numbered && host < policy.nodes_max ? std::optional(host)
+                                                                : std::nullopt);
+    }
+    job.join_timeout = pick<Duration, 3>(random, {minutes(2), minutes(10), minutes(10)});
+    job.start_spread = pick<Duration, 3>(random, {milliseconds(100), seconds(5), minutes(1)});
+    return job;
+}
+
+Duration between(Random& random, Duration low, Duration high) {
+    if (high <= low) {
+        return low;
+    }
+    return low + Duration(static_cast<std::int64_t>(
+                     random.below(static_cast<std::uint64_t>((high - low).count()) + 1)));
+}
+
+Duration exponential(Random& random, Duration mean) {
+    const double factor = std::min(8.0, -std::log(1.0 - random.unit()));
+    return Duration(static_cast<std::int64_t>(static_cast<double>(mean.count()) * factor));
+}
+
+}  // namespace regroup::simulation

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/simulation/simulated_agent.h"
+
+#include <utility>
+
+#include "tests/support/transcript.h"
+
+namespace regroup::simulation {
+
+namespace {
+
+constexpr Duration kConnectMin = std::chrono::milliseconds(50);
+constexpr Duration kConnectMax = std::chrono::seconds(1);
+
+}  // namespace
+
+SimulatedAgent::SimulatedAgent(World& world, Workers& workers, std::uint32_t host)
+    : world_(world), workers_(workers), host_(host), name_(1, static_cast<char>('a' + host)) {}
+
+void SimulatedAgent::start() {
+    ++incarnation_;
+    node_ = name_ + "#" + std::to_string(incarnation_);
+    workers_count_ = world_.job.workers[host_];
+    const std::int64_t drift = world_.plan.drift_ppm_max;
+    clock_ = DriftingClock(static_cast<std::int64_t>(world_.random.below(
+                               static_cast<std::uint64_t>(2 * drift + 1))) -
+                           drift);
+    agent::AgentConfig config;
+    config.job = "simulated";
+    config.node = node_;
+    config.policy = world_.job.policy;
+    config.offer.name = name_;
+    config.offer.workers = workers_count_;
+    config.offer.slot = world_.job.slots[host_];
+    config.offer.address = "10.0.0." + std::to_string(host_ + 1);
+    config.join_timeout = world_.job.join_timeout;
+    started_at_ = world_.now;
+    paused_until_ = world_.now;
+    timer_at_ = Instant::max();
+    quit_.reset();
+    world_.network.power_on(host_);
+    world_.note([&] { return node_ + " starts"; });
+    world_.tell([&](Checker& c) { c.on_agent_start(world_.now, host_); });
+    core_.emplace(std::move(config), clock_.local(world_.now));
+    offer_store();
+    connect();
+}
+
+void SimulatedAgent::end() {
+    if (connection_ != kNoConnection) {
+        world_.network.close_by_agent(world_.now, connection_);
+        connection_ = kNoConnection;
+    }
+    core_.reset();
+    ++attempt_;
+    world_.tell([&](Checker& c) { c.on_agent_end(world_.now, host_); });
+}
+
+void SimulatedAgent::kill() {
+    world_.note([&] { return node_ + " is killed"; });
+    workers_.orphan(host_);
+    end();
+}
+
+void SimulatedAgent::power_off() {
+    world_.note([&] { return "the host of " + node_ + " loses power"; });
+    world_.network.power_off(host_);
+    workers_.vanish(host_);
+    connection_ = kNoConnection;
+    end();
+}
+
+void SimulatedAgent::quit(int signal) {
+    world_.note([&] { return node_ + " gets " + rendezvous::signal_name(signal); });
+    step(agent::QuitRequested{signal});
+}
+
+void SimulatedAgent::break_link() {
+    if (connection_ != kNoConnection) {
+        world_.note([&] { return "the connection of " + node_ + " breaks"; });
+        world_.network.close_by_agent(world_.now, connection_);
+        connection_ = kNoConnection;
+        connect();
+        step(agent::LinkDown{});
+    }
+}
+
+void SimulatedAgent::double_link() {
+    if (connection_ != kNoConnection && world_.network.passable(host_)) {
+        world_.note([&] { return node_ + " opens a second connection"; });
+        const std::uint32_t old = connection_;
+        step(agent::LinkDown{});
+        if (core_) {
+            connection_ = world_.network.open(host_);
+            step(agent::LinkUp{});
+        }
+        world_.network.close_by_agent(world_.now, old);  // May arrive before or after the new join.
+    }
+}
+
+void SimulatedAgent::connect() {
+    ++attempt_;
+    const Duration pause = between(world_.random, kConnectMin, kConnectMax);
+    world_.queue.push(world_.now + pause + world_.network.draw_delay(), EventKind::connected, host_,
+                      attempt_);
+}
+
+void SimulatedAgent::on_connected(std::uint64_t attempt, bool daemon_is_up) {
+    if (!core_ || attempt != attempt_) {
+        return;
+    }
+    if (!daemon_is_up || !world_.network.passable(host_)) {
+        step(agent::LinkDown{});
+        if (core_) {
+            connect();
+        }
+        return;
+    }
+    connection_ = world_.network.open(host_);
+    step(agent::LinkUp{});
+}
+
+void SimulatedAgent::on_arrival(Arrival arrival) {
+    if (!core_ || arrival.connection != connection_) {
+        return;
+    }
+    if (auto* message = std::get_if<rendezvous::FromDaemon>(&arrival.message)) {
+        world_.trace.mix(message->index());
+        world_.note([&] { return "daemon -> " + node_ + "  " + test::to_line(*message); });
+        step(agent::Received{std::move(*message)});
+        return;
+    }
+    world_.note([&] { return node_ + " sees its connection end"; });
+    world_.network.close_by_agent(world_.now, connection_);
+    connection_ = kNoConnection;
+    connect();
+    step(agent::LinkDown{});
+}
+
+void SimulatedAgent::on_timer(std::uint64_t incarnation) {
+    // A timer that was superseded by an earlier one still comes, and is not meant any more.
+    if (!core_ || incarnation != incarnation_ || world_.now < timer_at_) {
+        return;
+    }
+    timer_at_ = Instant::max();
+    const Instant local = clock_.local(world_.now);
+    if (core_->next_deadline() <= local) {
+        ++world_.steps;
+        apply(core_->advance(local));
+    }
+    arm();
+}
+
+void SimulatedAgent::on_worker_gone(const Workers::Exit& exit) {
+    if (core_ && exit.incarnation == incarnation_) {
+        step(exit.event);
+    }
+}
+
+void SimulatedAgent::on_store_offer(std::uint64_t incarnation) {
+    if (core_ && incarnation == incarnation_) {
+        offer_store();
+    }
+}
+
+void SimulatedAgent::on_second_signal(std::uint64_t incarnation) {
+    if (core_ && incarnation == incarnation_) {
+        quit(2);
+    }
+}
+
+void SimulatedAgent::offer_store() {
+    world_.next_port = static_cast<std::uint16_t>(world_.next_port % 65535 + 1);
+    step(agent::StoreOffered{world_.next_port});
+}
+
+void SimulatedAgent::step(const agent::AgentEvent& event) {
+    world_.tell([&](Checker& c) { c.on_agent_event(world_.now, host_, event); });
+    ++world_.steps;
+    apply(core_->step(clock_.local(world_.now), event));
+    arm();
+}
+
+void SimulatedAgent::apply(agent::AgentEffects effects) {
+    for (agent::AgentEffect& effect : effects) {
+        if (!core_) {
+            return;
+        }
+        world_.tell([&](Checker& c) { c.on_agent_effect(world_.now, host_, *core_, effect); });
+        std::visit([&](auto& e) { act(e); }, effect);
+    }
+}
+
+void SimulatedAgent::act(agent::SendToDaemon& effect) {
+    if (connection_ != kNoConnection) {
+        world_.note([&] { return node_ + " -> daemon  " + test::to_line(effect.message); });
+        world_.network.send(world_.now, connection_, std::move(effect.message));
+    }
+}
+
+void SimulatedAgent::act(agent::DropLink& /*effect*/) {
+    world_.note([&] { return node_ + " gives its silent connection up"; });
+    if (connection_ != kNoConnection) {
+        world_.network.close_by_agent(world_.now, connection_);
+        connection_ = kNoConnection;
+    }
+    connect();
+}
+
+void SimulatedAgent::act(agent::LaunchWorkers& effect) {
+    world_.note([&] {
+        return node_ + " launches round " + std::to_string(number(effect.assignment.round));
+    });
+    world_.trace.mix(number(effect.assignment.round) << 8U | host_);
+    workers_.launch(host_, incarnation_, node_, effect.assignment, workers_count_);
+    if (effect.assignment.group_rank == 0) {
+        world_.queue.push(world_.now, EventKind::store_offer, host_, incarnation_);
+    }
+}
+
+void SimulatedAgent::act(agent::SignalWorkers& effect) {
+    world_.note([&] {
+        return node_ + (effect.force ? " kills" : " stops") + " its workers of round " +
+               std::to_string(number(effect.round));
+    });
+    workers_.signal(host_, effect.round, effect.force);
+}
+
+void SimulatedAgent::act(agent::Quit& effect) {
+    world_.note([&] {
+        return node_ + " ends with " + std::to_string(effect.exit_code) +
+               (effect.verdict ? ": " + effect.verdict->reason : ": " + effect.reason);
+    });
+    world_.trace.mix(static_cast<std::uint64_t>(effect.exit_code));
+    workers_.orphan(host_);  // Only what resists SIGKILL is left.
+    quit_ = std::move(effect);
+    end();
+}
+
+void SimulatedAgent::arm() {
+    if (!core_) {
+        return;
+    }
+    // Never at once: the clocks' rounding must not make a timer fire again and again in one instant.
+    const Instant at = std::max(clock_.world(core_->next_deadline()),
+                                world_.now + std::chrono::microseconds(1));
+    if (at < timer_at_) {
+        timer_at_ = at;
+        world_.queue.push(timer_at_, EventKind::agent_timer, host_, incarnation_);
+    }
+}
+
+Instant SimulatedAgent::awake_since() const noexcept {
+    return core_ && paused_until_ <= world_.now ? std::max(started_at_, paused_until_)
+                                                : Instant::max();
+}
+
+}  // namespace regroup::simulation

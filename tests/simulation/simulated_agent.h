@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "agent/agent_core.h"
+#include "tests/simulation/workers.h"
+#include "tests/simulation/world.h"
+
+namespace regroup::simulation {
+
+/// One host and the agent on it: the real agent's core behind a shell that does what the real
+/// shell does, in simulated time. Agents come and go; each is a new node of the same name.
+class SimulatedAgent {
+   public:
+    SimulatedAgent(World& world, Workers& workers, std::uint32_t host);
+
+    void start();
+    /// SIGKILL to the agent.
+    void kill();
+    /// The host loses power.
+    void power_off();
+    void pause(Instant until) { paused_until_ = std::max(paused_until_, until); }
+    void quit(int signal);
+    /// The connection breaks on both sides.
+    void break_link();
+    /// Opens another connection before the daemon has seen the end of this one.
+    void double_link();
+
+    void on_connected(std::uint64_t attempt, bool daemon_is_up);
+    void on_arrival(Arrival arrival);
+    void on_timer(std::uint64_t incarnation);
+    void on_worker_gone(const Workers::Exit& exit);
+    void on_store_offer(std::uint64_t incarnation);
+    void on_second_signal(std::uint64_t incarnation);
+
+    [[nodiscard]] bool running() const noexcept { return core_.has_value(); }
+    [[nodiscard]] const agent::AgentCore* core() const noexcept { return core_ ? &*core_ : nullptr; }
+    [[nodiscard]] const rendezvous::NodeId& node() const noexcept { return node_; }
+    [[nodiscard]] std::uint32_t connection() const noexcept { return connection_; }
+    [[nodiscard]] std::uint64_t incarnation() const noexcept { return incarnation_; }
+    [[nodiscard]] Instant paused_until() const noexcept { return paused_until_; }
+    [[nodiscard]] Instant awake_since() const noexcept;
+    /// Why the agent ended last: empty if it was killed.
+    [[nodiscard]] const std::optional<agent::Quit>& last_quit() const noexcept { return quit_; }
+    [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+   private:
+    void step(const agent::AgentEvent& event);
+    void apply(agent::AgentEffects effects);
+    void act(agent::SendToDaemon& effect);
+    void act(agent::DropLink& effect);
+    void act(agent::LaunchWorkers& effect);
+    void act(agent::SignalWorkers& effect);
+    void act(agent::Quit& effect);
+    void arm();
+    void connect();
+    void offer_store();
+    void end();
+
+    World& world_;
+    Workers& workers_;
+    std::uint32_t host_;
+    std::string name_;
+    std::optional<agent::AgentCore> core_;
+    rendezvous::NodeId node_;
+    std::uint32_t workers_count_ = 1;
+    DriftingClock clock_;
+    std::uint64_t incarnation_ = 0;
+    std::uint64_t attempt_ = 0;  ///< Of connecting; a new one makes the older void.
+    std::uint32_t connection_ = kNoConnection;
+    Instant timer_at_ = Instant::max();
+    Instant started_at_ = Instant::max();
+    Instant paused_until_{};
+    std::optional<agent::Quit> quit_;
+};
+
+}  // namespace regroup::simulation

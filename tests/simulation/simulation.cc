@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/simulation/simulation.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+namespace regroup::simulation {
+
+namespace {
+
+constexpr Duration kTick = std::chrono::seconds(1);
+// A new agent on a host starts after the old one's workers are gone for certain.
+constexpr Duration kRespawnMin = std::chrono::milliseconds(300);
+constexpr Duration kNewJobPause = std::chrono::seconds(1);
+// What the liveness phase allows beyond the policy's own limits: connecting again, a few rounds of
+// messages, and clocks that drift.
+constexpr Duration kCalmMargin = std::chrono::seconds(15);
+
+}  // namespace
+
+Simulation::Simulation(const Options& options)
+    : options_(options),
+      world_(options.seed, options.trace_lines),
+      workers_(world_),
+      daemon_(world_),
+      undisturbed_since_(world_.plan.hosts, Instant::max()),
+      last_connection_(world_.plan.hosts, kNoConnection),
+      was_running_(world_.plan.hosts, false),
+      cuts_(world_.plan.hosts, 0) {
+    world_.checkers = make_all_checkers();
+    for (std::uint32_t host = 0; host < world_.plan.hosts; ++host) {
+        agents_.push_back(std::make_unique<SimulatedAgent>(world_, workers_, host));
+    }
+}
+
+Report Simulation::run() {
+    daemon_.start();
+    start_job();
+    world_.queue.push(world_.now + kTick, EventKind::tick);
+    if (!world_.plan.faults.empty()) {
+        world_.queue.push(world_.now + exponential(world_.random, world_.plan.fault_interval),
+                          EventKind::fault);
+    }
+    calm_from_ = kStart + options_.safety;
+    Report report;
+    while (!report.violation) {
+        if (!calm_ && world_.queue.next_at() >= calm_from_) {
+            begin_calm();
+        }
+        if (calm_ && world_.queue.next_at() >= calm_until_) {
+            look(view_);
+            world_.tell([&](Checker& c) { c.on_calm(world_.now, view_); });
+        } else {
+            handle(world_.queue.pop());
+        }
+        for (const auto& checker : world_.checkers) {
+            if (checker->violation()) {
+                report.violation = checker->violation();
+            }
+        }
+        if (calm_ && world_.queue.next_at() >= calm_until_) {
+            break;
+        }
+    }
+    world_.note([&] { return "! " + report.violation.value_or("all invariants hold"); });
+    report.hash = world_.trace.hash();
+    report.steps = world_.steps;
+    report.rounds = rounds_;
+    report.jobs = epoch_;
+    report.faults = faults_;
+    report.trace = world_.trace.lines();
+    return report;
+}
+
+bool Simulation::postponed(const Event& event) {
+    Instant until{};
+    switch (event.kind) {
+        case EventKind::connected:
+        case EventKind::agent_timer:
+        case EventKind::store_offer:
+        case EventKind::second_signal:
+            until = agents_[event.subject]->paused_until();
+            break;
+        case EventKind::worker_gone:
+            until = agents_[workers_.peek(event.subject).host]->paused_until();
+            break;
+        case EventKind::daemon_timer:
+            until = daemon_.paused_until();
+            break;
+        case EventKind::packet: {
+            const Arrival& packet = world_.network.peek(event.subject);
+            until = packet.direction == Direction::to_daemon
+                        ? daemon_.paused_until()
+                        : agents_[world_.network.connection(packet.connection).host]
+                              ->paused_until();
+            break;
+        }
+        default:
+            break;
+    }
+    if (until <= event.at) {
+        return false;
+    }
+    world_.queue.push(until, event.kind, event.subject, event.tag);
+    return true;
+}
+
+void Simulation::handle(const Event& event) {
+    world_.now = event.at;
+    if (postponed(event)) {
+        return;
+    }
+    world_.trace.mix(static_cast<std::uint64_t>(event.at.time_since_epoch().count()));
+    world_.trace.mix(static_cast<std::uint64_t>(event.kind) << 32U | event.subject);
+    std::uint32_t host = event.subject;
+    switch (event.kind) {
+        case EventKind::connected:
+            agents_[host]->on_connected(event.tag, daemon_.up());
+            break;
+        case EventKind::packet:
+            if (std::optional<Arrival> arrival = world_.network.take(world_.now, event.subject)) {
+                host = world_.network.connection(arrival->connection).host;
+                if (arrival->direction == Direction::to_daemon) {
+                    daemon_.on_arrival(std::move(*arrival));
+                } else {
+                    agents_[host]->on_arrival(std::move(*arrival));
+                }
+            }
+            break;
+        case EventKind::agent_timer:
+            agents_[host]->on_timer(event.tag);
+            break;
+        case EventKind::daemon_timer:
+            daemon_.on_timer(event.tag);
+            break;
+        case EventKind::daemon_return:
+            if (!daemon_.up()) {
+                daemon_.start();
+            }
+            break;
+        case EventKind::worker_end:
+            workers_.on_end(host, event.tag);
+            break;
+        case EventKind::worker_gone: {
+            const Workers::Exit exit = workers_.take(event.subject);
+            host = exit.host;
+            agents_[host]->on_worker_gone(exit);
+            break;
+        }
+        case EventKind::store_offer:
+            agents_[host]->on_store_offer(event.tag);
+            break;
+        case EventKind::spawn:
+            // Late comers to a job that is over are welcome too: they must be told so.
+            if (event.tag == epoch_ && !agents_[host]->running() &&
+                (!job_over_ || (!calm_ && !new_job_due_ && world_.random.chance(0.5)))) {
+                agents_[host]->start();
+            }
+            break;
+        case EventKind::second_signal:
+            agents_[host]->on_second_signal(event.tag);
+            break;
+        case EventKind::heal:
+            heal(event.subject);
+            break;
+        case EventKind::fault:
+            apply_fault();
+            break;
+        case EventKind::new_job:
+            start_job();
+            break;
+        case EventKind::tick:
+            tick();
+            break;
+    }
+    observe();
+}
+
+// What follows from what has just happened, whoever did it.
+void Simulation::observe() {
+    if (daemon_.core() != nullptr && daemon_.core()->round() != last_round_) {
+        last_round_ = daemon_.core()->round();
+        ++rounds_;
+    }
+    job_over_ = job_over_ || daemon_.closed_job();
+    bool anyone = false;
+    for (std::uint32_t host = 0; host < agents_.size(); ++host) {
+        const bool running = agents_[host]->running();
+        anyone = anyone || running;
+        if (was_running_[host] && !running && agents_[host]->last_quit() && !job_over_) {
+            spawn(host, std::chrono::seconds(calm_ ? 1 : 10));
+        }
+        was_running_[host] = running;
+    }
+    if (job_over_ && !anyone && !new_job_due_) {
+        new_job_due_ = true;
+        world_.queue.push(world_.now + kNewJobPause, EventKind::new_job);
+    }
+}
+
+void Simulation::start_job() {
+    ++epoch_;
+    job_over_ = new_job_due_ = false;
+    last_round_ = rendezvous::RoundId::none;
+    world_.job = JobPlan::draw(world_.random, world_.plan);
+    daemon_.forget_job();
+    const rendezvous::JobPolicy& policy = world_.job.policy;
+    world_.note([&] {
+        return "a job begins: nodes " + std::to_string(policy.nodes_min) + ":" +
+               std::to_string(policy.nodes_max) + " of " + std::to_string(agents_.size()) +
+               " hosts, restarts " + std::to_string(policy.restarts_max) + ", last call " +
+               format_duration(policy.last_call) + ", heartbeat " +
+               format_duration(policy.heartbeat_timeout) + ", shutdown " +
+               format_duration(policy.shutdown_timeout) + ", grow after " +
+               format_duration(policy.grow_after);
+    });
+    world_.tell([&](Checker& c) { c.on_job(world_.now, policy); });
+    for (std::uint32_t host = 0; host < agents_.size(); ++host) {
+        spawn(host, calm_ ? Duration::zero() : world_.job.start_spread);
+    }
+    if (calm_) {
+        calm_until_ = world_.now + calm_limit();
+    }
+}
+
+void Simulation::spawn(std::uint32_t host, Duration within) {
+    world_.queue.push(world_.now + kRespawnMin + between(world_.random, {}, within),
+                      EventKind::spawn, host, epoch_);
+}
+
+// ---- Calm.
+
+void Simulation::begin_calm() {
+    calm_ = true;
+    world_.now = std::max(world_.now, calm_from_);
+    world_.note([] { return "no more faults"; });
+    world_.plan = world_.plan.calm();
+    world_.network.set_plan(world_.plan);
+    world_.network.set_slowness(1);
+    for (std::uint32_t host = 0; host < agents_.size(); ++host) {
+        cuts_[host] = 0;
+        world_.network.heal(world_.now, host);
+        if (!agents_[host]->running() && !job_over_) {
+            spawn(host, kTick);
+        }
+    }
+    if (!daemon_.up()) {
+        daemon_.start();
+    }
+    calm_until_ = world_.now + calm_limit();
+}
+
+// A silent node is lost, workers are stopped, the door closes, a late one is let in, and each of
+// these once more for whoever was on the way out when the faults stopped.
+Duration Simulation::calm_limit() const {
+    const rendezvous::JobPolicy& policy = world_.job.policy;
+    return kCalmMargin + 2 * (policy.heartbeat_timeout + policy.last_call + policy.grow_after) +
+           3 * policy.shutdown_timeout;
+}
+
+// ---- What the checkers see.
+
+void Simulation::look(View& view) {
+    view.rendezvous = daemon_.core();
+    view.daemon_awake_since = daemon_.awake_since();
+    view.in_flight = world_.network.in_flight();
+    view.network_limit = world_.network.delay_limit();
+    view.reliable = world_.plan.loss <= 0 && !world_.plan.reorder;
+    view.hosts.resize(agents_.size());
+    for (std::uint32_t host = 0; host < agents_.size(); ++host) {
+        const SimulatedAgent& agent = *agents_[host];
+        HostView& seen = view.hosts[host];
+        const bool undisturbed =
+            agent.running() && agent.connection() != kNoConnection && cuts_[host] == 0 &&
+            daemon_.speaks_over(agent.connection()) && agent.awake_since() != Instant::max() &&
+            daemon_.awake_since() != Instant::max() && daemon_.core() != nullptr;
+        Instant& since = undisturbed_since_[host];
+        if (!undisturbed || last_connection_[host] != agent.connection()) {
+            since = Instant::max();
+        } else if (since == Instant::max()) {
+            since = world_.now;
+        }
+        last_connection_[host] = agent.connection();
+        seen.agent = agent.core();
+        seen.node = agent.node();
+        seen.undisturbed_since = since;
+        seen.awake_since = agent.awake_since();
+        seen.workers_alive = workers_.alive_count(host);
+    }
+}
+
+void Simulation::tick() {
+    look(view_);
+    world_.tell([&](Checker& c) { c.on_tick(world_.now, view_); });
+    world_.queue.push(world_.now + kTick, EventKind::tick);
+}
+
+Report run_seed(const Options& options) {
+    Report report = Simulation(options).run();
+    if (report.violation && options.trace_lines == 0) {
+        Options again = options;
+        again.trace_lines = 400;
+        report = Simulation(again).run();
+    }
+    return report;
+}
+
+}  // namespace regroup::simulation

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/simulated_agent.h"
+#include "tests/simulation/simulated_daemon.h"
+#include "tests/simulation/workers.h"
+#include "tests/simulation/world.h"
+
+namespace regroup::simulation {
+
+struct Options {
+    std::uint64_t seed = 1;
+    Duration safety = std::chrono::hours(1);  ///< How long things go wrong.
+    std::size_t trace_lines = 0;              ///< Kept of the text trace; 0 for none.
+};
+
+struct Report {
+    std::optional<std::string> violation;  ///< The sentence of the checker that failed first.
+    std::uint64_t hash = 0;                ///< Of everything that happened, in order.
+    std::uint64_t steps = 0;               ///< Of either core.
+    std::uint64_t rounds = 0;
+    std::uint64_t jobs = 0;
+    std::uint64_t faults = 0;
+    std::deque<std::string> trace;
+};
+
+/// One run: a daemon and some hosts, decided by one seed down to the last delay. First everything
+/// that the seed allows goes wrong for `safety`; then faults stop, and the job must come right.
+class Simulation {
+   public:
+    explicit Simulation(const Options& options);
+
+    [[nodiscard]] Report run();
+
+   private:
+    void handle(const Event& event);
+    /// True if the one whom `event` is for is paused; then it will come again later.
+    bool postponed(const Event& event);
+    void start_job();
+    void spawn(std::uint32_t host, Duration within);
+    void observe();
+    void apply_fault();
+    void strike_host(FaultKind kind, std::uint32_t host, Duration outage);
+    void strike_daemon(FaultKind kind, Duration outage);
+    void heal(std::uint32_t subject);
+    void disturb_all();
+    void begin_calm();
+    [[nodiscard]] Duration calm_limit() const;
+    void tick();
+    void look(View& view);
+
+    Options options_;
+    World world_;
+    Workers workers_;
+    SimulatedDaemon daemon_;
+    std::vector<std::unique_ptr<SimulatedAgent>> agents_;
+    std::vector<Instant> undisturbed_since_;
+    std::vector<std::uint32_t> last_connection_;  ///< By host, when the checkers last looked.
+    std::vector<bool> was_running_;
+    std::vector<std::uint32_t> cuts_;  ///< How many partitions each host is in.
+    View view_;
+    std::uint64_t epoch_ = 0;  ///< The job's number.
+    bool job_over_ = false;
+    bool new_job_due_ = false;
+    bool calm_ = false;
+    Instant calm_from_{};
+    Instant calm_until_ = Instant::max();
+    rendezvous::RoundId last_round_ = rendezvous::RoundId::none;
+    std::uint64_t faults_ = 0;
+    std::uint64_t rounds_ = 0;
+};
+
+/// Runs one seed; if it fails, runs it again with a text trace of the last `trace_lines`.
+[[nodiscard]] Report run_seed(const Options& options);
+
+}  // namespace regroup::simulation

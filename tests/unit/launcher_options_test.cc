@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <functional>
+
+#include <gmock/gmock.h>
+
+#include "launcher/run_options.h"
+#include "launcher_variables.h"
+
+namespace regroup::launcher {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::ScopedVariable;
+using ::testing::StartsWith;
+using Arguments = std::vector<std::string>;
+
+RunOptions parsed(const Arguments& arguments) {
+    Result<std::variant<RunOptions, ShowText>> result = parse_run_options(arguments);
+    if (!result) {
+        ADD_FAILURE() << result.error().detail;
+        return {};
+    }
+    if (!std::holds_alternative<RunOptions>(*result)) {
+        ADD_FAILURE() << "asked for help";
+        return {};
+    }
+    return std::get<RunOptions>(*result);
+}
+
+std::string error_of(const Arguments& arguments) {
+    const Result<std::variant<RunOptions, ShowText>> result = parse_run_options(arguments);
+    if (result) {
+        return "no error";
+    }
+    EXPECT_EQ(result.error().code, Errc::invalid_argument);
+    EXPECT_THAT(result.error().detail, Not(HasSubstr("\n")));
+    return result.error().detail;
+}
+
+TEST(LauncherOptions, DefaultsAreTorchruns) {
+    const RunOptions options = parsed({"train"});
+    EXPECT_EQ(options.program, "train");
+    EXPECT_EQ(options.nodes_min, 1U);
+    EXPECT_EQ(options.nodes_max, 1U);
+    EXPECT_EQ(options.workers, "1");
+    EXPECT_EQ(options.role, "default");
+    EXPECT_EQ(options.max_restarts, 0U);
+    EXPECT_FALSE(options.standalone);
+    EXPECT_EQ(options.rdzv_backend, "static");
+    EXPECT_EQ(options.rdzv_endpoint, "");
+    EXPECT_EQ(options.rdzv_id, "");
+    EXPECT_EQ(options.node_rank, std::nullopt);
+    EXPECT_EQ(options.master_port, std::nullopt);
+    EXPECT_EQ(options.shutdown_timeout, std::chrono::seconds(30));
+    EXPECT_DOUBLE_EQ(options.monitor_interval, 0.1);
+    EXPECT_EQ(options.log_dir, std::nullopt);
+    EXPECT_FALSE(options.module);
+    EXPECT_FALSE(options.no_python);
+}
+
+struct Flag {
+    std::string name;
+    std::string value;
+    std::function<bool(const RunOptions&)> taken;
+};
+
+const std::vector<Flag>& flags_with_values() {
+    using std::chrono::milliseconds;
+    using std::chrono::seconds;
+    static const std::vector<Flag> all = {
+        {"--nnodes", "2:4",
+         [](const RunOptions& o) { return o.nodes_min == 2 && o.nodes_max == 4; }},
+        {"--nproc-per-node", "8", [](const RunOptions& o) { return o.workers == "8"; }},
+        {"--max-restarts", "3", [](const RunOptions& o) { return o.max_restarts == 3; }},
+        {"--role", "trainer", [](const RunOptions& o) { return o.role == "trainer"; }},
+        {"--rdzv-backend", "c10d", [](const RunOptions& o) { return o.rdzv_backend == "c10d"; }},
+        {"--rdzv-endpoint", "[::1]:29400",
+         [](const RunOptions& o) { return o.rdzv_endpoint == "[::1]:29400"; }},
+        {"--rdzv-id", "nightly", [](const RunOptions& o) { return o.rdzv_id == "nightly"; }},
+        {"--node-rank", "1", [](const RunOptions& o) { return o.node_rank == 1U; }},
+        {"--master-addr", "host0", [](const RunOptions& o) { return o.master_addr == "host0"; }},
+        {"--master-port", "29501", [](const RunOptions& o) { return o.master_port == 29501; }},
+        {"--local-addr", "10.0.0.7",
+         [](const RunOptions& o) { return o.local_addr == "10.0.0.7"; }},
+        {"--join-timeout", "1.5",
+         [](const RunOptions& o) { return o.join_timeout == milliseconds(1500); }},
+        {"--last-call", "0", [](const RunOptions& o) { return o.last_call == seconds(0); }},
+        {"--heartbeat-timeout", "0.25",
+         [](const RunOptions& o) { return o.heartbeat_timeout == milliseconds(250); }},
+        {"--shutdown-timeout", "7",
+         [](const RunOptions& o) { return o.shutdown_timeout == seconds(7); }},
+        {"--grow-after", "1e2", [](const RunOptions& o) { return o.grow_after == seconds(100); }},
+        {"--monitor-interval", "0.5",
+         [](const RunOptions& o) { return o.monitor_interval == 0.5; }},
+        {"--log-dir", "/tmp/logs", [](const RunOptions& o) { return o.log_dir == "/tmp/logs"; }},
+    };
+    return all;
+}
+
+std::string with_underscores(std::string flag) {
+    std::replace(flag.begin() + 2, flag.end(), '-', '_');
+    return flag;
+}
+
+std::string variable_of(const std::string& flag) {
+    std::string name = "PET_" + with_underscores(flag).substr(2);
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    return name;
+}
+
+TEST(LauncherOptions, EachFlagIsTakenInBothSpellingsAndBothForms) {
+    for (const Flag& flag : flags_with_values()) {
+        EXPECT_FALSE(flag.taken(parsed({"train"}))) << flag.name;
+        for (const std::string& name : {flag.name, with_underscores(flag.name)}) {
+            EXPECT_TRUE(flag.taken(parsed({name, flag.value, "train"}))) << name;
+            EXPECT_TRUE(flag.taken(parsed({name + "=" + flag.value, "train"}))) << name;
+        }
+    }
+}
+
+TEST(LauncherOptions, EachFlagHasItsDefaultInItsVariable) {
+    for (const Flag& flag : flags_with_values()) {
+        const ScopedVariable variable(variable_of(flag.name), flag.value.c_str());
+        EXPECT_TRUE(flag.taken(parsed({"train"}))) << variable_of(flag.name);
+    }
+}
+
+TEST(LauncherOptions, CommandLineWinsOverTheVariable) {
+    const ScopedVariable variable("PET_NNODES", "7");
+    EXPECT_EQ(parsed({"--nnodes=2", "train"}).nodes_max, 2U);
+    const ScopedVariable nonsense("PET_MAX_RESTARTS", "many");
+    EXPECT_EQ(parsed({"--max_restarts", "2", "train"}).max_restarts, 2U);
+}
+
+TEST(LauncherOptions, LastOfARepeatedFlagCounts) {
+    EXPECT_EQ(parsed({"--nnodes=2", "--nnodes", "3", "train"}).nodes_max, 3U);
+    EXPECT_EQ(parsed({"--max-restarts=2", "--max_restarts=4", "train"}).max_restarts, 4U);
+}
+
+TEST(LauncherOptions, TogglesTakeNoValue) {
+    EXPECT_TRUE(parsed({"--standalone", "train"}).standalone);
+    EXPECT_TRUE(parsed({"--no-python", "train"}).no_python);
+    EXPECT_TRUE(parsed({"--no_python", "train"}).no_python);
+    EXPECT_TRUE(parsed({"-m", "train"}).module);
+    EXPECT_TRUE(parsed({"--module", "train"}).module);
+    EXPECT_EQ(parsed({"-m", "package.train", "-x"}).program, "package.train");
+    EXPECT_THAT(error_of({"-m", "--no-python", "train"}), HasSubstr("exclude each other"));
+}
+
+TEST(LauncherOptions, TogglesReadNumbersFromTheirVariables) {
+    const ScopedVariable on("PET_STANDALONE", "1");
+    const ScopedVariable off("PET_MODULE", "0");
+    EXPECT_TRUE(parsed({"train"}).standalone);
+    EXPECT_FALSE(parsed({"train"}).module);
+    EXPECT_TRUE(parsed({"-m", "train"}).module);
+}
+
+TEST(LauncherOptions, NonsenseInAVariableIsNamedWithTheVariable) {
+    const std::vector<std::pair<std::string, std::string>> nonsense{
+        {"PET_NNODES", "two"},       {"PET_NPROC_PER_NODE", "all"}, {"PET_MAX_RESTARTS", "-1"},
+        {"PET_RDZV_BACKEND", "zoo"}, {"PET_NODE_RANK", "1.5"},      {"PET_MASTER_PORT", "http"},
+        {"PET_LAST_CALL", "soon"},   {"PET_STANDALONE", "yes"},     {"PET_NO_PYTHON", ""},
+        {"PET_MODULE", "on"},        {"PET_MONITOR_INTERVAL", "0"}};
+    for (const auto& [name, value] : nonsense) {
+        const ScopedVariable variable(name, value.c_str());
+        EXPECT_THAT(error_of({"train"}), HasSubstr(name)) << value;
+        EXPECT_THAT(error_of({"train"}), HasSubstr("must be")) << value;
+    }
+}
+
+// ---- The program and its arguments.
+
+TEST(LauncherOptions, EverythingAfterTheProgramIsItsOwn) {
+    const RunOptions options =
+        parsed({"--nnodes=2", "train.py", "--nnodes", "9", "--help", "-m", "--", "x", "--what"});
+    EXPECT_EQ(options.nodes_max, 2U);
+    EXPECT_EQ(options.program, "train.py");
+    EXPECT_THAT(options.arguments,
+                ElementsAre("--nnodes", "9", "--help", "-m", "--", "x", "--what"));
+}
+
+TEST(LauncherOptions, DoubleDashBeforeTheProgramIsSwallowedOnce) {
+    EXPECT_THAT(parsed({"--nnodes=2", "--", "train", "--", "x"}).arguments, ElementsAre("--", "x"));
+    EXPECT_EQ(parsed({"--", "--odd-name"}).program, "--odd-name");
+    EXPECT_THAT(parsed({"--", "train", "--nnodes=3"}).arguments, ElementsAre("--nnodes=3"));
+}
+
+TEST(LauncherOptions, ArgumentsAreHandedOnUntouched) {
+    EXPECT_THAT(parsed({"train", "", " a b ", "[1,2]", "k=v", "\"q\"", "ä"}).arguments,
+                ElementsAre("", " a b ", "[1,2]", "k=v", "\"q\"", "ä"));
+}
+
+TEST(LauncherOptions, MissingProgramIsSaid) {
+    EXPECT_THAT(error_of({}), HasSubstr("no program given"));
+    EXPECT_THAT(error_of({"--nnodes=2"}), HasSubstr("no program given"));
+    EXPECT_THAT(error_of({"--standalone", "--"}), HasSubstr("no program given"));
+}
+
+TEST(LauncherOptions, FlagWithoutItsValueIsNamed) {
+    EXPECT_THAT(error_of({"--nnodes"}), HasSubstr("--nnodes"));
+    EXPECT_THAT(error_of({"train", "--nnodes"}), HasSubstr("no error"));
+}
+
+TEST(LauncherOptions, ValueMayLookLikeAFlagAndIsJudgedAsAValue) {
+    EXPECT_THAT(error_of({"--nnodes", "--standalone", "train"}), HasSubstr("'--standalone'"));
+    EXPECT_THAT(error_of({"--max-restarts", "-1", "train"}),
+                AllOf(HasSubstr("--max-restarts"), HasSubstr("'-1'")));
+}
+
+// ---- Mistakes.
+
+TEST(LauncherOptions, UnknownFlagSuggestsTheNearest) {
+    EXPECT_THAT(error_of({"--nproc-pernode=2", "train"}),
+                AllOf(StartsWith("unknown flag --nproc-pernode"),
+                      HasSubstr("did you mean --nproc-per-node?")));
+    EXPECT_THAT(error_of({"--max_restart", "3", "train"}),
+                HasSubstr("did you mean --max_restarts?"));
+    EXPECT_THAT(error_of({"--standalon", "train"}), HasSubstr("did you mean --standalone?"));
+    EXPECT_THAT(
+        error_of({"--colour-of-the-sky", "train"}),
+        AllOf(HasSubstr("unknown flag --colour-of-the-sky"), Not(HasSubstr("did you mean"))));
+    EXPECT_THAT(error_of({"-q", "train"}), HasSubstr("unknown flag -q"));
+}
+
+TEST(LauncherOptions, ValuesOutOfRangeAreNamedWithTheirFlag) {
+    const std::vector<std::pair<std::string, std::vector<std::string>>> bad{
+        {"--nnodes", {"0", "-1", "x", "", "1:", ":2", "1:2:3", "2.5", "0:2", "4294967296", " 2"}},
+        {"--nproc-per-node", {"0", "-1", "65537", "gpus", "1.5", ""}},
+        {"--max-restarts", {"-1", "1000001", "x", "1.0", "99999999999999999999"}},
+        {"--node-rank", {"-1", "x"}},
+        {"--master-port", {"0", "65536", "x", "-1"}},
+        {"--join-timeout", {"-1", "x", "1s", "nan", "inf", "1e10"}},
+        {"--monitor-interval", {"0", "-0.1", "x"}},
+        {"--rdzv-backend", {"zookeeper", "C10D"}},
+        {"--role", {std::string(256, 'r'), "two\nlines"}},
+        {"--rdzv-id", {std::string(256, 'i'), "\x1b[2J"}},
+        {"--local-addr", {std::string(256, 'a')}},
+    };
+    for (const auto& [flag, values] : bad) {
+        for (const std::string& value : values) {
+            EXPECT_THAT(error_of({flag + "=" + value, "train"}), HasSubstr(flag)) << value;
+        }
+    }
+    EXPECT_THAT(error_of({"--log-dir", "", "train"}), HasSubstr("--log-dir must not be empty"));
+    EXPECT_THAT(error_of({"--role", "", "train"}), HasSubstr("--role must not be empty"));
+}
+
+TEST(LauncherOptions, MinimumAboveMaximumSaysBoth) {
+    EXPECT_THAT(error_of({"--nnodes=4:2", "train"}),
+                AllOf(HasSubstr("--nnodes"), HasSubstr("minimum, 4, exceeds the maximum, 2")));
+}
+
+TEST(LauncherOptions, FirstOfSeveralMistakesIsReported) {
+    EXPECT_THAT(error_of({"--nnodes=x", "--max-restarts=y", "train"}), HasSubstr("--nnodes"));
+}
+
+TEST(LauncherOptions, BoundsThemselvesAreTaken) {
+    EXPECT_EQ(parsed({"--nproc-per-node=65536", "t"}).workers, "65536");
+    EXPECT_EQ(parsed({"--master-port=65535", "t"}).master_port, 65535);
+    EXPECT_EQ(parsed({"--master-port=1", "t"}).master_port, 1);
+    EXPECT_EQ(parsed({"--join-timeout=1e9", "t"}).join_timeout, std::chrono::seconds(1000000000));
+    EXPECT_EQ(parsed({"--nnodes=1:1", "t"}).nodes_max, 1U);
+    for (const char* workers : {"cpu", "gpu", "auto"}) {
+        EXPECT_EQ(parsed({std::string("--nproc-per-node=") + workers, "t"}).workers, workers);
+    }
+    for (const char* backend : {"static", "c10d", "etcd", "etcd-v2", "regroup"}) {
+        EXPECT_EQ(parsed({std::string("--rdzv-backend=") + backend, "t"}).rdzv_backend, backend);
+    }
+}
+
+// ---- Help.
+
+TEST(LauncherOptions, HelpNamesEveryFlagWithItsDefault) {
+    for (const char* help : {"--help", "-h"}) {
+        const Result<std::variant<RunOptions, ShowText>> result =
+            parse_run_options(Arguments{"--nnodes=x", help});
+        ASSERT_TRUE(result) << result.error().detail;
+        const std::string text = std::get<ShowText>(*result).text;
+        for (const Flag& flag : flags_with_values()) {
+            EXPECT_THAT(text, HasSubstr("--" + flag.name.substr(2) + " "));
+        }
+        EXPECT_THAT(text, AllOf(HasSubstr("--standalone"), HasSubstr("-m, --module"),
+                                HasSubstr("--no-python"), HasSubstr("Usage: regroup run"),
+                                HasSubstr("[29500]"), HasSubstr("PET_<NAME>")));
+        EXPECT_THAT(text, EndsWith("\n"));
+    }
+}
+
+TEST(LauncherOptions, NearestIsNearOrNothing) {
+    const Arguments candidates{"run", "serve", "version"};
+    EXPECT_EQ(nearest("rum", candidates), "run");
+    EXPECT_EQ(nearest("sevre", candidates), "serve");
+    EXPECT_EQ(nearest("", candidates), std::nullopt);
+    EXPECT_EQ(nearest("elephants", candidates), std::nullopt);
+}
+
+}  // namespace
+}  // namespace regroup::launcher

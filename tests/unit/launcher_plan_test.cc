@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "launcher/host.h"
+#include "launcher/run_plan.h"
+
+namespace regroup::launcher {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+// An address that is nobody's: reserved for documents.
+constexpr const char* kElsewhere = "192.0.2.77";
+
+RunPlan planned(const RunOptions& options) {
+    Result<RunPlan> plan = make_run_plan(options);
+    if (!plan) {
+        ADD_FAILURE() << plan.error().detail;
+        return {};
+    }
+    return std::move(*plan);
+}
+
+std::string error_of(const RunOptions& options) {
+    const Result<RunPlan> plan = make_run_plan(options);
+    return plan ? "no error" : plan.error().detail;
+}
+
+RunOptions program() {
+    RunOptions options;
+    options.program = "/opt/jobs/train";
+    return options;
+}
+
+// ---- Which rendezvous: torchrun's rules, in their order.
+
+TEST(LauncherPlan, WithoutFlagsTheNodeIsAlone) {
+    const RunPlan plan = planned(program());
+    EXPECT_EQ(plan.endpoint.text(), "127.0.0.1:0");
+    EXPECT_EQ(plan.bind_address, "127.0.0.1");
+    EXPECT_EQ(plan.hosting, Hosting::always);
+    EXPECT_FALSE(plan.fixed_master);
+    EXPECT_EQ(plan.agent.offer.slot, std::nullopt);
+    EXPECT_THAT(plan.agent.offer.other_addresses, IsEmpty());
+    EXPECT_THAT(plan.notes, IsEmpty());
+}
+
+TEST(LauncherPlan, JobsOfOneMachineHaveIdsOfTheirOwn) {
+    const std::string first = planned(program()).agent.job;
+    EXPECT_THAT(first, MatchesRegex("[0-9]+-[0-9]+-[0-9a-f]+"));
+    EXPECT_NE(first, planned(program()).agent.job);
+    RunOptions named = program();
+    named.rdzv_id = "mine";
+    EXPECT_EQ(planned(named).agent.job, "mine");
+}
+
+TEST(LauncherPlan, StandaloneBeatsBackendAndEndpointAndSaysSo) {
+    RunOptions options = program();
+    options.standalone = true;
+    options.rdzv_backend = "c10d";
+    options.rdzv_endpoint = std::string(kElsewhere) + ":1234";
+    const RunPlan plan = planned(options);
+    EXPECT_EQ(plan.endpoint.text(), "127.0.0.1:0");
+    EXPECT_EQ(plan.hosting, Hosting::always);
+    ASSERT_THAT(plan.notes, SizeIs(1));
+    EXPECT_THAT(plan.notes[0], HasSubstr(kElsewhere));
+}
+
+TEST(LauncherPlan, StandaloneIsOneNode) {
+    RunOptions options = program();
+    options.standalone = true;
+    options.nodes_max = 2;
+    EXPECT_THAT(error_of(options), AllOf(HasSubstr("--standalone"), HasSubstr("--nnodes")));
+}
+
+TEST(LauncherPlan, MasterPortMakesASingleNodeStatic) {
+    RunOptions options = program();
+    options.master_port = 29501;
+    const RunPlan plan = planned(options);
+    EXPECT_TRUE(plan.fixed_master);
+    EXPECT_EQ(plan.endpoint.text(), "127.0.0.1:29501");
+    EXPECT_EQ(plan.hosting, Hosting::always);
+    EXPECT_EQ(plan.agent.offer.address, "127.0.0.1");
+    EXPECT_TRUE(plan.agent.offer.address_is_explicit);
+    EXPECT_EQ(plan.agent.job, "none");
+}
+
+TEST(LauncherPlan, StaticNodesMeetAtTheMaster) {
+    RunOptions options = program();
+    options.nodes_min = options.nodes_max = 2;
+    options.master_addr = "host0";
+    RunPlan plan = planned(options);
+    EXPECT_EQ(plan.endpoint.text(), "host0:29500");
+    EXPECT_EQ(plan.agent.offer.slot, 0U);
+    EXPECT_EQ(plan.hosting, Hosting::always);
+    EXPECT_EQ(plan.agent.offer.address, "host0");
+    EXPECT_EQ(plan.bind_address, "");
+
+    options.node_rank = 1;
+    plan = planned(options);
+    EXPECT_EQ(plan.agent.offer.slot, 1U);
+    EXPECT_EQ(plan.hosting, Hosting::never);
+    EXPECT_TRUE(plan.fixed_master);
+    EXPECT_EQ(plan.agent.offer.address, "");
+    EXPECT_FALSE(plan.agent.offer.address_is_explicit);
+}
+
+TEST(LauncherPlan, StaticEndpointIsTheMaster) {
+    RunOptions options = program();
+    options.nodes_min = options.nodes_max = 2;
+    options.rdzv_endpoint = "host0:1234";
+    const RunPlan plan = planned(options);
+    EXPECT_TRUE(plan.fixed_master);
+    EXPECT_EQ(plan.endpoint.text(), "host0:1234");
+    EXPECT_THAT(plan.notes, IsEmpty());
+}
+
+TEST(LauncherPlan, EndpointWinsOverMasterAddressAndSaysSo) {
+    for (const char* backend : {"static", "c10d"}) {
+        RunOptions options = program();
+        options.rdzv_backend = backend;
+        options.nodes_min = options.nodes_max = 2;
+        options.rdzv_endpoint = std::string(kElsewhere) + ":1234";
+        options.master_addr = "host9";
+        options.master_port = 1;
+        const RunPlan plan = planned(options);
+        EXPECT_EQ(plan.endpoint.text(), std::string(kElsewhere) + ":1234");
+        EXPECT_THAT(plan.notes,
+                    ElementsAre(HasSubstr("--master-addr and --master-port are not used")));
+    }
+}
+
+TEST(LauncherPlan, NodeRankOutsideTheJobIsRefusedAtOnce) {
+    RunOptions options = program();
+    options.nodes_min = options.nodes_max = 2;
+    options.master_addr = "host0";
+    options.node_rank = 2;
+    EXPECT_THAT(error_of(options), HasSubstr("--node-rank 2 is outside --nnodes"));
+    options.node_rank = 1;
+    EXPECT_EQ(error_of(options), "no error");
+}
+
+TEST(LauncherPlan, DynamicEndpointOfThisHostIsServedHereIfItIsFree) {
+    RunOptions options = program();
+    options.rdzv_backend = "c10d";
+    for (const std::string host : {std::string("localhost"), std::string("127.0.0.1"),
+                                   std::string("[::1]"), short_host_name()}) {
+        options.rdzv_endpoint = host + ":1234";
+        const RunPlan plan = planned(options);
+        EXPECT_EQ(plan.hosting, Hosting::if_port_free) << host;
+        EXPECT_FALSE(plan.fixed_master);
+        EXPECT_EQ(plan.agent.offer.slot, std::nullopt);
+        EXPECT_EQ(plan.agent.job, "none");
+    }
+}
+
+TEST(LauncherPlan, DynamicEndpointElsewhereIsNotServedHere) {
+    RunOptions options = program();
+    options.rdzv_backend = "c10d";
+    options.rdzv_endpoint = kElsewhere;
+    const RunPlan plan = planned(options);
+    EXPECT_EQ(plan.hosting, Hosting::never);
+    EXPECT_EQ(plan.endpoint.text(), std::string(kElsewhere) + ":29400");
+    options.rdzv_endpoint = std::string(kElsewhere) + ":0";
+    EXPECT_THAT(error_of(options), HasSubstr("port 0"));
+}
+
+TEST(LauncherPlan, DynamicWithoutEndpointIsLocalhost) {
+    RunOptions options = program();
+    options.rdzv_backend = "c10d";
+    const RunPlan plan = planned(options);
+    EXPECT_EQ(plan.endpoint.text(), "localhost:29400");
+    EXPECT_EQ(plan.hosting, Hosting::if_port_free);
+}
+
+TEST(LauncherPlan, EtcdIsToldThatNoEtcdIsAsked) {
+    RunOptions options = program();
+    options.rdzv_endpoint = kElsewhere;
+    for (const char* backend : {"etcd", "etcd-v2"}) {
+        options.rdzv_backend = backend;
+        EXPECT_THAT(planned(options).notes, ElementsAre(HasSubstr("no etcd is asked")));
+    }
+    options.rdzv_backend = "regroup";
+    EXPECT_THAT(planned(options).notes, IsEmpty());
+}
+
+// ---- What the node brings.
+
+TEST(LauncherPlan, PolicyAndOfferAreTheOptions) {
+    RunOptions options = program();
+    options.rdzv_backend = "c10d";
+    options.nodes_min = 2;
+    options.nodes_max = 4;
+    options.max_restarts = 3;
+    options.workers = "8";
+    options.role = "trainer";
+    options.local_addr = "10.0.0.7";
+    options.last_call = std::chrono::seconds(1);
+    options.heartbeat_timeout = std::chrono::seconds(2);
+    options.shutdown_timeout = std::chrono::seconds(4);
+    options.grow_after = std::chrono::seconds(5);
+    options.join_timeout = std::chrono::seconds(6);
+    const agent::AgentConfig agent = planned(options).agent;
+    EXPECT_EQ(agent.policy.nodes_min, 2U);
+    EXPECT_EQ(agent.policy.nodes_max, 4U);
+    EXPECT_EQ(agent.policy.restarts_max, 3U);
+    EXPECT_EQ(agent.policy.last_call, std::chrono::seconds(1));
+    EXPECT_EQ(agent.policy.heartbeat_timeout, std::chrono::seconds(2));
+    EXPECT_EQ(agent.policy.shutdown_timeout, std::chrono::seconds(4));
+    EXPECT_EQ(agent.policy.grow_after, std::chrono::seconds(5));
+    EXPECT_EQ(agent.join_timeout, std::chrono::seconds(6));
+    EXPECT_EQ(agent.policy.program, "train");
+    EXPECT_EQ(agent.offer.workers, 8U);
+    EXPECT_EQ(agent.offer.role, "trainer");
+    EXPECT_EQ(agent.offer.name, "10.0.0.7");
+    EXPECT_EQ(agent.offer.address, "10.0.0.7");
+    EXPECT_TRUE(agent.offer.address_is_explicit);
+    EXPECT_THAT(agent.offer.other_addresses, IsEmpty());
+    EXPECT_THAT(agent.node, StartsWith("10.0.0.7-"));
+}
+
+TEST(LauncherPlan, NodeIsNamedAfterItsHostAndOffersItsAddresses) {
+    RunOptions options = program();
+    options.rdzv_backend = "c10d";
+    options.nodes_max = 2;
+    const agent::AgentConfig agent = planned(options).agent;
+    EXPECT_EQ(agent.offer.name, short_host_name());
+    EXPECT_EQ(agent.offer.address, "");
+    EXPECT_LE(agent.offer.other_addresses.size(), 4U);
+    EXPECT_EQ(agent.offer.other_addresses.empty(), own_addresses().empty());
+    EXPECT_NE(agent.node, planned(options).agent.node);
+}
+
+TEST(LauncherPlan, HeartbeatTimeoutThatIsTooShortIsRefused) {
+    RunOptions options = program();
+    options.heartbeat_timeout = std::chrono::milliseconds(50);
+    EXPECT_THAT(error_of(options), HasSubstr("heartbeat timeout"));
+}
+
+TEST(LauncherPlan, WorkersPerCpuAreCounted) {
+    RunOptions options = program();
+    options.workers = "cpu";
+    EXPECT_EQ(planned(options).agent.offer.workers, count_cpus());
+}
+
+// ---- Endpoints.
+
+struct EndpointCase {
+    const char* text;
+    const char* host;
+    int port;
+};
+
+TEST(LauncherEndpoint, WellFormedOnesAreTaken) {
+    for (const EndpointCase& good : {EndpointCase{"", "localhost", 77},
+                                     {"  ", "localhost", 77},
+                                     {"host0", "host0", 77},
+                                     {" host0:1 ", "host0", 1},
+                                     {"host-0.example_x.org:65535", "host-0.example_x.org", 65535},
+                                     {"10.0.0.1:29400", "10.0.0.1", 29400},
+                                     {"10.0.0.1:0", "10.0.0.1", 0},
+                                     {"[::1]", "::1", 77},
+                                     {"[::1]:29400", "::1", 29400},
+                                     {"[fe80::1%eth0]:5", "fe80::1%eth0", 5},
+                                     {"[2001:db8::7]:00080", "2001:db8::7", 80}}) {
+        const Result<rendezvous::Endpoint> endpoint = parse_endpoint(good.text, 77);
+        ASSERT_TRUE(endpoint) << good.text << ": " << endpoint.error().detail;
+        EXPECT_EQ(endpoint->host, good.host) << good.text;
+        EXPECT_EQ(endpoint->port, good.port) << good.text;
+    }
+}
+
+struct BadEndpoint {
+    const char* text;
+    const char* why;
+};
+
+TEST(LauncherEndpoint, MalformedOnesAreNamedWithTheReason) {
+    for (const BadEndpoint& bad : {BadEndpoint{"host:", "the port is missing"},
+                                   {"[::1]:", "the port is missing"},
+                                   {":29400", "the host is missing"},
+                                   {"[]:29400", "the host is missing"},
+                                   {"::1", "an IPv6 address needs brackets"},
+                                   {"::1:29400", "an IPv6 address needs brackets"},
+                                   {"[::1", "the bracket is not closed"},
+                                   {"[::1]29400", "after the bracket"},
+                                   {"host:http", "the port must be a number"},
+                                   {"host:65536", "the port must be a number"},
+                                   {"host:-1", "the port must be a number"},
+                                   {"host:1 2", "the port must be a number"},
+                                   {"http://host:29400", "it is no URL"},
+                                   {"ho st:1", "'ho st' is no host name"},
+                                   {"host/path", "is no host name"}}) {
+        const Result<rendezvous::Endpoint> endpoint = parse_endpoint(bad.text, 77);
+        ASSERT_FALSE(endpoint) << bad.text;
+        EXPECT_EQ(endpoint.error().code, Errc::invalid_argument);
+        EXPECT_THAT(endpoint.error().detail,
+                    AllOf(HasSubstr(bad.why), HasSubstr("'" + std::string(bad.text) + "'")));
+    }
+}
+
+}  // namespace
+}  // namespace regroup::launcher

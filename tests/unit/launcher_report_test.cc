@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "launcher/report.h"
+
+namespace regroup::launcher {
+namespace {
+
+using rendezvous::Outcome;
+using rendezvous::Verdict;
+using rendezvous::WorkerFailure;
+
+Verdict failed() {
+    Verdict verdict;
+    verdict.outcome = Outcome::failed;
+    verdict.reason = "rank 5 on b was ended by SIGSEGV; all 3 restarts used (--max-restarts 3)";
+    verdict.author = "node b";
+    verdict.exit_code = 139;
+    verdict.restarts = 3;
+    WorkerFailure failure;
+    failure.rank = 5;
+    failure.local_rank = 1;
+    failure.node = "b";
+    failure.host = "b.cluster";
+    failure.pid = 4720;
+    failure.signal = 11;
+    failure.core_dumped = true;
+    failure.time = "2026-11-21 10:05:26";
+    failure.log_file = "regroup-runs/nightly/round-4/rank-5.log";
+    failure.last_output = "step 812\nloading shard 14\n";
+    verdict.failure = failure;
+    return verdict;
+}
+
+TEST(LauncherReport, TellsWhoFailedFirstWhereAndHow) {
+    EXPECT_EQ(failure_report("nightly", failed()),
+              "regroup: job nightly failed: rank 5 on b was ended by SIGSEGV; all 3 restarts used "
+              "(--max-restarts 3)\n"
+              "first failure:\n"
+              "  rank       5 (local rank 1 on node b)\n"
+              "  host       b.cluster, pid 4720\n"
+              "  end        ended by SIGSEGV, core dumped\n"
+              "  time       2026-11-21 10:05:26\n"
+              "  output     regroup-runs/nightly/round-4/rank-5.log\n"
+              "  last lines:\n"
+              "    step 812\n"
+              "    loading shard 14\n");
+}
+
+TEST(LauncherReport, LeavesOutWhatIsNotKnown) {
+    Verdict verdict = failed();
+    verdict.failure->signal = 0;
+    verdict.failure->exit_code = 3;
+    verdict.failure->log_file.clear();
+    verdict.failure->last_output.clear();
+    const std::string report = failure_report("nightly", verdict);
+    EXPECT_THAT(report, ::testing::HasSubstr("  end        exited with code 3\n"));
+    EXPECT_THAT(report, ::testing::Not(::testing::HasSubstr("output")));
+    EXPECT_THAT(report, ::testing::Not(::testing::HasSubstr("last lines")));
+    verdict.failure.reset();
+    EXPECT_EQ(failure_report("nightly", verdict),
+              "regroup: job nightly failed: " + verdict.reason + "\n");
+}
+
+TEST(LauncherReport, WorkerThatCouldNotStartIsReportedAsSuch) {
+    Verdict verdict = failed();
+    verdict.failure->signal = 0;
+    verdict.failure->start_error = "no memory";
+    EXPECT_THAT(failure_report("nightly", verdict),
+                ::testing::HasSubstr("  end        could not start: no memory\n"));
+}
+
+TEST(LauncherReport, EndingLineNamesWhoStoppedTheJob) {
+    agent::Quit quit;
+    quit.verdict.emplace();
+    quit.verdict->outcome = Outcome::stopped;
+    quit.verdict->author = "the operator";
+    quit.verdict->reason = "maintenance";
+    EXPECT_EQ(ending_line("nightly", quit), "job nightly was stopped by the operator: maintenance");
+}
+
+TEST(LauncherReport, SuccessNeedsNoWordsAndOtherEndingsSayTheirReason) {
+    agent::Quit quit;
+    EXPECT_EQ(ending_line("nightly", quit), "");
+    quit.reason = "no rendezvous was reached within 600 s (--join-timeout)";
+    EXPECT_EQ(ending_line("nightly", quit), quit.reason);
+    quit.reason.clear();
+    quit.verdict.emplace();
+    quit.verdict->outcome = Outcome::succeeded;
+    quit.verdict->reason = "all workers finished";
+    EXPECT_EQ(ending_line("nightly", quit), "");
+}
+
+}  // namespace
+}  // namespace regroup::launcher

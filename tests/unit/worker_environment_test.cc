@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/worker_environment.h"
+
+#include <algorithm>
+
+#include <gmock/gmock.h>
+
+namespace regroup::agent {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+WorkerIdentity worker() {
+    WorkerIdentity identity;
+    identity.job = "nightly";
+    identity.assignment.round = RoundId{4};
+    identity.assignment.group_rank = 1;
+    identity.assignment.group_world_size = 2;
+    identity.assignment.first_rank = 8;
+    identity.assignment.world_size = 16;
+    identity.assignment.role_first_rank = 3;
+    identity.assignment.role_world_size = 11;
+    identity.assignment.master_addr = "10.0.0.4";
+    identity.assignment.master_port = 40117;
+    identity.assignment.restart_count = 2;
+    identity.role = "trainer";
+    identity.local_rank = 5;
+    identity.local_world_size = 8;
+    identity.max_restarts = 3;
+    identity.error_file = "/logs/rank-13.json";
+    return identity;
+}
+
+TEST(WorkerEnvironment, HasEveryNameThatTorchrunGives) {
+    const auto environment = worker_environment({}, worker());
+    for (const char* entry :
+         {"LOCAL_RANK=5", "RANK=13", "WORLD_SIZE=16", "LOCAL_WORLD_SIZE=8", "GROUP_RANK=1",
+          "GROUP_WORLD_SIZE=2", "ROLE_NAME=trainer", "ROLE_RANK=8", "ROLE_WORLD_SIZE=11",
+          "MASTER_ADDR=10.0.0.4", "MASTER_PORT=40117", "TORCHELASTIC_RESTART_COUNT=2",
+          "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_RUN_ID=nightly",
+          "TORCHELASTIC_USE_AGENT_STORE=True", "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+          "TORCHELASTIC_ERROR_FILE=/logs/rank-13.json",
+          "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT", "REGROUP_ROUND=4"}) {
+        EXPECT_THAT(environment, Contains(entry));
+    }
+    EXPECT_EQ(environment.size(), 19U);
+}
+
+TEST(WorkerEnvironment, InheritsTheRestAsItIs) {
+    const auto environment =
+        worker_environment({"PATH=/bin", "EMPTY=", "WITH=a=b", "OMP_NUM_THREADS=4",
+                            "CUDA_VISIBLE_DEVICES=0,1", "ODD", "RANKED=1", "MY_RANK=2"},
+                           worker());
+    for (const char* entry : {"PATH=/bin", "EMPTY=", "WITH=a=b", "OMP_NUM_THREADS=4",
+                              "CUDA_VISIBLE_DEVICES=0,1", "ODD", "RANKED=1", "MY_RANK=2"}) {
+        EXPECT_THAT(environment, Contains(entry));
+    }
+}
+
+TEST(WorkerEnvironment, NamesAppearOnceEvenIfInherited) {
+    // As in a launcher that was itself started by a launcher.
+    const auto outer =
+        worker_environment({"RANK=99", "RANK=98", "MASTER_ADDR=elsewhere"}, worker());
+    const auto inner = worker_environment(outer, worker());
+    for (const auto& environment : {outer, inner}) {
+        std::vector<std::string> names;
+        for (const std::string& entry : environment) {
+            names.push_back(entry.substr(0, entry.find('=')));
+        }
+        std::sort(names.begin(), names.end());
+        EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+        EXPECT_THAT(environment, Contains("RANK=13"));
+        EXPECT_THAT(environment, Contains("MASTER_ADDR=10.0.0.4"));
+    }
+}
+
+TEST(WorkerEnvironment, NcclErrorHandlingIsTheUsersIfSet) {
+    EXPECT_THAT(worker_environment({"TORCH_NCCL_ASYNC_ERROR_HANDLING=3"}, worker()),
+                Contains("TORCH_NCCL_ASYNC_ERROR_HANDLING=3"));
+}
+
+TEST(WorkerEnvironment, ErrorFileIsThereEvenIfItIsNowhere) {
+    WorkerIdentity identity = worker();
+    identity.error_file.clear();
+    EXPECT_THAT(worker_environment({}, identity), Contains("TORCHELASTIC_ERROR_FILE="));
+}
+
+TEST(WorkerEnvironment, ThreadsAreTheLaunchersDecision) {
+    EXPECT_THAT(worker_environment({}, worker()), Not(Contains(StartsWith("OMP_NUM_THREADS="))));
+}
+
+TEST(WorkerEnvironment, VariablesAreFoundByTheirWholeName) {
+    const std::vector<std::string> environment{"RANK_X=1", "RANK=", "X=RANK=3"};
+    EXPECT_STREQ(find_variable(environment, "RANK_X"), "1");
+    EXPECT_STREQ(find_variable(environment, "RANK"), "");
+    EXPECT_STREQ(find_variable(environment, "X"), "RANK=3");
+    EXPECT_EQ(find_variable(environment, "RAN"), nullptr);
+    EXPECT_EQ(find_variable({}, "RANK"), nullptr);
+}
+
+}  // namespace
+}  // namespace regroup::agent
