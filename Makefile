@@ -17,7 +17,7 @@ demo: ## train a small language model through two failures, on this machine
 	$(setup) build
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(jobs) --target regroup byte_lm
-	@sh examples/demo.sh build/release
+	@bash examples/demo.sh build/release
 
 test: ## build everything and run every test
 	$(setup) test

@@ -149,8 +149,8 @@ TEST(LauncherPlan, NodeRankOutsideTheJobIsRefusedAtOnce) {
 TEST(LauncherPlan, DynamicEndpointOfThisHostIsServedHereIfItIsFree) {
     RunOptions options = program();
     options.rdzv_backend = "c10d";
-    for (const std::string host : {std::string("localhost"), std::string("127.0.0.1"),
-                                   std::string("[::1]"), short_host_name()}) {
+    for (const std::string& host : {std::string("localhost"), std::string("127.0.0.1"),
+                                    std::string("[::1]"), short_host_name()}) {
         options.rdzv_endpoint = host + ":1234";
         const RunPlan plan = planned(options);
         EXPECT_EQ(plan.hosting, Hosting::if_port_free) << host;

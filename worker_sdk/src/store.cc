@@ -18,12 +18,12 @@ namespace {
 }
 
 template <class T>
-T value_or_raise(Result<T> result) {
+T value_or_raise(Result<T>&& result) {
     if (!result) {
         raise(result.error());
     }
     if constexpr (!std::is_void_v<T>) {
-        return *std::move(result);
+        return std::move(*result);
     }
 }
 

@@ -4,7 +4,6 @@
 #include <regroup/error.h>
 
 #include <arpa/inet.h>
-#include <array>
 #include <cerrno>
 #include <netinet/in.h>
 #include <span>
@@ -69,7 +68,7 @@ std::uint16_t port_of(const Descriptor& socket) {
 
 }  // namespace
 
-StoreService::StoreService(std::uint16_t port) {
+StoreService::StoreService(std::uint16_t port) : read_buffer_(kReadBytes) {
     listener_.fd = listen_everywhere(port);
     port_ = port_of(listener_.fd);
     wakeup_.fd = Descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -139,9 +138,8 @@ void StoreService::serve(store::ClientId id, Client& client) {
     if (!client.outbox.empty()) {
         return;
     }
-    std::array<std::byte, kReadBytes> buffer;
-    const std::size_t count = client.stream.read_some(buffer);
-    handle(id, client, {reinterpret_cast<const char*>(buffer.data()), count});
+    const std::size_t count = client.stream.read_some(read_buffer_);
+    handle(id, client, {reinterpret_cast<const char*>(read_buffer_.data()), count});
     flush(client);
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "rendezvous/store/store_core.h"
 #include "rendezvous/store/store_wire.h"
@@ -51,6 +52,7 @@ class StoreService {
     std::map<store::ClientId, Client> clients_;
     std::uint64_t next_client_ = 0;
     store::StoreCore core_;
+    std::vector<std::byte> read_buffer_;
 
     std::uint16_t port_ = 0;  // Constant.
     std::atomic<bool> stopping_ = false;

@@ -4,6 +4,7 @@
 #include <regroup/error.h>
 
 #include <cerrno>
+#include <iterator>
 
 #include "rendezvous/base/result.h"
 
@@ -65,20 +66,18 @@ std::vector<Acceptor::Accepted> Acceptor::progress(Instant now) {
         if (stream.readable) {
             visitor->hello.filled(stream.read_some(visitor->hello.space()));
         }
-        const bool introduced = visitor->hello.complete();
-        if (introduced && admits(visitor->hello.value())) {
-            const Hello hello = visitor->hello.value();
-            const Welcome welcome{.source = hello.target};
-            if (stream.write_some(bytes_of(welcome)) == sizeof welcome) {
-                admitted_.insert({hello.source, hello.kind});
-                accepted.push_back({hello.source, hello.kind, std::move(stream)});
-            }
+        if (!visitor->hello.complete()) {
+            const bool hopeless = stream.ended() || now >= visitor->until;
+            visitor = hopeless ? visitors_.erase(visitor) : std::next(visitor);
+            continue;
         }
-        if (introduced || stream.ended() || now >= visitor->until) {
-            visitor = visitors_.erase(visitor);
-        } else {
-            ++visitor;
+        const Hello hello = visitor->hello.value();
+        const Welcome welcome{.source = hello.target};
+        if (admits(hello) && stream.write_some(bytes_of(welcome)) == sizeof welcome) {
+            admitted_.insert({hello.source, hello.kind});
+            accepted.push_back({hello.source, hello.kind, std::move(stream)});
         }
+        visitor = visitors_.erase(visitor);
     }
     return accepted;
 }

@@ -42,7 +42,7 @@ class Collectives {
     const std::uint32_t rank_;
     const std::uint32_t world_size_;
     const RingSchedule schedule_;
-    alignas(64) std::array<std::byte, kSmallBytesMax> theirs_;
+    alignas(64) std::array<std::byte, kSmallBytesMax> theirs_{};
 };
 
 }  // namespace regroup::cpu

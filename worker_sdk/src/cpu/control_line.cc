@@ -67,7 +67,7 @@ void ControlLine::read(Line& line) {
         const std::size_t wanted =
             std::min(notice.text_bytes, Notice::kTextBytesMax) - line.text.size();
         if (wanted > 0) {
-            std::array<std::byte, Notice::kTextBytesMax> buffer;
+            std::array<std::byte, Notice::kTextBytesMax> buffer{};
             const std::size_t count = line.stream->read_some(std::span(buffer).first(wanted));
             line.text.append(reinterpret_cast<const char*>(buffer.data()), count);
         }

@@ -30,8 +30,8 @@ class ControlLine final : public Participant {
 
    private:
     struct Line {
-        std::uint32_t peer;
-        Stream* stream;
+        std::uint32_t peer = 0;
+        Stream* stream = nullptr;
         bool left = false;
         Partial<Notice> notice{};
         std::string text{};  // What has come of the notice's text.

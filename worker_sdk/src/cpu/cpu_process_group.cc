@@ -55,7 +55,7 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
       control_(*mesh_, deadline),
       lane_(*mesh_),
       algorithms_(lane_),
-      messenger_(*mesh_, limit_, [this](Operation operation) { complete(std::move(operation)); }),
+      messenger_(*mesh_, limit_, [this](const Operation& operation) { complete(operation); }),
       wakeup_(make_wakeup()) {
     // In this order: what has just been issued gets its first chance in the same turn.
     mesh_->add(*this);
@@ -235,7 +235,7 @@ void CpuProcessGroup::carry_out_all() {
         carry_out(collectives_.front());
         Operation done = std::move(collectives_.front());
         collectives_.pop_front();
-        complete(std::move(done));
+        complete(done);
     }
 }
 
@@ -262,7 +262,7 @@ void CpuProcessGroup::carry_out(const Operation& operation) {
     lane_.end();
 }
 
-void CpuProcessGroup::complete(Operation operation) {
+void CpuProcessGroup::complete(const Operation& operation) {
     {
         const std::lock_guard lock(mutex_);
         --outstanding_;

@@ -63,7 +63,7 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
     void run() noexcept;
     void carry_out_all();
     void carry_out(const Operation& operation);
-    void complete(Operation operation);
+    void complete(const Operation& operation);
     void finish(GroupFailure failure);
 
     // Constant.

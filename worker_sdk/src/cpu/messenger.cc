@@ -41,7 +41,7 @@ auto find_tag(Range& range, std::uint32_t tag) {
 
 }  // namespace
 
-Messenger::Messenger(Mesh& mesh, Duration limit, std::function<void(Operation)> complete)
+Messenger::Messenger(Mesh& mesh, Duration limit, std::function<void(const Operation&)> complete)
     : mesh_(mesh), limit_(limit), complete_(std::move(complete)) {}
 
 void Messenger::post(Operation operation) {
@@ -68,7 +68,7 @@ void Messenger::sort_in_posted(Mailbox& mailbox) {
             }
             mailbox.aside_bytes -= aside->data.size() + kAsideOverheadBytes;
             mailbox.asides.erase(aside);
-            complete_(std::move(recv));
+            complete_(recv);
         } else if (mailbox.aside && mailbox.aside->header.tag == recv.signature.tag) {
             // Just arriving: the rest goes straight into the buffer.
             check_agreement(recv, mailbox.aside->header);
@@ -157,9 +157,8 @@ void Messenger::progress_sends(std::uint32_t peer, std::deque<Sending>& queue) {
         sending.sent += count;
         moved += count;
         if (count == head.size() + data_left) {
-            Operation complete = std::move(sending.operation);
+            complete_(sending.operation);
             queue.pop_front();
-            complete_(std::move(complete));
         }
     }
     if (!queue.empty() && (outbound.ended() || (outbound.ready() && outbound.stream().ended()))) {
@@ -234,7 +233,7 @@ void Messenger::finish_message(Mailbox& mailbox) {
     mailbox.received = 0;
     if (mailbox.target) {
         const std::unique_ptr<Operation> target = std::move(mailbox.target);
-        complete_(std::move(*target));
+        complete_(*target);
     } else {
         mailbox.asides.push_back(std::move(*mailbox.aside));
         mailbox.aside.reset();

@@ -23,7 +23,7 @@ class Messenger final : public Participant {
     static constexpr std::size_t kAsideBytesMax = std::size_t{64} << 20U;
 
     /// `complete` is called with each operation that has succeeded.
-    Messenger(Mesh& mesh, Duration limit, std::function<void(Operation)> complete);
+    Messenger(Mesh& mesh, Duration limit, std::function<void(const Operation&)> complete);
 
     /// Takes a send or a recv over; it makes its first progress in the turn under way or the next.
     void post(Operation operation);
@@ -70,7 +70,7 @@ class Messenger final : public Participant {
 
     Mesh& mesh_;
     const Duration limit_;
-    const std::function<void(Operation)> complete_;
+    const std::function<void(const Operation&)> complete_;
     std::map<std::uint32_t, std::deque<Sending>> sends_;  // by peer
     std::map<std::uint32_t, Mailbox> mailboxes_;          // by peer
 };

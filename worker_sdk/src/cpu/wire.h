@@ -123,7 +123,7 @@ class Partial {
     void reset() noexcept { have_ = 0; }
 
    private:
-    std::array<std::byte, sizeof(T)> bytes_;
+    std::array<std::byte, sizeof(T)> bytes_{};
     std::size_t have_ = 0;
 };
 
