@@ -57,8 +57,8 @@ void AgentCore::on(Instant now, const Received& event) {
 }
 
 void AgentCore::send_join() {
-    effects_.push_back(SendToDaemon{rendezvous::Join{config_.job, config_.node, config_.policy,
-                                                     config_.offer, report_}});
+    effects_.push_back(SendToDaemon{
+        rendezvous::Join{config_.job, config_.node, config_.policy, config_.offer, report_}});
 }
 
 void AgentCore::tell(Instant now) {
@@ -75,8 +75,7 @@ void AgentCore::tell(Instant now) {
 
 // Content is who has a round, or a place in the queue for one, and a daemon.
 void AgentCore::update_patience(Instant now) {
-    const bool content =
-        quit_ || (link_up_ && (spare_ || report_.state != NodeState::stopped));
+    const bool content = quit_ || (link_up_ && (spare_ || report_.state != NodeState::stopped));
     if (content) {
         give_up_at_ = Instant::max();
     } else if (give_up_at_ == Instant::max()) {
@@ -89,6 +88,13 @@ void AgentCore::update_patience(Instant now) {
 void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
     const Assignment& assignment = message.assignment;
     if (assignment.round <= report_.round || quit_) {
+        return;
+    }
+    if (assignment.group_rank == 0 && assignment.master_port != report_.store_port) {
+        // Everyone was told of a store that has served an earlier round and is closed: an old
+        // message from here had overtaken a newer one.
+        abandon(assignment.round);
+        tell(now);
         return;
     }
     if (alive_.empty()) {
@@ -178,7 +184,8 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
         if (!alive_.empty()) {
             tell(now);  // A failure is news; else the daemon hears when the last one is gone.
         }
-    } else if (event.failure && !was_stopped_by_us(*event.failure) &&
+    } else if (event.failure && event.round == report_.round &&
+               !was_stopped_by_us(*event.failure) &&
                (!report_.failure || outranks(*event.failure, *report_.failure))) {
         // It ended by itself while we were stopping it; perhaps that is why we were told to.
         report_.failure = event.failure;
@@ -190,7 +197,8 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
 
 bool AgentCore::was_stopped_by_us(const WorkerFailure& failure) const {
     const bool forced = resist_at_ != Instant::max();
-    return failure.signal == 0 || failure.signal == SIGTERM || (failure.signal == SIGKILL && forced);
+    return failure.signal == 0 || failure.signal == SIGTERM ||
+           (failure.signal == SIGKILL && forced);
 }
 
 void AgentCore::begin_stopping(Instant now) {
@@ -207,8 +215,7 @@ void AgentCore::begin_stopping(Instant now) {
 void AgentCore::all_gone(Instant now) {
     force_at_ = Instant::max();
     resist_at_ = Instant::max();
-    report_.state =
-        report_.state == NodeState::running ? NodeState::finished : NodeState::stopped;
+    report_.state = report_.state == NodeState::running ? NodeState::finished : NodeState::stopped;
     if (quit_) {
         quit_sent_ = true;
         effects_.push_back(*quit_);
@@ -293,8 +300,7 @@ AgentEffects AgentCore::advance(Instant now) {
     } else if (now >= give_up_at_) {
         quit(now, Quit{kExitNoRendezvous, 0,
                        std::string(link_up_ ? "no round was formed" : "no rendezvous was reached") +
-                           " within " + format_duration(config_.join_timeout) +
-                           " (--join-timeout)",
+                           " within " + format_duration(config_.join_timeout) + " (--join-timeout)",
                        std::nullopt});
     }
     update_patience(now);

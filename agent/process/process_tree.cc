@@ -78,17 +78,16 @@ void become_subreaper() noexcept {
 }
 
 std::vector<pid_t> descendants(pid_t ancestor) {
-    if (!read_children(ancestor)) {
+    auto found = read_children(ancestor);
+    if (!found) {
         return descendants_by_parent(ancestor);
     }
-    std::vector<pid_t> found = {ancestor};
-    for (std::size_t index = 0; index < found.size(); ++index) {
-        if (const auto children = read_children(found[index])) {
-            found.insert(found.end(), children->begin(), children->end());
+    for (std::size_t index = 0; index < found->size(); ++index) {
+        if (const auto children = read_children((*found)[index])) {
+            found->insert(found->end(), children->begin(), children->end());
         }
     }
-    found.erase(found.begin());
-    return found;
+    return *std::move(found);
 }
 
 std::vector<pid_t> descendants_by_parent(pid_t ancestor) {
@@ -133,7 +132,9 @@ TreeKill kill_descendants(const Clock& clock, Instant deadline, const std::set<p
         if (!look.dying.empty()) {
             is_readable(look.dying.rbegin()->second.get(), kPauseMs);
         }
-        reap_orphans(kept);
+        if (!look.quiet) {
+            reap_orphans(kept);
+        }
     }
     return {.killed = killed.size(), .survivors = {}};
 }

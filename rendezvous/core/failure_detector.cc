@@ -46,8 +46,7 @@ void FailureDetector::suspect(const NodeId& node, Instant now) {
     }
     found->second.suspected = true;
     ++suspects_count_;
-    move_deadline(node, found->second,
-                  std::min(found->second.deadline, after(now, return_limit_)));
+    move_deadline(node, found->second, std::min(found->second.deadline, after(now, return_limit_)));
 }
 
 void FailureDetector::forget(const NodeId& node) {

@@ -39,9 +39,11 @@ struct JobPolicy {
     std::uint32_t nodes_min = 1;
     /// Most nodes in a round; further ones wait as spares. At least `nodes_min`.
     std::uint32_t nodes_max = 1;
-    /// Worker failures that the job survives; the next one closes it. Lost nodes and growth are free.
+    /// Worker failures that the job survives; the next one closes it. Lost nodes and growth are
+    /// free.
     std::uint32_t restarts_max = 0;
-    /// How long the door stays open once `nodes_min` have joined a first round. Zero closes at once.
+    /// How long the door stays open once `nodes_min` have joined a first round. Zero closes at
+    /// once.
     Duration last_call = std::chrono::seconds(3);
     /// A node silent for this long is lost. Agents report three times as often.
     Duration heartbeat_timeout = std::chrono::seconds(3);

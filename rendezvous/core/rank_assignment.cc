@@ -12,7 +12,9 @@ namespace regroup::rendezvous {
 
 namespace {
 
-bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
+bool is_digit(char c) noexcept {
+    return c >= '0' && c <= '9';
+}
 
 std::size_t digits_end(std::string_view text, std::size_t from) noexcept {
     while (from < text.size() && is_digit(text[from])) {

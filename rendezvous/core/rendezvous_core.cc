@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/core/contradiction.h"
+#include "rendezvous/core/wording.h"
 
 namespace regroup::rendezvous {
 
@@ -14,21 +15,12 @@ namespace {
 constexpr Duration kReturnLimit = std::chrono::milliseconds(500);
 // Beyond the shutdown timeout a member gets this long to confirm that its workers are gone.
 constexpr Duration kStopMargin = std::chrono::seconds(15);
-// Waiting nodes are told what they wait for after the first interval, then at doubling ones.
-constexpr Duration kNoticeFirst = std::chrono::seconds(1);
-constexpr Duration kNoticeLimit = std::chrono::seconds(30);
 // A younger daemon leaves out this many numbers: nodes that are away may still run a round of which
 // nobody here has heard, and no two rounds may have the same number.
 constexpr std::uint64_t kUnseenRounds = 100;
-// A notice names this many nodes at most.
-constexpr std::size_t kNoticeNames = 32;
 
 bool has_no_workers(const NodeReport& report) noexcept {
     return report.state == NodeState::stopped || report.state == NodeState::finished;
-}
-
-std::string counted(std::size_t count, const std::string& what) {
-    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
 // How far a node has come within a round; it never goes back.
@@ -139,8 +131,8 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
                 break;
             }
         }
-        return Refused{Errc::invalid_argument, who + " contradicts " + other + ": " + *found +
-                                                   "; give all nodes the same"};
+        return Refused{Errc::invalid_argument,
+                       who + " contradicts " + other + ": " + *found + "; give all nodes the same"};
     }
     if (event.offer.workers == 0 || event.offer.workers > kWorkersLimit) {
         return Refused{Errc::invalid_argument,
@@ -148,9 +140,9 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
                            "; it must be 1 to " + std::to_string(kWorkersLimit)};
     }
     if (event.offer.slot && *event.offer.slot >= policy_.nodes_max) {
-        return Refused{Errc::invalid_argument,
-                       "--node-rank " + std::to_string(*event.offer.slot) + " of " + who +
-                           " is outside --nnodes " + nodes_range(policy_)};
+        return Refused{Errc::invalid_argument, "--node-rank " + std::to_string(*event.offer.slot) +
+                                                   " of " + who + " is outside --nnodes " +
+                                                   nodes_range(policy_)};
     }
     if (!nodes_.contains(event.node) && nodes_.size() >= kNodesLimit) {
         return Refused{Errc::overloaded,
@@ -167,9 +159,9 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
         // the same number are a mistake in somebody's command line.
         if (!detector_.suspects(id) &&
             now - detector_.heard_at(id) < policy_.heartbeat_timeout / 2) {
-            return Refused{Errc::invalid_argument,
-                           who + " and node " + node.offer.name + " both claim --node-rank " +
-                               std::to_string(*event.offer.slot)};
+            return Refused{Errc::invalid_argument, who + " and node " + node.offer.name +
+                                                       " both claim --node-rank " +
+                                                       std::to_string(*event.offer.slot)};
         }
     }
     return std::nullopt;
@@ -191,8 +183,9 @@ void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeR
 
 void RendezvousCore::update_ready(Instant now, const NodeId& id) {
     const auto found = nodes_.find(id);
-    const bool ready = phase_ != Phase::closed && found != nodes_.end() && has_no_workers(found->second.report) &&
-                       !detector_.suspects(id) && !members_.contains(id);
+    const bool ready = phase_ != Phase::closed && found != nodes_.end() &&
+                       has_no_workers(found->second.report) && !detector_.suspects(id) &&
+                       !members_.contains(id);
     if (!ready) {
         ready_.erase(id);
     } else if (ready_.insert(id).second && notice_at_ == Instant::max()) {
@@ -206,9 +199,9 @@ void RendezvousCore::absorb(Instant now, const NodeId& id, const Node& node) {
     } else if (members_.contains(id)) {
         absorb_member(now, id, node);
     } else if (node.report.state == NodeState::running) {
-        effects_.push_back({id, Stop{node.report.round,
-                                     "round " + std::to_string(number(node.report.round)) +
-                                         " is over"}});
+        effects_.push_back(
+            {id, Stop{node.report.round,
+                      "round " + std::to_string(number(node.report.round)) + " is over"}});
     }
 }
 
@@ -227,6 +220,9 @@ void RendezvousCore::absorb_member(Instant now, const NodeId& id, const Node& no
         if (failure_ && report.failure && report.round == round_ &&
             outranks(*report.failure, *failure_)) {
             failure_ = report.failure;
+            if (!lost_member_) {
+                cause_ = describe(*failure_);
+            }
         }
         if (has_no_workers(report)) {
             count_out(id, report);
@@ -257,13 +253,12 @@ void RendezvousCore::absorb_running(Instant now, const NodeId& id, const Node& n
             end_stopping(now);
         }
     } else if (report.state != NodeState::running) {
-        begin_stopping(now, "node " + node.offer.name + " stopped its workers by itself");
+        begin_stopping(now, "node " + node.offer.name + " gave the round up");
     }
 }
 
 void RendezvousCore::count_out(const NodeId& id, const NodeReport& report) {
-    all_finished_ =
-        all_finished_ && report.round == round_ && report.state == NodeState::finished;
+    all_finished_ = all_finished_ && report.round == round_ && report.state == NodeState::finished;
     awaited_.erase(id);
 }
 
@@ -334,12 +329,12 @@ void RendezvousCore::end_stopping(Instant now) {
             verdict.outcome = Outcome::failed;
             verdict.exit_code = shell_exit_code(*failure_);
             verdict.author = "node " + failure_->node;
-            verdict.reason = describe(*failure_) + "; " +
-                             (policy_.restarts_max == 0
-                                  ? std::string("no restarts are allowed (--max-restarts 0)")
-                                  : "all " + counted(policy_.restarts_max, "restart") +
-                                        " used (--max-restarts " +
-                                        std::to_string(policy_.restarts_max) + ")");
+            verdict.reason =
+                describe(*failure_) + "; " +
+                (policy_.restarts_max == 0
+                     ? std::string("no restarts are allowed (--max-restarts 0)")
+                     : "all " + counted(policy_.restarts_max, "restart") +
+                           " used (--max-restarts " + std::to_string(policy_.restarts_max) + ")");
             verdict.failure = failure_;
             close(std::move(verdict));
             return;
@@ -375,8 +370,8 @@ void RendezvousCore::try_form(Instant now) {
         form(now);
     } else if (phase_ == Phase::gathering) {
         phase_ = Phase::last_call;
-        deadline_ = after(now, survivors_first_ ? std::min(kReturnLimit, policy_.last_call)
-                                                : policy_.last_call);
+        deadline_ = after(
+            now, survivors_first_ ? std::min(kReturnLimit, policy_.last_call) : policy_.last_call);
     }
 }
 
@@ -454,8 +449,8 @@ Effects RendezvousCore::advance(Instant now) {
         }
     }
     if (may_grow() && now >= after(round_began_, policy_.grow_after)) {
-        begin_stopping(now, (ready_.size() == 1 ? "node " : "nodes ") + names_of(ready_) +
-                                " joined");
+        begin_stopping(now,
+                       (ready_.size() == 1 ? "node " : "nodes ") + names_of(ready_) + " joined");
     }
     if (now >= notice_at_) {
         send_notices(now);
@@ -469,75 +464,6 @@ Instant RendezvousCore::next_deadline() const {
         result = std::min(result, after(round_began_, policy_.grow_after));
     }
     return result;
-}
-
-void RendezvousCore::send_notices(Instant now) {
-    Waiting notice;
-    notice.nodes_min = policy_.nodes_min;
-    notice.nodes_max = policy_.nodes_max;
-    notice.detail = explain(now);
-    for (const auto& [id, node] : nodes_) {
-        if (notice.joined.size() == kNoticeNames) {
-            break;
-        }
-        notice.joined.push_back(node.offer.name);
-    }
-    notice.spare = phase_ == Phase::running && !may_grow();
-    for (const NodeId& id : ready_) {
-        effects_.push_back({id, notice});
-    }
-    notice_interval_ = std::min(notice_interval_ * 2, kNoticeLimit);
-    notice_at_ = ready_.empty() ? Instant::max() : after(now, notice_interval_);
-}
-
-void RendezvousCore::begin_notices(Instant now) {
-    notice_interval_ = kNoticeFirst;
-    notice_at_ = after(now, notice_interval_);
-}
-
-std::string RendezvousCore::name_of(const NodeId& id) const {
-    const auto found = nodes_.find(id);
-    return found == nodes_.end() ? id : found->second.offer.name;
-}
-
-std::string RendezvousCore::names_of(const std::set<NodeId>& ids) const {
-    std::string result;
-    std::size_t count = 0;
-    for (const NodeId& id : ids) {
-        if (++count > kNoticeNames) {
-            result += ", ...";
-            break;
-        }
-        result += (result.empty() ? "" : ", ") + name_of(id);
-    }
-    return result;
-}
-
-std::string RendezvousCore::explain(Instant now) const {
-    const auto left = [&] {
-        return format_duration(std::max(Duration::zero(), deadline_ - now));
-    };
-    switch (phase_) {
-        case Phase::gathering:
-            return std::to_string(ready_.size()) + " of " +
-                   counted(policy_.nodes_min, "node") + " ready, waiting for " +
-                   std::to_string(policy_.nodes_min - std::min<std::size_t>(
-                                                          policy_.nodes_min, ready_.size())) +
-                   " more";
-        case Phase::last_call:
-            return counted(ready_.size(), "node") + " ready (minimum " +
-                   std::to_string(policy_.nodes_min) + ", maximum " +
-                   std::to_string(policy_.nodes_max) + "), last call for " + left();
-        case Phase::running:
-            return "round " + std::to_string(number(round_)) + " is running on " +
-                   counted(members_.size(), "node");
-        case Phase::stopping:
-            return "round " + std::to_string(number(round_)) + " is stopping because " + cause_ +
-                   "; waiting for " + names_of(awaited_) + " for " + left();
-        case Phase::closed:
-            return "closed by " + verdict_->author + ": " + verdict_->reason;
-    }
-    return {};
 }
 
 }  // namespace regroup::rendezvous

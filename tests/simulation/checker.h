@@ -31,9 +31,9 @@ struct View {
     /// Since when the daemon has been up and not paused. Instant::max() while it is not.
     Instant daemon_awake_since = Instant::max();
     std::vector<HostView> hosts;
-    std::size_t in_flight = 0;    ///< Messages in the network.
-    Duration network_limit{};     ///< No message takes longer than this one way, save by a fault.
-    bool reliable = true;         ///< Messages over a living connection are neither lost nor mixed up.
+    std::size_t in_flight = 0;  ///< Messages in the network.
+    Duration network_limit{};   ///< No message takes longer than this one way, save by a fault.
+    bool reliable = true;  ///< Messages over a living connection are neither lost nor mixed up.
 };
 
 /// Watches one invariant. Is told of everything that happens and keeps what it needs; the first
@@ -44,7 +44,9 @@ class Checker {
 
     virtual ~Checker() = default;
 
-    [[nodiscard]] const std::optional<std::string>& violation() const noexcept { return violation_; }
+    [[nodiscard]] const std::optional<std::string>& violation() const noexcept {
+        return violation_;
+    }
 
     /// A new job begins: what was true of the old one is void. Nobody of it is left.
     virtual void on_job(Instant /*now*/, const rendezvous::JobPolicy& /*policy*/) {}
@@ -102,7 +104,8 @@ std::unique_ptr<Checker> make_stale_round_checker();
 std::unique_ptr<Checker> make_orphan_checker();
 /// SIGKILL follows SIGTERM after the shutdown timeout at the latest.
 std::unique_ptr<Checker> make_force_checker();
-/// The failure that a node reports is the first of its round, never an echo of its own stopping.
+/// The failure that a node reports began the end of its round, as far as the node can know; it is
+/// never an echo of its own stopping.
 std::unique_ptr<Checker> make_first_failure_checker();
 /// The master's port is a socket that group rank 0 holds open for this very round.
 std::unique_ptr<Checker> make_master_checker();

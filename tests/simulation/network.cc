@@ -18,7 +18,9 @@ constexpr int kStragglerFactor = 100;
 Network::Network(EventQueue& queue, Random random, const Plan& plan)
     : queue_(queue), random_(random), plan_(plan), hosts_(plan.hosts), connections_(1) {}
 
-bool Network::passable(std::uint32_t host) const { return hosts_[host].powered && !is_cut(host); }
+bool Network::passable(std::uint32_t host) const {
+    return hosts_[host].powered && !is_cut(host);
+}
 
 std::uint32_t Network::open(std::uint32_t host) {
     Connection& connection = connections_.emplace_back();

@@ -21,8 +21,8 @@ enum class Direction : std::uint8_t { to_daemon, to_agent };
 
 struct Connection {
     std::uint32_t host = 0;
-    bool agent_open = false;   ///< The agent's process still has its end.
-    bool daemon_open = false;  ///< So does the daemon.
+    bool agent_open = false;      ///< The agent's process still has its end.
+    bool daemon_open = false;     ///< So does the daemon.
     bool agent_vanished = false;  ///< The host lost power: its end will never say goodbye.
     std::array<Instant, 2> last_arrival{};  ///< By direction; TCP keeps the order.
     std::string node;                       ///< Who has joined over it, in the daemon's eyes.

@@ -41,8 +41,8 @@ void draw_workers(Random& random, Plan& plan) {
     plan.consequence_max =
         pick<Duration, 3>(random, {milliseconds(20), milliseconds(800), seconds(6)});
     plan.hang = pick<double, 3>(random, {0, 0.2, 1});
-    plan.drain_max = pick<Duration, 4>(
-        random, {milliseconds(5), milliseconds(300), seconds(5), seconds(40)});
+    plan.drain_max =
+        pick<Duration, 4>(random, {milliseconds(5), milliseconds(300), seconds(5), seconds(40)});
     plan.ignores_term = random.chance(0.3) ? 0.1 : 0;
 }
 
@@ -50,10 +50,10 @@ void draw_workers(Random& random, Plan& plan) {
 
 const char* to_string(FaultKind kind) noexcept {
     static constexpr std::array<const char*, kFaultKinds> kNames{
-        "agent killed",      "host lost",          "partition",         "deaf agent",
-        "mute agent",        "agent paused",       "daemon paused",     "connection broken",
-        "connection doubled", "daemon killed",     "agent signalled",   "worker killed",
-        "operator stop",     "slow network",       "mass outage"};
+        "agent killed",       "host lost",     "partition",       "deaf agent",
+        "mute agent",         "agent paused",  "daemon paused",   "connection broken",
+        "connection doubled", "daemon killed", "agent signalled", "worker killed",
+        "operator stop",      "slow network",  "mass outage"};
     return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -69,8 +69,10 @@ Plan Plan::from_seed(std::uint64_t seed) {
             plan.faults.push_back(static_cast<FaultKind>(kind));
         }
     }
-    plan.fault_interval = pick<Duration, 4>(random, {seconds(4), seconds(20), minutes(1), minutes(5)});
-    plan.outage_max = pick<Duration, 4>(random, {milliseconds(700), seconds(4), seconds(20), minutes(2)});
+    plan.fault_interval =
+        pick<Duration, 4>(random, {seconds(4), seconds(20), minutes(1), minutes(5)});
+    plan.outage_max =
+        pick<Duration, 4>(random, {milliseconds(700), seconds(4), seconds(20), minutes(2)});
     draw_network(random, plan);
     draw_workers(random, plan);
     return plan;
@@ -92,16 +94,18 @@ JobPlan JobPlan::draw(Random& random, const Plan& plan) {
     JobPlan job;
     rendezvous::JobPolicy& policy = job.policy;
     policy.nodes_min = static_cast<std::uint32_t>(1 + random.below(plan.hosts));
-    policy.nodes_max = random.chance(0.4)
-                           ? policy.nodes_min
-                           : static_cast<std::uint32_t>(
-                                 policy.nodes_min + random.below(plan.hosts - policy.nodes_min + 2));
+    policy.nodes_max =
+        random.chance(0.4)
+            ? policy.nodes_min
+            : static_cast<std::uint32_t>(policy.nodes_min +
+                                         random.below(plan.hosts - policy.nodes_min + 2));
     policy.restarts_max = pick<std::uint32_t, 5>(random, {0, 1, 3, 20, 1000});
-    policy.last_call = pick<Duration, 4>(random, {seconds(0), milliseconds(500), seconds(3), seconds(10)});
+    policy.last_call =
+        pick<Duration, 4>(random, {seconds(0), milliseconds(500), seconds(3), seconds(10)});
     policy.heartbeat_timeout = pick<Duration, 5>(
         random, {milliseconds(1500), seconds(3), seconds(3), seconds(6), seconds(10)});
-    policy.shutdown_timeout = pick<Duration, 4>(
-        random, {seconds(0), milliseconds(500), seconds(5), seconds(30)});
+    policy.shutdown_timeout =
+        pick<Duration, 4>(random, {seconds(0), milliseconds(500), seconds(5), seconds(30)});
     policy.grow_after = pick<Duration, 3>(random, {seconds(0), seconds(5), seconds(60)});
     policy.program = "train";
     const bool mixed = random.chance(0.3);

@@ -13,21 +13,22 @@
 namespace regroup::simulation {
 
 enum class FaultKind : std::uint8_t {
-    agent_killed,        ///< SIGKILL: the kernel closes its connection, its workers die with it.
-    host_lost,           ///< Power cut: nothing says goodbye.
-    partition,           ///< Nothing passes between a host and the daemon.
-    deaf_agent,          ///< Only what the daemon says is lost.
-    mute_agent,          ///< Only what the agent says is lost.
-    agent_paused,        ///< SIGSTOP, later SIGCONT.
+    agent_killed,  ///< SIGKILL: the kernel closes its connection, its workers die with it.
+    host_lost,     ///< Power cut: nothing says goodbye.
+    partition,     ///< Nothing passes between a host and the daemon.
+    deaf_agent,    ///< Only what the daemon says is lost.
+    mute_agent,    ///< Only what the agent says is lost.
+    agent_paused,  ///< SIGSTOP, later SIGCONT.
     daemon_paused,
     connection_broken,   ///< Both ends see a reset.
-    connection_doubled,  ///< The agent opens a second connection before the daemon saw the first end.
+    connection_doubled,  ///< The agent opens a second connection before the daemon saw the first
+                         ///< end.
     daemon_killed,       ///< Comes back with nothing remembered.
     agent_signalled,     ///< SIGTERM, sometimes twice: a planned leave.
     worker_killed,       ///< One worker segfaults; its peers fail as a consequence.
     operator_stop,
-    slow_network,        ///< For a while everything takes fifty times as long.
-    mass_outage,         ///< Every host loses its agent at once.
+    slow_network,  ///< For a while everything takes fifty times as long.
+    mass_outage,   ///< Every host loses its agent at once.
 };
 inline constexpr std::size_t kFaultKinds = 15;
 [[nodiscard]] const char* to_string(FaultKind kind) noexcept;
@@ -40,25 +41,25 @@ struct Plan {
     Duration fault_interval{};  ///< Mean.
     Duration outage_max{};      ///< Of anything that ends again.
 
-    Duration delay{};             ///< One way, least.
-    Duration jitter{};            ///< Added, uniform.
-    double straggler = 0;         ///< Chance of a packet that takes a hundred times as long.
-    double loss = 0;              ///< Chance of a message that vanishes though its connection lives.
-    double duplication = 0;       ///< Chance of a message that comes twice.
-    bool reorder = false;         ///< Messages of one connection overtake each other.
+    Duration delay{};        ///< One way, least.
+    Duration jitter{};       ///< Added, uniform.
+    double straggler = 0;    ///< Chance of a packet that takes a hundred times as long.
+    double loss = 0;         ///< Chance of a message that vanishes though its connection lives.
+    double duplication = 0;  ///< Chance of a message that comes twice.
+    bool reorder = false;    ///< Messages of one connection overtake each other.
     bool partitions_drop = true;  ///< Else messages wait, as TCP's do, until the partition heals.
 
     std::int64_t drift_ppm_max = 0;  ///< How much faster or slower a host's clock may run.
 
-    Duration work_min{};          ///< Time that the workers need from launch to success.
+    Duration work_min{};  ///< Time that the workers need from launch to success.
     Duration work_max{};
     Duration skew_max{};          ///< Between the first worker's success and the last one's.
     Duration failure_interval{};  ///< Mean time between a worker's own failures; zero is never.
     double crash_at_start = 0;
     double start_error = 0;
-    Duration consequence_max{};   ///< From a peer's death to a worker's own, at most.
-    double hang = 0;              ///< Chance that a worker hangs instead when a peer dies.
-    Duration drain_max{};         ///< From SIGTERM to the worker's end.
+    Duration consequence_max{};  ///< From a peer's death to a worker's own, at most.
+    double hang = 0;             ///< Chance that a worker hangs instead when a peer dies.
+    Duration drain_max{};        ///< From SIGTERM to the worker's end.
     double ignores_term = 0;
 
     [[nodiscard]] static Plan from_seed(std::uint64_t seed);
@@ -69,7 +70,7 @@ struct Plan {
 /// One job of a run; a run starts another one when a job has ended.
 struct JobPlan {
     rendezvous::JobPolicy policy;
-    std::vector<std::uint32_t> workers;              ///< By host.
+    std::vector<std::uint32_t> workers;               ///< By host.
     std::vector<std::optional<std::uint32_t>> slots;  ///< By host.
     Duration join_timeout{};
     Duration start_spread{};  ///< All hosts start within this.

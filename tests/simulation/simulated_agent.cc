@@ -22,9 +22,9 @@ void SimulatedAgent::start() {
     node_ = name_ + "#" + std::to_string(incarnation_);
     workers_count_ = world_.job.workers[host_];
     const std::int64_t drift = world_.plan.drift_ppm_max;
-    clock_ = DriftingClock(static_cast<std::int64_t>(world_.random.below(
-                               static_cast<std::uint64_t>(2 * drift + 1))) -
-                           drift);
+    clock_ = DriftingClock(
+        static_cast<std::int64_t>(world_.random.below(static_cast<std::uint64_t>(2 * drift + 1))) -
+        drift);
     agent::AgentConfig config;
     config.job = "simulated";
     config.node = node_;
@@ -241,9 +241,10 @@ void SimulatedAgent::arm() {
     if (!core_) {
         return;
     }
-    // Never at once: the clocks' rounding must not make a timer fire again and again in one instant.
-    const Instant at = std::max(clock_.world(core_->next_deadline()),
-                                world_.now + std::chrono::microseconds(1));
+    // Never at once: the clocks' rounding must not make a timer fire again and again in one
+    // instant.
+    const Instant at =
+        std::max(clock_.world(core_->next_deadline()), world_.now + std::chrono::microseconds(1));
     if (at < timer_at_) {
         timer_at_ = at;
         world_.queue.push(timer_at_, EventKind::agent_timer, host_, incarnation_);

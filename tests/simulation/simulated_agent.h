@@ -36,7 +36,9 @@ class SimulatedAgent {
     void on_second_signal(std::uint64_t incarnation);
 
     [[nodiscard]] bool running() const noexcept { return core_.has_value(); }
-    [[nodiscard]] const agent::AgentCore* core() const noexcept { return core_ ? &*core_ : nullptr; }
+    [[nodiscard]] const agent::AgentCore* core() const noexcept {
+        return core_ ? &*core_ : nullptr;
+    }
     [[nodiscard]] const rendezvous::NodeId& node() const noexcept { return node_; }
     [[nodiscard]] std::uint32_t connection() const noexcept { return connection_; }
     [[nodiscard]] std::uint64_t incarnation() const noexcept { return incarnation_; }

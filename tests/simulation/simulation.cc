@@ -90,10 +90,10 @@ bool Simulation::postponed(const Event& event) {
             break;
         case EventKind::packet: {
             const Arrival& packet = world_.network.peek(event.subject);
-            until = packet.direction == Direction::to_daemon
-                        ? daemon_.paused_until()
-                        : agents_[world_.network.connection(packet.connection).host]
-                              ->paused_until();
+            until =
+                packet.direction == Direction::to_daemon
+                    ? daemon_.paused_until()
+                    : agents_[world_.network.connection(packet.connection).host]->paused_until();
             break;
         }
         default:

@@ -27,12 +27,13 @@ struct Arguments {
 };
 
 int usage() {
-    std::fprintf(stderr,
-                 "usage: swarm [--seed S] [--count N] [--hours H] [--transcript]\n"
-                 "  --seed S      the first seed (default 1); a commit hash's first digits do well\n"
-                 "  --count N     how many seeds (default 1)\n"
-                 "  --hours H     simulated hours of faults for each (default 1)\n"
-                 "  --transcript  print everything that happened\n");
+    std::fprintf(
+        stderr,
+        "usage: swarm [--seed S] [--count N] [--hours H] [--transcript]\n"
+        "  --seed S      the first seed (default 1); a commit hash's first digits do well\n"
+        "  --count N     how many seeds (default 1)\n"
+        "  --hours H     simulated hours of faults for each (default 1)\n"
+        "  --transcript  print everything that happened\n");
     return 2;
 }
 
@@ -62,7 +63,8 @@ bool parse(int count, char** values, Arguments& arguments) {
 }
 
 void print_story(const Report& report, std::size_t lines_max) {
-    const std::size_t skipped = report.trace.size() > lines_max ? report.trace.size() - lines_max : 0;
+    const std::size_t skipped =
+        report.trace.size() > lines_max ? report.trace.size() - lines_max : 0;
     for (std::size_t i = skipped; i < report.trace.size(); ++i) {
         std::printf("%s\n", report.trace[i].c_str());
     }
@@ -70,10 +72,11 @@ void print_story(const Report& report, std::size_t lines_max) {
 
 void print_failure(const Options& options, double hours, const Report& report) {
     print_story(report, kStoryLines);
-    std::printf("\nseed %llu violates an invariant:\n  %s\nreplay: swarm --seed %llu --hours %g "
-                "--transcript\n",
-                static_cast<unsigned long long>(options.seed), report.violation->c_str(),
-                static_cast<unsigned long long>(options.seed), hours);
+    std::printf(
+        "\nseed %llu violates an invariant:\n  %s\nreplay: swarm --seed %llu --hours %g "
+        "--transcript\n",
+        static_cast<unsigned long long>(options.seed), report.violation->c_str(),
+        static_cast<unsigned long long>(options.seed), hours);
 }
 
 }  // namespace
@@ -106,14 +109,13 @@ int main(int count, char** values) {
         total.hash = total.hash * 31 + report.hash;
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-    std::printf("%llu seeds from %llu, %g simulated hours each: all invariants hold\n"
-                "%llu jobs, %llu rounds, %llu faults, %.1f million steps in %.1f s; hash %016llx\n",
-                static_cast<unsigned long long>(arguments.count),
-                static_cast<unsigned long long>(arguments.seed), arguments.hours,
-                static_cast<unsigned long long>(total.jobs),
-                static_cast<unsigned long long>(total.rounds),
-                static_cast<unsigned long long>(total.faults),
-                static_cast<double>(total.steps) * 1e-6, took.count(),
-                static_cast<unsigned long long>(total.hash));
+    std::printf(
+        "%llu seeds from %llu, %g simulated hours each: all invariants hold\n"
+        "%llu jobs, %llu rounds, %llu faults, %.1f million steps in %.1f s; hash %016llx\n",
+        static_cast<unsigned long long>(arguments.count),
+        static_cast<unsigned long long>(arguments.seed), arguments.hours,
+        static_cast<unsigned long long>(total.jobs), static_cast<unsigned long long>(total.rounds),
+        static_cast<unsigned long long>(total.faults), static_cast<double>(total.steps) * 1e-6,
+        took.count(), static_cast<unsigned long long>(total.hash));
     return 0;
 }

@@ -31,8 +31,9 @@ void Workers::launch(std::uint32_t host, std::uint64_t incarnation, const rendez
     for (std::uint32_t local_rank = 0; local_rank < count; ++local_rank) {
         world_.tell([&](Checker& c) { c.on_worker_start(world_.now, host, assignment.round); });
         Worker& worker = hosts_[host][local_rank];
-        worker = {true,       next_life_++, incarnation, node, assignment.round,
-                  assignment.first_rank + local_rank, group};
+        worker = {true, next_life_++,     incarnation,
+                  node, assignment.round, assignment.first_rank + local_rank,
+                  group};
         groups_[group].members.emplace_back(host, local_rank);
         const Plan& plan = world_.plan;
         if (plan.start_error > 0 && world_.random.chance(plan.start_error)) {
@@ -46,8 +47,7 @@ void Workers::launch(std::uint32_t host, std::uint64_t incarnation, const rendez
             between(world_.random, {}, plan.skew_max);
         schedule_end(success, host, local_rank, Cause::success);
         if (plan.failure_interval > Duration::zero()) {
-            const Instant failure =
-                world_.now + exponential(world_.random, plan.failure_interval);
+            const Instant failure = world_.now + exponential(world_.random, plan.failure_interval);
             if (failure < success) {
                 schedule_end(failure, host, local_rank, Cause::fault);
             }
@@ -60,9 +60,9 @@ void Workers::launch(std::uint32_t host, std::uint64_t incarnation, const rendez
 
 void Workers::schedule_end(Instant at, std::uint32_t host, std::uint32_t local_rank, Cause cause) {
     const std::uint64_t life = hosts_[host][local_rank].life;
-    world_.queue.push(at, EventKind::worker_end, host,
-                      life << 16U | std::uint64_t{local_rank} << 8U |
-                          static_cast<std::uint64_t>(cause));
+    world_.queue.push(
+        at, EventKind::worker_end, host,
+        life << 16U | std::uint64_t{local_rank} << 8U | static_cast<std::uint64_t>(cause));
 }
 
 void Workers::schedule_consequence(std::uint32_t host, std::uint32_t local_rank) {
@@ -142,9 +142,9 @@ void Workers::end(std::uint32_t host, std::uint32_t local_rank, Cause cause, boo
     const bool own_fault = cause == Cause::fault || cause == Cause::start_error;
     world_.tell([&](Checker& c) { c.on_worker_end(world_.now, host, worker.round, own_fault); });
     world_.note([&] {
-        static constexpr const char* kCauses[] = {"finishes",        "fails by itself",
+        static constexpr const char* kCauses[] = {"finishes",           "fails by itself",
                                                   "fails by its peers", "cannot start",
-                                                  "ends on SIGTERM", "ends on SIGKILL"};
+                                                  "ends on SIGTERM",    "ends on SIGKILL"};
         return worker.node + ": worker " + std::to_string(local_rank) + " of round " +
                std::to_string(number(worker.round)) + " " + kCauses[static_cast<int>(cause)];
     });

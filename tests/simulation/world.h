@@ -29,7 +29,7 @@ struct World {
     Trace trace;
     Checkers checkers;
     Instant now = kStart;
-    std::uint64_t steps = 0;  ///< Of either core.
+    std::uint64_t steps = 0;      ///< Of either core.
     std::uint16_t next_port = 0;  ///< The last one that an agent was given for a store.
 
     /// Adds a line to the trace, which `make` composes only if somebody keeps it.

@@ -10,20 +10,27 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
-
-extern char** environ;
 
 namespace regroup::testing {
 
 namespace {
 
 constexpr std::chrono::milliseconds kPoll(5);
+// How long the descendants of a program may take to die of SIGKILL.
+constexpr std::chrono::seconds kKillLimit(10);
+constexpr const char* kMarkName = "REGROUP_TEST_PROGRAM";
+// Below the kernel's own choices (32768 and up) and above what services use.
+constexpr std::uint16_t kPortFirst = 20000;
+constexpr std::uint16_t kPortLast = 32000;
 
 std::string make_directory() {
     std::string path = std::filesystem::temp_directory_path() / "regroup-test-XXXXXX";
@@ -31,6 +38,12 @@ std::string make_directory() {
         throw std::runtime_error("mkdtemp failed");
     }
     return path;
+}
+
+std::string make_mark() {
+    static int count = 0;
+    return std::to_string(::getpid()) + "-" + std::to_string(++count) + "-" +
+           std::to_string(std::random_device()());
 }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
@@ -42,20 +55,21 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
     return result;
 }
 
-std::vector<std::string> merged_environment(const std::vector<std::string>& over) {
-    std::vector<std::string> result;
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-        const std::string text = *entry;
-        const std::string name = text.substr(0, text.find('=') + 1);
-        bool replaced = false;
-        for (const std::string& other : over) {
-            replaced = replaced || other.starts_with(name);
-        }
-        if (!replaced) {
-            result.push_back(text);
+std::vector<std::string> make_environment(const std::vector<std::string>& over,
+                                          const std::string& mark) {
+    std::vector<std::string> result = over;
+    result.push_back(std::string(kMarkName) + "=" + mark);
+    for (const char* name : {"PATH", "TMPDIR", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS",
+                             "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
+        const std::string start = std::string(name) + "=";
+        const bool replaced =
+            std::any_of(over.begin(), over.end(), [&](const std::string& entry) {
+                return entry.starts_with(start);
+            });
+        if (const char* value = std::getenv(name); value != nullptr && !replaced) {
+            result.push_back(start + value);
         }
     }
-    result.insert(result.end(), over.begin(), over.end());
     return result;
 }
 
@@ -74,20 +88,20 @@ bool eventually(const std::function<bool()>& condition, std::chrono::millisecond
 
 Program::Program(const ProgramSpec& spec)
     : directory_(spec.directory.empty() ? make_directory() : spec.directory),
-      owns_directory_(spec.directory.empty()) {
+      owns_directory_(spec.directory.empty()),
+      mark_(make_mark()) {
     // One file for each program of a test, even when several share the directory.
-    std::string output = directory_ + "/output-XXXXXX";
-    const int fd = ::mkstemp(output.data());
-    output_file_ = output;
+    output_file_ = directory_ + "/output-XXXXXX";
+    // Appended to, so that who writes through another descriptor of its own erases nothing.
+    const int fd = ::mkostemp(output_file_.data(), O_APPEND | O_CLOEXEC);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, fd, 1);
     posix_spawn_file_actions_adddup2(&actions, fd, 2);
-    posix_spawn_file_actions_addclose(&actions, fd);
     posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addchdir_np(&actions, directory_.c_str());
     std::vector<std::string> command = spec.command;
-    std::vector<std::string> environment = merged_environment(spec.environment);
+    std::vector<std::string> environment = make_environment(spec.environment, mark_);
     const int error = ::posix_spawn(&pid_, command.front().c_str(), &actions, nullptr,
                                     pointers(command).data(), pointers(environment).data());
     posix_spawn_file_actions_destroy(&actions);
@@ -98,8 +112,15 @@ Program::Program(const ProgramSpec& spec)
 }
 
 Program::~Program() {
+    const auto kill_all = [&] {
+        const std::vector<pid_t> living = family();
+        for (const pid_t pid : living) {
+            ::kill(pid, SIGKILL);
+        }
+        return living.empty();
+    };
+    eventually(kill_all, kKillLimit);
     if (!status_) {
-        ::kill(pid_, SIGKILL);
         ::waitpid(pid_, nullptr, 0);
     }
     if (owns_directory_) {
@@ -108,15 +129,28 @@ Program::~Program() {
     }
 }
 
-std::string Program::output() const { return read_file(output_file_); }
+std::string Program::output() const {
+    return read_file(output_file_);
+}
 
-void Program::signal(int number) const { ::kill(pid_, number); }
+std::vector<pid_t> Program::family() const {
+    std::vector<pid_t> living = pids_with_variable(kMarkName, mark_);
+    std::erase_if(living, [](pid_t pid) { return !is_alive(pid); });
+    return living;
+}
+
+void Program::signal(int number) const {
+    // Once it was waited for, the pid may be another's.
+    if (!status_) {
+        ::kill(pid_, number);
+    }
+}
 
 bool Program::prints(const std::string& text, std::chrono::milliseconds limit) {
     bool found = false;
     eventually(
         [&] {
-            const bool over = wait(std::chrono::milliseconds(0)).has_value();
+            const bool over = !running();
             found = output().find(text) != std::string::npos;
             return found || over;
         },
@@ -129,7 +163,8 @@ std::optional<int> Program::wait(std::chrono::milliseconds limit) {
         [&] {
             int status = 0;
             if (!status_ && ::waitpid(pid_, &status, WNOHANG) == pid_) {
-                status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+                signal_ = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+                status_ = signal_ != 0 ? 128 + signal_ : WEXITSTATUS(status);
             }
             return status_.has_value();
         },
@@ -151,16 +186,49 @@ std::string read_file(const std::string& path) {
     return text.str();
 }
 
+std::vector<std::string> lines_of(const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) {
+        lines.push_back(line);
+    }
+    return lines;
+}
+
 std::uint16_t unused_port() {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t bytes = sizeof address;
-    ::bind(fd, reinterpret_cast<sockaddr*>(&address), bytes);
-    ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes);
-    ::close(fd);
-    return ntohs(address.sin_port);
+    static std::mt19937 random(std::random_device{}());
+    std::uniform_int_distribution<std::uint16_t> choice(kPortFirst, kPortLast);
+    for (;;) {
+        const std::uint16_t port = choice(random);
+        const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_port = htons(port);
+        const bool is_free =
+            ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+        ::close(fd);
+        if (is_free) {
+            return port;
+        }
+    }
+}
+
+bool is_alive(pid_t pid) {
+    // The state follows the name, which stands in parentheses and may hold any character.
+    const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
+    const std::size_t end = stat.rfind(')');
+    return end != std::string::npos && end + 2 < stat.size() && stat[end + 2] != 'Z' &&
+           stat[end + 2] != 'X';
+}
+
+std::vector<pid_t> children_of(pid_t pid) {
+    const std::string text = std::to_string(pid);
+    std::istringstream list(read_file("/proc/" + text + "/task/" + text + "/children"));
+    std::vector<pid_t> result;
+    for (pid_t child = 0; list >> child;) {
+        result.push_back(child);
+    }
+    return result;
 }
 
 std::vector<pid_t> pids_with_variable(const std::string& name, const std::string& value) {

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -14,12 +15,14 @@ namespace regroup::testing {
 /// What to start. The first element of `command` is a path.
 struct ProgramSpec {
     std::vector<std::string> command;
-    std::vector<std::string> environment;  ///< "NAME=value", over the test's own.
+    std::vector<std::string> environment;  ///< "NAME=value", over what every Program gets.
     std::string directory;                 ///< Empty: a fresh one, removed with the Program.
 };
 
-/// A real program under test: started, watched through what it prints, killed if it outlives the
-/// test. Its stdout and stderr go to one file, in the order in which they were written.
+/// A real program under test: started, watched through what it prints, and gone with all its
+/// descendants when the object is. Its stdout and stderr go to one file, in the order in which they
+/// were written. Of the test's own environment it gets what finds programs and configures
+/// sanitizers, so that nothing that happens to be set decides a test.
 class Program {
    public:
     explicit Program(const ProgramSpec& spec);
@@ -30,25 +33,33 @@ class Program {
     [[nodiscard]] pid_t pid() const { return pid_; }
     [[nodiscard]] std::string output() const;
     [[nodiscard]] const std::string& directory() const { return directory_; }
+    /// The program and all its living descendants, those that left its session and lost their
+    /// parents included: whoever inherited the variable that marks them. Zombies do not count.
+    [[nodiscard]] std::vector<pid_t> family() const;
 
     void signal(int number) const;
     /// True once `text` has been printed; false if it has not within `limit` or the program ended.
     [[nodiscard]] bool prints(const std::string& text,
-                              std::chrono::milliseconds limit = std::chrono::seconds(20));
+                              std::chrono::milliseconds limit = std::chrono::seconds(40));
     /// As a shell shows it: the code, or 128 + signal; nothing if it still runs after `limit`.
-    std::optional<int> wait(std::chrono::milliseconds limit = std::chrono::seconds(40));
+    std::optional<int> wait(std::chrono::milliseconds limit = std::chrono::seconds(60));
+    [[nodiscard]] bool running() { return !wait(std::chrono::milliseconds(0)).has_value(); }
+    /// The signal by which it ended; 0 while it runs, or if it exited.
+    [[nodiscard]] int ended_by() const { return signal_; }
 
    private:
     pid_t pid_ = -1;
     std::string directory_;
     bool owns_directory_ = false;
     std::string output_file_;
+    std::string mark_;
     std::optional<int> status_;
+    int signal_ = 0;
 };
 
 /// Polls `condition` until it holds; false after `limit`.
 bool eventually(const std::function<bool()>& condition,
-                std::chrono::milliseconds limit = std::chrono::seconds(10));
+                std::chrono::milliseconds limit = std::chrono::seconds(40));
 
 /// A folder that is removed with the object.
 class TemporaryDirectory {
@@ -65,9 +76,15 @@ class TemporaryDirectory {
 
 /// The whole file, or "" if it cannot be read.
 [[nodiscard]] std::string read_file(const std::string& path);
-/// A TCP port of 127.0.0.1 that was free a moment ago.
+/// The lines of `text`, without their ends.
+[[nodiscard]] std::vector<std::string> lines_of(const std::string& text);
+/// A TCP port that was free a moment ago, from a range out of which the kernel gives none.
 [[nodiscard]] std::uint16_t unused_port();
-/// Pids whose environment holds "`name`=`value`".
+/// False for a process that is gone, or is only waiting to be reaped.
+[[nodiscard]] bool is_alive(pid_t pid);
+/// The direct children of `pid`, zombies included.
+[[nodiscard]] std::vector<pid_t> children_of(pid_t pid);
+/// Pids whose environment, as they were started with it, holds "`name`=`value`".
 [[nodiscard]] std::vector<pid_t> pids_with_variable(const std::string& name,
                                                     const std::string& value);
 

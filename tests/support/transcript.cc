@@ -27,9 +27,15 @@ std::string report_text(const NodeReport& report) {
     return text;
 }
 
-std::string line(const Join& join) { return report_text(join.report); }
-std::string line(const Report& report) { return report_text(report.report); }
-std::string line(const Leave& leave) { return leave.reason; }
+std::string line(const Join& join) {
+    return report_text(join.report);
+}
+std::string line(const Report& report) {
+    return report_text(report.report);
+}
+std::string line(const Leave& leave) {
+    return leave.reason;
+}
 
 std::string line(const Assign& message) {
     const Assignment& a = message.assignment;
@@ -39,9 +45,15 @@ std::string line(const Assign& message) {
            std::to_string(a.master_port) + ", restarts " + std::to_string(a.restart_count) +
            ", because " + a.reason;
 }
-std::string line(const Stop& stop) { return round_text(stop.round) + ": " + stop.reason; }
-std::string line(const Fenced& fenced) { return fenced.reason; }
-std::string line(const Alive& alive) { return round_text(alive.round); }
+std::string line(const Stop& stop) {
+    return round_text(stop.round) + ": " + stop.reason;
+}
+std::string line(const Fenced& fenced) {
+    return fenced.reason;
+}
+std::string line(const Alive& alive) {
+    return round_text(alive.round);
+}
 std::string line(const Waiting& waiting) {
     std::string names;
     for (const std::string& name : waiting.joined) {
@@ -49,7 +61,9 @@ std::string line(const Waiting& waiting) {
     }
     return (waiting.spare ? "as a spare; here: " : "here: ") + names + "; " + waiting.detail;
 }
-std::string line(const Refused& refused) { return refused.reason; }
+std::string line(const Refused& refused) {
+    return refused.reason;
+}
 std::string line(const Closed& closed) {
     return std::string(to_string(closed.verdict.outcome)) + " by " + closed.verdict.author + ": " +
            closed.verdict.reason + " (exit " + std::to_string(closed.verdict.exit_code) + ")";
@@ -102,8 +116,12 @@ std::string_view kind_of(const FromDaemon& message) {
     return kNames[message.index()];
 }
 
-std::string to_line(const FromAgent& message) { return joined(message); }
-std::string to_line(const FromDaemon& message) { return joined(message); }
+std::string to_line(const FromAgent& message) {
+    return joined(message);
+}
+std::string to_line(const FromDaemon& message) {
+    return joined(message);
+}
 
 std::string play(const std::string& path, const Interpreter& interpreter) {
     std::istringstream source(contents_of(path));

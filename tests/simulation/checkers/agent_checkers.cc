@@ -2,6 +2,7 @@
 //
 // What must be true of each agent and its workers.
 #include <algorithm>
+#include <csignal>
 #include <map>
 
 #include "tests/simulation/checker.h"
@@ -12,7 +13,9 @@ namespace {
 
 using namespace rendezvous;
 
-std::string text(RoundId round) { return std::to_string(number(round)); }
+std::string text(RoundId round) {
+    return std::to_string(number(round));
+}
 
 class OrphanChecker final : public Checker {
    public:
@@ -88,18 +91,25 @@ class FirstFailureChecker final : public Checker {
                         const agent::AgentEvent& event) override {
         const auto* exited = std::get_if<agent::WorkerExited>(&event);
         Host& known = hosts_[host];
-        if (exited != nullptr && exited->failure && exited->round == known.round &&
-            !known.first && !known.asked_to_stop) {
-            known.first = exited->failure;
+        if (exited == nullptr || !exited->failure || exited->round != known.round) {
+            return;
+        }
+        const WorkerFailure& failure = *exited->failure;
+        const bool ours = failure.signal == 0 || failure.signal == SIGTERM ||
+                          (failure.signal == SIGKILL && known.forced);
+        const bool better = !known.root || outranks(failure, *known.root);
+        if (known.asked_to_stop ? better && !ours : !known.root) {
+            known.root = failure;
         }
     }
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
         Host& known = hosts_[host];
         if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
-            known = {launch->assignment.round, std::nullopt, false};
-        } else if (std::holds_alternative<agent::SignalWorkers>(effect)) {
+            known = {launch->assignment.round, std::nullopt, false, false};
+        } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
             known.asked_to_stop = true;
+            known.forced = known.forced || signal->force;
         } else if (const auto* send = std::get_if<agent::SendToDaemon>(&effect)) {
             if (const auto* report = std::get_if<Report>(&send->message)) {
                 check(host, known, report->report);
@@ -112,14 +122,16 @@ class FirstFailureChecker final : public Checker {
    private:
     struct Host {
         RoundId round = RoundId::none;
-        std::optional<WorkerFailure> first;  // The first that the agent learned before any signal.
+        /// The first that the agent learned, or one that outranks it; none that we stopped.
+        std::optional<WorkerFailure> root;
         bool asked_to_stop = false;
+        bool forced = false;
     };
     void check(std::uint32_t host, const Host& known, const NodeReport& report) {
         if (report.failure && report.round == known.round &&
-            (!known.first || !(*known.first == *report.failure))) {
+            (!known.root || !(*known.root == *report.failure))) {
             violated("host " + std::to_string(host) + " blames " + describe(*report.failure) +
-                     " for round " + text(report.round) + ", but that was not the first");
+                     " for round " + text(report.round) + ", but that did not begin it");
         }
         if (report.failure && report.round != known.round) {
             violated("host " + std::to_string(host) + " reports a failure of round " +
@@ -132,9 +144,7 @@ class FirstFailureChecker final : public Checker {
 
 class MasterChecker final : public Checker {
    public:
-    void on_agent_start(Instant /*now*/, std::uint32_t host) override {
-        offered_[host] = 0;
-    }
+    void on_agent_start(Instant /*now*/, std::uint32_t host) override { offered_[host] = 0; }
     void on_agent_event(Instant /*now*/, std::uint32_t host,
                         const agent::AgentEvent& event) override {
         if (const auto* offer = std::get_if<agent::StoreOffered>(&event)) {
@@ -158,21 +168,26 @@ class MasterChecker final : public Checker {
 
 }  // namespace
 
-std::unique_ptr<Checker> make_orphan_checker() { return std::make_unique<OrphanChecker>(); }
-std::unique_ptr<Checker> make_force_checker() { return std::make_unique<ForceChecker>(); }
+std::unique_ptr<Checker> make_orphan_checker() {
+    return std::make_unique<OrphanChecker>();
+}
+std::unique_ptr<Checker> make_force_checker() {
+    return std::make_unique<ForceChecker>();
+}
 std::unique_ptr<Checker> make_first_failure_checker() {
     return std::make_unique<FirstFailureChecker>();
 }
-std::unique_ptr<Checker> make_master_checker() { return std::make_unique<MasterChecker>(); }
+std::unique_ptr<Checker> make_master_checker() {
+    return std::make_unique<MasterChecker>();
+}
 
 Checkers make_all_checkers() {
     Checkers all;
-    for (const auto make :
-         {make_ranks_checker, make_round_order_checker, make_fencing_checker,
-          make_one_round_checker, make_closed_checker, make_budget_checker,
-          make_stale_round_checker, make_orphan_checker, make_force_checker,
-          make_first_failure_checker, make_master_checker, make_memory_checker,
-          make_storm_checker, make_progress_checker}) {
+    for (const auto make : {make_ranks_checker, make_round_order_checker, make_fencing_checker,
+                            make_one_round_checker, make_closed_checker, make_budget_checker,
+                            make_stale_round_checker, make_orphan_checker, make_force_checker,
+                            make_first_failure_checker, make_master_checker, make_memory_checker,
+                            make_storm_checker, make_progress_checker}) {
         all.push_back(make());
     }
     return all;

@@ -69,8 +69,7 @@ class BudgetChecker final : public Checker {
                          std::to_string(budget_) + " restarts");
             }
             if (!own_faults_.contains(core.round())) {
-                violated("the job failed because of round " +
-                         std::to_string(number(core.round())) +
+                violated("the job failed because of round " + std::to_string(number(core.round())) +
                          " in which no worker failed by itself");
             }
         }
@@ -187,7 +186,8 @@ class ProgressChecker final : public Checker {
         }
         if (core.phase() == Phase::closed) {
             if (alive > 0) {
-                violated("the job is closed but " + std::to_string(alive) + " agents have not ended");
+                violated("the job is closed but " + std::to_string(alive) +
+                         " agents have not ended");
             }
             return;
         }
@@ -205,10 +205,20 @@ class ProgressChecker final : public Checker {
 
 }  // namespace
 
-std::unique_ptr<Checker> make_closed_checker() { return std::make_unique<ClosedChecker>(); }
-std::unique_ptr<Checker> make_budget_checker() { return std::make_unique<BudgetChecker>(); }
-std::unique_ptr<Checker> make_memory_checker() { return std::make_unique<MemoryChecker>(); }
-std::unique_ptr<Checker> make_storm_checker() { return std::make_unique<StormChecker>(); }
-std::unique_ptr<Checker> make_progress_checker() { return std::make_unique<ProgressChecker>(); }
+std::unique_ptr<Checker> make_closed_checker() {
+    return std::make_unique<ClosedChecker>();
+}
+std::unique_ptr<Checker> make_budget_checker() {
+    return std::make_unique<BudgetChecker>();
+}
+std::unique_ptr<Checker> make_memory_checker() {
+    return std::make_unique<MemoryChecker>();
+}
+std::unique_ptr<Checker> make_storm_checker() {
+    return std::make_unique<StormChecker>();
+}
+std::unique_ptr<Checker> make_progress_checker() {
+    return std::make_unique<ProgressChecker>();
+}
 
 }  // namespace regroup::simulation

@@ -13,7 +13,9 @@ namespace {
 
 using namespace rendezvous;
 
-std::string text(RoundId round) { return std::to_string(number(round)); }
+std::string text(RoundId round) {
+    return std::to_string(number(round));
+}
 
 class RanksChecker final : public Checker {
    public:
@@ -24,7 +26,7 @@ class RanksChecker final : public Checker {
     }
     void on_daemon_start(Instant /*now*/) override { forget(); }
     // Over all lives of the daemon, a number means one round; unless a life began with nodes none
-    // of which had ever been in a round, so that nobody could tell it where to go on.
+    // of which knew how far the job had come, and which it could not tell (kGap).
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
         if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
@@ -43,7 +45,7 @@ class RanksChecker final : public Checker {
     void on_daemon_event(Instant /*now*/, const Event& event) override {
         if (const auto* joined = std::get_if<NodeJoined>(&event)) {
             workers_[joined->node] = joined->offer.workers;
-            informed_ = informed_ || joined->report.round > RoundId::none;
+            heard_ = std::max(heard_, joined->report.round);
         }
     }
 
@@ -57,8 +59,7 @@ class RanksChecker final : public Checker {
             }
             const Assignment& told = assign->assignment;
             if (told.round > round_) {
-                lives_differ_ = lives_differ_ || (round_ == RoundId::none && !informed_ &&
-                                                  !launched_.empty());
+                lives_differ_ = lives_differ_ || (round_ == RoundId::none && !knows_the_past());
                 round_ = told.round;
                 told_.clear();
                 fresh.clear();
@@ -82,7 +83,11 @@ class RanksChecker final : public Checker {
     void forget() {
         round_ = RoundId::none;
         told_.clear();
-        informed_ = false;
+        heard_ = RoundId::none;
+    }
+    [[nodiscard]] bool knows_the_past() const {
+        return launched_.empty() || (heard_ > RoundId::none &&
+                                     number(heard_) + kGap >= number(launched_.rbegin()->first));
     }
 
     void check_workers(const NodeId& node, const Assignment& told) {
@@ -124,8 +129,9 @@ class RanksChecker final : public Checker {
     RoundId round_ = RoundId::none;
     std::map<NodeId, Assignment> told_;
     std::map<RoundId, Assignment> launched_;
-    bool informed_ = false;      // This life of the daemon has heard of earlier rounds.
-    bool lives_differ_ = false;  // One could not know of them.
+    static constexpr std::uint64_t kGap = 100;  // That a younger daemon leaves.
+    RoundId heard_ = RoundId::none;             // The highest of which this life was told.
+    bool lives_differ_ = false;                 // Some life could not know of an earlier one's.
     std::map<NodeId, std::uint32_t> workers_;
     std::map<std::uint32_t, std::uint32_t> by_rank_;  // Workers by group rank.
 };
@@ -246,22 +252,24 @@ class StaleRoundChecker final : public Checker {
         since_.clear();
     }
     void on_tick(Instant now, const View& view) override {
-        since_.resize(view.hosts.size(), Instant::max());
+        since_.resize(view.hosts.size());
         for (std::size_t i = 0; i < view.hosts.size(); ++i) {
             const HostView& host = view.hosts[i];
             if (!runs_what_is_over(view, host)) {
-                since_[i] = Instant::max();
+                since_[i] = {};
                 continue;
             }
-            since_[i] = std::min(since_[i], now);
+            const RoundId round = host.agent->report().round;
+            if (since_[i].round != round) {
+                since_[i] = {round, now};
+            }
             // A reminder needs a heartbeat and its answer; where messages vanish, several.
-            const Duration limit = (view.reliable ? 1 : 20) * heartbeat_ +
-                                   4 * view.network_limit + std::chrono::seconds(1);
-            const Instant from = std::max(since_[i], host.undisturbed_since);
+            const Duration limit = (view.reliable ? 1 : 20) * heartbeat_ + 4 * view.network_limit +
+                                   std::chrono::seconds(1);
+            const Instant from = std::max(since_[i].at, host.undisturbed_since);
             if (now > after(from, limit)) {
-                violated("node " + host.node + " has been running round " +
-                         text(host.agent->report().round) + ", which is over, for " +
-                         format_duration(now - from));
+                violated("node " + host.node + " has been running round " + text(round) +
+                         ", which is over, for " + format_duration(now - from));
             }
         }
     }
@@ -275,18 +283,28 @@ class StaleRoundChecker final : public Checker {
                 view.rendezvous->round() != host.agent->report().round);
     }
 
+    struct Seen {
+        RoundId round = RoundId::none;
+        Instant at = Instant::max();
+    };
     Duration heartbeat_{};
-    std::vector<Instant> since_;
+    std::vector<Seen> since_;  // By host: which round that is over it has been running, since when.
 };
 
 }  // namespace
 
-std::unique_ptr<Checker> make_ranks_checker() { return std::make_unique<RanksChecker>(); }
+std::unique_ptr<Checker> make_ranks_checker() {
+    return std::make_unique<RanksChecker>();
+}
 std::unique_ptr<Checker> make_round_order_checker() {
     return std::make_unique<RoundOrderChecker>();
 }
-std::unique_ptr<Checker> make_fencing_checker() { return std::make_unique<FencingChecker>(); }
-std::unique_ptr<Checker> make_one_round_checker() { return std::make_unique<OneRoundChecker>(); }
+std::unique_ptr<Checker> make_fencing_checker() {
+    return std::make_unique<FencingChecker>();
+}
+std::unique_ptr<Checker> make_one_round_checker() {
+    return std::make_unique<OneRoundChecker>();
+}
 std::unique_ptr<Checker> make_stale_round_checker() {
     return std::make_unique<StaleRoundChecker>();
 }

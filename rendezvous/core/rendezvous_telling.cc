@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a RendezvousCore tells people: notices to those who wait, and its state in one sentence.
+#include <algorithm>
+
+#include "rendezvous/core/rendezvous_core.h"
+#include "rendezvous/core/wording.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+// Waiting nodes are told what they wait for after the first interval, then at doubling ones.
+constexpr Duration kNoticeFirst = std::chrono::seconds(1);
+constexpr Duration kNoticeLimit = std::chrono::seconds(30);
+// A notice names this many nodes at most.
+constexpr std::size_t kNoticeNames = 32;
+
+}  // namespace
+
+void RendezvousCore::send_notices(Instant now) {
+    Waiting notice;
+    notice.nodes_min = policy_.nodes_min;
+    notice.nodes_max = policy_.nodes_max;
+    notice.detail = explain(now);
+    for (const auto& [id, node] : nodes_) {
+        if (notice.joined.size() == kNoticeNames) {
+            break;
+        }
+        notice.joined.push_back(node.offer.name);
+    }
+    notice.spare = phase_ == Phase::running && !may_grow();
+    for (const NodeId& id : ready_) {
+        effects_.push_back({id, notice});
+    }
+    notice_interval_ = std::min(notice_interval_ * 2, kNoticeLimit);
+    notice_at_ = ready_.empty() ? Instant::max() : after(now, notice_interval_);
+}
+
+void RendezvousCore::begin_notices(Instant now) {
+    notice_interval_ = kNoticeFirst;
+    notice_at_ = after(now, notice_interval_);
+}
+
+std::string RendezvousCore::name_of(const NodeId& id) const {
+    const auto found = nodes_.find(id);
+    return found == nodes_.end() ? id : found->second.offer.name;
+}
+
+std::string RendezvousCore::names_of(const std::set<NodeId>& ids) const {
+    std::string result;
+    std::size_t count = 0;
+    for (const NodeId& id : ids) {
+        if (++count > kNoticeNames) {
+            result += ", ...";
+            break;
+        }
+        result += (result.empty() ? "" : ", ") + name_of(id);
+    }
+    return result;
+}
+
+std::string RendezvousCore::explain(Instant now) const {
+    const auto left = [&] { return format_duration(std::max(Duration::zero(), deadline_ - now)); };
+    switch (phase_) {
+        case Phase::gathering:
+            return std::to_string(ready_.size()) + " of " + counted(policy_.nodes_min, "node") +
+                   " ready, waiting for " +
+                   std::to_string(policy_.nodes_min -
+                                  std::min<std::size_t>(policy_.nodes_min, ready_.size())) +
+                   " more";
+        case Phase::last_call:
+            return counted(ready_.size(), "node") + " ready (minimum " +
+                   std::to_string(policy_.nodes_min) + ", maximum " +
+                   std::to_string(policy_.nodes_max) + "), last call for " + left();
+        case Phase::running:
+            return "round " + std::to_string(number(round_)) + " is running on " +
+                   counted(members_.size(), "node");
+        case Phase::stopping:
+            return "round " + std::to_string(number(round_)) + " is stopping because " + cause_ +
+                   "; waiting for " + names_of(awaited_) + " for " + left();
+        case Phase::closed:
+            return "closed by " + verdict_->author + ": " + verdict_->reason;
+    }
+    return {};
+}
+
+}  // namespace regroup::rendezvous

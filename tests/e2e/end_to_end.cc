@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/e2e/end_to_end.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+
+namespace regroup::testing {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+Mark read_mark(const std::string& path) {
+    Mark result;
+    for (const std::string& line : lines_of(read_file(path))) {
+        const std::size_t equals = line.find('=');
+        if (equals != std::string::npos) {
+            result.emplace(line.substr(0, equals), line.substr(equals + 1));
+        }
+    }
+    return result;
+}
+
+}  // namespace
+
+Words operator+(Words first, const Words& more) {
+    first.insert(first.end(), more.begin(), more.end());
+    return first;
+}
+
+std::string regroup_program() {
+    const char* given = std::getenv("REGROUP_BINARY");
+    return given != nullptr ? given : REGROUP_PROGRAM;
+}
+
+std::string probe_program() {
+    return PROBE_PROGRAM;
+}
+
+std::string byte_lm_program() {
+    return BYTE_LM_PROGRAM;
+}
+
+pid_t pid_of(const Mark& mark) {
+    const auto pid = mark.find("pid");
+    return pid == mark.end() ? -1 : std::atoi(pid->second.c_str());
+}
+
+Rendezvous::Rendezvous(const Words& flags)
+    : program_({Words{regroup_program(), "serve"} + flags, {}, ""}) {
+    EXPECT_TRUE(program_.prints("listening on ")) << program_.output();
+    const std::string output = program_.output();
+    std::smatch match;
+    if (std::regex_search(output, match, std::regex("listening on \\S*:(\\d+)\n"))) {
+        port_ = static_cast<std::uint16_t>(std::stoi(match[1]));
+    }
+}
+
+std::string Rendezvous::endpoint() const {
+    return "127.0.0.1:" + std::to_string(port_);
+}
+
+Program EndToEnd::run(const Words& arguments, const Words& environment) const {
+    return Program({Words{regroup_program(), "run"} + arguments,
+                    Words{"PROBE_DIR=" + folder()} + environment, folder()});
+}
+
+Program EndToEnd::run_probe(const Words& flags, const Words& steps,
+                            const Words& environment) const {
+    return run(flags + Words{probe_program()} + steps, environment);
+}
+
+Words EndToEnd::node(unsigned number, const std::string& nodes, const std::string& endpoint) {
+    return {"--nnodes=" + nodes, "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint,
+            "--rdzv-id=job", "--local-addr=127.0.0." + std::to_string(number + 1)};
+}
+
+std::map<std::uint64_t, std::map<std::uint32_t, Mark>> EndToEnd::marks(
+    const std::string& name) const {
+    std::map<std::uint64_t, std::map<std::uint32_t, Mark>> result;
+    const std::regex pattern(name + "\\.(\\d+)\\.(\\d+)");
+    for (const auto& entry : fs::directory_iterator(folder())) {
+        const std::string file = entry.path().filename();
+        std::smatch match;
+        if (std::regex_match(file, match, pattern)) {
+            const auto rank = static_cast<std::uint32_t>(std::stoul(match[2]));
+            result[std::stoull(match[1])].emplace(rank, read_mark(entry.path()));
+        }
+    }
+    return result;
+}
+
+std::map<std::uint32_t, Mark> EndToEnd::last_marks(const std::string& name) const {
+    const auto all = marks(name);
+    return all.empty() ? std::map<std::uint32_t, Mark>() : all.rbegin()->second;
+}
+
+Mark EndToEnd::mark(const std::string& name, std::uint64_t round, std::uint32_t rank) const {
+    return read_mark(folder() + "/" + name + "." + std::to_string(round) + "." +
+                     std::to_string(rank));
+}
+
+std::map<std::uint32_t, Mark> EndToEnd::await_marks(const std::string& name, std::size_t count,
+                                                    std::uint64_t round_min) const {
+    std::map<std::uint32_t, Mark> result;
+    eventually([&] {
+        for (const auto& [round, ranks] : marks(name)) {
+            if (round >= round_min && ranks.size() == count) {
+                result = ranks;
+            }
+        }
+        return !result.empty();
+    });
+    return result;
+}
+
+void EndToEnd::release(const std::string& name) const {
+    std::ofstream(folder() + "/" + name) << "go\n";
+}
+
+}  // namespace regroup::testing

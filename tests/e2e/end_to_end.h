@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/program.h"
+
+namespace regroup::testing {
+
+using Words = std::vector<std::string>;
+
+/// `first` followed by `more`.
+[[nodiscard]] Words operator+(Words first, const Words& more);
+
+/// The command under test: the one of this build, or what REGROUP_BINARY names.
+[[nodiscard]] std::string regroup_program();
+[[nodiscard]] std::string probe_program();
+[[nodiscard]] std::string byte_lm_program();
+
+/// What a rank left behind at a step `mark=NAME` of the probe: its pid as "pid", its arguments as
+/// "argument0", ... and its environment.
+using Mark = std::map<std::string, std::string>;
+
+[[nodiscard]] pid_t pid_of(const Mark& mark);
+
+/// `regroup serve` on a free port of the loopback.
+class Rendezvous {
+   public:
+    /// Listens at once, or fails the test.
+    explicit Rendezvous(const Words& flags = {"--listen=127.0.0.1:0"});
+
+    [[nodiscard]] Program& program() { return program_; }
+    [[nodiscard]] std::uint16_t port() const { return port_; }
+    /// "127.0.0.1:PORT".
+    [[nodiscard]] std::string endpoint() const;
+
+   private:
+    Program program_;
+    std::uint16_t port_ = 0;
+};
+
+/// A test with a folder in which all its programs run, and the marks of their probes.
+class EndToEnd : public ::testing::Test {
+   protected:
+    [[nodiscard]] const std::string& folder() const { return folder_.path(); }
+
+    /// `regroup run`, with `arguments` after it.
+    [[nodiscard]] Program run(const Words& arguments, const Words& environment = {}) const;
+
+    /// `regroup run` of the probe, with `flags` before it and `steps` after it.
+    [[nodiscard]] Program run_probe(const Words& flags, const Words& steps,
+                                    const Words& environment = {}) const;
+
+    /// Flags of one of several nodes on this machine: its address is 127.0.0.`number` + 1, and it
+    /// meets the others at `endpoint`.
+    [[nodiscard]] static Words node(unsigned number, const std::string& nodes,
+                                    const std::string& endpoint);
+
+    /// The marks of that name, by round and rank.
+    [[nodiscard]] std::map<std::uint64_t, std::map<std::uint32_t, Mark>> marks(
+        const std::string& name) const;
+    /// Those of the youngest round that has any.
+    [[nodiscard]] std::map<std::uint32_t, Mark> last_marks(const std::string& name) const;
+    /// The one of that round and rank; empty if there is none.
+    [[nodiscard]] Mark mark(const std::string& name, std::uint64_t round,
+                            std::uint32_t rank = 0) const;
+    /// Waits until `count` ranks have left that mark in one round; returns them, or none.
+    [[nodiscard]] std::map<std::uint32_t, Mark> await_marks(const std::string& name,
+                                                            std::size_t count,
+                                                            std::uint64_t round_min = 1) const;
+    /// Lets pass whoever waits at a step `await=NAME`.
+    void release(const std::string& name) const;
+
+   private:
+    TemporaryDirectory folder_;
+};
+
+}  // namespace regroup::testing

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The worker of the end-to-end tests. Its arguments are steps, carried out one after the other; when
+// none is left it exits with 0. A step may be for some ranks, restarts or rounds only:
+//
+//     probe mark=up rank=5,restart=0?raise=11 barrier
+//
+// Marks are files in $PROBE_DIR by which tests see how far a rank has come, and with what.
+#include <regroup/regroup.h>
+
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <poll.h>
+#include <string>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+#include <vector>
+
+extern char** environ;
+
+namespace {
+
+// Nothing of this lives longer, even if the code under test fails to end it.
+constexpr unsigned kLifeSeconds = 150;
+constexpr std::chrono::seconds kGroupLimit(60);
+
+std::vector<std::string> all_arguments;
+
+std::string variable(const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr ? value : "";
+}
+
+[[noreturn]] void hold() {
+    ::alarm(kLifeSeconds);
+    for (;;) {
+        ::pause();
+    }
+}
+
+/// $PROBE_DIR/NAME.ROUND.RANK: pid, arguments and environment, one "name=value" a line. It appears
+/// at once or not at all.
+void mark(const std::string& name) {
+    const std::string path = variable("PROBE_DIR") + "/" + name + "." + variable("REGROUP_ROUND") +
+                             "." + variable("RANK");
+    const std::string part = path + ".part" + std::to_string(::getpid());
+    std::ofstream file(part);
+    file << "pid=" << ::getpid() << "\n";
+    for (std::size_t i = 0; i < all_arguments.size(); ++i) {
+        file << "argument" << i << "=" << all_arguments[i] << "\n";
+    }
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        file << *entry << "\n";
+    }
+    file.close();
+    std::filesystem::rename(part, path);
+}
+
+void await(const std::string& name) {
+    ::alarm(kLifeSeconds);
+    while (!std::filesystem::exists(variable("PROBE_DIR") + "/" + name)) {
+        ::poll(nullptr, 0, 5);
+    }
+    ::alarm(0);
+}
+
+// The default action, also under a sanitizer that would make a report and an exit code of it.
+[[noreturn]] void end_by(int number) {
+    const rlimit no_core{0, 0};
+    ::setrlimit(RLIMIT_CORE, &no_core);
+    std::signal(number, SIG_DFL);
+    std::fflush(nullptr);
+    ::raise(number);
+    std::abort();
+}
+
+// Everything that makes a worker's tree hard to end: a child, a session of its own, a daemon by
+// double fork, and none of them heeds SIGTERM.
+void plant_tree() {
+    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
+        std::signal(number, SIG_IGN);
+    }
+    if (::fork() == 0) {
+        mark("child");
+        hold();
+    }
+    if (::fork() == 0) {
+        ::setsid();
+        mark("session");
+        hold();
+    }
+    if (::fork() == 0) {
+        ::setsid();
+        if (::fork() == 0) {
+            ::prctl(PR_SET_NAME, "a (strange) na", 0, 0, 0);
+            mark("daemon");
+            hold();
+        }
+        ::_exit(0);
+    }
+}
+
+void leave_child_behind(bool own_session) {
+    if (::fork() == 0) {
+        if (own_session) {
+            ::setsid();
+        }
+        mark("background");
+        hold();
+    }
+}
+
+// Each rank leaves its word in the round's store and reads its neighbour's.
+void meet_in_store() {
+    const regroup::Context context = regroup::Context::from_environment();
+    const auto store = regroup::connect_store(context.master_addr, context.master_port, kGroupLimit);
+    store->set("probe/" + std::to_string(context.rank), "word of " + std::to_string(context.rank));
+    const std::uint32_t neighbour = (context.rank + 1) % context.world_size;
+    std::cout << "read " << store->get("probe/" + std::to_string(neighbour)) << std::endl;
+}
+
+class Probe {
+   public:
+    void carry_out(const std::string& step) {
+        const std::size_t question = step.find('?');
+        if (question != std::string::npos && !applies(step.substr(0, question))) {
+            return;
+        }
+        const std::string action =
+            question == std::string::npos ? step : step.substr(question + 1);
+        const std::size_t equals = action.find('=');
+        act(action.substr(0, equals),
+            equals == std::string::npos ? "" : action.substr(equals + 1));
+    }
+
+   private:
+    // "rank=5,restart=0": all must hold.
+    static bool applies(const std::string& conditions) {
+        static const std::map<std::string, const char*> kNames{
+            {"rank", "RANK"},        {"local", "LOCAL_RANK"},    {"node", "GROUP_RANK"},
+            {"nodes", "GROUP_WORLD_SIZE"}, {"round", "REGROUP_ROUND"},
+            {"restart", "TORCHELASTIC_RESTART_COUNT"}};
+        std::istringstream list(conditions);
+        for (std::string one; std::getline(list, one, ',');) {
+            const std::size_t equals = one.find('=');
+            if (variable(kNames.at(one.substr(0, equals))) != one.substr(equals + 1)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    void act(const std::string& what, const std::string& value) {
+        if (what == "mark") {
+            mark(value);
+        } else if (what == "await") {
+            await(value);
+        } else if (what == "say") {
+            std::cout << value << std::endl;
+        } else if (what == "complain") {
+            std::cerr << value << std::endl;
+        } else if (what == "lines") {
+            for (int i = 0; i < std::stoi(value); ++i) {
+                std::cout << "line " << i << " of " << value << "\n";
+            }
+            std::cout << std::flush;
+        } else if (what == "exit") {
+            std::fflush(nullptr);
+            std::_Exit(std::stoi(value));
+        } else if (what == "raise") {
+            end_by(std::stoi(value));
+        } else if (what == "ignore") {
+            std::signal(std::stoi(value), SIG_IGN);
+        } else if (what == "hold") {
+            hold();
+        } else if (what == "tree") {
+            plant_tree();
+        } else if (what == "background") {
+            leave_child_behind(value == "session");
+        } else if (what == "store") {
+            meet_in_store();
+        } else if (what == "join") {
+            regroup::ProcessGroupOptions options;
+            options.timeout = kGroupLimit;
+            group_ = regroup::ProcessGroup::create("cpu", regroup::Context::from_environment(),
+                                                   options);
+        } else if (what == "barrier") {
+            group_->barrier().wait();
+        } else {
+            std::cerr << "probe: unknown step " << what << std::endl;
+            std::_Exit(2);
+        }
+    }
+
+    std::unique_ptr<regroup::ProcessGroup> group_;
+};
+
+}  // namespace
+
+int main(int count, char** values) {
+    all_arguments.assign(values + 1, values + count);
+    try {
+        Probe probe;
+        for (const std::string& step : all_arguments) {
+            probe.carry_out(step);
+        }
+    } catch (const std::exception& error) {
+        // As a training program without a handler: said, and aborted.
+        std::cerr << "probe: " << error.what() << std::endl;
+        end_by(SIGABRT);
+    }
+    return 0;
+}

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+regroup_test(rendezvous_core_test unit
+    SOURCES
+        ${CMAKE_CURRENT_LIST_DIR}/rendezvous_admission_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/rendezvous_failure_detector_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/rendezvous_forming_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/rendezvous_messages_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/rendezvous_ranks_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/rendezvous_stopping_test.cc
+    LINK regroup::rendezvous_core)

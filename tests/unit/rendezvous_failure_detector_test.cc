@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "rendezvous/core/failure_detector.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class FailureDetectorTest : public testing::Test {
+   protected:
+    std::vector<NodeId> lost(Duration when) {
+        std::vector<NodeId> result;
+        for (auto& [node, reason] : detector.lost(t0 + when)) {
+            result.push_back(node);
+            reasons.push_back(reason);
+        }
+        return result;
+    }
+    using Nodes = std::vector<NodeId>;
+    const Instant t0 = Instant{} + seconds(100);
+    FailureDetector detector{seconds(3), milliseconds(500)};
+    std::vector<std::string> reasons;
+};
+
+TEST_F(FailureDetectorTest, SilentNodeIsLostExactlyAtTheLimit) {
+    detector.heard("a", t0);
+    EXPECT_EQ(detector.next_deadline(), t0 + seconds(3));
+    EXPECT_EQ(lost(seconds(3) - Duration(1)), Nodes{});
+    EXPECT_EQ(lost(seconds(3)), Nodes{"a"});
+    EXPECT_EQ(reasons.back(), "silent for 3.0 s");
+}
+
+TEST_F(FailureDetectorTest, EverySignOfLifeBeginsTheLimitAnew) {
+    detector.heard("a", t0);
+    detector.heard("a", t0 + seconds(2));
+    EXPECT_EQ(lost(seconds(3)), Nodes{});
+    EXPECT_EQ(detector.next_deadline(), t0 + seconds(5));
+    EXPECT_EQ(detector.heard_at("a"), t0 + seconds(2));
+}
+
+TEST_F(FailureDetectorTest, SuspectIsLostAfterTheReturnLimit) {
+    detector.heard("a", t0);
+    detector.suspect("a", t0 + seconds(1));
+    EXPECT_TRUE(detector.suspects("a"));
+    EXPECT_TRUE(detector.suspects_any());
+    EXPECT_EQ(lost(milliseconds(1499)), Nodes{});
+    EXPECT_EQ(lost(milliseconds(1500)), Nodes{"a"});
+    EXPECT_EQ(reasons.back(), "its connection broke and did not come back within 500 ms");
+}
+
+TEST_F(FailureDetectorTest, SuspicionNeverProlongsTheSilenceLimit) {
+    detector.heard("a", t0);
+    detector.suspect("a", t0 + milliseconds(2900));
+    EXPECT_EQ(lost(seconds(3)), Nodes{"a"});
+}
+
+TEST_F(FailureDetectorTest, RepeatedSuspicionDoesNotProlong) {
+    detector.heard("a", t0);
+    detector.suspect("a", t0);
+    detector.suspect("a", t0 + milliseconds(400));
+    EXPECT_EQ(lost(milliseconds(500)), Nodes{"a"});
+}
+
+TEST_F(FailureDetectorTest, ASignOfLifeEndsASuspicion) {
+    detector.heard("a", t0);
+    detector.suspect("a", t0);
+    detector.heard("a", t0 + milliseconds(100));
+    EXPECT_FALSE(detector.suspects("a"));
+    EXPECT_FALSE(detector.suspects_any());
+    EXPECT_EQ(lost(seconds(3)), Nodes{});
+}
+
+TEST_F(FailureDetectorTest, TheForgottenAndTheUnknownAreNeverLost) {
+    detector.heard("a", t0);
+    detector.suspect("a", t0);
+    detector.forget("a");
+    detector.forget("nobody");
+    detector.suspect("nobody", t0);
+    EXPECT_FALSE(detector.suspects_any());
+    EXPECT_EQ(lost(seconds(60)), Nodes{});
+    EXPECT_EQ(detector.next_deadline(), Instant::max());
+    EXPECT_EQ(detector.heard_at("a"), Instant::min());
+}
+
+TEST_F(FailureDetectorTest, OnlyThoseWhoseLimitRanOutAreLostSoonestFirst) {
+    detector.heard("c", t0 + milliseconds(20));
+    detector.heard("b", t0 + milliseconds(10));
+    detector.heard("a", t0 + seconds(1));
+    EXPECT_EQ(lost(seconds(3) + milliseconds(20)), (Nodes{"b", "c"}));
+}
+
+TEST_F(FailureDetectorTest, WhoAsksMuchTooLateGivesOneMorePeriodButOnlyOne) {
+    detector.heard("a", t0);
+    EXPECT_EQ(lost(seconds(20)), Nodes{});  // Asleep for 17 s.
+    EXPECT_EQ(detector.next_deadline(), t0 + seconds(23));
+    EXPECT_EQ(lost(seconds(40)), Nodes{"a"});
+}
+
+TEST_F(FailureDetectorTest, ASignOfLifeEarnsANewPardon) {
+    detector.heard("a", t0);
+    EXPECT_EQ(lost(seconds(20)), Nodes{});
+    detector.heard("a", t0 + seconds(21));
+    EXPECT_EQ(lost(seconds(40)), Nodes{});
+    EXPECT_EQ(lost(seconds(43)), Nodes{"a"});
+}
+
+TEST_F(FailureDetectorTest, ReturnLimitIsNeverLongerThanTheSilenceLimit) {
+    FailureDetector quick(milliseconds(200), milliseconds(500));
+    quick.heard("a", t0);
+    quick.suspect("a", t0);
+    EXPECT_EQ(quick.next_deadline(), t0 + milliseconds(200));
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a round comes to be.
+#include <gtest/gtest.h>
+
+#include "tests/unit/rendezvous_job.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+TEST(RendezvousForming, WaitsUntilTheMinimumHasJoined) {
+    Job job(small_policy());
+    job.join("a");
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    job.pass(seconds(60));
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    EXPECT_EQ(job.core.round(), RoundId::none);
+    job.join("b");
+    EXPECT_EQ(job.core.phase(), Phase::last_call);
+}
+
+TEST(RendezvousForming, ClosesTheDoorExactlyAtTheEndOfTheLastCall) {
+    Job job(small_policy());
+    job.join("a");
+    job.join("b");
+    job.pass(seconds(5) - milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::last_call);
+    job.pass(milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("a").group_world_size, 2U);
+}
+
+TEST(RendezvousForming, SkipsTheRestOfTheLastCallWhenTheMaximumIsThere) {
+    Job job(small_policy());
+    job.join("a");
+    job.join("b");
+    job.join("c");
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("c").world_size, 6U);
+}
+
+TEST(RendezvousForming, NeedsNoLastCallWhenMinimumIsMaximum) {
+    Job job(fixed_policy(2));
+    job.join("a");
+    job.join("b");
+    EXPECT_EQ(job.core.phase(), Phase::running);
+}
+
+TEST(RendezvousForming, NeedsNoLastCallWhenItIsZero) {
+    JobPolicy policy = small_policy();
+    policy.last_call = Duration::zero();
+    Job job(policy);
+    job.join("a");
+    job.join("b");
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("a").group_world_size, 2U);
+}
+
+TEST(RendezvousForming, GoesBackToGatheringWhenTheLastCallLosesTheMinimum) {
+    Job job(small_policy());
+    job.join("a");
+    job.join("b");
+    job.leave("b");
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    job.pass(seconds(10));
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+}
+
+TEST(RendezvousForming, LastCallGoesOnWithoutWhoIsUnderSuspicion) {
+    Job job(small_policy());
+    job.join("a");
+    job.join("b");
+    job.pass(seconds(5) - milliseconds(100));
+    job.join("c", Job::offer_of("c"));  // The third: the round is full at once.
+    EXPECT_EQ(job.core.phase(), Phase::running);
+
+    Job other(small_policy());
+    other.join("a");
+    other.join("b");
+    other.pass(seconds(5) - milliseconds(100));
+    other.disconnect("b");
+    other.pass(milliseconds(100));
+    EXPECT_EQ(other.core.phase(), Phase::gathering);  // One is not enough.
+}
+
+TEST(RendezvousForming, AssignsDenseRanksToNodesWithDifferentNumbersOfWorkers) {
+    Job job(fixed_policy(3));
+    Offer offer = Job::offer_of("b");
+    offer.workers = 5;
+    job.join("b", offer);
+    offer = Job::offer_of("a");
+    offer.workers = 1;
+    job.join("a", offer);
+    offer = Job::offer_of("c");
+    offer.workers = 3;
+    job.join("c", offer);
+    EXPECT_EQ(job.assignment("a").first_rank, 0U);
+    EXPECT_EQ(job.assignment("b").first_rank, 1U);
+    EXPECT_EQ(job.assignment("c").first_rank, 6U);
+    for (const char* node : {"a", "b", "c"}) {
+        EXPECT_EQ(job.assignment(node).world_size, 9U);
+        EXPECT_EQ(job.assignment(node).group_world_size, 3U);
+        EXPECT_EQ(job.assignment(node).round, RoundId{1});
+        EXPECT_EQ(job.assignment(node).restart_count, 0U);
+        EXPECT_EQ(job.assignment(node).reason, "3 nodes joined");
+    }
+}
+
+TEST(RendezvousForming, TellsEveryoneTheStoreThatGroupRankZeroOffered) {
+    Job job(fixed_policy(2));
+    NodeReport report;
+    report.store_port = 3111;
+    job.join("b", Job::offer_of("b"), report);
+    report.store_port = 3222;
+    job.join("a", Job::offer_of("a"), report);
+    EXPECT_EQ(job.assignment("b").master_addr, "10.0.0.1");
+    EXPECT_EQ(job.assignment("b").master_port, 3222);
+    EXPECT_EQ(job.assignment("a").master_port, 3222);
+}
+
+TEST(RendezvousForming, KeepsNodesBeyondTheMaximumAsSparesAndSaysSo) {
+    Job job(fixed_policy(2));
+    job.join("a");
+    job.join("b");
+    job.join("c");
+    job.run({"a", "b"});
+    job.pass(seconds(2));
+    EXPECT_EQ(job.told<Assign>("c"), nullptr);
+    ASSERT_NE(job.told<Waiting>("c"), nullptr);
+    EXPECT_TRUE(job.told<Waiting>("c")->spare);
+    EXPECT_EQ(job.core.phase(), Phase::running);
+}
+
+TEST(RendezvousForming, SparesTakePlaceAndRanksOfWhoIsLost) {
+    Job job(fixed_policy(2));
+    job.join("a");
+    job.join("b");
+    job.join("s");
+    job.run({"a", "b"});
+    job.leave("a");
+    job.clear();
+    job.confirm_stopped({"b"});
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("s").first_rank, 0U);
+    EXPECT_EQ(job.assignment("b").first_rank, 2U);
+    EXPECT_EQ(job.assignment("s").restart_count, 0U);
+}
+
+TEST(RendezvousForming, LateJoinerIsLetInOnceTheRoundIsOldEnough) {
+    Job job(small_policy());
+    job.join("a");
+    job.join("b");
+    job.pass(seconds(5));
+    job.run({"a", "b"});
+    job.pass(seconds(1));
+    job.join("c");
+    job.clear();
+    job.pass(seconds(4) - milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.told<Stop>("a"), nullptr);
+    job.pass(milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_NE(job.told<Stop>("a"), nullptr);
+    EXPECT_EQ(job.told<Stop>("a")->reason, "node c joined");
+    job.confirm_stopped({"a", "b"});
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("c").group_world_size, 3U);
+    EXPECT_EQ(job.assignment("c").restart_count, 0U);
+}
+
+TEST(RendezvousForming, DoesNotGrowOnceSomebodyHasFinished) {
+    Job job(small_policy());
+    job.join("a");
+    job.join("b");
+    job.pass(seconds(5));
+    job.run({"a", "b"});
+    job.report("a", NodeState::finished);
+    job.join("c");
+    job.pass(seconds(60));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    ASSERT_NE(job.told<Waiting>("c"), nullptr);
+    EXPECT_TRUE(job.told<Waiting>("c")->spare);  // It has no reason to give up.
+}
+
+TEST(RendezvousForming, DoesNotGrowOnceSomebodyHasFinishedEvenIfThatNodeIsLost) {
+    Job job(small_policy());
+    job.join("a");
+    job.join("b");
+    job.pass(seconds(5));
+    job.run({"a", "b"});
+    job.report("a", NodeState::finished);
+    job.leave("a");
+    job.join("c");
+    job.pass(seconds(60));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    job.report("b", NodeState::finished);
+    EXPECT_EQ(job.core.phase(), Phase::closed);
+    EXPECT_EQ(job.core.verdict()->outcome, Outcome::succeeded);
+}
+
+TEST(RendezvousForming, SurvivorsGoOnAtOnceWithoutALastCall) {
+    Job job(small_policy());
+    job.join("a");
+    job.join("b");
+    job.join("c");
+    job.run({"a", "b", "c"});
+    job.leave("c");
+    job.confirm_stopped({"a", "b"});
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.round(), RoundId{2});
+}
+
+TEST(RendezvousForming, SurvivorsWaitBrieflyForOneWhoseConnectionJustBroke) {
+    Job job(small_policy());
+    job.join("a");
+    job.join("b");
+    job.join("c");
+    job.run({"a", "b", "c"});
+    job.report("c", NodeState::stopped);
+    job.confirm_stopped({"a"});
+    job.disconnect("c");
+    job.confirm_stopped({"b"});
+    EXPECT_EQ(job.core.phase(), Phase::last_call);
+    job.beat("c");  // It is back: nobody is missing any more.
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("c").group_world_size, 3U);
+}
+
+TEST(RendezvousForming, SurvivorsGoOnAsSoonAsASuspectIsLost) {
+    Job job(small_policy());
+    job.join("a");
+    job.join("b");
+    job.join("c");
+    job.run({"a", "b", "c"});
+    job.report("c", NodeState::stopped);
+    job.disconnect("c");
+    job.silence("c");
+    job.confirm_stopped({"a", "b"});
+    EXPECT_EQ(job.core.phase(), Phase::last_call);
+    job.pass(milliseconds(500));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("a").group_world_size, 2U);
+}
+
+TEST(RendezvousForming, YoungerDaemonGoesOnWithTheRoundNumbersOfTheJob) {
+    Job job(fixed_policy(2));
+    job.join("a", Job::offer_of("a"), {RoundId{7}, NodeState::running, 2000, {}});
+    ASSERT_NE(job.told<Stop>("a"), nullptr);
+    EXPECT_EQ(job.told<Stop>("a")->round, RoundId{7});
+    job.join("b", Job::offer_of("b"), {RoundId{5}, NodeState::stopped, 2000, {}});
+    EXPECT_EQ(job.core.phase(), Phase::gathering);  // One still has workers.
+    job.report("a", NodeState::stopped, RoundId{7});
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    // A gap, for rounds of which only absent nodes know.
+    EXPECT_GT(number(job.core.round()), 100U);
+}
+
+TEST(RendezvousForming, ARoundIsEndedWhenAMemberTurnsOutToBeAheadOfIt) {
+    Job job(fixed_policy(2));
+    job.join("a");
+    job.join("b");
+    job.run({"a", "b"});
+    // Its connection was to another daemon meanwhile, which has given it round 9.
+    job.join("b", Job::offer_of("b"), {RoundId{9}, NodeState::running, 2000, {}});
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.told<Stop>("b")->round, RoundId{9});
+    job.report("b", NodeState::stopped, RoundId{9});
+    job.report("a", NodeState::stopped, RoundId{1});
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_GT(job.core.round(), RoundId{9});
+}
+
+TEST(RendezvousForming, FormsARoundOfFourThousandNodesWithoutQuadraticCost) {
+    constexpr std::uint32_t kNodes = 4000;
+    Job job(fixed_policy(kNodes));
+    for (std::uint32_t i = 0; i < kNodes; ++i) {
+        const std::string name = "node" + std::to_string(i);
+        Offer offer = Job::offer_of("a");
+        offer.name = name;
+        offer.slot = i;
+        job.join(name, offer);
+    }
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("node3999").first_rank, 2U * 3999U);
+}
+
+TEST(RendezvousForming, NoticesToThoseWhoWaitBackOffToHalfAMinute) {
+    Job job(small_policy());
+    job.join("a");
+    std::vector<Instant> notices;
+    for (int second = 0; second < 200; ++second) {
+        job.clear();
+        job.pass(seconds(1));
+        if (const auto* waiting = job.told<Waiting>("a")) {
+            notices.push_back(job.now);
+            EXPECT_FALSE(waiting->spare);
+            EXPECT_EQ(waiting->joined, std::vector<std::string>{"a"});
+            EXPECT_EQ(waiting->detail, "1 of 2 nodes ready, waiting for 1 more");
+        }
+    }
+    std::vector<Duration> gaps;
+    for (std::size_t i = 1; i < notices.size(); ++i) {
+        gaps.push_back(notices[i] - notices[i - 1]);
+    }
+    ASSERT_GE(gaps.size(), 6U);
+    EXPECT_EQ(gaps[0], seconds(2));
+    EXPECT_EQ(gaps[1], seconds(4));
+    EXPECT_EQ(gaps[3], seconds(16));
+    EXPECT_EQ(gaps[4], seconds(30));
+    EXPECT_EQ(gaps[5], seconds(30));
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous

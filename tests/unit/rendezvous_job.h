@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/rendezvous_core.h"
+
+namespace regroup::rendezvous {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// 2:3 nodes, one restart, and limits that are easy to count with.
+inline JobPolicy small_policy() {
+    JobPolicy policy;
+    policy.nodes_min = 2;
+    policy.nodes_max = 3;
+    policy.restarts_max = 1;
+    policy.last_call = seconds(5);
+    policy.heartbeat_timeout = seconds(3);
+    policy.shutdown_timeout = seconds(10);
+    policy.grow_after = seconds(5);
+    policy.program = "train";
+    return policy;
+}
+
+/// `count` nodes exactly.
+inline JobPolicy fixed_policy(std::uint32_t count) {
+    JobPolicy policy = small_policy();
+    policy.nodes_min = policy.nodes_max = count;
+    return policy;
+}
+
+inline WorkerFailure crash_on(const std::string& node, int signal = SIGSEGV) {
+    WorkerFailure failure;
+    failure.node = node;
+    failure.signal = signal;
+    return failure;
+}
+
+inline WorkerFailure error_on(const std::string& node, int exit_code = 1) {
+    WorkerFailure failure;
+    failure.node = node;
+    failure.exit_code = exit_code;
+    return failure;
+}
+
+/// A rendezvous core with a clock, and nodes that repeat their last report every second as real
+/// ones do. A node's id is its name. `log` holds everything sent since the last `clear`.
+class Job {
+   public:
+    explicit Job(const JobPolicy& policy) : core(policy), policy_(policy) {}
+
+    void join(const std::string& node) { join(node, offer_of(node), {}); }
+    void join(const std::string& node, const Offer& offer, const NodeReport& report = {}) {
+        join(node, policy_, offer, report);
+    }
+    void join(const std::string& node, const JobPolicy& policy, const Offer& offer,
+              NodeReport report) {
+        if (report.store_port == 0) {
+            report.store_port = 2000;
+        }
+        reports_[node] = report;
+        keep(core.step(now, NodeJoined{node, policy, offer, report}));
+    }
+    void report(const std::string& node, NodeState state) { report(node, state, core.round()); }
+    void report(const std::string& node, NodeState state, RoundId round,
+                std::optional<WorkerFailure> failure = std::nullopt) {
+        reports_[node] = NodeReport{round, state, 2000, std::move(failure)};
+        beat(node);
+    }
+    /// The node says again what it said last.
+    void beat(const std::string& node) { keep(core.step(now, NodeReported{node, reports_[node]})); }
+    /// A worker has failed and the node's others are gone too.
+    void fail(const std::string& node, const WorkerFailure& failure) {
+        report(node, NodeState::stopped, core.round(), failure);
+    }
+    void leave(const std::string& node) {
+        reports_.erase(node);
+        keep(core.step(now, NodeLeft{node, "SIGTERM"}));
+    }
+    void disconnect(const std::string& node) { keep(core.step(now, NodeDisconnected{node})); }
+    void stop(const std::string& author, const std::string& reason) {
+        keep(core.step(now, StopRequested{author, reason}));
+    }
+    /// From now on nothing is heard from the node.
+    void silence(const std::string& node) { reports_.erase(node); }
+
+    /// Time passes; whoever is not silent beats every second, and timers fire when they are due.
+    void pass(Duration span) {
+        const Instant end = now + span;
+        while (now < end) {
+            const Instant due = std::max(core.next_deadline(), now);
+            now = std::min({due, next_beat_, end});
+            if (now >= next_beat_) {
+                next_beat_ = now + seconds(1);
+                for (const auto& [node, report] : reports_) {
+                    keep(core.step(now, NodeReported{node, report}));
+                }
+            }
+            keep(core.advance(now));
+        }
+    }
+
+    static Offer offer_of(const std::string& name) {
+        Offer offer;
+        offer.name = name;
+        offer.workers = 2;
+        offer.address = "10.0.0." + std::to_string(1 + (name.empty() ? 0 : name[0] - 'a'));
+        return offer;
+    }
+
+    void clear() { log.clear(); }
+    /// The last message of this kind to the node since `clear`, or null.
+    template <class Message>
+    [[nodiscard]] const Message* told(const std::string& node) const {
+        const auto is_it = [&](const Send& send) {
+            return send.node == node && std::holds_alternative<Message>(send.message);
+        };
+        const auto found = std::find_if(log.rbegin(), log.rend(), is_it);
+        return found == log.rend() ? nullptr : &std::get<Message>(found->message);
+    }
+    [[nodiscard]] const Assignment& assignment(const std::string& node) const {
+        const auto* assign = told<Assign>(node);
+        ENSURE(assign != nullptr);
+        return assign->assignment;
+    }
+    /// All of `nodes` confirm that they run the current round.
+    void run(const std::vector<std::string>& nodes) {
+        for (const std::string& node : nodes) {
+            report(node, NodeState::running);
+        }
+    }
+    void confirm_stopped(const std::vector<std::string>& nodes) {
+        for (const std::string& node : nodes) {
+            report(node, NodeState::stopped, core.round(), reports_[node].failure);
+        }
+    }
+
+    RendezvousCore core;
+    Instant now = Instant{} + std::chrono::hours(1);
+    std::vector<Send> log;
+
+   private:
+    void keep(Effects effects) {
+        for (Send& send : effects) {
+            log.push_back(std::move(send));
+        }
+    }
+    JobPolicy policy_;
+    Instant next_beat_ = now + seconds(1);
+    std::map<std::string, NodeReport> reports_;
+};
+
+}  // namespace regroup::rendezvous

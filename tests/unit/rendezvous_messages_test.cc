@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/unit/rendezvous_job.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+TEST(Messages, ValidateAcceptsTheDefaults) {
+    EXPECT_TRUE(validate(JobPolicy{}).has_value());
+}
+
+TEST(Messages, ValidateNamesTheFieldsThatDisagree) {
+    JobPolicy policy;
+    policy.nodes_min = 0;
+    EXPECT_EQ(validate(policy).error().detail, "the minimum number of nodes must be at least 1");
+    policy.nodes_min = 4;
+    policy.nodes_max = 2;
+    EXPECT_EQ(validate(policy).error().detail,
+              "the minimum number of nodes, 4, exceeds the maximum, 2");
+    EXPECT_EQ(validate(policy).error().code, Errc::invalid_argument);
+    policy = JobPolicy{};
+    policy.heartbeat_timeout = milliseconds(99);
+    EXPECT_FALSE(validate(policy).has_value());
+    policy.heartbeat_timeout = milliseconds(100);
+    EXPECT_TRUE(validate(policy).has_value());
+}
+
+TEST(Messages, ValidateRefusesNegativeLimits) {
+    for (Duration JobPolicy::* limit :
+         {&JobPolicy::last_call, &JobPolicy::shutdown_timeout, &JobPolicy::grow_after}) {
+        JobPolicy policy;
+        policy.*limit = Duration(-1);
+        EXPECT_FALSE(validate(policy).has_value());
+        policy.*limit = Duration::zero();
+        EXPECT_TRUE(validate(policy).has_value());
+    }
+}
+
+TEST(Messages, DescribeSaysHowAWorkerEnded) {
+    WorkerFailure failure;
+    failure.rank = 5;
+    failure.node = "b";
+    failure.exit_code = 3;
+    EXPECT_EQ(describe(failure), "rank 5 on b exited with code 3");
+    failure.signal = SIGSEGV;
+    EXPECT_EQ(describe(failure), "rank 5 on b was ended by SIGSEGV");
+    failure.signal = 77;
+    EXPECT_EQ(describe(failure), "rank 5 on b was ended by signal 77");
+    failure.start_error = "Exec format error";
+    EXPECT_EQ(describe(failure), "rank 5 on b could not start: Exec format error");
+}
+
+TEST(Messages, ShellExitCodeIsWhatAShellWouldShowForEveryCodeAndSignal) {
+    for (int code = 0; code < 256; ++code) {
+        EXPECT_EQ(shell_exit_code(error_on("a", code)), code);
+    }
+    for (int signal = 1; signal <= 64; ++signal) {
+        EXPECT_EQ(shell_exit_code(crash_on("a", signal)), 128 + signal);
+    }
+    WorkerFailure not_started;
+    not_started.start_error = "Permission denied";
+    EXPECT_EQ(shell_exit_code(not_started), 127);
+}
+
+TEST(Messages, ACrashOutranksAnErrorButNotAnotherCrash) {
+    EXPECT_TRUE(outranks(crash_on("b"), error_on("a")));
+    EXPECT_TRUE(outranks(crash_on("b", SIGKILL), crash_on("a", SIGABRT)));
+    EXPECT_FALSE(outranks(error_on("a"), crash_on("b")));
+    EXPECT_FALSE(outranks(crash_on("a"), crash_on("b")));
+    EXPECT_FALSE(outranks(error_on("a"), error_on("b")));
+    EXPECT_FALSE(outranks(crash_on("a", SIGTERM), error_on("b")));
+}
+
+TEST(Messages, StatesAndOutcomesHaveNames) {
+    EXPECT_EQ(to_string(NodeState::stopped), "stopped");
+    EXPECT_EQ(to_string(NodeState::running), "running");
+    EXPECT_EQ(to_string(NodeState::stopping), "stopping");
+    EXPECT_EQ(to_string(NodeState::finished), "finished");
+    EXPECT_EQ(to_string(Outcome::succeeded), "succeeded");
+    EXPECT_EQ(to_string(Outcome::failed), "failed");
+    EXPECT_EQ(to_string(Outcome::stopped), "stopped");
+    EXPECT_EQ(signal_name(SIGTERM), "SIGTERM");
+    EXPECT_EQ(signal_name(99), "signal 99");
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous

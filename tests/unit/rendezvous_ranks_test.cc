@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+#include "rendezvous/base/random.h"
+#include "rendezvous/core/rank_assignment.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+Member member(const std::string& name, const std::string& node = "") {
+    Member result;
+    result.node = node.empty() ? name : node;
+    result.offer.name = name;
+    result.offer.address = "10.0.0.1";
+    result.store_port = 2000;
+    return result;
+}
+
+Member slotted(const std::string& name, std::uint32_t slot) {
+    Member result = member(name);
+    result.offer.slot = slot;
+    return result;
+}
+
+std::vector<NodeId> ids(const std::vector<Member>& members) {
+    std::vector<NodeId> result;
+    for (const Member& one : members) {
+        result.push_back(one.node);
+    }
+    return result;
+}
+
+using Nodes = std::vector<NodeId>;
+
+// The nodes of `all` whose bit is set in `bits`.
+std::vector<Member> subset(const std::vector<std::string>& all, std::uint32_t bits) {
+    std::vector<Member> result;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if ((bits >> i & 1U) != 0) {
+            result.push_back(member(all[i]));
+        }
+    }
+    return result;
+}
+
+const std::vector<std::string> kFive{"a", "b", "c", "d", "e"};
+
+TEST(RankTable, OrdersNewNodesAsAPersonCounts) {
+    RankTable table;
+    EXPECT_EQ(ids(table.arrange({member("n66"), member("n7"), member("n10")}, 8)),
+              (Nodes{"n7", "n10", "n66"}));
+}
+
+TEST(RankTable, ExplicitSlotsComeFirstAndAreKept) {
+    RankTable table;
+    EXPECT_EQ(ids(table.arrange({slotted("z", 0), member("a"), slotted("m", 2)}, 3)),
+              (Nodes{"z", "a", "m"}));
+}
+
+TEST(RankTable, SlotsBeyondTheWorldFillGapsInOrder) {
+    RankTable table;
+    EXPECT_EQ(ids(table.arrange({slotted("a", 7), slotted("b", 5), slotted("c", 0)}, 8)),
+              (Nodes{"c", "b", "a"}));
+}
+
+TEST(RankTable, OneSlotClaimedTwiceStillGivesEveryoneARank) {
+    RankTable table;
+    EXPECT_EQ(ids(table.arrange({slotted("a", 1), slotted("b", 1)}, 2)).size(), 2U);
+}
+
+TEST(RankTable, SameSetSameRanksWhateverTheOrderOfArrival) {
+    for (std::uint32_t bits = 1; bits < 32; ++bits) {
+        std::vector<Member> candidates = subset(kFive, bits);
+        RankTable first;
+        const Nodes expected = ids(first.arrange(candidates, 8));
+        do {
+            RankTable other;
+            ASSERT_EQ(ids(other.arrange(candidates, 8)), expected);
+        } while (std::next_permutation(
+            candidates.begin(), candidates.end(),
+            [](const Member& x, const Member& y) { return x.node < y.node; }));
+    }
+}
+
+TEST(RankTable, SameSetKeepsItsRanksFromRoundToRound) {
+    // Every pair of small sets: after any detour, the same set twice in a row gets the same ranks.
+    for (std::uint32_t before = 1; before < 32; ++before) {
+        for (std::uint32_t now = 1; now < 32; ++now) {
+            RankTable table;
+            (void)table.arrange(subset(kFive, before), 8);
+            const Nodes once = ids(table.arrange(subset(kFive, now), 8));
+            ASSERT_EQ(ids(table.arrange(subset(kFive, now), 8)), once);
+        }
+    }
+}
+
+TEST(RankTable, SurvivorsKeepTheirRanksWheneverTheWorldStaysDense) {
+    for (std::uint32_t before = 1; before < 32; ++before) {
+        for (std::uint32_t now = 1; now < 32; ++now) {
+            RankTable table;
+            const Nodes old_ranks = ids(table.arrange(subset(kFive, before), 8));
+            const Nodes new_ranks = ids(table.arrange(subset(kFive, now), 8));
+            for (std::size_t rank = 0; rank < old_ranks.size(); ++rank) {
+                const auto found = std::find(new_ranks.begin(), new_ranks.end(), old_ranks[rank]);
+                if (found != new_ranks.end() && rank < new_ranks.size()) {
+                    ASSERT_EQ(static_cast<std::size_t>(found - new_ranks.begin()), rank)
+                        << old_ranks[rank] << " from " << before << " to " << now;
+                }
+            }
+        }
+    }
+}
+
+TEST(RankTable, ReplacementTakesTheSlotOfTheOneItReplaces) {
+    RankTable table;
+    (void)table.arrange({member("a"), member("b"), member("c")}, 3);
+    EXPECT_EQ(ids(table.arrange({member("a"), member("zebra"), member("c")}, 3)),
+              (Nodes{"a", "zebra", "c"}));
+}
+
+TEST(RankTable, WhoComesBackUnderItsNameGetsItsSlotBeforeStrangers) {
+    RankTable table;
+    (void)table.arrange({member("a"), member("b"), member("c")}, 4);
+    EXPECT_EQ(ids(table.arrange({member("a"), member("aa"), member("c", "c again")}, 4)),
+              (Nodes{"a", "aa", "c again"}));
+}
+
+TEST(RankTable, NodesOfOneNameAreToldApart) {
+    RankTable table;
+    const Nodes first = ids(table.arrange({member("host", "1"), member("host", "2")}, 2));
+    EXPECT_EQ(first, (Nodes{"1", "2"}));
+    EXPECT_EQ(ids(table.arrange({member("host", "2"), member("host", "3")}, 2)), (Nodes{"3", "2"}));
+}
+
+TEST(RankTable, ThoseWithAHomeGoBeforeSparesWhenThereIsNoPlaceForAll) {
+    RankTable table;
+    (void)table.arrange({member("b"), member("c")}, 2);
+    EXPECT_EQ(ids(table.arrange({member("a"), member("b"), member("c")}, 2)), (Nodes{"b", "c"}));
+}
+
+TEST(RankTable, RandomHistoriesAlwaysGiveDenseWorldsOfTheRightNodes) {
+    Random random(7);
+    for (int history = 0; history < 300; ++history) {
+        RankTable table;
+        for (int round = 0; round < 20; ++round) {
+            const auto bits = static_cast<std::uint32_t>(1 + random.below(31));
+            const std::size_t limit = 1 + random.below(5);
+            std::vector<Member> candidates = subset(kFive, bits);
+            if (random.chance(0.3)) {
+                candidates.front().offer.slot = static_cast<std::uint32_t>(random.below(6));
+            }
+            const std::size_t expected = std::min(candidates.size(), limit);
+            Nodes chosen = ids(table.arrange(candidates, limit));
+            ASSERT_EQ(chosen.size(), expected);
+            std::sort(chosen.begin(), chosen.end());
+            ASSERT_EQ(std::adjacent_find(chosen.begin(), chosen.end()), chosen.end());
+        }
+    }
+}
+
+TEST(AssignRanks, NumbersWorkersDenselyAndRolesSeparately) {
+    std::vector<Member> members{member("a"), member("b"), member("c")};
+    members[0].offer.workers = 2;
+    members[1].offer.workers = 1;
+    members[1].offer.role = "reader";
+    members[2].offer.workers = 3;
+    const std::vector<Assignment> ranks = assign_ranks(members);
+    EXPECT_EQ(ranks[0].first_rank, 0U);
+    EXPECT_EQ(ranks[1].first_rank, 2U);
+    EXPECT_EQ(ranks[2].first_rank, 3U);
+    EXPECT_EQ(ranks[0].role_first_rank, 0U);
+    EXPECT_EQ(ranks[1].role_first_rank, 0U);
+    EXPECT_EQ(ranks[2].role_first_rank, 2U);
+    EXPECT_EQ(ranks[0].role_world_size, 5U);
+    EXPECT_EQ(ranks[1].role_world_size, 1U);
+    for (const Assignment& one : ranks) {
+        EXPECT_EQ(one.world_size, 6U);
+        EXPECT_EQ(one.group_world_size, 3U);
+        EXPECT_EQ(one.master_port, 2000);
+    }
+}
+
+TEST(MasterAddress, IsWhatTheUserGaveElseWhatTheDaemonSaw) {
+    std::vector<Member> members{member("a"), member("b")};
+    members[0].offer.address = "127.0.0.1";
+    members[0].offer.address_is_explicit = true;
+    members[0].offer.other_addresses = {"10.0.0.9"};
+    EXPECT_EQ(master_address(members), "127.0.0.1");
+    members[0].offer.address_is_explicit = false;
+    EXPECT_EQ(master_address(members), "10.0.0.9");  // The other node is not on this host.
+    members[1].offer.address = "127.0.0.2";
+    EXPECT_EQ(master_address(members), "127.0.0.1");  // Now it is.
+    members[1].offer.address = "::1";
+    EXPECT_EQ(master_address(members), "127.0.0.1");
+    members[0].offer.address = "192.168.1.5";
+    EXPECT_EQ(master_address(members), "192.168.1.5");
+    members[0].offer.address = "127.0.0.1";
+    members[0].offer.other_addresses.clear();
+    members[1].offer.address = "10.0.0.2";
+    EXPECT_EQ(master_address(members), "127.0.0.1");  // The best that is known.
+}
+
+TEST(NaturalLess, CountsAsAPersonDoes) {
+    EXPECT_TRUE(natural_less("node7", "node66"));
+    EXPECT_FALSE(natural_less("node66", "node7"));
+    EXPECT_TRUE(natural_less("node9", "node10"));
+    EXPECT_TRUE(natural_less("rack2-node10", "rack10-node1"));
+    EXPECT_TRUE(natural_less("a", "a1"));
+    EXPECT_TRUE(natural_less("", "a"));
+    EXPECT_FALSE(natural_less("a", "a"));
+    EXPECT_TRUE(natural_less("n18446744073709551616", "n18446744073709551617"));
+}
+
+TEST(NaturalLess, IsATotalOrderOverAllShortNames) {
+    std::vector<std::string> names{""};
+    const std::string letters = "01a-";
+    for (std::size_t begin = 0, length = 0; length < 3; ++length) {
+        const std::size_t end = names.size();
+        for (; begin < end; ++begin) {
+            for (const char letter : letters) {
+                names.push_back(names[begin] + letter);
+            }
+        }
+    }
+    for (const std::string& x : names) {
+        for (const std::string& y : names) {
+            ASSERT_EQ(natural_less(x, y) + natural_less(y, x), x == y ? 0 : 1) << x << " " << y;
+            for (const std::string& z : names) {
+                if (natural_less(x, y) && natural_less(y, z)) {
+                    ASSERT_TRUE(natural_less(x, z)) << x << " " << y << " " << z;
+                }
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous

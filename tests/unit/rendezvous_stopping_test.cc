@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a round ends, who is to blame, and what it costs.
+#include <gtest/gtest.h>
+
+#include "tests/unit/rendezvous_job.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+// Three nodes in a running round, with room for one restart.
+class RendezvousStopping : public testing::Test {
+   protected:
+    RendezvousStopping() : job(small_policy()) { begin(); }
+    void begin() {
+        job.join("a");
+        job.join("b");
+        job.join("c");
+        job.run({"a", "b", "c"});
+        job.clear();
+    }
+    void restart_with(const JobPolicy& policy) {
+        job = Job(policy);
+        begin();
+    }
+    Job job;
+};
+
+TEST_F(RendezvousStopping, WorkerFailureStopsEveryoneAndCostsOneRestart) {
+    job.fail("b", crash_on("b"));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_NE(job.told<Stop>("a"), nullptr);
+    EXPECT_EQ(job.told<Stop>("a")->reason, "rank 0 on b was ended by SIGSEGV");
+    job.confirm_stopped({"a", "c"});
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("a").restart_count, 1U);
+    EXPECT_EQ(job.assignment("a").reason, "rank 0 on b was ended by SIGSEGV");
+}
+
+TEST_F(RendezvousStopping, NextRoundBeginsOnlyWhenTheLastWorkerIsGone) {
+    job.fail("b", crash_on("b"));
+    job.confirm_stopped({"a"});
+    job.report("c", NodeState::stopping);
+    job.pass(seconds(8));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    job.confirm_stopped({"c"});
+    EXPECT_EQ(job.core.phase(), Phase::running);
+}
+
+TEST_F(RendezvousStopping, ExhaustedBudgetClosesTheJobWithTheFailuresOwnCode) {
+    job.fail("b", error_on("b", 3));
+    job.confirm_stopped({"a", "c"});
+    job.run({"a", "b", "c"});
+    job.fail("a", error_on("a", 7));
+    job.confirm_stopped({"b", "c"});
+    EXPECT_EQ(job.core.phase(), Phase::closed);
+    const Verdict& verdict = *job.core.verdict();
+    EXPECT_EQ(verdict.outcome, Outcome::failed);
+    EXPECT_EQ(verdict.exit_code, 7);
+    EXPECT_EQ(verdict.restarts, 1U);
+    EXPECT_EQ(verdict.author, "node a");
+    EXPECT_EQ(verdict.reason,
+              "rank 0 on a exited with code 7; all 1 restart used (--max-restarts 1)");
+    EXPECT_EQ(verdict.failure, error_on("a", 7));
+    for (const char* node : {"a", "b", "c"}) {
+        ASSERT_NE(job.told<Closed>(node), nullptr);
+        EXPECT_EQ(job.told<Closed>(node)->verdict, verdict);
+    }
+}
+
+TEST_F(RendezvousStopping, WithoutAnyBudgetTheFirstFailureCloses) {
+    JobPolicy policy = small_policy();
+    policy.restarts_max = 0;
+    restart_with(policy);
+    job.fail("b", crash_on("b", SIGKILL));
+    job.confirm_stopped({"a", "c"});
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, 128 + SIGKILL);
+    EXPECT_EQ(job.core.verdict()->reason,
+              "rank 0 on b was ended by SIGKILL; no restarts are allowed (--max-restarts 0)");
+}
+
+TEST_F(RendezvousStopping, ConsequencesOfTheFirstFailureAreNeitherBlamedNorCharged) {
+    job.report("b", NodeState::stopping, RoundId{1}, crash_on("b"));
+    job.fail("a", error_on("a"));
+    job.fail("c", error_on("c"));
+    job.fail("b", crash_on("b"));
+    EXPECT_EQ(job.assignment("a").restart_count, 1U);
+    EXPECT_EQ(job.assignment("a").reason, "rank 0 on b was ended by SIGSEGV");
+}
+
+TEST_F(RendezvousStopping, TheRootOfAFailureIsFoundEvenIfItsConsequenceIsReportedFirst) {
+    JobPolicy policy = small_policy();
+    policy.restarts_max = 0;
+    restart_with(policy);
+    job.fail("a", error_on("a"));  // Its connection to b's worker broke.
+    job.fail("b", crash_on("b"));
+    job.confirm_stopped({"c"});
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->failure, crash_on("b"));
+    EXPECT_EQ(job.core.verdict()->exit_code, 128 + SIGSEGV);
+}
+
+TEST_F(RendezvousStopping, ALostNodeExplainsTheFailuresOfItsPeers) {
+    job.silence("c");
+    job.fail("a", error_on("a"));
+    job.fail("b", error_on("b"));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);  // The node c has not answered.
+    job.pass(seconds(3));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("a").restart_count, 0U);
+    EXPECT_EQ(job.assignment("a").reason, "node c is lost: silent for 3.0 s");
+}
+
+TEST_F(RendezvousStopping, GrowthIsFreeEvenIfPeersFailWhileItStopsThem) {
+    job.leave("c");
+    job.confirm_stopped({"a", "b"});
+    job.run({"a", "b"});
+    job.join("d");
+    job.clear();
+    job.pass(seconds(5));
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    // The workers of a were stopped first; those of b failed before their own stop arrived.
+    job.confirm_stopped({"a"});
+    job.fail("b", error_on("b"));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("b").restart_count, 0U);
+    EXPECT_EQ(job.assignment("b").reason, "node d joined");
+}
+
+TEST_F(RendezvousStopping, SilentNodeIsLostExactlyAtTheLimit) {
+    job.silence("c");
+    const Instant silent_since = job.now;
+    job.pass(seconds(3) - milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    job.pass(milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.now - silent_since, seconds(3));
+    EXPECT_EQ(job.told<Stop>("a")->reason, "node c is lost: silent for 3.0 s");
+}
+
+TEST_F(RendezvousStopping, BrokenConnectionIsALossAfterTheReturnLimit) {
+    job.silence("c");
+    job.disconnect("c");
+    job.pass(milliseconds(499));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    job.pass(milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.told<Stop>("a")->reason,
+              "node c is lost: its connection broke and did not come back within 500 ms");
+}
+
+TEST_F(RendezvousStopping, NodeThatComesBackInTimeGoesOnAsIfNothingHadHappened) {
+    job.disconnect("c");
+    job.pass(milliseconds(400));
+    job.join("c", Job::offer_of("c"), {RoundId{1}, NodeState::running, 2000, {}});
+    job.pass(seconds(30));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.round(), RoundId{1});
+    EXPECT_EQ(job.told<Stop>("c"), nullptr);
+}
+
+TEST_F(RendezvousStopping, NodeThatComesBackTooLateIsToldToStopAndJoinsTheNextRound) {
+    job.disconnect("c");
+    job.silence("c");
+    job.pass(milliseconds(500));
+    job.join("c", Job::offer_of("c"), {RoundId{1}, NodeState::running, 2000, {}});
+    ASSERT_NE(job.told<Stop>("c"), nullptr);
+    EXPECT_EQ(job.told<Stop>("c")->round, RoundId{1});
+    job.report("c", NodeState::stopped, RoundId{1});
+    job.confirm_stopped({"a", "b"});
+    EXPECT_EQ(job.assignment("c").group_world_size, 3U);
+    EXPECT_EQ(job.assignment("c").first_rank, 4U);
+}
+
+TEST_F(RendezvousStopping, ReportOfANodeThatWasGivenUpIsFenced) {
+    job.silence("c");
+    job.pass(seconds(3));
+    job.report("c", NodeState::running, RoundId{1});
+    ASSERT_NE(job.told<Fenced>("c"), nullptr);
+    EXPECT_EQ(job.core.nodes_count(), 2U);
+}
+
+TEST_F(RendezvousStopping, AllNodesLostAtOnceFormNoRoundWithEachOther) {
+    for (const char* node : {"a", "b", "c"}) {
+        job.silence(node);
+    }
+    job.pass(seconds(10));
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    EXPECT_EQ(job.core.round(), RoundId{1});
+    EXPECT_EQ(job.core.nodes_count(), 0U);
+}
+
+TEST_F(RendezvousStopping, ADaemonThatOversleptGivesEveryoneTimeToSpeak) {
+    job.now += seconds(20);  // Nobody asked the core for anything meanwhile.
+    EXPECT_TRUE(job.core.advance(job.now).empty());
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    job.silence("c");
+    job.pass(seconds(2));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    job.pass(seconds(1));  // But only once.
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.nodes_count(), 2U);
+}
+
+TEST_F(RendezvousStopping, AllFinishedClosesWithSuccess) {
+    job.report("a", NodeState::finished);
+    job.report("b", NodeState::finished);
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    job.report("c", NodeState::finished);
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->outcome, Outcome::succeeded);
+    EXPECT_EQ(job.core.verdict()->exit_code, 0);
+    EXPECT_EQ(job.core.verdict()->author, "the workers");
+    EXPECT_EQ(job.told<Closed>("a")->verdict, *job.core.verdict());
+}
+
+TEST_F(RendezvousStopping, NodeThatHasFinishedMayGoAwayWithoutHarm) {
+    job.report("a", NodeState::finished);
+    job.silence("a");
+    job.pass(seconds(4));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    job.report("b", NodeState::finished);
+    job.report("c", NodeState::finished);
+    EXPECT_EQ(job.core.verdict()->outcome, Outcome::succeeded);
+}
+
+TEST_F(RendezvousStopping, FinishedNodesTakePartAgainWhenOthersMustRestart) {
+    job.report("a", NodeState::finished);
+    job.fail("b", crash_on("b"));
+    EXPECT_EQ(job.told<Stop>("a"), nullptr);  // It has nothing to stop.
+    job.confirm_stopped({"c"});
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("a").group_world_size, 3U);
+}
+
+TEST_F(RendezvousStopping, ThoseWhoFinishWhileOthersAreToldToStopMakeTheJobSucceed) {
+    job.leave("c");
+    job.confirm_stopped({"a", "b"});
+    job.run({"a", "b"});
+    job.join("d");
+    job.pass(seconds(5));
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    job.report("a", NodeState::finished);
+    job.report("b", NodeState::finished);
+    EXPECT_EQ(job.core.verdict()->outcome, Outcome::succeeded);
+}
+
+TEST_F(RendezvousStopping, LeavingIsFreeAndNamed) {
+    job.leave("b");
+    ASSERT_NE(job.told<Stop>("a"), nullptr);
+    EXPECT_EQ(job.told<Stop>("a")->reason, "node b left: SIGTERM");
+    job.confirm_stopped({"a", "c"});
+    EXPECT_EQ(job.assignment("c").restart_count, 0U);
+    EXPECT_EQ(job.assignment("c").first_rank, 2U);
+}
+
+TEST_F(RendezvousStopping, WaitsForReplacementBelowTheMinimum) {
+    job.leave("b");
+    job.leave("c");
+    job.confirm_stopped({"a"});
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    job.join("b2", Job::offer_of("b"));
+    EXPECT_EQ(job.core.phase(), Phase::last_call);  // Others may come back as well.
+    job.join("c2", Job::offer_of("c"));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("b2").first_rank, 2U);
+    EXPECT_EQ(job.assignment("c2").first_rank, 4U);
+}
+
+TEST_F(RendezvousStopping, NodeThatNeverConfirmsIsLostAfterShutdownTimeoutAndMargin) {
+    job.fail("b", crash_on("b"));
+    job.confirm_stopped({"a"});
+    job.report("c", NodeState::stopping);
+    job.pass(seconds(10) + seconds(15) - milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    job.pass(milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("a").reason,
+              "node c is lost: it did not confirm that its workers are gone");
+}
+
+TEST_F(RendezvousStopping, OperatorClosesForEveryoneWithReasonAndAuthor) {
+    job.stop("ops", "maintenance");
+    const Verdict& verdict = *job.core.verdict();
+    EXPECT_EQ(verdict.outcome, Outcome::stopped);
+    EXPECT_EQ(verdict.author, "ops");
+    EXPECT_EQ(verdict.reason, "maintenance");
+    EXPECT_EQ(job.told<Closed>("c")->verdict, verdict);
+}
+
+TEST_F(RendezvousStopping, ClosedIsClosedOnceAndForAll) {
+    job.fail("b", crash_on("b"));
+    job.confirm_stopped({"a", "c"});
+    job.stop("ops", "maintenance");
+    const Verdict first = *job.core.verdict();
+    EXPECT_EQ(first.restarts, 1U);
+    job.stop("someone else", "another reason");
+    job.report("a", NodeState::finished);
+    job.leave("b");
+    job.pass(seconds(60));
+    EXPECT_EQ(*job.core.verdict(), first);
+    job.clear();
+    job.join("late");
+    ASSERT_NE(job.told<Closed>("late"), nullptr);
+    EXPECT_EQ(job.told<Closed>("late")->verdict, first);
+    EXPECT_EQ(job.log.size(), 1U);
+}
+
+TEST_F(RendezvousStopping, NodesOfAClosedJobAreForgottenWhenTheyGo) {
+    job.stop("ops", "maintenance");
+    job.disconnect("a");
+    job.leave("b");
+    job.silence("a");
+    job.silence("c");
+    job.pass(seconds(4));
+    EXPECT_EQ(job.core.nodes_count(), 0U);
+    EXPECT_EQ(job.core.next_deadline(), Instant::max());
+}
+
+// ---- Lost messages are repaired by heartbeats, and doubled ones change nothing.
+
+TEST_F(RendezvousStopping, HeartbeatOfAMemberThatMissedItsAssignmentIsAnsweredWithIt) {
+    job.report("c", NodeState::stopped, RoundId::none);  // As if it had never heard of the round.
+    job.clear();
+    Job fresh(fixed_policy(2));
+    fresh.join("a");
+    fresh.join("b");
+    fresh.clear();
+    fresh.beat("b");
+    ASSERT_NE(fresh.told<Assign>("b"), nullptr);
+    EXPECT_EQ(fresh.assignment("b").round, RoundId{1});
+}
+
+TEST_F(RendezvousStopping, HeartbeatOfAMemberThatMissedItsStopIsAnsweredWithIt) {
+    job.fail("b", crash_on("b"));
+    job.clear();
+    job.beat("a");
+    ASSERT_NE(job.told<Stop>("a"), nullptr);
+    EXPECT_EQ(job.told<Stop>("a")->round, RoundId{1});
+}
+
+TEST_F(RendezvousStopping, MemberThatNeverHeardOfARoundConfirmsItsStopByNamingIt) {
+    Job fresh(fixed_policy(2));
+    fresh.join("a");
+    fresh.join("b");
+    fresh.fail("a", crash_on("a"));
+    EXPECT_EQ(fresh.core.phase(), Phase::stopping);
+    fresh.clear();
+    fresh.beat("b");  // It still says that it has been in no round.
+    ASSERT_NE(fresh.told<Stop>("b"), nullptr);
+    EXPECT_EQ(fresh.core.phase(), Phase::stopping);
+    fresh.report("b", NodeState::stopped, RoundId{1});
+    EXPECT_EQ(fresh.core.phase(), Phase::running);
+}
+
+TEST_F(RendezvousStopping, HeartbeatIsAnsweredSoThatTheAgentKnowsTheDaemonLives) {
+    job.beat("a");
+    ASSERT_NE(job.told<Alive>("a"), nullptr);
+    EXPECT_EQ(job.told<Alive>("a")->round, RoundId{1});
+}
+
+TEST_F(RendezvousStopping, ReportsThatComeTwiceOrTooLateChangeNothing) {
+    job.report("b", NodeState::stopping, RoundId{1}, crash_on("b"));
+    job.confirm_stopped({"a", "c"});
+    job.fail("b", crash_on("b"));
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    job.fail("b", crash_on("b"));  // Says round 2, after it was launched there.
+    job.clear();
+    Job other(small_policy());
+    other.join("a");
+    other.join("b");
+    other.join("c");
+    other.run({"a", "b", "c"});
+    other.report("b", NodeState::stopping, RoundId{1}, crash_on("b"));
+    other.confirm_stopped({"a", "c"});
+    other.fail("b", crash_on("b"));
+    other.run({"a", "b", "c"});
+    for (int i = 0; i < 3; ++i) {  // The old failure again.
+        other.report("b", NodeState::stopped, RoundId{1}, crash_on("b"));
+    }
+    EXPECT_EQ(other.core.phase(), Phase::running);
+    EXPECT_EQ(other.core.round(), RoundId{2});
+    EXPECT_EQ(other.assignment("b").restart_count, 1U);
+}
+
+TEST_F(RendezvousStopping, AnOldReportDoesNotBringAnOldStorePortBack) {
+    job.fail("b", crash_on("b"));
+    NodeReport fresh{RoundId{1}, NodeState::stopped, 4002, {}};
+    (void)job.core.step(job.now, NodeReported{"a", fresh});
+    (void)job.core.step(job.now, NodeReported{"a", {RoundId{1}, NodeState::running, 4001, {}}});
+    job.confirm_stopped({"c"});
+    EXPECT_EQ(job.assignment("c").master_port, 4002);
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous
