@@ -172,6 +172,7 @@ class Node {
         if (plan_.hosting == Hosting::if_port_free) {
             // Another agent of this host serves the same endpoint; if it is somebody else, the
             // connection will tell.
+            port_holder_ = port.error().detail;
             return {};
         }
         return Failure(port.error().code, "cannot serve the rendezvous at " +
@@ -201,7 +202,7 @@ class Node {
         if (quit.verdict && quit.verdict->outcome == Outcome::failed) {
             output_.say_text(failure_report(plan_.agent.job, *quit.verdict));
         } else if (const std::string line = ending_line(plan_.agent.job, quit); !line.empty()) {
-            output_.say(line);
+            output_.say(line + (quit.exit_code == agent::kExitNoRendezvous ? endpoint_note() : ""));
         }
         const auto finish = [this] { io_.stop(); };
         if (!daemon_) {
@@ -216,6 +217,12 @@ class Node {
         }
     }
 
+    // For who found no rendezvous: where it was sought, and who holds that port of this host.
+    [[nodiscard]] std::string endpoint_note() const {
+        return "; the endpoint is " + plan_.endpoint.text() +
+               (port_holder_.empty() ? "" : ", and " + port_holder_);
+    }
+
     const SteadyClock clock_;
     RunPlan plan_;
     agent::WorkerCommand command_;
@@ -224,6 +231,7 @@ class Node {
     agent::OutputRelay output_;
     std::unique_ptr<rendezvous::Daemon> daemon_;
     std::unique_ptr<agent::Agent> agent_;
+    std::string port_holder_;
     bool signalled_ = false;
     Ending ending_;
 };

@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kSecondsMax = 1e9;
 constexpr std::size_t kNameBytesMax = 255;
+constexpr std::size_t kPrefixBytesMin = 5;  // "--" and three letters.
 
 constexpr const char* kIntroduction =
     "Start a distributed job's workers on this node: rendezvous with the other nodes, give every\n"
@@ -77,7 +78,7 @@ class FlagTable {
             help + (default_text.empty() ? "" : " [" + default_text + "]"));
         option->type_name(type)->envname(variable_of(flag))->group(group_);
         option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-        options_.emplace_back(flag, option);
+        with_value_.insert({flag, with_underscores(flag)});
     }
 
     void toggle(const std::string& names, const std::string& help, bool& out,
@@ -106,6 +107,9 @@ class FlagTable {
 
     [[nodiscard]] const std::string& complaint() const { return complaint_; }
     [[nodiscard]] const std::vector<std::string>& known() const { return known_; }
+    [[nodiscard]] bool takes_value(const std::string& flag) const {
+        return with_value_.contains(flag);
+    }
 
    private:
     void add_known(const std::string& flag) {
@@ -137,8 +141,30 @@ class FlagTable {
     std::string complaint_;
     std::vector<std::string> known_;
     std::set<std::string> given_;
-    std::vector<std::pair<std::string, CLI::Option*>> options_;
+    std::set<std::string> with_value_;
 };
+
+// CLI11 would take the next word, the program perhaps, for the value of `--rdzv-id=`.
+std::vector<std::string> with_empty_values(std::span<const std::string> arguments,
+                                           const FlagTable& flags) {
+    std::vector<std::string> words(arguments.begin(), arguments.end());
+    for (std::size_t i = 0; i < words.size(); ++i) {
+        if (!words[i].starts_with("-") || words[i] == "--") {
+            break;  // What follows is the program's.
+        }
+        const std::size_t equals = words[i].find('=');
+        if (!flags.takes_value(words[i].substr(0, equals))) {
+            continue;
+        }
+        if (equals == std::string::npos) {
+            ++i;  // Its value.
+        } else if (equals + 1 == words[i].size()) {
+            words[i].pop_back();
+            words.insert(words.begin() + static_cast<std::ptrdiff_t>(++i), "");
+        }
+    }
+    return words;
+}
 
 template <class Number>
 std::optional<Number> parse_number(const std::string& text) {
@@ -381,7 +407,9 @@ std::optional<std::string> nearest(const std::string& word,
     std::optional<std::string> best;
     std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
     for (const std::string& candidate : candidates) {
-        const std::size_t distance = edit_distance(word, candidate);
+        // The beginning of a flag is as near as one letter, however long the rest is.
+        const bool begins = word.size() >= kPrefixBytesMin && candidate.starts_with(word);
+        const std::size_t distance = begins ? 1 : edit_distance(word, candidate);
         if (distance < best_distance) {
             best_distance = distance;
             best = candidate;
@@ -402,7 +430,8 @@ Result<std::variant<RunOptions, ShowText>> parse_run_options(
     declare(flags, options);
 
     // CLI11 takes its arguments from the back.
-    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
+    std::vector<std::string> reversed = with_empty_values(arguments, flags);
+    std::reverse(reversed.begin(), reversed.end());
     try {
         app.parse(reversed);
     } catch (const CLI::CallForHelp&) {

@@ -7,13 +7,10 @@
 #include <set>
 #include <sys/types.h>
 
+#include "agent/process/asio_forward.h"
 #include "agent/process/exit_status.h"
 #include "agent/process/unique_fd.h"
 #include "rendezvous/base/result.h"
-
-namespace boost::asio {
-class io_context;
-}
 
 namespace regroup::agent {
 

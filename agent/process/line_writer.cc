@@ -17,6 +17,8 @@ namespace {
 
 /// The agent's own lines may fill the queue up to this.
 constexpr std::size_t kOwnQueueBytesMax = 2 * LineWriter::kQueueBytesMax;
+/// What is written is cut off the front of the queue at least this often.
+constexpr std::size_t kForgetBytes = std::size_t{256} << 10;
 /// A terminal that takes anything takes this much, barring one that stalls at this very moment.
 constexpr std::size_t kTerminalPieceBytes = 256;
 
@@ -61,9 +63,14 @@ void LineWriter::accept(std::string_view lines) {
     if (way_ == Way::unknown) {
         choose_way();
     }
+    // A reader that is always a little behind must not make the queue remember all it has read.
+    if (written_ >= kForgetBytes) {
+        queue_.erase(0, written_);
+        written_ = 0;
+    }
     const bool was_idle = queue_.empty();
     queue_.append(lines);
-    if (was_idle) {
+    if (was_idle || !writable_) {
         pump();
     }
 }
@@ -101,6 +108,9 @@ void LineWriter::pump() {
         if (written_ == queue_.size()) {
             queue_.clear();
             written_ = 0;
+            if (queue_.capacity() > kForgetBytes) {
+                queue_.shrink_to_fit();
+            }
             if (dropped_ == 0 || broken_) {
                 return;
             }

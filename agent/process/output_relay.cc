@@ -28,7 +28,7 @@ struct OutputRelay::Worker {
 
 OutputRelay::OutputRelay(boost::asio::io_context& io, const Clock& clock,
                          OutputRelayOptions options)
-    : io_(io), clock_(clock), options_(std::move(options)) {
+    : io_(io), clock_(clock), options_(options) {
     ::signal(SIGPIPE, SIG_IGN);
     const std::string consolation = options_.files ? "; the files of the ranks have them" : "";
     if (!lead_to_same_place(options_.stdout_fd, options_.stderr_fd)) {

@@ -7,13 +7,10 @@
 #include <string>
 #include <string_view>
 
+#include "agent/process/asio_forward.h"
 #include "agent/process/unique_fd.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
-
-namespace boost::asio {
-class io_context;
-}
 
 namespace regroup::agent {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/process_tree.h"
 
-#include <algorithm>
 #include <csignal>
 #include <map>
 #include <poll.h>
@@ -30,6 +29,32 @@ bool descends_from(pid_t pid, pid_t ancestor) {
     return false;
 }
 
+/// The tree below `ancestor`, level by level, without the branches that begin with `spared`.
+template <class ChildrenOf>
+std::vector<pid_t> walk(pid_t ancestor, const std::set<pid_t>& spared,
+                        const ChildrenOf& children_of) {
+    std::vector<pid_t> found = {ancestor};
+    for (std::size_t index = 0; index < found.size(); ++index) {
+        for (const pid_t child : children_of(found[index])) {
+            if (!spared.contains(child)) {
+                found.push_back(child);
+            }
+        }
+    }
+    found.erase(found.begin());
+    return found;
+}
+
+/// Whether a child of this process has ended and was not reaped; nothing if it has no child, and so
+/// no descendant either. One system call, where a look at the tree takes ten.
+std::optional<bool> has_ended_child() {
+    siginfo_t info{};
+    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
+        return std::nullopt;
+    }
+    return info.si_pid != 0;
+}
+
 bool is_readable(int fd, int timeout_ms) {
     pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
     return ::poll(&entry, 1, timeout_ms) > 0;
@@ -41,10 +66,10 @@ struct Look {
     bool quiet = true;                ///< Found nobody but kept ones that had ended.
 };
 
-Look kill_those_in_sight(const std::set<pid_t>& kept) {
+Look kill_those_in_sight(const std::set<pid_t>& kept, const std::set<pid_t>& spared) {
     const pid_t self = ::getpid();
     Look look;
-    for (const pid_t pid : descendants(self)) {
+    for (const pid_t pid : descendants(self, spared)) {
         UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
         if (pidfd && kept.contains(pid) && is_readable(pidfd.get(), 0)) {
             continue;
@@ -77,34 +102,26 @@ void become_subreaper() noexcept {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 }
 
-std::vector<pid_t> descendants(pid_t ancestor) {
-    auto found = read_children(ancestor);
-    if (!found) {
-        return descendants_by_parent(ancestor);
+std::vector<pid_t> descendants(pid_t ancestor, const std::set<pid_t>& spared) {
+    if (!read_children(ancestor)) {
+        return descendants_by_parent(ancestor, spared);
     }
-    for (std::size_t index = 0; index < found->size(); ++index) {
-        if (const auto children = read_children((*found)[index])) {
-            found->insert(found->end(), children->begin(), children->end());
-        }
-    }
-    return *std::move(found);
+    return walk(ancestor, spared,
+                [](pid_t pid) { return read_children(pid).value_or(std::vector<pid_t>()); });
 }
 
-std::vector<pid_t> descendants_by_parent(pid_t ancestor) {
-    std::multimap<pid_t, pid_t> children;
+std::vector<pid_t> descendants_by_parent(pid_t ancestor, const std::set<pid_t>& spared) {
+    std::map<pid_t, std::vector<pid_t>> children;
     for (const ProcessEntry& entry : read_all_processes()) {
-        children.emplace(entry.parent, entry.pid);
+        children[entry.parent].push_back(entry.pid);
     }
-    std::vector<pid_t> found = {ancestor};
-    for (std::size_t index = 0; index < found.size(); ++index) {
-        const auto [begin, end] = children.equal_range(found[index]);
-        std::for_each(begin, end, [&](const auto& entry) { found.push_back(entry.second); });
-    }
-    found.erase(found.begin());
-    return found;
+    return walk(ancestor, spared, [&](pid_t pid) { return children[pid]; });
 }
 
 void reap_orphans(const std::set<pid_t>& kept) {
+    if (!has_ended_child().value_or(false)) {
+        return;
+    }
     const pid_t self = ::getpid();
     const auto children = read_children(self);
     // Without the kernel's list of children the grandchildren are asked too, to no effect.
@@ -115,13 +132,17 @@ void reap_orphans(const std::set<pid_t>& kept) {
     }
 }
 
-TreeKill kill_descendants(const Clock& clock, Instant deadline, const std::set<pid_t>& kept) {
+TreeKill kill_descendants(const Clock& clock, Instant deadline, const std::set<pid_t>& kept,
+                          const std::set<pid_t>& spared) {
     constexpr int kPauseMs = 5;
+    if (!has_ended_child()) {
+        return {};
+    }
     std::set<pid_t> killed;
     // Two quiet looks in a row: a process that forks and exits, again and again, may move from one
     // place of the tree to another while one look is taken.
     for (int quiet_looks = 0; quiet_looks < 2;) {
-        const Look look = kill_those_in_sight(kept);
+        const Look look = kill_those_in_sight(kept, spared);
         quiet_looks = look.quiet ? quiet_looks + 1 : 0;
         for (const auto& [pid, pidfd] : look.dying) {
             killed.insert(pid);

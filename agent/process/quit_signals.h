@@ -4,11 +4,8 @@
 #include <functional>
 #include <memory>
 
+#include "agent/process/asio_forward.h"
 #include "rendezvous/base/result.h"
-
-namespace boost::asio {
-class io_context;
-}
 
 namespace regroup::agent {
 

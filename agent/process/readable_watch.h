@@ -4,12 +4,9 @@
 #include <functional>
 #include <memory>
 
+#include "agent/process/asio_forward.h"
 #include "agent/process/unique_fd.h"
 #include "rendezvous/base/result.h"
-
-namespace boost::asio {
-class io_context;
-}
 
 namespace regroup::agent {
 

@@ -47,12 +47,21 @@ UniqueFd close_all_but(UniqueFd bond) {
     return UniqueFd(kKept);
 }
 
+/// What the warden knows about its children.
+struct Family {
+    pid_t agent = 0;
+    /// Children from before the agent, such as the background jobs of a shell that executed us:
+    /// not ours to end.
+    std::set<pid_t> inherited;
+};
+
 /// How the agent has ended, if it has. Reaps whatever else has ended.
-std::optional<ExitStatus> reap(pid_t agent) {
+std::optional<ExitStatus> reap(Family& family) {
     std::optional<ExitStatus> status;
     siginfo_t info{};
     while (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0) {
-        if (info.si_pid == agent) {
+        family.inherited.erase(info.si_pid);  // The number may go to a process of ours.
+        if (info.si_pid == family.agent) {
             status = ExitStatus::from_siginfo(info);
         }
         info.si_pid = 0;
@@ -76,10 +85,11 @@ void say_survivors(const TreeKill& swept) {
     }
 }
 
-void sweep(pid_t agent, const ExitStatus& status) {
+void sweep(const Family& family, const ExitStatus& status) {
     const SteadyClock clock;
-    const TreeKill swept = kill_descendants(clock, clock.now() + kSweepLimit, {});
-    const std::string who = "the agent (pid " + std::to_string(agent) + ") " + status.describe();
+    const TreeKill swept = kill_descendants(clock, clock.now() + kSweepLimit, {}, family.inherited);
+    const std::string who =
+        "the agent (pid " + std::to_string(family.agent) + ") " + status.describe();
     if (status.signal != 0) {
         say(who + "; its workers were killed");
     } else if (swept.killed > 0) {
@@ -89,11 +99,11 @@ void sweep(pid_t agent, const ExitStatus& status) {
 }
 
 /// The warden's whole life. `watched` is blocked and holds SIGCHLD and what is to be passed on.
-[[noreturn]] void stand_guard(pid_t agent, UniqueFd own_end, const sigset_t& watched) {
+[[noreturn]] void stand_guard(Family family, UniqueFd own_end, const sigset_t& watched) {
     const UniqueFd bond = close_all_but(std::move(own_end));
     ::prctl(PR_SET_NAME, "regroup-warden", 0, 0, 0);
     std::optional<ExitStatus> status;
-    while (!(status = reap(agent))) {
+    while (!(status = reap(family))) {
         siginfo_t info{};
         const int number = ::sigwaitinfo(&watched, &info);
         if (number > 0 && number != SIGCHLD) {
@@ -103,7 +113,7 @@ void sweep(pid_t agent, const ExitStatus& status) {
     }
     char goodbye = 0;
     if (::recv(bond.get(), &goodbye, 1, MSG_DONTWAIT) != 1) {
-        sweep(agent, *status);
+        sweep(family, *status);
     }
     end_like(*status);
 }
@@ -147,6 +157,9 @@ Result<Warden> Warden::split() {
     sigset_t before;
     ::sigprocmask(SIG_BLOCK, &watched, &before);
     become_subreaper();
+    // As a rule there is no child, which is much cheaper to find out than who they are.
+    const bool has_child = ::waitid(P_ALL, 0, nullptr, WEXITED | WNOHANG | WNOWAIT) == 0;
+    const auto children = has_child ? read_children(::getpid()) : std::nullopt;
     const pid_t child = ::fork();
     if (child < 0) {
         const int error = errno;
@@ -155,7 +168,11 @@ Result<Warden> Warden::split() {
     }
     if (child > 0) {
         agents_end.reset();
-        stand_guard(child, std::move(wardens_end), watched);
+        Family family{.agent = child, .inherited = {}};
+        if (children) {
+            family.inherited.insert(children->begin(), children->end());
+        }
+        stand_guard(std::move(family), std::move(wardens_end), watched);
     }
     wardens_end.reset();
     ::setpgid(0, 0);

@@ -29,7 +29,8 @@ inline constexpr std::array kAgentSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, S
 /// The warden keeps the pid that the user knows. It passes on the signals that it receives, waits
 /// for the agent, and ends as the agent ended. If the agent ends without a goodbye, the warden,
 /// to which all orphans below it now belong, kills every one of them, those with a session of
-/// their own included, and says so in one line on stderr. If the warden is killed, the agent reads
+/// their own included, and says so in one line on stderr; children that this process had before
+/// are left alone. If the warden is killed, the agent reads
 /// the end of file from fd(), and has to end_without_warden().
 ///
 /// The agent leads a process group of its own, so that Ctrl-C reaches it once, through the warden.

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <arpa/inet.h>
 #include <memory>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <gmock/gmock.h>
 
@@ -20,6 +16,7 @@ using ::testing::AllOf;
 using testing::DaemonHost;
 using ::testing::HasSubstr;
 using testing::join_of;
+using testing::Listener;
 using testing::Loop;
 using testing::Peer;
 using testing::running;
@@ -49,40 +46,6 @@ struct Story {
     [[nodiscard]] int total() const {
         return ups + downs + static_cast<int>(messages.size() + troubles.size());
     }
-};
-
-/// Listens on a free port of 127.0.0.1 and speaks as the test says.
-class Listener {
-   public:
-    explicit Listener(Loop& loop)
-        : loop_(loop), fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-        EXPECT_EQ(::listen(fd_, 16), 0);
-        socklen_t length = sizeof address;
-        ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length);
-        port_ = ntohs(address.sin_port);
-    }
-    ~Listener() { ::close(fd_); }
-    Listener(const Listener&) = delete;
-    Listener& operator=(const Listener&) = delete;
-
-    [[nodiscard]] std::uint16_t port() const { return port_; }
-    Peer accept() {
-        int accepted = -1;
-        EXPECT_TRUE(loop_.until([&] {
-            accepted = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-            return accepted >= 0;
-        }));
-        return Peer::adopt(loop_, accepted);
-    }
-
-   private:
-    Loop& loop_;
-    int fd_;
-    std::uint16_t port_ = 0;
 };
 
 std::uint16_t port_of_nobody(Loop& loop) {

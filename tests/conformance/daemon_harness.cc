@@ -137,6 +137,31 @@ bool Peer::is_closed_by_peer(Duration limit) {
     return loop_->until([&] { return !receive(); }, limit);
 }
 
+Listener::Listener(Loop& loop)
+    : loop_(loop), fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::listen(fd_, 16), 0);
+    socklen_t length = sizeof address;
+    ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length);
+    port_ = ntohs(address.sin_port);
+}
+
+Listener::~Listener() {
+    ::close(fd_);
+}
+
+Peer Listener::accept() {
+    int accepted = -1;
+    EXPECT_TRUE(loop_.until([&] {
+        accepted = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        return accepted >= 0;
+    }));
+    return Peer::adopt(loop_, accepted);
+}
+
 void report_unexpected(const std::string& message) {
     ADD_FAILURE() << "got " << message;
 }

@@ -91,6 +91,23 @@ class Peer {
     bool ended_ = false;
 };
 
+/// Listens on a free port of 127.0.0.1, in the daemon's place.
+class Listener {
+   public:
+    explicit Listener(Loop& loop);
+    ~Listener();
+    Listener(const Listener&) = delete;
+    Listener& operator=(const Listener&) = delete;
+
+    [[nodiscard]] std::uint16_t port() const { return port_; }
+    Peer accept();
+
+   private:
+    Loop& loop_;
+    int fd_;
+    std::uint16_t port_ = 0;
+};
+
 /// Lets the test fail at a message that is not the expected one.
 void report_unexpected(const std::string& message);
 /// The type's name and its reason or detail, for failure messages.

@@ -193,6 +193,22 @@ TEST_F(DaemonJobs, NodeThatLeavesIsLostAtOnceAndAnsweredNoMore) {
     EXPECT_EQ(host.daemon().traffic().messages_out, answers);
 }
 
+TEST_F(DaemonJobs, ConnectionThatHasLeftDoesNotSpeakForTheNodeThatCameBack) {
+    Pair pair = running_pair("job");
+    pair.a.say(Leave{"SIGTERM"});
+    ASSERT_TRUE(pair.b.expect<Stop>());
+    Peer back = joined(join_of("job", "a", 2));
+    pair.b.say(stopped(pair.round));
+    ASSERT_TRUE(pair.b.expect<Assign>());
+    const auto assign = back.expect<Assign>();
+    ASSERT_TRUE(assign);
+    pair.a.say(Leave{"SIGTERM"});
+    pair.a.hang_up();
+    ASSERT_TRUE(loop.until([&] { return host.daemon().sessions_count() == 2; }));
+    back.say(running(assign->assignment.round));
+    EXPECT_TRUE(back.expect<Alive>());
+}
+
 TEST_F(DaemonJobs, NewerConnectionOfANodeTakesOver) {
     Pair pair = running_pair("job");
     Join again = join_of("job", "a", 2);

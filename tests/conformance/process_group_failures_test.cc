@@ -13,10 +13,8 @@ namespace regroup {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using testing::error_of;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::World;
 
 // What "at once" may take on a machine that is busy with other things.
@@ -107,7 +105,7 @@ TEST_P(Failures, AbortOnOneRankEndsThePhaseEverywhere) {
         }
         float value = 0;
         const Work blocked = group.recv(std::span(&value, 1), 0, 77);
-        std::jthread([&] {
+        const std::jthread aborter([&] {
             while (waiting < 3) {
                 std::this_thread::yield();
             }

@@ -51,6 +51,11 @@ TEST(Messages, OfAnySizeArriveWhole) {
     });
 }
 
+/// A message that is unlike that of any other tag.
+std::vector<std::int64_t> message_of(std::int64_t tag) {
+    return counting_from(tag * 1000, static_cast<std::size_t>(tag) * 40);
+}
+
 TEST(Messages, AreMatchedByTagInAnyOrder) {
     run_ranks(2, [](ProcessGroup& group) {
         constexpr std::uint32_t kTags = 50;
@@ -58,13 +63,13 @@ TEST(Messages, AreMatchedByTagInAnyOrder) {
         std::vector<Work> works;
         if (group.rank() == 0) {
             for (std::uint32_t tag = 0; tag < kTags; ++tag) {
-                buffers[tag] = counting_from(tag * 1000, tag * 40);
+                buffers[tag] = message_of(tag);
                 works.push_back(group.send(std::span(buffers[tag]), 1, tag));
             }
         } else {
             for (std::uint32_t i = 0; i < kTags; ++i) {
                 const std::uint32_t tag = kTags - 1 - i;
-                buffers[tag].resize(tag * 40);
+                buffers[tag].resize(message_of(tag).size());
                 works.push_back(group.recv(std::span(buffers[tag]), 0, tag));
                 if (i % 3 == 0) {
                     works.back().wait();
@@ -75,7 +80,7 @@ TEST(Messages, AreMatchedByTagInAnyOrder) {
             work.wait();
         }
         for (std::uint32_t tag = 0; tag < kTags; ++tag) {
-            EXPECT_EQ(buffers[tag], counting_from(tag * 1000, tag * 40));
+            EXPECT_EQ(buffers[tag], message_of(tag));
         }
     });
 }
@@ -103,15 +108,20 @@ TEST(Messages, OfOneTagKeepTheirOrder) {
     });
 }
 
+constexpr std::size_t kCount = 30000;
+
+std::vector<std::int64_t> message_between(std::int64_t sender, std::int64_t receiver) {
+    return counting_from(sender * 100 + receiver, kCount);
+}
+
 TEST(Messages, FromEverybodyToEverybodyAtOnce) {
     run_ranks(6, [](ProcessGroup& group) {
-        constexpr std::size_t kCount = 30000;
         std::vector<std::vector<std::int64_t>> sent(group.world_size());
         std::vector<std::vector<std::int64_t>> received(group.world_size());
         std::vector<Work> works;
         for (std::uint32_t peer = 0; peer < group.world_size(); ++peer) {
             if (peer != group.rank()) {
-                sent[peer] = counting_from(group.rank() * 100 + peer, kCount);
+                sent[peer] = message_between(group.rank(), peer);
                 received[peer].resize(kCount);
                 works.push_back(group.send(std::span(sent[peer]), peer));
                 works.push_back(group.recv(std::span(received[peer]), peer));
@@ -122,7 +132,7 @@ TEST(Messages, FromEverybodyToEverybodyAtOnce) {
         }
         for (std::uint32_t peer = 0; peer < group.world_size(); ++peer) {
             if (peer != group.rank()) {
-                EXPECT_EQ(received[peer], counting_from(peer * 100 + group.rank(), kCount));
+                EXPECT_EQ(received[peer], message_between(peer, group.rank()));
             }
         }
     });
@@ -165,10 +175,10 @@ TEST(Messages, ThatNobodyReceivesYetDoNotHoldUpCollectives) {
 // More than may be put aside: the sender has to wait, and everything still arrives.
 TEST(Messages, BeyondTheBoundWaitAtTheSender) {
     run_ranks(2, [](ProcessGroup& group) {
-        constexpr std::size_t kCount = std::size_t{4} << 20U;  // 32 MiB each
+        constexpr std::size_t kLargeCount = std::size_t{4} << 20U;  // 32 MiB each
         constexpr std::uint32_t kMessages = 3;
         std::vector<std::vector<std::int64_t>> buffers(kMessages,
-                                                       std::vector<std::int64_t>(kCount));
+                                                       std::vector<std::int64_t>(kLargeCount));
         if (group.rank() == 0) {
             std::vector<Work> works;
             for (std::uint32_t tag = 0; tag < kMessages; ++tag) {

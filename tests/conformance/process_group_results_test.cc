@@ -25,7 +25,7 @@ constexpr std::size_t kPeriod = 5;
 /// floating point, so that any order of reduction gives the reference's value.
 template <class T>
 T value_of(std::uint32_t rank, std::size_t index) {
-    const auto mixed = static_cast<std::uint32_t>((index * 7 + rank * 13) % kPeriod);
+    const auto mixed = static_cast<std::uint32_t>((index * 7 + std::size_t{rank} * 13) % kPeriod);
     if constexpr (std::is_same_v<T, std::uint8_t>) {
         return static_cast<T>(mixed + 1);
     } else {
@@ -114,7 +114,8 @@ TEST_P(ProcessGroupResults, RoundingIsTheSameToTheBitOnAllRanks) {
             std::vector<float> values(count);
             for (std::size_t i = 0; i < count; ++i) {
                 // Sums of these depend on the order of addition.
-                values[i] = std::sin(static_cast<float>(i * 31 + group.rank() * 17)) * 1e6F;
+                values[i] =
+                    std::sin(static_cast<float>(i * 31 + std::size_t{group.rank()} * 17)) * 1e6F;
             }
             group.all_reduce(std::span(values), ReduceOp::avg).wait();
             const std::lock_guard lock(mutex);
@@ -218,7 +219,7 @@ TEST_P(ProcessGroupResults, TheRingSendsTwoTimesNMinusOneNthOfTheBuffer) {
         std::vector<double> values(chunk_count * world_size);
         group.all_reduce(std::span(values), ReduceOp::sum).wait();
         EXPECT_EQ(cpu_group->collective_bytes_sent(),
-                  2 * (world_size - 1) * chunk_count * sizeof(double));
+                  std::size_t{2} * (world_size - 1) * chunk_count * sizeof(double));
     });
 }
 

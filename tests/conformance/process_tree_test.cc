@@ -59,10 +59,14 @@ class Neighbour {
 class TreeTest : public ::testing::Test {
    protected:
     static void SetUpTestSuite() {
-        neighbour = new Neighbour;  // While this process adopts no orphans yet.
+        (void)neighbour();
         become_subreaper();
     }
-    static void TearDownTestSuite() { delete neighbour; }
+
+    static const Neighbour& neighbour() {
+        static const Neighbour neighbour;  // Made while this process adopts no orphans yet.
+        return neighbour;
+    }
 
     Instant deadline() { return clock_.now() + kTestLimit; }
 
@@ -71,13 +75,10 @@ class TreeTest : public ::testing::Test {
         return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
     }
 
-    static Neighbour* neighbour;
     SteadyClock clock_;
     boost::asio::io_context io_{1};
     LinuxLauncher launcher_{io_};
 };
-
-Neighbour* TreeTest::neighbour = nullptr;
 
 TEST_F(TreeTest, BothWaysToFindDescendantsAgree) {
     const TemporaryFolder folder;
@@ -99,7 +100,7 @@ TEST_F(TreeTest, BothWaysToFindDescendantsAgree) {
     for (const pid_t member : members) {
         EXPECT_NE(std::find(by_list.begin(), by_list.end(), member), by_list.end());
     }
-    EXPECT_EQ(std::find(by_list.begin(), by_list.end(), neighbour->pid()), by_list.end());
+    EXPECT_EQ(std::find(by_list.begin(), by_list.end(), neighbour().pid()), by_list.end());
     kill_descendants(clock_, deadline(), launcher_.children());
 }
 
@@ -122,7 +123,7 @@ TEST_F(TreeTest, AHostileTreeIsEndedAndANeighbourIsNot) {
     }
     EXPECT_THAT(descendants(::getpid()), ElementsAre(worker->pid())) << "kept for its owner";
     EXPECT_EQ(worker->status(), ExitStatus::signalled(SIGKILL, false));
-    EXPECT_TRUE(neighbour->is_alive());
+    EXPECT_TRUE(neighbour().is_alive());
 }
 
 TEST_F(TreeTest, AProcessThatHopsFromPidToPidIsCaught) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <optional>
 #include <sstream>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
@@ -175,6 +176,31 @@ TEST_F(WardenTest, ASignalToTheWholeGroupOrToEachProcessCountsOnce) {
     ::kill(job_->warden().pid(), SIGUSR2);
     EXPECT_EQ(job_->all_output(), "signal 12\n");
     EXPECT_EQ(job_->ending(), ExitStatus::exited(0));
+}
+
+TEST_F(WardenTest, CtrlCOnATerminalReachesTheAgentOnceAndItMayWriteThere) {
+    UniqueFd screen(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+    ASSERT_TRUE(screen);
+    ASSERT_EQ(::grantpt(screen.get()), 0);
+    ASSERT_EQ(::unlockpt(screen.get()), 0);
+    start({"terminal", ::ptsname(screen.get())});
+    job_->hear("ready\n");
+    ASSERT_EQ(::write(screen.get(), "\3", 1), 1);
+    EXPECT_THAT(read_until(screen.get(), "seen 2\r\n"), HasSubstr("seen 2\r\n"));
+    ::kill(job_->warden().pid(), SIGUSR2);
+    EXPECT_EQ(job_->all_output(), "signal 2\nsignal 12\n");
+    EXPECT_EQ(job_->ending(), ExitStatus::exited(0));
+}
+
+TEST_F(WardenTest, ABackgroundJobOfTheShellThatExecutedUsIsSpared) {
+    start({"beside_job", folder_.path()});
+    const pid_t agent = job_->agent_pid();
+    job_->hear("ready\n");
+    const pid_t background = folder_.pid("job");
+    ::kill(agent, SIGKILL);
+    EXPECT_EQ(job_->ending(), ExitStatus::signalled(SIGKILL, false));
+    EXPECT_FALSE(is_gone(background));
+    ::kill(background, SIGKILL);
 }
 
 TEST_F(WardenTest, AnInheritedIgnoredSignalStaysIgnored) {

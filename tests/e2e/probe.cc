@@ -47,11 +47,14 @@ std::string variable(const char* name) {
     }
 }
 
+std::string own_file(const std::string& name) {
+    return name + "." + variable("REGROUP_ROUND") + "." + variable("RANK");
+}
+
 /// $PROBE_DIR/NAME.ROUND.RANK: pid, arguments and environment, one "name=value" a line. It appears
 /// at once or not at all.
 void mark(const std::string& name) {
-    const std::string path = variable("PROBE_DIR") + "/" + name + "." + variable("REGROUP_ROUND") +
-                             "." + variable("RANK");
+    const std::string path = variable("PROBE_DIR") + "/" + own_file(name);
     const std::string part = path + ".part" + std::to_string(::getpid());
     std::ofstream file(part);
     file << "pid=" << ::getpid() << "\n";
@@ -117,6 +120,22 @@ void leave_child_behind(bool own_session) {
         mark("background");
         hold();
     }
+    await(own_file("background"));
+}
+
+volatile std::sig_atomic_t wants_save = 0;
+volatile std::sig_atomic_t code_on_term = 0;
+
+// Trains until SIGTERM, and then takes its time: until the file `disk` is there.
+[[noreturn]] void save(const std::string& disk) {
+    mark("training");
+    while (wants_save == 0) {
+        ::poll(nullptr, 0, 5);
+    }
+    mark("saving");
+    await(disk);
+    mark("saved");
+    ::_exit(0);
 }
 
 // Each rank leaves its word in the round's store and reads its neighbour's.
@@ -180,6 +199,12 @@ class Probe {
             end_by(std::stoi(value));
         } else if (what == "ignore") {
             std::signal(std::stoi(value), SIG_IGN);
+        } else if (what == "exit_on_term") {
+            code_on_term = std::stoi(value);
+            std::signal(SIGTERM, [](int /*number*/) { ::_exit(code_on_term); });
+        } else if (what == "save_on_term") {
+            std::signal(SIGTERM, [](int /*number*/) { wants_save = 1; });
+            save(value);
         } else if (what == "hold") {
             hold();
         } else if (what == "tree") {

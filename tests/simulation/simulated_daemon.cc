@@ -119,7 +119,7 @@ void SimulatedDaemon::apply(Effects effects) {
     world_.trace.mix(number(core_->round()) << 8U | static_cast<std::uint64_t>(core_->phase()));
     for (Send& effect : effects) {
         const auto found = sessions_.find(effect.node);
-        if (found == sessions_.end()) {
+        if (found == sessions_.end() || (world_.swallow && world_.swallow(effect.message))) {
             continue;
         }
         const std::uint32_t connection = found->second;

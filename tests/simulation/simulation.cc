@@ -29,6 +29,7 @@ Simulation::Simulation(const Options& options)
       was_running_(world_.plan.hosts, false),
       cuts_(world_.plan.hosts, 0) {
     world_.checkers = make_all_checkers();
+    world_.swallow = options.swallow;
     for (std::uint32_t host = 0; host < world_.plan.hosts; ++host) {
         agents_.push_back(std::make_unique<SimulatedAgent>(world_, workers_, host));
     }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@ struct Options {
     std::uint64_t seed = 1;
     Duration safety = std::chrono::hours(1);  ///< How long things go wrong.
     std::size_t trace_lines = 0;              ///< Kept of the text trace; 0 for none.
+    /// See World::swallow.
+    std::function<bool(const rendezvous::FromDaemon&)> swallow;
 };
 
 struct Report {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "tests/simulation/checker.h"
@@ -28,6 +29,9 @@ struct World {
     Network network;
     Trace trace;
     Checkers checkers;
+    /// Sabotage, to prove that checkers notice: messages for which it is true never leave the
+    /// daemon.
+    std::function<bool(const rendezvous::FromDaemon&)> swallow;
     Instant now = kStart;
     std::uint64_t steps = 0;      ///< Of either core.
     std::uint16_t next_port = 0;  ///< The last one that an agent was given for a store.

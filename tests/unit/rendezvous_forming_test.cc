@@ -67,20 +67,30 @@ TEST(RendezvousForming, GoesBackToGatheringWhenTheLastCallLosesTheMinimum) {
 }
 
 TEST(RendezvousForming, LastCallGoesOnWithoutWhoIsUnderSuspicion) {
+    JobPolicy policy = small_policy();
+    policy.nodes_max = 4;
+    Job job(policy);
+    job.join("a");
+    job.join("b");
+    job.join("c");
+    job.pass(seconds(5) - milliseconds(100));
+    job.disconnect("c");
+    job.silence("c");
+    job.pass(milliseconds(100));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("a").group_world_size, 2U);
+    EXPECT_EQ(job.told<Assign>("c"), nullptr);
+}
+
+TEST(RendezvousForming, LastCallEndsInGatheringWhenSuspicionLeavesTooFew) {
     Job job(small_policy());
     job.join("a");
     job.join("b");
     job.pass(seconds(5) - milliseconds(100));
-    job.join("c", Job::offer_of("c"));  // The third: the round is full at once.
-    EXPECT_EQ(job.core.phase(), Phase::running);
-
-    Job other(small_policy());
-    other.join("a");
-    other.join("b");
-    other.pass(seconds(5) - milliseconds(100));
-    other.disconnect("b");
-    other.pass(milliseconds(100));
-    EXPECT_EQ(other.core.phase(), Phase::gathering);  // One is not enough.
+    job.disconnect("b");
+    job.silence("b");
+    job.pass(milliseconds(100));
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
 }
 
 TEST(RendezvousForming, AssignsDenseRanksToNodesWithDifferentNumbersOfWorkers) {

@@ -95,7 +95,7 @@ class Job {
         const Instant end = now + span;
         while (now < end) {
             const Instant due = std::max(core.next_deadline(), now);
-            now = std::min({due, next_beat_, end});
+            now = std::max(now, std::min({due, next_beat_, end}));
             if (now >= next_beat_) {
                 next_beat_ = now + seconds(1);
                 for (const auto& [node, report] : reports_) {

@@ -43,7 +43,7 @@ class Door : public ::testing::Test {
 
     /// True if the caller with this Hello is let in.
     bool lets_in(const Hello& hello) {
-        Outbound caller(address_, hello);
+        Outbound caller(peer, hello);
         const Instant deadline = after(SteadyClock().now(), kPatience);
         while (!caller.ready() && !caller.ended() && SteadyClock().now() < deadline) {
             turn(caller, deadline);
@@ -54,40 +54,40 @@ class Door : public ::testing::Test {
 
     void turn(Outbound& caller, Instant until) {
         PollSet poll;
-        acceptor_.watch(poll);
+        acceptor.watch(poll);
         caller.watch(poll);
         poll.wait(until);
-        for (Acceptor::Accepted& accepted : acceptor_.progress(SteadyClock().now())) {
-            accepted_.push_back(std::move(accepted));
+        for (Acceptor::Accepted& accepted : acceptor.progress(SteadyClock().now())) {
+            let_in.push_back(std::move(accepted));
         }
         caller.progress();
     }
 
-    const Hello right_ = {.kind = ChannelKind::message,
-                          .source = 2,
-                          .target = 1,
-                          .round = 7,
-                          .group = 1234,
-                          .token = 5678};
-    Peer address_;
-    Acceptor acceptor_;
-    std::vector<Acceptor::Accepted> accepted_;
+    const Hello right = {.kind = ChannelKind::message,
+                         .source = 2,
+                         .target = 1,
+                         .round = 7,
+                         .group = 1234,
+                         .token = 5678};
+    Peer peer;
+    Acceptor acceptor;
+    std::vector<Acceptor::Accepted> let_in;
 
    private:
     explicit Door(Descriptor listener)
-        : address_{.address = bound_address(listener), .name = "rank 1"},
-          acceptor_(std::move(listener), right_, 3) {}
+        : peer{.address = bound_address(listener), .name = "rank 1"},
+          acceptor(std::move(listener), right, 3) {}
 };
 
 TEST_F(Door, IsOpenToTheRanksOfTheGroup) {
-    EXPECT_TRUE(lets_in(right_));
-    ASSERT_EQ(accepted_.size(), 1U);
-    EXPECT_EQ(accepted_[0].source, 2U);
-    EXPECT_EQ(accepted_[0].kind, ChannelKind::message);
-    Hello other_kind = right_;
+    EXPECT_TRUE(lets_in(right));
+    ASSERT_EQ(let_in.size(), 1U);
+    EXPECT_EQ(let_in[0].source, 2U);
+    EXPECT_EQ(let_in[0].kind, ChannelKind::message);
+    Hello other_kind = right;
     other_kind.kind = ChannelKind::collective;
     EXPECT_TRUE(lets_in(other_kind));
-    Hello other_rank = right_;
+    Hello other_rank = right;
     other_rank.source = 0;
     EXPECT_TRUE(lets_in(other_rank));
 }
@@ -95,7 +95,9 @@ TEST_F(Door, IsOpenToTheRanksOfTheGroup) {
 TEST_F(Door, IsShutToAllOthers) {
     const std::vector<std::function<void(Hello&)>> wrong = {
         [](Hello& hello) { hello.magic = 0x20544547; },  // "GET "
-        [](Hello& hello) { hello.kind = static_cast<ChannelKind>(9); },
+        [](Hello& hello) {
+            hello.kind = static_cast<ChannelKind>(9); /* NOLINT: nonsense on purpose */
+        },
         [](Hello& hello) { hello.source = 1; },  // Ourselves.
         [](Hello& hello) { hello.source = 3; },  // Beyond the world.
         [](Hello& hello) { hello.target = 0; },
@@ -104,25 +106,25 @@ TEST_F(Door, IsShutToAllOthers) {
         [](Hello& hello) { hello.token = 0; },
     };
     for (const auto& spoil : wrong) {
-        Hello hello = right_;
+        Hello hello = right;
         spoil(hello);
         EXPECT_FALSE(lets_in(hello));
     }
-    EXPECT_TRUE(accepted_.empty());
-    EXPECT_TRUE(lets_in(right_));
-    EXPECT_FALSE(lets_in(right_));  // One of each.
+    EXPECT_TRUE(let_in.empty());
+    EXPECT_TRUE(lets_in(right));
+    EXPECT_FALSE(lets_in(right));  // One of each.
 }
 
 TEST_F(Door, IsNotHeldUpByStrangersWhoSayNothing) {
     std::vector<Descriptor> strangers;
     for (int i = 0; i < 10; ++i) {
-        strangers.push_back(begin_connect(address_.address));
+        strangers.push_back(begin_connect(peer.address));
     }
-    EXPECT_TRUE(lets_in(right_));
+    EXPECT_TRUE(lets_in(right));
     // They are shown out when their time is up.
-    EXPECT_LT(acceptor_.next_deadline(), Instant::max());
-    EXPECT_TRUE(acceptor_.progress(acceptor_.next_deadline() + kPatience).empty());
-    EXPECT_EQ(acceptor_.next_deadline(), Instant::max());
+    EXPECT_LT(acceptor.next_deadline(), Instant::max());
+    EXPECT_TRUE(acceptor.progress(acceptor.next_deadline() + kPatience).empty());
+    EXPECT_EQ(acceptor.next_deadline(), Instant::max());
 }
 
 TEST(Outbound, ToNobodySaysWhy) {

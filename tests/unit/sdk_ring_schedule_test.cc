@@ -34,15 +34,15 @@ TEST(RingSchedule, IsThePublishedTableForFiveRanks) {
 
 class RingScheduleOf : public ::testing::TestWithParam<std::uint32_t> {
    protected:
-    const std::uint32_t world_size_ = GetParam();
+    const std::uint32_t world_size = GetParam();
 };
 
 INSTANTIATE_TEST_SUITE_P(WorldSizes, RingScheduleOf, ::testing::Values(1, 2, 3, 4, 7, 8, 16));
 
 TEST_P(RingScheduleOf, SendsWhatTheNextRankReceives) {
-    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        const RingSchedule mine(rank, world_size_);
-        const RingSchedule next(mine.next(), world_size_);
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+        const RingSchedule mine(rank, world_size);
+        const RingSchedule next(mine.next(), world_size);
         EXPECT_EQ(next.previous(), rank);
         for (std::uint32_t step = 0; step < mine.steps(); ++step) {
             EXPECT_EQ(mine.scatter_reduce(step).send_chunk,
@@ -53,8 +53,8 @@ TEST_P(RingScheduleOf, SendsWhatTheNextRankReceives) {
 }
 
 TEST_P(RingScheduleOf, PassesOnInEachStepWhatCameInTheOneBefore) {
-    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        const RingSchedule schedule(rank, world_size_);
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+        const RingSchedule schedule(rank, world_size);
         std::vector<RingStep> steps;
         for (std::uint32_t step = 0; step < schedule.steps(); ++step) {
             steps.push_back(schedule.scatter_reduce(step));
@@ -70,7 +70,7 @@ TEST_P(RingScheduleOf, PassesOnInEachStepWhatCameInTheOneBefore) {
 
 TEST_P(RingScheduleOf, LeavesEveryRankWithEveryChunkReducedOverAllRanks) {
     using Contributors = std::set<std::uint32_t>;
-    const std::uint32_t n = world_size_;
+    const std::uint32_t n = world_size;
     std::vector<std::vector<Contributors>> held(n, std::vector<Contributors>(n));  // [rank][chunk]
     for (std::uint32_t rank = 0; rank < n; ++rank) {
         for (Contributors& contributors : held[rank]) {
@@ -112,11 +112,11 @@ TEST_P(RingScheduleOf, LeavesEveryRankWithEveryChunkReducedOverAllRanks) {
 TEST_P(RingScheduleOf, CutsAnyCountIntoEvenChunksWithoutGaps) {
     for (const std::size_t count : {0U, 1U, 2U, 3U, 7U, 100U, 65537U}) {
         std::size_t end = 0;
-        for (std::uint32_t index = 0; index < world_size_; ++index) {
-            const Chunk chunk = chunk_of(count, world_size_, index);
+        for (std::uint32_t index = 0; index < world_size; ++index) {
+            const Chunk chunk = chunk_of(count, world_size, index);
             EXPECT_EQ(chunk.first, end);
-            EXPECT_GE(chunk.count, count / world_size_);
-            EXPECT_LE(chunk.count, count / world_size_ + 1);
+            EXPECT_GE(chunk.count, count / world_size);
+            EXPECT_LE(chunk.count, count / world_size + 1);
             end += chunk.count;
         }
         EXPECT_EQ(end, count);
@@ -124,15 +124,15 @@ TEST_P(RingScheduleOf, CutsAnyCountIntoEvenChunksWithoutGaps) {
 }
 
 TEST_P(RingScheduleOf, SendsTwoTimesNMinusOneNthOfTheBuffer) {
-    const std::size_t count = std::size_t{1000} * world_size_;
-    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-        const RingSchedule schedule(rank, world_size_);
+    const std::size_t count = std::size_t{1000} * world_size;
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+        const RingSchedule schedule(rank, world_size);
         std::size_t sent = 0;
         for (std::uint32_t step = 0; step < schedule.steps(); ++step) {
-            sent += chunk_of(count, world_size_, schedule.scatter_reduce(step).send_chunk).count;
-            sent += chunk_of(count, world_size_, schedule.all_gather(step).send_chunk).count;
+            sent += chunk_of(count, world_size, schedule.scatter_reduce(step).send_chunk).count;
+            sent += chunk_of(count, world_size, schedule.all_gather(step).send_chunk).count;
         }
-        EXPECT_EQ(sent, 2 * (count - count / world_size_));
+        EXPECT_EQ(sent, 2 * (count - count / world_size));
     }
 }
 

@@ -22,7 +22,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 constexpr std::chrono::seconds kPatience{60};
 
@@ -56,9 +55,9 @@ struct Kind {
 
 class StoreKinds : public ::testing::TestWithParam<Kind> {
    protected:
-    const Clients clients_ = GetParam().make();
-    Store& store_ = *clients_.first;
-    Store& other_ = *clients_.second;
+    const Clients clients = GetParam().make();
+    Store& store = *clients.first;
+    Store& other = *clients.second;
 };
 
 INSTANTIATE_TEST_SUITE_P(Kinds, StoreKinds,
@@ -68,70 +67,70 @@ INSTANTIATE_TEST_SUITE_P(Kinds, StoreKinds,
 
 TEST_P(StoreKinds, KeepValuesOfAnyBytes) {
     const std::string value("a\0b\xff\n", 5);
-    store_.set("key", value);
-    EXPECT_EQ(other_.get("key"), value);
-    store_.set("key", "");
-    EXPECT_EQ(other_.get("key"), "");
+    store.set("key", value);
+    EXPECT_EQ(other.get("key"), value);
+    store.set("key", "");
+    EXPECT_EQ(other.get("key"), "");
 }
 
 TEST_P(StoreKinds, WaitForAKeyThatComesLater) {
     std::string value;
-    std::jthread waiter([&] { value = other_.get("later"); });
-    store_.set("later", "now");
+    std::jthread waiter([&] { value = other.get("later"); });
+    store.set("later", "now");
     waiter.join();
     EXPECT_EQ(value, "now");
 }
 
 TEST_P(StoreKinds, WaitNoLongerThanTheyAreTold) {
-    store_.set("there", "");
+    store.set("there", "");
     try {
-        store_.wait({"there", "absent"}, std::chrono::milliseconds(50));
+        store.wait({"there", "absent"}, std::chrono::milliseconds(50));
         FAIL() << "the key is not there";
     } catch (const Error& error) {
         EXPECT_EQ(error.code(), Errc::deadline_exceeded);
         EXPECT_THAT(error.what(), HasSubstr("absent"));
     }
-    store_.set("absent", "");
-    store_.wait({"there", "absent"}, kPatience);  // The store is none the worse for it.
+    store.set("absent", "");
+    store.wait({"there", "absent"}, kPatience);  // The store is none the worse for it.
 }
 
 TEST_P(StoreKinds, AddCounts) {
-    EXPECT_EQ(store_.add("count", 5), 5);
-    EXPECT_EQ(other_.add("count", -7), -2);
-    EXPECT_EQ(store_.get("count"), "-2");
+    EXPECT_EQ(store.add("count", 5), 5);
+    EXPECT_EQ(other.add("count", -7), -2);
+    EXPECT_EQ(store.get("count"), "-2");
 }
 
 TEST_P(StoreKinds, CheckTellsWithoutWaiting) {
-    EXPECT_FALSE(store_.check({"a", "b"}));
-    store_.set("a", "1");
-    EXPECT_FALSE(store_.check({"a", "b"}));
-    store_.set("b", "1");
-    EXPECT_TRUE(store_.check({"a", "b"}));
+    EXPECT_FALSE(store.check({"a", "b"}));
+    store.set("a", "1");
+    EXPECT_FALSE(store.check({"a", "b"}));
+    store.set("b", "1");
+    EXPECT_TRUE(store.check({"a", "b"}));
 }
 
 TEST_P(StoreKinds, CompareSetStoresOnlyOverTheExpected) {
-    EXPECT_EQ(store_.compare_set("key", "x", "y"), "x");
-    EXPECT_FALSE(store_.check({"key"}));
-    EXPECT_EQ(store_.compare_set("key", "", "y"), "y");
-    EXPECT_EQ(store_.compare_set("key", "x", "z"), "y");
-    EXPECT_EQ(store_.compare_set("key", "y", "z"), "z");
-    EXPECT_EQ(store_.get("key"), "z");
+    EXPECT_EQ(store.compare_set("key", "x", "y"), "x");
+    EXPECT_FALSE(store.check({"key"}));
+    EXPECT_EQ(store.compare_set("key", "", "y"), "y");
+    EXPECT_EQ(store.compare_set("key", "x", "z"), "y");
+    EXPECT_EQ(store.compare_set("key", "y", "z"), "z");
+    EXPECT_EQ(store.get("key"), "z");
 }
 
 TEST_P(StoreKinds, DeleteAppendAndCountKeys) {
-    store_.append("key", "one");
-    store_.append("key", "two");
-    EXPECT_EQ(store_.get("key"), "onetwo");
-    EXPECT_EQ(store_.num_keys(), 1);
-    EXPECT_TRUE(store_.delete_key("key"));
-    EXPECT_FALSE(store_.delete_key("key"));
-    EXPECT_EQ(store_.num_keys(), 0);
+    store.append("key", "one");
+    store.append("key", "two");
+    EXPECT_EQ(store.get("key"), "onetwo");
+    EXPECT_EQ(store.num_keys(), 1);
+    EXPECT_TRUE(store.delete_key("key"));
+    EXPECT_FALSE(store.delete_key("key"));
+    EXPECT_EQ(store.num_keys(), 0);
 }
 
 TEST_P(StoreKinds, SetAndGetMany) {
-    store_.multi_set({"a", "b"}, {"1", "2"});
-    EXPECT_THAT(other_.multi_get({"b", "a", "b"}), ElementsAre("2", "1", "2"));
-    EXPECT_THROW(store_.multi_set({"a"}, {}), Error);
+    store.multi_set({"a", "b"}, {"1", "2"});
+    EXPECT_THAT(other.multi_get({"b", "a", "b"}), ElementsAre("2", "1", "2"));
+    EXPECT_THROW(store.multi_set({"a"}, {}), Error);
 }
 
 TEST(PrefixStore, KeepsKeysApart) {

@@ -17,6 +17,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <termios.h>
 #include <unistd.h>
 #include <vector>
 
@@ -205,9 +206,34 @@ int launch_without_close_range() {
     return code;
 }
 
+/// As if a shell with a background job had executed us.
+void start_background_job(const std::string& folder) {
+    if (::fork() == 0) {
+        write_pid(folder, "job");
+        live_on();
+    }
+}
+
+/// Makes the terminal at `path` ours, as a login does, and has it stop background processes that
+/// write to it.
+void take_terminal(const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDWR);
+    termios settings{};
+    ::tcgetattr(fd, &settings);
+    settings.c_lflag |= TOSTOP;
+    ::tcsetattr(fd, TCSANOW, &settings);
+    ::dup2(fd, 2);
+}
+
 /// An agent below a warden. Prints "pid N" and "ready", then what happens to it.
 int run_agent(const std::vector<std::string>& arguments) {
-    const std::string mode = arguments.at(0);
+    const std::string& mode = arguments.at(0);
+    if (mode == "beside_job") {
+        start_background_job(arguments.at(1));
+    }
+    if (mode == "terminal") {
+        take_terminal(arguments.at(1));
+    }
     auto warden = Warden::split();
     if (!warden) {
         return 99;
@@ -231,6 +257,7 @@ int run_agent(const std::vector<std::string>& arguments) {
                                        {.on_signal =
                                             [&](int number) {
                                                 std::cout << "signal " << number << std::endl;
+                                                std::cerr << "seen " << number << std::endl;
                                                 if (number == SIGUSR2) {
                                                     warden->say_goodbye();
                                                     ::_exit(0);
@@ -242,7 +269,7 @@ int run_agent(const std::vector<std::string>& arguments) {
     }
     std::optional<Result<ChildProcess>> worker;
     if (mode == "tree" || mode == "leave_tree") {
-        const std::string folder = arguments.at(1);
+        const std::string& folder = arguments.at(1);
         worker.emplace(launcher.launch(helper_spec({"tree", folder})));
         for (const char* name : {"child", "session", "below_session", "daemon", "worker"}) {
             while (::access((folder + "/" + name).c_str(), F_OK) != 0) {
@@ -263,7 +290,7 @@ int run_agent(const std::vector<std::string>& arguments) {
 
 int main(int count, char** values) {
     const std::vector<std::string> all(values, values + count);
-    const std::string what = all.at(1);
+    const std::string& what = all.at(1);
     const std::vector<std::string> arguments(all.begin() + 2, all.end());
     if (what == "report") {
         return report(all);

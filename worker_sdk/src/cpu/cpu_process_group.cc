@@ -36,19 +36,12 @@ bool is_message(const Operation& operation) {
            operation.signature.kind == OperationKind::recv;
 }
 
-/// The failure of the group as seen by one operation.
-std::string explain(const GroupFailure& failure, const std::string& operation) {
-    if (failure.operation.empty() || failure.operation == operation) {
-        return operation + ": " + failure.cause;
-    }
-    return operation + ": the group has ended with " + failure.operation + ": " + failure.cause;
-}
-
 }  // namespace
 
 CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupOptions& options,
                                  Instant deadline)
-    : name_(options.name),
+    : suffix_(options.name == ProcessGroupOptions().name ? ""
+                                                         : " in group \"" + options.name + "\""),
       limit_(options.timeout),
       seat_(mesh->seat()),
       mesh_(std::move(mesh)),
@@ -142,7 +135,7 @@ Work CpuProcessGroup::issue(Operation operation) {
         if (failure_ || abort_reason_) {
             const GroupFailure failure =
                 failure_ ? *failure_ : GroupFailure{Errc::fenced, *abort_reason_, {}};
-            state->fail(failure.code, explain(failure, describe(operation.signature)));
+            state->fail(failure.code, explain(failure, operation.signature));
             return Work(std::move(state));
         }
         if (outstanding_ == kOutstandingMax) {
@@ -167,6 +160,15 @@ void CpuProcessGroup::abort(std::string_view reason) noexcept {
         abort_reason_ = "aborted: " + std::string(reason);
     }
     wake();
+}
+
+/// The failure of the group as seen by one operation.
+std::string CpuProcessGroup::explain(const GroupFailure& failure,
+                                     const Signature& signature) const {
+    const std::string operation = describe(signature);
+    const bool own = failure.operation.empty() || failure.operation == operation;
+    return operation + suffix_ + ": " +
+           (own ? "" : "the group has ended with " + failure.operation + ": ") + failure.cause;
 }
 
 void CpuProcessGroup::wake() noexcept {
@@ -276,9 +278,8 @@ void CpuProcessGroup::finish(GroupFailure failure) {
         failure.operation = describe(collectives_.front().signature);
     }
     std::vector<Operation> failed = messenger_.take_all();
-    control_.announce_failure(failure.code, failure.operation.empty()
-                                                ? failure.cause
-                                                : explain(failure, failure.operation));
+    const std::string met_by = failure.operation.empty() ? "" : failure.operation + ": ";
+    control_.announce_failure(failure.code, met_by + failure.cause);
     mesh_.reset();
     {
         const std::lock_guard lock(mutex_);
@@ -290,7 +291,7 @@ void CpuProcessGroup::finish(GroupFailure failure) {
     std::move(collectives_.begin(), collectives_.end(), std::back_inserter(failed));
     collectives_.clear();
     for (const Operation& operation : failed) {
-        operation.work->fail(failure.code, explain(failure, describe(operation.signature)));
+        operation.work->fail(failure.code, explain(failure, operation.signature));
     }
 }
 

@@ -57,6 +57,10 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
     [[nodiscard]] Work issue(Operation operation);
     void wake() noexcept;
 
+    // Both.
+    [[nodiscard]] std::string explain(const GroupFailure& failure,
+                                      const Signature& signature) const;
+
     // Helper thread.
     void watch(PollSet& poll) override;
     void progress() override;
@@ -67,7 +71,7 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
     void finish(GroupFailure failure);
 
     // Constant.
-    const std::string name_;
+    const std::string suffix_;  // " in group \"<name>\""; empty for the default one.
     const Duration limit_;
     const Seat seat_;
 

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Endpoints where no daemon answers: nobody, somebody else, or a daemon that is late.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <thread>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class RunEndpoint : public EndToEnd {
+   protected:
+    // A node that is not to host the rendezvous itself.
+    static Words second_node(const std::string& port) {
+        return {"--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1", "--master-port=" + port};
+    }
+};
+
+/// Something that is no rendezvous daemon: says `greeting` to whoever connects, and hangs up if
+/// `closes`.
+class Stranger {
+   public:
+    Stranger(std::string greeting, bool closes)
+        : greeting_(std::move(greeting)),
+          closes_(closes),
+          fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t bytes = sizeof address;
+        ::bind(fd_, reinterpret_cast<sockaddr*>(&address), bytes);
+        ::listen(fd_, 16);
+        ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &bytes);
+        endpoint_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+        thread_ = std::thread([this] { serve(); });
+    }
+    ~Stranger() {
+        over_ = true;
+        thread_.join();
+        ::close(fd_);
+        for (const int connection : connections_) {
+            ::close(connection);
+        }
+    }
+    Stranger(const Stranger&) = delete;
+    Stranger& operator=(const Stranger&) = delete;
+
+    [[nodiscard]] const std::string& endpoint() const { return endpoint_; }
+
+   private:
+    void serve() {
+        while (!over_) {
+            pollfd readable{fd_, POLLIN, 0};
+            if (::poll(&readable, 1, 20) <= 0) {
+                continue;
+            }
+            const int connection = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
+            ::send(connection, greeting_.data(), greeting_.size(), MSG_NOSIGNAL);
+            if (closes_) {
+                ::close(connection);
+            } else {
+                connections_.push_back(connection);
+            }
+        }
+    }
+
+    std::string greeting_;
+    bool closes_;
+    int fd_;
+    std::string endpoint_;
+    std::vector<int> connections_;
+    std::atomic<bool> over_ = false;
+    std::thread thread_;
+};
+
+TEST_F(RunEndpoint, NobodyThereIsRetriedAndSaidUntilTheJoinLimit) {
+    const std::string port = std::to_string(unused_port());
+    Program job = run_probe(second_node(port) + Words{"--join-timeout=3"}, {"mark=up"});
+    ASSERT_TRUE(job.prints("trying again for")) << job.output();
+    EXPECT_TRUE(job.running());
+    EXPECT_THAT(job.output(), HasSubstr("127.0.0.1:" + port));
+    EXPECT_THAT(job.output(), HasSubstr("Connection refused"));
+    EXPECT_EQ(job.wait(), 3) << job.output();
+    EXPECT_THAT(lines_of(job.output()).back(), HasSubstr("--join-timeout"));
+    EXPECT_THAT(lines_of(job.output()).back(), HasSubstr("127.0.0.1:" + port));
+    EXPECT_THAT(marks("up"), IsEmpty());
+}
+
+TEST_F(RunEndpoint, NameThatDoesNotResolveIsSaid) {
+    Program job = run_probe({"--rdzv-backend=c10d", "--rdzv-endpoint=no-such-host.invalid:29400",
+                             "--join-timeout=2"},
+                            {"mark=up"});
+    EXPECT_EQ(job.wait(), 3) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("no-such-host.invalid"));
+    EXPECT_THAT(marks("up"), IsEmpty());
+}
+
+TEST_F(RunEndpoint, DaemonThatIsLateIsJoined) {
+    const std::string port = std::to_string(unused_port());
+    Program second = run_probe(second_node(port), {"store"});
+    ASSERT_TRUE(second.prints("trying again for")) << second.output();
+    Program first = run_probe({"--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1",
+                               "--master-port=" + port},
+                              {"store"});
+    EXPECT_EQ(first.wait(), 0) << first.output();
+    EXPECT_EQ(second.wait(), 0) << second.output();
+    EXPECT_THAT(second.output(), HasSubstr(":1] read word of 0\n"));
+}
+
+struct Manner {
+    std::string name;
+    std::string greeting;
+    bool closes = false;
+};
+
+void PrintTo(const Manner& manner, std::ostream* out) {
+    *out << manner.name;
+}
+
+class RunEndpointOfAStranger : public RunEndpoint, public ::testing::WithParamInterface<Manner> {};
+
+TEST_P(RunEndpointOfAStranger, EndsAtTheJoinLimitWithItsName) {
+    const Stranger stranger(GetParam().greeting, GetParam().closes);
+    Program job = run_probe({"--rdzv-backend=c10d", "--rdzv-endpoint=" + stranger.endpoint(),
+                             "--heartbeat-timeout=1", "--join-timeout=4"},
+                            {"mark=up"});
+    EXPECT_EQ(job.wait(), 3) << job.output();
+    // It said so before the end, too.
+    const Words lines = lines_of(job.output());
+    ASSERT_GE(lines.size(), 2U) << job.output();
+    EXPECT_THAT(lines.front(), HasSubstr(stranger.endpoint()));
+    EXPECT_THAT(lines.back(), HasSubstr(stranger.endpoint()));
+    // Who holds the port of this host is known, and is worth a word.
+    EXPECT_THAT(lines.back(), HasSubstr("pid " + std::to_string(::getpid())));
+    EXPECT_THAT(marks("up"), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Manners, RunEndpointOfAStranger,
+    ::testing::Values(Manner{"HangsUp", "", true}, Manner{"IsSilent", "", false},
+                      Manner{"SpeaksHttp", "HTTP/1.1 400 Bad Request\r\n\r\n", true},
+                      Manner{"TalksOn", std::string(100000, 'x'), false}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace regroup::testing

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// However the launcher ends, nothing that it started outlives it, and nothing else is touched.
+#include <csignal>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Ge;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+// Two seconds are promised; a crowded machine may be slower.
+constexpr std::chrono::seconds kGoneLimit(5);
+
+class RunLeftovers : public EndToEnd {
+   protected:
+    // Two workers with everything below them that makes a tree hard to end.
+    void await_trees(const Program& job) const {
+        for (const char* name : {"up", "child", "session", "daemon"}) {
+            ASSERT_THAT(await_marks(name, 2), SizeIs(2)) << name << "\n" << job.output();
+        }
+        // Warden, agent, and four processes for each worker.
+        ASSERT_THAT(job.family(), SizeIs(Ge(10U)));
+    }
+    static void expect_nothing_left(const Program& job) {
+        EXPECT_TRUE(eventually([&] { return job.family().empty(); }, kGoneLimit));
+        EXPECT_THAT(job.family(), IsEmpty());
+    }
+};
+
+const Words kTwo{"--nproc-per-node=2"};
+const Words kHostile{"tree", "mark=up", "hold"};
+
+TEST_F(RunLeftovers, KillingTheLauncherEndsItsWholeTreeAndNobodyElse) {
+    // In the same session and process group as the launcher, and in one of its own.
+    Program neighbour({{"/bin/sleep", "1000"}, {}, ""});
+    Program other_job = run_probe({}, {"mark=neighbour", "hold"});
+    ASSERT_THAT(await_marks("neighbour", 1), SizeIs(1)) << other_job.output();
+    Program job = run_probe(kTwo, kHostile);
+    await_trees(job);
+    job.signal(SIGKILL);
+    EXPECT_EQ(job.wait(), 128 + SIGKILL);
+    expect_nothing_left(job);
+    EXPECT_TRUE(neighbour.running());
+    EXPECT_TRUE(other_job.running());
+    EXPECT_TRUE(is_alive(pid_of(mark("neighbour", 1))));
+}
+
+TEST_F(RunLeftovers, KillingTheAgentProcessEndsItsWholeTree) {
+    Program neighbour({{"/bin/sleep", "1000"}, {}, ""});
+    Program job = run_probe(kTwo, kHostile);
+    await_trees(job);
+    const std::vector<pid_t> agents = children_of(job.pid());
+    ASSERT_THAT(agents, SizeIs(1));
+    ::kill(agents.front(), SIGKILL);
+    EXPECT_EQ(job.wait(), 128 + SIGKILL) << job.output();
+    EXPECT_EQ(job.ended_by(), SIGKILL);
+    expect_nothing_left(job);
+    EXPECT_TRUE(neighbour.running());
+}
+
+/// The signals by which people and schedulers end a job.
+class RunLeftoversOfSignal : public RunLeftovers, public ::testing::WithParamInterface<int> {};
+
+TEST_P(RunLeftoversOfSignal, SignalEndsAllWorkersAndTheLauncherByThatSignal) {
+    Program job = run_probe(kTwo + Words{"--max-restarts=3"}, {"mark=up", "hold"});
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    job.signal(GetParam());
+    EXPECT_EQ(job.wait(), 128 + GetParam()) << job.output();
+    EXPECT_EQ(job.ended_by(), GetParam());
+    EXPECT_THAT(job.family(), IsEmpty());
+    EXPECT_THAT(job.output(), Not(HasSubstr("failed")));
+    EXPECT_THAT(marks("up"), SizeIs(1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, RunLeftoversOfSignal,
+                         ::testing::Values(SIGTERM, SIGINT, SIGHUP, SIGQUIT),
+                         [](const auto& info) { return "Signal" + std::to_string(info.param); });
+
+TEST_F(RunLeftovers, WorkersThatIgnoreSigtermAreKilledAfterTheShutdownTimeout) {
+    Program job = run_probe(kTwo + Words{"--shutdown-timeout=0.5"}, kHostile);
+    await_trees(job);
+    job.signal(SIGTERM);
+    EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
+    EXPECT_EQ(job.ended_by(), SIGTERM);
+    EXPECT_THAT(job.family(), IsEmpty());
+    EXPECT_THAT(job.output(), HasSubstr("killing the workers of round 1"));
+}
+
+TEST_F(RunLeftovers, SecondSignalDoesNotWaitForTheShutdownTimeout) {
+    Program job = run_probe(kTwo + Words{"--shutdown-timeout=1000"}, kHostile);
+    await_trees(job);
+    job.signal(SIGTERM);
+    ASSERT_TRUE(job.prints("SIGTERM: stopping the workers")) << job.output();
+    EXPECT_TRUE(job.running());
+    job.signal(SIGTERM);
+    EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
+    EXPECT_EQ(job.ended_by(), SIGTERM);
+    EXPECT_THAT(job.family(), IsEmpty());
+}
+
+TEST_F(RunLeftovers, WorkerThatNeedsTimeToSaveGetsIt) {
+    Program job = run_probe({"--shutdown-timeout=1000"}, {"save_on_term=disk"});
+    ASSERT_THAT(await_marks("training", 1), SizeIs(1)) << job.output();
+    job.signal(SIGTERM);
+    ASSERT_THAT(await_marks("saving", 1), SizeIs(1)) << job.output();
+    EXPECT_TRUE(job.running());
+    release("disk");
+    EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
+    EXPECT_THAT(marks("saved")[1], SizeIs(1));
+}
+
+TEST_F(RunLeftovers, ChildrenThatAFinishedWorkerLeftEndWithTheJob) {
+    Program job = run_probe(kTwo, {"local=0?background", "local=1?background=session"});
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(marks("background")[1], SizeIs(2));
+    EXPECT_THAT(job.family(), IsEmpty());
+}
+
+TEST_F(RunLeftovers, ChildrenOfARoundAreGoneBeforeTheNext) {
+    Program job = run_probe(
+        {"--max-restarts=1"},
+        {"restart=0?background=session", "restart=0?exit=3", "mark=second", "await=finish"});
+    ASSERT_THAT(await_marks("second", 1, 2), SizeIs(1)) << job.output();
+    const pid_t background = pid_of(mark("background", 1));
+    ASSERT_GT(background, 0);
+    EXPECT_FALSE(is_alive(background));
+    release("finish");
+    EXPECT_EQ(job.wait(), 0) << job.output();
+}
+
+}  // namespace
+}  // namespace regroup::testing

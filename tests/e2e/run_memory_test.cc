@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an idle agent costs a node, with the daemon inside and its warden beside it.
+#include "tests/e2e/end_to_end.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define REGROUP_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define REGROUP_SANITIZED 1
+#endif
+#endif
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::SizeIs;
+
+constexpr long kLimitKilobytes = 12 * 1024;
+
+long resident_kilobytes(pid_t pid) {
+    for (const std::string& line :
+         lines_of(read_file("/proc/" + std::to_string(pid) + "/status"))) {
+        if (line.starts_with("VmRSS:")) {
+            return std::atol(line.c_str() + 6);
+        }
+    }
+    return -1;
+}
+
+class RunMemory : public EndToEnd {};
+
+TEST_F(RunMemory, IdleAgentWithItsDaemonAndWardenIsSmall) {
+#ifdef REGROUP_SANITIZED
+    GTEST_SKIP() << "a build with sanitizers keeps shadow memory";
+#endif
+    const std::string endpoint = "127.0.0.1:" + std::to_string(unused_port());
+    Program job = run_probe(node(1, "1:2", endpoint) + Words{"--last-call=0"}, {"mark=up", "hold"});
+    ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << job.output();
+    const std::vector<pid_t> agents = children_of(job.pid());
+    ASSERT_THAT(agents, SizeIs(1));
+    const long warden = resident_kilobytes(job.pid());
+    const long agent = resident_kilobytes(agents.front());
+    RecordProperty("warden_kilobytes", std::to_string(warden));
+    RecordProperty("agent_kilobytes", std::to_string(agent));
+    EXPECT_GT(warden, 0);
+    EXPECT_GT(agent, 0);
+    EXPECT_LE(warden + agent, kLimitKilobytes) << "warden " << warden << ", agent " << agent;
+}
+
+}  // namespace
+}  // namespace regroup::testing

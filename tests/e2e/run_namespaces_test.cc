@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Two nodes as two network namespaces on a cable: with addresses of their own, host names that
+// nobody resolves, and a cable that can be pulled.
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+std::string find_tool(const std::string& name) {
+    for (const char* place : {"/usr/sbin/", "/usr/bin/", "/sbin/", "/bin/"}) {
+        if (std::filesystem::exists(place + name)) {
+            return place + name;
+        }
+    }
+    return "";
+}
+
+/// Two network namespaces, 10.77.0.1 and 10.77.0.2, with a cable between them; removed with the
+/// object.
+class Cable {
+   public:
+    /// A sentence about what is missing, if it cannot be had on this machine.
+    std::optional<std::string> lay() {
+        if (::geteuid() != 0) {
+            return "network namespaces need root";
+        }
+        if (find_tool("ip").empty() || find_tool("unshare").empty()) {
+            return "the programs ip (iproute2) and unshare (util-linux) are needed";
+        }
+        for (const std::string& name : names_) {
+            if (!ip({"netns", "add", name})) {
+                return "network namespaces cannot be made here: " + said_;
+            }
+        }
+        if (!ip({"link", "add", "cable0", "netns", names_[0], "type", "veth", "peer", "name",
+                 "cable0", "netns", names_[1]})) {
+            return "virtual network cables cannot be made here: " + said_;
+        }
+        for (int i = 0; i < 2; ++i) {
+            const std::string& name = names_[static_cast<std::size_t>(i)];
+            ip({"-n", name, "address", "add", "10.77.0." + std::to_string(i + 1) + "/24", "dev",
+                "cable0"});
+            ip({"-n", name, "link", "set", "lo", "up"});
+            ip({"-n", name, "link", "set", "cable0", "up"});
+        }
+        return std::nullopt;
+    }
+    ~Cable() {
+        for (const std::string& name : names_) {
+            if (std::filesystem::exists("/run/netns/" + name)) {
+                ip({"netns", "delete", name});
+            }
+        }
+    }
+
+    void pull() { ip({"-n", names_[1], "link", "set", "cable0", "down"}); }
+    void plug() { ip({"-n", names_[1], "link", "set", "cable0", "up"}); }
+
+    /// What runs `command` in namespace `index`, on a host that believes to be called `host`.
+    [[nodiscard]] Words inside(std::size_t index, const std::string& host,
+                               const Words& command) const {
+        return Words{find_tool("ip"), "netns", "exec", names_[index], find_tool("unshare"),
+                     "--uts", "/bin/sh", "-c", "hostname " + host + " && exec \"$0\" \"$@\""} +
+               command;
+    }
+
+   private:
+    bool ip(const Words& words) {
+        Program program({Words{find_tool("ip")} + words, {}, ""});
+        const bool done = program.wait() == 0;
+        said_ = program.output();
+        return done;
+    }
+
+    const std::string base_ = "regroup-test-" + std::to_string(::getpid());
+    const std::vector<std::string> names_{base_ + "-a", base_ + "-b"};
+    std::string said_;
+};
+
+class RunNamespaces : public EndToEnd {
+   protected:
+    void SetUp() override {
+        if (const auto missing = cable_.lay()) {
+            GTEST_SKIP() << *missing;
+        }
+    }
+
+    // A node of one worker that trains until it is told to finish.
+    [[nodiscard]] std::unique_ptr<Program> start(std::size_t index, const std::string& host,
+                                                 const Words& flags) const {
+        return std::make_unique<Program>(ProgramSpec{
+            cable_.inside(index, host,
+                          Words{regroup_program(), "run", "--rdzv-backend=c10d", "--grow-after=0"} +
+                              flags + Words{probe_program(), "store", "mark=up", "await=finish"}),
+            {"PROBE_DIR=" + folder()},
+            folder()});
+    }
+
+    void finish(Program& first, Program& second) const {
+        release("finish");
+        EXPECT_EQ(first.wait(), 0) << first.output();
+        EXPECT_EQ(second.wait(), 0) << second.output();
+    }
+
+    Cable cable_;
+};
+
+TEST_F(RunNamespaces, MasterIsAnAddressThatTheOtherReachesWhereNoNameResolves) {
+    // The host of the rendezvous comes second in the order of names: the master is the other one,
+    // whom nobody has told its address.
+    const Words flags{"--nnodes=2", "--rdzv-endpoint=10.77.0.1:29400"};
+    auto host = start(0, "node-b", flags);
+    auto other = start(1, "node-a", flags);
+    const auto up = await_marks("up", 2);
+    ASSERT_THAT(up, SizeIs(2)) << host->output() << other->output();
+    for (const auto& [rank, mark] : up) {
+        EXPECT_EQ(mark.at("MASTER_ADDR"), "10.77.0.2");
+    }
+    EXPECT_THAT(other->output(), HasSubstr("[node-a:0]"));
+    finish(*host, *other);
+}
+
+TEST_F(RunNamespaces, HostThatJoinsOverLoopbackIsKnownByAnotherAddress) {
+    auto host = start(0, "node-a", {"--nnodes=2", "--rdzv-endpoint=localhost:29400"});
+    auto other = start(1, "node-b", {"--nnodes=2", "--rdzv-endpoint=10.77.0.1:29400"});
+    const auto up = await_marks("up", 2);
+    ASSERT_THAT(up, SizeIs(2)) << host->output() << other->output();
+    for (const auto& [rank, mark] : up) {
+        EXPECT_EQ(mark.at("MASTER_ADDR"), "10.77.0.1");
+    }
+    finish(*host, *other);
+}
+
+TEST_F(RunNamespaces, PulledCableIsFoundByTheHeartbeatTimeoutAndHealsWhenPlugged) {
+    const Words flags{"--nnodes=1:2", "--rdzv-endpoint=10.77.0.1:29400", "--last-call=60"};
+    auto host = start(0, "node-a", flags);
+    auto other = start(1, "node-b", flags);
+    const auto first = await_marks("up", 2);
+    ASSERT_THAT(first, SizeIs(2)) << host->output() << other->output();
+
+    cable_.pull();
+    const auto second = await_marks("up", 1, 2);
+    ASSERT_THAT(second, SizeIs(1)) << host->output();
+    EXPECT_EQ(second.at(0).at("WORLD_SIZE"), "1");
+    EXPECT_THAT(host->output(), HasSubstr("node node-b is lost"));
+    EXPECT_TRUE(other->running());
+    ASSERT_TRUE(other->prints("reconnecting")) << other->output();
+
+    cable_.plug();
+    const auto third = await_marks("up", 2, 3);
+    ASSERT_THAT(third, SizeIs(2)) << host->output() << other->output();
+    for (const auto& [rank, mark] : first) {
+        EXPECT_FALSE(is_alive(pid_of(mark)));
+    }
+    finish(*host, *other);
+}
+
+}  // namespace
+}  // namespace regroup::testing

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Nodes that die, freeze, leave and come back. A node is an agent with an address of its own.
+#include <csignal>
+
+#include <memory>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::Eq;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+// Two workers on each node, which train until they are told to finish.
+class RunNodeLoss : public EndToEnd {
+   protected:
+    [[nodiscard]] std::unique_ptr<Program> start(unsigned number, const std::string& nodes) const {
+        return std::make_unique<Program>(
+            ProgramSpec{Words{regroup_program(), "run"} +
+                            node(number, nodes, rendezvous_.endpoint()) +
+                            Words{"--nproc-per-node=2", "--grow-after=0", "--shutdown-timeout=10",
+                                  probe_program(), "mark=up", "await=finish"},
+                        {"PROBE_DIR=" + folder()},
+                        folder()});
+    }
+
+    static void expect_world(const std::map<std::uint32_t, Mark>& up, const std::string& nodes) {
+        for (const auto& [rank, mark] : up) {
+            EXPECT_EQ(mark.at("WORLD_SIZE"), std::to_string(up.size()));
+            EXPECT_EQ(mark.at("GROUP_WORLD_SIZE"), nodes);
+            EXPECT_EQ(mark.at("GROUP_RANK"), rank < 2 ? "0" : "1");
+            // Nobody's failure: membership costs no restart.
+            EXPECT_EQ(mark.at("TORCHELASTIC_RESTART_COUNT"), "0");
+        }
+    }
+    // Of which node the worker of that rank is.
+    static pid_t parent_of(const std::map<std::uint32_t, Mark>& up, std::uint32_t rank,
+                           const Program& agent) {
+        const auto found = up.find(rank);
+        const std::vector<pid_t> family = agent.family();
+        const pid_t pid = found == up.end() ? -1 : pid_of(found->second);
+        return std::count(family.begin(), family.end(), pid) > 0 ? agent.pid() : -1;
+    }
+
+    Rendezvous rendezvous_;
+};
+
+/// Which of the two nodes is lost: the one that has group rank 0, and the store, or the other.
+class RunNodeLossOfEither : public RunNodeLoss, public ::testing::WithParamInterface<unsigned> {};
+
+TEST_P(RunNodeLossOfEither, SurvivorGoesOnAndTheLostNodeComesBackToItsRank) {
+    const unsigned lost_number = GetParam();
+    const unsigned other_number = 3 - lost_number;
+    auto survivor = start(other_number, "1:2");
+    auto lost = start(lost_number, "1:2");
+    const auto first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4)) << survivor->output() << lost->output();
+    expect_world(first, "2");
+
+    lost->signal(SIGKILL);
+    const auto second = await_marks("up", 2, 2);
+    ASSERT_THAT(second, SizeIs(2)) << survivor->output();
+    expect_world(second, "1");
+    EXPECT_THAT(survivor->output(), HasSubstr("node 127.0.0." + std::to_string(lost_number + 1)));
+    EXPECT_EQ(lost->wait(), 128 + SIGKILL);
+    EXPECT_TRUE(eventually([&] { return lost->family().empty(); }));
+
+    auto returned = start(lost_number, "1:2");
+    const auto third = await_marks("up", 4, 3);
+    ASSERT_THAT(third, SizeIs(4)) << survivor->output() << returned->output();
+    expect_world(third, "2");
+    const std::uint32_t its_rank = lost_number == 1 ? 0 : 2;
+    EXPECT_EQ(parent_of(third, its_rank, *returned), returned->pid());
+    EXPECT_EQ(parent_of(third, 2 - its_rank, *survivor), survivor->pid());
+    for (const auto& [rank, mark] : second) {
+        EXPECT_FALSE(is_alive(pid_of(mark)));
+    }
+
+    release("finish");
+    EXPECT_EQ(survivor->wait(), 0) << survivor->output();
+    EXPECT_EQ(returned->wait(), 0) << returned->output();
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, RunNodeLossOfEither, ::testing::Values(1U, 2U),
+                         [](const auto& info) {
+                             return info.param == 1 ? "GroupRankZero" : "GroupRankOne";
+                         });
+
+TEST_F(RunNodeLoss, FrozenAgentIsFoundByItsSilenceAndFencedWhenItWakes) {
+    auto survivor = start(1, "1:2");
+    auto frozen = start(2, "1:2");
+    const auto first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4)) << survivor->output() << frozen->output();
+
+    const std::vector<pid_t> agents = children_of(frozen->pid());
+    ASSERT_THAT(agents, SizeIs(1));
+    ::kill(agents.front(), SIGSTOP);
+    const auto second = await_marks("up", 2, 2);
+    ASSERT_THAT(second, SizeIs(2)) << survivor->output();
+    expect_world(second, "1");
+    EXPECT_THAT(survivor->output(), HasSubstr("127.0.0.3 is lost"));
+
+    ::kill(agents.front(), SIGCONT);
+    const auto third = await_marks("up", 4, 3);
+    ASSERT_THAT(third, SizeIs(4)) << survivor->output() << frozen->output();
+    expect_world(third, "2");
+    for (const auto& [rank, mark] : first) {
+        EXPECT_FALSE(is_alive(pid_of(mark))) << "rank " << rank << " of the first round";
+    }
+    release("finish");
+    EXPECT_EQ(survivor->wait(), 0) << survivor->output();
+    EXPECT_EQ(frozen->wait(), 0) << frozen->output();
+}
+
+TEST_F(RunNodeLoss, JobOfFixedSizeWaitsForTheReplacement) {
+    auto survivor = start(1, "2");
+    auto lost = start(2, "2");
+    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << survivor->output() << lost->output();
+
+    lost->signal(SIGKILL);
+    EXPECT_TRUE(survivor->prints("waiting: ")) << survivor->output();
+    EXPECT_THAT(survivor->output(), HasSubstr("1 of 2 nodes"));
+    EXPECT_THAT(survivor->output(), HasSubstr(rendezvous_.endpoint()));
+    EXPECT_THAT(marks("up"), SizeIs(1));
+
+    auto replacement = start(7, "2");
+    const auto second = await_marks("up", 4, 2);
+    ASSERT_THAT(second, SizeIs(4)) << survivor->output() << replacement->output();
+    expect_world(second, "2");
+    EXPECT_EQ(parent_of(second, 0, *survivor), survivor->pid());
+    EXPECT_EQ(parent_of(second, 2, *replacement), replacement->pid());
+    release("finish");
+    EXPECT_EQ(survivor->wait(), 0) << survivor->output();
+    EXPECT_EQ(replacement->wait(), 0) << replacement->output();
+}
+
+TEST_F(RunNodeLoss, SpareTakesThePlaceAndTheRanksOfTheLostNode) {
+    auto lost = start(1, "1:2");
+    auto survivor = start(2, "1:2");
+    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << survivor->output() << lost->output();
+    auto spare = start(3, "1:2");
+    ASSERT_TRUE(spare->prints("waiting as a spare")) << spare->output();
+
+    lost->signal(SIGKILL);
+    const auto second = await_marks("up", 4, 2);
+    ASSERT_THAT(second, SizeIs(4)) << survivor->output() << spare->output();
+    expect_world(second, "2");
+    EXPECT_EQ(parent_of(second, 0, *spare), spare->pid());
+    EXPECT_EQ(parent_of(second, 2, *survivor), survivor->pid());
+    release("finish");
+    EXPECT_EQ(survivor->wait(), 0) << survivor->output();
+    EXPECT_EQ(spare->wait(), 0) << spare->output();
+}
+
+TEST_F(RunNodeLoss, SigtermToOneAgentIsALeaveOfThatNodeOnly) {
+    auto survivor = start(1, "1:2");
+    auto leaver = start(2, "1:2");
+    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << survivor->output() << leaver->output();
+
+    leaver->signal(SIGTERM);
+    EXPECT_EQ(leaver->wait(), 128 + SIGTERM) << leaver->output();
+    EXPECT_EQ(leaver->ended_by(), SIGTERM);
+    const auto second = await_marks("up", 2, 2);
+    ASSERT_THAT(second, SizeIs(2)) << survivor->output();
+    expect_world(second, "1");
+    EXPECT_THAT(survivor->output(), HasSubstr("node 127.0.0.3 left: stopped by SIGTERM"));
+    EXPECT_THAT(leaver->family(), IsEmpty());
+    release("finish");
+    EXPECT_EQ(survivor->wait(), 0) << survivor->output();
+    EXPECT_THAT(survivor->output(), Not(HasSubstr("failed")));
+}
+
+}  // namespace
+}  // namespace regroup::testing

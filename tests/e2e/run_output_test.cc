@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the workers write: whole lines with their rank on the screen, every byte in files.
+#include <filesystem>
+#include <memory>
+#include <regex>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+std::string numbered_lines(int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i) {
+        text += "line " + std::to_string(i) + " of " + std::to_string(count) + "\n";
+    }
+    return text;
+}
+
+class RunOutput : public EndToEnd {
+   protected:
+    [[nodiscard]] std::string file(const std::string& name) const {
+        return read_file(folder() + "/runs/job/" + name);
+    }
+    const Words flags_{"--log-dir=runs", "--rdzv-id=job", "--standalone"};
+};
+
+TEST_F(RunOutput, EachLineHasItsNodeAndRankAndKeepsItsOrder) {
+    const Rendezvous rendezvous;
+    const Words flags{"--nproc-per-node=2"};
+    Program first = run_probe(node(1, "2", rendezvous.endpoint()) + flags, {"lines=300"});
+    Program second = run_probe(node(2, "2", rendezvous.endpoint()) + flags, {"lines=300"});
+    EXPECT_EQ(first.wait(), 0) << first.output();
+    EXPECT_EQ(second.wait(), 0) << second.output();
+    std::map<std::string, std::string> by_label;
+    const std::regex worker_line("\\[([^ ]*)\\] (.*)");
+    for (const std::string& line : lines_of(first.output() + second.output())) {
+        std::smatch match;
+        if (std::regex_match(line, match, worker_line)) {
+            by_label[match[1]] += match[2].str() + "\n";
+        } else {
+            EXPECT_THAT(line, ::testing::StartsWith("regroup: "));
+        }
+    }
+    const std::string all = numbered_lines(300);
+    EXPECT_EQ(by_label, (std::map<std::string, std::string>{{"127.0.0.2:0", all},
+                                                            {"127.0.0.2:1", all},
+                                                            {"127.0.0.3:2", all},
+                                                            {"127.0.0.3:3", all}}));
+}
+
+TEST_F(RunOutput, EachRankHasItsFilesInEachRound) {
+    Program job = run_probe(flags_ + Words{"--nproc-per-node=2", "--max-restarts=1"},
+                            {"mark=up", "restart=0?say=first life", "restart=1?say=second life",
+                             "complain=a word of warning", "await=go", "restart=0,rank=1?exit=1",
+                             "restart=0?hold"});
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    ASSERT_TRUE(job.prints(":0] first life")) << job.output();
+    ASSERT_TRUE(job.prints(":0] a word of warning")) << job.output();
+    release("go");
+    ASSERT_EQ(job.wait(), 0) << job.output();
+    for (const std::string rank : {"rank00000", "rank00001"}) {
+        EXPECT_EQ(file("round_1/" + rank + ".out"), "first life\n");
+        EXPECT_EQ(file("round_1/" + rank + ".err"), "a word of warning\n");
+        EXPECT_EQ(file("round_2/" + rank + ".out"), "second life\n");
+        EXPECT_EQ(file("round_2/" + rank + ".err"), "a word of warning\n");
+    }
+}
+
+TEST_F(RunOutput, WhatAKilledWorkerWroteIsAllThere) {
+    const std::string last(5000, 'x');
+    Program job = run_probe(flags_, {"lines=5000", "complain=" + last, "complain=and the end",
+                                     "raise=9"});
+    EXPECT_EQ(job.wait(), 128 + 9) << job.output();
+    EXPECT_EQ(file("round_1/rank00000.out"), numbered_lines(5000));
+    EXPECT_EQ(file("round_1/rank00000.err"), last + "\nand the end\n");
+    EXPECT_THAT(job.output(), EndsWith("    and the end\n"));
+    EXPECT_THAT(job.output(), HasSubstr("runs/job/round_1/rank00000.err\n"));
+}
+
+TEST_F(RunOutput, LineWithoutAnEndIsShownAndKept) {
+    Program job = run(flags_ + Words{"/bin/sh", "-c", "printf 'no line end'"});
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr(":0] no line end\n"));
+    EXPECT_EQ(file("round_1/rank00000.out"), "no line end");
+}
+
+TEST_F(RunOutput, FiftyJobsAtOnceWithDefaultFlagsAllSucceed) {
+    constexpr int kJobs = 50;
+    std::vector<std::unique_ptr<Program>> jobs;
+    for (int i = 0; i < kJobs; ++i) {
+        jobs.push_back(std::make_unique<Program>(ProgramSpec{
+            {regroup_program(), "run", probe_program(), "store", "mark=up" + std::to_string(i)},
+            {"PROBE_DIR=" + folder()},
+            folder()}));
+    }
+    for (int i = 0; i < kJobs; ++i) {
+        EXPECT_EQ(jobs[static_cast<std::size_t>(i)]->wait(), 0)
+            << jobs[static_cast<std::size_t>(i)]->output();
+        EXPECT_THAT(marks("up" + std::to_string(i))[1], SizeIs(1));
+    }
+    // Each has a job id, and so a folder, of its own.
+    int folders = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder() + "/regroup-runs")) {
+        folders += entry.is_directory() ? 1 : 0;
+    }
+    EXPECT_EQ(folders, kJobs);
+}
+
+}  // namespace
+}  // namespace regroup::testing

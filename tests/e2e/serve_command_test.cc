@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// `regroup serve`: one daemon for many jobs, for strangers, and for people who stop it.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+#include <random>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+class ServeCommand : public EndToEnd {};
+
+/// A connection to the daemon that is held until the end of the test.
+class Connection {
+   public:
+    explicit Connection(std::uint16_t port)
+        : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        address.sin_port = htons(port);
+        EXPECT_EQ(::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    }
+    ~Connection() { ::close(fd_); }
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+
+    void send(const std::string& bytes) const {
+        ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+
+   private:
+    int fd_;
+};
+
+std::string frame(const std::string& payload) {
+    std::string bytes(4, '\0');
+    for (int i = 0; i < 4; ++i) {
+        bytes[static_cast<std::size_t>(i)] = static_cast<char>(payload.size() >> (24 - 8 * i));
+    }
+    return bytes + payload;
+}
+
+TEST_F(ServeCommand, ManyJobsShareOnePortWithoutMeeting) {
+    constexpr unsigned kJobs = 10;
+    const Rendezvous rendezvous;
+    std::vector<std::unique_ptr<Program>> agents;
+    for (unsigned number = 1; number <= 2; ++number) {
+        for (unsigned job = 0; job < kJobs; ++job) {
+            const std::string id = "job" + std::to_string(job);
+            agents.push_back(std::make_unique<Program>(
+                ProgramSpec{Words{regroup_program(), "run"} +
+                                node(number, "2", rendezvous.endpoint()) +
+                                Words{"--rdzv-id=" + id, probe_program(), "store", "mark=" + id},
+                            {"PROBE_DIR=" + folder()},
+                            folder()}));
+        }
+    }
+    for (const auto& agent : agents) {
+        EXPECT_EQ(agent->wait(), 0) << agent->output();
+    }
+    for (unsigned job = 0; job < kJobs; ++job) {
+        const std::string id = "job" + std::to_string(job);
+        const auto members = marks(id)[1];
+        EXPECT_THAT(members, SizeIs(2)) << id;
+        for (const auto& [rank, mark] : members) {
+            EXPECT_EQ(mark.at("TORCHELASTIC_RUN_ID"), id);
+            EXPECT_EQ(mark.at("WORLD_SIZE"), "2");
+        }
+    }
+}
+
+TEST_F(ServeCommand, SigtermEndsItWellAndTellsTheAgents) {
+    Rendezvous rendezvous;
+    Program first = run_probe(node(1, "2", rendezvous.endpoint()), {"mark=up", "hold"});
+    Program second = run_probe(node(2, "2", rendezvous.endpoint()), {"mark=up", "hold"});
+    Program waiting = run_probe(
+        node(3, "2", rendezvous.endpoint()) + Words{"--rdzv-id=waiting"}, {"hold"});
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << first.output() << second.output();
+    ASSERT_TRUE(waiting.prints("waiting: ")) << waiting.output();
+
+    rendezvous.program().signal(SIGTERM);
+    EXPECT_EQ(rendezvous.program().wait(), 0) << rendezvous.program().output();
+    EXPECT_THAT(rendezvous.program().output(), HasSubstr("SIGTERM"));
+    for (Program* agent : {&first, &second, &waiting}) {
+        EXPECT_EQ(agent->wait(), 1) << agent->output();
+        EXPECT_THAT(lines_of(agent->output()).back(), HasSubstr("stopped by the daemon"));
+        EXPECT_THAT(lines_of(agent->output()).back(), HasSubstr("SIGTERM"));
+        EXPECT_THAT(agent->family(), IsEmpty());
+    }
+}
+
+TEST_F(ServeCommand, GarbageOnThePortHarmsNobody) {
+    Rendezvous rendezvous;
+    Program first = run_probe(node(1, "2", rendezvous.endpoint()), {"mark=up", "await=finish"});
+    std::mt19937 random(20);
+    std::string noise(100000, '\0');
+    for (char& byte : noise) {
+        byte = static_cast<char>(random());
+    }
+    std::string nested(60000, '[');
+    const Words greetings{
+        "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        noise,
+        "\x7F\xFF\xFF\xFF more than any frame may have",
+        frame("no json"),
+        frame(nested),
+        frame("{}"),
+        frame(R"({"type":"join"})"),
+        frame(R"({"type":"report","report":{"round":1,"state":"running"}})"),
+        frame(R"({"type":"leave","reason":"none"})"),
+        std::string("\0\0\1", 3),  // Less than a header, and silence.
+        std::string("\0\0\1\0{", 5),
+        "\x16\x03\x01\x02",  // The beginning of TLS.
+        std::string("\0\xCE\0\0", 4),
+    };
+    std::vector<std::unique_ptr<Connection>> connections;
+    const auto babble = [&] {
+        for (const std::string& greeting : greetings) {
+            connections.push_back(std::make_unique<Connection>(rendezvous.port()));
+            connections.back()->send(greeting);
+        }
+    };
+    babble();
+    Program second = run_probe(node(2, "2", rendezvous.endpoint()), {"mark=up", "await=finish"});
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << first.output() << second.output();
+    babble();
+    connections.clear();
+    babble();
+    release("finish");
+    EXPECT_EQ(first.wait(), 0) << first.output();
+    EXPECT_EQ(second.wait(), 0) << second.output();
+    EXPECT_THAT(marks("up"), SizeIs(1)) << "a round was lost";
+    EXPECT_THAT(first.output(), Not(HasSubstr("lost the connection")));
+    EXPECT_TRUE(rendezvous.program().running()) << rendezvous.program().output();
+}
+
+}  // namespace
+}  // namespace regroup::testing

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/simulation/simulation.h"
+
+#include <set>
+
+#include <gtest/gtest.h>
+
+namespace regroup::simulation {
+namespace {
+
+using std::chrono::minutes;
+
+Options options_of(std::uint64_t seed, Duration safety) {
+    Options options;
+    options.seed = seed;
+    options.safety = safety;
+    return options;
+}
+
+TEST(Simulation, TheSameSeedReplaysExactly) {
+    for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+        const Report first = run_seed(options_of(seed, minutes(10)));
+        const Report second = run_seed(options_of(seed, minutes(10)));
+        EXPECT_EQ(first.hash, second.hash) << seed;
+        EXPECT_EQ(first.steps, second.steps) << seed;
+    }
+}
+
+TEST(Simulation, KeepingTheStoryDoesNotChangeIt) {
+    for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+        Options told = options_of(seed, minutes(10));
+        told.trace_lines = 100;
+        const Report report = run_seed(told);
+        EXPECT_EQ(report.hash, run_seed(options_of(seed, minutes(10))).hash) << seed;
+        EXPECT_EQ(report.trace.size(), 100U);
+    }
+}
+
+TEST(Simulation, DifferentSeedsAreDifferentRuns) {
+    std::set<std::uint64_t> hashes;
+    for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+        hashes.insert(run_seed(options_of(seed, minutes(1))).hash);
+    }
+    EXPECT_EQ(hashes.size(), 20U);
+}
+
+TEST(Simulation, AFailingRunTellsItsStory) {
+    for (std::uint64_t seed = 1; seed < 40; ++seed) {
+        Options options = options_of(seed, minutes(10));
+        options.swallow = [](const rendezvous::FromDaemon& message) {
+            return std::holds_alternative<rendezvous::Assign>(message);
+        };
+        const Report report = run_seed(options);
+        if (report.violation) {
+            ASSERT_FALSE(report.trace.empty());
+            EXPECT_NE(report.trace.back().find(*report.violation), std::string::npos);
+            return;
+        }
+    }
+    FAIL() << "no seed failed";
+}
+
+// Every kind of fault and every oddity of the network comes up in some of the first seeds.
+TEST(Simulation, SeedsCoverAllKindsOfFaults) {
+    std::set<FaultKind> kinds;
+    int lossy = 0;
+    int reordering = 0;
+    int drifting = 0;
+    int faultless = 0;
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+        const Plan plan = Plan::from_seed(seed);
+        kinds.insert(plan.faults.begin(), plan.faults.end());
+        lossy += plan.loss > 0 ? 1 : 0;
+        reordering += plan.reorder ? 1 : 0;
+        drifting += plan.drift_ppm_max > 0 ? 1 : 0;
+        faultless += plan.faults.empty() ? 1 : 0;
+    }
+    EXPECT_EQ(kinds.size(), kFaultKinds);
+    EXPECT_GT(lossy, 10);
+    EXPECT_GT(reordering, 10);
+    EXPECT_GT(drifting, 10);
+    EXPECT_GT(faultless, 0);
+}
+
+// Seeds that found something once; docs/simulation.md tells what. They are run for their full hour.
+TEST(Simulation, SeedsThatOnceFailedHold) {
+    for (const std::uint64_t seed : {19U, 26U, 40U, 160U, 299U, 386U, 469U, 1249U, 3137U}) {
+        const Report report = run_seed(options_of(seed, std::chrono::hours(1)));
+        EXPECT_FALSE(report.violation.has_value()) << "seed " << seed << ": " << *report.violation;
+    }
+}
+
+TEST(EventQueue, GivesTheSoonestFirstAndEqualsInOrder) {
+    EventQueue queue;
+    queue.push(kStart + minutes(2), EventKind::tick, 3);
+    queue.push(kStart + minutes(1), EventKind::tick, 1);
+    queue.push(kStart + minutes(1), EventKind::tick, 2);
+    for (std::uint32_t subject = 1; subject <= 3; ++subject) {
+        EXPECT_EQ(queue.pop().subject, subject);
+    }
+    EXPECT_TRUE(queue.empty());
+}
+
+}  // namespace
+}  // namespace regroup::simulation
