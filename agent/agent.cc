@@ -129,6 +129,7 @@ struct Agent::Impl {
         for (std::uint32_t i = 0; i < options.core.offer.workers; ++i) {
             start_worker(assignment, i, folder);
         }
+        output.open_files();
     }
 
     void act(const SignalWorkers& effect) {
@@ -227,7 +228,8 @@ struct Agent::Impl {
     // The first failure is news; what follows from it, or from our stopping, is not.
     void note_failure(const WorkerFailure& ended_badly) {
         if (!failure && core.report().state == rendezvous::NodeState::running) {
-            output.say(describe(ended_badly) + ", pid " + std::to_string(ended_badly.pid));
+            output.say(describe(ended_badly) +
+                       (ended_badly.pid != 0 ? ", pid " + std::to_string(ended_badly.pid) : ""));
             failure = ended_badly;
             failure_round = core.report().round;
         }

@@ -24,7 +24,8 @@ std::string failure_text(const rendezvous::WorkerFailure& failure) {
     std::ostringstream out;
     out << "  rank       " << failure.rank << " (local rank " << failure.local_rank << " on node "
         << failure.node << ")\n"
-        << "  host       " << failure.host << ", pid " << failure.pid << "\n"
+        << "  host       " << failure.host
+        << (failure.pid != 0 ? ", pid " + std::to_string(failure.pid) : "") << "\n"
         << "  end        " << how_it_ended(failure) << "\n"
         << "  time       " << failure.time << "\n";
     if (!failure.log_file.empty()) {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/run_command.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -10,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <unistd.h>
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
@@ -37,9 +36,13 @@ constexpr Duration kFlushLimit = std::chrono::seconds(1);
 constexpr const char* kDefaultLogDir = "regroup-runs";
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
-void say(const std::string& line) { std::fprintf(stderr, "regroup: %s\n", line.c_str()); }
+void say(const std::string& line) {
+    std::fprintf(stderr, "regroup: %s\n", line.c_str());
+}
 
-Failure usage(const std::string& sentence) { return Failure(Errc::invalid_argument, sentence); }
+Failure usage(const std::string& sentence) {
+    return Failure(Errc::invalid_argument, sentence);
+}
 
 std::string variable_or(const char* name, const char* fallback) {
     const char* value = std::getenv(name);
@@ -49,8 +52,7 @@ std::string variable_or(const char* name, const char* fallback) {
 // The program as it is, or as Python would run it.
 Result<agent::WorkerCommand> make_command(const RunOptions& options, std::uint32_t workers) {
     agent::WorkerCommand command;
-    const bool python =
-        options.module || (!options.no_python && options.program.ends_with(".py"));
+    const bool python = options.module || (!options.no_python && options.program.ends_with(".py"));
     if (python) {
         command.arguments = {variable_or("PYTHON_EXEC", "python3"), "-u"};
         if (options.module) {
@@ -161,8 +163,8 @@ class Node {
         if (plan_.hosting == Hosting::never) {
             return {};
         }
-        auto daemon = std::make_unique<rendezvous::Daemon>(
-            io_, clock_, rendezvous::DaemonLimits(), [](const std::string&) {});
+        auto daemon = std::make_unique<rendezvous::Daemon>(io_, clock_, rendezvous::DaemonLimits(),
+                                                           [](const std::string&) {});
         const Result<std::uint16_t> port = daemon->listen(plan_.bind_address, plan_.endpoint.port);
         if (port) {
             daemon_ = std::move(daemon);

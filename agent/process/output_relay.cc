@@ -65,6 +65,13 @@ Result<OutputRelay::Pipes> OutputRelay::open(std::uint32_t local_rank, const std
     return Pipes{.stdout_fd = *std::move(out), .stderr_fd = *std::move(err)};
 }
 
+void OutputRelay::open_files() {
+    for (const auto& [local_rank, worker] : workers_) {
+        worker->out.open_file();
+        worker->err.open_file();
+    }
+}
+
 void OutputRelay::drain(std::uint32_t local_rank) {
     if (const auto found = workers_.find(local_rank); found != workers_.end()) {
         found->second->out.drain();

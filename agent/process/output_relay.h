@@ -43,12 +43,16 @@ class OutputRelay {
         UniqueFd stderr_fd;
     };
 
-    /// Makes pipes and files for a worker that is to be launched, in place of those of an earlier
-    /// worker with this local rank. Each line will be shown after "[`label`] "; the files are
+    /// Makes pipes for a worker that is to be launched, in place of those of an earlier worker with
+    /// this local rank. Each line will be shown after "[`label`] "; the files are
     /// `file_stem`.out and `file_stem`.err, appended to, their folder made if it is missing; with
     /// an empty stem there are none. Errors: system.
     Result<Pipes> open(std::uint32_t local_rank, const std::string& label,
                        const std::string& file_stem);
+
+    /// Opens the files of all workers, which otherwise appear when there is something to write.
+    /// To be called once the workers were launched, who then need not wait for a slow file system.
+    void open_files();
 
     /// Takes in all that the worker wrote so far. To be called once its exit was seen, before it
     /// is reported. Never waits, not even for a child of the worker that holds the pipe open.

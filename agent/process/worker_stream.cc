@@ -16,7 +16,8 @@ constexpr std::size_t kReadBytesMax = std::size_t{16} << 10;
 constexpr std::size_t kTailLinesMax = 20;
 constexpr std::size_t kTailLineBytesMax = 500;
 
-Result<UniqueFd> open_log(const std::string& path) {
+/// Not open on failure, with errno set.
+UniqueFd open_log(const std::string& path) {
     const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
     constexpr mode_t kMode = 0666;  // What the umask leaves of it.
     UniqueFd file(::open(path.c_str(), flags, kMode));
@@ -24,9 +25,6 @@ Result<UniqueFd> open_log(const std::string& path) {
         std::error_code ignored;  // The second attempt tells.
         std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
         file = UniqueFd(::open(path.c_str(), flags, kMode));
-    }
-    if (!file) {
-        return system_failure("cannot open the log file '" + path + "'", errno);
     }
     return file;
 }
@@ -37,13 +35,6 @@ WorkerStream::WorkerStream(const Clock& clock, LineWriter& terminal, Options opt
     : clock_(clock), terminal_(terminal), options_(std::move(options)) {}
 
 Result<UniqueFd> WorkerStream::open(boost::asio::io_context& io) {
-    if (!options_.path.empty()) {
-        auto file = open_log(options_.path);
-        if (!file) {
-            return file.error();
-        }
-        file_ = *std::move(file);
-    }
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) < 0) {
         return system_failure("cannot open a pipe for a worker's output", errno);
@@ -56,6 +47,16 @@ Result<UniqueFd> WorkerStream::open(boost::asio::io_context& io) {
     pipe_.emplace(*std::move(watch));
     pipe_->arm();
     return write_end;
+}
+
+void WorkerStream::open_file() {
+    if (file_ || options_.path.empty()) {
+        return;
+    }
+    file_ = open_log(options_.path);
+    if (!file_) {
+        options_.on_file_error(options_.path, errno);
+    }
 }
 
 void WorkerStream::handle_readable() {
@@ -96,6 +97,7 @@ void WorkerStream::drain() {
 }
 
 void WorkerStream::keep(std::string_view bytes) {
+    open_file();
     while (file_ && !bytes.empty()) {
         const long count = ::write(file_.get(), bytes.data(), bytes.size());
         if (count >= 0) {

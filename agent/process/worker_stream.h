@@ -20,7 +20,7 @@ class WorkerStream {
     struct Options {
         std::string prefix;  ///< Of each line on the terminal.
         std::string path;    ///< The file; empty for none. Appended to if it exists.
-        /// A write to the file has failed; its bytes are lost to the file.
+        /// The file could not be opened or written; the bytes at hand are lost to it.
         std::function<void(const std::string& path, int error_number)> on_file_error;
     };
 
@@ -29,9 +29,12 @@ class WorkerStream {
     WorkerStream(const WorkerStream&) = delete;
     WorkerStream& operator=(const WorkerStream&) = delete;
 
-    /// Opens the pipe and the file, and begins to read. The worker's end of the pipe is the
-    /// result. Errors: system.
+    /// Opens the pipe and begins to read. The worker's end of the pipe is the result. Errors:
+    /// system.
     Result<UniqueFd> open(boost::asio::io_context& io);
+
+    /// Opens the file, if there is to be one and it is not open. The first bytes do the same.
+    void open_file();
 
     /// Takes in what is in the pipe at this moment, and ends the last line. Never waits: the pipe
     /// may stay open, in the hands of a child of the worker, and is read on then.

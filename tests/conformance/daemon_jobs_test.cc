@@ -197,7 +197,9 @@ TEST_F(DaemonJobs, ConnectionThatHasLeftDoesNotSpeakForTheNodeThatCameBack) {
     Pair pair = running_pair("job");
     pair.a.say(Leave{"SIGTERM"});
     ASSERT_TRUE(pair.b.expect<Stop>());
+    const std::uint64_t heard = host.daemon().traffic().messages_in;
     Peer back = joined(join_of("job", "a", 2));
+    ASSERT_TRUE(loop.until([&] { return host.daemon().traffic().messages_in == heard + 1; }));
     pair.b.say(stopped(pair.round));
     ASSERT_TRUE(pair.b.expect<Assign>());
     const auto assign = back.expect<Assign>();

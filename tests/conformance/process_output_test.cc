@@ -132,11 +132,26 @@ TEST_F(OutputTest, WithoutAStemThereAreNoFiles) {
     EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-TEST_F(OutputTest, AFileThatCannotBeOpenedIsRefused) {
-    std::ofstream(folder_.path() / "file") << "";
-    const auto pipes = relay_->open(0, "a:0", (folder_.path() / "file" / "rank0").string());
-    ASSERT_FALSE(pipes);
-    EXPECT_THAT(pipes.error().detail, HasSubstr("cannot open the log file '"));
+TEST_F(OutputTest, AFileThatCannotBeOpenedIsReportedOnceAndHoldsUpNobody) {
+    std::ofstream(folder_.path() / "round1") << "";
+    launch(0, shell_spec("echo one; echo oops >&2"));
+    relay_->open_files();
+    run_all();
+    EXPECT_TRUE(ended_.at(0).success());
+    const auto [out, err] = finish();
+    EXPECT_EQ(out, "[a:0] one\n");
+    EXPECT_THAT(err, StartsWith("regroup: cannot write to '" + stem(0) + ".out': Not a directory"));
+    EXPECT_EQ(lines_of(err).size(), 2U);
+    EXPECT_EQ(lines_of(err).back(), "[a:0] oops");
+}
+
+TEST_F(OutputTest, AWorkerThatSaysNothingHasEmptyFiles) {
+    launch(0, shell_spec(":"));
+    relay_->open_files();
+    run_all();
+    finish();
+    EXPECT_TRUE(std::filesystem::is_empty(stem(0) + ".out"));
+    EXPECT_TRUE(std::filesystem::is_empty(stem(0) + ".err"));
 }
 
 TEST_F(OutputTest, OnlyTheLastLinesAreKeptForTheReport) {

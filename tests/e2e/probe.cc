@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The worker of the end-to-end tests. Its arguments are steps, carried out one after the other; when
-// none is left it exits with 0. A step may be for some ranks, restarts or rounds only:
+// The worker of the end-to-end tests. Its arguments are steps, carried out one after the other;
+// when none is left it exits with 0. A step may be for some ranks, restarts or rounds only:
 //
 //     probe mark=up rank=5,restart=0?raise=11 barrier
 //
@@ -141,7 +141,8 @@ volatile std::sig_atomic_t code_on_term = 0;
 // Each rank leaves its word in the round's store and reads its neighbour's.
 void meet_in_store() {
     const regroup::Context context = regroup::Context::from_environment();
-    const auto store = regroup::connect_store(context.master_addr, context.master_port, kGroupLimit);
+    const auto store =
+        regroup::connect_store(context.master_addr, context.master_port, kGroupLimit);
     store->set("probe/" + std::to_string(context.rank), "word of " + std::to_string(context.rank));
     const std::uint32_t neighbour = (context.rank + 1) % context.world_size;
     std::cout << "read " << store->get("probe/" + std::to_string(neighbour)) << std::endl;
@@ -154,20 +155,18 @@ class Probe {
         if (question != std::string::npos && !applies(step.substr(0, question))) {
             return;
         }
-        const std::string action =
-            question == std::string::npos ? step : step.substr(question + 1);
+        const std::string action = question == std::string::npos ? step : step.substr(question + 1);
         const std::size_t equals = action.find('=');
-        act(action.substr(0, equals),
-            equals == std::string::npos ? "" : action.substr(equals + 1));
+        act(action.substr(0, equals), equals == std::string::npos ? "" : action.substr(equals + 1));
     }
 
    private:
     // "rank=5,restart=0": all must hold.
     static bool applies(const std::string& conditions) {
         static const std::map<std::string, const char*> kNames{
-            {"rank", "RANK"},        {"local", "LOCAL_RANK"},    {"node", "GROUP_RANK"},
-            {"nodes", "GROUP_WORLD_SIZE"}, {"round", "REGROUP_ROUND"},
-            {"restart", "TORCHELASTIC_RESTART_COUNT"}};
+            {"rank", "RANK"},           {"local", "LOCAL_RANK"},
+            {"node", "GROUP_RANK"},     {"nodes", "GROUP_WORLD_SIZE"},
+            {"round", "REGROUP_ROUND"}, {"restart", "TORCHELASTIC_RESTART_COUNT"}};
         std::istringstream list(conditions);
         for (std::string one; std::getline(list, one, ',');) {
             const std::size_t equals = one.find('=');
@@ -216,8 +215,8 @@ class Probe {
         } else if (what == "join") {
             regroup::ProcessGroupOptions options;
             options.timeout = kGroupLimit;
-            group_ = regroup::ProcessGroup::create("cpu", regroup::Context::from_environment(),
-                                                   options);
+            group_ =
+                regroup::ProcessGroup::create("cpu", regroup::Context::from_environment(), options);
         } else if (what == "barrier") {
             group_->barrier().wait();
         } else {

@@ -2,14 +2,13 @@
 //
 // Endpoints where no daemon answers: nobody, somebody else, or a daemon that is late.
 #include <arpa/inet.h>
+#include <array>
+#include <atomic>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#include <array>
-#include <atomic>
 #include <thread>
+#include <unistd.h>
 
 #include "tests/e2e/end_to_end.h"
 
@@ -99,9 +98,9 @@ TEST_F(RunEndpoint, NobodyThereIsRetriedAndSaidUntilTheJoinLimit) {
 }
 
 TEST_F(RunEndpoint, NameThatDoesNotResolveIsSaid) {
-    Program job = run_probe({"--rdzv-backend=c10d", "--rdzv-endpoint=no-such-host.invalid:29400",
-                             "--join-timeout=2"},
-                            {"mark=up"});
+    Program job = run_probe(
+        {"--rdzv-backend=c10d", "--rdzv-endpoint=no-such-host.invalid:29400", "--join-timeout=2"},
+        {"mark=up"});
     EXPECT_EQ(job.wait(), 3) << job.output();
     EXPECT_THAT(job.output(), HasSubstr("no-such-host.invalid"));
     EXPECT_THAT(marks("up"), IsEmpty());
@@ -111,9 +110,9 @@ TEST_F(RunEndpoint, DaemonThatIsLateIsJoined) {
     const std::string port = std::to_string(unused_port());
     Program second = run_probe(second_node(port), {"store"});
     ASSERT_TRUE(second.prints("trying again for")) << second.output();
-    Program first = run_probe({"--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1",
-                               "--master-port=" + port},
-                              {"store"});
+    Program first = run_probe(
+        {"--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=" + port},
+        {"store"});
     EXPECT_EQ(first.wait(), 0) << first.output();
     EXPECT_EQ(second.wait(), 0) << second.output();
     EXPECT_THAT(second.output(), HasSubstr(":1] read word of 0\n"));

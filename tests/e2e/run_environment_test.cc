@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a worker is given: environment, ranks, store and command line.
-#include <sched.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
+#include <sched.h>
+#include <unistd.h>
 
 #include "tests/e2e/end_to_end.h"
 
@@ -89,10 +88,9 @@ TEST_F(RunEnvironment, WorkersOfOneNodeGetTheWholeContractAndNothingElse) {
         expect_variables(mark, expected);
         EXPECT_THAT(std::atoi(value(mark, "MASTER_PORT").c_str()), Ge(1));
         // What the test gave the launcher, and what the probe notes beside the environment.
-        for (const char* name :
-             {"PROBE_DIR", "REGROUP_TEST_PROGRAM", "PATH", "TMPDIR", "LD_LIBRARY_PATH",
-              "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS", "pid",
-              "argument0"}) {
+        for (const char* name : {"PROBE_DIR", "REGROUP_TEST_PROGRAM", "PATH", "TMPDIR",
+                                 "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS",
+                                 "UBSAN_OPTIONS", "pid", "argument0"}) {
             expected[name];
         }
         for (const auto& [name, text] : mark) {
@@ -126,12 +124,12 @@ TEST_F(RunEnvironment, ErrorFileIsEmptyWhenNothingIsKept) {
 TEST_F(RunEnvironment, NodesOfDifferentSizesAndRolesShareOneWorld) {
     const std::string endpoint = "127.0.0.1:" + std::to_string(unused_port());
     const Words steps{"store", "mark=up"};
-    Program first = run_probe(
-        node(1, "3", endpoint) + Words{"--nproc-per-node=1", "--role=actor"}, steps);
-    Program second = run_probe(
-        node(2, "3", endpoint) + Words{"--nproc-per-node=3", "--role=learner"}, steps);
-    Program third = run_probe(
-        node(3, "3", endpoint) + Words{"--nproc-per-node=2", "--role=actor"}, steps);
+    Program first =
+        run_probe(node(1, "3", endpoint) + Words{"--nproc-per-node=1", "--role=actor"}, steps);
+    Program second =
+        run_probe(node(2, "3", endpoint) + Words{"--nproc-per-node=3", "--role=learner"}, steps);
+    Program third =
+        run_probe(node(3, "3", endpoint) + Words{"--nproc-per-node=2", "--role=actor"}, steps);
     for (Program* node : {&first, &second, &third}) {
         EXPECT_EQ(node->wait(), 0) << node->output();
     }
@@ -170,8 +168,12 @@ TEST_F(RunEnvironment, NodesOfDifferentSizesAndRolesShareOneWorld) {
 TEST_F(RunEnvironment, StaticBackEndHasTheMasterAndRanksOfItsFlags) {
     const std::string port = std::to_string(unused_port());
     const auto flags = [&](const std::string& rank, const std::string& address) {
-        return Words{"--nnodes=2",          "--nproc-per-node=2",      "--node-rank=" + rank,
-                     "--master-port=" + port, "--master-addr=127.0.0.1", "--local-addr=" + address};
+        return Words{"--nnodes=2",
+                     "--nproc-per-node=2",
+                     "--node-rank=" + rank,
+                     "--master-port=" + port,
+                     "--master-addr=127.0.0.1",
+                     "--local-addr=" + address};
     };
     const Words steps{"store", "mark=up"};
     // The names alone would put them the other way round.
@@ -196,9 +198,8 @@ TEST_F(RunEnvironment, StaticBackEndHasTheMasterAndRanksOfItsFlags) {
 
 TEST_F(RunEnvironment, StaticStoreOfANewRoundIsFreshOnTheSamePort) {
     const std::string port = std::to_string(unused_port());
-    Program job = run_probe(
-        {"--nproc-per-node=2", "--master-port=" + port, "--max-restarts=1"},
-        {"store", "mark=up", "restart=0,rank=0?exit=1", "restart=0?hold"});
+    Program job = run_probe({"--nproc-per-node=2", "--master-port=" + port, "--max-restarts=1"},
+                            {"store", "mark=up", "restart=0,rank=0?exit=1", "restart=0?hold"});
     EXPECT_EQ(job.wait(), 0) << job.output();
     EXPECT_EQ(value(mark("up", 1), "MASTER_PORT"), port);
     EXPECT_EQ(value(mark("up", 2), "MASTER_PORT"), port);

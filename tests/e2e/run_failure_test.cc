@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Workers that fail: what is said, how the launcher ends, and what restarts cost.
-#include <unistd.h>
-
 #include <array>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <unistd.h>
 
 #include "tests/e2e/end_to_end.h"
 
@@ -25,8 +24,7 @@ class RunFailure : public EndToEnd {};
 std::string final_report(const Program& program) {
     const std::string output = program.output();
     const std::size_t verdict = output.rfind("regroup: job ");
-    return verdict == std::string::npos ? "(no report in: " + output + ")"
-                                        : output.substr(verdict);
+    return verdict == std::string::npos ? "(no report in: " + output + ")" : output.substr(verdict);
 }
 
 std::string host_name() {
@@ -195,6 +193,7 @@ TEST_F(RunFailure, ProgramThatCannotBeStartedAgainIsReported) {
     EXPECT_THAT(final_report(job), HasSubstr("could not start"));
     EXPECT_THAT(final_report(job), HasSubstr(script));
     EXPECT_THAT(final_report(job), HasSubstr("No such file or directory"));
+    EXPECT_THAT(job.output(), Not(HasSubstr("pid 0")));
 }
 
 }  // namespace

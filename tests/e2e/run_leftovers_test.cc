@@ -8,8 +8,6 @@
 namespace regroup::testing {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -104,6 +102,29 @@ TEST_F(RunLeftovers, SecondSignalDoesNotWaitForTheShutdownTimeout) {
     EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
     EXPECT_EQ(job.ended_by(), SIGTERM);
     EXPECT_THAT(job.family(), IsEmpty());
+}
+
+TEST_F(RunLeftovers, WorkerThatIsStoppedIsWokenToEnd) {
+    Program job = run_probe({"--shutdown-timeout=1000"}, {"mark=up", "raise=19", "hold"});
+    ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << job.output();
+    job.signal(SIGTERM);
+    EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
+    EXPECT_THAT(job.family(), IsEmpty());
+}
+
+TEST_F(RunLeftovers, SignalEndsAnAgentThatIsStillWaiting) {
+    const Rendezvous rendezvous;
+    Program waiting = run_probe(node(1, "2", rendezvous.endpoint()), {"hold"});
+    Program seeking = run_probe({"--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1",
+                                 "--master-port=" + std::to_string(unused_port())},
+                                {"hold"});
+    ASSERT_TRUE(waiting.prints("waiting: ")) << waiting.output();
+    ASSERT_TRUE(seeking.prints("trying again for ")) << seeking.output();
+    for (Program* agent : {&waiting, &seeking}) {
+        agent->signal(SIGTERM);
+        EXPECT_EQ(agent->wait(), 128 + SIGTERM) << agent->output();
+        EXPECT_EQ(agent->ended_by(), SIGTERM);
+    }
 }
 
 TEST_F(RunLeftovers, WorkerThatNeedsTimeToSaveGetsIt) {

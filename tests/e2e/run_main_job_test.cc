@@ -30,7 +30,7 @@ class RunMainJob : public EndToEnd {
     }
     [[nodiscard]] Words training() const {
         return {byte_lm_program(), "--data", folder() + "/text", "--steps", "200",
-                "--log-every", "10", "--hidden", "64"};
+                "--log-every",     "10",     "--hidden",         "64"};
     }
 };
 
@@ -43,8 +43,9 @@ double number_after(const std::string& label, const std::string& output) {
 TEST_F(RunMainJob, LossAfterAKilledWorkerIsThatOfAnUndisturbedRun) {
     const Rendezvous rendezvous;
     const Words flags{"--nproc-per-node=2", "--max-restarts=3", "--shutdown-timeout=5"};
-    const Words command = training() + Words{"--checkpoint", folder() + "/checkpoint",
-                                             "--checkpoint-every", "20", "--step-delay-ms", "10"};
+    const Words command =
+        training() + Words{"--checkpoint", folder() + "/checkpoint", "--checkpoint-every",
+                           "20",           "--step-delay-ms",        "10"};
     Program first = run(node(1, "2", rendezvous.endpoint()) + flags + command);
     Program second = run(node(2, "2", rendezvous.endpoint()) + flags + command);
     ASSERT_TRUE(first.prints(":0] step 60/200")) << first.output() << second.output();

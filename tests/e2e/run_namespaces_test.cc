@@ -2,11 +2,10 @@
 //
 // Two nodes as two network namespaces on a cable: with addresses of their own, host names that
 // nobody resolves, and a cable that can be pulled.
-#include <unistd.h>
-
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <unistd.h>
 
 #include "tests/e2e/end_to_end.h"
 
@@ -69,8 +68,15 @@ class Cable {
     /// What runs `command` in namespace `index`, on a host that believes to be called `host`.
     [[nodiscard]] Words inside(std::size_t index, const std::string& host,
                                const Words& command) const {
-        return Words{find_tool("ip"), "netns", "exec", names_[index], find_tool("unshare"),
-                     "--uts", "/bin/sh", "-c", "hostname " + host + " && exec \"$0\" \"$@\""} +
+        return Words{find_tool("ip"),
+                     "netns",
+                     "exec",
+                     names_[index],
+                     find_tool("unshare"),
+                     "--uts",
+                     "/bin/sh",
+                     "-c",
+                     "hostname " + host + " && exec \"$0\" \"$@\""} +
                command;
     }
 

@@ -2,7 +2,6 @@
 //
 // Nodes that die, freeze, leave and come back. A node is an agent with an address of its own.
 #include <csignal>
-
 #include <memory>
 
 #include "tests/e2e/end_to_end.h"
@@ -10,8 +9,6 @@
 namespace regroup::testing {
 namespace {
 
-using ::testing::Each;
-using ::testing::Eq;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -20,14 +17,16 @@ using ::testing::SizeIs;
 // Two workers on each node, which train until they are told to finish.
 class RunNodeLoss : public EndToEnd {
    protected:
-    [[nodiscard]] std::unique_ptr<Program> start(unsigned number, const std::string& nodes) const {
+    [[nodiscard]] std::unique_ptr<Program> start(const Words& flags) const {
         return std::make_unique<Program>(
-            ProgramSpec{Words{regroup_program(), "run"} +
-                            node(number, nodes, rendezvous_.endpoint()) +
+            ProgramSpec{Words{regroup_program(), "run"} + flags +
                             Words{"--nproc-per-node=2", "--grow-after=0", "--shutdown-timeout=10",
                                   probe_program(), "mark=up", "await=finish"},
                         {"PROBE_DIR=" + folder()},
                         folder()});
+    }
+    [[nodiscard]] std::unique_ptr<Program> start(unsigned number, const std::string& nodes) const {
+        return start(node(number, nodes, rendezvous_.endpoint()));
     }
 
     static void expect_world(const std::map<std::uint32_t, Mark>& up, const std::string& nodes) {
@@ -138,6 +137,53 @@ TEST_F(RunNodeLoss, JobOfFixedSizeWaitsForTheReplacement) {
     release("finish");
     EXPECT_EQ(survivor->wait(), 0) << survivor->output();
     EXPECT_EQ(replacement->wait(), 0) << replacement->output();
+}
+
+TEST_F(RunNodeLoss, HostOfTheRendezvousThatComesBackFindsTheOtherStillTraining) {
+    const std::string endpoint = "127.0.0.1:" + std::to_string(unused_port());
+    auto host = start(node(1, "2", endpoint));
+    ASSERT_TRUE(host->prints("waiting: ")) << host->output();
+    auto other = start(node(2, "2", endpoint));
+    const auto first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4)) << host->output() << other->output();
+
+    host->signal(SIGKILL);
+    ASSERT_TRUE(other->prints("the workers go on meanwhile")) << other->output();
+    EXPECT_TRUE(is_alive(pid_of(first.at(2))));
+    EXPECT_EQ(host->wait(), 128 + SIGKILL);
+
+    auto returned = start(node(1, "2", endpoint));
+    const auto second = await_marks("up", 4, 2);
+    ASSERT_THAT(second, SizeIs(4)) << returned->output() << other->output();
+    expect_world(second, "2");
+    EXPECT_FALSE(is_alive(pid_of(first.at(2))));
+    release("finish");
+    EXPECT_EQ(returned->wait(), 0) << returned->output();
+    EXPECT_EQ(other->wait(), 0) << other->output();
+}
+
+TEST_F(RunNodeLoss, StaticNodeThatIsStartedAgainHasItsRank) {
+    const std::string port = std::to_string(unused_port());
+    const auto flags = [&](const std::string& rank) {
+        return Words{"--nnodes=2", "--node-rank=" + rank, "--master-addr=127.0.0.1",
+                     "--master-port=" + port};
+    };
+    auto survivor = start(flags("0"));
+    auto lost = start(flags("1"));
+    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << survivor->output() << lost->output();
+    lost->signal(SIGKILL);
+    // While anything of it lives, its number is taken.
+    ASSERT_TRUE(eventually([&] { return lost->family().empty(); }));
+
+    auto returned = start(flags("1"));
+    const auto second = await_marks("up", 4, 2);
+    ASSERT_THAT(second, SizeIs(4)) << survivor->output() << returned->output();
+    expect_world(second, "2");
+    EXPECT_EQ(parent_of(second, 2, *returned), returned->pid());
+    EXPECT_EQ(second.at(0).at("MASTER_PORT"), port);
+    release("finish");
+    EXPECT_EQ(survivor->wait(), 0) << survivor->output();
+    EXPECT_EQ(returned->wait(), 0) << returned->output();
 }
 
 TEST_F(RunNodeLoss, SpareTakesThePlaceAndTheRanksOfTheLostNode) {

@@ -56,10 +56,10 @@ TEST_F(RunOutput, EachLineHasItsNodeAndRankAndKeepsItsOrder) {
 }
 
 TEST_F(RunOutput, EachRankHasItsFilesInEachRound) {
-    Program job = run_probe(flags_ + Words{"--nproc-per-node=2", "--max-restarts=1"},
-                            {"mark=up", "restart=0?say=first life", "restart=1?say=second life",
-                             "complain=a word of warning", "await=go", "restart=0,rank=1?exit=1",
-                             "restart=0?hold"});
+    Program job = run_probe(
+        flags_ + Words{"--nproc-per-node=2", "--max-restarts=1"},
+        {"mark=up", "restart=0?say=first life", "restart=1?say=second life",
+         "complain=a word of warning", "await=go", "restart=0,rank=1?exit=1", "restart=0?hold"});
     ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
     ASSERT_TRUE(job.prints(":0] first life")) << job.output();
     ASSERT_TRUE(job.prints(":0] a word of warning")) << job.output();
@@ -75,8 +75,8 @@ TEST_F(RunOutput, EachRankHasItsFilesInEachRound) {
 
 TEST_F(RunOutput, WhatAKilledWorkerWroteIsAllThere) {
     const std::string last(5000, 'x');
-    Program job = run_probe(flags_, {"lines=5000", "complain=" + last, "complain=and the end",
-                                     "raise=9"});
+    Program job =
+        run_probe(flags_, {"lines=5000", "complain=" + last, "complain=and the end", "raise=9"});
     EXPECT_EQ(job.wait(), 128 + 9) << job.output();
     EXPECT_EQ(file("round_1/rank00000.out"), numbered_lines(5000));
     EXPECT_EQ(file("round_1/rank00000.err"), last + "\nand the end\n");

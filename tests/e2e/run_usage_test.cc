@@ -2,12 +2,11 @@
 //
 // Mistakes on the command line: one line that names the flag, exit code 2, at once.
 #include <arpa/inet.h>
+#include <filesystem>
+#include <fstream>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 
 #include "tests/e2e/end_to_end.h"
 
@@ -99,9 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"run", "--nproc-per-node=many", "/bin/true"}, {"--nproc-per-node", "'many'"}, {}},
         Mistake{{"run", "--nproc-per-node=0", "/bin/true"}, {"--nproc-per-node", "'0'"}, {}},
         Mistake{{"run", "--max-restarts=-1", "/bin/true"}, {"--max-restarts", "'-1'"}, {}},
-        Mistake{{"run", "--max-restarts=99999999999999999999", "/bin/true"},
-                {"--max-restarts"},
-                {}},
+        Mistake{
+            {"run", "--max-restarts=99999999999999999999", "/bin/true"}, {"--max-restarts"}, {}},
         Mistake{{"run", "--join-timeout=soon", "/bin/true"}, {"--join-timeout", "'soon'"}, {}},
         Mistake{{"run", "--shutdown-timeout=-1", "/bin/true"}, {"--shutdown-timeout"}, {}},
         Mistake{{"run", "--monitor-interval=0", "/bin/true"}, {"--monitor-interval"}, {}},
@@ -113,18 +111,15 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"run", "--rdzv-backend=c10d", "--rdzv-endpoint=a:99999", "/bin/true"},
                 {"--rdzv-endpoint", "65535"},
                 {}},
-        Mistake{{"run", "--nnodes=2", "--node-rank=2", "/bin/true"},
-                {"--node-rank", "--nnodes"},
-                {}},
-        Mistake{{"run", "--standalone", "--nnodes=2", "/bin/true"},
-                {"--standalone", "--nnodes"},
-                {}},
+        Mistake{
+            {"run", "--nnodes=2", "--node-rank=2", "/bin/true"}, {"--node-rank", "--nnodes"}, {}},
+        Mistake{
+            {"run", "--standalone", "--nnodes=2", "/bin/true"}, {"--standalone", "--nnodes"}, {}},
         Mistake{{"run", "-m", "--no-python", "x"}, {"--module", "--no-python"}, {}},
         Mistake{{"run", "--nproc-per-node=gpu", "/bin/true"},
                 {"--nproc-per-node", "GPU"},
                 {"CUDA_VISIBLE_DEVICES="}},
-        Mistake{{"run"}, {"no program"}, {}},
-        Mistake{{"run", "--nnodes=2"}, {"no program"}, {}},
+        Mistake{{"run"}, {"no program"}, {}}, Mistake{{"run", "--nnodes=2"}, {"no program"}, {}},
         Mistake{{"run", "no-such-program"}, {"no-such-program", "PATH"}, {}},
         Mistake{{"run", "./no-such-program"}, {"./no-such-program", "No such file"}, {}},
         Mistake{{"run", "no_such_script.py"}, {"no_such_script.py"}, {}},
@@ -146,8 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{{"train"}, {"unknown command 'train'"}, {}},
         Mistake{{"serve", "--listen=:no"}, {"--listen", ":no"}, {}},
         Mistake{{"serve", "--listen=nowhere:1"}, {"listen", "nowhere"}, {}},
-        Mistake{{"serve", "--port=1"}, {"--port"}, {}},
-        Mistake{{"serve", "more"}, {"more"}, {}}));
+        Mistake{{"serve", "--port=1"}, {"--port"}, {}}, Mistake{{"serve", "more"}, {"more"}, {}}));
 
 TEST_F(RunUsage, LogDirectoryThatIsAFileIsRefused) {
     std::ofstream(folder() + "/file") << "not a folder\n";
@@ -159,8 +153,8 @@ TEST_F(RunUsage, TakenPortIsNamedWithItsHolder) {
     const TakenPort taken;
     const std::string holder = "pid " + std::to_string(::getpid());
     const std::string command = std::filesystem::read_symlink("/proc/self/exe").filename();
-    const auto names_holder = AllOf(HasSubstr(taken.number()), HasSubstr(holder),
-                                    HasSubstr(command));
+    const auto names_holder =
+        AllOf(HasSubstr(taken.number()), HasSubstr(holder), HasSubstr(command));
     EXPECT_THAT(refusal({"run", "--nnodes=2", "--node-rank=0", "--master-port=" + taken.number(),
                          "/bin/true"}),
                 names_holder);
@@ -168,8 +162,8 @@ TEST_F(RunUsage, TakenPortIsNamedWithItsHolder) {
 }
 
 TEST_F(RunUsage, HelpAndVersionAreNoMistakes) {
-    for (const Words& words : {Words{"--help"}, Words{"run", "--help"}, Words{"serve", "--help"},
-                               Words{"version"}}) {
+    for (const Words& words :
+         {Words{"--help"}, Words{"run", "--help"}, Words{"serve", "--help"}, Words{"version"}}) {
         Program program({Words{regroup_program()} + words, {}, folder()});
         EXPECT_EQ(program.wait(), 0);
         EXPECT_THAT(program.output(), HasSubstr("regroup"));
@@ -189,17 +183,13 @@ TEST_F(RunUsage, ContradictoryMembersAreRefusedWithBothNamesAndTheField) {
     for (const Contradiction& one : {
              Contradiction{{"--nnodes=2", "/bin/true"}, {"--nnodes=3", "/bin/true"}, "--nnodes"},
              Contradiction{{"/bin/true"}, {"/bin/false"}, "program"},
+             Contradiction{{"--max-restarts=1", "/bin/true"}, {"/bin/true"}, "--max-restarts"},
              Contradiction{
-                 {"--max-restarts=1", "/bin/true"}, {"/bin/true"}, "--max-restarts"},
-             Contradiction{{"--heartbeat-timeout=9", "/bin/true"},
-                           {"/bin/true"},
-                           "--heartbeat-timeout"},
-             Contradiction{{"--shutdown-timeout=9", "/bin/true"},
-                           {"/bin/true"},
-                           "--shutdown-timeout"},
-             Contradiction{{"--node-rank=1", "/bin/true"},
-                           {"--node-rank=1", "/bin/true"},
-                           "--node-rank 1"},
+                 {"--heartbeat-timeout=9", "/bin/true"}, {"/bin/true"}, "--heartbeat-timeout"},
+             Contradiction{
+                 {"--shutdown-timeout=9", "/bin/true"}, {"/bin/true"}, "--shutdown-timeout"},
+             Contradiction{
+                 {"--node-rank=1", "/bin/true"}, {"--node-rank=1", "/bin/true"}, "--node-rank 1"},
          }) {
         SCOPED_TRACE(one.field);
         const auto flags = [&](unsigned node_number) {

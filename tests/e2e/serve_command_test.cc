@@ -2,13 +2,12 @@
 //
 // `regroup serve`: one daemon for many jobs, for strangers, and for people who stop it.
 #include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <csignal>
 #include <memory>
+#include <netinet/in.h>
 #include <random>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "tests/e2e/end_to_end.h"
 
@@ -60,12 +59,11 @@ TEST_F(ServeCommand, ManyJobsShareOnePortWithoutMeeting) {
     for (unsigned number = 1; number <= 2; ++number) {
         for (unsigned job = 0; job < kJobs; ++job) {
             const std::string id = "job" + std::to_string(job);
-            agents.push_back(std::make_unique<Program>(
-                ProgramSpec{Words{regroup_program(), "run"} +
-                                node(number, "2", rendezvous.endpoint()) +
-                                Words{"--rdzv-id=" + id, probe_program(), "store", "mark=" + id},
-                            {"PROBE_DIR=" + folder()},
-                            folder()}));
+            agents.push_back(std::make_unique<Program>(ProgramSpec{
+                Words{regroup_program(), "run"} + node(number, "2", rendezvous.endpoint()) +
+                    Words{"--rdzv-id=" + id, probe_program(), "store", "mark=" + id},
+                {"PROBE_DIR=" + folder()},
+                folder()}));
         }
     }
     for (const auto& agent : agents) {
@@ -86,8 +84,8 @@ TEST_F(ServeCommand, SigtermEndsItWellAndTellsTheAgents) {
     Rendezvous rendezvous;
     Program first = run_probe(node(1, "2", rendezvous.endpoint()), {"mark=up", "hold"});
     Program second = run_probe(node(2, "2", rendezvous.endpoint()), {"mark=up", "hold"});
-    Program waiting = run_probe(
-        node(3, "2", rendezvous.endpoint()) + Words{"--rdzv-id=waiting"}, {"hold"});
+    Program waiting =
+        run_probe(node(3, "2", rendezvous.endpoint()) + Words{"--rdzv-id=waiting"}, {"hold"});
     ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << first.output() << second.output();
     ASSERT_TRUE(waiting.prints("waiting: ")) << waiting.output();
 

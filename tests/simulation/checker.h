@@ -17,8 +17,9 @@ namespace regroup::simulation {
 struct HostView {
     const agent::AgentCore* agent = nullptr;  ///< Null while no agent runs there.
     rendezvous::NodeId node;                  ///< Of the agent that runs or ran last.
-    /// Since when agent and daemon could exchange messages without any disturbance: connected and
-    /// joined, no cut, no pause. Instant::max() while they cannot.
+    /// Since when nothing has been in the way between agent and daemon: no cut, no pause, no slow
+    /// network, both up.
+    /// Instant::max() while something is.
     Instant undisturbed_since = Instant::max();
     /// Since when the agent has been running without being paused. Instant::max() while it is.
     Instant awake_since = Instant::max();
@@ -31,6 +32,9 @@ struct View {
     /// Since when the daemon has been up and not paused. Instant::max() while it is not.
     Instant daemon_awake_since = Instant::max();
     std::vector<HostView> hosts;
+    /// The daemon died after it had closed the job, and remembers nothing: who has not heard the
+    /// verdict waits in vain, until its join timeout.
+    bool verdict_was_forgotten = false;
     std::size_t in_flight = 0;  ///< Messages in the network.
     Duration network_limit{};   ///< No message takes longer than this one way, save by a fault.
     bool reliable = true;  ///< Messages over a living connection are neither lost nor mixed up.
@@ -98,7 +102,8 @@ std::unique_ptr<Checker> make_one_round_checker();
 std::unique_ptr<Checker> make_closed_checker();
 /// Restarts are charged only for workers that failed by themselves, and never beyond the budget.
 std::unique_ptr<Checker> make_budget_checker();
-/// Nobody who is connected runs a round that is over for longer than a heartbeat and a margin.
+/// Nobody whom the daemon can reach runs a round that is over for longer than a heartbeat, the time
+/// to notice a dead connection and to open another one, and a margin.
 std::unique_ptr<Checker> make_stale_round_checker();
 /// An agent that ends leaves no worker behind, unless it resisted SIGKILL.
 std::unique_ptr<Checker> make_orphan_checker();

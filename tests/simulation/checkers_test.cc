@@ -5,6 +5,7 @@
 #include <csignal>
 #include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/simulation/simulation.h"
@@ -246,10 +247,10 @@ TEST_F(CheckersTest, NobodyMayRunWhatIsOverForLong) {
     (void)stale.step(now, agent::LinkUp{});
     (void)stale.step(now, agent::Received{Assign{assignment(7, 1, 2)}});
     checker->on_tick(now, view_of(&stale));
-    now += seconds(2);
+    now += seconds(8);
     checker->on_tick(now, view_of(&stale));
     EXPECT_EQ(violation(), "");
-    now += seconds(10);
+    now += seconds(4);
     checker->on_tick(now, view_of(&stale));
     EXPECT_EQ(violation(), "node a has been running round 7, which is over, for 12 s");
 }
@@ -380,7 +381,7 @@ std::string violation_without() {
         options.swallow = [](const FromDaemon& message) {
             return std::holds_alternative<Message>(message);
         };
-        const Report report = Simulation(options).run();
+        const RunReport report = Simulation(options).run();
         if (report.violation) {
             return *report.violation;
         }
@@ -389,15 +390,11 @@ std::string violation_without() {
 }
 
 TEST(Sabotage, ADaemonThatNeverSaysStopIsFoundOut) {
-    EXPECT_NE(violation_without<Stop>(), "");
+    EXPECT_THAT(violation_without<Stop>(), testing::HasSubstr("which is over, for"));
 }
 
 TEST(Sabotage, ADaemonThatNeverAssignsIsFoundOut) {
     EXPECT_NE(violation_without<Assign>(), "");
-}
-
-TEST(Sabotage, ADaemonThatNeverFencesIsFoundOut) {
-    EXPECT_NE(violation_without<Fenced>(), "");
 }
 
 TEST(Sabotage, ADaemonThatNeverSaysClosedIsFoundOut) {

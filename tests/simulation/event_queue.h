@@ -27,7 +27,7 @@ enum class EventKind : std::uint8_t {
 };
 
 /// Something that will happen. Trivially copyable, so that the heap moves nothing but bytes.
-struct Event {
+struct Happening {
     Instant at{};
     std::uint64_t order = 0;  ///< Of equal instants, the earlier scheduled comes first.
     std::uint64_t tag = 0;
@@ -45,18 +45,18 @@ class EventQueue {
     [[nodiscard]] bool empty() const noexcept { return events_.empty(); }
     [[nodiscard]] std::size_t size() const noexcept { return events_.size(); }
     [[nodiscard]] Instant next_at() const { return events_.front().at; }
-    Event pop() {
+    Happening pop() {
         std::pop_heap(events_.begin(), events_.end(), later);
-        const Event event = events_.back();
+        const Happening event = events_.back();
         events_.pop_back();
         return event;
     }
 
    private:
-    static bool later(const Event& a, const Event& b) noexcept {
+    static bool later(const Happening& a, const Happening& b) noexcept {
         return a.at != b.at ? a.at > b.at : a.order > b.order;
     }
-    std::vector<Event> events_;
+    std::vector<Happening> events_;
     std::uint64_t next_order_ = 0;
 };
 

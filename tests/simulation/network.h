@@ -48,6 +48,8 @@ class Network {
         slowness_max_ = std::max(slowness_max_, factor);
     }
 
+    [[nodiscard]] bool is_slow() const { return slowness_ > 1; }
+
     /// True if a connection can be opened at this moment, as far as the network goes.
     [[nodiscard]] bool passable(std::uint32_t host) const;
     [[nodiscard]] std::uint32_t open(std::uint32_t host);

@@ -25,7 +25,6 @@ Simulation::Simulation(const Options& options)
       workers_(world_),
       daemon_(world_),
       undisturbed_since_(world_.plan.hosts, Instant::max()),
-      last_connection_(world_.plan.hosts, kNoConnection),
       was_running_(world_.plan.hosts, false),
       cuts_(world_.plan.hosts, 0) {
     world_.checkers = make_all_checkers();
@@ -35,7 +34,7 @@ Simulation::Simulation(const Options& options)
     }
 }
 
-Report Simulation::run() {
+RunReport Simulation::run() {
     daemon_.start();
     start_job();
     world_.queue.push(world_.now + kTick, EventKind::tick);
@@ -44,24 +43,23 @@ Report Simulation::run() {
                           EventKind::fault);
     }
     calm_from_ = kStart + options_.safety;
-    Report report;
-    while (!report.violation) {
+    RunReport report;
+    for (bool over = false; !over;) {
         if (!calm_ && world_.queue.next_at() >= calm_from_) {
             begin_calm();
         }
         if (calm_ && world_.queue.next_at() >= calm_until_) {
             look(view_);
             world_.tell([&](Checker& c) { c.on_calm(world_.now, view_); });
+            over = true;
         } else {
             handle(world_.queue.pop());
         }
         for (const auto& checker : world_.checkers) {
             if (checker->violation()) {
                 report.violation = checker->violation();
+                over = true;
             }
-        }
-        if (calm_ && world_.queue.next_at() >= calm_until_) {
-            break;
         }
     }
     world_.note([&] { return "! " + report.violation.value_or("all invariants hold"); });
@@ -74,7 +72,7 @@ Report Simulation::run() {
     return report;
 }
 
-bool Simulation::postponed(const Event& event) {
+bool Simulation::postponed(const Happening& event) {
     Instant until{};
     switch (event.kind) {
         case EventKind::connected:
@@ -107,7 +105,7 @@ bool Simulation::postponed(const Event& event) {
     return true;
 }
 
-void Simulation::handle(const Event& event) {
+void Simulation::handle(const Happening& event) {
     world_.now = event.at;
     if (postponed(event)) {
         return;
@@ -267,22 +265,21 @@ void Simulation::look(View& view) {
     view.daemon_awake_since = daemon_.awake_since();
     view.in_flight = world_.network.in_flight();
     view.network_limit = world_.network.delay_limit();
+    view.verdict_was_forgotten = job_over_ && !daemon_.closed_job();
     view.reliable = world_.plan.loss <= 0 && !world_.plan.reorder;
     view.hosts.resize(agents_.size());
     for (std::uint32_t host = 0; host < agents_.size(); ++host) {
         const SimulatedAgent& agent = *agents_[host];
         HostView& seen = view.hosts[host];
-        const bool undisturbed =
-            agent.running() && agent.connection() != kNoConnection && cuts_[host] == 0 &&
-            daemon_.speaks_over(agent.connection()) && agent.awake_since() != Instant::max() &&
-            daemon_.awake_since() != Instant::max() && daemon_.core() != nullptr;
+        const bool undisturbed = agent.awake_since() != Instant::max() && cuts_[host] == 0 &&
+                                 daemon_.awake_since() != Instant::max() &&
+                                 !world_.network.is_slow();
         Instant& since = undisturbed_since_[host];
-        if (!undisturbed || last_connection_[host] != agent.connection()) {
+        if (!undisturbed) {
             since = Instant::max();
         } else if (since == Instant::max()) {
             since = world_.now;
         }
-        last_connection_[host] = agent.connection();
         seen.agent = agent.core();
         seen.node = agent.node();
         seen.undisturbed_since = since;
@@ -297,8 +294,8 @@ void Simulation::tick() {
     world_.queue.push(world_.now + kTick, EventKind::tick);
 }
 
-Report run_seed(const Options& options) {
-    Report report = Simulation(options).run();
+RunReport run_seed(const Options& options) {
+    RunReport report = Simulation(options).run();
     if (report.violation && options.trace_lines == 0) {
         Options again = options;
         again.trace_lines = 400;

@@ -24,7 +24,7 @@ struct Options {
     std::function<bool(const rendezvous::FromDaemon&)> swallow;
 };
 
-struct Report {
+struct RunReport {
     std::optional<std::string> violation;  ///< The sentence of the checker that failed first.
     std::uint64_t hash = 0;                ///< Of everything that happened, in order.
     std::uint64_t steps = 0;               ///< Of either core.
@@ -40,12 +40,12 @@ class Simulation {
    public:
     explicit Simulation(const Options& options);
 
-    [[nodiscard]] Report run();
+    [[nodiscard]] RunReport run();
 
    private:
-    void handle(const Event& event);
+    void handle(const Happening& event);
     /// True if the one whom `event` is for is paused; then it will come again later.
-    bool postponed(const Event& event);
+    bool postponed(const Happening& event);
     void start_job();
     void spawn(std::uint32_t host, Duration within);
     void observe();
@@ -65,7 +65,6 @@ class Simulation {
     SimulatedDaemon daemon_;
     std::vector<std::unique_ptr<SimulatedAgent>> agents_;
     std::vector<Instant> undisturbed_since_;
-    std::vector<std::uint32_t> last_connection_;  ///< By host, when the checkers last looked.
     std::vector<bool> was_running_;
     std::vector<std::uint32_t> cuts_;  ///< How many partitions each host is in.
     View view_;
@@ -81,6 +80,6 @@ class Simulation {
 };
 
 /// Runs one seed; if it fails, runs it again with a text trace of the last `trace_lines`.
-[[nodiscard]] Report run_seed(const Options& options);
+[[nodiscard]] RunReport run_seed(const Options& options);
 
 }  // namespace regroup::simulation

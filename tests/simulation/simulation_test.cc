@@ -19,8 +19,8 @@ Options options_of(std::uint64_t seed, Duration safety) {
 
 TEST(Simulation, TheSameSeedReplaysExactly) {
     for (std::uint64_t seed = 1; seed <= 10; ++seed) {
-        const Report first = run_seed(options_of(seed, minutes(10)));
-        const Report second = run_seed(options_of(seed, minutes(10)));
+        const RunReport first = run_seed(options_of(seed, minutes(10)));
+        const RunReport second = run_seed(options_of(seed, minutes(10)));
         EXPECT_EQ(first.hash, second.hash) << seed;
         EXPECT_EQ(first.steps, second.steps) << seed;
     }
@@ -30,7 +30,7 @@ TEST(Simulation, KeepingTheStoryDoesNotChangeIt) {
     for (std::uint64_t seed = 1; seed <= 5; ++seed) {
         Options told = options_of(seed, minutes(10));
         told.trace_lines = 100;
-        const Report report = run_seed(told);
+        const RunReport report = run_seed(told);
         EXPECT_EQ(report.hash, run_seed(options_of(seed, minutes(10))).hash) << seed;
         EXPECT_EQ(report.trace.size(), 100U);
     }
@@ -50,7 +50,7 @@ TEST(Simulation, AFailingRunTellsItsStory) {
         options.swallow = [](const rendezvous::FromDaemon& message) {
             return std::holds_alternative<rendezvous::Assign>(message);
         };
-        const Report report = run_seed(options);
+        const RunReport report = run_seed(options);
         if (report.violation) {
             ASSERT_FALSE(report.trace.empty());
             EXPECT_NE(report.trace.back().find(*report.violation), std::string::npos);
@@ -85,7 +85,7 @@ TEST(Simulation, SeedsCoverAllKindsOfFaults) {
 // Seeds that found something once; docs/simulation.md tells what. They are run for their full hour.
 TEST(Simulation, SeedsThatOnceFailedHold) {
     for (const std::uint64_t seed : {19U, 26U, 40U, 160U, 299U, 386U, 469U, 1249U, 3137U}) {
-        const Report report = run_seed(options_of(seed, std::chrono::hours(1)));
+        const RunReport report = run_seed(options_of(seed, std::chrono::hours(1)));
         EXPECT_FALSE(report.violation.has_value()) << "seed " << seed << ": " << *report.violation;
     }
 }

@@ -15,7 +15,7 @@
 namespace {
 
 using regroup::simulation::Options;
-using regroup::simulation::Report;
+using regroup::simulation::RunReport;
 
 constexpr std::size_t kStoryLines = 300;
 
@@ -62,7 +62,7 @@ bool parse(int count, char** values, Arguments& arguments) {
     return arguments.hours > 0;
 }
 
-void print_story(const Report& report, std::size_t lines_max) {
+void print_story(const RunReport& report, std::size_t lines_max) {
     const std::size_t skipped =
         report.trace.size() > lines_max ? report.trace.size() - lines_max : 0;
     for (std::size_t i = skipped; i < report.trace.size(); ++i) {
@@ -70,7 +70,7 @@ void print_story(const Report& report, std::size_t lines_max) {
     }
 }
 
-void print_failure(const Options& options, double hours, const Report& report) {
+void print_failure(const Options& options, double hours, const RunReport& report) {
     print_story(report, kStoryLines);
     std::printf(
         "\nseed %llu violates an invariant:\n  %s\nreplay: swarm --seed %llu --hours %g "
@@ -86,7 +86,7 @@ int main(int count, char** values) {
     if (!parse(count, values, arguments)) {
         return usage();
     }
-    Report total;
+    RunReport total;
     const auto began = std::chrono::steady_clock::now();
     for (std::uint64_t i = 0; i < arguments.count; ++i) {
         Options options;
@@ -94,7 +94,7 @@ int main(int count, char** values) {
         options.safety = std::chrono::duration_cast<regroup::Duration>(
             std::chrono::duration<double>(arguments.hours * 3600));
         options.trace_lines = arguments.transcript ? 10'000'000 : 0;
-        const Report report = run_seed(options);
+        const RunReport report = run_seed(options);
         if (arguments.transcript) {
             print_story(report, report.trace.size());
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -37,6 +38,9 @@ INSTANTIATE_TEST_SUITE_P(All, Transcript, testing::ValuesIn(transcripts()),
                          [](const auto& info) { return info.param; });
 
 TEST(Transcripts, ADifferenceIsShownWithItsLine) {
+    if (std::getenv("REGROUP_REWRITE") != nullptr) {
+        GTEST_SKIP() << "REGROUP_REWRITE is set, so that nothing can differ";
+    }
     const std::string path = testing::TempDir() + "/transcript.txt";
     std::FILE* file = std::fopen(path.c_str(), "w");
     ASSERT_NE(file, nullptr);

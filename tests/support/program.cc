@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/program.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <signal.h>
-#include <spawn.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <arpa/inet.h>
 #include <array>
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <netinet/in.h>
 #include <random>
+#include <signal.h>
+#include <spawn.h>
 #include <sstream>
 #include <stdexcept>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 namespace regroup::testing {
 
@@ -62,10 +61,9 @@ std::vector<std::string> make_environment(const std::vector<std::string>& over,
     for (const char* name : {"PATH", "TMPDIR", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS",
                              "TSAN_OPTIONS", "UBSAN_OPTIONS"}) {
         const std::string start = std::string(name) + "=";
-        const bool replaced =
-            std::any_of(over.begin(), over.end(), [&](const std::string& entry) {
-                return entry.starts_with(start);
-            });
+        const bool replaced = std::any_of(over.begin(), over.end(), [&](const std::string& entry) {
+            return entry.starts_with(start);
+        });
         if (const char* value = std::getenv(name); value != nullptr && !replaced) {
             result.push_back(start + value);
         }
@@ -204,8 +202,7 @@ std::uint16_t unused_port() {
         sockaddr_in address{};
         address.sin_family = AF_INET;
         address.sin_port = htons(port);
-        const bool is_free =
-            ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+        const bool is_free = ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
         ::close(fd);
         if (is_free) {
             return port;
@@ -237,8 +234,8 @@ std::vector<pid_t> pids_with_variable(const std::string& name, const std::string
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
         const pid_t pid = std::atoi(entry.path().filename().c_str());
-        if (pid > 0 && ('\0' + read_file(entry.path() / "environ") + '\0').find(wanted) !=
-                           std::string::npos) {
+        if (pid > 0 &&
+            ('\0' + read_file(entry.path() / "environ") + '\0').find(wanted) != std::string::npos) {
             result.push_back(pid);
         }
     }

@@ -218,6 +218,9 @@ void start_background_job(const std::string& folder) {
 /// write to it.
 void take_terminal(const std::string& path) {
     const int fd = ::open(path.c_str(), O_RDWR);
+    if (fd < 0) {
+        std::exit(97);
+    }
     termios settings{};
     ::tcgetattr(fd, &settings);
     settings.c_lflag |= TOSTOP;

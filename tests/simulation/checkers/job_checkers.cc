@@ -166,6 +166,9 @@ class ProgressChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override { policy_ = policy; }
     void on_calm(Instant now, const View& view) override {
+        if (view.verdict_was_forgotten) {
+            return;
+        }
         if (view.rendezvous == nullptr) {
             violated("no daemon, or nobody has joined it");
             return;

@@ -263,9 +263,10 @@ class StaleRoundChecker final : public Checker {
             if (since_[i].round != round) {
                 since_[i] = {round, now};
             }
-            // A reminder needs a heartbeat and its answer; where messages vanish, several.
-            const Duration limit = (view.reliable ? 1 : 20) * heartbeat_ + 4 * view.network_limit +
-                                   std::chrono::seconds(1);
+            // A reminder needs a heartbeat and its answer, and perhaps a new connection; where
+            // messages vanish, several.
+            const Duration limit = (view.reliable ? 2 : 20) * heartbeat_ + 6 * view.network_limit +
+                                   std::chrono::seconds(3);
             const Instant from = std::max(since_[i].at, host.undisturbed_since);
             if (now > after(from, limit)) {
                 violated("node " + host.node + " has been running round " + text(round) +

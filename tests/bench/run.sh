@@ -1,0 +1,26 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Measures launch, restart and rendezvous traffic beside torchrun and mpirun, one after the other:
+#
+#     sh tests/bench/run.sh BUILD_DIR
+#
+# docs/benchmarks.md says how. On a machine that others use, figures that depend on time are taken
+# as if they did not with REGROUP_BENCH_PREFIX="chrt -r 20" (as root).
+set -eu
+
+build=${1:?usage: sh tests/bench/run.sh BUILD_DIR}
+here=$(dirname "$0")
+bench=$build/tests/bench
+regroup=$build/launcher/regroup
+prefix=${REGROUP_BENCH_PREFIX:-}
+
+for program in "$regroup" "$bench/launch_bench" "$bench/restart_bench" "$bench/traffic_bench"; do
+    [ -x "$program" ] || { echo "bench: $program is missing; run: make build" >&2; exit 1; }
+done
+
+$prefix "$bench/launch_bench" "$regroup" "$bench/bare_loop"
+echo
+$prefix "$bench/restart_bench" "$regroup" "$bench/restart_worker"
+echo
+"$bench/traffic_bench" 128 "$here/c10d_traffic.py"
