@@ -58,9 +58,13 @@ std::vector<std::string> Story::tell(const std::string& command) {
     }
     lines_.clear();
     carry_out(words);
-    deliver();
+    advance(Duration::zero());
     if (daemon_) {
-        say("= " + daemon_->explain(now_));
+        const std::string explained = "= " + daemon_->explain(now_);
+        if (explained != explained_ || lines_.empty()) {
+            say(explained);
+            explained_ = explained;
+        }
     }
     return std::exchange(lines_, {});
 }

@@ -18,9 +18,6 @@ std::string round_text(RoundId round) {
 
 std::string report_text(const NodeReport& report) {
     std::string text = std::string(to_string(report.state)) + ", " + round_text(report.round);
-    if (report.store_port != 0) {
-        text += ", store port " + std::to_string(report.store_port);
-    }
     if (report.failure) {
         text += ", " + describe(*report.failure);
     }
