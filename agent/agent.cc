@@ -384,6 +384,7 @@ struct Agent::Impl {
     }
 
     void announce(const Assignment& a) {
+        has_run = true;
         waiting_since = clock.now();
         output.say(round_name(a.round) + ": " +
                    rank_range(a.first_rank, options.core.offer.workers) + " of " +
@@ -407,6 +408,7 @@ struct Agent::Impl {
     asio::steady_timer timer;
     std::deque<AgentEvent> events;
     bool busy = false;
+    bool has_run = false;
     std::optional<WorkerFailure> failure;  ///< The first of a round, not yet reported in full.
     RoundId failure_round = RoundId::none;
     std::function<void(const Quit&)> on_done;
@@ -439,6 +441,8 @@ void Agent::forward(int signal) {
         child.signal_group(signal);
     }
 }
+
+bool Agent::has_run() const { return impl_->has_run; }
 
 store::StoreServer& Agent::store() { return impl_->store; }
 

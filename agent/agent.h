@@ -59,6 +59,9 @@ class Agent {
     /// Passes a signal on to all workers.
     void forward(int signal);
 
+    /// True once workers of some round have been launched here.
+    [[nodiscard]] bool has_run() const;
+
     /// For the daemon in this process: connections of store clients.
     store::StoreServer& store();
 

@@ -38,6 +38,9 @@ add_library(regroup_asio INTERFACE)
 target_link_libraries(regroup_asio INTERFACE Boost::headers Threads::Threads)
 target_compile_definitions(regroup_asio INTERFACE BOOST_ASIO_SEPARATE_COMPILATION
                            BOOST_ASIO_NO_DEPRECATED)
+# A false alarm of g++ 12 about the frames of optimised coroutines.
+target_compile_options(regroup_asio INTERFACE
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-mismatched-new-delete>)
 
 # regroup_library(NAME SOURCES... [PUBLIC targets...] [PRIVATE targets...])
 # A static library `regroup_NAME` with the alias `regroup::NAME`.

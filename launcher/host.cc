@@ -12,10 +12,10 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <optional>
-#include <utility>
 #include <sched.h>
 #include <sstream>
 #include <unistd.h>
+#include <utility>
 
 namespace regroup::launcher {
 

@@ -201,7 +201,11 @@ class Node {
     void end(const agent::Quit& quit) {
         using rendezvous::Outcome;
         ending_ = {quit.exit_code, quit.signal};
-        if (quit.verdict && quit.verdict->outcome == Outcome::failed) {
+        if (quit.verdict && !agent_->has_run()) {
+            output_.say("nothing was run here: job " + plan_.agent.job +
+                        " had already ended, closed by " + quit.verdict->author + ": " +
+                        quit.verdict->reason + " (a new job needs another --rdzv-id)");
+        } else if (quit.verdict && quit.verdict->outcome == Outcome::failed) {
             output_.say_text(failure_report(plan_.agent.job, *quit.verdict));
         } else if (const std::string line = ending_line(plan_.agent.job, quit); !line.empty()) {
             output_.say(line + (quit.exit_code == agent::kExitNoRendezvous ? endpoint_note() : ""));

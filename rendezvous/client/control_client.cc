@@ -144,7 +144,7 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
                                         open_error == asio::error::bad_descriptor
                                     ? "no answer within " + format_duration(kConnectLimit)
                                     : open_error.message();
-        reasons += (reasons.empty() ? "" : "; ") + address + ": " + why;
+        reasons.append(reasons.empty() ? "" : "; ").append(address).append(": ").append(why);
     }
     self->trouble("cannot connect to " + self->endpoint.text() + " (" + reasons + ")", false);
     co_return false;

@@ -22,8 +22,8 @@ struct Endpoint {
     [[nodiscard]] std::string text() const;
 };
 
-/// An agent's connection to the daemon: opened, kept, and opened again with jittered back-off for as
-/// long as the client lives. Everything runs on the io_context's one thread.
+/// An agent's connection to the daemon: opened, kept, and opened again with jittered back-off for
+/// as long as the client lives. Everything runs on the io_context's one thread.
 class ControlClient {
    public:
     struct Handlers {

@@ -325,22 +325,10 @@ void RendezvousCore::end_stopping(Instant now) {
     // A lost node explains the failures of its peers, and costs nothing.
     if (failure_ && !lost_member_) {
         if (failures_ == policy_.restarts_max) {
-            Verdict verdict;
-            verdict.outcome = Outcome::failed;
-            verdict.exit_code = shell_exit_code(*failure_);
-            verdict.author = "node " + failure_->node;
-            verdict.reason =
-                describe(*failure_) + "; " +
-                (policy_.restarts_max == 0
-                     ? std::string("no restarts are allowed (--max-restarts 0)")
-                     : "all " + counted(policy_.restarts_max, "restart") +
-                           " used (--max-restarts " + std::to_string(policy_.restarts_max) + ")");
-            verdict.failure = failure_;
-            close(std::move(verdict));
+            close(failure_verdict());
             return;
         }
         ++failures_;
-        cause_ = describe(*failure_);
     }
     phase_ = Phase::gathering;
     survivors_first_ = true;
@@ -349,6 +337,25 @@ void RendezvousCore::end_stopping(Instant now) {
         update_ready(now, id);
     }
     try_form(now);
+}
+
+Verdict RendezvousCore::failure_verdict() const {
+    const std::uint32_t allowed = policy_.restarts_max;
+    Verdict verdict;
+    verdict.outcome = Outcome::failed;
+    verdict.exit_code = shell_exit_code(*failure_);
+    verdict.author = "node " + failure_->node;
+    verdict.reason = describe(*failure_) + "; ";
+    if (allowed == 0) {
+        verdict.reason += "no restarts are allowed";
+    } else if (allowed == 1) {
+        verdict.reason += "the only restart is used";
+    } else {
+        verdict.reason += "all " + std::to_string(allowed) + " restarts used";
+    }
+    verdict.reason += " (--max-restarts " + std::to_string(allowed) + ")";
+    verdict.failure = failure_;
+    return verdict;
 }
 
 void RendezvousCore::try_form(Instant now) {

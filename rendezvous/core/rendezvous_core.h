@@ -128,6 +128,7 @@ class RendezvousCore {
     void end_stopping(Instant now);
     void try_form(Instant now);
     void form(Instant now);
+    [[nodiscard]] Verdict failure_verdict() const;
     void close(Verdict verdict);
     void begin_notices(Instant now);
     void send_notices(Instant now);

@@ -39,8 +39,8 @@ struct DaemonTraffic {
 };
 
 /// RendezvousCore behind TCP, for any number of jobs on one port. Four duties and no policy: decode
-/// frames into events, step the job's core, encode its effects into bounded outboxes, keep one timer
-/// at the cores' next deadline.
+/// frames into events, step the job's core, encode its effects into bounded outboxes, keep one
+/// timer at the cores' next deadline.
 ///
 /// Everything runs on the io_context's one thread. `io` and `clock` outlive the Daemon.
 class Daemon {
@@ -56,8 +56,9 @@ class Daemon {
     Daemon(const Daemon&) = delete;
     Daemon& operator=(const Daemon&) = delete;
 
-    /// Binds, listens and begins to serve; an empty `address` means all, IPv6 and IPv4. Port 0 picks
-    /// a free one. Returns the port. Errors: system, naming who holds the port where it can be told.
+    /// Binds, listens and begins to serve; an empty `address` means all, IPv6 and IPv4. Port 0
+    /// picks a free one. Returns the port. Errors: system, naming who holds the port where it can
+    /// be told.
     Result<std::uint16_t> listen(const std::string& address, std::uint16_t port);
 
     /// Where connections that speak the store's protocol go; without one they are closed.

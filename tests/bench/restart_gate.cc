@@ -2,7 +2,6 @@
 #include "tests/bench/restart_gate.h"
 
 #include <algorithm>
-#include <cstring>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -25,7 +24,7 @@ RestartGate::RestartGate(const std::string& path)
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     ENSURE(path.size() < sizeof address.sun_path);
-    std::strcpy(address.sun_path, path.c_str());
+    path.copy(address.sun_path, path.size());
     const auto* generic = reinterpret_cast<const sockaddr*>(&address);
     ENSURE(::bind(listener_.get(), generic, sizeof address) == 0);
     ENSURE(::listen(listener_.get(), kBacklog) == 0);

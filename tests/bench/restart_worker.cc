@@ -25,9 +25,9 @@ int main() {
     }
     hello.rank = std::atoi(rank);
     hello.pid = ::getpid();
-    std::strcpy(address.sun_path, path);
+    std::memcpy(address.sun_path, path, std::strlen(path));
     const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+    if (fd < 0 || ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
         ::send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) {
         return 1;
     }

@@ -194,7 +194,8 @@ std::optional<Cost> cost_of_c10d(const std::string& command, std::uint32_t nodes
 }
 
 int run(std::uint32_t nodes_max, const std::string& script) {
-    print_head("traffic: for each node the control messages, then their bytes, counted in the daemon");
+    print_head(
+        "traffic: for each node the control messages, then their bytes, counted in the daemon");
     const auto torchrun = script.empty() ? std::nullopt : find_torchrun();
     Table table({"nodes", "rendezvous", "bytes", "restart", "bytes", "heartbeat", "bytes",
                  "c10d rendezvous", "bytes"});

@@ -139,6 +139,10 @@ bool Peer::is_closed_by_peer(Duration limit) {
 
 Listener::Listener(Loop& loop)
     : loop_(loop), fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    if (fd_ < 0) {
+        ADD_FAILURE() << "no socket";
+        return;
+    }
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/e2e/end_to_end.h"
 
+#include <arpa/inet.h>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <netinet/in.h>
 #include <regex>
+#include <sys/socket.h>
+#include <unistd.h>
 
 namespace regroup::testing {
 
@@ -46,6 +50,21 @@ std::string byte_lm_program() {
 pid_t pid_of(const Mark& mark) {
     const auto pid = mark.find("pid");
     return pid == mark.end() ? -1 : std::atoi(pid->second.c_str());
+}
+
+Listener::Listener() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof address;
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+    EXPECT_EQ(::listen(fd_, SOMAXCONN), 0);
+    EXPECT_EQ(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+    port_ = ntohs(address.sin_port);
+}
+
+Listener::~Listener() {
+    ::close(fd_);
 }
 
 Rendezvous::Rendezvous(const Words& flags)

@@ -31,6 +31,22 @@ using Mark = std::map<std::string, std::string>;
 
 [[nodiscard]] pid_t pid_of(const Mark& mark);
 
+/// A socket of this process that listens on a port of 127.0.0.1, and that nobody serves.
+class Listener {
+   public:
+    Listener();
+    ~Listener();
+    Listener(const Listener&) = delete;
+    Listener& operator=(const Listener&) = delete;
+
+    [[nodiscard]] int fd() const { return fd_; }
+    [[nodiscard]] std::string port() const { return std::to_string(port_); }
+
+   private:
+    int fd_ = -1;
+    std::uint16_t port_ = 0;
+};
+
 /// `regroup serve` on a free port of the loopback.
 class Rendezvous {
    public:

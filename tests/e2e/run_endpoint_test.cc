@@ -2,7 +2,6 @@
 //
 // Endpoints where no daemon answers: nobody, somebody else, or a daemon that is late.
 #include <arpa/inet.h>
-#include <array>
 #include <atomic>
 #include <netinet/in.h>
 #include <poll.h>
@@ -15,7 +14,6 @@
 namespace regroup::testing {
 namespace {
 
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -32,23 +30,10 @@ class RunEndpoint : public EndToEnd {
 class Stranger {
    public:
     Stranger(std::string greeting, bool closes)
-        : greeting_(std::move(greeting)),
-          closes_(closes),
-          fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t bytes = sizeof address;
-        ::bind(fd_, reinterpret_cast<sockaddr*>(&address), bytes);
-        ::listen(fd_, 16);
-        ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &bytes);
-        endpoint_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-        thread_ = std::thread([this] { serve(); });
-    }
+        : greeting_(std::move(greeting)), closes_(closes), thread_([this] { serve(); }) {}
     ~Stranger() {
         over_ = true;
         thread_.join();
-        ::close(fd_);
         for (const int connection : connections_) {
             ::close(connection);
         }
@@ -56,16 +41,16 @@ class Stranger {
     Stranger(const Stranger&) = delete;
     Stranger& operator=(const Stranger&) = delete;
 
-    [[nodiscard]] const std::string& endpoint() const { return endpoint_; }
+    [[nodiscard]] std::string endpoint() const { return "127.0.0.1:" + listener_.port(); }
 
    private:
     void serve() {
         while (!over_) {
-            pollfd readable{fd_, POLLIN, 0};
+            pollfd readable{listener_.fd(), POLLIN, 0};
             if (::poll(&readable, 1, 20) <= 0) {
                 continue;
             }
-            const int connection = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
+            const int connection = ::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC);
             ::send(connection, greeting_.data(), greeting_.size(), MSG_NOSIGNAL);
             if (closes_) {
                 ::close(connection);
@@ -77,11 +62,10 @@ class Stranger {
 
     std::string greeting_;
     bool closes_;
-    int fd_;
-    std::string endpoint_;
+    Listener listener_;
     std::vector<int> connections_;
     std::atomic<bool> over_ = false;
-    std::thread thread_;
+    std::thread thread_;  // Last: it uses all of the above.
 };
 
 TEST_F(RunEndpoint, NobodyThereIsRetriedAndSaidUntilTheJoinLimit) {
@@ -124,8 +108,8 @@ struct Manner {
     bool closes = false;
 };
 
-void PrintTo(const Manner& manner, std::ostream* out) {
-    *out << manner.name;
+std::ostream& operator<<(std::ostream& out, const Manner& manner) {
+    return out << manner.name;
 }
 
 class RunEndpointOfAStranger : public RunEndpoint, public ::testing::WithParamInterface<Manner> {};
@@ -133,7 +117,7 @@ class RunEndpointOfAStranger : public RunEndpoint, public ::testing::WithParamIn
 TEST_P(RunEndpointOfAStranger, EndsAtTheJoinLimitWithItsName) {
     const Stranger stranger(GetParam().greeting, GetParam().closes);
     Program job = run_probe({"--rdzv-backend=c10d", "--rdzv-endpoint=" + stranger.endpoint(),
-                             "--heartbeat-timeout=1", "--join-timeout=4"},
+                             "--heartbeat-timeout=0.5", "--join-timeout=3"},
                             {"mark=up"});
     EXPECT_EQ(job.wait(), 3) << job.output();
     // It said so before the end, too.

@@ -17,7 +17,6 @@ using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Key;
 using ::testing::Not;
-using ::testing::Pair;
 using ::testing::SizeIs;
 
 class RunEnvironment : public EndToEnd {

@@ -2,6 +2,7 @@
 //
 // The main job: the example trains on two nodes, loses a worker, resumes from its checkpoint, and
 // ends where one undisturbed process ends.
+#include <array>
 #include <csignal>
 #include <fstream>
 #include <random>

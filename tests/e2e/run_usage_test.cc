@@ -37,40 +37,17 @@ class RunUsage : public EndToEnd {
     }
 };
 
-/// A port that this process listens on.
-class TakenPort {
-   public:
-    TakenPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t bytes = sizeof address;
-        ::bind(fd_, reinterpret_cast<sockaddr*>(&address), bytes);
-        ::listen(fd_, 1);
-        ::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &bytes);
-        number_ = std::to_string(ntohs(address.sin_port));
-    }
-    ~TakenPort() { ::close(fd_); }
-    TakenPort(const TakenPort&) = delete;
-    TakenPort& operator=(const TakenPort&) = delete;
-
-    [[nodiscard]] const std::string& number() const { return number_; }
-
-   private:
-    int fd_ = -1;
-    std::string number_;
-};
-
 struct Mistake {
     Words words;
     Words said;
     Words environment;
 };
 
-void PrintTo(const Mistake& mistake, std::ostream* out) {
+std::ostream& operator<<(std::ostream& out, const Mistake& mistake) {
     for (const std::string& word : mistake.environment + mistake.words) {
-        *out << word << " ";
+        out << word << " ";
     }
+    return out;
 }
 
 class RunUsageMistake : public RunUsage, public ::testing::WithParamInterface<Mistake> {};
@@ -150,15 +127,14 @@ TEST_F(RunUsage, LogDirectoryThatIsAFileIsRefused) {
 }
 
 TEST_F(RunUsage, TakenPortIsNamedWithItsHolder) {
-    const TakenPort taken;
+    const Listener taken;
     const std::string holder = "pid " + std::to_string(::getpid());
     const std::string command = std::filesystem::read_symlink("/proc/self/exe").filename();
-    const auto names_holder =
-        AllOf(HasSubstr(taken.number()), HasSubstr(holder), HasSubstr(command));
-    EXPECT_THAT(refusal({"run", "--nnodes=2", "--node-rank=0", "--master-port=" + taken.number(),
+    const auto names_holder = AllOf(HasSubstr(taken.port()), HasSubstr(holder), HasSubstr(command));
+    EXPECT_THAT(refusal({"run", "--nnodes=2", "--node-rank=0", "--master-port=" + taken.port(),
                          "/bin/true"}),
                 names_holder);
-    EXPECT_THAT(refusal({"serve", "--listen=127.0.0.1:" + taken.number()}), names_holder);
+    EXPECT_THAT(refusal({"serve", "--listen=127.0.0.1:" + taken.port()}), names_holder);
 }
 
 TEST_F(RunUsage, HelpAndVersionAreNoMistakes) {

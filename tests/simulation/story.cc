@@ -61,7 +61,7 @@ std::vector<std::string> Story::tell(const std::string& command) {
     advance(Duration::zero());
     if (daemon_) {
         const std::string explained = "= " + daemon_->explain(now_);
-        if (explained != explained_ || lines_.empty()) {
+        if (explained != explained_) {
             say(explained);
             explained_ = explained;
         }

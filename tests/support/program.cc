@@ -199,6 +199,9 @@ std::uint16_t unused_port() {
     for (;;) {
         const std::uint16_t port = choice(random);
         const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0) {
+            throw std::runtime_error("no socket to be had");
+        }
         sockaddr_in address{};
         address.sin_family = AF_INET;
         address.sin_port = htons(port);

@@ -130,6 +130,9 @@ std::string play(const std::string& path, const Interpreter& interpreter) {
     const auto finish_block = [&] {
         if (commands_pending) {
             result += "----\n";
+            if (happened.empty()) {
+                happened.emplace_back("(quiet)");
+            }
             for (const std::string& happening : happened) {
                 result += happening + "\n";
             }

@@ -244,7 +244,8 @@ TEST(LauncherOptions, ValuesOutOfRangeAreNamedWithTheirFlag) {
     };
     for (const auto& [flag, values] : bad) {
         for (const std::string& value : values) {
-            EXPECT_THAT(error_of({flag + "=" + value, "train"}), HasSubstr(flag)) << value;
+            const std::string argument = std::string(flag).append("=").append(value);
+            EXPECT_THAT(error_of({argument, "train"}), HasSubstr(flag)) << value;
         }
     }
     EXPECT_THAT(error_of({"--log-dir", "", "train"}), HasSubstr("--log-dir must not be empty"));

@@ -61,7 +61,7 @@ TEST_F(RendezvousStopping, ExhaustedBudgetClosesTheJobWithTheFailuresOwnCode) {
     EXPECT_EQ(verdict.restarts, 1U);
     EXPECT_EQ(verdict.author, "node a");
     EXPECT_EQ(verdict.reason,
-              "rank 0 on a exited with code 7; all 1 restart used (--max-restarts 1)");
+              "rank 0 on a exited with code 7; the only restart is used (--max-restarts 1)");
     EXPECT_EQ(verdict.failure, error_on("a", 7));
     for (const char* node : {"a", "b", "c"}) {
         ASSERT_NE(job.told<Closed>(node), nullptr);
