@@ -42,7 +42,9 @@ std::string wall_clock_time() {
     return text;
 }
 
-std::string round_name(RoundId round) { return "round " + std::to_string(number(round)); }
+std::string round_name(RoundId round) {
+    return "round " + std::to_string(number(round));
+}
 
 std::string rank_range(std::uint32_t first, std::uint32_t count) {
     return count == 1 ? "rank " + std::to_string(first)
@@ -166,8 +168,8 @@ struct Agent::Impl {
         char name[32];
         std::snprintf(name, sizeof name, "rank%05u", rank);
         const std::string stem = folder.empty() ? "" : (folder / name).string();
-        Result<OutputRelay::Pipes> pipes = output.open(
-            local_rank, options.core.offer.name + ":" + std::to_string(rank), stem);
+        Result<OutputRelay::Pipes> pipes =
+            output.open(local_rank, options.core.offer.name + ":" + std::to_string(rank), stem);
         if (!pipes) {
             feed(WorkerExited{assignment.round, local_rank,
                               start_failure(assignment, local_rank, pipes.error())});
@@ -340,8 +342,8 @@ struct Agent::Impl {
         handlers.on_trouble = [this](const std::string& reason, bool answered) {
             trouble(reason, answered);
         };
-        client = std::make_unique<rendezvous::ControlClient>(io, options.endpoint,
-                                                             std::move(handlers));
+        client =
+            std::make_unique<rendezvous::ControlClient>(io, options.endpoint, std::move(handlers));
         client->start();
     }
 
@@ -354,8 +356,8 @@ struct Agent::Impl {
         }
         if (answered || now >= trouble_at) {
             output.say(reason + "; trying again for " +
-                       format_duration(std::max(Duration::zero(), options.core.join_timeout -
-                                                                      (now - trouble_since))) +
+                       format_duration(std::max(
+                           Duration::zero(), options.core.join_timeout - (now - trouble_since))) +
                        " (--join-timeout)");
             trouble_interval = std::min(trouble_interval * 2, kTroubleLimit);
             trouble_at = after(now, trouble_interval);
@@ -434,7 +436,9 @@ Result<void> Agent::start(std::function<void(const Quit&)> on_done) {
     return {};
 }
 
-void Agent::request_quit(int signal) { impl_->feed(QuitRequested{signal}); }
+void Agent::request_quit(int signal) {
+    impl_->feed(QuitRequested{signal});
+}
 
 void Agent::forward(int signal) {
     for (auto& [local_rank, child] : impl_->children) {
@@ -442,8 +446,12 @@ void Agent::forward(int signal) {
     }
 }
 
-bool Agent::has_run() const { return impl_->has_run; }
+bool Agent::has_run() const {
+    return impl_->has_run;
+}
 
-store::StoreServer& Agent::store() { return impl_->store; }
+store::StoreServer& Agent::store() {
+    return impl_->store;
+}
 
 }  // namespace regroup::agent

@@ -201,7 +201,7 @@ class Node {
     void end(const agent::Quit& quit) {
         using rendezvous::Outcome;
         ending_ = {quit.exit_code, quit.signal};
-        if (quit.verdict && !agent_->has_run()) {
+        if (quit.verdict && quit.verdict->outcome == Outcome::succeeded && !agent_->has_run()) {
             output_.say("nothing was run here: job " + plan_.agent.job +
                         " had already ended, closed by " + quit.verdict->author + ": " +
                         quit.verdict->reason + " (a new job needs another --rdzv-id)");
