@@ -25,7 +25,8 @@ namespace regroup::launcher {
 /// the devices in /proc/driver/nvidia/gpus.
 [[nodiscard]] std::uint32_t count_gpus();
 
-/// --nproc-per-node as a number. Errors: invalid_argument when "gpu" is asked for and there is none.
+/// --nproc-per-node as a number. Errors: invalid_argument when "gpu" is asked for and there is
+/// none.
 Result<std::uint32_t> count_workers(const std::string& nproc_per_node);
 
 }  // namespace regroup::launcher

@@ -59,7 +59,8 @@ struct ShowText {
 /// Parses the arguments after `regroup run`. Flags have dash and underscore forms and read
 /// PET_<NAME> as their default. Errors: invalid_argument, one line that names the flag or variable
 /// and, for an unknown flag, the nearest known one.
-Result<std::variant<RunOptions, ShowText>> parse_run_options(std::span<const std::string> arguments);
+Result<std::variant<RunOptions, ShowText>> parse_run_options(
+    std::span<const std::string> arguments);
 
 /// The candidate that `word` was probably meant to be, if any is near enough.
 [[nodiscard]] std::optional<std::string> nearest(const std::string& word,

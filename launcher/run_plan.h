@@ -13,9 +13,9 @@ namespace regroup::launcher {
 
 /// Whether this process should serve the rendezvous itself.
 enum class Hosting : std::uint8_t {
-    never,        ///< The endpoint is another machine's.
-    if_port_free, ///< The endpoint names this host; if the port is taken, another agent serves it.
-    always,       ///< Nobody else can: a standalone job, or node 0 of a static one.
+    never,         ///< The endpoint is another machine's.
+    if_port_free,  ///< The endpoint names this host; if the port is taken, another agent serves it.
+    always,        ///< Nobody else can: a standalone job, or node 0 of a static one.
 };
 
 /// What `regroup run` will do, decided from its flags and this machine.

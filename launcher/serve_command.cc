@@ -19,7 +19,9 @@ namespace {
 constexpr std::uint16_t kDefaultPort = 29400;
 constexpr Duration kStopLimit = std::chrono::seconds(2);
 
-void say(const std::string& line) { std::fprintf(stderr, "regroup serve: %s\n", line.c_str()); }
+void say(const std::string& line) {
+    std::fprintf(stderr, "regroup serve: %s\n", line.c_str());
+}
 
 }  // namespace
 

@@ -50,7 +50,9 @@ std::string format_duration(Duration duration) {
     return text;
 }
 
-Instant SteadyClock::now() const noexcept { return std::chrono::steady_clock::now(); }
+Instant SteadyClock::now() const noexcept {
+    return std::chrono::steady_clock::now();
+}
 
 namespace base {
 

@@ -10,7 +10,7 @@ namespace regroup::base {
 
 /// States an invariant, in every build type. A broken one is a bug of ours and aborts; it is never
 /// the answer to bad input.
-#define ENSURE(expression)                                                          \
-    (static_cast<bool>(expression) ? static_cast<void>(0)                           \
-                                   : ::regroup::base::ensure_failed(#expression,    \
-                                                                    __FILE__, __LINE__))
+#define ENSURE(expression)         \
+    (static_cast<bool>(expression) \
+         ? static_cast<void>(0)    \
+         : ::regroup::base::ensure_failed(#expression, __FILE__, __LINE__))

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <optional>
 #include <regroup/errc.h>
+
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
