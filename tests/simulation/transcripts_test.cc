@@ -35,7 +35,7 @@ TEST_P(Transcript, IsWhatHappens) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Transcript, testing::ValuesIn(transcripts()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& named) { return named.param; });
 
 TEST(Transcripts, ADifferenceIsShownWithItsLine) {
     if (std::getenv("REGROUP_REWRITE") != nullptr) {
