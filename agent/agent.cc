@@ -4,18 +4,22 @@
 #include <csignal>
 #include <ctime>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <set>
+#include <unistd.h>
 #include <utility>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "agent/error_file.h"
 #include "agent/failure_text.h"
 #include "agent/process/child_process.h"
 #include "agent/process/linux_launcher.h"
 #include "agent/process/orphan_reaper.h"
 #include "agent/process/process_tree.h"
+#include "agent/template_text.h"
 #include "agent/worker_environment.h"
 #include "rendezvous/net/listen.h"
 
@@ -127,20 +131,19 @@ struct Agent::Impl {
         if (assignment.group_rank == 0) {
             serve_store();
         }
-        const std::filesystem::path folder = round_folder(assignment.round);
         for (std::uint32_t i = 0; i < options.core.offer.workers; ++i) {
-            start_worker(assignment, i, folder);
+            start_worker(assignment, i);
         }
         output.open_files();
     }
 
     void act(const SignalWorkers& effect) {
         for (auto& [local_rank, child] : children) {
-            child.signal_group(effect.force ? SIGKILL : SIGTERM);
+            child.signal_group(effect.signal);
             // A stopped process cannot answer SIGTERM.
             child.signal_group(SIGCONT);
         }
-        if (effect.force) {
+        if (effect.force()) {
             output.say("killing the workers of " + round_name(effect.round) +
                        " that have not ended in time");
         }
@@ -162,30 +165,28 @@ struct Agent::Impl {
 
     // ---- Workers.
 
-    void start_worker(const Assignment& assignment, std::uint32_t local_rank,
-                      const std::filesystem::path& folder) {
-        const std::uint32_t rank = assignment.first_rank + local_rank;
-        char name[32];
-        std::snprintf(name, sizeof name, "rank%05u", rank);
-        const std::string stem = folder.empty() ? "" : (folder / name).string();
-        Result<OutputRelay::Pipes> pipes =
-            output.open(local_rank, options.core.offer.name + ":" + std::to_string(rank), stem);
+    void start_worker(const Assignment& assignment, std::uint32_t local_rank) {
+        WorkerIdentity identity = identity_of(assignment, local_rank);
+        const WorkerOutput plan =
+            plan_output(options.output, identity, options.core.offer.name, options.host);
+        make_folder(worker_folder(options.output, identity));
+        error_files[local_rank] = identity.error_file = plan.error_file;
+        if (!plan.error_file.empty()) {
+            ::unlink(plan.error_file.c_str());  // An earlier run's error would be taken for ours.
+        }
+        Result<OutputRelay::Pipes> pipes = output.open(local_rank, plan.out, plan.err);
         if (!pipes) {
             feed(WorkerExited{assignment.round, local_rank,
                               start_failure(assignment, local_rank, pipes.error())});
             return;
         }
-        WorkerIdentity identity;
-        identity.job = options.core.job;
-        identity.assignment = assignment;
-        identity.role = options.core.offer.role;
-        identity.local_rank = local_rank;
-        identity.local_world_size = options.core.offer.workers;
-        identity.max_restarts = options.core.policy.restarts_max;
-        identity.error_file = stem.empty() ? "" : stem + ".error.json";
         ProcessSpec spec;
         spec.executable = options.command.executable;
         spec.arguments = options.command.arguments;
+        for (std::size_t i = options.command.templates_begin; i < spec.arguments.size(); ++i) {
+            spec.arguments[i] =
+                substitute(spec.arguments[i], {{"local_rank", std::to_string(local_rank)}});
+        }
         spec.environment = worker_environment(options.command.environment, identity);
         spec.stdout_fd = pipes->stdout_fd.get();
         spec.stderr_fd = pipes->stderr_fd.get();
@@ -199,6 +200,37 @@ struct Agent::Impl {
         running.async_wait([this, assignment, local_rank](ExitStatus status) {
             exited(assignment, local_rank, status);
         });
+        record(WorkerEvent::State::started, assignment, local_rank, running.pid(), 0);
+    }
+
+    [[nodiscard]] WorkerIdentity identity_of(const Assignment& assignment,
+                                             std::uint32_t local_rank) const {
+        WorkerIdentity identity;
+        identity.job = options.core.job;
+        identity.assignment = assignment;
+        identity.role = options.core.offer.role;
+        identity.local_rank = local_rank;
+        identity.local_world_size = options.core.offer.workers;
+        identity.max_restarts = options.core.policy.restarts_max;
+        identity.signals_to_handle = options.command.signals_to_handle;
+        identity.virtual_local_rank = options.command.virtual_local_rank;
+        return identity;
+    }
+
+    // A folder that cannot be made shows when the first file is opened in it.
+    void make_folder(const std::filesystem::path& folder) {
+        if (!folder.empty() && folder != made_folder) {
+            std::error_code ignored;
+            std::filesystem::create_directories(folder, ignored);
+            made_folder = folder;
+        }
+    }
+
+    void record(WorkerEvent::State state, const Assignment& assignment, std::uint32_t local_rank,
+                pid_t pid, int exit_code) {
+        if (options.on_event) {
+            options.on_event(WorkerEvent{state, assignment, local_rank, pid, exit_code});
+        }
     }
 
     void exited(const Assignment& assignment, std::uint32_t local_rank, ExitStatus status) {
@@ -211,12 +243,22 @@ struct Agent::Impl {
             ended_badly->core_dumped = status.core_dumped;
             note_failure(*ended_badly);
         }
+        record_end(assignment, local_rank, status);
         children.erase(local_rank);
         if (children.empty()) {
             // Whatever the workers left behind must be gone before the next round may begin.
             kill_leftovers();
         }
         feed(WorkerExited{assignment.round, local_rank, std::move(ended_badly)});
+    }
+
+    void record_end(const Assignment& assignment, std::uint32_t local_rank, ExitStatus status) {
+        const bool asked = core.report().state != rendezvous::NodeState::running;
+        record(status.success() ? WorkerEvent::State::succeeded
+               : asked          ? WorkerEvent::State::terminated
+                                : WorkerEvent::State::failed,
+               assignment, local_rank, children.at(local_rank).pid(),
+               status.signal != 0 ? -status.signal : status.exit_code);
     }
 
     void kill_leftovers() {
@@ -261,6 +303,7 @@ struct Agent::Impl {
         result.time = wall_clock_time();
         result.last_output = output.last_output(local_rank);
         result.log_file = output.last_output_file(local_rank);
+        read_error_file(error_files[local_rank], result);
         if (const auto child = children.find(local_rank); child != children.end()) {
             result.pid = child->second.pid();
         }
@@ -273,22 +316,6 @@ struct Agent::Impl {
         not_started.start_error = why.detail;
         note_failure(not_started);
         return not_started;
-    }
-
-    std::filesystem::path round_folder(RoundId round) {
-        if (options.log_dir.empty()) {
-            return {};
-        }
-        const std::filesystem::path folder =
-            options.log_dir / ("round_" + std::to_string(number(round)));
-        std::error_code error;
-        std::filesystem::create_directories(folder, error);
-        if (error) {
-            output.say("cannot make " + folder.string() + ": " + error.message() +
-                       "; output is only shown here");
-            return {};
-        }
-        return folder;
     }
 
     // ---- The store. The socket that was offered serves this round; a new one is offered next.
@@ -388,6 +415,9 @@ struct Agent::Impl {
     void announce(const Assignment& a) {
         has_run = true;
         waiting_since = clock.now();
+        if (!options.announces) {
+            return;
+        }
         output.say(round_name(a.round) + ": " +
                    rank_range(a.first_rank, options.core.offer.workers) + " of " +
                    std::to_string(a.world_size) + " on node " + options.core.offer.name +
@@ -407,6 +437,8 @@ struct Agent::Impl {
     std::unique_ptr<asio::ip::tcp::acceptor> offered;
     std::unique_ptr<rendezvous::ControlClient> client;
     std::map<std::uint32_t, ChildProcess> children;
+    std::map<std::uint32_t, std::string> error_files;  ///< By local rank; of the last round.
+    std::filesystem::path made_folder;
     asio::steady_timer timer;
     std::deque<AgentEvent> events;
     bool busy = false;

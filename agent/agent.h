@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,6 +9,8 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/agent_core.h"
+#include "agent/event_record.h"
+#include "agent/output_layout.h"
 #include "agent/process/output_relay.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/client/control_client.h"
@@ -19,21 +20,28 @@ namespace regroup::agent {
 
 /// What every worker of this node runs.
 struct WorkerCommand {
-    std::string executable;              ///< Absolute.
-    std::vector<std::string> arguments;  ///< argv, the program's name first.
+    std::string executable;  ///< Absolute.
+    /// argv, the program's name first. In those from `templates_begin` on, `$local_rank` and
+    /// `${local_rank}` are filled in; see substitute().
+    std::vector<std::string> arguments;
+    std::size_t templates_begin = 1;
     std::vector<std::string> environment;
+    std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< For the environment.
+    bool virtual_local_rank = false;                                  ///< See WorkerIdentity.
 };
 
 struct AgentOptions {
     AgentConfig core;
     rendezvous::Endpoint endpoint;
     WorkerCommand command;
-    /// Where the workers' output goes, a folder for each round; empty for nowhere.
-    std::filesystem::path log_dir;
+    OutputOptions output;
     std::string host;  ///< For failure reports.
     /// The store is served to connections that the daemon in this process passes on, on the
     /// daemon's own port, in every round. Without it, each round has a port of its own.
     std::uint16_t fixed_store_port = 0;
+    bool announces = true;  ///< Says which ranks run here, each round.
+    /// Gets what happens to rounds and workers here, as it happens; may be empty.
+    EventSink on_event;
 };
 
 /// One node of a job: AgentCore with hands. Launches, signals and waits for workers, keeps their

@@ -144,6 +144,13 @@ void AgentCore::abandon(RoundId round) {
     }
 }
 
+void AgentCore::handle(Instant now, const rendezvous::Dismissed& message) {
+    if (message.round == report_.round && report_.state == NodeState::finished &&
+        !config_.stays_until_closed) {
+        quit(now, Quit{0, 0, "all workers of this node have finished", std::nullopt});
+    }
+}
+
 void AgentCore::handle(Instant /*now*/, const rendezvous::Alive& /*message*/) {}
 
 void AgentCore::handle(Instant /*now*/, const rendezvous::Waiting& message) {
@@ -197,18 +204,19 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
 
 bool AgentCore::was_stopped_by_us(const WorkerFailure& failure) const {
     const bool forced = resist_at_ != Instant::max();
-    return failure.signal == 0 || failure.signal == SIGTERM ||
+    return failure.signal == 0 || failure.signal == stop_signal_ ||
            (failure.signal == SIGKILL && forced);
 }
 
-void AgentCore::begin_stopping(Instant now) {
+void AgentCore::begin_stopping(Instant now, int signal) {
     if (report_.state != NodeState::running) {
         return;
     }
     report_.state = NodeState::stopping;
+    stop_signal_ = signal;
     if (!alive_.empty()) {
         force_at_ = after(now, config_.policy.shutdown_timeout);
-        effects_.push_back(SignalWorkers{workers_round_, false});
+        effects_.push_back(SignalWorkers{workers_round_, signal});
     }
 }
 
@@ -265,7 +273,7 @@ void AgentCore::quit(Instant now, Quit how) {
         quit_sent_ = true;
         effects_.push_back(*quit_);
     } else {
-        begin_stopping(now);
+        begin_stopping(now, quit_->signal != 0 ? quit_->signal : SIGTERM);
     }
 }
 
@@ -287,7 +295,7 @@ AgentEffects AgentCore::advance(Instant now) {
             resist_at_ = after(now, kResistLimit);
         }
         force_at_ = after(now, kForceInterval);
-        effects_.push_back(SignalWorkers{workers_round_, true});
+        effects_.push_back(SignalWorkers{workers_round_, SIGKILL});
     }
     if (now >= resist_at_) {
         const std::string reason = std::to_string(alive_.size()) +

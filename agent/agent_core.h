@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -24,6 +25,9 @@ struct AgentConfig {
     /// Longest time without an assignment, or without the daemon, before the agent gives up. Does
     /// not run while the node is a spare.
     Duration join_timeout = std::chrono::minutes(10);
+    /// Others depend on this process, which serves the rendezvous: it goes when the job is closed,
+    /// not when its own workers are done.
+    bool stays_until_closed = false;
 };
 
 // Events: what happened outside.
@@ -65,7 +69,9 @@ struct LaunchWorkers {
 };
 struct SignalWorkers {
     RoundId round = RoundId::none;
-    bool force = false;  ///< SIGKILL instead of SIGTERM.
+    int signal = 0;  ///< SIGTERM, what the node itself was asked to end with, or SIGKILL.
+
+    [[nodiscard]] bool force() const noexcept { return signal == SIGKILL; }
 };
 /// The agent is done: end with `exit_code`, or by `signal` if that is not 0.
 struct Quit {
@@ -119,6 +125,7 @@ class AgentCore {
     void handle(Instant now, const rendezvous::Assign& message);
     void handle(Instant now, const rendezvous::Stop& message);
     void handle(Instant now, const rendezvous::Fenced& message);
+    void handle(Instant now, const rendezvous::Dismissed& message);
     void handle(Instant now, const rendezvous::Alive& message);
     void handle(Instant now, const rendezvous::Waiting& message);
     void handle(Instant now, const rendezvous::Refused& message);
@@ -128,7 +135,7 @@ class AgentCore {
     /// `round` and all before it will never be launched here.
     void abandon(RoundId round);
     [[nodiscard]] bool was_stopped_by_us(const WorkerFailure& failure) const;
-    void begin_stopping(Instant now);
+    void begin_stopping(Instant now, int signal = SIGTERM);
     void all_gone(Instant now);
     /// Quits now, or as soon as the last worker is gone.
     void quit(Instant now, Quit how);
@@ -146,6 +153,7 @@ class AgentCore {
     bool link_up_ = false;
     bool rejoin_ = false;  ///< Fenced: join again once the workers are gone.
     bool spare_ = false;   ///< Has a place in the queue for a round.
+    int stop_signal_ = 0;  ///< By which the workers were asked to end.
     std::optional<Assignment> next_assignment_;
     std::optional<Quit> quit_;
     bool quit_sent_ = false;

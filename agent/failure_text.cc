@@ -18,6 +18,17 @@ std::string how_it_ended(const rendezvous::WorkerFailure& failure) {
     return "exited with code " + std::to_string(failure.exit_code);
 }
 
+void append_lines(std::ostream& out, const char* heading, const std::string& text) {
+    if (text.empty()) {
+        return;
+    }
+    out << "  " << heading << ":\n";
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        out << "    " << line << "\n";
+    }
+}
+
 }  // namespace
 
 std::string failure_text(const rendezvous::WorkerFailure& failure) {
@@ -28,16 +39,17 @@ std::string failure_text(const rendezvous::WorkerFailure& failure) {
         << (failure.pid != 0 ? ", pid " + std::to_string(failure.pid) : "") << "\n"
         << "  end        " << how_it_ended(failure) << "\n"
         << "  time       " << failure.time << "\n";
+    if (!failure.evidence.empty()) {
+        out << "  evidence   " << failure.evidence << "\n";
+    }
+    if (!failure.error_file.empty()) {
+        out << "  error file " << failure.error_file << "\n";
+    }
     if (!failure.log_file.empty()) {
         out << "  output     " << failure.log_file << "\n";
     }
-    if (!failure.last_output.empty()) {
-        out << "  last lines:\n";
-        std::istringstream lines(failure.last_output);
-        for (std::string line; std::getline(lines, line);) {
-            out << "    " << line << "\n";
-        }
-    }
+    append_lines(out, "its error", failure.error_message);
+    append_lines(out, "last lines", failure.last_output);
     return out.str();
 }
 

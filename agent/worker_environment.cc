@@ -2,7 +2,7 @@
 #include "agent/worker_environment.h"
 
 #include <algorithm>
-#include <array>
+#include <sstream>
 #include <utility>
 
 namespace regroup::agent {
@@ -16,12 +16,34 @@ const char* find_variable(const std::vector<std::string>& environment, const std
     return nullptr;
 }
 
+Result<std::string> visible_device(const std::vector<std::string>& inherited,
+                                   std::uint32_t local_rank) {
+    const char* list = find_variable(inherited, "CUDA_VISIBLE_DEVICES");
+    if (list == nullptr) {
+        return std::to_string(local_rank);
+    }
+    std::vector<std::string> devices;
+    std::istringstream entries(list);
+    for (std::string entry; std::getline(entries, entry, ',');) {
+        const std::size_t begin = entry.find_first_not_of(' ');
+        const std::size_t end = entry.find_last_not_of(' ');
+        devices.push_back(begin == entry.npos ? "" : entry.substr(begin, end + 1 - begin));
+    }
+    if (local_rank >= devices.size()) {
+        return Failure(Errc::invalid_argument,
+                       "--virtual-local-rank: CUDA_VISIBLE_DEVICES=" + std::string(list) +
+                           " names " + std::to_string(devices.size()) +
+                           " device(s), too few for local rank " + std::to_string(local_rank));
+    }
+    return devices[local_rank];
+}
+
 std::vector<std::string> worker_environment(std::vector<std::string> inherited,
                                             const WorkerIdentity& worker) {
     const Assignment& a = worker.assignment;
     const char* async_errors = find_variable(inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING");
-    const std::array<std::pair<std::string, std::string>, 19> variables{{
-        {"LOCAL_RANK", std::to_string(worker.local_rank)},
+    std::vector<std::pair<std::string, std::string>> variables{
+        {"LOCAL_RANK", std::to_string(worker.virtual_local_rank ? 0 : worker.local_rank)},
         {"RANK", std::to_string(a.first_rank + worker.local_rank)},
         {"WORLD_SIZE", std::to_string(a.world_size)},
         {"LOCAL_WORLD_SIZE", std::to_string(worker.local_world_size)},
@@ -37,10 +59,17 @@ std::vector<std::string> worker_environment(std::vector<std::string> inherited,
         {"TORCHELASTIC_RUN_ID", worker.job},
         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
         {"TORCHELASTIC_ERROR_FILE", worker.error_file},
-        {"TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
+        {"TORCHELASTIC_SIGNALS_TO_HANDLE", worker.signals_to_handle},
         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", async_errors != nullptr ? async_errors : "1"},
         {"REGROUP_ROUND", std::to_string(number(a.round))},
-    }};
+    };
+    if (worker.virtual_local_rank) {
+        variables.emplace_back("CUDA_VISIBLE_DEVICES",
+                               *visible_device(inherited, worker.local_rank));
+    }
+    if (worker.threads != 0) {
+        variables.emplace_back("OMP_NUM_THREADS", std::to_string(worker.threads));
+    }
     std::erase_if(inherited, [&](const std::string& entry) {
         const std::string name = entry.substr(0, entry.find('='));
         return std::any_of(variables.begin(), variables.end(),

@@ -18,10 +18,23 @@ struct WorkerIdentity {
     std::uint32_t max_restarts = 0;
     /// Where the worker may describe its own error; empty for nowhere.
     std::string error_file;
+    /// Signal names, as the launcher's --signals-to-handle has them.
+    std::string signals_to_handle;
+    /// Every worker gets local rank 0 and sees one device, its own.
+    bool virtual_local_rank = false;
+    /// OMP_NUM_THREADS, in place of what is inherited; 0: leave it alone.
+    std::uint32_t threads = 0;
 };
 
+/// The one device that a worker with a virtual local rank sees: the entry of that local rank in
+/// CUDA_VISIBLE_DEVICES as it is inherited, or the local rank itself without that variable.
+/// Errors: invalid_argument, when the variable has too few entries.
+Result<std::string> visible_device(const std::vector<std::string>& inherited,
+                                   std::uint32_t local_rank);
+
 /// `inherited` ("NAME=value" each) overlaid with the variables that torchrun gives its workers, and
-/// REGROUP_ROUND. The contract of every launched program: names and spellings are PyTorch's.
+/// REGROUP_ROUND. Requires visible_device() for a virtual local rank. The contract of every
+/// launched program: names and spellings are PyTorch's.
 [[nodiscard]] std::vector<std::string> worker_environment(std::vector<std::string> inherited,
                                                           const WorkerIdentity& worker);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <string>
@@ -17,24 +18,48 @@ constexpr const char* kHelp =
     "Usage: regroup COMMAND [...]\n"
     "\n"
     "  run      start a job's workers on this node (takes torchrun's flags)\n"
+    "  launch   the same for scripts that take --local-rank (torch.distributed.launch)\n"
     "  serve    run the rendezvous daemon alone\n"
     "  version  print the version\n"
     "\n"
     "regroup COMMAND --help tells more. For example:\n"
-    "  regroup run --nproc-per-node=2 ./train --epochs 5\n";
+    "  regroup run --nproc-per-node=2 ./train --epochs 5\n"
+    "\n"
+    "Under the name torchrun (a link to this program) it is `regroup run` with torchrun's exit\n"
+    "codes and output, for scripts that cannot be edited.\n";
+
+using regroup::launcher::Front;
 
 int unknown_command(const std::string& word) {
-    const std::vector<std::string> commands{"run", "serve", "version"};
+    const std::vector<std::string> commands{"run", "launch", "serve", "version"};
     const auto near = regroup::launcher::nearest(word, commands);
     std::fprintf(stderr, "regroup: unknown command '%s'%s (regroup --help lists them)\n",
                  word.c_str(), near ? ("; did you mean " + *near + "?").c_str() : "");
     return regroup::agent::kExitUsage;
 }
 
+int run(Front front, const std::vector<std::string>& arguments) {
+    const regroup::launcher::Ending ending = regroup::launcher::run_command(front, arguments);
+    if (ending.signal != 0) {
+        std::fflush(nullptr);
+        std::signal(ending.signal, SIG_DFL);
+        std::raise(ending.signal);
+    }
+    return ending.exit_code;
+}
+
+bool is_called(const char* path, const std::string& name) {
+    const std::string text = path;
+    return text.substr(text.rfind('/') + 1) == name;  // Without a slash, npos + 1 is 0.
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+    if (argc > 0 && is_called(argv[0], "torchrun")) {
+        return run(Front::torchrun, arguments);
+    }
     const std::string command = arguments.empty() ? "--help" : arguments.front();
     const std::vector<std::string> rest(arguments.begin() + (arguments.empty() ? 0 : 1),
                                         arguments.end());
@@ -49,14 +74,8 @@ int main(int argc, char** argv) {
     if (command == "serve") {
         return regroup::launcher::serve_command(rest);
     }
-    if (command != "run") {
-        return unknown_command(command);
+    if (command == "run" || command == "launch") {
+        return run(command == "run" ? Front::run : Front::launch, rest);
     }
-    const regroup::launcher::Ending ending = regroup::launcher::run_command(rest);
-    if (ending.signal != 0) {
-        std::fflush(nullptr);
-        std::signal(ending.signal, SIG_DFL);
-        std::raise(ending.signal);
-    }
-    return ending.exit_code;
+    return unknown_command(command);
 }

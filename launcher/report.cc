@@ -6,9 +6,10 @@
 namespace regroup::launcher {
 
 std::string failure_report(const std::string& job, const rendezvous::Verdict& verdict) {
+    // The heading is torchrun's, by which log scrapers find the place.
     std::string text = "regroup: job " + job + " failed: " + verdict.reason + "\n";
     if (verdict.failure) {
-        text += "first failure:\n" + agent::failure_text(*verdict.failure);
+        text += "Root Cause (first observed failure):\n" + agent::failure_text(*verdict.failure);
     }
     return text;
 }

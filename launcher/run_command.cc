@@ -14,16 +14,17 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/agent.h"
+#include "agent/error_file.h"
 #include "agent/process/quit_signals.h"
-#include "agent/process/resolve_program.h"
 #include "agent/process/warden.h"
-#include "agent/worker_environment.h"
+#include "launcher/event_line.h"
 #include "launcher/host.h"
+#include "launcher/output_plan.h"
 #include "launcher/report.h"
 #include "launcher/run_plan.h"
+#include "launcher/torchrun_report.h"
+#include "launcher/worker_command.h"
 #include "rendezvous/server/daemon.h"
-
-extern char** environ;
 
 namespace regroup::launcher {
 
@@ -33,92 +34,50 @@ namespace asio = boost::asio;
 namespace fs = std::filesystem;
 
 constexpr Duration kFlushLimit = std::chrono::seconds(1);
-constexpr const char* kDefaultLogDir = "regroup-runs";
-constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
+constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
 
 void say(const std::string& line) {
     std::fprintf(stderr, "regroup: %s\n", line.c_str());
 }
 
-Failure usage(const std::string& sentence) {
-    return Failure(Errc::invalid_argument, sentence);
-}
-
-std::string variable_or(const char* name, const char* fallback) {
-    const char* value = std::getenv(name);
-    return value != nullptr ? value : fallback;
-}
-
-// The program as it is, or as Python would run it.
-Result<agent::WorkerCommand> make_command(const RunOptions& options, std::uint32_t workers) {
-    agent::WorkerCommand command;
-    const bool python = options.module || (!options.no_python && options.program.ends_with(".py"));
-    if (python) {
-        command.arguments = {variable_or("PYTHON_EXEC", "python3"), "-u"};
-        if (options.module) {
-            command.arguments.push_back("-m");
-        } else if (std::error_code error; !fs::is_regular_file(options.program, error)) {
-            return usage("program " + options.program + " does not exist");
+// Those that end the run, and those that are passed on to the workers.
+std::vector<int> signals_of(const RunOptions& options) {
+    std::vector<int> all = options.signals;
+    for (const int passed_on : {SIGUSR1, SIGUSR2}) {
+        if (std::find(all.begin(), all.end(), passed_on) == all.end()) {
+            all.push_back(passed_on);
         }
     }
-    command.arguments.push_back(options.program);
-    command.arguments.insert(command.arguments.end(), options.arguments.begin(),
-                             options.arguments.end());
-    Result<std::string> executable =
-        agent::resolve_program(command.arguments.front(), variable_or("PATH", kDefaultPath));
-    if (!executable) {
-        return executable.error();
-    }
-    command.executable = std::move(*executable);
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-        command.environment.emplace_back(*entry);
-    }
-    if (workers > 1 && agent::find_variable(command.environment, "OMP_NUM_THREADS") == nullptr) {
-        command.environment.emplace_back("OMP_NUM_THREADS=1");
-        say("OMP_NUM_THREADS is not set; each of this node's " + std::to_string(workers) +
-            " workers gets 1, so that they do not crowd each other (set it to choose yourself)");
-    }
-    return command;
+    return all;
 }
 
-// A job id as one path component.
-std::string folder_name(std::string job) {
-    std::replace(job.begin(), job.end(), '/', '_');
-    return job.empty() || job.front() == '.' ? "_" + job : job;
+// torchrun's exit codes: 0, 2 for a mistake on the command line, 1 for everything else. A signal
+// that came before there were workers ends it as signals do.
+Ending as_torchrun(const Ending& ending, bool has_run) {
+    if (ending.signal != 0) {
+        return has_run ? Ending{agent::kExitJobFailed, 0} : ending;
+    }
+    const bool kept = ending.exit_code == 0 || ending.exit_code == agent::kExitUsage;
+    return {kept ? ending.exit_code : agent::kExitJobFailed, 0};
 }
 
-// The job's folder, made and writable; empty for none. Only a folder that was asked for must work.
-Result<fs::path> make_log_dir(const RunOptions& options, const std::string& job) {
-    const std::string base = options.log_dir.value_or(kDefaultLogDir);
-    if (base == "/dev/null") {
-        return fs::path();
-    }
-    std::error_code error;
-    const fs::path folder = fs::absolute(base, error) / folder_name(job);
-    fs::create_directories(folder, error);
-    if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) {
-        error = std::error_code(errno, std::generic_category());
-    }
-    if (!error) {
-        return folder;
-    }
-    const std::string sentence =
-        "--log-dir: cannot write to " + folder.string() + ": " + error.message();
-    if (options.log_dir) {
-        return usage(sentence);
-    }
-    say(sentence + "; output is only shown here");
-    return fs::path();
-}
+// What is known before the agent starts.
+struct Preparation {
+    RunOptions options;
+    RunPlan plan;
+    agent::WorkerCommand command;
+    OutputPlan output;
+};
 
 /// The agent's process: the objects of one node, owned in order of dependence.
 class Node {
    public:
-    Node(RunPlan plan, agent::WorkerCommand command, fs::path log_dir)
-        : plan_(std::move(plan)),
-          command_(std::move(command)),
-          log_dir_(std::move(log_dir)),
-          output_(io_, clock_, {.files = !log_dir_.empty()}) {}
+    explicit Node(Preparation prepared)
+        : run_options_(std::move(prepared.options)),
+          plan_(std::move(prepared.plan)),
+          command_(std::move(prepared.command)),
+          output_plan_(std::move(prepared.output)),
+          output_(io_, clock_, {.files = !output_plan_.options.folder.empty()}) {}
 
     /// `warden_fd`: see QuitSignals.
     Ending run(int warden_fd) {
@@ -132,9 +91,16 @@ class Node {
         agent::AgentOptions options;
         options.core = plan_.agent;
         options.endpoint = plan_.endpoint;
+        options.core.stays_until_closed = daemon_ != nullptr;
         options.command = std::move(command_);
-        options.log_dir = log_dir_;
+        options.output = output_plan_.options;
         options.host = short_host_name();
+        options.announces = run_options_.front != Front::torchrun;
+        if (run_options_.console_events) {
+            options.on_event = [this](const agent::WorkerEvent& event) {
+                output_.say_text(event_line(event, run_options_, plan_.agent) + "\n");
+            };
+        }
         options.fixed_store_port = plan_.fixed_master ? plan_.endpoint.port : std::uint16_t{0};
         agent_ = std::make_unique<agent::Agent>(io_, clock_, output_, std::move(options));
         if (daemon_ && plan_.fixed_master) {
@@ -155,7 +121,12 @@ class Node {
         }
         io_.run();
         output_.flush(after(clock_.now(), kFlushLimit));
-        return ending_;
+        if (ending_.exit_code == 0 && !output_plan_.temporary.empty()) {
+            std::error_code ignored;
+            fs::remove_all(output_plan_.temporary, ignored);
+        }
+        return run_options_.front == Front::torchrun ? as_torchrun(ending_, agent_->has_run())
+                                                     : ending_;
     }
 
    private:
@@ -185,7 +156,8 @@ class Node {
     Result<agent::QuitSignals> listen_for_signals(int warden_fd) {
         agent::QuitSignals::Handlers handlers;
         handlers.on_signal = [this](int signal) {
-            if (signal == SIGUSR1 || signal == SIGUSR2) {
+            const std::vector<int>& handled = run_options_.signals;
+            if (std::find(handled.begin(), handled.end(), signal) == handled.end()) {
                 agent_->forward(signal);
                 return;
             }
@@ -195,7 +167,8 @@ class Node {
             agent_->request_quit(signal);
         };
         handlers.on_warden_gone = [] { agent::end_without_warden(); };
-        return agent::QuitSignals::listen(io_, warden_fd, std::move(handlers));
+        return agent::QuitSignals::listen(io_, warden_fd, signals_of(run_options_),
+                                          std::move(handlers));
     }
 
     void end(const agent::Quit& quit) {
@@ -206,7 +179,7 @@ class Node {
                         " had already ended, closed by " + quit.verdict->author + ": " +
                         quit.verdict->reason + " (a new job needs another --rdzv-id)");
         } else if (quit.verdict && quit.verdict->outcome == Outcome::failed) {
-            output_.say_text(failure_report(plan_.agent.job, *quit.verdict));
+            tell_failure(*quit.verdict);
         } else if (const std::string line = ending_line(plan_.agent.job, quit); !line.empty()) {
             output_.say(line + (quit.exit_code == agent::kExitNoRendezvous ? endpoint_note() : ""));
         }
@@ -223,6 +196,21 @@ class Node {
         }
     }
 
+    void tell_failure(const rendezvous::Verdict& verdict) {
+        output_.say_text(failure_report(plan_.agent.job, verdict));
+        if (run_options_.front == Front::torchrun && verdict.failure) {
+            output_.say_text(torchrun_summary(run_options_.program, *verdict.failure));
+        }
+        if (const char* path = std::getenv(kErrorFile); path != nullptr && *path != '\0') {
+            const Result<void> written =
+                verdict.failure ? agent::write_parent_error_file(path, *verdict.failure)
+                                : agent::write_own_error_file(path, verdict.reason);
+            if (!written) {
+                output_.say(written.error().detail);
+            }
+        }
+    }
+
     // For who found no rendezvous: where it was sought, and who holds that port of this host.
     [[nodiscard]] std::string endpoint_note() const {
         return "; the endpoint is " + plan_.endpoint.text() +
@@ -230,9 +218,10 @@ class Node {
     }
 
     const SteadyClock clock_;
+    RunOptions run_options_;
     RunPlan plan_;
     agent::WorkerCommand command_;
-    fs::path log_dir_;
+    OutputPlan output_plan_;
     asio::io_context io_{1};
     agent::OutputRelay output_;
     std::unique_ptr<rendezvous::Daemon> daemon_;
@@ -247,10 +236,33 @@ Ending usage_ending(const Failure& failure) {
     return {agent::kExitUsage, 0};
 }
 
+Result<Preparation> prepare(RunOptions options) {
+    Preparation prepared;
+    Result<RunPlan> plan = make_run_plan(options);
+    if (!plan) {
+        return plan.error();
+    }
+    prepared.plan = std::move(*plan);
+    Result<agent::WorkerCommand> command =
+        make_worker_command(options, prepared.plan.agent.offer.workers, prepared.plan.notes);
+    if (!command) {
+        return command.error();
+    }
+    prepared.command = std::move(*command);
+    Result<OutputPlan> output =
+        make_output_plan(options, prepared.plan.agent.job, prepared.plan.notes);
+    if (!output) {
+        return output.error();
+    }
+    prepared.output = std::move(*output);
+    prepared.options = std::move(options);
+    return prepared;
+}
+
 }  // namespace
 
-Ending run_command(std::span<const std::string> arguments) {
-    Result<std::variant<RunOptions, ShowText>> parsed = parse_run_options(arguments);
+Ending run_command(Front front, std::span<const std::string> arguments) {
+    Result<std::variant<RunOptions, ShowText>> parsed = parse_run_options(front, arguments);
     if (!parsed) {
         return usage_ending(parsed.error());
     }
@@ -258,25 +270,16 @@ Ending run_command(std::span<const std::string> arguments) {
         std::fputs(show->text.c_str(), stdout);
         return {};
     }
-    const RunOptions& options = std::get<RunOptions>(*parsed);
-    Result<RunPlan> plan = make_run_plan(options);
-    if (!plan) {
-        return usage_ending(plan.error());
+    Result<Preparation> prepared = prepare(std::move(std::get<RunOptions>(*parsed)));
+    if (!prepared) {
+        return usage_ending(prepared.error());
     }
-    Result<agent::WorkerCommand> command = make_command(options, plan->agent.offer.workers);
-    if (!command) {
-        return usage_ending(command.error());
-    }
-    Result<fs::path> log_dir = make_log_dir(options, plan->agent.job);
-    if (!log_dir) {
-        return usage_ending(log_dir.error());
-    }
-    Result<agent::Warden> warden = agent::Warden::split();
+    Result<agent::Warden> warden = agent::Warden::split(signals_of(prepared->options));
     if (!warden) {
         say(warden.error().detail);
         return {agent::kExitJobFailed, 0};
     }
-    Node node(std::move(*plan), std::move(*command), std::move(*log_dir));
+    Node node(std::move(*prepared));
     const Ending ending = node.run(warden->fd());
     warden->say_goodbye();
     return ending;

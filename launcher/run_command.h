@@ -4,6 +4,8 @@
 #include <span>
 #include <string>
 
+#include "launcher/run_options.h"
+
 namespace regroup::launcher {
 
 /// How a command wants the process to end.
@@ -12,7 +14,8 @@ struct Ending {
     int signal = 0;  ///< If not 0: by this signal, so that shells and schedulers see the truth.
 };
 
-/// `regroup run`: this node's part of a job, from the command line to the verdict.
-Ending run_command(std::span<const std::string> arguments);
+/// `regroup run` by any of its names: this node's part of a job, from the command line to the
+/// verdict.
+Ending run_command(Front front, std::span<const std::string> arguments);
 
 }  // namespace regroup::launcher

@@ -2,464 +2,443 @@
 #include "launcher/run_options.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
+#include <cctype>
+#include <csignal>
 #include <cstdlib>
-#include <set>
-#include <sstream>
 
-#include <CLI/CLI.hpp>
+#include "launcher/completion.h"
+#include "launcher/flag_values.h"
 
 namespace regroup::launcher {
 
 namespace {
 
-constexpr double kSecondsMax = 1e9;
-constexpr std::size_t kNameBytesMax = 255;
-constexpr std::size_t kPrefixBytesMin = 5;  // "--" and three letters.
+constexpr const char* kDefaultSignals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+
+using Conf = std::map<std::string, std::string>;
 
 constexpr const char* kIntroduction =
     "Start a distributed job's workers on this node: rendezvous with the other nodes, give every\n"
     "worker its rank, watch them, restart the job when one fails, and say who failed first.\n"
     "Run the same line on every node.";
 
-constexpr const char* kExamples =
-    "\nExamples:\n"
+constexpr const char* kFooter =
+    "Examples:\n"
     "  regroup run --nproc-per-node=8 ./train --epochs 5           one node, eight workers\n"
     "  regroup run --nnodes=2:4 --nproc-per-node=8 --max-restarts=3 \\\n"
     "      --rdzv-endpoint=host0:29400 --rdzv-backend=c10d ./train   2 to 4 nodes, elastic\n"
     "  regroup run --nnodes=2 --node-rank=0 --master-addr=host0 \\\n"
     "      --master-port=29500 train.py                             fixed ranks, Python\n"
-    "\nEvery flag may be written with dashes or underscores, and has its default in PET_<NAME>\n"
-    "(PET_NNODES, PET_MAX_RESTARTS, ...). Exit code: 0 when the job succeeded; the first failing\n"
-    "rank's own code (128 + signal) when one failed; 1 when no rank is to blame; 2 for a mistake\n"
-    "on the command line; 3 when no rendezvous was reached.";
+    "\n"
+    "Flags may be written with dashes or underscores and shortened while they stay unambiguous.\n"
+    "Each has its default in PET_<NAME> (PET_NNODES, PET_MAX_RESTARTS, ...), unless it says\n"
+    "otherwise. PROGRAM runs as it is, a .py file by `python3 -u` (PYTHON_EXEC\n"
+    "names another interpreter); $local_rank in its arguments is filled in. Exit code: 0 when the "
+    "job succeeded; the first failing rank's own code (128 + signal)\n"
+    "when one failed; 1 when no rank is to blame; 2 for a mistake on the command line; 3 when no\n"
+    "rendezvous was reached. Called as torchrun: 0, 1 and 2.";
 
-std::string with_underscores(std::string text) {
-    std::replace(text.begin() + 2, text.end(), '-', '_');
-    return text;
-}
-
-// "--max-restarts" -> "--max-restarts,--max_restarts".
-std::string both_spellings(const std::string& flag) {
-    const std::string other = with_underscores(flag);
-    return other == flag ? flag : flag + "," + other;
-}
-
-std::string variable_of(const std::string& flag) {
-    std::string name = "PET_" + flag.substr(2);
-    for (char& c : name) {
-        c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-    }
-    return name;
-}
-
-/// Collects flags and the sentence of the first value that does not fit.
-class FlagTable {
-   public:
-    explicit FlagTable(CLI::App& app) : app_(app) {}
-
-    void group(std::string name) { group_ = std::move(name); }
-
-    template <class Assign>
-    void value(const std::string& names, const std::string& type, const std::string& default_text,
-               const std::string& help, Assign assign) {
-        const std::string flag = names.substr(names.find("--"));
-        const std::string shorts = names.substr(0, names.find("--"));
-        add_known(flag);
-        CLI::Option* option = app_.add_option_function<std::string>(
-            shorts + both_spellings(flag),
-            [this, flag, assign](const std::string& text) {
-                const std::string complaint = assign(text);
-                if (!complaint.empty() && complaint_.empty()) {
-                    complaint_ = flag + from_environment(flag) + " " + complaint;
-                }
-            },
-            help + (default_text.empty() ? "" : " [" + default_text + "]"));
-        option->type_name(type)->envname(variable_of(flag))->group(group_);
-        option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-        with_value_.insert({flag, with_underscores(flag)});
-    }
-
-    void toggle(const std::string& names, const std::string& help, bool& out,
-                const std::string& variable = "") {
-        const std::string flag = names.substr(names.find("--"));
-        add_known(flag);
-        const std::string shorts = names.substr(0, names.find("--"));
-        app_.add_flag(shorts + both_spellings(flag), out, help)->group(group_);
-        const std::string name = variable.empty() ? variable_of(flag) : variable;
-        if (const char* text = std::getenv(name.c_str())) {
-            int number = 0;
-            const char* end = text + std::char_traits<char>::length(text);
-            const auto [stop, error] = std::from_chars(text, end, number);
-            if (error != std::errc() || stop != end) {
-                complain(name + "='" + text + "' must be 0 or 1");
-            }
-            out = number != 0;
-        }
-    }
-
-    void complain(const std::string& sentence) {
-        if (complaint_.empty()) {
-            complaint_ = sentence;
-        }
-    }
-
-    [[nodiscard]] const std::string& complaint() const { return complaint_; }
-    [[nodiscard]] const std::vector<std::string>& known() const { return known_; }
-    [[nodiscard]] bool takes_value(const std::string& flag) const {
-        return with_value_.contains(flag);
-    }
-
-   private:
-    void add_known(const std::string& flag) {
-        known_.push_back(flag);
-        if (const std::string other = with_underscores(flag); other != flag) {
-            known_.push_back(other);
-        }
-    }
-
-    // " (from PET_NNODES)" if the value did not come from the command line.
-    [[nodiscard]] std::string from_environment(const std::string& flag) const {
-        return given_.contains(flag) || given_.contains(with_underscores(flag)) ||
-                       std::getenv(variable_of(flag).c_str()) == nullptr
-                   ? ""
-                   : " (from " + variable_of(flag) + ")";
-    }
-
-   public:
-    /// The flags that stand on the command line itself.
-    void given(std::span<const std::string> arguments) {
-        for (const std::string& argument : arguments) {
-            given_.insert(argument.substr(0, argument.find('=')));
-        }
-    }
-
-   private:
-    CLI::App& app_;
-    std::string group_;
-    std::string complaint_;
-    std::vector<std::string> known_;
-    std::set<std::string> given_;
-    std::set<std::string> with_value_;
-};
-
-// CLI11 would take the next word, the program perhaps, for the value of `--rdzv-id=`.
-std::vector<std::string> with_empty_values(std::span<const std::string> arguments,
-                                           const FlagTable& flags) {
-    std::vector<std::string> words(arguments.begin(), arguments.end());
-    for (std::size_t i = 0; i < words.size(); ++i) {
-        if (!words[i].starts_with("-") || words[i] == "--") {
-            break;  // What follows is the program's.
-        }
-        const std::size_t equals = words[i].find('=');
-        if (!flags.takes_value(words[i].substr(0, equals))) {
-            continue;
-        }
-        if (equals == std::string::npos) {
-            ++i;  // Its value.
-        } else if (equals + 1 == words[i].size()) {
-            words[i].pop_back();
-            words.insert(words.begin() + static_cast<std::ptrdiff_t>(++i), "");
-        }
-    }
-    return words;
-}
-
-template <class Number>
-std::optional<Number> parse_number(const std::string& text) {
-    Number number{};
-    const char* end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, number);
-    return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
-}
-
-std::string quoted(const std::string& text) {
-    return "'" + text + "'";
-}
-
-template <class Number>
-auto number_into(Number& out, Number min, Number max) {
-    return [&out, min, max](const std::string& text) -> std::string {
-        const auto number = parse_number<std::int64_t>(text);
-        if (!number || *number < static_cast<std::int64_t>(min) ||
-            *number > static_cast<std::int64_t>(max)) {
-            return "must be a whole number from " + std::to_string(min) + " to " +
-                   std::to_string(max) + ", not " + quoted(text);
-        }
-        out = static_cast<Number>(*number);
-        return "";
-    };
-}
-
-auto seconds_into(Duration& out) {
-    return [&out](const std::string& text) -> std::string {
-        char* end = nullptr;
-        const double seconds = std::strtod(text.c_str(), &end);
-        if (text.empty() || *end != '\0' || !std::isfinite(seconds) || seconds < 0 ||
-            seconds > kSecondsMax) {
-            return "must be a number of seconds, zero or more, not " + quoted(text);
-        }
-        out = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
-        return "";
-    };
-}
-
-auto text_into(std::string& out) {
-    return [&out](const std::string& text) -> std::string {
-        out = text;
-        return "";
-    };
-}
-
-// What the other nodes are told must fit the control protocol's names.
-auto name_into(std::string& out) {
-    return [&out](const std::string& text) -> std::string {
-        out = text;
-        const bool printable = std::none_of(text.begin(), text.end(), [](char c) {
-            return static_cast<unsigned char>(c) < ' ' || c == '\x7F';
-        });
-        return text.size() <= kNameBytesMax && printable
-                   ? ""
-                   : "must be at most " + std::to_string(kNameBytesMax) +
-                         " bytes, without control characters";
-    };
-}
-
-std::string parse_nodes(RunOptions& options, const std::string& text) {
-    const std::size_t colon = text.find(':');
-    const auto min = parse_number<std::uint32_t>(text.substr(0, colon));
-    const auto max =
-        colon == std::string::npos ? min : parse_number<std::uint32_t>(text.substr(colon + 1));
-    if (!min || !max || *min == 0) {
-        return "must be N or MIN:MAX with whole numbers from 1, not " + quoted(text);
-    }
-    if (*min > *max) {
-        return text + ": the minimum, " + std::to_string(*min) + ", exceeds the maximum, " +
-               std::to_string(*max);
-    }
-    options.nodes_min = *min;
-    options.nodes_max = *max;
-    return "";
-}
-
-std::string parse_workers(RunOptions& options, const std::string& text) {
-    const auto number = parse_number<std::uint32_t>(text);
-    const bool word = text == "cpu" || text == "gpu" || text == "auto";
-    if (!word && (!number || *number == 0 || *number > 65536)) {
-        return "must be a number of workers from 1, cpu, gpu or auto, not " + quoted(text);
-    }
-    options.workers = text;
-    return "";
-}
-
-std::string parse_backend(RunOptions& options, const std::string& text) {
-    static const std::vector<std::string> kKnown{"static", "c10d", "etcd", "etcd-v2", "regroup"};
-    if (std::find(kKnown.begin(), kKnown.end(), text) == kKnown.end()) {
-        return "must be static, c10d, etcd, etcd-v2 or regroup, not " + quoted(text);
-    }
-    options.rdzv_backend = text;
-    return "";
-}
-
-void declare(FlagTable& flags, RunOptions& options) {
+void declare_job(FlagTable& flags, RunOptions& options) {
     flags.group("Job");
-    flags.value("--nnodes", "N|MIN:MAX", "1:1", "Nodes in the job; with MIN:MAX it is elastic",
-                [&](const std::string& text) { return parse_nodes(options, text); });
-    flags.value("--nproc-per-node", "N|cpu|gpu|auto", "1",
-                "Workers on this node: a number, one per CPU, one per GPU, or auto (GPUs if there "
-                "are any, else CPUs)",
-                [&](const std::string& text) { return parse_workers(options, text); });
-    flags.value("--max-restarts", "N", "0",
-                "Worker failures that the job survives, counted for the whole job",
-                number_into<std::uint32_t>(options.max_restarts, 0, 1000000));
-    flags.value("--role", "NAME", "default", "Role of this node's workers",
-                [&](const std::string& text) {
+    flags.value({"--nnodes", "N|MIN:MAX", "1:1", "Nodes in the job; with MIN:MAX it is elastic",
+                 "--nnodes=2:4"},
+                node_range_into(options.nodes_min, options.nodes_max));
+    flags.value({"--nproc-per-node", "N|cpu|gpu|auto", "1",
+                 "Workers on this node: a number, one per CPU, one per GPU, or auto (GPUs if "
+                 "there are any, else CPUs)",
+                 "--nproc-per-node=8"},
+                [&options](const std::string& text) -> std::string {
+                    const auto number = parse_number<std::uint32_t>(text);
+                    if (text == "xpu") {
+                        return "cannot count Intel GPUs (xpu): give their number";
+                    }
+                    const bool word = text == "cpu" || text == "gpu" || text == "auto";
+                    if (!word && (!number || *number == 0 || *number > 65536)) {
+                        return "must be a number of workers from 1, cpu, gpu or auto, not " +
+                               in_quotes(text);
+                    }
+                    options.workers = text;
+                    return "";
+                });
+    flags.value(
+        {"--max-restarts", "N", "0",
+         "Worker failures that the job survives, counted for the whole job", "--max-restarts=3"},
+        number_into<std::uint32_t>(options.max_restarts, 0, 1000000));
+    flags.value({"--role", "NAME", "default", "Role of this node's workers", "--role=trainer"},
+                [&options](const std::string& text) {
                     return text.empty() ? "must not be empty" : name_into(options.role)(text);
                 });
+}
 
+void declare_rendezvous(FlagTable& flags, RunOptions& options, Conf& conf) {
     flags.group("Rendezvous");
-    flags.toggle("--standalone", "A job of this node alone, with a rendezvous of its own",
-                 options.standalone);
-    flags.value("--rdzv-backend", "NAME", "static",
-                "static: ranks by --node-rank, master at the endpoint. c10d, regroup: ranks by "
-                "agreement at the endpoint. etcd, etcd-v2: as c10d; no etcd is asked",
-                [&](const std::string& text) { return parse_backend(options, text); });
-    flags.value("--rdzv-endpoint", "HOST[:PORT]", "port 29400",
-                "Where the rendezvous daemon is; on the node that it names it is started",
+    flags.toggle(
+        {"--standalone", "", "", "A job of this node alone, with a rendezvous of its own", ""},
+        options.standalone);
+    flags.value({"--rdzv-backend", "NAME", "static",
+                 "static: ranks by --node-rank, master at the endpoint. c10d, regroup: ranks by "
+                 "agreement at the endpoint. etcd, etcd-v2: as c10d; no etcd is asked",
+                 "--rdzv-backend=c10d"},
+                word_into(options.rdzv_backend, {"static", "c10d", "etcd", "etcd-v2", "regroup"}));
+    flags.value({"--rdzv-endpoint", "HOST[:PORT]", "port 29400",
+                 "Where the rendezvous daemon is; on the node that it names it is started",
+                 "--rdzv-endpoint=host0:29400"},
                 text_into(options.rdzv_endpoint));
-    flags.value("--rdzv-id", "ID", "none", "Name of the job, the same on all its nodes",
+    flags.value({"--rdzv-id", "ID", "none", "Name of the job, the same on all its nodes",
+                 "--rdzv-id=nightly-42"},
                 name_into(options.rdzv_id));
-    flags.value("--node-rank", "N", "0", "Rank of this node (static back end)",
-                [&](const std::string& text) {
+    flags.value(
+        {"--rdzv-conf", "KEY=VALUE,...", "",
+         "torchrun's further settings: join_timeout, last_call_timeout, "
+         "keep_alive_interval, keep_alive_max_attempt, timeout, is_host; others are named "
+         "in a note",
+         "--rdzv-conf=last_call_timeout=5"},
+        [&conf](const std::string& text) -> std::string {
+            conf.clear();
+            std::size_t begin = 0;
+            const auto trim = [](const std::string& part) {
+                const std::size_t first = part.find_first_not_of(" \n\r\x09");
+                return first == part.npos
+                           ? ""
+                           : part.substr(first, part.find_last_not_of(" \n\r\x09") + 1 - first);
+            };
+            while (!trim(text).empty() && begin <= text.size()) {
+                const std::size_t end = std::min(text.find(',', begin), text.size());
+                const std::string pair = trim(text.substr(begin, end - begin));
+                const std::size_t equals = pair.find('=');
+                const std::string key = trim(pair.substr(0, equals));
+                const std::string value = equals == pair.npos ? "" : trim(pair.substr(equals + 1));
+                if (key.empty() || value.empty()) {
+                    return "must be KEY=VALUE,..., not " + in_quotes(pair);
+                }
+                if (conf.contains(key)) {
+                    return "gives " + key + " twice";
+                }
+                conf[key] = value;
+                begin = end + 1;
+            }
+            return "";
+        });
+    flags.value({"--node-rank", "N", "0",
+                 "Rank of this node. With c10d, the place that it asks for; left out, a place is "
+                 "given to it",
+                 "--node-rank=1"},
+                [&options](const std::string& text) {
                     options.node_rank = 0;
                     return number_into<std::uint32_t>(*options.node_rank, 0, 1000000)(text);
                 });
-    flags.value("--master-addr", "ADDR", "127.0.0.1",
-                "Node 0's address (static back end without endpoint)",
+    flags.value({"--master-addr", "ADDR", "127.0.0.1",
+                 "Node 0's address (static back end without endpoint)", "--master-addr=host0"},
                 text_into(options.master_addr));
-    flags.value("--master-port", "PORT", "29500", "Node 0's port, likewise",
-                [&](const std::string& text) {
-                    options.master_port = 0;
-                    return number_into<std::uint16_t>(*options.master_port, 1, 65535)(text);
-                });
-    flags.value("--local-addr", "ADDR", "",
-                "Address by which other nodes reach this one [as the daemon sees it]",
+    flags.value(
+        {"--master-port", "PORT", "29500", "Node 0's port, likewise", "--master-port=29501"},
+        [&options](const std::string& text) {
+            options.master_port = 0;
+            return number_into<std::uint16_t>(*options.master_port, 1, 65535)(text);
+        });
+    flags.value({"--local-addr", "ADDR", "as the daemon sees it",
+                 "Address by which other nodes reach this one", "--local-addr=10.0.0.7"},
                 name_into(options.local_addr));
+}
 
+void declare_time(FlagTable& flags, RunOptions& options) {
     flags.group("Time, in seconds");
-    flags.value("--join-timeout", "S", "600", "Give up when no round was formed by then",
+    flags.value({"--join-timeout", "S", "600", "Give up when no round was formed by then",
+                 "--join-timeout=60", "", true},
                 seconds_into(options.join_timeout));
-    flags.value("--last-call", "S", "3",
-                "Wait for more nodes once MIN of MIN:MAX are there (first round only)",
+    flags.value({"--last-call", "S", "3",
+                 "Wait for more nodes once MIN of MIN:MAX are there (first round only)",
+                 "--last-call=30", "", true},
                 seconds_into(options.last_call));
-    flags.value("--heartbeat-timeout", "S", "3", "A node silent for this long is lost",
+    flags.value({"--heartbeat-timeout", "S", "3", "A node silent for this long is lost",
+                 "--heartbeat-timeout=10", "", true},
                 seconds_into(options.heartbeat_timeout));
-    flags.value("--shutdown-timeout", "S", "30", "From SIGTERM to SIGKILL, on every path",
+    flags.value({"--shutdown-timeout", "S", "30",
+                 "From SIGTERM to SIGKILL, on every path [TORCH_ELASTIC_SHUTDOWN_TIMEOUT, "
+                 "PET_SHUTDOWN_TIMEOUT]",
+                 "--shutdown-timeout=120"},
                 seconds_into(options.shutdown_timeout));
-    flags.value("--grow-after", "S", "5",
-                "Stop a running round to let a new node in once it is this old",
-                seconds_into(options.grow_after));
-    flags.value("--monitor-interval", "S", "",
-                "Accepted for compatibility; workers are watched by event, without polling",
-                [&](const std::string& text) -> std::string {
+    flags.value(
+        {"--grow-after", "S", "5", "Stop a running round to let a new node in once it is this old",
+         "--grow-after=60", "", true},
+        seconds_into(options.grow_after));
+    flags.value({"--signals-to-handle", "NAMES", kDefaultSignals,
+                 "Signals that end the run here: workers get the same one, and the time of "
+                 "--shutdown-timeout. SIGUSR1 and SIGUSR2 are passed on to the workers otherwise",
+                 "--signals-to-handle=SIGTERM,SIGINT"},
+                signals_into(options.signals, options.signal_names));
+    flags.value({"--monitor-interval", "S", "0.1",
+                 "Accepted for compatibility; workers are watched by event, without polling",
+                 "--monitor-interval=1"},
+                [&options](const std::string& text) -> std::string {
                     Duration interval{};
                     const std::string complaint = seconds_into(interval)(text);
                     options.monitor_interval = std::chrono::duration<double>(interval).count();
                     return complaint.empty() && interval == Duration::zero() ? "must be above 0"
                                                                              : complaint;
                 });
+}
 
+void declare_output(FlagTable& flags, RunOptions& options) {
     flags.group("Output");
-    flags.value("--log-dir", "DIR", "./regroup-runs",
-                "One file for each rank and round goes under DIR/ID; /dev/null for none",
-                [&](const std::string& text) -> std::string {
+    flags.value({"--log-dir", "DIR", "./regroup-runs",
+                 "One file for each rank and round goes under DIR/ID; /dev/null for none",
+                 "--log-dir=runs"},
+                [&options](const std::string& text) -> std::string {
                     options.log_dir = text;
                     return text.empty() ? "must not be empty" : "";
                 });
+    flags.value({"-r,--redirects", "STREAMS", "0",
+                 "Write streams to files only: 1 stdout, 2 stderr, 3 both, or by local rank. "
+                 "Files are then called as by torchrun: DIR/ID_RANDOM/attempt_N/LOCAL_RANK/"
+                 "stdout.log, stderr.log",
+                 "--redirects=0:1,1:3"},
+                streams_into(options.redirects));
+    flags.value({"-t,--tee", "STREAMS", "0",
+                 "The same, and show them, after [ROLE LOCAL_RANK]:", "--tee=3"},
+                streams_into(options.tee));
+    flags.value({"--local-ranks-filter", "RANKS", "all",
+                 "Show only these local ranks; files are complete", "--local-ranks-filter=0"},
+                local_ranks_into(options.local_ranks_filter));
+    flags.value({"--log-line-prefix-template", "TEXT", "",
+                 "Before each line shown: ${role_name}, ${local_rank}, ${rank}, ${hostname} are "
+                 "filled in",
+                 "--log-line-prefix-template='${rank}: '"},
+                text_into(options.log_line_prefix));
+    flags.value({"--duplicate-stdout-filters", "TEXTS", "",
+                 "Copy teed lines with any of these in them to filtered_stdout.log (,, is a comma)",
+                 "--duplicate-stdout-filters=loss,acc"},
+                needles_into(options.stdout_needles));
+    flags.value({"--duplicate-stderr-filters", "TEXTS", "", "Likewise to filtered_stderr.log",
+                 "--duplicate-stderr-filters=Error"},
+                needles_into(options.stderr_needles));
+    flags.value({"--log-file-size", "BYTES", "no limit",
+                 "A file that would grow beyond this begins anew; the full one is kept as FILE.1",
+                 "--log-file-size=100M", "", true},
+                bytes_into(options.log_file_bytes_max));
+    flags.value({"--event-log-handler", "null|console", "null",
+                 "console: one JSON object a line to stderr for each worker's start and end",
+                 "--event-log-handler=console"},
+                [&options](const std::string& text) -> std::string {
+                    std::string word;
+                    const std::string wrong = word_into(word, {"null", "console"})(text);
+                    options.console_events = word == "console";
+                    return wrong;
+                });
+}
 
+void declare_placement(FlagTable& flags, RunOptions& options) {
+    flags.group("CPUs and GPUs");
+    flags.value({"--numa-binding", "MODE", "",
+                 "Bind each worker to the CPUs near its GPU: node, socket, exclusive (cores "
+                 "divided among the GPUs of a node) or core-complex",
+                 "--numa-binding=node", "-"},
+                word_into(options.numa_binding, {"node", "socket", "exclusive", "core-complex"}));
+    flags.value({"--cpus-per-rank", "N|auto", "",
+                 "Bind each worker to cores of its own, and set OMP_NUM_THREADS to match; auto "
+                 "divides this machine's cores",
+                 "--cpus-per-rank=auto", "", true},
+                [&options](const std::string& text) -> std::string {
+                    const auto number = parse_number<std::uint32_t>(text);
+                    if (text != "auto" && (!number || *number == 0)) {
+                        return "must be a number of cores from 1, or auto, not " + in_quotes(text);
+                    }
+                    options.cpus_per_rank = text;
+                    return "";
+                });
+    flags.toggle(
+        {"--report-bindings", "", "", "Say which CPUs and threads each worker gets", "", "", true},
+        options.report_bindings);
+    flags.toggle({"--virtual-local-rank", "", "",
+                  "Every worker gets LOCAL_RANK=0 and sees only its own GPU", ""},
+                 options.virtual_local_rank);
+}
+
+void declare_program(FlagTable& flags, RunOptions& options, std::string& start_method,
+                     std::string& logs_specs, std::string& shell) {
     flags.group("Program");
-    flags.toggle("-m,--module", "PROGRAM is a Python module (python -u -m PROGRAM)",
+    flags.toggle({"-m,--module", "", "", "PROGRAM is a Python module (python3 -u -m PROGRAM)",
+                  "-m package.train"},
                  options.module);
-    flags.toggle("--no-python", "Run PROGRAM itself even if it is a .py file", options.no_python);
+    flags.toggle({"--no-python", "", "", "Run PROGRAM itself even if it is a .py file", ""},
+                 options.no_python);
+    flags.toggle(
+        {"--run-path", "", "",
+         "Run PROGRAM by Python's runpy, which records an exception in the error file", ""},
+        options.run_path);
+    if (options.front == Front::launch) {
+        flags.toggle(
+            {"--use-env", "", "", "Do not pass --local-rank=N to the script", "--use-env", "-"},
+            options.use_env);
+    }
+    flags.value(
+        {"--start-method", "METHOD", "spawn",
+         "Accepted for compatibility; workers are always started afresh", "--start-method=spawn"},
+        word_into(start_method, {"spawn", "fork", "forkserver"}));
+    flags.value({"--logs-specs", "NAME", "", "A Python plug-in of torchrun; not available here",
+                 "--logs-specs=default", "-"},
+                text_into(logs_specs));
+    flags.value({"--print-completion", "SHELL", "", "Print the completion for bash, zsh or tcsh",
+                 "--print-completion=bash", "-"},
+                word_into(shell, {"bash", "zsh", "tcsh"}));
 }
 
-std::size_t edit_distance(const std::string& a, const std::string& b) {
-    std::vector<std::size_t> row(b.size() + 1);
-    for (std::size_t j = 0; j <= b.size(); ++j) {
-        row[j] = j;
+std::string is_host_into(std::optional<bool>& out, std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    static const std::set<std::string> kYes{"1", "true", "t", "yes", "y"};
+    static const std::set<std::string> kNo{"0", "false", "f", "no", "n"};
+    if (!kYes.contains(text) && !kNo.contains(text)) {
+        return "must be 0 or 1, not " + in_quotes(text);
     }
-    for (std::size_t i = 1; i <= a.size(); ++i) {
-        std::size_t diagonal = std::exchange(row[0], i);
-        for (std::size_t j = 1; j <= b.size(); ++j) {
-            const std::size_t substitution = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-            diagonal = row[j];
-            row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitution});
-        }
-    }
-    return row[b.size()];
+    out = kYes.contains(text);
+    return "";
 }
 
-class HelpFormatter final : public CLI::Formatter {
-   public:
-    HelpFormatter() { column_width(32); }
-    std::string make_usage(const CLI::App* /*app*/, std::string /*name*/) const override {
-        return "\nUsage: regroup run [FLAGS] PROGRAM [ARGUMENTS...]\n";
-    }
-    // One spelling and the type; that the other spelling and PET_<NAME> exist is said once, below.
-    std::string make_option_name(const CLI::Option* option, bool /*positional*/) const override {
-        const std::vector<std::string>& shorts = option->get_snames();
-        const std::vector<std::string>& longs = option->get_lnames();
-        return (shorts.empty() ? "" : "-" + shorts.front() + ", ") + "--" + longs.front();
-    }
-    std::string make_option_opts(const CLI::Option* option) const override {
-        return option->get_type_name().empty() ? "" : " " + option->get_type_name();
-    }
-    std::string make_option_desc(const CLI::Option* option) const override {
-        return wrapped(option->get_description(), 64);
-    }
-
-   private:
-    static std::string wrapped(const std::string& text, std::size_t width) {
-        std::istringstream words(text);
-        std::string result;
-        std::size_t column = 0;
-        for (std::string word; words >> word;) {
-            if (column > 0 && column + 1 + word.size() > width) {
-                result += "\n";
-                column = 0;
-            }
-            result += (column > 0 ? " " : "") + word;
-            column += (column > 0 ? 1 : 0) + word.size();
+// torchrun's settings in our terms. What has a flag of its own is overruled by it.
+Result<void> apply_conf(const FlagTable& flags, const Conf& conf, RunOptions& options) {
+    std::uint32_t interval = 5;
+    std::uint32_t attempts = 3;
+    Duration heartbeat{};
+    Duration last_call = options.last_call;
+    Duration join = options.join_timeout;
+    const auto positive = [](std::uint32_t& out) {
+        return number_into<std::uint32_t>(out, 1, 1000000000);
+    };
+    for (const auto& [key, value] : conf) {
+        std::string wrong;
+        std::uint32_t seconds = 0;
+        if (key == "join_timeout" || (key == "timeout" && options.rdzv_backend == "static")) {
+            wrong = positive(seconds)(value);
+            join = std::chrono::seconds(seconds);
+        } else if (key == "last_call_timeout") {
+            wrong = positive(seconds)(value);
+            last_call = std::chrono::seconds(seconds);
+        } else if (key == "keep_alive_interval") {
+            wrong = positive(interval)(value);
+        } else if (key == "keep_alive_max_attempt") {
+            wrong = positive(attempts)(value);
+        } else if (key == "is_host") {
+            wrong = is_host_into(options.is_host, value);
+        } else if (key == "store_type" && value == "file") {
+            wrong = "=file is not available: nodes meet at a daemon, not in a file";
+        } else if (key != "store_type" && key != "rank") {
+            options.unused_conf.push_back(key);
         }
-        return result;
+        if (!wrong.empty()) {
+            return Failure(Errc::invalid_argument, "--rdzv-conf: " + key + " " + wrong);
+        }
     }
-};
+    if (conf.contains("keep_alive_interval") || conf.contains("keep_alive_max_attempt")) {
+        heartbeat = std::chrono::seconds(interval) * attempts;
+    }
+    if (heartbeat != Duration::zero() && !flags.was_given("--heartbeat-timeout")) {
+        options.heartbeat_timeout = heartbeat;
+    }
+    if (!flags.was_given("--last-call")) {
+        options.last_call = last_call;
+    }
+    if (!flags.was_given("--join-timeout")) {
+        options.join_timeout = join;
+    }
+    return {};
+}
 
-Failure usage(const std::string& sentence) {
-    return Failure(Errc::invalid_argument, sentence);
+Result<void> check_together(const RunOptions& options) {
+    const auto usage = [](const char* sentence) {
+        return Failure(Errc::invalid_argument, sentence);
+    };
+    if (options.module && options.no_python) {
+        return usage("--module and --no-python exclude each other");
+    }
+    if (options.front == Front::launch && options.no_python && !options.use_env) {
+        return usage(
+            "--no-python needs --use-env: without it, --local-rank=N is passed to a "
+            "Python script");
+    }
+    const bool files = options.log_dir != "/dev/null";
+    const bool needles = !options.stdout_needles.empty() || !options.stderr_needles.empty();
+    if (options.front != Front::torchrun && needles && (!options.tee.any() || !files)) {
+        return usage(
+            "--duplicate-stdout-filters and --duplicate-stderr-filters copy lines of "
+            "teed streams: give --tee and a --log-dir, too");
+    }
+    if (options.front != Front::torchrun && !files &&
+        (options.tee.any() || options.redirects.any())) {
+        return usage("--log-dir /dev/null leaves --redirects and --tee no file to write to");
+    }
+    return {};
+}
+
+const char* name_of(Front front) {
+    switch (front) {
+        case Front::run:
+            return "regroup run";
+        case Front::torchrun:
+            return "torchrun";
+        case Front::launch:
+            return "regroup launch";
+    }
+    return "regroup";
 }
 
 }  // namespace
 
-std::optional<std::string> nearest(const std::string& word,
-                                   std::span<const std::string> candidates) {
-    std::optional<std::string> best;
-    std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
-    for (const std::string& candidate : candidates) {
-        // The beginning of a flag is as near as one letter, however long the rest is.
-        const bool begins = word.size() >= kPrefixBytesMin && candidate.starts_with(word);
-        const std::size_t distance = begins ? 1 : edit_distance(word, candidate);
-        if (distance < best_distance) {
-            best_distance = distance;
-            best = candidate;
+Result<std::variant<RunOptions, ShowText>> parse_run_options(
+    Front front, std::span<const std::string> arguments) {
+    using Parsed = std::variant<RunOptions, ShowText>;
+    RunOptions options;
+    options.front = front;
+    Conf conf;
+    std::string start_method;
+    std::string logs_specs;
+    std::string shell;
+    FlagTable flags(name_of(front));
+    flags.usage = std::string(name_of(front)) + " [FLAGS] PROGRAM [ARGUMENTS...]";
+    flags.introduction = kIntroduction;
+    flags.footer = kFooter;
+    declare_job(flags, options);
+    declare_rendezvous(flags, options, conf);
+    declare_time(flags, options);
+    declare_output(flags, options);
+    declare_placement(flags, options);
+    declare_program(flags, options, start_method, logs_specs, shell);
+    signals_into(options.signals, options.signal_names)(kDefaultSignals);
+
+    if (const char* text = std::getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")) {
+        const std::string wrong = seconds_into(options.shutdown_timeout)(text);
+        if (!wrong.empty()) {
+            return Failure(Errc::invalid_argument, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT " + wrong);
         }
     }
-    return best;
-}
-
-Result<std::variant<RunOptions, ShowText>> parse_run_options(
-    std::span<const std::string> arguments) {
-    RunOptions options;
-    CLI::App app(kIntroduction, "regroup run");
-    app.footer(kExamples);
-    app.prefix_command();
-    app.formatter(std::make_shared<HelpFormatter>());
-    FlagTable flags(app);
-    flags.given(arguments);
-    declare(flags, options);
-
-    // CLI11 takes its arguments from the back.
-    std::vector<std::string> reversed = with_empty_values(arguments, flags);
-    std::reverse(reversed.begin(), reversed.end());
-    try {
-        app.parse(reversed);
-    } catch (const CLI::CallForHelp&) {
-        return std::variant<RunOptions, ShowText>(ShowText{app.help()});
-    } catch (const CLI::ParseError& error) {
-        return usage(error.what());
+    auto parsed = flags.parse(arguments);
+    if (!parsed) {
+        return parsed.error();
     }
-    if (!flags.complaint().empty()) {
-        return usage(flags.complaint());
+    if (auto* show = std::get_if<ShowText>(&*parsed)) {
+        return Parsed(std::move(*show));
     }
-    std::vector<std::string> rest = app.remaining();
-    if (!rest.empty() && rest.front() == "--") {
-        rest.erase(rest.begin());
-    } else if (!rest.empty() && rest.front().starts_with("-")) {
-        const std::string flag = rest.front().substr(0, rest.front().find('='));
-        const auto near = nearest(flag, flags.known());
-        return usage("unknown flag " + flag + (near ? "; did you mean " + *near + "?" : "") +
-                     " (regroup run --help lists them all)");
+    if (!shell.empty()) {
+        return Parsed(ShowText{completion(name_of(front), flags.names(), shell)});
     }
+    if (!logs_specs.empty()) {
+        return Failure(Errc::invalid_argument,
+                       "--logs-specs " + logs_specs +
+                           ": plug-ins of torchrun are Python; use --log-dir, --redirects, --tee");
+    }
+    if (const Result<void> applied = apply_conf(flags, conf, options); !applied) {
+        return applied.error();
+    }
+    auto& rest = std::get<std::vector<std::string>>(*parsed);
     if (rest.empty()) {
-        return usage("no program given (usage: regroup run [FLAGS] PROGRAM [ARGUMENTS...])");
+        return Failure(Errc::invalid_argument, "no program given (usage: " + flags.usage + ")");
     }
     options.program = rest.front();
     options.arguments.assign(rest.begin() + 1, rest.end());
-    if (options.module && options.no_python) {
-        return usage("--module and --no-python exclude each other");
+    if (const Result<void> together = check_together(options); !together) {
+        return together.error();
     }
-    return std::variant<RunOptions, ShowText>(std::move(options));
+    return Parsed(std::move(options));
 }
 
 }  // namespace regroup::launcher

@@ -2,20 +2,33 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "agent/output_layout.h"
+#include "launcher/flag_table.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
 
 namespace regroup::launcher {
 
+/// By which name the command was called; they differ in conventions, not in what they can do.
+enum class Front : std::uint8_t {
+    run,       ///< `regroup run`.
+    torchrun,  ///< A `torchrun` on the PATH: its exit codes, its output, Python unless told not to.
+    launch,    ///< `regroup launch`: as run, for Python scripts that take --local-rank=N.
+};
+
 /// What `regroup run` was asked for, as given: one field for each flag. Nothing is looked up or
 /// decided here; that is run_plan's part.
 struct RunOptions {
+    Front front = Front::run;
+
     // Job.
     std::uint32_t nodes_min = 1;
     std::uint32_t nodes_max = 1;
@@ -28,6 +41,9 @@ struct RunOptions {
     std::string rdzv_backend = "static";
     std::string rdzv_endpoint;
     std::string rdzv_id;  ///< Empty: torchrun's "none", or a fresh one for a standalone job.
+    /// Keys of --rdzv-conf that mean nothing here.
+    std::vector<std::string> unused_conf;
+    std::optional<bool> is_host;
     std::optional<std::uint32_t> node_rank;
     std::string master_addr;
     std::optional<std::uint16_t> master_port;
@@ -40,30 +56,39 @@ struct RunOptions {
     Duration shutdown_timeout = std::chrono::seconds(30);
     Duration grow_after = std::chrono::seconds(5);
     double monitor_interval = 0.1;  ///< Accepted; supervision is by event.
+    std::vector<int> signals;       ///< Numbers; those that end the run here.
+    std::string signal_names;
 
     // Output.
     std::optional<std::string> log_dir;
+    agent::StreamSpec redirects;
+    agent::StreamSpec tee;
+    std::optional<std::set<std::uint32_t>> local_ranks_filter;
+    std::string log_line_prefix;
+    std::vector<std::string> stdout_needles;
+    std::vector<std::string> stderr_needles;
+    std::uint64_t log_file_bytes_max = 0;
+    bool console_events = false;
+
+    // Placement.
+    std::string numa_binding;   ///< node, socket, exclusive, core-complex, or empty.
+    std::string cpus_per_rank;  ///< auto, a number, or empty.
+    bool report_bindings = false;
+    bool virtual_local_rank = false;
 
     // Program.
     bool module = false;
     bool no_python = false;
+    bool run_path = false;
+    bool use_env = false;
     std::string program;
     std::vector<std::string> arguments;
 };
 
-/// What the command line asked for instead of a run.
-struct ShowText {
-    std::string text;
-};
-
-/// Parses the arguments after `regroup run`. Flags have dash and underscore forms and read
-/// PET_<NAME> as their default. Errors: invalid_argument, one line that names the flag or variable
-/// and, for an unknown flag, the nearest known one.
+/// Parses the arguments after `regroup run`, `torchrun` or `regroup launch`. Flags have dash and
+/// underscore forms, may be abbreviated, and read PET_<NAME> as their default; see FlagTable.
+/// Errors: invalid_argument, one line that names the flag or variable.
 Result<std::variant<RunOptions, ShowText>> parse_run_options(
-    std::span<const std::string> arguments);
-
-/// The candidate that `word` was probably meant to be, if any is near enough.
-[[nodiscard]] std::optional<std::string> nearest(const std::string& word,
-                                                 std::span<const std::string> candidates);
+    Front front, std::span<const std::string> arguments);
 
 }  // namespace regroup::launcher

@@ -89,10 +89,33 @@ Result<void> plan_static(const RunOptions& options, RunPlan& plan) {
         note_unused_master(options, plan);
     }
     const std::uint32_t rank = options.node_rank.value_or(0);
+    if (options.nodes_max > 1 && options.rdzv_endpoint.empty() && options.master_addr.empty()) {
+        plan.notes.push_back(
+            "no --master-addr is given: the nodes meet at 127.0.0.1, which is "
+            "this machine only");
+    }
     plan.agent.offer.slot = rank;
     plan.fixed_master = true;
     plan.hosting = rank == 0 ? Hosting::always : Hosting::never;
     return {};
+}
+
+// By the name localhost every node means itself, and waits for the others there.
+Result<void> check_localhost(const RunOptions& options, RunPlan& plan) {
+    if (options.nodes_max == 1 || plan.endpoint.host != "localhost") {
+        return {};
+    }
+    const std::string sentence =
+        (options.rdzv_endpoint.empty() ? "no --rdzv-endpoint means localhost"
+                                       : "--rdzv-endpoint " + options.rdzv_endpoint) +
+        ", and on each of " + std::to_string(options.nodes_max) + " nodes that is the node itself";
+    if (options.front == Front::torchrun) {
+        plan.notes.push_back(sentence);
+        return {};
+    }
+    return usage(sentence +
+                 "; name a host that all of them reach (127.0.0.1 if all are on this "
+                 "machine)");
 }
 
 Result<void> plan_dynamic(const RunOptions& options, RunPlan& plan) {
@@ -110,8 +133,45 @@ Result<void> plan_dynamic(const RunOptions& options, RunPlan& plan) {
                              ": no etcd is asked; the endpoint " + plan.endpoint.text() +
                              " must be a regroup daemon");
     }
-    plan.hosting = names_this_host(plan.endpoint.host) ? Hosting::if_port_free : Hosting::never;
-    return {};
+    const bool own = options.is_host.value_or(names_this_host(plan.endpoint.host));
+    plan.hosting = !own              ? Hosting::never
+                   : options.is_host ? Hosting::always
+                                     : Hosting::if_port_free;
+    return check_localhost(options, plan);
+}
+
+// A stream or filter for a worker that there is not would be ignored in silence.
+Result<void> check_local_ranks(const RunOptions& options, std::uint32_t workers) {
+    const auto check = [&](const char* flag, std::uint32_t local_rank) -> Result<void> {
+        if (local_rank < workers) {
+            return {};
+        }
+        return usage(std::string(flag) + " names local rank " + std::to_string(local_rank) +
+                     "; this node has " + std::to_string(workers) + " worker(s), the last is " +
+                     std::to_string(workers - 1));
+    };
+    Result<void> result;
+    const auto check_all = [&](const char* flag, const auto& ranks) {
+        for (const auto& rank : ranks) {
+            if (result) {
+                result = check(flag, rank);
+            }
+        }
+    };
+    const auto keys = [](const agent::StreamSpec& spec) {
+        std::vector<std::uint32_t> ranks;
+        for (const auto& [rank, streams] : spec.by_local_rank) {
+            ranks.push_back(rank);
+        }
+        return ranks;
+    };
+    if (options.front != Front::torchrun) {
+        check_all("--redirects", keys(options.redirects));
+        check_all("--tee", keys(options.tee));
+        check_all("--local-ranks-filter",
+                  options.local_ranks_filter.value_or(std::set<std::uint32_t>()));
+    }
+    return result;
 }
 
 }  // namespace
@@ -194,6 +254,16 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     agent.offer.address = options.local_addr;
     agent.offer.address_is_explicit = !options.local_addr.empty();
     agent.job = options.rdzv_id.empty() ? "none" : options.rdzv_id;
+    if (!options.unused_conf.empty()) {
+        std::string keys;
+        for (const std::string& key : options.unused_conf) {
+            keys += (keys.empty() ? "" : ", ") + key;
+        }
+        plan.notes.push_back("--rdzv-conf: not used here: " + keys);
+    }
+    if (const Result<void> checked = check_local_ranks(options, *workers); !checked) {
+        return checked.error();
+    }
     agent.node = agent.offer.name + "-" + std::to_string(::getpid()) + "-" + hex(random_number());
 
     const bool alone = is_static(options) && options.rdzv_endpoint.empty() &&

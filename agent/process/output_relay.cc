@@ -3,6 +3,8 @@
 
 #include <csignal>
 #include <cstring>
+#include <fcntl.h>
+#include <optional>
 #include <sys/stat.h>
 
 #include "agent/process/line_writer.h"
@@ -21,9 +23,19 @@ bool lead_to_same_place(int first, int second) {
 
 }  // namespace
 
+/// Streams that are not relayed are not here.
 struct OutputRelay::Worker {
-    WorkerStream out;
-    WorkerStream err;
+    std::optional<WorkerStream> out;
+    std::optional<WorkerStream> err;
+
+    template <class Act>
+    void each(const Act& act) {
+        for (std::optional<WorkerStream>* stream : {&out, &err}) {
+            if (*stream) {
+                act(**stream);
+            }
+        }
+    }
 };
 
 OutputRelay::OutputRelay(boost::asio::io_context& io, const Clock& clock,
@@ -41,41 +53,45 @@ OutputRelay::~OutputRelay() {
     close_all();
 }
 
-Result<OutputRelay::Pipes> OutputRelay::open(std::uint32_t local_rank, const std::string& label,
-                                             const std::string& file_stem) {
-    const auto stream_options = [&](const char* suffix) {
-        return WorkerStream::Options{.prefix = "[" + label + "] ",
-                                     .path = file_stem.empty() ? "" : file_stem + suffix,
-                                     .on_file_error = [this](const std::string& file, int error) {
-                                         report_file_error(file, error);
-                                     }};
-    };
+Result<OutputRelay::Pipes> OutputRelay::open(std::uint32_t local_rank, const StreamPlan& out,
+                                             const StreamPlan& err) {
     auto& slot = workers_[local_rank];
-    slot.reset(new Worker{
-        .out = WorkerStream(clock_, stdout_ ? *stdout_ : *stderr_, stream_options(".out")),
-        .err = WorkerStream(clock_, *stderr_, stream_options(".err"))});
-    auto out = slot->out.open(io_);
-    if (!out) {
-        return out.error();
+    slot = std::make_unique<Worker>();
+    const auto open_stream = [this](const StreamPlan& plan, LineWriter& console,
+                                    std::optional<WorkerStream>& stream) -> Result<UniqueFd> {
+        if (plan.way == StreamPlan::Way::inherited) {
+            return UniqueFd();
+        }
+        if (plan.way == StreamPlan::Way::discarded) {
+            UniqueFd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+            return null ? Result<UniqueFd>(std::move(null))
+                        : system_failure("cannot open /dev/null", errno);
+        }
+        stream.emplace(clock_, console, plan, [this](const std::string& file, int error) {
+            report_file_error(file, error);
+        });
+        return stream->open(io_);
+    };
+    auto out_fd = open_stream(out, stdout_ ? *stdout_ : *stderr_, slot->out);
+    if (!out_fd) {
+        return out_fd.error();
     }
-    auto err = slot->err.open(io_);
-    if (!err) {
-        return err.error();
+    auto err_fd = open_stream(err, *stderr_, slot->err);
+    if (!err_fd) {
+        return err_fd.error();
     }
-    return Pipes{.stdout_fd = *std::move(out), .stderr_fd = *std::move(err)};
+    return Pipes{.stdout_fd = *std::move(out_fd), .stderr_fd = *std::move(err_fd)};
 }
 
 void OutputRelay::open_files() {
     for (const auto& [local_rank, worker] : workers_) {
-        worker->out.open_file();
-        worker->err.open_file();
+        worker->each([](WorkerStream& stream) { stream.open_file(); });
     }
 }
 
 void OutputRelay::drain(std::uint32_t local_rank) {
     if (const auto found = workers_.find(local_rank); found != workers_.end()) {
-        found->second->out.drain();
-        found->second->err.drain();
+        found->second->each([](WorkerStream& stream) { stream.drain(); });
     }
 }
 
@@ -85,7 +101,10 @@ const WorkerStream* OutputRelay::last_written(std::uint32_t local_rank) const {
         return nullptr;
     }
     const Worker& worker = *found->second;
-    return worker.err.tail().empty() && !worker.out.tail().empty() ? &worker.out : &worker.err;
+    const bool out_only =
+        worker.out && !worker.out->tail().empty() && (!worker.err || worker.err->tail().empty());
+    const std::optional<WorkerStream>& stream = out_only ? worker.out : worker.err;
+    return stream ? &*stream : nullptr;
 }
 
 std::string OutputRelay::last_output(std::uint32_t local_rank) const {
@@ -100,8 +119,7 @@ std::string OutputRelay::last_output_file(std::uint32_t local_rank) const {
 
 void OutputRelay::close_all() {
     for (const auto& [local_rank, worker] : workers_) {
-        worker->out.drain();
-        worker->err.drain();
+        worker->each([](WorkerStream& stream) { stream.drain(); });
     }
     workers_.clear();
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "agent/process/asio_forward.h"
+#include "agent/process/stream_plan.h"
 #include "agent/process/unique_fd.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
@@ -37,18 +38,16 @@ class OutputRelay {
     OutputRelay(const OutputRelay&) = delete;
     OutputRelay& operator=(const OutputRelay&) = delete;
 
-    /// The worker's ends of its pipes, for ProcessSpec. To be closed once it was launched.
+    /// The worker's ends of its pipes, for ProcessSpec; empty for a stream that it inherits. To be
+    /// closed once it was launched.
     struct Pipes {
         UniqueFd stdout_fd;
         UniqueFd stderr_fd;
     };
 
     /// Makes pipes for a worker that is to be launched, in place of those of an earlier worker with
-    /// this local rank. Each line will be shown after "[`label`] "; the files are
-    /// `file_stem`.out and `file_stem`.err, appended to, their folder made if it is missing; with
-    /// an empty stem there are none. Errors: system.
-    Result<Pipes> open(std::uint32_t local_rank, const std::string& label,
-                       const std::string& file_stem);
+    /// this local rank. Folders that files need are made. Errors: system.
+    Result<Pipes> open(std::uint32_t local_rank, const StreamPlan& out, const StreamPlan& err);
 
     /// Opens the files of all workers, which otherwise appear when there is something to write.
     /// To be called once the workers were launched, who then need not wait for a slow file system.

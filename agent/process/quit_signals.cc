@@ -60,9 +60,9 @@ QuitSignals& QuitSignals::operator=(QuitSignals&&) noexcept = default;
 QuitSignals::~QuitSignals() = default;
 
 Result<QuitSignals> QuitSignals::listen(boost::asio::io_context& io, int warden_fd,
-                                        Handlers handlers) {
+                                        const std::vector<int>& signals, Handlers handlers) {
     auto state = std::make_shared<State>(io, std::move(handlers));
-    for (const int number : kAgentSignals) {
+    for (const int number : signals) {
         if (!is_ignored(number)) {
             state->direct.add(number);
         }

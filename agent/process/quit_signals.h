@@ -3,13 +3,14 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "agent/process/asio_forward.h"
 #include "rendezvous/base/result.h"
 
 namespace regroup::agent {
 
-/// The signals of kAgentSignals as the agent gets them: directly, and from its warden.
+/// Signals as the agent gets them: directly, and from its warden.
 ///
 /// systemd and Slurm signal every process of a job, warden and agent alike, and then the same
 /// signal comes on both ways. It counts once: the second request of a person, which shortens the
@@ -22,10 +23,10 @@ class QuitSignals {
         std::function<void()> on_warden_gone;
     };
 
-    /// Listens from now on. `warden_fd` is Warden::fd(), which stays the caller's, or -1 without a
-    /// warden. Handlers may not destroy this object. Errors: system.
+    /// Listens from now on for `signals`. `warden_fd` is Warden::fd(), which stays the caller's, or
+    /// -1 without a warden. Handlers may not destroy this object. Errors: system.
     static Result<QuitSignals> listen(boost::asio::io_context& io, int warden_fd,
-                                      Handlers handlers);
+                                      const std::vector<int>& signals, Handlers handlers);
 
     QuitSignals(QuitSignals&&) noexcept;
     QuitSignals& operator=(QuitSignals&&) noexcept;

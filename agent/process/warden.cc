@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/warden.h"
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <fcntl.h>
@@ -135,7 +136,7 @@ bool is_ignored(int number) noexcept {
     return now.sa_handler == SIG_IGN;
 }
 
-Result<Warden> Warden::split() {
+Result<Warden> Warden::split(const std::vector<int>& signals) {
     open_standard_fds();
     std::array<int, 2> ends{};
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) < 0) {
@@ -148,7 +149,7 @@ Result<Warden> Warden::split() {
     sigset_t watched;
     sigemptyset(&watched);
     sigaddset(&watched, SIGCHLD);
-    for (const int number : kAgentSignals) {
+    for (const int number : signals) {
         if (!is_ignored(number)) {
             sigaddset(&watched, number);
         }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <csignal>
 #include <sys/types.h>
+#include <vector>
 
 #include "agent/process/unique_fd.h"
 #include "rendezvous/base/result.h"
 
 namespace regroup::agent {
 
-/// The signals by which people, shells and schedulers speak to the agent.
-inline constexpr std::array kAgentSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+/// The signals by which people, shells and schedulers speak to the agent, unless told otherwise.
+inline const std::vector<int> kAgentSignals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 /// Whether this process inherited the wish to ignore `number`, as nohup gives it for SIGHUP. Such a
 /// signal stays ignored.
@@ -45,7 +45,9 @@ class Warden {
     /// inside. To be called before there is any thread, event loop or signal handler. Both get
     /// /dev/null for whichever of the descriptors 0, 1 and 2 is closed, SIGCHLD at its default, and
     /// become subreapers. Errors: system.
-    static Result<Warden> split();
+    ///
+    /// Of `signals`, those that are not ignored are passed on; others have their usual effect.
+    static Result<Warden> split(const std::vector<int>& signals);
 
     /// Carries one byte for each signal that the warden received, its number; then the end of
     /// file, when the warden is gone. See QuitSignals.

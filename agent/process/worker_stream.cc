@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 
 namespace regroup::agent {
 namespace {
@@ -31,8 +32,12 @@ UniqueFd open_log(const std::string& path) {
 
 }  // namespace
 
-WorkerStream::WorkerStream(const Clock& clock, LineWriter& terminal, Options options)
-    : clock_(clock), terminal_(terminal), options_(std::move(options)) {}
+WorkerStream::WorkerStream(const Clock& clock, LineWriter& terminal, StreamPlan plan,
+                           OnFileError on_file_error)
+    : clock_(clock),
+      terminal_(terminal),
+      plan_(std::move(plan)),
+      on_file_error_(std::move(on_file_error)) {}
 
 Result<UniqueFd> WorkerStream::open(boost::asio::io_context& io) {
     std::array<int, 2> ends{};
@@ -50,13 +55,17 @@ Result<UniqueFd> WorkerStream::open(boost::asio::io_context& io) {
 }
 
 void WorkerStream::open_file() {
-    if (file_ || options_.path.empty()) {
+    if (file_ || plan_.path.empty()) {
         return;
     }
-    file_ = open_log(options_.path);
+    file_ = open_log(plan_.path);
     if (!file_) {
-        options_.on_file_error(options_.path, errno);
+        on_file_error_(plan_.path, errno);
+        return;
     }
+    struct stat status{};
+    file_bytes_ =
+        ::fstat(file_.get(), &status) == 0 ? static_cast<std::uint64_t>(status.st_size) : 0;
 }
 
 void WorkerStream::handle_readable() {
@@ -98,20 +107,56 @@ void WorkerStream::drain() {
 
 void WorkerStream::keep(std::string_view bytes) {
     open_file();
+    if (plan_.file_bytes_max != 0 && file_bytes_ != 0 &&
+        file_bytes_ + bytes.size() > plan_.file_bytes_max) {
+        rotate();
+    }
     while (file_ && !bytes.empty()) {
         const long count = ::write(file_.get(), bytes.data(), bytes.size());
         if (count >= 0) {
             bytes.remove_prefix(static_cast<std::size_t>(count));
+            file_bytes_ += static_cast<std::uint64_t>(count);
         } else if (errno != EINTR) {
-            options_.on_file_error(options_.path, errno);
+            on_file_error_(plan_.path, errno);
             return;
         }
     }
 }
 
+void WorkerStream::rotate() {
+    if (::rename(plan_.path.c_str(), (plan_.path + ".1").c_str()) != 0) {
+        on_file_error_(plan_.path, errno);
+        return;  // Longer than wished is better than lost.
+    }
+    file_.reset();
+    open_file();
+}
+
+void WorkerStream::keep_filtered(std::string_view line) {
+    const bool wanted =
+        std::any_of(plan_.needles.begin(), plan_.needles.end(),
+                    [line](const std::string& needle) { return line.find(needle) != line.npos; });
+    if (!wanted) {
+        return;
+    }
+    if (!filter_file_) {
+        filter_file_ = open_log(plan_.filter_path);
+    }
+    // One write a line: the streams of all ranks share the file.
+    const std::string text = plan_.prefix + std::string(line) + "\n";
+    if (!filter_file_ || ::write(filter_file_.get(), text.data(), text.size()) < 0) {
+        on_file_error_(plan_.filter_path, errno);
+    }
+}
+
 void WorkerStream::show(std::string_view line) {
-    batch_.append(options_.prefix).append(line).push_back('\n');
-    ++batch_lines_;
+    if (plan_.shown) {
+        batch_.append(plan_.prefix).append(line).push_back('\n');
+        ++batch_lines_;
+    }
+    if (!plan_.needles.empty()) {
+        keep_filtered(line);
+    }
     if (tail_.size() == kTailLinesMax) {
         tail_.pop_front();
     }

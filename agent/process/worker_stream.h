@@ -10,6 +10,7 @@
 #include "agent/process/line_splitter.h"
 #include "agent/process/line_writer.h"
 #include "agent/process/readable_watch.h"
+#include "agent/process/stream_plan.h"
 
 namespace regroup::agent {
 
@@ -17,15 +18,12 @@ namespace regroup::agent {
 /// line by line.
 class WorkerStream {
    public:
-    struct Options {
-        std::string prefix;  ///< Of each line on the terminal.
-        std::string path;    ///< The file; empty for none. Appended to if it exists.
-        /// The file could not be opened or written; the bytes at hand are lost to it.
-        std::function<void(const std::string& path, int error_number)> on_file_error;
-    };
+    /// A file could not be opened or written; the bytes at hand are lost to it.
+    using OnFileError = std::function<void(const std::string& path, int error_number)>;
 
-    /// `clock` and `terminal` must outlive this object.
-    WorkerStream(const Clock& clock, LineWriter& terminal, Options options);
+    /// `plan` is a relayed one. `clock` and `terminal` must outlive this object.
+    WorkerStream(const Clock& clock, LineWriter& terminal, StreamPlan plan,
+                 OnFileError on_file_error);
     WorkerStream(const WorkerStream&) = delete;
     WorkerStream& operator=(const WorkerStream&) = delete;
 
@@ -43,20 +41,25 @@ class WorkerStream {
     /// The last lines, shortened, each with its line end.
     [[nodiscard]] std::string tail() const;
 
-    [[nodiscard]] const std::string& path() const noexcept { return options_.path; }
+    [[nodiscard]] const std::string& path() const noexcept { return plan_.path; }
 
    private:
     void handle_readable();
     /// Reads at most `bytes_max` bytes. How many, 0 for the end of the stream, -1 for none now.
     long read_some(std::size_t bytes_max);
     void keep(std::string_view bytes);
+    void rotate();
+    void keep_filtered(std::string_view line);
     void show(std::string_view line);
     void show_batch();
 
     const Clock& clock_;
     LineWriter& terminal_;
-    Options options_;
+    StreamPlan plan_;
+    OnFileError on_file_error_;
     UniqueFd file_;
+    std::uint64_t file_bytes_ = 0;
+    UniqueFd filter_file_;
     std::optional<ReadableWatch> pipe_;
     LineSplitter splitter_;
     std::string batch_;  ///< Whole lines with their prefixes, for one write.

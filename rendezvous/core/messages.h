@@ -96,6 +96,12 @@ struct WorkerFailure {
     /// Its last lines on stderr; its file on the node, or empty.
     std::string last_output;
     std::string log_file;
+    /// What else explains the end, in a sentence: that the kernel was out of memory. Or empty.
+    std::string evidence;
+    /// What the worker itself said of its error: the message or traceback, shortened, and the file
+    /// on the node that has all of it. Empty when it said nothing.
+    std::string error_message;
+    std::string error_file;
 
     friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };
@@ -178,6 +184,11 @@ struct Stop {
 struct Fenced {
     std::string reason;
 };
+/// All workers of the node have finished `round` and nobody needs the node any more: it may go.
+/// (Group rank 0, whose agent serves the store, is needed until the job is closed.)
+struct Dismissed {
+    RoundId round = RoundId::none;
+};
 /// Nothing to do; the daemon lives and believes in `round`.
 struct Alive {
     RoundId round = RoundId::none;
@@ -212,6 +223,6 @@ struct Verdict {
 struct Closed {
     Verdict verdict;
 };
-using FromDaemon = std::variant<Assign, Stop, Fenced, Alive, Waiting, Refused, Closed>;
+using FromDaemon = std::variant<Assign, Stop, Fenced, Dismissed, Alive, Waiting, Refused, Closed>;
 
 }  // namespace regroup::rendezvous

@@ -108,6 +108,11 @@ void RendezvousCore::on(Instant now, const NodeDisconnected& event) {
 }
 
 void RendezvousCore::on(Instant now, const NodeLeft& event) {
+    const auto found = nodes_.find(event.node);
+    if (found != nodes_.end() && members_.contains(event.node) &&
+        found->second.report.state == NodeState::finished && found->second.report.round == round_) {
+        departed_.insert(found->second.offer.name);
+    }
     lose(now, event.node, "left: " + event.reason);
 }
 
@@ -251,6 +256,8 @@ void RendezvousCore::absorb_running(Instant now, const NodeId& id, const Node& n
         awaited_.erase(id);
         if (awaited_.empty()) {
             end_stopping(now);
+        } else if (members_.at(id).group_rank != 0) {
+            effects_.push_back({id, Dismissed{round_}});
         }
     } else if (report.state != NodeState::running) {
         begin_stopping(now, "node " + node.offer.name + " gave the round up");
@@ -330,6 +337,11 @@ void RendezvousCore::end_stopping(Instant now) {
         }
         ++failures_;
     }
+    // Who has finished and gone does not come back; to wait for it would only look like a hang.
+    if (!departed_.empty() && nodes_.size() < policy_.nodes_min) {
+        close(departure_verdict());
+        return;
+    }
     phase_ = Phase::gathering;
     survivors_first_ = true;
     begin_notices(now);
@@ -354,6 +366,21 @@ Verdict RendezvousCore::failure_verdict() const {
         verdict.reason += "all " + std::to_string(allowed) + " restarts used";
     }
     verdict.reason += " (--max-restarts " + std::to_string(allowed) + ")";
+    verdict.failure = failure_;
+    return verdict;
+}
+
+Verdict RendezvousCore::departure_verdict() const {
+    std::string gone;
+    for (const std::string& name : departed_) {
+        gone += (gone.empty() ? "" : ", ") + name;
+    }
+    Verdict verdict;
+    verdict.outcome = Outcome::failed;
+    verdict.exit_code = failure_ ? shell_exit_code(*failure_) : 1;
+    verdict.author = failure_ ? "node " + failure_->node : "the rendezvous";
+    verdict.reason = cause_ + "; too few nodes remain for a restart, for " + gone +
+                     (departed_.size() == 1 ? " has" : " have") + " finished and left";
     verdict.failure = failure_;
     return verdict;
 }
@@ -402,6 +429,7 @@ void RendezvousCore::form(Instant now) {
     lost_member_ = false;
     all_finished_ = true;
     someone_finished_ = false;
+    departed_.clear();
     for (std::size_t i = 0; i < members.size(); ++i) {
         assignments[i].round = round_;
         assignments[i].restart_count = failures_;

@@ -129,6 +129,7 @@ class RendezvousCore {
     void try_form(Instant now);
     void form(Instant now);
     [[nodiscard]] Verdict failure_verdict() const;
+    [[nodiscard]] Verdict departure_verdict() const;
     void close(Verdict verdict);
     void begin_notices(Instant now);
     void send_notices(Instant now);
@@ -162,6 +163,7 @@ class RendezvousCore {
     bool lost_member_ = false;              // `round_` lost a member that had not finished.
     bool all_finished_ = true;              // No member of `round_` was stopped short.
     bool someone_finished_ = false;         // Some member of `round_` has, even if lost since.
+    std::set<std::string> departed_;        // Names of nodes that finished `round_` and left.
     bool survivors_first_ = false;          // A round has ended: form the next with who is left.
     std::uint32_t failures_ = 0;            // Charged to the budget.
     std::optional<Verdict> verdict_;

@@ -79,6 +79,9 @@ void read(FieldReader& outer, std::string_view key, std::optional<WorkerFailure>
     reader->text("time", failure.time, kNameBytesMax);
     reader->last_text("last_output", failure.last_output, kOutputBytesMax);
     reader->text("log", failure.log_file, kSentenceBytesMax);
+    reader->text("evidence", failure.evidence, kSentenceBytesMax);
+    reader->last_text("error_message", failure.error_message, kOutputBytesMax);
+    reader->text("error_file", failure.error_file, kSentenceBytesMax);
     // The job's exit code is made of this one: it must not come out as success or as nothing.
     if (failure.start_error.empty() && failure.signal == 0 && failure.exit_code <= 0) {
         reader->complain("exit_code", "tells no failure, nor does any other field");
@@ -274,6 +277,12 @@ Result<FromDaemon> decode_from_daemon(std::string_view payload) {
         Fenced message;
         reader.text("reason", message.reason, kSentenceBytesMax);
         return finish<FromDaemon>(reader, std::move(message));
+    }
+    if (type == "dismissed") {
+        Dismissed message;
+        reader.require("round");
+        reader.round("round", message.round);
+        return finish<FromDaemon>(reader, message);
     }
     if (type == "alive") {
         Alive message;

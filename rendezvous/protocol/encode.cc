@@ -41,6 +41,15 @@ json to_json(const WorkerFailure& failure) {
     if (!failure.last_output.empty()) {
         object["last_output"] = end_of(failure.last_output, kOutputBytesMax);
     }
+    if (!failure.evidence.empty()) {
+        object["evidence"] = sentence(failure.evidence);
+    }
+    if (!failure.error_message.empty()) {
+        object["error_message"] = end_of(failure.error_message, kOutputBytesMax);
+    }
+    if (!failure.error_file.empty()) {
+        object["error_file"] = sentence(failure.error_file);
+    }
     return object;
 }
 
@@ -136,6 +145,9 @@ struct DaemonWriter {
     }
     json operator()(const Fenced& message) const {
         return {{"type", "fenced"}, {"reason", sentence(message.reason)}};
+    }
+    json operator()(const Dismissed& message) const {
+        return {{"type", "dismissed"}, {"round", number(message.round)}};
     }
     json operator()(const Alive& message) const {
         return {{"type", "alive"}, {"round", number(message.round)}};

@@ -12,7 +12,7 @@ namespace regroup::protocol {
 
 /// A frame is its payload's length in 4 bytes, most significant first, then the payload: one JSON
 /// object. A longer payload than this is refused as soon as its length is read.
-inline constexpr std::size_t kFrameBytesMax = std::size_t{256} << 10;
+inline constexpr std::size_t kFrameBytesMax = std::size_t{512} << 10;
 inline constexpr std::size_t kFrameHeaderBytes = 4;
 
 /// `payload` as a frame. Requires payload.size() <= kFrameBytesMax.

@@ -85,7 +85,7 @@ TEST_F(DaemonStrangers, MalformedFramesAreRefusedWithTheReason) {
 }
 
 TEST_F(DaemonStrangers, OtherProtocolsAreRefused) {
-    expect_refused("GET / HTTP/1.1\r\nHost: node0\r\n\r\n", "exceeds the limit of 262144");
+    expect_refused("GET / HTTP/1.1\r\nHost: node0\r\n\r\n", "exceeds the limit of 524288");
     expect_refused(std::string("\x16\x03\x01\x02\x00\x01\x00", 7), "exceeds the limit");
     expect_refused("SSH-2.0-OpenSSH_9.2\r\n", "does not speak regroup's control protocol");
     expect_refused(std::string(100000, '\xFF'), "exceeds the limit");

@@ -19,8 +19,8 @@ using ::testing::UnorderedElementsAreArray;
 
 const std::string kSource = REGROUP_SOURCE_DIR;
 const std::vector<std::string> kFromAgent{"join", "report", "leave"};
-const std::vector<std::string> kFromDaemon{"assign",  "stop",    "fenced", "alive",
-                                           "waiting", "refused", "closed"};
+const std::vector<std::string> kFromDaemon{"assign", "stop",    "fenced",  "dismissed",
+                                           "alive",  "waiting", "refused", "closed"};
 
 std::string read_file(const std::string& path) {
     std::ifstream file(kSource + "/" + path);

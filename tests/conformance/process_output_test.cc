@@ -71,8 +71,18 @@ class OutputTest : public ::testing::Test {
     }
 
     void launch(int rank, ProcessSpec spec, bool with_files = true) {
-        auto pipes = relay_->open(static_cast<std::uint32_t>(rank), "a:" + std::to_string(rank),
-                                  with_files ? stem(rank) : "");
+        StreamPlan out;
+        out.prefix = "[a:" + std::to_string(rank) + "] ";
+        StreamPlan err = out;
+        if (with_files) {
+            out.path = stem(rank) + ".out";
+            err.path = stem(rank) + ".err";
+        }
+        launch(rank, std::move(spec), out, err);
+    }
+
+    void launch(int rank, ProcessSpec spec, const StreamPlan& out, const StreamPlan& err) {
+        auto pipes = relay_->open(static_cast<std::uint32_t>(rank), out, err);
         ASSERT_TRUE(pipes) << pipes.error().detail;
         spec.stdout_fd = pipes->stdout_fd.get();
         spec.stderr_fd = pipes->stderr_fd.get();

@@ -137,7 +137,7 @@ TEST_F(RunNamespaces, MasterIsAnAddressThatTheOtherReachesWhereNoNameResolves) {
 }
 
 TEST_F(RunNamespaces, HostThatJoinsOverLoopbackIsKnownByAnotherAddress) {
-    auto host = start(0, "node-a", {"--nnodes=2", "--rdzv-endpoint=localhost:29400"});
+    auto host = start(0, "node-a", {"--nnodes=2", "--rdzv-endpoint=127.0.0.1:29400"});
     auto other = start(1, "node-b", {"--nnodes=2", "--rdzv-endpoint=10.77.0.1:29400"});
     const auto up = await_marks("up", 2);
     ASSERT_THAT(up, SizeIs(2)) << host->output() << other->output();

@@ -64,9 +64,15 @@ TEST_P(RunUsageMistake, IsOneLineThatNamesTheFlag) {
 INSTANTIATE_TEST_SUITE_P(
     CommandLines, RunUsageMistake,
     ::testing::Values(
-        Mistake{{"run", "--nnode=2", "/bin/true"}, {"--nnode", "did you mean --nnodes?"}, {}},
-        Mistake{{"run", "--max-restart", "2", "/bin/true"}, {"did you mean --max-restarts?"}, {}},
-        Mistake{{"run", "--nproc=2", "/bin/true"}, {"did you mean --nproc-per-node?"}, {}},
+        Mistake{{"run", "--nodes=2", "/bin/true"}, {"--nodes", "did you mean --nnodes?"}, {}},
+        Mistake{{"run", "--max-retarts", "2", "/bin/true"}, {"did you mean --max-restarts?"}, {}},
+        Mistake{{"run", "--nproc=2", "/bin/true"}, {"ambiguous", "--nproc-per-node"}, {}},
+        Mistake{
+            {"run", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost", "/bin/true"},
+            {"--rdzv-endpoint localhost", "127.0.0.1"},
+            {}},
+        Mistake{{"run", "--local-ranks-filter=1", "/bin/true"}, {"--local-ranks-filter", "1"}, {}},
+        Mistake{{"run", "--tee=0:3,2:1", "--nproc-per-node=2", "/bin/true"}, {"--tee", "2"}, {}},
         Mistake{{"run", "--rdzv_endpont=a", "/bin/true"}, {"did you mean --rdzv_endpoint?"}, {}},
         Mistake{{"run", "--colour=blue", "/bin/true"}, {"unknown flag --colour"}, {}},
         Mistake{{"run", "--nnodes=4:2", "/bin/true"}, {"--nnodes", "4", "exceeds", "2"}, {}},
@@ -131,8 +137,8 @@ TEST_F(RunUsage, TakenPortIsNamedWithItsHolder) {
     const std::string holder = "pid " + std::to_string(::getpid());
     const std::string command = std::filesystem::read_symlink("/proc/self/exe").filename();
     const auto names_holder = AllOf(HasSubstr(taken.port()), HasSubstr(holder), HasSubstr(command));
-    EXPECT_THAT(refusal({"run", "--nnodes=2", "--node-rank=0", "--master-port=" + taken.port(),
-                         "/bin/true"}),
+    EXPECT_THAT(refusal({"run", "--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1",
+                         "--master-port=" + taken.port(), "/bin/true"}),
                 names_holder);
     EXPECT_THAT(refusal({"serve", "--listen=127.0.0.1:" + taken.port()}), names_holder);
 }

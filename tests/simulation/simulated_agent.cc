@@ -220,10 +220,10 @@ void SimulatedAgent::act(agent::LaunchWorkers& effect) {
 
 void SimulatedAgent::act(agent::SignalWorkers& effect) {
     world_.note([&] {
-        return node_ + (effect.force ? " kills" : " stops") + " its workers of round " +
+        return node_ + (effect.force() ? " kills" : " stops") + " its workers of round " +
                std::to_string(number(effect.round));
     });
-    workers_.signal(host_, effect.round, effect.force);
+    workers_.signal(host_, effect.round, effect.force());
 }
 
 void SimulatedAgent::act(agent::Quit& effect) {

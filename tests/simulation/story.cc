@@ -255,9 +255,9 @@ void Story::act(Node& node, const agent::LaunchWorkers& effect) {
 }
 
 void Story::act(Node& node, const agent::SignalWorkers& effect) {
-    say(node.id + (effect.force ? " kills" : " stops") + " its workers of round " +
+    say(node.id + (effect.force() ? " kills" : " stops") + " its workers of round " +
         std::to_string(number(effect.round)));
-    node.end_at = effect.force ? now_ : now_ + node.grace;
+    node.end_at = effect.force() ? now_ : now_ + node.grace;
 }
 
 void Story::act(Node& node, const agent::Quit& effect) {

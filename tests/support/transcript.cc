@@ -48,6 +48,9 @@ std::string line(const Stop& stop) {
 std::string line(const Fenced& fenced) {
     return fenced.reason;
 }
+std::string line(const Dismissed& dismissed) {
+    return round_text(dismissed.round);
+}
 std::string line(const Alive& alive) {
     return round_text(alive.round);
 }
@@ -108,8 +111,8 @@ std::string_view kind_of(const FromAgent& message) {
 }
 
 std::string_view kind_of(const FromDaemon& message) {
-    static constexpr std::string_view kNames[] = {"assign",  "stop",    "fenced", "alive",
-                                                  "waiting", "refused", "closed"};
+    static constexpr std::string_view kNames[] = {"assign", "stop",    "fenced",  "dismissed",
+                                                  "alive",  "waiting", "refused", "closed"};
     return kNames[message.index()];
 }
 

@@ -220,7 +220,7 @@ TEST_F(AgentCoreTest, NewerRoundWaitsUntilTheLastWorkerOfTheOlderOneIsGone) {
     EXPECT_TRUE(all<LaunchWorkers>().empty());
     ASSERT_EQ(all<SignalWorkers>().size(), 1U);
     EXPECT_EQ(all<SignalWorkers>()[0].round, RoundId{1});
-    EXPECT_FALSE(all<SignalWorkers>()[0].force);
+    EXPECT_FALSE(all<SignalWorkers>()[0].force());
     exits(1, 0, crash(0, SIGTERM));
     EXPECT_TRUE(all<LaunchWorkers>().empty());
     exits(1, 1, crash(1, SIGTERM));
@@ -330,7 +330,7 @@ TEST_F(AgentCoreTest, ForceFollowsTheRequestExactlyAfterTheShutdownTimeout) {
     EXPECT_TRUE(all<SignalWorkers>().empty());
     pass_answered(milliseconds(1));
     ASSERT_EQ(all<SignalWorkers>().size(), 1U);
-    EXPECT_TRUE(all<SignalWorkers>()[0].force);
+    EXPECT_TRUE(all<SignalWorkers>()[0].force());
 }
 
 TEST_F(AgentCoreTest, WorkersThatResistSigkillEndTheAgentWithAnExplanation) {
@@ -474,7 +474,7 @@ TEST_F(AgentCoreTest, SecondSignalShortensTheGraceToNothing) {
     effects.clear();
     pass(Duration::zero());
     ASSERT_EQ(all<SignalWorkers>().size(), 1U);
-    EXPECT_TRUE(all<SignalWorkers>()[0].force);
+    EXPECT_TRUE(all<SignalWorkers>()[0].force());
 }
 
 TEST_F(AgentCoreTest, ALeavingNodeRepeatsThatItLeavesAndNeverJoinsAgain) {

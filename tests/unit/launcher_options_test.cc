@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <csignal>
 #include <functional>
 
 #include <gmock/gmock.h>
@@ -20,7 +21,7 @@ using ::testing::StartsWith;
 using Arguments = std::vector<std::string>;
 
 RunOptions parsed(const Arguments& arguments) {
-    Result<std::variant<RunOptions, ShowText>> result = parse_run_options(arguments);
+    Result<std::variant<RunOptions, ShowText>> result = parse_run_options(Front::run, arguments);
     if (!result) {
         ADD_FAILURE() << result.error().detail;
         return {};
@@ -33,7 +34,8 @@ RunOptions parsed(const Arguments& arguments) {
 }
 
 std::string error_of(const Arguments& arguments) {
-    const Result<std::variant<RunOptions, ShowText>> result = parse_run_options(arguments);
+    const Result<std::variant<RunOptions, ShowText>> result =
+        parse_run_options(Front::run, arguments);
     if (result) {
         return "no error";
     }
@@ -98,6 +100,19 @@ const std::vector<Flag>& flags_with_values() {
         {"--monitor-interval", "0.5",
          [](const RunOptions& o) { return o.monitor_interval == 0.5; }},
         {"--log-dir", "/tmp/logs", [](const RunOptions& o) { return o.log_dir == "/tmp/logs"; }},
+        {"--redirects", "1", [](const RunOptions& o) { return o.redirects.all == 1; }},
+        {"--tee", "0:3", [](const RunOptions& o) { return o.tee.by_local_rank.contains(0); }},
+        {"--local-ranks-filter", "0,2",
+         [](const RunOptions& o) { return o.local_ranks_filter == std::set<std::uint32_t>{0, 2}; }},
+        {"--log-line-prefix-template", "${rank} ",
+         [](const RunOptions& o) { return o.log_line_prefix == "${rank} "; }},
+        {"--log-file-size", "2M",
+         [](const RunOptions& o) { return o.log_file_bytes_max == std::uint64_t{2} << 20U; }},
+        {"--event-log-handler", "console", [](const RunOptions& o) { return o.console_events; }},
+        {"--signals-to-handle", "SIGINT",
+         [](const RunOptions& o) { return o.signals == std::vector<int>{SIGINT}; }},
+        {"--cpus-per-rank", "auto", [](const RunOptions& o) { return o.cpus_per_rank == "auto"; }},
+        {"--rdzv-conf", "is_host=1", [](const RunOptions& o) { return o.is_host == true; }},
     };
     return all;
 }
@@ -207,10 +222,147 @@ TEST(LauncherOptions, FlagWithoutItsValueIsNamed) {
     EXPECT_THAT(error_of({"train", "--nnodes"}), HasSubstr("no error"));
 }
 
-TEST(LauncherOptions, ValueMayLookLikeAFlagAndIsJudgedAsAValue) {
-    EXPECT_THAT(error_of({"--nnodes", "--standalone", "train"}), HasSubstr("'--standalone'"));
+TEST(LauncherOptions, ANumberBelowZeroIsAValueAndAFlagIsNot) {
+    EXPECT_THAT(error_of({"--nnodes", "--standalone", "train"}),
+                HasSubstr("--nnodes needs a value: --nnodes=2:4"));
     EXPECT_THAT(error_of({"--max-restarts", "-1", "train"}),
                 AllOf(HasSubstr("--max-restarts"), HasSubstr("'-1'")));
+}
+
+// ---- Abbreviations, as argparse takes them.
+
+TEST(LauncherOptions, UnambiguousBeginningsAreTaken) {
+    EXPECT_TRUE(parsed({"--stand", "train"}).standalone);
+    EXPECT_EQ(parsed({"--nproc_per", "2", "train"}).workers, "2");
+    EXPECT_EQ(parsed({"--max-r=1", "train"}).max_restarts, 1U);
+    EXPECT_EQ(parsed({"--nn", "2", "train"}).nodes_max, 2U);
+    EXPECT_EQ(parsed({"--redirect=3", "train"}).redirects.all, 3);
+    EXPECT_EQ(parsed({"--rdzv_b", "c10d", "train"}).rdzv_backend, "c10d");
+}
+
+TEST(LauncherOptions, BeginningsOfTwoSpellingsAreAmbiguous) {
+    EXPECT_THAT(error_of({"--nproc=2", "train"}),
+                AllOf(HasSubstr("ambiguous flag --nproc"), HasSubstr("--nproc-per-node"),
+                      HasSubstr("--nproc_per_node")));
+    EXPECT_THAT(error_of({"--rdzv", "c10d", "train"}), HasSubstr("ambiguous flag --rdzv"));
+}
+
+TEST(LauncherOptions, OurOwnFlagsDoNotMakeTorchrunsAmbiguous) {
+    // --log-file-size begins like --log-dir and --log-line-prefix-template; --last-call like
+    // nothing of torchrun's; --report-bindings like --redirects.
+    EXPECT_EQ(parsed({"--log-d", "x", "train"}).log_dir, "x");
+    EXPECT_EQ(parsed({"--log-f", "5k", "train"}).log_file_bytes_max, 5U << 10U);
+    EXPECT_EQ(parsed({"--re", "1", "train"}).redirects.all, 1);
+}
+
+TEST(LauncherOptions, LettersTakeTheirValueInThreeForms) {
+    for (const Arguments& form : {Arguments{"-r", "2"}, Arguments{"-r2"}, Arguments{"-r=2"}}) {
+        Arguments line = form;
+        line.push_back("train");
+        EXPECT_EQ(parsed(line).redirects.all, 2);
+    }
+    EXPECT_TRUE(parsed({"-t0:1,10:3", "train"}).tee.has(10, agent::StreamSpec::kErr));
+}
+
+TEST(LauncherOptions, TogglesRefuseAValue) {
+    EXPECT_THAT(error_of({"--standalone=1", "train"}), HasSubstr("--standalone takes no value"));
+}
+
+// ---- Streams, signals, settings.
+
+TEST(LauncherOptions, StreamsAreForAllOrByLocalRank) {
+    const RunOptions all = parsed({"--redirects=1", "--tee=3", "train"});
+    EXPECT_TRUE(all.redirects.has(7, agent::StreamSpec::kOut));
+    EXPECT_FALSE(all.redirects.has(7, agent::StreamSpec::kErr));
+    EXPECT_TRUE(all.tee.has(0, agent::StreamSpec::kErr));
+    const RunOptions some = parsed({"--redirects=0:3,12:2", "train"});
+    EXPECT_TRUE(some.redirects.has(0, agent::StreamSpec::kOut));
+    EXPECT_FALSE(some.redirects.has(1, agent::StreamSpec::kOut));
+    EXPECT_TRUE(some.redirects.has(12, agent::StreamSpec::kErr));
+    EXPECT_FALSE(some.redirects.has(12, agent::StreamSpec::kOut));
+    for (const char* bad : {"4", "-1", "x", "0:4", "0:1,", "a:1", "0", ":1", "0:1;1:1", ""}) {
+        const std::string argument = std::string("--tee=") + bad;
+        if (std::string(bad) != "0" && std::string(bad) != "0:1,") {
+            EXPECT_THAT(error_of({argument, "train"}), HasSubstr("--tee must be")) << bad;
+        }
+    }
+}
+
+TEST(LauncherOptions, NeedlesMayHoldCommas) {
+    EXPECT_THAT(parsed({"--tee=3", "--duplicate-stdout-filters=loss,a,,b,", "t"}).stdout_needles,
+                ElementsAre("loss", "a,b"));
+}
+
+TEST(LauncherOptions, SignalsAreNamed) {
+    const RunOptions options = parsed({"--signals-to-handle=SIGTERM,SIGUSR1", "train"});
+    EXPECT_THAT(options.signals, ElementsAre(SIGTERM, SIGUSR1));
+    EXPECT_EQ(options.signal_names, "SIGTERM,SIGUSR1");
+    EXPECT_THAT(parsed({"train"}).signals, ElementsAre(SIGTERM, SIGINT, SIGHUP, SIGQUIT));
+    EXPECT_THAT(error_of({"--signals-to-handle=TERM", "train"}), HasSubstr("'TERM'"));
+    EXPECT_THAT(error_of({"--signals-to-handle=SIGKILL", "train"}), HasSubstr("SIGKILL"));
+}
+
+TEST(LauncherOptions, ConfSettingsAreTranslatedAndOverruledByFlags) {
+    using std::chrono::seconds;
+    const RunOptions options = parsed(
+        {"--rdzv-conf= join_timeout = 7,last_call_timeout=2,keep_alive_interval=4,is_host=No",
+         "train"});
+    EXPECT_EQ(options.join_timeout, seconds(7));
+    EXPECT_EQ(options.last_call, seconds(2));
+    EXPECT_EQ(options.heartbeat_timeout, seconds(12));
+    EXPECT_EQ(options.is_host, false);
+    EXPECT_EQ(parsed({"--last-call=9", "--rdzv-conf=last_call_timeout=2", "train"}).last_call,
+              seconds(9));
+    EXPECT_EQ(parsed({"--rdzv-conf=timeout=11", "train"}).join_timeout, seconds(11));
+    EXPECT_THAT(parsed({"--rdzv-conf=read_timeout=5,colour=red", "train"}).unused_conf,
+                ElementsAre("colour", "read_timeout"));
+}
+
+TEST(LauncherOptions, ConfMistakesAreNamed) {
+    for (const char* bad :
+         {"join_timeout=0", "join_timeout=x", "last_call_timeout=0.5", "is_host=maybe",
+          "store_type=file", "join_timeout", "=5", "a=", "join_timeout=1,join_timeout=2"}) {
+        EXPECT_THAT(error_of({std::string("--rdzv-conf=") + bad, "train"}),
+                    HasSubstr("--rdzv-conf"))
+            << bad;
+    }
+}
+
+TEST(LauncherOptions, WhatWouldBeIgnoredIsRefused) {
+    EXPECT_THAT(error_of({"--log-dir=/dev/null", "--tee=3", "train"}), HasSubstr("--log-dir"));
+    EXPECT_THAT(error_of({"--duplicate-stdout-filters=x", "train"}), HasSubstr("--tee"));
+    EXPECT_THAT(error_of({"--logs-specs=mine", "train"}), HasSubstr("--logs-specs mine"));
+    EXPECT_THAT(error_of({"--event-log-handler=kafka", "train"}), HasSubstr("'kafka'"));
+    EXPECT_THAT(error_of({"--nproc-per-node=xpu", "train"}), HasSubstr("xpu"));
+}
+
+TEST(LauncherOptions, ShutdownTimeoutHasTorchsVariableBelowItsOwn) {
+    using std::chrono::seconds;
+    const ScopedVariable torch("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5");
+    EXPECT_EQ(parsed({"train"}).shutdown_timeout, seconds(5));
+    const ScopedVariable own("PET_SHUTDOWN_TIMEOUT", "6");
+    EXPECT_EQ(parsed({"train"}).shutdown_timeout, seconds(6));
+    EXPECT_EQ(parsed({"--shutdown-timeout=7", "train"}).shutdown_timeout, seconds(7));
+}
+
+TEST(LauncherOptions, LaunchHasAFlagOfItsOwn) {
+    const auto use_env = [](Front front) {
+        return parse_run_options(front, Arguments{"--use-env", "train.py"});
+    };
+    EXPECT_TRUE(std::get<RunOptions>(*use_env(Front::launch)).use_env);
+    EXPECT_FALSE(use_env(Front::run));
+    const auto refused = parse_run_options(Front::launch, Arguments{"--no-python", "train"});
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().detail, HasSubstr("--use-env"));
+}
+
+TEST(LauncherOptions, CompletionNamesTheFlags) {
+    for (const char* shell : {"bash", "zsh", "tcsh"}) {
+        const auto shown = parse_run_options(Front::run, Arguments{"--print-completion", shell});
+        ASSERT_TRUE(shown) << shown.error().detail;
+        EXPECT_THAT(std::get<ShowText>(*shown).text, HasSubstr("nproc-per-node")) << shell;
+    }
+    EXPECT_THAT(error_of({"--print-completion=fish", "t"}), HasSubstr("'fish'"));
 }
 
 // ---- Mistakes.
@@ -219,9 +371,9 @@ TEST(LauncherOptions, UnknownFlagSuggestsTheNearest) {
     EXPECT_THAT(error_of({"--nproc-pernode=2", "train"}),
                 AllOf(StartsWith("unknown flag --nproc-pernode"),
                       HasSubstr("did you mean --nproc-per-node?")));
-    EXPECT_THAT(error_of({"--max_restart", "3", "train"}),
+    EXPECT_THAT(error_of({"--max_restrats", "3", "train"}),
                 HasSubstr("did you mean --max_restarts?"));
-    EXPECT_THAT(error_of({"--standalon", "train"}), HasSubstr("did you mean --standalone?"));
+    EXPECT_THAT(error_of({"--standalnoe", "train"}), HasSubstr("did you mean --standalone?"));
     EXPECT_THAT(
         error_of({"--colour-of-the-sky", "train"}),
         AllOf(HasSubstr("unknown flag --colour-of-the-sky"), Not(HasSubstr("did you mean"))));
@@ -280,7 +432,7 @@ TEST(LauncherOptions, BoundsThemselvesAreTaken) {
 TEST(LauncherOptions, HelpNamesEveryFlagWithItsDefault) {
     for (const char* help : {"--help", "-h"}) {
         const Result<std::variant<RunOptions, ShowText>> result =
-            parse_run_options(Arguments{"--nnodes=x", help});
+            parse_run_options(Front::run, Arguments{"--nnodes=x", help});
         ASSERT_TRUE(result) << result.error().detail;
         const std::string text = std::get<ShowText>(*result).text;
         for (const Flag& flag : flags_with_values()) {

@@ -200,6 +200,7 @@ TEST(LauncherPlan, PolicyAndOfferAreTheOptions) {
     options.max_restarts = 3;
     options.workers = "8";
     options.role = "trainer";
+    options.rdzv_endpoint = "10.0.0.1";
     options.local_addr = "10.0.0.7";
     options.last_call = std::chrono::seconds(1);
     options.heartbeat_timeout = std::chrono::seconds(2);
@@ -228,6 +229,7 @@ TEST(LauncherPlan, PolicyAndOfferAreTheOptions) {
 TEST(LauncherPlan, NodeIsNamedAfterItsHostAndOffersItsAddresses) {
     RunOptions options = program();
     options.rdzv_backend = "c10d";
+    options.rdzv_endpoint = "10.0.0.1";
     options.nodes_max = 2;
     const agent::AgentConfig agent = planned(options).agent;
     EXPECT_EQ(agent.offer.name, short_host_name());

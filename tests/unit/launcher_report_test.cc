@@ -36,7 +36,7 @@ TEST(LauncherReport, TellsWhoFailedFirstWhereAndHow) {
     EXPECT_EQ(failure_report("nightly", failed()),
               "regroup: job nightly failed: rank 5 on b was ended by SIGSEGV; all 3 restarts used "
               "(--max-restarts 3)\n"
-              "first failure:\n"
+              "Root Cause (first observed failure):\n"
               "  rank       5 (local rank 1 on node b)\n"
               "  host       b.cluster, pid 4720\n"
               "  end        ended by SIGSEGV, core dumped\n"

@@ -253,6 +253,7 @@ TEST(ProtocolCodec, NoMessageOutgrowsAFrame) {
     WorkerFailure failure = sample_failure();
     failure.node = failure.host = failure.time = std::string(kNameBytesMax, '\x01');
     failure.start_error = failure.last_output = failure.log_file = worst;
+    failure.evidence = failure.error_message = failure.error_file = worst;
     Join join = sample_join();
     join.job = join.node = join.offer.name = join.offer.role = join.offer.address = name;
     join.policy.program = worst;

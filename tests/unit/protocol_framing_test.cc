@@ -84,11 +84,11 @@ TEST(ProtocolFraming, LargestFramePassesAndOneMoreByteDoesNot) {
     const std::string largest(kFrameBytesMax, 'x');
     reader.feed(make_frame(largest));
     EXPECT_THAT(drain(reader), ElementsAre(largest));
-    reader.feed(header(0, 4, 0, 1));
+    reader.feed(header(0, 8, 0, 1));
     const auto next = reader.next();
     ASSERT_FALSE(next);
     EXPECT_EQ(next.error().code, Errc::invalid_argument);
-    EXPECT_THAT(next.error().detail, HasSubstr("262145 bytes exceeds the limit of 262144"));
+    EXPECT_THAT(next.error().detail, HasSubstr("524289 bytes exceeds the limit of 524288"));
 }
 
 TEST(ProtocolFraming, OversizedFrameIsRefusedByItsHeaderAlone) {

@@ -23,6 +23,9 @@ inline rendezvous::WorkerFailure sample_failure() {
     failure.time = "2026-11-21 10:05:26";
     failure.last_output = "step 812\nloading shard 14\n";
     failure.log_file = "regroup-runs/nightly/round-4/rank-13.log";
+    failure.evidence = "the kernel was out of memory";
+    failure.error_message = "RuntimeError: shard 14 is empty\n";
+    failure.error_file = "regroup-runs/nightly/round-4/rank-13.error.json";
     return failure;
 }
 
@@ -103,6 +106,7 @@ inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {
     return {rendezvous::Assign{sample_assignment()},
             rendezvous::Stop{rendezvous::RoundId{4}, "node node4 is lost"},
             rendezvous::Fenced{"this node was given up as lost"},
+            rendezvous::Dismissed{rendezvous::RoundId{4}},
             rendezvous::Alive{rendezvous::RoundId{4}},
             sample_waiting(),
             rendezvous::Refused{Errc::overloaded, "the daemon has 1024 jobs already"},

@@ -30,6 +30,7 @@ WorkerIdentity worker() {
     identity.local_world_size = 8;
     identity.max_restarts = 3;
     identity.error_file = "/logs/rank-13.json";
+    identity.signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
     return identity;
 }
 

@@ -237,7 +237,7 @@ int run_agent(const std::vector<std::string>& arguments) {
     if (mode == "terminal") {
         take_terminal(arguments.at(1));
     }
-    auto warden = Warden::split();
+    auto warden = Warden::split(kAgentSignals);
     if (!warden) {
         return 99;
     }
@@ -256,7 +256,7 @@ int run_agent(const std::vector<std::string>& arguments) {
     }
     boost::asio::io_context io;
     LinuxLauncher launcher(io);
-    auto signals = QuitSignals::listen(io, warden->fd(),
+    auto signals = QuitSignals::listen(io, warden->fd(), kAgentSignals,
                                        {.on_signal =
                                             [&](int number) {
                                                 std::cout << "signal " << number << std::endl;

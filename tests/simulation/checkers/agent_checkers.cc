@@ -52,7 +52,7 @@ class ForceChecker final : public Checker {
     void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
         if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
-            if (signal->force) {
+            if (signal->force()) {
                 asked_.erase(host);
             } else {
                 asked_.emplace(host, now);
@@ -109,7 +109,7 @@ class FirstFailureChecker final : public Checker {
             known = {launch->assignment.round, std::nullopt, false, false};
         } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
             known.asked_to_stop = true;
-            known.forced = known.forced || signal->force;
+            known.forced = known.forced || signal->force();
         } else if (const auto* send = std::get_if<agent::SendToDaemon>(&effect)) {
             if (const auto* report = std::get_if<Report>(&send->message)) {
                 check(host, known, report->report);

@@ -62,8 +62,14 @@ class BudgetChecker final : public Checker {
             if (const auto* assign = std::get_if<Assign>(&effect.message)) {
                 check_charge(assign->assignment.round, assign->assignment.restart_count);
             }
+            if (const auto* dismissed = std::get_if<Dismissed>(&effect.message)) {
+                dismissed_ = dismissed->round;
+            }
         }
-        if (core.verdict() && core.verdict()->outcome == Outcome::failed) {
+        // Nodes that have finished and left cannot be called back for a restart.
+        const bool departed = dismissed_ == core.round() && core.verdict() &&
+                              core.verdict()->reason.find("finished and left") != std::string::npos;
+        if (core.verdict() && core.verdict()->outcome == Outcome::failed && !departed) {
             if (core.verdict()->restarts != budget_ || charged_ != budget_) {
                 violated("the job failed after " + std::to_string(charged_) + " of " +
                          std::to_string(budget_) + " restarts");
@@ -79,6 +85,7 @@ class BudgetChecker final : public Checker {
     void forget() {
         charged_ = 0;
         round_ = RoundId::none;
+        dismissed_ = RoundId::none;
     }
     void check_charge(RoundId round, std::uint32_t restarts) {
         if (round == round_) {
@@ -100,7 +107,8 @@ class BudgetChecker final : public Checker {
     std::uint32_t budget_ = 0;
     std::uint32_t charged_ = 0;
     RoundId round_ = RoundId::none;
-    std::set<RoundId> own_faults_;  // Rounds in which a worker failed for no other's fault.
+    RoundId dismissed_ = RoundId::none;  // The last round that some node was free to leave.
+    std::set<RoundId> own_faults_;       // Rounds in which a worker failed for no other's fault.
 };
 
 class MemoryChecker final : public Checker {

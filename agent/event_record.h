@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <sys/types.h>
+
+#include "agent/agent_core.h"
+
+namespace regroup::agent {
+
+/// Something that happened to a worker of this node.
+struct WorkerEvent {
+    enum class State : std::uint8_t {
+        started,
+        succeeded,
+        failed,
+        terminated,  ///< Ended because it was asked to.
+    };
+
+    State state = State::started;
+    Assignment assignment;
+    std::uint32_t local_rank = 0;
+    pid_t pid = 0;
+    int exit_code = 0;  ///< Minus the signal's number when a signal ended it.
+};
+
+using EventSink = std::function<void(const WorkerEvent& event)>;
+
+}  // namespace regroup::agent

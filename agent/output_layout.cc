@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/output_layout.h"
+
+#include "agent/template_text.h"
+
+namespace regroup::agent {
+
+namespace {
+
+constexpr const char* kRankPrefix = "[${node}:${rank}] ";
+constexpr const char* kTorchrunPrefix = "[${role_name}${local_rank}]:";
+
+std::filesystem::path attempt_folder(const OutputOptions& options, const WorkerIdentity& worker) {
+    return options.folder / ("attempt_" + std::to_string(worker.assignment.restart_count));
+}
+
+// rank00012
+std::string rank_name(const WorkerIdentity& worker) {
+    const std::string digits = std::to_string(worker.assignment.first_rank + worker.local_rank);
+    return "rank" + std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
+}
+
+}  // namespace
+
+bool StreamSpec::has(std::uint32_t local_rank, std::uint8_t stream) const {
+    const auto listed = by_local_rank.find(local_rank);
+    return ((listed != by_local_rank.end() ? listed->second : all) & stream) != 0;
+}
+
+std::filesystem::path worker_folder(const OutputOptions& options, const WorkerIdentity& worker) {
+    if (options.folder.empty()) {
+        return {};
+    }
+    if (options.layout == OutputLayout::torchrun) {
+        return attempt_folder(options, worker) / std::to_string(worker.local_rank);
+    }
+    return options.folder / ("round_" + std::to_string(number(worker.assignment.round)));
+}
+
+WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& worker,
+                         const std::string& node, const std::string& host) {
+    const bool torchrun = options.layout == OutputLayout::torchrun;
+    const bool on_console =
+        !options.console_ranks || options.console_ranks->contains(worker.local_rank);
+    const std::string& prefix = !options.line_prefix.empty() ? options.line_prefix
+                                : torchrun                   ? kTorchrunPrefix
+                                                             : kRankPrefix;
+    const std::map<std::string, std::string> values{
+        {"role_name", worker.role},
+        {"local_rank", std::to_string(worker.local_rank)},
+        {"rank", std::to_string(worker.assignment.first_rank + worker.local_rank)},
+        {"hostname", host},
+        {"node", node}};
+    const std::filesystem::path folder = worker_folder(options, worker);
+    const auto stream = [&](std::uint8_t which, const char* torchrun_name, const char* suffix,
+                            const std::vector<std::string>& needles) {
+        StreamPlan plan;
+        plan.prefix = substitute(prefix, values);
+        plan.shown = on_console;
+        plan.file_bytes_max = options.file_bytes_max;
+        if (!torchrun) {
+            plan.path = folder.empty() ? "" : (folder / (rank_name(worker) + suffix)).string();
+            return plan;
+        }
+        const bool teed = options.tee.has(worker.local_rank, which);
+        // Without a folder nothing is redirected, as torchrun has it.
+        if (!folder.empty() && (teed || options.redirects.has(worker.local_rank, which))) {
+            plan.path = (folder / torchrun_name).string();
+            plan.shown = on_console && teed;
+            if (plan.shown && !needles.empty()) {
+                plan.filter_path =
+                    (folder.parent_path() / ("filtered_" + std::string(torchrun_name))).string();
+                plan.needles = needles;
+            }
+        } else if (options.bare_console) {
+            plan.way = on_console ? StreamPlan::Way::inherited : StreamPlan::Way::discarded;
+        } else {
+            plan.prefix = substitute(options.line_prefix.empty() ? kRankPrefix : prefix, values);
+        }
+        return plan;
+    };
+    WorkerOutput output;
+    output.out = stream(StreamSpec::kOut, "stdout.log", ".out", options.stdout_needles);
+    output.err = stream(StreamSpec::kErr, "stderr.log", ".err", options.stderr_needles);
+    if (!folder.empty()) {
+        output.error_file =
+            (folder / (torchrun ? "error.json" : rank_name(worker) + ".error.json")).string();
+    }
+    return output;
+}
+
+}  // namespace regroup::agent

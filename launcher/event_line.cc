@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/event_line.h"
+
+#include <nlohmann/json.hpp>
+
+#include "launcher/host.h"
+
+namespace regroup::launcher {
+
+namespace {
+
+const char* name_of(agent::WorkerEvent::State state) {
+    switch (state) {
+        case agent::WorkerEvent::State::started:
+            return "START";
+        case agent::WorkerEvent::State::succeeded:
+            return "SUCCEEDED";
+        case agent::WorkerEvent::State::failed:
+            return "FAILED";
+        case agent::WorkerEvent::State::terminated:
+            return "TERMINATED";
+    }
+    return "UNKNOWN";
+}
+
+}  // namespace
+
+std::string event_line(const agent::WorkerEvent& event, const RunOptions& options,
+                       const agent::AgentConfig& config) {
+    using nlohmann::ordered_json;
+    const rendezvous::Assignment& a = event.assignment;
+    const ordered_json details = {
+        {"group_world_size", a.group_world_size},
+        {"entry_point", options.program},
+        {"local_rank", ordered_json::array({event.local_rank})},
+        {"role_rank", ordered_json::array({a.role_first_rank + event.local_rank})},
+        {"role_world_size", ordered_json::array({a.role_world_size})},
+        {"exit_code", ordered_json::array({event.exit_code})},
+        {"worker_pid", ordered_json::array({event.pid})},
+    };
+    const ordered_json metadata = {
+        {"run_id", config.job},
+        {"global_rank", a.first_rank + event.local_rank},
+        {"group_rank", a.group_rank},
+        {"worker_id", std::to_string(event.pid)},
+        {"role", config.offer.role},
+        {"hostname", short_host_name()},
+        {"state", name_of(event.state)},
+        {"total_run_time", 0},
+        {"rdzv_backend", options.rdzv_backend},
+        {"raw_error", nullptr},
+        {"metadata", details.dump()},
+        {"agent_restarts", a.restart_count},
+        {"duration_ms", nullptr},
+    };
+    const ordered_json record = {
+        {"name", std::string("torchelastic.worker.status.") + name_of(event.state)},
+        {"source", "WORKER"},
+        {"timestamp", 0},
+        {"metadata", metadata},
+    };
+    return record.dump();
+}
+
+}  // namespace regroup::launcher

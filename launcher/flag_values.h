@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What flags take: each function returns a FlagTable::Take, or is one, which stores the value or
+// says what is wrong with it.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/output_layout.h"
+#include "launcher/flag_table.h"
+#include "rendezvous/base/clock.h"
+
+namespace regroup::launcher {
+
+template <class Number>
+std::optional<Number> parse_number(const std::string& text) {
+    Number number{};
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, number);
+    return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
+}
+
+/// 'text'
+[[nodiscard]] std::string in_quotes(const std::string& text);
+
+template <class Number>
+FlagTable::Take number_into(Number& out, Number min, Number max) {
+    return [&out, min, max](const std::string& text) -> std::string {
+        const auto number = parse_number<std::int64_t>(text);
+        if (!number || *number < static_cast<std::int64_t>(min) ||
+            *number > static_cast<std::int64_t>(max)) {
+            return "must be a whole number from " + std::to_string(min) + " to " +
+                   std::to_string(max) + ", not " + in_quotes(text);
+        }
+        out = static_cast<Number>(*number);
+        return "";
+    };
+}
+
+[[nodiscard]] FlagTable::Take seconds_into(Duration& out);
+[[nodiscard]] FlagTable::Take text_into(std::string& out);
+/// What the other nodes are told must fit the control protocol's names.
+[[nodiscard]] FlagTable::Take name_into(std::string& out);
+/// One of `words`.
+[[nodiscard]] FlagTable::Take word_into(std::string& out, std::vector<std::string> words);
+/// "N" or "MIN:MAX".
+[[nodiscard]] FlagTable::Take node_range_into(std::uint32_t& min, std::uint32_t& max);
+/// "3", or "0:1,1:3".
+[[nodiscard]] FlagTable::Take streams_into(agent::StreamSpec& out);
+/// "0,2,5".
+[[nodiscard]] FlagTable::Take local_ranks_into(std::optional<std::set<std::uint32_t>>& out);
+/// "a,b"; ",," is a comma that belongs to an item.
+[[nodiscard]] FlagTable::Take needles_into(std::vector<std::string>& out);
+/// "SIGTERM,SIGINT".
+[[nodiscard]] FlagTable::Take signals_into(std::vector<int>& numbers, std::string& names);
+/// Bytes, with an optional k, M or G: "100M".
+[[nodiscard]] FlagTable::Take bytes_into(std::uint64_t& out);
+
+}  // namespace regroup::launcher

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/output_plan.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <unistd.h>
+
+namespace regroup::launcher {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kDefaultLogDir = "regroup-runs";
+
+// A job id as one path component.
+std::string folder_name(std::string job) {
+    std::replace(job.begin(), job.end(), '/', '_');
+    return job.empty() || job.front() == '.' ? "_" + job : job;
+}
+
+// A fresh folder for this user alone: `stem` and eight characters.
+Result<fs::path> make_fresh(const fs::path& stem) {
+    // mkdtemp(3) chooses six of them.
+    std::string path = stem.string() + "_" + std::to_string(::getpid() % 90 + 10) + "XXXXXX";
+    if (::mkdtemp(path.data()) == nullptr) {
+        return system_failure("make a folder " + path, errno);
+    }
+    return fs::path(path);
+}
+
+// `folder`, made and writable.
+Result<fs::path> make_writable(const fs::path& folder) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) {
+        error = std::error_code(errno, std::generic_category());
+    }
+    if (error) {
+        return Failure(Errc::invalid_argument,
+                       "--log-dir: cannot write to " + folder.string() + ": " + error.message());
+    }
+    return folder;
+}
+
+fs::path temporary_folder() {
+    const char* set = std::getenv("TMPDIR");
+    return set != nullptr && *set != '\0' ? set : "/tmp";
+}
+
+Result<fs::path> make_folder(const RunOptions& options, bool torchrun, const std::string& job,
+                             fs::path& temporary) {
+    std::error_code ignored;
+    fs::path base = options.log_dir.value_or(kDefaultLogDir);
+    if (options.front == Front::torchrun && !options.log_dir) {
+        Result<fs::path> fresh = make_fresh(temporary_folder() / "torchelastic");
+        if (!fresh) {
+            return fresh;
+        }
+        base = *fresh;
+        if (!options.redirects.any() && !options.tee.any()) {
+            temporary = base;
+        }
+    }
+    base = fs::absolute(base, ignored);
+    if (!torchrun) {
+        return make_writable(base / folder_name(job));
+    }
+    const Result<fs::path> made = make_writable(base);
+    return made ? make_fresh(base / folder_name(job)) : made;
+}
+
+}  // namespace
+
+Result<OutputPlan> make_output_plan(const RunOptions& options, const std::string& job,
+                                    std::vector<std::string>& notes) {
+    OutputPlan plan;
+    agent::OutputOptions& output = plan.options;
+    const bool torchrun =
+        options.front == Front::torchrun || options.redirects.any() || options.tee.any();
+    output.layout = torchrun ? agent::OutputLayout::torchrun : agent::OutputLayout::by_rank;
+    output.bare_console = options.front == Front::torchrun;
+    output.redirects = options.redirects;
+    output.tee = options.tee;
+    output.console_ranks = options.local_ranks_filter;
+    output.line_prefix = options.log_line_prefix;
+    if (const char* text = std::getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+        text != nullptr && output.line_prefix.empty()) {
+        output.line_prefix = text;
+    }
+    output.stdout_needles = options.stdout_needles;
+    output.stderr_needles = options.stderr_needles;
+    output.file_bytes_max = options.log_file_bytes_max;
+    if (options.log_dir == "/dev/null") {
+        return plan;
+    }
+    Result<fs::path> folder = make_folder(options, torchrun, job, plan.temporary);
+    if (folder) {
+        output.folder = std::move(*folder);
+    } else if (options.log_dir || options.redirects.any() || options.tee.any()) {
+        return folder.error();
+    } else {
+        notes.push_back(folder.error().detail + "; output is only shown here");
+    }
+    return plan;
+}
+
+}  // namespace regroup::launcher

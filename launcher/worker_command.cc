@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/worker_command.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "agent/process/resolve_program.h"
+
+extern char** environ;
+
+namespace regroup::launcher {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
+
+// --run-path: the script in this very interpreter, with an exception put where PyTorch's own
+// recording decorator would put it.
+constexpr const char* kRunPathHelper = R"(
+import json, os, runpy, sys, time, traceback
+sys.argv = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except Exception as error:
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path:
+        with open(path, "w") as file:
+            json.dump({"message": {"message": f"{type(error).__name__}: {error}",
+                                   "extraInfo": {"py_callstack": traceback.format_exc(),
+                                                 "timestamp": str(int(time.time()))}}}, file)
+    raise
+)";
+
+std::string variable_or(const char* name, const char* fallback) {
+    const char* value = std::getenv(name);
+    return value != nullptr ? value : fallback;
+}
+
+bool is_file(const std::string& path) {
+    std::error_code error;
+    return fs::is_regular_file(path, error);
+}
+
+std::vector<std::string> python_words(const RunOptions& options) {
+    std::vector<std::string> words{variable_or("PYTHON_EXEC", "python3"), "-u"};
+    if (options.run_path) {
+        words.insert(words.end(), {"-c", kRunPathHelper});
+    } else if (options.module) {
+        words.push_back("-m");
+    }
+    return words;
+}
+
+}  // namespace
+
+bool runs_by_python(const RunOptions& options) {
+    if (options.module || options.run_path) {
+        return true;
+    }
+    if (options.no_python) {
+        return false;
+    }
+    return options.front != Front::run || options.program.ends_with(".py");
+}
+
+Result<agent::WorkerCommand> make_worker_command(const RunOptions& options, std::uint32_t workers,
+                                                 std::vector<std::string>& notes) {
+    agent::WorkerCommand command;
+    if (runs_by_python(options)) {
+        command.arguments = python_words(options);
+        if (!options.module && !is_file(options.program)) {
+            return Failure(Errc::invalid_argument, "program " + options.program +
+                                                       " does not exist (a program that is not "
+                                                       "Python needs --no-python here)");
+        }
+    }
+    command.arguments.push_back(options.program);
+    command.templates_begin = command.arguments.size();
+    if (options.front == Front::launch && !options.use_env) {
+        command.arguments.emplace_back("--local-rank=${local_rank}");
+    }
+    command.arguments.insert(command.arguments.end(), options.arguments.begin(),
+                             options.arguments.end());
+    Result<std::string> executable =
+        agent::resolve_program(command.arguments.front(), variable_or("PATH", kDefaultPath));
+    if (!executable) {
+        return executable.error();
+    }
+    command.executable = std::move(*executable);
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        command.environment.emplace_back(*entry);
+    }
+    command.signals_to_handle = options.signal_names;
+    command.virtual_local_rank = options.virtual_local_rank;
+    for (std::uint32_t i = 0; options.virtual_local_rank && i < workers; ++i) {
+        if (const auto device = agent::visible_device(command.environment, i); !device) {
+            return device.error();
+        }
+    }
+    if (workers > 1 && options.cpus_per_rank.empty() &&
+        agent::find_variable(command.environment, "OMP_NUM_THREADS") == nullptr) {
+        command.environment.emplace_back("OMP_NUM_THREADS=1");
+        notes.push_back("OMP_NUM_THREADS is not set; each of this node's " +
+                        std::to_string(workers) +
+                        " workers gets 1, so that they do not crowd each other (set it, or give "
+                        "--cpus-per-rank=auto)");
+    }
+    return command;
+}
+
+}  // namespace regroup::launcher
