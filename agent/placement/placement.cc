@@ -73,6 +73,11 @@ std::vector<Cpu> cpus_of_core_complex(const Topology& topology, int numa_node, i
     return groups[static_cast<std::size_t>(position) % groups.size()];
 }
 
+/// The sets of a plan are the same or have no core in common, and none is empty.
+bool is_same(const Cores& left, const Cores& right) {
+    return left.front().id == right.front().id;
+}
+
 /// One call of plan_placement.
 class Plan {
    public:
@@ -182,7 +187,7 @@ class Plan {
             const Cores set = sets_[first];
             std::vector<std::size_t> sharers;
             for (std::size_t rank = first; rank < sets_.size(); ++rank) {
-                if (!divided[rank] && sets_[rank] == set) {
+                if (!divided[rank] && is_same(sets_[rank], set)) {
                     sharers.push_back(rank);
                     divided[rank] = true;
                 }
@@ -210,11 +215,12 @@ class Plan {
             return {};
         }
         if (total / core_count < rank_count) {
-            return Failure(Errc::invalid_argument,
-                           "--cpus-per-rank " + std::to_string(core_count) + ": " +
-                               counted(rank_count, "worker") + " would need more than the " +
-                               counted(total, "physical core") + " that this process may use" +
-                               (set == all_ ? "" : " within " + flag(request_.numa_binding)));
+            return Failure(
+                Errc::invalid_argument,
+                "--cpus-per-rank " + std::to_string(core_count) + ": " +
+                    counted(rank_count, "worker") + " would need more than the " +
+                    counted(total, "physical core") + " that this process may use" +
+                    (set.size() == all_.size() ? "" : " within " + flag(request_.numa_binding)));
         }
         Dealt dealt = deal(set, rank_count, core_count, wanted);
         for (std::size_t index = 0; index < sharers.size(); ++index) {
@@ -277,7 +283,9 @@ class Plan {
             if (uses_gpus()) {
                 placed.gpu = std::to_string(rank) + " (" + gpus_[rank].address + ")";
             }
-            const auto sharers = std::count(sets_.begin(), sets_.end(), set);
+            const auto sharers = std::count_if(sets_.begin(), sets_.end(), [&](const Cores& other) {
+                return is_same(other, set);
+            });
             placed.thread_count =
                 std::max(1, static_cast<int>(set.size()) / static_cast<int>(sharers));
             if (unbound_) {

@@ -12,8 +12,6 @@ struct Core {
     int id = 0;  ///< The lowest CPU of the core; see Cpu::core.
     int numa_node = 0;
     std::vector<int> cpus;  ///< Ascending, at least one.
-
-    bool operator==(const Core&) const = default;
 };
 
 /// Ascending by NUMA node, and by id within one.
