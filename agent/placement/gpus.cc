@@ -102,23 +102,24 @@ bool tells_all_uuids(const std::vector<Gpu>& all) {
 
 Result<std::vector<Gpu>> select_visible(const std::vector<Gpu>& all, const std::string& visible) {
     const std::string name = "CUDA_VISIBLE_DEVICES='" + visible + "'";
+    const auto unknown = [&](const std::string& entry, const std::string& why) {
+        return Failure(Errc::invalid_argument, name + ": which GPU '" + entry + why);
+    };
     std::vector<Gpu> selected;
     for (std::size_t at = 0; at <= visible.size();) {
         const std::size_t end = std::min(visible.find(',', at), visible.size());
         const std::string entry(trim(std::string_view(visible).substr(at, end - at)));
         at = end + 1;
         if (entry.starts_with("MIG-") && !entry.starts_with("MIG-GPU-")) {
-            return Failure(Errc::invalid_argument,
-                           name + ": which GPU '" + entry +
-                               "' is a part of only the driver knows; name whole GPUs, or bind "
-                               "without --numa-binding");
+            return unknown(entry,
+                           "' is a part of only the driver knows; name whole GPUs, or bind without "
+                           "--numa-binding");
         }
         const Gpu* gpu = find(all, entry);
         if (gpu == nullptr && entry.find("GPU-") != entry.npos && !tells_all_uuids(all)) {
-            return Failure(Errc::invalid_argument,
-                           name + ": which GPU '" + entry +
-                               "' is the driver does not tell yet; run nvidia-smi once, or name "
-                               "GPUs by their index");
+            return unknown(entry,
+                           "' is the driver does not tell yet; run nvidia-smi once, or name GPUs "
+                           "by their index");
         }
         if (gpu == nullptr) {
             break;

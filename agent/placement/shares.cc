@@ -2,6 +2,7 @@
 #include "agent/placement/shares.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -107,7 +108,7 @@ Dealt deal(const Cores& cores, int rank_count, int core_count, const std::vector
     }
     Dealt across;
     for (int rank = 0; rank < rank_count; ++rank) {
-        const auto begin = cores.begin() + rank * core_count;
+        const auto begin = cores.begin() + std::ptrdiff_t{rank} * core_count;
         across.hands.emplace_back(begin, begin + core_count);
     }
     return across;

@@ -13,7 +13,6 @@ namespace regroup::agent {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;

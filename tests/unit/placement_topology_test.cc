@@ -49,6 +49,14 @@ TEST(TopologyTest, AMachineWithoutCachesHasOneGroupForEachNode) {
     EXPECT_EQ(topology.cpus[3].cache, 2);
 }
 
+TEST(TopologyTest, ANodeOfMemoryAloneHasNoCpus) {
+    const Topology topology = machine("package:2 [numa] [numa(memory=1GB)] core:2 pu:1");
+    ASSERT_EQ(topology.cpus.size(), 4U);
+    EXPECT_EQ(topology.cpus[0].numa_node, topology.cpus[1].numa_node);
+    EXPECT_EQ(topology.cpus[2].numa_node, topology.cpus[3].numa_node);
+    EXPECT_NE(topology.cpus[1].numa_node, topology.cpus[2].numa_node);
+}
+
 TEST(TopologyTest, XmlIsReadToo) {
     const std::string xml = R"(<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE topology SYSTEM "hwloc2.dtd">
