@@ -19,6 +19,16 @@ struct ProcessSpec {
     std::string working_directory;         ///< Empty: ours.
     int stdout_fd = -1;                    ///< Above 2; -1: ours. The caller closes its copy.
     int stderr_fd = -1;
+    /// The CPUs that it may run on, those of them that our cpuset permits; empty: ours. Each from 0
+    /// to kCpusMax - 1.
+    std::vector<int> cpus;
+    /// The NUMA nodes from which its memory is taken while they have some; empty: our policy. A
+    /// preference: a kernel or a sandbox without such policies is no failure, but a node that the
+    /// machine does not have is one. Each from 0 to kNumaNodesMax - 1.
+    std::vector<int> memory_nodes;
+
+    static constexpr int kCpusMax = 1 << 16;
+    static constexpr int kNumaNodesMax = 1 << 10;  ///< The kernel's own limit.
 };
 
 /// Starts programs at a constant cost, however large or threaded this process is, and never runs a

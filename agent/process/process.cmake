@@ -6,6 +6,7 @@ regroup_library(process
         process/line_splitter.cc
         process/line_writer.cc
         process/linux_launcher.cc
+        process/oom_evidence.cc
         process/orphan_reaper.cc
         process/output_relay.cc
         process/proc_files.cc

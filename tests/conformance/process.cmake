@@ -2,7 +2,7 @@
 add_executable(process_helper ${CMAKE_CURRENT_LIST_DIR}/process_helpers/process_helper.cc)
 target_link_libraries(process_helper PRIVATE regroup_options regroup::process)
 
-foreach(part launcher tree warden output)
+foreach(part launcher tree warden output binding oom)
     regroup_test(process_${part}_test conformance
         SOURCES
             ${CMAKE_CURRENT_LIST_DIR}/process_${part}_test.cc

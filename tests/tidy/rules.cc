@@ -51,6 +51,7 @@ const std::vector<Layer>& layers() {
         {"agent/.*_core\\..*", pure + base + "|\"rendezvous/core/.*\"|\"agent/.*_core.h\""},
         {"agent/process/.*",
          standard + posix + "|<boost/.*>" + base + "|\"(rendezvous/net|agent/process)/.*\""},
+        {"agent/placement/.*", standard + posix + base + "|\"agent/placement/.*\""},
         {"agent/.*", standard + asio + json + base + "|\"(rendezvous|agent)/.*\""},
         {"launcher/.*",
          standard + asio + json + "|<CLI/.*>" + base + "|\"(rendezvous|agent|launcher)/.*\""},

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the static libhwloc needs of libudev, of which there is no static library. hwloc asks udev
+// for the names of disks only, which we have it leave out, and does without where udev_new() fails.
+
+struct udev;
+struct udev_device;
+
+extern "C" {
+
+udev* udev_new();
+udev* udev_unref(udev* context);
+udev_device* udev_device_new_from_subsystem_sysname(udev* context, const char* subsystem,
+                                                    const char* name);
+const char* udev_device_get_property_value(udev_device* device, const char* key);
+udev_device* udev_device_unref(udev_device* device);
+
+udev* udev_new() {
+    return nullptr;
+}
+
+udev* udev_unref(udev* /*context*/) {
+    return nullptr;
+}
+
+udev_device* udev_device_new_from_subsystem_sysname(udev* /*context*/, const char* /*subsystem*/,
+                                                    const char* /*name*/) {
+    return nullptr;
+}
+
+const char* udev_device_get_property_value(udev_device* /*device*/, const char* /*key*/) {
+    return nullptr;
+}
+
+udev_device* udev_device_unref(udev_device* /*device*/) {
+    return nullptr;
+}
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/placement/topology.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <functional>
+#include <hwloc.h>
+#include <memory>
+#include <sched.h>
+#include <unistd.h>
+
+namespace regroup::agent {
+namespace {
+
+using HwlocTopology = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
+
+/// hwloc loads every plug-in that it finds when it is initialised, and those for GPUs load whole
+/// drivers. None is needed here. The environment is its only switch for that, so it gets one of its
+/// own, which differs from ours in that alone and is not seen by anybody else.
+class WithoutPlugins {
+   public:
+    WithoutPlugins() : before_(::environ) {
+        entries_.push_back(nowhere_);
+        for (char** entry = before_; entry != nullptr && *entry != nullptr; ++entry) {
+            entries_.push_back(*entry);
+        }
+        entries_.push_back(nullptr);
+        ::environ = entries_.data();
+    }
+    ~WithoutPlugins() { ::environ = before_; }
+    WithoutPlugins(const WithoutPlugins&) = delete;
+    WithoutPlugins& operator=(const WithoutPlugins&) = delete;
+
+   private:
+    char nowhere_[32] = "HWLOC_PLUGINS_PATH=/dev/null";
+    char** before_;
+    std::vector<char*> entries_;
+};
+
+/// The CPUs in our affinity mask.
+Result<std::vector<int>> allowed_cpus() {
+    // The kernel refuses a mask shorter than its own, whose length it does not tell.
+    for (std::size_t count = 1024; count <= std::size_t{1} << 20; count *= 2) {
+        std::vector<cpu_set_t> mask(count / CPU_SETSIZE);
+        const std::size_t bytes = mask.size() * sizeof(cpu_set_t);
+        if (::sched_getaffinity(0, bytes, mask.data()) == 0) {
+            std::vector<int> cpus;
+            for (std::size_t cpu = 0; cpu < count; ++cpu) {
+                if (CPU_ISSET_S(cpu, bytes, mask.data())) {
+                    cpus.push_back(static_cast<int>(cpu));
+                }
+            }
+            return cpus;
+        }
+        if (errno != EINVAL) {
+            break;
+        }
+    }
+    return system_failure("sched_getaffinity", errno);
+}
+
+/// The lowest CPU of the cache farthest from `pu`; `otherwise` when no cache is known.
+int last_level_cache(hwloc_obj_t pu, int otherwise) {
+    int lowest = otherwise;
+    for (hwloc_obj_t object = pu; object != nullptr; object = object->parent) {
+        if (hwloc_obj_type_is_dcache(object->type) != 0) {
+            lowest = hwloc_bitmap_first(object->cpuset);
+        }
+    }
+    return lowest;
+}
+
+/// The node of a CPU. Nodes of memory alone (of a GPU, or high-bandwidth) are given the CPUs of
+/// their surroundings by hwloc; the kernel numbers them after the nodes that have CPUs of their
+/// own.
+hwloc_obj_t lowest_node(hwloc_topology_t topology, int cpu) {
+    hwloc_obj_t lowest = nullptr;
+    hwloc_obj_t node = nullptr;
+    while ((node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != nullptr) {
+        const bool here = hwloc_bitmap_isset(node->cpuset, static_cast<unsigned>(cpu)) != 0;
+        if (here && (lowest == nullptr || node->os_index < lowest->os_index)) {
+            lowest = node;
+        }
+    }
+    return lowest;
+}
+
+Cpu describe(hwloc_topology_t topology, hwloc_obj_t pu) {
+    Cpu cpu;
+    cpu.id = static_cast<int>(pu->os_index);
+    const hwloc_obj_t core = hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_CORE, pu);
+    cpu.core = core != nullptr ? hwloc_bitmap_first(core->cpuset) : cpu.id;
+    const hwloc_obj_t node = lowest_node(topology, cpu.id);
+    cpu.numa_node = node != nullptr ? static_cast<int>(node->os_index) : 0;
+    cpu.cache = last_level_cache(pu, node != nullptr ? hwloc_bitmap_first(node->cpuset) : 0);
+    const hwloc_obj_t package = hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_PACKAGE, pu);
+    cpu.package = package != nullptr ? static_cast<int>(package->logical_index) : 0;
+    return cpu;
+}
+
+/// `prepare` says what hwloc is to look at; it returns 0, or -1 and sets errno. `allowed`: empty:
+/// all.
+Result<Topology> read(Errc on_failure, const std::string& what, const std::vector<int>& allowed,
+                      const std::function<int(hwloc_topology_t)>& prepare) {
+    const WithoutPlugins guard;
+    hwloc_topology_t raw = nullptr;
+    if (hwloc_topology_init(&raw) != 0) {
+        return Failure(on_failure, what + ": hwloc cannot be initialised");
+    }
+    const HwlocTopology topology(raw, hwloc_topology_destroy);
+    // Disallowed CPUs too: cores are known by their lowest CPU. Our threads are not to be moved
+    // about to ask each CPU in turn, and nobody here looks at devices, distances and speeds.
+    constexpr unsigned long kFlags =
+        HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED | HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING |
+        HWLOC_TOPOLOGY_FLAG_NO_DISTANCES | HWLOC_TOPOLOGY_FLAG_NO_MEMATTRS |
+        HWLOC_TOPOLOGY_FLAG_NO_CPUKINDS;
+    if (hwloc_topology_set_flags(raw, kFlags) != 0 ||
+        hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE) != 0 ||
+        prepare(raw) != 0 || hwloc_topology_load(raw) != 0) {
+        return Failure(on_failure, what + ": hwloc: " + system_failure("it", errno).detail);
+    }
+    Topology loaded;
+    hwloc_obj_t pu = nullptr;
+    while ((pu = hwloc_get_next_obj_by_type(raw, HWLOC_OBJ_PU, pu)) != nullptr) {
+        const int id = static_cast<int>(pu->os_index);
+        if (allowed.empty() || std::find(allowed.begin(), allowed.end(), id) != allowed.end()) {
+            loaded.cpus.push_back(describe(raw, pu));
+        }
+    }
+    std::sort(loaded.cpus.begin(), loaded.cpus.end(),
+              [](const Cpu& left, const Cpu& right) { return left.id < right.id; });
+    if (loaded.cpus.empty()) {
+        return Failure(on_failure, what + ": none of its CPUs is in the affinity mask");
+    }
+    return loaded;
+}
+
+}  // namespace
+
+Result<Topology> Topology::load() {
+    const auto allowed = allowed_cpus();
+    if (!allowed) {
+        return allowed.error();
+    }
+    return read(Errc::system, "the topology of this machine", *allowed,
+                [](hwloc_topology_t) { return 0; });
+}
+
+Result<Topology> Topology::from_synthetic(const std::string& description,
+                                          const std::vector<int>& allowed) {
+    return read(Errc::invalid_argument, "the topology '" + description + "'", allowed,
+                [&](hwloc_topology_t topology) {
+                    return hwloc_topology_set_synthetic(topology, description.c_str());
+                });
+}
+
+Result<Topology> Topology::from_xml(const std::string& xml, const std::vector<int>& allowed) {
+    return read(Errc::invalid_argument, "the topology in XML", allowed,
+                [&](hwloc_topology_t topology) {
+                    return hwloc_topology_set_xmlbuffer(topology, xml.c_str(),
+                                                        static_cast<int>(xml.size()) + 1);
+                });
+}
+
+}  // namespace regroup::agent
