@@ -17,6 +17,7 @@
 #include "agent/failure_text.h"
 #include "agent/process/child_process.h"
 #include "agent/process/linux_launcher.h"
+#include "agent/process/oom_evidence.h"
 #include "agent/process/orphan_reaper.h"
 #include "agent/process/process_tree.h"
 #include "agent/template_text.h"
@@ -135,6 +136,8 @@ struct Agent::Impl {
             start_worker(assignment, i);
         }
         output.open_files();
+        killed_by_us = false;
+        oom_watch.emplace();
     }
 
     void act(const SignalWorkers& effect) {
@@ -143,6 +146,7 @@ struct Agent::Impl {
             // A stopped process cannot answer SIGTERM.
             child.signal_group(SIGCONT);
         }
+        killed_by_us = killed_by_us || effect.force();
         if (effect.force()) {
             output.say("killing the workers of " + round_name(effect.round) +
                        " that have not ended in time");
@@ -187,6 +191,11 @@ struct Agent::Impl {
             spec.arguments[i] =
                 substitute(spec.arguments[i], {{"local_rank", std::to_string(local_rank)}});
         }
+        if (local_rank < options.command.placements.size()) {
+            const RankPlacement& place = options.command.placements[local_rank];
+            spec.cpus = place.cpus;
+            spec.memory_nodes = place.numa_nodes;
+        }
         spec.environment = worker_environment(options.command.environment, identity);
         spec.stdout_fd = pipes->stdout_fd.get();
         spec.stderr_fd = pipes->stderr_fd.get();
@@ -214,6 +223,10 @@ struct Agent::Impl {
         identity.max_restarts = options.core.policy.restarts_max;
         identity.signals_to_handle = options.command.signals_to_handle;
         identity.virtual_local_rank = options.command.virtual_local_rank;
+        if (options.command.sets_threads) {
+            identity.threads = static_cast<std::uint32_t>(
+                options.command.placements.at(local_rank).thread_count);
+        }
         return identity;
     }
 
@@ -241,6 +254,9 @@ struct Agent::Impl {
             ended_badly->exit_code = status.exit_code;
             ended_badly->signal = status.signal;
             ended_badly->core_dumped = status.core_dumped;
+            if (status.signal == SIGKILL && !killed_by_us && oom_watch) {
+                ended_badly->evidence = oom_watch->evidence(static_cast<pid_t>(ended_badly->pid));
+            }
             note_failure(*ended_badly);
         }
         record_end(assignment, local_rank, status);
@@ -439,6 +455,8 @@ struct Agent::Impl {
     std::map<std::uint32_t, ChildProcess> children;
     std::map<std::uint32_t, std::string> error_files;  ///< By local rank; of the last round.
     std::filesystem::path made_folder;
+    std::optional<OomWatch> oom_watch;  ///< Since the last round was launched.
+    bool killed_by_us = false;
     asio::steady_timer timer;
     std::deque<AgentEvent> events;
     bool busy = false;

@@ -11,6 +11,7 @@
 #include "agent/agent_core.h"
 #include "agent/event_record.h"
 #include "agent/output_layout.h"
+#include "agent/placement/placement.h"
 #include "agent/process/output_relay.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/client/control_client.h"
@@ -28,6 +29,9 @@ struct WorkerCommand {
     std::vector<std::string> environment;
     std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< For the environment.
     bool virtual_local_rank = false;                                  ///< See WorkerIdentity.
+    /// Where the workers run, by local rank; empty: anywhere.
+    std::vector<RankPlacement> placements;
+    bool sets_threads = false;  ///< OMP_NUM_THREADS by `placements`.
 };
 
 struct AgentOptions {

@@ -3,7 +3,12 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <sstream>
 
+#include "agent/placement/gpus.h"
+#include "agent/placement/placement.h"
+#include "agent/placement/topology.h"
 #include "agent/process/resolve_program.h"
 
 extern char** environ;
@@ -54,6 +59,73 @@ std::vector<std::string> python_words(const RunOptions& options) {
     return words;
 }
 
+std::optional<std::string> variable(const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+}
+
+Result<agent::PlacementRequest> placement_request(const RunOptions& options,
+                                                  std::uint32_t workers) {
+    agent::PlacementRequest request;
+    request.rank_count = static_cast<int>(workers);
+    if (!options.numa_binding.empty()) {
+        const Result<agent::NumaBinding> binding = agent::parse_numa_binding(options.numa_binding);
+        if (!binding) {
+            return binding.error();
+        }
+        request.numa_binding = *binding;
+    }
+    if (!options.cpus_per_rank.empty()) {
+        const Result<agent::CpusPerRank> cpus = agent::parse_cpus_per_rank(options.cpus_per_rank);
+        if (!cpus) {
+            return cpus.error();
+        }
+        request.cpus_per_rank = *cpus;
+    }
+    return request;
+}
+
+Result<void> place_workers(const RunOptions& options, std::uint32_t workers,
+                           agent::WorkerCommand& command, std::vector<std::string>& notes) {
+    if (options.numa_binding.empty() && options.cpus_per_rank.empty() &&
+        !options.report_bindings) {
+        return {};
+    }
+    const Result<agent::PlacementRequest> request = placement_request(options, workers);
+    if (!request) {
+        return request.error();
+    }
+    const Result<agent::Topology> topology = agent::Topology::load();
+    if (!topology) {
+        return topology.error();
+    }
+    const Result<agent::Gpus> gpus =
+        agent::find_gpus({.root = "/",
+                          .visible = variable("CUDA_VISIBLE_DEVICES"),
+                          .device_order = variable("CUDA_DEVICE_ORDER")});
+    if (!gpus) {
+        return gpus.error();
+    }
+    Result<agent::Placement> placement = agent::plan_placement(*request, *topology, *gpus);
+    if (!placement) {
+        return placement.error();
+    }
+    if (options.report_bindings) {
+        std::istringstream lines(agent::binding_report(*placement));
+        for (std::string line; std::getline(lines, line);) {
+            notes.push_back(line);
+        }
+    } else {
+        notes.insert(notes.end(), placement->notes.begin(), placement->notes.end());
+    }
+    // What the user has chosen is never touched.
+    command.sets_threads =
+        request->cpus_per_rank &&
+        agent::find_variable(command.environment, "OMP_NUM_THREADS") == nullptr;
+    command.placements = std::move(placement->ranks);
+    return {};
+}
+
 }  // namespace
 
 bool runs_by_python(const RunOptions& options) {
@@ -100,7 +172,10 @@ Result<agent::WorkerCommand> make_worker_command(const RunOptions& options, std:
             return device.error();
         }
     }
-    if (workers > 1 && options.cpus_per_rank.empty() &&
+    if (const Result<void> placed = place_workers(options, workers, command, notes); !placed) {
+        return placed.error();
+    }
+    if (workers > 1 && !command.sets_threads &&
         agent::find_variable(command.environment, "OMP_NUM_THREADS") == nullptr) {
         command.environment.emplace_back("OMP_NUM_THREADS=1");
         notes.push_back("OMP_NUM_THREADS is not set; each of this node's " +
