@@ -8,6 +8,7 @@
 // Marks are files in $PROBE_DIR by which tests see how far a rank has come, and with what.
 #include <regroup/regroup.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -138,6 +139,8 @@ volatile std::sig_atomic_t code_on_term = 0;
     ::_exit(0);
 }
 
+std::vector<char*> hoard;
+
 // Each rank leaves its word in the round's store and reads its neighbour's.
 void meet_in_store() {
     const regroup::Context context = regroup::Context::from_environment();
@@ -146,6 +149,35 @@ void meet_in_store() {
     store->set("probe/" + std::to_string(context.rank), "word of " + std::to_string(context.rank));
     const std::uint32_t neighbour = (context.rank + 1) % context.world_size;
     std::cout << "read " << store->get("probe/" + std::to_string(neighbour)) << std::endl;
+}
+
+std::shared_ptr<regroup::Store> round_store(std::chrono::milliseconds limit) {
+    const regroup::Context context = regroup::Context::from_environment();
+    return regroup::connect_store(context.master_addr, context.master_port, limit);
+}
+
+// Whether this worker still reaches the store of its round, or any in its place: by a new
+// connection, which is the most that a stale worker can try.
+void try_store(const std::string& key) {
+    try {
+        const auto store = round_store(std::chrono::seconds(2));
+        store->set("stale", "yes");
+        std::cout << "reached " << store->get(key) << std::endl;
+        mark("reached");
+    } catch (const regroup::Error& error) {
+        std::cout << "refused: " << error.what() << std::endl;
+        mark("refused");
+    }
+}
+
+// Memory that is really used, until there is no more.
+void use_memory(std::size_t megabytes) {
+    constexpr std::size_t kMegabyte = std::size_t{1} << 20U;
+    for (std::size_t i = 0; i < megabytes; ++i) {
+        auto* const block = new char[kMegabyte];
+        std::fill(block, block + kMegabyte, static_cast<char>(i));
+        hoard.push_back(block);
+    }
 }
 
 class Probe {
@@ -212,6 +244,14 @@ class Probe {
             leave_child_behind(value == "session");
         } else if (what == "store") {
             meet_in_store();
+        } else if (what == "set") {
+            round_store(kGroupLimit)->set(value, value);
+        } else if (what == "get") {
+            std::cout << "got " << round_store(kGroupLimit)->get(value) << std::endl;
+        } else if (what == "try_store") {
+            try_store(value);
+        } else if (what == "memory") {
+            use_memory(std::stoul(value));
         } else if (what == "join") {
             regroup::ProcessGroupOptions options;
             options.timeout = kGroupLimit;

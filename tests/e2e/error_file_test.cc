@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What workers say of their own errors, who reads it, and who is told.
+#include <fstream>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class ErrorFile : public EndToEnd {
+   protected:
+    // A worker that writes `text` to its error file and ends with code 3, on one node.
+    [[nodiscard]] Program failing(const std::string& text, const Words& flags = {},
+                                  const Words& environment = {}) const {
+        return run(Words{"--standalone", "--log-dir=logs"} + flags +
+                       Words{"/bin/sh", "-c",
+                             "printf %s \"$ERROR\" > \"$TORCHELASTIC_ERROR_FILE\"; exit 3"},
+                   Words{"ERROR=" + text} + environment);
+    }
+    [[nodiscard]] std::string parent_file() const { return folder() + "/parent.json"; }
+};
+
+const char* const kTraceback =
+    R"({"message": {"message": "ValueError: shard 7", "extraInfo": {)"
+    R"("py_callstack": "Traceback (most recent call last):\n  at train.py:12\nValueError: shard 7",)"
+    R"( "timestamp": "1700000000"}}})";
+
+TEST_F(ErrorFile, TracebackIsPartOfTheReport) {
+    Program job = failing(kTraceback);
+    EXPECT_EQ(job.wait(), 3) << job.output();
+    EXPECT_THAT(job.output(), AllOf(HasSubstr("  its error:\n    Traceback (most recent call last)"),
+                                    HasSubstr("\n    ValueError: shard 7\n"),
+                                    HasSubstr("  error file "), HasSubstr(".error.json\n")));
+}
+
+TEST_F(ErrorFile, PlainMessageIsShownToo) {
+    Program job = failing(R"({"message": "disk is gone", "timestamp": 1700000000})");
+    EXPECT_EQ(job.wait(), 3) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("  its error:\n    disk is gone\n"));
+}
+
+TEST_F(ErrorFile, OneThatIsNotUnderstoodIsNamedAndHarmsNothing) {
+    for (const char* text : {"{half", "[1]", "{\"messages\": 1}", "\xff\xfe"}) {
+        Program job = failing(text);
+        EXPECT_EQ(job.wait(), 3) << job.output();
+        EXPECT_THAT(job.output(), AllOf(HasSubstr("error file is not understood"),
+                                        HasSubstr("exited with code 3")))
+            << text;
+    }
+}
+
+TEST_F(ErrorFile, LauncherThatHasOneItselfCopiesTheFirstFailureWithItsCode) {
+    Program job = failing(kTraceback, {}, {"TORCHELASTIC_ERROR_FILE=" + parent_file()});
+    EXPECT_EQ(job.wait(), 3) << job.output();
+    EXPECT_THAT(read_file(parent_file()),
+                AllOf(HasSubstr("\"errorCode\":3"), HasSubstr("ValueError: shard 7"),
+                      HasSubstr("\"timestamp\":\"1700000000\"")));
+}
+
+TEST_F(ErrorFile, LauncherWritesItsOwnWhenTheWorkerSaidNothing) {
+    std::ofstream(parent_file()) << "old";
+    Program job = run_probe({"--standalone"}, {"raise=11"},
+                            {"TORCHELASTIC_ERROR_FILE=" + parent_file()});
+    EXPECT_EQ(job.wait(), 139) << job.output();
+    EXPECT_THAT(read_file(parent_file()),
+                AllOf(HasSubstr("\"errorCode\":-11"), HasSubstr("SIGSEGV"), Not(HasSubstr("old"))));
+}
+
+TEST_F(ErrorFile, SuccessLeavesTheParentsFileAlone) {
+    Program job =
+        run_probe({"--standalone"}, {"exit=0"}, {"TORCHELASTIC_ERROR_FILE=" + parent_file()});
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(read_file(parent_file()), IsEmpty());
+}
+
+TEST_F(ErrorFile, ErrorOfAnEarlierRunIsNotTakenForThisOnes) {
+    const Words same{"--rdzv-id=same"};
+    Program first = failing(kTraceback, same);
+    EXPECT_EQ(first.wait(), 3) << first.output();
+    Program second = run(Words{"--standalone", "--log-dir=logs"} + same + Words{"/bin/false"});
+    EXPECT_EQ(second.wait(), 1) << second.output();
+    EXPECT_THAT(second.output(), Not(HasSubstr("its error")));
+}
+
+TEST_F(ErrorFile, TravelsToTheNodesThatOnlyFollowed) {
+    Rendezvous rendezvous;
+    const auto start = [&](unsigned number) {
+        return run(node(number, "2", rendezvous.endpoint()) +
+                       Words{"--log-dir=logs", "/bin/sh", "-c",
+                             "if [ $RANK = 1 ]; then printf %s \"$ERROR\" > "
+                             "\"$TORCHELASTIC_ERROR_FILE\"; exit 3; fi; exec sleep 100"},
+                   {std::string("ERROR=") + kTraceback});
+    };
+    Program follower = start(1);
+    Program culprit = start(2);
+    EXPECT_EQ(culprit.wait(), 3) << culprit.output();
+    EXPECT_EQ(follower.wait(), 3) << follower.output();
+    EXPECT_THAT(follower.output(), HasSubstr("    ValueError: shard 7\n"));
+}
+
+}  // namespace
+}  // namespace regroup::testing

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Redirect, tee, filters, prefixes and log folders, as torchrun's flags describe them.
+#include <filesystem>
+#include <fstream>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
+
+const Words kTalk{"say=out", "complain=err"};
+
+class TorchrunOutput : public EndToEnd {
+   protected:
+    // The one run folder in `base`; empty if there is not exactly one.
+    [[nodiscard]] fs::path run_folder(const std::string& base = "logs") const {
+        std::vector<fs::path> found;
+        for (const auto& entry : fs::directory_iterator(fs::path(folder()) / base)) {
+            found.push_back(entry.path());
+        }
+        EXPECT_THAT(found, SizeIs(1));
+        return found.empty() ? fs::path() : found.front();
+    }
+    [[nodiscard]] static Words files_below(const fs::path& base) {
+        Words names;
+        for (const auto& entry : fs::recursive_directory_iterator(base)) {
+            if (entry.is_regular_file()) {
+                names.push_back(fs::relative(entry.path(), base).string());
+            }
+        }
+        return names;
+    }
+    [[nodiscard]] Words lines_with(const std::string& text, const std::string& output) const {
+        Words found;
+        for (const std::string& line : lines_of(output)) {
+            if (line.find(text) != line.npos) {
+                found.push_back(line);
+            }
+        }
+        return found;
+    }
+};
+
+TEST_F(TorchrunOutput, RedirectedStreamsGoToFilesOnly) {
+    Program job = run_probe({"--nproc-per-node=2", "--rdzv-id=j1", "--standalone", "--log-dir=logs",
+                             "--redirects=3"},
+                            kTalk);
+    ASSERT_EQ(job.wait(), 0) << job.output();
+    const fs::path base = run_folder();
+    EXPECT_THAT(base.filename().string(), MatchesRegex("j1_[A-Za-z0-9]{8}"));
+    EXPECT_THAT(files_below(base),
+                UnorderedElementsAre("attempt_0/0/stdout.log", "attempt_0/0/stderr.log",
+                                     "attempt_0/1/stdout.log", "attempt_0/1/stderr.log"));
+    EXPECT_EQ(read_file((base / "attempt_0/1/stdout.log").string()), "out\n");
+    EXPECT_EQ(read_file((base / "attempt_0/1/stderr.log").string()), "err\n");
+    EXPECT_THAT(lines_with("out", job.output()), IsEmpty());
+    EXPECT_THAT(lines_with("]:err", job.output()), IsEmpty());
+    EXPECT_EQ(fs::status(base).permissions() & fs::perms::all, fs::perms::owner_all);
+}
+
+TEST_F(TorchrunOutput, TeedStreamsAreShownAfterTheRoleAndLocalRank) {
+    Program job = run_probe({"--nproc-per-node=2", "--standalone", "--log-dir=logs", "--role=gpu",
+                             "--tee=0:1,1:2"},
+                            kTalk);
+    ASSERT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(files_below(run_folder()),
+                UnorderedElementsAre("attempt_0/0/stdout.log", "attempt_0/1/stderr.log"));
+    EXPECT_THAT(lines_with("[gpu0]:out", job.output()), SizeIs(1));
+    EXPECT_THAT(lines_with("[gpu1]:err", job.output()), SizeIs(1));
+    // What is not teed is shown all the same, the way everything is.
+    EXPECT_THAT(lines_with(":1] out", job.output()), SizeIs(1));
+}
+
+TEST_F(TorchrunOutput, RedirectAndTeeTogetherAreTheUnionInFiles) {
+    Program job = run_probe({"--standalone", "--log-dir=logs", "-r1", "-t2"}, kTalk);
+    ASSERT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(files_below(run_folder()),
+                UnorderedElementsAre("attempt_0/0/stdout.log", "attempt_0/0/stderr.log"));
+    EXPECT_THAT(lines_with("[default0]:err", job.output()), SizeIs(1));
+    EXPECT_THAT(lines_with("out", job.output()), IsEmpty());
+}
+
+TEST_F(TorchrunOutput, PrefixTemplateComesFromTheFlagOrItsVariable) {
+    const std::string text = "${role_name}/${local_rank}/${rank}/${unknown}> ";
+    Program job = run_probe({"--standalone", "--log-dir=logs", "--tee=1",
+                             "--log-line-prefix-template=" + text},
+                            kTalk, {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=wrong"});
+    ASSERT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("default/0/0/${unknown}> out\n"));
+    Program other = run_probe({"--standalone", "--log-dir=logs2", "--tee=1"}, kTalk,
+                              {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=<${rank}>"});
+    ASSERT_EQ(other.wait(), 0) << other.output();
+    EXPECT_THAT(other.output(), HasSubstr("<0>out\n"));
+}
+
+TEST_F(TorchrunOutput, FilterShowsSomeLocalRanksAndKeepsAllFiles) {
+    Program job = run_probe({"--nproc-per-node=3", "--standalone", "--log-dir=logs", "--tee=3",
+                             "--local-ranks-filter=1"},
+                            kTalk);
+    ASSERT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(lines_with("]:out", job.output()), UnorderedElementsAre("[default1]:out"));
+    EXPECT_THAT(files_below(run_folder()), SizeIs(6));
+    Program plain = run_probe({"--nproc-per-node=2", "--standalone", "--local-ranks-filter=0"},
+                              kTalk);
+    ASSERT_EQ(plain.wait(), 0) << plain.output();
+    EXPECT_THAT(lines_with("] out", plain.output()), SizeIs(1));
+}
+
+TEST_F(TorchrunOutput, LinesWithANeedleAreCopiedToTheFilteredFile) {
+    Program job = run_probe({"--nproc-per-node=2", "--standalone", "--log-dir=logs", "--tee=3",
+                             "--duplicate-stdout-filters=line 1,nothing",
+                             "--duplicate-stderr-filters=err"},
+                            {"lines=3", "complain=an err"});
+    ASSERT_EQ(job.wait(), 0) << job.output();
+    const fs::path attempt = run_folder() / "attempt_0";
+    EXPECT_THAT(lines_of(read_file((attempt / "filtered_stdout.log").string())),
+                UnorderedElementsAre("[default0]:line 1 of 3", "[default1]:line 1 of 3"));
+    EXPECT_THAT(lines_of(read_file((attempt / "filtered_stderr.log").string())),
+                UnorderedElementsAre("[default0]:an err", "[default1]:an err"));
+}
+
+TEST_F(TorchrunOutput, EachRestartHasAFolderOfItsOwn) {
+    Program job =
+        run_probe({"--standalone", "--log-dir=logs", "--redirects=1", "--max-restarts=1"},
+                  {"say=hello", "restart=0?exit=3"});
+    ASSERT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(files_below(run_folder()),
+                UnorderedElementsAre("attempt_0/0/stdout.log", "attempt_1/0/stdout.log"));
+}
+
+TEST_F(TorchrunOutput, LogFileThatIsFullBeginsAnew) {
+    Program job = run_probe({"--standalone", "--log-dir=logs", "--redirects=1",
+                             "--log-file-size=100k"},
+                            {"lines=20000"});
+    ASSERT_EQ(job.wait(), 0) << job.output();
+    const fs::path worker = run_folder() / "attempt_0/0";
+    EXPECT_THAT(files_below(worker), UnorderedElementsAre("stdout.log", "stdout.log.1"));
+    EXPECT_LE(fs::file_size(worker / "stdout.log"), 100U << 10U);
+    EXPECT_LE(fs::file_size(worker / "stdout.log.1"), 100U << 10U);
+    // Nothing is lost between the two.
+    const Words kept = lines_of(read_file((worker / "stdout.log.1").string()) +
+                                read_file((worker / "stdout.log").string()));
+    EXPECT_EQ(kept.back(), "line 19999 of 20000");
+    int number = 0;
+    ASSERT_EQ(std::sscanf(kept.at(1).c_str(), "line %d of", &number), 1) << kept.at(1);
+    EXPECT_EQ(kept.size(), 20000U - static_cast<std::size_t>(number) + 1);
+}
+
+TEST_F(TorchrunOutput, EventsAreJsonLinesOnRequest) {
+    Program job = run_probe({"--standalone", "--nproc-per-node=2", "--event-log-handler=console",
+                             "--role=actor"},
+                            {"rank=1?exit=5", "rank=0?hold"});
+    ASSERT_EQ(job.wait(), 5) << job.output();
+    EXPECT_THAT(lines_with("\"torchelastic.worker.status.START\"", job.output()), SizeIs(2));
+    const Words failed = lines_with("\"torchelastic.worker.status.FAILED\"", job.output());
+    ASSERT_THAT(failed, SizeIs(1)) << job.output();
+    EXPECT_THAT(failed.front(), AllOf(HasSubstr("\"global_rank\":1"), HasSubstr("\"role\":\"actor\""),
+                                      HasSubstr("\\\"exit_code\\\":[5]")));
+    EXPECT_THAT(lines_with("\"torchelastic.worker.status.TERMINATED\"", job.output()), SizeIs(1));
+}
+
+// ---- The name torchrun.
+
+class TorchrunAlias : public TorchrunOutput {
+   protected:
+    void SetUp() override {
+        link_ = folder() + "/bin/torchrun";
+        fs::create_directories(folder() + "/bin");
+        fs::create_symlink(regroup_program(), link_);
+    }
+    [[nodiscard]] Program torchrun(const Words& arguments, const Words& environment = {}) const {
+        return Program({Words{link_} + arguments,
+                        Words{"PROBE_DIR=" + folder(), "TMPDIR=" + folder()} + environment,
+                        folder()});
+    }
+    [[nodiscard]] Program torchrun_probe(const Words& flags, const Words& steps,
+                                         const Words& environment = {}) const {
+        return torchrun(flags + Words{"--no-python", probe_program()} + steps, environment);
+    }
+
+   private:
+    std::string link_;
+};
+
+TEST_F(TorchrunAlias, OutputIsTheWorkersOwn) {
+    Program job = torchrun_probe({"--standalone"}, kTalk);
+    ASSERT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(lines_of(job.output()), UnorderedElementsAre("out", "err"));
+    // The folder of the error files went with the success.
+    for (const auto& entry : fs::directory_iterator(folder())) {
+        EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("torchelastic")));
+    }
+}
+
+TEST_F(TorchrunAlias, ExitCodesAreTorchruns) {
+    EXPECT_EQ(torchrun_probe({"--standalone"}, {"exit=0"}).wait(), 0);
+    EXPECT_EQ(torchrun_probe({"--standalone"}, {"exit=7"}).wait(), 1);
+    EXPECT_EQ(torchrun_probe({"--standalone"}, {"raise=11"}).wait(), 1);
+    EXPECT_EQ(torchrun({"--no-such-flag", "x"}).wait(), 2);
+    EXPECT_EQ(torchrun({"--nnodes"}).wait(), 2);
+    Program stopped = torchrun_probe({"--standalone"}, {"mark=up", "hold"});
+    ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << stopped.output();
+    stopped.signal(SIGTERM);
+    EXPECT_EQ(stopped.wait(), 1) << stopped.output();
+    EXPECT_EQ(stopped.ended_by(), 0);
+}
+
+TEST_F(TorchrunAlias, FailureEndsWithTorchrunsSummary) {
+    Program job = torchrun_probe({"--standalone", "--nproc-per-node=2"}, {"rank=1?raise=11", "hold"});
+    ASSERT_EQ(job.wait(), 1) << job.output();
+    EXPECT_THAT(job.output(),
+                AllOf(HasSubstr(probe_program() + " FAILED\n"), HasSubstr("\nFailures:\n"),
+                      HasSubstr("\n  <NO_OTHER_FAILURES>\n"),
+                      HasSubstr("\nRoot Cause (first observed failure):\n[0]:\n  time      : "),
+                      HasSubstr("\n  rank      : 1 (local_rank: 1)\n  exitcode  : -11 (pid: "),
+                      HasSubstr(")  (SIGSEGV)\n  error_file: <N/A>\n  traceback : Signal 11 "
+                                "(SIGSEGV) received by PID ")));
+}
+
+TEST_F(TorchrunAlias, ProgramIsPythonsUnlessToldOtherwise) {
+    Program job = torchrun({"--standalone", "no-such-script"});
+    EXPECT_EQ(job.wait(), 2) << job.output();
+    EXPECT_THAT(job.output(), AllOf(HasSubstr("no-such-script"), HasSubstr("--no-python")));
+}
+
+TEST_F(TorchrunAlias, NodesOnOneMachineMayMeetAtLocalhost) {
+    const Words flags{"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=x",
+                      "--rdzv-endpoint=localhost:" + std::to_string(unused_port())};
+    Program one = torchrun_probe(flags + Words{"--local-addr=127.0.0.2"}, {"mark=up"});
+    Program other = torchrun_probe(flags + Words{"--local-addr=127.0.0.3"}, {"mark=up"});
+    EXPECT_EQ(one.wait(), 0) << one.output();
+    EXPECT_EQ(other.wait(), 0) << other.output();
+    EXPECT_THAT(last_marks("up"), SizeIs(2));
+}
+
+}  // namespace
+}  // namespace regroup::testing
