@@ -572,5 +572,53 @@ TEST_F(AgentCoreTest, TheVerdictIsKeptEvenIfWorkersResistSigkill) {
     EXPECT_NE(quit()->reason.find("SIGKILL"), std::string::npos);
 }
 
+// ---- Departure.
+
+TEST_F(AgentCoreTest, NodeThatIsDoneGoesWhenItIsDismissed) {
+    in_round(1);
+    exits(1, 0);
+    exits(1, 1);
+    effects.clear();
+    hear(Dismissed{RoundId{1}});
+    ASSERT_EQ(all<Quit>().size(), 1U);
+    EXPECT_EQ(all<Quit>()[0].exit_code, 0);
+    EXPECT_EQ(all<Quit>()[0].signal, 0);
+    EXPECT_TRUE(core.done());
+}
+
+TEST_F(AgentCoreTest, DismissalFromAnotherRoundOrBeforeTheEndIsNothing) {
+    in_round(2);
+    hear(Dismissed{RoundId{2}});
+    exits(2, 0);
+    exits(2, 1);
+    hear(Dismissed{RoundId{1}});
+    EXPECT_TRUE(all<Quit>().empty());
+    EXPECT_FALSE(core.done());
+}
+
+TEST_F(AgentCoreTest, NodeThatServesTheRendezvousStaysUntilTheEnd) {
+    AgentConfig config = config_of_two_workers();
+    config.stays_until_closed = true;
+    core = AgentCore(config, now);
+    feed(StoreOffered{kPort});
+    feed(LinkUp{});
+    in_round(1);
+    exits(1, 0);
+    exits(1, 1);
+    hear(Dismissed{RoundId{1}});
+    EXPECT_FALSE(core.done());
+}
+
+TEST_F(AgentCoreTest, WorkersGetTheSignalThatTheNodeGot) {
+    in_round(1);
+    feed(QuitRequested{SIGINT});
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGINT);
+    // A death by that signal is our doing, and no failure.
+    exits(1, 0, crash(0, SIGINT));
+    exits(1, 1, crash(1, SIGINT));
+    EXPECT_FALSE(core.report().failure.has_value());
+}
+
 }  // namespace
 }  // namespace regroup::agent

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "launcher/report.h"
+#include "launcher/torchrun_report.h"
 
 namespace regroup::launcher {
 namespace {
@@ -89,6 +90,43 @@ TEST(LauncherReport, SuccessNeedsNoWordsAndOtherEndingsSayTheirReason) {
     quit.verdict->outcome = Outcome::succeeded;
     quit.verdict->reason = "all workers finished";
     EXPECT_EQ(ending_line("nightly", quit), "");
+}
+
+// ---- torchrun's summary, to the byte.
+
+TEST(TorchrunSummary, HasTheLayoutOfASignal) {
+    const std::string border(54, '=');
+    EXPECT_EQ(torchrun_summary("train.py", *failed().failure),
+              border + "\ntrain.py FAILED\n" + std::string(54, '-') +
+                  "\nFailures:\n  <NO_OTHER_FAILURES>\n" + std::string(54, '-') +
+                  "\nRoot Cause (first observed failure):\n"
+                  "[0]:\n"
+                  "  time      : 2026-11-21_10:05:26\n"
+                  "  host      : b.cluster\n"
+                  "  rank      : 5 (local_rank: 1)\n"
+                  "  exitcode  : -11 (pid: 4720)  (SIGSEGV)\n"
+                  "  error_file: <N/A>\n"
+                  "  traceback : Signal 11 (SIGSEGV) received by PID 4720\n" +
+                  border + "\n");
+}
+
+TEST(TorchrunSummary, IndentsTheTracebackOfAnErrorFile) {
+    WorkerFailure failure = *failed().failure;
+    failure.signal = 0;
+    failure.exit_code = 1;
+    failure.error_file = "/logs/error.json";
+    failure.error_message = "Traceback:\n  at 12\nValueError: x\n";
+    const std::string summary = torchrun_summary("train.py", failure);
+    EXPECT_THAT(summary, ::testing::HasSubstr("  exitcode  : 1 (pid: 4720) \n"
+                                              "  error_file: /logs/error.json\n"
+                                              "  traceback : Traceback:\n"
+                                              "    at 12\n"
+                                              "  ValueError: x\n"));
+}
+
+TEST(TorchrunSummary, IsAtMostSixtyWide) {
+    const std::string summary = torchrun_summary(std::string(100, 'p'), *failed().failure);
+    EXPECT_EQ(summary.substr(0, 61), std::string(60, '=') + "\n");
 }
 
 }  // namespace

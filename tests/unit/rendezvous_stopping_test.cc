@@ -394,5 +394,48 @@ TEST_F(RendezvousStopping, AnOldReportDoesNotBringAnOldStorePortBack) {
     EXPECT_EQ(job.assignment("c").master_port, 4002);
 }
 
+// ---- Departure.
+
+TEST_F(RendezvousStopping, FinishedNodeIsDismissedUnlessItServesTheStore) {
+    job.report("a", NodeState::finished);  // Group rank 0, by its name.
+    EXPECT_EQ(job.told<Dismissed>("a"), nullptr);
+    job.report("b", NodeState::finished);
+    ASSERT_NE(job.told<Dismissed>("b"), nullptr);
+    EXPECT_EQ(job.told<Dismissed>("b")->round, job.core.round());
+}
+
+TEST_F(RendezvousStopping, DepartureOfAFinishedNodeStopsNobody) {
+    job.report("c", NodeState::finished);
+    job.leave("c");
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    job.report("b", NodeState::finished);
+    job.report("a", NodeState::finished);
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->outcome, Outcome::succeeded);
+}
+
+TEST_F(RendezvousStopping, FailureAfterDeparturesRestartsWithThoseWhoAreLeft) {
+    job.report("c", NodeState::finished);
+    job.leave("c");
+    job.fail("b", crash_on("b"));
+    job.confirm_stopped({"a"});
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("a").group_world_size, 2U);
+}
+
+TEST_F(RendezvousStopping, FailureAfterTooManyDeparturesClosesTheJob) {
+    job.report("b", NodeState::finished);
+    job.leave("b");
+    job.report("c", NodeState::finished);
+    job.leave("c");
+    job.fail("a", error_on("a", 3));
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, 3);
+    EXPECT_EQ(job.core.verdict()->reason,
+              "rank 0 on a exited with code 3; too few nodes remain for a restart, for b, c have "
+              "finished and left");
+}
+
 }  // namespace
 }  // namespace regroup::rendezvous

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/output_layout.h"
+
+#include <gmock/gmock.h>
+
+#include "agent/template_text.h"
+
+namespace regroup::agent {
+namespace {
+
+using ::testing::IsEmpty;
+using Way = StreamPlan::Way;
+
+// Local rank 3 of 8 on the second node, after two restarts.
+WorkerIdentity worker() {
+    WorkerIdentity identity;
+    identity.assignment.round = RoundId{7};
+    identity.assignment.first_rank = 8;
+    identity.assignment.restart_count = 2;
+    identity.role = "trainer";
+    identity.local_rank = 3;
+    return identity;
+}
+
+WorkerOutput planned(const OutputOptions& options) {
+    return plan_output(options, worker(), "10.0.0.7", "node7");
+}
+
+TEST(OutputLayout, ByRankIsAFileForEachRankAndRoundAndALineWithNodeAndRank) {
+    OutputOptions options;
+    options.folder = "/runs/job";
+    const WorkerOutput output = planned(options);
+    EXPECT_EQ(output.out.path, "/runs/job/round_7/rank00011.out");
+    EXPECT_EQ(output.err.path, "/runs/job/round_7/rank00011.err");
+    EXPECT_EQ(output.error_file, "/runs/job/round_7/rank00011.error.json");
+    EXPECT_EQ(output.out.prefix, "[10.0.0.7:11] ");
+    EXPECT_TRUE(output.out.shown);
+    EXPECT_EQ(worker_folder(options, worker()), "/runs/job/round_7");
+}
+
+TEST(OutputLayout, WithoutAFolderThereIsNoFile) {
+    for (const OutputLayout layout : {OutputLayout::by_rank, OutputLayout::torchrun}) {
+        OutputOptions options;
+        options.layout = layout;
+        options.redirects.all = options.tee.all = 3;
+        const WorkerOutput output = planned(options);
+        EXPECT_THAT(output.out.path, IsEmpty());
+        EXPECT_THAT(output.error_file, IsEmpty());
+        EXPECT_TRUE(output.out.shown);
+    }
+}
+
+TEST(OutputLayout, TorchrunsIsAFolderForEachAttemptAndLocalRank) {
+    OutputOptions options;
+    options.folder = "/logs/job_12345678";
+    options.layout = OutputLayout::torchrun;
+    options.redirects.all = StreamSpec::kErr;
+    options.tee.by_local_rank = {{3, StreamSpec::kOut}};
+    const WorkerOutput output = planned(options);
+    EXPECT_EQ(output.out.path, "/logs/job_12345678/attempt_2/3/stdout.log");
+    EXPECT_EQ(output.err.path, "/logs/job_12345678/attempt_2/3/stderr.log");
+    EXPECT_EQ(output.error_file, "/logs/job_12345678/attempt_2/3/error.json");
+    EXPECT_TRUE(output.out.shown);
+    EXPECT_EQ(output.out.prefix, "[trainer3]:");
+    EXPECT_FALSE(output.err.shown);
+}
+
+TEST(OutputLayout, StreamsWithoutAFileAreShownOrInherited) {
+    OutputOptions options;
+    options.folder = "/logs";
+    options.layout = OutputLayout::torchrun;
+    options.redirects.by_local_rank = {{0, 3}};
+    EXPECT_EQ(planned(options).out.way, Way::relayed);
+    EXPECT_EQ(planned(options).out.prefix, "[10.0.0.7:11] ");
+    EXPECT_THAT(planned(options).out.path, IsEmpty());
+    options.bare_console = true;
+    EXPECT_EQ(planned(options).out.way, Way::inherited);
+    options.console_ranks = std::set<std::uint32_t>{0, 1};
+    EXPECT_EQ(planned(options).out.way, Way::discarded);
+}
+
+TEST(OutputLayout, NeedlesAreForTeedStreamsThatAreShown) {
+    OutputOptions options;
+    options.folder = "/logs";
+    options.layout = OutputLayout::torchrun;
+    options.tee.all = StreamSpec::kOut;
+    options.redirects.all = StreamSpec::kErr;
+    options.stdout_needles = options.stderr_needles = {"loss"};
+    EXPECT_EQ(planned(options).out.filter_path, "/logs/attempt_2/filtered_stdout.log");
+    EXPECT_THAT(planned(options).err.needles, IsEmpty());
+    options.console_ranks = std::set<std::uint32_t>{0};
+    EXPECT_THAT(planned(options).out.needles, IsEmpty());
+}
+
+TEST(OutputLayout, PrefixIsFilledIn) {
+    OutputOptions options;
+    options.line_prefix = "${role_name} ${local_rank} $rank ${hostname} ${node} ${what}:";
+    EXPECT_EQ(planned(options).out.prefix, "trainer 3 11 node7 10.0.0.7 ${what}:");
+}
+
+TEST(TemplateText, FollowsPythonsRule) {
+    const std::map<std::string, std::string> values{{"local_rank", "5"}, {"_x1", "y"}};
+    const auto filled = [&](const std::string& text) { return substitute(text, values); };
+    EXPECT_EQ(filled("--rank=$local_rank"), "--rank=5");
+    EXPECT_EQ(filled("${local_rank}${_x1}"), "5y");
+    EXPECT_EQ(filled("$$local_rank $$"), "$local_rank $");
+    EXPECT_EQ(filled("$$$local_rank"), "$5");
+    EXPECT_EQ(filled("$local_ranks $unknown ${unknown}"), "$local_ranks $unknown ${unknown}");
+    EXPECT_EQ(filled("${local_rank $ ${ $"), "${local_rank $ ${ $");
+    EXPECT_EQ(filled("$1 ${1} $-"), "$1 ${1} $-");
+    EXPECT_EQ(filled("$local_rank.txt"), "5.txt");
+    EXPECT_EQ(filled(""), "");
+}
+
+}  // namespace
+}  // namespace regroup::agent
