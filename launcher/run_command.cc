@@ -136,7 +136,12 @@ class Node {
         }
         auto daemon = std::make_unique<rendezvous::Daemon>(io_, clock_, rendezvous::DaemonLimits(),
                                                            [](const std::string&) {});
-        const Result<std::uint16_t> port = daemon->listen(plan_.bind_address, plan_.endpoint.port);
+        Result<std::uint16_t> port = daemon->listen(plan_.bind_address, plan_.endpoint.port);
+        if (!port && plan_.bind_address == "127.0.0.1" && plan_.endpoint.port == 0) {
+            // A machine without any IPv4 has a loopback all the same.
+            plan_.bind_address = plan_.endpoint.host = "::1";
+            port = daemon->listen(plan_.bind_address, 0);
+        }
         if (port) {
             daemon_ = std::move(daemon);
             plan_.endpoint.port = *port;

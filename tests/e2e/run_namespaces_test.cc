@@ -24,10 +24,12 @@ std::string find_tool(const std::string& name) {
     return "";
 }
 
-/// Two network namespaces, 10.77.0.1 and 10.77.0.2, with a cable between them; removed with the
-/// object.
+/// Two network namespaces with a cable between them: 10.77.0.1 and 10.77.0.2, or fd77::1 and fd77::2
+/// and no IPv4 at all. Removed with the object.
 class Cable {
    public:
+    explicit Cable(bool ipv6 = false) : ipv6_(ipv6) {}
+
     /// A sentence about what is missing, if it cannot be had on this machine.
     std::optional<std::string> lay() {
         if (::geteuid() != 0) {
@@ -47,9 +49,18 @@ class Cable {
         }
         for (int i = 0; i < 2; ++i) {
             const std::string& name = names_[static_cast<std::size_t>(i)];
-            ip({"-n", name, "address", "add", "10.77.0." + std::to_string(i + 1) + "/24", "dev",
-                "cable0"});
+            const std::string number = std::to_string(i + 1);
+            if (ipv6_) {
+                // Without the search for duplicates, which takes a second.
+                ip({"-n", name, "address", "add", "fd77::" + number + "/64", "dev", "cable0",
+                    "nodad"});
+            } else {
+                ip({"-n", name, "address", "add", "10.77.0." + number + "/24", "dev", "cable0"});
+            }
             ip({"-n", name, "link", "set", "lo", "up"});
+            if (ipv6_) {
+                ip({"-n", name, "-4", "address", "flush", "dev", "lo"});
+            }
             ip({"-n", name, "link", "set", "cable0", "up"});
         }
         return std::nullopt;
@@ -88,6 +99,7 @@ class Cable {
         return done;
     }
 
+    bool ipv6_;
     const std::string base_ = "regroup-test-" + std::to_string(::getpid());
     const std::vector<std::string> names_{base_ + "-a", base_ + "-b"};
     std::string said_;
@@ -95,6 +107,8 @@ class Cable {
 
 class RunNamespaces : public EndToEnd {
    protected:
+    explicit RunNamespaces(bool ipv6 = false) : cable_(ipv6) {}
+
     void SetUp() override {
         if (const auto missing = cable_.lay()) {
             GTEST_SKIP() << *missing;
@@ -169,6 +183,32 @@ TEST_F(RunNamespaces, PulledCableIsFoundByTheHeartbeatTimeoutAndHealsWhenPlugged
         EXPECT_FALSE(is_alive(pid_of(mark)));
     }
     finish(*host, *other);
+}
+
+class RunNamespacesOfIpv6 : public RunNamespaces {
+   protected:
+    RunNamespacesOfIpv6() : RunNamespaces(true) {}
+};
+
+TEST_F(RunNamespacesOfIpv6, NodesWithoutAnyIpv4FormAWorld) {
+    const Words flags{"--nnodes=2", "--rdzv-endpoint=[fd77::1]:29400"};
+    auto host = start(0, "node-b", flags);
+    auto other = start(1, "node-a", flags);
+    const auto up = await_marks("up", 2);
+    ASSERT_THAT(up, SizeIs(2)) << host->output() << other->output();
+    for (const auto& [rank, mark] : up) {
+        EXPECT_EQ(mark.at("MASTER_ADDR"), "fd77::2");
+    }
+    finish(*host, *other);
+}
+
+TEST_F(RunNamespacesOfIpv6, StandaloneJobRunsWithoutAnyIpv4) {
+    Program job({cable_.inside(0, "node-a",
+                               {regroup_program(), "run", "--standalone", "--nproc-per-node=2",
+                                probe_program(), "store"}),
+                 {"PROBE_DIR=" + folder()},
+                 folder()});
+    EXPECT_EQ(job.wait(), 0) << job.output();
 }
 
 }  // namespace

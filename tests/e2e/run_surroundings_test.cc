@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the machine does to a job: a terminal that goes away, memory that runs out, a port that is
+// taken, CPUs that are given.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sched.h>
+#include <unistd.h>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+class RunSurroundings : public EndToEnd {};
+
+TEST_F(RunSurroundings, JobUnderNohupOutlivesItsTerminal) {
+    Program job({Words{"/usr/bin/nohup", regroup_program(), "run", "--standalone",
+                       "--nproc-per-node=2", probe_program(), "mark=up", "await=finish"},
+                 {"PROBE_DIR=" + folder()},
+                 folder()});
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    // As a terminal that is closed: to every process of the family.
+    for (const pid_t pid : job.family()) {
+        ::kill(pid, SIGHUP);
+    }
+    EXPECT_FALSE(job.wait(std::chrono::milliseconds(300))) << job.output();
+    release("finish");
+    EXPECT_EQ(job.wait(), 0) << job.output();
+}
+
+// A memory cgroup of 64 MiB, of either version; empty where none can be made.
+fs::path make_small_cgroup() {
+    const std::string name = "regroup-test-" + std::to_string(::getpid());
+    for (const auto& [base, limit] :
+         {std::pair("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+          std::pair("/sys/fs/cgroup", "memory.max")}) {
+        const fs::path folder = fs::path(base) / name;
+        std::error_code error;
+        if (!fs::exists(fs::path(base) / "cgroup.procs") || !fs::create_directory(folder, error)) {
+            continue;
+        }
+        std::ofstream(folder / limit) << (64 << 20);
+        std::ofstream(folder / "memory.swap.max") << 0;
+        if (fs::exists(folder / limit)) {
+            return folder;
+        }
+        fs::remove(folder, error);
+    }
+    return {};
+}
+
+TEST_F(RunSurroundings, WorkerThatTheKernelKillsForItsMemoryIsNamedAsSuch) {
+    const fs::path cgroup = make_small_cgroup();
+    if (cgroup.empty()) {
+        GTEST_SKIP() << "no memory cgroup can be made here";
+    }
+    Program job({Words{"/bin/sh", "-c", "echo $$ > " + (cgroup / "cgroup.procs").string() +
+                                            " && exec \"$0\" \"$@\"",
+                       regroup_program(), "run", "--standalone", "--nproc-per-node=2",
+                       probe_program(), "rank=1?memory=500", "hold"},
+                 {"PROBE_DIR=" + folder()},
+                 folder()});
+    EXPECT_EQ(job.wait(), 128 + SIGKILL) << job.output();
+    EXPECT_THAT(job.output(), AllOf(HasSubstr("rank 1 on"), HasSubstr("was ended by SIGKILL"),
+                                    HasSubstr("  evidence   the kernel"),
+                                    AnyOf(HasSubstr("emory"), HasSubstr("oom_kill"))));
+    EXPECT_TRUE(eventually([&] { return ::rmdir(cgroup.c_str()) == 0; }));
+}
+
+TEST_F(RunSurroundings, AnySigkillIsNotTakenForAShortageOfMemory) {
+    Program job = run_probe({"--standalone"}, {"raise=9"});
+    EXPECT_EQ(job.wait(), 128 + SIGKILL) << job.output();
+    EXPECT_THAT(job.output(), Not(HasSubstr("evidence")));
+}
+
+TEST_F(RunSurroundings, WorkersGetCoresAndThreadsOfTheirOwnOnRequest) {
+    cpu_set_t own;
+    ASSERT_EQ(::sched_getaffinity(0, sizeof own, &own), 0);
+    if (CPU_COUNT(&own) < 2) {
+        GTEST_SKIP() << "this test needs two CPUs";
+    }
+    Program job = run({"--standalone", "--nproc-per-node=2", "--cpus-per-rank=1",
+                       "--report-bindings", "/bin/sh", "-c",
+                       "grep Cpus_allowed_list /proc/self/status; echo threads $OMP_NUM_THREADS"});
+    if (job.wait() == 2) {
+        GTEST_SKIP() << "two workers need two cores: " << job.output();
+    }
+    Words masks;
+    for (const std::string& line : lines_of(job.output())) {
+        if (const std::size_t at = line.find("Cpus_allowed_list:"); at != line.npos) {
+            masks.push_back(line.substr(at));
+        }
+    }
+    ASSERT_THAT(masks, SizeIs(2)) << job.output();
+    EXPECT_NE(masks[0], masks[1]);
+    EXPECT_THAT(job.output(), AllOf(HasSubstr("local rank 0: NUMA node"), HasSubstr("threads 1"),
+                                    Not(HasSubstr("OMP_NUM_THREADS is not set"))));
+}
+
+TEST_F(RunSurroundings, MoreCoresThanThereAreAreRefused) {
+    Program job = run({"--standalone", "--cpus-per-rank=100000", "/bin/true"});
+    EXPECT_EQ(job.wait(), 2) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("--cpus-per-rank 100000"));
+}
+
+TEST_F(RunSurroundings, VirtualLocalRankGivesEachWorkerItsOwnDevice) {
+    Program job = run({"--standalone", "--nproc-per-node=2", "--virtual-local-rank", "/bin/sh",
+                       "-c", "echo rank $RANK: $LOCAL_RANK on $CUDA_VISIBLE_DEVICES"},
+                      {"CUDA_VISIBLE_DEVICES=4, 6"});
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output(), AllOf(HasSubstr("rank 0: 0 on 4\n"), HasSubstr("rank 1: 0 on 6\n")));
+    Program few = run({"--standalone", "--nproc-per-node=3", "--virtual-local-rank", "/bin/true"},
+                      {"CUDA_VISIBLE_DEVICES=4,6"});
+    EXPECT_EQ(few.wait(), 2) << few.output();
+    EXPECT_THAT(few.output(), HasSubstr("CUDA_VISIBLE_DEVICES=4,6 names 2 device(s)"));
+}
+
+TEST_F(RunSurroundings, SignalsThatAreNotHandledArePassedOn) {
+    Program job = run({"--standalone", "/bin/sh", "-c",
+                       "trap 'echo got usr1; exit 0' USR1; touch up; while :; do sleep 0.05; done"});
+    ASSERT_TRUE(eventually([&] { return fs::exists(folder() + "/up"); })) << job.output();
+    job.signal(SIGUSR1);
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("got usr1"));
+}
+
+TEST_F(RunSurroundings, SignalsThatAreHandledEndTheJobWithThatSignal) {
+    Program job = run({"--standalone", "--signals-to-handle=SIGTERM,SIGUSR1", "/bin/sh", "-c",
+                       "trap 'echo got usr1; exit 0' USR1; touch up; while :; do sleep 0.05; done"});
+    ASSERT_TRUE(eventually([&] { return fs::exists(folder() + "/up"); })) << job.output();
+    job.signal(SIGUSR1);
+    EXPECT_EQ(job.wait(), 128 + SIGUSR1) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("got usr1"));
+}
+
+}  // namespace
+}  // namespace regroup::testing
