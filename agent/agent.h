@@ -9,30 +9,13 @@
 #include <boost/asio/io_context.hpp>
 
 #include "agent/agent_core.h"
-#include "agent/event_record.h"
-#include "agent/output_layout.h"
-#include "agent/placement/placement.h"
 #include "agent/process/output_relay.h"
+#include "agent/worker_group.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/store/store_server.h"
 
 namespace regroup::agent {
-
-/// What every worker of this node runs.
-struct WorkerCommand {
-    std::string executable;  ///< Absolute.
-    /// argv, the program's name first. In those from `templates_begin` on, `$local_rank` and
-    /// `${local_rank}` are filled in; see substitute().
-    std::vector<std::string> arguments;
-    std::size_t templates_begin = 1;
-    std::vector<std::string> environment;
-    std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< For the environment.
-    bool virtual_local_rank = false;                                  ///< See WorkerIdentity.
-    /// Where the workers run, by local rank; empty: anywhere.
-    std::vector<RankPlacement> placements;
-    bool sets_threads = false;  ///< OMP_NUM_THREADS by `placements`.
-};
 
 struct AgentOptions {
     AgentConfig core;
