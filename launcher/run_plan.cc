@@ -66,6 +66,16 @@ void plan_standalone(const RunOptions& options, RunPlan& plan) {
     plan.agent.job = options.rdzv_id.empty() ? fresh_job_id() : options.rdzv_id;
 }
 
+void note_unused_conf(const RunOptions& options, RunPlan& plan) {
+    std::string keys;
+    for (const std::string& key : options.unused_conf) {
+        keys += (keys.empty() ? "" : ", ") + key;
+    }
+    if (!keys.empty()) {
+        plan.notes.push_back("--rdzv-conf: not used here: " + keys);
+    }
+}
+
 // torchrun ignores them without a word; scripts that give both must go on working.
 void note_unused_master(const RunOptions& options, RunPlan& plan) {
     if (!options.master_addr.empty() || options.master_port) {
@@ -254,13 +264,7 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     agent.offer.address = options.local_addr;
     agent.offer.address_is_explicit = !options.local_addr.empty();
     agent.job = options.rdzv_id.empty() ? "none" : options.rdzv_id;
-    if (!options.unused_conf.empty()) {
-        std::string keys;
-        for (const std::string& key : options.unused_conf) {
-            keys += (keys.empty() ? "" : ", ") + key;
-        }
-        plan.notes.push_back("--rdzv-conf: not used here: " + keys);
-    }
+    note_unused_conf(options, plan);
     if (const Result<void> checked = check_local_ranks(options, *workers); !checked) {
         return checked.error();
     }

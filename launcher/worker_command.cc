@@ -87,8 +87,7 @@ Result<agent::PlacementRequest> placement_request(const RunOptions& options,
 
 Result<void> place_workers(const RunOptions& options, std::uint32_t workers,
                            agent::WorkerCommand& command, std::vector<std::string>& notes) {
-    if (options.numa_binding.empty() && options.cpus_per_rank.empty() &&
-        !options.report_bindings) {
+    if (options.numa_binding.empty() && options.cpus_per_rank.empty() && !options.report_bindings) {
         return {};
     }
     const Result<agent::PlacementRequest> request = placement_request(options, workers);
@@ -119,9 +118,8 @@ Result<void> place_workers(const RunOptions& options, std::uint32_t workers,
         notes.insert(notes.end(), placement->notes.begin(), placement->notes.end());
     }
     // What the user has chosen is never touched.
-    command.sets_threads =
-        request->cpus_per_rank &&
-        agent::find_variable(command.environment, "OMP_NUM_THREADS") == nullptr;
+    command.sets_threads = request->cpus_per_rank &&
+                           agent::find_variable(command.environment, "OMP_NUM_THREADS") == nullptr;
     command.placements = std::move(placement->ranks);
     return {};
 }
