@@ -202,9 +202,14 @@ class Node {
     }
 
     void tell_failure(const rendezvous::Verdict& verdict) {
-        output_.say_text(failure_report(plan_.agent.job, verdict));
         if (run_options_.front == Front::torchrun && verdict.failure) {
+            output_.say("job " + plan_.agent.job + " failed: " + verdict.reason);
+            if (!verdict.failure->evidence.empty()) {
+                output_.say(verdict.failure->evidence);
+            }
             output_.say_text(torchrun_summary(run_options_.program, *verdict.failure));
+        } else {
+            output_.say_text(failure_report(plan_.agent.job, verdict));
         }
         if (const char* path = std::getenv(kErrorFile); path != nullptr && *path != '\0') {
             const Result<void> written =

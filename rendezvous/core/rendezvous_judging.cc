@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a RendezvousCore judges: who may join, and what a job's end is called.
+#include "rendezvous/core/contradiction.h"
+#include "rendezvous/core/rendezvous_core.h"
+#include "rendezvous/core/wording.h"
+
+namespace regroup::rendezvous {
+
+std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& event) const {
+    const std::string who = "node " + event.offer.name;
+    if (const auto found = contradiction(policy_, event.policy)) {
+        std::string other = "the job";
+        for (const auto& [id, node] : nodes_) {
+            if (id != event.node) {
+                other = "node " + node.offer.name;
+                break;
+            }
+        }
+        return Refused{Errc::invalid_argument,
+                       who + " contradicts " + other + ": " + *found + "; give all nodes the same"};
+    }
+    if (event.offer.workers == 0 || event.offer.workers > kWorkersLimit) {
+        return Refused{Errc::invalid_argument,
+                       who + " offers " + counted(event.offer.workers, "worker") +
+                           "; it must be 1 to " + std::to_string(kWorkersLimit)};
+    }
+    if (event.offer.slot && *event.offer.slot >= policy_.nodes_max) {
+        return Refused{Errc::invalid_argument, "--node-rank " + std::to_string(*event.offer.slot) +
+                                                   " of " + who + " is outside --nnodes " +
+                                                   nodes_range(policy_)};
+    }
+    if (!nodes_.contains(event.node) && nodes_.size() >= kNodesLimit) {
+        return Refused{Errc::overloaded,
+                       "the job has " + std::to_string(nodes_.size()) + " nodes already"};
+    }
+    if (!event.offer.slot) {
+        return std::nullopt;
+    }
+    for (const auto& [id, node] : nodes_) {
+        if (node.offer.slot != event.offer.slot || id == event.node) {
+            continue;
+        }
+        // A claimant of the same slot replaces a node that is as good as lost; two live ones with
+        // the same number are a mistake in somebody's command line.
+        if (!detector_.suspects(id) &&
+            now - detector_.heard_at(id) < policy_.heartbeat_timeout / 2) {
+            return Refused{Errc::invalid_argument, who + " and node " + node.offer.name +
+                                                       " both claim --node-rank " +
+                                                       std::to_string(*event.offer.slot)};
+        }
+    }
+    return std::nullopt;
+}
+
+Verdict RendezvousCore::failure_verdict() const {
+    const std::uint32_t allowed = policy_.restarts_max;
+    Verdict verdict;
+    verdict.outcome = Outcome::failed;
+    verdict.exit_code = shell_exit_code(*failure_);
+    verdict.author = "node " + failure_->node;
+    verdict.reason = describe(*failure_) + "; ";
+    if (allowed == 0) {
+        verdict.reason += "no restarts are allowed";
+    } else if (allowed == 1) {
+        verdict.reason += "the only restart is used";
+    } else {
+        verdict.reason += "all " + std::to_string(allowed) + " restarts used";
+    }
+    verdict.reason += " (--max-restarts " + std::to_string(allowed) + ")";
+    verdict.failure = failure_;
+    return verdict;
+}
+
+Verdict RendezvousCore::departure_verdict() const {
+    std::string gone;
+    for (const std::string& name : departed_) {
+        gone += (gone.empty() ? "" : ", ") + name;
+    }
+    Verdict verdict;
+    verdict.outcome = Outcome::failed;
+    verdict.exit_code = failure_ ? shell_exit_code(*failure_) : 1;
+    verdict.author = failure_ ? "node " + failure_->node : "the rendezvous";
+    verdict.reason = cause_ + "; too few nodes remain for a restart, for " + gone +
+                     (departed_.size() == 1 ? " has" : " have") + " finished and left";
+    verdict.failure = failure_;
+    return verdict;
+}
+
+}  // namespace regroup::rendezvous
