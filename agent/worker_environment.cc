@@ -67,6 +67,10 @@ std::vector<std::string> worker_environment(std::vector<std::string> inherited,
         variables.emplace_back("CUDA_VISIBLE_DEVICES",
                                *visible_device(inherited, worker.local_rank));
     }
+    if (!worker.network_interface.empty() &&
+        find_variable(inherited, "GLOO_SOCKET_IFNAME") == nullptr) {
+        variables.emplace_back("GLOO_SOCKET_IFNAME", worker.network_interface);
+    }
     if (worker.threads != 0) {
         variables.emplace_back("OMP_NUM_THREADS", std::to_string(worker.threads));
     }

@@ -10,6 +10,7 @@
 #include "agent/process/process_tree.h"
 #include "agent/template_text.h"
 #include "agent/worker_environment.h"
+#include "rendezvous/net/route.h"
 
 namespace regroup::agent {
 
@@ -46,6 +47,9 @@ void WorkerGroup::launch(const Assignment& assignment) {
     children_.clear();
     asked_ = false;
     forced_ = false;
+    // Gloo looks for its address behind the host's name, and falls back to loopback.
+    network_interface_ =
+        assignment.group_world_size > 1 ? net::interface_towards(assignment.master_addr) : "";
     for (std::uint32_t i = 0; i < options_.workers; ++i) {
         start(assignment, i);
     }
@@ -110,6 +114,7 @@ WorkerIdentity WorkerGroup::identity_of(const Assignment& assignment,
     identity.local_world_size = options_.workers;
     identity.max_restarts = options_.max_restarts;
     identity.signals_to_handle = options_.command.signals_to_handle;
+    identity.network_interface = network_interface_;
     identity.virtual_local_rank = options_.command.virtual_local_rank;
     if (options_.command.sets_threads) {
         identity.threads =

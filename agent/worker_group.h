@@ -94,6 +94,7 @@ class WorkerGroup {
     std::map<std::uint32_t, ChildProcess> children_;    ///< By local rank.
     std::map<std::uint32_t, std::string> error_files_;  ///< Likewise.
     std::filesystem::path made_folder_;
+    std::string network_interface_;  ///< Towards the master of the last launch.
     std::optional<OomWatch> oom_watch_;  ///< Since the last launch.
     bool asked_ = false;                 ///< To end, since then;
     bool forced_ = false;                ///< and by SIGKILL.

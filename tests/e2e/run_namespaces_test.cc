@@ -145,6 +145,8 @@ TEST_F(RunNamespaces, MasterIsAnAddressThatTheOtherReachesWhereNoNameResolves) {
     ASSERT_THAT(up, SizeIs(2)) << host->output() << other->output();
     for (const auto& [rank, mark] : up) {
         EXPECT_EQ(mark.at("MASTER_ADDR"), "10.77.0.2");
+        // Or Gloo would look for itself behind a name that nobody resolves.
+        EXPECT_EQ(mark.at("GLOO_SOCKET_IFNAME"), "cable0");
     }
     EXPECT_THAT(other->output(), HasSubstr("[node-a:0]"));
     finish(*host, *other);
