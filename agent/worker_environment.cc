@@ -67,6 +67,9 @@ std::vector<std::string> worker_environment(std::vector<std::string> inherited,
         variables.emplace_back("CUDA_VISIBLE_DEVICES",
                                *visible_device(inherited, worker.local_rank));
     }
+    if (!worker.watchdog_file.empty()) {
+        variables.emplace_back("TORCHELASTIC_TIMER_FILE", worker.watchdog_file);
+    }
     if (!worker.network_interface.empty() &&
         find_variable(inherited, "GLOO_SOCKET_IFNAME") == nullptr) {
         variables.emplace_back("GLOO_SOCKET_IFNAME", worker.network_interface);

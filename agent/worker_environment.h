@@ -22,6 +22,8 @@ struct WorkerIdentity {
     std::string signals_to_handle;
     /// Every worker gets local rank 0 and sees one device, its own.
     bool virtual_local_rank = false;
+    /// Where the worker's section timers go (see Watchdog); empty for nowhere.
+    std::string watchdog_file;
     /// GLOO_SOCKET_IFNAME, unless it is inherited; empty: leave it alone.
     std::string network_interface;
     /// OMP_NUM_THREADS, in place of what is inherited; 0: leave it alone.

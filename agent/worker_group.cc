@@ -115,6 +115,7 @@ WorkerIdentity WorkerGroup::identity_of(const Assignment& assignment,
     identity.max_restarts = options_.max_restarts;
     identity.signals_to_handle = options_.command.signals_to_handle;
     identity.network_interface = network_interface_;
+    identity.watchdog_file = options_.command.watchdog_file;
     identity.virtual_local_rank = options_.command.virtual_local_rank;
     if (options_.command.sets_threads) {
         identity.threads =

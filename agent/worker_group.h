@@ -33,6 +33,7 @@ struct WorkerCommand {
     std::vector<std::string> environment;
     std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< For the environment.
     bool virtual_local_rank = false;                                  ///< See WorkerIdentity.
+    std::string watchdog_file;  ///< Of a Watchdog, for the environment; or empty.
     /// Where the workers run, by local rank; empty: anywhere.
     std::vector<RankPlacement> placements;
     bool sets_threads = false;  ///< OMP_NUM_THREADS by `placements`.
@@ -94,7 +95,7 @@ class WorkerGroup {
     std::map<std::uint32_t, ChildProcess> children_;    ///< By local rank.
     std::map<std::uint32_t, std::string> error_files_;  ///< Likewise.
     std::filesystem::path made_folder_;
-    std::string network_interface_;  ///< Towards the master of the last launch.
+    std::string network_interface_;      ///< Towards the master of the last launch.
     std::optional<OomWatch> oom_watch_;  ///< Since the last launch.
     bool asked_ = false;                 ///< To end, since then;
     bool forced_ = false;                ///< and by SIGKILL.

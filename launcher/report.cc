@@ -19,7 +19,8 @@ std::string ending_line(const std::string& job, const agent::Quit& quit) {
         return "job " + job + " was stopped by " + quit.verdict->author + ": " +
                quit.verdict->reason;
     }
-    return quit.reason;
+    // A node that goes because it is done is no news.
+    return quit.exit_code == 0 ? "" : quit.reason;
 }
 
 }  // namespace regroup::launcher

@@ -17,6 +17,7 @@
 #include "agent/error_file.h"
 #include "agent/process/quit_signals.h"
 #include "agent/process/warden.h"
+#include "agent/watchdog.h"
 #include "launcher/event_line.h"
 #include "launcher/host.h"
 #include "launcher/output_plan.h"
@@ -102,6 +103,10 @@ class Node {
             };
         }
         options.fixed_store_port = plan_.fixed_master ? plan_.endpoint.port : std::uint16_t{0};
+        if (const Result<void> watching = open_watchdog(options.command); !watching) {
+            output_.say(watching.error().detail);
+            return {agent::kExitJobFailed, 0};
+        }
         agent_ = std::make_unique<agent::Agent>(io_, clock_, output_, std::move(options));
         if (daemon_ && plan_.fixed_master) {
             daemon_->set_store_handler(
@@ -156,6 +161,22 @@ class Node {
         return Failure(port.error().code, "cannot serve the rendezvous at " +
                                               plan_.endpoint.text() + ": " + port.error().detail +
                                               "; choose another port");
+    }
+
+    // As torchrun: on request by the environment, at a path given there or a fresh one.
+    Result<void> open_watchdog(agent::WorkerCommand& command) {
+        const char* wanted = std::getenv("TORCHELASTIC_ENABLE_FILE_TIMER");
+        if (wanted == nullptr || std::string(wanted) != "1") {
+            return {};
+        }
+        const char* given = std::getenv("TORCHELASTIC_TIMER_FILE");
+        command.watchdog_file =
+            given != nullptr && *given != '\0'
+                ? std::string(given)
+                : (fs::temp_directory_path() / ("watchdog_timer_" + plan_.agent.node)).string();
+        watchdog_ = std::make_unique<agent::Watchdog>(
+            io_, [this](const std::string& line) { output_.say(line); });
+        return watchdog_->open(command.watchdog_file);
     }
 
     Result<agent::QuitSignals> listen_for_signals(int warden_fd) {
@@ -235,6 +256,7 @@ class Node {
     asio::io_context io_{1};
     agent::OutputRelay output_;
     std::unique_ptr<rendezvous::Daemon> daemon_;
+    std::unique_ptr<agent::Watchdog> watchdog_;
     std::unique_ptr<agent::Agent> agent_;
     std::string port_holder_;
     bool signalled_ = false;

@@ -40,9 +40,8 @@ TEST_F(RunSurroundings, JobUnderNohupOutlivesItsTerminal) {
 // A memory cgroup of 64 MiB, of either version; empty where none can be made.
 fs::path make_small_cgroup() {
     const std::string name = "regroup-test-" + std::to_string(::getpid());
-    for (const auto& [base, limit] :
-         {std::pair("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-          std::pair("/sys/fs/cgroup", "memory.max")}) {
+    for (const auto& [base, limit] : {std::pair("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+                                      std::pair("/sys/fs/cgroup", "memory.max")}) {
         const fs::path folder = fs::path(base) / name;
         std::error_code error;
         if (!fs::exists(fs::path(base) / "cgroup.procs") || !fs::create_directory(folder, error)) {
@@ -63,8 +62,8 @@ TEST_F(RunSurroundings, WorkerThatTheKernelKillsForItsMemoryIsNamedAsSuch) {
     if (cgroup.empty()) {
         GTEST_SKIP() << "no memory cgroup can be made here";
     }
-    Program job({Words{"/bin/sh", "-c", "echo $$ > " + (cgroup / "cgroup.procs").string() +
-                                            " && exec \"$0\" \"$@\"",
+    Program job({Words{"/bin/sh", "-c",
+                       "echo $$ > " + (cgroup / "cgroup.procs").string() + " && exec \"$0\" \"$@\"",
                        regroup_program(), "run", "--standalone", "--nproc-per-node=2",
                        probe_program(), "rank=1?memory=500", "hold"},
                  {"PROBE_DIR=" + folder()},
@@ -125,8 +124,9 @@ TEST_F(RunSurroundings, VirtualLocalRankGivesEachWorkerItsOwnDevice) {
 }
 
 TEST_F(RunSurroundings, SignalsThatAreNotHandledArePassedOn) {
-    Program job = run({"--standalone", "/bin/sh", "-c",
-                       "trap 'echo got usr1; exit 0' USR1; touch up; while :; do sleep 0.05; done"});
+    Program job =
+        run({"--standalone", "/bin/sh", "-c",
+             "trap 'echo got usr1; exit 0' USR1; touch up; while :; do sleep 0.05; done"});
     ASSERT_TRUE(eventually([&] { return fs::exists(folder() + "/up"); })) << job.output();
     job.signal(SIGUSR1);
     EXPECT_EQ(job.wait(), 0) << job.output();
@@ -134,12 +134,48 @@ TEST_F(RunSurroundings, SignalsThatAreNotHandledArePassedOn) {
 }
 
 TEST_F(RunSurroundings, SignalsThatAreHandledEndTheJobWithThatSignal) {
-    Program job = run({"--standalone", "--signals-to-handle=SIGTERM,SIGUSR1", "/bin/sh", "-c",
-                       "trap 'echo got usr1; exit 0' USR1; touch up; while :; do sleep 0.05; done"});
+    Program job =
+        run({"--standalone", "--signals-to-handle=SIGTERM,SIGUSR1", "/bin/sh", "-c",
+             "trap 'echo got usr1; exit 0' USR1; touch up; while :; do sleep 0.05; done"});
     ASSERT_TRUE(eventually([&] { return fs::exists(folder() + "/up"); })) << job.output();
     job.signal(SIGUSR1);
     EXPECT_EQ(job.wait(), 128 + SIGUSR1) << job.output();
     EXPECT_THAT(job.output(), HasSubstr("got usr1"));
+}
+
+// ---- PyTorch's file timer.
+
+TEST_F(RunSurroundings, WorkerThatDoesNotLeaveItsSectionInTimeIsEnded) {
+    Program job = run({"--standalone", "--nproc-per-node=2", "/bin/sh", "-c",
+                       "test -p \"$TORCHELASTIC_TIMER_FILE\" || exit 4; "
+                       "if [ $RANK = 1 ]; then echo '{\"version\": 1, \"pid\": '$$$$', "
+                       "\"scope_id\": \"load\", \"expiration_time\": 1.5, \"signal\": 9}' "
+                       "> \"$TORCHELASTIC_TIMER_FILE\"; fi; exec sleep 100"},
+                      {"TORCHELASTIC_ENABLE_FILE_TIMER=1"});
+    EXPECT_EQ(job.wait(), 128 + SIGKILL) << job.output();
+    EXPECT_THAT(job.output(), AllOf(HasSubstr("has not left its section 'load' in time"),
+                                    HasSubstr("rank 1 on")));
+}
+
+TEST_F(RunSurroundings, SectionsThatAreLeftAndStrangersAreLeftAlone) {
+    Program stranger({{"/bin/sleep", "100"}, {}, folder()});
+    const std::string fifo = folder() + "/timers";
+    const auto message = [](const std::string& pid, const std::string& time) {
+        return "'{\"version\": 1, \"pid\": '" + pid +
+               "', \"scope_id\": \"s\", \"expiration_time\": " + time + ", \"signal\": 9}' ";
+    };
+    // Entered and left in one write, then nonsense, then somebody else's process.
+    Program job = run({"--standalone", "/bin/sh", "-c",
+                       "test \"$TORCHELASTIC_TIMER_FILE\" = \"" + fifo + "\" || exit 4; " +
+                           "printf '%s\\n%s\\n' " + message("$$$$", "1.0") + message("$$$$", "-1") +
+                           "> \"" + fifo + "\"; echo nonsense > \"" + fifo + "\"; printf '%s\\n' " +
+                           message(std::to_string(stranger.pid()), "1.0") + "> \"" + fifo +
+                           "\"; sleep 0.5; echo done"},
+                      {"TORCHELASTIC_ENABLE_FILE_TIMER=1", "TORCHELASTIC_TIMER_FILE=" + fifo});
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("done"));
+    EXPECT_TRUE(stranger.running());
+    EXPECT_FALSE(fs::exists(fifo));
 }
 
 }  // namespace

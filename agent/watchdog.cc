@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/watchdog.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/process/process_tree.h"
+
+namespace regroup::agent {
+
+namespace {
+
+using nlohmann::json;
+
+// A message fits a pipe's atomic write; sections that nobody leaves must not add up for ever.
+constexpr std::size_t kLineBytesMax = 4096;
+constexpr std::size_t kLimitsMax = 65536;
+
+double wall_clock_seconds() {
+    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch())
+        .count();
+}
+
+}  // namespace
+
+Watchdog::Watchdog(boost::asio::io_context& io, OnLate on_late)
+    : io_(io), on_late_(std::move(on_late)), timer_(io) {}
+
+Watchdog::~Watchdog() {
+    if (!path_.empty()) {
+        ::unlink(path_.c_str());
+    }
+}
+
+Result<void> Watchdog::open(const std::string& path) {
+    struct stat status{};
+    if (::lstat(path.c_str(), &status) == 0 && S_ISFIFO(status.st_mode)) {
+        ::unlink(path.c_str());
+    }
+    constexpr mode_t kOwnerOnly = 0600;
+    if (::mkfifo(path.c_str(), kOwnerOnly) != 0) {
+        return system_failure("cannot make the watchdog's FIFO " + path, errno);
+    }
+    path_ = path;
+    UniqueFd reading(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    own_end_ = UniqueFd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+    if (!reading || !own_end_) {
+        return system_failure("cannot open the watchdog's FIFO " + path, errno);
+    }
+    Result<ReadableWatch> watch = ReadableWatch::open(io_, std::move(reading), [this] { read(); });
+    if (!watch) {
+        return watch.error();
+    }
+    fifo_.emplace(std::move(*watch));
+    fifo_->arm();
+    return {};
+}
+
+void Watchdog::read() {
+    std::array<char, 4 * kLineBytesMax> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init)
+    for (;;) {
+        const ssize_t count = ::read(fifo_->fd(), buffer.data(), buffer.size());
+        if (count <= 0) {
+            break;
+        }
+        partial_.append(buffer.data(), static_cast<std::size_t>(count));
+        std::size_t begin = 0;
+        for (std::size_t end = 0; (end = partial_.find('\n', begin)) != partial_.npos;
+             begin = end + 1) {
+            take(std::string_view(partial_).substr(begin, end - begin));
+        }
+        partial_.erase(0, begin);
+        if (partial_.size() > kLineBytesMax) {
+            partial_.clear();  // No message of ours.
+        }
+    }
+    arm();
+    fifo_->arm();
+}
+
+void Watchdog::take(std::string_view line) {
+    const json message = json::parse(line, nullptr, false);
+    const auto number = [&](const char* key) {
+        return message.is_object() && message.contains(key) && message[key].is_number();
+    };
+    if (!number("pid") || !number("expiration_time") || !message.contains("scope_id") ||
+        !message["scope_id"].is_string()) {
+        return;
+    }
+    const std::pair key(message["pid"].get<pid_t>(), message["scope_id"].get<std::string>());
+    const double expires = message["expiration_time"].get<double>();
+    const int signal = number("signal") ? message["signal"].get<int>() : SIGKILL;
+    if (expires < 0) {
+        limits_.erase(key);
+    } else if (signal > 0 && signal < NSIG && limits_.size() < kLimitsMax) {
+        limits_[key] = Limit{expires, signal};
+    }
+}
+
+void Watchdog::arm() {
+    const auto first = std::min_element(
+        limits_.begin(), limits_.end(),
+        [](const auto& a, const auto& b) { return a.second.expires < b.second.expires; });
+    if (first == limits_.end()) {
+        timer_.cancel();
+        return;
+    }
+    // A wall clock may be set while we wait, so that it is asked once a second.
+    const double left = std::clamp(first->second.expires - wall_clock_seconds(), 0.0, 1.0);
+    timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+        std::chrono::duration<double>(left)));
+    timer_.async_wait([this](const boost::system::error_code& error) {
+        if (!error) {
+            check();
+        }
+    });
+}
+
+void Watchdog::check() {
+    const double now = wall_clock_seconds();
+    std::vector<std::pair<std::pair<pid_t, std::string>, Limit>> late;
+    for (const auto& [key, limit] : limits_) {
+        if (limit.expires <= now) {
+            late.emplace_back(key, limit);
+        }
+    }
+    for (const auto& [key, limit] : late) {
+        end(key.first, key.second, limit.signal);
+        limits_.erase(key);
+    }
+    arm();
+}
+
+void Watchdog::end(pid_t pid, const std::string& scope, int signal) {
+    const std::vector<pid_t> ours = descendants(::getpid());
+    if (std::find(ours.begin(), ours.end(), pid) == ours.end()) {
+        return;  // It has ended, or was never ours to signal.
+    }
+    on_late_("watchdog: pid " + std::to_string(pid) + " has not left its section '" + scope +
+             "' in time; sending it signal " + std::to_string(signal));
+    ::kill(pid, signal);
+}
+
+}  // namespace regroup::agent
