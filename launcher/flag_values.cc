@@ -118,7 +118,7 @@ FlagTable::Take node_range_into(std::uint32_t& min_out, std::uint32_t& max_out) 
 
 FlagTable::Take streams_into(agent::StreamSpec& out) {
     return [&out](const std::string& text) -> std::string {
-        const std::string wrong =
+        std::string wrong =
             "must be 0 (none), 1 (stdout), 2 (stderr) or 3 (both), or a list "
             "of LOCAL_RANK:STREAMS such as 0:3,1:2, not " +
             in_quotes(text);
