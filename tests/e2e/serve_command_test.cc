@@ -26,6 +26,10 @@ class Connection {
    public:
     explicit Connection(std::uint16_t port)
         : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        if (fd_ < 0) {
+            ADD_FAILURE() << "no socket";
+            return;
+        }
         sockaddr_in address{};
         address.sin_family = AF_INET;
         address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

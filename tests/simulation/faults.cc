@@ -135,8 +135,13 @@ void Simulation::strike_host(FaultKind kind, std::uint32_t host, Duration outage
 void Simulation::heal(std::uint32_t subject) {
     if (subject == kNetworkSubject) {
         world_.network.set_slowness(1);
-    } else if (cuts_[subject] > 0 && --cuts_[subject] == 0) {
-        world_.network.heal(world_.now, subject);
+        return;
+    }
+    if (cuts_[subject] > 0) {
+        --cuts_[subject];
+        if (cuts_[subject] == 0) {
+            world_.network.heal(world_.now, subject);
+        }
     }
 }
 

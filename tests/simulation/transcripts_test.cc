@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -42,10 +43,7 @@ TEST(Transcripts, ADifferenceIsShownWithItsLine) {
         GTEST_SKIP() << "REGROUP_REWRITE is set, so that nothing can differ";
     }
     const std::string path = testing::TempDir() + "/transcript.txt";
-    std::FILE* file = std::fopen(path.c_str(), "w");
-    ASSERT_NE(file, nullptr);
-    std::fputs("# A story.\nhello\n----\nworld\n", file);
-    std::fclose(file);
+    std::ofstream(path) << "# A story.\nhello\n----\nworld\n";
     const auto answer = [](const std::string& text) {
         return [text](const std::string&) { return std::vector<std::string>{text}; };
     };
