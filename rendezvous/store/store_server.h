@@ -22,10 +22,9 @@ class RequestListener {
    public:
     virtual ~RequestListener() = default;
 
-    /// Before a request is carried out, which this may change. False: it is not to be carried out,
-    /// which only a request without a reply can bear. May call the server's `set` and what only
-    /// asks.
-    virtual bool hear(ClientId client, Request& request) = 0;
+    /// Before a request is carried out. False: it is not to be carried out, which only a request
+    /// without a reply can bear. May call the server's `set`, and what only asks.
+    virtual bool hear(ClientId client, const Request& request) = 0;
     /// The client is gone, if it was ever heard. Must not call the server.
     virtual void part(ClientId client) = 0;
 };
