@@ -7,6 +7,7 @@
 // STORE_PROGRAM is the script that serves PyTorch's store; each PYTHON is an interpreter with a
 // release of it. Servers are pinned to the first processor, the load to the second.
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -49,9 +50,11 @@ std::string bytes_of(const std::vector<Request>& requests, Dialect dialect) {
 /// A set has no answer, so that of another request, the cheapest of all dialects, tells its end.
 Speech speak_store(const std::string& operation, Dialect dialect) {
     Speech speech;
+    std::vector<Request> greeting{{Opcode::num_keys, {}}};
     if (dialect == Dialect::current) {
-        speech.greeting = {bytes_of({{Opcode::validate, {}, store::kMagic}}, dialect), 0};
+        greeting.insert(greeting.begin(), {Opcode::validate, {}, store::kMagic});
     }
+    speech.greeting = {bytes_of(greeting, dialect), 8};
     speech.prepare = {bytes_of({{Opcode::set, {kKey, kValue}}, {Opcode::num_keys, {}}}, dialect),
                       8};
     if (operation == "get") {
@@ -74,6 +77,7 @@ std::string resp(const std::vector<std::string>& words) {
 
 Speech speak_redis(const std::string& operation) {
     Speech speech;
+    speech.greeting = {"PING\r\n", 7};
     speech.prepare = {resp({"SET", kKey, kValue}), 5};
     if (operation == "get") {
         speech.operation = {resp({"GET", kKey}), 6 + kValue.size() + 2};
@@ -106,7 +110,9 @@ struct Server {
 std::optional<Server> start(const std::string& name, std::vector<std::string> command,
                             const std::string& word,
                             std::function<Speech(const std::string&)> speak) {
-    command.insert(command.begin(), {"/usr/bin/taskset", "-c", "0"});
+    // Redis hides the mark by which a Program knows its family; so it ends with this process.
+    command.insert(command.begin(),
+                   {"/usr/bin/setpriv", "--pdeathsig", "KILL", "/usr/bin/taskset", "-c", "0"});
     Server server{name, std::move(speak),
                   std::make_unique<Program>(testing::ProgramSpec{command, {}, {}}), 0};
     if (!server.program->prints(word)) {
@@ -153,9 +159,7 @@ std::vector<Server> start_servers(const Options& options) {
         }
         add(start(
             "PyTorch " + interpreter.substr(0, interpreter.find('=')),
-            {"/bin/sh", "-c", "sleep 100000 | exec \"$0\" -u \"$1\" --serve | sed -u 's/^/port /'",
-             path, options.store_program},
-            "port ",
+            {path, options.store_program, "--serve", "for good"}, "port ",
             [dialect](const std::string& operation) { return speak_store(operation, dialect); }));
     }
     if (std::filesystem::exists("/usr/bin/redis-server")) {
@@ -172,17 +176,6 @@ std::vector<Server> start_servers(const Options& options) {
         std::puts("  Redis is left out: there is no /usr/bin/redis-server");
     }
     return servers;
-}
-
-/// The process that serves: the one of its family that has used most.
-pid_t serving_pid(const Server& server) {
-    pid_t busiest = server.program->pid();
-    for (const pid_t pid : server.program->family()) {
-        if (processor_time(pid) > processor_time(busiest)) {
-            busiest = pid;
-        }
-    }
-    return busiest;
 }
 
 /// An echo of the same bytes, started for each operation, beside the servers.
@@ -207,7 +200,14 @@ void measure(const Options& options, const std::vector<Server*>& servers, const 
     const int rounds = options.quick ? 1 : 5;
     const milliseconds time(options.quick ? 100 : 500);
     for (Server* server : servers) {
-        StoreLoad load(server->port, serving_pid(*server), server->speak(what.first), what.second);
+        StoreLoad load({server->port, server->program->pid()}, server->speak(what.first),
+                       what.second);
+        if (!load.is_ready()) {
+            // PyTorch 2.14 asks a name server about each client before it serves the next one.
+            std::printf("  %s is left out at %zu clients: it does not answer all greetings\n",
+                        server->name.c_str(), what.second);
+            continue;
+        }
         for (int i = 0; i < rounds; ++i) {
             const std::size_t in_flight = what.second > 256 ? kInFlightMax : what.second;
             const LoadResult result = load.run(in_flight, time);
@@ -226,6 +226,9 @@ void report(const std::vector<Server*>& servers, const Case& what,
     const double ours = summarize(figures["regroup"].cpu).min;
     for (const Server* server : servers) {
         const Figures& all = figures[server->name];
+        if (all.cpu.empty()) {
+            continue;
+        }
         const double cpu = summarize(all.cpu).min;
         table.add({what.first + ", " + std::to_string(what.second) + " clients, " + server->name,
                    fixed(summarize(all.rate).median, 0), fixed(summarize(all.p99).median, 0),
@@ -276,6 +279,9 @@ int run(const Options& options) {
         std::map<std::string, Figures> figures;
         measure(options, all, what, figures);
         report(all, what, figures, table, worst_ratio);
+    }
+    for (const Server& server : servers) {
+        server.program->signal(SIGKILL);
     }
     table.print();
     std::puts("");

@@ -24,33 +24,36 @@ using std::chrono::steady_clock;
 constexpr std::size_t kReadBytes = 64 * 1024;
 /// Ports are given out by address: one address has too few for all.
 constexpr std::size_t kClientsPerAddress = 4000;
+constexpr int kGreetingLimitSeconds = 3;
 
 [[noreturn]] void give_up(const std::string& what) {
     std::fprintf(stderr, "store_bench: %s: %s\n", what.c_str(), std::strerror(errno));
     std::exit(1);
 }
 
-sockaddr_in loopback(std::uint32_t host, std::uint16_t port) {
+/// 127.0.0.`host`.
+sockaddr_in loopback(std::size_t host, std::uint16_t port) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + host);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK - 1 + static_cast<std::uint32_t>(host));
     address.sin_port = htons(port);
     return address;
 }
 
-int connect_client(std::uint16_t port, std::size_t number) {
+int connect_client(const StoreLoad::Target& target, std::size_t number) {
+    const sockaddr_in from = loopback(1 + number / kClientsPerAddress, 0);
+    const sockaddr_in to = loopback(1, target.port);
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const auto host = static_cast<std::uint32_t>(1 + number / kClientsPerAddress);
-    const sockaddr_in from = loopback(host, 0);
-    const sockaddr_in to = loopback(1, port);
     const int on = 1;
     // The port is chosen at the connect, when it is known to whom.
     ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
     if (fd < 0 || ::bind(fd, reinterpret_cast<const sockaddr*>(&from), sizeof from) != 0 ||
         ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
-        give_up("client " + std::to_string(number) + " of port " + std::to_string(port));
+        give_up("client " + std::to_string(number) + " of port " + std::to_string(target.port));
     }
     ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    const timeval limit{kGreetingLimitSeconds, 0};
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     return fd;
 }
 
@@ -68,19 +71,16 @@ std::uint64_t processor_time(pid_t pid) {
     return sum;
 }
 
-StoreLoad::StoreLoad(std::uint16_t port, pid_t server, Speech speech, std::size_t clients_count)
-    : server_(server), speech_(std::move(speech)), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-    clients_.resize(clients_count);
-    for (std::size_t i = 0; i < clients_count; ++i) {
-        clients_[i].fd = connect_client(port, i);
-        exchange(clients_[i].fd, speech_.greeting);
-        if (i == 0) {
-            exchange(clients_[i].fd, speech_.prepare);
-        }
+StoreLoad::StoreLoad(const Target& target, Speech speech, std::size_t clients_count)
+    : server_(target.pid), speech_(std::move(speech)), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+    for (std::size_t i = 0; i < clients_count && is_ready_; ++i) {
+        const int fd = connect_client(target, i);
+        clients_.push_back({fd, 0, {}});
+        is_ready_ = exchange(fd, speech_.greeting) && (i > 0 || exchange(fd, speech_.prepare));
         epoll_event event{};
         event.events = EPOLLIN;
         event.data.u64 = i;
-        ::epoll_ctl(epoll_, EPOLL_CTL_ADD, clients_[i].fd, &event);
+        ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
     }
 }
 
@@ -91,25 +91,22 @@ StoreLoad::~StoreLoad() {
     ::close(epoll_);
 }
 
-void StoreLoad::exchange(int fd, const Exchange& exchange) {
-    const std::string& request = exchange.request;
-    if (::send(fd, request.data(), request.size(), 0) != static_cast<ssize_t>(request.size())) {
-        give_up("greeting the server");
-    }
+bool StoreLoad::exchange(int fd, const Exchange& exchange) {
+    const auto request_bytes = static_cast<ssize_t>(exchange.request.size());
+    const auto reply_bytes = static_cast<ssize_t>(exchange.reply_bytes);
     std::string reply(exchange.reply_bytes, '\0');
-    if (!reply.empty() &&
-        ::recv(fd, reply.data(), reply.size(), MSG_WAITALL) != static_cast<ssize_t>(reply.size())) {
-        give_up("the server did not answer the greeting");
-    }
+    return ::send(fd, exchange.request.data(), exchange.request.size(), MSG_NOSIGNAL) ==
+               request_bytes &&
+           (reply.empty() || ::recv(fd, reply.data(), reply.size(), MSG_WAITALL) == reply_bytes);
 }
 
 void StoreLoad::send_next() {
-    // Those behind are answered first; with fewer clients than in flight this one is free again.
+    // Never more in flight than there are clients, so one is free.
+    while (clients_[next_].missing_bytes > 0) {
+        next_ = (next_ + 1) % clients_.size();
+    }
     Client& client = clients_[next_];
     next_ = (next_ + 1) % clients_.size();
-    if (client.missing_bytes > 0) {
-        give_up("more requests in flight than clients");
-    }
     client.missing_bytes = speech_.operation.reply_bytes;
     client.sent_at = steady_clock::now();
     const std::string& request = speech_.operation.request;

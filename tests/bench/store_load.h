@@ -34,12 +34,20 @@ struct LoadResult {
 /// answer; with `in_flight` of them at a time, in turn, the others silent meanwhile.
 class StoreLoad {
    public:
-    /// Connects, greets and prepares; ends the program, with a sentence, when that fails.
-    StoreLoad(std::uint16_t port, pid_t server, Speech speech, std::size_t clients_count);
+    struct Target {
+        std::uint16_t port = 0;
+        pid_t pid = -1;
+    };
+
+    /// Connects, greets and prepares. Ends the program, with a sentence, when the system refuses.
+    StoreLoad(const Target& target, Speech speech, std::size_t clients_count);
     ~StoreLoad();
     StoreLoad(const StoreLoad&) = delete;
     StoreLoad& operator=(const StoreLoad&) = delete;
 
+    /// False when the server has not answered all greetings in good time.
+    [[nodiscard]] bool is_ready() const { return is_ready_; }
+    /// Requires `is_ready`.
     LoadResult run(std::size_t in_flight, std::chrono::milliseconds time);
 
    private:
@@ -49,7 +57,7 @@ class StoreLoad {
         std::chrono::steady_clock::time_point sent_at;
     };
 
-    void exchange(int fd, const Exchange& exchange);
+    [[nodiscard]] bool exchange(int fd, const Exchange& exchange);
     void send_next();
     /// Operations that ended within `time`.
     std::size_t drive(std::chrono::milliseconds time);
@@ -57,6 +65,7 @@ class StoreLoad {
     pid_t server_;
     Speech speech_;
     int epoll_;
+    bool is_ready_ = true;
     std::vector<Client> clients_;
     std::size_t next_ = 0;
     std::size_t in_flight_ = 0;

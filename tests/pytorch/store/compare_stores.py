@@ -46,7 +46,7 @@ def answers_of_pytorch(interpreter):
     server = subprocess.Popen([interpreter, PROGRAM, "--serve"], stdin=subprocess.PIPE,
                               stdout=subprocess.PIPE, text=True)
     try:
-        return answers(interpreter, int(server.stdout.readline()))
+        return answers(interpreter, int(server.stdout.readline().split()[1]))
     finally:
         server.stdin.close()
         server.wait(PATIENCE)

@@ -3,9 +3,11 @@
 
     store_program.py PORT        as a client of the server on that port of this host
     store_program.py --serve     as PyTorch's own server, until its input ends; prints its port
+    store_program.py --serve for good    the same, until it is killed
 """
 import datetime
 import re
+import signal
 import sys
 import threading
 
@@ -274,7 +276,9 @@ class Program:
 
 def serve():
     server = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)
-    print(server.port, flush=True)
+    print("port", server.port, flush=True)
+    if sys.argv[2:]:
+        signal.pause()
     sys.stdin.read()
 
 
