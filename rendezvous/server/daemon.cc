@@ -2,7 +2,6 @@
 #include "rendezvous/server/daemon.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -19,7 +18,7 @@
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/framing.h"
 #include "rendezvous/server/first_bytes.h"
-#include "rendezvous/server/job.h"
+#include "rendezvous/server/job_table.h"
 #include "rendezvous/server/launcher_store.h"
 #include "rendezvous/server/session.h"
 #include "rendezvous/store/store_wire.h"
@@ -48,7 +47,6 @@ struct Daemon::Impl {
           clock(clock_in),
           limits(limits_in),
           log(std::move(log_in)),
-          timer(io_in),
           sweep_timer(io_in),
           flush_timer(io_in) {}
 
@@ -63,16 +61,9 @@ struct Daemon::Impl {
     void hand_to_store(Session& session);
     /// False once the session is to be read no further.
     bool consume(const std::shared_ptr<Session>& session, std::string_view bytes);
-    void handle(const std::shared_ptr<Session>& session, FromAgent message);
-    void join(const std::shared_ptr<Session>& session, Join join);
-    [[nodiscard]] bool is_over(const Job& job, const JobPolicy& policy) const;
-    void step(const std::string& job_id, const Event& event);
-    void apply(const std::string& job_id, Job& job, const Effects& effects);
     void send(const std::shared_ptr<Session>& session, const FromDaemon& message);
     void refuse(const std::shared_ptr<Session>& session, Errc code, const std::string& reason);
     void end(const std::shared_ptr<Session>& session);
-    [[nodiscard]] bool speaks_for_node(const std::shared_ptr<Session>& session) const;
-    void arm();
     void sweep();
     void expire(Session& session);
     [[nodiscard]] std::size_t connections_count() const;
@@ -89,11 +80,10 @@ struct Daemon::Impl {
     std::unique_ptr<LauncherStore> store;  ///< For whom there is no store_handler.
     std::set<std::string> older_hosts;
     std::unique_ptr<tcp::acceptor> acceptor;
-    asio::steady_timer timer;
     asio::steady_timer sweep_timer;
     asio::steady_timer flush_timer;
     std::function<void()> on_flushed;
-    std::map<std::string, Job> jobs;
+    std::unique_ptr<JobTable> jobs;  ///< None once the Daemon is gone.
     std::set<std::shared_ptr<Session>> sessions;
     DaemonTraffic traffic;
     bool closed = false;
@@ -165,8 +155,8 @@ asio::awaitable<void> Daemon::Impl::serve(std::shared_ptr<Impl> self,
             self->hand_to_store(*session);
             break;
         }
-        if (error) {
-            break;
+        if (error || !session->socket.is_open()) {
+            break;  // Closed meanwhile, perhaps with the Daemon.
         }
         const std::string_view bytes(buffer.data(), count);
         self->traffic.bytes_in += count;
@@ -224,7 +214,7 @@ bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_
             refuse(session, message.error().code, message.error().detail);
             break;
         }
-        handle(session, std::move(*message));
+        jobs->handle(session, std::move(*message));
         if (!session->close_when_flushed) {
             session->expires = after(clock.now(), session->silence_limit);
         }
@@ -255,164 +245,10 @@ void Daemon::Impl::refuse(const std::shared_ptr<Session>& session, Errc code,
 void Daemon::Impl::end(const std::shared_ptr<Session>& session) {
     session->close();
     sessions.erase(session);
-    if (speaks_for_node(session)) {
-        jobs.at(session->job).sessions.erase(session->node);
-        step(session->job, NodeDisconnected{session->node});
+    if (jobs) {
+        jobs->end(session);
     }
     check_flushed();
-}
-
-// False before the join, after the leave or a refusal, and once a newer connection has taken over.
-bool Daemon::Impl::speaks_for_node(const std::shared_ptr<Session>& session) const {
-    const auto job = jobs.find(session->job);
-    if (job == jobs.end()) {
-        return false;
-    }
-    const auto found = job->second.sessions.find(session->node);
-    return found != job->second.sessions.end() && found->second == session;
-}
-
-// ---- Jobs.
-
-void Daemon::Impl::handle(const std::shared_ptr<Session>& session, FromAgent message) {
-    if (auto* hello = std::get_if<Join>(&message)) {
-        if (!session->job.empty() && (session->job != hello->job || session->node != hello->node)) {
-            refuse(session, Errc::invalid_argument,
-                   "a connection belongs to one node of one job; it joined as " + session->node);
-            return;
-        }
-        join(session, std::move(*hello));
-        return;
-    }
-    if (session->job.empty()) {
-        refuse(session, Errc::invalid_argument, "the first message must be a join");
-        return;
-    }
-    if (!speaks_for_node(session)) {
-        return;  // It has left, and is only waiting for its workers to end.
-    }
-    if (auto* report = std::get_if<Report>(&message)) {
-        step(session->job, NodeReported{session->node, std::move(report->report)});
-    } else if (auto* leave = std::get_if<Leave>(&message)) {
-        // The connection stays until the agent closes it, but is nobody's any more.
-        jobs.at(session->job).sessions.erase(session->node);
-        step(session->job, NodeLeft{session->node, std::move(leave->reason)});
-    }
-}
-
-void Daemon::Impl::join(const std::shared_ptr<Session>& session, Join join) {
-    auto found = jobs.find(join.job);
-    if (found != jobs.end() && is_over(found->second, join.policy)) {
-        for (const auto& [node, other] : found->second.sessions) {
-            if (other != session) {
-                other->close();
-            }
-        }
-        jobs.erase(found);
-        found = jobs.end();
-    }
-    if (found != jobs.end()) {
-        if (const Verdict* verdict = found->second.former_verdict(join, clock.now())) {
-            send(session, Closed{*verdict});
-            session->close_when_flushed = true;
-            return;
-        }
-        if (!closed && found->second.is_done_without(join)) {
-            log("job " + join.job + ": begun anew by node " + join.offer.name);
-            found->second =
-                Job::following(found->second, join.policy, clock.now(), limits.closed_retention);
-        }
-    }
-    if (found == jobs.end()) {
-        if (closed || jobs.size() >= limits.jobs_max) {
-            refuse(session, Errc::overloaded,
-                   closed ? std::string("the daemon is being stopped")
-                          : "the daemon has " + std::to_string(jobs.size()) + " jobs already");
-            return;
-        }
-        found = jobs.emplace(join.job, Job(join.policy)).first;
-    }
-    session->job = join.job;
-    session->node = join.node;
-    found->second.remember(join.node);
-    session->silence_limit = std::max(limits.hello_limit, join.policy.heartbeat_timeout);
-    std::shared_ptr<Session>& slot = found->second.sessions[join.node];
-    if (slot && slot != session) {
-        slot->close();  // Superseded; its end is not the node's.
-    }
-    slot = session;
-    if (!join.offer.address_is_explicit) {
-        join.offer.address = session->address;
-    }
-    const NodeJoined event{join.node, std::move(join.policy), std::move(join.offer),
-                           std::move(join.report)};
-    step(session->job, event);
-}
-
-// Whether a join with `policy` begins a new job of the same id. One that has closed is remembered
-// for a while; one that nobody is in any more binds nobody to its policy.
-bool Daemon::Impl::is_over(const Job& job, const JobPolicy& policy) const {
-    if (job.core.phase() == Phase::closed) {
-        return clock.now() >= after(job.idle_since, limits.closed_retention);
-    }
-    return job.core.nodes_count() == 0 && job.core.policy() != policy;
-}
-
-void Daemon::Impl::step(const std::string& job_id, const Event& event) {
-    if (const auto job = jobs.find(job_id); job != jobs.end()) {
-        apply(job_id, job->second, job->second.core.step(clock.now(), event));
-    }
-    arm();
-}
-
-void Daemon::Impl::apply(const std::string& job_id, Job& job, const Effects& effects) {
-    for (const Send& effect : effects) {
-        const auto found = job.sessions.find(effect.node);
-        if (found == job.sessions.end()) {
-            continue;  // Between two connections; its next join is answered with the truth.
-        }
-        const std::shared_ptr<Session> session = found->second;
-        if (const auto* refused = std::get_if<Refused>(&effect.message)) {
-            job.sessions.erase(found);
-            refuse(session, refused->code, refused->reason);
-        } else {
-            send(session, effect.message);
-        }
-    }
-    const Phase phase = job.core.phase();
-    const bool idle = phase == Phase::closed || job.core.nodes_count() == 0;
-    job.idle_since = idle ? std::min(job.idle_since, clock.now()) : Instant::max();
-    if (phase == Phase::running || phase == Phase::closed) {
-        std::string line = job.core.explain(clock.now());
-        if (line != job.last_log) {
-            log("job " + job_id + ": " + line);
-            job.last_log = std::move(line);
-        }
-    }
-}
-
-void Daemon::Impl::arm() {
-    Instant next = Instant::max();
-    for (const auto& [id, job] : jobs) {
-        next = std::min(next, job.core.next_deadline());
-    }
-    if (next == Instant::max() || closed) {
-        timer.cancel();
-        return;
-    }
-    timer.expires_at(next);
-    timer.async_wait([impl = self.lock()](ErrorCode error) {
-        if (error || impl->closed) {
-            return;
-        }
-        const Instant now = impl->clock.now();
-        for (auto& [id, job] : impl->jobs) {
-            if (job.core.next_deadline() <= now) {
-                impl->apply(id, job, job.core.advance(now));
-            }
-        }
-        impl->arm();
-    });
 }
 
 // Once a second: connections that say nothing, and jobs that nobody needs.
@@ -429,12 +265,7 @@ void Daemon::Impl::sweep() {
             }
         }
         impl->store->sweep();
-        std::erase_if(impl->jobs, [&](const auto& entry) {
-            const Job& job = entry.second;
-            const Duration limit = job.core.phase() == Phase::closed ? impl->limits.closed_retention
-                                                                     : impl->limits.empty_limit;
-            return job.sessions.empty() && now >= after(job.idle_since, limit);
-        });
+        impl->jobs->sweep();
         impl->sweep();
     });
 }
@@ -469,6 +300,16 @@ void Daemon::Impl::check_flushed() {
 Daemon::Daemon(asio::io_context& io, const Clock& clock, const DaemonLimits& limits, Log log)
     : impl_(std::make_shared<Impl>(io, clock, limits, std::move(log))) {
     impl_->self = impl_;
+    // The table is gone before the Impl is.
+    Impl& impl = *impl_;
+    JobTable::Hooks hooks;
+    hooks.send = [&impl](const std::shared_ptr<Session>& session, const FromDaemon& message) {
+        impl.send(session, message);
+    };
+    hooks.refuse = [&impl](const std::shared_ptr<Session>& session, Errc code,
+                           const std::string& reason) { impl.refuse(session, code, reason); };
+    hooks.log = impl.log;
+    impl.jobs = std::make_unique<JobTable>(io, clock, limits, std::move(hooks));
 }
 
 Daemon::~Daemon() {
@@ -484,8 +325,7 @@ Daemon::~Daemon() {
         session->close();
     }
     impl_->store.reset();
-    impl_->jobs.clear();
-    impl_->timer.cancel();
+    impl_->jobs.reset();
     impl_->sweep_timer.cancel();
     impl_->flush_timer.cancel();
 }
@@ -517,10 +357,7 @@ void Daemon::set_older_dialect(store::Dialect dialect) {
 
 void Daemon::stop(const std::string& author, const std::string& reason, Duration limit,
                   std::function<void()> done) {
-    for (auto& [id, job] : impl_->jobs) {
-        const StopRequested event{author, reason};
-        impl_->apply(id, job, job.core.step(impl_->clock.now(), event));
-    }
+    impl_->jobs->stop(author, reason);
     impl_->closed = true;
     ErrorCode ignored;
     if (impl_->acceptor) {
