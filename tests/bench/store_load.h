@@ -45,7 +45,8 @@ class StoreLoad {
     StoreLoad(const StoreLoad&) = delete;
     StoreLoad& operator=(const StoreLoad&) = delete;
 
-    /// False when the server has not answered all greetings in good time.
+    /// False when the server has not answered all greetings in good time, and once it answers
+    /// otherwise than it should, which is told.
     [[nodiscard]] bool is_ready() const { return is_ready_; }
     /// Requires `is_ready`.
     LoadResult run(std::size_t in_flight, std::chrono::milliseconds time);
