@@ -17,6 +17,8 @@ namespace regroup::launcher {
 namespace {
 
 constexpr std::uint16_t kDefaultPort = 29400;
+constexpr const char* kDialect113 = "1.13";
+constexpr const char* kDialect21 = "2.1";
 constexpr Duration kStopLimit = std::chrono::seconds(2);
 
 void say(const std::string& line) {
@@ -27,13 +29,19 @@ void say(const std::string& line) {
 
 int serve_command(std::span<const std::string> arguments) {
     std::string listen;
+    std::string dialect = kDialect113;
     CLI::App app(
         "Serve the rendezvous of any number of jobs on one port, until SIGTERM.\n"
-        "Agents reach it by: regroup run --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT ...",
+        "Agents reach it by: regroup run --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT ...\n"
+        "The launchers of PyTorch meet there too: torchrun --rdzv-backend=c10d\n"
+        "--rdzv-endpoint=HOST:PORT --rdzv-conf=is_host=false ...",
         "regroup serve");
     app.add_option("--listen", listen,
                    "Address and port to listen on, as ADDR:PORT or [IPV6]:PORT; without ADDR "
                    "(:PORT) all addresses [:29400]");
+    app.add_option("--store-dialect", dialect,
+                   "Release whose store protocol is spoken by clients older than PyTorch 2.2, which "
+                   "cannot be told apart: 1.13 (2.0 as well) or 2.1 [1.13]");
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
     try {
         app.parse(reversed);
@@ -51,10 +59,15 @@ int serve_command(std::span<const std::string> arguments) {
         say("--listen '" + listen + "' must be ADDR:PORT, [IPV6]:PORT or :PORT");
         return agent::kExitUsage;
     }
+    if (dialect != kDialect113 && dialect != kDialect21) {
+        say("--store-dialect '" + dialect + "' must be 1.13 or 2.1");
+        return agent::kExitUsage;
+    }
 
     boost::asio::io_context io(1);
     const SteadyClock clock;
     rendezvous::Daemon daemon(io, clock, rendezvous::DaemonLimits(), say);
+    daemon.set_older_dialect(dialect == kDialect21 ? store::Dialect::v2_1 : store::Dialect::v1_13);
     const Result<std::uint16_t> port = daemon.listen(everywhere ? "" : where->host, where->port);
     if (!port) {
         say("cannot listen: " + port.error().detail);

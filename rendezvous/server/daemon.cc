@@ -2,8 +2,6 @@
 #include "rendezvous/server/daemon.h"
 
 #include <algorithm>
-#include <deque>
-#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -15,13 +13,15 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 
-#include "rendezvous/core/rendezvous_core.h"
-#include "rendezvous/net/descriptor.h"
 #include "rendezvous/net/listen.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/framing.h"
+#include "rendezvous/server/first_bytes.h"
+#include "rendezvous/server/job_table.h"
+#include "rendezvous/server/launcher_store.h"
+#include "rendezvous/server/session.h"
+#include "rendezvous/store/store_wire.h"
 
 namespace regroup::rendezvous {
 
@@ -36,43 +36,8 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr std::size_t kReadBytes = 4096;
 constexpr Duration kSweepInterval = std::chrono::seconds(1);
 
-struct Session {
-    explicit Session(tcp::socket socket_in) : socket(std::move(socket_in)) {}
-
-    tcp::socket socket;
-    std::string peer;     ///< "10.0.0.4:41234", for the log.
-    std::string address;  ///< "10.0.0.4".
-    /// Closed by then: whoever has joined puts it off with every message.
-    Instant expires{};
-    Duration silence_limit{};
-    protocol::FrameReader reader;
-    std::deque<std::string> outbox;  ///< Without the frame that is being written.
-    bool writing = false;
-    bool close_when_flushed = false;
-    std::string job;  ///< Empty until it has joined.
-    NodeId node;
-};
-
-struct Job {
-    explicit Job(JobPolicy policy) : core(std::move(policy)) {}
-
-    RendezvousCore core;
-    std::map<NodeId, std::shared_ptr<Session>> sessions;
-    Instant idle_since = Instant::max();  ///< Closed, or without a node, since then.
-    std::string last_log;
-};
-
-std::string plain_address(const asio::ip::address& address) {
-    if (address.is_v6() && address.to_v6().is_v4_mapped()) {
-        return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
-    }
-    return address.to_string();
-}
-
-// The store's protocol begins with 00 CE; as a frame header that would be an illegal length.
-bool begins_like_store(const std::string& bytes) {
-    return bytes.size() >= 2 && bytes[0] == '\0' && bytes[1] == '\xCE';
-}
+/// Hosts whose store clients speak an older dialect are remembered, up to this many.
+constexpr std::size_t kOlderHostsMax = 4096;
 
 }  // namespace
 
@@ -82,32 +47,26 @@ struct Daemon::Impl {
           clock(clock_in),
           limits(limits_in),
           log(std::move(log_in)),
-          timer(io_in),
           sweep_timer(io_in),
           flush_timer(io_in) {}
 
     static asio::awaitable<void> accept(std::shared_ptr<Impl> self);
     static asio::awaitable<void> serve(std::shared_ptr<Impl> self,
                                        std::shared_ptr<Session> session);
-    static asio::awaitable<void> write(std::shared_ptr<Impl> self,
-                                       std::shared_ptr<Session> session);
 
     void open(tcp::socket socket);
     void turn_away(tcp::socket& socket, const std::string& peer);
+    /// Of a connection's first bytes: false once the session is to be read no further.
+    bool begin(const std::shared_ptr<Session>& session, std::string_view bytes);
+    void hand_to_store(Session& session);
     /// False once the session is to be read no further.
     bool consume(const std::shared_ptr<Session>& session, std::string_view bytes);
-    void handle(const std::shared_ptr<Session>& session, FromAgent message);
-    void join(const std::shared_ptr<Session>& session, Join join);
-    [[nodiscard]] bool is_over(const Job& job, const JobPolicy& policy) const;
-    void step(const std::string& job_id, const Event& event);
-    void apply(const std::string& job_id, Job& job, const Effects& effects);
     void send(const std::shared_ptr<Session>& session, const FromDaemon& message);
     void refuse(const std::shared_ptr<Session>& session, Errc code, const std::string& reason);
     void end(const std::shared_ptr<Session>& session);
-    [[nodiscard]] bool speaks_for_node(const std::shared_ptr<Session>& session) const;
-    void close_socket(Session& session);
-    void arm();
     void sweep();
+    void expire(Session& session);
+    [[nodiscard]] std::size_t connections_count() const;
     void check_flushed();
 
     /// Handlers keep the Impl alive: they may run, cancelled, after the Daemon is gone.
@@ -117,12 +76,14 @@ struct Daemon::Impl {
     DaemonLimits limits;
     Log log;
     StoreHandler store_handler;
+    store::Dialect older_dialect = store::Dialect::v1_13;
+    std::unique_ptr<LauncherStore> store;  ///< For whom there is no store_handler.
+    std::set<std::string> older_hosts;
     std::unique_ptr<tcp::acceptor> acceptor;
-    asio::steady_timer timer;
     asio::steady_timer sweep_timer;
     asio::steady_timer flush_timer;
     std::function<void()> on_flushed;
-    std::map<std::string, Job> jobs;
+    std::unique_ptr<JobTable> jobs;  ///< None once the Daemon is gone.
     std::set<std::shared_ptr<Session>> sessions;
     DaemonTraffic traffic;
     bool closed = false;
@@ -148,33 +109,32 @@ asio::awaitable<void> Daemon::Impl::accept(std::shared_ptr<Impl> self) {
 }
 
 void Daemon::Impl::open(tcp::socket socket) {
-    net::set_close_on_exec(socket.native_handle());
-    ErrorCode ignored;
-    socket.set_option(tcp::no_delay(true), ignored);
-    ErrorCode error;
-    const tcp::endpoint peer = socket.remote_endpoint(error);
-    if (error) {
+    auto session = std::make_shared<Session>(std::move(socket), [impl = self](std::size_t bytes) {
+        if (const auto alive = impl.lock()) {
+            alive->traffic.bytes_out += bytes;
+            alive->check_flushed();
+        }
+    });
+    if (!session->is_known()) {
         return;  // Gone already.
     }
-    const std::string address = plain_address(peer.address());
-    const std::string shown = (address.find(':') == address.npos ? address : "[" + address + "]") +
-                              ":" + std::to_string(peer.port());
-    if (sessions.size() >= limits.sessions_max) {
-        turn_away(socket, shown);
+    if (connections_count() >= limits.sessions_max) {
+        turn_away(session->socket, session->peer);
         return;
     }
-    auto session = std::make_shared<Session>(std::move(socket));
-    session->address = address;
-    session->peer = shown;
     session->expires = after(clock.now(), limits.hello_limit);
     sessions.insert(session);
     asio::co_spawn(io, serve(self.lock(), session), asio::detached);
 }
 
+std::size_t Daemon::Impl::connections_count() const {
+    return sessions.size() + (store ? store->clients_count() : 0);
+}
+
 // Told in passing, and not kept: otherwise the limit would be none.
 void Daemon::Impl::turn_away(tcp::socket& socket, const std::string& peer) {
     const std::string reason =
-        "the daemon has " + std::to_string(sessions.size()) + " connections already";
+        "the daemon has " + std::to_string(connections_count()) + " connections already";
     log("refused " + peer + ": " + reason);
     const std::string frame =
         protocol::make_frame(protocol::encode(Refused{Errc::overloaded, reason}));
@@ -185,38 +145,52 @@ void Daemon::Impl::turn_away(tcp::socket& socket, const std::string& peer) {
 
 asio::awaitable<void> Daemon::Impl::serve(std::shared_ptr<Impl> self,
                                           std::shared_ptr<Session> session) {
-    std::string first_bytes;
     std::vector<char> buffer(kReadBytes);
-    while (session->socket.is_open()) {
+    bool open = true;
+    while (open && session->socket.is_open()) {
         const auto [error, count] =
             co_await session->socket.async_read_some(asio::buffer(buffer), kAwait);
-        if (error) {
+        if (session->goes_to_store && session->socket.is_open() && !self->closed) {
+            session->first_bytes.append(buffer.data(), count);
+            self->hand_to_store(*session);
             break;
+        }
+        if (error || !session->socket.is_open()) {
+            break;  // Closed meanwhile, perhaps with the Daemon.
         }
         const std::string_view bytes(buffer.data(), count);
         self->traffic.bytes_in += count;
-        if (session->job.empty() && first_bytes.size() < 2) {
-            first_bytes.append(bytes);
-            if (first_bytes.size() < 2) {
-                continue;
-            }
-            if (begins_like_store(first_bytes)) {
-                if (self->store_handler) {
-                    self->store_handler(std::move(session->socket), std::move(first_bytes));
-                } else {
-                    self->log("closed a store connection from " + session->peer +
-                              ": this daemon serves no store");
-                }
-                break;
-            }
-            if (!self->consume(session, first_bytes)) {
-                break;
-            }
-        } else if (!self->consume(session, bytes)) {
-            break;
-        }
+        open = session->protocol_told ? self->consume(session, bytes) : self->begin(session, bytes);
     }
     self->end(session);
+}
+
+bool Daemon::Impl::begin(const std::shared_ptr<Session>& session, std::string_view bytes) {
+    session->first_bytes.append(bytes);
+    switch (tell_protocol(session->first_bytes)) {
+        case PortProtocol::undecided:
+            return true;
+        case PortProtocol::control:
+            session->protocol_told = true;
+            return consume(session, std::exchange(session->first_bytes, {}));
+        case PortProtocol::store:
+            break;
+    }
+    const bool is_older = !session->first_bytes.starts_with(std::string_view("\0\xCE", 2));
+    if (is_older && older_hosts.size() < kOlderHostsMax) {
+        older_hosts.insert(session->address);
+    }
+    hand_to_store(*session);
+    return false;
+}
+
+void Daemon::Impl::hand_to_store(Session& session) {
+    session.protocol_told = true;
+    if (store_handler) {
+        store_handler(std::move(session.socket), std::move(session.first_bytes));
+        return;
+    }
+    store->adopt(std::move(session.socket), std::move(session.first_bytes));
 }
 
 bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_view bytes) {
@@ -240,7 +214,7 @@ bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_
             refuse(session, message.error().code, message.error().detail);
             break;
         }
-        handle(session, std::move(*message));
+        jobs->handle(session, std::move(*message));
         if (!session->close_when_flushed) {
             session->expires = after(clock.now(), session->silence_limit);
         }
@@ -248,41 +222,15 @@ bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_
     return session->socket.is_open();
 }
 
-asio::awaitable<void> Daemon::Impl::write(std::shared_ptr<Impl> self,
-                                          std::shared_ptr<Session> session) {
-    while (!session->outbox.empty() && session->socket.is_open()) {
-        const std::string frame = std::move(session->outbox.front());
-        session->outbox.pop_front();
-        const auto [error, count] =
-            co_await asio::async_write(session->socket, asio::buffer(frame), kAwait);
-        self->traffic.bytes_out += count;
-        if (error) {
-            self->close_socket(*session);  // The reader sees it and ends the session.
-        }
-    }
-    session->writing = false;
-    if (session->close_when_flushed && session->socket.is_open()) {
-        // Only our direction: the peer reads to the end, closes, and the reader ends the session.
-        ErrorCode ignored;
-        session->socket.shutdown(tcp::socket::shutdown_send, ignored);
-    }
-    self->check_flushed();
-}
-
 void Daemon::Impl::send(const std::shared_ptr<Session>& session, const FromDaemon& message) {
     if (!session->socket.is_open() || session->close_when_flushed) {
         return;
     }
-    if (session->outbox.size() >= limits.outbox_frames_max) {
-        log("disconnected " + session->peer + ": it does not read what it is sent");
-        close_socket(*session);
-        return;
-    }
     ++traffic.messages_out;
-    session->outbox.push_back(protocol::make_frame(protocol::encode(message)));
-    if (!session->writing) {
-        session->writing = true;
-        asio::co_spawn(io, write(self.lock(), session), asio::detached);
+    std::string frame = protocol::make_frame(protocol::encode(message));
+    if (!Session::send(session, std::move(frame), limits.outbox_frames_max)) {
+        log("disconnected " + session->peer + ": it does not read what it is sent");
+        session->close();
     }
 }
 
@@ -294,160 +242,13 @@ void Daemon::Impl::refuse(const std::shared_ptr<Session>& session, Errc code,
     session->close_when_flushed = true;
 }
 
-void Daemon::Impl::close_socket(Session& session) {
-    ErrorCode ignored;
-    session.socket.close(ignored);
-}
-
 void Daemon::Impl::end(const std::shared_ptr<Session>& session) {
-    close_socket(*session);
-    session->outbox.clear();
+    session->close();
     sessions.erase(session);
-    if (speaks_for_node(session)) {
-        jobs.at(session->job).sessions.erase(session->node);
-        step(session->job, NodeDisconnected{session->node});
+    if (jobs) {
+        jobs->end(session);
     }
     check_flushed();
-}
-
-// False before the join, after the leave or a refusal, and once a newer connection has taken over.
-bool Daemon::Impl::speaks_for_node(const std::shared_ptr<Session>& session) const {
-    const auto job = jobs.find(session->job);
-    if (job == jobs.end()) {
-        return false;
-    }
-    const auto found = job->second.sessions.find(session->node);
-    return found != job->second.sessions.end() && found->second == session;
-}
-
-// ---- Jobs.
-
-void Daemon::Impl::handle(const std::shared_ptr<Session>& session, FromAgent message) {
-    if (auto* hello = std::get_if<Join>(&message)) {
-        if (!session->job.empty() && (session->job != hello->job || session->node != hello->node)) {
-            refuse(session, Errc::invalid_argument,
-                   "a connection belongs to one node of one job; it joined as " + session->node);
-            return;
-        }
-        join(session, std::move(*hello));
-        return;
-    }
-    if (session->job.empty()) {
-        refuse(session, Errc::invalid_argument, "the first message must be a join");
-        return;
-    }
-    if (!speaks_for_node(session)) {
-        return;  // It has left, and is only waiting for its workers to end.
-    }
-    if (auto* report = std::get_if<Report>(&message)) {
-        step(session->job, NodeReported{session->node, std::move(report->report)});
-    } else if (auto* leave = std::get_if<Leave>(&message)) {
-        // The connection stays until the agent closes it, but is nobody's any more.
-        jobs.at(session->job).sessions.erase(session->node);
-        step(session->job, NodeLeft{session->node, std::move(leave->reason)});
-    }
-}
-
-void Daemon::Impl::join(const std::shared_ptr<Session>& session, Join join) {
-    auto found = jobs.find(join.job);
-    if (found != jobs.end() && is_over(found->second, join.policy)) {
-        for (const auto& [node, other] : found->second.sessions) {
-            if (other != session) {
-                close_socket(*other);
-            }
-        }
-        jobs.erase(found);
-        found = jobs.end();
-    }
-    if (found == jobs.end()) {
-        if (closed || jobs.size() >= limits.jobs_max) {
-            refuse(session, Errc::overloaded,
-                   closed ? std::string("the daemon is being stopped")
-                          : "the daemon has " + std::to_string(jobs.size()) + " jobs already");
-            return;
-        }
-        found = jobs.emplace(join.job, Job(join.policy)).first;
-    }
-    session->job = join.job;
-    session->node = join.node;
-    session->silence_limit = std::max(limits.hello_limit, join.policy.heartbeat_timeout);
-    std::shared_ptr<Session>& slot = found->second.sessions[join.node];
-    if (slot && slot != session) {
-        close_socket(*slot);  // Superseded; its end is not the node's.
-    }
-    slot = session;
-    if (!join.offer.address_is_explicit) {
-        join.offer.address = session->address;
-    }
-    const NodeJoined event{join.node, std::move(join.policy), std::move(join.offer),
-                           std::move(join.report)};
-    step(session->job, event);
-}
-
-// Whether a join with `policy` begins a new job of the same id. One that has closed is remembered
-// for a while; one that nobody is in any more binds nobody to its policy.
-bool Daemon::Impl::is_over(const Job& job, const JobPolicy& policy) const {
-    if (job.core.phase() == Phase::closed) {
-        return clock.now() >= after(job.idle_since, limits.closed_retention);
-    }
-    return job.core.nodes_count() == 0 && job.core.policy() != policy;
-}
-
-void Daemon::Impl::step(const std::string& job_id, const Event& event) {
-    if (const auto job = jobs.find(job_id); job != jobs.end()) {
-        apply(job_id, job->second, job->second.core.step(clock.now(), event));
-    }
-    arm();
-}
-
-void Daemon::Impl::apply(const std::string& job_id, Job& job, const Effects& effects) {
-    for (const Send& effect : effects) {
-        const auto found = job.sessions.find(effect.node);
-        if (found == job.sessions.end()) {
-            continue;  // Between two connections; its next join is answered with the truth.
-        }
-        const std::shared_ptr<Session> session = found->second;
-        if (const auto* refused = std::get_if<Refused>(&effect.message)) {
-            job.sessions.erase(found);
-            refuse(session, refused->code, refused->reason);
-        } else {
-            send(session, effect.message);
-        }
-    }
-    const Phase phase = job.core.phase();
-    const bool idle = phase == Phase::closed || job.core.nodes_count() == 0;
-    job.idle_since = idle ? std::min(job.idle_since, clock.now()) : Instant::max();
-    if (phase == Phase::running || phase == Phase::closed) {
-        std::string line = job.core.explain(clock.now());
-        if (line != job.last_log) {
-            log("job " + job_id + ": " + line);
-            job.last_log = std::move(line);
-        }
-    }
-}
-
-void Daemon::Impl::arm() {
-    Instant next = Instant::max();
-    for (const auto& [id, job] : jobs) {
-        next = std::min(next, job.core.next_deadline());
-    }
-    if (next == Instant::max() || closed) {
-        timer.cancel();
-        return;
-    }
-    timer.expires_at(next);
-    timer.async_wait([impl = self.lock()](ErrorCode error) {
-        if (error || impl->closed) {
-            return;
-        }
-        const Instant now = impl->clock.now();
-        for (auto& [id, job] : impl->jobs) {
-            if (job.core.next_deadline() <= now) {
-                impl->apply(id, job, job.core.advance(now));
-            }
-        }
-        impl->arm();
-    });
 }
 
 // Once a second: connections that say nothing, and jobs that nobody needs.
@@ -460,26 +261,34 @@ void Daemon::Impl::sweep() {
         const Instant now = impl->clock.now();
         for (const auto& session : impl->sessions) {
             if (now >= session->expires) {
-                impl->close_socket(*session);
+                impl->expire(*session);
             }
         }
-        std::erase_if(impl->jobs, [&](const auto& entry) {
-            const Job& job = entry.second;
-            const Duration limit = job.core.phase() == Phase::closed ? impl->limits.closed_retention
-                                                                     : impl->limits.empty_limit;
-            return job.sessions.empty() && now >= after(job.idle_since, limit);
-        });
+        impl->store->sweep();
+        impl->jobs->sweep();
         impl->sweep();
     });
+}
+
+// PyTorch 1.13 has a second connection for each store and never says a word on it, but does not
+// bear its end.
+void Daemon::Impl::expire(Session& session) {
+    if (session.protocol_told || !session.first_bytes.empty() ||
+        !older_hosts.contains(session.address)) {
+        session.close();
+        return;
+    }
+    session.goes_to_store = true;
+    ErrorCode ignored;
+    session.socket.cancel(ignored);
 }
 
 void Daemon::Impl::check_flushed() {
     if (!on_flushed) {
         return;
     }
-    const bool flushed = std::all_of(sessions.begin(), sessions.end(), [](const auto& session) {
-        return !session->writing || !session->socket.is_open();
-    });
+    const bool flushed = std::all_of(sessions.begin(), sessions.end(),
+                                     [](const auto& session) { return session->is_flushed(); });
     if (flushed) {
         flush_timer.cancel();
         asio::post(io, std::exchange(on_flushed, nullptr));
@@ -491,6 +300,16 @@ void Daemon::Impl::check_flushed() {
 Daemon::Daemon(asio::io_context& io, const Clock& clock, const DaemonLimits& limits, Log log)
     : impl_(std::make_shared<Impl>(io, clock, limits, std::move(log))) {
     impl_->self = impl_;
+    // The table is gone before the Impl is.
+    Impl& impl = *impl_;
+    JobTable::Hooks hooks;
+    hooks.send = [&impl](const std::shared_ptr<Session>& session, const FromDaemon& message) {
+        impl.send(session, message);
+    };
+    hooks.refuse = [&impl](const std::shared_ptr<Session>& session, Errc code,
+                           const std::string& reason) { impl.refuse(session, code, reason); };
+    hooks.log = impl.log;
+    impl.jobs = std::make_unique<JobTable>(io, clock, limits, std::move(hooks));
 }
 
 Daemon::~Daemon() {
@@ -503,10 +322,10 @@ Daemon::~Daemon() {
         impl_->acceptor->close(ignored);
     }
     for (const auto& session : impl_->sessions) {
-        impl_->close_socket(*session);
+        session->close();
     }
-    impl_->jobs.clear();
-    impl_->timer.cancel();
+    impl_->store.reset();
+    impl_->jobs.reset();
     impl_->sweep_timer.cancel();
     impl_->flush_timer.cancel();
 }
@@ -517,6 +336,12 @@ Result<std::uint16_t> Daemon::listen(const std::string& address, std::uint16_t p
         return acceptor.error();
     }
     impl_->acceptor = std::make_unique<tcp::acceptor>(std::move(*acceptor));
+    LauncherStore::Options options;
+    options.address = address;
+    options.older_dialect = impl_->older_dialect;
+    options.jobs_max = impl_->limits.jobs_max;
+    impl_->store =
+        std::make_unique<LauncherStore>(impl_->io, impl_->clock, std::move(options), impl_->log);
     asio::co_spawn(impl_->io, Impl::accept(impl_), asio::detached);
     impl_->sweep();
     return impl_->acceptor->local_endpoint().port();
@@ -526,12 +351,13 @@ void Daemon::set_store_handler(StoreHandler handler) {
     impl_->store_handler = std::move(handler);
 }
 
+void Daemon::set_older_dialect(store::Dialect dialect) {
+    impl_->older_dialect = dialect;
+}
+
 void Daemon::stop(const std::string& author, const std::string& reason, Duration limit,
                   std::function<void()> done) {
-    for (auto& [id, job] : impl_->jobs) {
-        const StopRequested event{author, reason};
-        impl_->apply(id, job, job.core.step(impl_->clock.now(), event));
-    }
+    impl_->jobs->stop(author, reason);
     impl_->closed = true;
     ErrorCode ignored;
     if (impl_->acceptor) {

@@ -12,6 +12,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/store/store_wire.h"
 
 namespace regroup::rendezvous {
 
@@ -61,8 +62,12 @@ class Daemon {
     /// be told.
     Result<std::uint16_t> listen(const std::string& address, std::uint16_t port);
 
-    /// Where connections that speak the store's protocol go; without one they are closed.
+    /// Where connections that speak the store's protocol go. Without a handler the daemon serves
+    /// them itself; see LauncherStore.
     void set_store_handler(StoreHandler handler);
+
+    /// What store clients speak that do not begin with a greeting. To be called before `listen`.
+    void set_older_dialect(store::Dialect dialect);
 
     /// Closes every job for everyone and accepts no one any more. `done` is called once all have
     /// been told, or after `limit`.

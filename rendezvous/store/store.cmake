@@ -6,5 +6,6 @@ regroup_library(store_core
     PUBLIC regroup::base Threads::Threads)
 
 regroup_library(store_server
-    SOURCES store/store_server.cc
+    SOURCES store/store_server.cc store/store_server_clients.cc
+            store/store_server_socket.cc
     PUBLIC regroup::store_core regroup::asio)

@@ -171,6 +171,9 @@ Result<void> execute(StoreCore& core, ClientId client, const Request& request, s
             join(released, arrival->released);
             return {};
         }
+        case Opcode::watch_key:
+            reply.push_back(kKeyWatched);
+            return {};
     }
     return {};
 }

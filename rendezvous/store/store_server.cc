@@ -3,18 +3,19 @@
 
 #include <cerrno>
 #include <chrono>
-#include <map>
 #include <optional>
-#include <sstream>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
-#include <boost/asio/buffer.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/net/descriptor.h"
 #include "rendezvous/store/store_dispatch.h"
+#include "rendezvous/store/store_server_clients.h"
+#include "rendezvous/store/store_server_socket.h"
 
 namespace regroup::store {
 namespace {
@@ -28,46 +29,20 @@ constexpr int kAcceptsPerTurn = 64;
 /// How long accepting pauses when descriptors or memory have run out.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
-struct Client {
-    Client(tcp::socket socket_in, const Limits& limits)
-        : socket(std::move(socket_in)), parser(limits) {}
-
-    [[nodiscard]] std::string_view unsent() const {
-        return std::string_view(outbox).substr(sent_bytes);
-    }
-
-    tcp::socket socket;
-    RequestParser parser;
-    std::string outbox;  ///< Replies; the first `sent_bytes` have been sent.
-    std::size_t sent_bytes = 0;
-    bool awaits_writable = false;
-};
-
-std::string describe_peer(const tcp::socket& socket) {
-    error_code error;
-    tcp::endpoint peer = socket.remote_endpoint(error);
-    if (error) {
-        return "a client that has gone";
-    }
-    if (peer.address().is_v6() && peer.address().to_v6().is_v4_mapped()) {
-        // How a dual-stack socket shows an IPv4 client; people know it as 10.0.0.1:1234.
-        peer.address(
-            boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, peer.address().to_v6()));
-    }
-    std::ostringstream text;
-    text << peer;
-    return text.str();
-}
-
 }  // namespace
 
-/// Handlers hold an id instead of a reference: a client may be gone when its handler runs, and ids
-/// are never used twice. They hold `alive_` weakly, which tells them whether there still is a
-/// server.
+/// Clients are known by id instead of by reference: one may be gone when its turn comes. Handlers
+/// hold `alive_` weakly, which tells them whether there still is a server.
 class StoreServer::Impl {
    public:
     Impl(boost::asio::io_context& io, Options options)
-        : io_(io), options_(std::move(options)), core_(options_.limits), accept_pause_(io) {}
+        : options_(std::move(options)),
+          core_(options_.limits),
+          ready_events_(io),
+          accept_pause_(io) {}
+    ~Impl() { ready_events_.release(); }
+    Impl(const Impl&) = delete;
+    Impl& operator=(const Impl&) = delete;
 
     void serve(tcp::acceptor acceptor) {
         acceptor_.emplace(std::move(acceptor));
@@ -82,20 +57,35 @@ class StoreServer::Impl {
         net::set_close_on_exec(socket.native_handle());
         error_code error;
         socket.non_blocking(true, error);
+        Descriptor descriptor(socket.release(error));
         if (!error) {
-            socket.set_option(tcp::no_delay(true), error);
+            admit(std::move(descriptor), first_bytes);
         }
-        if (error) {
-            return;  // Reset by the peer before we came to it.
+    }
+
+    Result<void> set(std::string_view key, std::string_view value) {
+        auto released = core_.set(key, value);
+        if (!released) {
+            return released.error();
         }
-        const ClientId id{next_id_++};
-        clients_.try_emplace(id, std::move(socket), options_.limits);
-        receive(id, first_bytes);
-        await_readable(id);
+        release(*released);
+        return {};
+    }
+
+    void delete_key(std::string_view key) { core_.delete_key(key); }
+
+    [[nodiscard]] std::size_t clients_count() const noexcept { return clients_.count(); }
+
+    [[nodiscard]] boost::asio::ip::address address_of(ClientId id, End end) {
+        const StoreServerClient* client = clients_.find(id);
+        return client != nullptr ? endpoint_of(client->socket.get(), end).address()
+                                 : boost::asio::ip::address();
     }
 
     void reset() {
-        clients_.clear();
+        for (const ClientId id : clients_.all()) {
+            drop(id);
+        }
         core_ = StoreCore(options_.limits);
     }
 
@@ -106,11 +96,6 @@ class StoreServer::Impl {
     }
 
    private:
-    [[nodiscard]] Client* find(ClientId id) {
-        const auto entry = clients_.find(id);
-        return entry == clients_.end() ? nullptr : &entry->second;
-    }
-
     // ---- Accepting.
 
     void await_acceptable() {
@@ -125,19 +110,11 @@ class StoreServer::Impl {
 
     /// By hand, because Asio's accept leaves the descriptor to be inherited by programs we start.
     void accept_some() {
-        error_code error;
-        const tcp protocol = acceptor_->local_endpoint(error).protocol();
         for (int i = 0; i < kAcceptsPerTurn; ++i) {
-            const int fd = ::accept4(acceptor_->native_handle(), nullptr, nullptr,
-                                     SOCK_NONBLOCK | SOCK_CLOEXEC);
-            if (fd >= 0) {
-                tcp::socket socket(io_);
-                socket.assign(protocol, fd, error);
-                if (error) {
-                    ::close(fd);
-                } else {
-                    adopt(std::move(socket), {});
-                }
+            Descriptor socket(::accept4(acceptor_->native_handle(), nullptr, nullptr,
+                                        SOCK_NONBLOCK | SOCK_CLOEXEC));
+            if (socket.is_open()) {
+                admit(std::move(socket), {});
             } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
                 break;
             } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -160,79 +137,128 @@ class StoreServer::Impl {
             });
     }
 
-    // ---- Reading. One buffer serves all clients, so that an idle one costs next to nothing.
-
-    void await_readable(ClientId id) {
-        Client* client = find(id);
-        if (client == nullptr) {
+    void admit(Descriptor socket, std::string_view first_bytes) {
+        prepare_socket(socket.get());
+        const std::string peer = describe_peer(socket.get());
+        if (!clients_.is_open() && !open_clients()) {
+            tell_refusal(peer, "the system has no descriptor left");
             return;
         }
-        client->socket.async_wait(tcp::socket::wait_read,
-                                  [this, alive = std::weak_ptr(alive_), id](const error_code&) {
-                                      if (!alive.expired()) {
-                                          read_some(id);
-                                      }
-                                  });
+        const auto id =
+            clients_.add(std::move(socket), RequestParser(options_.limits, options_.older_dialect));
+        if (!id) {
+            tell_refusal(peer, "the system has no room for one more connection");
+            return;
+        }
+        receive(*id, first_bytes);
+    }
+
+    // ---- Reading.
+
+    bool open_clients() {
+        if (!clients_.open()) {
+            return false;
+        }
+        error_code error;
+        ready_events_.assign(clients_.fd(), error);
+        if (!error) {
+            await_ready();
+        }
+        return !error;
+    }
+
+    void await_ready() {
+        ready_events_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                                 [this, alive = std::weak_ptr(alive_)](const error_code&) {
+                                     if (!alive.expired()) {
+                                         serve_ready();
+                                     }
+                                 });
+    }
+
+    void serve_ready() {
+        clients_.take_ready(ready_);
+        for (const StoreServerClients::Ready& ready : ready_) {
+            if (ready.writable && clients_.find(ready.client) != nullptr) {
+                clients_.watch_writable(ready.client, false);
+                flush(ready.client);
+            }
+            if (ready.readable) {
+                read_some(ready.client);
+            }
+        }
+        await_ready();
     }
 
     void read_some(ClientId id) {
-        Client* client = find(id);
+        const StoreServerClient* client = clients_.find(id);
         if (client == nullptr) {
             return;
         }
-        error_code error;
-        const std::size_t bytes =
-            client->socket.read_some(boost::asio::buffer(read_buffer_.get(), kReadBytes), error);
-        if (error && error != boost::asio::error::would_block) {
+        const ssize_t bytes = ::recv(client->socket.get(), read_buffer_.get(), kReadBytes, 0);
+        if (bytes > 0) {
+            receive(id, std::string_view(read_buffer_.get(), static_cast<std::size_t>(bytes)));
+        } else if (bytes == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
             drop(id);
-            return;
         }
-        receive(id, std::string_view(read_buffer_.get(), bytes));
-        await_readable(id);
     }
 
     void receive(ClientId id, std::string_view bytes) {
-        Released released;
         while (!bytes.empty()) {
             // Looked up for each request: to send anything may show that the client has gone.
-            Client* client = find(id);
+            StoreServerClient* client = clients_.find(id);
             if (client == nullptr) {
                 return;
             }
             auto request = client->parser.next(bytes);
-            Result<void> done;
             if (!request) {
-                done = request.error();
-            } else if (*request) {
-                done = execute(core_, id, **request, client->outbox, released);
-            }
-            if (!done) {
-                refuse(id, done.error().detail);
+                refuse(id, request.error().detail);
                 return;
             }
-            limit_outbox(id);
-            release(released);
+            if (*request) {
+                carry_out(id, *client, **request);
+            }
         }
         flush(id);
     }
 
-    void release(Released& released) {
+    void carry_out(ClientId id, StoreServerClient& client, Request& request) {
+        if (client.parser.dialect() == Dialect::v1_13) {
+            // It cannot take a wait back, but who goes on to something else has given it up.
+            core_.cancel_wait(id);
+        }
+        if (options_.listener != nullptr && !options_.listener->hear(id, request)) {
+            return;
+        }
+        if (options_.listener != nullptr && clients_.find(id) != &client) {
+            return;  // What the listener has set was sent to somebody who is gone.
+        }
+        Released released;
+        const auto done = execute(core_, id, request, client.outbox, released);
+        if (!done) {
+            refuse(id, done.error().detail);
+            return;
+        }
+        limit_outbox(id);
+        release(released);
+    }
+
+    void release(const Released& released) {
         for (const ClientId id : released) {
-            if (Client* client = find(id)) {
+            if (StoreServerClient* client = clients_.find(id)) {
                 client->outbox.push_back(kStopWaiting);
                 flush(id);
             }
         }
-        released.clear();
     }
 
     void limit_outbox(ClientId id) {
         const std::size_t limit = options_.limits.reply_bytes_max;
-        if (find(id)->unsent().size() <= limit) {
+        if (clients_.find(id)->unsent().size() <= limit) {
             return;
         }
         flush(id);
-        const Client* client = find(id);
+        const StoreServerClient* client = clients_.find(id);
         if (client != nullptr && client->unsent().size() > limit) {
             refuse(id, "it does not read its replies; " + std::to_string(client->unsent().size()) +
                            " bytes are waiting, the limit is " + std::to_string(limit));
@@ -243,23 +269,23 @@ class StoreServer::Impl {
 
     /// Sends what the socket takes, and sees to the rest later.
     void flush(ClientId id) {
-        Client* client = find(id);
+        StoreServerClient* client = clients_.find(id);
         if (client == nullptr || client->awaits_writable) {
             return;
         }
         while (!client->unsent().empty()) {
-            error_code error;
-            const std::size_t bytes =
-                client->socket.write_some(boost::asio::buffer(client->unsent()), error);
-            if (error == boost::asio::error::would_block) {
+            const std::string_view unsent = client->unsent();
+            const ssize_t bytes =
+                ::send(client->socket.get(), unsent.data(), unsent.size(), MSG_NOSIGNAL);
+            if (bytes >= 0) {
+                client->sent_bytes += static_cast<std::size_t>(bytes);
+            } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
                 await_writable(id, *client);
                 return;
-            }
-            if (error) {
+            } else if (errno != EINTR) {
                 drop(id);
                 return;
             }
-            client->sent_bytes += bytes;
         }
         client->outbox.clear();
         client->sent_bytes = 0;
@@ -268,46 +294,42 @@ class StoreServer::Impl {
         }
     }
 
-    void await_writable(ClientId id, Client& client) {
+    void await_writable(ClientId id, StoreServerClient& client) {
         // A client that is always a little behind must not make its outbox grow for ever; moving
         // the rest only when it is the smaller part keeps the cost in proportion to what was sent.
         if (client.sent_bytes > client.unsent().size()) {
             client.outbox.erase(0, client.sent_bytes);
             client.sent_bytes = 0;
         }
-        client.awaits_writable = true;
-        client.socket.async_wait(tcp::socket::wait_write,
-                                 [this, alive = std::weak_ptr(alive_), id](const error_code&) {
-                                     if (alive.expired()) {
-                                         return;
-                                     }
-                                     if (Client* writable = find(id)) {
-                                         writable->awaits_writable = false;
-                                         flush(id);
-                                     }
-                                 });
+        clients_.watch_writable(id, true);
     }
 
     // ---- Parting.
 
     void refuse(ClientId id, const std::string& why) {
-        if (options_.on_refusal) {
-            options_.on_refusal("the store disconnected " + describe_peer(find(id)->socket) + ": " +
-                                why);
-        }
+        tell_refusal(describe_peer(clients_.find(id)->socket.get()), why);
         drop(id);
+    }
+
+    void tell_refusal(const std::string& peer, const std::string& why) const {
+        if (options_.on_refusal) {
+            options_.on_refusal("the store disconnected " + peer + ": " + why);
+        }
     }
 
     void drop(ClientId id) {
         core_.cancel_wait(id);
         clients_.erase(id);
+        if (options_.listener != nullptr) {
+            options_.listener->part(id);
+        }
     }
 
-    boost::asio::io_context& io_;
     const Options options_;
     StoreCore core_;
-    std::map<ClientId, Client> clients_;
-    std::uint64_t next_id_ = 0;
+    StoreServerClients clients_;
+    std::vector<StoreServerClients::Ready> ready_;
+    boost::asio::posix::stream_descriptor ready_events_;  ///< Borrows the descriptor of clients_.
     std::optional<tcp::acceptor> acceptor_;
     std::uint64_t acceptor_number_ = 0;
     boost::asio::steady_timer accept_pause_;
@@ -328,6 +350,26 @@ void StoreServer::serve(tcp::acceptor acceptor) {
 
 void StoreServer::adopt(tcp::socket socket, std::string first_bytes) {
     impl_->adopt(std::move(socket), first_bytes);
+}
+
+Result<void> StoreServer::set(std::string_view key, std::string_view value) {
+    return impl_->set(key, value);
+}
+
+void StoreServer::delete_key(std::string_view key) {
+    impl_->delete_key(key);
+}
+
+std::size_t StoreServer::clients_count() const noexcept {
+    return impl_->clients_count();
+}
+
+boost::asio::ip::address StoreServer::local_address(ClientId client) const {
+    return impl_->address_of(client, End::ours);
+}
+
+boost::asio::ip::address StoreServer::peer_address(ClientId client) const {
+    return impl_->address_of(client, End::theirs);
 }
 
 void StoreServer::reset() {

@@ -14,7 +14,7 @@ struct Shape {
     std::size_t number_bytes;
 };
 
-constexpr std::array<Shape, kOpcodeCount> kShapes = {{
+constexpr std::array<Shape, kOpcodeCount + 1> kShapes = {{
     {false, 0, 4},  // validate
     {false, 2, 0},  // set
     {false, 3, 0},  // compare_set
@@ -34,7 +34,28 @@ constexpr std::array<Shape, kOpcodeCount> kShapes = {{
     {false, 1, 0},  // queue_len
     {false, 0, 0},  // list_keys
     {false, 1, 8},  // barrier
+    {false, 1, 0},  // watch_key
 }};
+
+constexpr std::array<Opcode, kOpcodeCount> kCurrentOpcodes = {
+    Opcode::validate,    Opcode::set,       Opcode::compare_set, Opcode::get,
+    Opcode::add,         Opcode::check,     Opcode::wait,        Opcode::num_keys,
+    Opcode::delete_key,  Opcode::append,    Opcode::multi_get,   Opcode::multi_set,
+    Opcode::cancel_wait, Opcode::ping,      Opcode::queue_push,  Opcode::queue_pop,
+    Opcode::queue_len,   Opcode::list_keys, Opcode::barrier,
+};
+constexpr std::array kOpcodesOf21 = {
+    Opcode::set,    Opcode::compare_set, Opcode::get,       Opcode::add,
+    Opcode::check,  Opcode::wait,        Opcode::num_keys,  Opcode::delete_key,
+    Opcode::append, Opcode::multi_get,   Opcode::multi_set, Opcode::cancel_wait,
+};
+constexpr std::array kOpcodesOf113 = {
+    Opcode::set,  Opcode::compare_set, Opcode::get,       Opcode::add,        Opcode::check,
+    Opcode::wait, Opcode::num_keys,    Opcode::watch_key, Opcode::delete_key,
+};
+/// More than this of the greeting's bytes would make the length of a key that no store takes, so
+/// that whoever goes on otherwise has meant the greeting.
+constexpr std::size_t kTellingBytes = kFirstBytes.size() - 1;
 
 const Shape& shape_of(Opcode opcode) {
     return kShapes[static_cast<std::size_t>(opcode)];
@@ -110,9 +131,24 @@ std::int64_t read_i64(const char* bytes) noexcept {
     return static_cast<std::int64_t>(read_number(bytes, 8));
 }
 
-void encode(const Request& request, std::string& bytes) {
+std::span<const Opcode> opcodes_of(Dialect dialect) noexcept {
+    switch (dialect) {
+        case Dialect::current:
+            return kCurrentOpcodes;
+        case Dialect::v2_1:
+            return kOpcodesOf21;
+        case Dialect::v1_13:
+            return kOpcodesOf113;
+    }
+    return {};
+}
+
+void encode(const Request& request, std::string& bytes, Dialect dialect) {
     const Shape& shape = shape_of(request.opcode);
-    bytes.push_back(static_cast<char>(request.opcode));
+    const std::span<const Opcode> opcodes = opcodes_of(dialect);
+    const auto opcode = std::find(opcodes.begin(), opcodes.end(), request.opcode);
+    ENSURE(opcode != opcodes.end());
+    bytes.push_back(static_cast<char>(opcode - opcodes.begin()));
     if (shape.counted) {
         ENSURE(request.texts.size() % shape.texts_count == 0);
         append_number(bytes, request.texts.size() / shape.texts_count, 8);
@@ -128,6 +164,46 @@ void encode(const Request& request, std::string& bytes) {
 // ---- Parsing.
 
 Result<std::optional<Request>> RequestParser::next(std::string_view& bytes) {
+    if (!dialect_) {
+        if (const auto told = tell_dialect(bytes); !told) {
+            return told.error();
+        }
+        if (!dialect_) {
+            return std::optional<Request>();
+        }
+        if (dialect_ == Dialect::current) {
+            return std::optional<Request>(Request{Opcode::validate, {}, kMagic});
+        }
+        // What looked like a greeting so far is the beginning of a request.
+        std::string_view begun(kFirstBytes.data(), greeted_bytes_);
+        if (const auto none = advance(begun); !none) {
+            return none.error();
+        }
+    }
+    return advance(bytes);
+}
+
+/// Takes what may be a greeting off the front of `bytes`, and sets dialect_ when it is told. The
+/// greeting is told from an older `set` by the length of its key, however few bytes come at a time.
+Result<void> RequestParser::tell_dialect(std::string_view& bytes) {
+    while (!bytes.empty() && bytes.front() == kFirstBytes[greeted_bytes_]) {
+        bytes.remove_prefix(1);
+        if (++greeted_bytes_ == kFirstBytes.size()) {
+            dialect_ = Dialect::current;
+            return {};
+        }
+    }
+    if (bytes.empty()) {
+        return {};
+    }
+    if (greeted_bytes_ == kTellingBytes) {
+        return violation("a wrong magic number: this is no TCPStore client");
+    }
+    dialect_ = older_;
+    return {};
+}
+
+Result<std::optional<Request>> RequestParser::advance(std::string_view& bytes) {
     while (!bytes.empty()) {
         Result<void> step;
         switch (stage_) {
@@ -192,14 +268,11 @@ bool RequestParser::take_number(std::string_view& bytes, std::size_t width) {
 }
 
 Result<void> RequestParser::begin(unsigned char opcode) {
-    if (!validated_ && opcode != static_cast<unsigned char>(Opcode::validate)) {
-        return violation("the first request must be validate (0), and is opcode " +
-                         std::to_string(opcode));
-    }
-    if (opcode >= kOpcodeCount) {
+    const std::span<const Opcode> opcodes = opcodes_of(*dialect_);
+    if (opcode >= opcodes.size()) {
         return violation("an unknown request, opcode " + std::to_string(opcode));
     }
-    request_.opcode = Opcode{opcode};
+    request_.opcode = opcodes[opcode];
     const Shape& shape = shape_of(request_.opcode);
     if (shape.counted) {
         stage_ = Stage::count;
@@ -252,11 +325,8 @@ void RequestParser::next_argument() {
 }
 
 Result<std::optional<Request>> RequestParser::finish() {
-    if (request_.opcode == Opcode::validate) {
-        if (request_.number != kMagic) {
-            return violation("a wrong magic number: this is no TCPStore client");
-        }
-        validated_ = true;
+    if (request_.opcode == Opcode::validate && request_.number != kMagic) {
+        return violation("a wrong magic number: this is no TCPStore client");
     }
     stage_ = Stage::opcode;
     complete_ = false;

@@ -1,24 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bytes of PyTorch's TCPStore, dialect of releases 2.12 to 2.14. Integers are little-endian. A
-// request is an opcode byte and its arguments; a text is its length as u64 and its bytes; a list is
-// its count as u64 and its members. Nothing tells the length of a request, and there is no reply
-// that says no: a request that breaks the rules ends the connection.
+// The bytes of PyTorch's TCPStore, in all dialects that its releases speak. Integers are
+// little-endian. A request is an opcode byte and its arguments; a text is its length as u64 and its
+// bytes; a list is its count as u64 and its members. Nothing tells the length of a request, and
+// there is no reply that says no: a request that breaks the rules ends the connection.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/base/ensure.h"
 #include "rendezvous/base/result.h"
 #include "rendezvous/store/store_limits.h"
 
 namespace regroup::store {
 
+/// The dialects differ in their opcodes. The current one begins each connection with a greeting,
+/// `validate`; the older two begin with any request, and cannot be told apart.
+enum class Dialect : std::uint8_t {
+    current,  // PyTorch 2.2 and newer; each release only adds opcodes.
+    v2_1,     // PyTorch 2.1.
+    v1_13,    // PyTorch 1.13 and 2.0: two connections for each store, one of them for watching.
+};
+
+/// The opcodes of the current dialect have these numbers; the other dialects' have others.
 enum class Opcode : std::uint8_t {
     //            texts                   number    reply
     validate,     //                      magic     none
@@ -40,17 +51,22 @@ enum class Opcode : std::uint8_t {
     queue_len,    // key                            i64
     list_keys,    //                                i64 count, a text for each
     barrier,      // key                  world     kStopWaiting, once all have arrived
+    // Of 1.13 alone, and never heard of again by those who ask: nothing in PyTorch looks at it.
+    watch_key,  // key                            kKeyWatched
 };
+/// Of the current dialect.
 inline constexpr std::size_t kOpcodeCount = 19;
 
 inline constexpr std::uint32_t kMagic = 0x3C85F7CE;
-/// How every connection of a client begins, which tells it from other protocols on one port.
+/// How every connection of the current dialect begins, which tells it from other protocols on one
+/// port.
 inline constexpr std::array<char, 5> kFirstBytes = {'\x00', '\xCE', '\xF7', '\x85', '\x3C'};
 
 inline constexpr char kReady = 0;
 inline constexpr char kNotReady = 1;
 inline constexpr char kStopWaiting = 0;
 inline constexpr char kWaitCancelled = 1;
+inline constexpr char kKeyWatched = 3;
 
 /// Any request. See Opcode for what the members mean in each.
 struct Request {
@@ -64,8 +80,12 @@ struct Request {
 /// `invalid_argument` if a server with these limits would refuse the request for its length.
 Result<void> check_limits(const Request& request, const Limits& limits);
 
-/// Appends the request's bytes. Requires as many texts as the opcode takes.
-void encode(const Request& request, std::string& bytes);
+/// Appends the request's bytes. Requires as many texts as the opcode takes, and a dialect that has
+/// this opcode.
+void encode(const Request& request, std::string& bytes, Dialect dialect = Dialect::current);
+
+/// The opcodes of a dialect in the order of their numbers.
+[[nodiscard]] std::span<const Opcode> opcodes_of(Dialect dialect) noexcept;
 
 void append_u32(std::string& bytes, std::uint32_t value);
 void append_i64(std::string& bytes, std::int64_t value);
@@ -80,17 +100,28 @@ void append_text(std::string& bytes, std::string_view text);
 /// bounded by `limits`.
 class RequestParser {
    public:
-    explicit RequestParser(const Limits& limits = {}) : limits_(limits) {}
+    /// `older` is the dialect of connections that do not begin with a greeting; not the current.
+    explicit RequestParser(const Limits& limits = {}, Dialect older = Dialect::v1_13)
+        : limits_(limits), older_(older) {
+        ENSURE(older != Dialect::current);
+    }
 
     /// Takes bytes off the front of `bytes`, up to the end of one request. Returns that request, or
     /// nothing when all bytes have been taken and the request is not complete. A violation of the
     /// protocol is `invalid_argument` with a sentence; the parser must not be used after it.
     ///
-    /// The first request of a connection must be `validate`. That one is returned too.
+    /// A connection whose first five bytes are `kFirstBytes` speaks the current dialect, and that
+    /// first request, `validate`, is returned too.
     Result<std::optional<Request>> next(std::string_view& bytes);
+
+    /// The dialect of this connection, once its first bytes have told.
+    [[nodiscard]] std::optional<Dialect> dialect() const noexcept { return dialect_; }
 
    private:
     enum class Stage : std::uint8_t { opcode, count, text_length, text, number };
+
+    [[nodiscard]] Result<void> tell_dialect(std::string_view& bytes);
+    [[nodiscard]] Result<std::optional<Request>> advance(std::string_view& bytes);
 
     [[nodiscard]] bool take_number(std::string_view& bytes, std::size_t width);
     [[nodiscard]] Result<void> begin(unsigned char opcode);
@@ -100,7 +131,9 @@ class RequestParser {
     [[nodiscard]] Result<std::optional<Request>> finish();
 
     Limits limits_;
-    bool validated_ = false;
+    Dialect older_;
+    std::optional<Dialect> dialect_;
+    std::size_t greeted_bytes_ = 0;  ///< So many of `kFirstBytes` have come, and nothing else.
 
     // The request at hand.
     Stage stage_ = Stage::opcode;

@@ -1,12 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Measures launch, restart and rendezvous traffic beside torchrun and mpirun, one after the other:
+# Measures launch, restart, the store and rendezvous traffic beside torchrun, mpirun and Redis, one
+# after the other:
 #
 #     sh tests/bench/run.sh BUILD_DIR
 #
 # docs/benchmarks.md says how. On a machine that others use, figures that depend on time are taken
 # as if they did not with REGROUP_BENCH_PREFIX="chrt -r 20" (as root).
+#
+# Releases of PyTorch for the store's part are named by REGROUP_PYTORCH_CURRENT and
+# REGROUP_PYTORCH_DEBIAN, as for the tests (cmake/pytorch.cmake).
 set -eu
 
 build=${1:?usage: sh tests/bench/run.sh BUILD_DIR}
@@ -15,12 +19,18 @@ bench=$build/tests/bench
 regroup=$build/launcher/regroup
 prefix=${REGROUP_BENCH_PREFIX:-}
 
-for program in "$regroup" "$bench/launch_bench" "$bench/restart_bench" "$bench/traffic_bench"; do
+for program in "$regroup" "$bench/launch_bench" "$bench/restart_bench" "$bench/store_bench" \
+        "$bench/traffic_bench"; do
     [ -x "$program" ] || { echo "bench: $program is missing; run: make build" >&2; exit 1; }
 done
 
 $prefix "$bench/launch_bench" "$regroup" "$bench/bare_loop"
 echo
 $prefix "$bench/restart_bench" "$regroup" "$bench/restart_worker"
+echo
+$prefix "$bench/store_bench" "$regroup" "$bench/echo_server" \
+    "$here/../pytorch/store/store_program.py" \
+    "current=${REGROUP_PYTORCH_CURRENT:-$build/../pytorch/bin/python}" \
+    "1.13=${REGROUP_PYTORCH_DEBIAN:-/usr/bin/python3}"
 echo
 "$bench/traffic_bench" 128 "$here/c10d_traffic.py"

@@ -280,6 +280,74 @@ TEST_F(DaemonJobs, ClosedJobTellsLateComersHowItEndedAndThenFreesItsId) {
     EXPECT_TRUE(next.expect<Alive>());
 }
 
+Report finished(RoundId round) {
+    Report report = running(round);
+    report.report.state = NodeState::finished;
+    return report;
+}
+
+TEST_F(DaemonJobs, IdOfAJobThatEndedWellIsFreeAtOnceForNewNodes) {
+    Pair old = running_pair("job");
+    old.a.say(finished(old.round));
+    old.b.say(finished(old.round));
+    ASSERT_TRUE(old.a.expect<Alive>());
+    for (Peer* peer : {&old.a, &old.b}) {
+        const auto closed = peer->expect<Closed>();
+        ASSERT_TRUE(closed);
+        EXPECT_EQ(closed->verdict.outcome, Outcome::succeeded);
+    }
+
+    // Other nodes, and another policy too: it is another job.
+    Peer next = joined(join_of("job", "c", 1));
+    const auto fresh = next.expect<Assign>();
+    ASSERT_TRUE(fresh);
+    EXPECT_GT(fresh->assignment.round, old.round);
+    EXPECT_EQ(fresh->assignment.reason, "1 node joined");
+    EXPECT_EQ(fresh->assignment.restart_count, 0U);
+    next.say(running(fresh->assignment.round));
+    EXPECT_TRUE(next.expect<Alive>());
+
+    // Who had a part in the old one hears of its end, by round or by name, and disturbs nobody.
+    Join by_round = join_of("job", "d", 2);
+    by_round.report.round = old.round;
+    by_round.report.state = NodeState::finished;
+    for (const Join& join : {by_round, join_of("job", "a", 2)}) {
+        Peer back = joined(join);
+        const auto closed = back.expect<Closed>();
+        ASSERT_TRUE(closed);
+        EXPECT_EQ(closed->verdict.outcome, Outcome::succeeded);
+        EXPECT_TRUE(back.is_closed_by_peer());
+    }
+    next.say(running(fresh->assignment.round));
+    EXPECT_TRUE(next.expect<Alive>());
+
+    // The new job's own nodes come back to the new one.
+    next.hang_up();
+    Join again = join_of("job", "c", 1);
+    again.report = running(fresh->assignment.round).report;
+    Peer back = joined(again);
+    back.say(finished(fresh->assignment.round));
+    const auto closed = back.expect<Closed>();
+    ASSERT_TRUE(closed);
+    EXPECT_EQ(closed->verdict.outcome, Outcome::succeeded);
+}
+
+TEST_F(DaemonJobs, SpareOfAJobThatEndedWellDoesNotBeginItAnew) {
+    Join join = join_of("job", "a", 1);
+    Peer only = joined(join);
+    const auto assign = only.expect<Assign>();
+    ASSERT_TRUE(assign);
+    only.say(running(assign->assignment.round));
+    ASSERT_TRUE(only.expect<Alive>());
+    Peer spare = joined(join_of("job", "b", 1));
+    ASSERT_TRUE(spare.expect<Waiting>());
+    spare.hang_up();
+    only.say(finished(assign->assignment.round));
+    ASSERT_TRUE(only.expect<Closed>());
+    Peer back = joined(join_of("job", "b", 1));
+    EXPECT_TRUE(back.expect<Closed>());
+}
+
 TEST_F(DaemonJobs, JobWithoutNodesBindsNobodyToItsPolicy) {
     Join wrong = join_of("job", "a", 2);
     wrong.offer.slot = 5;
@@ -374,13 +442,6 @@ TEST_F(DaemonJobs, ConnectionThatSpeaksTheStoresProtocolGoesToItsHandler) {
     ASSERT_TRUE(loop.until([&] { return handed.size() == 2; }));
     EXPECT_EQ(handed[1], validate.substr(0, 2));
     EXPECT_TRUE(loop.until([&] { return host.daemon().sessions_count() == 0; }));
-}
-
-TEST_F(DaemonJobs, WithoutAStoreItsConnectionsAreClosed) {
-    Peer peer(loop, host.port());
-    peer.send(std::string("\x00\xCE\xF7\x85\x3C", 5));
-    EXPECT_TRUE(peer.is_closed_by_peer());
-    EXPECT_TRUE(host.has_logged("serves no store"));
 }
 
 }  // namespace

@@ -232,8 +232,8 @@ TEST(StoreServer, WhoBreaksTheProtocolIsDisconnectedAndNobodyElse) {
     std::string too_long = "\x03";
     append_i64(too_long, 8193);
     for (const Case& c : {
-             Case{"first request must be validate", "GET / HTTP/1.1\r\n\r\n", false},
-             Case{"wrong magic", std::string("\0abcd", 5), false},
+             Case{"unknown request, opcode 71", "GET / HTTP/1.1\r\n\r\n", false},
+             Case{"wrong magic", std::string("\0\xCE\xF7\x85=", 5), false},
              Case{"unknown request", "\x13", true},
              Case{"key length of 8193", too_long, true},
              Case{"no 64-bit number",
@@ -250,6 +250,53 @@ TEST(StoreServer, WhoBreaksTheProtocolIsDisconnectedAndNobodyElse) {
     }
     EXPECT_EQ(server.refusals().size(), 5U);
     EXPECT_EQ(*bystander->get("text", kPatience), "apples");
+}
+
+std::string bytes_of(const std::vector<Request>& requests, Dialect dialect) {
+    std::string bytes;
+    for (const Request& request : requests) {
+        encode(request, bytes, dialect);
+    }
+    return bytes;
+}
+
+TEST(StoreServer, ClientsOfEveryDialectShareTheirKeys) {
+    ServerThread server;
+    RawClient old(server.port(), false);
+    RawClient watching(server.port(), false);  // 1.13 has a second connection.
+    old.send(bytes_of({{Opcode::set, {"/k", "v"}}}, Dialect::v1_13));
+    watching.send(bytes_of({{Opcode::watch_key, {"/k"}}}, Dialect::v1_13));
+    EXPECT_EQ(watching.receive(1), std::string(1, kKeyWatched));
+    const auto current = server.connect();
+    EXPECT_EQ(*current->get("k", kPatience), "v");
+    EXPECT_TRUE(current->set("l", "w", kPatience));
+    old.send(bytes_of({{Opcode::wait, {"/l"}}, {Opcode::get, {"/l"}}}, Dialect::v1_13));
+    std::string expected(1, kStopWaiting);
+    append_text(expected, "w");
+    EXPECT_EQ(old.receive(expected.size()), expected);
+    // Bytewise, as a network may deliver it.
+    RawClient bytewise(server.port(), false);
+    for (const char byte : bytes_of({{Opcode::set, {"/m", "x"}}}, Dialect::v1_13)) {
+        bytewise.send(std::string_view(&byte, 1));
+    }
+    EXPECT_EQ(*current->get("m", kPatience), "x");
+}
+
+// It has no way to say so; a late release would be taken for the answer to something else.
+TEST(StoreServer, AnOldClientThatGoesOnHasGivenItsWaitUp) {
+    ServerThread server;
+    RawClient old(server.port(), false);
+    const auto current = server.connect();
+    old.send(bytes_of({{Opcode::wait, {"/late"}}, {Opcode::num_keys, {}}}, Dialect::v1_13));
+    std::string none;
+    append_i64(none, 0);
+    ASSERT_EQ(old.receive(8), none);
+    EXPECT_TRUE(current->set("late", "v", kPatience));
+    EXPECT_TRUE(current->check({"late"}, kPatience));
+    old.send(bytes_of({{Opcode::num_keys, {}}}, Dialect::v1_13));
+    std::string one;
+    append_i64(one, 1);
+    EXPECT_EQ(old.receive(8), one);
 }
 
 TEST(StoreServer, AWaitOfAClientThatHasGoneHarmsNobody) {

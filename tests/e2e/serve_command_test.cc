@@ -104,6 +104,15 @@ TEST_F(ServeCommand, SigtermEndsItWellAndTellsTheAgents) {
     }
 }
 
+TEST_F(ServeCommand, TheStoresDialectIsOneOfTwo) {
+    Program wrong({{regroup_program(), "serve", "--store-dialect=2.2"}, {}, {}});
+    EXPECT_EQ(wrong.wait(), 2);
+    EXPECT_THAT(wrong.output(), HasSubstr("--store-dialect '2.2' must be 1.13 or 2.1"));
+    Program right(
+        {{regroup_program(), "serve", "--store-dialect=2.1", "--listen=127.0.0.1:0"}, {}, {}});
+    EXPECT_TRUE(right.prints("listening on 127.0.0.1:")) << right.output();
+}
+
 TEST_F(ServeCommand, GarbageOnThePortHarmsNobody) {
     Rendezvous rendezvous;
     Program first = run_probe(node(1, "2", rendezvous.endpoint()), {"mark=up", "await=finish"});

@@ -2,6 +2,7 @@
 // Hostile bytes against the request parser and what stands behind it. Each input must be consumed
 // or refused. The sanitizer builds watch how memory is used; the others, how much of it.
 #include <algorithm>
+#include <array>
 #include <malloc.h>
 #include <string>
 #include <string_view>
@@ -47,12 +48,32 @@ std::string random_text(Random& random, std::size_t bytes_max) {
     return text;
 }
 
+constexpr std::array kDialects = {Dialect::current, Dialect::v2_1, Dialect::v1_13};
+
+Dialect random_dialect(Random& random) {
+    return kDialects.at(random.below(kDialects.size()));
+}
+
+/// What a server would be told that expects this dialect among others.
+Dialect older_of(Dialect dialect) {
+    return dialect == Dialect::current ? Dialect::v1_13 : dialect;
+}
+
+/// Of those that can be sent at any time.
+Opcode random_opcode(Random& random, Dialect dialect) {
+    const auto opcodes = opcodes_of(dialect);
+    const std::size_t first = dialect == Dialect::current ? 1 : 0;
+    return opcodes[first + random.below(opcodes.size() - first)];
+}
+
 /// A short conversation that breaks no rule.
-std::string random_stream(Random& random) {
+std::string random_stream(Random& random, Dialect dialect) {
     std::string stream;
-    encode({Opcode::validate, {}, kMagic}, stream);
+    if (dialect == Dialect::current) {
+        encode({Opcode::validate, {}, kMagic}, stream);
+    }
     for (std::uint64_t i = 0; i <= random.below(6); ++i) {
-        Request request{static_cast<Opcode>(1 + random.below(kOpcodeCount - 1)), {}};
+        Request request{random_opcode(random, dialect), {}};
         std::size_t texts_count = 0;
         switch (request.opcode) {
             case Opcode::set:
@@ -86,7 +107,7 @@ std::string random_stream(Random& random) {
         if (request.opcode == Opcode::add || request.opcode == Opcode::barrier) {
             request.number = static_cast<std::int64_t>(random.next() >> random.below(64));
         }
-        encode(request, stream);
+        encode(request, stream, dialect);
     }
     return stream;
 }
@@ -125,10 +146,10 @@ struct Fate {
 };
 
 /// Feeds a connection as the server does, in random pieces.
-Fate feed(Random& random, StoreCore& core, ClientId client, std::string_view bytes,
+Fate feed(Random& random, StoreCore& core, ClientId client, Dialect older, std::string_view bytes,
           std::size_t live_bytes_max) {
     const Limits limits = core.limits();
-    RequestParser parser(limits);
+    RequestParser parser(limits, older_of(older));
     Fate fate;
     Released released;
     while (!bytes.empty()) {
@@ -149,7 +170,8 @@ Fate feed(Random& random, StoreCore& core, ClientId client, std::string_view byt
                 continue;
             }
             EXPECT_TRUE(check_limits(**request, limits));
-            EXPECT_TRUE(fate.requests_count > 0 || (*request)->opcode == Opcode::validate);
+            EXPECT_TRUE(fate.requests_count > 0 || parser.dialect() != Dialect::current ||
+                        (*request)->opcode == Opcode::validate);
             ++fate.requests_count;
             std::string reply;
             if (!execute(core, client, **request, reply, released)) {
@@ -168,8 +190,9 @@ TEST(StoreFuzz, ValidStreamsAreAlwaysAccepted) {
     Random random(1);
     for (int i = 0; i < 2'000; ++i) {
         StoreCore core;
-        RequestParser parser;
-        const std::string stream = random_stream(random);
+        const Dialect dialect = random_dialect(random);
+        RequestParser parser(Limits(), older_of(dialect));
+        const std::string stream = random_stream(random, dialect);
         std::string_view bytes = stream;
         while (!bytes.empty()) {
             ASSERT_TRUE(parser.next(bytes)) << "input " << i;
@@ -183,10 +206,11 @@ TEST(StoreFuzz, MutatedStreamsAreConsumedOrRefused) {
     const std::size_t bound = live_bytes() + kMemoryBound;
     std::size_t refused_count = 0;
     for (int i = 0; i < kInputsPerKind; ++i) {
-        std::string bytes = random_stream(random);
+        const Dialect dialect = random_dialect(random);
+        std::string bytes = random_stream(random, dialect);
         mutate(random, bytes);
         const ClientId client{random.below(4)};
-        const Fate fate = feed(random, core, client, bytes, bound);
+        const Fate fate = feed(random, core, client, dialect, bytes, bound);
         refused_count += fate.refused ? 1 : 0;
         if (fate.refused || random.chance(0.5)) {
             core.cancel_wait(client);
@@ -204,7 +228,7 @@ TEST(StoreFuzz, RandomBytesAreConsumedOrRefused) {
     const std::size_t bound = live_bytes() + kMemoryBound;
     for (int i = 0; i < kInputsPerKind; ++i) {
         std::string bytes;
-        if (random.chance(0.8)) {
+        if (random.chance(0.5)) {
             encode({Opcode::validate, {}, kMagic}, bytes);
         }
         for (std::uint64_t n = random.below(80); n > 0; --n) {
@@ -212,7 +236,7 @@ TEST(StoreFuzz, RandomBytesAreConsumedOrRefused) {
             bytes.push_back(static_cast<char>(random.next() >> (56 + random.below(8))));
         }
         const ClientId client{random.below(4)};
-        feed(random, core, client, bytes, bound);
+        feed(random, core, client, random_dialect(random), bytes, bound);
         core.cancel_wait(client);
         ASSERT_FALSE(HasFailure()) << "input " << i;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/store/store_wire.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -139,6 +140,61 @@ struct Exchange {
     const char* reply;
 };
 
+/// A whole connection, sent in pieces of at most `piece_bytes`.
+void expect_conversation(const std::vector<Exchange>& conversation, Dialect older,
+                         std::size_t piece_bytes) {
+    SCOPED_TRACE("pieces of " + std::to_string(piece_bytes));
+    StoreCore core;
+    RequestParser parser(Limits(), older);
+    for (const Exchange& exchange : conversation) {
+        std::string reply;
+        Released released;
+        const auto requests = parse_all(parser, hex(exchange.request), piece_bytes);
+        ASSERT_EQ(requests.size(), 1U) << exchange.request;
+        ASSERT_TRUE(execute(core, ClientId{1}, requests.front(), reply, released));
+        EXPECT_EQ(reply, hex(exchange.reply)) << exchange.request;
+    }
+}
+
+// What PyTorch 1.13 sends and expects; opcode 7 is not what it is later.
+TEST(StoreWire, AConversationOf113IsAnsweredByteForByte) {
+    const std::vector<Exchange> conversation = {
+        {"00 | 02 00*7 2f 6b | 01 00*7 76", ""},                          // set /k v
+        {"05 | 01 00*7 | 02 00*7 2f 6b", "00"},                           // wait /k
+        {"02 | 02 00*7 2f 6b", "01 00*7 76"},                             // get /k
+        {"01 | 02 00*7 2f 6b | 01 00*7 76 | 01 00*7 77", "01 00*7 77"},   // compare_set
+        {"03 | 05 00*7 69 6e 69 74 2f | 02 00*7", "02 00*7"},             // add init/ 2
+        {"04 | 02 00*7 | 02 00*7 2f 6b | 05 00*7 69 6e 69 74 2f", "00"},  // check both
+        {"06", "02 00*7"},                                                // num_keys
+        {"07 | 02 00*7 2f 6b", "03"},                                     // watch_key
+        {"08 | 02 00*7 2f 6b", "01 00*7"},                                // delete_key
+        {"05 | 01 00*7 | 02 00*7 2f 6b", ""},                             // wait /k
+    };
+    for (const std::size_t piece_bytes : {1U, 2U, 5U, 1000U}) {
+        expect_conversation(conversation, Dialect::v1_13, piece_bytes);
+    }
+}
+
+TEST(StoreWire, AConversationOf21IsAnsweredByteForByte) {
+    const std::vector<Exchange> conversation = {
+        {"03 | 05 00*7 69 6e 69 74 2f | 01 00*7", "01 00*7"},      // add init/ 1
+        {"00 | 02 00*7 2f 6b | 01 00*7 76", ""},                   // set /k v
+        {"08 | 02 00*7 2f 6b | 01 00*7 78", ""},                   // append x
+        {"09 | 01 00*7 | 02 00*7 2f 6b", "02 00*7 76 78"},         // multi_get
+        {"0a | 01 00*7 | 02 00*7 2f 61 | 01 00*7 39", ""},         // multi_set /a 9
+        {"06", "03 00*7"},                                         // num_keys
+        {"07 | 02 00*7 2f 61", "01 00*7"},                         // delete_key
+        {"05 | 01 00*7 | 02 00*7 2f 61", ""},                      // wait /a
+        {"0b", "01"},                                              // cancel_wait
+        {"01 | 02 00*7 2f 61 | 00*8 | 01 00*7 62", "01 00*7 62"},  // compare_set
+        {"02 | 02 00*7 2f 61", "01 00*7 62"},                      // get /a
+        {"04 | 01 00*7 | 02 00*7 2f 62", "01"},                    // check /b
+    };
+    for (const std::size_t piece_bytes : {1U, 2U, 5U, 1000U}) {
+        expect_conversation(conversation, Dialect::v2_1, piece_bytes);
+    }
+}
+
 TEST(StoreWire, AConversationIsAnsweredByteForByte) {
     const std::vector<Exchange> conversation = {
         {"00 ce f7 85 3c", ""},
@@ -172,17 +228,7 @@ TEST(StoreWire, AConversationIsAnsweredByteForByte) {
         {"11", "02 00*7 | 02 00*7 2f 61 | 05 00*7 69 6e 69 74 2f"},  // list_keys
         {"12 | 02 00*7 2f 62 | 01 00*7", "00"},                      // barrier /b of one
     };
-    StoreCore core;
-    RequestParser parser;
-    for (const Exchange& exchange : conversation) {
-        std::string reply;
-        Released released;
-        const std::string bytes = hex(exchange.request);
-        const auto requests = parse_all(parser, bytes, bytes.size());
-        ASSERT_EQ(requests.size(), 1U) << exchange.request;
-        ASSERT_TRUE(execute(core, ClientId{1}, requests.front(), reply, released));
-        EXPECT_EQ(reply, hex(exchange.reply)) << exchange.request;
-    }
+    expect_conversation(conversation, Dialect::v1_13, 1000);
 }
 
 TEST(StoreWire, ARequestMayReleaseItsOwnSenderAndOthers) {
@@ -245,6 +291,58 @@ TEST(StoreWire, AStreamMayBeCutAnywhere) {
     }
 }
 
+// ---- Dialects.
+
+TEST(StoreWire, TheFirstBytesTellTheDialect) {
+    const auto dialect_after = [](std::string_view bytes, Dialect older) {
+        RequestParser parser(Limits(), older);
+        EXPECT_TRUE(parser.next(bytes));
+        return parser.dialect();
+    };
+    for (const Dialect older : {Dialect::v1_13, Dialect::v2_1}) {
+        EXPECT_EQ(dialect_after(hex("00 ce f7 85 3c"), older), Dialect::current);
+        EXPECT_EQ(dialect_after(hex("00 ce f7 85"), older), std::nullopt);
+        EXPECT_EQ(dialect_after(hex("00"), older), std::nullopt);
+        EXPECT_EQ(dialect_after("", older), std::nullopt);
+        EXPECT_EQ(dialect_after(hex("01"), older), older);
+        EXPECT_EQ(dialect_after(hex("06"), older), older);
+        EXPECT_EQ(dialect_after(hex("00 05"), older), older);
+    }
+}
+
+// A key of 0xce, or 0xf7ce bytes, begins as the greeting does.
+TEST(StoreWire, AnOlderSetThatLooksLikeAGreetingIsNone) {
+    Limits limits;
+    limits.key_bytes_max = 1 << 20;
+    for (const std::size_t key_bytes : {0xceU, 0x1ceU, 0xf7ceU, 0x1f7ceU}) {
+        const Request set{Opcode::set, {std::string(key_bytes, 'k'), "v"}};
+        for (const std::size_t piece_bytes : {1U, 3U, 4096U}) {
+            RequestParser parser(limits, Dialect::v1_13);
+            std::string bytes;
+            encode(set, bytes, Dialect::v1_13);
+            EXPECT_EQ(parse_all(parser, bytes, piece_bytes), std::vector{set});
+        }
+    }
+}
+
+TEST(StoreWire, EveryRequestOfEveryDialectComesBackAsItWasSent) {
+    for (const Dialect dialect : {Dialect::current, Dialect::v2_1, Dialect::v1_13}) {
+        const auto opcodes = opcodes_of(dialect);
+        std::vector<Request> expected;
+        std::string stream;
+        for (const Request& request : one_of_each()) {
+            if (std::find(opcodes.begin(), opcodes.end(), request.opcode) != opcodes.end()) {
+                expected.push_back(request);
+                encode(request, stream, dialect);
+            }
+        }
+        EXPECT_GT(expected.size(), 8U);
+        RequestParser parser(Limits(), dialect == Dialect::v2_1 ? dialect : Dialect::v1_13);
+        EXPECT_EQ(parse_all(parser, stream, 1), expected);
+        EXPECT_EQ(parser.dialect(), dialect);
+    }
+}
+
 // ---- Violations.
 
 void expect_violation(RequestParser& parser, const std::string& bytes, const char* sentence) {
@@ -260,13 +358,6 @@ void expect_violation(RequestParser& parser, const std::string& bytes, const cha
     ADD_FAILURE() << "accepted, but expected: " << sentence;
 }
 
-TEST(StoreWire, TheFirstRequestMustBeAGreeting) {
-    for (int opcode = 1; opcode < static_cast<int>(kOpcodeCount); ++opcode) {
-        RequestParser parser;
-        expect_violation(parser, std::string(1, static_cast<char>(opcode)), "must be validate");
-    }
-}
-
 TEST(StoreWire, TheMagicMustBeRightTheFirstTimeAndLater) {
     RequestParser parser;
     expect_violation(parser, hex("00 ce f7 85 3d"), "wrong magic");
@@ -278,6 +369,14 @@ TEST(StoreWire, UnknownOpcodesAreRefusedAtTheirFirstByte) {
     for (int opcode = static_cast<int>(kOpcodeCount); opcode < 256; ++opcode) {
         RequestParser parser = greeted();
         expect_violation(parser, std::string(1, static_cast<char>(opcode)), "unknown request");
+    }
+    for (int opcode = 9; opcode < 256; ++opcode) {
+        RequestParser of_1_13(Limits(), Dialect::v1_13);
+        expect_violation(of_1_13, std::string(1, static_cast<char>(opcode)), "unknown request");
+    }
+    for (int opcode = 12; opcode < 256; ++opcode) {
+        RequestParser of_2_1(Limits(), Dialect::v2_1);
+        expect_violation(of_2_1, std::string(1, static_cast<char>(opcode)), "unknown request");
     }
 }
 

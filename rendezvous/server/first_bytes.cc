@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/server/first_bytes.h"
+
+namespace regroup::rendezvous {
+
+PortProtocol tell_protocol(std::string_view bytes) noexcept {
+    constexpr char kOlderOpcodeMax = 0x0B;
+    constexpr unsigned char kGreeting = 0xCE;
+    if (bytes.empty()) {
+        return PortProtocol::undecided;
+    }
+    if (bytes[0] != '\0') {
+        return bytes[0] > '\0' && bytes[0] <= kOlderOpcodeMax ? PortProtocol::store
+                                                              : PortProtocol::control;
+    }
+    if (bytes.size() < 2) {
+        return PortProtocol::undecided;
+    }
+    if (static_cast<unsigned char>(bytes[1]) == kGreeting) {
+        return PortProtocol::store;
+    }
+    if (bytes.size() < 4) {
+        return PortProtocol::undecided;
+    }
+    // Of a length with the highest byte first the last one is hardly ever 0; of a key's length it
+    // always is, and so is the next.
+    if (bytes[3] != '\0' || bytes.substr(0, 4) == std::string_view("\0\0\0\0", 4)) {
+        return PortProtocol::control;
+    }
+    if (bytes.size() < 5) {
+        return PortProtocol::undecided;
+    }
+    return bytes[4] == '\0' ? PortProtocol::store : PortProtocol::control;
+}
+
+}  // namespace regroup::rendezvous

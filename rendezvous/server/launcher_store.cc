@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/server/launcher_store.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "rendezvous/net/listen.h"
+#include "rendezvous/server/store_probe.h"
+#include "rendezvous/store/store_server.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using store::ClientId;
+using store::Opcode;
+
+/// What the keys of all launchers begin with; the '/' is from the store's client.
+constexpr std::string_view kPrefix = "/torch.rendezvous.";
+constexpr std::string_view kAddress = "MASTER_ADDR";
+constexpr std::string_view kPort = "MASTER_PORT";
+/// Keys that launchers wait for before it is known who serves the workers' store.
+constexpr std::size_t kAwaitedMax = 1024;
+
+/// A key of one round of a job: "/torch.rendezvous.<job>.<round>/<name>".
+struct RoundKey {
+    std::uint64_t round = 0;
+    std::string_view name;
+
+    [[nodiscard]] bool is_master() const { return name == kAddress || name == kPort; }
+};
+
+std::optional<RoundKey> round_key(std::string_view job, std::string_view key) {
+    if (!key.starts_with(kPrefix) || !key.substr(kPrefix.size()).starts_with(job)) {
+        return std::nullopt;
+    }
+    key.remove_prefix(kPrefix.size() + job.size());
+    if (!key.starts_with('.')) {
+        return std::nullopt;
+    }
+    key.remove_prefix(1);
+    RoundKey result;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), result.round);
+    if (error != std::errc() || end == key.data() + key.size() || *end != '/') {
+        return std::nullopt;
+    }
+    result.name = key.substr(static_cast<std::size_t>(end - key.data()) + 1);
+    return result;
+}
+
+std::optional<std::uint16_t> read_port(std::string_view text) {
+    std::uint16_t port = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+    const bool whole = error == std::errc() && end == text.data() + text.size() && port > 0;
+    return whole ? std::optional(port) : std::nullopt;
+}
+
+/// Who serves the store through which a job's workers find each other.
+enum class Workers : std::uint8_t {
+    unknown,     // No address is published yet.
+    probing,     // One is, and is being looked at; it is not to be read meanwhile.
+    themselves,  // One of the workers, at the published address.
+    here,        // This daemon.
+};
+
+struct LauncherJob {
+    std::size_t clients_count = 0;
+    Instant deserted_since{};
+    std::set<std::string> keys;  ///< All that its launchers have set.
+    Workers workers = Workers::unknown;
+    std::map<std::string, std::string> published;  ///< Keys and values, while they are held back.
+    std::set<std::string> awaited;                 ///< Keys with the address, asked for too early.
+    std::uint64_t round = 0;                       ///< The newest that any launcher spoke of.
+    std::unique_ptr<store::StoreServer> store;     ///< The workers', if it is here.
+    std::uint16_t port = 0;
+};
+
+bool writes(Opcode opcode) {
+    return opcode == Opcode::set || opcode == Opcode::compare_set || opcode == Opcode::add ||
+           opcode == Opcode::append || opcode == Opcode::multi_set ||
+           opcode == Opcode::queue_push || opcode == Opcode::barrier;
+}
+
+}  // namespace
+
+class LauncherStore::Impl : public store::RequestListener {
+   public:
+    Impl(asio::io_context& io, const Clock& clock, Options options, Log log)
+        : io_(io),
+          clock_(clock),
+          options_(std::move(options)),
+          log_(std::move(log)),
+          server_(io, server_options(this)) {}
+
+    void adopt(tcp::socket socket, std::string first_bytes) {
+        is_empty_ = false;
+        server_.adopt(std::move(socket), std::move(first_bytes));
+    }
+
+    [[nodiscard]] std::size_t clients_count() const {
+        std::size_t count = server_.clients_count();
+        for (const auto& [id, job] : jobs_) {
+            count += job.store ? job.store->clients_count() : 0;
+        }
+        return count;
+    }
+
+    void sweep() {
+        const Instant now = clock_.now();
+        for (auto entry = jobs_.begin(); entry != jobs_.end();) {
+            const LauncherJob& job = entry->second;
+            if (job.clients_count > 0 || now < after(job.deserted_since, options_.job_retention)) {
+                ++entry;
+                continue;
+            }
+            for (const std::string& key : job.keys) {
+                server_.delete_key(key);
+            }
+            log_("job " + entry->first + ": its last torchrun is gone, and its keys with it");
+            entry = jobs_.erase(entry);
+        }
+        if (is_empty_ || server_.clients_count() > 0) {
+            empty_since_ = now;
+        } else if (now >= after(empty_since_, options_.empty_limit)) {
+            server_.reset();
+            is_empty_ = true;
+        }
+    }
+
+   private:
+    store::StoreServer::Options server_options(store::RequestListener* listener) const {
+        store::StoreServer::Options options;
+        options.older_dialect = options_.older_dialect;
+        options.listener = listener;
+        options.on_refusal = log_;
+        return options;
+    }
+
+    // ---- What launchers say.
+
+    bool hear(ClientId client, const store::Request& request) override {
+        if (request.texts.empty() || !request.texts.front().starts_with(kPrefix)) {
+            return true;
+        }
+        auto entry = job_of(client, request);
+        if (entry == jobs_.end()) {
+            return true;
+        }
+        const std::size_t step = request.opcode == Opcode::multi_set ? 2 : 1;
+        const bool is_write = writes(request.opcode);
+        // Of a write with one key the other texts are values.
+        const std::size_t end = is_write && step == 1 ? 1 : request.texts.size();
+        for (std::size_t i = 0; i < end; i += step) {
+            const std::string& key = request.texts[i];
+            if (is_write) {
+                entry->second.keys.insert(key);
+            }
+            if (const auto parsed = round_key(entry->first, key)) {
+                enter_round(entry->first, entry->second, parsed->round);
+                if (parsed->is_master() &&
+                    !hear_of_master(entry->first, entry->second, client, request, key)) {
+                    return false;
+                }
+            }
+        }
+        return true;
+    }
+
+    void part(ClientId client) override {
+        const auto found = job_ids_.find(client);
+        if (found == job_ids_.end()) {
+            return;
+        }
+        if (const auto job = jobs_.find(found->second); job != jobs_.end()) {
+            --job->second.clients_count;
+            job->second.deserted_since = clock_.now();
+        }
+        job_ids_.erase(found);
+    }
+
+    using Jobs = std::map<std::string, LauncherJob>;
+
+    /// A launcher begins by creating the state of its job, and that key alone tells the job's id:
+    /// of other keys nobody could say where it ends.
+    Jobs::iterator job_of(ClientId client, const store::Request& request) {
+        if (const auto known = job_ids_.find(client); known != job_ids_.end()) {
+            return jobs_.find(known->second);
+        }
+        if (request.opcode != Opcode::compare_set) {
+            return jobs_.end();
+        }
+        const std::string id = request.texts.front().substr(kPrefix.size());
+        if (!jobs_.contains(id) && jobs_.size() >= options_.jobs_max) {
+            return jobs_.end();
+        }
+        const auto entry = jobs_.try_emplace(id).first;
+        ++entry->second.clients_count;
+        job_ids_.emplace(client, id);
+        return entry;
+    }
+
+    /// Workers are started after their launchers have spoken in the new round, and after those of
+    /// the old one were ended: the moment between is this one.
+    void enter_round(const std::string& id, LauncherJob& job, std::uint64_t round) {
+        if (round <= job.round) {
+            return;
+        }
+        job.round = round;
+        if (job.store) {
+            job.store->reset();
+            log_("job " + id + ": round " + std::to_string(round) +
+                 " of torchrun; the workers' store is empty again");
+        }
+    }
+
+    /// Of a request that names a key with the address or the port of the workers' store.
+    bool hear_of_master(const std::string& id, LauncherJob& job, ClientId client,
+                        const store::Request& request, const std::string& key) {
+        if (request.opcode == Opcode::set &&
+            (job.workers == Workers::unknown || job.workers == Workers::probing)) {
+            publish(id, job, client, key, request.texts[1]);
+            return false;
+        }
+        if (writes(request.opcode)) {
+            return true;
+        }
+        if (job.workers == Workers::here) {
+            answer(job, client, key);
+        } else if (job.workers != Workers::themselves && job.awaited.size() < kAwaitedMax) {
+            job.awaited.insert(key);
+        }
+        return true;
+    }
+
+    /// Lays out what this client is to read next. As this client has reached the daemon, so will
+    /// the workers beside it.
+    void answer(LauncherJob& job, ClientId client, const std::string& key) {
+        const bool is_port = key.ends_with(kPort);
+        put(job, key,
+            is_port ? std::to_string(job.port) : server_.local_address(client).to_string());
+    }
+
+    void put(LauncherJob& job, const std::string& key, const std::string& value) {
+        job.keys.insert(key);
+        if (const auto done = server_.set(key, value); !done) {
+            log_("cannot set " + key + ": " + done.error().detail);
+        }
+    }
+
+    // ---- Who serves the workers' store.
+
+    void publish(const std::string& id, LauncherJob& job, ClientId client, const std::string& key,
+                 const std::string& value) {
+        job.published[key] = value;
+        const std::string round = key.substr(0, key.rfind('/') + 1);
+        const auto port = job.published.find(round + std::string(kPort));
+        if (job.workers == Workers::probing || port == job.published.end() ||
+            !job.published.contains(round + std::string(kAddress))) {
+            return;
+        }
+        job.workers = Workers::probing;
+        const auto number = read_port(port->second);
+        if (!number) {
+            decide(id, false);
+            return;
+        }
+        // By the address it came from: the name that it publishes may be known to its peers alone.
+        const tcp::endpoint endpoint(server_.peer_address(client), *number);
+        probe_store(io_, endpoint, options_.probe_limit,
+                    [this, alive = std::weak_ptr(alive_), id](bool is_store) {
+                        if (!alive.expired()) {
+                            decide(id, is_store);
+                        }
+                    });
+    }
+
+    void decide(const std::string& id, bool is_store) {
+        const auto entry = jobs_.find(id);
+        if (entry == jobs_.end() || entry->second.workers != Workers::probing) {
+            return;
+        }
+        LauncherJob& job = entry->second;
+        job.workers = is_store && open_store(id, job) ? Workers::here : Workers::themselves;
+        log_("job " + id + ": torchrun's round " + std::to_string(job.round) +
+             (job.workers == Workers::here
+                  ? "; the workers' store is here, on port " + std::to_string(job.port)
+                  : "; the workers serve their store themselves"));
+        // Whoever waits is released by any value, and asks for it then.
+        for (const auto& [key, value] : std::exchange(job.published, {})) {
+            put(job, key, value);
+        }
+        if (job.workers == Workers::here) {
+            for (const std::string& key : std::exchange(job.awaited, {})) {
+                put(job, key, "");
+            }
+        }
+        job.awaited.clear();
+    }
+
+    bool open_store(const std::string& id, LauncherJob& job) {
+        Result<tcp::acceptor> acceptor = net::listen_on(io_, options_.address, 0);
+        if (!acceptor) {
+            log_("job " + id + ": " + acceptor.error().detail);
+            return false;
+        }
+        boost::system::error_code ignored;
+        job.port = acceptor->local_endpoint(ignored).port();
+        job.store = std::make_unique<store::StoreServer>(io_, server_options(nullptr));
+        job.store->serve(*std::move(acceptor));
+        return true;
+    }
+
+    asio::io_context& io_;
+    const Clock& clock_;
+    const Options options_;
+    const Log log_;
+    Jobs jobs_;
+    std::map<ClientId, std::string> job_ids_;  ///< The job of each launcher.
+    bool is_empty_ = true;
+    Instant empty_since_{};
+    std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+    store::StoreServer server_;
+};
+
+LauncherStore::LauncherStore(asio::io_context& io, const Clock& clock, Options options, Log log)
+    : impl_(std::make_unique<Impl>(io, clock, std::move(options), std::move(log))) {}
+
+LauncherStore::~LauncherStore() = default;
+
+void LauncherStore::adopt(tcp::socket socket, std::string first_bytes) {
+    impl_->adopt(std::move(socket), std::move(first_bytes));
+}
+
+std::size_t LauncherStore::clients_count() const {
+    return impl_->clients_count();
+}
+
+void LauncherStore::sweep() {
+    impl_->sweep();
+}
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/server/session.h"
+
+#include <utility>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+
+#include "rendezvous/net/descriptor.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+
+std::string plain_address(const asio::ip::address& address) {
+    if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+        return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
+    }
+    return address.to_string();
+}
+
+}  // namespace
+
+Session::Session(tcp::socket socket_in, std::function<void(std::size_t bytes)> written_in)
+    : socket(std::move(socket_in)), written(std::move(written_in)) {
+    net::set_close_on_exec(socket.native_handle());
+    ErrorCode error;
+    socket.set_option(tcp::no_delay(true), error);
+    const tcp::endpoint endpoint = socket.remote_endpoint(error);
+    if (!error) {
+        address = plain_address(endpoint.address());
+        peer = (address.find(':') == address.npos ? address : "[" + address + "]") + ":" +
+               std::to_string(endpoint.port());
+    }
+}
+
+void Session::close() {
+    ErrorCode ignored;
+    socket.close(ignored);
+}
+
+bool Session::send(const std::shared_ptr<Session>& session, std::string frame,
+                   std::size_t frames_max) {
+    if (!session->socket.is_open() || session->close_when_flushed) {
+        return true;
+    }
+    if (session->outbox.size() >= frames_max) {
+        return false;
+    }
+    session->outbox.push_back(std::move(frame));
+    if (!session->writing) {
+        session->writing = true;
+        asio::co_spawn(session->socket.get_executor(), write(session), asio::detached);
+    }
+    return true;
+}
+
+asio::awaitable<void> Session::write(std::shared_ptr<Session> session) {
+    while (!session->outbox.empty() && session->socket.is_open()) {
+        const std::string frame = std::move(session->outbox.front());
+        session->outbox.pop_front();
+        const auto [error, count] =
+            co_await asio::async_write(session->socket, asio::buffer(frame), kAwait);
+        session->written(count);
+        if (error) {
+            session->close();  // The reader sees it and ends the session.
+        }
+    }
+    session->outbox.clear();
+    session->writing = false;
+    if (session->close_when_flushed && session->socket.is_open()) {
+        // Only our direction: the peer reads to the end, closes, and the reader ends the session.
+        ErrorCode ignored;
+        session->socket.shutdown(tcp::socket::shutdown_send, ignored);
+    }
+    session->written(0);
+}
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <sys/epoll.h>
+#include <vector>
+
+#include "rendezvous/store/descriptor.h"
+#include "rendezvous/store/store_core.h"
+#include "rendezvous/store/store_wire.h"
+
+namespace regroup::store {
+
+/// One connection of a StoreServer.
+struct StoreServerClient {
+    StoreServerClient(Descriptor socket_in, RequestParser parser_in)
+        : socket(std::move(socket_in)), parser(std::move(parser_in)) {}
+
+    [[nodiscard]] std::string_view unsent() const {
+        return std::string_view(outbox).substr(sent_bytes);
+    }
+
+    Descriptor socket;
+    RequestParser parser;
+    std::string outbox;  ///< Replies; the first `sent_bytes` have been sent.
+    std::size_t sent_bytes = 0;
+    bool awaits_writable = false;
+};
+
+/// The connections of a StoreServer and what they are ready for. They share one epoll descriptor:
+/// told apart by the kernel, hundreds of them cost an event loop around it what one would.
+///
+/// A client's address in memory does not change while it is here, and no id is used twice.
+class StoreServerClients {
+   public:
+    /// Of what `add` adds at most; false when the system has no descriptor left.
+    bool open();
+    [[nodiscard]] bool is_open() const noexcept { return epoll_.is_open(); }
+    /// Readable while some client is ready for something. Owned by this object.
+    [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
+
+    /// Requires `is_open`. Nothing when the system refuses; the socket is closed then.
+    std::optional<ClientId> add(Descriptor socket, RequestParser parser);
+    /// nullptr when that client is here no more.
+    [[nodiscard]] StoreServerClient* find(ClientId id) noexcept {
+        const auto slot = static_cast<std::size_t>(slot_of(id));
+        return slot < slots_.size() && slots_[slot].id == id ? slots_[slot].client.get() : nullptr;
+    }
+    /// Closes the connection. Harmless when that client is here no more.
+    void erase(ClientId id);
+    [[nodiscard]] std::size_t count() const noexcept { return slots_.size() - free_.size(); }
+    [[nodiscard]] std::vector<ClientId> all() const;
+
+    /// Whether `take_ready` also tells when the client can be sent to.
+    void watch_writable(ClientId id, bool watched);
+
+    struct Ready {
+        ClientId client;
+        bool readable;  ///< Or broken, which a read finds out.
+        bool writable;
+    };
+    /// Some of those that are ready now, without waiting; the rest the next time.
+    void take_ready(std::vector<Ready>& ready);
+
+   private:
+    struct Slot {
+        ClientId id{};  ///< The slot's number below, the count of its uses above.
+        std::unique_ptr<StoreServerClient> client;
+    };
+
+    [[nodiscard]] static std::uint32_t slot_of(ClientId id) noexcept {
+        return static_cast<std::uint32_t>(static_cast<std::uint64_t>(id));
+    }
+
+    Descriptor epoll_;
+    std::vector<Slot> slots_;
+    std::vector<std::uint32_t> free_;
+    std::vector<epoll_event> events_;
+};
+
+}  // namespace regroup::store

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "rendezvous/protocol/framing.h"
+#include "rendezvous/server/first_bytes.h"
+#include "rendezvous/store/store_wire.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+/// What is told in the end, byte by byte; nothing may be told twice in two ways.
+PortProtocol told(const std::string& bytes) {
+    PortProtocol last = PortProtocol::undecided;
+    for (std::size_t count = 0; count <= bytes.size(); ++count) {
+        const PortProtocol now = tell_protocol(std::string_view(bytes).substr(0, count));
+        if (last != PortProtocol::undecided) {
+            EXPECT_EQ(now, last) << "after " << count << " bytes";
+        }
+        last = now;
+        if (count >= 5) {
+            break;
+        }
+    }
+    return last;
+}
+
+TEST(StoreFirstBytes, FramesOfEveryLengthAreControl) {
+    for (std::size_t bytes = 2; bytes <= protocol::kFrameBytesMax; ++bytes) {
+        const std::string frame{static_cast<char>(bytes >> 24U), static_cast<char>(bytes >> 16U),
+                                static_cast<char>(bytes >> 8U), static_cast<char>(bytes), '{'};
+        ASSERT_EQ(told(frame), PortProtocol::control) << bytes;
+    }
+}
+
+TEST(StoreFirstBytes, OlderSetsOfEveryKeyLengthAreTheStores) {
+    for (std::uint64_t bytes = 1; bytes <= store::Limits().key_bytes_max; ++bytes) {
+        std::string set(1, '\0');
+        store::append_i64(set, static_cast<std::int64_t>(bytes));
+        ASSERT_EQ(told(set), PortProtocol::store) << bytes;
+    }
+}
+
+TEST(StoreFirstBytes, EveryOtherFirstRequestIsTheStores) {
+    for (const store::Dialect dialect : {store::Dialect::v1_13, store::Dialect::v2_1}) {
+        for (std::size_t opcode = 1; opcode < store::opcodes_of(dialect).size(); ++opcode) {
+            EXPECT_EQ(told(std::string(1, static_cast<char>(opcode))), PortProtocol::store);
+        }
+    }
+    EXPECT_EQ(told(std::string(store::kFirstBytes.data(), store::kFirstBytes.size())),
+              PortProtocol::store);
+}
+
+TEST(StoreFirstBytes, WhatIsNeitherIsLeftToTheControlProtocolToRefuse) {
+    for (const std::string& bytes :
+         {std::string("GET / HTTP"), std::string("SSH-2.0"), std::string("\x16\x03\x01", 3),
+          std::string("\xff\xff", 2), std::string("\0\0\0\0", 4), std::string("\0\0\0\5hello", 9),
+          std::string("\0\3\0\0 ", 5)}) {
+        EXPECT_EQ(told(bytes), PortProtocol::control);
+    }
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous
