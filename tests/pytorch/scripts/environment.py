@@ -19,14 +19,15 @@ def process_attributes():
             name, _, value = line.partition(":")
             if name in ("SigBlk", "SigIgn"):
                 handled[name] = int(value, 16)
-    # Python ignores SIGPIPE and SIGXFSZ by itself.
+    # Python ignores SIGPIPE and SIGXFSZ by itself; from 32 on the C library has signals of its own.
     by_python = (1 << (signal.SIGPIPE - 1)) | (1 << (signal.SIGXFSZ - 1))
+    classic = (1 << 31) - 1
     descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
     return {
         "leads_session": os.getsid(0) == os.getpid(),
         "leads_group": os.getpgid(0) == os.getpid(),
-        "blocked_signals": handled["SigBlk"],
-        "ignored_signals": handled["SigIgn"] & ~by_python,
+        "blocked_signals": handled["SigBlk"] & classic,
+        "ignored_signals": handled["SigIgn"] & classic & ~by_python,
         "inherited_descriptors": sorted(fd for fd in descriptors if 2 < fd and is_inherited(fd)),
         "directory": os.getcwd(),
         "arguments": sys.argv[1:],
@@ -45,6 +46,7 @@ def is_inherited(fd):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", default="environment")
+    parser.add_argument("words", nargs="*", help="that are only written down")
     args = parser.parse_args()
     before = dict(os.environ)
     attributes = process_attributes()
