@@ -50,12 +50,7 @@ def gathered(tensor):
     return parts
 
 
-def main():
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
-    torch.manual_seed(100 + rank)
-    inputs, targets = torch.randn(20, 10), torch.randn(20, 10)
-
+def step_by_ddp(rank, inputs, targets):
     # The ranks begin with different parameters; rank 0's are handed to all.
     replica = DDP(make_model(seed=rank))
     loss = step(replica, inputs, targets)
@@ -65,10 +60,24 @@ def main():
     say(f"parameters are bit-identical: {all(torch.equal(parts[0], part) for part in parts)}")
     moved = not torch.equal(parts[0], parameters_of(make_model(seed=0)))
     say(f"parameters moved: {moved}")
+    return parts[rank]
 
-    by_hand = make_model(seed=0)
-    step(by_hand, inputs, targets, average_gradients)
-    difference = (parameters_of(by_hand) - parts[rank]).abs().max().item()
+
+def step_by_hand(inputs, targets):
+    model = make_model(seed=0)
+    step(model, inputs, targets, average_gradients)
+    return parameters_of(model)
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(100 + rank)
+    inputs, targets = torch.randn(20, 10), torch.randn(20, 10)
+    # Within a function, so that the replica goes before its group: PyTorch 1.13 may hang in the
+    # destructor of a DistributedDataParallel that holds the last reference.
+    parameters = step_by_ddp(rank, inputs, targets)
+    difference = (step_by_hand(inputs, targets) - parameters).abs().max().item()
     say(f"average_gradients agrees with DDP: {difference < 1e-7}")
     dist.destroy_process_group()
 
