@@ -28,7 +28,7 @@ struct Interpreter {
 /// The one of that name, or nothing.
 [[nodiscard]] const Interpreter* find_interpreter(const std::string& name);
 
-/// The path of one of the scripts beside this file.
+/// The path of one of tests/pytorch/scripts.
 [[nodiscard]] std::string script(const std::string& name);
 
 /// Longer than any job here takes, on a busy machine too: each process spends seconds on importing.

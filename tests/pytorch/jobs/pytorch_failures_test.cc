@@ -7,7 +7,7 @@
 #include <regex>
 #include <set>
 
-#include "tests/pytorch/pytorch.h"
+#include "tests/pytorch/jobs/pytorch.h"
 
 namespace regroup::testing {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/pytorch/pytorch.h"
+#include "tests/pytorch/jobs/pytorch.h"
 
 namespace regroup::testing {
 namespace {

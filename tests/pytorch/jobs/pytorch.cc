@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/pytorch/pytorch.h"
+#include "tests/pytorch/jobs/pytorch.h"
 
 #include <array>
 #include <cstdlib>

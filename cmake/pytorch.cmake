@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+# The PyTorch releases that tests may be run with. Each is a Python interpreter with torch, named by
+# a cache variable or an environment variable of the same name:
+#
+#     REGROUP_PYTORCH_DEBIAN   the distribution's, release 1.13
+#     REGROUP_PYTORCH_CURRENT  a recent one, by default in a virtual environment under build/
+#
+# An interpreter that is missing, or has no torch, costs nothing but the tests that need it: they are
+# skipped, and say what is missing.
+
+find_program(REGROUP_PYTHON NAMES python3 DOC "Runs the tests' own Python programs")
+
+function(regroup_pytorch_variable name default what)
+    if(DEFINED ENV{${name}})
+        set(default "$ENV{${name}}")
+    endif()
+    set(${name} "${default}" CACHE FILEPATH "Python interpreter with ${what}")
+endfunction()
+regroup_pytorch_variable(REGROUP_PYTORCH_DEBIAN /usr/bin/python3 "the distribution's PyTorch")
+regroup_pytorch_variable(REGROUP_PYTORCH_CURRENT ${PROJECT_SOURCE_DIR}/build/pytorch/bin/python
+                         "a recent PyTorch")
+
+# regroup_pytorch_release(INTERPRETER OUT): the release of torch that it imports, such as 2.14.1, or
+# an empty string. Asked once for each interpreter; importing torch takes seconds.
+function(regroup_pytorch_release interpreter out)
+    string(MAKE_C_IDENTIFIER "REGROUP_PYTORCH_RELEASE_${interpreter}" known)
+    if(NOT ${known} AND EXISTS "${interpreter}")
+        execute_process(
+            COMMAND ${interpreter} -c "import torch; print(torch.__version__.split('+')[0])"
+            OUTPUT_VARIABLE release ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE
+            RESULT_VARIABLE failed TIMEOUT 60)
+        if(NOT failed)
+            set(${known} "${release}" CACHE INTERNAL "Release of torch for ${interpreter}")
+        endif()
+    endif()
+    set(${out} "${${known}}" PARENT_SCOPE)
+endfunction()
+
+# regroup_pytorch_test(NAME SCRIPT [arguments...])
+# For each interpreter one ctest test pytorch.NAME.RELEASE, or pytorch.NAME.current and .debian where
+# there is none yet. The script is run as: SCRIPT --interpreter INTERPRETER [arguments...], and ends
+# with code 77 to be skipped.
+function(regroup_pytorch_test name script)
+    if(NOT REGROUP_PYTHON)
+        message(STATUS "no python3: the tests pytorch.${name} are left out")
+        return()
+    endif()
+    foreach(which CURRENT DEBIAN)
+        regroup_pytorch_release("${REGROUP_PYTORCH_${which}}" release)
+        if(NOT release)
+            string(TOLOWER ${which} release)
+        endif()
+        set(test pytorch.${name}.${release})
+        if(TEST ${test})
+            continue()  # The same release twice.
+        endif()
+        add_test(NAME ${test}
+            COMMAND ${REGROUP_PYTHON} ${script} --interpreter ${REGROUP_PYTORCH_${which}} ${ARGN})
+        set_tests_properties(${test} PROPERTIES
+            LABELS pytorch SKIP_RETURN_CODE 77 TIMEOUT 400)
+    endforeach()
+endfunction()
