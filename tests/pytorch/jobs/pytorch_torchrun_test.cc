@@ -61,7 +61,7 @@ const std::vector<Outcome>& outcomes() {
          3,
          "schedulers and scripts decide by the code of the worker that failed"},
         {"a worker's death by a signal",
-         {"--no-python", "sh", "-c", "kill -9 $$"},
+         {"--no-python", "python3", "-c", "import os; os.kill(os.getpid(), 9)"},
          1,
          128 + 9,
          "as above, as a shell says it"},
@@ -199,8 +199,8 @@ TEST_F(PyTorchTorchrun, WorkersOfAJobWithARendezvousSeeTheSame) {
 
 TEST_F(PyTorchTorchrun, WorkersOfAnElasticJobSeeTheSame) {
     compare_workers({"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-id=train-7",
-                     "--rdzv-endpoint=localhost:" + std::to_string(unused_port()),
-                     "--rdzv-conf=last_call_timeout=1,unknown='9'"},
+                     "--rdzv-endpoint=127.0.0.1:" + std::to_string(unused_port()),
+                     "--local-addr=127.0.0.1", "--rdzv-conf=last_call_timeout=1,unknown='9'"},
                     {}, 1, false);
 }
 
