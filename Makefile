@@ -8,10 +8,10 @@ setup := @sh cmake/setup.sh
 sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint format build asan tsan gcc clean
+.PHONY: help demo test test-pytorch bench lint format build asan tsan gcc clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 21
 
 demo: ## train a small language model through two failures, on this machine
 	$(setup) build
@@ -19,11 +19,18 @@ demo: ## train a small language model through two failures, on this machine
 	@cmake --build --preset release -j $(jobs) --target regroup byte_lm
 	@bash examples/demo.sh build/release
 
-test: ## build everything and run every test
+test: ## build everything and run every test; with a current PyTorch too, if it is there
 	$(setup) test
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(jobs)
 	@ctest --preset release -j $(jobs)
+
+test-pytorch: ## get a current PyTorch (6 GB, once) and run the tests with PyTorch scripts
+	$(setup) pytorch
+	@sh tests/pytorch/setup.sh
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(jobs)
+	@ctest --preset release -L pytorch
 
 bench: ## measure start, restart and traffic beside torchrun and mpirun
 	$(setup) bench

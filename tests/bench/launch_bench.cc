@@ -76,15 +76,16 @@ int run(const std::string& regroup, const std::string& bare_loop, int rounds) {
                                {}});
     }
     if (const auto torchrun = find_torchrun()) {
-        contestants.push_back(
-            {"torchrun, monitor interval 0.1 s",
-             [&folder, torchrun] {
-                 const auto flags =
-                     torchrun_flags(1, kWorkers, 0, testing::unused_port(), folder + "/torchrun");
-                 return run_timed(join(join(*torchrun, flags), {kWorker}), folder);
-             },
-             {},
-             {}});
+        contestants.push_back({"torchrun, monitor interval 0.1 s",
+                               [&folder, torchrun] {
+                                   return run_timed(
+                                       torchrun_command(*torchrun, "1", kWorkers, 0,
+                                                        testing::unused_port(),
+                                                        folder + "/torchrun", {kWorker}),
+                                       folder);
+                               },
+                               {},
+                               {}});
     }
 
     for (int round = 0; round < rounds; ++round) {

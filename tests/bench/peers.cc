@@ -4,29 +4,59 @@
 #include <cstdio>
 
 #include "tests/bench/timed_run.h"
+#include "tests/support/program.h"
 
 namespace regroup::bench {
 
-std::optional<std::vector<std::string>> find_torchrun() {
+namespace {
+
+// What `python` says of its PyTorch, or nothing.
+std::optional<std::string> torch_version(const std::string& python) {
+    constexpr auto kLimit = std::chrono::seconds(60);
+    testing::Program question(
+        {{python, "-c", "import torch.distributed.run as r; print(r.torch.__version__)"}, {}, ""});
+    if (question.wait(kLimit) != 0) {
+        return std::nullopt;
+    }
+    const auto lines = testing::lines_of(question.output());
+    const std::string text = lines.empty() ? "unknown" : lines.back();
+    return text.substr(0, text.find('+'));
+}
+
+}  // namespace
+
+std::optional<Torchrun> find_torchrun() {
     // Debian's torch belongs to Debian's Python, which need not be the first on the path.
-    for (const std::string python : {"/usr/bin/python3", "python3"}) {
+    for (const std::string python : {REGROUP_PYTORCH_CURRENT, REGROUP_PYTORCH_DEBIAN, "python3"}) {
         const auto path = find_program(python);
-        if (path && run_timed({*path, "-c", "import torch.distributed.run"}, "/").success) {
-            return std::vector<std::string>{*path, "-m", "torch.distributed.run"};
+        const auto version = path ? torch_version(*path) : std::nullopt;
+        if (version) {
+            std::printf("  torchrun is that of PyTorch %s\n", version->c_str());
+            return Torchrun{{*path, "-m", "torch.distributed.run"}, *version};
         }
     }
     std::printf("  no Python here has torch: torchrun is left out\n");
     return std::nullopt;
 }
 
-std::vector<std::string> torchrun_flags(int nodes, int workers, int restarts, std::uint16_t port,
-                                        const std::string& log_dir) {
-    return {"--nnodes=" + std::to_string(nodes), "--nproc_per_node=" + std::to_string(workers),
-            "--max_restarts=" + std::to_string(restarts), "--monitor_interval=0.1",
-            "--rdzv_backend=c10d", "--rdzv_endpoint=127.0.0.1:" + std::to_string(port),
-            "--rdzv_id=bench",
-            // Without these three Debian's version ends with an exception under its own Python.
-            "--redirects=1", "--tee=1", "--log_dir=" + log_dir, "--no_python"};
+std::vector<std::string> torchrun_command(const Torchrun& torchrun, const std::string& nodes,
+                                          int workers, int restarts, std::uint16_t port,
+                                          const std::string& log_dir,
+                                          const std::vector<std::string>& program) {
+    std::vector<std::string> command = torchrun.command;
+    for (const std::string& flag :
+         {"--nnodes=" + nodes, "--nproc_per_node=" + std::to_string(workers),
+          "--max_restarts=" + std::to_string(restarts), std::string("--monitor_interval=0.1"),
+          std::string("--rdzv_backend=c10d"), "--rdzv_endpoint=127.0.0.1:" + std::to_string(port),
+          std::string("--rdzv_id=bench"), "--log_dir=" + log_dir, std::string("--no_python")}) {
+        command.push_back(flag);
+    }
+    if (torchrun.version.starts_with("1.")) {
+        // Without these Debian's version ends with an exception under its own Python.
+        command.insert(command.end(), {"--redirects=1", "--tee=1"});
+    }
+    command.insert(command.end(), program.begin(), program.end());
+    return command;
 }
 
 std::optional<std::vector<std::string>> find_mpirun() {

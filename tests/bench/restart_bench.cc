@@ -115,17 +115,6 @@ std::vector<std::string> regroup_command(const std::string& regroup, const Shape
     return command;
 }
 
-std::vector<std::string> torchrun_command(const std::vector<std::string>& torchrun,
-                                          const Shape& shape, int failures,
-                                          const std::string& log_dir, const std::string& worker) {
-    std::vector<std::string> command = torchrun;
-    const std::vector<std::string> flags =
-        torchrun_flags(shape.agents, shape.workers, failures, testing::unused_port(), log_dir);
-    command.insert(command.end(), flags.begin(), flags.end());
-    command.push_back(worker);
-    return command;
-}
-
 int run(const std::string& regroup, const std::string& worker, int failures, int peer_failures) {
     print_head("restart: one worker is killed, until all workers of the next round run");
     const auto torchrun = find_torchrun();
@@ -148,7 +137,8 @@ int run(const std::string& regroup, const std::string& worker, int failures, int
         }
         const auto theirs =
             measure(shape, peer_failures,
-                    torchrun_command(*torchrun, shape, peer_failures, logs.path(), worker));
+                    torchrun_command(*torchrun, std::to_string(shape.agents), shape.workers,
+                                     peer_failures, testing::unused_port(), logs.path(), {worker}));
         if (theirs) {
             add(shape.text() + ", torchrun, monitor interval 0.1 s", summarize(*theirs));
             ratios.emplace_back(shape.text(), summarize(*theirs).median / summarize(*ours).median);

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Measures launch, restart, the store and rendezvous traffic beside torchrun, mpirun and Redis, one
-# after the other:
+# Measures launch, the moments of a job, restart, the store and rendezvous traffic beside torchrun,
+# mpirun and Redis, one after the other:
 #
 #     sh tests/bench/run.sh BUILD_DIR
 #
@@ -19,12 +19,14 @@ bench=$build/tests/bench
 regroup=$build/launcher/regroup
 prefix=${REGROUP_BENCH_PREFIX:-}
 
-for program in "$regroup" "$bench/launch_bench" "$bench/restart_bench" "$bench/store_bench" \
-        "$bench/traffic_bench"; do
+for program in "$regroup" "$bench/launch_bench" "$bench/job_bench" "$bench/restart_bench" \
+        "$bench/store_bench" "$bench/traffic_bench"; do
     [ -x "$program" ] || { echo "bench: $program is missing; run: make build" >&2; exit 1; }
 done
 
 $prefix "$bench/launch_bench" "$regroup" "$bench/bare_loop"
+echo
+$prefix "$bench/job_bench" "$regroup" "$bench/restart_worker"
 echo
 $prefix "$bench/restart_bench" "$regroup" "$bench/restart_worker"
 echo

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+
+/// A Python that has PyTorch.
+struct Interpreter {
+    std::string name;  ///< As part of a test's name: "Debian".
+    std::string path;
+
+    friend void PrintTo(const Interpreter& interpreter, std::ostream* stream) {
+        *stream << interpreter.path;
+    }
+};
+
+/// What of Debian's and of the current PyTorch this machine has. The first call says on stdout, in
+/// one line for each, which is missing and how to get it.
+[[nodiscard]] const std::vector<Interpreter>& interpreters();
+/// The one of that name, or nothing.
+[[nodiscard]] const Interpreter* find_interpreter(const std::string& name);
+
+/// The path of one of tests/pytorch/scripts.
+[[nodiscard]] std::string script(const std::string& name);
+
+/// Longer than any job here takes, on a busy machine too: each process spends seconds on importing.
+constexpr std::chrono::seconds kPyTorchLimit(150);
+
+/// The lines that each rank wrote, in its order, without the launcher's mark of their origin.
+[[nodiscard]] std::map<std::uint32_t, Words> worker_lines(const Program& program);
+
+/// How often `text` stands in `program`'s output.
+[[nodiscard]] std::size_t count_of(const Program& program, const std::string& text);
+
+/// A test that runs PyTorch scripts.
+class PyTorch : public EndToEnd {
+   protected:
+    /// `regroup run` of a script under `python`, with `flags` before it and `arguments` after it.
+    [[nodiscard]] ProgramSpec job(const Interpreter& python, const Words& flags,
+                                  const std::string& name, const Words& arguments = {}) const;
+    /// The script alone, as a person would start it.
+    [[nodiscard]] ProgramSpec by_hand(const Interpreter& python, const std::string& name,
+                                      const Words& arguments, const Words& environment) const;
+};
+
+/// The same with each interpreter.
+class PyTorchOfEach : public PyTorch, public ::testing::WithParamInterface<Interpreter> {
+   protected:
+    using PyTorch::job;
+    [[nodiscard]] ProgramSpec job(const Words& flags, const std::string& name,
+                                  const Words& arguments = {}) const {
+        return PyTorch::job(GetParam(), flags, name, arguments);
+    }
+};
+
+/// For INSTANTIATE_TEST_SUITE_P.
+[[nodiscard]] std::string name_of(const ::testing::TestParamInfo<Interpreter>& info);
+
+}  // namespace regroup::testing
