@@ -31,6 +31,12 @@ std::string rank_range(std::uint32_t first, std::uint32_t count) {
                       : "ranks " + std::to_string(first) + "-" + std::to_string(first + count - 1);
 }
 
+store::StoreServer::Options store_options(const AgentOptions& options) {
+    store::StoreServer::Options result;
+    result.older_dialect = options.store_dialect;
+    return result;
+}
+
 WorkerGroupOptions group_options(const AgentOptions& options) {
     WorkerGroupOptions group;
     group.job = options.core.job;
@@ -62,7 +68,7 @@ struct Agent::Impl {
                       }
                       feed(event);
                   }),
-          store(io_in),
+          store(io_in, store_options(options)),
           timer(io_in),
           waiting_since(clock.now()) {}
 

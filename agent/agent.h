@@ -26,6 +26,7 @@ struct AgentOptions {
     /// The store is served to connections that the daemon in this process passes on, on the
     /// daemon's own port, in every round. Without it, each round has a port of its own.
     std::uint16_t fixed_store_port = 0;
+    store::Dialect store_dialect = store::Dialect::v1_13;  ///< See StoreServer::Options.
     bool announces = true;  ///< Says which ranks run here, each round.
     /// Gets what happens to rounds and workers here, as it happens; may be empty.
     EventSink on_event;

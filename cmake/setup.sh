@@ -12,7 +12,7 @@ task=${1:-build}
 
 tools="clang++-19 ld.lld-19 cmake ninja"
 packages="clang-19 lld-19 cmake ninja-build make libboost1.81-dev nlohmann-json3-dev
-          libcli11-dev libeigen3-dev libgtest-dev libgmock-dev libhwloc-dev"
+          libeigen3-dev libgtest-dev libgmock-dev libhwloc-dev"
 case $task in
     build) ;;
     test)

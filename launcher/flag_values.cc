@@ -193,6 +193,26 @@ FlagTable::Take signals_into(std::vector<int>& numbers, std::string& names) {
     };
 }
 
+FlagTable::Take dialect_into(store::Dialect& out) {
+    return [&out](const std::string& text) -> std::string {
+        std::string word;
+        std::string wrong = word_into(word, {"1.13", "2.1"})(text);
+        out = word == "2.1" ? store::Dialect::v2_1 : store::Dialect::v1_13;
+        return wrong;
+    };
+}
+
+Flag store_dialect_flag(const std::string& variable) {
+    return {"--store-dialect",
+            "RELEASE",
+            "1.13",
+            "Whose store protocol clients older than PyTorch 2.2 speak, which cannot be told "
+            "apart: 1.13 (2.0 as well) or 2.1",
+            "--store-dialect=2.1",
+            variable,
+            true};
+}
+
 FlagTable::Take bytes_into(std::uint64_t& out) {
     return [&out](const std::string& text) -> std::string {
         std::string digits = text;

@@ -14,6 +14,7 @@
 #include "agent/output_layout.h"
 #include "launcher/flag_table.h"
 #include "rendezvous/base/clock.h"
+#include "rendezvous/store/store_wire.h"
 
 namespace regroup::launcher {
 
@@ -58,6 +59,10 @@ FlagTable::Take number_into(Number& out, Number min, Number max) {
 [[nodiscard]] FlagTable::Take needles_into(std::vector<std::string>& out);
 /// "SIGTERM,SIGINT".
 [[nodiscard]] FlagTable::Take signals_into(std::vector<int>& numbers, std::string& names);
+/// "1.13" or "2.1".
+[[nodiscard]] FlagTable::Take dialect_into(store::Dialect& out);
+/// --store-dialect, which several commands have; `variable` as in Flag.
+[[nodiscard]] Flag store_dialect_flag(const std::string& variable);
 /// Bytes, with an optional k, M or G: "100M".
 [[nodiscard]] FlagTable::Take bytes_into(std::uint64_t& out);
 

@@ -96,6 +96,7 @@ class Node {
         options.command = std::move(command_);
         options.output = output_plan_.options;
         options.host = short_host_name();
+        options.store_dialect = run_options_.store_dialect;
         options.announces = run_options_.front != Front::torchrun;
         if (run_options_.console_events) {
             options.on_event = [this](const agent::WorkerEvent& event) {
@@ -141,6 +142,7 @@ class Node {
         }
         auto daemon = std::make_unique<rendezvous::Daemon>(io_, clock_, rendezvous::DaemonLimits(),
                                                            [](const std::string&) {});
+        daemon->set_older_dialect(run_options_.store_dialect);
         Result<std::uint16_t> port = daemon->listen(plan_.bind_address, plan_.endpoint.port);
         if (!port && plan_.bind_address == "127.0.0.1" && plan_.endpoint.port == 0) {
             // A machine without any IPv4 has a loopback all the same.

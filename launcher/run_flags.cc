@@ -111,6 +111,7 @@ void declare_rendezvous(FlagTable& flags, RunOptions& options,
     flags.value({"--local-addr", "ADDR", "as the daemon sees it",
                  "Address by which other nodes reach this one", "--local-addr=10.0.0.7"},
                 name_into(options.local_addr));
+    flags.value(store_dialect_flag(""), dialect_into(options.store_dialect));
 }
 
 void declare_time(FlagTable& flags, RunOptions& options) {

@@ -14,6 +14,7 @@
 #include "launcher/flag_table.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/store/store_wire.h"
 
 namespace regroup::launcher {
 
@@ -48,6 +49,7 @@ struct RunOptions {
     std::string master_addr;
     std::optional<std::uint16_t> master_port;
     std::string local_addr;
+    store::Dialect store_dialect = store::Dialect::v1_13;  ///< Of clients without a greeting.
 
     // Time.
     Duration join_timeout = std::chrono::minutes(10);

@@ -4,11 +4,12 @@
 #include <csignal>
 #include <cstdio>
 
-#include <CLI/CLI.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 
 #include "agent/agent_core.h"
+#include "launcher/flag_table.h"
+#include "launcher/flag_values.h"
 #include "launcher/run_plan.h"
 #include "rendezvous/server/daemon.h"
 
@@ -17,8 +18,6 @@ namespace regroup::launcher {
 namespace {
 
 constexpr std::uint16_t kDefaultPort = 29400;
-constexpr const char* kDialect113 = "1.13";
-constexpr const char* kDialect21 = "2.1";
 constexpr Duration kStopLimit = std::chrono::seconds(2);
 
 void say(const std::string& line) {
@@ -29,27 +28,32 @@ void say(const std::string& line) {
 
 int serve_command(std::span<const std::string> arguments) {
     std::string listen;
-    std::string dialect = kDialect113;
-    CLI::App app(
+    store::Dialect dialect = store::Dialect::v1_13;
+    FlagTable flags("regroup serve");
+    flags.usage = "regroup serve [FLAGS]";
+    flags.introduction =
         "Serve the rendezvous of any number of jobs on one port, until SIGTERM.\n"
         "Agents reach it by: regroup run --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT ...\n"
         "The launchers of PyTorch meet there too: torchrun --rdzv-backend=c10d\n"
-        "--rdzv-endpoint=HOST:PORT --rdzv-conf=is_host=false ...",
-        "regroup serve");
-    app.add_option("--listen", listen,
-                   "Address and port to listen on, as ADDR:PORT or [IPV6]:PORT; without ADDR "
-                   "(:PORT) all addresses [:29400]");
-    app.add_option("--store-dialect", dialect,
-                   "Release whose store protocol is spoken by clients older than PyTorch 2.2, which "
-                   "cannot be told apart: 1.13 (2.0 as well) or 2.1 [1.13]");
-    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
-    try {
-        app.parse(reversed);
-    } catch (const CLI::CallForHelp&) {
-        std::fputs(app.help().c_str(), stdout);
+        "--rdzv-endpoint=HOST:PORT --rdzv-conf=is_host=false ...";
+    flags.footer = "Exit code: 0 after SIGTERM or SIGINT, 2 for a mistake on the command line.";
+    flags.group("Flags");
+    flags.value({"--listen", "ADDR:PORT", ":29400",
+                 "Where to listen, [IPV6]:PORT for IPv6; without ADDR on all addresses",
+                 "--listen=10.0.0.1:29400", "-", true},
+                text_into(listen));
+    flags.value(store_dialect_flag("-"), dialect_into(dialect));
+    const auto parsed = flags.parse(arguments);
+    if (!parsed) {
+        say(parsed.error().detail);
+        return agent::kExitUsage;
+    }
+    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
+        std::fputs(show->text.c_str(), stdout);
         return 0;
-    } catch (const CLI::ParseError& error) {
-        say(error.what());
+    }
+    if (const auto& rest = std::get<std::vector<std::string>>(*parsed); !rest.empty()) {
+        say("takes no '" + rest.front() + "'; jobs are started by regroup run");
         return agent::kExitUsage;
     }
     const bool everywhere = listen.empty() || listen.starts_with(":");
@@ -59,15 +63,11 @@ int serve_command(std::span<const std::string> arguments) {
         say("--listen '" + listen + "' must be ADDR:PORT, [IPV6]:PORT or :PORT");
         return agent::kExitUsage;
     }
-    if (dialect != kDialect113 && dialect != kDialect21) {
-        say("--store-dialect '" + dialect + "' must be 1.13 or 2.1");
-        return agent::kExitUsage;
-    }
 
     boost::asio::io_context io(1);
     const SteadyClock clock;
     rendezvous::Daemon daemon(io, clock, rendezvous::DaemonLimits(), say);
-    daemon.set_older_dialect(dialect == kDialect21 ? store::Dialect::v2_1 : store::Dialect::v1_13);
+    daemon.set_older_dialect(dialect);
     const Result<std::uint16_t> port = daemon.listen(everywhere ? "" : where->host, where->port);
     if (!port) {
         say("cannot listen: " + port.error().detail);
