@@ -64,5 +64,5 @@ asan tsan gcc:
 	@cmake --build --preset $@ -j $(jobs)
 	@ctest --preset $@ -j $(jobs)
 
-clean: ## remove everything that was built
-	rm -rf build
+clean: ## remove everything that was built, but not the downloaded PyTorch
+	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name pytorch -exec rm -rf {} +; fi

@@ -16,9 +16,14 @@ namespace {
 
 using boost::asio::ip::tcp;
 
-/// Leaves `acceptor` listening, or returns why it does not.
-boost::system::error_code try_listen(tcp::acceptor& acceptor, const tcp::endpoint& endpoint,
-                                     bool dual_stack) {
+/// How often a port is tried that others bind at the same instant.
+constexpr int kAttempts = 16;
+
+/// Leaves `acceptor` listening, or returns why it does not. `bound` tells whether it came so far as
+/// to have the port.
+boost::system::error_code listen_once(tcp::acceptor& acceptor, const tcp::endpoint& endpoint,
+                                      bool dual_stack, bool& bound) {
+    bound = false;
     // Asio's own open() would leave the descriptor to be inherited.
     const int fd = ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) {
@@ -36,10 +41,26 @@ boost::system::error_code try_listen(tcp::acceptor& acceptor, const tcp::endpoin
     }
     if (!error) {
         acceptor.bind(endpoint, error);
+        bound = !error;
     }
     if (!error) {
         // The kernel lowers the backlog to net.core.somaxconn.
         acceptor.listen(std::numeric_limits<int>::max(), error);
+    }
+    return error;
+}
+
+/// The same, until somebody has the port: with SO_REUSEADDR two processes may both bind it, and if
+/// they listen at the same instant the kernel refuses both.
+boost::system::error_code try_listen(tcp::acceptor& acceptor, const tcp::endpoint& endpoint,
+                                     bool dual_stack) {
+    bool bound = false;
+    boost::system::error_code error = listen_once(acceptor, endpoint, dual_stack, bound);
+    for (int attempt = 1;
+         bound && error == boost::system::errc::address_in_use && attempt < kAttempts; ++attempt) {
+        boost::system::error_code ignored;
+        acceptor.close(ignored);
+        error = listen_once(acceptor, endpoint, dual_stack, bound);
     }
     return error;
 }

@@ -213,7 +213,7 @@ int run(std::uint32_t nodes_max, const std::string& script) {
             return 1;
         }
         const std::optional<Cost> c10d =
-            torchrun ? cost_of_c10d(torchrun->front() + " " + script, nodes) : std::nullopt;
+            torchrun ? cost_of_c10d(torchrun->command.front() + " " + script, nodes) : std::nullopt;
         table.add({std::to_string(nodes), fixed(rendezvous->messages, 2),
                    fixed(rendezvous->bytes, 0), fixed(restart->messages, 2),
                    fixed(restart->bytes, 0), fixed(heartbeat->messages, 2),

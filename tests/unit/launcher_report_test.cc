@@ -84,7 +84,6 @@ TEST(LauncherReport, SuccessNeedsNoWordsAndOtherEndingsSayTheirReason) {
     agent::Quit quit;
     EXPECT_EQ(ending_line("nightly", quit), "");
     quit.exit_code = 3;
-    quit.exit_code = 3;
     quit.reason = "no rendezvous was reached within 600 s (--join-timeout)";
     EXPECT_EQ(ending_line("nightly", quit), quit.reason);
     quit.reason.clear();
