@@ -39,9 +39,10 @@ int serve_command(std::span<const std::string> arguments) {
     app.add_option("--listen", listen,
                    "Address and port to listen on, as ADDR:PORT or [IPV6]:PORT; without ADDR "
                    "(:PORT) all addresses [:29400]");
-    app.add_option("--store-dialect", dialect,
-                   "Release whose store protocol is spoken by clients older than PyTorch 2.2, which "
-                   "cannot be told apart: 1.13 (2.0 as well) or 2.1 [1.13]");
+    app.add_option(
+        "--store-dialect", dialect,
+        "Release whose store protocol is spoken by clients older than PyTorch 2.2, which "
+        "cannot be told apart: 1.13 (2.0 as well) or 2.1 [1.13]");
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
     try {
         app.parse(reversed);
