@@ -107,7 +107,7 @@ TEST_F(ServeCommand, SigtermEndsItWellAndTellsTheAgents) {
 TEST_F(ServeCommand, TheStoresDialectIsOneOfTwo) {
     Program wrong({{regroup_program(), "serve", "--store-dialect=2.2"}, {}, {}});
     EXPECT_EQ(wrong.wait(), 2);
-    EXPECT_THAT(wrong.output(), HasSubstr("--store-dialect '2.2' must be 1.13 or 2.1"));
+    EXPECT_THAT(wrong.output(), HasSubstr("--store-dialect must be 1.13 or 2.1, not '2.2'"));
     Program right(
         {{regroup_program(), "serve", "--store-dialect=2.1", "--listen=127.0.0.1:0"}, {}, {}});
     EXPECT_TRUE(right.prints("listening on 127.0.0.1:")) << right.output();

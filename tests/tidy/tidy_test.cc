@@ -104,7 +104,7 @@ TEST(Rules, IncludesFollowTheLayers) {
         {"worker_sdk/src/store.cc", "<unistd.h>", "\"rendezvous/store/store_server.h\""},
         {"agent/process/spawn.cc", "<sys/wait.h>", "\"rendezvous/protocol/codec.h\""},
         {"agent/agent.cc", "\"rendezvous/client/control_client.h\"", "\"launcher/options.h\""},
-        {"launcher/main.cc", "<CLI/CLI.hpp>", "\"worker_sdk/src/work.h\""},
+        {"launcher/main.cc", "\"agent/agent.h\"", "\"worker_sdk/src/work.h\""},
         {"worker_sdk/include/regroup/store.h", "<regroup/errc.h>", "\"rendezvous/base/result.h\""},
         {"worker_sdk/src/store.cc", "\"rendezvous/store/store_client.h\"", "<nlohmann/json.hpp>"},
         {"examples/byte_lm/byte_lm.cc", "<Eigen/Core>", "\"worker_sdk/src/work.h\""},
