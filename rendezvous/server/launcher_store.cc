@@ -73,7 +73,6 @@ enum class Workers : std::uint8_t {
 
 struct LauncherJob {
     std::size_t clients_count = 0;
-    Instant deserted_since{};
     std::set<std::string> keys;  ///< All that its launchers have set.
     Workers workers = Workers::unknown;
     std::map<std::string, std::string> published;  ///< Keys and values, while they are held back.
@@ -115,18 +114,6 @@ class LauncherStore::Impl : public store::RequestListener {
 
     void sweep() {
         const Instant now = clock_.now();
-        for (auto entry = jobs_.begin(); entry != jobs_.end();) {
-            const LauncherJob& job = entry->second;
-            if (job.clients_count > 0 || now < after(job.deserted_since, options_.job_retention)) {
-                ++entry;
-                continue;
-            }
-            for (const std::string& key : job.keys) {
-                server_.delete_key(key);
-            }
-            log_("job " + entry->first + ": its last torchrun is gone, and its keys with it");
-            entry = jobs_.erase(entry);
-        }
         if (is_empty_ || server_.clients_count() > 0) {
             empty_since_ = now;
         } else if (now >= after(empty_since_, options_.empty_limit)) {
@@ -180,10 +167,31 @@ class LauncherStore::Impl : public store::RequestListener {
             return;
         }
         if (const auto job = jobs_.find(found->second); job != jobs_.end()) {
-            --job->second.clients_count;
-            job->second.deserted_since = clock_.now();
+            if (--job->second.clients_count == 0) {
+                // Not from here: the server is in the middle of something.
+                asio::post(io_, [this, alive = std::weak_ptr(alive_)] {
+                    if (!alive.expired()) {
+                        forget_deserted();
+                    }
+                });
+            }
         }
         job_ids_.erase(found);
+    }
+
+    /// At once, so that the next torchrun with that id meets no state of a job that has ended.
+    void forget_deserted() {
+        for (auto entry = jobs_.begin(); entry != jobs_.end();) {
+            if (entry->second.clients_count > 0) {
+                ++entry;
+                continue;
+            }
+            for (const std::string& key : entry->second.keys) {
+                server_.delete_key(key);
+            }
+            log_("job " + entry->first + ": its last torchrun is gone, and its keys with it");
+            entry = jobs_.erase(entry);
+        }
     }
 
     using Jobs = std::map<std::string, LauncherJob>;

@@ -26,8 +26,8 @@ namespace regroup::rendezvous {
 /// (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 and PyTorch 1.13): nobody answers yet at the address that
 /// they publish.
 ///
-/// A job lasts as long as any of its launchers is connected, since none of them connects twice, and
-/// a little longer; then its keys are forgotten and its id is free. Other keys stay until nobody
+/// A job lasts as long as any of its launchers is connected, since none of them connects twice;
+/// then its keys are forgotten and its id is free. Other keys stay until nobody
 /// has been connected for a while.
 class LauncherStore {
    public:
@@ -38,8 +38,6 @@ class LauncherStore {
         /// Jobs beyond that meet too, but their workers' stores are left where they are.
         std::size_t jobs_max = 1024;
         Duration probe_limit = std::chrono::seconds(2);
-        /// From the end of a job's last launcher to that of its keys.
-        Duration job_retention = std::chrono::seconds(1);
         /// From the end of the last client of all to that of all keys.
         Duration empty_limit = std::chrono::minutes(10);
     };

@@ -151,6 +151,8 @@ def main():
     args = parse_arguments()
     dist.init_process_group("gloo")
     Trainer(args).train(args.max_epochs)
+    # Together: PyTorch's threads may abort the process when a peer closes while they still talk.
+    dist.barrier()
     dist.destroy_process_group()
 
 
