@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Manner{"HangsUp", "", true}, Manner{"IsSilent", "", false},
                       Manner{"SpeaksHttp", "HTTP/1.1 400 Bad Request\r\n\r\n", true},
                       Manner{"TalksOn", std::string(100000, 'x'), false}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& named) { return named.param.name; });
 
 }  // namespace
 }  // namespace regroup::testing

@@ -80,7 +80,7 @@ TEST_P(RunLeftoversOfSignal, SignalEndsAllWorkersAndTheLauncherByThatSignal) {
 
 INSTANTIATE_TEST_SUITE_P(Signals, RunLeftoversOfSignal,
                          ::testing::Values(SIGTERM, SIGINT, SIGHUP, SIGQUIT),
-                         [](const auto& info) { return "Signal" + std::to_string(info.param); });
+                         [](const auto& named) { return "Signal" + std::to_string(named.param); });
 
 TEST_F(RunLeftovers, WorkersThatIgnoreSigtermAreKilledAfterTheShutdownTimeout) {
     Program job = run_probe(kTwo + Words{"--shutdown-timeout=0.5"}, kHostile);

@@ -87,8 +87,8 @@ TEST_P(RunNodeLossOfEither, SurvivorGoesOnAndTheLostNodeComesBackToItsRank) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Nodes, RunNodeLossOfEither, ::testing::Values(1U, 2U),
-                         [](const auto& info) {
-                             return info.param == 1 ? "GroupRankZero" : "GroupRankOne";
+                         [](const auto& named) {
+                             return named.param == 1 ? "GroupRankZero" : "GroupRankOne";
                          });
 
 TEST_F(RunNodeLoss, FrozenAgentIsFoundByItsSilenceAndFencedWhenItWakes) {
