@@ -42,6 +42,7 @@ WorkerGroupOptions group_options(const AgentOptions& options) {
     group.job = options.core.job;
     group.node = options.core.offer.name;
     group.host = options.host;
+    group.full_host = options.full_host;
     group.role = options.core.offer.role;
     group.workers = options.core.offer.workers;
     group.max_restarts = options.core.policy.restarts_max;
@@ -131,14 +132,14 @@ struct Agent::Impl {
         if (assignment.group_rank == 0) {
             serve_store();
         }
-        workers.launch(assignment);
+        workers.launch(assignment, client->local_address());
     }
 
     void act(const SignalWorkers& effect) {
         workers.end_by(effect.signal);
         if (effect.force()) {
             output.say("killing the workers of " + round_name(effect.round) +
-                       " that have not ended in time");
+                       (effect.hurried ? " at once" : " that have not ended in time"));
         }
     }
 

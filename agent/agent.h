@@ -22,7 +22,8 @@ struct AgentOptions {
     rendezvous::Endpoint endpoint;
     WorkerCommand command;
     OutputOptions output;
-    std::string host;  ///< For failure reports.
+    std::string host;       ///< Its short name, for prefixes.
+    std::string full_host;  ///< For failure reports.
     /// The store is served to connections that the daemon in this process passes on, on the
     /// daemon's own port, in every round. Without it, each round has a port of its own.
     std::uint16_t fixed_store_port = 0;

@@ -14,6 +14,9 @@ namespace {
 // SIGKILL is repeated this often, and given up after the limit (a process stuck in the kernel).
 constexpr Duration kForceInterval = std::chrono::seconds(1);
 constexpr Duration kResistLimit = std::chrono::seconds(10);
+// Within this of the first request, another is taken for its echo.
+constexpr Duration kEchoLimit = std::chrono::seconds(1);
+constexpr Duration kEchoLimitOfKeyboard = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -216,7 +219,7 @@ void AgentCore::begin_stopping(Instant now, int signal) {
     stop_signal_ = signal;
     if (!alive_.empty()) {
         force_at_ = after(now, config_.policy.shutdown_timeout);
-        effects_.push_back(SignalWorkers{workers_round_, signal});
+        effects_.push_back(SignalWorkers{workers_round_, signal, false});
     }
 }
 
@@ -253,11 +256,16 @@ void AgentCore::on(Instant now, const StoreOffered& event) {
 
 void AgentCore::on(Instant now, const QuitRequested& event) {
     if (quit_) {
-        if (!alive_.empty() && resist_at_ == Instant::max()) {
+        const Duration echo_limit = event.signal == SIGINT ? kEchoLimitOfKeyboard : kEchoLimit;
+        const bool is_echo =
+            quit_requested_at_ != Instant::min() && now < after(quit_requested_at_, echo_limit);
+        if (!alive_.empty() && resist_at_ == Instant::max() && !is_echo) {
+            hurried_ = true;
             force_at_ = now;  // advance() does the rest.
         }
         return;
     }
+    quit_requested_at_ = now;
     quit(now, Quit{128 + event.signal, event.signal,
                    "stopped by " + rendezvous::signal_name(event.signal), std::nullopt});
 }
@@ -295,7 +303,7 @@ AgentEffects AgentCore::advance(Instant now) {
             resist_at_ = after(now, kResistLimit);
         }
         force_at_ = after(now, kForceInterval);
-        effects_.push_back(SignalWorkers{workers_round_, SIGKILL});
+        effects_.push_back(SignalWorkers{workers_round_, SIGKILL, hurried_});
     }
     if (now >= resist_at_) {
         const std::string reason = std::to_string(alive_.size()) +

@@ -49,7 +49,9 @@ struct WorkerExited {
 struct StoreOffered {
     std::uint16_t port = 0;
 };
-/// A signal asks this node to leave. The second one shortens the workers' grace to nothing.
+/// A signal asks this node to leave. A second one shortens the workers' grace to nothing, unless it
+/// comes so soon that it is the same wish: timeout(1) signals its child and then the child's group,
+/// systemd sends SIGHUP after SIGTERM. A person at a keyboard (SIGINT) is quicker than that.
 struct QuitRequested {
     int signal = 0;
 };
@@ -70,6 +72,8 @@ struct LaunchWorkers {
 struct SignalWorkers {
     RoundId round = RoundId::none;
     int signal = 0;  ///< SIGTERM, what the node itself was asked to end with, or SIGKILL.
+
+    bool hurried = false;  ///< Forced because it was asked for again, not because of the time.
 
     [[nodiscard]] bool force() const noexcept { return signal == SIGKILL; }
 };
@@ -156,6 +160,8 @@ class AgentCore {
     int stop_signal_ = 0;  ///< By which the workers were asked to end.
     std::optional<Assignment> next_assignment_;
     std::optional<Quit> quit_;
+    Instant quit_requested_at_ = Instant::min();
+    bool hurried_ = false;
     bool quit_sent_ = false;
 
     Instant heard_at_{};

@@ -2,11 +2,17 @@
 #include "agent/error_file.h"
 
 #include <cerrno>
+#include <cstdlib>
 #include <ctime>
+#include <fcntl.h>
 #include <fstream>
-#include <sstream>
+#include <optional>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
+
+#include "agent/process/unique_fd.h"
 
 namespace regroup::agent {
 
@@ -14,48 +20,76 @@ namespace {
 
 using nlohmann::json;
 
-// A traceback takes a few kilobytes; more than this is not read.
+// A traceback takes a few kilobytes; more than this is not read, and only its end is reported.
 constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
+constexpr std::size_t kMessageBytesMax = std::size_t{16} << 10;
 
+// Nothing for what is no regular file: to open a FIFO would wait for whoever writes to it.
 std::optional<std::string> contents_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file) {
+    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+    struct stat status{};
+    if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
         return std::nullopt;
     }
     std::string text(kFileBytesMax, '\0');
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(file.gcount()));
+    const ssize_t count = ::read(file.get(), text.data(), text.size());
+    text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
     return text;
 }
 
 std::string text_of(const json& value) {
-    return value.is_string() ? value.get<std::string>() : value.dump();
+    return value.is_string() ? value.get<std::string>()
+                             : value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+const json* member(const json& object, const char* key) {
+    const auto found = object.is_object() ? object.find(key) : object.end();
+    return object.is_object() && found != object.end() ? &*found : nullptr;
+}
+
+const json* extra_info(const json& content) {
+    const json* message = member(content, "message");
+    return message != nullptr ? member(*message, "extraInfo") : nullptr;
 }
 
 // The traceback if there is one, else the message; nothing if the form is unknown.
 std::optional<std::string> message_of(const json& content) {
-    const auto message = content.find("message");
-    if (!content.is_object() || message == content.end()) {
+    const json* message = member(content, "message");
+    if (message == nullptr || !(message->is_string() || message->is_object())) {
         return std::nullopt;
     }
-    if (message->is_string()) {
-        return message->get<std::string>();
+    const json* extra = extra_info(content);
+    const json* traceback = extra != nullptr ? member(*extra, "py_callstack") : nullptr;
+    if (traceback != nullptr && *traceback != "") {
+        return text_of(*traceback);
     }
-    if (!message->is_object()) {
+    const json* text = member(*message, "message");
+    return text_of(text != nullptr ? *text : *message);
+}
+
+// When the worker failed by its own word, seconds of the epoch as a number or as text.
+std::optional<std::string> time_of(const json& content) {
+    const json* extra = extra_info(content);
+    const json* stamp = member(extra != nullptr ? *extra : content, "timestamp");
+    const std::time_t seconds = stamp != nullptr ? std::atoll(text_of(*stamp).c_str()) : 0;
+    std::tm local{};
+    if (seconds <= 0 || ::localtime_r(&seconds, &local) == nullptr) {
         return std::nullopt;
     }
-    const auto extra = message->find("extraInfo");
-    if (extra != message->end() && extra->is_object() && extra->contains("py_callstack")) {
-        return text_of((*extra)["py_callstack"]);
-    }
-    return message->contains("message") ? text_of((*message)["message"]) : message->dump();
+    char text[32];
+    std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local);
+    return text;
+}
+
+// A traceback's point is at its end.
+std::string end_of(const std::string& text) {
+    return text.size() <= kMessageBytesMax ? text : text.substr(text.size() - kMessageBytesMax);
 }
 
 json described(const std::string& message) {
     return {{"message",
              {{"message", message},
-              {"extraInfo",
-               {{"py_callstack", ""}, {"timestamp", std::to_string(std::time(nullptr))}}}}}};
+              {"extraInfo", {{"timestamp", std::to_string(std::time(nullptr))}}}}}};
 }
 
 Result<void> write_file(const std::string& path, const json& content) {
@@ -75,13 +109,13 @@ void read_error_file(const std::string& path, rendezvous::WorkerFailure& failure
     }
     failure.error_file = path;
     const json content = json::parse(*text, nullptr, false);
-    const std::optional<std::string> message =
-        content.is_discarded() ? std::nullopt : message_of(content);
-    failure.error_message =
-        message
-            ? *message
-            : "(its error file is not understood: " +
-                  std::string(content.is_discarded() ? "it is no JSON" : "it has no message") + ")";
+    if (const std::optional<std::string> message = message_of(content)) {
+        failure.error_message = end_of(*message);
+        failure.time = time_of(content).value_or(failure.time);
+    } else {
+        failure.error_message = std::string("(its error file is not understood: ") +
+                                (content.is_discarded() ? "it is no JSON)" : "it has no message)");
+    }
 }
 
 Result<void> write_parent_error_file(const std::string& path,
@@ -90,7 +124,7 @@ Result<void> write_parent_error_file(const std::string& path,
     if (const std::optional<std::string> text = contents_of(failure.error_file)) {
         content = json::parse(*text, nullptr, false);
     }
-    if (content.is_discarded() || !content.is_object() || !content.contains("message")) {
+    if (!message_of(content)) {
         content = described(rendezvous::describe(failure) +
                             (failure.error_message.empty() ? "" : ": " + failure.error_message));
     }

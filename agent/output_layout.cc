@@ -40,8 +40,10 @@ std::filesystem::path worker_folder(const OutputOptions& options, const WorkerId
 WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& worker,
                          const std::string& node, const std::string& host) {
     const bool torchrun = options.layout == OutputLayout::torchrun;
-    const bool on_console =
-        !options.console_ranks || options.console_ranks->contains(worker.local_rank);
+    // Without files the filter would lose output, and torchrun does not apply it.
+    const bool on_console = !options.console_ranks ||
+                            options.console_ranks->contains(worker.local_rank) ||
+                            (torchrun && options.folder.empty());
     const std::string& prefix = !options.line_prefix.empty() ? options.line_prefix
                                 : torchrun                   ? kTorchrunPrefix
                                                              : kRankPrefix;

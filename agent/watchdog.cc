@@ -67,11 +67,9 @@ Result<void> Watchdog::open(const std::string& path) {
 
 void Watchdog::read() {
     std::array<char, 4 * kLineBytesMax> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init)
-    for (;;) {
-        const ssize_t count = ::read(fifo_->fd(), buffer.data(), buffer.size());
-        if (count <= 0) {
-            break;
-        }
+    // Once: who writes without end must not keep the event loop.
+    const ssize_t count = ::read(fifo_->fd(), buffer.data(), buffer.size());
+    if (count > 0) {
         partial_.append(buffer.data(), static_cast<std::size_t>(count));
         std::size_t begin = 0;
         for (std::size_t end = 0; (end = partial_.find('\n', begin)) != partial_.npos;
@@ -92,16 +90,18 @@ void Watchdog::take(std::string_view line) {
     const auto number = [&](const char* key) {
         return message.is_object() && message.contains(key) && message[key].is_number();
     };
-    if (!number("pid") || !number("expiration_time") || !message.contains("scope_id") ||
-        !message["scope_id"].is_string()) {
+    if (!number("pid") || !message["pid"].is_number_integer() || !number("expiration_time") ||
+        !message.contains("scope_id") || !message["scope_id"].is_string()) {
         return;
     }
     const std::pair key(message["pid"].get<pid_t>(), message["scope_id"].get<std::string>());
     const double expires = message["expiration_time"].get<double>();
-    const int signal = number("signal") ? message["signal"].get<int>() : SIGKILL;
+    const bool has_signal = number("signal") && message["signal"].is_number_integer();
+    const int signal = has_signal ? message["signal"].get<int>() : SIGKILL;
     if (expires < 0) {
         limits_.erase(key);
-    } else if (signal > 0 && signal < NSIG && limits_.size() < kLimitsMax) {
+    } else if (signal > 0 && signal < NSIG &&
+               (limits_.contains(key) || limits_.size() < kLimitsMax)) {
         limits_[key] = Limit{expires, signal};
     }
 }
@@ -133,18 +133,24 @@ void Watchdog::check() {
             late.emplace_back(key, limit);
         }
     }
+    const std::vector<pid_t> ours = late.empty() ? std::vector<pid_t>() : descendants(::getpid());
     for (const auto& [key, limit] : late) {
-        end(key.first, key.second, limit.signal);
         limits_.erase(key);
+        // Otherwise it has ended, or was never ours to signal.
+        if (std::find(ours.begin(), ours.end(), key.first) != ours.end()) {
+            end(key.first, key.second, limit.signal);
+        }
+    }
+    // Sections of processes that have ended since would be held against whoever gets their number.
+    if (!late.empty()) {
+        std::erase_if(limits_, [&](const auto& entry) {
+            return std::find(ours.begin(), ours.end(), entry.first.first) == ours.end();
+        });
     }
     arm();
 }
 
 void Watchdog::end(pid_t pid, const std::string& scope, int signal) {
-    const std::vector<pid_t> ours = descendants(::getpid());
-    if (std::find(ours.begin(), ours.end(), pid) == ours.end()) {
-        return;  // It has ended, or was never ours to signal.
-    }
     on_late_("watchdog: pid " + std::to_string(pid) + " has not left its section '" + scope +
              "' in time; sending it signal " + std::to_string(signal));
     ::kill(pid, signal);

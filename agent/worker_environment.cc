@@ -29,6 +29,10 @@ Result<std::string> visible_device(const std::vector<std::string>& inherited,
         const std::size_t end = entry.find_last_not_of(' ');
         devices.push_back(begin == entry.npos ? "" : entry.substr(begin, end + 1 - begin));
     }
+    if (devices.empty()) {
+        devices.emplace_back();  // Set, and empty: no device for anybody.
+        return devices.front();
+    }
     if (local_rank >= devices.size()) {
         return Failure(Errc::invalid_argument,
                        "--virtual-local-rank: CUDA_VISIBLE_DEVICES=" + std::string(list) +

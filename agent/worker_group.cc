@@ -42,20 +42,24 @@ WorkerGroup::WorkerGroup(boost::asio::io_context& io, const Clock& clock, Output
 
 // ---- Starting.
 
-void WorkerGroup::launch(const Assignment& assignment) {
+void WorkerGroup::launch(const Assignment& assignment, const std::string& own_address) {
     output_.close_all();
     children_.clear();
     asked_ = false;
     forced_ = false;
     // Gloo looks for its address behind the host's name, and falls back to loopback.
-    network_interface_ =
-        assignment.group_world_size > 1 ? net::interface_towards(assignment.master_addr) : "";
+    network_interface_.clear();
+    for (const std::string& address : {assignment.master_addr, own_address}) {
+        if (assignment.group_world_size > 1 && network_interface_.empty()) {
+            network_interface_ = net::interface_towards(address);
+        }
+    }
     for (std::uint32_t i = 0; i < options_.workers; ++i) {
         start(assignment, i);
     }
     // What can wait until they run.
-    output_.open_files();
     oom_watch_.emplace();
+    output_.open_files();
 }
 
 void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank) {
@@ -197,7 +201,7 @@ WorkerFailure WorkerGroup::failure_of(const Assignment& assignment, std::uint32_
     result.rank = assignment.first_rank + local_rank;
     result.local_rank = local_rank;
     result.node = options_.node;
-    result.host = options_.host;
+    result.host = options_.full_host;
     result.time = wall_clock_time();
     result.last_output = output_.last_output(local_rank);
     result.log_file = output_.last_output_file(local_rank);

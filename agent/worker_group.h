@@ -41,8 +41,9 @@ struct WorkerCommand {
 
 struct WorkerGroupOptions {
     std::string job;
-    std::string node;  ///< The node's name.
-    std::string host;  ///< Its host's, for failure reports.
+    std::string node;       ///< The node's name.
+    std::string host;       ///< Its host's short name, for prefixes.
+    std::string full_host;  ///< For failure reports.
     std::string role;
     std::uint32_t workers = 1;
     std::uint32_t max_restarts = 0;
@@ -58,19 +59,22 @@ struct WorkerGroupOptions {
 class WorkerGroup {
    public:
     /// `on_exit` is told of each worker's end, and of one that could not be started (from within
-    /// launch()). It may call launch() or destroy nothing.
+    /// launch()). It must not call this object.
     WorkerGroup(boost::asio::io_context& io, const Clock& clock, OutputRelay& output,
                 WorkerGroupOptions options, std::function<void(const WorkerExited&)> on_exit);
 
-    /// Starts all workers. Those of an earlier round must have ended.
-    void launch(const Assignment& assignment);
+    /// Starts all workers. Those of an earlier round must have ended. `own_address` is this node's
+    /// on the connection to the daemon: where the master is known by a name, it tells the
+    /// interface.
+    void launch(const Assignment& assignment, const std::string& own_address);
 
     /// Asks all workers to end, with whatever shares their process groups; stopped ones are woken.
     void end_by(int signal);
     /// Passes a signal on.
     void forward(int signal);
 
-    /// Kills what former workers left behind, wherever it has moved to.
+    /// Kills what former workers left behind, wherever it has moved to. Blocks for some
+    /// milliseconds; for seconds if a process is stuck in the kernel.
     void kill_leftovers();
 
    private:

@@ -9,6 +9,11 @@ namespace regroup::launcher {
 
 namespace {
 
+// A role or a path need not be UTF-8.
+std::string text_of(const nlohmann::ordered_json& object) {
+    return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 const char* name_of(agent::WorkerEvent::State state) {
     switch (state) {
         case agent::WorkerEvent::State::started:
@@ -49,7 +54,7 @@ std::string event_line(const agent::WorkerEvent& event, const RunOptions& option
         {"total_run_time", 0},
         {"rdzv_backend", options.rdzv_backend},
         {"raw_error", nullptr},
-        {"metadata", details.dump()},
+        {"metadata", text_of(details)},
         {"agent_restarts", a.restart_count},
         {"duration_ms", nullptr},
     };
@@ -59,7 +64,7 @@ std::string event_line(const agent::WorkerEvent& event, const RunOptions& option
         {"timestamp", 0},
         {"metadata", metadata},
     };
-    return record.dump();
+    return text_of(record);
 }
 
 }  // namespace regroup::launcher

@@ -31,7 +31,7 @@ std::string variable_of(const std::string& flag) {
 
 // As argparse tells an option from its value: "-1" and "-.5" are values, and so is "-".
 bool looks_like_flag(const std::string& word) {
-    return word.size() > 1 && word[0] == '-' &&
+    return word.size() > 1 && word[0] == '-' && word.find(' ') == word.npos &&
            std::isdigit(static_cast<unsigned char>(word[1])) == 0 && word[1] != '.';
 }
 
@@ -153,7 +153,8 @@ Result<const FlagTable::Entry*> FlagTable::find(const std::string& word) const {
         for (const auto& [name, entry] : begun) {
             names += (names.empty() ? "" : ", ") + name;
         }
-        return complaint("ambiguous flag " + word + ": it could be " + names);
+        return complaint("ambiguous flag " + word + ": it could be " + names +
+                         "; write it in full");
     }
     const auto near = nearest(word, known);
     return complaint("unknown flag " + word + (near ? "; did you mean " + *near + "?" : "") + " (" +
@@ -203,7 +204,10 @@ Result<std::size_t> FlagTable::take_flag(std::span<const std::string> arguments,
         word = argument.substr(0, 2);
         value = argument.substr(2);
     }
-    if (word == "-h" || word == "--help") {
+    constexpr std::size_t kHelpBytesMin = 3;
+    const bool is_help =
+        word.size() >= kHelpBytesMin && std::string_view("--help").starts_with(word);
+    if (word == "-h" || is_help) {
         help_asked_ = true;
         return at + 1;
     }
@@ -274,9 +278,11 @@ std::string FlagTable::help() const {
                            (entry.flag.type.empty() ? "" : " " + entry.flag.type);
         left += left.size() + 2 > kHelpColumn ? "\n" + std::string(kHelpColumn, ' ')
                                               : std::string(kHelpColumn - left.size(), ' ');
+        const bool has_variable = entry.flag.variable != "-";
         const std::string value =
             entry.flag.default_value.empty() ? "" : " [" + entry.flag.default_value + "]";
-        text += left + wrapped(entry.flag.help + value, kHelpColumn, kHelpWidth);
+        text += left + wrapped(entry.flag.help + value + (has_variable ? "" : " (no variable)"),
+                               kHelpColumn, kHelpWidth);
         if (!entry.flag.example.empty()) {
             text += "\n" + std::string(kHelpColumn, ' ') + "e.g. " + entry.flag.example;
         }

@@ -222,11 +222,11 @@ FlagTable::Take bytes_into(std::uint64_t& out) {
             shift = 10 * (static_cast<unsigned>(units.find(digits.back())) + 1);
             digits.pop_back();
         }
-        const auto number = parse_number<std::uint32_t>(digits);
-        if (!number) {
+        const auto number = parse_number<std::uint64_t>(digits);
+        if (!number || *number > (UINT64_MAX >> shift)) {
             return "must be a number of bytes such as 500k, 100M or 2G, not " + in_quotes(text);
         }
-        out = std::uint64_t{*number} << shift;
+        out = *number << shift;
         return "";
     };
 }

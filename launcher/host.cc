@@ -81,6 +81,10 @@ std::uint32_t count_visible_gpus(const std::string& list) {
 
 }  // namespace
 
+std::string full_host_name() {
+    return host_name();
+}
+
 std::string short_host_name() {
     const std::string name = host_name();
     return name.substr(0, name.find('.'));
@@ -147,17 +151,16 @@ std::uint32_t count_cpus() {
     return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&set)));
 }
 
-std::uint32_t count_gpus() {
-    if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
-        return count_visible_gpus(visible);
-    }
+std::uint32_t count_gpus(const std::string& root) {
     std::uint32_t count = 0;
     std::error_code error;
-    for (auto it = std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error);
+    for (auto it = std::filesystem::directory_iterator(root + "/proc/driver/nvidia/gpus", error);
          !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
         ++count;
     }
-    return count;
+    // The variable outlives the machine that it was set on; and one GPU may be listed in parts.
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    return visible == nullptr || count == 0 ? count : count_visible_gpus(visible);
 }
 
 Result<std::uint32_t> count_workers(const std::string& nproc_per_node) {

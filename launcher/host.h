@@ -9,6 +9,8 @@
 
 namespace regroup::launcher {
 
+/// The host name as the kernel has it; no name server is asked.
+[[nodiscard]] std::string full_host_name();
 /// The host name up to its first dot, or "localhost" if the kernel has none.
 [[nodiscard]] std::string short_host_name();
 
@@ -21,9 +23,9 @@ namespace regroup::launcher {
 
 /// CPUs on which this process may run.
 [[nodiscard]] std::uint32_t count_cpus();
-/// NVIDIA GPUs that this process may use: the entries of CUDA_VISIBLE_DEVICES if it is set, else
-/// the devices in /proc/driver/nvidia/gpus.
-[[nodiscard]] std::uint32_t count_gpus();
+/// NVIDIA GPUs that this process may use: those in /proc/driver/nvidia/gpus, or, if there are any
+/// and it is set, the entries of CUDA_VISIBLE_DEVICES. `root`: below it lies proc.
+[[nodiscard]] std::uint32_t count_gpus(const std::string& root = "");
 
 /// --nproc-per-node as a number. Errors: invalid_argument when "gpu" is asked for and there is
 /// none.

@@ -25,7 +25,7 @@ Result<fs::path> make_fresh(const fs::path& stem) {
     // mkdtemp(3) chooses six of them.
     std::string path = stem.string() + "_" + std::to_string(::getpid() % 90 + 10) + "XXXXXX";
     if (::mkdtemp(path.data()) == nullptr) {
-        return system_failure("make a folder " + path, errno);
+        return system_failure("cannot make the folder " + path, errno);
     }
     return fs::path(path);
 }

@@ -2,6 +2,7 @@
 #include "launcher/run_command.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include "agent/agent.h"
 #include "agent/error_file.h"
 #include "agent/process/quit_signals.h"
+#include "agent/process/resolve_program.h"
 #include "agent/process/warden.h"
 #include "agent/watchdog.h"
 #include "launcher/event_line.h"
@@ -62,6 +64,11 @@ Ending as_torchrun(const Ending& ending, bool has_run) {
     return {kept ? ending.exit_code : agent::kExitJobFailed, 0};
 }
 
+// As torchrun calls the program in its summary.
+std::string entry_point(const RunOptions& options) {
+    return options.run_path ? "run_script_path" : options.program;
+}
+
 // What is known before the agent starts.
 struct Preparation {
     RunOptions options;
@@ -96,6 +103,7 @@ class Node {
         options.command = std::move(command_);
         options.output = output_plan_.options;
         options.host = short_host_name();
+        options.full_host = full_host_name();
         options.store_dialect = run_options_.store_dialect;
         options.announces = run_options_.front != Front::torchrun;
         if (run_options_.console_events) {
@@ -127,7 +135,7 @@ class Node {
         }
         io_.run();
         output_.flush(after(clock_.now(), kFlushLimit));
-        if (ending_.exit_code == 0 && !output_plan_.temporary.empty()) {
+        if ((ending_.exit_code == 0 || !agent_->has_run()) && !output_plan_.temporary.empty()) {
             std::error_code ignored;
             fs::remove_all(output_plan_.temporary, ignored);
         }
@@ -189,9 +197,11 @@ class Node {
                 agent_->forward(signal);
                 return;
             }
-            output_.say(rendezvous::signal_name(signal) +
-                        (signalled_ ? " again: killing the workers" : ": stopping the workers"));
-            signalled_ = true;
+            if (!std::exchange(signalled_, true)) {
+                output_.say(rendezvous::signal_name(signal) + (agent_->has_run()
+                                                                   ? ": stopping the workers"
+                                                                   : ": leaving the rendezvous"));
+            }
             agent_->request_quit(signal);
         };
         handlers.on_warden_gone = [] { agent::end_without_warden(); };
@@ -210,6 +220,7 @@ class Node {
             tell_failure(*quit.verdict);
         } else if (const std::string line = ending_line(plan_.agent.job, quit); !line.empty()) {
             output_.say(line + (quit.exit_code == agent::kExitNoRendezvous ? endpoint_note() : ""));
+            tell_parent(std::nullopt, line);
         }
         const auto finish = [this] { io_.stop(); };
         if (!daemon_) {
@@ -230,17 +241,26 @@ class Node {
             if (!verdict.failure->evidence.empty()) {
                 output_.say(verdict.failure->evidence);
             }
-            output_.say_text(torchrun_summary(run_options_.program, *verdict.failure));
+            output_.say_text(torchrun_summary(entry_point(run_options_), *verdict.failure));
         } else {
             output_.say_text(failure_report(plan_.agent.job, verdict));
         }
-        if (const char* path = std::getenv(kErrorFile); path != nullptr && *path != '\0') {
-            const Result<void> written =
-                verdict.failure ? agent::write_parent_error_file(path, *verdict.failure)
-                                : agent::write_own_error_file(path, verdict.reason);
-            if (!written) {
-                output_.say(written.error().detail);
-            }
+        tell_parent(verdict.failure, verdict.reason);
+    }
+
+    // To the error file of whoever started us.
+    void tell_parent(std::optional<rendezvous::WorkerFailure> failure, const std::string& reason) {
+        const char* path = std::getenv(kErrorFile);
+        if (path == nullptr || *path == '\0') {
+            return;
+        }
+        if (failure && failure->node != plan_.agent.offer.name) {
+            failure->error_file.clear();  // A path on another machine.
+        }
+        const Result<void> written = failure ? agent::write_parent_error_file(path, *failure)
+                                             : agent::write_own_error_file(path, reason);
+        if (!written) {
+            output_.say(written.error().detail);
         }
     }
 
@@ -270,8 +290,25 @@ Ending usage_ending(const Failure& failure) {
     return {agent::kExitUsage, 0};
 }
 
+// Installed in a virtual environment, torchrun means that environment's Python, as PyTorch's does.
+std::string python_beside(const std::string& program) {
+    const char* path = std::getenv("PATH");
+    const Result<std::string> found = agent::resolve_program(program, path != nullptr ? path : "");
+    if (!found) {
+        return "";
+    }
+    const fs::path folder = fs::path(*found).parent_path();
+    std::error_code error;
+    const bool is_environment = fs::exists(folder.parent_path() / "pyvenv.cfg", error);
+    return is_environment && fs::exists(folder / "python3", error) ? (folder / "python3").string()
+                                                                   : "";
+}
+
 Result<Preparation> prepare(RunOptions options) {
     Preparation prepared;
+    if (options.front == Front::torchrun) {
+        options.interpreter = python_beside(program_invocation_name);
+    }
     Result<RunPlan> plan = make_run_plan(options);
     if (!plan) {
         return plan.error();

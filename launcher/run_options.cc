@@ -28,11 +28,12 @@ constexpr const char* kFooter =
     "      --master-port=29500 train.py                             fixed ranks, Python\n"
     "\n"
     "Flags may be written with dashes or underscores and shortened while they stay unambiguous.\n"
-    "Each has its default in PET_<NAME> (PET_NNODES, PET_MAX_RESTARTS, ...), unless it says\n"
-    "otherwise. PROGRAM runs as it is, a .py file by `python3 -u` (PYTHON_EXEC\n"
-    "names another interpreter); $local_rank in its arguments is filled in. Exit code: 0 when the "
-    "job succeeded; the first failing rank's own code (128 + signal)\n"
-    "when one failed; 1 when no rank is to blame; 2 for a mistake on the command line; 3 when no\n"
+    "Each has its default in a variable PET_<NAME> (PET_NNODES, PET_MAX_RESTARTS, ...), but for\n"
+    "those marked otherwise. PROGRAM runs as it is, a .py file by `python3 -u` (PYTHON_EXEC names\n"
+    "another interpreter). In its arguments $local_rank is filled in, and $$ becomes $.\n"
+    "\n"
+    "Exit code: 0 when the job succeeded; the first failing rank's own code (128 + signal) when\n"
+    "one failed; 1 when no rank is to blame; 2 for a mistake on the command line; 3 when no\n"
     "rendezvous was reached. Called as torchrun: 0, 1 and 2.";
 
 std::string is_host_into(std::optional<bool>& out, std::string text) {
@@ -68,9 +69,9 @@ Result<void> apply_conf(const FlagTable& flags, const std::map<std::string, std:
             wrong = positive(seconds)(value);
             last_call = std::chrono::seconds(seconds);
         } else if (key == "keep_alive_interval") {
-            wrong = positive(interval)(value);
+            wrong = number_into<std::uint32_t>(interval, 1, 86400)(value);
         } else if (key == "keep_alive_max_attempt") {
-            wrong = positive(attempts)(value);
+            wrong = number_into<std::uint32_t>(attempts, 1, 1000)(value);
         } else if (key == "is_host") {
             wrong = is_host_into(options.is_host, value);
         } else if (key == "store_type" && value == "file") {
@@ -150,12 +151,6 @@ Result<std::variant<RunOptions, ShowText>> parse_run_options(
     declare_run_flags(flags, options, special);
     signals_into(options.signals, options.signal_names)(kDefaultSignals);
 
-    if (const char* text = std::getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT")) {
-        const std::string wrong = seconds_into(options.shutdown_timeout)(text);
-        if (!wrong.empty()) {
-            return Failure(Errc::invalid_argument, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT " + wrong);
-        }
-    }
     auto parsed = flags.parse(arguments);
     if (!parsed) {
         return parsed.error();
@@ -170,6 +165,14 @@ Result<std::variant<RunOptions, ShowText>> parse_run_options(
         return Failure(Errc::invalid_argument,
                        "--logs-specs " + special.logs_specs +
                            ": plug-ins of torchrun are Python; use --log-dir, --redirects, --tee");
+    }
+    if (const char* text = std::getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+        text != nullptr && !flags.was_given("--shutdown-timeout") &&
+        std::getenv("PET_SHUTDOWN_TIMEOUT") == nullptr) {
+        const std::string wrong = seconds_into(options.shutdown_timeout)(text);
+        if (!wrong.empty()) {
+            return Failure(Errc::invalid_argument, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT " + wrong);
+        }
     }
     if (const Result<void> applied = apply_conf(flags, special.conf, options); !applied) {
         return applied.error();

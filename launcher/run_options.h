@@ -83,6 +83,7 @@ struct RunOptions {
     bool no_python = false;
     bool run_path = false;
     bool use_env = false;
+    std::string interpreter;  ///< Of Python programs, unless PYTHON_EXEC names another; or empty.
     std::string program;
     std::vector<std::string> arguments;
 };

@@ -134,7 +134,10 @@ Result<void> plan_dynamic(const RunOptions& options, RunPlan& plan) {
         return endpoint.error();
     }
     plan.endpoint = *endpoint;
-    if (options.node_rank) {
+    if (options.node_rank && options.front == Front::torchrun) {
+        plan.notes.push_back("--node-rank " + std::to_string(*options.node_rank) +
+                             " is not used with --rdzv-backend " + options.rdzv_backend);
+    } else if (options.node_rank) {
         plan.agent.offer.slot = options.node_rank;
     }
     note_unused_master(options, plan);
@@ -272,9 +275,12 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
 
     const bool alone = is_static(options) && options.rdzv_endpoint.empty() &&
                        !options.master_port && options.nodes_max == 1;
-    if (options.standalone && options.nodes_max > 1) {
-        return usage("--standalone is a job of one node; --nnodes asks for up to " +
-                     std::to_string(options.nodes_max));
+    if (options.standalone && options.nodes_min > 1) {
+        return usage("--standalone is a job of one node; --nnodes asks for " +
+                     std::to_string(options.nodes_min) + " at least");
+    }
+    if (options.standalone) {
+        agent.policy.nodes_max = 1;
     }
     if (options.standalone || alone) {
         if (!options.rdzv_endpoint.empty()) {

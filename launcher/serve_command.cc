@@ -3,6 +3,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <sys/resource.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -22,6 +23,15 @@ constexpr Duration kStopLimit = std::chrono::seconds(2);
 
 void say(const std::string& line) {
     std::fprintf(stderr, "regroup serve: %s\n", line.c_str());
+}
+
+// Thousands of agents and stock clients, where the usual soft limit is 1024.
+void raise_descriptor_limit() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        ::setrlimit(RLIMIT_NOFILE, &limit);
+    }
 }
 
 }  // namespace
@@ -64,6 +74,8 @@ int serve_command(std::span<const std::string> arguments) {
         return agent::kExitUsage;
     }
 
+    std::signal(SIGPIPE, SIG_IGN);  // Whoever reads the log may leave.
+    raise_descriptor_limit();
     boost::asio::io_context io(1);
     const SteadyClock clock;
     rendezvous::Daemon daemon(io, clock, rendezvous::DaemonLimits(), say);

@@ -12,10 +12,9 @@ constexpr std::size_t kWidthMax = 60;
 
 // Continuation lines are indented by two more.
 std::string indented(const std::string& text) {
-    std::istringstream lines(text);
     std::string result;
-    for (std::string line; std::getline(lines, line);) {
-        result += (result.empty() ? "" : "\n  ") + line;
+    for (const char c : text) {
+        result += c == '\n' ? "\n  " : std::string(1, c);
     }
     return result;
 }
@@ -32,7 +31,7 @@ std::string traceback(const rendezvous::WorkerFailure& failure) {
                rendezvous::signal_name(failure.signal) + ") received by PID " +
                std::to_string(failure.pid);
     }
-    return "none was recorded; see https://pytorch.org/docs/stable/elastic/errors.html";
+    return "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html";
 }
 
 }  // namespace

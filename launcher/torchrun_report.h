@@ -8,7 +8,7 @@
 namespace regroup::launcher {
 
 /// The summary of a failed job in the layout of torchrun's, which log scrapers know: title, other
-/// failures (none: what follows from the first is not a failure of its own), root cause.
+/// failures (never any: what follows from the first is no failure of its own), root cause.
 /// `entry_point` is what the title calls the program. Several lines, the last with a newline.
 [[nodiscard]] std::string torchrun_summary(const std::string& entry_point,
                                            const rendezvous::WorkerFailure& failure);

@@ -44,13 +44,15 @@ std::string variable_or(const char* name, const char* fallback) {
     return value != nullptr ? value : fallback;
 }
 
-bool is_file(const std::string& path) {
+// Python also takes folders, devices and "-"; a name with a dollar sign is not final.
+bool may_be_script(const std::string& path) {
     std::error_code error;
-    return fs::is_regular_file(path, error);
+    return path == "-" || path.find('$') != path.npos || fs::exists(path, error);
 }
 
 std::vector<std::string> python_words(const RunOptions& options) {
-    std::vector<std::string> words{variable_or("PYTHON_EXEC", "python3"), "-u"};
+    const std::string usual = options.interpreter.empty() ? "python3" : options.interpreter;
+    std::vector<std::string> words{variable_or("PYTHON_EXEC", usual.c_str()), "-u"};
     if (options.run_path) {
         words.insert(words.end(), {"-c", kRunPathHelper});
     } else if (options.module) {
@@ -141,14 +143,16 @@ Result<agent::WorkerCommand> make_worker_command(const RunOptions& options, std:
     agent::WorkerCommand command;
     if (runs_by_python(options)) {
         command.arguments = python_words(options);
-        if (!options.module && !is_file(options.program)) {
-            return Failure(Errc::invalid_argument, "program " + options.program +
-                                                       " does not exist (a program that is not "
-                                                       "Python needs --no-python here)");
+        if (!options.module && !may_be_script(options.program)) {
+            return Failure(Errc::invalid_argument,
+                           "program " + options.program + " does not exist" +
+                               (options.program.ends_with(".py")
+                                    ? ""
+                                    : " (a program that is not Python needs --no-python here)"));
         }
     }
-    command.arguments.push_back(options.program);
     command.templates_begin = command.arguments.size();
+    command.arguments.push_back(options.program);
     if (options.front == Front::launch && !options.use_env) {
         command.arguments.emplace_back("--local-rank=${local_rank}");
     }

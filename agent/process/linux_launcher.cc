@@ -118,7 +118,8 @@ REGROUP_UNSANITIZED bool prefer_memory(const Plan& plan) {
         ::syscall(SYS_set_mempolicy, kLocal, nullptr, 0);
         return true;
     }
-    return errno == ENOSYS || errno == EPERM;
+    // EINVAL: none of the nodes has memory that our cpuset lets us use.
+    return errno == ENOSYS || errno == EPERM || errno == EINVAL;
 }
 
 REGROUP_UNSANITIZED Step run_until_failure(const Plan& plan) {

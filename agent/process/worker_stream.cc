@@ -139,7 +139,7 @@ void WorkerStream::keep_filtered(std::string_view line) {
     if (!wanted) {
         return;
     }
-    if (!filter_file_) {
+    if (!filter_file_ && !std::exchange(filter_tried_, true)) {
         filter_file_ = open_log(plan_.filter_path);
     }
     // One write a line: the streams of all ranks share the file.

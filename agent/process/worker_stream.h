@@ -60,6 +60,7 @@ class WorkerStream {
     UniqueFd file_;
     std::uint64_t file_bytes_ = 0;
     UniqueFd filter_file_;
+    bool filter_tried_ = false;
     std::optional<ReadableWatch> pipe_;
     LineSplitter splitter_;
     std::string batch_;  ///< Whole lines with their prefixes, for one write.

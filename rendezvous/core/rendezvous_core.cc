@@ -78,6 +78,8 @@ void RendezvousCore::on(Instant now, const NodeJoined& event) {
     }
     if (const std::optional<Refused> refused = refusal(now, event)) {
         effects_.push_back({event.node, *refused});
+        // Those who wait for more nodes must know why this one does not come.
+        tell_waiting(refused->reason);
         return;
     }
     const auto [node, is_new] = nodes_.try_emplace(event.node, Node{event.offer, event.report});
@@ -107,11 +109,6 @@ void RendezvousCore::on(Instant now, const NodeDisconnected& event) {
 }
 
 void RendezvousCore::on(Instant now, const NodeLeft& event) {
-    const auto found = nodes_.find(event.node);
-    if (found != nodes_.end() && members_.contains(event.node) &&
-        found->second.report.state == NodeState::finished && found->second.report.round == round_) {
-        departed_.insert(found->second.offer.name);
-    }
     lose(now, event.node, "left: " + event.reason);
 }
 
@@ -210,6 +207,7 @@ void RendezvousCore::absorb_running(Instant now, const NodeId& id, const Node& n
         if (awaited_.empty()) {
             end_stopping(now);
         } else if (members_.at(id).group_rank != 0) {
+            dismissed_.insert(id);
             effects_.push_back({id, Dismissed{round_}});
         }
     } else if (report.state != NodeState::running) {
@@ -226,6 +224,9 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how)
     const auto found = nodes_.find(id);
     if (found == nodes_.end()) {
         return;
+    }
+    if (dismissed_.erase(id) > 0) {
+        departed_.insert(found->second.offer.name);  // Its goodbye may have been lost.
     }
     const std::string cause = "node " + found->second.offer.name + " " + how;
     nodes_.erase(found);
@@ -245,7 +246,19 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how)
             }
         }
     }
-    try_form(now);
+    if (!close_if_deserted()) {
+        try_form(now);
+    }
+}
+
+// Who has finished and gone does not come back; to wait for it would only look like a hang.
+bool RendezvousCore::close_if_deserted() {
+    const bool waits = phase_ == Phase::gathering || phase_ == Phase::last_call;
+    if (!waits || departed_.empty() || nodes_.size() >= policy_.nodes_min) {
+        return false;
+    }
+    close(departure_verdict());
+    return true;
 }
 
 // ---- From one round to the next.
@@ -290,12 +303,10 @@ void RendezvousCore::end_stopping(Instant now) {
         }
         ++failures_;
     }
-    // Who has finished and gone does not come back; to wait for it would only look like a hang.
-    if (!departed_.empty() && nodes_.size() < policy_.nodes_min) {
-        close(departure_verdict());
+    phase_ = Phase::gathering;
+    if (close_if_deserted()) {
         return;
     }
-    phase_ = Phase::gathering;
     survivors_first_ = true;
     begin_notices(now);
     for (const auto& [id, assignment] : std::exchange(members_, {})) {
@@ -348,6 +359,7 @@ void RendezvousCore::form(Instant now) {
     lost_member_ = false;
     all_finished_ = true;
     someone_finished_ = false;
+    dismissed_.clear();
     departed_.clear();
     for (std::size_t i = 0; i < members.size(); ++i) {
         assignments[i].round = round_;

@@ -126,6 +126,7 @@ class RendezvousCore {
     void lose(Instant now, const NodeId& id, const std::string& how);
     void begin_stopping(Instant now, const std::string& reason);
     void end_stopping(Instant now);
+    [[nodiscard]] bool close_if_deserted();
     void try_form(Instant now);
     void form(Instant now);
     [[nodiscard]] Verdict failure_verdict() const;
@@ -133,6 +134,7 @@ class RendezvousCore {
     void close(Verdict verdict);
     void begin_notices(Instant now);
     void send_notices(Instant now);
+    void tell_waiting(const std::string& detail);
 
     [[nodiscard]] bool may_grow() const;
     [[nodiscard]] std::string name_of(const NodeId& id) const;
@@ -163,7 +165,8 @@ class RendezvousCore {
     bool lost_member_ = false;              // `round_` lost a member that had not finished.
     bool all_finished_ = true;              // No member of `round_` was stopped short.
     bool someone_finished_ = false;         // Some member of `round_` has, even if lost since.
-    std::set<std::string> departed_;        // Names of nodes that finished `round_` and left.
+    std::set<NodeId> dismissed_;            // Were told that they may leave `round_`.
+    std::set<std::string> departed_;        // Names of those who have.
     bool survivors_first_ = false;          // A round has ended: form the next with who is left.
     std::uint32_t failures_ = 0;            // Charged to the budget.
     std::optional<Verdict> verdict_;

@@ -9,14 +9,24 @@ namespace regroup::rendezvous {
 
 std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& event) const {
     const std::string who = "node " + event.offer.name;
-    if (const auto found = contradiction(policy_, event.policy)) {
-        std::string other = "the job";
-        for (const auto& [id, node] : nodes_) {
-            if (id != event.node) {
-                other = "node " + node.offer.name;
-                break;
-            }
+    const auto name = [&](const NodeId& id, const Node& node) {
+        // Two launchers of one host have one name.
+        return "node " + node.offer.name +
+               (node.offer.name == event.offer.name ? " (" + id + ")" : "");
+    };
+    std::string other = "the job";
+    bool has_peer = nodes_.empty();
+    for (const auto& [id, node] : nodes_) {
+        if (id != event.node) {
+            other = other == "the job" ? name(id, node) : other;
+            has_peer = has_peer || node.offer.role == event.offer.role;
         }
+    }
+    JobPolicy policy = event.policy;
+    if (!has_peer) {
+        policy.program = policy_.program;  // Another role may run another program.
+    }
+    if (const auto found = contradiction(policy_, policy)) {
         return Refused{Errc::invalid_argument,
                        who + " contradicts " + other + ": " + *found + "; give all nodes the same"};
     }
@@ -45,7 +55,7 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
         // the same number are a mistake in somebody's command line.
         if (!detector_.suspects(id) &&
             now - detector_.heard_at(id) < policy_.heartbeat_timeout / 2) {
-            return Refused{Errc::invalid_argument, who + " and node " + node.offer.name +
+            return Refused{Errc::invalid_argument, who + " and " + name(id, node) +
                                                        " both claim --node-rank " +
                                                        std::to_string(*event.offer.slot)};
         }

@@ -19,10 +19,16 @@ constexpr std::size_t kNoticeNames = 32;
 }  // namespace
 
 void RendezvousCore::send_notices(Instant now) {
+    tell_waiting(explain(now));
+    notice_interval_ = std::min(notice_interval_ * 2, kNoticeLimit);
+    notice_at_ = ready_.empty() ? Instant::max() : after(now, notice_interval_);
+}
+
+void RendezvousCore::tell_waiting(const std::string& detail) {
     Waiting notice;
     notice.nodes_min = policy_.nodes_min;
     notice.nodes_max = policy_.nodes_max;
-    notice.detail = explain(now);
+    notice.detail = detail;
     for (const auto& [id, node] : nodes_) {
         if (notice.joined.size() == kNoticeNames) {
             break;
@@ -33,8 +39,6 @@ void RendezvousCore::send_notices(Instant now) {
     for (const NodeId& id : ready_) {
         effects_.push_back({id, notice});
     }
-    notice_interval_ = std::min(notice_interval_ * 2, kNoticeLimit);
-    notice_at_ = ready_.empty() ? Instant::max() : after(now, notice_interval_);
 }
 
 void RendezvousCore::begin_notices(Instant now) {

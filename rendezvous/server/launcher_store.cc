@@ -29,6 +29,12 @@ constexpr std::string_view kAddress = "MASTER_ADDR";
 constexpr std::string_view kPort = "MASTER_PORT";
 /// Keys that launchers wait for before it is known who serves the workers' store.
 constexpr std::size_t kAwaitedMax = 1024;
+// Keys of a job that go with it; what is beyond goes when nobody has been here for a while.
+constexpr std::size_t kKeysMax = 65536;
+// What is held back while it is found out who serves: a few addresses, no data.
+constexpr std::size_t kPublishedMax = 64;
+constexpr std::size_t kPublishedBytesMax = 256;
+constexpr std::size_t kWorkersBytesMax = std::size_t{1} << 30;
 
 /// A key of one round of a job: "/torch.rendezvous.<job>.<round>/<name>".
 struct RoundKey {
@@ -63,6 +69,16 @@ std::optional<std::uint16_t> read_port(std::string_view text) {
     return whole ? std::optional(port) : std::nullopt;
 }
 
+/// An id as one short line: it comes from whoever connects.
+std::string printable(const std::string& id) {
+    constexpr std::size_t kShownMax = 64;
+    std::string shown = id.substr(0, kShownMax);
+    std::replace_if(
+        shown.begin(), shown.end(),
+        [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7F'; }, '?');
+    return id.size() > kShownMax ? shown + "..." : shown;
+}
+
 /// Who serves the store through which a job's workers find each other.
 enum class Workers : std::uint8_t {
     unknown,     // No address is published yet.
@@ -72,6 +88,8 @@ enum class Workers : std::uint8_t {
 };
 
 struct LauncherJob {
+    std::uint64_t serial = 0;  ///< Tells it from an earlier job of the same id.
+    std::string name;          ///< The id, as it can be shown.
     std::size_t clients_count = 0;
     std::set<std::string> keys;  ///< All that its launchers have set.
     Workers workers = Workers::unknown;
@@ -147,11 +165,13 @@ class LauncherStore::Impl : public store::RequestListener {
         const std::size_t end = is_write && step == 1 ? 1 : request.texts.size();
         for (std::size_t i = 0; i < end; i += step) {
             const std::string& key = request.texts[i];
-            if (is_write) {
+            if (request.opcode == Opcode::delete_key) {
+                entry->second.keys.erase(key);
+            } else if (is_write && entry->second.keys.size() < kKeysMax) {
                 entry->second.keys.insert(key);
             }
             if (const auto parsed = round_key(entry->first, key)) {
-                enter_round(entry->first, entry->second, parsed->round);
+                enter_round(entry->second, parsed->round);
                 if (parsed->is_master() &&
                     !hear_of_master(entry->first, entry->second, client, request, key)) {
                     return false;
@@ -179,22 +199,22 @@ class LauncherStore::Impl : public store::RequestListener {
         job_ids_.erase(found);
     }
 
+    using Jobs = std::map<std::string, LauncherJob>;
+
     /// At once, so that the next torchrun with that id meets no state of a job that has ended.
     void forget_deserted() {
         for (auto entry = jobs_.begin(); entry != jobs_.end();) {
-            if (entry->second.clients_count > 0) {
-                ++entry;
-                continue;
-            }
-            for (const std::string& key : entry->second.keys) {
-                server_.delete_key(key);
-            }
-            log_("job " + entry->first + ": its last torchrun is gone, and its keys with it");
-            entry = jobs_.erase(entry);
+            entry = entry->second.clients_count > 0 ? std::next(entry) : forget(entry);
         }
     }
 
-    using Jobs = std::map<std::string, LauncherJob>;
+    Jobs::iterator forget(Jobs::iterator entry) {
+        for (const std::string& key : entry->second.keys) {
+            server_.delete_key(key);
+        }
+        log_("job " + entry->second.name + ": its last torchrun is gone, and its keys with it");
+        return jobs_.erase(entry);
+    }
 
     /// A launcher begins by creating the state of its job, and that key alone tells the job's id:
     /// of other keys nobody could say where it ends.
@@ -209,7 +229,14 @@ class LauncherStore::Impl : public store::RequestListener {
         if (!jobs_.contains(id) && jobs_.size() >= options_.jobs_max) {
             return jobs_.end();
         }
-        const auto entry = jobs_.try_emplace(id).first;
+        if (const auto old = jobs_.find(id); old != jobs_.end() && old->second.clients_count == 0) {
+            forget(old);  // Its last launcher has gone in this very moment.
+        }
+        const auto [entry, is_new] = jobs_.try_emplace(id);
+        if (is_new) {
+            entry->second.serial = ++last_serial_;
+            entry->second.name = printable(id);
+        }
         ++entry->second.clients_count;
         job_ids_.emplace(client, id);
         return entry;
@@ -217,14 +244,14 @@ class LauncherStore::Impl : public store::RequestListener {
 
     /// Workers are started after their launchers have spoken in the new round, and after those of
     /// the old one were ended: the moment between is this one.
-    void enter_round(const std::string& id, LauncherJob& job, std::uint64_t round) {
+    void enter_round(LauncherJob& job, std::uint64_t round) {
         if (round <= job.round) {
             return;
         }
         job.round = round;
         if (job.store) {
             job.store->reset();
-            log_("job " + id + ": round " + std::to_string(round) +
+            log_("job " + job.name + ": round " + std::to_string(round) +
                  " of torchrun; the workers' store is empty again");
         }
     }
@@ -234,8 +261,7 @@ class LauncherStore::Impl : public store::RequestListener {
                         const store::Request& request, const std::string& key) {
         if (request.opcode == Opcode::set &&
             (job.workers == Workers::unknown || job.workers == Workers::probing)) {
-            publish(id, job, client, key, request.texts[1]);
-            return false;
+            return !publish(id, job, client, key, request.texts[1]);
         }
         if (writes(request.opcode)) {
             return true;
@@ -259,45 +285,53 @@ class LauncherStore::Impl : public store::RequestListener {
     void put(LauncherJob& job, const std::string& key, const std::string& value) {
         job.keys.insert(key);
         if (const auto done = server_.set(key, value); !done) {
-            log_("cannot set " + key + ": " + done.error().detail);
+            log_("job " + job.name + ": " + done.error().detail);
         }
     }
 
     // ---- Who serves the workers' store.
 
-    void publish(const std::string& id, LauncherJob& job, ClientId client, const std::string& key,
+    /// Holds the value back until it is known who serves. False for what no launcher would publish,
+    /// which is then a key like any other.
+    bool publish(const std::string& id, LauncherJob& job, ClientId client, const std::string& key,
                  const std::string& value) {
+        if (value.size() > kPublishedBytesMax ||
+            (job.published.size() >= kPublishedMax && !job.published.contains(key))) {
+            return false;
+        }
         job.published[key] = value;
         const std::string round = key.substr(0, key.rfind('/') + 1);
         const auto port = job.published.find(round + std::string(kPort));
         if (job.workers == Workers::probing || port == job.published.end() ||
             !job.published.contains(round + std::string(kAddress))) {
-            return;
+            return true;
         }
         job.workers = Workers::probing;
         const auto number = read_port(port->second);
         if (!number) {
-            decide(id, false);
-            return;
+            decide(id, job.serial, false);
+            return true;
         }
         // By the address it came from: the name that it publishes may be known to its peers alone.
         const tcp::endpoint endpoint(server_.peer_address(client), *number);
         probe_store(io_, endpoint, options_.probe_limit,
-                    [this, alive = std::weak_ptr(alive_), id](bool is_store) {
+                    [this, alive = std::weak_ptr(alive_), id, serial = job.serial](bool is_store) {
                         if (!alive.expired()) {
-                            decide(id, is_store);
+                            decide(id, serial, is_store);
                         }
                     });
+        return true;
     }
 
-    void decide(const std::string& id, bool is_store) {
+    void decide(const std::string& id, std::uint64_t serial, bool is_store) {
         const auto entry = jobs_.find(id);
-        if (entry == jobs_.end() || entry->second.workers != Workers::probing) {
+        if (entry == jobs_.end() || entry->second.serial != serial ||
+            entry->second.workers != Workers::probing) {
             return;
         }
         LauncherJob& job = entry->second;
-        job.workers = is_store && open_store(id, job) ? Workers::here : Workers::themselves;
-        log_("job " + id + ": torchrun's round " + std::to_string(job.round) +
+        job.workers = is_store && open_store(job) ? Workers::here : Workers::themselves;
+        log_("job " + job.name + ": torchrun's round " + std::to_string(job.round) +
              (job.workers == Workers::here
                   ? "; the workers' store is here, on port " + std::to_string(job.port)
                   : "; the workers serve their store themselves"));
@@ -313,15 +347,17 @@ class LauncherStore::Impl : public store::RequestListener {
         job.awaited.clear();
     }
 
-    bool open_store(const std::string& id, LauncherJob& job) {
+    bool open_store(LauncherJob& job) {
         Result<tcp::acceptor> acceptor = net::listen_on(io_, options_.address, 0);
         if (!acceptor) {
-            log_("job " + id + ": " + acceptor.error().detail);
+            log_("job " + job.name + ": " + acceptor.error().detail);
             return false;
         }
         boost::system::error_code ignored;
         job.port = acceptor->local_endpoint(ignored).port();
-        job.store = std::make_unique<store::StoreServer>(io_, server_options(nullptr));
+        store::StoreServer::Options options = server_options(nullptr);
+        options.limits.total_bytes_max = kWorkersBytesMax;
+        job.store = std::make_unique<store::StoreServer>(io_, std::move(options));
         job.store->serve(*std::move(acceptor));
         return true;
     }
@@ -331,6 +367,7 @@ class LauncherStore::Impl : public store::RequestListener {
     const Options options_;
     const Log log_;
     Jobs jobs_;
+    std::uint64_t last_serial_ = 0;
     std::map<ClientId, std::string> job_ids_;  ///< The job of each launcher.
     bool is_empty_ = true;
     Instant empty_since_{};

@@ -23,7 +23,8 @@ class RequestListener {
     virtual ~RequestListener() = default;
 
     /// Before a request is carried out. False: it is not to be carried out, which only a request
-    /// without a reply can bear. May call the server's `set`, and what only asks.
+    /// without a reply can bear. May call the server's `set` and `delete_key`, and what
+    /// only asks; `set` may drop clients, of which `part` tells from within.
     virtual bool hear(ClientId client, const Request& request) = 0;
     /// The client is gone, if it was ever heard. Must not call the server.
     virtual void part(ClientId client) = 0;

@@ -34,9 +34,10 @@ const char* const kTraceback =
 TEST_F(ErrorFile, TracebackIsPartOfTheReport) {
     Program job = failing(kTraceback);
     EXPECT_EQ(job.wait(), 3) << job.output();
-    EXPECT_THAT(job.output(), AllOf(HasSubstr("  its error:\n    Traceback (most recent call last)"),
-                                    HasSubstr("\n    ValueError: shard 7\n"),
-                                    HasSubstr("  error file "), HasSubstr(".error.json\n")));
+    EXPECT_THAT(job.output(),
+                AllOf(HasSubstr("  its error:\n    Traceback (most recent call last)"),
+                      HasSubstr("\n    ValueError: shard 7\n"), HasSubstr("  error file "),
+                      HasSubstr(".error.json\n")));
 }
 
 TEST_F(ErrorFile, PlainMessageIsShownToo) {
@@ -65,8 +66,8 @@ TEST_F(ErrorFile, LauncherThatHasOneItselfCopiesTheFirstFailureWithItsCode) {
 
 TEST_F(ErrorFile, LauncherWritesItsOwnWhenTheWorkerSaidNothing) {
     std::ofstream(parent_file()) << "old";
-    Program job = run_probe({"--standalone"}, {"raise=11"},
-                            {"TORCHELASTIC_ERROR_FILE=" + parent_file()});
+    Program job =
+        run_probe({"--standalone"}, {"raise=11"}, {"TORCHELASTIC_ERROR_FILE=" + parent_file()});
     EXPECT_EQ(job.wait(), 139) << job.output();
     EXPECT_THAT(read_file(parent_file()),
                 AllOf(HasSubstr("\"errorCode\":-11"), HasSubstr("SIGSEGV"), Not(HasSubstr("old"))));
@@ -102,6 +103,21 @@ TEST_F(ErrorFile, TravelsToTheNodesThatOnlyFollowed) {
     EXPECT_EQ(culprit.wait(), 3) << culprit.output();
     EXPECT_EQ(follower.wait(), 3) << follower.output();
     EXPECT_THAT(follower.output(), HasSubstr("    ValueError: shard 7\n"));
+}
+
+TEST_F(ErrorFile, OneThatIsNoFileIsNotWaitedFor) {
+    Program job = run({"--standalone", "--log-dir=logs", "/bin/sh", "-c",
+                       "mkfifo \"$TORCHELASTIC_ERROR_FILE\"; exit 3"});
+    EXPECT_EQ(job.wait(), 3) << job.output();
+}
+
+TEST_F(ErrorFile, LauncherThatFailsByItselfWritesItsOwn) {
+    Program job = run_probe(
+        {"--nnodes=2", "--rdzv-backend=c10d",
+         "--rdzv-endpoint=127.0.0.1:" + std::to_string(unused_port()), "--join-timeout=0.5"},
+        {"exit=0"}, {"TORCHELASTIC_ERROR_FILE=" + parent_file()});
+    EXPECT_EQ(job.wait(), 3) << job.output();
+    EXPECT_THAT(read_file(parent_file()), HasSubstr("no round was formed within"));
 }
 
 }  // namespace

@@ -45,16 +45,31 @@ std::ostream& operator<<(std::ostream& out, const Path& path) {
 
 const std::vector<Path>& paths() {
     static const std::vector<Path> all{
-        {"Stop", {}, 2,
-         [](const GracePeriod&, Program& first, Program&) { first.signal(SIGTERM); }, false},
-        {"CtrlC", {}, 2, [](const GracePeriod&, Program& first, Program&) { first.signal(SIGINT); },
+        {"Stop",
+         {},
+         2,
+         [](const GracePeriod&, Program& first, Program&) { first.signal(SIGTERM); },
          false},
-        {"RestartAfterAFailure", {"rank=1,round=1?await=fail", "rank=1,round=1?exit=3"}, 2,
-         [](const GracePeriod&, Program&, Program&) {}, true},
-        {"LossOfAPeer", {}, 2,
-         [](const GracePeriod&, Program&, Program& second) { second.signal(SIGKILL); }, true},
-        {"DrainOfAPeer", {}, 2,
-         [](const GracePeriod&, Program&, Program& second) { second.signal(SIGTERM); }, true},
+        {"CtrlC",
+         {},
+         2,
+         [](const GracePeriod&, Program& first, Program&) { first.signal(SIGINT); },
+         false},
+        {"RestartAfterAFailure",
+         {"rank=1,round=1?await=fail", "rank=1,round=1?exit=3"},
+         2,
+         [](const GracePeriod&, Program&, Program&) {},
+         true},
+        {"LossOfAPeer",
+         {},
+         2,
+         [](const GracePeriod&, Program&, Program& second) { second.signal(SIGKILL); },
+         true},
+        {"DrainOfAPeer",
+         {},
+         2,
+         [](const GracePeriod&, Program&, Program& second) { second.signal(SIGTERM); },
+         true},
     };
     return all;
 }
@@ -114,12 +129,12 @@ INSTANTIATE_TEST_SUITE_P(Paths, GracePeriodOf, ::testing::ValuesIn(paths()),
 TEST_F(GracePeriod, GrowthHasItToo) {
     const Words quick{"--shutdown-timeout=0.5"};
     const Words steps{"round=1?ignore=15", "mark=up", "round=1?hold", "await=finish"};
-    auto first = std::make_unique<Program>(ProgramSpec{
-        Words{regroup_program(), "run"} + node(1, "1:2", rendezvous_.endpoint()) +
-            Words{"--last-call=0", "--grow-after=0", "--max-restarts=1"} + quick +
-            Words{probe_program()} + steps,
-        {"PROBE_DIR=" + folder()},
-        folder()});
+    auto first = std::make_unique<Program>(
+        ProgramSpec{Words{regroup_program(), "run"} + node(1, "1:2", rendezvous_.endpoint()) +
+                        Words{"--last-call=0", "--grow-after=0", "--max-restarts=1"} + quick +
+                        Words{probe_program()} + steps,
+                    {"PROBE_DIR=" + folder()},
+                    folder()});
     ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << first->output();
     Program second({Words{regroup_program(), "run"} + node(2, "1:2", rendezvous_.endpoint()) +
                         Words{"--last-call=0", "--grow-after=0", "--max-restarts=1"} + quick +

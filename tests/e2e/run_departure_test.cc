@@ -19,11 +19,11 @@ class RunDeparture : public EndToEnd {
     [[nodiscard]] std::unique_ptr<Program> start(unsigned number, const Words& steps,
                                                  const std::string& nodes = "2",
                                                  const Words& flags = {}) const {
-        return std::make_unique<Program>(
-            ProgramSpec{Words{regroup_program(), "run"} + node(number, nodes, rendezvous_.endpoint()) +
-                            flags + Words{probe_program()} + steps,
-                        {"PROBE_DIR=" + folder()},
-                        folder()});
+        return std::make_unique<Program>(ProgramSpec{
+            Words{regroup_program(), "run"} + node(number, nodes, rendezvous_.endpoint()) + flags +
+                Words{probe_program()} + steps,
+            {"PROBE_DIR=" + folder()},
+            folder()});
     }
 
     Rendezvous rendezvous_;
@@ -76,8 +76,12 @@ TEST_F(RunDeparture, ElasticJobRestartsWithTheNodesThatAreLeft) {
 
 // A worker that outlives its round: its node was frozen, given up, and then the worker alone wakes.
 TEST_F(RunDeparture, WorkerOfAnOldRoundReachesNoStoreOfTheNewOne) {
-    const Words steps{"round=1?set=old", "mark=up", "rank=1,round=1?await=stale",
-                      "rank=1,round=1?try_store=old", "round=2?set=new", "mark=second",
+    const Words steps{"round=1?set=old",
+                      "mark=up",
+                      "rank=1,round=1?await=stale",
+                      "rank=1,round=1?try_store=old",
+                      "round=2?set=new",
+                      "mark=second",
                       "await=finish"};
     const Words flags{"--heartbeat-timeout=1", "--last-call=60"};
     auto survivor = start(1, steps, "1:2", flags);

@@ -97,11 +97,13 @@ TEST_F(RunLeftovers, SecondSignalDoesNotWaitForTheShutdownTimeout) {
     await_trees(job);
     job.signal(SIGTERM);
     ASSERT_TRUE(job.prints("SIGTERM: stopping the workers")) << job.output();
-    EXPECT_TRUE(job.running());
+    job.signal(SIGTERM);  // So soon, it is taken for the same.
+    EXPECT_FALSE(job.wait(std::chrono::milliseconds(1100))) << job.output();
     job.signal(SIGTERM);
     EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
     EXPECT_EQ(job.ended_by(), SIGTERM);
     EXPECT_THAT(job.family(), IsEmpty());
+    EXPECT_THAT(job.output(), HasSubstr("killing the workers of round 1 at once"));
 }
 
 TEST_F(RunLeftovers, WorkerThatIsStoppedIsWokenToEnd) {

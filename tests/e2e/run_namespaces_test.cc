@@ -24,8 +24,8 @@ std::string find_tool(const std::string& name) {
     return "";
 }
 
-/// Two network namespaces with a cable between them: 10.77.0.1 and 10.77.0.2, or fd77::1 and fd77::2
-/// and no IPv4 at all. Removed with the object.
+/// Two network namespaces with a cable between them: 10.77.0.1 and 10.77.0.2, or fd77::1 and
+/// fd77::2 and no IPv4 at all. Removed with the object.
 class Cable {
    public:
     explicit Cable(bool ipv6 = false) : ipv6_(ipv6) {}

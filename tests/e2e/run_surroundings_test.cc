@@ -37,7 +37,8 @@ TEST_F(RunSurroundings, JobUnderNohupOutlivesItsTerminal) {
     EXPECT_EQ(job.wait(), 0) << job.output();
 }
 
-// A memory cgroup of 64 MiB, of either version; empty where none can be made.
+// A memory cgroup of 256 MiB, which is enough for a launcher under sanitizers, of either version;
+// empty where none can be made.
 fs::path make_small_cgroup() {
     const std::string name = "regroup-test-" + std::to_string(::getpid());
     for (const auto& [base, limit] : {std::pair("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
@@ -47,7 +48,7 @@ fs::path make_small_cgroup() {
         if (!fs::exists(fs::path(base) / "cgroup.procs") || !fs::create_directory(folder, error)) {
             continue;
         }
-        std::ofstream(folder / limit) << (64 << 20);
+        std::ofstream(folder / limit) << (256 << 20);
         std::ofstream(folder / "memory.swap.max") << 0;
         if (fs::exists(folder / limit)) {
             return folder;
@@ -65,7 +66,7 @@ TEST_F(RunSurroundings, WorkerThatTheKernelKillsForItsMemoryIsNamedAsSuch) {
     Program job({Words{"/bin/sh", "-c",
                        "echo $$ > " + (cgroup / "cgroup.procs").string() + " && exec \"$0\" \"$@\"",
                        regroup_program(), "run", "--standalone", "--nproc-per-node=2",
-                       probe_program(), "rank=1?memory=500", "hold"},
+                       probe_program(), "rank=1?memory=2000", "hold"},
                  {"PROBE_DIR=" + folder()},
                  folder()});
     EXPECT_EQ(job.wait(), 128 + SIGKILL) << job.output();

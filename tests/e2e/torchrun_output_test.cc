@@ -52,9 +52,9 @@ class TorchrunOutput : public EndToEnd {
 };
 
 TEST_F(TorchrunOutput, RedirectedStreamsGoToFilesOnly) {
-    Program job = run_probe({"--nproc-per-node=2", "--rdzv-id=j1", "--standalone", "--log-dir=logs",
-                             "--redirects=3"},
-                            kTalk);
+    Program job = run_probe(
+        {"--nproc-per-node=2", "--rdzv-id=j1", "--standalone", "--log-dir=logs", "--redirects=3"},
+        kTalk);
     ASSERT_EQ(job.wait(), 0) << job.output();
     const fs::path base = run_folder();
     EXPECT_THAT(base.filename().string(), MatchesRegex("j1_[A-Za-z0-9]{8}"));
@@ -69,9 +69,9 @@ TEST_F(TorchrunOutput, RedirectedStreamsGoToFilesOnly) {
 }
 
 TEST_F(TorchrunOutput, TeedStreamsAreShownAfterTheRoleAndLocalRank) {
-    Program job = run_probe({"--nproc-per-node=2", "--standalone", "--log-dir=logs", "--role=gpu",
-                             "--tee=0:1,1:2"},
-                            kTalk);
+    Program job = run_probe(
+        {"--nproc-per-node=2", "--standalone", "--log-dir=logs", "--role=gpu", "--tee=0:1,1:2"},
+        kTalk);
     ASSERT_EQ(job.wait(), 0) << job.output();
     EXPECT_THAT(files_below(run_folder()),
                 UnorderedElementsAre("attempt_0/0/stdout.log", "attempt_0/1/stderr.log"));
@@ -92,9 +92,9 @@ TEST_F(TorchrunOutput, RedirectAndTeeTogetherAreTheUnionInFiles) {
 
 TEST_F(TorchrunOutput, PrefixTemplateComesFromTheFlagOrItsVariable) {
     const std::string text = "${role_name}/${local_rank}/${rank}/${unknown}> ";
-    Program job = run_probe({"--standalone", "--log-dir=logs", "--tee=1",
-                             "--log-line-prefix-template=" + text},
-                            kTalk, {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=wrong"});
+    Program job = run_probe(
+        {"--standalone", "--log-dir=logs", "--tee=1", "--log-line-prefix-template=" + text}, kTalk,
+        {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=wrong"});
     ASSERT_EQ(job.wait(), 0) << job.output();
     EXPECT_THAT(job.output(), HasSubstr("default/0/0/${unknown}> out\n"));
     Program other = run_probe({"--standalone", "--log-dir=logs2", "--tee=1"}, kTalk,
@@ -110,17 +110,17 @@ TEST_F(TorchrunOutput, FilterShowsSomeLocalRanksAndKeepsAllFiles) {
     ASSERT_EQ(job.wait(), 0) << job.output();
     EXPECT_THAT(lines_with("]:out", job.output()), UnorderedElementsAre("[default1]:out"));
     EXPECT_THAT(files_below(run_folder()), SizeIs(6));
-    Program plain = run_probe({"--nproc-per-node=2", "--standalone", "--local-ranks-filter=0"},
-                              kTalk);
+    Program plain =
+        run_probe({"--nproc-per-node=2", "--standalone", "--local-ranks-filter=0"}, kTalk);
     ASSERT_EQ(plain.wait(), 0) << plain.output();
     EXPECT_THAT(lines_with("] out", plain.output()), SizeIs(1));
 }
 
 TEST_F(TorchrunOutput, LinesWithANeedleAreCopiedToTheFilteredFile) {
-    Program job = run_probe({"--nproc-per-node=2", "--standalone", "--log-dir=logs", "--tee=3",
-                             "--duplicate-stdout-filters=line 1,nothing",
-                             "--duplicate-stderr-filters=err"},
-                            {"lines=3", "complain=an err"});
+    Program job =
+        run_probe({"--nproc-per-node=2", "--standalone", "--log-dir=logs", "--tee=3",
+                   "--duplicate-stdout-filters=line 1,nothing", "--duplicate-stderr-filters=err"},
+                  {"lines=3", "complain=an err"});
     ASSERT_EQ(job.wait(), 0) << job.output();
     const fs::path attempt = run_folder() / "attempt_0";
     EXPECT_THAT(lines_of(read_file((attempt / "filtered_stdout.log").string())),
@@ -130,18 +130,17 @@ TEST_F(TorchrunOutput, LinesWithANeedleAreCopiedToTheFilteredFile) {
 }
 
 TEST_F(TorchrunOutput, EachRestartHasAFolderOfItsOwn) {
-    Program job =
-        run_probe({"--standalone", "--log-dir=logs", "--redirects=1", "--max-restarts=1"},
-                  {"say=hello", "restart=0?exit=3"});
+    Program job = run_probe({"--standalone", "--log-dir=logs", "--redirects=1", "--max-restarts=1"},
+                            {"say=hello", "restart=0?exit=3"});
     ASSERT_EQ(job.wait(), 0) << job.output();
     EXPECT_THAT(files_below(run_folder()),
                 UnorderedElementsAre("attempt_0/0/stdout.log", "attempt_1/0/stdout.log"));
 }
 
 TEST_F(TorchrunOutput, LogFileThatIsFullBeginsAnew) {
-    Program job = run_probe({"--standalone", "--log-dir=logs", "--redirects=1",
-                             "--log-file-size=100k"},
-                            {"lines=20000"});
+    Program job =
+        run_probe({"--standalone", "--log-dir=logs", "--redirects=1", "--log-file-size=100k"},
+                  {"lines=20000"});
     ASSERT_EQ(job.wait(), 0) << job.output();
     const fs::path worker = run_folder() / "attempt_0/0";
     EXPECT_THAT(files_below(worker), UnorderedElementsAre("stdout.log", "stdout.log.1"));
@@ -157,15 +156,16 @@ TEST_F(TorchrunOutput, LogFileThatIsFullBeginsAnew) {
 }
 
 TEST_F(TorchrunOutput, EventsAreJsonLinesOnRequest) {
-    Program job = run_probe({"--standalone", "--nproc-per-node=2", "--event-log-handler=console",
-                             "--role=actor"},
-                            {"rank=1?exit=5", "rank=0?hold"});
+    Program job = run_probe(
+        {"--standalone", "--nproc-per-node=2", "--event-log-handler=console", "--role=actor"},
+        {"rank=1?exit=5", "rank=0?hold"});
     ASSERT_EQ(job.wait(), 5) << job.output();
     EXPECT_THAT(lines_with("\"torchelastic.worker.status.START\"", job.output()), SizeIs(2));
     const Words failed = lines_with("\"torchelastic.worker.status.FAILED\"", job.output());
     ASSERT_THAT(failed, SizeIs(1)) << job.output();
-    EXPECT_THAT(failed.front(), AllOf(HasSubstr("\"global_rank\":1"), HasSubstr("\"role\":\"actor\""),
-                                      HasSubstr("\\\"exit_code\\\":[5]")));
+    EXPECT_THAT(failed.front(),
+                AllOf(HasSubstr("\"global_rank\":1"), HasSubstr("\"role\":\"actor\""),
+                      HasSubstr("\\\"exit_code\\\":[5]")));
     EXPECT_THAT(lines_with("\"torchelastic.worker.status.TERMINATED\"", job.output()), SizeIs(1));
 }
 
@@ -216,7 +216,8 @@ TEST_F(TorchrunAlias, ExitCodesAreTorchruns) {
 }
 
 TEST_F(TorchrunAlias, FailureEndsWithTorchrunsSummary) {
-    Program job = torchrun_probe({"--standalone", "--nproc-per-node=2"}, {"rank=1?raise=11", "hold"});
+    Program job =
+        torchrun_probe({"--standalone", "--nproc-per-node=2"}, {"rank=1?raise=11", "hold"});
     ASSERT_EQ(job.wait(), 1) << job.output();
     EXPECT_THAT(job.output(),
                 AllOf(HasSubstr(probe_program() + " FAILED\n"), HasSubstr("\nFailures:\n"),
@@ -241,6 +242,40 @@ TEST_F(TorchrunAlias, NodesOnOneMachineMayMeetAtLocalhost) {
     EXPECT_EQ(one.wait(), 0) << one.output();
     EXPECT_EQ(other.wait(), 0) << other.output();
     EXPECT_THAT(last_marks("up"), SizeIs(2));
+}
+
+TEST_F(TorchrunAlias, NodeRankIsNotUsedByADynamicRendezvous) {
+    Program job = torchrun_probe({"--nnodes=1", "--node-rank=1", "--rdzv-backend=c10d",
+                                  "--rdzv-endpoint=127.0.0.1:" + std::to_string(unused_port())},
+                                 {"exit=0"});
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("--node-rank 1 is not used"));
+}
+
+TEST_F(TorchrunAlias, FolderIsAProgramOfPythons) {
+    fs::create_directories(folder() + "/package");
+    std::ofstream(folder() + "/package/__main__.py") << "print('from the folder')\n";
+    Program job = torchrun({"--standalone", "package"});
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("from the folder\n"));
+}
+
+TEST_F(TorchrunAlias, PythonOfItsVirtualEnvironmentIsTaken) {
+    const fs::path environment = folder();
+    std::ofstream(environment / "pyvenv.cfg") << "home = /usr/bin\n";
+    std::ofstream(environment / "bin/python3") << "#!/bin/sh\necho own python: \"$@\"\n";
+    fs::permissions(environment / "bin/python3", fs::perms::owner_all);
+    std::ofstream(environment / "script.py") << "";
+    Program job = torchrun({"--standalone", "script.py", "x"});
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("own python: -u script.py x\n"));
+}
+
+TEST_F(TorchrunOutput, EventsOfNamesThatAreNoUtf8AreWritten) {
+    Program job =
+        run_probe({"--standalone", "--event-log-handler=console", "--role=r\xe9"}, {"exit=0"});
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("status.SUCCEEDED"));
 }
 
 }  // namespace

@@ -467,14 +467,34 @@ TEST_F(AgentCoreTest, SignalMakesTheNodeLeaveAndEndByThatSignal) {
 }
 
 TEST_F(AgentCoreTest, SecondSignalShortensTheGraceToNothing) {
+    for (const auto& [signal, wait] :
+         {std::pair(SIGINT, milliseconds(200)), {SIGTERM, seconds(1)}}) {
+        core = AgentCore(config_of_two_workers(), now);
+        feed(StoreOffered{kPort});
+        feed(LinkUp{});
+        in_round(1);
+        feed(QuitRequested{signal});
+        pass(wait);
+        feed(QuitRequested{signal});
+        effects.clear();
+        pass(Duration::zero());
+        ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+        EXPECT_TRUE(all<SignalWorkers>()[0].force());
+        EXPECT_TRUE(all<SignalWorkers>()[0].hurried);
+    }
+}
+
+TEST_F(AgentCoreTest, SignalsThatComeAtOnceAreOneWish) {
     in_round(1);
-    feed(QuitRequested{SIGINT});
-    pass(seconds(1));
-    feed(QuitRequested{SIGINT});
+    feed(QuitRequested{SIGTERM});
     effects.clear();
-    pass(Duration::zero());
-    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
-    EXPECT_TRUE(all<SignalWorkers>()[0].force());
+    feed(QuitRequested{SIGTERM});  // timeout(1)
+    pass(milliseconds(300));
+    feed(QuitRequested{SIGHUP});  // systemd
+    pass(milliseconds(699));
+    feed(QuitRequested{SIGTERM});
+    pass(seconds(5));
+    EXPECT_TRUE(all<SignalWorkers>().empty());
 }
 
 TEST_F(AgentCoreTest, ALeavingNodeRepeatsThatItLeavesAndNeverJoinsAgain) {

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <filesystem>
+#include <unistd.h>
+
 #include <gmock/gmock.h>
 
 #include "launcher/host.h"
@@ -37,26 +40,37 @@ TEST(LauncherHost, OwnAddressesAreNotLoopback) {
     EXPECT_THAT(short_host_name(), Not(HasSubstr(".")));
 }
 
-TEST(LauncherHost, VisibleGpusAreCountedAsCudaReadsThem) {
-    const std::vector<std::pair<const char*, std::uint32_t>> cases{{"", 0},
-                                                                   {"-1", 0},
-                                                                   {"NoDevFiles", 0},
-                                                                   {"0", 1},
-                                                                   {"0,1, 2", 3},
-                                                                   {"3,-1,4", 1},
-                                                                   {"GPU-8932f937,MIG-1", 2},
-                                                                   {"0,,1", 1},
-                                                                   {"0,1,2,3,4,5,6,7", 8}};
+// A machine of two GPUs, as /proc shows it.
+class LauncherGpus : public ::testing::Test {
+   protected:
+    LauncherGpus() {
+        for (const char* bus : {"0000:3b:00.0", "0000:5e:00.0"}) {
+            std::filesystem::create_directories(root_ + "/proc/driver/nvidia/gpus/" + bus);
+        }
+    }
+    ~LauncherGpus() override { std::filesystem::remove_all(root_); }
+
+    std::string root_ = ::testing::TempDir() + "gpus" + std::to_string(::getpid());
+};
+
+TEST_F(LauncherGpus, VisibleOnesAreCountedAsCudaReadsThem) {
+    const std::vector<std::pair<const char*, std::uint32_t>> cases{
+        {"", 0},     {"-1", 0},     {"NoDevFiles", 0},         {"0", 1},
+        {"0, 1", 2}, {"1,-1,0", 1}, {"GPU-8932f937,MIG-1", 2}, {"0,,1", 1}};
     for (const auto& [list, count] : cases) {
         const ScopedVariable variable("CUDA_VISIBLE_DEVICES", list);
-        EXPECT_EQ(count_gpus(), count) << list;
+        EXPECT_EQ(count_gpus(root_), count) << list;
     }
+    const ScopedVariable unset("CUDA_VISIBLE_DEVICES", nullptr);
+    EXPECT_EQ(count_gpus(root_), 2U);
 }
 
-TEST(LauncherHost, WorkersFollowTheGpusThatAreVisible) {
-    const ScopedVariable two("CUDA_VISIBLE_DEVICES", "0,1");
-    EXPECT_EQ(*count_workers("gpu"), 2U);
-    EXPECT_EQ(*count_workers("auto"), 2U);
+TEST_F(LauncherGpus, AVariableMakesNoGpus) {
+    const ScopedVariable variable("CUDA_VISIBLE_DEVICES", "0,1,2");
+    EXPECT_EQ(count_gpus(root_ + "/no-machine"), 0U);
+}
+
+TEST(LauncherHost, WorkersAreCountedByCpusOrGivenAsANumber) {
     EXPECT_EQ(*count_workers("cpu"), count_cpus());
     EXPECT_EQ(*count_workers("12"), 12U);
 }

@@ -75,7 +75,7 @@ TEST(LauncherPlan, StandaloneBeatsBackendAndEndpointAndSaysSo) {
 TEST(LauncherPlan, StandaloneIsOneNode) {
     RunOptions options = program();
     options.standalone = true;
-    options.nodes_max = 2;
+    options.nodes_min = options.nodes_max = 2;
     EXPECT_THAT(error_of(options), AllOf(HasSubstr("--standalone"), HasSubstr("--nnodes")));
 }
 
