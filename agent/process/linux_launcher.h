@@ -23,8 +23,8 @@ struct ProcessSpec {
     /// to kCpusMax - 1.
     std::vector<int> cpus;
     /// The NUMA nodes from which its memory is taken while they have some; empty: our policy. A
-    /// preference: a kernel or a sandbox without such policies is no failure, but a node that the
-    /// machine does not have is one. Each from 0 to kNumaNodesMax - 1.
+    /// preference: a kernel or a sandbox without such policies is no failure, nor is a node without
+    /// memory that we may use. Each from 0 to kNumaNodesMax - 1.
     std::vector<int> memory_nodes;
 
     static constexpr int kCpusMax = 1 << 16;

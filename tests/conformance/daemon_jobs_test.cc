@@ -372,6 +372,9 @@ TEST_F(DaemonJobs, NodeThatContradictsAnotherIsRefusedAndTheOtherIsNot) {
     EXPECT_TRUE(second.is_closed_by_peer());
     Peer third = joined(join_of("job", "b", 2));
     EXPECT_TRUE(third.expect<Assign>());
+    const auto told = first.expect<Waiting>();
+    ASSERT_TRUE(told);
+    EXPECT_THAT(told->detail, HasSubstr("node b contradicts node a"));
     EXPECT_TRUE(first.expect<Assign>());
 }
 
