@@ -43,6 +43,9 @@ class Cable {
                 return "network namespaces cannot be made here: " + said_;
             }
         }
+        if (!ip({"netns", "exec", names_[0], "true"})) {
+            return "no program can be run in a network namespace here: " + said_;
+        }
         if (!ip({"link", "add", "cable0", "netns", names_[0], "type", "veth", "peer", "name",
                  "cable0", "netns", names_[1]})) {
             return "virtual network cables cannot be made here: " + said_;
