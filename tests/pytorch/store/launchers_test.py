@@ -135,6 +135,21 @@ def run(arguments, scenario):
             daemon.stop()
 
 
+def works_by_itself(arguments):
+    """Whether this release's launcher gets a worker running here at all, without us."""
+    own = argparse.Namespace(**vars(arguments))
+    own.on_pytorchs_store = True
+    job = Job(own, "by_itself", free_port())
+    try:
+        job.expect(job.launch("1"), world=1)
+        job.finish()
+        return True
+    except AssertionError:
+        return False
+    finally:
+        job.end()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--interpreter", required=True)
@@ -143,6 +158,10 @@ def main():
     parser.add_argument("--only", help="the name of one scenario")
     arguments = parser.parse_args()
     arguments.release = require_release(arguments.interpreter)
+    if arguments.release < (2, 0) and not works_by_itself(arguments):
+        # It publishes the host's name and waits for ever where that cannot be looked up.
+        print("skipped: PyTorch 1.13's own launcher gets no worker running on this machine")
+        sys.exit(77)
     chosen = [s for s in SCENARIOS if arguments.only in (None, s.__name__)]
     results = [run(arguments, scenario) for scenario in chosen]
     sys.exit(0 if all(results) else 1)
