@@ -101,7 +101,7 @@ const std::vector<Ban>& banned_text() {
         {"FIXME", all, rules, "do it, or write an issue"},
         {"XXX", all, rules, "do it, or write an issue"},
         {"HACK", all, rules, "say what it is and why it must be"},
-        {"/work/", all, rules, "no path of one machine"},
+        {"/root/", all, rules, "no path of one machine"},
         {"/home/", all, rules, "no path of one machine"},
         {"\t", all, "(.*/)?Makefile|.*\\.mk", "indent with spaces"},
         {" \n", all, none, "no trailing blank"},

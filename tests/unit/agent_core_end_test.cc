@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How an agent ends: by a verdict, a signal, its patience, or because it is done.
+#include "agent_core_fixture.h"
+
+namespace regroup::agent {
+namespace {
+
+using namespace rendezvous;
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+
+TEST_F(AgentCoreTest, ClosedEndsTheAgentWithTheVerdictOnceTheWorkersAreGone) {
+    in_round(1);
+    Verdict verdict;
+    verdict.exit_code = 7;
+    verdict.reason = "enough";
+    hear(Closed{verdict});
+    EXPECT_FALSE(quit().has_value());
+    EXPECT_TRUE(core.leaving());
+    both_obey(1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, 7);
+    EXPECT_EQ(quit()->verdict, verdict);
+    EXPECT_TRUE(core.done());
+    effects.clear();
+    assign(9);
+    feed(LinkUp{});
+    pass(minutes(60));
+    EXPECT_TRUE(effects.empty());
+}
+
+TEST_F(AgentCoreTest, RefusalEndsTheAgentAsAUsageErrorOrAsNoRendezvous) {
+    hear(Refused{Errc::invalid_argument, "node b contradicts node a"});
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitUsage);
+    EXPECT_EQ(quit()->reason, "refused by the rendezvous: node b contradicts node a");
+    AgentCore other(config_of_two_workers(), now);
+    (void)other.step(now, LinkUp{});
+    keep(other.step(now, Received{Refused{Errc::overloaded, "full"}}));
+    EXPECT_EQ(quit()->exit_code, kExitNoRendezvous);
+}
+
+TEST_F(AgentCoreTest, SignalMakesTheNodeLeaveAndEndByThatSignal) {
+    in_round(1);
+    feed(QuitRequested{SIGTERM});
+    ASSERT_EQ(sent<Leave>().size(), 1U);
+    EXPECT_EQ(sent<Leave>()[0].reason, "stopped by SIGTERM");
+    EXPECT_EQ(all<SignalWorkers>().size(), 1U);
+    both_obey(1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->signal, SIGTERM);
+    EXPECT_EQ(quit()->exit_code, 128 + SIGTERM);
+}
+
+TEST_F(AgentCoreTest, SecondSignalShortensTheGraceToNothing) {
+    for (const auto& [signal, wait] :
+         {std::pair(SIGINT, milliseconds(200)), {SIGTERM, seconds(1)}}) {
+        core = AgentCore(config_of_two_workers(), now);
+        feed(StoreOffered{kPort});
+        feed(LinkUp{});
+        in_round(1);
+        feed(QuitRequested{signal});
+        pass(wait);
+        feed(QuitRequested{signal});
+        effects.clear();
+        pass(Duration::zero());
+        ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+        EXPECT_TRUE(all<SignalWorkers>()[0].force());
+        EXPECT_TRUE(all<SignalWorkers>()[0].hurried);
+    }
+}
+
+TEST_F(AgentCoreTest, SignalsThatComeAtOnceAreOneWish) {
+    in_round(1);
+    feed(QuitRequested{SIGTERM});
+    effects.clear();
+    feed(QuitRequested{SIGTERM});  // timeout(1)
+    pass(milliseconds(300));
+    feed(QuitRequested{SIGHUP});  // systemd
+    pass(milliseconds(699));
+    feed(QuitRequested{SIGTERM});
+    pass(seconds(5));
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+}
+
+TEST_F(AgentCoreTest, ALeavingNodeRepeatsThatItLeavesAndNeverJoinsAgain) {
+    in_round(1);
+    feed(QuitRequested{SIGTERM});
+    effects.clear();
+    pass(seconds(2));
+    EXPECT_EQ(sent<Leave>().size(), 2U);  // The first may have been lost.
+    EXPECT_TRUE(sent<Report>().empty());
+    feed(LinkDown{});
+    feed(LinkUp{});
+    hear(Fenced{"unknown"});
+    assign(2);
+    hear(Stop{RoundId{1}, "why"});
+    both_obey(1);
+    EXPECT_TRUE(sent<Join>().empty());
+    EXPECT_TRUE(sent<Report>().empty());
+    EXPECT_TRUE(all<LaunchWorkers>().empty());
+    EXPECT_TRUE(quit().has_value());
+}
+
+TEST_F(AgentCoreTest, WithoutARoundForTheJoinTimeoutItGivesUpAndSaysGoodbye) {
+    pass_answered(minutes(10) - milliseconds(1));
+    EXPECT_FALSE(quit().has_value());
+    pass(milliseconds(1));
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitNoRendezvous);
+    EXPECT_EQ(quit()->reason, "no round was formed within 600 s (--join-timeout)");
+    EXPECT_EQ(sent<Leave>().size(), 1U);
+}
+
+TEST_F(AgentCoreTest, WithoutADaemonForTheJoinTimeoutItGivesUpEvenWithWorkers) {
+    in_round(1);
+    feed(LinkDown{});
+    pass(minutes(10));
+    EXPECT_TRUE(core.leaving());
+    both_obey(1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->reason, "no rendezvous was reached within 600 s (--join-timeout)");
+}
+
+TEST_F(AgentCoreTest, PatienceBeginsAnewWithEveryDisconnection) {
+    in_round(1);
+    for (int i = 0; i < 5; ++i) {
+        feed(LinkDown{});
+        pass(minutes(9));
+        feed(LinkUp{});
+        pass_answered(seconds(5));
+    }
+    EXPECT_FALSE(core.leaving());
+}
+
+TEST_F(AgentCoreTest, PatienceDoesNotRunOutWhileWorkersAreBeingStoppedAfterAReconnection) {
+    in_round(1);
+    feed(LinkDown{});
+    pass(minutes(10) - seconds(1));
+    feed(LinkUp{});
+    hear(Stop{RoundId{1}, "round 1 is over"});
+    pass_answered(seconds(5));
+    EXPECT_FALSE(core.leaving());
+    both_obey(1);
+    pass_answered(minutes(9));
+    EXPECT_FALSE(core.leaving());
+}
+
+TEST_F(AgentCoreTest, ASpareWaitsForEver) {
+    Waiting waiting;
+    waiting.spare = true;
+    hear(waiting);
+    pass_answered(minutes(120));
+    EXPECT_FALSE(core.leaving());
+    waiting.spare = false;  // The round is over, but there is still no place.
+    hear(waiting);
+    pass_answered(minutes(10));
+    EXPECT_TRUE(core.leaving());
+}
+
+TEST_F(AgentCoreTest, AFinishedNodeWaitsForTheOthersAsLongAsItTakes) {
+    in_round(1);
+    exits(1, 0);
+    exits(1, 1);
+    pass_answered(minutes(600));
+    EXPECT_FALSE(core.leaving());
+}
+
+TEST_F(AgentCoreTest, TheVerdictIsKeptEvenIfWorkersResistSigkill) {
+    in_round(1);
+    Verdict verdict;
+    verdict.exit_code = 7;
+    hear(Closed{verdict});
+    pass(minutes(1));
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, 7);
+    EXPECT_EQ(quit()->verdict, verdict);
+    EXPECT_NE(quit()->reason.find("SIGKILL"), std::string::npos);
+}
+
+// ---- Departure.
+
+TEST_F(AgentCoreTest, NodeThatIsDoneGoesWhenItIsDismissed) {
+    in_round(1);
+    exits(1, 0);
+    exits(1, 1);
+    effects.clear();
+    hear(Dismissed{RoundId{1}});
+    ASSERT_EQ(all<Quit>().size(), 1U);
+    EXPECT_EQ(all<Quit>()[0].exit_code, 0);
+    EXPECT_EQ(all<Quit>()[0].signal, 0);
+    EXPECT_TRUE(core.done());
+}
+
+TEST_F(AgentCoreTest, DismissalFromAnotherRoundOrBeforeTheEndIsNothing) {
+    in_round(2);
+    hear(Dismissed{RoundId{2}});
+    exits(2, 0);
+    exits(2, 1);
+    hear(Dismissed{RoundId{1}});
+    EXPECT_TRUE(all<Quit>().empty());
+    EXPECT_FALSE(core.done());
+}
+
+TEST_F(AgentCoreTest, NodeThatServesTheRendezvousStaysUntilTheEnd) {
+    AgentConfig config = config_of_two_workers();
+    config.stays_until_closed = true;
+    core = AgentCore(config, now);
+    feed(StoreOffered{kPort});
+    feed(LinkUp{});
+    in_round(1);
+    exits(1, 0);
+    exits(1, 1);
+    hear(Dismissed{RoundId{1}});
+    EXPECT_FALSE(core.done());
+}
+
+TEST_F(AgentCoreTest, WorkersGetTheSignalThatTheNodeGot) {
+    in_round(1);
+    feed(QuitRequested{SIGINT});
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGINT);
+    // A death by that signal is our doing, and no failure.
+    exits(1, 0, crash(0, SIGINT));
+    exits(1, 1, crash(1, SIGINT));
+    EXPECT_FALSE(core.report().failure.has_value());
+}
+
+}  // namespace
+}  // namespace regroup::agent
