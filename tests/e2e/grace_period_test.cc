@@ -160,6 +160,17 @@ TEST_F(GracePeriod, SigtermToAllNodesEndsTheJobWithItsCode) {
     }
 }
 
+TEST_F(GracePeriod, CtrlCTwiceShortensItToNothing) {
+    auto first = start(1, {"--last-call=0", "--shutdown-timeout=1000"},
+                       {"ignore=2", "ignore=15", "mark=up", "hold"});
+    ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << first->output();
+    first->signal(SIGINT);
+    EXPECT_FALSE(first->wait(std::chrono::milliseconds(400))) << first->output();
+    first->signal(SIGINT);
+    EXPECT_EQ(first->wait(), 128 + SIGINT) << first->output();
+    EXPECT_THAT(first->output(), HasSubstr("killing the workers of round 1 at once"));
+}
+
 TEST_F(GracePeriod, WorkersGetTheSignalThatTheLauncherGot) {
     auto first = start(1, {"--last-call=0"}, {"ignore=15", "mark=up", "hold"});
     ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << first->output();
