@@ -10,6 +10,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
+#include "rendezvous/net/address.h"
 #include "rendezvous/net/descriptor.h"
 
 namespace regroup::rendezvous {
@@ -22,13 +23,6 @@ using ErrorCode = boost::system::error_code;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
-std::string plain_address(const asio::ip::address& address) {
-    if (address.is_v6() && address.to_v6().is_v4_mapped()) {
-        return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
-    }
-    return address.to_string();
-}
-
 }  // namespace
 
 Session::Session(tcp::socket socket_in, std::function<void(std::size_t bytes)> written_in)
@@ -38,7 +32,7 @@ Session::Session(tcp::socket socket_in, std::function<void(std::size_t bytes)> w
     socket.set_option(tcp::no_delay(true), error);
     const tcp::endpoint endpoint = socket.remote_endpoint(error);
     if (!error) {
-        address = plain_address(endpoint.address());
+        address = net::plain(endpoint.address()).to_string();
         peer = (address.find(':') == address.npos ? address : "[" + address + "]") + ":" +
                std::to_string(endpoint.port());
     }

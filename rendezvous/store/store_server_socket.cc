@@ -7,6 +7,8 @@
 #include <sstream>
 #include <sys/socket.h>
 
+#include "rendezvous/net/address.h"
+
 namespace regroup::store {
 
 using boost::asio::ip::tcp;
@@ -36,11 +38,7 @@ tcp::endpoint endpoint_of(int fd, End end) {
     }
     std::memcpy(endpoint.data(), &storage, bytes);
     endpoint.resize(bytes);
-    if (endpoint.address().is_v6() && endpoint.address().to_v6().is_v4_mapped()) {
-        // How a dual-stack socket shows an IPv4 client; people know it as 10.0.0.1:1234.
-        endpoint.address(boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped,
-                                                          endpoint.address().to_v6()));
-    }
+    endpoint.address(net::plain(endpoint.address()));
     return endpoint;
 }
 
