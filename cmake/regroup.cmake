@@ -18,12 +18,13 @@ find_package(nlohmann_json 3.11 REQUIRED)
 add_library(regroup_options INTERFACE)
 target_include_directories(regroup_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(regroup_options INTERFACE
-    -Wall -Wextra -Wpedantic -Wconversion -Wshadow
-    $<$<BOOL:${REGROUP_WARNINGS_AS_ERRORS}>:-Werror>)
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wconversion -Wshadow
+    $<$<BOOL:${REGROUP_WARNINGS_AS_ERRORS}>:-Werror>>
+    $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 -Xcompiler=-Wall,-Wextra,-Wconversion,-Wshadow>)
 if(REGROUP_SANITIZE)
-    target_compile_options(regroup_options INTERFACE
+    target_compile_options(regroup_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:
         -fsanitize=${REGROUP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
-        $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>)
+        $<$<CXX_COMPILER_ID:GNU>:-Wno-tsan>>)
     target_link_options(regroup_options INTERFACE -fsanitize=${REGROUP_SANITIZE})
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")

@@ -161,10 +161,12 @@ class FakeProcessGroup : public ProcessGroup {
     [[nodiscard]] std::uint32_t world_size() const noexcept override { return world_.world_size(); }
     [[nodiscard]] std::string_view backend() const noexcept override { return "fake"; }
 
-    [[nodiscard]] Work all_reduce(TensorView buffer, ReduceOp op) override {
+    [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction) override {
         reduced_counts_.push_back(buffer.count);
-        return issue(
-            {.kind = FakeWorld::Kind::all_reduce, .op = op, .input = buffer, .output = buffer});
+        return issue({.kind = FakeWorld::Kind::all_reduce,
+                      .op = reduction.op,
+                      .input = buffer,
+                      .output = buffer});
     }
     [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root) override {
         return issue(

@@ -3,6 +3,9 @@
 #include <regroup/process_group.h>
 
 #include <array>
+#include <cstring>
+#include <new>
+#include <utility>
 
 #include "worker_sdk/src/cpu/group_formation.h"
 
@@ -48,6 +51,64 @@ std::string_view to_string(ReduceOp op) noexcept {
             return "avg";
     }
     return "unknown";
+}
+
+namespace {
+
+[[noreturn]] void refuse_operation(const ProcessGroup& group, std::string_view operation) {
+    throw Error(Errc::invalid_argument, "the back end \"" + std::string(group.backend()) +
+                                            "\" has no " + std::string(operation));
+}
+
+}  // namespace
+
+Work ProcessGroup::reduce(TensorView /*buffer*/, Reduction /*reduction*/, std::uint32_t /*root*/) {
+    refuse_operation(*this, "reduce");
+}
+
+Work ProcessGroup::reduce_scatter(ConstTensorView /*input*/, TensorView /*output*/,
+                                  Reduction /*reduction*/) {
+    refuse_operation(*this, "reduce_scatter");
+}
+
+Work ProcessGroup::gather(ConstTensorView /*input*/, TensorView /*output*/,
+                          std::uint32_t /*root*/) {
+    refuse_operation(*this, "gather");
+}
+
+Work ProcessGroup::scatter(ConstTensorView /*input*/, TensorView /*output*/,
+                           std::uint32_t /*root*/) {
+    refuse_operation(*this, "scatter");
+}
+
+Work ProcessGroup::all_to_all(ConstTensorView /*input*/, TensorView /*output*/) {
+    refuse_operation(*this, "all_to_all");
+}
+
+std::unique_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<std::uint32_t>& /*ranks*/,
+                                                      std::string_view /*name*/) {
+    refuse_operation(*this, "new_group");
+}
+
+Buffer ProcessGroup::allocate(std::size_t bytes) {
+    constexpr std::align_val_t alignment{4096};
+    Buffer buffer{.bytes = bytes};
+    buffer.data = ::operator new(bytes, alignment);
+    buffer.owner = {buffer.data, [](void* data) { ::operator delete(data, alignment); }};
+    std::memset(buffer.data, 0, bytes);
+    return buffer;
+}
+
+void ProcessGroup::use_stream(Stream /*stream*/) {}
+
+OperationBatch::~OperationBatch() {
+    if (group_ != nullptr) {
+        group_->abort("a batch of operations was never started");
+    }
+}
+
+void OperationBatch::start() {
+    std::exchange(group_, nullptr)->end_batch();
 }
 
 std::unique_ptr<ProcessGroup> ProcessGroup::create(std::string_view backend, const Context& context,

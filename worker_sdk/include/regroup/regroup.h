@@ -4,6 +4,7 @@
 
 #include <regroup/checkpoint.h>                 // Checkpoint
 #include <regroup/context.h>                    // Context: rank, world size, restart count
+#include <regroup/cuda.h>                       // GPUs: what there is, and which is ours
 #include <regroup/distributed_data_parallel.h>  // DistributedDataParallel
 #include <regroup/distributed_sampler.h>        // DistributedSampler
 #include <regroup/errc.h>                       // Errc: what to do about an error

@@ -70,12 +70,12 @@ CpuProcessGroup::~CpuProcessGroup() {
     helper_.join();
 }
 
-Work CpuProcessGroup::all_reduce(TensorView buffer, ReduceOp op) {
+Work CpuProcessGroup::all_reduce(TensorView buffer, Reduction reduction) {
     check_buffer("all_reduce", buffer);
     return issue({.signature = {.count = buffer.count,
                                 .kind = OperationKind::all_reduce,
                                 .dtype = buffer.dtype,
-                                .reduce_op = op},
+                                .reduce_op = reduction.op},
                   .buffer = buffer});
 }
 

@@ -39,7 +39,7 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
     [[nodiscard]] std::uint32_t world_size() const noexcept override { return seat_.world_size; }
     [[nodiscard]] std::string_view backend() const noexcept override { return "cpu"; }
 
-    [[nodiscard]] Work all_reduce(TensorView buffer, ReduceOp op) override;
+    [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction) override;
     [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root) override;
     [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output) override;
     [[nodiscard]] Work barrier() override;

@@ -106,6 +106,17 @@ void reduce(ReduceOp op, DType dtype, void* into, const void* from, std::size_t 
             return reduce_as<std::int64_t>(op, into, from, count);
         case DType::uint8:
             return reduce_as<std::uint8_t>(op, into, from, count);
+        case DType::int8:
+            return reduce_as<std::int8_t>(op, into, from, count);
+        case DType::uint32:
+            return reduce_as<std::uint32_t>(op, into, from, count);
+        case DType::uint64:
+            return reduce_as<std::uint64_t>(op, into, from, count);
+        case DType::float16:
+        case DType::bfloat16:
+        case DType::float8_e4m3fn:
+        case DType::float8_e5m2:
+            break;
     }
     ENSURE(false);
 }
@@ -122,6 +133,17 @@ void divide(DType dtype, void* values, std::size_t count, std::uint32_t divisor)
             return divide_as<std::int64_t>(values, count, divisor);
         case DType::uint8:
             return divide_as<std::uint8_t>(values, count, divisor);
+        case DType::int8:
+            return divide_as<std::int8_t>(values, count, divisor);
+        case DType::uint32:
+            return divide_as<std::uint32_t>(values, count, divisor);
+        case DType::uint64:
+            return divide_as<std::uint64_t>(values, count, divisor);
+        case DType::float16:
+        case DType::bfloat16:
+        case DType::float8_e4m3fn:
+        case DType::float8_e5m2:
+            break;
     }
     ENSURE(false);
 }

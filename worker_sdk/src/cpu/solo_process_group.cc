@@ -15,7 +15,7 @@ Work SoloProcessGroup::result(std::string_view operation) const {
                : Work();
 }
 
-Work SoloProcessGroup::all_reduce(TensorView buffer, ReduceOp /*op*/) {
+Work SoloProcessGroup::all_reduce(TensorView buffer, Reduction /*reduction*/) {
     check_buffer("all_reduce", buffer);
     return result("all_reduce");
 }

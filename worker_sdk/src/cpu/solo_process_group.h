@@ -16,7 +16,7 @@ class SoloProcessGroup final : public ProcessGroup {
     [[nodiscard]] std::uint32_t world_size() const noexcept override { return 1; }
     [[nodiscard]] std::string_view backend() const noexcept override { return "cpu"; }
 
-    [[nodiscard]] Work all_reduce(TensorView buffer, ReduceOp op) override;
+    [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction) override;
     [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root) override;
     [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output) override;
     [[nodiscard]] Work barrier() override;
