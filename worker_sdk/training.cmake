@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The training half of the worker SDK, for worker_sdk/CMakeLists.txt to compile in.
-list(APPEND training_sources
+# The training half of the worker SDK.
+target_sources(regroup_worker_sdk PRIVATE
     src/training/atomic_file.cc
     src/training/bucket_plan.cc
     src/training/checkpoint.cc
