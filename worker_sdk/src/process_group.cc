@@ -26,7 +26,13 @@ constexpr std::array kBackends = {
 
 [[noreturn]] void refuse(std::string_view name) {
     const std::string quoted = "\"" + std::string(name) + "\"";
-    if (name == "nccl" || name == "mpi") {
+    if (name == "mpi") {
+        throw Error(Errc::invalid_argument,
+                    "there is no \"mpi\" back end, because none is needed: under mpirun, mpiexec "
+                    "or srun, \"cpu\" and \"nccl\" find rank and size by themselves, and programs "
+                    "that call MPI can be linked with regroup::mpi (docs/mpi.md)");
+    }
+    if (name == "nccl") {
         throw Error(Errc::invalid_argument,
                     "this build of regroup has no " + quoted +
                         " back end; use \"cpu\" for buffers in host memory");
