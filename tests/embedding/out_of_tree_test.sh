@@ -17,7 +17,7 @@ way=$1
 install_tree() {
     # Installed at one place and used at another: nothing in it may name the first.
     rm -rf "$2" "$2.first"
-    for component in programs torchrun library development; do
+    for component in programs library development; do
         cmake --install "$1" --prefix "$2.first" --component $component >/dev/null
     done
     mv "$2.first" "$2"
