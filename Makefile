@@ -8,7 +8,8 @@ setup := @sh cmake/setup.sh
 sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-pytorch bench lint format build asan tsan gcc clean
+.PHONY: help demo test test-pytorch bench docs package package-test lint format build asan tsan gcc \
+        clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 21
@@ -37,6 +38,22 @@ bench: ## measure start, restart and traffic beside torchrun and mpirun
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(jobs)
 	@sh tests/bench/run.sh build/release
+
+docs: ## write the reference of the SDK's headers into build/release/docs/html
+	$(setup) docs
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release --target regroup_docs
+
+package: ## build Debian packages into build/package
+	$(setup) build
+	@cmake --preset package >/dev/null
+	@cmake --build --preset package -j $(jobs)
+	@cpack --preset package
+
+package-test: ## install them into a clean Debian 12 and run them there; needs root
+	$(setup) package
+	@$(MAKE) package
+	@sh tests/embedding/package_test.sh build/package
 
 lint: ## check format, the rules of the house and clang-tidy
 	$(setup) lint

@@ -12,8 +12,10 @@ endif()
 string(REPLACE "-DNDEBUG" "" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
 
 find_package(Threads REQUIRED)
-find_package(Boost 1.81 REQUIRED)
-find_package(nlohmann_json 3.11 REQUIRED)
+if(REGROUP_PROGRAMS)
+    find_package(Boost 1.81 REQUIRED)
+    find_package(nlohmann_json 3.11 REQUIRED)
+endif()
 
 add_library(regroup_options INTERFACE)
 target_include_directories(regroup_options INTERFACE ${PROJECT_SOURCE_DIR})

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian 12 packages that a task needs and this machine lacks:
 #
-#     sh cmake/setup.sh build|test|pytorch|sanitize|lint|bench
+#     sh cmake/setup.sh build|test|pytorch|sanitize|lint|bench|docs|package
 #
 # Asks no question and is silent when everything is there. On another system it only checks for the
 # tools and says what is missing.
@@ -18,7 +18,7 @@ case $task in
     test)
         # PyTorch is the larger part: 224 MB of downloads, 936 MB of disk.
         tools="$tools ip ps python3"
-        packages="$packages iproute2 procps python3-torch"
+        packages="$packages iproute2 procps python3-torch pkg-config"
         ;;
     pytorch)
         tools="$tools ip ps python3"
@@ -35,8 +35,17 @@ case $task in
     bench)
         packages="$packages python3-torch openmpi-bin iproute2"
         ;;
+    docs)
+        tools="$tools doxygen"
+        packages="$packages doxygen"
+        ;;
+    package)
+        tools="$tools dpkg-deb debootstrap"
+        packages="$packages dpkg-dev debootstrap"
+        ;;
     *)
-        echo "setup: unknown task '$task'; one of build, test, pytorch, sanitize, lint, bench" >&2
+        echo "setup: unknown task '$task'; one of build, test, pytorch, sanitize, lint, bench, docs," \
+             "package" >&2
         exit 2
         ;;
 esac

@@ -54,6 +54,7 @@ const std::vector<Layer>& layers() {
         {"agent/placement/.*", standard + posix + base + "|\"agent/placement/.*\""},
         {"agent/.*", standard + asio + json + base + "|\"(rendezvous|agent)/.*\""},
         {"launcher/.*", standard + asio + json + "" + base + "|\"(rendezvous|agent|launcher)/.*\""},
+        {"worker_sdk/include/regroup/c_api.*", "<std(def|int)\\.h>|<regroup/(c_api|version)\\.h>"},
         {"worker_sdk/include/.*", standard + "|<regroup/.*>"},
         {"worker_sdk/.*",
          standard + posix + "|<regroup/.*>" + base + store + "|\"worker_sdk/src/.*\""},

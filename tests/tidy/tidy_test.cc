@@ -106,6 +106,7 @@ TEST(Rules, IncludesFollowTheLayers) {
         {"agent/agent.cc", "\"rendezvous/client/control_client.h\"", "\"launcher/options.h\""},
         {"launcher/main.cc", "\"agent/agent.h\"", "\"worker_sdk/src/work.h\""},
         {"worker_sdk/include/regroup/store.h", "<regroup/errc.h>", "\"rendezvous/base/result.h\""},
+        {"worker_sdk/include/regroup/c_api.h", "<stdint.h>", "<cstdint>"},
         {"worker_sdk/src/store.cc", "\"rendezvous/store/store_client.h\"", "<nlohmann/json.hpp>"},
         {"examples/byte_lm/byte_lm.cc", "<Eigen/Core>", "\"worker_sdk/src/work.h\""},
     };

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+# What `cmake --install` puts where, besides the programs (launcher/): headers, libraries, and the
+# files by which CMake and pkg-config find them. The tree may be moved after it was installed.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+install(TARGETS regroup_worker regroup_c EXPORT regroup_targets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library
+        NAMELINK_COMPONENT development
+    INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(
+    DIRECTORY worker_sdk/include/regroup rendezvous/base/include/regroup
+              ${PROJECT_BINARY_DIR}/include/regroup
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+    COMPONENT development
+    FILES_MATCHING PATTERN "*.h")
+
+# find_package(regroup). Of the libraries that regroup::worker links, those in a namespace are found
+# by the package that it is named after.
+set(config_folder ${CMAKE_INSTALL_LIBDIR}/cmake/regroup)
+set(REGROUP_DEPENDENCIES)
+foreach(library ${regroup_foreign})
+    if(library MATCHES "^CUDA::")
+        string(APPEND REGROUP_DEPENDENCIES "find_dependency(CUDAToolkit ${CUDAToolkit_VERSION_MAJOR})\n")
+    elseif(library MATCHES "^([^:]+)::")
+        string(APPEND REGROUP_DEPENDENCIES "find_dependency(${CMAKE_MATCH_1})\n")
+    endif()
+endforeach()
+configure_package_config_file(
+    cmake/regroupConfig.cmake.in ${PROJECT_BINARY_DIR}/cmake/regroupConfig.cmake
+    INSTALL_DESTINATION ${config_folder})
+write_basic_package_version_file(
+    ${PROJECT_BINARY_DIR}/cmake/regroupConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(
+    FILES ${PROJECT_BINARY_DIR}/cmake/regroupConfig.cmake
+          ${PROJECT_BINARY_DIR}/cmake/regroupConfigVersion.cmake
+    DESTINATION ${config_folder}
+    COMPONENT development)
+install(EXPORT regroup_targets
+    FILE regroupTargets.cmake NAMESPACE regroup::
+    DESTINATION ${config_folder}
+    COMPONENT development)
+
+# pkg-config regroup, and regroup-c for the shared library.
+function(regroup_link_flags out)
+    set(flags)
+    set(todo ${ARGN})
+    while(todo)
+        list(POP_FRONT todo item)
+        string(REGEX REPLACE "^[$]<LINK_ONLY:(.*)>$" "\\1" item "${item}")
+        if(item STREQUAL "Threads::Threads")
+            list(APPEND flags -pthread)
+        elseif(TARGET ${item})
+            get_target_property(kind ${item} TYPE)
+            if(NOT kind STREQUAL "INTERFACE_LIBRARY")
+                get_target_property(file ${item} IMPORTED_LOCATION)
+                list(APPEND flags ${file})
+            endif()
+            get_target_property(links ${item} INTERFACE_LINK_LIBRARIES)
+            if(links)
+                list(APPEND todo ${links})
+            endif()
+        elseif(item MATCHES "^[-/]")
+            list(APPEND flags ${item})
+        else()
+            list(APPEND flags -l${item})
+        endif()
+    endwhile()
+    list(REMOVE_DUPLICATES flags)
+    list(JOIN flags " " flags)
+    set(${out} "${flags}" PARENT_SCOPE)
+endfunction()
+regroup_link_flags(REGROUP_LINK_FLAGS ${regroup_foreign})
+set(pkgconfig_folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+file(RELATIVE_PATH REGROUP_PREFIX_FROM_PKGCONFIG
+    /prefix/${pkgconfig_folder} /prefix)
+string(REGEX REPLACE "/$" "" REGROUP_PREFIX_FROM_PKGCONFIG "${REGROUP_PREFIX_FROM_PKGCONFIG}")
+foreach(name regroup regroup-c)
+    configure_file(cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/cmake/${name}.pc @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/cmake/${name}.pc
+        DESTINATION ${pkgconfig_folder}
+        COMPONENT development)
+endforeach()

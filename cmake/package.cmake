@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+# Debian packages, by CPack from the preset "package" (`make package`):
+#
+#     regroup          the programs
+#     libregroup0      the shared library with the interface for C
+#     libregroup-dev   headers, the static library for C++, files for CMake and pkg-config
+set(REGROUP_PACKAGE_MAINTAINER "The authors of regroup <root@localhost>" CACHE STRING
+    "Whom a package that is built here names as its maintainer")
+
+install(FILES LICENSE NOTICE CHANGELOG.md README.md
+    DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT programs)
+
+set(library libregroup${PROJECT_VERSION_MAJOR})
+set(CPACK_DEBIAN_PROGRAMS_PACKAGE_NAME regroup)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME ${library})
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libregroup-dev)
+
+# What Debian wants to find in /usr/share/doc of each.
+set(REGROUP_CUDA_COPYRIGHT)
+if(REGROUP_HAVE_CUDA)
+    set(REGROUP_CUDA_COPYRIGHT ", and ${library} NVIDIA's CUDA runtime\n (NVIDIA's licence for the CUDA toolkit, which permits it)")
+endif()
+string(TIMESTAMP REGROUP_PACKAGE_DATE "%a, %d %b %Y %H:%M:%S +0000" UTC)
+set(folder ${PROJECT_BINARY_DIR}/debian)
+configure_file(cmake/debian/copyright.in ${folder}/copyright @ONLY)
+configure_file(cmake/debian/changelog.in ${folder}/changelog @ONLY)
+set(papers ${folder}/copyright)
+find_program(REGROUP_GZIP gzip)
+mark_as_advanced(REGROUP_GZIP)
+if(REGROUP_GZIP)
+    execute_process(COMMAND ${REGROUP_GZIP} -9nc ${folder}/changelog
+        OUTPUT_FILE ${folder}/changelog.gz COMMAND_ERROR_IS_FATAL ANY)
+    list(APPEND papers ${folder}/changelog.gz)
+endif()
+foreach(component PROGRAMS LIBRARY DEVELOPMENT)
+    string(TOLOWER ${component} name)
+    install(FILES ${papers}
+        DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/${CPACK_DEBIAN_${component}_PACKAGE_NAME}
+        COMPONENT ${name} EXCLUDE_FROM_ALL)
+endforeach()
+
+set(CPACK_PACKAGE_NAME regroup)
+set(CPACK_PACKAGE_VENDOR "the authors of regroup")
+set(CPACK_PACKAGE_CONTACT ${REGROUP_PACKAGE_MAINTAINER})
+set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
+set(CPACK_PACKAGING_INSTALL_PREFIX ${CMAKE_INSTALL_PREFIX})
+set(CPACK_STRIP_FILES ON)
+set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/debian/strip_archives.cmake)
+set(CPACK_COMPONENTS_ALL programs library development)
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+
+set(CPACK_COMPONENT_PROGRAMS_DESCRIPTION
+    "Elastic launcher and rendezvous daemon for distributed training\nStarts the processes of a training job on one or many machines, agrees on their\nranks, and keeps them running when processes and machines die. Takes the command\nline of torchrun, and has a link of that name in /usr/libexec/regroup.")
+set(CPACK_DEBIAN_PROGRAMS_PACKAGE_SECTION science)
+set(CPACK_COMPONENT_LIBRARY_DESCRIPTION
+    "Worker SDK for distributed training: interface for C\nRanks, collectives, data-parallel training and checkpoints, for programs in C and\nin languages that call C.")
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
+set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
+    "Worker SDK for distributed training: headers and static library\nWhat programs in C++20 and C are built with.")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${library} (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS "regroup, cmake, pkg-config")
+include(CPack)

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each operation of the C interface reaches the one of its name in C++, with its arguments.
+#include <regroup/c_api.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "worker_sdk/src/c_api/call.h"
+
+namespace regroup {
+namespace {
+
+/// Writes down what it is asked to do.
+class RecordingGroup final : public ProcessGroup {
+   public:
+    explicit RecordingGroup(std::string& record) : record_(record) {}
+    ~RecordingGroup() override { record_ = "destroyed"; }
+    RecordingGroup(const RecordingGroup&) = delete;
+    RecordingGroup& operator=(const RecordingGroup&) = delete;
+
+    [[nodiscard]] std::uint32_t rank() const noexcept override { return 1; }
+    [[nodiscard]] std::uint32_t world_size() const noexcept override { return 4; }
+    [[nodiscard]] std::string_view backend() const noexcept override { return "recording"; }
+    [[nodiscard]] Device device() const noexcept override {
+        return {.kind = DeviceKind::cuda, .index = 2};
+    }
+
+    [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction) override {
+        return note("all_reduce", buffer, {}, reduction);
+    }
+    [[nodiscard]] Work reduce(TensorView buffer, Reduction reduction, std::uint32_t root) override {
+        return note("reduce", buffer, {}, reduction, root);
+    }
+    [[nodiscard]] Work reduce_scatter(ConstTensorView input, TensorView output,
+                                      Reduction reduction) override {
+        return note("reduce_scatter", input, output, reduction);
+    }
+    [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root) override {
+        return note("broadcast", buffer, {}, ReduceOp::sum, root);
+    }
+    [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output) override {
+        return note("all_gather", input, output);
+    }
+    [[nodiscard]] Work gather(ConstTensorView input, TensorView output,
+                              std::uint32_t root) override {
+        return note("gather", input, output, ReduceOp::sum, root);
+    }
+    [[nodiscard]] Work scatter(ConstTensorView input, TensorView output,
+                               std::uint32_t root) override {
+        return note("scatter", input, output, ReduceOp::sum, root);
+    }
+    [[nodiscard]] Work all_to_all(ConstTensorView input, TensorView output) override {
+        return note("all_to_all", input, output);
+    }
+    [[nodiscard]] Work barrier() override { return note("barrier", {}); }
+    [[nodiscard]] Work send(ConstTensorView buffer, std::uint32_t peer,
+                            std::uint32_t tag) override {
+        return note("send", buffer, {}, ReduceOp::sum, peer, tag);
+    }
+    [[nodiscard]] Work recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) override {
+        return note("recv", buffer, {}, ReduceOp::sum, peer, tag);
+    }
+    [[nodiscard]] std::unique_ptr<ProcessGroup> new_group(const std::vector<std::uint32_t>& ranks,
+                                                          std::string_view name) override {
+        record_ = "new_group " + std::string(name);
+        for (const std::uint32_t rank : ranks) {
+            record_ += " " + std::to_string(rank);
+        }
+        return std::make_unique<RecordingGroup>(child_record_);
+    }
+    void use_stream(Stream stream) override {
+        record_ = stream.handle == &record_ ? "use_stream" : "another stream";
+    }
+    void abort(std::string_view reason) noexcept override {
+        record_ = "abort " + std::string(reason);
+    }
+
+   private:
+    void begin_batch() override { record_ = "begin"; }
+    void end_batch() override { record_ = "end"; }
+
+    Work note(const std::string& name, ConstTensorView input, ConstTensorView output = {},
+              Reduction reduction = ReduceOp::sum, std::uint32_t peer = 0, std::uint32_t tag = 0) {
+        record_ = name + " " + std::to_string(input.count) + " " +
+                  std::string(to_string(input.dtype)) + " " + to_string(input.device) + " > " +
+                  std::to_string(output.count) + " " + std::string(to_string(reduction.op)) + " " +
+                  std::to_string(peer) + " " + std::to_string(tag);
+        return {};
+    }
+
+    std::string& record_;
+    std::string child_record_;
+};
+
+class Calls : public ::testing::Test {
+   protected:
+    std::string record;
+    regroup_group* group =
+        new regroup_group{nullptr, std::make_shared<RecordingGroup>(record), "recording"};
+    std::array<std::int32_t, 8> values{};
+    regroup_tensor eight{values.data(), 8, REGROUP_INT32, REGROUP_CUDA, 2};
+    regroup_tensor two{values.data(), 2, REGROUP_INT32, REGROUP_CUDA, 2};
+
+    ~Calls() override { regroup_group_free(group); }
+};
+
+TEST_F(Calls, CarryTheirArguments) {
+    const struct {
+        regroup_errc code;
+        std::string record;
+        std::string expected;
+    } calls[] = {
+        {regroup_all_reduce(group, eight, REGROUP_MIN, nullptr), record,
+         "all_reduce 8 int32 cuda:2 > 0 min 0 0"},
+        {regroup_reduce(group, eight, REGROUP_PRODUCT, 3, nullptr), record,
+         "reduce 8 int32 cuda:2 > 0 product 3 0"},
+        {regroup_reduce_scatter(group, eight, two, REGROUP_AVG, nullptr), record,
+         "reduce_scatter 8 int32 cuda:2 > 2 avg 0 0"},
+        {regroup_broadcast(group, eight, 2, nullptr), record,
+         "broadcast 8 int32 cuda:2 > 0 sum 2 0"},
+        {regroup_all_gather(group, two, eight, nullptr), record,
+         "all_gather 2 int32 cuda:2 > 8 sum 0 0"},
+        {regroup_gather(group, two, eight, 1, nullptr), record,
+         "gather 2 int32 cuda:2 > 8 sum 1 0"},
+        {regroup_scatter(group, eight, two, 1, nullptr), record,
+         "scatter 8 int32 cuda:2 > 2 sum 1 0"},
+        {regroup_all_to_all(group, eight, eight, nullptr), record,
+         "all_to_all 8 int32 cuda:2 > 8 sum 0 0"},
+        {regroup_barrier(group, nullptr), record, "barrier 0 float32 cpu > 0 sum 0 0"},
+        {regroup_send(group, two, 3, 5, nullptr), record, "send 2 int32 cuda:2 > 0 sum 3 5"},
+        {regroup_recv(group, two, 2, 6, nullptr), record, "recv 2 int32 cuda:2 > 0 sum 2 6"},
+        {regroup_group_abort(group, "enough"), record, "abort enough"},
+        {regroup_group_use_stream(group, &record), record, "use_stream"},
+    };
+    for (const auto& call : calls) {
+        EXPECT_EQ(call.code, REGROUP_OK) << call.expected;
+        EXPECT_EQ(call.record, call.expected);
+    }
+}
+
+TEST_F(Calls, AGroupSaysWhereBuffersMustLie) {
+    regroup_group_info info{};
+    ASSERT_EQ(regroup_group_get(group, &info), REGROUP_OK);
+    EXPECT_STREQ(info.backend, "recording");
+    EXPECT_EQ(info.rank, 1U);
+    EXPECT_EQ(info.world_size, 4U);
+    EXPECT_EQ(info.device_kind, REGROUP_CUDA);
+    EXPECT_EQ(info.device_index, 2);
+}
+
+TEST_F(Calls, ASubGroupKeepsItsParent) {
+    const std::array<std::uint32_t, 2> ranks{3, 1};
+    regroup_group* child = nullptr;
+    ASSERT_EQ(regroup_group_new_group(group, ranks.data(), 2, "pair", &child), REGROUP_OK);
+    EXPECT_EQ(record, "new_group pair 3 1");
+    regroup_group_free(group);
+    EXPECT_EQ(record, "new_group pair 3 1");
+    regroup_group_free(child);
+    EXPECT_EQ(record, "destroyed");
+    group = nullptr;
+}
+
+TEST_F(Calls, ABatchIsStartedOrGivesTheGroupUp) {
+    regroup_batch* batch = nullptr;
+    ASSERT_EQ(regroup_batch_begin(group, &batch), REGROUP_OK);
+    EXPECT_EQ(record, "begin");
+    EXPECT_EQ(regroup_batch_start(batch), REGROUP_OK);
+    EXPECT_EQ(record, "end");
+    EXPECT_EQ(regroup_batch_start(batch), REGROUP_INVALID_ARGUMENT);
+    regroup_batch_free(batch);
+    EXPECT_EQ(record, "end");
+
+    ASSERT_EQ(regroup_batch_begin(group, &batch), REGROUP_OK);
+    regroup_batch_free(batch);
+    EXPECT_TRUE(record.starts_with("abort")) << record;
+}
+
+TEST_F(Calls, MemoryMayOutliveItsGroup) {
+    regroup_memory* memory = nullptr;
+    void* data = nullptr;
+    ASSERT_EQ(regroup_group_allocate(group, 100, &memory, &data), REGROUP_OK);
+    regroup_group_free(group);
+    group = nullptr;
+    EXPECT_EQ(static_cast<char*>(data)[99], 0);
+    regroup_memory_free(memory);
+}
+
+}  // namespace
+}  // namespace regroup

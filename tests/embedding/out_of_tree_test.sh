@@ -1,0 +1,82 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Builds the project in out_of_tree/ against an installed regroup, and runs it alone and as two
+# ranks:
+#
+#     out_of_tree_test.sh install BUILD PREFIX            puts what was built there
+#     out_of_tree_test.sh find_package PREFIX C CXX       builds by CMake, with these compilers
+#     out_of_tree_test.sh pkg_config PREFIX C CXX         builds by pkg-config alone
+#     out_of_tree_test.sh add_subdirectory PREFIX C CXX   builds the sources along (minutes)
+set -eu
+unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT CMAKE_PREFIX_PATH
+export OMP_NUM_THREADS=1
+
+source=$(cd "$(dirname "$0")" && pwd)/out_of_tree
+way=$1
+
+install_tree() {
+    # Installed at one place and used at another: nothing in it may name the first.
+    rm -rf "$2" "$2.first"
+    for component in programs library development; do
+        cmake --install "$1" --prefix "$2.first" --component $component >/dev/null
+    done
+    mv "$2.first" "$2"
+    if grep -rlF "$2.first" "$2/include" "$2"/lib*/cmake "$2"/lib*/pkgconfig; then
+        echo "these files name the place of installation" >&2
+        exit 1
+    fi
+    "$2/bin/regroup" --version
+    find "$2" ! -type d | sed "s|^$2/|  |" | sort
+}
+
+run_both() {
+    for program in train train_c; do
+        timeout 60 "$work/$program"
+        timeout 60 "$prefix/bin/regroup" run --standalone --nproc-per-node=2 "$work/$program"
+    done
+}
+
+same_version() {
+    if [ "$2" != "$("$prefix/bin/regroup" --version | cut -d' ' -f2)" ]; then
+        echo "$1 says $2, and the program $("$prefix/bin/regroup" --version)" >&2
+        exit 1
+    fi
+}
+
+if [ "$way" = install ]; then
+    install_tree "$2" "$3"
+    exit
+fi
+
+prefix=$2
+export CC=$3 CXX=$4
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+case $way in
+    find_package)
+        cmake -S "$source" -B "$work" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+        cmake --build "$work"
+        ;;
+    pkg_config)
+        PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name regroup.pc)")
+        export PKG_CONFIG_PATH
+        same_version regroup.pc "$(pkg-config --modversion regroup)"
+        same_version regroup-c.pc "$(pkg-config --modversion regroup-c)"
+        "$CXX" -std=c++20 -o "$work/train" "$source/train.cc" $(pkg-config --cflags --libs regroup)
+        "$CC" -std=c99 -pedantic -Wall -Werror -o "$work/train_c" "$source/train_c.c" \
+            $(pkg-config --cflags --libs regroup-c) -lm
+        LD_LIBRARY_PATH=$(pkg-config --variable=libdir regroup-c)
+        export LD_LIBRARY_PATH
+        same_version libregroup.so "$("$work/train_c" | sed 's/C with regroup \([^:]*\):.*/\1/')"
+        ;;
+    add_subdirectory)
+        cmake -S "$source" -B "$work" -G Ninja -DREGROUP_SOURCE="$source/../../.." >/dev/null
+        cmake --build "$work" | tail -n 1
+        ;;
+    *)
+        echo "$0: unknown way '$way'" >&2
+        exit 2
+        ;;
+esac
+run_both

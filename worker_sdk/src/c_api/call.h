@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every function of the C interface is made of: no exception leaves it, no pointer is taken on
+// trust, and the sentence of a failure is kept for the thread.
+#pragma once
+
+#include <regroup/c_api.h>
+#include <regroup/error.h>
+#include <regroup/process_group.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+struct regroup_context {
+    regroup::Context value;
+};
+
+struct regroup_store {
+    std::shared_ptr<regroup::Store> value;
+};
+
+struct regroup_group {
+    std::shared_ptr<regroup::ProcessGroup> parent;  // of a new_group
+    std::shared_ptr<regroup::ProcessGroup> value;   // shared with what must not outlive it
+    std::string backend;
+};
+
+struct regroup_work {
+    regroup::Work value;
+};
+
+namespace regroup::c_api {
+
+/// Keeps `detail` for regroup_last_error and returns the code for C.
+regroup_errc fail(Errc code, std::string_view detail) noexcept;
+
+/// One call of one function, for its refusals.
+struct Call {
+    const char* function;
+
+    [[noreturn]] void refuse(const std::string& detail) const {
+        throw Error(Errc::invalid_argument, std::string(function) + ": " + detail);
+    }
+
+    /// What `pointer` points to. Refuses NULL.
+    template <class T>
+    T& operator()(T* pointer, const char* name) const {
+        if (pointer == nullptr) {
+            refuse(std::string(name) + " is NULL");
+        }
+        return *pointer;
+    }
+
+    /// Where a result goes: NULL until there is one.
+    template <class T>
+    T*& result(T** pointer, const char* name) const {
+        return (*this)(pointer, name) = nullptr;
+    }
+
+    [[nodiscard]] std::string text(const char* pointer, const char* name) const {
+        return &(*this)(pointer, name);
+    }
+
+    /// `count` values. NULL is right for none.
+    template <class T>
+    [[nodiscard]] std::vector<T> copy(const T* values, std::size_t count, const char* name) const {
+        return count == 0 ? std::vector<T>()
+                          : std::vector<T>(&(*this)(values, name), values + count);
+    }
+
+    /// `bytes` bytes. NULL is right for none.
+    [[nodiscard]] std::string_view bytes(const void* data, std::size_t bytes,
+                                         const char* name) const;
+    [[nodiscard]] std::vector<std::string> keys(const char* const* keys, std::size_t count) const;
+    [[nodiscard]] TensorView tensor(const regroup_tensor& tensor, const char* name) const;
+    [[nodiscard]] ReduceOp reduce_op(regroup_reduce_op op) const;
+    /// 0 is the `fallback`.
+    [[nodiscard]] std::chrono::nanoseconds timeout(std::int64_t timeout_ms,
+                                                   std::chrono::nanoseconds fallback) const;
+    /// Memory for regroup_free, with a NUL behind it.
+    void give(std::string_view value, char** memory, std::size_t* bytes) const;
+};
+
+/// Runs `body`, which gets the Call. Anything else than the exceptions of the SDK and of the
+/// standard library is a bug, and ends the program.
+template <class Body>
+regroup_errc guarded(const char* function, Body&& body) noexcept {
+    try {
+        std::forward<Body>(body)(Call{function});
+        return REGROUP_OK;
+    } catch (const Error& error) {
+        return fail(error.code(), error.what());
+    } catch (const std::bad_alloc&) {
+        return fail(Errc::system, "out of memory");
+    } catch (const std::exception& error) {
+        return fail(Errc::system, error.what());
+    }
+}
+
+}  // namespace regroup::c_api
