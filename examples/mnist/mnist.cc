@@ -131,10 +131,10 @@ class Trainer {
 
     void run() {
         if (context_.is_main_process()) {
-            std::printf("%zu images to learn from, %zu to be tested on; %u ranks on %s; %s %ld\n",
-                        data_.train.count(), data_.test.count(), context_.world_size,
-                        options_.device.c_str(), epoch_ == 0 ? "starting at epoch" : "resuming at",
-                        epoch_);
+            std::printf(
+                "%zu images to learn from, %zu to be tested on; %u ranks on %s; %s at epoch %ld\n",
+                data_.train.count(), data_.test.count(), context_.world_size,
+                options_.device.c_str(), epoch_ == 0 ? "starting" : "resuming", epoch_);
         }
         for (; epoch_ < options_.epochs; ++epoch_) {
             const Totals mine = train_epoch();
