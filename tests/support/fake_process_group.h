@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -122,25 +123,47 @@ class FakeWorld {
                 return sum<float>(inputs, call.op);
             case DType::float64:
                 return sum<double>(inputs, call.op);
+            case DType::float16:
+                return sum<float16>(inputs, call.op);
+            case DType::bfloat16:
+                return sum<bfloat16>(inputs, call.op);
+            case DType::uint8:
+                return maximum(inputs, call.op);
             default:
                 ENSURE(false);
                 return {};
         }
     }
 
+    // In the order of ranks, rounding after each addition, as a group does.
     template <class T>
     static std::string sum(const std::vector<std::string>& inputs, ReduceOp op) {
+        using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
         ENSURE(op == ReduceOp::sum || op == ReduceOp::avg);
         std::string result = inputs.front();
         for (std::size_t at = 0; at < result.size(); at += sizeof(T)) {
-            T total{};
+            T total(Wide{0});
             for (const std::string& input : inputs) {
                 T value{};
                 std::memcpy(&value, input.data() + at, sizeof value);
-                total += value;
+                total = T(static_cast<Wide>(total) + static_cast<Wide>(value));
             }
-            total = op == ReduceOp::avg ? total / static_cast<T>(inputs.size()) : total;
+            if (op == ReduceOp::avg) {
+                total = T(static_cast<Wide>(total) / static_cast<Wide>(inputs.size()));
+            }
             std::memcpy(result.data() + at, &total, sizeof total);
+        }
+        return result;
+    }
+
+    static std::string maximum(const std::vector<std::string>& inputs, ReduceOp op) {
+        ENSURE(op == ReduceOp::max);
+        std::string result = inputs.front();
+        for (const std::string& input : inputs) {
+            for (std::size_t at = 0; at < result.size(); ++at) {
+                result[at] = static_cast<char>(std::max(static_cast<unsigned char>(result[at]),
+                                                        static_cast<unsigned char>(input[at])));
+            }
         }
         return result;
     }
@@ -152,7 +175,8 @@ class FakeWorld {
     bool aborted_ = false;
 };
 
-/// One rank of a FakeWorld. Collectives of float32 and float64 only, no messages.
+/// One rank of a FakeWorld. All-reduce adds floating-point values, or takes the maximum of uint8;
+/// no messages.
 class FakeProcessGroup : public ProcessGroup {
    public:
     FakeProcessGroup(FakeWorld& world, std::uint32_t rank) : world_(world), rank_(rank) {}
