@@ -58,6 +58,9 @@ class Work {
     void wait() const;
     /// True once wait() would return or throw at once.
     [[nodiscard]] bool done() const;
+    /// When it was complete on this rank. Nothing before that, for an operation that was complete
+    /// when it was issued, and on "nccl", where the stream knows.
+    [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> completed_at() const;
 
    private:
     std::shared_ptr<State> state_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <regroup/checkpoint.h>                 // Checkpoint
+#include <regroup/communication_hook.h>         // CommunicationHook: compressed gradients
 #include <regroup/context.h>                    // Context: rank, world size, restart count
 #include <regroup/cuda.h>                       // GPUs: what there is, and which is ours
 #include <regroup/data_partitioner.h>           // DataPartitioner
