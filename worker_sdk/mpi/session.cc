@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <poll.h>
 
 #include "worker_sdk/mpi/datatype.h"
 
@@ -17,6 +18,10 @@ namespace {
 /// MPI knows no deadline, but nothing here waits without one. A rank that dies is found at once
 /// anyway.
 constexpr std::chrono::hours kLimit(24);
+
+/// Who dies of another rank's death gives way to it: the launcher is to see first who began, whose
+/// exit code is the job's. It ends this process meanwhile.
+constexpr int kGiveWayMs = 1000;
 
 /// Never destroyed: at exit() without MPI_Finalize, the peers are to see the connections break.
 struct Global {
@@ -31,6 +36,18 @@ Global& global() {
 
 thread_local std::string last_error_sentence;
 
+/// On stderr, behind what the program has printed.
+void say(const std::string& sentence) {
+    std::string who;
+    if (global().stage == Stage::running) {
+        const Context& context = global().session->context();
+        who = "rank " + std::to_string(context.rank) + " of " + std::to_string(context.world_size) +
+              ": ";
+    }
+    std::fflush(nullptr);
+    std::fprintf(stderr, "regroup_mpi: %s%s\n", who.c_str(), sentence.c_str());
+}
+
 int code_of(const Error& error) {
     return error.code() == Errc::invalid_argument ? MPI_ERR_ARG : MPI_ERR_OTHER;
 }
@@ -43,10 +60,17 @@ bool errors_return(MPI_Comm handle) {
     }
 }
 
-int fail(const char* function, MPI_Comm handle, int code, const char* what) {
+enum class Blame : std::uint8_t { ours, another_rank };
+
+int fail(const char* function, MPI_Comm handle, int code, const char* what,
+         Blame blame = Blame::ours) {
     const std::string sentence = std::string(function) + ": " + what;
     if (!errors_return(handle)) {
-        end_process(sentence, EXIT_FAILURE);
+        say(sentence);
+        if (blame == Blame::another_rank) {
+            (void)::poll(nullptr, 0, kGiveWayMs);
+        }
+        std::_Exit(EXIT_FAILURE);
     }
     last_error_sentence = sentence;
     return code;
@@ -126,21 +150,15 @@ int carry_out(const char* function, MPI_Comm communicator, const std::function<v
     } catch (const CallError& error) {
         return fail(function, communicator, error.code(), error.what());
     } catch (const Error& error) {
-        return fail(function, communicator, code_of(error), error.what());
+        return fail(function, communicator, code_of(error), error.what(),
+                    error.code() == Errc::disconnected ? Blame::another_rank : Blame::ours);
     } catch (const std::bad_alloc&) {
         return fail(function, communicator, MPI_ERR_OTHER, "out of memory");
     }
 }
 
 void end_process(const std::string& sentence, int code) {
-    std::string who;
-    if (global().stage == Stage::running) {
-        const Context& context = global().session->context();
-        who = "rank " + std::to_string(context.rank) + " of " + std::to_string(context.world_size) +
-              ": ";
-    }
-    std::fflush(nullptr);  // What the program has printed comes first.
-    std::fprintf(stderr, "regroup_mpi: %s%s\n", who.c_str(), sentence.c_str());
+    say(sentence);
     std::_Exit(code);
 }
 
