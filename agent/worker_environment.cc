@@ -67,7 +67,9 @@ std::vector<std::string> worker_environment(std::vector<std::string> inherited,
         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", async_errors != nullptr ? async_errors : "1"},
         {"REGROUP_ROUND", std::to_string(number(a.round))},
     };
-    if (worker.virtual_local_rank) {
+    if (worker.visible_devices) {
+        variables.emplace_back("CUDA_VISIBLE_DEVICES", *worker.visible_devices);
+    } else if (worker.virtual_local_rank) {
         variables.emplace_back("CUDA_VISIBLE_DEVICES",
                                *visible_device(inherited, worker.local_rank));
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ struct WorkerIdentity {
     std::string signals_to_handle;
     /// Every worker gets local rank 0 and sees one device, its own.
     bool virtual_local_rank = false;
+    /// CUDA_VISIBLE_DEVICES, in place of what is inherited and of a virtual local rank's own.
+    std::optional<std::string> visible_devices;
     /// Where the worker's section timers go (see Watchdog); empty for nowhere.
     std::string watchdog_file;
     /// GLOO_SOCKET_IFNAME, unless it is inherited; empty: leave it alone.
@@ -37,8 +40,8 @@ Result<std::string> visible_device(const std::vector<std::string>& inherited,
                                    std::uint32_t local_rank);
 
 /// `inherited` ("NAME=value" each) overlaid with the variables that torchrun gives its workers, and
-/// REGROUP_ROUND. Requires visible_device() for a virtual local rank. The contract of every
-/// launched program: names and spellings are PyTorch's.
+/// REGROUP_ROUND. Requires visible_device() for a virtual local rank without `visible_devices`. The
+/// contract of every launched program: names and spellings are PyTorch's.
 [[nodiscard]] std::vector<std::string> worker_environment(std::vector<std::string> inherited,
                                                           const WorkerIdentity& worker);
 

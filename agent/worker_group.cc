@@ -121,6 +121,9 @@ WorkerIdentity WorkerGroup::identity_of(const Assignment& assignment,
     identity.network_interface = network_interface_;
     identity.watchdog_file = options_.command.watchdog_file;
     identity.virtual_local_rank = options_.command.virtual_local_rank;
+    if (!options_.command.visible_devices.empty()) {
+        identity.visible_devices = options_.command.visible_devices.at(local_rank);
+    }
     if (options_.command.sets_threads) {
         identity.threads =
             static_cast<std::uint32_t>(options_.command.placements.at(local_rank).thread_count);

@@ -33,6 +33,8 @@ struct WorkerCommand {
     std::vector<std::string> environment;
     std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< For the environment.
     bool virtual_local_rank = false;                                  ///< See WorkerIdentity.
+    /// CUDA_VISIBLE_DEVICES by local rank; empty: as it is inherited.
+    std::vector<std::string> visible_devices;
     std::string watchdog_file;  ///< Of a Watchdog, for the environment; or empty.
     /// Where the workers run, by local rank; empty: anywhere.
     std::vector<RankPlacement> placements;

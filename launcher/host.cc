@@ -13,9 +13,10 @@
 #include <netinet/in.h>
 #include <optional>
 #include <sched.h>
-#include <sstream>
 #include <unistd.h>
 #include <utility>
+
+#include "agent/placement/gpu_shares.h"
 
 namespace regroup::launcher {
 
@@ -62,21 +63,6 @@ std::string host_name() {
         return "localhost";
     }
     return name.data();
-}
-
-// As CUDA reads it: up to the first entry that names no device, such as -1 or Slurm's NoDevFiles.
-std::uint32_t count_visible_gpus(const std::string& list) {
-    std::uint32_t count = 0;
-    std::istringstream entries(list);
-    for (std::string entry; std::getline(entries, entry, ',');) {
-        entry.erase(0, entry.find_first_not_of(' '));
-        const bool is_index = !entry.empty() && entry.front() >= '0' && entry.front() <= '9';
-        if (!is_index && !entry.starts_with("GPU-") && !entry.starts_with("MIG-")) {
-            break;
-        }
-        ++count;
-    }
-    return count;
 }
 
 }  // namespace
@@ -151,16 +137,23 @@ std::uint32_t count_cpus() {
     return static_cast<std::uint32_t>(std::max(1, CPU_COUNT(&set)));
 }
 
-std::uint32_t count_gpus(const std::string& root) {
+std::uint32_t count_installed_gpus(const std::string& root) {
     std::uint32_t count = 0;
     std::error_code error;
     for (auto it = std::filesystem::directory_iterator(root + "/proc/driver/nvidia/gpus", error);
          !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
         ++count;
     }
+    return count;
+}
+
+std::uint32_t count_gpus(const std::string& root) {
+    const std::uint32_t count = count_installed_gpus(root);
     // The variable outlives the machine that it was set on; and one GPU may be listed in parts.
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    return visible == nullptr || count == 0 ? count : count_visible_gpus(visible);
+    return visible == nullptr || count == 0
+               ? count
+               : static_cast<std::uint32_t>(agent::visible_entries(visible).size());
 }
 
 Result<std::uint32_t> count_workers(const std::string& nproc_per_node) {

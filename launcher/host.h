@@ -23,6 +23,8 @@ namespace regroup::launcher {
 
 /// CPUs on which this process may run.
 [[nodiscard]] std::uint32_t count_cpus();
+/// The machine's NVIDIA GPUs: those in /proc/driver/nvidia/gpus. `root`: below it lies proc.
+[[nodiscard]] std::uint32_t count_installed_gpus(const std::string& root = "");
 /// NVIDIA GPUs that this process may use: those in /proc/driver/nvidia/gpus, or, if there are any
 /// and it is set, the entries of CUDA_VISIBLE_DEVICES. `root`: below it lies proc.
 [[nodiscard]] std::uint32_t count_gpus(const std::string& root = "");

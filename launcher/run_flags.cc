@@ -200,6 +200,18 @@ void declare_output(FlagTable& flags, RunOptions& options) {
                 });
 }
 
+// A number of what each worker gets, or auto.
+FlagTable::Take share_into(std::string& out, const std::string& what) {
+    return [&out, what](const std::string& text) -> std::string {
+        const auto number = parse_number<std::uint32_t>(text);
+        if (text != "auto" && (!number || *number == 0)) {
+            return "must be a number of " + what + " from 1, or auto, not " + in_quotes(text);
+        }
+        out = text;
+        return "";
+    };
+}
+
 void declare_placement(FlagTable& flags, RunOptions& options) {
     flags.group("CPUs and GPUs");
     flags.value({"--numa-binding", "MODE", "",
@@ -211,19 +223,20 @@ void declare_placement(FlagTable& flags, RunOptions& options) {
                  "Bind each worker to cores of its own, and set OMP_NUM_THREADS to match; auto "
                  "divides this machine's cores",
                  "--cpus-per-rank=auto", "", true},
-                [&options](const std::string& text) -> std::string {
-                    const auto number = parse_number<std::uint32_t>(text);
-                    if (text != "auto" && (!number || *number == 0)) {
-                        return "must be a number of cores from 1, or auto, not " + in_quotes(text);
-                    }
-                    options.cpus_per_rank = text;
-                    return "";
-                });
+                share_into(options.cpus_per_rank, "cores"));
+    flags.value({"--gpus-per-rank", "N|auto", "",
+                 "Show each worker GPUs of its own only (CUDA_VISIBLE_DEVICES), out of those that "
+                 "can be seen here, in order; auto divides them. Without it every worker sees all, "
+                 "and takes the one with the number of its LOCAL_RANK",
+                 "--gpus-per-rank=1", "", true},
+                share_into(options.gpus_per_rank, "GPUs"));
     flags.toggle(
         {"--report-bindings", "", "", "Say which CPUs and threads each worker gets", "", "", true},
         options.report_bindings);
     flags.toggle({"--virtual-local-rank", "", "",
-                  "Every worker gets LOCAL_RANK=0 and sees only its own GPU", ""},
+                  "Every worker gets LOCAL_RANK=0 and sees only its own GPU, or those of "
+                  "--gpus-per-rank",
+                  ""},
                  options.virtual_local_rank);
 }
 

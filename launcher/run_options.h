@@ -75,6 +75,7 @@ struct RunOptions {
     // Placement.
     std::string numa_binding;   ///< node, socket, exclusive, core-complex, or empty.
     std::string cpus_per_rank;  ///< auto, a number, or empty.
+    std::string gpus_per_rank;  ///< Likewise.
     bool report_bindings = false;
     bool virtual_local_rank = false;
 

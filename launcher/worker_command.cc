@@ -6,10 +6,13 @@
 #include <optional>
 #include <sstream>
 
+#include "agent/placement/gpu_shares.h"
 #include "agent/placement/gpus.h"
 #include "agent/placement/placement.h"
 #include "agent/placement/topology.h"
 #include "agent/process/resolve_program.h"
+#include "launcher/flag_values.h"
+#include "launcher/host.h"
 
 extern char** environ;
 
@@ -66,10 +69,38 @@ std::optional<std::string> variable(const char* name) {
     return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
 }
 
-Result<agent::PlacementRequest> placement_request(const RunOptions& options,
-                                                  std::uint32_t workers) {
+// Which GPUs each worker sees; as it would be without the flag, if it is not given. How many each
+// has.
+Result<int> divide_gpus(const RunOptions& options, std::uint32_t workers,
+                        agent::WorkerCommand& command, std::vector<std::string>& notes) {
+    if (options.gpus_per_rank.empty()) {
+        return 1;
+    }
+    agent::GpuShareRequest request;
+    request.rank_count = workers;
+    request.gpus_per_rank = parse_number<std::uint32_t>(options.gpus_per_rank).value_or(0);
+    request.visible = variable("CUDA_VISIBLE_DEVICES");
+    request.gpu_count = count_installed_gpus();
+    Result<agent::GpuShares> shares = agent::share_gpus(request);
+    if (!shares) {
+        return shares.error();
+    }
+    for (std::size_t rank = 0; rank < workers && options.report_bindings; ++rank) {
+        notes.push_back("local rank " + std::to_string(rank) +
+                        ": CUDA_VISIBLE_DEVICES=" + shares->visible[rank]);
+    }
+    if (!shares->note.empty()) {
+        notes.push_back(shares->note);
+    }
+    command.visible_devices = std::move(shares->visible);
+    return static_cast<int>(shares->gpus_per_rank);
+}
+
+Result<agent::PlacementRequest> placement_request(const RunOptions& options, std::uint32_t workers,
+                                                  int gpus_per_rank) {
     agent::PlacementRequest request;
     request.rank_count = static_cast<int>(workers);
+    request.gpus_per_rank = gpus_per_rank;
     if (!options.numa_binding.empty()) {
         const Result<agent::NumaBinding> binding = agent::parse_numa_binding(options.numa_binding);
         if (!binding) {
@@ -89,10 +120,15 @@ Result<agent::PlacementRequest> placement_request(const RunOptions& options,
 
 Result<void> place_workers(const RunOptions& options, std::uint32_t workers,
                            agent::WorkerCommand& command, std::vector<std::string>& notes) {
+    const Result<int> gpus_per_rank = divide_gpus(options, workers, command, notes);
+    if (!gpus_per_rank) {
+        return gpus_per_rank.error();
+    }
     if (options.numa_binding.empty() && options.cpus_per_rank.empty() && !options.report_bindings) {
         return {};
     }
-    const Result<agent::PlacementRequest> request = placement_request(options, workers);
+    const Result<agent::PlacementRequest> request =
+        placement_request(options, workers, *gpus_per_rank);
     if (!request) {
         return request.error();
     }
@@ -169,7 +205,8 @@ Result<agent::WorkerCommand> make_worker_command(const RunOptions& options, std:
     }
     command.signals_to_handle = options.signal_names;
     command.virtual_local_rank = options.virtual_local_rank;
-    for (std::uint32_t i = 0; options.virtual_local_rank && i < workers; ++i) {
+    const bool one_each = options.virtual_local_rank && options.gpus_per_rank.empty();
+    for (std::uint32_t i = 0; one_each && i < workers; ++i) {
         if (const auto device = agent::visible_device(command.environment, i); !device) {
             return device.error();
         }

@@ -19,8 +19,8 @@ namespace regroup::launcher {
 /// environment, and OMP_NUM_THREADS=1 if there are several and nobody has chosen a number. What a
 /// person should know of that goes to `notes`. Errors: invalid_argument, when there is no such
 /// program.
-/// With --numa-binding, --cpus-per-rank or --report-bindings it also has the workers' places, and
-/// the report is among the notes.
+/// With --numa-binding, --cpus-per-rank or --report-bindings it also has the workers' places, with
+/// --gpus-per-rank the GPUs that each of them sees; the report is among the notes.
 Result<agent::WorkerCommand> make_worker_command(const RunOptions& options, std::uint32_t workers,
                                                  std::vector<std::string>& notes);
 

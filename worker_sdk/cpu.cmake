@@ -8,15 +8,19 @@ target_sources(regroup_worker_sdk PRIVATE
     src/cpu/control_line.cc
     src/cpu/cpu_process_group.cc
     src/cpu/group_formation.cc
+    src/cpu/low_precision_blocks.cc
     src/cpu/mesh.cc
     src/cpu/messenger.cc
     src/cpu/outbound.cc
     src/cpu/poll_set.cc
     src/cpu/reduce.cc
+    src/cpu/requests.cc
     src/cpu/ring_schedule.cc
     src/cpu/socket.cc
     src/cpu/solo_process_group.cc
-    src/cpu/wire.cc)
+    src/cpu/subgroup_formation.cc
+    src/cpu/wire.cc
+    src/refusing_process_group.cc)
 # The reductions are bound by how well their loops vectorise, which g++ 12 does fully only at -O3.
-set_source_files_properties(src/cpu/reduce.cc PROPERTIES
+set_source_files_properties(src/cpu/low_precision_blocks.cc src/cpu/reduce.cc PROPERTIES
     COMPILE_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O3>)

@@ -2,7 +2,5 @@
 # The training half of the worker SDK.
 target_sources(regroup_worker_sdk PRIVATE
     src/training/atomic_file.cc
-    src/training/bucket_plan.cc
     src/training/checkpoint.cc
-    src/training/distributed_data_parallel.cc
     src/training/distributed_sampler.cc)

@@ -78,11 +78,21 @@ bool is_same(const Cores& left, const Cores& right) {
     return left.front().id == right.front().id;
 }
 
+/// Every gpus_per_rank-th.
+std::vector<Gpu> first_gpus(const PlacementRequest& request, const Gpus& gpus) {
+    std::vector<Gpu> first;
+    const auto step = static_cast<std::size_t>(request.gpus_per_rank);
+    for (std::size_t index = 0; index < gpus.list.size(); index += step) {
+        first.push_back(gpus.list[index]);
+    }
+    return first;
+}
+
 /// One call of plan_placement.
 class Plan {
    public:
     Plan(const PlacementRequest& request, const Topology& topology, const Gpus& gpus)
-        : request_(request), topology_(topology), gpus_(gpus.list) {
+        : request_(request), topology_(topology), gpus_(first_gpus(request, gpus)) {
         if (!gpus_.empty() && !gpus.note.empty()) {
             placement_.notes.push_back(gpus.note);
         }
@@ -281,7 +291,8 @@ class Plan {
             RankPlacement& placed = placement_.ranks.emplace_back();
             placed.local_rank = static_cast<int>(rank);
             if (uses_gpus()) {
-                placed.gpu = std::to_string(rank) + " (" + gpus_[rank].address + ")";
+                const std::size_t index = rank * static_cast<std::size_t>(request_.gpus_per_rank);
+                placed.gpu = std::to_string(index) + " (" + gpus_[rank].address + ")";
             }
             const auto sharers = std::count_if(sets_.begin(), sets_.end(), [&](const Cores& other) {
                 return is_same(other, set);
@@ -301,7 +312,7 @@ class Plan {
 
     const PlacementRequest& request_;
     const Topology& topology_;
-    const std::vector<Gpu>& gpus_;
+    const std::vector<Gpu> gpus_;  ///< One for each rank that could have its own.
     const Cores all_ = group_cores(topology_.cpus);
     std::vector<Cores> sets_;  ///< By local rank.
     bool unbound_ = false;
@@ -337,7 +348,7 @@ Result<CpusPerRank> parse_cpus_per_rank(std::string_view text) {
 
 Result<Placement> plan_placement(const PlacementRequest& request, const Topology& topology,
                                  const Gpus& gpus) {
-    ENSURE(!topology.cpus.empty());
+    ENSURE(!topology.cpus.empty() && request.gpus_per_rank >= 1);
     return Plan(request, topology, gpus).make();
 }
 

@@ -18,6 +18,6 @@ target_include_directories(regroup_hwloc SYSTEM INTERFACE ${REGROUP_HWLOC_INCLUD
 target_link_libraries(regroup_hwloc INTERFACE ${REGROUP_HWLOC} regroup_no_udev ${CMAKE_DL_LIBS} c)
 
 regroup_library(placement
-    SOURCES placement/gpus.cc placement/placement.cc placement/shares.cc placement/topology.cc
+    SOURCES placement/gpu_shares.cc placement/gpus.cc placement/placement.cc placement/shares.cc placement/topology.cc
     PUBLIC regroup::base
     PRIVATE regroup_hwloc)

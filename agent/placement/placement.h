@@ -12,8 +12,9 @@
 namespace regroup::agent {
 
 /// Which CPUs a worker is bound to (--numa-binding), by the NUMA node of its GPU, which is the one
-/// with the index of its local rank. Without GPUs the local ranks are dealt to the NUMA nodes that
-/// we may use in equal runs, in order: of 4 ranks on 2 nodes, ranks 0 and 1 go to the first.
+/// with the index of its local rank, or the first of its own (gpus_per_rank). Without GPUs the
+/// local ranks are dealt to the NUMA nodes that we may use in equal runs, in order: of 4 ranks on 2
+/// nodes, ranks 0 and 1 go to the first.
 enum class NumaBinding {
     none,
     node,    ///< All CPUs of the node.
@@ -46,6 +47,7 @@ struct PlacementRequest {
     int rank_count = 1;  ///< Local ranks; at least 1.
     NumaBinding numa_binding = NumaBinding::none;
     std::optional<CpusPerRank> cpus_per_rank;
+    int gpus_per_rank = 1;  ///< Next to each other; the first of them is the one that counts.
 };
 
 /// Where one worker is to run.

@@ -124,6 +124,41 @@ TEST_F(RunSurroundings, VirtualLocalRankGivesEachWorkerItsOwnDevice) {
     EXPECT_THAT(few.output(), HasSubstr("CUDA_VISIBLE_DEVICES=4,6 names 2 device(s)"));
 }
 
+TEST_F(RunSurroundings, WorkersSeeGpusOfTheirOwnOnRequest) {
+    // Whole GPUs by name, which stand for whatever machine this is.
+    const Words devices{"CUDA_VISIBLE_DEVICES=GPU-d, GPU-c,MIG-b,GPU-a"};
+    const Words show{"/bin/sh", "-c", "echo rank $RANK: $LOCAL_RANK on $CUDA_VISIBLE_DEVICES"};
+    Program one =
+        run(Words{"--standalone", "--nproc-per-node=2", "--gpus-per-rank=1", "--report-bindings"} +
+                show,
+            devices);
+    EXPECT_EQ(one.wait(), 0) << one.output();
+    EXPECT_THAT(one.output(),
+                AllOf(HasSubstr("rank 0: 0 on GPU-d\n"), HasSubstr("rank 1: 1 on GPU-c\n"),
+                      HasSubstr("local rank 1: CUDA_VISIBLE_DEVICES=GPU-c")));
+    Program two = run(Words{"--standalone", "--nproc-per-node=2", "--gpus-per-rank=auto",
+                            "--virtual-local-rank"} +
+                          show,
+                      devices);
+    EXPECT_EQ(two.wait(), 0) << two.output();
+    EXPECT_THAT(two.output(), AllOf(HasSubstr("rank 0: 0 on GPU-d,GPU-c\n"),
+                                    HasSubstr("rank 1: 0 on MIG-b,GPU-a\n")));
+    Program few =
+        run({"--standalone", "--nproc-per-node=5", "--gpus-per-rank=1", "/bin/true"}, devices);
+    EXPECT_EQ(few.wait(), 2) << few.output();
+    EXPECT_THAT(few.output(),
+                AllOf(HasSubstr("5 workers of this node need 5 GPUs, and 4 GPUs can be seen"),
+                      HasSubstr("CUDA_VISIBLE_DEVICES='GPU-d")));
+}
+
+TEST_F(RunSurroundings, WithoutTheFlagEveryWorkerSeesWhatIsInherited) {
+    Program job = run({"--standalone", "--nproc-per-node=2", "/bin/sh", "-c",
+                       "echo rank $RANK on ${CUDA_VISIBLE_DEVICES-all}"},
+                      {"CUDA_VISIBLE_DEVICES=1, 0"});
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(job.output(), AllOf(HasSubstr("rank 0 on 1, 0\n"), HasSubstr("rank 1 on 1, 0\n")));
+}
+
 TEST_F(RunSurroundings, SignalsThatAreNotHandledArePassedOn) {
     Program job =
         run({"--standalone", "/bin/sh", "-c",

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "rendezvous/base/ensure.h"
+#include "worker_sdk/src/cpu/reduce.h"
 #include "worker_sdk/src/work.h"
 
 namespace regroup::testing {
@@ -37,12 +39,22 @@ class FakeWorld {
         failing_from_ = sequence;
     }
 
-    enum class Kind : std::uint8_t { all_reduce, broadcast, all_gather, barrier };
+    enum class Kind : std::uint8_t {
+        all_reduce,
+        reduce,
+        reduce_scatter,
+        broadcast,
+        all_gather,
+        gather,
+        scatter,
+        all_to_all,
+        barrier,
+    };
 
     /// One rank's call of a collective.
     struct Call {
         Kind kind = Kind::barrier;
-        ReduceOp op = ReduceOp::sum;
+        Reduction reduction = ReduceOp::sum;
         std::uint32_t root = 0;
         ConstTensorView input;
         TensorView output;
@@ -85,63 +97,84 @@ class FakeWorld {
 
     static void carry_out(const std::map<std::uint32_t, Call>& calls) {
         const Call& first = calls.begin()->second;
-        std::vector<std::string> inputs;
+        std::vector<std::string> inputs;  // by rank
         for (const auto& [rank, call] : calls) {
-            ENSURE(call.kind == first.kind && call.op == first.op && call.root == first.root);
-            ENSURE(call.input.bytes() == first.input.bytes());
-            inputs.emplace_back(static_cast<const char*>(call.input.data), call.input.bytes());
+            ENSURE(call.kind == first.kind && call.reduction.op == first.reduction.op &&
+                   call.root == first.root);
+            std::string input(static_cast<const char*>(call.input.data), call.input.bytes());
+            if (call.reduction.factor != 1.0) {
+                cpu::scale(call.input.dtype, input.data(), input.data(), call.input.count,
+                           call.reduction.factor);
+            }
+            inputs.push_back(std::move(input));
         }
-        std::string result;
-        switch (first.kind) {
-            case Kind::all_reduce:
-                result = reduce(inputs, first);
-                break;
-            case Kind::broadcast:
-                result = inputs[first.root];
-                break;
-            case Kind::all_gather:
-                for (const std::string& input : inputs) {
-                    result += input;
-                }
-                break;
-            case Kind::barrier:
-                break;
-        }
+        const std::string whole = result_of(first, inputs);
         for (const auto& [rank, call] : calls) {
-            ENSURE(call.output.bytes() == result.size());
-            if (!result.empty()) {
-                std::memcpy(call.output.data, result.data(), result.size());
+            const std::string mine = share_of(rank, call, inputs, whole);
+            ENSURE(call.output.bytes() == mine.size());
+            if (!mine.empty()) {
+                std::memcpy(call.output.data, mine.data(), mine.size());
             }
             call.state->succeed();
         }
     }
 
-    static std::string reduce(const std::vector<std::string>& inputs, const Call& call) {
-        switch (call.input.dtype) {
-            case DType::float32:
-                return sum<float>(inputs, call.op);
-            case DType::float64:
-                return sum<double>(inputs, call.op);
-            default:
-                ENSURE(false);
-                return {};
+    /// What the inputs of all ranks make together.
+    static std::string result_of(const Call& call, const std::vector<std::string>& inputs) {
+        switch (call.kind) {
+            case Kind::all_reduce:
+            case Kind::reduce:
+            case Kind::reduce_scatter:
+                return reduce(inputs, call);
+            case Kind::broadcast:
+            case Kind::scatter:
+                return inputs[call.root];
+            case Kind::all_gather:
+            case Kind::gather:
+                return std::accumulate(inputs.begin(), inputs.end(), std::string());
+            case Kind::all_to_all:
+            case Kind::barrier:
+                break;
         }
+        return {};
     }
 
-    template <class T>
-    static std::string sum(const std::vector<std::string>& inputs, ReduceOp op) {
-        ENSURE(op == ReduceOp::sum || op == ReduceOp::avg);
-        std::string result = inputs.front();
-        for (std::size_t at = 0; at < result.size(); at += sizeof(T)) {
-            T total{};
-            for (const std::string& input : inputs) {
-                T value{};
-                std::memcpy(&value, input.data() + at, sizeof value);
-                total += value;
-            }
-            total = op == ReduceOp::avg ? total / static_cast<T>(inputs.size()) : total;
-            std::memcpy(result.data() + at, &total, sizeof total);
+    /// What of it goes to one rank.
+    static std::string share_of(std::uint32_t rank, const Call& call,
+                                const std::vector<std::string>& inputs, const std::string& whole) {
+        const std::size_t rows = inputs.size();
+        std::string share;
+        switch (call.kind) {
+            case Kind::reduce:
+            case Kind::gather:
+                return rank == call.root ? whole : share;
+            case Kind::reduce_scatter:
+            case Kind::scatter:
+                return whole.substr(rank * (whole.size() / rows), whole.size() / rows);
+            case Kind::all_to_all:
+                for (const std::string& input : inputs) {
+                    share += input.substr(rank * (input.size() / rows), input.size() / rows);
+                }
+                return share;
+            case Kind::all_reduce:
+            case Kind::broadcast:
+            case Kind::all_gather:
+            case Kind::barrier:
+                return whole;
         }
+        return whole;
+    }
+
+    static std::string reduce(const std::vector<std::string>& inputs, const Call& call) {
+        std::vector<const std::byte*> sources;
+        for (const std::string& input : inputs) {
+            ENSURE(input.size() == inputs.front().size());
+            sources.push_back(reinterpret_cast<const std::byte*>(input.data()));
+        }
+        std::string result(inputs.front().size(), '\0');
+        const bool average = call.reduction.op == ReduceOp::avg;
+        cpu::reduce_all(call.reduction.op, call.input.dtype, result.data(), sources,
+                        call.input.count, average ? static_cast<std::uint32_t>(inputs.size()) : 1);
         return result;
     }
 
@@ -152,7 +185,7 @@ class FakeWorld {
     bool aborted_ = false;
 };
 
-/// One rank of a FakeWorld. Collectives of float32 and float64 only, no messages.
+/// One rank of a FakeWorld. All collectives, of every dtype; no messages and no sub-groups.
 class FakeProcessGroup : public ProcessGroup {
    public:
     FakeProcessGroup(FakeWorld& world, std::uint32_t rank) : world_(world), rank_(rank) {}
@@ -163,17 +196,45 @@ class FakeProcessGroup : public ProcessGroup {
 
     [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction) override {
         reduced_counts_.push_back(buffer.count);
-        return issue({.kind = FakeWorld::Kind::all_reduce,
-                      .op = reduction.op,
+        return issue(
+            {.kind = Kind::all_reduce, .reduction = reduction, .input = buffer, .output = buffer});
+    }
+    [[nodiscard]] Work reduce(TensorView buffer, Reduction reduction, std::uint32_t root) override {
+        return issue({.kind = Kind::reduce,
+                      .reduction = reduction,
+                      .root = root,
                       .input = buffer,
-                      .output = buffer});
+                      .output = rank_ == root ? buffer : TensorView()});
+    }
+    [[nodiscard]] Work reduce_scatter(ConstTensorView input, TensorView output,
+                                      Reduction reduction) override {
+        return issue({.kind = Kind::reduce_scatter,
+                      .reduction = reduction,
+                      .input = input,
+                      .output = output});
     }
     [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root) override {
-        return issue(
-            {.kind = FakeWorld::Kind::broadcast, .root = root, .input = buffer, .output = buffer});
+        return issue({.kind = Kind::broadcast, .root = root, .input = buffer, .output = buffer});
     }
     [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output) override {
-        return issue({.kind = FakeWorld::Kind::all_gather, .input = input, .output = output});
+        return issue({.kind = Kind::all_gather, .input = input, .output = output});
+    }
+    [[nodiscard]] Work gather(ConstTensorView input, TensorView output,
+                              std::uint32_t root) override {
+        return issue({.kind = Kind::gather,
+                      .root = root,
+                      .input = input,
+                      .output = rank_ == root ? output : TensorView()});
+    }
+    [[nodiscard]] Work scatter(ConstTensorView input, TensorView output,
+                               std::uint32_t root) override {
+        return issue({.kind = Kind::scatter,
+                      .root = root,
+                      .input = rank_ == root ? input : ConstTensorView(),
+                      .output = output});
+    }
+    [[nodiscard]] Work all_to_all(ConstTensorView input, TensorView output) override {
+        return issue({.kind = Kind::all_to_all, .input = input, .output = output});
     }
     [[nodiscard]] Work barrier() override { return issue({}); }
     [[nodiscard]] Work send(ConstTensorView, std::uint32_t, std::uint32_t) override {
@@ -194,6 +255,8 @@ class FakeProcessGroup : public ProcessGroup {
     [[nodiscard]] const std::optional<std::string>& abort_reason() const { return abort_reason_; }
 
    private:
+    using Kind = FakeWorld::Kind;
+
     Work issue(FakeWorld::Call call) {
         world_.issue(rank_, sequence_++, call);
         return Work(std::move(call.state));

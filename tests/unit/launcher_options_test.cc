@@ -112,6 +112,7 @@ const std::vector<Flag>& flags_with_values() {
         {"--signals-to-handle", "SIGINT",
          [](const RunOptions& o) { return o.signals == std::vector<int>{SIGINT}; }},
         {"--cpus-per-rank", "auto", [](const RunOptions& o) { return o.cpus_per_rank == "auto"; }},
+        {"--gpus-per-rank", "2", [](const RunOptions& o) { return o.gpus_per_rank == "2"; }},
         {"--rdzv-conf", "is_host=1", [](const RunOptions& o) { return o.is_host == true; }},
     };
     return all;

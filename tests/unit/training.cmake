@@ -2,7 +2,6 @@
 regroup_test(training_test unit
     SOURCES
         ${CMAKE_CURRENT_LIST_DIR}/training_checkpoint_test.cc
-        ${CMAKE_CURRENT_LIST_DIR}/training_data_parallel_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/training_sampler_test.cc
     LINK regroup::worker_sdk)
 

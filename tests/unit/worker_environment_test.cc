@@ -8,6 +8,7 @@
 namespace regroup::agent {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -90,6 +91,17 @@ TEST(WorkerEnvironment, ErrorFileIsThereEvenIfItIsNowhere) {
 
 TEST(WorkerEnvironment, ThreadsAreTheLaunchersDecision) {
     EXPECT_THAT(worker_environment({}, worker()), Not(Contains(StartsWith("OMP_NUM_THREADS="))));
+}
+
+TEST(WorkerEnvironment, DevicesOfItsOwnReplaceTheInheritedOnes) {
+    WorkerIdentity identity = worker();
+    identity.visible_devices = "GPU-1,GPU-2";
+    EXPECT_THAT(worker_environment({"CUDA_VISIBLE_DEVICES=0,1"}, identity),
+                AllOf(Contains("CUDA_VISIBLE_DEVICES=GPU-1,GPU-2"), Contains("LOCAL_RANK=5"),
+                      Not(Contains("CUDA_VISIBLE_DEVICES=0,1"))));
+    identity.virtual_local_rank = true;
+    EXPECT_THAT(worker_environment({"CUDA_VISIBLE_DEVICES=0,1"}, identity),
+                AllOf(Contains("CUDA_VISIBLE_DEVICES=GPU-1,GPU-2"), Contains("LOCAL_RANK=0")));
 }
 
 TEST(WorkerEnvironment, VariablesAreFoundByTheirWholeName) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "worker_sdk/src/mpi_environment.h"
 #include "worker_sdk/src/store_service.h"
 
 namespace regroup {
@@ -86,6 +87,55 @@ bool in_a_job() {
     return missing.empty();
 }
 
+constexpr std::uint16_t kPortMost = std::numeric_limits<std::uint16_t>::max();
+
+/// Where the ranks of an MPI launcher's job meet: at MASTER_ADDR and MASTER_PORT as far as they are
+/// given, else at what follows from the job.
+void find_master(const MpiProcess& process, Context& context) {
+    const std::string started = "started by " + process.launcher + " as rank " +
+                                std::to_string(process.rank) + " of " +
+                                std::to_string(process.world_size);
+    if (const auto address = variable("MASTER_ADDR")) {
+        context.master_addr = *address;
+    } else if (process.on_one_node()) {
+        context.master_addr = "127.0.0.1";
+    } else if (!process.first_host.empty()) {
+        context.master_addr = process.first_host;
+    } else {
+        refuse(started +
+               " on several nodes: set MASTER_ADDR, for all ranks, to an address of the host of "
+               "rank 0 (mpirun -x MASTER_ADDR=HOST, mpiexec -genv MASTER_ADDR HOST)");
+    }
+    if (const auto port = variable("MASTER_PORT")) {
+        context.master_port =
+            number<std::uint16_t>("MASTER_PORT", *port, std::uint16_t{1}, kPortMost);
+    } else if (!process.job.empty()) {
+        context.master_port = port_of_job(process.job);
+    } else {
+        refuse(started +
+               ", which does not name its job: set MASTER_PORT, for all ranks, to a "
+               "port that is free on the host of rank 0");
+    }
+}
+
+/// What an MPI launcher told. `found` has a world of more than one.
+void take(const MpiProcess& found, Context& context) {
+    if (!found.group_rank && !variable("GROUP_RANK")) {
+        refuse("started by " + found.launcher + " as rank " + std::to_string(found.rank) +
+               ": its ranks are not numbered node by node, or its nodes differ; start it with "
+               "ranks by node and equally many on each (mpirun --map-by slot), or set GROUP_RANK "
+               "and GROUP_WORLD_SIZE");
+    }
+    context.rank = found.rank;
+    context.world_size = found.world_size;
+    context.local_rank = found.local_rank;
+    context.local_world_size = found.local_world_size;
+    context.group_rank = found.group_rank.value_or(0);
+    context.group_world_size = found.group_world_size;
+    context.job = found.job.empty() ? context.job : found.job;
+    find_master(found, context);
+}
+
 /// Rank 0's store together with the service behind it. Members go in reverse order: first the
 /// connection, then the service.
 struct ServedStore {
@@ -133,18 +183,26 @@ void Context::use_store(std::shared_ptr<Store> store) {
 
 Context Context::from_environment() {
     Context context;
-    if (in_a_job()) {
+    const bool ranked = variable("RANK") || variable("WORLD_SIZE");
+    const auto mpi = ranked ? std::nullopt : find_mpi_process(variable);
+    if (mpi) {
+        if (mpi->world_size > 1) {
+            take(*mpi, context);
+        }
+    } else if (in_a_job()) {
         constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max();
         context.world_size = number<std::uint32_t>("WORLD_SIZE", *variable("WORLD_SIZE"), 1, kMost);
         context.rank = number<std::uint32_t>("RANK", *variable("RANK"), 0, kMost);
         context.master_addr = *variable("MASTER_ADDR");
-        context.master_port = number<std::uint16_t>("MASTER_PORT", *variable("MASTER_PORT"), 1,
-                                                    std::numeric_limits<std::uint16_t>::max());
+        context.master_port =
+            number<std::uint16_t>("MASTER_PORT", *variable("MASTER_PORT"), 1, kPortMost);
+        context.local_rank = context.rank;
+        context.local_world_size = context.world_size;
     }
     require_below("RANK", context.rank, "WORLD_SIZE", context.world_size);
     context.job = variable("TORCHELASTIC_RUN_ID").value_or(context.job);
-    context.local_rank = number_or("LOCAL_RANK", context.rank);
-    context.local_world_size = number_or("LOCAL_WORLD_SIZE", context.world_size, 1U);
+    context.local_rank = number_or("LOCAL_RANK", context.local_rank);
+    context.local_world_size = number_or("LOCAL_WORLD_SIZE", context.local_world_size, 1U);
     require_below("LOCAL_RANK", context.local_rank, "LOCAL_WORLD_SIZE", context.local_world_size);
     context.group_rank = number_or("GROUP_RANK", context.group_rank);
     context.group_world_size = number_or("GROUP_WORLD_SIZE", context.group_world_size, 1U);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "worker_sdk/src/cpu/group_formation.h"
+#include "worker_sdk/src/nccl/form_group.h"
 
 namespace regroup {
 namespace {
@@ -22,17 +23,21 @@ struct Backend {
 constexpr std::array kBackends = {
     Backend{"cpu", cpu::form_group},
     Backend{"gloo", cpu::form_group},
+    Backend{"nccl", nccl::form_group},
 };
 
 [[noreturn]] void refuse(std::string_view name) {
     const std::string quoted = "\"" + std::string(name) + "\"";
-    if (name == "nccl" || name == "mpi") {
+    if (name == "mpi") {
         throw Error(Errc::invalid_argument,
-                    "this build of regroup has no " + quoted +
-                        " back end; use \"cpu\" for buffers in host memory");
+                    "there is no \"mpi\" back end, because none is needed: under mpirun, mpiexec "
+                    "or srun, \"cpu\" and \"nccl\" find rank and size by themselves, and programs "
+                    "that call MPI can be linked with regroup::mpi (docs/mpi.md)");
     }
     throw Error(Errc::invalid_argument,
-                quoted + " is no back end; there is \"cpu\" (also spelt \"gloo\")");
+                quoted +
+                    " is no back end; there is \"cpu\" (also spelt \"gloo\") for buffers in "
+                    "host memory, and \"nccl\" for buffers on GPUs");
 }
 
 }  // namespace

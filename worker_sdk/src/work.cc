@@ -17,6 +17,7 @@ void Work::State::complete(std::optional<Failure> failure) {
     {
         const std::lock_guard lock(mutex_);
         ENSURE(!done_);
+        completed_at_ = SteadyClock().now();
         failure_ = std::move(failure);
         done_ = true;
     }
@@ -37,6 +38,11 @@ bool Work::State::done() const {
     return done_;
 }
 
+std::optional<Instant> Work::State::completed_at() const {
+    const std::lock_guard lock(mutex_);
+    return done_ ? std::optional(completed_at_) : std::nullopt;
+}
+
 void Work::wait() const {
     if (state_) {
         state_->wait();
@@ -45,6 +51,10 @@ void Work::wait() const {
 
 bool Work::done() const {
     return !state_ || state_->done();
+}
+
+std::optional<std::chrono::steady_clock::time_point> Work::completed_at() const {
+    return state_ ? state_->completed_at() : std::nullopt;
 }
 
 Work failed_work(Errc code, const std::string& detail) {

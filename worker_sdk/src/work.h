@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
 
 namespace regroup {
@@ -22,6 +23,8 @@ struct Work::State {
 
     void wait() const;
     [[nodiscard]] bool done() const;
+    /// When it ended; nothing before that.
+    [[nodiscard]] std::optional<Instant> completed_at() const;
 
    private:
     void complete(std::optional<Failure> failure);
@@ -29,6 +32,7 @@ struct Work::State {
     mutable std::mutex mutex_;
     mutable std::condition_variable completed_;
     bool done_ = false;               // guarded by mutex_
+    Instant completed_at_;            // guarded by mutex_; constant once done_
     std::optional<Failure> failure_;  // guarded by mutex_; constant once done_
 };
 

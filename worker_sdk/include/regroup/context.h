@@ -43,6 +43,13 @@ struct Context {
     /// Reads the variables above. With none of RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT set it
     /// is a world of one; with some of them it is an Error `invalid_argument` that names what is
     /// missing or malformed. LOCAL_RANK and the rest fall back to RANK and WORLD_SIZE.
+    ///
+    /// With neither RANK nor WORLD_SIZE, a process that an MPI launcher started (Open MPI's mpirun,
+    /// MPICH's or Intel's mpiexec, Slurm's srun) takes ranks and sizes from that launcher. On one
+    /// node the ranks meet at 127.0.0.1 and a port that follows from the launcher's name for the
+    /// job, on several at MASTER_ADDR and MASTER_PORT (srun: the first host of the step, without
+    /// them too). What cannot be told is an Error `invalid_argument` that names the variable to
+    /// set.
     [[nodiscard]] static Context from_environment();
 
    private:

@@ -1,73 +1,126 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <regroup/communication_hook.h>
 #include <regroup/process_group.h>
 #include <regroup/tensor_view.h>
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 namespace regroup {
 
-/// A trainable tensor and its gradient: same count and dtype; both outlive the wrapper.
+namespace training {
+class Reducer;
+}
+
+/// A trainable tensor. It outlives the wrapper, on the device of the group.
 struct Parameter {
     TensorView value;
-    TensorView gradient;
+    /// Left out: the wrapper makes the memory, see `gradient(i)`. Costs no copy.
+    /// With `data`: the caller's own memory of as many elements, at one copy in and one out a step.
+    /// Without `data` but with a count and a dtype: the wrapper's memory, in that dtype, as for
+    /// float32 gradients of bfloat16 values.
+    TensorView gradient = {};
 };
 
-/// Parameters [first, last) whose gradients travel together.
+/// Gradients that travel together.
 struct Bucket {
-    std::size_t first = 0;
-    std::size_t last = 0;
-    std::size_t bytes = 0;
+    std::vector<std::size_t> parameters{};  ///< In the order in which they lie in memory.
+    DType dtype = DType::float32;
+    std::size_t bytes = 0;  ///< What travels: each gradient is padded to a multiple of 64 bytes.
 
     friend bool operator==(const Bucket&, const Bucket&) = default;
 };
 
-/// Packs gradients from last to first, the order in which a backward pass yields them, into buckets
-/// of at most `bytes_max`; never mixes dtypes; an oversized gradient rides alone. The buckets come
-/// in the order in which they fill. Pure and deterministic, so that all ranks agree without
-/// talking.
-[[nodiscard]] std::vector<Bucket> plan_buckets(std::span<const Parameter> parameters,
-                                               std::size_t bytes_max);
-
 struct DataParallelOptions {
-    /// Gradients travel in buckets of at most this many bytes. Smaller ones start earlier and
-    /// overlap more of the backward pass; larger ones cost less per byte. A good start is a tenth
-    /// of the model, and not below some tens of kilobytes.
+    /// Gradients travel in buckets of at most this many bytes; a larger one rides alone. Smaller
+    /// buckets start earlier and overlap more of the backward pass; larger ones cost less per byte.
+    /// A good start is a tenth of the model, and not below some tens of kilobytes.
     std::size_t bucket_bytes = std::size_t{25} << 20U;
+    /// The first bucket of a step is at most this large, so that something is soon on its way.
+    std::size_t first_bucket_bytes = std::size_t{1} << 20U;
     /// `avg`: every gradient becomes the mean over the ranks, right when all ranks hold equally
     /// many samples. `sum`: the sum, for gradients that are already weighted with their share of
     /// the global batch. Nothing else is accepted.
     ReduceOp reduction = ReduceOp::avg;
+    /// The buckets are first laid out for a backward pass from the last parameter to the first, and
+    /// once more at the end of the first step, in the order in which rank 0's gradients came.
+    bool rebuild_buckets = true;
+    /// Some parameters may get no gradient in a step, and other ones on other ranks: what is not
+    /// reported by finish_step counts as zero. Costs a byte per parameter, and no overlap for the
+    /// buckets behind an unused parameter unless `gradient_unused` tells of it early.
+    bool unused_parameters = false;
+    /// Every step ends with broadcast_buffers().
+    bool broadcast_buffers_each_step = false;
+    /// Exchanges the buckets instead of an all-reduce: low_precision_hook(DType::bfloat16), or
+    /// one's own.
+    std::shared_ptr<CommunicationHook> hook = {};
+    /// On a GPU: where the caller's kernels compute gradients and use them. Reductions run beside
+    /// it in a stream of the wrapper's own. The group's current stream becomes this one.
+    Stream stream = {};
+};
+
+/// How well a step's communication was hidden behind its backward pass. On a GPU all zero but the
+/// first two members: there, the profiler tells.
+struct StepStatistics {
+    std::uint64_t step = 0;  ///< Counted from 1; 0 before the first finish_step.
+    std::size_t bytes = 0;   ///< Gradients reduced, with their padding.
+    std::size_t bucket_count = 0;
+    /// During how much of the step some bucket was on its way: the sum over the buckets of the time
+    /// from its issue, or the end of the one before if that was later, to its end. Includes waiting
+    /// for slower ranks.
+    std::chrono::nanoseconds communication{};
+    /// For how much of it finish_step waited.
+    std::chrono::nanoseconds waited{};
+
+    /// The share of the communication that cost nothing: 1 - waited / communication, in [0, 1].
+    [[nodiscard]] double hidden() const noexcept;
+};
+
+/// Ranks whose replica is not that of the others.
+struct ReplicaDifference {
+    std::size_t parameter = 0;  ///< The first one that is not the same everywhere.
+    /// The ranks that do not hold the value that most ranks hold; of equally common values, the
+    /// one with the lowest rank counts as right.
+    std::vector<std::uint32_t> ranks{};
 };
 
 /// Keeps the replicas of a model identical: starts them equal, and reduces the gradients of each
 /// step over the group while the backward pass is still running. Knows nothing of layers, losses or
 /// optimisers: it moves buffers.
 ///
-///     DistributedDataParallel ddp(group, {{weight, weight_gradient}, {bias, bias_gradient}});
+///     DistributedDataParallel ddp(group, {{weight}, {bias}});
 ///     for each step:
-///         forward; backward, calling ddp.gradient_ready(i) as gradient i becomes final
+///         ddp.zero_gradients();
+///         forward; backward into ddp.gradient(i), calling ddp.gradient_ready(i) as each is final
 ///         ddp.finish_step();
 ///         apply the gradients, which are now the same on every rank
 ///
 /// Gradients may become ready in any order, even in different orders on different ranks: buckets
-/// are always reduced in the order of the plan. Collectives of the caller's own between the first
-/// gradient_ready and finish_step are allowed only where every rank issues them at the same point
-/// of the same order.
+/// are always reduced in the order of the plan. Other collectives on the same group between the
+/// first gradient_ready and finish_step, those of another wrapper included, are allowed where every
+/// rank issues them at the same point of the same order; give a model whose order may differ a
+/// group of its own (ProcessGroup::new_group).
 ///
-/// Costs one copy of all gradients. Used by one thread, the one that issues the group's operations.
+/// A step that ends in an exception cannot be taken back, since others have seen part of it:
+/// destroy the wrapper, leave the round. Used by one thread at a time, which issues the group's
+/// operations.
 class DistributedDataParallel {
    public:
-    /// Checks that all ranks registered the same parameters, then gives every rank the values and
-    /// buffers of rank 0. Blocks until all ranks have come. `buffers` are what a model carries
-    /// without training it by gradient: running means, an optimiser's state. `group` and all
-    /// tensors outlive the wrapper.
+    /// Checks that all ranks registered the same parameters with the same options, makes the memory
+    /// of the gradients (ProcessGroup::allocate), then gives every rank the values and buffers of
+    /// rank 0. Blocks until all ranks have come. `buffers` are what a model carries without
+    /// training it by gradient: running means, an optimiser's state. `group` and all tensors
+    /// outlive the wrapper.
     ///
-    /// Throws Error: `invalid_argument` if value and gradient do not match, or naming two ranks
-    /// whose parameters differ; whatever the group throws.
+    /// Throws Error: `invalid_argument` if value and gradient do not match or lie on another device
+    /// than the group's, or naming two ranks that differ; whatever the group throws.
     DistributedDataParallel(ProcessGroup& group, std::vector<Parameter> parameters,
                             std::vector<TensorView> buffers = {},
                             const DataParallelOptions& options = {});
@@ -79,51 +132,87 @@ class DistributedDataParallel {
     DistributedDataParallel(const DistributedDataParallel&) = delete;
     DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
-    /// Gradient `index` is final: takes a copy, and starts the reduction of its bucket once that is
-    /// complete, without waiting for it. Throws Error: `invalid_argument` naming the index if it
-    /// does not exist or was reported before in this step; whatever the group throws.
-    void gradient_ready(std::size_t index);
+    /// Where gradient `index` is to be written or added up, and where its reduction is found after
+    /// finish_step: a part of a bucket, or the caller's own memory. Aligned to 64 bytes, zero at
+    /// first. Moves at most once, in the first finish_step that reduces (`buckets_are_final`),
+    /// with its contents; what was fetched before is then another parameter's place. Fetch it anew
+    /// after that step, before capturing a CUDA graph, or set `rebuild_buckets` to false.
+    [[nodiscard]] TensorView gradient(std::size_t index) const;
+    /// Sets all gradients in the wrapper's memory to zero, at the speed of one memset.
+    void zero_gradients();
 
-    /// Waits for this step's buckets, then replaces every gradient by its reduction. If it throws,
-    /// no gradient has been touched and none may be applied: `invalid_argument` names gradients
-    /// that were never reported, and the step can still be completed; after an Error of the group,
-    /// leave the round.
+    /// Gradient `index` is final: starts the reduction of its bucket once that is complete, without
+    /// waiting for it. Until finish_step the gradient is not to be touched. Some tens of
+    /// instructions if no bucket is complete by it. Throws Error: `invalid_argument` naming the
+    /// index if it does not exist or was reported before in this step; whatever the group throws.
+    void gradient_ready(std::size_t index);
+    /// The same for one that gets no gradient in this step, and counts as zero, or as what no_sync
+    /// steps have added up. Only with `unused_parameters`.
+    void gradient_unused(std::size_t index);
+
+    /// Waits for this step's buckets, after which every gradient is its reduction. Throws Error:
+    /// `invalid_argument` naming gradients that were never reported, and the step can still be
+    /// completed; whatever the group throws, after which gradients in the wrapper's memory hold
+    /// unspecified values, those in the caller's are untouched, and none may be applied.
+    ///
+    /// On a GPU nothing waits on the host: what is put into `options.stream` from now on sees the
+    /// reductions, and a peer's loss is thrown by a later call.
     void finish_step();
 
     /// The whole step at once, without overlap: every gradient is ready, then finish_step.
     void reduce_gradients();
 
-    /// Gives every rank the buffers of rank 0 again.
+    /// Until it ends, gradients add up on this rank alone: gradient_ready and finish_step do
+    /// nothing. The next step without it reduces the sum.
+    ///
+    ///     { const auto guard = ddp.no_sync(); backward(first_half); }
+    ///     backward(second_half); ddp.finish_step();
+    ///
+    /// Backward passes then add to the gradients instead of replacing them. May be nested. Every
+    /// rank does the same. Throws Error `invalid_argument` in the middle of a step.
+    class [[nodiscard]] NoSync {
+       public:
+        ~NoSync();
+        NoSync(const NoSync&) = delete;
+        NoSync& operator=(const NoSync&) = delete;
+
+       private:
+        friend class DistributedDataParallel;
+        explicit NoSync(training::Reducer& reducer);
+        training::Reducer& reducer_;
+    };
+    NoSync no_sync();
+
+    /// True if some rank had a gradient for `index` in the last finished step. If not, the gradient
+    /// is zero, or untouched in the caller's own memory, and an optimiser should leave the
+    /// parameter alone. Always true without `unused_parameters`.
+    [[nodiscard]] bool was_used(std::size_t index) const;
+
+    /// Gives every rank the parameters and buffers of `root`, or the buffers of rank 0, again.
+    void broadcast_parameters(std::uint32_t root = 0);
     void broadcast_buffers();
 
+    /// Compares the values of the parameters on all ranks, bit by bit through a 64-bit hash of
+    /// each; every rank gets the same answer, and nothing if all are equal. Called by every rank.
+    /// Costs one pass over the parameters, and copies them to the host from a GPU.
+    [[nodiscard]] std::optional<ReplicaDifference> find_replica_difference();
+
     /// The plan, in order of reduction.
-    [[nodiscard]] std::span<const Bucket> buckets() const noexcept { return plan_; }
+    [[nodiscard]] std::span<const Bucket> buckets() const noexcept;
+    /// True once nothing moves any more: after the first step that reduced.
+    [[nodiscard]] bool buckets_are_final() const noexcept;
+    /// Bucket `index` as one tensor, padding included, which is zero: for what treats all gradients
+    /// alike (scale, clip, look for infinities) in few calls.
+    [[nodiscard]] TensorView bucket_gradients(std::size_t index) const;
+    /// The memory that holds all buckets; a copy of the handle keeps `gradient(i)` valid beyond the
+    /// wrapper.
+    [[nodiscard]] const Buffer& gradient_memory() const noexcept;
+
+    /// Of the last step that reduced.
+    [[nodiscard]] StepStatistics statistics() const noexcept;
 
    private:
-    struct Reduction {
-        std::vector<std::byte> gradients;
-        std::size_t missing_count = 0;
-        Work work;
-    };
-
-    /// Where gradient `index` lies in its bucket.
-    struct Place {
-        std::size_t bucket = 0;
-        std::size_t offset = 0;
-    };
-
-    void begin_step();
-    void start_complete_buckets();
-
-    ProcessGroup& group_;
-    const std::vector<Parameter> parameters_;
-    const std::vector<TensorView> buffers_;
-    const DataParallelOptions options_;
-    const std::vector<Bucket> plan_;
-    std::vector<Place> places_;          // by parameter
-    std::vector<bool> ready_;            // by parameter
-    std::vector<Reduction> reductions_;  // by bucket
-    std::size_t started_count_ = 0;      // buckets [0, started_count_) are in flight
+    std::unique_ptr<training::Reducer> reducer_;
 };
 
 }  // namespace regroup

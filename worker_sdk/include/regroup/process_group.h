@@ -31,8 +31,14 @@ struct Reduction {
     [[nodiscard]] static Reduction premultiplied_sum(double factor) noexcept {
         Reduction reduction(ReduceOp::sum);
         reduction.factor = factor;
+        reduction.premultiplied_ = true;
         return reduction;
     }
+    /// True also for a factor of 1, since all ranks must carry out the same kind of operation.
+    [[nodiscard]] bool premultiplied() const noexcept { return premultiplied_ || factor != 1.0; }
+
+   private:
+    bool premultiplied_ = false;
 };
 
 /// One operation in flight. A cheap handle that may be copied; dropping it cancels nothing. The
@@ -52,6 +58,9 @@ class Work {
     void wait() const;
     /// True once wait() would return or throw at once.
     [[nodiscard]] bool done() const;
+    /// When it was complete on this rank. Nothing before that, for an operation that was complete
+    /// when it was issued, and on "nccl", where the stream knows.
+    [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> completed_at() const;
 
    private:
     std::shared_ptr<State> state_;

@@ -3,12 +3,19 @@
 #pragma once
 
 #include <regroup/checkpoint.h>                 // Checkpoint
+#include <regroup/communication_hook.h>         // CommunicationHook: compressed gradients
 #include <regroup/context.h>                    // Context: rank, world size, restart count
 #include <regroup/cuda.h>                       // GPUs: what there is, and which is ours
+#include <regroup/data_partitioner.h>           // DataPartitioner
 #include <regroup/distributed_data_parallel.h>  // DistributedDataParallel
 #include <regroup/distributed_sampler.h>        // DistributedSampler
 #include <regroup/errc.h>                       // Errc: what to do about an error
 #include <regroup/error.h>                      // Error: the one exception
+#include <regroup/evaluation.h>                 // Evaluator, gather_in_order
+#include <regroup/exact_sum.h>                  // ExactSum
+#include <regroup/lr_schedule.h>                // CosineWarmRestarts
+#include <regroup/main_process.h>               // log_main, run_on_main
 #include <regroup/process_group.h>              // ProcessGroup, Work, ReduceOp
+#include <regroup/spawn.h>                      // spawn: processes of one function
 #include <regroup/store.h>                      // Store: the key-value store of a round
 #include <regroup/tensor_view.h>                // TensorView, DType

@@ -3,6 +3,7 @@
 
 #include <regroup/error.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -21,6 +22,11 @@ std::string elements(ConstTensorView buffer) {
 }  // namespace
 
 void check_buffer(std::string_view operation, ConstTensorView buffer) {
+    if (buffer.device.kind != DeviceKind::cpu) {
+        refuse(operation, "a buffer of " + elements(buffer) + " on " + to_string(buffer.device) +
+                              ", but the back end \"cpu\" reaches host memory only; copy it to the "
+                              "host, or use the back end \"nccl\"");
+    }
     if (buffer.count == 0) {
         return;
     }
@@ -52,14 +58,41 @@ void check_peer(std::string_view operation, std::uint32_t peer, std::uint32_t ra
     }
 }
 
-void check_all_gather(ConstTensorView input, ConstTensorView output, std::uint32_t world_size) {
-    check_buffer("all_gather: input", input);
-    check_buffer("all_gather: output", output);
-    if (output.dtype != input.dtype || output.count % world_size != 0 ||
-        output.count / world_size != input.count) {
-        refuse("all_gather", "an input of " + elements(input) + " and a world of " +
-                                 std::to_string(world_size) + " do not make an output of " +
-                                 elements(output));
+void check_reduction(std::string_view operation, Reduction reduction, DType dtype) {
+    if (reduction.op > ReduceOp::avg) {
+        refuse(operation, "an operator that does not exist, number " +
+                              std::to_string(static_cast<int>(reduction.op)));
+    }
+    if (reduction.factor != 1.0 && (reduction.op != ReduceOp::sum || !is_floating_point(dtype))) {
+        refuse(operation, "a factor of " + std::to_string(reduction.factor) + " for " +
+                              std::string(to_string(reduction.op)) + " of " +
+                              std::string(to_string(dtype)) +
+                              "; only a sum of floating-point values can have one");
+    }
+}
+
+void check_rows(std::string_view operation, ConstTensorView row, ConstTensorView rows,
+                std::uint32_t world_size) {
+    if (rows.dtype != row.dtype || rows.count % world_size != 0 ||
+        rows.count / world_size != row.count) {
+        refuse(operation, elements(rows) + " are not one row of " + elements(row) +
+                              " for each rank of a world of " + std::to_string(world_size));
+    }
+}
+
+void check_exchange(std::string_view operation, ConstTensorView input, ConstTensorView output,
+                    std::uint32_t world_size) {
+    if (input.dtype != output.dtype || input.count != output.count ||
+        input.count % world_size != 0) {
+        refuse(operation, "an input of " + elements(input) + " and an output of " +
+                              elements(output) +
+                              "; both must be the same, with one row for each rank of a world of " +
+                              std::to_string(world_size));
+    }
+    const auto* const in = static_cast<const std::byte*>(input.data);
+    const auto* const out = static_cast<const std::byte*>(output.data);
+    if (input.count > 0 && in < out + output.bytes() && out < in + input.bytes()) {
+        refuse(operation, "the input and the output overlap");
     }
 }
 

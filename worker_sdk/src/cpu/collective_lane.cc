@@ -128,18 +128,19 @@ class CollectiveLane::Incoming {
             return count;
         }
         const std::size_t count = stream.read_some({scratch_ + carried_, wanted});
-        reduce_into(target, carried_ + count, piece.landing);
+        reduce_into(target, carried_ + count, piece);
         return count;
     }
 
    private:
-    void reduce_into(std::byte* target, std::size_t available, Landing landing) {
+    void reduce_into(std::byte* target, std::size_t available, const Piece& piece) {
         const std::size_t item = item_bytes(signature_.dtype);
         const std::size_t items = available / item;
-        reduce(signature_.reduce_op, signature_.dtype, target, scratch_, items);
-        if (landing == Landing::reduce_last && signature_.reduce_op == ReduceOp::avg) {
-            divide(signature_.dtype, target, items, world_size_);
-        }
+        const std::byte* const here = piece.with != nullptr ? piece.with + offset_ : target;
+        const bool divided =
+            piece.landing == Landing::reduce_last && signature_.reduce_op == ReduceOp::avg;
+        combine(signature_.reduce_op, signature_.dtype, target, here, scratch_, items,
+                divided ? world_size_ : 1);
         // The beginning of an element whose rest is still to come.
         carried_ = available - items * item;
         std::memmove(scratch_, scratch_ + items * item, carried_);

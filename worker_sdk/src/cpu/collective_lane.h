@@ -18,7 +18,7 @@ namespace regroup::cpu {
 /// What becomes of bytes that arrive.
 enum class Landing : std::uint8_t {
     copy,
-    reduce,       ///< Reduced into what is there.
+    reduce,       ///< What is here op what arrives.
     reduce_last,  ///< Likewise, and this makes it the final value: an average is divided here.
 };
 
@@ -27,6 +27,8 @@ struct Piece {
     std::byte* data = nullptr;
     std::size_t bytes = 0;
     Landing landing = Landing::copy;  ///< Incoming only.
+    /// Incoming and reduced only: what is here lies there; nullptr if `data` is that too.
+    const std::byte* with = nullptr;
 };
 
 /// One stream out, one stream in, or both at once. Of the outgoing bytes the first `head_bytes` may

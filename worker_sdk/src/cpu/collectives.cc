@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/src/cpu/collectives.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
+#include "rendezvous/base/ensure.h"
 #include "worker_sdk/src/cpu/reduce.h"
 
 namespace regroup::cpu {
@@ -13,13 +15,37 @@ Piece whole_of(TensorView buffer) {
     return {.data = static_cast<std::byte*>(buffer.data), .bytes = buffer.bytes()};
 }
 
+/// What is only sent; a Piece serves both directions.
+Piece whole_of(ConstTensorView buffer) {
+    return {.data = static_cast<std::byte*>(const_cast<void*>(buffer.data)),
+            .bytes = buffer.bytes()};
+}
+
+/// Elements [first, first + count) of the buffer.
+TensorView part_of(TensorView buffer, std::size_t first, std::size_t count) {
+    const std::size_t item = item_bytes(buffer.dtype);
+    return {static_cast<std::byte*>(buffer.data) + first * item, count, buffer.dtype};
+}
+
 /// Chunk `index` of `parts` of the buffer.
 Piece piece_of(TensorView buffer, std::uint32_t parts, std::uint32_t index, Landing landing) {
     const Chunk chunk = chunk_of(buffer.count, parts, index);
-    const std::size_t item = item_bytes(buffer.dtype);
-    return {.data = static_cast<std::byte*>(buffer.data) + chunk.first * item,
-            .bytes = chunk.count * item,
-            .landing = landing};
+    Piece piece = whole_of(part_of(buffer, chunk.first, chunk.count));
+    piece.landing = landing;
+    return piece;
+}
+
+/// Row `index` of `rows`, of `bytes` each.
+Piece row_of(const void* rows, std::size_t bytes, std::uint32_t index) {
+    return {.data = static_cast<std::byte*>(const_cast<void*>(rows)) + index * bytes,
+            .bytes = bytes};
+}
+
+/// The same place may be both: an input that is its own row of the output.
+void copy(const Piece& from, const Piece& to) {
+    if (from.bytes > 0 && from.data != to.data) {
+        std::memmove(to.data, from.data, from.bytes);
+    }
 }
 
 }  // namespace
@@ -29,6 +55,54 @@ Collectives::Collectives(CollectiveLane& lane)
       rank_(lane.mesh().seat().rank),
       world_size_(lane.mesh().seat().world_size),
       schedule_(rank_, world_size_) {}
+
+void Collectives::carry_out(const Operation& operation) {
+    const Signature& signature = operation.signature;
+    switch (signature.kind) {
+        case OperationKind::all_reduce:
+            if (operation.factor != 1.0) {
+                scale(signature.dtype, operation.buffer.data, operation.buffer.data,
+                      operation.buffer.count, operation.factor);
+            }
+            return all_reduce(operation.buffer, signature.reduce_op);
+        case OperationKind::reduce:
+            return reduce(operation);
+        case OperationKind::reduce_scatter:
+            return reduce_scatter(operation);
+        case OperationKind::broadcast:
+            return broadcast(operation.buffer, signature.peer);
+        case OperationKind::form:
+        case OperationKind::all_gather:
+            return all_gather(operation.input, operation.buffer);
+        case OperationKind::gather:
+            return gather(operation.input, operation.buffer, signature.peer);
+        case OperationKind::scatter:
+            return scatter(operation.input, operation.buffer, signature.peer);
+        case OperationKind::all_to_all:
+            return all_to_all(operation.input, operation.buffer);
+        case OperationKind::barrier:
+            return doubling_all_reduce({nullptr, 0, DType::uint8}, ReduceOp::sum);
+        case OperationKind::send:
+        case OperationKind::recv:
+            break;  // The messenger's.
+    }
+    ENSURE(false);
+}
+
+std::uint32_t Collectives::distance_from(std::uint32_t root) const noexcept {
+    return rank_ >= root ? rank_ - root : rank_ + (world_size_ - root);
+}
+
+std::uint32_t Collectives::rank_at(std::uint32_t distance, std::uint32_t root) const noexcept {
+    return static_cast<std::uint32_t>((std::uint64_t{distance} + root) % world_size_);
+}
+
+std::byte* Collectives::staging() {
+    if (!staging_) {
+        staging_ = std::make_unique<std::byte[]>(kStagingBytes);
+    }
+    return staging_.get();
+}
 
 void Collectives::send(std::uint32_t peer, Piece piece) {
     lane_.carry({.to = peer, .outgoing = {piece}, .head_bytes = piece.bytes});
@@ -87,28 +161,141 @@ void Collectives::doubling_all_reduce(TensorView buffer, ReduceOp op) {
     }
     if (rank_ < extra_ranks) {
         receive(rank_ + doubling_ranks, theirs);
-        reduce(op, buffer.dtype, mine.data, theirs.data, buffer.count);
+        cpu::reduce(op, buffer.dtype, mine.data, theirs.data, buffer.count);
     }
     for (std::uint32_t distance = 1; distance < doubling_ranks; distance *= 2) {
         const std::uint32_t partner = rank_ ^ distance;
+        const bool last = distance * 2 == doubling_ranks;
+        const std::uint32_t divisor = last && op == ReduceOp::avg ? world_size_ : 1;
         lane_.carry({.to = partner,
                      .outgoing = {mine},
                      .head_bytes = mine.bytes,
                      .from = partner,
                      .incoming = {theirs}});
-        if (rank_ < partner) {
-            reduce(op, buffer.dtype, mine.data, theirs.data, buffer.count);
-        } else if (mine.bytes > 0) {
-            reduce(op, buffer.dtype, theirs.data, mine.data, buffer.count);
-            std::memcpy(mine.data, theirs.data, mine.bytes);
-        }
-    }
-    if (op == ReduceOp::avg) {
-        divide(buffer.dtype, mine.data, buffer.count, world_size_);
+        const std::byte* const lower = rank_ < partner ? mine.data : theirs.data;
+        const std::byte* const upper = rank_ < partner ? theirs.data : mine.data;
+        combine(op, buffer.dtype, mine.data, lower, upper, buffer.count, divisor);
     }
     if (rank_ < extra_ranks) {
         send(rank_ + doubling_ranks, mine);
     }
+}
+
+void Collectives::reduce(const Operation& operation) {
+    const TensorView buffer = operation.buffer;
+    if (buffer.bytes() <= kSmallBytesMax) {
+        return tree_reduce(operation);
+    }
+    const std::size_t columns = kStagingBytes / item_bytes(buffer.dtype);
+    for (std::size_t first = 0; first < buffer.count; first += columns) {
+        chain_reduce(part_of(buffer, first, std::min(columns, buffer.count - first)),
+                     operation.factor, operation.signature.peer);
+    }
+}
+
+// The tree of tree_broadcast, upwards: a rank adds its children's values to its own, the nearest
+// child first, and hands the sum to its parent.
+void Collectives::tree_reduce(const Operation& operation) {
+    const Signature& signature = operation.signature;
+    const std::uint32_t distance = distance_from(signature.peer);
+    const std::size_t bytes = operation.buffer.bytes();
+    const Piece theirs{.data = theirs_.data(), .bytes = bytes};
+    Piece sum{.data = mine_.data(), .bytes = bytes};  // The buffer is the root's alone to change.
+    if (distance == 0) {
+        sum.data = static_cast<std::byte*>(operation.buffer.data);
+    } else {
+        copy(whole_of(operation.buffer), sum);
+    }
+    if (operation.factor != 1.0) {
+        scale(signature.dtype, sum.data, sum.data, operation.buffer.count, operation.factor);
+    }
+    for (std::uint32_t bit = 1; bit < world_size_; bit *= 2) {
+        if ((distance & bit) != 0) {
+            return send(rank_at(distance - bit, signature.peer), sum);
+        }
+        if (bit < world_size_ - distance) {
+            receive(rank_at(distance + bit, signature.peer), theirs);
+            const bool last = distance == 0 && bit >= world_size_ - bit;
+            cpu::reduce(signature.reduce_op, signature.dtype, sum.data, theirs.data,
+                        operation.buffer.count,
+                        last && signature.reduce_op == ReduceOp::avg ? world_size_ : 1);
+        }
+    }
+}
+
+// Along the ring to the root, each rank adding its own to what has arrived so far.
+void Collectives::chain_reduce(TensorView part, double factor, std::uint32_t root) {
+    const Piece mine = whole_of(part);
+    const Piece staged{.data = staging(), .bytes = mine.bytes};
+    const bool scaled = factor != 1.0;
+    if (scaled) {
+        scale(part.dtype, rank_ == root ? mine.data : staged.data, mine.data, part.count, factor);
+    }
+    Flow flow;
+    if (rank_ != root) {
+        flow.to = schedule_.next();
+        flow.outgoing = {staged};
+    }
+    if (schedule_.previous() == root) {
+        flow.outgoing = {scaled ? staged : mine};
+        flow.head_bytes = mine.bytes;
+    } else {
+        flow.from = schedule_.previous();
+        flow.incoming = {{.data = staged.data,
+                          .bytes = mine.bytes,
+                          .landing = Landing::reduce,
+                          .with = scaled ? staged.data : mine.data}};
+    }
+    if (rank_ == root) {
+        flow.incoming = {{.data = mine.data, .bytes = mine.bytes, .landing = Landing::reduce_last}};
+    }
+    lane_.carry(flow);
+}
+
+// The first phase of the ring, one place further back, so that the row which becomes final on rank
+// n is row n. The input is not ours to change: sums under way lie in the staging area, as many
+// columns at a time as it takes.
+void Collectives::reduce_scatter(const Operation& operation) {
+    const TensorView output = operation.buffer;
+    const std::size_t item = item_bytes(output.dtype);
+    const bool scaled = operation.factor != 1.0;
+    const RingSchedule schedule(schedule_.previous(), world_size_);
+    // Rows of sums, and rows of scaled values on ranks that have a factor.
+    const std::size_t columns = std::max<std::size_t>(1, kStagingBytes / item / 2 / world_size_);
+    std::size_t first = 0;
+    do {
+        const std::size_t count = std::min(columns, output.count - first);
+        const auto mine = [&](std::uint32_t row) {
+            std::byte* const values =
+                row_of(operation.input.data, output.bytes(), row).data + first * item;
+            std::byte* const staged = staging() + (world_size_ + row) * count * item;
+            if (scaled) {
+                scale(output.dtype, staged, values, count, operation.factor);
+            }
+            return Piece{.data = scaled ? staged : values, .bytes = count * item};
+        };
+        Flow flow;
+        flow.to = schedule_.next();
+        flow.from = schedule_.previous();
+        flow.outgoing = {mine(schedule.scatter_reduce(0).send_chunk)};
+        flow.head_bytes = flow.outgoing.front().bytes;
+        for (std::uint32_t step = 0; step < schedule.steps(); ++step) {
+            const bool last = step + 1 == schedule.steps();
+            const Piece here = mine(schedule.scatter_reduce(step).receive_chunk);
+            Piece sum{.data = staging() + step * count * item,
+                      .bytes = here.bytes,
+                      .landing = last ? Landing::reduce_last : Landing::reduce,
+                      .with = here.data};
+            if (last) {
+                sum.data = whole_of(part_of(output, first, count)).data;
+            } else {
+                flow.outgoing.push_back(sum);
+            }
+            flow.incoming.push_back(sum);
+        }
+        lane_.carry(flow);
+        first += count;
+    } while (first < output.count);
 }
 
 void Collectives::broadcast(TensorView buffer, std::uint32_t root) {
@@ -128,18 +315,15 @@ void Collectives::broadcast(TensorView buffer, std::uint32_t root) {
 //        +- 2 --- 3
 //        +- 1
 void Collectives::tree_broadcast(Piece whole, std::uint32_t root) {
-    const std::uint32_t distance = (rank_ + world_size_ - root) % world_size_;
-    const auto rank_at = [&](std::uint32_t d) {
-        return static_cast<std::uint32_t>((std::uint64_t{d} + root) % world_size_);
-    };
+    const std::uint32_t distance = distance_from(root);
     const std::uint32_t lowest = distance & (~distance + 1);
     if (distance != 0) {
-        receive(rank_at(distance - lowest), whole);
+        receive(rank_at(distance - lowest, root), whole);
     }
     for (std::uint32_t bit = distance == 0 ? std::bit_ceil(world_size_) / 2 : lowest / 2; bit > 0;
          bit /= 2) {
         if (distance + bit < world_size_) {
-            send(rank_at(distance + bit), whole);
+            send(rank_at(distance + bit, root), whole);
         }
     }
 }
@@ -162,29 +346,56 @@ void Collectives::chain_broadcast(Piece whole, std::uint32_t root) {
 
 // Rows travel round the ring: a rank begins with its own and passes on all but the last to arrive.
 void Collectives::all_gather(ConstTensorView input, TensorView output) {
-    const std::size_t row_bytes = input.bytes();
-    const auto row = [&](std::uint32_t rank) {
-        return Piece{.data = static_cast<std::byte*>(output.data) + rank * row_bytes,
-                     .bytes = row_bytes};
-    };
-    if (row_bytes > 0) {
-        // memmove: the input may be this very row.
-        std::memmove(row(rank_).data, input.data, row_bytes);
-    }
+    const std::size_t bytes = input.bytes();
+    copy(whole_of(input), row_of(output.data, bytes, rank_));
     Flow flow;
     flow.to = schedule_.next();
     flow.from = schedule_.previous();
     for (std::uint32_t step = 0; step < schedule_.steps(); ++step) {
         const RingStep ring_step = schedule_.scatter_reduce(step);
-        flow.outgoing.push_back(row(ring_step.send_chunk));
-        flow.incoming.push_back(row(ring_step.receive_chunk));
+        flow.outgoing.push_back(row_of(output.data, bytes, ring_step.send_chunk));
+        flow.incoming.push_back(row_of(output.data, bytes, ring_step.receive_chunk));
     }
-    flow.head_bytes = row_bytes;
+    flow.head_bytes = bytes;
     lane_.carry(flow);
 }
 
-void Collectives::barrier() {
-    doubling_all_reduce({nullptr, 0, DType::uint8}, ReduceOp::sum);
+// Straight to the root, whose own line is the limit whatever the order.
+void Collectives::gather(ConstTensorView input, TensorView output, std::uint32_t root) {
+    if (rank_ != root) {
+        return send(root, whole_of(input));
+    }
+    copy(whole_of(input), row_of(output.data, input.bytes(), rank_));
+    for (std::uint32_t distance = 1; distance < world_size_; ++distance) {
+        const std::uint32_t peer = rank_at(distance, root);
+        receive(peer, row_of(output.data, input.bytes(), peer));
+    }
+}
+
+void Collectives::scatter(ConstTensorView input, TensorView output, std::uint32_t root) {
+    if (rank_ != root) {
+        return receive(root, whole_of(output));
+    }
+    for (std::uint32_t distance = 1; distance < world_size_; ++distance) {
+        const std::uint32_t peer = rank_at(distance, root);
+        send(peer, row_of(input.data, output.bytes(), peer));
+    }
+    copy(row_of(input.data, output.bytes(), rank_), whole_of(output));
+}
+
+// In step s everybody sends to the rank s places on, so that nobody is sent to by two at a time.
+void Collectives::all_to_all(ConstTensorView input, TensorView output) {
+    const std::size_t bytes = input.bytes() / world_size_;
+    copy(row_of(input.data, bytes, rank_), row_of(output.data, bytes, rank_));
+    for (std::uint32_t distance = 1; distance < world_size_; ++distance) {
+        const std::uint32_t to = rank_at(distance, rank_);
+        const std::uint32_t from = rank_at(world_size_ - distance, rank_);
+        lane_.carry({.to = to,
+                     .outgoing = {row_of(input.data, bytes, to)},
+                     .head_bytes = bytes,
+                     .from = from,
+                     .incoming = {row_of(output.data, bytes, from)}});
+    }
 }
 
 }  // namespace regroup::cpu

@@ -4,8 +4,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "worker_sdk/src/cpu/collective_lane.h"
+#include "worker_sdk/src/cpu/operation.h"
 #include "worker_sdk/src/cpu/ring_schedule.h"
 
 namespace regroup::cpu {
@@ -14,34 +16,48 @@ namespace regroup::cpu {
 /// depends on ranks alone, never on who arrives first, and each value is either combined in one
 /// place and copied from there, or by the same expression everywhere: so results are bit-identical
 /// on all ranks and in every repetition.
-///
-/// Each function returns when its collective is complete on this rank, and throws GroupFailure.
 class Collectives {
    public:
     /// Up to here latency counts and not bandwidth. The same number on all ranks, or they would use
     /// different algorithms for one collective.
     static constexpr std::size_t kSmallBytesMax = std::size_t{16} << 10U;
+    /// What a collective may use beyond its buffers. Larger ones are carried out in parts.
+    static constexpr std::size_t kStagingBytes = std::size_t{4} << 20U;
 
     explicit Collectives(CollectiveLane& lane);
 
-    void all_reduce(TensorView buffer, ReduceOp op);
-    void broadcast(TensorView buffer, std::uint32_t root);
-    void all_gather(ConstTensorView input, TensorView output);
-    void barrier();
+    /// Returns when the collective, which the lane has begun, is complete on this rank. Throws
+    /// GroupFailure.
+    void carry_out(const Operation& operation);
 
    private:
+    void all_reduce(TensorView buffer, ReduceOp op);
     void ring_all_reduce(TensorView buffer);
     void doubling_all_reduce(TensorView buffer, ReduceOp op);
+    void reduce(const Operation& operation);
+    void tree_reduce(const Operation& operation);
+    void chain_reduce(TensorView part, double factor, std::uint32_t root);
+    void reduce_scatter(const Operation& operation);
+    void broadcast(TensorView buffer, std::uint32_t root);
     void tree_broadcast(Piece whole, std::uint32_t root);
     void chain_broadcast(Piece whole, std::uint32_t root);
+    void all_gather(ConstTensorView input, TensorView output);
+    void gather(ConstTensorView input, TensorView output, std::uint32_t root);
+    void scatter(ConstTensorView input, TensorView output, std::uint32_t root);
+    void all_to_all(ConstTensorView input, TensorView output);
 
     void send(std::uint32_t peer, Piece piece);
     void receive(std::uint32_t peer, Piece piece);
+    [[nodiscard]] std::uint32_t distance_from(std::uint32_t root) const noexcept;
+    [[nodiscard]] std::uint32_t rank_at(std::uint32_t distance, std::uint32_t root) const noexcept;
+    [[nodiscard]] std::byte* staging();
 
     CollectiveLane& lane_;
     const std::uint32_t rank_;
     const std::uint32_t world_size_;
     const RingSchedule schedule_;
+    std::unique_ptr<std::byte[]> staging_;  // Made when first needed.
+    alignas(64) std::array<std::byte, kSmallBytesMax> mine_{};
     alignas(64) std::array<std::byte, kSmallBytesMax> theirs_{};
 };
 

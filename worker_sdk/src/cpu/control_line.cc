@@ -8,8 +8,10 @@
 namespace regroup::cpu {
 namespace {
 
+constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
+
 /// Waits until both neighbours are connected.
-void connect_neighbours(Mesh& mesh, Instant deadline) {
+void connect_neighbours(Mesh& mesh, Instant deadline, const std::function<void()>& check) {
     const Peer& next = mesh.peer(mesh.seat().next());
     const Peer& previous = mesh.peer(mesh.seat().previous());
     Outbound& outbound = mesh.outbound(mesh.seat().next(), ChannelKind::control);
@@ -22,18 +24,23 @@ void connect_neighbours(Mesh& mesh, Instant deadline) {
         if (outbound.ended()) {
             throw Error(Errc::disconnected, next.name + " " + outbound.ending());
         }
-        if (SteadyClock().now() >= deadline) {
+        if (check) {
+            check();
+        }
+        const Instant now = SteadyClock().now();
+        if (now >= deadline) {
             throw Error(Errc::deadline_exceeded, dialled ? previous.name + " has not called"
                                                          : next.name + " does not answer");
         }
-        mesh.turn(deadline);
+        mesh.turn(check ? std::min(deadline, after(now, kCheckInterval)) : deadline);
     }
 }
 
 }  // namespace
 
-ControlLine::ControlLine(Mesh& mesh, Instant deadline) : mesh_(mesh) {
-    connect_neighbours(mesh, deadline);
+ControlLine::ControlLine(Mesh& mesh, Instant deadline, const std::function<void()>& check)
+    : mesh_(mesh) {
+    connect_neighbours(mesh, deadline, check);
     const Seat& seat = mesh.seat();
     lines_[0] = {.peer = seat.next(),
                  .stream = &mesh.outbound(seat.next(), ChannelKind::control).stream()};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -15,8 +16,8 @@ namespace regroup::cpu {
 class ControlLine final : public Participant {
    public:
     /// Connects to both neighbours. Throws Error naming the neighbour that does not answer by
-    /// `deadline`, or is gone.
-    ControlLine(Mesh& mesh, Instant deadline);
+    /// `deadline`, or is gone; or what `check` throws, which is called several times a second.
+    ControlLine(Mesh& mesh, Instant deadline, const std::function<void()>& check);
 
     void watch(PollSet& poll) override;
     /// Throws GroupFailure when news of one arrive.

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/base/ensure.h"
 #include "rendezvous/base/result.h"
-#include "worker_sdk/src/cpu/arguments.h"
+#include "worker_sdk/src/cpu/requests.h"
+#include "worker_sdk/src/cpu/subgroup_formation.h"
 #include "worker_sdk/src/helper_thread.h"
 
 namespace regroup::cpu {
@@ -31,6 +31,14 @@ Pollable make_wakeup() {
     return {.fd = std::move(fd)};
 }
 
+std::vector<std::uint32_t> world_ranks_of(const Mesh& mesh) {
+    std::vector<std::uint32_t> ranks;
+    for (const Peer& peer : mesh.peers()) {
+        ranks.push_back(peer.world_rank);
+    }
+    return ranks;
+}
+
 bool is_message(const Operation& operation) {
     return operation.signature.kind == OperationKind::send ||
            operation.signature.kind == OperationKind::recv;
@@ -39,13 +47,15 @@ bool is_message(const Operation& operation) {
 }  // namespace
 
 CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupOptions& options,
-                                 Instant deadline)
+                                 const Founding& founding)
     : suffix_(options.name == ProcessGroupOptions().name ? ""
                                                          : " in group \"" + options.name + "\""),
       limit_(options.timeout),
       seat_(mesh->seat()),
+      address_(mesh->peer(seat_.rank).address),
+      world_ranks_(world_ranks_of(*mesh)),
       mesh_(std::move(mesh)),
-      control_(*mesh_, deadline),
+      control_(*mesh_, founding.deadline, founding.check),
       lane_(*mesh_),
       algorithms_(lane_),
       messenger_(*mesh_, limit_, [this](const Operation& operation) { complete(operation); }),
@@ -56,9 +66,13 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
     mesh_->add(lane_);
     mesh_->add(messenger_);
     helper_ = start_helper_thread("regroup-cpu", [this] { run(); });
+    if (founding.siblings) {
+        descent_.join(founding.siblings, *this);
+    }
 }
 
 CpuProcessGroup::~CpuProcessGroup() {
+    descent_.leave();
     {
         const std::lock_guard lock(mutex_);
         closing_ = true;
@@ -71,57 +85,71 @@ CpuProcessGroup::~CpuProcessGroup() {
 }
 
 Work CpuProcessGroup::all_reduce(TensorView buffer, Reduction reduction) {
-    check_buffer("all_reduce", buffer);
-    return issue({.signature = {.count = buffer.count,
-                                .kind = OperationKind::all_reduce,
-                                .dtype = buffer.dtype,
-                                .reduce_op = reduction.op},
-                  .buffer = buffer});
+    return issue(request::all_reduce(buffer, reduction));
+}
+
+Work CpuProcessGroup::reduce(TensorView buffer, Reduction reduction, std::uint32_t root) {
+    return issue(request::reduce(seat_, buffer, reduction, root));
+}
+
+Work CpuProcessGroup::reduce_scatter(ConstTensorView input, TensorView output,
+                                     Reduction reduction) {
+    return issue(request::reduce_scatter(seat_, input, output, reduction));
 }
 
 Work CpuProcessGroup::broadcast(TensorView buffer, std::uint32_t root) {
-    check_buffer("broadcast", buffer);
-    check_rank("broadcast: root", root, seat_.world_size);
-    return issue({.signature = {.count = buffer.count,
-                                .peer = root,
-                                .kind = OperationKind::broadcast,
-                                .dtype = buffer.dtype},
-                  .buffer = buffer});
+    return issue(request::broadcast(seat_, buffer, root));
 }
 
 Work CpuProcessGroup::all_gather(ConstTensorView input, TensorView output) {
-    check_all_gather(input, output, seat_.world_size);
-    return issue({.signature = {.count = input.count,
-                                .kind = OperationKind::all_gather,
-                                .dtype = input.dtype},
-                  .buffer = output,
-                  .input = input});
+    return issue(request::all_gather(seat_, input, output));
+}
+
+Work CpuProcessGroup::gather(ConstTensorView input, TensorView output, std::uint32_t root) {
+    return issue(request::gather(seat_, input, output, root));
+}
+
+Work CpuProcessGroup::scatter(ConstTensorView input, TensorView output, std::uint32_t root) {
+    return issue(request::scatter(seat_, input, output, root));
+}
+
+Work CpuProcessGroup::all_to_all(ConstTensorView input, TensorView output) {
+    return issue(request::all_to_all(seat_, input, output));
 }
 
 Work CpuProcessGroup::barrier() {
-    return issue({.signature = {.kind = OperationKind::barrier}});
+    return issue(request::barrier());
 }
 
 Work CpuProcessGroup::send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) {
-    check_buffer("send", buffer);
-    check_peer("send", peer, seat_.rank, seat_.world_size);
-    return issue({.signature = {.count = buffer.count,
-                                .peer = peer,
-                                .tag = tag,
-                                .kind = OperationKind::send,
-                                .dtype = buffer.dtype},
-                  .buffer = {const_cast<void*>(buffer.data), buffer.count, buffer.dtype}});
+    return issue(request::send(seat_, buffer, peer, tag));
 }
 
 Work CpuProcessGroup::recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) {
-    check_buffer("recv", buffer);
-    check_peer("recv", peer, seat_.rank, seat_.world_size);
-    return issue({.signature = {.count = buffer.count,
-                                .peer = peer,
-                                .tag = tag,
-                                .kind = OperationKind::recv,
-                                .dtype = buffer.dtype},
-                  .buffer = buffer});
+    return issue(request::recv(seat_, buffer, peer, tag));
+}
+
+std::unique_ptr<ProcessGroup> CpuProcessGroup::new_group(const std::vector<std::uint32_t>& ranks,
+                                                         std::string_view name) {
+    request::check_members(ranks, seat_.world_size);
+    const std::uint64_t division = [this] {
+        const std::lock_guard lock(mutex_);
+        return divisions_++;
+    }();
+    return form_subgroup({*this, seat_, address_, world_ranks_, division}, ranks,
+                         {.timeout = limit_, .name = std::string(name)},
+                         {.deadline = after(SteadyClock().now(), limit_),
+                          .check = [this] { check_alive(); },
+                          .siblings = descendants_});
+}
+
+/// Throws the failure that the group has ended with, if it has.
+void CpuProcessGroup::check_alive() {
+    const std::lock_guard lock(mutex_);
+    if (failure_ || abort_reason_) {
+        throw failure_ ? Error(failure_->code, failure_->cause)
+                       : Error(Errc::fenced, *abort_reason_);
+    }
 }
 
 Work CpuProcessGroup::issue(Operation operation) {
@@ -154,12 +182,12 @@ Work CpuProcessGroup::issue(Operation operation) {
 void CpuProcessGroup::abort(std::string_view reason) noexcept {
     {
         const std::lock_guard lock(mutex_);
-        if (abort_reason_ || failure_) {
-            return;
+        if (!abort_reason_ && !failure_) {
+            abort_reason_ = "aborted: " + std::string(reason);
         }
-        abort_reason_ = "aborted: " + std::string(reason);
     }
     wake();
+    descendants_->abort_all(reason);
 }
 
 /// The failure of the group as seen by one operation.
@@ -242,25 +270,8 @@ void CpuProcessGroup::carry_out_all() {
 }
 
 void CpuProcessGroup::carry_out(const Operation& operation) {
-    const Signature& signature = operation.signature;
-    lane_.begin(signature, limit_);
-    switch (signature.kind) {
-        case OperationKind::all_reduce:
-            algorithms_.all_reduce(operation.buffer, signature.reduce_op);
-            break;
-        case OperationKind::broadcast:
-            algorithms_.broadcast(operation.buffer, signature.peer);
-            break;
-        case OperationKind::all_gather:
-            algorithms_.all_gather(operation.input, operation.buffer);
-            break;
-        case OperationKind::barrier:
-            algorithms_.barrier();
-            break;
-        case OperationKind::send:
-        case OperationKind::recv:
-            ENSURE(false);
-    }
+    lane_.begin(operation.signature, limit_);
+    algorithms_.carry_out(operation);
     lane_.end();
 }
 

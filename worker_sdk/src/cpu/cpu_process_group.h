@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "worker_sdk/src/cpu/collective_lane.h"
 #include "worker_sdk/src/cpu/collectives.h"
@@ -17,8 +19,18 @@
 #include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/messenger.h"
 #include "worker_sdk/src/cpu/operation.h"
+#include "worker_sdk/src/descendants.h"
 
 namespace regroup::cpu {
+
+/// How a group comes into being.
+struct Founding {
+    Instant deadline;
+    /// Called several times a second; what it throws ends the attempt.
+    std::function<void()> check{};
+    /// Of a sub-group: with whom it is aborted.
+    std::shared_ptr<Descendants> siblings{};
+};
 
 /// The group over TCP. Its callers only put operations into a queue; one helper thread owns all
 /// connections and carries everything out:
@@ -30,9 +42,9 @@ namespace regroup::cpu {
 /// Members are labelled by who may touch them.
 class CpuProcessGroup final : public ProcessGroup, private Participant {
    public:
-    /// Takes a mesh that is connected to nobody yet and forms the group by `deadline`.
+    /// Takes a mesh that is connected to nobody yet.
     CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupOptions& options,
-                    Instant deadline);
+                    const Founding& founding);
     ~CpuProcessGroup() override;
 
     [[nodiscard]] std::uint32_t rank() const noexcept override { return seat_.rank; }
@@ -40,11 +52,21 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
     [[nodiscard]] std::string_view backend() const noexcept override { return "cpu"; }
 
     [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction) override;
+    [[nodiscard]] Work reduce(TensorView buffer, Reduction reduction, std::uint32_t root) override;
+    [[nodiscard]] Work reduce_scatter(ConstTensorView input, TensorView output,
+                                      Reduction reduction) override;
     [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root) override;
     [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output) override;
+    [[nodiscard]] Work gather(ConstTensorView input, TensorView output,
+                              std::uint32_t root) override;
+    [[nodiscard]] Work scatter(ConstTensorView input, TensorView output,
+                               std::uint32_t root) override;
+    [[nodiscard]] Work all_to_all(ConstTensorView input, TensorView output) override;
     [[nodiscard]] Work barrier() override;
     [[nodiscard]] Work send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) override;
     [[nodiscard]] Work recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) override;
+    [[nodiscard]] std::unique_ptr<ProcessGroup> new_group(const std::vector<std::uint32_t>& ranks,
+                                                          std::string_view name) override;
     void abort(std::string_view reason) noexcept override;
 
     /// Payload bytes that this rank has sent for collectives. Any thread.
@@ -56,6 +78,7 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
     // Callers.
     [[nodiscard]] Work issue(Operation operation);
     void wake() noexcept;
+    void check_alive();
 
     // Both.
     [[nodiscard]] std::string explain(const GroupFailure& failure,
@@ -74,6 +97,9 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
     const std::string suffix_;  // " in group \"<name>\""; empty for the default one.
     const Duration limit_;
     const Seat seat_;
+    const SocketAddress address_;                   // This rank's.
+    const std::vector<std::uint32_t> world_ranks_;  // by rank
+    const std::shared_ptr<Descendants> descendants_ = std::make_shared<Descendants>();
 
     // The helper's alone, once it runs.
     std::unique_ptr<Mesh> mesh_;
@@ -90,11 +116,13 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
     std::size_t outstanding_ = 0;
     std::uint64_t collectives_issued_ = 0;
     std::uint64_t messages_issued_ = 0;
+    std::uint64_t divisions_ = 0;
     std::optional<std::string> abort_reason_;
     bool closing_ = false;
     std::optional<GroupFailure> failure_;
 
     std::thread helper_;
+    Descent descent_;
 };
 
 }  // namespace regroup::cpu

@@ -22,35 +22,16 @@ namespace {
 /// More names than this help nobody.
 constexpr std::size_t kNamedMax = 16;
 
-std::uint64_t random_token() {
-    std::uint64_t token = 0;
-    if (::getrandom(&token, sizeof token, 0) != sizeof token) {
-        throw Error(Errc::system, system_failure("getrandom", errno).detail);
-    }
-    return token;
-}
-
-/// FNV-1a, the same on every machine.
-std::uint64_t hash(std::string_view text) {
-    std::uint64_t value = 0xcbf29ce484222325ULL;
-    for (const char c : text) {
-        value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-    }
-    return value;
-}
-
 Peer parse_peer(std::uint32_t rank, std::string_view text) {
     const std::size_t space = text.find(' ');
-    Peer peer;
+    std::uint64_t token = 0;
     const char* const end = text.data() + text.size();
     if (space == std::string_view::npos ||
-        std::from_chars(text.data() + space + 1, end, peer.token).ptr != end) {
+        std::from_chars(text.data() + space + 1, end, token).ptr != end) {
         throw Error(Errc::invalid_argument, "the store's entry for rank " + std::to_string(rank) +
                                                 " is malformed: \"" + std::string(text) + "\"");
     }
-    peer.address = SocketAddress::parse(text.substr(0, space));
-    peer.name = "rank " + std::to_string(rank) + " (" + peer.address.text() + ")";
-    return peer;
+    return make_peer(rank, rank, SocketAddress::parse(text.substr(0, space)), token);
 }
 
 std::string address_key(std::uint32_t rank) {
@@ -123,13 +104,41 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
                     .group = hash(context.job + "/" + place + "/" + incarnation)};
     auto mesh = std::make_unique<Mesh>(seat, std::move(peers), std::move(listener));
     try {
-        return std::make_unique<CpuProcessGroup>(std::move(mesh), options, deadline);
+        return std::make_unique<CpuProcessGroup>(std::move(mesh), options,
+                                                 Founding{.deadline = deadline});
     } catch (const Error& error) {
         throw Error(error.code(), "group \"" + options.name + "\": " + error.what());
     }
 }
 
 }  // namespace
+
+std::uint64_t random_token() {
+    std::uint64_t token = 0;
+    if (::getrandom(&token, sizeof token, 0) != sizeof token) {
+        throw Error(Errc::system, system_failure("getrandom", errno).detail);
+    }
+    return token;
+}
+
+// FNV-1a.
+std::uint64_t hash(std::string_view text) noexcept {
+    std::uint64_t value = 0xcbf29ce484222325ULL;
+    for (const char c : text) {
+        value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+    }
+    return value;
+}
+
+Peer make_peer(std::uint32_t rank, std::uint32_t world_rank, const SocketAddress& address,
+               std::uint64_t token) {
+    const std::string known_as =
+        rank == world_rank ? "" : "world rank " + std::to_string(world_rank) + ", ";
+    return {.address = address,
+            .token = token,
+            .world_rank = world_rank,
+            .name = "rank " + std::to_string(rank) + " (" + known_as + address.text() + ")"};
+}
 
 std::unique_ptr<ProcessGroup> form_group(const Context& context,
                                          const ProcessGroupOptions& options) {

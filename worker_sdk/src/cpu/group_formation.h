@@ -3,7 +3,11 @@
 
 #include <regroup/process_group.h>
 
+#include <cstdint>
 #include <memory>
+#include <string_view>
+
+#include "worker_sdk/src/cpu/outbound.h"
 
 namespace regroup::cpu {
 
@@ -15,5 +19,13 @@ namespace regroup::cpu {
 /// The incarnation keeps groups apart that are formed one after the other under one name.
 [[nodiscard]] std::unique_ptr<ProcessGroup> form_group(const Context& context,
                                                        const ProcessGroupOptions& options);
+
+/// A peer with its name for people.
+[[nodiscard]] Peer make_peer(std::uint32_t rank, std::uint32_t world_rank,
+                             const SocketAddress& address, std::uint64_t token);
+/// From the kernel. Throws Error `system`.
+[[nodiscard]] std::uint64_t random_token();
+/// The same on every machine.
+[[nodiscard]] std::uint64_t hash(std::string_view text) noexcept;
 
 }  // namespace regroup::cpu

@@ -53,6 +53,7 @@ class Mesh {
 
     [[nodiscard]] const Seat& seat() const noexcept { return seat_; }
     [[nodiscard]] const Peer& peer(std::uint32_t rank) const { return peers_.at(rank); }
+    [[nodiscard]] const std::vector<Peer>& peers() const noexcept { return peers_; }
 
     /// The connection on which this rank sends to `peer`; dialled by the first call.
     [[nodiscard]] Outbound& outbound(std::uint32_t peer, ChannelKind kind);

@@ -24,7 +24,7 @@ std::size_t data_bytes(const MessageHeader& header) {
 }
 
 bool valid(const MessageHeader& header) {
-    return header.dtype <= DType::uint8 &&
+    return header.dtype <= DType::float8_e5m2 &&
            header.count <= std::numeric_limits<std::size_t>::max() / 16;
 }
 

@@ -14,7 +14,8 @@ namespace regroup::cpu {
 struct Operation {
     Signature signature{};
     TensorView buffer{};      ///< The output; what is sent, for send, which leaves it alone.
-    ConstTensorView input{};  ///< all_gather only.
+    ConstTensorView input{};  ///< For those that have an input apart from the output.
+    double factor = 1.0;      ///< What this rank's values are multiplied by before a reduction.
     Instant issued_at{};
     std::shared_ptr<Work::State> work{};
 };

@@ -14,7 +14,8 @@ namespace regroup::cpu {
 struct Peer {
     SocketAddress address;
     std::uint64_t token = 0;
-    std::string name;  ///< For people: "rank 3 (10.0.0.4:4711)".
+    std::uint32_t world_rank = 0;  ///< In the group of all; differs in a sub-group.
+    std::string name{};            ///< For people: "rank 3 (10.0.0.4:4711)".
 };
 
 /// A connection that this rank has dialled: connecting -> greeting -> ready, or ended at any point.

@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain loops over non-overlapping arrays: what compilers vectorise best.
+// Plain loops over arrays that do not overlap: what compilers vectorise best.
 #include "worker_sdk/src/cpu/reduce.h"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
 #include <type_traits>
 
 #include "rendezvous/base/ensure.h"
+#include "worker_sdk/src/cpu/low_precision_blocks.h"
 
 namespace regroup::cpu {
 namespace {
 
+// What is worked on at a time where a value is touched more than once: a few of these fit into the
+// nearest cache.
+constexpr std::size_t kBlockBytes = 8192;
+constexpr std::size_t kFloatBlock = kBlockBytes / sizeof(float);
+
 // Signed overflow is undefined, unsigned overflow wraps: integers are computed in their unsigned
-// twin. 64 bits are wide enough that no promotion to (signed) int can sneak in for the small ones.
+// twin, and small ones in `unsigned`, to which they would be promoted anyway.
 template <class T, bool = std::is_integral_v<T>>
 struct Wrapping {
     using Type = T;
@@ -51,101 +60,197 @@ struct Max {
     }
 };
 
+// Three loops for three ways in which the arrays may coincide, so that each can promise that the
+// rest do not.
 template <class Op, class T>
-void reduce_values(T* __restrict into, const T* __restrict from, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-        into[i] = Op::template apply<T>(into[i], from[i]);
+void combine_values(T* out, const T* a, const T* b, std::size_t count) {
+    if (out == a) {
+        T* __restrict into = out;
+        const T* __restrict from = b;
+        for (std::size_t i = 0; i < count; ++i) {
+            into[i] = Op::template apply<T>(into[i], from[i]);
+        }
+    } else if (out == b) {
+        T* __restrict into = out;
+        const T* __restrict from = a;
+        for (std::size_t i = 0; i < count; ++i) {
+            into[i] = Op::template apply<T>(from[i], into[i]);
+        }
+    } else {
+        T* __restrict into = out;
+        const T* __restrict first = a;
+        const T* __restrict second = b;
+        for (std::size_t i = 0; i < count; ++i) {
+            into[i] = Op::template apply<T>(first[i], second[i]);
+        }
     }
 }
 
 template <class T>
-void reduce_as(ReduceOp op, void* into, const void* from, std::size_t count) {
-    T* const target = static_cast<T*>(into);
-    const T* const source = static_cast<const T*>(from);
+void combine_as(ReduceOp op, T* out, const T* a, const T* b, std::size_t count) {
     switch (op) {
         case ReduceOp::sum:
         case ReduceOp::avg:
-            return reduce_values<Sum>(target, source, count);
+            return combine_values<Sum>(out, a, b, count);
         case ReduceOp::product:
-            return reduce_values<Product>(target, source, count);
+            return combine_values<Product>(out, a, b, count);
         case ReduceOp::min:
-            return reduce_values<Min>(target, source, count);
+            return combine_values<Min>(out, a, b, count);
         case ReduceOp::max:
-            return reduce_values<Max>(target, source, count);
+            return combine_values<Max>(out, a, b, count);
     }
     ENSURE(false);
 }
 
 template <class T>
-void divide_as(void* values, std::size_t count, std::uint32_t divisor) {
-    T* const items = static_cast<T*>(values);
+void divide(T* values, std::size_t count, std::uint32_t divisor) {
     if constexpr (std::is_floating_point_v<T>) {
         for (std::size_t i = 0; i < count; ++i) {
-            items[i] /= static_cast<T>(divisor);
+            values[i] /= static_cast<T>(divisor);
         }
     } else {
         // In 64 bits: the divisor need not fit into T.
+        using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
         for (std::size_t i = 0; i < count; ++i) {
-            items[i] = static_cast<T>(static_cast<std::int64_t>(items[i]) /
-                                      static_cast<std::int64_t>(divisor));
+            values[i] = static_cast<T>(static_cast<Wide>(values[i]) / static_cast<Wide>(divisor));
         }
+    }
+}
+
+using Sources = std::span<const std::byte* const>;
+
+/// reduce_all for a type that the processor computes with.
+template <class T>
+void reduce_native(ReduceOp op, void* out, Sources sources, std::size_t count,
+                   std::uint32_t divisor) {
+    if (sources.size() == 2 && divisor == 1) {
+        return combine_as(op, static_cast<T*>(out), reinterpret_cast<const T*>(sources[0]),
+                          reinterpret_cast<const T*>(sources[1]), count);
+    }
+    constexpr std::size_t kBlock = kBlockBytes / sizeof(T);
+    alignas(64) std::array<T, kBlock> sum;
+    // The first two sources may be summed in place; a later one would be overwritten too early.
+    const bool direct =
+        std::find(sources.begin() + std::min<std::ptrdiff_t>(2, std::ssize(sources)), sources.end(),
+                  static_cast<std::byte*>(out)) == sources.end();
+    for (std::size_t first = 0; first < count; first += kBlock) {
+        const std::size_t part = std::min(kBlock, count - first);
+        const auto block = [&](std::size_t i) {
+            return reinterpret_cast<const T*>(sources[i]) + first;
+        };
+        T* const target = static_cast<T*>(out) + first;
+        T* const into = direct ? target : sum.data();
+        if (sources.size() == 1) {
+            std::memmove(into, block(0), part * sizeof(T));
+        } else {
+            combine_as(op, into, block(0), block(1), part);
+        }
+        for (std::size_t i = 2; i < sources.size(); ++i) {
+            combine_as(op, into, static_cast<const T*>(into), block(i), part);
+        }
+        if (divisor != 1) {
+            divide(into, part, divisor);
+        }
+        if (!direct) {
+            std::memcpy(target, into, part * sizeof(T));
+        }
+    }
+}
+
+/// reduce_all for a type that is computed in float.
+void reduce_low_precision(ReduceOp op, DType dtype, void* out, Sources sources, std::size_t count,
+                          std::uint32_t divisor) {
+    alignas(64) std::array<float, kFloatBlock> sum;
+    alignas(64) std::array<float, kFloatBlock> next;
+    const std::size_t item = item_bytes(dtype);
+    for (std::size_t first = 0; first < count; first += kFloatBlock) {
+        const std::size_t part = std::min(kFloatBlock, count - first);
+        widen(dtype, sources[0] + first * item, sum.data(), part);
+        for (const std::byte* const source : sources.subspan(1)) {
+            widen(dtype, source + first * item, next.data(), part);
+            combine_as<float>(op, sum.data(), sum.data(), next.data(), part);
+        }
+        if (divisor != 1) {
+            divide(sum.data(), part, divisor);
+        }
+        narrow(dtype, sum.data(), static_cast<std::byte*>(out) + first * item, part);
+    }
+}
+
+template <class T>
+void scale_as(void* out, const void* in, std::size_t count, double factor) {
+    T* __restrict target = static_cast<T*>(out);
+    if (out == in) {
+        for (std::size_t i = 0; i < count; ++i) {
+            target[i] *= static_cast<T>(factor);
+        }
+        return;
+    }
+    const T* __restrict source = static_cast<const T*>(in);
+    for (std::size_t i = 0; i < count; ++i) {
+        target[i] = source[i] * static_cast<T>(factor);
     }
 }
 
 }  // namespace
 
-void reduce(ReduceOp op, DType dtype, void* into, const void* from, std::size_t count) {
+void reduce_all(ReduceOp op, DType dtype, void* out, Sources sources, std::size_t count,
+                std::uint32_t divisor) {
+    ENSURE(!sources.empty());
     switch (dtype) {
         case DType::float32:
-            return reduce_as<float>(op, into, from, count);
+            return reduce_native<float>(op, out, sources, count, divisor);
         case DType::float64:
-            return reduce_as<double>(op, into, from, count);
+            return reduce_native<double>(op, out, sources, count, divisor);
         case DType::int32:
-            return reduce_as<std::int32_t>(op, into, from, count);
+            return reduce_native<std::int32_t>(op, out, sources, count, divisor);
         case DType::int64:
-            return reduce_as<std::int64_t>(op, into, from, count);
+            return reduce_native<std::int64_t>(op, out, sources, count, divisor);
         case DType::uint8:
-            return reduce_as<std::uint8_t>(op, into, from, count);
+            return reduce_native<std::uint8_t>(op, out, sources, count, divisor);
         case DType::int8:
-            return reduce_as<std::int8_t>(op, into, from, count);
+            return reduce_native<std::int8_t>(op, out, sources, count, divisor);
         case DType::uint32:
-            return reduce_as<std::uint32_t>(op, into, from, count);
+            return reduce_native<std::uint32_t>(op, out, sources, count, divisor);
         case DType::uint64:
-            return reduce_as<std::uint64_t>(op, into, from, count);
+            return reduce_native<std::uint64_t>(op, out, sources, count, divisor);
         case DType::float16:
         case DType::bfloat16:
         case DType::float8_e4m3fn:
         case DType::float8_e5m2:
-            break;
+            return reduce_low_precision(op, dtype, out, sources, count, divisor);
     }
     ENSURE(false);
 }
 
-void divide(DType dtype, void* values, std::size_t count, std::uint32_t divisor) {
-    switch (dtype) {
-        case DType::float32:
-            return divide_as<float>(values, count, divisor);
-        case DType::float64:
-            return divide_as<double>(values, count, divisor);
-        case DType::int32:
-            return divide_as<std::int32_t>(values, count, divisor);
-        case DType::int64:
-            return divide_as<std::int64_t>(values, count, divisor);
-        case DType::uint8:
-            return divide_as<std::uint8_t>(values, count, divisor);
-        case DType::int8:
-            return divide_as<std::int8_t>(values, count, divisor);
-        case DType::uint32:
-            return divide_as<std::uint32_t>(values, count, divisor);
-        case DType::uint64:
-            return divide_as<std::uint64_t>(values, count, divisor);
-        case DType::float16:
-        case DType::bfloat16:
-        case DType::float8_e4m3fn:
-        case DType::float8_e5m2:
-            break;
+void combine(ReduceOp op, DType dtype, void* out, const void* a, const void* b, std::size_t count,
+             std::uint32_t divisor) {
+    const std::array<const std::byte*, 2> sources = {static_cast<const std::byte*>(a),
+                                                     static_cast<const std::byte*>(b)};
+    reduce_all(op, dtype, out, sources, count, divisor);
+}
+
+void reduce(ReduceOp op, DType dtype, void* into, const void* from, std::size_t count,
+            std::uint32_t divisor) {
+    combine(op, dtype, into, into, from, count, divisor);
+}
+
+void scale(DType dtype, void* out, const void* in, std::size_t count, double factor) {
+    if (dtype == DType::float32) {
+        return scale_as<float>(out, in, count, factor);
     }
-    ENSURE(false);
+    if (dtype == DType::float64) {
+        return scale_as<double>(out, in, count, factor);
+    }
+    ENSURE(is_low_precision(dtype));
+    alignas(64) std::array<float, kFloatBlock> values;
+    const std::size_t item = item_bytes(dtype);
+    for (std::size_t first = 0; first < count; first += kFloatBlock) {
+        const std::size_t part = std::min(kFloatBlock, count - first);
+        widen(dtype, static_cast<const std::byte*>(in) + first * item, values.data(), part);
+        scale_as<float>(values.data(), values.data(), part, factor);
+        narrow(dtype, values.data(), static_cast<std::byte*>(out) + first * item, part);
+    }
 }
 
 }  // namespace regroup::cpu

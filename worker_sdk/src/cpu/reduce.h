@@ -6,14 +6,30 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace regroup::cpu {
 
-/// `into[i] = into[i] op from[i]` for `count` elements; `avg` adds, `divide` completes it. The
-/// buffers do not overlap and are aligned for `dtype`. Integers wrap around in their own width.
-void reduce(ReduceOp op, DType dtype, void* into, const void* from, std::size_t count);
+// Arithmetic on arrays, aligned for their dtype. Integers wrap around in their own width. The
+// 16-bit and 8-bit floating-point formats are computed in float and rounded once, at the end. `avg`
+// adds; its division is asked for by a `divisor` other than 1, and integers truncate towards zero
+// then.
 
-/// `values[i] /= divisor`; integers truncate towards zero.
-void divide(DType dtype, void* values, std::size_t count, std::uint32_t divisor);
+/// `into[i] = (into[i] op from[i]) / divisor`. The arrays do not overlap.
+void reduce(ReduceOp op, DType dtype, void* into, const void* from, std::size_t count,
+            std::uint32_t divisor = 1);
+
+/// `out[i] = (a[i] op b[i]) / divisor`. `out` may be `a` or `b`; nothing overlaps otherwise.
+void combine(ReduceOp op, DType dtype, void* out, const void* a, const void* b, std::size_t count,
+             std::uint32_t divisor = 1);
+
+/// `out[i] = (s[0][i] op s[1][i] op ...) / divisor`, in this order. `out` may be one of the
+/// sources; nothing overlaps otherwise. Requires at least one source.
+void reduce_all(ReduceOp op, DType dtype, void* out, std::span<const std::byte* const> sources,
+                std::size_t count, std::uint32_t divisor = 1);
+
+/// `out[i] = in[i] * factor`, in the arithmetic of `dtype`, which is floating-point. `out` may be
+/// `in`.
+void scale(DType dtype, void* out, const void* in, std::size_t count, double factor);
 
 }  // namespace regroup::cpu

@@ -2,60 +2,105 @@
 #include "worker_sdk/src/cpu/solo_process_group.h"
 
 #include <cstring>
+#include <utility>
 
-#include "worker_sdk/src/cpu/arguments.h"
+#include "worker_sdk/src/cpu/reduce.h"
+#include "worker_sdk/src/cpu/requests.h"
 #include "worker_sdk/src/work.h"
 
 namespace regroup::cpu {
 
-Work SoloProcessGroup::result(std::string_view operation) const {
-    const std::lock_guard lock(mutex_);
-    return abort_reason_
-               ? failed_work(Errc::fenced, std::string(operation) + ": aborted: " + *abort_reason_)
-               : Work();
+SoloProcessGroup::SoloProcessGroup(std::shared_ptr<Descendants> siblings) {
+    if (siblings) {
+        descent_.join(std::move(siblings), *this);
+    }
 }
 
-Work SoloProcessGroup::all_reduce(TensorView buffer, Reduction /*reduction*/) {
-    check_buffer("all_reduce", buffer);
-    return result("all_reduce");
+SoloProcessGroup::~SoloProcessGroup() {
+    descent_.leave();
+}
+
+Work SoloProcessGroup::carry_out(const Operation& operation) {
+    Signature signature = operation.signature;
+    {
+        const std::lock_guard lock(mutex_);
+        signature.number = ++number_;
+        if (abort_reason_) {
+            return failed_work(Errc::fenced, describe(signature) + ": " + *abort_reason_);
+        }
+    }
+    const TensorView output = operation.buffer;
+    if (operation.input.count > 0 && operation.input.data != output.data) {
+        std::memmove(output.data, operation.input.data, operation.input.bytes());
+    }
+    if (operation.factor != 1.0) {
+        scale(output.dtype, output.data, output.data, output.count, operation.factor);
+    }
+    return {};
+}
+
+Work SoloProcessGroup::all_reduce(TensorView buffer, Reduction reduction) {
+    return carry_out(request::all_reduce(buffer, reduction));
+}
+
+Work SoloProcessGroup::reduce(TensorView buffer, Reduction reduction, std::uint32_t root) {
+    return carry_out(request::reduce(seat_, buffer, reduction, root));
+}
+
+Work SoloProcessGroup::reduce_scatter(ConstTensorView input, TensorView output,
+                                      Reduction reduction) {
+    return carry_out(request::reduce_scatter(seat_, input, output, reduction));
 }
 
 Work SoloProcessGroup::broadcast(TensorView buffer, std::uint32_t root) {
-    check_buffer("broadcast", buffer);
-    check_rank("broadcast: root", root, 1);
-    return result("broadcast");
+    return carry_out(request::broadcast(seat_, buffer, root));
 }
 
 Work SoloProcessGroup::all_gather(ConstTensorView input, TensorView output) {
-    check_all_gather(input, output, 1);
-    Work work = result("all_gather");
-    if (input.count > 0) {
-        std::memmove(output.data, input.data, input.bytes());
-    }
-    return work;
+    return carry_out(request::all_gather(seat_, input, output));
+}
+
+Work SoloProcessGroup::gather(ConstTensorView input, TensorView output, std::uint32_t root) {
+    return carry_out(request::gather(seat_, input, output, root));
+}
+
+Work SoloProcessGroup::scatter(ConstTensorView input, TensorView output, std::uint32_t root) {
+    return carry_out(request::scatter(seat_, input, output, root));
+}
+
+Work SoloProcessGroup::all_to_all(ConstTensorView input, TensorView output) {
+    return carry_out(request::all_to_all(seat_, input, output));
 }
 
 Work SoloProcessGroup::barrier() {
-    return result("barrier");
+    return carry_out(request::barrier());
 }
 
-Work SoloProcessGroup::send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t /*tag*/) {
-    check_buffer("send", buffer);
-    check_peer("send", peer, 0, 1);
-    return result("send");
+// There is no peer: these always throw.
+Work SoloProcessGroup::send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) {
+    return carry_out(request::send(seat_, buffer, peer, tag));
 }
 
-Work SoloProcessGroup::recv(TensorView buffer, std::uint32_t peer, std::uint32_t /*tag*/) {
-    check_buffer("recv", buffer);
-    check_peer("recv", peer, 0, 1);
-    return result("recv");
+Work SoloProcessGroup::recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) {
+    return carry_out(request::recv(seat_, buffer, peer, tag));
+}
+
+std::unique_ptr<ProcessGroup> SoloProcessGroup::new_group(const std::vector<std::uint32_t>& ranks,
+                                                          std::string_view /*name*/) {
+    request::check_members(ranks, 1);
+    carry_out(request::barrier()).wait();  // Refused if this group is aborted.
+    return std::make_unique<SoloProcessGroup>(descendants_);
 }
 
 void SoloProcessGroup::abort(std::string_view reason) noexcept {
-    const std::lock_guard lock(mutex_);
-    if (!abort_reason_) {
-        abort_reason_ = reason;
+    {
+        const std::lock_guard lock(mutex_);
+        if (abort_reason_) {
+            return;
+        }
+        abort_reason_ = "aborted: " + std::string(reason);
     }
+    descendants_->abort_all(reason);
 }
 
 }  // namespace regroup::cpu

@@ -6,12 +6,24 @@ namespace {
 
 std::string_view to_string(OperationKind kind) {
     switch (kind) {
+        case OperationKind::form:
+            return "forming the group";
         case OperationKind::all_reduce:
             return "all_reduce";
+        case OperationKind::reduce:
+            return "reduce";
+        case OperationKind::reduce_scatter:
+            return "reduce_scatter";
         case OperationKind::broadcast:
             return "broadcast";
         case OperationKind::all_gather:
             return "all_gather";
+        case OperationKind::gather:
+            return "gather";
+        case OperationKind::scatter:
+            return "scatter";
+        case OperationKind::all_to_all:
+            return "all_to_all";
         case OperationKind::barrier:
             return "barrier";
         case OperationKind::send:
@@ -26,18 +38,26 @@ std::string_view to_string(OperationKind kind) {
 
 std::string describe(const Signature& signature) {
     const std::string name(to_string(signature.kind));
-    std::string text = name + " #" + std::to_string(signature.number);
+    const std::string text = name + " #" + std::to_string(signature.number);
     const std::string elements =
         std::to_string(signature.count) + " x " + std::string(regroup::to_string(signature.dtype));
+    const std::string op(regroup::to_string(signature.reduce_op));
     const std::string peer = std::to_string(signature.peer);
     const std::string tag = std::to_string(signature.tag);
     switch (signature.kind) {
+        case OperationKind::form:
+            return name;
         case OperationKind::all_reduce:
-            text += " (" + std::string(regroup::to_string(signature.reduce_op)) + ", " + elements;
-            return text + ")";
+        case OperationKind::reduce_scatter:
+            return text + " (" + op + ", " + elements + ")";
+        case OperationKind::reduce:
+            return text + " (" + op + ", root " + peer + ", " + elements + ")";
         case OperationKind::broadcast:
+        case OperationKind::gather:
+        case OperationKind::scatter:
             return text + " (root " + peer + ", " + elements + ")";
         case OperationKind::all_gather:
+        case OperationKind::all_to_all:
             return text + " (" + elements + ")";
         case OperationKind::barrier:
             return text;

@@ -50,16 +50,29 @@ struct Welcome {
     bool operator==(const Welcome&) const = default;
 };
 
-enum class OperationKind : std::uint8_t { all_reduce, broadcast, all_gather, barrier, send, recv };
+enum class OperationKind : std::uint8_t {
+    form,  ///< What the ranks tell each other while the group forms; no call of its user.
+    all_reduce,
+    reduce,
+    reduce_scatter,
+    broadcast,
+    all_gather,
+    gather,
+    scatter,
+    all_to_all,
+    barrier,
+    send,
+    recv,
+};
 
 /// What a rank has asked the group to do. Precedes each stream of a collective, so that ranks which
 /// do not agree find out before a byte of data is used.
 struct Signature {
-    std::uint64_t number =
-        0;  ///< Counts the collectives of the group, and messages apart from them.
-    std::uint64_t count = 0;
-    std::uint32_t peer = 0;  ///< Broadcast: the root. Messages: the other rank.
-    std::uint32_t tag = 0;   ///< Messages only.
+    /// Counts the collectives of the group, and messages apart from them.
+    std::uint64_t number = 0;
+    std::uint64_t count = 0;  ///< Elements of one row, where there are rows.
+    std::uint32_t peer = 0;   ///< The root, where there is one. Messages: the other rank.
+    std::uint32_t tag = 0;    ///< Messages only.
     OperationKind kind = OperationKind::barrier;
     DType dtype = DType::uint8;
     ReduceOp reduce_op = ReduceOp::sum;

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// A data set and a model as small as they can be, so that an example can be about something else.
+#pragma once
+
+#include <regroup/distributed_data_parallel.h>  // Parameter
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+namespace example {
+
+/// Samples of y = w x + b with a little noise, x and w of `feature_count` numbers. The same on
+/// every rank and machine.
+class Dataset {
+   public:
+    Dataset(std::size_t sample_count, std::size_t feature_count, std::uint64_t seed = 1)
+        : feature_count_(feature_count),
+          inputs_(sample_count * feature_count),
+          targets_(sample_count) {
+        std::mt19937_64 random(seed);
+        // Not one of the standard's distributions: those differ between platforms.
+        const auto unit = [&] {  // [-1, 1)
+            return static_cast<float>(random() >> 40U) * 0x1.0p-23F - 1.0F;
+        };
+        std::vector<float> weights(feature_count);
+        for (float& weight : weights) {
+            weight = unit();
+        }
+        for (std::size_t i = 0; i < sample_count; ++i) {
+            float target = 0.5F + 0.1F * unit();
+            for (std::size_t j = 0; j < feature_count; ++j) {
+                inputs_[i * feature_count + j] = unit();
+                target += weights[j] * inputs_[i * feature_count + j];
+            }
+            targets_[i] = target;
+        }
+    }
+
+    [[nodiscard]] std::size_t count() const { return targets_.size(); }
+    [[nodiscard]] std::size_t feature_count() const { return feature_count_; }
+    [[nodiscard]] std::span<const float> input(std::size_t sample) const {
+        return std::span(inputs_).subspan(sample * feature_count_, feature_count_);
+    }
+    [[nodiscard]] float target(std::size_t sample) const { return targets_[sample]; }
+
+   private:
+    std::size_t feature_count_;
+    std::vector<float> inputs_;  // [samples, features]
+    std::vector<float> targets_;
+};
+
+/// Guesses y from x, learning by the mean of squared errors.
+class LinearRegression {
+   public:
+    explicit LinearRegression(std::size_t feature_count)
+        : values_(feature_count + 1), gradients_(feature_count + 1) {}
+
+    // The weights, then the bias.
+    [[nodiscard]] std::span<float> values() { return values_; }
+    [[nodiscard]] std::span<const float> values() const { return values_; }
+    [[nodiscard]] std::span<float> gradients() { return gradients_; }
+
+    /// As two tensors, for DistributedDataParallel.
+    [[nodiscard]] std::vector<regroup::Parameter> parameters() {
+        const std::size_t weight_count = values_.size() - 1;
+        return {{values().first(weight_count), gradients().first(weight_count)},
+                {values().last(1), gradients().last(1)}};
+    }
+
+    [[nodiscard]] float predict(std::span<const float> input) const {
+        float result = values_.back();
+        for (std::size_t j = 0; j < input.size(); ++j) {
+            result += values_[j] * input[j];
+        }
+        return result;
+    }
+
+    [[nodiscard]] double squared_error(const Dataset& dataset, std::size_t sample) const {
+        const double error = double{predict(dataset.input(sample))} - dataset.target(sample);
+        return error * error;
+    }
+
+    /// Forward and backward: the gradients become those of `weight` times the sum of the samples'
+    /// squared errors, which is returned without the weight.
+    double forward_backward(const Dataset& dataset, std::span<const std::uint64_t> samples,
+                            float weight) {
+        std::fill(gradients_.begin(), gradients_.end(), 0.0F);
+        double loss = 0.0;
+        for (const std::uint64_t sample : samples) {
+            const std::span<const float> input = dataset.input(sample);
+            const float error = predict(input) - dataset.target(sample);
+            loss += double{error} * error;
+            for (std::size_t j = 0; j < input.size(); ++j) {
+                gradients_[j] += 2.0F * weight * error * input[j];
+            }
+            gradients_.back() += 2.0F * weight * error;
+        }
+        return loss;
+    }
+
+    /// One step of gradient descent.
+    void apply_gradients(double learning_rate) {
+        for (std::size_t j = 0; j < values_.size(); ++j) {
+            values_[j] -= static_cast<float>(learning_rate) * gradients_[j];
+        }
+    }
+
+    /// The mean squared error over the whole data set.
+    [[nodiscard]] double loss(const Dataset& dataset) const {
+        double sum = 0.0;
+        for (std::size_t sample = 0; sample < dataset.count(); ++sample) {
+            sum += squared_error(dataset, sample);
+        }
+        return sum / static_cast<double>(dataset.count());
+    }
+
+   private:
+    std::vector<float> values_;
+    std::vector<float> gradients_;
+};
+
+}  // namespace example

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "loss.h"
+
+namespace mnist {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kScores = static_cast<int>(kClasses);
+
+// One thread for each sample.
+__global__ void cross_entropy(float* scores, const std::int32_t* labels, int count,
+                              Totals* totals) {
+    const int sample = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    if (sample >= count) {
+        return;
+    }
+    float* const row = scores + sample * kScores;
+    int best = 0;
+    for (int i = 1; i < kScores; ++i) {
+        best = row[i] > row[best] ? i : best;
+    }
+    const float most = row[best];
+    const float target = row[labels[sample]] - most;
+    float sum = 0.0F;
+    for (int i = 0; i < kScores; ++i) {
+        row[i] = expf(row[i] - most);
+        sum += row[i];
+    }
+    for (int i = 0; i < kScores; ++i) {
+        row[i] /= sum;
+    }
+    atomicAdd(&totals->loss, static_cast<double>(logf(sum) - target));
+    atomicAdd(&totals->correct, best == labels[sample] ? 1.0 : 0.0);
+    atomicAdd(&totals->samples, 1.0);
+}
+
+__global__ void cross_entropy_backward(float* probabilities, const std::int32_t* labels, int count,
+                                       float weight) {
+    const int at = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+    if (at < count * kScores) {
+        const float target = at % kScores == labels[at / kScores] ? 1.0F : 0.0F;
+        probabilities[at] = weight * (probabilities[at] - target);
+    }
+}
+
+unsigned blocks_for(int items) {
+    return static_cast<unsigned>((items + kThreads - 1) / kThreads);
+}
+
+}  // namespace
+
+int launch_cross_entropy(float* scores, const std::int32_t* labels, int count, Totals* totals) {
+    cross_entropy<<<blocks_for(count), kThreads>>>(scores, labels, count, totals);
+    return cudaGetLastError();
+}
+
+int launch_cross_entropy_backward(float* probabilities, const std::int32_t* labels, int count,
+                                  float weight) {
+    cross_entropy_backward<<<blocks_for(count * kScores), kThreads>>>(probabilities, labels, count,
+                                                                      weight);
+    return cudaGetLastError();
+}
+
+}  // namespace mnist

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// parameter_server: training with servers that hold the parameters, and workers that push gradients
+// to them and pull parameters from them.
+//
+//     regroup run --standalone --nproc-per-node=5 parameter_server --servers 2 --mode sync
+//
+// Ranks 0 to S-1 are servers, each holding its share of the parameters; the others are workers,
+// which talk to all servers and never to one another.
+//
+//   sync    A server waits for the gradients of all workers, takes one step, and hands out the new
+//           parameters: plain SGD on the batches of all workers together, to the last bit.
+//   async   A server takes a step with each gradient as it comes and answers its worker at once.
+//           Nobody waits for a slow worker; gradients are then of parameters a few steps old.
+
+#include <regroup/context.h>
+#include <regroup/distributed_sampler.h>
+#include <regroup/process_group.h>
+
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "flags.h"
+#include "linear_regression.h"
+
+namespace {
+
+using regroup::ProcessGroup;
+using regroup::Work;
+
+constexpr std::uint32_t kPush = 1;  // gradients, to a server
+constexpr std::uint32_t kPull = 2;  // parameters, to a worker
+// How often an asynchronous server looks which worker has pushed.
+constexpr std::chrono::microseconds kLook(20);
+
+struct Options {
+    std::int64_t servers = 1;
+    std::int64_t steps = 200;
+    std::int64_t batch_size = 32;
+    std::int64_t features = 20;
+    double learning_rate = 0.1;
+    std::string mode = "sync";
+};
+
+// Who is who, and which server holds what.
+struct Roles {
+    Roles(const Options& options, const regroup::Context& context)
+        : server_count(static_cast<std::uint32_t>(options.servers)),
+          worker_count(context.world_size - server_count),
+          parameter_count(static_cast<std::size_t>(options.features) + 1) {}
+
+    // The share of `server` in a buffer of all parameters or all gradients.
+    [[nodiscard]] std::span<float> share(std::uint32_t server, std::span<float> all) const {
+        const std::size_t first = parameter_count * server / server_count;
+        const std::size_t last = parameter_count * (server + 1) / server_count;
+        return all.subspan(first, last - first);
+    }
+    [[nodiscard]] std::uint32_t rank_of_worker(std::uint32_t worker) const {
+        return server_count + worker;
+    }
+
+    std::uint32_t server_count;
+    std::uint32_t worker_count;
+    std::size_t parameter_count;
+};
+
+// ---------------------------------------------------------------------------------------------------
+
+class Server {
+   public:
+    Server(const Options& options, const Roles& roles, ProcessGroup& group)
+        : options_(options), roles_(roles), group_(group) {
+        std::vector<float> all(roles.parameter_count);
+        parameters_.resize(roles.share(group.rank(), all).size());
+        pushed_.assign(roles.worker_count, parameters_);
+        received_.resize(roles.worker_count);
+    }
+
+    void run() {
+        for (std::uint32_t worker = 0; worker < roles_.worker_count; ++worker) {
+            answer(worker);
+        }
+        options_.mode == "sync" ? serve_in_steps() : serve_as_they_come();
+    }
+
+   private:
+    // Waits until they are on their way, since the next step changes them; not for the worker.
+    void answer(std::uint32_t worker) {
+        group_.send(std::span(parameters_), roles_.rank_of_worker(worker), kPull).wait();
+    }
+
+    void expect(std::uint32_t worker) {
+        received_[worker] =
+            group_.recv(std::span(pushed_[worker]), roles_.rank_of_worker(worker), kPush);
+    }
+
+    void take_step(std::span<const float> gradients) {
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            parameters_[i] -= static_cast<float>(options_.learning_rate) * gradients[i];
+        }
+    }
+
+    void serve_in_steps() {
+        std::vector<float> sum(parameters_.size());
+        for (std::int64_t step = 0; step < options_.steps; ++step) {
+            for (std::uint32_t worker = 0; worker < roles_.worker_count; ++worker) {
+                expect(worker);
+            }
+            // Added up in the order of workers, whoever came first: every run is the same.
+            std::fill(sum.begin(), sum.end(), 0.0F);
+            for (std::uint32_t worker = 0; worker < roles_.worker_count; ++worker) {
+                received_[worker].wait();
+                for (std::size_t i = 0; i < sum.size(); ++i) {
+                    sum[i] += pushed_[worker][i];
+                }
+            }
+            take_step(sum);
+            for (std::uint32_t worker = 0; worker < roles_.worker_count; ++worker) {
+                answer(worker);
+            }
+        }
+    }
+
+    void serve_as_they_come() {
+        std::vector<std::int64_t> pushes_left(roles_.worker_count, options_.steps);
+        std::uint32_t working_count = options_.steps > 0 ? roles_.worker_count : 0;
+        for (std::uint32_t worker = 0; worker < working_count; ++worker) {
+            expect(worker);
+        }
+        while (working_count > 0) {
+            bool was_idle = true;
+            for (std::uint32_t worker = 0; worker < roles_.worker_count; ++worker) {
+                if (pushes_left[worker] == 0 || !received_[worker].done()) {
+                    continue;
+                }
+                was_idle = false;
+                received_[worker].wait();  // throws if the worker is gone
+                take_step(pushed_[worker]);
+                answer(worker);
+                if (--pushes_left[worker] == 0) {
+                    --working_count;
+                } else {
+                    expect(worker);
+                }
+            }
+            if (was_idle) {
+                std::this_thread::sleep_for(kLook);
+            }
+        }
+    }
+
+    const Options& options_;
+    const Roles roles_;
+    ProcessGroup& group_;
+    std::vector<float> parameters_;           // this server's share
+    std::vector<std::vector<float>> pushed_;  // by worker
+    std::vector<Work> received_;              // by worker
+};
+
+// ---------------------------------------------------------------------------------------------------
+
+// The batches of each step, dealt out to the workers as DistributedSampler deals to ranks.
+class Batches {
+   public:
+    Batches(const Options& options, std::size_t sample_count, std::uint32_t worker,
+            std::uint32_t worker_count)
+        : global_batch_(static_cast<std::uint64_t>(options.batch_size) * worker_count),
+          steps_per_epoch_(sample_count / global_batch_),
+          sampler_({.dataset_count = sample_count, .rank = worker, .world_size = worker_count}) {
+        if (steps_per_epoch_ == 0) {
+            throw example::UsageError("--batch-size: the workers' batches are more than the data");
+        }
+    }
+
+    [[nodiscard]] std::vector<std::uint64_t> of_step(std::int64_t step) {
+        const auto number = static_cast<std::uint64_t>(step);
+        sampler_.set_epoch(number / steps_per_epoch_);
+        const std::uint64_t first = number % steps_per_epoch_ * global_batch_;
+        return sampler_.shard({first, first + global_batch_});
+    }
+    // Of one sample, so that the gradients of all workers add up to that of the mean loss.
+    [[nodiscard]] float weight() const { return 1.0F / static_cast<float>(global_batch_); }
+
+   private:
+    std::uint64_t global_batch_;
+    std::uint64_t steps_per_epoch_;
+    regroup::DistributedSampler sampler_;
+};
+
+class Worker {
+   public:
+    Worker(const Options& options, const Roles& roles, ProcessGroup& group)
+        : options_(options),
+          roles_(roles),
+          group_(group),
+          worker_(group.rank() - roles.server_count),
+          dataset_(4096, static_cast<std::size_t>(options.features)),
+          model_(dataset_.feature_count()) {}
+
+    void run() {
+        Batches batches(options_, dataset_.count(), worker_, roles_.worker_count);
+        pull();
+        const double first_loss = model_.loss(dataset_);
+        for (std::int64_t step = 0; step < options_.steps; ++step) {
+            model_.forward_backward(dataset_, batches.of_step(step), batches.weight());
+            push();
+            pull();
+        }
+        if (worker_ == 0) {
+            std::printf("%s, %u servers, %u workers: loss %.6f before, %.6f after %ld steps\n",
+                        options_.mode.c_str(), roles_.server_count, roles_.worker_count, first_loss,
+                        model_.loss(dataset_), options_.steps);
+            if (options_.mode == "sync") {
+                std::printf("largest difference from plain SGD: %g\n", difference_from_plain_sgd());
+            }
+        }
+    }
+
+   private:
+    void push() {
+        std::vector<Work> sent;
+        for (std::uint32_t server = 0; server < roles_.server_count; ++server) {
+            sent.push_back(group_.send(roles_.share(server, model_.gradients()), server, kPush));
+        }
+        wait_for(sent);
+    }
+
+    void pull() {
+        std::vector<Work> received;
+        for (std::uint32_t server = 0; server < roles_.server_count; ++server) {
+            received.push_back(group_.recv(roles_.share(server, model_.values()), server, kPull));
+        }
+        wait_for(received);
+    }
+
+    static void wait_for(const std::vector<Work>& all) {
+        for (const Work& work : all) {
+            work.wait();
+        }
+    }
+
+    // The same training in this process alone: one model, the batches of all workers.
+    [[nodiscard]] double difference_from_plain_sgd() const {
+        std::vector<Batches> batches;
+        for (std::uint32_t worker = 0; worker < roles_.worker_count; ++worker) {
+            batches.emplace_back(options_, dataset_.count(), worker, roles_.worker_count);
+        }
+        example::LinearRegression plain(dataset_.feature_count());
+        std::vector<float> sum(roles_.parameter_count);
+        for (std::int64_t step = 0; step < options_.steps; ++step) {
+            std::fill(sum.begin(), sum.end(), 0.0F);
+            for (Batches& part : batches) {
+                plain.forward_backward(dataset_, part.of_step(step), part.weight());
+                for (std::size_t i = 0; i < sum.size(); ++i) {
+                    sum[i] += plain.gradients()[i];
+                }
+            }
+            std::copy(sum.begin(), sum.end(), plain.gradients().begin());
+            plain.apply_gradients(options_.learning_rate);
+        }
+        double largest = 0.0;
+        for (std::size_t i = 0; i < sum.size(); ++i) {
+            largest = std::max(largest, std::abs(double{plain.values()[i]} - model_.values()[i]));
+        }
+        return largest;
+    }
+
+    const Options& options_;
+    const Roles roles_;
+    ProcessGroup& group_;
+    const std::uint32_t worker_;
+    const example::Dataset dataset_;
+    example::LinearRegression model_;
+};
+
+void run(const Options& options, const regroup::Context& context) {
+    if (options.mode != "sync" && options.mode != "async") {
+        throw example::UsageError("--mode is sync or async, not '" + options.mode + "'");
+    }
+    if (options.servers > options.features + 1) {
+        throw example::UsageError("--servers: there are only " +
+                                  std::to_string(options.features + 1) + " parameters to share");
+    }
+    example::require_ranks(context, static_cast<std::uint32_t>(options.servers) + 1);
+    const auto group = ProcessGroup::create("cpu", context);
+    const Roles roles(options, context);
+    if (context.rank < roles.server_count) {
+        Server(options, roles, *group).run();
+    } else {
+        Worker(options, roles, *group).run();
+    }
+    // A server that left while a worker still reads its answer would look like one that died.
+    group->barrier().wait();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Options options;
+    example::Flags flags("parameter_server",
+                         "trains a linear model with parameter servers (the first ranks) and\n"
+                         "workers (the others).");
+    flags.add("--servers", options.servers, {1, 1024}, "servers, each holding a share");
+    flags.add("--mode", options.mode, "sync or async (sync)");
+    flags.add("--steps", options.steps, {0, 1'000'000'000}, "steps that each worker takes");
+    flags.add("--batch-size", options.batch_size, {1, 1 << 20}, "samples per step of each worker");
+    flags.add("--features", options.features, {1, 1 << 20}, "of the model");
+    flags.add("--learning-rate", options.learning_rate, "of SGD (0.1)");
+    return example::run_main(flags, argc, argv,
+                             [&](const regroup::Context& context) { run(options, context); });
+}

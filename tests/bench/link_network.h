@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+
+namespace regroup::bench {
+
+/// A network namespace that only a descriptor holds: without a name, it is gone when this object
+/// and the last process in it are, however they end.
+class Namespace {
+   public:
+    /// A new one. The calling thread is where it was afterwards. Errors: system.
+    static Result<Namespace> make();
+
+    explicit Namespace(int fd) : fd_(fd) {}
+    ~Namespace();
+    Namespace(Namespace&& other) noexcept;
+    Namespace& operator=(Namespace&&) = delete;
+
+    /// Runs `action` with the calling thread, and what it starts, in this namespace.
+    void within(const std::function<void()>& action) const;
+    /// The namespace as a file that other processes can open.
+    [[nodiscard]] std::string path() const;
+
+   private:
+    int fd_ = -1;
+};
+
+/// A link's speed in each direction.
+struct LinkRate {
+    double payload_bytes_per_second = 1e6;  ///< What is left for TCP's payload in full frames.
+    std::size_t burst_bytes = 16 << 10U;    ///< Sent at once after a pause.
+};
+
+/// Hosts, each on a full-duplex link of its own to one switch. Host i has the address 10.78.0.i+1
+/// on its interface eth0. One thread.
+class LinkNetwork {
+   public:
+    /// Errors: system, with what is missing on this machine (root, ip, tc, or a kernel with
+    /// namespaces, veth, bridge and tbf).
+    static Result<LinkNetwork> lay(std::size_t host_count, const LinkRate& rate);
+
+    [[nodiscard]] const Namespace& host(std::size_t index) const { return hosts_.at(index); }
+    [[nodiscard]] static std::string address(std::size_t index);
+
+   private:
+    explicit LinkNetwork(Namespace network_switch) : switch_(std::move(network_switch)) {}
+    Result<void> plug(std::size_t index, const LinkRate& rate);
+    Result<void> limit(const Namespace& where, const std::string& device, const LinkRate& rate);
+
+    Namespace switch_;
+    std::vector<Namespace> hosts_;
+};
+
+}  // namespace regroup::bench

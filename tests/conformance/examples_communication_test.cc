@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+
+#include "tests/conformance/examples_harness.h"
+
+namespace regroup {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using testing::Outcome;
+using testing::Program;
+using ::testing::StartsWith;
+using testing::Words;
+
+class CommunicationExamples : public testing::Examples {};
+
+class EveryExample : public testing::Examples, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(EveryExample, ExplainsItselfAndNamesAWrongFlag) {
+    const std::string name = GetParam();
+    const Outcome help = run_alone(name, {"--help"});
+    EXPECT_EQ(help.exit_code, 0);
+    EXPECT_THAT(help.output, StartsWith(name + ": "));
+    const Outcome wrong = run_alone(name, {"--helq"});
+    EXPECT_EQ(wrong.exit_code, 2);
+    EXPECT_EQ(wrong.output, name + ": unknown flag --helq; did you mean --help?\n");
+    const Outcome stray = run_alone(name, {"1", "2", "3"});
+    EXPECT_EQ(stray.exit_code, 2);
+    EXPECT_THAT(stray.output, HasSubstr("' belongs to no flag; --help lists them\n"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryExample,
+                         ::testing::Values("hand_started", "spawn", "point_to_point", "collectives",
+                                           "sub_groups", "parameter_server", "trainer",
+                                           "partitioner", "evaluation", "inference",
+                                           "warm_restarts", "checkpoint", "pipeline"),
+                         [](const auto& example) { return std::string(example.param); });
+
+TEST_F(CommunicationExamples, HandStartedProcessesMeetThroughFourVariables) {
+    EXPECT_EQ(run_alone("hand_started").output, "rank 0 of 1, alone: 1 + ... + 1 = 1\n");
+    const std::string port = std::to_string(testing::unused_port());
+    const auto variables = [&](const std::string& rank) {
+        return Words{"RANK=" + rank, "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1",
+                     "MASTER_PORT=" + port};
+    };
+    const std::string program = testing::example_program("hand_started");
+    // The master last: the others wait for it.
+    Program second({{program}, variables("1"), ""});
+    Program third({{program}, variables("2"), ""});
+    Program first({{program}, variables("0"), ""});
+    for (Program* const each : {&first, &second, &third}) {
+        EXPECT_EQ(each->wait(), 0) << each->output();
+        EXPECT_THAT(each->output(),
+                    HasSubstr(" of 3, master 127.0.0.1:" + port + ": 1 + ... + 3 = 6\n"));
+    }
+}
+
+TEST_F(CommunicationExamples, HandStartedProcessSaysWhatIsMissing) {
+    const Outcome outcome = run_alone("hand_started", {}, {"RANK=0", "WORLD_SIZE=2"});
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_EQ(outcome.output,
+              "hand_started: the environment has RANK, WORLD_SIZE but not MASTER_ADDR, "
+              "MASTER_PORT; set all of them, or none for a world of one\n");
+    const Outcome lonely = run_alone("hand_started", {"--timeout-s", "1"},
+                                     {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                                      "MASTER_PORT=" + std::to_string(testing::unused_port())});
+    EXPECT_EQ(lonely.exit_code, 1);
+    EXPECT_THAT(lonely.output, HasSubstr("of 2 ranks these have not come within 1.0 s: 1\n"));
+}
+
+TEST_F(CommunicationExamples, SpawnStartsItsOwnRanksAndRaisesTheFirstError) {
+    const Outcome good = run_alone("spawn", {"--nprocs", "3"});
+    EXPECT_EQ(good.exit_code, 0);
+    for (const char* index : {"0", "1", "2"}) {
+        EXPECT_THAT(good.output, HasSubstr("process " + std::string(index) + " is rank " + index +
+                                           " of 3; the ranks add up to 3\n"));
+    }
+    EXPECT_THAT(good.output, HasSubstr("all processes have succeeded\n"));
+    const Outcome thrown = run_alone("spawn", {"--nprocs", "3", "--throw-in", "1"});
+    EXPECT_EQ(thrown.exit_code, 1);
+    EXPECT_THAT(thrown.lines_of_rank.at(0).back(),
+                MatchesRegex("spawn: spawned process 1 \\(pid [0-9]+\\) threw: no such layer: "
+                             "'attention.9'"));
+    const Outcome killed = run_alone("spawn", {"--nprocs", "4", "--kill-in", "2"});
+    EXPECT_EQ(killed.exit_code, 1);
+    EXPECT_THAT(killed.lines_of_rank.at(0).back(),
+                MatchesRegex("spawn: spawned process 2 \\(pid [0-9]+\\) was ended by SIGKILL"));
+}
+
+TEST_F(CommunicationExamples, PointToPointMessagesArrive) {
+    for (const std::uint32_t rank_count : {2U, 4U}) {
+        const Outcome outcome = launch(rank_count, "point_to_point");
+        EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+        EXPECT_EQ(outcome.after(1, "blocking: rank 1 has "), "1");
+        EXPECT_EQ(outcome.after(1, "immediate: rank 1 has "), "2, and computed 7.4855 meanwhile");
+        EXPECT_EQ(outcome.after(1, "tags: rank 1 has "), "labels 7 8 9, then weights 0.25 0.5");
+        for (std::uint32_t rank = 0; rank < rank_count; ++rank) {
+            EXPECT_EQ(outcome.after(rank, "ring: rank " + std::to_string(rank) +
+                                              " has seen ranks that add up to "),
+                      std::to_string(rank_count * (rank_count - 1) / 2));
+        }
+    }
+    EXPECT_EQ(run_alone("point_to_point").exit_code, 2);
+}
+
+TEST_F(CommunicationExamples, CollectivesShowWhatTheyDo) {
+    const Outcome outcome = launch(3, "collectives");
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_THAT(
+        outcome.lines_of_rank.at(0),
+        ElementsAre(
+            "broadcast              [7 8] [7 8] [7 8]",
+            "all_reduce sum         [6 -6] [6 -6] [6 -6]",
+            "all_reduce product     [6 -6] [6 -6] [6 -6]",
+            "all_reduce min         [1 -3] [1 -3] [1 -3]",
+            "all_reduce max         [3 -1] [3 -1] [3 -1]",
+            "all_reduce avg         [2 -2] [2 -2] [2 -2]",
+            "reduce sum             [6 -6] [2 -2] [3 -3]",
+            "reduce product         [6 -6] [2 -2] [3 -3]",
+            "reduce min             [1 -3] [2 -2] [3 -3]",
+            "reduce max             [3 -1] [2 -2] [3 -3]",
+            "reduce avg             [2 -2] [2 -2] [3 -3]",
+            "all_gather             [1 2 3] [1 2 3] [1 2 3]",
+            "gather                 [1 2 3] [0 0 0] [0 0 0]", "scatter                [1] [2] [3]",
+            "reduce_scatter sum     [60] [63] [66]", "reduce_scatter product [6000] [7161] [8448]",
+            "reduce_scatter min     [10] [11] [12]", "reduce_scatter max     [30] [31] [32]",
+            "reduce_scatter avg     [20] [21] [22]",
+            "all_to_all             [10 20 30] [11 21 31] [12 22 32]", "barrier passed"));
+    EXPECT_EQ(run_alone("collectives").exit_code, 0);
+}
+
+TEST_F(CommunicationExamples, SubGroupsServeTheirMembersAlone) {
+    const Outcome outcome = launch(4, "sub_groups");
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_EQ(outcome.after(0, "pair: "), "rank 0 adds up 1");
+    EXPECT_EQ(outcome.after(1, "pair: "), "rank 1 adds up 1");
+    EXPECT_THAT(outcome.after(2, "pair: rank 2 is refused: "), HasSubstr("is not in group"));
+    EXPECT_THAT(outcome.after(3, "pair: rank 3 is refused: "), HasSubstr("ranks 0, 1"));
+    EXPECT_EQ(outcome.after(2, "even: "), "rank 2 is rank 1 of 2, and adds up 2");
+    EXPECT_EQ(outcome.after(3, "odd: "), "rank 3 is rank 1 of 2, and adds up 4");
+}
+
+TEST_F(CommunicationExamples, SynchronousParameterServersArePlainSgdToTheBit) {
+    for (const std::uint32_t server_count : {1U, 2U, 3U}) {
+        const Outcome outcome =
+            launch(4, "parameter_server", {"--servers", std::to_string(server_count)});
+        EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+        const std::uint32_t worker = server_count;
+        EXPECT_EQ(outcome.after(worker, "largest difference from plain SGD: "), "0");
+        const std::string losses =
+            outcome.after(worker, "sync, " + std::to_string(server_count) + " servers, " +
+                                      std::to_string(4 - server_count) + " workers: loss ");
+        EXPECT_THAT(losses, MatchesRegex("2\\.[0-9]+ before, 0\\.00[0-9]+ after 200 steps"));
+    }
+}
+
+TEST_F(CommunicationExamples, AsynchronousParameterServersLearnToo) {
+    const Outcome outcome = launch(4, "parameter_server", {"--servers=2", "--mode=async"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_THAT(outcome.after(2, "async, 2 servers, 2 workers: loss "),
+                MatchesRegex("2\\.[0-9]+ before, 0\\.00[0-9]+ after 200 steps"));
+}
+
+TEST_F(CommunicationExamples, ParameterServersRefuseImpossibleRoles) {
+    EXPECT_EQ(run_alone("parameter_server").exit_code, 2);
+    const Outcome mode = launch(2, "parameter_server", {"--mode", "fast"});
+    EXPECT_EQ(mode.exit_code, 2);
+    EXPECT_THAT(mode.output, HasSubstr("--mode is sync or async, not 'fast'"));
+    EXPECT_THAT(run_alone("parameter_server", {"--servers", "30"}).output,
+                HasSubstr("--servers: there are only 21 parameters to share"));
+}
+
+}  // namespace
+}  // namespace regroup

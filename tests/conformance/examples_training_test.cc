@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <csignal>
+#include <string>
+
+#include "tests/conformance/examples_harness.h"
+
+namespace regroup {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::Program;
+using testing::Words;
+
+class TrainingExamples : public testing::Examples {
+   protected:
+    [[nodiscard]] std::string content(const std::string& name) const {
+        return testing::read_file(folder() + "/" + name);
+    }
+};
+
+TEST_F(TrainingExamples, TrainerPrintsTheTutorialsLines) {
+    struct Case {
+        std::uint32_t rank_count;
+        std::string steps;
+    };
+    for (const auto& [rank_count, steps] : {Case{2, "32"}, Case{4, "16"}}) {
+        const Outcome outcome =
+            launch(rank_count, "trainer", {"--max_epochs", "3", "--batch_size", "32"});
+        EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+        for (std::uint32_t rank = 0; rank < rank_count; ++rank) {
+            for (const char* const epoch : {"0", "1", "2"}) {
+                const std::string line = "[GPU: " + std::to_string(rank) + "] Epoch: " + epoch +
+                                         " | Batchsize: 32 | Steps: " + steps;
+                EXPECT_THAT(outcome.lines_of_rank.at(rank), Contains(line));
+            }
+        }
+        EXPECT_LT(outcome.number_after(0, "mean loss over the data set: "), 0.3);
+    }
+}
+
+TEST_F(TrainingExamples, TrainerTakesItsNumbersWithoutFlagsToo) {
+    const Outcome outcome = run_alone("trainer", {"3", "2", "--batch_size=100"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_THAT(outcome.lines_of_rank.at(0),
+                Contains("[GPU: 0] Epoch: 2 | Batchsize: 100 | Steps: 21"));
+    EXPECT_THAT(outcome.output, HasSubstr("Epoch 0 | Training checkpoint saved at "));
+    EXPECT_THAT(outcome.output, HasSubstr("Epoch 2 | Training checkpoint saved at "));
+    EXPECT_FALSE(content("checkpoint.regroup").empty());
+    EXPECT_EQ(run_alone("trainer", {"three"}).output,
+              "trainer: --max-epochs takes a number from 0 to 1000000, not 'three'\n");
+}
+
+TEST_F(TrainingExamples, TrainerEndsOnAllRanksIfRankZeroCannotSave) {
+    const Outcome outcome =
+        launch(2, "trainer", {"2", "1", "--checkpoint", "no/such/folder/checkpoint"});
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_THAT(outcome.output, HasSubstr("no/such/folder"));
+    EXPECT_THAT(outcome.output, ::testing::Not(HasSubstr("closed the connection")));
+}
+
+TEST_F(TrainingExamples, PartitionedTrainingLearnsOnEveryRank) {
+    for (const std::uint32_t rank_count : {1U, 2U, 4U}) {
+        const Outcome outcome = launch(rank_count, "partitioner", {"--epochs", "10"});
+        EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+        for (std::uint32_t rank = 0; rank < rank_count; ++rank) {
+            const std::string start = "Rank " + std::to_string(rank) + ", epoch ";
+            EXPECT_GT(outcome.number_after(rank, start + "0: "), 0.5);
+            EXPECT_LT(outcome.number_after(rank, start + "9: "), 0.005);
+        }
+    }
+    EXPECT_THAT(launch(2, "partitioner", {"--global-batch", "1"}).output,
+                HasSubstr("a global batch of 1 leaves no sample for some of 2 ranks"));
+}
+
+TEST_F(TrainingExamples, EvaluationGivesTheSameDigitsForEveryNumberOfRanks) {
+    const Outcome alone = run_alone("evaluation");
+    const std::string loss = alone.after(0, "mean loss ");
+    const std::string accuracy = alone.after(0, "accuracy ");
+    EXPECT_EQ(alone.after(0, "samples "), "1003");
+    for (const std::uint32_t rank_count : {2U, 3U, 4U}) {
+        const Outcome outcome = launch(rank_count, "evaluation");
+        EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+        EXPECT_EQ(outcome.after(0, "samples "), "1003");
+        EXPECT_EQ(outcome.after(0, "mean loss "), loss);
+        EXPECT_EQ(outcome.after(0, "accuracy "), accuracy);
+        EXPECT_NE(outcome.after(0, "the mean of the ranks' means would be "), loss);
+    }
+    const Outcome few = launch(4, "evaluation", {"--samples", "3"});
+    EXPECT_EQ(few.after(0, "mean loss "),
+              run_alone("evaluation", {"--samples", "3"}).after(0, "mean loss "));
+}
+
+TEST_F(TrainingExamples, InferenceWritesTheSameFileForEveryNumberOfRanks) {
+    EXPECT_EQ(run_alone("inference", {"--output", "alone"}).exit_code, 0);
+    EXPECT_EQ(testing::lines_of(content("alone")).size(), 1003U);
+    for (const std::uint32_t rank_count : {2U, 3U, 4U}) {
+        const Outcome outcome = launch(rank_count, "inference", {"--output", "together"});
+        EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+        EXPECT_EQ(content("together"), content("alone")) << rank_count;
+    }
+    const Outcome refused = launch(2, "inference", {"--output", "no/such/folder/file"});
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.output, HasSubstr("rank 1: cannot write no/such/folder/file"));
+}
+
+TEST_F(TrainingExamples, WarmRestartsGoOnWhereTheyWereToTheLastDigit) {
+    const Outcome whole = launch(2, "warm_restarts", {"--checkpoint", "whole"});
+    EXPECT_EQ(whole.exit_code, 0) << whole.output;
+    EXPECT_THAT(whole.after(0, "epoch  2: "), HasSubstr("lr 0.100000 to "));
+    EXPECT_THAT(whole.after(0, "epoch  6: "), HasSubstr("lr 0.100000 to "));
+    const Outcome begun =
+        launch(2, "warm_restarts", {"--checkpoint", "parts", "--stop-after", "5"});
+    const Outcome ended = launch(2, "warm_restarts", {"--checkpoint", "parts"});
+    EXPECT_EQ(ended.lines_of_rank.at(0).front(), "resuming at epoch 5");
+    Words lines = begun.lines_of_rank.at(0);
+    lines.insert(lines.end(), ended.lines_of_rank.at(0).begin() + 1,
+                 ended.lines_of_rank.at(0).end());
+    EXPECT_EQ(lines, whole.lines_of_rank.at(0));
+}
+
+TEST_F(TrainingExamples, CheckpointedJobSurvivesKillsAtAnyInstantUnderEveryWorldSize) {
+    const Words arguments{"--steps", "400", "--save-every", "1"};
+    // The whole job is killed in the middle of its saving, again and again.
+    for (const std::uint32_t rank_count : {1U, 3U, 2U, 4U}) {
+        Program job = start(rank_count, "checkpoint", arguments);
+        EXPECT_TRUE(job.prints(", on " + std::to_string(rank_count) + " ranks")) << job.output();
+        EXPECT_TRUE(job.prints(": saved")) << job.output();
+        job.signal(SIGKILL);
+        EXPECT_EQ(job.wait(), 128 + SIGKILL);
+    }
+    const Outcome rest = launch(2, "checkpoint", arguments);
+    EXPECT_EQ(rest.exit_code, 0) << rest.output;
+    EXPECT_GE(rest.number_after(0, "starting at step "), 4.0);
+
+    const Outcome undisturbed = run_alone(
+        "checkpoint", {"--steps", "400", "--save-every", "400", "--checkpoint", "undisturbed"});
+    const double expected = undisturbed.number_after(0, "final loss ");
+    EXPECT_NEAR(rest.number_after(0, "final loss "), expected, 1e-5 * expected);
+}
+
+TEST_F(TrainingExamples, CheckpointedJobIsRestartedByTheLauncher) {
+    const Outcome outcome = launch(3, "checkpoint", {"--kill-at", "35"}, {"--max-restarts=1"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+    EXPECT_THAT(outcome.lines_of_rank.at(0), Contains("starting at step 0 of 100, on 3 ranks"));
+    EXPECT_THAT(outcome.lines_of_rank.at(0), Contains("starting at step 30 of 100, on 3 ranks"));
+    EXPECT_LT(outcome.number_after(0, "final loss "), 0.01);
+    EXPECT_THAT(run_alone("checkpoint", {"--global-batch", "32"}).output,
+                HasSubstr("job.regroup is of a job with --global-batch 64"));
+}
+
+TEST_F(TrainingExamples, PipelineOfTwoRanksIsTheUnsplitModelToTheBit) {
+    const Outcome alone = run_alone("pipeline");
+    const Outcome split = launch(2, "pipeline");
+    EXPECT_EQ(split.exit_code, 0) << split.output;
+    EXPECT_EQ(split.after(0, "largest difference from the unsplit model: "), "0");
+    EXPECT_EQ(split.lines_of_rank.at(1), alone.lines_of_rank.at(0));
+    EXPECT_LT(alone.number_after(0, "step 200: loss "), 0.02);
+    EXPECT_EQ(launch(3, "pipeline").exit_code, 2);
+    EXPECT_EQ(run_alone("pipeline", {"--micro-batches", "5"}).exit_code, 2);
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <regroup/context.h>
+#include <regroup/process_group.h>
+#include <regroup/spawn.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/program.h"
+
+namespace regroup {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+/// Waits for a signal, far longer than any test takes.
+void linger() {
+    ::alarm(120);
+    ::pause();
+}
+
+std::optional<SpawnError> error_of(const SpawnFunction& function, std::uint32_t nprocs,
+                                   const SpawnOptions& options = {}) {
+    try {
+        spawn(function, nprocs, options);
+        return std::nullopt;
+    } catch (const SpawnError& error) {
+        return error;
+    }
+}
+
+/// A pipe of which the test reads all that its processes write.
+class Pipe {
+   public:
+    Pipe() { EXPECT_EQ(::pipe2(ends_.data(), O_CLOEXEC), 0); }
+    ~Pipe() {
+        ::close(ends_[0]);
+        close_writing_end();
+    }
+    Pipe(const Pipe&) = delete;
+    Pipe& operator=(const Pipe&) = delete;
+
+    void write(const std::string& text) const {
+        EXPECT_EQ(::write(ends_[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    }
+    void close_writing_end() {
+        if (ends_[1] >= 0) {
+            ::close(ends_[1]);
+        }
+        ends_[1] = -1;
+    }
+    /// Until every process that can write is gone.
+    std::string read_all() {
+        close_writing_end();
+        std::string text;
+        std::array<char, 256> buffer{};
+        for (ssize_t count = 1; count > 0;) {
+            count = ::read(ends_[0], buffer.data(), buffer.size());
+            text.append(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+        }
+        return text;
+    }
+    char read_one() const {
+        char byte = '\0';
+        EXPECT_EQ(::read(ends_[0], &byte, 1), 1);
+        return byte;
+    }
+
+   private:
+    std::array<int, 2> ends_{-1, -1};
+};
+
+TEST(Spawn, EachProcessGetsItsIndexAndTheArguments) {
+    Pipe pipe;
+    const auto function = [&](std::uint32_t index, int number, const std::string& word) {
+        pipe.write(std::to_string(index * 100 + static_cast<unsigned>(number)) + word + "\n");
+    };
+    spawn(function, std::tuple(7, std::string("!")), 3);
+    std::vector<std::string> lines = testing::lines_of(pipe.read_all());
+    std::ranges::sort(lines);
+    EXPECT_THAT(lines, ::testing::ElementsAre("107!", "207!", "7!"));
+}
+
+TEST(Spawn, TheProcessesAreAWorldThatNeedsNoLauncher) {
+    Pipe pipe;
+    spawn(
+        [&](std::uint32_t index) {
+            const Context context = Context::from_environment();
+            const auto group = ProcessGroup::create("cpu", context);
+            std::array<std::int64_t, 1> sum{index + 1};
+            group->all_reduce(std::span<std::int64_t>(sum), ReduceOp::sum).wait();
+            if (context.rank != index || context.local_rank != index || context.world_size != 3 ||
+                sum[0] != 6) {
+                throw std::runtime_error("sum " + std::to_string(sum[0]));
+            }
+            pipe.write("x");
+        },
+        3);
+    EXPECT_EQ(pipe.read_all(), "xxx");
+}
+
+TEST(Spawn, TheEnvironmentStaysAsItIsIfAskedTo) {
+    ::setenv("WORLD_SIZE", "47", 1);
+    spawn(
+        [](std::uint32_t) {
+            if (std::string(std::getenv("WORLD_SIZE")) != "47") {
+                throw std::runtime_error("it was touched");
+            }
+        },
+        1, {.set_environment = false});
+    ::unsetenv("WORLD_SIZE");
+}
+
+TEST(Spawn, WhatAProcessThrowsIsThrownWithItsCode) {
+    const auto error = error_of(
+        [](std::uint32_t index) {
+            if (index == 1) {
+                throw Error(Errc::overloaded, "the cache is full");
+            }
+            linger();
+        },
+        3);
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::overloaded);
+    EXPECT_THAT(error->what(),
+                MatchesRegex("spawned process 1 \\(pid [0-9]+\\) threw: the cache is full"));
+    EXPECT_EQ(error->process().index, 1U);
+    EXPECT_EQ(error->process().exit_code, 1);
+    EXPECT_EQ(error->process().signal, 0);
+}
+
+TEST(Spawn, OtherExceptionsAndExitCodesAndSignalsAreNamed) {
+    const auto thrown = error_of([](std::uint32_t) { throw std::out_of_range("no row 5"); }, 1);
+    EXPECT_EQ(thrown->code(), Errc::closed);
+    EXPECT_THAT(thrown->what(), HasSubstr("threw: no row 5"));
+    const auto exited = error_of([](std::uint32_t) { ::_exit(3); }, 1);
+    EXPECT_EQ(exited->process().exit_code, 3);
+    EXPECT_THAT(exited->what(), HasSubstr("exited with code 3"));
+    const auto killed = error_of([](std::uint32_t) { ::raise(SIGKILL); }, 1);
+    EXPECT_EQ(killed->process().signal, SIGKILL);
+    EXPECT_THAT(killed->what(), HasSubstr("was ended by SIGKILL"));
+}
+
+TEST(Spawn, ALongSentenceIsCutNotLost) {
+    const auto error =
+        error_of([](std::uint32_t) { throw std::runtime_error(std::string(1 << 20U, 'x')); }, 1);
+    EXPECT_THAT(error->what(), HasSubstr(std::string(10'000, 'x')));
+}
+
+TEST(Spawn, ARankThatLostItsPeerIsNotBlamedForThePeersDeath) {
+    const auto error = error_of(
+        [](std::uint32_t index) {
+            const auto group = ProcessGroup::create("cpu", Context::from_environment());
+            group->barrier().wait();
+            if (index == 2) {
+                ::raise(SIGKILL);
+            }
+            group->barrier().wait();
+        },
+        4);
+    EXPECT_EQ(error->process().index, 2U);
+    EXPECT_THAT(error->what(), HasSubstr("was ended by SIGKILL"));
+}
+
+TEST(Spawn, WhoIgnoresTheSignalToEndIsKilledAfterTheGrace) {
+    Pipe deaf;
+    const auto error = error_of(
+        [&](std::uint32_t index) {
+            if (index == 0) {
+                ::signal(SIGTERM, SIG_IGN);
+                deaf.write("x");
+                linger();
+            }
+            EXPECT_EQ(deaf.read_one(), 'x');
+            throw Error(Errc::system, "first");
+        },
+        2, {.grace = std::chrono::milliseconds(50)});
+    EXPECT_THAT(error->what(), HasSubstr("threw: first"));
+}
+
+TEST(Spawn, OutputIsNeitherLostNorDoubled) {
+    testing::TemporaryDirectory folder;
+    const std::string path = folder.path() + "/output";
+    std::FILE* const file = std::fopen(path.c_str(), "w");
+    std::fputs("before\n", file);
+    spawn([&](std::uint32_t index) { std::fprintf(file, "in %u\n", index); }, 1);
+    std::fclose(file);
+    EXPECT_EQ(testing::read_file(path), "before\nin 0\n");
+}
+
+TEST(StartProcesses, TheHandleWaitsOrEndsWhatItHolds) {
+    std::vector<int> pids;
+    {
+        SpawnedProcesses processes = start_processes([](std::uint32_t) { linger(); }, 2);
+        pids = processes.pids();
+        EXPECT_EQ(pids.size(), 2U);
+        EXPECT_FALSE(processes.join_for(std::chrono::milliseconds(1)));
+        EXPECT_TRUE(testing::is_alive(pids[0]) && testing::is_alive(pids[1]));
+    }
+    EXPECT_FALSE(testing::is_alive(pids[0]) || testing::is_alive(pids[1]));
+    SpawnedProcesses brief = start_processes([](std::uint32_t) {}, 2);
+    brief.join();
+    brief.join();
+    EXPECT_TRUE(brief.join_for(std::chrono::seconds(0)));
+}
+
+TEST(StartProcesses, TheyDieWithTheirParent) {
+    Pipe alive;
+    // A process whose own processes outlive it by not a moment.
+    SpawnedProcesses parent = start_processes(
+        [&](std::uint32_t) {
+            const SpawnedProcesses children = start_processes(
+                [&](std::uint32_t) {
+                    alive.write("x");
+                    linger();
+                },
+                2);
+            alive.close_writing_end();
+            linger();
+        },
+        1, {.set_environment = false});
+    EXPECT_EQ(alive.read_one(), 'x');
+    EXPECT_EQ(alive.read_one(), 'x');
+    ::kill(parent.pids()[0], SIGKILL);
+    EXPECT_THROW(parent.join(), SpawnError);
+    // Ends only when no process holds the pipe's other end any more.
+    EXPECT_EQ(alive.read_all(), "");
+}
+
+TEST(StartProcesses, RefusesAForkOfSeveralThreadsAndNoProcessesAtAll) {
+    EXPECT_THROW(spawn([](std::uint32_t) {}, 0), Error);
+    Pipe release;
+    std::thread other([&] { (void)release.read_one(); });
+    try {
+        spawn([](std::uint32_t) {}, 1);
+        ADD_FAILURE() << "it forked";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Errc::invalid_argument);
+        EXPECT_THAT(error.what(), HasSubstr("spawn before forming a process group"));
+    }
+    release.write("x");
+    other.join();
+    spawn([](std::uint32_t) {}, 1);
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/cpu/subgroup_formation.h"
+
+#include <regroup/error.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "worker_sdk/src/cpu/group_formation.h"
+#include "worker_sdk/src/cpu/solo_process_group.h"
+#include "worker_sdk/src/refusing_process_group.h"
+
+namespace regroup::cpu {
+namespace {
+
+/// What a rank says about itself to the others.
+struct Entry {
+    std::uint64_t agreement = 0;  ///< Hash of what the group is to be.
+    std::uint64_t token = 0;
+    std::array<char, 112> address{};  ///< Ends with zeroes; empty for those who stay outside.
+};
+static_assert(WireStruct<Entry>);
+
+std::string title(const ProcessGroupOptions& options) {
+    return "new_group \"" + options.name + "\"";
+}
+
+std::vector<Entry> exchange(const Parent& parent, const Entry& mine) {
+    std::vector<Entry> entries(parent.seat.world_size);
+    const auto view = [](const Entry* first, std::size_t count) {
+        return TensorView(const_cast<Entry*>(first), count * sizeof(Entry), DType::uint8);
+    };
+    parent.group.all_gather(view(&mine, 1), view(entries.data(), entries.size())).wait();
+    return entries;
+}
+
+void check_agreement(const std::vector<Entry>& entries, const Entry& mine,
+                     const ProcessGroupOptions& options) {
+    for (std::size_t rank = 0; rank < entries.size(); ++rank) {
+        if (entries[rank].agreement != mine.agreement) {
+            throw Error(Errc::invalid_argument,
+                        title(options) + ": the ranks do not agree: rank " + std::to_string(rank) +
+                            " calls new_group with another name or other ranks; all ranks must "
+                            "call it alike, in the same order");
+        }
+    }
+}
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
+                                            const std::vector<std::uint32_t>& ranks,
+                                            const ProcessGroupOptions& options,
+                                            const Founding& founding) {
+    const auto place = std::find(ranks.begin(), ranks.end(), parent.seat.rank);
+    const bool member = place != ranks.end();
+    std::string words = std::to_string(parent.seat.group) + "/" + std::to_string(parent.division) +
+                        "/" + options.name;
+    for (const std::uint32_t rank : ranks) {
+        words += "/" + std::to_string(rank);
+    }
+    Entry mine{.agreement = hash(words), .token = random_token()};
+    Descriptor listener;
+    if (member && ranks.size() > 1) {
+        listener = listen_on(parent.address.with_port(0));
+        const std::string text = bound_address(listener).text();
+        text.copy(mine.address.data(), mine.address.size() - 1);
+    }
+    const std::vector<Entry> entries = exchange(parent, mine);
+    check_agreement(entries, mine, options);
+    if (!member) {
+        return std::make_unique<RefusingProcessGroup>("cpu", Device(), options.name,
+                                                      parent.seat.rank, ranks);
+    }
+    if (ranks.size() == 1) {
+        return std::make_unique<SoloProcessGroup>(founding.siblings);
+    }
+    std::vector<Peer> peers;
+    for (const std::uint32_t rank : ranks) {
+        peers.push_back(
+            make_peer(static_cast<std::uint32_t>(peers.size()), parent.world_ranks[rank],
+                      SocketAddress::parse(entries[rank].address.data()), entries[rank].token));
+    }
+    const Seat seat{.rank = static_cast<std::uint32_t>(place - ranks.begin()),
+                    .world_size = static_cast<std::uint32_t>(ranks.size()),
+                    .round = parent.seat.round,
+                    .group = mine.agreement};
+    auto mesh = std::make_unique<Mesh>(seat, std::move(peers), std::move(listener));
+    try {
+        return std::make_unique<CpuProcessGroup>(std::move(mesh), options, founding);
+    } catch (const Error& error) {
+        throw Error(error.code(), title(options) + ": " + error.what());
+    }
+}
+
+}  // namespace regroup::cpu

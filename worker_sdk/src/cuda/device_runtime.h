@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+
+namespace regroup::cuda {
+
+/// What the SDK needs of the CUDA runtime, so that everything above it also runs in tests on a
+/// machine without a GPU. Streams and events are CUDA's handles; the null stream is CUDA's default
+/// stream. Calls act on the calling thread's current device and throw Error `system` naming the
+/// CUDA call. Thread-safe.
+class DeviceRuntime {
+   public:
+    virtual ~DeviceRuntime() = default;
+    DeviceRuntime() = default;
+    DeviceRuntime(const DeviceRuntime&) = delete;
+    DeviceRuntime& operator=(const DeviceRuntime&) = delete;
+
+    /// Throws Error `invalid_argument` saying what is missing if there is no GPU or no driver.
+    [[nodiscard]] virtual int device_count() = 0;
+    [[nodiscard]] virtual int current_device() = 0;
+    /// Also creates the device's context if there is none yet, which takes a fraction of a second.
+    virtual void set_device(int device) = 0;
+    /// Names the GPU itself, whatever its ordinal is in which process: its PCI address.
+    [[nodiscard]] virtual std::string identity(int device) = 0;
+    /// 90 for sm_90.
+    [[nodiscard]] virtual int compute_capability(int device) = 0;
+
+    /// For a thread that never captures a CUDA graph: its calls spoil no capture elsewhere.
+    virtual void stay_out_of_captures() = 0;
+
+    /// A stream that does not wait for the default stream.
+    [[nodiscard]] virtual void* create_stream() = 0;
+    virtual void destroy_stream(void* stream) noexcept = 0;
+    [[nodiscard]] virtual bool is_capturing(void* stream) = 0;
+
+    [[nodiscard]] virtual void* create_event() = 0;
+    virtual void destroy_event(void* event) noexcept = 0;
+    virtual void record(void* event, void* stream) = 0;
+    /// What is put into `stream` from now on begins after `event`.
+    virtual void wait(void* stream, void* event) = 0;
+    /// True once everything before the last `record` is done. Never blocks.
+    [[nodiscard]] virtual bool has_passed(void* event) = 0;
+
+    /// Aligned to 256 bytes. Null if there is not that much.
+    [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
+    virtual void free(void* memory) noexcept = 0;
+    /// Blocks until the bytes are zero.
+    virtual void clear(void* memory, std::size_t bytes) = 0;
+};
+
+/// Makes a device the thread's current one for the time of a scope.
+class DeviceScope {
+   public:
+    DeviceScope(DeviceRuntime& runtime, int device)
+        : runtime_(runtime), device_(device), before_(runtime.current_device()) {
+        if (before_ != device_) {
+            runtime_.set_device(device_);
+        }
+    }
+    ~DeviceScope() {
+        if (before_ != device_) {
+            runtime_.set_device(before_);
+        }
+    }
+    DeviceScope(const DeviceScope&) = delete;
+    DeviceScope& operator=(const DeviceScope&) = delete;
+
+   private:
+    DeviceRuntime& runtime_;
+    const int device_;
+    const int before_;
+};
+
+/// An event with an owner.
+class Event {
+   public:
+    explicit Event(DeviceRuntime& runtime) : runtime_(&runtime), handle_(runtime.create_event()) {}
+    Event(Event&& other) noexcept
+        : runtime_(other.runtime_), handle_(std::exchange(other.handle_, nullptr)) {}
+    Event& operator=(Event&& other) noexcept {
+        std::swap(runtime_, other.runtime_);
+        std::swap(handle_, other.handle_);
+        return *this;
+    }
+    ~Event() {
+        if (handle_ != nullptr) {
+            runtime_->destroy_event(handle_);
+        }
+    }
+
+    [[nodiscard]] void* get() const noexcept { return handle_; }
+
+   private:
+    DeviceRuntime* runtime_;
+    void* handle_;
+};
+
+}  // namespace regroup::cuda

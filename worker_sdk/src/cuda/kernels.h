@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels that several parts of the SDK use, behind plain functions: nothing of CUDA is needed to
+// include this.
+#pragma once
+
+#include <regroup/tensor_view.h>
+
+#include <cstddef>
+
+namespace regroup::cuda {
+
+/// Puts `to[i] = from[i] * factor`, rounded to nearest, into `stream` (a cudaStream_t) of the
+/// current GPU. Both of float32, float16 or bfloat16. Fastest if both begin at multiples of 16
+/// bytes. Returns the cudaError_t as a number: 0, or why nothing was put there.
+[[nodiscard]] int launch_cast(const void* from, DType from_dtype, void* to, DType to_dtype,
+                              std::size_t count, float factor, void* stream);
+
+}  // namespace regroup::cuda

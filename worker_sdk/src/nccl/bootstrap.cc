@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/nccl/bootstrap.h"
+
+#include <regroup/error.h>
+
+#include <charconv>
+#include <dirent.h>
+#include <fcntl.h>
+#include <memory>
+#include <set>
+#include <sys/socket.h>
+
+namespace regroup::nccl {
+namespace {
+
+std::set<int> open_descriptors() {
+    std::set<int> found;
+    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
+    if (!folder) {
+        return found;
+    }
+    while (const dirent* const entry = ::readdir(folder.get())) {
+        int fd = -1;
+        const std::string_view name = entry->d_name;
+        if (std::from_chars(name.data(), name.data() + name.size(), fd).ec == std::errc{}) {
+            found.insert(fd);
+        }
+    }
+    found.erase(::dirfd(folder.get()));
+    return found;
+}
+
+bool is_listening(int fd) {
+    int listening = 0;
+    socklen_t bytes = sizeof listening;
+    return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &bytes) == 0 && listening != 0;
+}
+
+}  // namespace
+
+RootPlan plan_roots(std::uint32_t rank, std::uint32_t world_size, std::uint32_t local_rank,
+                    std::uint32_t node, std::uint32_t nodes, bool scalable) {
+    const bool many = world_size > kRanksOfOneRoot || nodes > kNodesOfOneRoot;
+    if (!scalable || !many || nodes < 2) {
+        return {.roots = 1, .hosted = rank == 0 ? 0U : 1U};
+    }
+    return {.roots = nodes, .hosted = local_rank == 0 ? node : nodes};
+}
+
+ncclUniqueId make_unique_id(const NcclApi& api) {
+    const std::set<int> before = open_descriptors();
+    ncclUniqueId id{};
+    const ncclResult_t result = api.get_unique_id(&id);
+    if (result != ncclSuccess) {
+        throw Error(Errc::system,
+                    "ncclGetUniqueId: " + std::string(api.get_error_string(result)) + " (" +
+                        api.get_last_error(nullptr) +
+                        "); NCCL_SOCKET_IFNAME names the network interface that it should use");
+    }
+    for (const int fd : open_descriptors()) {
+        if (!before.contains(fd) && is_listening(fd)) {
+            (void)::fcntl(fd, F_SETFD, FD_CLOEXEC);
+        }
+    }
+    return id;
+}
+
+std::string to_text(const ncclUniqueId& id) {
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    std::string text;
+    for (const char c : id.internal) {
+        const auto byte = static_cast<unsigned char>(c);
+        text += kDigits[byte >> 4U];
+        text += kDigits[byte & 15U];
+    }
+    return text;
+}
+
+ncclUniqueId parse_unique_id(std::string_view text) {
+    ncclUniqueId id{};
+    bool good = text.size() == 2 * sizeof id.internal;
+    for (std::size_t i = 0; good && i < sizeof id.internal; ++i) {
+        unsigned byte = 0;
+        const char* const digits = text.data() + 2 * i;
+        good = std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+        id.internal[i] = static_cast<char>(byte);
+    }
+    if (!good) {
+        throw Error(Errc::invalid_argument,
+                    "the store's entry is not an id of NCCL: \"" + std::string(text) + "\"");
+    }
+    return id;
+}
+
+}  // namespace regroup::nccl

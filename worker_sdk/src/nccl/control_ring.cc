@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/nccl/control_ring.h"
+
+#include <regroup/error.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <sys/random.h>
+
+#include "rendezvous/base/result.h"
+
+namespace regroup::nccl {
+namespace {
+
+constexpr std::size_t kTextMax = 1024;
+
+/// The dialling rank's first words.
+struct Hello {
+    static constexpr std::uint32_t kMagic = 0x33504752;  // "RGP3"
+
+    std::uint32_t magic = kMagic;
+    std::uint32_t rank = 0;
+    std::uint64_t token = 0;
+};
+
+/// Precedes `text_bytes` of text.
+struct NoticeHeader {
+    std::uint32_t kind = 0;
+    std::uint32_t code = 0;
+    std::uint32_t origin = 0;
+    std::uint32_t scope = 0;
+    std::uint32_t text_bytes = 0;
+};
+
+std::string encode(const Notice& notice) {
+    const std::string text = notice.text.substr(0, kTextMax);
+    const NoticeHeader header{.kind = static_cast<std::uint32_t>(notice.kind),
+                              .code = static_cast<std::uint32_t>(notice.code),
+                              .origin = notice.origin,
+                              .scope = notice.scope,
+                              .text_bytes = static_cast<std::uint32_t>(text.size())};
+    std::string bytes(sizeof header, '\0');
+    std::memcpy(bytes.data(), &header, sizeof header);
+    return bytes + text;
+}
+
+bool is_sane(const NoticeHeader& header, std::uint32_t world_size) {
+    return header.kind <= static_cast<std::uint32_t>(Notice::Kind::ended) &&
+           header.code <= static_cast<std::uint32_t>(Errc::system) && header.origin < world_size &&
+           header.text_bytes <= kTextMax;
+}
+
+/// Waits until `fd` is ready for `events`; false at the deadline.
+bool wait_for(int fd, short events, Instant deadline) {
+    while (true) {
+        const Instant now = SteadyClock().now();
+        if (now >= deadline) {
+            return false;
+        }
+        constexpr Duration kTurn = std::chrono::seconds(1);
+        const auto left =
+            std::chrono::ceil<std::chrono::milliseconds>(std::min(deadline - now, kTurn));
+        pollfd wanted{.fd = fd, .events = events, .revents = 0};
+        if (::poll(&wanted, 1, static_cast<int>(left.count())) > 0) {
+            return true;
+        }
+    }
+}
+
+[[noreturn]] void refuse_neighbour(Errc code, const std::string& name, const std::string& why) {
+    throw Error(code,
+                "the connection with " + name + ", by which ranks watch over each other, " + why);
+}
+
+}  // namespace
+
+std::string ControlRing::Door::text() const {
+    return cpu::bound_address(listener).text() + " " + std::to_string(token);
+}
+
+ControlRing::Door ControlRing::open_door(const std::string& host, std::uint16_t port) {
+    Door door{.listener = cpu::listen_on(cpu::local_address_towards(host, port)), .token = 0};
+    if (::getrandom(&door.token, sizeof door.token, 0) != sizeof door.token) {
+        throw Error(Errc::system, system_failure("getrandom", errno).detail);
+    }
+    return door;
+}
+
+ControlRing::ControlRing(Door door, std::uint32_t rank, std::uint32_t world_size,
+                         const std::string& next, Instant deadline)
+    : rank_(rank), world_size_(world_size) {
+    links_[0].rank = (rank + 1) % world_size;
+    links_[1].rank = (rank + world_size - 1) % world_size;
+    for (Link& link : links_) {
+        link.name = "rank " + std::to_string(link.rank);
+    }
+    dial_next(next, deadline);
+    await_previous(door.listener, door.token, deadline);
+}
+
+void ControlRing::dial_next(const std::string& next, Instant deadline) {
+    Link& link = links_[0];
+    const std::size_t space = next.find(' ');
+    Hello hello{.rank = rank_};
+    const char* const end = next.data() + next.size();
+    if (space == std::string::npos ||
+        std::from_chars(next.data() + space + 1, end, hello.token).ptr != end) {
+        throw Error(Errc::invalid_argument,
+                    "the store's entry for " + link.name + " is malformed: \"" + next + "\"");
+    }
+    link.name += " (" + next.substr(0, space) + ")";
+    cpu::Descriptor socket =
+        cpu::begin_connect(cpu::SocketAddress::parse(std::string_view(next).substr(0, space)));
+    if (!wait_for(socket.get(), POLLOUT, deadline)) {
+        refuse_neighbour(Errc::deadline_exceeded, link.name, "was not made in time");
+    }
+    if (const int error = cpu::connect_error(socket); error != 0) {
+        refuse_neighbour(Errc::disconnected, link.name,
+                         "failed: " + std::string(std::strerror(error)));
+    }
+    link.stream.emplace(std::move(socket));
+    link.out.assign(reinterpret_cast<const char*>(&hello), sizeof hello);
+    flush(link);
+}
+
+void ControlRing::await_previous(const cpu::Descriptor& listener, std::uint64_t token,
+                                 Instant deadline) {
+    Link& link = links_[1];
+    while (true) {
+        if (!wait_for(listener.get(), POLLIN, deadline)) {
+            refuse_neighbour(Errc::deadline_exceeded, link.name, "was not made in time");
+        }
+        sockaddr_storage from{};
+        socklen_t from_bytes = sizeof from;
+        cpu::Descriptor socket(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&from),
+                                         &from_bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        if (!socket.is_open()) {
+            continue;
+        }
+        cpu::Stream stream(std::move(socket));
+        Hello hello{.magic = 0};
+        const auto bytes = std::as_writable_bytes(std::span(&hello, 1));
+        std::size_t have = 0;
+        // A stranger who says nothing may hold up the others for a second at most.
+        const Instant patience =
+            std::min(deadline, after(SteadyClock().now(), std::chrono::seconds(1)));
+        while (have < bytes.size() && !stream.ended() &&
+               wait_for(stream.fd.get(), POLLIN, patience)) {
+            stream.readable = true;
+            have += stream.read_some(bytes.subspan(have));
+        }
+        if (have == bytes.size() && hello.magic == Hello::kMagic && hello.token == token &&
+            hello.rank == link.rank) {
+            link.name += " (" +
+                         cpu::SocketAddress(reinterpret_cast<sockaddr*>(&from), from_bytes).text() +
+                         ")";
+            link.stream.emplace(std::move(stream));
+            return;
+        }
+    }
+}
+
+std::vector<pollfd> ControlRing::wanted() const {
+    std::vector<pollfd> fds;
+    for (const Link& link : links_) {
+        if (link.stream) {
+            const int events = POLLIN | (link.out.empty() ? 0 : POLLOUT);
+            fds.push_back(
+                {.fd = link.stream->fd.get(), .events = static_cast<short>(events), .revents = 0});
+        }
+    }
+    return fds;
+}
+
+std::vector<Notice> ControlRing::progress() {
+    std::vector<Notice> news;
+    for (Link& link : links_) {
+        if (link.stream) {
+            link.stream->readable = true;
+            link.stream->writable = true;
+            read(link, news);
+            flush(link);
+        }
+    }
+    return news;
+}
+
+void ControlRing::read(Link& link, std::vector<Notice>& news) {
+    std::array<std::byte, 4096> piece{};
+    while (const std::size_t got = link.stream->read_some(piece)) {
+        link.in.append(reinterpret_cast<const char*>(piece.data()), got);
+    }
+    bool broken = link.stream->ended();
+    NoticeHeader header;
+    while (link.in.size() >= sizeof header) {
+        std::memcpy(&header, link.in.data(), sizeof header);
+        if (!is_sane(header, world_size_)) {
+            broken = true;
+            break;
+        }
+        if (link.in.size() < sizeof header + header.text_bytes) {
+            break;
+        }
+        take(link,
+             {.kind = static_cast<Notice::Kind>(header.kind),
+              .code = static_cast<Errc>(header.code),
+              .origin = header.origin,
+              .scope = header.scope,
+              .text = link.in.substr(sizeof header, header.text_bytes)},
+             news);
+        link.in.erase(0, sizeof header + header.text_bytes);
+    }
+    if (broken) {
+        link.stream.reset();
+        if (!link.left) {
+            take(link,
+                 {.kind = Notice::Kind::ended,
+                  .code = Errc::disconnected,
+                  .origin = link.rank,
+                  .scope = 0,
+                  .text = link.name + " is gone: its process closed the connection without a word"},
+                 news);
+        }
+    }
+}
+
+void ControlRing::flush(Link& link) {
+    while (link.stream && !link.out.empty()) {
+        const std::size_t sent = link.stream->write_some(std::as_bytes(std::span(link.out)));
+        if (sent == 0) {
+            return;  // No room now, or gone, which the next read tells.
+        }
+        link.out.erase(0, sent);
+    }
+}
+
+void ControlRing::take(Link& link, Notice notice, std::vector<Notice>& news) {
+    const std::uint64_t what =
+        std::uint64_t{notice.scope} * 2 + (notice.kind == Notice::Kind::ended ? 1 : 0);
+    if (notice.origin == rank_ || !heard_.emplace(notice.origin, what).second) {
+        return;
+    }
+    const bool is_leaving = notice.kind == Notice::Kind::left || notice.scope == 0;
+    for (Link& other : links_) {
+        // In a world of two both links lead to the same rank.
+        other.left = other.left || (is_leaving && other.rank == notice.origin);
+    }
+    pass_on(notice, &link);
+    news.push_back(std::move(notice));
+}
+
+void ControlRing::announce(const Notice& notice) {
+    pass_on(notice, nullptr);
+}
+
+void ControlRing::pass_on(const Notice& notice, const Link* except) {
+    for (Link& link : links_) {
+        if (&link != except && link.stream) {
+            link.out += encode(notice);
+            flush(link);
+        }
+    }
+}
+
+}  // namespace regroup::nccl

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/nccl/form_group.h"
+
+#include <regroup/cuda.h>
+#include <regroup/error.h>
+
+#include <string>
+
+#include "worker_sdk/src/cuda/cuda_runtime.h"
+#include "worker_sdk/src/cuda/environment.h"
+#include "worker_sdk/src/nccl/formation.h"
+#include "worker_sdk/src/nccl/nccl_api.h"
+
+namespace regroup::nccl {
+namespace {
+
+[[noreturn]] void refuse(const ProcessGroupOptions& options, const std::string& detail) {
+    throw Error(Errc::invalid_argument, "group \"" + options.name + "\": " + detail);
+}
+
+void check(const Context& context, const ProcessGroupOptions& options,
+           const cuda::Environment& environment) {
+    if (context.rank >= context.world_size) {
+        refuse(options, "rank " + std::to_string(context.rank) + " is not below the world size " +
+                            std::to_string(context.world_size));
+    }
+    if (environment.nccl_comm_id) {
+        refuse(options, "NCCL_COMM_ID=" + *environment.nccl_comm_id +
+                            " is set: with it every group of every round would meet at one "
+                            "address, and a worker of an older round could get in; unset it, "
+                            "regroup makes a fresh id for each group");
+    }
+}
+
+Device device_for(const Context& context, const ProcessGroupOptions& options) {
+    if (!options.device) {
+        return cuda::device_of(context);
+    }
+    const int count = cuda::cuda_runtime().device_count();
+    if (*options.device < 0 || *options.device >= count) {
+        refuse(options, "there is no cuda:" + std::to_string(*options.device) +
+                            "; this process sees " + std::to_string(count) +
+                            (count == 1 ? " GPU" : " GPUs"));
+    }
+    return {DeviceKind::cuda, *options.device};
+}
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> form_group(const Context& context,
+                                         const ProcessGroupOptions& options) {
+    const cuda::Environment environment = cuda::Environment::read();
+    check(context, options, environment);
+    try {
+        const NcclApi& api = installed_api();
+        const Device device = device_for(context, options);
+        if (environment.share_gpus) {
+            cuda::let_ranks_share_a_gpu(context.rank);
+        }
+        return form_group_on({api, cuda::cuda_runtime()}, context, options, device,
+                             {.share_gpus = environment.share_gpus});
+    } catch (const Error& error) {
+        const std::string group = "group \"" + options.name + "\"";
+        const std::string detail = error.what();
+        throw Error(error.code(), detail.starts_with(group) ? detail : group + ": " + detail);
+    }
+}
+
+}  // namespace regroup::nccl

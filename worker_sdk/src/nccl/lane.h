@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/process_group.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/clock.h"
+#include "worker_sdk/src/cuda/device_runtime.h"
+#include "worker_sdk/src/nccl/communicator.h"
+#include "worker_sdk/src/nccl/operation.h"
+#include "worker_sdk/src/nccl/wakeup.h"
+#include "worker_sdk/src/work.h"
+
+namespace regroup::nccl {
+
+/// NCCL and CUDA, as this process found them.
+struct Backend {
+    const NcclApi& api;
+    cuda::DeviceRuntime& runtime;
+};
+
+/// Why a group has ended.
+struct GroupFailure {
+    Errc code = Errc::disconnected;
+    std::string cause{};
+    std::string operation{};  ///< The one that met it; empty if none did.
+};
+
+/// What is constant about a group.
+struct GroupIdentity {
+    std::string name{};
+    /// 0 for the group that `create` formed; its sub-groups count from 1, equally on all ranks.
+    std::uint32_t scope = 0;
+    std::uint32_t rank = 0;
+    std::vector<std::uint32_t> members{};  ///< By rank: the ranks in the group of scope 0.
+    Device device{};
+    Duration timeout{};
+};
+
+/// One communicator with its stream and its operations in flight. The caller's thread puts
+/// operations into the stream; the watchdog finds out how they end.
+class Lane {
+   public:
+    Lane(const Backend& backend, GroupIdentity identity, std::shared_ptr<Wakeup> watchdog);
+    ~Lane();
+    Lane(const Lane&) = delete;
+    Lane& operator=(const Lane&) = delete;
+
+    [[nodiscard]] const GroupIdentity& identity() const noexcept { return identity_; }
+    [[nodiscard]] Communicator& communicator() noexcept { return communicator_; }
+    /// The failure with which the group has ended.
+    [[nodiscard]] std::optional<GroupFailure> failure() const;
+    /// Ends the group with `failure`, unless it has ended. Any thread; the watchdog does it soon.
+    void post(GroupFailure failure) noexcept;
+
+    // The caller's thread.
+
+    void use_stream(Stream stream) noexcept { user_stream_ = stream; }
+    /// Puts `calls` into the stream as one group of NCCL; their Works tell how they end. Throws
+    /// Error `overloaded` or `system` if nothing was issued.
+    void issue(std::vector<Call> calls);
+    /// Waits while NCCL works in the background: `ready`, `failed`, `gone`, or still `in_progress`
+    /// at the deadline.
+    [[nodiscard]] CommReport await_ready(Instant deadline);
+    /// Memory of this GPU, zeroed, registered if NCCL can. Throws Error `system`.
+    [[nodiscard]] static Buffer allocate(const std::shared_ptr<Lane>& lane, std::size_t bytes);
+    /// One word on the GPU for barriers.
+    [[nodiscard]] void* barrier_word() const noexcept { return barrier_word_; }
+    [[nodiscard]] bool is_idle() const;
+    /// Leaves in order, or gives up at the limit. Requires that nothing is in flight, and that the
+    /// watchdog no longer knows the lane.
+    void leave() noexcept;
+
+    // The watchdog's thread.
+
+    /// Completes what is done. Returns what ends the group: what was posted, an error of NCCL or
+    /// CUDA, a deadline.
+    [[nodiscard]] std::optional<GroupFailure> check(Instant now);
+    /// How long nothing needs to be checked.
+    [[nodiscard]] Duration patience(Instant now) const;
+    /// A member has left in order; what still needs it will not come.
+    void note_departure(std::uint32_t member, Instant now);
+    /// Ends the group: fails what is in flight, and everything from now on.
+    void end(const GroupFailure& failure);
+
+   private:
+    struct InFlight {
+        std::vector<Call> calls;
+        cuda::Event event;
+        Instant turn_began;
+    };
+    struct Memory;
+
+    [[nodiscard]] std::string explain(const GroupFailure& failure,
+                                      const Operation& operation) const;
+    void fail(std::span<const Call> calls, const GroupFailure& failure) const;
+    void number(std::vector<Call>& calls);
+    [[nodiscard]] void* begin_stream();
+    [[nodiscard]] std::optional<GroupFailure> launch(std::span<const Call> calls, void* stream);
+    [[nodiscard]] std::optional<GroupFailure> make_reductions(std::span<const Call> calls,
+                                                              std::vector<ncclRedOp_t>& reductions);
+    [[nodiscard]] GroupFailure failure_of(const CommReport& report, const Operation& operation);
+    void track(std::vector<Call> calls, void* stream);
+    [[nodiscard]] cuda::Event take_event();
+    [[nodiscard]] std::optional<GroupFailure> overdue(Instant now) const;
+    void complete_front(Instant now, std::vector<std::shared_ptr<Work::State>>& done);
+    [[nodiscard]] bool take_registration(void* data, void*& handle);
+
+    const Backend backend_;
+    const GroupIdentity identity_;
+    const std::string place_;  // " on cuda:0 in group \"<name>\"".
+    const std::shared_ptr<Wakeup> watchdog_;
+    Communicator communicator_;
+
+    // The caller's thread.
+    std::optional<Stream> user_stream_;
+    void* own_stream_ = nullptr;
+    void* barrier_word_ = nullptr;
+    std::optional<cuda::Event> default_stream_passed_;
+    std::uint64_t issued_ = 0;
+
+    mutable std::mutex mutex_;  // Guards the rest.
+    std::deque<InFlight> in_flight_;
+    std::size_t outstanding_ = 0;
+    std::vector<cuda::Event> spare_events_;
+    std::map<std::uint32_t, Instant> departed_;
+    std::map<void*, void*> registrations_;  // of memory, NCCL's handles
+    std::optional<GroupFailure> posted_;
+    std::optional<GroupFailure> failure_;
+};
+
+/// Waits a little, longer with every call: for what can only be asked again and again.
+class Backoff {
+   public:
+    void pause();
+
+   private:
+    int turns_ = 0;
+};
+
+/// How an Error should be reacted to, as far as NCCL tells.
+[[nodiscard]] Errc errc_of(ncclResult_t result) noexcept;
+
+}  // namespace regroup::nccl

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/nccl/nccl_process_group.h"
+
+#include <regroup/error.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/result.h"
+#include "worker_sdk/src/nccl/excluded_group.h"
+
+namespace regroup::nccl {
+namespace {
+
+Bounds bounds_of(const Backend& backend, const GroupIdentity& identity) {
+    return {.rank = identity.rank,
+            .world_size = static_cast<std::uint32_t>(identity.members.size()),
+            .device = identity.device,
+            .compute_capability = backend.runtime.compute_capability(identity.device.index)};
+}
+
+std::string list_of(const std::vector<std::uint32_t>& ranks) {
+    constexpr std::size_t kNamedMax = 16;
+    std::string text;
+    for (std::size_t i = 0; i < std::min(ranks.size(), kNamedMax); ++i) {
+        text += (text.empty() ? "" : ", ") + std::to_string(ranks[i]);
+    }
+    return ranks.size() <= kNamedMax
+               ? text
+               : text + " and " + std::to_string(ranks.size() - kNamedMax) + " more";
+}
+
+/// The same on every rank of the parent, and another for every sub-group, however they nest.
+std::uint32_t scope_of_child(std::uint32_t parent, std::uint32_t number) {
+    std::uint32_t scope = (parent ^ 0x811c9dc5U) * 0x01000193U;
+    scope = (scope ^ number) * 0x01000193U;
+    scope ^= scope >> 15U;
+    return std::max(scope, 1U);
+}
+
+}  // namespace
+
+NcclProcessGroup::NcclProcessGroup(const Backend& backend, std::shared_ptr<Watchdog> watchdog,
+                                   std::shared_ptr<Lane> lane)
+    : backend_(backend),
+      watchdog_(std::move(watchdog)),
+      lane_(std::move(lane)),
+      bounds_(bounds_of(backend, lane_->identity())) {}
+
+NcclProcessGroup::~NcclProcessGroup() {
+    fail_batch("the group was destroyed");
+    watchdog_->release(lane_);
+}
+
+Work NcclProcessGroup::issue(Call call) {
+    Work work(call.work);
+    {
+        const std::lock_guard lock(mutex_);
+        if (batch_) {
+            batch_->push_back(std::move(call));
+            return work;
+        }
+    }
+    std::vector<Call> calls;
+    calls.push_back(std::move(call));
+    lane_->issue(std::move(calls));
+    return work;
+}
+
+void NcclProcessGroup::begin_batch() {
+    const std::lock_guard lock(mutex_);
+    if (batch_) {
+        throw Error(Errc::invalid_argument,
+                    "a batch of operations within another of the same group");
+    }
+    batch_.emplace();
+}
+
+void NcclProcessGroup::end_batch() {
+    std::vector<Call> calls;
+    {
+        const std::lock_guard lock(mutex_);
+        if (!batch_ || batch_->empty()) {
+            batch_.reset();
+            return;  // Nothing was issued, or abort() has failed it.
+        }
+        calls = std::move(*batch_);
+        batch_.reset();
+    }
+    try {
+        lane_->issue(calls);
+    } catch (const Error& error) {
+        for (const Call& call : calls) {
+            call.work->fail(error.code(), error.what());
+        }
+        throw;
+    }
+}
+
+void NcclProcessGroup::fail_batch(std::string_view reason) noexcept {
+    std::optional<std::vector<Call>> calls;
+    {
+        const std::lock_guard lock(mutex_);
+        calls.swap(batch_);
+    }
+    if (calls) {
+        for (const Call& call : *calls) {
+            call.work->fail(Errc::fenced, "aborted: " + std::string(reason));
+        }
+    }
+}
+
+void NcclProcessGroup::abort(std::string_view reason) noexcept {
+    fail_batch(reason);
+    lane_->post({Errc::fenced, "aborted: " + std::string(reason), {}});
+}
+
+Buffer NcclProcessGroup::allocate(std::size_t bytes) {
+    Buffer buffer = Lane::allocate(lane_, bytes);
+    barrier().wait();
+    return buffer;
+}
+
+void NcclProcessGroup::check_new_group(const std::vector<std::uint32_t>& ranks,
+                                       const std::string& name) const {
+    const auto refuse = [&](const std::string& detail) {
+        throw Error(Errc::invalid_argument, "new_group \"" + name + "\": " + detail);
+    };
+    if (ranks.empty()) {
+        refuse("a group of no ranks");
+    }
+    std::vector<bool> listed(bounds_.world_size);
+    for (const std::uint32_t rank : ranks) {
+        if (rank >= bounds_.world_size) {
+            refuse("rank " + std::to_string(rank) + " does not exist in a world of " +
+                   std::to_string(bounds_.world_size));
+        }
+        if (listed[rank]) {
+            refuse("rank " + std::to_string(rank) + " is listed twice");
+        }
+        listed[rank] = true;
+    }
+}
+
+GroupIdentity NcclProcessGroup::identity_of(const std::vector<std::uint32_t>& ranks,
+                                            const std::string& name) const {
+    const GroupIdentity& parent = lane_->identity();
+    GroupIdentity identity{.name = name,
+                           .scope = scope_of_child(parent.scope, splits_),
+                           .device = parent.device,
+                           .timeout = parent.timeout};
+    for (std::uint32_t i = 0; i < ranks.size(); ++i) {
+        identity.members.push_back(parent.members[ranks[i]]);
+        if (ranks[i] == bounds_.rank) {
+            identity.rank = i;
+        }
+    }
+    return identity;
+}
+
+void NcclProcessGroup::split(int color, int key, const std::string& name) {
+    const std::string what = "new_group \"" + name + "\" on " + to_string(bounds_.device);
+    CommReport report = lane_->communicator().begin_split(color, key);
+    if (report.state == CommState::in_progress) {
+        report = lane_->await_ready(after(SteadyClock().now(), lane_->identity().timeout));
+    }
+    if (report.state == CommState::ready) {
+        return;
+    }
+    GroupFailure failure{Errc::fenced, "the group was given up", {}};
+    if (report.state == CommState::failed) {
+        failure = {errc_of(report.result), "NCCL: " + report.text, what};
+    } else if (report.state == CommState::in_progress) {
+        failure = {Errc::deadline_exceeded,
+                   "not formed within " + format_duration(lane_->identity().timeout) +
+                       ": a rank of the parent has not called it",
+                   what};
+    } else if (const auto met = lane_->failure()) {
+        failure = *met;
+    }
+    lane_->post(failure);
+    throw Error(failure.code, what + ": " + failure.cause);
+}
+
+std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std::uint32_t>& ranks,
+                                                          std::string_view name) {
+    const std::string text(name);
+    check_new_group(ranks, text);
+    if (const auto failure = lane_->failure()) {
+        throw Error(failure->code,
+                    "new_group \"" + text + "\": the group has ended: " + failure->cause);
+    }
+    ++splits_;
+    if (std::ranges::find(ranks, bounds_.rank) == ranks.end()) {
+        split(NCCL_SPLIT_NOCOLOR, 0, text);
+        return std::make_unique<ExcludedGroup>(
+            static_cast<std::uint32_t>(ranks.size()), bounds_.device,
+            "group \"" + text + "\" has the ranks " + list_of(ranks) + " of its parent; this is " +
+                "rank " + std::to_string(bounds_.rank));
+    }
+    GroupIdentity identity = identity_of(ranks, text);
+    const auto key = static_cast<int>(identity.rank);
+    auto lane = std::make_shared<Lane>(backend_, std::move(identity), watchdog_->wakeup());
+    split(0, key, text);
+    lane_->communicator().hand_child_to(lane->communicator());
+    watchdog_->add(lane);
+    return std::make_unique<NcclProcessGroup>(backend_, watchdog_, std::move(lane));
+}
+
+}  // namespace regroup::nccl

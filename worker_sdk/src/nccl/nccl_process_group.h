@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/process_group.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker_sdk/src/nccl/arguments.h"
+#include "worker_sdk/src/nccl/lane.h"
+#include "worker_sdk/src/nccl/watchdog.h"
+
+namespace regroup::nccl {
+
+/// The group over NCCL: checks what it is asked, and puts it into the lane. The group that `create`
+/// formed and its sub-groups share one watchdog, which ends them together.
+class NcclProcessGroup final : public ProcessGroup {
+   public:
+    /// Takes a lane whose communicator is connected, and which `watchdog` watches.
+    NcclProcessGroup(const Backend& backend, std::shared_ptr<Watchdog> watchdog,
+                     std::shared_ptr<Lane> lane);
+    ~NcclProcessGroup() override;
+
+    [[nodiscard]] std::uint32_t rank() const noexcept override { return bounds_.rank; }
+    [[nodiscard]] std::uint32_t world_size() const noexcept override { return bounds_.world_size; }
+    [[nodiscard]] std::string_view backend() const noexcept override { return "nccl"; }
+    [[nodiscard]] Device device() const noexcept override { return bounds_.device; }
+
+    [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction) override;
+    [[nodiscard]] Work reduce(TensorView buffer, Reduction reduction, std::uint32_t root) override;
+    [[nodiscard]] Work reduce_scatter(ConstTensorView input, TensorView output,
+                                      Reduction reduction) override;
+    [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root) override;
+    [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output) override;
+    [[nodiscard]] Work gather(ConstTensorView input, TensorView output,
+                              std::uint32_t root) override;
+    [[nodiscard]] Work scatter(ConstTensorView input, TensorView output,
+                               std::uint32_t root) override;
+    [[nodiscard]] Work all_to_all(ConstTensorView input, TensorView output) override;
+    [[nodiscard]] Work barrier() override;
+    [[nodiscard]] Work send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) override;
+    [[nodiscard]] Work recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) override;
+
+    [[nodiscard]] std::unique_ptr<ProcessGroup> new_group(const std::vector<std::uint32_t>& ranks,
+                                                          std::string_view name) override;
+    [[nodiscard]] Buffer allocate(std::size_t bytes) override;
+    void use_stream(Stream stream) override { lane_->use_stream(stream); }
+    void abort(std::string_view reason) noexcept override;
+
+   protected:
+    void begin_batch() override;
+    void end_batch() override;
+
+   private:
+    [[nodiscard]] Work issue(Call call);
+    void check_new_group(const std::vector<std::uint32_t>& ranks, const std::string& name) const;
+    [[nodiscard]] GroupIdentity identity_of(const std::vector<std::uint32_t>& ranks,
+                                            const std::string& name) const;
+    void split(int color, int key, const std::string& name);
+    void fail_batch(std::string_view reason) noexcept;
+
+    const Backend backend_;
+    const std::shared_ptr<Watchdog> watchdog_;
+    const std::shared_ptr<Lane> lane_;
+    const Bounds bounds_;
+    std::uint32_t splits_ = 0;  // the caller's thread
+    std::mutex mutex_;
+    std::optional<std::vector<Call>> batch_;  // while one is open; guarded by mutex_
+};
+
+}  // namespace regroup::nccl

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/nccl/operation.h"
+
+#include <regroup/low_precision.h>
+
+#include <cstdio>
+#include <cstring>
+
+namespace regroup::nccl {
+namespace {
+
+std::string_view name_of(OperationKind kind) {
+    switch (kind) {
+        case OperationKind::all_reduce:
+            return "all_reduce";
+        case OperationKind::reduce:
+            return "reduce";
+        case OperationKind::reduce_scatter:
+            return "reduce_scatter";
+        case OperationKind::broadcast:
+            return "broadcast";
+        case OperationKind::all_gather:
+            return "all_gather";
+        case OperationKind::gather:
+            return "gather";
+        case OperationKind::scatter:
+            return "scatter";
+        case OperationKind::all_to_all:
+            return "all_to_all";
+        case OperationKind::barrier:
+            return "barrier";
+        case OperationKind::send:
+            return "send";
+        case OperationKind::recv:
+            return "recv";
+    }
+    return "operation";
+}
+
+bool has_root(OperationKind kind) {
+    return kind == OperationKind::reduce || kind == OperationKind::broadcast ||
+           kind == OperationKind::gather || kind == OperationKind::scatter;
+}
+
+std::string text_of(const Reduction& reduction) {
+    if (!reduction.premultiplied()) {
+        return std::string(to_string(reduction.op));
+    }
+    char text[64];
+    std::snprintf(text, sizeof text, "sum of %g times each", reduction.factor);
+    return text;
+}
+
+}  // namespace
+
+bool is_message(const Operation& operation) noexcept {
+    return operation.kind == OperationKind::send || operation.kind == OperationKind::recv;
+}
+
+std::string describe(const Operation& operation) {
+    std::string text =
+        std::string(name_of(operation.kind)) + " #" + std::to_string(operation.number);
+    if (operation.kind == OperationKind::barrier) {
+        return text;
+    }
+    if (is_message(operation)) {
+        text += (operation.kind == OperationKind::send ? " to rank " : " from rank ") +
+                std::to_string(operation.peer);
+    }
+    text += " (";
+    if (operation.reduction) {
+        text += text_of(*operation.reduction) + ", ";
+    }
+    if (has_root(operation.kind)) {
+        text += "root " + std::to_string(operation.peer) + ", ";
+    }
+    if (is_message(operation)) {
+        text += "tag " + std::to_string(operation.tag) + ", ";
+    }
+    return text + std::to_string(operation.count) + " x " +
+           std::string(to_string(operation.dtype)) + ")";
+}
+
+ncclDataType_t nccl_type(DType dtype) noexcept {
+    switch (dtype) {
+        case DType::float32:
+            return ncclFloat32;
+        case DType::float64:
+            return ncclFloat64;
+        case DType::int32:
+            return ncclInt32;
+        case DType::int64:
+            return ncclInt64;
+        case DType::uint8:
+            return ncclUint8;
+        case DType::int8:
+            return ncclInt8;
+        case DType::uint32:
+            return ncclUint32;
+        case DType::uint64:
+            return ncclUint64;
+        case DType::float16:
+            return ncclFloat16;
+        case DType::bfloat16:
+            return ncclBfloat16;
+        case DType::float8_e4m3fn:
+            return ncclFloat8e4m3;
+        case DType::float8_e5m2:
+            return ncclFloat8e5m2;
+    }
+    return ncclUint8;
+}
+
+ncclRedOp_t nccl_reduction(ReduceOp op) noexcept {
+    switch (op) {
+        case ReduceOp::sum:
+            return ncclSum;
+        case ReduceOp::product:
+            return ncclProd;
+        case ReduceOp::min:
+            return ncclMin;
+        case ReduceOp::max:
+            return ncclMax;
+        case ReduceOp::avg:
+            return ncclAvg;
+    }
+    return ncclSum;
+}
+
+Scalar::Scalar(double factor, DType dtype) noexcept {
+    const auto store = [this](auto value) { std::memcpy(bytes_, &value, sizeof value); };
+    const auto narrow = static_cast<float>(factor);
+    switch (dtype) {
+        case DType::float64:
+            store(factor);
+            break;
+        case DType::float16:
+            store(float16(narrow));
+            break;
+        case DType::bfloat16:
+            store(bfloat16(narrow));
+            break;
+        case DType::float8_e4m3fn:
+            store(float8_e4m3fn(narrow));
+            break;
+        case DType::float8_e5m2:
+            store(float8_e5m2(narrow));
+            break;
+        default:
+            store(narrow);
+            break;
+    }
+}
+
+}  // namespace regroup::nccl

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/process_group.h>
+#include <regroup/tensor_view.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nccl.h>
+#include <optional>
+#include <string>
+
+#include "worker_sdk/src/nccl/nccl_api.h"
+#include "worker_sdk/src/work.h"
+
+namespace regroup::nccl {
+
+enum class OperationKind : std::uint8_t {
+    all_reduce,
+    reduce,
+    reduce_scatter,
+    broadcast,
+    all_gather,
+    gather,
+    scatter,
+    all_to_all,
+    barrier,
+    send,
+    recv,
+};
+
+/// What the caller asked for, as errors tell it.
+struct Operation {
+    OperationKind kind = OperationKind::barrier;
+    std::uint64_t number = 0;  ///< Counts the group's operations, from 1.
+    std::size_t count = 0;
+    DType dtype = DType::uint8;
+    std::optional<Reduction> reduction{};
+    std::uint32_t peer = 0;  ///< The root, or a message's other rank.
+    std::uint32_t tag = 0;
+};
+
+/// "all_reduce #17 (avg, 1000 x float32)".
+[[nodiscard]] std::string describe(const Operation& operation);
+
+[[nodiscard]] bool is_message(const Operation& operation) noexcept;
+
+/// An operation and the calls of NCCL that carry it out, to be made between ncclGroupStart and
+/// ncclGroupEnd.
+struct Call {
+    using Launch =
+        std::function<ncclResult_t(ncclComm_t comm, ncclRedOp_t reduction, cudaStream_t stream)>;
+
+    Operation operation{};
+    Launch launch{};
+    std::shared_ptr<Work::State> work = std::make_shared<Work::State>();
+};
+
+[[nodiscard]] ncclDataType_t nccl_type(DType dtype) noexcept;
+/// Of a Reduction without a factor.
+[[nodiscard]] ncclRedOp_t nccl_reduction(ReduceOp op) noexcept;
+
+/// `factor` in `dtype`, as ncclRedOpCreatePreMulSum reads it. Requires a floating-point type.
+class Scalar {
+   public:
+    Scalar(double factor, DType dtype) noexcept;
+    [[nodiscard]] void* data() noexcept { return bytes_; }
+
+   private:
+    alignas(8) std::byte bytes_[8]{};
+};
+
+}  // namespace regroup::nccl

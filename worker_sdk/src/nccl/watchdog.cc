@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/nccl/watchdog.h"
+
+#include <regroup/error.h>
+
+#include <algorithm>
+#include <exception>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <utility>
+
+#include "worker_sdk/src/helper_thread.h"
+
+namespace regroup::nccl {
+namespace {
+
+/// NCCL says that something broke, not who; the ring knows who, a moment sooner or later.
+constexpr Duration kNameMax = std::chrono::milliseconds(200);
+
+}  // namespace
+
+Watchdog::Watchdog(const Backend& backend, Device device, std::uint32_t rank,
+                   std::unique_ptr<ControlRing> ring, std::shared_ptr<Wakeup> wakeup)
+    : backend_(backend),
+      device_(device),
+      rank_(rank),
+      ring_(std::move(ring)),
+      wakeup_(std::move(wakeup)) {
+    thread_ = start_helper_thread("regroup-nccl", [this] { run(); });
+}
+
+Watchdog::~Watchdog() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    wakeup_->ring();
+    thread_.join();
+}
+
+bool Watchdog::is_stopping() {
+    const std::lock_guard lock(mutex_);
+    return stopping_;
+}
+
+std::vector<std::shared_ptr<Lane>> Watchdog::lanes() {
+    const std::lock_guard lock(mutex_);
+    return lanes_;
+}
+
+void Watchdog::add(std::shared_ptr<Lane> lane) {
+    std::optional<GroupFailure> failure;
+    {
+        const std::lock_guard lock(mutex_);
+        lanes_.push_back(lane);
+        failure = failure_;
+    }
+    if (failure) {
+        lane->post(*failure);
+    }
+    wakeup_->ring();
+}
+
+void Watchdog::release(const std::shared_ptr<Lane>& lane) noexcept {
+    const bool in_order = lane->is_idle() && !lane->failure();
+    if (!in_order) {
+        lane->post(
+            {Errc::fenced, "aborted: the group was destroyed with operations in flight", {}});
+        return;  // The thread ends it, and then forgets it.
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        std::erase(lanes_, lane);
+    }
+    lane->leave();
+}
+
+void Watchdog::run() noexcept {
+    // Polls that are meant to take ten microseconds do not take sixty.
+    (void)::prctl(PR_SET_TIMERSLACK, 1000UL);
+    GroupFailure failure;
+    try {
+        backend_.runtime.set_device(device_.index);
+        backend_.runtime.stay_out_of_captures();
+        while (!is_stopping()) {
+            turn();
+        }
+        failure = {Errc::fenced, "aborted: the group was destroyed", {}};
+        // A sub-group that was given up in its destructor gets its end.
+        turn();
+    } catch (const Error& error) {
+        failure = {error.code(), error.what(), {}};
+    } catch (const std::exception& error) {
+        failure = {Errc::system, error.what(), {}};  // Out of memory.
+    }
+    const bool in_order = is_stopping() && lanes().empty();
+    if (in_order && ring_) {
+        ring_->announce({.kind = Notice::Kind::left, .origin = rank_});
+    } else if (!in_order) {
+        finish(0, failure);
+    }
+}
+
+void Watchdog::turn() {
+    const Instant now = SteadyClock().now();
+    if (ring_) {
+        hear(now);
+    }
+    for (const std::shared_ptr<Lane>& lane : lanes()) {
+        if (auto failure = lane->check(now)) {
+            take_failure(lane, std::move(*failure), now);
+        }
+    }
+    if (held_ && now >= held_->until) {
+        const GroupFailure failure = std::exchange(held_, std::nullopt)->failure;
+        finish(0, failure);
+        tell_others(0, failure);
+    }
+    if (!is_stopping()) {
+        wait(lanes(), now);
+    }
+}
+
+void Watchdog::wait(const std::vector<std::shared_ptr<Lane>>& watched, Instant now) {
+    Duration patience = std::chrono::milliseconds(held_ ? 1 : 100);
+    for (const std::shared_ptr<Lane>& lane : watched) {
+        patience = std::min(patience, lane->patience(now));
+    }
+    std::vector<pollfd> fds;
+    if (ring_) {
+        fds = ring_->wanted();
+    }
+    fds.push_back({.fd = wakeup_->fd(), .events = POLLIN, .revents = 0});
+    const timespec span{.tv_sec = 0, .tv_nsec = patience.count()};
+    if (::ppoll(fds.data(), fds.size(), &span, nullptr) > 0 && fds.back().revents != 0) {
+        wakeup_->drain();
+    }
+}
+
+void Watchdog::hear(Instant now) {
+    for (const Notice& notice : ring_->progress()) {
+        const std::string who = "rank " + std::to_string(notice.origin);
+        if (notice.kind == Notice::Kind::left) {
+            for (const std::shared_ptr<Lane>& lane : lanes()) {
+                lane->note_departure(notice.origin, now);
+            }
+            continue;
+        }
+        GroupFailure failure{notice.code, notice.text, {}};
+        if (!notice.text.starts_with(who + " (")) {
+            failure.cause = who +
+                            (notice.code == Errc::fenced ? " has given the group up: "
+                                                         : " has ended the group: ") +
+                            notice.text;
+        }
+        if (notice.code == Errc::fenced) {
+            failure.code = Errc::disconnected;
+        }
+        if (notice.scope == 0 && held_) {
+            failure.operation = std::exchange(held_, std::nullopt)->failure.operation;
+        }
+        finish(notice.scope, failure);
+    }
+}
+
+void Watchdog::take_failure(const std::shared_ptr<Lane>& lane, GroupFailure failure, Instant now) {
+    const std::uint32_t scope = lane->identity().scope;
+    if (failure.code == Errc::fenced) {
+        finish(scope, failure);
+        tell_others(scope, failure);
+    } else if (failure.code == Errc::disconnected && ring_) {
+        if (!held_) {
+            held_ = Held{.failure = std::move(failure), .until = after(now, kNameMax)};
+        }
+    } else {
+        finish(0, failure);
+        tell_others(0, failure);
+    }
+}
+
+void Watchdog::tell_others(std::uint32_t scope, const GroupFailure& failure) {
+    if (ring_) {
+        const std::string met_by = failure.operation.empty() ? "" : failure.operation + ": ";
+        ring_->announce({.kind = Notice::Kind::ended,
+                         .code = failure.code,
+                         .origin = rank_,
+                         .scope = scope,
+                         .text = met_by + failure.cause});
+    }
+}
+
+void Watchdog::finish(std::uint32_t scope, const GroupFailure& failure) {
+    std::vector<std::shared_ptr<Lane>> ended;
+    {
+        const std::lock_guard lock(mutex_);
+        if (scope == 0 && !failure_) {
+            failure_ = failure;
+        }
+        const auto concerned = [&](const std::shared_ptr<Lane>& lane) {
+            return scope == 0 || lane->identity().scope == scope;
+        };
+        std::ranges::copy_if(lanes_, std::back_inserter(ended), concerned);
+        std::erase_if(lanes_, concerned);
+    }
+    std::vector<Communicator*> communicators;
+    for (const std::shared_ptr<Lane>& lane : ended) {
+        // Whoever waits is released first: the GPU follows in its own time.
+        lane->end(failure);
+        communicators.push_back(&lane->communicator());
+    }
+    Communicator::abort_all(backend_.api, communicators);
+}
+
+}  // namespace regroup::nccl

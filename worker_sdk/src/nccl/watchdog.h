@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "worker_sdk/src/nccl/control_ring.h"
+#include "worker_sdk/src/nccl/lane.h"
+#include "worker_sdk/src/nccl/wakeup.h"
+
+namespace regroup::nccl {
+
+/// The one thread that watches over a group and all its sub-groups: completes what the GPU has
+/// done, asks NCCL for errors, keeps the deadlines, hears what the ring says of other ranks. It is
+/// also the registry of the communicators: a failure ends all of them together, each told to stop
+/// before any is freed; only a sub-group that is given up on purpose ends alone.
+class Watchdog {
+   public:
+    /// `ring` is null in a world of one.
+    Watchdog(const Backend& backend, Device device, std::uint32_t rank,
+             std::unique_ptr<ControlRing> ring, std::shared_ptr<Wakeup> wakeup);
+    /// Ends what is left, tells the others that this rank has left, and joins the thread.
+    ~Watchdog();
+    Watchdog(const Watchdog&) = delete;
+    Watchdog& operator=(const Watchdog&) = delete;
+
+    [[nodiscard]] const std::shared_ptr<Wakeup>& wakeup() const noexcept { return wakeup_; }
+
+    // Any thread.
+
+    /// Watches over `lane` from now on.
+    void add(std::shared_ptr<Lane> lane);
+    /// The lane's user has gone: leaves in order if nothing is in flight, else gives it up.
+    void release(const std::shared_ptr<Lane>& lane) noexcept;
+
+   private:
+    struct Held {
+        GroupFailure failure;
+        Instant until;
+    };
+
+    [[nodiscard]] bool is_stopping();
+    [[nodiscard]] std::vector<std::shared_ptr<Lane>> lanes();
+    void run() noexcept;
+    void turn();
+    void wait(const std::vector<std::shared_ptr<Lane>>& watched, Instant now);
+    void hear(Instant now);
+    void take_failure(const std::shared_ptr<Lane>& lane, GroupFailure failure, Instant now);
+    void finish(std::uint32_t scope, const GroupFailure& failure);
+    void tell_others(std::uint32_t scope, const GroupFailure& failure);
+
+    const Backend backend_;
+    const Device device_;
+    const std::uint32_t rank_;
+    const std::unique_ptr<ControlRing> ring_;
+    const std::shared_ptr<Wakeup> wakeup_;
+    std::optional<Held> held_;  // the thread's alone
+
+    std::mutex mutex_;  // Guards the rest.
+    std::vector<std::shared_ptr<Lane>> lanes_;
+    std::optional<GroupFailure> failure_;  // of everything
+    bool stopping_ = false;
+
+    std::thread thread_;
+};
+
+}  // namespace regroup::nccl

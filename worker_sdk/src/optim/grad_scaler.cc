@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <regroup/error.h>
+#include <regroup/grad_scaler.h>
+
+#include <cmath>
+#include <cstddef>
+#include <string>
+
+#include "worker_sdk/src/optim/convert.h"
+#include "worker_sdk/src/optim/cpu_update.h"
+#include "worker_sdk/src/optim/grad_scaler_impl.h"
+#include "worker_sdk/src/optim/kernels.h"
+
+namespace regroup {
+namespace {
+
+using optim::ScalerState;
+
+void require(bool holds, const std::string& problem) {
+    if (!holds) {
+        throw Error(Errc::invalid_argument, "gradient scaler: " + problem);
+    }
+}
+
+GradScalerOptions checked(const GradScalerOptions& options) {
+    const auto shown = [](double value) { return ", not " + std::to_string(value); };
+    require(std::isfinite(options.init_scale) && options.init_scale > 0.0,
+            "init_scale must be positive" + shown(options.init_scale));
+    require(std::isfinite(options.growth_factor) && options.growth_factor >= 1.0,
+            "growth_factor must be at least 1" + shown(options.growth_factor));
+    require(options.backoff_factor > 0.0 && options.backoff_factor < 1.0,
+            "backoff_factor must be between 0 and 1" + shown(options.backoff_factor));
+    require(options.growth_interval >= 1,
+            "growth_interval must be at least 1, not " + std::to_string(options.growth_interval));
+    return options;
+}
+
+void check_gradient(const ConstTensorView& gradient, const Device& device) {
+    require(gradient.dtype == DType::float32 || gradient.dtype == DType::float16 ||
+                gradient.dtype == DType::bfloat16,
+            "gradients must be float32, float16 or bfloat16, not " +
+                std::string(to_string(gradient.dtype)));
+    require(gradient.device == device, "it works on " + to_string(device) +
+                                           ", but a gradient is on " + to_string(gradient.device));
+}
+
+std::string entry(std::string_view prefix, const char* name) {
+    return std::string(prefix) + "." + name;
+}
+
+}  // namespace
+
+GradScaler::Impl::Impl(const GradScalerOptions& options, const Device& device_in)
+    : device(device_in),
+      enabled(options.enabled),
+      rule{.growth_factor = static_cast<float>(options.growth_factor),
+           .backoff_factor = static_cast<float>(options.backoff_factor),
+           .growth_interval = options.growth_interval},
+      memory(device, sizeof(ScalerState)) {
+    ScalerState first;
+    first.scale = enabled ? static_cast<float>(options.init_scale) : 1.0F;
+    memory.write(&first, 0, sizeof first, {});
+}
+
+GradScaler::GradScaler(const GradScalerOptions& options, Device device)
+    : impl_(std::make_unique<Impl>(checked(options), device)) {}
+GradScaler::~GradScaler() = default;
+GradScaler::GradScaler(GradScaler&&) noexcept = default;
+GradScaler& GradScaler::operator=(GradScaler&&) noexcept = default;
+
+double GradScaler::scale(Stream stream) const {
+    return static_cast<double>(impl_->read(stream).scale);
+}
+
+TensorView GradScaler::scale_tensor() const noexcept {
+    return {&impl_->state()->scale, 1, DType::float32, impl_->device};
+}
+
+TensorView GradScaler::overflow_tensor() const noexcept {
+    return {&impl_->state()->overflow, 1, DType::float32, impl_->device};
+}
+
+bool GradScaler::overflowed(Stream stream) const {
+    return impl_->read(stream).overflow != 0.0F;
+}
+
+std::int64_t GradScaler::skipped_steps(Stream stream) const {
+    return impl_->read(stream).skipped_steps;
+}
+
+void GradScaler::check(ConstTensorView gradient, Stream stream) {
+    check_gradient(gradient, impl_->device);
+    if (!impl_->enabled || gradient.count == 0) {
+        return;
+    }
+    if (impl_->on_cpu()) {
+        if (!optim::all_finite(gradient.dtype, gradient.data, gradient.count)) {
+            impl_->state()->overflow = 1.0F;
+        }
+        return;
+    }
+    optim::on_gpu(impl_->device, stream, "checking gradients for overflow", [&](auto* handle) {
+        return optim::launch_check(gradient.data, gradient.dtype, gradient.count, impl_->state(),
+                                   handle);
+    });
+}
+
+void GradScaler::unscale(TensorView gradient, Stream stream) {
+    check_gradient(gradient, impl_->device);
+    require(gradient.dtype == DType::float32,
+            "unscale takes float32 gradients, not " + std::string(to_string(gradient.dtype)) +
+                ", in which they may be too small to be told from zero: use check(), and let the "
+                "optimizer's step divide");
+    if (!impl_->enabled) {
+        return;
+    }
+    impl_->unscaled = true;
+    if (gradient.count == 0) {
+        return;
+    }
+    auto* const values = static_cast<float*>(gradient.data);
+    if (impl_->on_cpu()) {
+        check(gradient);
+        optim::scale_on_cpu(values, gradient.count, 1.0F / impl_->state()->scale);
+        return;
+    }
+    optim::on_gpu(impl_->device, stream, "unscaling gradients", [&](auto* handle) {
+        return optim::launch_unscale(values, gradient.count, impl_->state(), handle);
+    });
+}
+
+void GradScaler::report_overflow(Stream stream) {
+    if (!impl_->enabled) {
+        return;
+    }
+    if (impl_->on_cpu()) {
+        impl_->state()->overflow = 1.0F;
+        return;
+    }
+    optim::on_gpu(impl_->device, stream, "noting an overflow", [&](auto* handle) {
+        return optim::launch_report_overflow(impl_->state(), handle);
+    });
+}
+
+Work GradScaler::agree(ProcessGroup& group) {
+    return group.all_reduce(overflow_tensor(), ReduceOp::max);
+}
+
+void GradScaler::update(Stream stream) {
+    impl_->unscaled = false;
+    if (!impl_->enabled) {
+        return;
+    }
+    if (impl_->on_cpu()) {
+        optim::update_scale(*impl_->state(), impl_->rule);
+        return;
+    }
+    optim::on_gpu(impl_->device, stream, "updating the loss scale", [&](auto* handle) {
+        return optim::launch_update_scale(impl_->state(), impl_->rule, handle);
+    });
+}
+
+void GradScaler::save(Checkpoint& checkpoint, std::string_view prefix) const {
+    const ScalerState state = impl_->read({});
+    checkpoint.set_number(entry(prefix, "scale"), static_cast<double>(state.scale));
+    checkpoint.set_integer(entry(prefix, "good_steps"), state.good_steps);
+    checkpoint.set_integer(entry(prefix, "skipped_steps"), state.skipped_steps);
+}
+
+void GradScaler::load(const Checkpoint& checkpoint, std::string_view prefix) {
+    ScalerState state;
+    const double scale = checkpoint.number(entry(prefix, "scale"));
+    state.good_steps = static_cast<std::int32_t>(checkpoint.integer(entry(prefix, "good_steps")));
+    state.skipped_steps = checkpoint.integer(entry(prefix, "skipped_steps"));
+    state.scale = impl_->enabled ? static_cast<float>(scale) : 1.0F;
+    impl_->unscaled = false;
+    impl_->memory.write(&state, 0, sizeof state, {});
+}
+
+}  // namespace regroup

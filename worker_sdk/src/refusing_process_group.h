@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/process_group.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace regroup {
+
+/// What new_group gives a rank that is not in the new group: every operation is refused with a
+/// sentence that says who is in it.
+class RefusingProcessGroup final : public ProcessGroup {
+   public:
+    /// `rank` is this rank's and `members` are the members' in the group that was divided.
+    RefusingProcessGroup(std::string_view backend, Device device, std::string_view name,
+                         std::uint32_t rank, const std::vector<std::uint32_t>& members);
+
+    [[nodiscard]] std::uint32_t rank() const noexcept override { return kNotAMember; }
+    [[nodiscard]] std::uint32_t world_size() const noexcept override { return world_size_; }
+    [[nodiscard]] std::string_view backend() const noexcept override { return backend_; }
+    [[nodiscard]] Device device() const noexcept override { return device_; }
+
+    [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction) override;
+    [[nodiscard]] Work reduce(TensorView buffer, Reduction reduction, std::uint32_t root) override;
+    [[nodiscard]] Work reduce_scatter(ConstTensorView input, TensorView output,
+                                      Reduction reduction) override;
+    [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root) override;
+    [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output) override;
+    [[nodiscard]] Work gather(ConstTensorView input, TensorView output,
+                              std::uint32_t root) override;
+    [[nodiscard]] Work scatter(ConstTensorView input, TensorView output,
+                               std::uint32_t root) override;
+    [[nodiscard]] Work all_to_all(ConstTensorView input, TensorView output) override;
+    [[nodiscard]] Work barrier() override;
+    [[nodiscard]] Work send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) override;
+    [[nodiscard]] Work recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) override;
+    [[nodiscard]] std::unique_ptr<ProcessGroup> new_group(const std::vector<std::uint32_t>& ranks,
+                                                          std::string_view name) override;
+    [[nodiscard]] Buffer allocate(std::size_t bytes) override;
+    void abort(std::string_view reason) noexcept override;
+
+   private:
+    [[noreturn]] void refuse(std::string_view operation) const;
+
+    const std::string backend_;
+    const Device device_;
+    const std::uint32_t world_size_;
+    const std::string explanation_;
+};
+
+}  // namespace regroup
