@@ -41,6 +41,7 @@ endforeach()
 
 set(CPACK_PACKAGE_NAME regroup)
 set(CPACK_PACKAGE_VENDOR "the authors of regroup")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")  # each package has one of its own
 set(CPACK_PACKAGE_CONTACT ${REGROUP_PACKAGE_MAINTAINER})
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_PACKAGING_INSTALL_PREFIX ${CMAKE_INSTALL_PREFIX})
@@ -54,13 +55,13 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 
-set(CPACK_COMPONENT_PROGRAMS_DESCRIPTION
+set(CPACK_DEBIAN_PROGRAMS_DESCRIPTION
     "Elastic launcher and rendezvous daemon for distributed training\nStarts the processes of a training job on one or many machines, agrees on their\nranks, and keeps them running when processes and machines die. Takes the command\nline of torchrun, and has a link of that name in /usr/libexec/regroup.")
 set(CPACK_DEBIAN_PROGRAMS_PACKAGE_SECTION science)
-set(CPACK_COMPONENT_LIBRARY_DESCRIPTION
+set(CPACK_DEBIAN_LIBRARY_DESCRIPTION
     "Worker SDK for distributed training: interface for C\nRanks, collectives, data-parallel training and checkpoints, for programs in C and\nin languages that call C.")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
-set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION
+set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION
     "Worker SDK for distributed training: headers and static library\nWhat programs in C++20 and C are built with.")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${library} (= ${PROJECT_VERSION})")
