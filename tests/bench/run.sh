@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Measures launch, the moments of a job, restart, the store and rendezvous traffic beside torchrun,
-# mpirun and Redis, one after the other:
+# Measures launch, the moments of a job, restart, the store, rendezvous traffic and data-parallel
+# steps beside torchrun, mpirun, Redis and PyTorch's DistributedDataParallel, one after the other:
 #
 #     sh tests/bench/run.sh BUILD_DIR
 #
@@ -20,7 +20,7 @@ regroup=$build/launcher/regroup
 prefix=${REGROUP_BENCH_PREFIX:-}
 
 for program in "$regroup" "$bench/launch_bench" "$bench/job_bench" "$bench/restart_bench" \
-        "$bench/store_bench" "$bench/traffic_bench"; do
+        "$bench/store_bench" "$bench/traffic_bench" "$bench/ddp_bench"; do
     [ -x "$program" ] || { echo "bench: $program is missing; run: make build" >&2; exit 1; }
 done
 
@@ -36,3 +36,8 @@ $prefix "$bench/store_bench" "$regroup" "$bench/echo_server" \
     "1.13=${REGROUP_PYTORCH_DEBIAN:-/usr/bin/python3}"
 echo
 "$bench/traffic_bench" 128 "$here/c10d_traffic.py"
+echo
+$prefix "$bench/ddp_bench" "$regroup" "$bench/ddp_step_worker" "$bench/ddp_perceptron_worker" \
+    "$here/ddp_torch.py" \
+    "current=${REGROUP_PYTORCH_CURRENT:-$build/../pytorch/bin/python}" \
+    "1.13=${REGROUP_PYTORCH_DEBIAN:-/usr/bin/python3}"
