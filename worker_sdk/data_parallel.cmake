@@ -10,7 +10,7 @@ target_sources(regroup_worker_sdk PRIVATE
     src/training/host_exchange.cc
     src/training/reducer.cc
     src/training/replicas.cc)
-# Its loops are bound by how well they vectorise.
+# Its loops are bound by how well they vectorise, which -O2 of some compilers does not do.
 set_source_files_properties(src/training/convert.cc PROPERTIES
     COMPILE_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O3>)
 if(REGROUP_HAVE_CUDA)

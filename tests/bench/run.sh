@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Measures launch, the moments of a job, restart, the store and rendezvous traffic beside torchrun,
-# mpirun and Redis, and all-reduce on slow links, one after the other:
+# Measures launch, the moments of a job, restart, the store, rendezvous traffic, data-parallel steps
+# and all-reduce on slow links, beside torchrun, mpirun, Redis and PyTorch's
+# DistributedDataParallel, one after the other:
 #
 #     sh tests/bench/run.sh BUILD_DIR
 #
@@ -20,7 +21,8 @@ regroup=$build/launcher/regroup
 prefix=${REGROUP_BENCH_PREFIX:-}
 
 for program in "$regroup" "$bench/launch_bench" "$bench/job_bench" "$bench/restart_bench" \
-        "$bench/store_bench" "$bench/traffic_bench" "$bench/links_bench" "$bench/links_rank"; do
+        "$bench/store_bench" "$bench/traffic_bench" "$bench/ddp_bench" "$bench/links_bench" \
+        "$bench/links_rank"; do
     [ -x "$program" ] || { echo "bench: $program is missing; run: make build" >&2; exit 1; }
 done
 
@@ -36,5 +38,10 @@ $prefix "$bench/store_bench" "$regroup" "$bench/echo_server" \
     "1.13=${REGROUP_PYTORCH_DEBIAN:-/usr/bin/python3}"
 echo
 "$bench/traffic_bench" 128 "$here/c10d_traffic.py"
+echo
+$prefix "$bench/ddp_bench" "$regroup" "$bench/ddp_step_worker" "$bench/ddp_perceptron_worker" \
+    "$here/ddp_torch.py" \
+    "current=${REGROUP_PYTORCH_CURRENT:-$build/../pytorch/bin/python}" \
+    "1.13=${REGROUP_PYTORCH_DEBIAN:-/usr/bin/python3}"
 echo
 "$bench/links_bench" "$bench/links_rank" --svg "$build/naive_and_ring.svg"

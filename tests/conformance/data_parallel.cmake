@@ -2,3 +2,13 @@
 regroup_test(data_parallel_group_test conformance
     SOURCES ${CMAKE_CURRENT_LIST_DIR}/data_parallel_test.cc
     LINK regroup::worker_sdk regroup::store_core)
+
+# Examples that check themselves, as their user starts them.
+foreach(example linear_check average_gradients torch_ddp)
+    if(TARGET ${example})
+        add_test(NAME conformance.${example}
+            COMMAND regroup run --standalone --nproc-per-node=2 --log-dir=/dev/null
+                    $<TARGET_FILE:${example}>)
+        set_tests_properties(conformance.${example} PROPERTIES LABELS conformance TIMEOUT 120)
+    endif()
+endforeach()
