@@ -77,7 +77,7 @@ Lane::~Lane() {
 
 std::optional<GroupFailure> Lane::failure() const {
     const std::lock_guard lock(mutex_);
-    return failure_;
+    return failure_ ? failure_ : posted_;
 }
 
 void Lane::post(GroupFailure failure) noexcept {

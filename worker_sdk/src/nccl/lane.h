@@ -58,7 +58,7 @@ class Lane {
 
     [[nodiscard]] const GroupIdentity& identity() const noexcept { return identity_; }
     [[nodiscard]] Communicator& communicator() noexcept { return communicator_; }
-    /// The failure with which the group has ended.
+    /// The failure with which the group has ended, or is about to.
     [[nodiscard]] std::optional<GroupFailure> failure() const;
     /// Ends the group with `failure`, unless it has ended. Any thread; the watchdog does it soon.
     void post(GroupFailure failure) noexcept;
