@@ -6,6 +6,7 @@
 #include <regroup/grad_scaler.h>
 #include <regroup/low_precision.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -94,7 +95,7 @@ struct Case {
     std::size_t count;
     std::size_t shift;  // elements by which every buffer misses its alignment
 };
-constexpr std::array<Case, 5> kCases{{{1, 0}, {1003, 0}, {1003, 1}, {300'000, 0}, {2'000'003, 0}}};
+constexpr std::array<Case, 4> kCases{{{1, 0}, {1003, 0}, {1003, 1}, {200'001, 0}}};
 
 template <class Gradient, class Shadow>
 void expect_same_as_cpu() {
@@ -117,7 +118,9 @@ void expect_same_as_cpu() {
                                                  .shadow = gpu_shadow.view()},
                                                 rule);
             for (std::uint64_t step = 0; step < 4; ++step) {
-                gradient = rounded<Gradient>(random_values(count, 10 + step, 500.0F));
+                std::ranges::copy(
+                    rounded<Gradient>(random_values(count, 10 + step, 500.0F)),
+                    gradient.begin());  // Stays where it is: the optimizer has its address.
                 if (step == 2) {
                     gradient[count / 2] = Gradient(std::numeric_limits<float>::infinity());
                 }
@@ -165,6 +168,22 @@ TEST_F(OptimGpu, StepsWithoutShadowAndScalerAreThoseOfTheCpu) {
         }
         EXPECT_TRUE(same_bits(gpu_master.read(), master)) << rule.index();
     }
+}
+
+// More than the threads of any GPU take at once.
+TEST_F(OptimGpu, StepOverALargeBufferIsThatOfTheCpu) {
+    constexpr std::size_t kCount = 12'000'003;
+    std::vector<float> master = random_values(kCount, 1, 1.0F);
+    const std::vector<bfloat16> gradient = rounded<bfloat16>(random_values(kCount, 2, 1.0F));
+    const OnGpu<float> gpu_master(master);
+    const OnGpu<bfloat16> gpu_gradient(gradient);
+    FusedOptimizer optimizer({{.master = std::span(master), .gradient = std::span(gradient)}},
+                             AdamOptions{});
+    FusedOptimizer gpu_optimizer({{.master = gpu_master.view(), .gradient = gpu_gradient.view()}},
+                                 AdamOptions{});
+    optimizer.step();
+    gpu_optimizer.step();
+    EXPECT_TRUE(same_bits(gpu_master.read(), master));
 }
 
 template <class T>
