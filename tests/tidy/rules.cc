@@ -57,7 +57,7 @@ const std::vector<Layer>& layers() {
         {"worker_sdk/include/.*", standard + "|<regroup/.*>"},
         {"worker_sdk/.*",
          standard + posix + "|<regroup/.*>" + base + store + "|\"worker_sdk/src/.*\""},
-        {"examples/.*", standard + posix + "|<Eigen/.*>|<regroup/.*>|\"[a-z_]+.h\""},
+        {"examples/.*", standard + posix + "|<cublas_v2.h>|<Eigen/.*>|<regroup/.*>|\"[a-z_]+.h\""},
         {"tests/.*", ".*"},
     };
     return table;
