@@ -7,7 +7,7 @@ namespace regroup::cuda {
 namespace {
 
 std::string counted(std::uint64_t count, const std::string& thing) {
-    return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
+    return std::to_string(count) + " " + thing + (count == 1 ? "" : thing.ends_with("s") ? "es" : "s");
 }
 
 [[noreturn]] void refuse(const DeviceRequest& request) {
