@@ -7,20 +7,22 @@ namespace regroup::cuda {
 namespace {
 
 std::string counted(std::uint64_t count, const std::string& thing) {
-    return std::to_string(count) + " " + thing + (count == 1 ? "" : thing.ends_with("s") ? "es" : "s");
+    return std::to_string(count) + " " + thing + (count == 1 ? "" : "s");
 }
 
 [[noreturn]] void refuse(const DeviceRequest& request) {
     const std::string visible = request.visible
                                     ? "CUDA_VISIBLE_DEVICES=\"" + *request.visible + "\""
                                     : "CUDA_VISIBLE_DEVICES is not set";
-    throw Error(Errc::invalid_argument,
-                counted(request.local_world_size, "process") + " of this node (LOCAL_WORLD_SIZE) " +
-                    "cannot each have a GPU of its own: there " +
-                    (request.device_count == 1 ? "is " : "are ") +
-                    counted(static_cast<std::uint64_t>(request.device_count), "GPU") + " (" +
-                    visible + "); start fewer processes, or for a test let them share with " +
-                    "REGROUP_SHARE_GPUS=1");
+    throw Error(
+        Errc::invalid_argument,
+        (request.local_world_size == 1 ? "1 process"
+                                       : std::to_string(request.local_world_size) + " processes") +
+            " of this node (LOCAL_WORLD_SIZE) " + "cannot each have a GPU of its own: there " +
+            (request.device_count == 1 ? "is " : "are ") +
+            counted(static_cast<std::uint64_t>(request.device_count), "GPU") + " (" + visible +
+            "); start fewer processes, or for a test let them share with " +
+            "REGROUP_SHARE_GPUS=1");
 }
 
 }  // namespace
