@@ -77,7 +77,7 @@ Lane::~Lane() {
 
 std::optional<GroupFailure> Lane::failure() const {
     const std::lock_guard lock(mutex_);
-    return failure_;
+    return failure_ ? failure_ : posted_;
 }
 
 void Lane::post(GroupFailure failure) noexcept {
@@ -136,8 +136,9 @@ void Lane::issue(std::vector<Call> calls) {
     const bool capturing = backend_.runtime.is_capturing(stream);
     issued_ += calls.size();
     if (auto failure = launch(calls, stream)) {
+        // The watchdog ends the group, and with it these calls: it may learn who is to blame.
         post(*failure);
-        fail(calls, *failure);
+        track(std::move(calls), std::nullopt);
         return;
     }
     if (capturing) {
@@ -148,7 +149,13 @@ void Lane::issue(std::vector<Call> calls) {
         }
         return;
     }
-    track(std::move(calls), stream);
+    try {
+        cuda::Event event = record(stream);
+        track(std::move(calls), std::move(event));
+    } catch (const Error& error) {
+        post({error.code(), error.what(), describe(calls.front().operation)});
+        track(std::move(calls), std::nullopt);
+    }
 }
 
 /// The stream for the next operation, which begins after what the caller has put into it, or into
@@ -229,17 +236,7 @@ GroupFailure Lane::failure_of(const CommReport& report, const Operation& operati
     }
 }
 
-void Lane::track(std::vector<Call> calls, void* stream) {
-    std::optional<cuda::Event> event;
-    try {
-        event = take_event();
-        backend_.runtime.record(event->get(), stream);
-    } catch (const Error& error) {
-        const GroupFailure failure{error.code(), error.what(), describe(calls.front().operation)};
-        post(failure);
-        fail(calls, failure);
-        return;
-    }
+void Lane::track(std::vector<Call> calls, std::optional<cuda::Event> event) {
     bool watchdog_rests = false;
     {
         const std::lock_guard lock(mutex_);
@@ -250,12 +247,18 @@ void Lane::track(std::vector<Call> calls, void* stream) {
         watchdog_rests = in_flight_.empty();
         outstanding_ += calls.size();
         in_flight_.push_back({.calls = std::move(calls),
-                              .event = std::move(*event),
+                              .event = std::move(event),
                               .turn_began = SteadyClock().now()});
     }
     if (watchdog_rests) {
         watchdog_->ring();
     }
+}
+
+cuda::Event Lane::record(void* stream) {
+    cuda::Event event = take_event();
+    backend_.runtime.record(event.get(), stream);
+    return event;
 }
 
 cuda::Event Lane::take_event() {
@@ -288,7 +291,7 @@ void Lane::complete_front(Instant now, std::vector<std::shared_ptr<Work::State>>
     }
     outstanding_ -= front.calls.size();
     if (spare_events_.size() < kSpareEventsMax) {
-        spare_events_.push_back(std::move(front.event));
+        spare_events_.push_back(std::move(*front.event));
     }
     in_flight_.pop_front();
     if (!in_flight_.empty()) {
@@ -315,8 +318,8 @@ std::optional<GroupFailure> Lane::check(Instant now) {
             return GroupFailure{errc_of(report.result), "NCCL: " + report.text, front};
         }
         try {
-            while (!in_flight_.empty() &&
-                   backend_.runtime.has_passed(in_flight_.front().event.get())) {
+            while (!in_flight_.empty() && in_flight_.front().event &&
+                   backend_.runtime.has_passed(in_flight_.front().event->get())) {
                 complete_front(now, done);
             }
             failure = overdue(now);

@@ -58,7 +58,7 @@ class Lane {
 
     [[nodiscard]] const GroupIdentity& identity() const noexcept { return identity_; }
     [[nodiscard]] Communicator& communicator() noexcept { return communicator_; }
-    /// The failure with which the group has ended.
+    /// The failure with which the group has ended, or is about to.
     [[nodiscard]] std::optional<GroupFailure> failure() const;
     /// Ends the group with `failure`, unless it has ended. Any thread; the watchdog does it soon.
     void post(GroupFailure failure) noexcept;
@@ -96,7 +96,7 @@ class Lane {
    private:
     struct InFlight {
         std::vector<Call> calls;
-        cuda::Event event;
+        std::optional<cuda::Event> event;  ///< None if the calls have failed already.
         Instant turn_began;
     };
     struct Memory;
@@ -110,7 +110,8 @@ class Lane {
     [[nodiscard]] std::optional<GroupFailure> make_reductions(std::span<const Call> calls,
                                                               std::vector<ncclRedOp_t>& reductions);
     [[nodiscard]] GroupFailure failure_of(const CommReport& report, const Operation& operation);
-    void track(std::vector<Call> calls, void* stream);
+    void track(std::vector<Call> calls, std::optional<cuda::Event> event);
+    [[nodiscard]] cuda::Event record(void* stream);
     [[nodiscard]] cuda::Event take_event();
     [[nodiscard]] std::optional<GroupFailure> overdue(Instant now) const;
     void complete_front(Instant now, std::vector<std::shared_ptr<Work::State>>& done);

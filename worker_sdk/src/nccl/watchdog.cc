@@ -49,14 +49,19 @@ std::vector<std::shared_ptr<Lane>> Watchdog::lanes() {
 }
 
 void Watchdog::add(std::shared_ptr<Lane> lane) {
+    const std::uint32_t scope = lane->identity().scope;
     std::optional<GroupFailure> failure;
     {
         const std::lock_guard lock(mutex_);
-        lanes_.push_back(lane);
-        failure = failure_;
+        lanes_.push_back(std::move(lane));
+        for (const std::uint32_t ended : {0U, scope}) {
+            if (const auto found = ended_.find(ended); found != ended_.end()) {
+                failure = found->second;
+            }
+        }
     }
     if (failure) {
-        lane->post(*failure);
+        finish(scope, *failure);
     }
     wakeup_->ring();
 }
@@ -94,7 +99,9 @@ void Watchdog::run() noexcept {
         failure = {Errc::system, error.what(), {}};  // Out of memory.
     }
     const bool in_order = is_stopping() && lanes().empty();
-    if (in_order && ring_) {
+    if (held_) {
+        end_all(held_->failure);
+    } else if (in_order && ring_) {
         ring_->announce({.kind = Notice::Kind::left, .origin = rank_});
     } else if (!in_order) {
         finish(0, failure);
@@ -112,9 +119,7 @@ void Watchdog::turn() {
         }
     }
     if (held_ && now >= held_->until) {
-        const GroupFailure failure = std::exchange(held_, std::nullopt)->failure;
-        finish(0, failure);
-        tell_others(0, failure);
+        end_all(std::exchange(held_, std::nullopt)->failure);
     }
     if (!is_stopping()) {
         wait(lanes(), now);
@@ -156,7 +161,7 @@ void Watchdog::hear(Instant now) {
         if (notice.code == Errc::fenced) {
             failure.code = Errc::disconnected;
         }
-        if (notice.scope == 0 && held_) {
+        if (held_ && (notice.scope == 0 || notice.scope == held_->scope)) {
             failure.operation = std::exchange(held_, std::nullopt)->failure.operation;
         }
         finish(notice.scope, failure);
@@ -166,16 +171,22 @@ void Watchdog::hear(Instant now) {
 void Watchdog::take_failure(const std::shared_ptr<Lane>& lane, GroupFailure failure, Instant now) {
     const std::uint32_t scope = lane->identity().scope;
     if (failure.code == Errc::fenced) {
-        finish(scope, failure);
+        // The others are to hear it from here before they see a connection of NCCL break.
         tell_others(scope, failure);
+        finish(scope, failure);
     } else if (failure.code == Errc::disconnected && ring_) {
         if (!held_) {
-            held_ = Held{.failure = std::move(failure), .until = after(now, kNameMax)};
+            held_ =
+                Held{.failure = std::move(failure), .scope = scope, .until = after(now, kNameMax)};
         }
     } else {
-        finish(0, failure);
-        tell_others(0, failure);
+        end_all(failure);
     }
+}
+
+void Watchdog::end_all(const GroupFailure& failure) {
+    tell_others(0, failure);
+    finish(0, failure);
 }
 
 void Watchdog::tell_others(std::uint32_t scope, const GroupFailure& failure) {
@@ -193,9 +204,7 @@ void Watchdog::finish(std::uint32_t scope, const GroupFailure& failure) {
     std::vector<std::shared_ptr<Lane>> ended;
     {
         const std::lock_guard lock(mutex_);
-        if (scope == 0 && !failure_) {
-            failure_ = failure;
-        }
+        ended_.emplace(scope, failure);
         const auto concerned = [&](const std::shared_ptr<Lane>& lane) {
             return scope == 0 || lane->identity().scope == scope;
         };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -40,6 +41,7 @@ class Watchdog {
    private:
     struct Held {
         GroupFailure failure;
+        std::uint32_t scope = 0;
         Instant until;
     };
 
@@ -50,6 +52,7 @@ class Watchdog {
     void wait(const std::vector<std::shared_ptr<Lane>>& watched, Instant now);
     void hear(Instant now);
     void take_failure(const std::shared_ptr<Lane>& lane, GroupFailure failure, Instant now);
+    void end_all(const GroupFailure& failure);
     void finish(std::uint32_t scope, const GroupFailure& failure);
     void tell_others(std::uint32_t scope, const GroupFailure& failure);
 
@@ -58,11 +61,13 @@ class Watchdog {
     const std::uint32_t rank_;
     const std::unique_ptr<ControlRing> ring_;
     const std::shared_ptr<Wakeup> wakeup_;
-    std::optional<Held> held_;  // the thread's alone
+    /// A failure that the ring may yet explain. The thread's alone.
+    std::optional<Held> held_;
 
     std::mutex mutex_;  // Guards the rest.
     std::vector<std::shared_ptr<Lane>> lanes_;
-    std::optional<GroupFailure> failure_;  // of everything
+    /// By scope; 0 ends everything. News of a sub-group may come before this rank has it.
+    std::map<std::uint32_t, GroupFailure> ended_;
     bool stopping_ = false;
 
     std::thread thread_;

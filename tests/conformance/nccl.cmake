@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+if(REGROUP_HAVE_CUDA)
+    set(stand_in ${PROJECT_SOURCE_DIR}/tests/support/stand_in_nccl)
+    add_library(stand_in_nccl SHARED
+        ${stand_in}/communicator.cc
+        ${stand_in}/hub.cc
+        ${stand_in}/journal.cc
+        ${stand_in}/stand_in_nccl.cc
+        ${stand_in}/values.cc)
+    target_link_libraries(stand_in_nccl PRIVATE regroup_options regroup_cuda Threads::Threads)
+    target_include_directories(stand_in_nccl PRIVATE ${PROJECT_SOURCE_DIR}/worker_sdk/include)
+
+    foreach(part results operations failures forming processes)
+        regroup_test(nccl_${part}_test conformance
+            SOURCES ${CMAKE_CURRENT_LIST_DIR}/nccl_${part}_test.cc ${stand_in}/host_runtime.cc
+            LINK regroup::worker_sdk regroup_cuda)
+        target_compile_definitions(nccl_${part}_test PRIVATE
+            STAND_IN_NCCL="$<TARGET_FILE:stand_in_nccl>")
+        add_dependencies(nccl_${part}_test stand_in_nccl)
+    endforeach()
+endif()

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// How groups over NCCL end: every wait ends, the error says what it can, and NCCL's rules for
+// giving communicators up are kept.
+#include <atomic>
+#include <barrier>
+#include <future>
+
+#include <gmock/gmock.h>
+
+#include "tests/conformance/nccl_ranks.h"
+
+namespace regroup {
+namespace {
+
+using ::testing::AllOf;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::NcclWorld;
+using testing::view;
+
+// What "well under a second" may take on a machine that is busy with other things.
+constexpr std::chrono::seconds kAtOnce{15};
+
+using Clock = std::chrono::steady_clock;
+
+/// No communicator is freed before all that end with it have been told to stop, none is destroyed
+/// after that, and none is used.
+void expect_proper_abort(const testing::StandIn& stand_in, std::size_t communicators) {
+    EXPECT_EQ(stand_in.events("abort_flag").size(), communicators) << stand_in.journal();
+    EXPECT_EQ(stand_in.events("free").size(), communicators);
+    EXPECT_TRUE(stand_in.events("destroy").empty());
+}
+
+TEST(NcclFailures, AnAsynchronousErrorEndsWhatIsInFlightAndTheGroup) {
+    NcclWorld world(1);
+    world.stand_in.set_faults("async_error_at=3");
+    run_ranks(world, [](ProcessGroup& group) {
+        std::vector<float> values(10, 1);
+        for (int i = 0; i < 2; ++i) {
+            group.all_reduce(view(values, group), ReduceOp::sum).wait();
+        }
+        const Work third = group.all_reduce(view(values, group), ReduceOp::avg);
+        const Work fourth = group.broadcast(view(values, group), 0);
+        const auto error = error_of(third);
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::disconnected);
+        EXPECT_THAT(error->what(),
+                    AllOf(HasSubstr("all_reduce #3 (avg, 10 x float32) on cuda:0 in group "
+                                    "\"test\": NCCL: remote process")));
+        const auto next = error_of(fourth);
+        ASSERT_TRUE(next);
+        EXPECT_THAT(next->what(), AllOf(HasSubstr("broadcast #4"),
+                                        HasSubstr("the group has ended with all_reduce #3")));
+        const auto later = error_of(group.barrier());
+        ASSERT_TRUE(later);
+        EXPECT_EQ(later->code(), Errc::disconnected);
+    });
+    expect_proper_abort(world.stand_in, 1);
+}
+
+TEST(NcclFailures, OfOneRankReachAllOthersByName) {
+    NcclWorld world(4);
+    world.stand_in.set_faults("async_error_at=2 rank=1");
+    std::barrier all_connected(world.size);
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        all_connected.arrive_and_wait();  // A failure may overtake the end of the barrier above.
+        const auto start = Clock::now();
+        const auto error = error_of(group.barrier());
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::disconnected);
+        if (group.rank() != 1) {
+            EXPECT_THAT(error->what(), AllOf(HasSubstr("barrier #2 on cuda:"),
+                                             HasSubstr("rank 1 has ended the group: barrier #2: "
+                                                       "NCCL: remote process")));
+        }
+        EXPECT_LT(Clock::now() - start, kAtOnce);
+    });
+    expect_proper_abort(world.stand_in, 4);
+}
+
+TEST(NcclFailures, DeadlinesNameTheOperationAndTheGpu) {
+    NcclWorld world(2);
+    world.options.timeout = std::chrono::seconds(2);
+    std::promise<void> over;
+    const std::shared_future<void> is_over = over.get_future().share();
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        if (group.rank() == 1) {
+            is_over.wait_for(testing::kPatience);  // Alive, but elsewhere.
+            return;
+        }
+        std::vector<double> values(3);
+        const auto error = error_of(group.all_reduce(view(values, group), ReduceOp::max));
+        over.set_value();
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::deadline_exceeded);
+        EXPECT_THAT(error->what(), HasSubstr("all_reduce #2 (max, 3 x float64) on cuda:0 in group "
+                                             "\"test\": not complete within 2.0 s"));
+    });
+    EXPECT_GE(world.stand_in.events("abort_flag").size(), 1U);
+}
+
+TEST(NcclFailures, AbortFromAnotherThreadReleasesWhoeverWaits) {
+    NcclWorld world(3);
+    std::atomic<int> waiting = 0;
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        if (group.rank() != 2) {
+            ++waiting;
+            const auto error = error_of(group.barrier());
+            ASSERT_TRUE(error);
+            EXPECT_EQ(error->code(), Errc::disconnected) << error->what();
+            EXPECT_THAT(error->what(),
+                        HasSubstr("rank 2 has given the group up: aborted: enough of it"));
+            return;
+        }
+        std::vector<float> value(1);
+        const Work blocked = group.recv(view(value, group), 0);
+        const std::jthread aborter([&] {
+            while (waiting < 2) {
+                std::this_thread::yield();
+            }
+            group.abort("enough of it");
+            group.abort("again");
+        });
+        const auto start = Clock::now();
+        const auto error = error_of(blocked);
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::fenced);
+        EXPECT_THAT(error->what(), AllOf(HasSubstr("recv #2 from rank 0"), HasSubstr("enough")));
+        EXPECT_LT(Clock::now() - start, kAtOnce);
+        const auto later = error_of([&] { (void)group.new_group({0}, "late"); });
+        ASSERT_TRUE(later);
+        EXPECT_EQ(later->code(), Errc::fenced);
+    });
+    expect_proper_abort(world.stand_in, 3);
+}
+
+TEST(NcclFailures, AbortTellsAllCommunicatorsToStopBeforeAnyIsFreed) {
+    NcclWorld world(1);
+    run_ranks(world, [](ProcessGroup& group) {
+        const auto first = group.new_group({0}, "first");
+        const auto second = first->new_group({0}, "second");
+        second->barrier().wait();
+        group.abort("test");
+        for (ProcessGroup* const each : {&group, first.get(), second.get()}) {
+            const auto error = error_of([&] {
+                while (true) {
+                    each->barrier().wait();
+                }
+            });
+            ASSERT_TRUE(error);
+            EXPECT_EQ(error->code(), Errc::fenced);
+        }
+    });
+    expect_proper_abort(world.stand_in, 3);
+    const std::string journal = world.stand_in.journal();
+    EXPECT_LT(journal.rfind("abort_flag"), journal.find("free"));
+}
+
+TEST(NcclFailures, OfAGivenUpSubGroupLeaveTheParentAlone) {
+    NcclWorld world(3);
+    run_ranks(world, [](ProcessGroup& group) {
+        const auto pair = group.new_group({0, 2}, "pair");
+        if (group.rank() == 0) {
+            pair->abort("not this one");
+        } else if (group.rank() == 2) {
+            const auto error = error_of([&] { pair->barrier().wait(); });
+            ASSERT_TRUE(error);
+            EXPECT_EQ(error->code(), Errc::disconnected);
+            EXPECT_THAT(error->what(), AllOf(HasSubstr("in group \"pair\""),
+                                             HasSubstr("rank 0 has given the group up")));
+        }
+        std::vector<std::int32_t> one(1, 1);
+        group.all_reduce(view(one, group), ReduceOp::sum).wait();
+        EXPECT_EQ(one[0], 3);
+    });
+    EXPECT_EQ(world.stand_in.events("abort_flag").size(), 2U);
+    EXPECT_EQ(world.stand_in.events("destroy").size(), 3U);
+}
+
+TEST(NcclFailures, APeerThatLeavesWithOperationsInFlightIsSeenGone) {
+    NcclWorld world(2);
+    std::vector<float> value(1);
+    std::barrier all_connected(world.size);
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        all_connected.arrive_and_wait();
+        if (group.rank() == 0) {
+            (void)group.recv(view(value, group), 1);
+            return;
+        }
+        const auto error = error_of(group.all_reduce(view(value, group), ReduceOp::sum));
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::disconnected);
+        EXPECT_THAT(error->what(), HasSubstr("rank 0 has given the group up"));
+    });
+}
+
+TEST(NcclFailures, APeerThatLeftInOrderIsNamedByWhoeverStillNeedsIt) {
+    NcclWorld world(3);
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        if (group.rank() == 1) {
+            return;
+        }
+        const auto error = error_of([&] { group.barrier().wait(); });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::disconnected);
+        EXPECT_THAT(error->what(), HasSubstr("rank 1 has left the group"));
+    });
+}
+
+TEST(NcclFailures, LeavingInOrderFinalizesAndDestroys) {
+    NcclWorld world(2);
+    run_ranks(world, [](ProcessGroup& group) { group.barrier().wait(); });
+    EXPECT_EQ(world.stand_in.events("finalize").size(), 2U);
+    EXPECT_EQ(world.stand_in.events("destroy").size(), 2U);
+    EXPECT_TRUE(world.stand_in.events("abort").empty());
+}
+
+// From 2.31 on ncclCommDestroy waits for others without a limit.
+TEST(NcclFailures, LeavingANewerLibraryNeverDestroys) {
+    NcclWorld world(2);
+    world.stand_in.api().version = 23100;
+    run_ranks(world, [](ProcessGroup& group) { group.barrier().wait(); });
+    EXPECT_EQ(world.stand_in.events("finalize").size(), 2U);
+    EXPECT_TRUE(world.stand_in.events("destroy").empty());
+}
+
+TEST(NcclFailures, ASplitThatOneRankNeverCallsEndsAtTheDeadline) {
+    NcclWorld world(2);
+    world.options.timeout = std::chrono::seconds(1);
+    std::promise<void> over;
+    const std::shared_future<void> is_over = over.get_future().share();
+    run_ranks(world, [&](ProcessGroup& group) {
+        if (group.rank() == 1) {
+            is_over.wait_for(testing::kPatience);
+            return;
+        }
+        const auto error = error_of([&] { (void)group.new_group({0, 1}, "both"); });
+        over.set_value();
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::deadline_exceeded);
+        EXPECT_THAT(error->what(), AllOf(HasSubstr("new_group \"both\""), HasSubstr("1.0 s")));
+    });
+}
+
+}  // namespace
+}  // namespace regroup

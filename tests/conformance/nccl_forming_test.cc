@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// How groups over NCCL come to be: ids, roots, who is missing, which GPU.
+#include <regroup/cuda.h>
+
+#include <cstdlib>
+#include <fcntl.h>
+#include <set>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <gmock/gmock.h>
+
+#include "tests/conformance/nccl_ranks.h"
+#include "worker_sdk/src/nccl/bootstrap.h"
+
+namespace regroup {
+namespace {
+
+using ::testing::AllOf;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::NcclWorld;
+
+TEST(NcclForming, NamesTheRanksThatHaveNotCome) {
+    NcclWorld world(4);
+    world.options.timeout = std::chrono::milliseconds(500);
+    std::vector<std::jthread> threads;
+    for (const std::uint32_t rank : {0U, 2U}) {
+        threads.emplace_back([&, rank] {
+            const auto error = error_of([&] { (void)world.join(rank); });
+            ASSERT_TRUE(error);
+            EXPECT_EQ(error->code(), Errc::deadline_exceeded);
+            EXPECT_THAT(error->what(),
+                        AllOf(HasSubstr("group \"test\" on cuda:"),
+                              HasSubstr("of 4 ranks these have not come within 500 ms: 1, 3")));
+        });
+    }
+    threads.clear();
+    // NCCL was not even asked, so nothing of it is left behind.
+    EXPECT_EQ(world.stand_in.journal(), "");
+}
+
+TEST(NcclForming, ThatNeverEndsIsGivenUpAtTheDeadline) {
+    NcclWorld world(2);
+    world.options.timeout = std::chrono::seconds(1);
+    world.stand_in.set_faults("init_never");
+    std::vector<std::jthread> threads;
+    for (const std::uint32_t rank : {0U, 1U}) {
+        threads.emplace_back([&, rank] {
+            const auto error = error_of([&] { (void)world.join(rank); });
+            ASSERT_TRUE(error);
+            // The first one to give up tells the other.
+            EXPECT_THAT(error->what(), HasSubstr("NCCL"));
+        });
+    }
+    threads.clear();
+    EXPECT_EQ(world.stand_in.events("abort_flag").size(), 2U);
+    EXPECT_EQ(world.stand_in.events("free").size(), 2U);
+    EXPECT_TRUE(world.stand_in.events("VIOLATION").empty()) << world.stand_in.journal();
+}
+
+TEST(NcclForming, WorksAgainAfterAFailedAttemptWithAFreshId) {
+    NcclWorld world(2);
+    const auto attempt = [&](bool should_work) {
+        std::vector<std::jthread> threads;
+        for (const std::uint32_t rank : {0U, 1U}) {
+            threads.emplace_back([&, rank] {
+                EXPECT_EQ(error_of([&] { (void)world.join(rank); }).has_value(), !should_work);
+            });
+        }
+    };
+    world.stand_in.set_faults("init_never");
+    world.options.timeout = std::chrono::milliseconds(500);
+    attempt(false);
+    world.stand_in.set_faults("");
+    world.options.timeout = testing::kPatience;
+    attempt(true);
+    const auto ids = world.stand_in.events("unique_id");
+    ASSERT_EQ(ids.size(), 2U);
+    EXPECT_NE(ids[0], ids[1]);
+}
+
+TEST(NcclForming, MakesAFreshIdForEveryGroupAndRound) {
+    NcclWorld world(2);
+    for (const std::uint64_t round : {1U, 1U, 2U}) {
+        std::vector<std::jthread> threads;
+        for (std::uint32_t rank = 0; rank < 2; ++rank) {
+            threads.emplace_back([&, rank] {
+                Context context = testing::context_of_rank(rank, 2, world.store);
+                context.round = round;
+                (void)world.join(context);
+            });
+        }
+    }
+    const auto ids = world.stand_in.events("unique_id");
+    EXPECT_EQ(std::set<std::string>(ids.begin(), ids.end()).size(), 3U);
+    EXPECT_EQ(world.stand_in.events("init rank=0 ids=1").size(), 3U);
+}
+
+TEST(NcclForming, UsesOneRootForEachNodeBeyondTheBound) {
+    constexpr std::uint32_t kNodes = nccl::kNodesOfOneRoot + 1;
+    NcclWorld world(2 * kNodes);
+    std::vector<std::jthread> threads;
+    for (std::uint32_t rank = 0; rank < world.size; ++rank) {
+        threads.emplace_back([&, rank] {
+            Context context = testing::context_of_rank(rank, world.size, world.store);
+            context.local_rank = rank % 2;
+            context.local_world_size = 2;
+            context.group_rank = rank / 2;
+            context.group_world_size = kNodes;
+            const auto group = world.join(context);
+            group->barrier().wait();
+        });
+    }
+    threads.clear();
+    EXPECT_EQ(world.stand_in.events("unique_id").size(), kNodes);
+    for (std::uint32_t rank = 0; rank < world.size; ++rank) {
+        const std::string line =
+            "init rank=" + std::to_string(rank) + " ids=" + std::to_string(kNodes) + " ";
+        EXPECT_EQ(world.stand_in.events(line).size(), 1U);
+    }
+}
+
+TEST(NcclForming, PlansRoots) {
+    const auto plan = [](std::uint32_t rank, std::uint32_t size, std::uint32_t per_node,
+                         bool scalable = true) {
+        const nccl::RootPlan roots = nccl::plan_roots(rank, size, rank % per_node, rank / per_node,
+                                                      size / per_node, scalable);
+        return std::pair(roots.roots, roots.hosted);
+    };
+    EXPECT_EQ(plan(0, 64, 8), std::pair(1U, 0U));
+    EXPECT_EQ(plan(1, 64, 8), std::pair(1U, 1U));
+    EXPECT_EQ(plan(0, 72, 8), std::pair(9U, 0U));
+    EXPECT_EQ(plan(8, 72, 8), std::pair(9U, 1U));
+    EXPECT_EQ(plan(9, 72, 8), std::pair(9U, 9U));
+    EXPECT_EQ(plan(64, 192, 64), std::pair(3U, 1U));
+    EXPECT_EQ(plan(0, 256, 256), std::pair(1U, 0U));
+    EXPECT_EQ(plan(8, 72, 8, false), std::pair(1U, 1U));
+}
+
+TEST(NcclForming, KeepsTheRootsSocketFromChildren) {
+    testing::StandIn stand_in;
+    const ncclUniqueId id = nccl::make_unique_id(stand_in.api());
+    EXPECT_EQ(nccl::to_text(nccl::parse_unique_id(nccl::to_text(id))), nccl::to_text(id));
+    rlimit limit{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+    int listening_count = 0;
+    for (int fd = 3; fd < static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 4096)); ++fd) {
+        int listening = 0;
+        socklen_t bytes = sizeof listening;
+        if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &bytes) == 0 &&
+            listening != 0) {
+            ++listening_count;
+            EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
+        }
+    }
+    EXPECT_GE(listening_count, 1);
+    EXPECT_TRUE(error_of([] { (void)nccl::parse_unique_id("xyz"); }));
+}
+
+TEST(NcclForming, RefusesTwoRanksOnOneGpuNamingBoth) {
+    NcclWorld world(2);
+    std::vector<std::jthread> threads;
+    world.options.timeout = std::chrono::seconds(2);
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+        threads.emplace_back([&, rank] {
+            Context context = testing::context_of_rank(rank, 2, world.store);
+            context.local_rank = rank;
+            context.local_world_size = 2;
+            const auto error = error_of([&] {
+                (void)nccl::form_group_on({world.stand_in.api(), world.runtime}, context,
+                                          world.options, world.device_of(0), {});
+            });
+            ASSERT_TRUE(error);
+            if (rank == 1) {
+                EXPECT_EQ(error->code(), Errc::invalid_argument);
+                EXPECT_THAT(error->what(),
+                            AllOf(HasSubstr("ranks 0 and 1"), HasSubstr("same GPU stand-in-0"),
+                                  HasSubstr("REGROUP_SHARE_GPUS=1")));
+            }
+        });
+    }
+}
+
+TEST(NcclForming, RefusesDifferentVersionsOfNccl) {
+    NcclWorld world(2);
+    world.options.timeout = std::chrono::seconds(2);
+    nccl::NcclApi other = world.stand_in.api();
+    other.version = 22703;
+    std::vector<std::jthread> threads;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+        threads.emplace_back([&, rank] {
+            const nccl::NcclApi& api = rank == 1 ? other : world.stand_in.api();
+            const auto error = error_of([&] {
+                (void)nccl::form_group_on({api, world.runtime},
+                                          testing::context_of_rank(rank, 2, world.store),
+                                          world.options, world.device_of(rank), {});
+            });
+            ASSERT_TRUE(error);
+            if (rank == 1) {
+                EXPECT_EQ(error->code(), Errc::invalid_argument);
+                EXPECT_THAT(error->what(), AllOf(HasSubstr("2.27.3"), HasSubstr("2.28.9")));
+            }
+        });
+    }
+}
+
+/// Sets a variable for the time of a scope.
+class Variable {
+   public:
+    Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+    ~Variable() { ::unsetenv(name_); }
+    Variable(const Variable&) = delete;
+    Variable& operator=(const Variable&) = delete;
+
+   private:
+    const char* name_;
+};
+
+std::optional<Error> error_of_create() {
+    return error_of([] { (void)ProcessGroup::create("nccl", Context()); });
+}
+
+TEST(NcclForming, RefusesAnAddressOfAllGroups) {
+    const Variable id("NCCL_COMM_ID", "10.0.0.1:4711");
+    const auto error = error_of_create();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::invalid_argument);
+    EXPECT_THAT(error->what(),
+                AllOf(HasSubstr("NCCL_COMM_ID=10.0.0.1:4711"), HasSubstr("unset it")));
+}
+
+TEST(NcclForming, SaysWhereItLookedForTheLibrary) {
+    const Variable library("REGROUP_NCCL_LIBRARY", "/nowhere/libnccl.so.2");
+    const auto error = error_of_create();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::invalid_argument);
+    EXPECT_THAT(error->what(),
+                AllOf(HasSubstr("/nowhere/libnccl.so.2"), HasSubstr("REGROUP_NCCL_LIBRARY")));
+    EXPECT_THAT(error_of([] { (void)nccl::open_api("libc.so.6"); })->what(),
+                AllOf(HasSubstr("libc.so.6"), HasSubstr("ncclGetUniqueId")));
+}
+
+// With the machine's own libnccl.so.2, if there is one.
+TEST(NcclForming, WithoutAGpuSaysSo) {
+    const cuda::Availability found = cuda::availability();
+    EXPECT_TRUE(found.built_in);
+    if (found.problem.empty()) {
+        GTEST_SKIP() << "this machine has a GPU and NCCL";
+    }
+    const auto error = error_of_create();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::invalid_argument);
+    EXPECT_THAT(error->what(), HasSubstr("group \"default\": "));
+    EXPECT_THAT(found.problem, HasSubstr(std::string(error->what()).substr(17)));
+    if (found.nccl_version != 0 && found.device_count == 0) {
+        EXPECT_THAT(error->what(), ::testing::AnyOf(HasSubstr("no NVIDIA driver"),
+                                                    HasSubstr("no GPU that this process")));
+    }
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams, batches, messages, captures, sub-groups, memory and arguments of the "nccl" back end.
+#include <numeric>
+
+#include <gmock/gmock.h>
+
+#include "tests/conformance/nccl_ranks.h"
+
+namespace regroup {
+namespace {
+
+using ::testing::AllOf;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::HostStream;
+using testing::NcclWorld;
+using testing::run_ranks_on_gpus;
+using testing::view;
+
+Stream handle_of(HostStream& stream) {
+    return {static_cast<StandInStream*>(&stream)};
+}
+
+TEST(NcclMessages, InABatchGoOnTogether) {
+    run_ranks_on_gpus(3, [](ProcessGroup& group) {
+        const std::uint32_t next = (group.rank() + 1) % 3;
+        const std::uint32_t previous = (group.rank() + 2) % 3;
+        for (int i = 0; i < 20; ++i) {
+            std::vector<std::int32_t> mine(1000, static_cast<std::int32_t>(group.rank()) + i);
+            std::vector<std::int32_t> theirs(1000);
+            OperationBatch batch(group);
+            const Work sent = group.send(view(mine, group), next);
+            const Work received = group.recv(view(theirs, group), previous);
+            EXPECT_FALSE(received.done());
+            batch.start();
+            received.wait();
+            sent.wait();
+            EXPECT_EQ(theirs.back(), static_cast<std::int32_t>(previous) + i);
+        }
+    });
+}
+
+TEST(NcclMessages, TravelOneByOneToo) {
+    run_ranks_on_gpus(2, [](ProcessGroup& group) {
+        std::vector<double> ball(5);
+        for (int i = 0; i < 50; ++i) {
+            if (group.rank() == 0) {
+                group.send(view(ball, group), 1).wait();
+                group.recv(view(ball, group), 1, 7).wait();
+            } else {
+                group.recv(view(ball, group), 0).wait();
+                ball[3] += 1;
+                group.send(view(ball, group), 0, 7).wait();
+            }
+        }
+        EXPECT_EQ(ball[3], 50);
+    });
+}
+
+TEST(NcclBatches, OfManyCollectivesAreOneCallOfNccl) {
+    run_ranks_on_gpus(2, [](ProcessGroup& group) {
+        std::vector<std::vector<float>> buffers(10, std::vector<float>(4, 1));
+        std::vector<Work> works;
+        OperationBatch batch(group);
+        for (auto& buffer : buffers) {
+            works.push_back(
+                group.all_reduce(view(buffer, group), Reduction::premultiplied_sum(0.5)));
+        }
+        batch.start();
+        for (const Work& work : works) {
+            work.wait();
+        }
+        EXPECT_EQ(buffers.back(), std::vector<float>(4, 1));
+    });
+}
+
+TEST(NcclBatches, NeverStartedEndTheGroupAndTheirWorks) {
+    NcclWorld world(1);
+    run_ranks(world, [](ProcessGroup& group) {
+        Work work;
+        std::vector<float> buffer(4);
+        {
+            OperationBatch batch(group);
+            work = group.all_reduce(view(buffer, group), ReduceOp::sum);
+        }
+        const auto error = error_of(work);
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::fenced);
+        EXPECT_THAT(error->what(), HasSubstr("never started"));
+        EXPECT_TRUE(error_of(group.barrier()));
+    });
+    EXPECT_TRUE(world.stand_in.events("all_reduce").empty());
+}
+
+TEST(NcclStreams, OfTheCallerOrderOperationsWithTheirWork) {
+    run_ranks_on_gpus(2, [](ProcessGroup& group) {
+        HostStream stream;
+        group.use_stream(handle_of(stream));
+        std::vector<std::int64_t> values(100);
+        for (int i = 0; i < 10; ++i) {
+            stream.put([&] { values.assign(100, 1); });
+            (void)group.all_reduce(view(values, group), ReduceOp::sum);
+            stream.put([&] { values[0] += 10; });
+            stream.synchronize();
+            ASSERT_EQ(values[0], 12);
+            ASSERT_EQ(values[99], 2);
+        }
+        group.barrier().wait();
+    });
+}
+
+TEST(NcclStreams, OfTheGroupWaitForTheDefaultStream) {
+    NcclWorld world(2);
+    run_ranks(world, [&](ProcessGroup& group) {
+        std::vector<std::int64_t> values(100);
+        world.runtime.default_stream().put([&] { values.assign(100, 1); });
+        group.all_reduce(view(values, group), ReduceOp::sum).wait();
+        EXPECT_EQ(values, std::vector<std::int64_t>(100, 2));
+    });
+}
+
+// HostRuntime throws when an event is recorded on a stream that is being captured.
+TEST(NcclCaptures, AreCompleteAtOnceAndRunWithEveryReplay) {
+    run_ranks_on_gpus(2, [](ProcessGroup& group) {
+        HostStream stream;
+        group.use_stream(handle_of(stream));
+        std::vector<std::int64_t> values(10, 1);
+        group.barrier().wait();
+        stream.begin_capture();
+        const Work work = group.all_reduce(view(values, group), ReduceOp::sum);
+        EXPECT_TRUE(work.done());
+        work.wait();
+        stream.end_capture();
+        EXPECT_EQ(values[0], 1);
+        for (int i = 0; i < 5; ++i) {
+            stream.replay();
+        }
+        stream.synchronize();
+        EXPECT_EQ(values, std::vector<std::int64_t>(10, 32));
+        group.barrier().wait();
+    });
+}
+
+TEST(NcclCaptures, ThatFailInAReplayFailTheNextOperation) {
+    NcclWorld world(1);
+    world.stand_in.set_faults("async_error_at=3");
+    HostStream stream;
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.use_stream(handle_of(stream));
+        std::vector<std::int64_t> values(10, 1);
+        stream.begin_capture();
+        (void)group.all_reduce(view(values, group), ReduceOp::sum);
+        stream.end_capture();
+        for (int i = 0; i < 3; ++i) {
+            stream.replay();
+        }
+        stream.synchronize();  // Ends only because the group has been given up meanwhile.
+        const auto error = error_of(group.barrier());
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::disconnected);
+        EXPECT_THAT(error->what(), HasSubstr("NCCL: remote process"));
+    });
+}
+
+TEST(NcclSubGroups, CommunicateAmongTheirMembersAlone) {
+    NcclWorld world(5);
+    run_ranks(world, [](ProcessGroup& group) {
+        const auto odd = group.new_group({3, 1}, "odd");
+        const auto rest = group.new_group({0, 2, 4}, "rest");
+        const bool is_odd = group.rank() % 2 == 1;
+        ProcessGroup& own = is_odd ? *odd : *rest;
+        EXPECT_EQ(own.world_size(), is_odd ? 2U : 3U);
+        EXPECT_EQ(own.rank(), is_odd ? (group.rank() == 3 ? 0U : 1U) : group.rank() / 2);
+        std::vector<std::int32_t> sum(3, static_cast<std::int32_t>(group.rank()));
+        own.all_reduce(view(sum, group), ReduceOp::sum).wait();
+        EXPECT_EQ(sum[0], is_odd ? 4 : 6);
+
+        ProcessGroup& other = is_odd ? *rest : *odd;
+        EXPECT_EQ(other.rank(), ProcessGroup::kNotAMember);
+        EXPECT_EQ(other.world_size(), is_odd ? 3U : 2U);
+        const auto error = error_of([&] { (void)other.barrier(); });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::invalid_argument);
+        EXPECT_THAT(error->what(),
+                    AllOf(HasSubstr(is_odd ? "0, 2, 4" : "3, 1"), HasSubstr("this is rank")));
+
+        if (!is_odd) {  // Groups of groups.
+            const auto pair = rest->new_group({2, 0}, "pair");
+            if (group.rank() != 2) {
+                std::vector<std::int32_t> value(1, 1);
+                pair->all_reduce(view(value, group), ReduceOp::sum).wait();
+                EXPECT_EQ(value[0], 2);
+                EXPECT_EQ(pair->rank(), group.rank() == 4 ? 0U : 1U);
+            }
+        }
+        group.barrier().wait();
+    });
+    EXPECT_EQ(world.stand_in.events("split").size(), 5U + 5U + 3U);
+    EXPECT_TRUE(world.stand_in.events("abort").empty());
+    EXPECT_EQ(world.stand_in.events("finalize").size(), world.stand_in.events("destroy").size());
+}
+
+TEST(NcclSubGroups, OutliveTheirParent) {
+    NcclWorld world(2);
+    std::vector<std::jthread> threads;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+        threads.emplace_back([&, rank] {
+            auto parent = world.join(rank);
+            const auto child = parent->new_group({1, 0}, "child");
+            parent.reset();
+            std::vector<float> value(1, 1);
+            child->all_reduce(view(value, *child), ReduceOp::sum).wait();
+            EXPECT_EQ(value[0], 2);
+        });
+    }
+    threads.clear();
+    EXPECT_TRUE(world.stand_in.events("VIOLATION").empty()) << world.stand_in.journal();
+}
+
+TEST(NcclSubGroups, OfWrongRanksAreRefused) {
+    run_ranks_on_gpus(2, [](ProcessGroup& group) {
+        for (const auto& [ranks, words] :
+             std::vector<std::pair<std::vector<std::uint32_t>, const char*>>{
+                 {{0, 2}, "rank 2 does not exist"}, {{1, 1}, "listed twice"}, {{}, "no ranks"}}) {
+            const auto error = error_of([&] { (void)group.new_group(ranks, "wrong"); });
+            ASSERT_TRUE(error);
+            EXPECT_EQ(error->code(), Errc::invalid_argument);
+            EXPECT_THAT(error->what(), AllOf(HasSubstr(words), HasSubstr("\"wrong\"")));
+        }
+        group.barrier().wait();
+    });
+}
+
+TEST(NcclMemory, IsZeroedAlignedRegisteredAndOutlivesTheGroup) {
+    NcclWorld world(2);
+    std::vector<Buffer> kept(2);
+    run_ranks(world, [&](ProcessGroup& group) {
+        Buffer buffer = group.allocate(10000);
+        EXPECT_EQ(buffer.bytes, 10000U);
+        EXPECT_EQ(buffer.device, group.device());
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data) % 4096, 0U);
+        auto* const values = static_cast<float*>(buffer.data);
+        EXPECT_EQ(std::accumulate(values, values + 2500, 0.0F), 0);
+        values[0] = 1;
+        group.all_reduce({values, 2500, DType::float32, group.device()}, ReduceOp::sum).wait();
+        EXPECT_EQ(values[0], 2);
+        kept[group.rank()] = buffer;
+        const Buffer dropped = group.allocate(1);
+        EXPECT_EQ(group.allocate(0).data, nullptr);
+    });
+    EXPECT_EQ(static_cast<float*>(kept[0].data)[0], 2);
+    EXPECT_EQ(world.stand_in.events("deregister").size(), 4U);
+    kept.clear();
+    EXPECT_EQ(world.stand_in.events("mem_free").size(), 4U);
+    EXPECT_TRUE(world.stand_in.events("VIOLATION").empty());
+}
+
+TEST(NcclMemory, ComesFromCudaIfTheLibraryHasNone) {
+    NcclWorld world(1);
+    world.stand_in.api().mem_alloc = nullptr;
+    run_ranks(world, [](ProcessGroup& group) {
+        const Buffer buffer = group.allocate(100);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data) % 4096, 0U);
+        EXPECT_EQ(static_cast<char*>(buffer.data)[99], 0);
+    });
+}
+
+TEST(NcclArguments, ThatAreWrongCostTheGroupNothing) {
+    NcclWorld world(2);
+    run_ranks(world, [](ProcessGroup& group) {
+        std::vector<float> four(4);
+        std::vector<float> eight(8);
+        const TensorView good = view(four, group);
+        const TensorView on_host(four.data(), 4, DType::float32);
+        const TensorView elsewhere(four.data(), 4, DType::float32, {DeviceKind::cuda, 9});
+        const TensorView nothing(nullptr, 4, DType::float32, group.device());
+        const TensorView crooked(reinterpret_cast<char*>(four.data()) + 1, 1, DType::float32,
+                                 group.device());
+        const TensorView rows = view(eight, group);
+        const std::vector<std::pair<std::function<Work()>, const char*>> calls = {
+            {[&] { return group.all_reduce(on_host, ReduceOp::sum); }, "on cpu"},
+            {[&] { return group.all_reduce(elsewhere, ReduceOp::sum); }, "cuda:9"},
+            {[&] { return group.broadcast(nothing, 0); }, "without data"},
+            {[&] { return group.broadcast(crooked, 0); }, "aligned"},
+            {[&] { return group.broadcast(good, 2); }, "rank 2 does not exist"},
+            {[&] { return group.reduce(good, ReduceOp::sum, 5); }, "rank 5"},
+            {[&] { return group.all_gather(good, good); }, "does not make"},
+            {[&] { return group.reduce_scatter(good, good, ReduceOp::sum); }, "does not make"},
+            {[&] { return group.all_to_all(rows, good); }, "not the same rows"},
+            {[&] { return group.all_to_all(rows, rows); }, "overlap"},
+            {[&] { return group.send(good, group.rank()); }, "itself"},
+            {[&] { return group.recv(good, 7); }, "rank 7"},
+        };
+        for (const auto& [call, words] : calls) {
+            const auto error = error_of([&] { (void)call(); });
+            ASSERT_TRUE(error) << words;
+            EXPECT_EQ(error->code(), Errc::invalid_argument);
+            EXPECT_THAT(error->what(), HasSubstr(words));
+        }
+        four.assign(4, 1);
+        group.all_reduce(good, ReduceOp::sum).wait();
+        EXPECT_EQ(four[3], 2);
+    });
+}
+
+TEST(NcclArguments, OfZeroCountAreFineEverywhere) {
+    run_ranks_on_gpus(2, [](ProcessGroup& group) {
+        const TensorView none(nullptr, 0, DType::float32, group.device());
+        group.all_reduce(none, ReduceOp::avg).wait();
+        group.reduce(none, ReduceOp::avg, 0).wait();
+        group.reduce_scatter(none, none, ReduceOp::avg).wait();
+        group.broadcast(none, 1).wait();
+        group.all_gather(none, none).wait();
+        group.gather(none, none, 0).wait();
+        group.scatter(none, none, 0).wait();
+        group.all_to_all(none, none).wait();
+        (group.rank() == 0 ? group.send(none, 1) : group.recv(none, 0)).wait();
+    });
+}
+
+TEST(NcclArguments, OfEightBitFloatsNeedAGpuThatReducesThem) {
+    NcclWorld world(1);
+    testing::HostRuntime older(1, 80);
+    const auto group = nccl::form_group_on({world.stand_in.api(), older},
+                                           testing::context_of_rank(0, 1, world.store),
+                                           world.options, world.device_of(0), {});
+    std::vector<float8_e5m2> values(3);
+    group->broadcast(view(values, *group), 0).wait();
+    const auto error =
+        error_of([&] { (void)group->all_reduce(view(values, *group), ReduceOp::sum); });
+    ASSERT_TRUE(error);
+    EXPECT_THAT(error->what(), AllOf(HasSubstr("9.0"), HasSubstr("8.0")));
+}
+
+}  // namespace
+}  // namespace regroup

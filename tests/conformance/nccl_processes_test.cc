@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as real processes over the stand-in: one that is killed is named by the others.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/conformance/nccl_ranks.h"
+#include "worker_sdk/src/cpu/socket.h"
+
+namespace regroup {
+namespace {
+
+using testing::kPatience;
+using testing::view;
+
+std::uint16_t free_port() {
+    const cpu::Descriptor socket = cpu::listen_on(cpu::SocketAddress::parse("127.0.0.1:0"));
+    const std::string text = cpu::bound_address(socket).text();
+    return static_cast<std::uint16_t>(std::stoul(text.substr(text.rfind(':') + 1)));
+}
+
+using Body = std::function<bool(const Context&, ProcessGroup&)>;
+
+/// One rank: ends with status 0 if `body` returns true.
+[[noreturn]] void be_rank(std::uint32_t rank, std::uint32_t world_size, std::uint16_t port,
+                          const Body& body) {
+    bool passed = false;
+    try {
+        testing::NcclWorld world(world_size);
+        Context context;
+        context.rank = rank;
+        context.world_size = world_size;
+        context.master_addr = "127.0.0.1";
+        context.master_port = port;
+        const auto group = world.join(context);
+        passed = body(context, *group) && world.stand_in.events("VIOLATION").empty();
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "rank %u: %s\n", rank, error.what());
+    }
+    ::_exit(passed ? 0 : 1);
+}
+
+std::vector<int> run_processes(std::uint32_t world_size, const Body& body) {
+    const std::uint16_t port = free_port();
+    const pid_t parent = ::getpid();
+    std::vector<pid_t> pids;
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+        std::fflush(nullptr);
+        const pid_t pid = ::fork();
+        if (pid == 0) {
+            ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (::getppid() != parent) {
+                ::_exit(1);
+            }
+            be_rank(rank, world_size, port, body);
+        }
+        pids.push_back(pid);
+    }
+    std::vector<int> statuses;
+    for (const pid_t pid : pids) {
+        int status = 0;
+        EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+        statuses.push_back(status);
+    }
+    return statuses;
+}
+
+/// True if `error` is what the others should say of rank 3's death.
+bool names_rank_3(const Error& error) {
+    const std::string text = error.what();
+    std::fprintf(stderr, "%s\n", text.c_str());
+    return error.code() == Errc::disconnected &&
+           text.find("rank 3 (127.0.0.1:") != std::string::npos &&
+           text.find("is gone") != std::string::npos &&
+           text.find("all_reduce #") != std::string::npos;
+}
+
+TEST(NcclProcesses, AgreeOnAResult) {
+    for (const int status : run_processes(3, [](const Context& context, ProcessGroup& group) {
+             std::vector<double> values(1000, context.rank + 1.0);
+             group.all_reduce(view(values, group), ReduceOp::sum).wait();
+             group.barrier().wait();
+             return values.back() == 6.0;
+         })) {
+        EXPECT_EQ(status, 0);
+    }
+}
+
+TEST(NcclProcesses, OneThatIsKilledIsNamedByAllOthersAtOnce) {
+    const std::vector<int> statuses =
+        run_processes(6, [](const Context& context, ProcessGroup& group) {
+            std::vector<float> values(1000, 1);
+            try {
+                for (int step = 1;; ++step) {
+                    if (context.rank == 3 && step == 10) {
+                        ::raise(SIGKILL);
+                    }
+                    group.all_reduce(view(values, group), ReduceOp::max).wait();
+                }
+            } catch (const Error& error) {
+                return names_rank_3(error);
+            }
+        });
+    for (std::size_t rank = 0; rank < statuses.size(); ++rank) {
+        if (rank == 3) {
+            EXPECT_TRUE(WIFSIGNALED(statuses[rank]) && WTERMSIG(statuses[rank]) == SIGKILL);
+        } else {
+            EXPECT_EQ(statuses[rank], 0) << "rank " << rank;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/stand_in_nccl/communicator.h"
+
+#include <cstring>
+#include <poll.h>
+
+#include "tests/support/stand_in_nccl/journal.h"
+
+using namespace stand_in_nccl;
+
+namespace {
+
+std::atomic<int> communicators = 0;
+
+/// Every communicator that ever was, so that none is lost.
+void remember(ncclComm_t comm) {
+    static std::mutex mutex;
+    static auto& all = *new std::vector<ncclComm_t>;
+    const std::lock_guard lock(mutex);
+    all.push_back(comm);
+}
+
+void rest() {
+    (void)::poll(nullptr, 0, 1);
+}
+
+}  // namespace
+
+ncclComm::ncclComm(std::string hub_in) : number(++communicators), hub(std::move(hub_in)) {
+    remember(this);
+}
+
+void ncclComm::begin_job(std::function<ncclResult_t()> body) {
+    job_state = ncclInProgress;
+    join_job();
+    job_ = std::thread([this, work = std::move(body)] { job_state = work(); });
+}
+
+void ncclComm::join_job() {
+    if (job_.joinable()) {
+        job_.join();
+    }
+}
+
+ncclResult_t ncclComm::connect(const std::atomic<bool>& stop) {
+    if (faults().init_never && faults().concerns(rank)) {
+        hang();
+        return ncclInternalError;
+    }
+    for (std::uint32_t channel = 0; channel < lines_.size(); ++channel) {
+        lines_[channel].reset(Line::connect(hub));
+        if (!lines_[channel]) {
+            return ncclSystemError;
+        }
+        lines_[channel]->write({.kind = FrameKind::join,
+                                .rank = rank,
+                                .world_size = world_size,
+                                .channel = channel,
+                                .child = child},
+                               nullptr, 0);
+    }
+    for (const auto& line : lines_) {
+        Message message;
+        if (!line->read(message, &stop)) {
+            return stop ? ncclInternalError : ncclRemoteError;
+        }
+        if (message.frame.kind != FrameKind::welcome) {
+            return ncclRemoteError;
+        }
+    }
+    return ncclSuccess;
+}
+
+void ncclComm::enqueue(std::vector<Operation> operations, StandInStream* stream) {
+    closures_.push_back({this, std::move(operations)});
+    stream->enqueue(
+        stream,
+        [](void* argument) {
+            const auto* const self = static_cast<Closure*>(argument);
+            self->comm->run(self->operations);
+        },
+        &closures_.back());
+}
+
+void ncclComm::run(const std::vector<Operation>& operations) {
+    ++running_;
+    {
+        const std::lock_guard lock(stream_mutex_);
+        const Faults wanted = faults();
+        const int first = operations_ + 1;
+        operations_ += static_cast<int>(operations.size());
+        const auto hits = [&](int at) {
+            return wanted.concerns(rank) && at >= first && at <= operations_;
+        };
+        if (hits(wanted.op_never_at)) {
+            hang();
+        } else if (hits(wanted.async_error_at)) {
+            async_error = ncclRemoteError;
+            hang();
+        } else if (!abort_flag && !exchange(operations) && !abort_flag) {
+            // As on a GPU: the kernel hangs until somebody asks for the error and aborts.
+            async_error = ncclRemoteError;
+            hang();
+        }
+    }
+    --running_;
+}
+
+void ncclComm::hang() {
+    while (!abort_flag) {
+        rest();
+    }
+}
+
+bool ncclComm::exchange(const std::vector<Operation>& operations) {
+    std::map<std::uint64_t, const Operation*> expected;
+    for (const Operation& operation : operations) {
+        std::vector<std::byte> payload(operation.input_bytes);
+        if (!payload.empty()) {
+            std::memcpy(payload.data(), operation.input, payload.size());
+        }
+        if (!operation.factor.empty()) {
+            scale(operation.dtype, payload.data(), operation.count, operation.factor.data());
+        }
+        expected[++sequence_] = &operation;
+        if (!lines_[0]->write({.kind = operation.kind,
+                               .op = operation.op,
+                               .dtype = operation.dtype,
+                               .reduction = operation.reduction,
+                               .root = operation.root,
+                               .count = operation.count,
+                               .sequence = sequence_},
+                              payload.data(), payload.size())) {
+            return false;
+        }
+    }
+    while (!expected.empty()) {
+        Message message;
+        if (!lines_[0]->read(message, &abort_flag) || message.frame.kind != FrameKind::result) {
+            return false;
+        }
+        const Operation* const operation = expected[message.frame.sequence];
+        if (operation->output != nullptr && !message.payload.empty()) {
+            std::memcpy(operation->output, message.payload.data(), message.payload.size());
+        }
+        expected.erase(message.frame.sequence);
+    }
+    return true;
+}
+
+ncclResult_t ncclComm::split(int color, int key, ncclComm_t* into) {
+    Message message;
+    if (!lines_[1]->write({.kind = FrameKind::split, .root = color, .rank = key}, nullptr, 0) ||
+        !lines_[1]->read(message, &abort_flag) || message.frame.kind != FrameKind::result) {
+        return abort_flag ? ncclInternalError : ncclRemoteError;
+    }
+    if (message.frame.child == 0) {
+        return ncclSuccess;
+    }
+    auto* const made = new ncclComm(hub);
+    made->child = message.frame.child;
+    made->rank = message.frame.rank;
+    made->world_size = message.frame.world_size;
+    const ncclResult_t result = made->connect(abort_flag);
+    if (result == ncclSuccess) {
+        *into = made;
+        note("child comm=" + std::to_string(made->number) + " of=" + std::to_string(number));
+    }
+    return result;
+}
+
+void ncclComm::say_goodbye() {
+    while (running_ > 0) {
+        rest();
+    }
+    for (const auto& line : lines_) {
+        if (line) {
+            line->write({.kind = FrameKind::leave}, nullptr, 0);
+        }
+    }
+}
+
+void ncclComm::close() {
+    join_job();
+    while (running_ > 0) {
+        rest();
+    }
+    for (auto& line : lines_) {
+        line.reset();
+    }
+    freed = true;
+}

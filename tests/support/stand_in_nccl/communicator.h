@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nccl.h>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/stand_in_nccl/stand_in_nccl.h"
+#include "tests/support/stand_in_nccl/wire.h"
+
+namespace stand_in_nccl {
+
+/// One operation of a group call.
+struct Operation {
+    FrameKind kind = FrameKind::collective;
+    Collective op = Collective::all_reduce;
+    std::uint32_t dtype = 0;
+    std::uint32_t reduction = 0;
+    int root = 0;
+    const void* input = nullptr;
+    std::size_t input_bytes = 0;
+    void* output = nullptr;  ///< Left alone if null.
+    std::size_t count = 0;
+    std::vector<std::byte> factor{};  ///< Of a premultiplied sum.
+};
+
+}  // namespace stand_in_nccl
+
+/// What an ncclComm_t points to. Never freed, so that use after the end is found and not undefined.
+struct ncclComm {
+    explicit ncclComm(std::string hub_in);
+
+    /// Does `body` on a thread, as NCCL does the work of a non-blocking communicator.
+    void begin_job(std::function<ncclResult_t()> body);
+    void join_job();
+    /// Ends early when `stop` does.
+    ncclResult_t connect(const std::atomic<bool>& stop);
+    /// Puts the operations of one group into `stream`.
+    void enqueue(std::vector<stand_in_nccl::Operation> operations, StandInStream* stream);
+    void run(const std::vector<stand_in_nccl::Operation>& operations);
+    ncclResult_t split(int color, int key, ncclComm_t* child);
+    void say_goodbye();
+    /// Requires that abort_flag is set, or that it has left.
+    void close();
+
+    const int number;
+    const std::string hub;
+    int rank = 0;
+    int world_size = 1;
+    std::uint64_t child = 0;
+    std::atomic<bool> abort_flag = false;
+    std::atomic<int> job_state = ncclSuccess;
+    std::atomic<int> async_error = ncclSuccess;
+    std::atomic<int> inside = 0;
+    std::atomic<bool> freed = false;
+    bool finalized = false;
+    std::map<int, std::vector<std::byte>> factors;  // by ncclRedOp_t
+    int next_reduction = ncclNumOps;
+
+   private:
+    struct Closure {
+        ncclComm* comm;
+        std::vector<stand_in_nccl::Operation> operations;
+    };
+
+    bool exchange(const std::vector<stand_in_nccl::Operation>& operations);
+    void hang();
+
+    std::array<std::unique_ptr<stand_in_nccl::Line>, 2> lines_;
+    std::thread job_;
+    /// Kept, since a captured operation runs again with every replay.
+    std::deque<Closure> closures_;
+    std::mutex stream_mutex_;
+    std::atomic<int> running_ = 0;
+    int operations_ = 0;
+    std::uint64_t sequence_ = 0;
+};

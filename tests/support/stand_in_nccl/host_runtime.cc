@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/stand_in_nccl/host_runtime.h"
+
+#include <regroup/error.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace regroup::testing {
+namespace {
+
+thread_local int current = 0;
+
+/// How far a stream has come, shared with what is still in streams when the event is destroyed.
+struct HostEvent {
+    struct Progress {
+        std::mutex mutex;
+        std::condition_variable passed_more;
+        std::uint64_t passed = 0;
+    };
+
+    std::shared_ptr<Progress> progress = std::make_shared<Progress>();
+    std::uint64_t recorded = 0;
+};
+
+HostEvent& event_of(void* event) {
+    return *static_cast<HostEvent*>(event);
+}
+
+}  // namespace
+
+HostStream::HostStream() : StandInStream{} {
+    enqueue = [](StandInStream* self, void (*run)(void*), void* argument) {
+        static_cast<HostStream*>(self)->put([run, argument] { run(argument); });
+    };
+    thread_ = std::thread([this] { run(); });
+}
+
+HostStream::~HostStream() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+}
+
+void HostStream::put(std::function<void()> action) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (capturing_) {
+            captured_.push_back(std::move(action));
+            return;
+        }
+        actions_.push_back(std::move(action));
+    }
+    changed_.notify_all();
+}
+
+void HostStream::begin_capture() {
+    const std::lock_guard lock(mutex_);
+    capturing_ = true;
+    captured_.clear();
+}
+
+void HostStream::end_capture() {
+    const std::lock_guard lock(mutex_);
+    capturing_ = false;
+}
+
+bool HostStream::is_capturing() const {
+    const std::lock_guard lock(mutex_);
+    return capturing_;
+}
+
+void HostStream::replay() {
+    {
+        const std::lock_guard lock(mutex_);
+        actions_.insert(actions_.end(), captured_.begin(), captured_.end());
+    }
+    changed_.notify_all();
+}
+
+void HostStream::synchronize() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return actions_.empty() && !busy_; });
+}
+
+void HostStream::run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+        changed_.wait(lock, [this] { return stopping_ || !actions_.empty(); });
+        if (actions_.empty()) {
+            return;
+        }
+        const std::function<void()> action = std::move(actions_.front());
+        actions_.pop_front();
+        busy_ = true;
+        lock.unlock();
+        action();
+        lock.lock();
+        busy_ = false;
+        changed_.notify_all();
+    }
+}
+
+HostStream& HostRuntime::stream_of(void* stream) {
+    return stream == nullptr ? default_stream_
+                             : *static_cast<HostStream*>(static_cast<StandInStream*>(stream));
+}
+
+int HostRuntime::current_device() {
+    return current;
+}
+
+void HostRuntime::set_device(int device) {
+    if (device < 0 || device >= devices_) {
+        throw Error(Errc::system, "no device " + std::to_string(device));
+    }
+    current = device;
+}
+
+std::string HostRuntime::identity(int device) {
+    return "stand-in-" + std::to_string(device);
+}
+
+void* HostRuntime::create_stream() {
+    return static_cast<StandInStream*>(new HostStream);
+}
+
+void HostRuntime::destroy_stream(void* stream) noexcept {
+    delete &stream_of(stream);
+}
+
+bool HostRuntime::is_capturing(void* stream) {
+    return stream_of(stream).is_capturing();
+}
+
+void* HostRuntime::create_event() {
+    return new HostEvent;
+}
+
+void HostRuntime::destroy_event(void* event) noexcept {
+    delete &event_of(event);
+}
+
+void HostRuntime::record(void* event, void* stream) {
+    HostStream& target = stream_of(stream);
+    if (target.is_capturing()) {
+        throw Error(Errc::system, "an event recorded in a capture and meant to be queried");
+    }
+    HostEvent& recorded = event_of(event);
+    const std::uint64_t ticket = ++recorded.recorded;
+    target.put([progress = recorded.progress, ticket] {
+        {
+            const std::lock_guard lock(progress->mutex);
+            progress->passed = ticket;
+        }
+        progress->passed_more.notify_all();
+    });
+}
+
+void HostRuntime::wait(void* stream, void* event) {
+    const HostEvent& recorded = event_of(event);
+    stream_of(stream).put([progress = recorded.progress, ticket = recorded.recorded] {
+        std::unique_lock lock(progress->mutex);
+        progress->passed_more.wait(lock, [&] { return progress->passed >= ticket; });
+    });
+}
+
+bool HostRuntime::has_passed(void* event) {
+    const HostEvent& recorded = event_of(event);
+    const std::lock_guard lock(recorded.progress->mutex);
+    return recorded.progress->passed >= recorded.recorded;
+}
+
+void* HostRuntime::allocate(std::size_t bytes) {
+    constexpr std::size_t kAlignment = 256;
+    return std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+}
+
+void HostRuntime::free(void* memory) noexcept {
+    std::free(memory);
+}
+
+void HostRuntime::clear(void* memory, std::size_t bytes) {
+    std::memset(memory, 0, bytes);
+}
+
+}  // namespace regroup::testing

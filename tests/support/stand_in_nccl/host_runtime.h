@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tests/support/stand_in_nccl/stand_in_nccl.h"
+#include "worker_sdk/src/cuda/device_runtime.h"
+
+namespace regroup::testing {
+
+/// A stream without a GPU: a thread that does one thing after the other. While it is captured, what
+/// is put into it is only written down, and done at every replay.
+class HostStream : public StandInStream {
+   public:
+    HostStream();
+    ~HostStream();
+    HostStream(const HostStream&) = delete;
+    HostStream& operator=(const HostStream&) = delete;
+
+    void put(std::function<void()> action);
+    void begin_capture();
+    void end_capture();
+    [[nodiscard]] bool is_capturing() const;
+    void replay();
+    /// Waits until everything is done.
+    void synchronize();
+
+   private:
+    void run();
+
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::function<void()>> actions_;
+    std::vector<std::function<void()>> captured_;
+    bool capturing_ = false;
+    bool busy_ = false;
+    bool stopping_ = false;
+    std::thread thread_;
+};
+
+/// CUDA as the NCCL back end sees it, on host memory: `devices` GPUs that are all this machine.
+/// What CUDA forbids while a stream is captured throws, as CUDA would fail.
+class HostRuntime final : public cuda::DeviceRuntime {
+   public:
+    explicit HostRuntime(int devices = 64, int capability = 90)
+        : devices_(devices), capability_(capability) {}
+
+    int device_count() override { return devices_; }
+    int current_device() override;
+    void set_device(int device) override;
+    std::string identity(int device) override;
+    int compute_capability(int /*device*/) override { return capability_; }
+    void stay_out_of_captures() override {}
+
+    void* create_stream() override;
+    void destroy_stream(void* stream) noexcept override;
+    bool is_capturing(void* stream) override;
+
+    void* create_event() override;
+    void destroy_event(void* event) noexcept override;
+    void record(void* event, void* stream) override;
+    void wait(void* stream, void* event) override;
+    bool has_passed(void* event) override;
+
+    void* allocate(std::size_t bytes) override;
+    void free(void* memory) noexcept override;
+    void clear(void* memory, std::size_t bytes) override;
+
+    /// CUDA's default stream.
+    [[nodiscard]] HostStream& default_stream() { return default_stream_; }
+
+   private:
+    [[nodiscard]] HostStream& stream_of(void* stream);
+
+    const int devices_;
+    const int capability_;
+    HostStream default_stream_;
+};
+
+}  // namespace regroup::testing

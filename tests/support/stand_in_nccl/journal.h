@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+namespace stand_in_nccl {
+
+/// What goes wrong on purpose. Counts of operations begin at 1 for each communicator.
+struct Faults {
+    bool init_never = false;
+    int async_error_at = 0;
+    int op_never_at = 0;
+    int rank = -1;  ///< Of the communicator; all of them if negative.
+
+    [[nodiscard]] bool concerns(int some_rank) const { return rank < 0 || rank == some_rank; }
+};
+
+[[nodiscard]] Faults faults();
+/// Adds one line.
+void note(const std::string& event);
+/// A breach of NCCL's rules by the caller.
+void note_violation(const std::string& what);
+
+}  // namespace stand_in_nccl
