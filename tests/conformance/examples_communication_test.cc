@@ -131,6 +131,22 @@ TEST_F(CommunicationExamples, CollectivesShowWhatTheyDo) {
     EXPECT_EQ(run_alone("collectives").exit_code, 0);
 }
 
+TEST_F(CommunicationExamples, GpusThatAreNotThereEndTheProgramWithASentence) {
+    // Wherever this runs, the process sees no GPU.
+    const Outcome outcome =
+        run_alone("collectives", {"--backend", "nccl"}, {"CUDA_VISIBLE_DEVICES="});
+    EXPECT_EQ(outcome.exit_code, 1);
+    ASSERT_EQ(outcome.lines_of_rank.at(0).size(), 1U) << outcome.output;
+    EXPECT_THAT(outcome.output, MatchesRegex("collectives: .*(no \"nccl\" back end|libnccl.so.2|"
+                                             "no NVIDIA driver|no GPU).*\n"));
+}
+
+TEST_F(CommunicationExamples, BackEndThatDoesNotExistIsNamed) {
+    const Outcome outcome = run_alone("collectives", {"--backend", "ncl"});
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_THAT(outcome.output, StartsWith("collectives: \"ncl\" is no back end; there is "));
+}
+
 TEST_F(CommunicationExamples, SubGroupsServeTheirMembersAlone) {
     const Outcome outcome = launch(4, "sub_groups");
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
