@@ -169,7 +169,8 @@ class Hub {
                 calls.push_back(std::move(queue.front()));
                 queue.pop_front();
             }
-            for (int rank = 0; rank < group.world_size; ++rank) {
+            // Rank 0 last: the hub is a thread of its process, which may end upon its answer.
+            for (int rank = group.world_size; rank-- > 0;) {
                 const Frame& asked = calls[static_cast<std::size_t>(rank)].frame;
                 answer(group, rank, 0, {.sequence = asked.sequence}, result_for(calls, rank));
             }

@@ -59,29 +59,29 @@ constexpr std::uint32_t to_low_precision(float value) noexcept {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     const std::uint32_t sign = (bits >> 31U) << (exponent + fraction);
     const std::uint32_t magnitude = bits & 0x7fffffffU;
-    constexpr std::uint32_t top = ((1U << exponent) - 1U) << fraction;
-    constexpr std::uint32_t nan =
-        finite ? (1U << (exponent + fraction)) - 1U : top | (1U << (fraction - 1));
-    constexpr std::uint32_t largest = finite ? nan - 1U : top - 1U;
-    constexpr std::uint32_t beyond = finite ? nan : top;
+    constexpr std::uint32_t kTop = ((1U << exponent) - 1U) << fraction;
+    constexpr std::uint32_t kNan =
+        finite ? (1U << (exponent + fraction)) - 1U : kTop | (1U << (fraction - 1));
+    constexpr std::uint32_t kLargest = finite ? kNan - 1U : kTop - 1U;
+    constexpr std::uint32_t kBeyond = finite ? kNan : kTop;
     if (magnitude > 0x7f800000U) {
-        return sign | nan;
+        return sign | kNan;
     }
     if (magnitude == 0x7f800000U) {
-        return sign | beyond;
+        return sign | kBeyond;
     }
-    constexpr int bias = (1 << (exponent - 1)) - 1;
+    constexpr int kBias = (1 << (exponent - 1)) - 1;
     const int e = static_cast<int>(magnitude >> 23U) - 127;
     std::uint32_t significand = (magnitude & 0x7fffffU) | 0x800000U;
     int drop = 23 - fraction;  // bits of the significand that have no place
     std::uint32_t base = 0;
-    if (e < 1 - bias) {  // becomes subnormal: the leading one is an ordinary bit
-        drop += 1 - bias - e;
+    if (e < 1 - kBias) {  // becomes subnormal: the leading one is an ordinary bit
+        drop += 1 - kBias - e;
         if (drop > 24 + 1 || (magnitude >> 23U) == 0) {
             return sign;
         }
     } else {
-        base = static_cast<std::uint32_t>(e + bias) << fraction;
+        base = static_cast<std::uint32_t>(e + kBias) << fraction;
         significand &= 0x7fffffU;
     }
     const std::uint32_t kept = significand >> drop;
@@ -89,28 +89,28 @@ constexpr std::uint32_t to_low_precision(float value) noexcept {
     const std::uint32_t half = 1U << (drop - 1);
     const std::uint32_t rounded =
         base + kept + ((rest > half || (rest == half && (kept & 1U) != 0)) ? 1U : 0U);
-    return sign | (rounded > largest ? beyond : rounded);
+    return sign | (rounded > kLargest ? kBeyond : rounded);
 }
 
 template <int exponent, int fraction, bool finite>
 constexpr float from_low_precision(std::uint32_t bits) noexcept {
-    constexpr std::uint32_t ones = (1U << exponent) - 1U;
-    constexpr int bias = (1 << (exponent - 1)) - 1;
+    constexpr std::uint32_t kOnes = (1U << exponent) - 1U;
+    constexpr int kBias = (1 << (exponent - 1)) - 1;
     const std::uint32_t sign = (bits >> (exponent + fraction)) << 31U;
-    const std::uint32_t e = (bits >> fraction) & ones;
+    const std::uint32_t e = (bits >> fraction) & kOnes;
     const std::uint32_t f = bits & ((1U << fraction) - 1U);
     std::uint32_t result = 0;
-    if (finite && e == ones && f == (1U << fraction) - 1U) {
+    if (finite && e == kOnes && f == (1U << fraction) - 1U) {
         result = 0x7fc00000U;
-    } else if (!finite && e == ones) {
+    } else if (!finite && e == kOnes) {
         result = 0x7f800000U | (f << (23 - fraction));
     } else if (e == 0) {
         // Subnormal: f units of the last place, exact in a float.
         const float unit =
-            std::bit_cast<float>(static_cast<std::uint32_t>(127 + 1 - bias - fraction) << 23U);
+            std::bit_cast<float>(static_cast<std::uint32_t>(127 + 1 - kBias - fraction) << 23U);
         result = std::bit_cast<std::uint32_t>(static_cast<float>(f) * unit);
     } else {
-        result = (static_cast<std::uint32_t>(static_cast<int>(e) - bias + 127) << 23U) |
+        result = (static_cast<std::uint32_t>(static_cast<int>(e) - kBias + 127) << 23U) |
                  (f << (23 - fraction));
     }
     return std::bit_cast<float>(sign | result);
