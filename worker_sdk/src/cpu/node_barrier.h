@@ -41,10 +41,11 @@ class NodeBarrier {
 
    private:
     [[nodiscard]] bool all_there() const noexcept;
+    [[nodiscard]] bool spin() const noexcept;
 
     BarrierWords& words_;
     const std::uint32_t world_size_;
-    const unsigned spins_;
+    const bool spins_;
     const std::function<bool()> hopeless_;
     std::uint32_t arrived_ = 0;  // Wraps around, as the shared words do.
     std::atomic<bool> stopped_ = false;
