@@ -46,6 +46,42 @@ void run_all_gather(ProcessGroup& group) {
     std::vector<float> all(row.size() * group.world_size());
     group.all_gather(std::span(row), std::span(all)).wait();
 }
+void run_large_reduce(ProcessGroup& group) {
+    std::vector<float> values(std::size_t{1} << 21U);
+    group.reduce(std::span(values), ReduceOp::max, 0).wait();
+    group.barrier().wait();
+}
+void run_small_reduce(ProcessGroup& group) {
+    double value = 1;
+    group.reduce(std::span(&value, 1), ReduceOp::product, 5 % group.world_size()).wait();
+    group.barrier().wait();
+}
+void run_reduce_scatter(ProcessGroup& group) {
+    std::vector<double> row(50000);
+    std::vector<double> rows(row.size() * group.world_size());
+    group.reduce_scatter(std::span(rows), std::span(row), ReduceOp::avg).wait();
+}
+void run_gather(ProcessGroup& group) {
+    std::vector<float> row(300000);
+    std::vector<float> rows(row.size() * group.world_size());
+    group.gather(std::span(row), std::span(rows), 1).wait();
+    group.barrier().wait();
+}
+void run_scatter(ProcessGroup& group) {
+    std::vector<float> row(300000);
+    std::vector<float> rows(row.size() * group.world_size());
+    group.scatter(std::span(rows), std::span(row), 1).wait();
+    group.barrier().wait();
+}
+void run_all_to_all(ProcessGroup& group) {
+    std::vector<float> rows(std::size_t{100000} * group.world_size());
+    std::vector<float> exchanged(rows.size());
+    group.all_to_all(std::span(rows), std::span(exchanged)).wait();
+}
+void run_new_group(ProcessGroup& group) {
+    const auto part = group.new_group({0, 1}, "part");
+    group.barrier().wait();
+}
 void run_barrier(ProcessGroup& group) {
     group.barrier().wait();
 }
@@ -56,13 +92,18 @@ void run_recv(ProcessGroup& group) {
 
 class Failures : public ::testing::TestWithParam<Phase> {};
 
-INSTANTIATE_TEST_SUITE_P(Phases, Failures,
-                         ::testing::Values(Phase{"LargeAllReduce", run_large_all_reduce},
-                                           Phase{"SmallAllReduce", run_small_all_reduce},
-                                           Phase{"LargeBroadcast", run_large_broadcast},
-                                           Phase{"AllGather", run_all_gather},
-                                           Phase{"Barrier", run_barrier}, Phase{"Recv", run_recv}),
-                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Phases, Failures,
+    ::testing::Values(Phase{"LargeAllReduce", run_large_all_reduce},
+                      Phase{"SmallAllReduce", run_small_all_reduce},
+                      Phase{"LargeBroadcast", run_large_broadcast},
+                      Phase{"AllGather", run_all_gather}, Phase{"LargeReduce", run_large_reduce},
+                      Phase{"SmallReduce", run_small_reduce},
+                      Phase{"ReduceScatter", run_reduce_scatter}, Phase{"Gather", run_gather},
+                      Phase{"Scatter", run_scatter}, Phase{"AllToAll", run_all_to_all},
+                      Phase{"NewGroup", run_new_group}, Phase{"Barrier", run_barrier},
+                      Phase{"Recv", run_recv}),
+    [](const auto& test) { return test.param.name; });
 
 TEST_P(Failures, OneRankThatLeavesEndsThePhaseOnAllOthers) {
     const World world(6);

@@ -84,24 +84,59 @@ TEST(Processes, StartedByHandFormAGroupAndAgree) {
     }
 }
 
-TEST(Processes, OneThatIsKilledIsNamedByAllOthers) {
-    const std::vector<pid_t> pids = start_ranks(5, [] {
+/// One collective, to be repeated until a rank dies in it.
+struct Step {
+    const char* name;
+    std::function<void(ProcessGroup&, std::vector<float>& rows, std::vector<float>& row)> run;
+};
+
+const std::vector<Step> kSteps = {
+    {"all_reduce",
+     [](auto& g, auto& rows, auto&) { g.all_reduce(std::span(rows), ReduceOp::max).wait(); }},
+    {"reduce",
+     [](auto& g, auto& rows, auto&) { g.reduce(std::span(rows), ReduceOp::max, 1).wait(); }},
+    {"reduce_scatter",
+     [](auto& g, auto& rows, auto& row) {
+         g.reduce_scatter(std::span(rows), std::span(row), ReduceOp::max).wait();
+     }},
+    {"broadcast", [](auto& g, auto& rows, auto&) { g.broadcast(std::span(rows), 1).wait(); }},
+    {"all_gather",
+     [](auto& g, auto& rows, auto& row) { g.all_gather(std::span(row), std::span(rows)).wait(); }},
+    {"gather",
+     [](auto& g, auto& rows, auto& row) { g.gather(std::span(row), std::span(rows), 1).wait(); }},
+    {"scatter",
+     [](auto& g, auto& rows, auto& row) { g.scatter(std::span(rows), std::span(row), 1).wait(); }},
+    {"all_to_all",
+     [](auto& g, auto& rows, auto&) {
+         std::vector<float> exchanged(rows.size());
+         g.all_to_all(std::span(rows), std::span(exchanged)).wait();
+     }},
+    {"barrier", [](auto& g, auto&, auto&) { g.barrier().wait(); }},
+};
+
+void expect_the_killed_rank_is_named(const Step& step, std::size_t row_count) {
+    SCOPED_TRACE(std::string(step.name) + " of rows of " + std::to_string(row_count));
+    const std::vector<pid_t> pids = start_ranks(5, [&] {
         const Context context = Context::from_environment();
         const auto group = join(context);
-        std::vector<float> values(1U << 20U, 1.0F);
+        std::vector<float> rows(row_count * context.world_size, 1.0F);
+        std::vector<float> row(row_count, 1.0F);
         try {
-            for (int step = 1;; ++step) {
-                if (context.rank == 3 && step == 10) {
+            for (int i = 1;; ++i) {
+                if (context.rank == 3 && i == 10) {
                     ::raise(SIGKILL);
                 }
-                group->all_reduce(std::span(values), ReduceOp::max).wait();
+                step.run(*group, rows, row);
             }
         } catch (const Error& error) {
             const std::string text = error.what();
-            std::fprintf(stderr, "rank %u: %s\n", context.rank, error.what());
-            return error.code() == Errc::disconnected &&
-                   text.find("rank 3 (127.0.0.1:") != std::string::npos &&
-                   text.find("all_reduce #") != std::string::npos;
+            const bool right = error.code() == Errc::disconnected &&
+                               text.find("rank 3 (127.0.0.1:") != std::string::npos &&
+                               text.find(std::string(step.name) + " #") != std::string::npos;
+            if (!right) {
+                std::fprintf(stderr, "rank %u: %s\n", context.rank, error.what());
+            }
+            return right;
         }
     });
     for (std::size_t rank = 0; rank < pids.size(); ++rank) {
@@ -110,6 +145,14 @@ TEST(Processes, OneThatIsKilledIsNamedByAllOthers) {
             EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         } else {
             EXPECT_EQ(status, 0) << "rank " << rank;
+        }
+    }
+}
+
+TEST(Processes, OneThatIsKilledInAnyCollectiveIsNamedByAllOthers) {
+    for (const Step& step : kSteps) {
+        for (const std::size_t row_count : {std::size_t{1}, std::size_t{1} << 17U}) {
+            expect_the_killed_rank_is_named(step, row_count);
         }
     }
 }
