@@ -3,8 +3,7 @@
 // checkpoint: a job that may be killed at any instant, and goes on from its last checkpoint on
 // however many ranks there are then.
 //
-//     regroup run --standalone --nproc-per-node=4 --max-restarts=3 \
-//         checkpoint --checkpoint job.regroup --kill-at 30
+//     regroup run --standalone --nproc-per-node=4 --max-restarts=3 checkpoint --kill-at 35
 //
 // Three habits make that work:
 //

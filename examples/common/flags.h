@@ -37,7 +37,7 @@ class Flags {
     Flags(std::string program, std::string about)
         : program_(std::move(program)), about_(std::move(about)) {}
 
-    void add(std::string name, std::int64_t& target, Range range, std::string help) {
+    void add(std::string name, std::int64_t& target, Range range, const std::string& help) {
         const std::string fallback = std::to_string(target);
         add({std::move(name), "N", help + " (" + fallback + ")",
              [&target, range](const std::string& flag, const std::string& text) {

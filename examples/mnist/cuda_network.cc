@@ -5,7 +5,7 @@
 // added.
 #include <regroup/cuda.h>
 
-#include "cuda_handles.h"
+#include "dnn_handles.h"
 #include "loss.h"
 #include "network.h"
 

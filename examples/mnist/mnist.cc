@@ -290,25 +290,16 @@ class Trainer {
     std::optional<regroup::DistributedDataParallel> ddp_;
 };
 
-int run(int argc, char** argv) {
-    Options options;
-    const Flags flags = flags_of(options);
-    flags.parse(argc, argv);
-    if (options.help) {
-        std::fputs(flags.usage().c_str(), stdout);
-        return 0;
-    }
-    if (!options.make_data.empty()) {
-        make_data(options.make_data);
-        return 0;
-    }
-    const Context context = Context::from_environment();
+void run(const Options& options, const Context& context) {
+    options.check();
     try {
+        if (!options.make_data.empty()) {
+            make_data(options.make_data);
+            return;
+        }
         Trainer(options, context).run();
-        return 0;
-    } catch (const regroup::Error& error) {
-        std::fprintf(stderr, "rank %u: %s\n", context.rank, error.what());
-        return 1;
+    } catch (const IdxError& error) {
+        throw example::UsageError(error.what());
     }
 }
 
@@ -316,17 +307,8 @@ int run(int argc, char** argv) {
 }  // namespace mnist
 
 int main(int argc, char** argv) {
-    std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // lines must not wait in a pipe
-    try {
-        return mnist::run(argc, argv);
-    } catch (const UsageError& error) {
-        std::fprintf(stderr, "mnist: %s\n", error.what());
-        return 2;
-    } catch (const mnist::IdxError& error) {
-        std::fprintf(stderr, "mnist: %s\n", error.what());
-        return 2;
-    } catch (const regroup::Error& error) {
-        std::fprintf(stderr, "mnist: %s\n", error.what());
-        return 1;
-    }
+    mnist::Options options;
+    return example::run_main(
+        mnist::flags_of(options), argc, argv,
+        [&options](const regroup::Context& context) { mnist::run(options, context); });
 }

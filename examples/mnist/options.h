@@ -10,8 +10,8 @@ namespace mnist {
 
 /// What the command line may say; the values here are the defaults.
 struct Options {
-    std::string data;
-    std::string make_data;
+    std::string data{};
+    std::string make_data{};
     std::int64_t epochs = 10;
     std::int64_t global_batch = 64;
     double learning_rate = 0.01;
@@ -19,31 +19,37 @@ struct Options {
     double dropout = 0.0;
     std::int64_t seed = 1;
     std::string device = "cpu";
-    std::string checkpoint;
-    bool help = false;
+    std::string checkpoint{};
+
+    /// Throws UsageError for what the flags by themselves do not refuse.
+    void check() const {
+        if (device != "cpu" && device != "cuda") {
+            throw example::UsageError("--device takes cpu or cuda, not '" + device + "'");
+        }
+        if (dropout > 0.9) {
+            throw example::UsageError("--dropout takes a number from 0 to 0.9");
+        }
+    }
 };
 
-inline Flags flags_of(Options& options) {
-    constexpr std::int64_t kMany = 1'000'000'000;
-    Flags flags(
-        "mnist: trains a small convolutional network to read handwritten digits, data-parallel\n"
-        "over however many ranks it is launched with.");
-    flags
-        .add("--data", options.data, "DIR",
-             "with MNIST's train-images-idx3-ubyte and train-labels-idx1-ubyte, and\n"
-             "                             t10k-... to be tested on; without it, drawn digits")
-        .add("--make-data", options.make_data, "DIR", "write the drawn digits there, and end")
-        .add("--epochs", options.epochs, 1, kMany, "times that every image is seen")
-        .add("--global-batch", options.global_batch, 1, 1 << 20,
-             "images per step, over all ranks together")
-        .add("--learning-rate", options.learning_rate, 0.0, 1000.0, "of SGD")
-        .add("--momentum", options.momentum, 0.0, 1.0, "of SGD")
-        .add("--dropout", options.dropout, 0.0, 0.9, "share of hidden units left out of a step")
-        .add("--seed", options.seed, 0, kMany, "of the weights, the order and the dropout")
-        .add("--device", options.device, {"cpu", "cuda"}, "what to train on")
-        .add("--checkpoint", options.checkpoint, "FILE",
-             "resume from it if it exists; save to it after each epoch")
-        .add("--help", options.help, "print this");
+inline example::Flags flags_of(Options& options) {
+    example::Flags flags("mnist",
+                         "trains a small convolutional network to read handwritten digits,\n"
+                         "data-parallel over however many ranks it is launched with.");
+    flags.add("--data", options.data,
+              "folder of train-images-idx3-ubyte and the other files of MNIST;\n"
+              "                           without it, digits are drawn");
+    flags.add("--make-data", options.make_data, "folder to write drawn digits to, and end");
+    flags.add("--epochs", options.epochs, {.min = 1}, "times that every image is seen");
+    flags.add("--global-batch", options.global_batch, {1, 1 << 20},
+              "images per step, over all ranks together");
+    flags.add("--learning-rate", options.learning_rate, "of SGD (0.01)");
+    flags.add("--momentum", options.momentum, "of SGD (0.5)");
+    flags.add("--dropout", options.dropout, "share of hidden units left out of a step (0)");
+    flags.add("--seed", options.seed, {}, "of the weights, the order and the dropout");
+    flags.add("--device", options.device, "cpu or cuda (cpu)");
+    flags.add("--checkpoint", options.checkpoint,
+              "file to resume from if it is there; saved after each epoch");
     return flags;
 }
 

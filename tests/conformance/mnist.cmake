@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 if(TARGET mnist)
     regroup_test(mnist_processes_test conformance
-        SOURCES
-            ${CMAKE_CURRENT_LIST_DIR}/mnist_processes_test.cc
-            ${PROJECT_SOURCE_DIR}/tests/support/program.cc
-        LINK regroup::process)
-    target_compile_definitions(mnist_processes_test PRIVATE MNIST_PROGRAM="$<TARGET_FILE:mnist>")
-    add_dependencies(mnist_processes_test mnist)
+        SOURCES ${CMAKE_CURRENT_LIST_DIR}/mnist_processes_test.cc
+        LINK regroup_test_support)
+    target_compile_definitions(mnist_processes_test PRIVATE
+        EXAMPLES_FOLDER="${PROJECT_BINARY_DIR}/examples"
+        REGROUP_PROGRAM="$<TARGET_FILE:regroup>")
+    add_dependencies(mnist_processes_test regroup mnist)
 endif()

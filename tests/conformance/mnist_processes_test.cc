@@ -5,107 +5,104 @@
 #include <csignal>
 #include <filesystem>
 #include <string>
-#include <vector>
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "tests/conformance/examples_harness.h"
 
-#include "tests/conformance/example_job.h"
-
-namespace regroup {
+namespace regroup::testing {
 namespace {
 
 using ::testing::EndsWith;
-using testing::ExampleJob;
 using ::testing::HasSubstr;
-using testing::number_after;
 using ::testing::StartsWith;
-using testing::TemporaryDirectory;
-using Arguments = std::vector<std::string>;
 
-// 6000 images in batches of 60: 100 steps, whose batches divide evenly among neither 7 nor 8 ranks.
-Arguments arguments(Arguments more = {}) {
+using Mnist = Examples;
+
+// 6000 images in batches of 60, which do not divide evenly among 7 ranks.
+Words arguments(Words more = {}) {
     more.insert(more.begin(), {"--epochs", "2", "--global-batch", "60", "--learning-rate", "0.03"});
     return more;
 }
 
-TEST(MnistProcesses, LossFallsAndIsThatOfOneProcess) {
-    ExampleJob alone(MNIST_PROGRAM, 1, arguments());
-    alone.expect_success();
-    const std::string output = alone.rank(0).output();
-    EXPECT_GT(number_after(output, "Rank 0, epoch 0: "), 0.8);
-    EXPECT_LT(number_after(output, "Rank 0, epoch 1: "), 0.3);
-    const double loss = number_after(output, "Test set: mean loss ");
+TEST_F(Mnist, LossFallsAndIsThatOfOneProcess) {
+    const Outcome alone = run_alone("mnist", arguments());
+    EXPECT_EQ(alone.exit_code, 0) << alone.output;
+    EXPECT_GT(alone.number_after(0, "Rank 0, epoch 0: "), 0.8);
+    EXPECT_LT(alone.number_after(0, "Rank 0, epoch 1: "), 0.3);
+    const double loss = alone.number_after(0, "Test set: mean loss ");
     EXPECT_LT(loss, 0.2);
 
-    ExampleJob pair(MNIST_PROGRAM, 2, arguments());
-    pair.expect_success();
-    for (std::size_t rank = 0; rank < 2; ++rank) {
+    const Outcome pair = launch(2, "mnist", arguments());
+    EXPECT_EQ(pair.exit_code, 0) << pair.output;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
         const std::string name = "Rank " + std::to_string(rank) + ", epoch ";
-        const std::string said = pair.rank(rank).output();
-        EXPECT_LT(number_after(said, name + "1: "), number_after(said, name + "0: "));
+        EXPECT_LT(pair.number_after(rank, name + "1: "), pair.number_after(rank, name + "0: "));
     }
-    EXPECT_NEAR(number_after(pair.rank(0).output(), "Test set: mean loss "), loss, 1e-3 * loss);
+    EXPECT_NEAR(pair.number_after(0, "Test set: mean loss "), loss, 1e-3 * loss);
 }
 
 // Few and small steps: with units left out, training soon magnifies the last bits of a sum.
-TEST(MnistProcesses, DropoutDoesNotDependOnTheNumberOfRanks) {
-    const auto test_loss = [](std::uint32_t world_size, const char* dropout) {
-        ExampleJob job(MNIST_PROGRAM, world_size,
-                       {"--epochs", "1", "--learning-rate", "0.003", "--dropout", dropout});
-        job.expect_success();
-        return number_after(job.rank(0).output(), "Test set: mean loss ");
+TEST_F(Mnist, DropoutDoesNotDependOnTheNumberOfRanks) {
+    const auto test_loss = [this](std::uint32_t rank_count, const char* dropout) {
+        return launch(rank_count, "mnist",
+                      {"--epochs", "1", "--learning-rate", "0.003", "--dropout", dropout})
+            .number_after(0, "Test set: mean loss ");
     };
     const double loss = test_loss(1, "0.5");
     EXPECT_NEAR(test_loss(3, "0.5"), loss, 1e-4 * loss);
     EXPECT_GT(std::abs(test_loss(1, "0") - loss), 1e-3 * loss);
 }
 
-TEST(MnistProcesses, KilledRankEndsTheOthersAndTheJobResumesFromItsCheckpoint) {
-    const TemporaryDirectory directory;
-    const Arguments with_checkpoint = arguments({"--checkpoint", directory.path() + "/state"});
-    Arguments longer = with_checkpoint;
-    longer.insert(longer.end(), {"--epochs", "50"});
-    ExampleJob job(MNIST_PROGRAM, 2, longer);
-    ASSERT_TRUE(job.rank(0).prints("Rank 0, epoch 1: ")) << job.rank(0).output();
-    job.rank(1).signal(SIGKILL);
-    EXPECT_EQ(job.rank(0).wait(), 1);
-    EXPECT_THAT(job.rank(0).output(), HasSubstr("\nrank 0: "));
-
-    ExampleJob resumed(MNIST_PROGRAM, 3, with_checkpoint);
-    resumed.expect_success();
-    EXPECT_THAT(resumed.rank(0).output(), HasSubstr("3 ranks on cpu; resuming at epoch "));
-    EXPECT_LT(number_after(resumed.rank(0).output(), "Test set: mean loss "), 0.3);
+TEST_F(Mnist, KilledRankCostsNoMoreThanItsEpoch) {
+    Program job =
+        start(2, "mnist", {"--epochs", "40", "--learning-rate", "0.03", "--checkpoint", "state"},
+              {"--max-restarts=1"});
+    ASSERT_TRUE(job.prints("Rank 0, epoch 1: ")) << job.output();
+    for (const pid_t pid : pids_with_variable("LOCAL_RANK", "1")) {
+        const std::vector<pid_t> family = job.family();
+        if (std::ranges::find(family, pid) != family.end()) {
+            ::kill(pid, SIGKILL);
+        }
+    }
+    ASSERT_TRUE(job.prints("resuming at epoch ")) << job.output();
+    const std::string output = job.output();
+    EXPECT_GE(std::atoi(output.c_str() + output.find("resuming at epoch ") + 18), 1);
 }
 
-std::string complaint(const Arguments& more) {
-    ExampleJob job(MNIST_PROGRAM, 1, more);
-    EXPECT_EQ(job.rank(0).wait(), 2);
-    return job.rank(0).output();
+TEST_F(Mnist, CheckpointIsResumedOnAnotherNumberOfRanks) {
+    EXPECT_EQ(run_alone("mnist", {"--epochs", "1", "--checkpoint", "state"}).exit_code, 0);
+    const Outcome resumed = launch(2, "mnist", {"--epochs", "2", "--checkpoint", "state"});
+    EXPECT_THAT(resumed.output, HasSubstr("2 ranks on cpu; resuming at epoch 1"));
+    const double loss =
+        run_alone("mnist", {"--epochs", "2"}).number_after(0, "Test set: mean loss ");
+    EXPECT_NEAR(resumed.number_after(0, "Test set: mean loss "), loss, 1e-3 * loss);
 }
 
-TEST(MnistProcesses, DataIsWrittenAndReadAgainOrRefused) {
-    const TemporaryDirectory directory;
-    ExampleJob make(MNIST_PROGRAM, 1, {"--make-data", directory.path()});
-    make.expect_success();
-    const std::string labels = directory.path() + "/train-labels-idx1-ubyte";
+TEST_F(Mnist, DataIsWrittenAndReadAgainOrRefused) {
+    EXPECT_EQ(run_alone("mnist", {"--make-data", "digits"}).exit_code, 0);
+    const std::string labels = folder() + "/digits/train-labels-idx1-ubyte";
     EXPECT_EQ(std::filesystem::file_size(labels), 8U + 6000U);
-    ExampleJob read(MNIST_PROGRAM, 1, {"--data", directory.path(), "--epochs", "1"});
-    read.expect_success();
-    EXPECT_THAT(read.rank(0).output(), StartsWith("6000 images to learn from, 1000 to be tested"));
+    EXPECT_THAT(run_alone("mnist", {"--data", "digits", "--epochs", "1"}).output,
+                StartsWith("6000 images to learn from, 1000 to be tested on; "));
 
     std::filesystem::resize_file(labels, 100);
-    EXPECT_EQ(complaint({"--data", directory.path()}),
-              "mnist: " + labels + " holds 92 bytes after its header, which announces 6000\n");
+    const Outcome refused = run_alone("mnist", {"--data", "digits"});
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_EQ(refused.output,
+              "mnist: digits/train-labels-idx1-ubyte holds 92 bytes after its header, which "
+              "announces 6000\n");
 }
 
-TEST(MnistProcesses, WrongCommandLineEndsWithTwoAndOneLine) {
+TEST_F(Mnist, WrongCommandLineEndsWithTwoAndOneLine) {
+    const auto complaint = [this](const Words& words) {
+        const Outcome outcome = run_alone("mnist", words);
+        EXPECT_EQ(outcome.exit_code, 2);
+        return outcome.output;
+    };
     EXPECT_EQ(complaint({"--epoch", "3"}), "mnist: unknown flag --epoch; did you mean --epochs?\n");
-    EXPECT_EQ(complaint({"--dropout=1"}),
-              "mnist: --dropout takes a number from 0 to 0.9, not '1'\n");
-    EXPECT_EQ(complaint({"--device", "tpu"}), "mnist: --device takes cpu|cuda, not 'tpu'\n");
-    EXPECT_THAT(complaint({"--data", "/nowhere"}), EndsWith("No such file or directory\n"));
+    EXPECT_EQ(complaint({"--dropout=1"}), "mnist: --dropout takes a number from 0 to 0.9\n");
+    EXPECT_EQ(complaint({"--device", "tpu"}), "mnist: --device takes cpu or cuda, not 'tpu'\n");
+    EXPECT_THAT(complaint({"--data", "nowhere"}), EndsWith("No such file or directory\n"));
 }
 
 }  // namespace
-}  // namespace regroup
+}  // namespace regroup::testing

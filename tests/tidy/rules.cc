@@ -56,6 +56,7 @@ const std::vector<Layer>& layers() {
         {"launcher/.*", standard + asio + json + "" + base + "|\"(rendezvous|agent|launcher)/.*\""},
         {"worker_sdk/include/regroup/c_api.*", "<std(def|int)\\.h>|<regroup/(c_api|version)\\.h>"},
         {"worker_sdk/include/.*", standard + "|<regroup/.*>"},
+        {"worker_sdk/mpi/.*", standard + posix + "|<regroup/.*>|\"worker_sdk/mpi/.*\""},
         {"worker_sdk/.*",
          standard + posix + "|<regroup/.*>" + base + store + "|\"worker_sdk/src/.*\""},
         {"examples/.*", standard + posix + "|<Eigen/.*>|<regroup/.*>|\"[a-z_]+.h\""},

@@ -3,6 +3,7 @@
 #include <regroup/grad_scaler.h>
 #include <regroup/low_precision.h>
 
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <span>
@@ -117,6 +118,22 @@ TEST(GradScaler, GoesOnFromACheckpoint) {
     step(resumed, false);
     EXPECT_EQ(resumed.scale(), 1024.0);
     EXPECT_THROW(resumed.load(checkpoint, "another"), Error);
+}
+
+TEST(GradScaler, StateIsAllThatItTakesToGoOn) {
+    GradScaler first({.init_scale = 1024.0, .growth_interval = 2});
+    step(first, true);
+    step(first, false);
+    GradScaler second({.growth_interval = 2});
+    const std::vector<TensorView> from = first.state();
+    const std::vector<TensorView> to = second.state();
+    ASSERT_EQ(from.size(), to.size());
+    for (std::size_t i = 0; i < from.size(); ++i) {
+        std::memcpy(to[i].data, from[i].data, from[i].bytes());
+    }
+    step(second, false);
+    EXPECT_EQ(second.scale(), 1024.0);
+    EXPECT_EQ(second.skipped_steps(), 1);
 }
 
 std::string complaint(const std::function<void()>& action) {

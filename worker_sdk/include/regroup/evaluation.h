@@ -46,7 +46,8 @@ class EvaluationResult {
 ///
 /// The figures are those of a single process, to the last bit, whatever the number of ranks:
 /// samples that the sampler repeats to give every rank equally many are left out, and sums are
-/// exact (ExactSum). Averaging the ranks' averages is neither.
+/// exact (ExactSum). Averaging the ranks' averages is neither. It takes a model that scores a
+/// sample alike in any batch: not one that normalises over its batch.
 ///
 /// One all-reduce of 568 bytes per figure. Used by the thread that issues the group's operations.
 class Evaluator {

@@ -36,12 +36,9 @@ class ExactSum {
 
     void carry() noexcept;
 
-    struct State {
-        // Digits of 32 bits, the lowest first, each with room for carries that wait.
-        std::array<std::int64_t, kDigitCount> digits{};
-        std::array<std::int64_t, 3> specials{};  // NaNs, positive and negative infinities
-    };
-    State state_;
+    // Digits of 32 bits, the lowest first, each with room for carries that wait; then how many
+    // NaNs, positive and negative infinities there were.
+    std::array<std::int64_t, kDigitCount + 3> state_{};
     std::int64_t adds_ = 0;  // since the last carry()
 };
 

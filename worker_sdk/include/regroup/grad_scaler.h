@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 namespace regroup {
 
@@ -86,7 +87,12 @@ class GradScaler {
     /// Steps skipped so far. On a GPU this waits for `stream`.
     [[nodiscard]] std::int64_t skipped_steps(Stream stream = {}) const;
 
-    /// Scale, steps without overflow, and steps skipped, under names that begin with `prefix`.
+    /// What makes up the state, on the device: the scale (float32), the steps without an overflow
+    /// (int32), the steps skipped (int64). To start replicas equal, hand it to
+    /// DistributedDataParallel among its buffers.
+    [[nodiscard]] std::vector<TensorView> state() const;
+
+    /// The state, under names that begin with `prefix`.
     /// Between steps. `load` throws as Checkpoint's readers.
     void save(Checkpoint& checkpoint, std::string_view prefix = "scaler") const;
     void load(const Checkpoint& checkpoint, std::string_view prefix = "scaler");

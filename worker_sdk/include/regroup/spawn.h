@@ -49,9 +49,9 @@ class SpawnError : public Error {
 /// What each process runs; the argument is its index, from 0 to nprocs - 1.
 using SpawnFunction = std::function<void(std::uint32_t index)>;
 
-/// Processes that were started together and end together: when one fails, the others get SIGTERM,
-/// and SIGKILL after the grace. None outlives this object, nor the thread that started them,
-/// however that ends. Used by that thread alone; may be moved.
+/// Processes that were started together and end together: when one fails, which join() notices, the
+/// others get SIGTERM, and SIGKILL after the grace. None outlives this object, nor the thread that
+/// started them, however that ends. Used by that thread alone; may be moved.
 class SpawnedProcesses {
    public:
     struct State;

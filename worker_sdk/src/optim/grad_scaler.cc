@@ -160,6 +160,13 @@ void GradScaler::update(Stream stream) {
     });
 }
 
+std::vector<TensorView> GradScaler::state() const {
+    ScalerState* const state = impl_->state();
+    return {{&state->scale, 1, DType::float32, impl_->device},
+            {&state->good_steps, 1, DType::int32, impl_->device},
+            {&state->skipped_steps, 1, DType::int64, impl_->device}};
+}
+
 void GradScaler::save(Checkpoint& checkpoint, std::string_view prefix) const {
     const ScalerState state = impl_->read({});
     checkpoint.set_number(entry(prefix, "scale"), static_cast<double>(state.scale));

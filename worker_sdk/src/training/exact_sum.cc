@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <regroup/exact_sum.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -15,15 +16,40 @@ constexpr int kDigitBits = 32;
 constexpr int kLowestExponent = -1074;
 constexpr int kMantissaBits = 53;
 
+/// Places after the digits.
 enum Special : std::size_t { not_a_number, positive_infinity, negative_infinity };
 
 /// Brings every digit but the last into [0, 2^32); the last carries the sign.
-template <class Digits>
-void carry_digits(Digits& digits) noexcept {
+void carry_digits(std::span<std::int64_t> digits) noexcept {
     for (std::size_t i = 0; i + 1 < digits.size(); ++i) {
         digits[i + 1] += digits[i] >> kDigitBits;
         digits[i] &= static_cast<std::int64_t>(kDigitMask);
     }
+}
+
+/// The nearest double to a positive number, given by its digits, of which the last is not 0.
+double rounded(std::span<const std::int64_t> digits) noexcept {
+    const auto bit = [&digits](int place) {
+        return static_cast<std::uint64_t>(digits[static_cast<std::size_t>(place / kDigitBits)]) >>
+                   (place % kDigitBits) &
+               1U;
+    };
+    const int bit_count =
+        static_cast<int>(digits.size() - 1) * kDigitBits +
+        static_cast<int>(std::bit_width(static_cast<std::uint64_t>(digits.back())));
+    const int cut = bit_count > kMantissaBits ? bit_count - kMantissaBits : 0;
+    std::uint64_t mantissa = 0;
+    for (int place = bit_count; place-- > cut;) {
+        mantissa = mantissa << 1U | bit(place);
+    }
+    if (cut > 0 && bit(cut - 1) != 0) {
+        bool is_tie = true;
+        for (int place = 0; place < cut - 1 && is_tie; ++place) {
+            is_tie = bit(place) == 0;
+        }
+        mantissa += !is_tie || (mantissa & 1U) != 0 ? 1 : 0;
+    }
+    return std::ldexp(static_cast<double>(mantissa), cut + kLowestExponent);
 }
 
 }  // namespace
@@ -35,7 +61,7 @@ void ExactSum::add(double value) noexcept {
     std::uint64_t mantissa = bits & ((std::uint64_t{1} << 52U) - 1);
     if (exponent == 0x7ffU) {
         const std::size_t infinity = is_negative ? negative_infinity : positive_infinity;
-        ++state_.specials[mantissa != 0 ? not_a_number : infinity];
+        ++state_[kDigitCount + (mantissa != 0 ? not_a_number : infinity)];
         return;
     }
     mantissa |= exponent == 0 ? 0 : std::uint64_t{1} << 52U;
@@ -46,10 +72,9 @@ void ExactSum::add(double value) noexcept {
     const std::uint64_t low = (mantissa & kDigitMask) << shift;
     const std::uint64_t high = (mantissa >> 32U) << shift;
     const std::int64_t sign = is_negative ? -1 : 1;
-    state_.digits[digit] += sign * static_cast<std::int64_t>(low & kDigitMask);
-    state_.digits[digit + 1] +=
-        sign * static_cast<std::int64_t>((low >> 32U) + (high & kDigitMask));
-    state_.digits[digit + 2] += sign * static_cast<std::int64_t>(high >> 32U);
+    state_[digit] += sign * static_cast<std::int64_t>(low & kDigitMask);
+    state_[digit + 1] += sign * static_cast<std::int64_t>((low >> 32U) + (high & kDigitMask));
+    state_[digit + 2] += sign * static_cast<std::int64_t>(high >> 32U);
     if (++adds_ == kAddsMax) {
         carry();
     }
@@ -58,22 +83,20 @@ void ExactSum::add(double value) noexcept {
 void ExactSum::add(const ExactSum& other) noexcept {
     ExactSum carried = other;
     carried.carry();
-    for (std::size_t i = 0; i < kDigitCount; ++i) {
-        state_.digits[i] += carried.state_.digits[i];
-    }
-    for (std::size_t i = 0; i < state_.specials.size(); ++i) {
-        state_.specials[i] += carried.state_.specials[i];
+    carry();
+    for (std::size_t i = 0; i < state_.size(); ++i) {
+        state_[i] += carried.state_[i];
     }
     carry();
 }
 
 void ExactSum::carry() noexcept {
-    carry_digits(state_.digits);
+    carry_digits(std::span(state_).first(kDigitCount));
     adds_ = 0;
 }
 
 double ExactSum::value() const noexcept {
-    const auto& specials = state_.specials;
+    const auto specials = std::span(state_).last(state_.size() - kDigitCount);
     if (specials[not_a_number] != 0 ||
         (specials[positive_infinity] != 0 && specials[negative_infinity] != 0)) {
         return std::numeric_limits<double>::quiet_NaN();
@@ -82,58 +105,38 @@ double ExactSum::value() const noexcept {
         const double infinity = std::numeric_limits<double>::infinity();
         return specials[positive_infinity] != 0 ? infinity : -infinity;
     }
-    auto digits = state_.digits;
+    std::array<std::int64_t, kDigitCount> digits{};
+    std::copy_n(state_.begin(), kDigitCount, digits.begin());
     carry_digits(digits);
     const bool is_negative = digits.back() < 0;
     if (is_negative) {
-        for (std::int64_t& digit : digits) {
-            digit = -digit;
-        }
+        std::ranges::transform(digits, digits.begin(), std::negate());
         carry_digits(digits);
     }
-    std::size_t top = kDigitCount;
-    while (top > 0 && digits[top - 1] == 0) {
-        --top;
-    }
-    if (top == 0) {
+    const auto top =
+        std::find_if(digits.rbegin(), digits.rend(), [](std::int64_t digit) { return digit != 0; });
+    if (top == digits.rend()) {
         return 0.0;
     }
-    const auto bit = [&digits](int place) {
-        return static_cast<std::uint64_t>(digits[static_cast<std::size_t>(place / kDigitBits)]) >>
-                   (place % kDigitBits) &
-               1U;
-    };
-    const int bits_count =
-        static_cast<int>(top - 1) * kDigitBits +
-        static_cast<int>(std::bit_width(static_cast<std::uint64_t>(digits[top - 1])));
-    const int cut = bits_count > kMantissaBits ? bits_count - kMantissaBits : 0;
-    std::uint64_t mantissa = 0;
-    for (int place = bits_count; place-- > cut;) {
-        mantissa = mantissa << 1U | bit(place);
-    }
-    if (cut > 0 && bit(cut - 1) != 0) {
-        bool is_tie = true;
-        for (int place = 0; place < cut - 1 && is_tie; ++place) {
-            is_tie = bit(place) == 0;
-        }
-        mantissa += !is_tie || (mantissa & 1U) != 0 ? 1 : 0;
-    }
-    const double magnitude = std::ldexp(static_cast<double>(mantissa), cut + kLowestExponent);
+    const double magnitude =
+        rounded(std::span(digits).first(static_cast<std::size_t>(digits.rend() - top)));
     return is_negative ? -magnitude : magnitude;
 }
 
 void sum_over_ranks(ProcessGroup& group, std::span<ExactSum> sums) {
-    constexpr std::size_t kStateCount = sizeof(ExactSum::State) / sizeof(std::int64_t);
-    std::vector<std::int64_t> states(sums.size() * kStateCount);
-    for (std::size_t i = 0; i < sums.size(); ++i) {
+    std::vector<std::int64_t> states;
+    for (ExactSum& sum : sums) {
         // Small digits leave room for those of any number of ranks.
-        sums[i].carry();
-        std::memcpy(&states[i * kStateCount], &sums[i].state_, sizeof(ExactSum::State));
+        sum.carry();
+        states.insert(states.end(), sum.state_.begin(), sum.state_.end());
     }
     group.all_reduce(std::span(states), ReduceOp::sum).wait();
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-        std::memcpy(&sums[i].state_, &states[i * kStateCount], sizeof(ExactSum::State));
-        sums[i].carry();
+    auto next = states.cbegin();
+    for (ExactSum& sum : sums) {
+        const auto end = next + static_cast<std::ptrdiff_t>(sum.state_.size());
+        std::copy(next, end, sum.state_.begin());
+        sum.carry();
+        next = end;
     }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/src/training/python_random.h"
 
-#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -61,12 +60,11 @@ std::uint32_t PythonRandom::next() noexcept {
 }
 
 std::uint64_t PythonRandom::bits(int count) noexcept {
-    std::uint64_t result = 0;
-    for (int done = 0; done < count; done += 32) {
-        const int wanted = std::min(32, count - done);
-        result |= std::uint64_t{next() >> (32 - wanted)} << done;
+    if (count <= 32) {
+        return next() >> (32 - count);
     }
-    return result;
+    const std::uint64_t low = next();
+    return low | std::uint64_t{next() >> (64 - count)} << 32U;
 }
 
 std::uint64_t PythonRandom::below(std::uint64_t bound) noexcept {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The objects of CUDA, cuBLAS and cuDNN, each with an owner, and their errors as regroup::Error.
+// The objects of CUDA and cuBLAS, each with an owner, and their errors as regroup::Error.
 #pragma once
 
 #include <regroup/error.h>
@@ -7,13 +7,10 @@
 #include <cstddef>
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
-#include <cudnn.h>
-#include <memory>
 #include <string>
-#include <type_traits>
 #include <utility>
 
-namespace mnist {
+namespace example {
 
 [[noreturn]] inline void fail(const char* operation, const std::string& problem) {
     throw regroup::Error(regroup::Errc::system, std::string(operation) + ": " + problem);
@@ -26,11 +23,6 @@ inline void check(cudaError_t status, const char* operation) {
 inline void check(cublasStatus_t status, const char* operation) {
     if (status != CUBLAS_STATUS_SUCCESS) {
         fail(operation, ::cublasGetStatusString(status));
-    }
-}
-inline void check(cudnnStatus_t status, const char* operation) {
-    if (status != CUDNN_STATUS_SUCCESS) {
-        fail(operation, ::cudnnGetErrorString(status));
     }
 }
 
@@ -69,11 +61,17 @@ class DeviceBuffer {
     std::size_t count_ = 0;
 };
 
-/// Any handle or descriptor that one function makes and another one ends.
-template <class Handle, auto create, auto destroy>
+/// Any handle or descriptor that one function makes and another one ends; `describe` says what an
+/// error is.
+template <class Handle, auto create, auto destroy, auto describe>
 class Owned {
    public:
-    Owned() { check(create(&handle_), "making a handle of cuBLAS or cuDNN"); }
+    Owned() {
+        const auto status = create(&handle_);
+        if (static_cast<int>(status) != 0) {
+            fail("making a handle of a CUDA library", describe(status));
+        }
+    }
     ~Owned() { destroy(handle_); }
     Owned(const Owned&) = delete;
     Owned& operator=(const Owned&) = delete;
@@ -82,30 +80,6 @@ class Owned {
    private:
     Handle handle_{};
 };
-using Blas = Owned<cublasHandle_t, ::cublasCreate_v2, ::cublasDestroy_v2>;
-using Dnn = Owned<cudnnHandle_t, ::cudnnCreate, ::cudnnDestroy>;
-using FilterDescriptor =
-    Owned<cudnnFilterDescriptor_t, ::cudnnCreateFilterDescriptor, ::cudnnDestroyFilterDescriptor>;
-using ConvolutionDescriptor =
-    Owned<cudnnConvolutionDescriptor_t, ::cudnnCreateConvolutionDescriptor,
-          ::cudnnDestroyConvolutionDescriptor>;
-using PoolingDescriptor = Owned<cudnnPoolingDescriptor_t, ::cudnnCreatePoolingDescriptor,
-                                ::cudnnDestroyPoolingDescriptor>;
-using ActivationDescriptor = Owned<cudnnActivationDescriptor_t, ::cudnnCreateActivationDescriptor,
-                                   ::cudnnDestroyActivationDescriptor>;
-using OpDescriptor = Owned<cudnnOpTensorDescriptor_t, ::cudnnCreateOpTensorDescriptor,
-                           ::cudnnDestroyOpTensorDescriptor>;
+using Blas = Owned<cublasHandle_t, ::cublasCreate_v2, ::cublasDestroy_v2, ::cublasGetStatusString>;
 
-/// Floats in the order [n, channels, height, width].
-class TensorDescriptor : public Owned<cudnnTensorDescriptor_t, ::cudnnCreateTensorDescriptor,
-                                      ::cudnnDestroyTensorDescriptor> {
-   public:
-    void set(int n, std::size_t channels, std::size_t height = 1, std::size_t width = 1) {
-        check(::cudnnSetTensor4dDescriptor(*this, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, n,
-                                           static_cast<int>(channels), static_cast<int>(height),
-                                           static_cast<int>(width)),
-              "describing a tensor (cudnnSetTensor4dDescriptor)");
-    }
-};
-
-}  // namespace mnist
+}  // namespace example

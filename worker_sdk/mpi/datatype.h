@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/process_group.h>
+#include <regroup/tensor_view.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "worker_sdk/mpi/mpi.h"
+
+namespace regroup::mpi {
+
+/// What the elements of a datatype are in memory.
+enum class Element : std::uint8_t {
+    byte,
+    int8,
+    uint8,
+    int16,
+    uint16,
+    int32,
+    uint32,
+    int64,
+    uint64,
+    float32,
+    float64,
+    boolean,
+};
+
+struct Datatype {
+    const char* name;  ///< "MPI_INT".
+    Element element;
+    std::size_t bytes;
+};
+
+/// Throws CallError MPI_ERR_TYPE for what is none of mpi.h's.
+[[nodiscard]] const Datatype& datatype_of(MPI_Datatype type);
+
+/// Throws CallError MPI_ERR_OP for what is none of mpi.h's, or means nothing for `type`: bits of
+/// floats, sums of bytes.
+void require_defined(MPI_Op op, const Datatype& type);
+
+/// The pair by which the process group itself can reduce; nothing if the values must be gathered
+/// and folded here.
+struct GroupReduction {
+    DType dtype;
+    ReduceOp op;
+};
+[[nodiscard]] std::optional<GroupReduction> group_reduction(MPI_Op op, const Datatype& type);
+
+/// into[i] = into[i] op values[i]. Requires `require_defined`, and equal sizes.
+void fold(MPI_Op op, const Datatype& type, std::span<const std::byte> values,
+          std::span<std::byte> into);
+
+}  // namespace regroup::mpi

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// mpi.h: messages between two ranks.
+#include <memory>
+#include <utility>
+
+#include "worker_sdk/mpi/datatype.h"
+#include "worker_sdk/mpi/session.h"
+
+/// One message under way. Belongs to the program from MPI_Isend or MPI_Irecv until MPI_Wait,
+/// MPI_Waitall or a successful MPI_Test.
+struct regroup_mpi_request {
+    regroup::Work work;
+    MPI_Comm comm;
+    MPI_Status status;
+};
+
+namespace regroup::mpi {
+namespace {
+
+using Request = std::unique_ptr<regroup_mpi_request>;
+
+std::uint32_t tag_of(int tag) {
+    if (tag < 0) {
+        throw CallError(MPI_ERR_TAG, tag == MPI_ANY_TAG
+                                         ? "MPI_ANY_TAG is not available; name the tag"
+                                         : "the tag " + std::to_string(tag) + " is negative");
+    }
+    return static_cast<std::uint32_t>(tag);
+}
+
+std::uint32_t peer_of(const Communicator& ranks, int peer) {
+    if (peer == MPI_ANY_SOURCE) {
+        throw CallError(MPI_ERR_RANK, "MPI_ANY_SOURCE is not available; name the rank");
+    }
+    return rank_in(ranks, peer, MPI_ERR_RANK);
+}
+
+MPI_Status status_of(int source, int tag, std::size_t bytes) {
+    return {.MPI_SOURCE = source, .MPI_TAG = tag, .MPI_ERROR = MPI_SUCCESS, .regroup_bytes = bytes};
+}
+
+Request start_send(const void* buffer, int count, MPI_Datatype type, int to, int tag,
+                   MPI_Comm comm) {
+    Communicator& ranks = session().communicator(comm);
+    const std::size_t bytes = bytes_of(count, type);
+    auto request = std::make_unique<regroup_mpi_request>();
+    request->comm = comm;
+    request->status = status_of(MPI_PROC_NULL, MPI_ANY_TAG, 0);
+    if (to != MPI_PROC_NULL) {
+        require_buffer(buffer, bytes);
+        request->work =
+            ranks.group->send({buffer, bytes, DType::uint8}, peer_of(ranks, to), tag_of(tag));
+    }
+    return request;
+}
+
+Request start_receive(void* buffer, int count, MPI_Datatype type, int from, int tag,
+                      MPI_Comm comm) {
+    Communicator& ranks = session().communicator(comm);
+    const std::size_t bytes = bytes_of(count, type);
+    auto request = std::make_unique<regroup_mpi_request>();
+    request->comm = comm;
+    request->status = status_of(MPI_PROC_NULL, MPI_ANY_TAG, 0);
+    if (from != MPI_PROC_NULL) {
+        require_buffer(buffer, bytes);
+        request->work =
+            ranks.group->recv({buffer, bytes, DType::uint8}, peer_of(ranks, from), tag_of(tag));
+        request->status = status_of(from, tag, bytes);
+    }
+    return request;
+}
+
+void finish(const regroup_mpi_request& request, MPI_Status* status) {
+    request.work.wait();
+    if (status != MPI_STATUS_IGNORE) {
+        *status = request.status;
+    }
+}
+
+/// Takes the request from the program. One that is null is finished, as in MPI.
+void finish(MPI_Request* handle, MPI_Status* status) {
+    const Request request(std::exchange(*handle, MPI_REQUEST_NULL));
+    if (request) {
+        finish(*request, status);
+    } else if (status != MPI_STATUS_IGNORE) {
+        *status = status_of(MPI_ANY_SOURCE, MPI_ANY_TAG, 0);
+    }
+}
+
+MPI_Comm comm_of(const MPI_Request* request) {
+    return request != nullptr && *request != nullptr ? (*request)->comm : MPI_COMM_NULL;
+}
+
+}  // namespace
+}  // namespace regroup::mpi
+
+using namespace regroup::mpi;
+
+int MPI_Send(const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm) {
+    return carry_out(__func__, comm, [&] {
+        finish(*start_send(buffer, count, type, to, tag, comm), MPI_STATUS_IGNORE);
+    });
+}
+
+int MPI_Recv(void* buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+             MPI_Status* status) {
+    return carry_out(__func__, comm,
+                     [&] { finish(*start_receive(buffer, count, type, from, tag, comm), status); });
+}
+
+int MPI_Isend(const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request* request) {
+    return carry_out(__func__, comm, [&] {
+        require_pointer(request, "request");
+        *request = start_send(buffer, count, type, to, tag, comm).release();
+    });
+}
+
+int MPI_Irecv(void* buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+              MPI_Request* request) {
+    return carry_out(__func__, comm, [&] {
+        require_pointer(request, "request");
+        *request = start_receive(buffer, count, type, from, tag, comm).release();
+    });
+}
+
+int MPI_Sendrecv(const void* send, int send_count, MPI_Datatype send_type, int to, int send_tag,
+                 void* receive, int receive_count, MPI_Datatype receive_type, int from,
+                 int receive_tag, MPI_Comm comm, MPI_Status* status) {
+    return carry_out(__func__, comm, [&] {
+        const Request received =
+            start_receive(receive, receive_count, receive_type, from, receive_tag, comm);
+        finish(*start_send(send, send_count, send_type, to, send_tag, comm), MPI_STATUS_IGNORE);
+        finish(*received, status);
+    });
+}
+
+int MPI_Wait(MPI_Request* request, MPI_Status* status) {
+    return carry_out(__func__, comm_of(request), [&] {
+        require_pointer(request, "request");
+        finish(request, status);
+    });
+}
+
+int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
+    for (int i = 0; i < count; ++i) {
+        const int code = MPI_Wait(
+            &requests[i], statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[i]);
+        if (code != MPI_SUCCESS) {
+            return code;
+        }
+    }
+    return MPI_SUCCESS;
+}
+
+int MPI_Test(MPI_Request* request, int* done, MPI_Status* status) {
+    return carry_out(__func__, comm_of(request), [&] {
+        require_pointer(request, "request");
+        require_pointer(done, "done");
+        *done = *request == MPI_REQUEST_NULL || (*request)->work.done() ? 1 : 0;
+        if (*done != 0) {
+            finish(request, status);
+        }
+    });
+}
+
+int MPI_Get_count(const MPI_Status* status, MPI_Datatype type, int* count) {
+    return carry_out(__func__, [&] {
+        require_pointer(status, "status");
+        require_pointer(count, "count");
+        const std::size_t bytes = datatype_of(type).bytes;
+        *count = status->regroup_bytes % bytes == 0
+                     ? static_cast<int>(status->regroup_bytes / bytes)
+                     : MPI_UNDEFINED;
+    });
+}

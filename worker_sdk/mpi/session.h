@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What lies behind mpi.h's handles. C callers have no object to hand around, so the session of this
+// process is the one piece of global state; it is reached through `session()` alone.
+#pragma once
+
+#include <regroup/context.h>
+#include <regroup/process_group.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "worker_sdk/mpi/mpi.h"
+
+namespace regroup::mpi {
+
+/// A call that cannot be carried out as it is; `code` is MPI's.
+class CallError : public std::runtime_error {
+   public:
+    CallError(int code, const std::string& detail) : std::runtime_error(detail), code_(code) {}
+
+    [[nodiscard]] int code() const noexcept { return code_; }
+
+   private:
+    int code_;
+};
+
+struct Communicator {
+    std::unique_ptr<ProcessGroup> group;
+    std::string name;
+    std::uint32_t children = 0;  ///< Made of it so far, the same number on all its ranks.
+    bool errors_return = false;
+};
+
+/// From MPI_Init to MPI_Finalize.
+class Session {
+   public:
+    /// Forms MPI_COMM_WORLD. Throws Error.
+    Session();
+
+    [[nodiscard]] const Context& context() const { return context_; }
+    /// The communicator behind a handle. Throws CallError MPI_ERR_COMM.
+    [[nodiscard]] Communicator& communicator(MPI_Comm handle);
+    /// Takes one in; its handle.
+    MPI_Comm add(std::unique_ptr<Communicator> communicator);
+    /// Throws CallError MPI_ERR_COMM.
+    void free(MPI_Comm handle);
+
+   private:
+    Context context_ = Context::from_environment();
+    Communicator world_;
+    Communicator self_;
+    std::vector<std::unique_ptr<Communicator>> others_;
+};
+
+/// Throws CallError MPI_ERR_OTHER before MPI_Init and after MPI_Finalize.
+[[nodiscard]] Session& session();
+
+enum class Stage : std::uint8_t { before, running, after };
+[[nodiscard]] Stage stage() noexcept;
+void begin_session();
+/// Waits for all ranks first.
+void end_session();
+
+/// Carries out a call, as all functions of mpi.h do: what `body` throws becomes the code of an
+/// error, or by default the end of this process. `communicator` decides which of the two; may be
+/// null.
+int carry_out(const char* function, MPI_Comm communicator, const std::function<void()>& body);
+[[nodiscard]] inline int carry_out(const char* function, const std::function<void()>& body) {
+    return carry_out(function, MPI_COMM_NULL, body);
+}
+
+/// Says the sentence with this process's rank before it, and ends the process with `code`. Nothing
+/// is tidied up: the peers are to see at once that this rank is gone.
+[[noreturn]] void end_process(const std::string& sentence, int code);
+
+/// The sentence of this thread's last error that was returned; empty if none was.
+[[nodiscard]] const std::string& last_sentence();
+
+// Arguments. Each throws CallError.
+
+/// A count of elements, and of their bytes.
+[[nodiscard]] std::size_t count_of(int count);
+[[nodiscard]] std::size_t bytes_of(int count, MPI_Datatype type);
+[[nodiscard]] std::uint32_t rank_in(const Communicator& communicator, int rank, int error_code);
+/// Requires that somewhere is something, unless it is nothing.
+void require_buffer(const void* buffer, std::size_t bytes);
+void require_pointer(const void* pointer, const char* name);
+
+}  // namespace regroup::mpi
