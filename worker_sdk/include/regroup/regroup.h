@@ -13,6 +13,8 @@
 #include <regroup/error.h>                      // Error: the one exception
 #include <regroup/evaluation.h>                 // Evaluator, gather_in_order
 #include <regroup/exact_sum.h>                  // ExactSum
+#include <regroup/fused_optimizer.h>            // FusedOptimizer: SGD, Adam, AdamW
+#include <regroup/grad_scaler.h>                // GradScaler: loss scaling
 #include <regroup/lr_schedule.h>                // CosineWarmRestarts
 #include <regroup/main_process.h>               // log_main, run_on_main
 #include <regroup/process_group.h>              // ProcessGroup, Work, ReduceOp

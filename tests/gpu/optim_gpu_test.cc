@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The kernels of optimizers and loss scaling against the loops for the CPU, bit for bit.
+#include <regroup/cuda.h>
+#include <regroup/fused_optimizer.h>
+#include <regroup/grad_scaler.h>
+#include <regroup/low_precision.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/gpu/optim_gpu_memory.h"
+#include "worker_sdk/src/cuda/kernels.h"
+#include "worker_sdk/src/optim/convert.h"
+
+namespace regroup::testing {
+namespace {
+
+constexpr Device kGpu{DeviceKind::cuda, 0};
+
+class OptimGpu : public ::testing::Test {
+   protected:
+    void SetUp() override {
+        const cuda::Availability found = cuda::availability();
+        if (found.device_count == 0) {
+            GTEST_SKIP() << "no GPU: " << found.problem;
+        }
+    }
+};
+
+std::vector<float> random_values(std::size_t count, std::uint64_t seed, float range) {
+    std::mt19937_64 random(seed);
+    std::vector<float> values(count);
+    for (float& value : values) {
+        value = range * (static_cast<float>(random() >> 40U) * 0x1.0p-23F - 1.0F);
+    }
+    return values;
+}
+
+template <class T>
+std::vector<T> rounded(const std::vector<float>& values) {
+    std::vector<T> result;
+    for (const float value : values) {
+        result.push_back(static_cast<T>(value));
+    }
+    return result;
+}
+
+template <class T>
+bool same_bits(const std::vector<T>& one, const std::vector<T>& other) {
+    return one.size() == other.size() &&
+           std::memcmp(one.data(), other.data(), one.size() * sizeof(T)) == 0;
+}
+
+using Rule = std::variant<SgdOptions, AdamOptions>;
+
+const std::vector<Rule>& rules() {
+    static const std::vector<Rule> all{
+        SgdOptions{.learning_rate = 0.1, .weight_decay = 0.01},
+        SgdOptions{.learning_rate = 0.1, .momentum = 0.9, .dampening = 0.5},
+        SgdOptions{.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true},
+        AdamOptions{.learning_rate = 0.01, .weight_decay = 0.1},
+        AdamOptions{.learning_rate = 0.01, .weight_decay = 0.1, .decoupled_weight_decay = true}};
+    return all;
+}
+
+FusedOptimizer make(const OptimizerTensors& tensors, const Rule& rule) {
+    return std::visit([&](const auto& known) { return FusedOptimizer({tensors}, known); }, rule);
+}
+
+std::vector<float> moments_of(const FusedOptimizer& optimizer) {
+    Checkpoint checkpoint;
+    optimizer.save(checkpoint);
+    std::vector<float> all;
+    for (std::size_t i = 1; i < optimizer.state().size(); ++i) {
+        std::vector<float> values(optimizer.state()[i].count);
+        checkpoint.read_tensor("optimizer.moment" + std::to_string(i), std::span(values));
+        all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+}
+
+struct Case {
+    std::size_t count;
+    std::size_t shift;  // elements by which every buffer misses its alignment
+};
+constexpr std::array<Case, 4> kCases{{{1, 0}, {1003, 0}, {1003, 1}, {200'001, 0}}};
+
+template <class Gradient, class Shadow>
+void expect_same_as_cpu() {
+    for (const Rule& rule : rules()) {
+        for (const auto& [count, shift] : kCases) {
+            std::vector<float> master = random_values(count, 1, 1.0F);
+            std::vector<Gradient> gradient(count);
+            std::vector<Shadow> shadow(count);
+            OnGpu<float> gpu_master(master, shift);
+            OnGpu<Gradient> gpu_gradient(gradient, shift);
+            OnGpu<Shadow> gpu_shadow(shadow, shift);
+            GradScaler scaler({.init_scale = 1000.0});  // whose reciprocal is rounded
+            GradScaler gpu_scaler({.init_scale = 1000.0}, kGpu);
+            FusedOptimizer optimizer = make({.master = std::span(master),
+                                             .gradient = std::span(gradient),
+                                             .shadow = std::span(shadow)},
+                                            rule);
+            FusedOptimizer gpu_optimizer = make({.master = gpu_master.view(),
+                                                 .gradient = gpu_gradient.view(),
+                                                 .shadow = gpu_shadow.view()},
+                                                rule);
+            for (std::uint64_t step = 0; step < 4; ++step) {
+                std::ranges::copy(
+                    rounded<Gradient>(random_values(count, 10 + step, 500.0F)),
+                    gradient.begin());  // Stays where it is: the optimizer has its address.
+                if (step == 2) {
+                    gradient[count / 2] = Gradient(std::numeric_limits<float>::infinity());
+                }
+                gpu_gradient.write(gradient);
+                scaler.check(std::span(gradient));
+                gpu_scaler.check(gpu_gradient.view());
+                ASSERT_EQ(gpu_scaler.overflowed(), step == 2);
+                optimizer.step(scaler);
+                gpu_optimizer.step(gpu_scaler);
+                scaler.update();
+                gpu_scaler.update();
+            }
+            ASSERT_TRUE(same_bits(gpu_master.read(), master)) << count << ", " << rule.index();
+            ASSERT_TRUE(same_bits(gpu_shadow.read(), shadow)) << count << ", " << rule.index();
+            ASSERT_TRUE(same_bits(moments_of(gpu_optimizer), moments_of(optimizer))) << count;
+            ASSERT_EQ(gpu_optimizer.step_count(), 3);
+            ASSERT_EQ(gpu_scaler.scale(), 500.0);
+            ASSERT_EQ(gpu_scaler.skipped_steps(), 1);
+        }
+    }
+}
+
+TEST_F(OptimGpu, StepsAreThoseOfTheCpuForGradientsAndShadowsOfEveryDtype) {
+    expect_same_as_cpu<float, float16>();
+    expect_same_as_cpu<float, bfloat16>();
+    expect_same_as_cpu<float16, float16>();
+    expect_same_as_cpu<float16, bfloat16>();
+    expect_same_as_cpu<bfloat16, float16>();
+    expect_same_as_cpu<bfloat16, bfloat16>();
+}
+
+TEST_F(OptimGpu, StepsWithoutShadowAndScalerAreThoseOfTheCpu) {
+    for (const Rule& rule : rules()) {
+        std::vector<float> master = random_values(5001, 1, 1.0F);
+        const std::vector<float> gradient = random_values(5001, 2, 1.0F);
+        const OnGpu<float> gpu_master(master);
+        const OnGpu<float> gpu_gradient(gradient);
+        FusedOptimizer optimizer =
+            make({.master = std::span(master), .gradient = std::span(gradient)}, rule);
+        FusedOptimizer gpu_optimizer =
+            make({.master = gpu_master.view(), .gradient = gpu_gradient.view()}, rule);
+        for (int step = 0; step < 3; ++step) {
+            optimizer.step();
+            gpu_optimizer.step();
+        }
+        EXPECT_TRUE(same_bits(gpu_master.read(), master)) << rule.index();
+    }
+}
+
+// More than the threads of any GPU take at once.
+TEST_F(OptimGpu, StepOverALargeBufferIsThatOfTheCpu) {
+    constexpr std::size_t kCount = 12'000'003;
+    std::vector<float> master = random_values(kCount, 1, 1.0F);
+    const std::vector<bfloat16> gradient = rounded<bfloat16>(random_values(kCount, 2, 1.0F));
+    const OnGpu<float> gpu_master(master);
+    const OnGpu<bfloat16> gpu_gradient(gradient);
+    FusedOptimizer optimizer({{.master = std::span(master), .gradient = std::span(gradient)}},
+                             AdamOptions{});
+    FusedOptimizer gpu_optimizer({{.master = gpu_master.view(), .gradient = gpu_gradient.view()}},
+                                 AdamOptions{});
+    optimizer.step();
+    gpu_optimizer.step();
+    EXPECT_TRUE(same_bits(gpu_master.read(), master));
+}
+
+template <class T>
+void expect_overflow_found_everywhere() {
+    for (const auto& [count, shift] : kCases) {
+        const std::vector<T> good(count, T(60000.0F));
+        for (const std::size_t at : {std::size_t{0}, count / 2, count - 1}) {
+            std::vector<T> values = good;
+            OnGpu<T> gpu(values, shift);
+            GradScaler scaler({}, kGpu);
+            scaler.check(gpu.view());
+            EXPECT_FALSE(scaler.overflowed()) << count;
+            values[at] = T(at % 2 == 0 ? -std::numeric_limits<float>::infinity()
+                                       : std::numeric_limits<float>::quiet_NaN());
+            gpu.write(values);
+            scaler.check(gpu.view());
+            EXPECT_TRUE(scaler.overflowed()) << at << " of " << count;
+        }
+    }
+}
+
+TEST_F(OptimGpu, FindsInfAndNanWhereverTheyAre) {
+    expect_overflow_found_everywhere<float>();
+    expect_overflow_found_everywhere<float16>();
+    expect_overflow_found_everywhere<bfloat16>();
+}
+
+TEST_F(OptimGpu, UnscaleIsThatOfTheCpu) {
+    for (const auto& [count, shift] : kCases) {
+        std::vector<float> values = random_values(count, 1, 1e6F);
+        const OnGpu<float> gpu(values, shift);
+        GradScaler scaler({.init_scale = 1000.0});
+        GradScaler gpu_scaler({.init_scale = 1000.0}, kGpu);
+        scaler.unscale(std::span(values));
+        gpu_scaler.unscale(gpu.view());
+        EXPECT_TRUE(same_bits(gpu.read(), values)) << count;
+        EXPECT_FALSE(gpu_scaler.overflowed());
+    }
+}
+
+template <class Low>
+void expect_casts_of_the_cpu() {
+    constexpr DType kLow = DTypeOf<Low>::value;
+    for (const auto& [count, shift] : kCases) {
+        const std::vector<float> values = random_values(count, 1, 70000.0F);
+        const OnGpu<float> wide(values, shift);
+        const OnGpu<Low> low(count, shift);
+        const OnGpu<float> back(count, shift);
+        require_cuda(static_cast<cudaError_t>(cuda::launch_cast(
+                         wide.data(), DType::float32, low.data(), kLow, count, 0.5F, nullptr)),
+                     "launch_cast");
+        require_cuda(static_cast<cudaError_t>(cuda::launch_cast(
+                         low.data(), kLow, back.data(), DType::float32, count, 1.0F, nullptr)),
+                     "launch_cast");
+        std::vector<float> halved = values;
+        for (float& value : halved) {
+            value *= 0.5F;
+        }
+        std::vector<Low> expected(count);
+        std::vector<float> expected_back(count);
+        optim::narrow(halved.data(), kLow, expected.data(), count);
+        optim::widen(kLow, expected.data(), expected_back.data(), count);
+        EXPECT_TRUE(same_bits(low.read(), expected)) << count;
+        EXPECT_TRUE(same_bits(back.read(), expected_back)) << count;
+    }
+}
+
+TEST_F(OptimGpu, CastsAreThoseOfTheCpu) {
+    expect_casts_of_the_cpu<float16>();
+    expect_casts_of_the_cpu<bfloat16>();
+}
+
+// A captured step replays with the state and the learning rate of the day, and skips by itself.
+TEST_F(OptimGpu, StepIsCapturedIntoAGraphOnce) {
+    const AdamOptions options{.learning_rate = 0.01};
+    std::vector<float> master = random_values(1000, 1, 1.0F);
+    std::vector<float> gradient = random_values(1000, 2, 1.0F);
+    const OnGpu<float> gpu_master(master);
+    OnGpu<float> gpu_gradient(gradient);
+    GradScaler scaler({.growth_interval = 2});
+    GradScaler gpu_scaler({.growth_interval = 2}, kGpu);
+    FusedOptimizer optimizer({{.master = std::span(master), .gradient = std::span(gradient)}},
+                             options);
+    FusedOptimizer gpu_optimizer({{.master = gpu_master.view(), .gradient = gpu_gradient.view()}},
+                                 options);
+
+    cudaStream_t stream = nullptr;
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t replay = nullptr;
+    require_cuda(::cudaStreamCreate(&stream), "cudaStreamCreate");
+    require_cuda(::cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+    gpu_scaler.check(gpu_gradient.view(), {stream});
+    gpu_optimizer.step(gpu_scaler, {stream});
+    gpu_scaler.update({stream});
+    require_cuda(::cudaStreamEndCapture(stream, &graph), "capture");
+    require_cuda(::cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
+    for (int step = 0; step < 6; ++step) {
+        gradient[5] = step == 3 ? std::numeric_limits<float>::infinity() : 1.0F;
+        gpu_gradient.write(gradient);
+        if (step == 4) {
+            optimizer.set_learning_rate(0.05);
+            gpu_optimizer.set_learning_rate(0.05, {stream});
+        }
+        scaler.check(std::span(gradient));
+        optimizer.step(scaler);
+        scaler.update();
+        require_cuda(::cudaGraphLaunch(replay, stream), "cudaGraphLaunch");
+        require_cuda(::cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+    }
+    EXPECT_TRUE(same_bits(gpu_master.read(), master));
+    EXPECT_EQ(gpu_optimizer.step_count(), 5);
+    EXPECT_EQ(gpu_scaler.scale(), scaler.scale());
+    ::cudaGraphExecDestroy(replay);
+    ::cudaGraphDestroy(graph);
+    ::cudaStreamDestroy(stream);
+}
+
+TEST_F(OptimGpu, CheckpointOfAGpuGoesOnOnACpu) {
+    const AdamOptions options{.learning_rate = 0.01};
+    std::vector<float> master = random_values(1000, 1, 1.0F);
+    const std::vector<float> gradient = random_values(1000, 2, 1.0F);
+    const OnGpu<float> gpu_master(master);
+    const OnGpu<float> gpu_gradient(gradient);
+    FusedOptimizer gpu_optimizer({{.master = gpu_master.view(), .gradient = gpu_gradient.view()}},
+                                 options);
+    gpu_optimizer.step();
+    Checkpoint checkpoint;
+    gpu_optimizer.save(checkpoint);
+    master = gpu_master.read();
+    FusedOptimizer optimizer({{.master = std::span(master), .gradient = std::span(gradient)}},
+                             options);
+    optimizer.load(checkpoint);
+    optimizer.step();
+    gpu_optimizer.step();
+    EXPECT_TRUE(same_bits(gpu_master.read(), master));
+}
+
+}  // namespace
+}  // namespace regroup::testing
