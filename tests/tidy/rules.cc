@@ -54,9 +54,11 @@ const std::vector<Layer>& layers() {
         {"agent/placement/.*", standard + posix + base + "|\"agent/placement/.*\""},
         {"agent/.*", standard + asio + json + base + "|\"(rendezvous|agent)/.*\""},
         {"launcher/.*", standard + asio + json + "" + base + "|\"(rendezvous|agent|launcher)/.*\""},
+        {"worker_sdk/include/regroup/torch.h", standard + "|<regroup/.*>|<torch/.*>"},
         {"worker_sdk/include/.*", standard + "|<regroup/.*>"},
         {"worker_sdk/.*",
          standard + posix + "|<regroup/.*>" + base + store + "|\"worker_sdk/src/.*\""},
+        {"examples/torch_.*", standard + "|<regroup/.*>|<torch/.*>"},
         {"examples/.*", standard + posix + "|<Eigen/.*>|<regroup/.*>|\"[a-z_]+.h\""},
         {"tests/.*", ".*"},
     };
