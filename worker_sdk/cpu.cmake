@@ -11,11 +11,17 @@ target_sources(regroup_worker_sdk PRIVATE
     src/cpu/low_precision_blocks.cc
     src/cpu/mesh.cc
     src/cpu/messenger.cc
+    src/cpu/node_barrier.cc
+    src/cpu/node_collectives.cc
+    src/cpu/node_executor.cc
+    src/cpu/node_formation.cc
+    src/cpu/node_memory.cc
     src/cpu/outbound.cc
     src/cpu/poll_set.cc
     src/cpu/reduce.cc
     src/cpu/requests.cc
     src/cpu/ring_schedule.cc
+    src/cpu/shared_memory.cc
     src/cpu/socket.cc
     src/cpu/solo_process_group.cc
     src/cpu/subgroup_formation.cc

@@ -29,6 +29,7 @@ inline Context context_of_rank(std::uint32_t rank, std::uint32_t world_size,
     context.job = "test";
     context.rank = rank;
     context.world_size = world_size;
+    context.cpu_transport = Context::from_environment().cpu_transport;
     context.use_store(std::move(store));
     return context;
 }

@@ -152,6 +152,11 @@ Context Context::from_environment() {
     context.restart_count = number_or("TORCHELASTIC_RESTART_COUNT", context.restart_count);
     context.max_restarts = number_or("TORCHELASTIC_MAX_RESTARTS", context.max_restarts);
     context.round = number_or("REGROUP_ROUND", context.round);
+    context.cpu_transport = variable("REGROUP_CPU_TRANSPORT").value_or(context.cpu_transport);
+    if (context.cpu_transport != "auto" && context.cpu_transport != "tcp" &&
+        context.cpu_transport != "shm") {
+        refuse("REGROUP_CPU_TRANSPORT=\"" + context.cpu_transport + "\" is none of auto, tcp, shm");
+    }
     context.agent_store = flag_or("TORCHELASTIC_USE_AGENT_STORE", context.agent_store);
     return context;
 }

@@ -25,6 +25,9 @@ void Work::State::complete(std::optional<Failure> failure) {
 }
 
 void Work::State::wait() const {
+    if (helper_ && !done()) {
+        helper_->help(*this);
+    }
     std::unique_lock lock(mutex_);
     // The thread that carries the operation out keeps its deadline and always completes it.
     completed_.wait(lock, [this] { return done_; });

@@ -28,6 +28,11 @@ struct Context {
     /// serves it itself, in this process, for as long as its store lives: it is to leave last. A
     /// world of one needs none and keeps its store in memory.
     bool agent_store = false;
+    /// REGROUP_CPU_TRANSPORT: how the "cpu" back end carries collectives. "auto": in shared memory
+    /// where all ranks of a group are on one node and can reach each other's, else over TCP; "tcp":
+    /// never in shared memory; "shm": forming a group that cannot share memory is an error that
+    /// says why. The same on all ranks.
+    std::string cpu_transport = "auto";
     /// Limit for connecting to the store and for its waits.
     std::chrono::nanoseconds store_timeout = std::chrono::minutes(5);
 

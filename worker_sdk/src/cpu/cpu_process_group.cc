@@ -3,8 +3,11 @@
 
 #include <regroup/error.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <iterator>
+#include <span>
 #include <sys/eventfd.h>
 #include <unistd.h>
 #include <utility>
@@ -19,6 +22,7 @@ namespace regroup::cpu {
 namespace {
 
 constexpr std::size_t kOutstandingMax = 65536;
+constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
 
 /// Ends the helper of a group that is destroyed with nothing left to do.
 struct Leave {};
@@ -31,12 +35,10 @@ Pollable make_wakeup() {
     return {.fd = std::move(fd)};
 }
 
-std::vector<std::uint32_t> world_ranks_of(const Mesh& mesh) {
-    std::vector<std::uint32_t> ranks;
-    for (const Peer& peer : mesh.peers()) {
-        ranks.push_back(peer.world_rank);
-    }
-    return ranks;
+bool on_one_node(const std::vector<Peer>& peers) {
+    return peers.front().node != 0 &&
+           std::all_of(peers.begin(), peers.end(),
+                       [&](const Peer& peer) { return peer.node == peers.front().node; });
 }
 
 bool is_message(const Operation& operation) {
@@ -52,8 +54,9 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
                                                          : " in group \"" + options.name + "\""),
       limit_(options.timeout),
       seat_(mesh->seat()),
-      address_(mesh->peer(seat_.rank).address),
-      world_ranks_(world_ranks_of(*mesh)),
+      peers_(mesh->peers()),
+      must_share_(founding.must_share),
+      node_ranks_(founding.node_ranks),
       mesh_(std::move(mesh)),
       control_(*mesh_, founding.deadline, founding.check),
       lane_(*mesh_),
@@ -65,9 +68,53 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
     mesh_->add(control_);
     mesh_->add(lane_);
     mesh_->add(messenger_);
+    share_node(founding);
     helper_ = start_helper_thread("regroup-cpu", [this] { run(); });
     if (founding.siblings) {
         descent_.join(founding.siblings, *this);
+    }
+}
+
+/// Finds out, over the connections that there are already, whether the ranks can share memory.
+void CpuProcessGroup::share_node(const Founding& founding) {
+    std::string problem = "its ranks are on several nodes, or not all of them want to";
+    std::unique_ptr<NodeCollectives> node;
+    if (on_one_node(peers_)) {
+        std::vector<std::string> names;
+        for (const Peer& peer : peers_) {
+            names.push_back(peer.name);
+        }
+        check_ = founding.check;
+        const Table over_tcp{
+            seat_.rank, seat_.world_size, [this](ConstTensorView mine, TensorView all) {
+                lane_.begin({.kind = OperationKind::form}, limit_);
+                algorithms_.carry_out(
+                    {.signature = {.kind = OperationKind::form}, .buffer = all, .input = mine});
+                lane_.end();
+            }};
+        try {
+            node = form_node(over_tcp, node_ranks_, std::move(names), problem);
+        } catch (const GroupFailure& failure) {
+            throw Error(failure.code, failure.cause);
+        }
+        check_ = nullptr;
+    }
+    if (node) {
+        node_ = std::make_shared<NodeExecutor>(
+            std::move(node), limit_,
+            NodeExecutor::Listener{
+                .complete = [this](const Operation& operation) { complete(operation); },
+                .fail =
+                    [this](GroupFailure failure) {
+                        {
+                            const std::lock_guard lock(mutex_);
+                            node_failure_ = std::move(failure);
+                        }
+                        wake();
+                    }});
+    } else if (must_share_) {
+        throw Error(Errc::invalid_argument,
+                    "REGROUP_CPU_TRANSPORT=shm, but the group cannot share memory: " + problem);
     }
 }
 
@@ -136,11 +183,47 @@ std::unique_ptr<ProcessGroup> CpuProcessGroup::new_group(const std::vector<std::
         const std::lock_guard lock(mutex_);
         return divisions_++;
     }();
-    return form_subgroup({*this, seat_, address_, world_ranks_, division}, ranks,
+    return form_subgroup({*this, seat_, peers_, division}, ranks,
                          {.timeout = limit_, .name = std::string(name)},
                          {.deadline = after(SteadyClock().now(), limit_),
                           .check = [this] { check_alive(); },
-                          .siblings = descendants_});
+                          .siblings = descendants_,
+                          .must_share = must_share_,
+                          .node_ranks = node_ranks_});
+}
+
+Table CpuProcessGroup::table() {
+    return {seat_.rank, seat_.world_size,
+            [this](ConstTensorView mine, TensorView all) { all_gather(mine, all).wait(); }};
+}
+
+Buffer CpuProcessGroup::allocate(std::size_t bytes) {
+    std::vector<std::uint64_t> sizes(seat_.world_size);
+    const std::uint64_t mine = bytes;
+    all_gather(std::span(&mine, 1), std::span(sizes)).wait();
+    for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
+        if (sizes[rank] != mine) {
+            throw Error(Errc::invalid_argument, "allocate: " + peers_[rank].name + " asks for " +
+                                                    std::to_string(sizes[rank]) + " bytes, " +
+                                                    peers_[seat_.rank].name + " for " +
+                                                    std::to_string(mine));
+        }
+    }
+    if (!node_ || bytes == 0) {
+        return ProcessGroup::allocate(bytes);
+    }
+    SharedParts shared = share_memory(table(), bytes, true);
+    if (shared.parts.empty()) {
+        throw Error(Errc::system, "allocate: " + shared.problem);
+    }
+    const auto region = std::make_shared<Region>();
+    region->parts = std::move(shared.parts);
+    {
+        const std::lock_guard lock(mutex_);
+        region->number = ++regions_;
+    }
+    node_->regions().add(region);
+    return {.data = region->parts[seat_.rank].data(), .bytes = bytes, .owner = region};
 }
 
 /// Throws the failure that the group has ended with, if it has.
@@ -153,7 +236,8 @@ void CpuProcessGroup::check_alive() {
 }
 
 Work CpuProcessGroup::issue(Operation operation) {
-    auto state = std::make_shared<Work::State>();
+    const bool here = node_ != nullptr && !is_message(operation);
+    auto state = std::make_shared<Work::State>(here ? node_ : nullptr);
     operation.work = state;
     operation.issued_at = SteadyClock().now();
     {
@@ -173,6 +257,10 @@ Work CpuProcessGroup::issue(Operation operation) {
         }
         ++issued;
         ++outstanding_;
+        if (here) {
+            node_->post(std::move(operation));
+            return Work(std::move(state));
+        }
         issued_.push_back(std::move(operation));
     }
     wake();
@@ -209,8 +297,15 @@ void CpuProcessGroup::watch(PollSet& poll) {
     poll.want_read(wakeup_);
 }
 
+Instant CpuProcessGroup::next_deadline() const {
+    return check_ ? after(SteadyClock().now(), kCheckInterval) : Instant::max();
+}
+
 /// Takes over what callers have issued and looks whether they have had enough.
 void CpuProcessGroup::progress() {
+    if (check_) {
+        check_();
+    }
     if (!wakeup_.readable) {
         return;
     }
@@ -222,6 +317,9 @@ void CpuProcessGroup::progress() {
         const std::lock_guard lock(mutex_);
         if (abort_reason_) {
             throw GroupFailure{Errc::fenced, *abort_reason_, {}};
+        }
+        if (node_failure_) {
+            throw GroupFailure(*node_failure_);
         }
         if (closing_) {
             throw Leave();
@@ -244,6 +342,9 @@ void CpuProcessGroup::run() noexcept {
     } catch (const Leave&) {
         control_.announce_leave();
         mesh_.reset();
+        if (node_) {
+            static_cast<void>(node_->stop(true));
+        }
         return;
     } catch (GroupFailure& caught) {
         failure = std::move(caught);
@@ -287,6 +388,8 @@ void CpuProcessGroup::complete(const Operation& operation) {
 void CpuProcessGroup::finish(GroupFailure failure) {
     if (failure.operation.empty() && !collectives_.empty()) {
         failure.operation = describe(collectives_.front().signature);
+    } else if (failure.operation.empty() && node_) {
+        failure.operation = node_->current();
     }
     std::vector<Operation> failed = messenger_.take_all();
     const std::string met_by = failure.operation.empty() ? "" : failure.operation + ": ";
@@ -295,6 +398,13 @@ void CpuProcessGroup::finish(GroupFailure failure) {
     {
         const std::lock_guard lock(mutex_);
         failure_ = failure;
+    }
+    if (node_) {
+        std::vector<Operation> unfinished = node_->stop(false);
+        std::move(unfinished.begin(), unfinished.end(), std::back_inserter(failed));
+    }
+    {
+        const std::lock_guard lock(mutex_);
         outstanding_ = 0;
         std::move(issued_.begin(), issued_.end(), std::back_inserter(failed));
         issued_.clear();

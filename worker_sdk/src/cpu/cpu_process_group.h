@@ -18,6 +18,8 @@
 #include "worker_sdk/src/cpu/control_line.h"
 #include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/messenger.h"
+#include "worker_sdk/src/cpu/node_executor.h"
+#include "worker_sdk/src/cpu/node_formation.h"
 #include "worker_sdk/src/cpu/operation.h"
 #include "worker_sdk/src/descendants.h"
 
@@ -30,14 +32,19 @@ struct Founding {
     std::function<void()> check{};
     /// Of a sub-group: with whom it is aborted.
     std::shared_ptr<Descendants> siblings{};
+    bool must_share = false;       ///< Without shared memory it is an error.
+    std::uint32_t node_ranks = 1;  ///< Of this job on this node.
 };
 
-/// The group over TCP. Its callers only put operations into a queue; one helper thread owns all
-/// connections and carries everything out:
+/// The group over TCP and shared memory. Its callers only put operations into queues; one helper
+/// thread owns all connections and carries out what goes over them:
 ///
-///     caller --issued_--> helper: collectives, one at a time, in order of issue
-///                                 sends and recvs, all at once, whenever their bytes can move
+///     caller --issued_--> helper:   collectives, one at a time, in order of issue
+///                                   sends and recvs, all at once, whenever their bytes can move
+///            --node_----> executor: collectives, where all ranks share memory
 ///            <--Work----
+///
+/// The helper also notices when a rank is gone, and ends the group, the executor's part included.
 ///
 /// Members are labelled by who may touch them.
 class CpuProcessGroup final : public ProcessGroup, private Participant {
@@ -67,8 +74,11 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
     [[nodiscard]] Work recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) override;
     [[nodiscard]] std::unique_ptr<ProcessGroup> new_group(const std::vector<std::uint32_t>& ranks,
                                                           std::string_view name) override;
+    [[nodiscard]] Buffer allocate(std::size_t bytes) override;
     void abort(std::string_view reason) noexcept override;
 
+    /// True if collectives go through shared memory.
+    [[nodiscard]] bool shares_memory() const noexcept { return node_ != nullptr; }
     /// Payload bytes that this rank has sent for collectives. Any thread.
     [[nodiscard]] std::uint64_t collective_bytes_sent() const noexcept {
         return lane_.bytes_sent();
@@ -77,8 +87,10 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
    private:
     // Callers.
     [[nodiscard]] Work issue(Operation operation);
+    void share_node(const Founding& founding);
     void wake() noexcept;
     void check_alive();
+    [[nodiscard]] Table table();
 
     // Both.
     [[nodiscard]] std::string explain(const GroupFailure& failure,
@@ -91,14 +103,17 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
     void carry_out_all();
     void carry_out(const Operation& operation);
     void complete(const Operation& operation);
+    [[nodiscard]] Instant next_deadline() const override;
     void finish(GroupFailure failure);
 
     // Constant.
     const std::string suffix_;  // " in group \"<name>\""; empty for the default one.
     const Duration limit_;
     const Seat seat_;
-    const SocketAddress address_;                   // This rank's.
-    const std::vector<std::uint32_t> world_ranks_;  // by rank
+    const std::vector<Peer> peers_;
+    const bool must_share_;
+    const std::uint32_t node_ranks_;
+    std::shared_ptr<NodeExecutor> node_;  // nullptr: collectives go over TCP.
     const std::shared_ptr<Descendants> descendants_ = std::make_shared<Descendants>();
 
     // The helper's alone, once it runs.
@@ -109,6 +124,7 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
     Messenger messenger_;
     Pollable wakeup_;  // An eventfd; callers only write to it.
     std::deque<Operation> collectives_;
+    std::function<void()> check_;  // While the group forms.
 
     // Guarded by mutex_.
     std::mutex mutex_;
@@ -117,7 +133,9 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
     std::uint64_t collectives_issued_ = 0;
     std::uint64_t messages_issued_ = 0;
     std::uint64_t divisions_ = 0;
+    std::uint32_t regions_ = 0;
     std::optional<std::string> abort_reason_;
+    std::optional<GroupFailure> node_failure_;
     bool closing_ = false;
     std::optional<GroupFailure> failure_;
 

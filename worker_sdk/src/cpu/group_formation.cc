@@ -4,7 +4,7 @@
 #include <regroup/error.h>
 
 #include <cerrno>
-#include <charconv>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <sys/random.h>
@@ -14,6 +14,7 @@
 #include "rendezvous/base/result.h"
 #include "worker_sdk/src/cpu/cpu_process_group.h"
 #include "worker_sdk/src/cpu/mesh.h"
+#include "worker_sdk/src/cpu/node_formation.h"
 #include "worker_sdk/src/cpu/solo_process_group.h"
 
 namespace regroup::cpu {
@@ -22,16 +23,16 @@ namespace {
 /// More names than this help nobody.
 constexpr std::size_t kNamedMax = 16;
 
-Peer parse_peer(std::uint32_t rank, std::string_view text) {
-    const std::size_t space = text.find(' ');
+Peer parse_peer(std::uint32_t rank, const std::string& text) {
+    std::istringstream words(text);
+    std::string address;
     std::uint64_t token = 0;
-    const char* const end = text.data() + text.size();
-    if (space == std::string_view::npos ||
-        std::from_chars(text.data() + space + 1, end, token).ptr != end) {
+    std::uint64_t node = 0;
+    if (!(words >> address >> token >> node)) {
         throw Error(Errc::invalid_argument, "the store's entry for rank " + std::to_string(rank) +
-                                                " is malformed: \"" + std::string(text) + "\"");
+                                                " is malformed: \"" + text + "\"");
     }
-    return make_peer(rank, rank, SocketAddress::parse(text.substr(0, space)), token);
+    return make_peer(rank, rank, SocketAddress::parse(address), token, node);
 }
 
 std::string address_key(std::uint32_t rank) {
@@ -92,10 +93,12 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
         std::to_string(store->add(place + "/incarnation/" + std::to_string(context.rank), 1));
     const std::shared_ptr<Store> group_store = prefix_store(place + "/" + incarnation, store);
 
+    const bool shares = context.cpu_transport != "tcp";
     Descriptor listener =
         listen_on(local_address_towards(context.master_addr, context.master_port));
     group_store->set(address_key(context.rank),
-                     bound_address(listener).text() + " " + std::to_string(random_token()));
+                     bound_address(listener).text() + " " + std::to_string(random_token()) + " " +
+                         std::to_string(shares ? node_identity(context) : 0));
     std::vector<Peer> peers = gather_peers(*group_store, context, options);
 
     const Seat seat{.rank = context.rank,
@@ -104,8 +107,11 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
                     .group = hash(context.job + "/" + place + "/" + incarnation)};
     auto mesh = std::make_unique<Mesh>(seat, std::move(peers), std::move(listener));
     try {
-        return std::make_unique<CpuProcessGroup>(std::move(mesh), options,
-                                                 Founding{.deadline = deadline});
+        return std::make_unique<CpuProcessGroup>(
+            std::move(mesh), options,
+            Founding{.deadline = deadline,
+                     .must_share = context.cpu_transport == "shm",
+                     .node_ranks = context.local_world_size});
     } catch (const Error& error) {
         throw Error(error.code(), "group \"" + options.name + "\": " + error.what());
     }
@@ -131,11 +137,12 @@ std::uint64_t hash(std::string_view text) noexcept {
 }
 
 Peer make_peer(std::uint32_t rank, std::uint32_t world_rank, const SocketAddress& address,
-               std::uint64_t token) {
+               std::uint64_t token, std::uint64_t node) {
     const std::string known_as =
         rank == world_rank ? "" : "world rank " + std::to_string(world_rank) + ", ";
     return {.address = address,
             .token = token,
+            .node = node,
             .world_rank = world_rank,
             .name = "rank " + std::to_string(rank) + " (" + known_as + address.text() + ")"};
 }
@@ -146,6 +153,12 @@ std::unique_ptr<ProcessGroup> form_group(const Context& context,
         throw Error(Errc::invalid_argument,
                     "group \"" + options.name + "\": rank " + std::to_string(context.rank) +
                         " is not below the world size " + std::to_string(context.world_size));
+    }
+    if (context.cpu_transport != "auto" && context.cpu_transport != "tcp" &&
+        context.cpu_transport != "shm") {
+        throw Error(Errc::invalid_argument, "group \"" + options.name + "\": the transport \"" +
+                                                context.cpu_transport +
+                                                "\" is none of auto, tcp, shm");
     }
     if (context.world_size == 1) {
         return std::make_unique<SoloProcessGroup>();

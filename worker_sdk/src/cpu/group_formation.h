@@ -14,7 +14,7 @@ namespace regroup::cpu {
 /// ProcessGroup::create for this back end. Ranks find each other through the context's store, under
 ///
 ///     pg/<name>/<round>.<restart>/incarnation/<rank>          how often the rank has come
-///     pg/<name>/<round>.<restart>/<incarnation>/addr/<rank>   "<address>:<port> <token>"
+///     pg/<name>/<round>.<restart>/<incarnation>/addr/<rank>   "<address>:<port> <token> <node>"
 ///
 /// The incarnation keeps groups apart that are formed one after the other under one name.
 [[nodiscard]] std::unique_ptr<ProcessGroup> form_group(const Context& context,
@@ -22,7 +22,7 @@ namespace regroup::cpu {
 
 /// A peer with its name for people.
 [[nodiscard]] Peer make_peer(std::uint32_t rank, std::uint32_t world_rank,
-                             const SocketAddress& address, std::uint64_t token);
+                             const SocketAddress& address, std::uint64_t token, std::uint64_t node);
 /// From the kernel. Throws Error `system`.
 [[nodiscard]] std::uint64_t random_token();
 /// The same on every machine.

@@ -14,6 +14,7 @@ namespace regroup::cpu {
 struct Peer {
     SocketAddress address;
     std::uint64_t token = 0;
+    std::uint64_t node = 0;        ///< node_identity; 0: shares no memory.
     std::uint32_t world_rank = 0;  ///< In the group of all; differs in a sub-group.
     std::string name{};            ///< For people: "rank 3 (10.0.0.4:4711)".
 };

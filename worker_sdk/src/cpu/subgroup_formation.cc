@@ -66,7 +66,7 @@ std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
     Entry mine{.agreement = hash(words), .token = random_token()};
     Descriptor listener;
     if (member && ranks.size() > 1) {
-        listener = listen_on(parent.address.with_port(0));
+        listener = listen_on(parent.peers[parent.seat.rank].address.with_port(0));
         const std::string text = bound_address(listener).text();
         text.copy(mine.address.data(), mine.address.size() - 1);
     }
@@ -81,9 +81,10 @@ std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
     }
     std::vector<Peer> peers;
     for (const std::uint32_t rank : ranks) {
-        peers.push_back(
-            make_peer(static_cast<std::uint32_t>(peers.size()), parent.world_ranks[rank],
-                      SocketAddress::parse(entries[rank].address.data()), entries[rank].token));
+        peers.push_back(make_peer(static_cast<std::uint32_t>(peers.size()),
+                                  parent.peers[rank].world_rank,
+                                  SocketAddress::parse(entries[rank].address.data()),
+                                  entries[rank].token, parent.peers[rank].node));
     }
     const Seat seat{.rank = static_cast<std::uint32_t>(place - ranks.begin()),
                     .world_size = static_cast<std::uint32_t>(ranks.size()),

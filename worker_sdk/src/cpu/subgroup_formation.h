@@ -16,9 +16,8 @@ namespace regroup::cpu {
 struct Parent {
     ProcessGroup& group;
     const Seat& seat;
-    const SocketAddress& address;                   ///< Where this rank listens; the port is free.
-    const std::vector<std::uint32_t>& world_ranks;  ///< By rank of the parent.
-    std::uint64_t division;                         ///< How many there have been before.
+    const std::vector<Peer>& peers;
+    std::uint64_t division;  ///< How many there have been before.
 };
 
 /// ProcessGroup::new_group for a group with more than one rank. The ranks tell each other where

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/cpu/node_barrier.h"
+
+#include <algorithm>
+#include <ctime>
+#include <limits>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <utility>
+
+namespace regroup::cpu {
+namespace {
+
+/// Longer than waking a sleeper takes, on virtual machines too: with less, two ranks that take
+/// turns at sleeping would wake each other for ever.
+constexpr Duration kSpinLimit = std::chrono::microseconds(200);
+/// Looks between two looks at the clock.
+constexpr unsigned kLooksMax = 32;
+/// A wake-up that `stop` sends just before its sleeper falls asleep is lost; it looks again then.
+constexpr Duration kLongestSleep = std::chrono::milliseconds(50);
+
+void pause() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+// Not the private kind: other processes wait on the same word.
+void sleep_on(const std::atomic<std::uint32_t>& word, std::uint32_t value, Duration limit) {
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(limit);
+    const timespec time{.tv_sec = seconds.count(), .tv_nsec = (limit - seconds).count()};
+    ::syscall(SYS_futex, &word, FUTEX_WAIT, value, &time, nullptr, 0);
+}
+
+void wake_all(const std::atomic<std::uint32_t>& word) noexcept {
+    ::syscall(SYS_futex, &word, FUTEX_WAKE, std::numeric_limits<int>::max(), nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+NodeBarrier::NodeBarrier(BarrierWords& words, std::uint32_t world_size, bool spins,
+                         std::function<bool()> hopeless)
+    : words_(words), world_size_(world_size), spins_(spins), hopeless_(std::move(hopeless)) {}
+
+bool NodeBarrier::all_there() const noexcept {
+    return static_cast<std::int32_t>(words_.passages.load() - arrived_) >= 0;
+}
+
+NodeBarrier::Outcome NodeBarrier::pass(Instant deadline) {
+    ++arrived_;
+    if (words_.arrivals.fetch_add(1) + 1 == arrived_ * world_size_) {
+        words_.passages.store(arrived_);
+        if (words_.sleepers.load() != 0) {
+            wake_all(words_.passages);
+        }
+        return Outcome::passed;
+    }
+    if (spins_ && spin()) {
+        return Outcome::passed;
+    }
+    while (true) {
+        const std::uint32_t seen = words_.passages.load();
+        if (all_there()) {
+            return Outcome::passed;
+        }
+        if (stopped_) {
+            return Outcome::stopped;
+        }
+        if (hopeless_()) {
+            return Outcome::hopeless;
+        }
+        const Instant now = SteadyClock().now();
+        if (now >= deadline) {
+            return Outcome::expired;
+        }
+        words_.sleepers.fetch_add(1);
+        sleep_on(words_.passages, seen, std::min<Duration>(deadline - now, kLongestSleep));
+        words_.sleepers.fetch_sub(1);
+    }
+}
+
+bool NodeBarrier::spin() const noexcept {
+    const Instant until = SteadyClock().now() + kSpinLimit;
+    do {
+        for (unsigned i = 0; i < kLooksMax; ++i) {
+            if (all_there()) {
+                return true;
+            }
+            pause();
+        }
+    } while (SteadyClock().now() < until);
+    return false;
+}
+
+void NodeBarrier::stop() noexcept {
+    stopped_ = true;
+    stir();
+}
+
+void NodeBarrier::stir() noexcept {
+    wake_all(words_.passages);
+}
+
+}  // namespace regroup::cpu

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+
+#include "rendezvous/base/clock.h"
+
+namespace regroup::cpu {
+
+/// The words of a barrier that lie in shared memory. Zeroed memory is its beginning.
+struct BarrierWords {
+    alignas(64) std::atomic<std::uint32_t> arrivals;  ///< Of all ranks, in all passages.
+    alignas(64) std::atomic<std::uint32_t> passages;  ///< How often all have come.
+    alignas(64) std::atomic<std::uint32_t> sleepers;
+};
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+/// One rank's side of a barrier among processes. Whoever waits spins for a moment, where every rank
+/// has a processor to itself, and then sleeps in the kernel. No rank ever holds anything, so one
+/// that dies leaves the rest waiting, not broken: see `stop`.
+class NodeBarrier {
+   public:
+    enum class Outcome : std::uint8_t { passed, expired, stopped, hopeless };
+
+    /// `hopeless` tells, while this rank waits, that somebody will never come.
+    NodeBarrier(BarrierWords& words, std::uint32_t world_size, bool spins,
+                std::function<bool()> hopeless);
+
+    /// Returns when all ranks have arrived as often as this one. One thread at a time.
+    [[nodiscard]] Outcome pass(Instant deadline);
+    /// How often this rank has arrived.
+    [[nodiscard]] std::uint32_t arrivals() const noexcept { return arrived_; }
+
+    /// Lets go whoever waits in this process, now and in future. Any thread.
+    void stop() noexcept;
+    /// Makes all ranks that sleep here look around. Any thread.
+    void stir() noexcept;
+    [[nodiscard]] bool stopped() const noexcept { return stopped_; }
+
+   private:
+    [[nodiscard]] bool all_there() const noexcept;
+    [[nodiscard]] bool spin() const noexcept;
+
+    BarrierWords& words_;
+    const std::uint32_t world_size_;
+    const bool spins_;
+    const std::function<bool()> hopeless_;
+    std::uint32_t arrived_ = 0;  // Wraps around, as the shared words do.
+    std::atomic<bool> stopped_ = false;
+};
+
+}  // namespace regroup::cpu

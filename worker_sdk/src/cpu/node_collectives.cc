@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/cpu/node_collectives.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "worker_sdk/src/cpu/mesh.h"
+#include "worker_sdk/src/cpu/reduce.h"
+
+namespace regroup::cpu {
+namespace {
+
+// Buffers that are read in place are worked on in parts too, so that what one rank has reduced is
+// still in a cache when the others fetch it.
+constexpr std::size_t kDirectBytes = std::size_t{2} << 20U;
+constexpr std::size_t kDirectBytesCrowded = std::size_t{8} << 20U;
+
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+    if (bytes > 0 && to != from) {
+        std::memcpy(to, from, bytes);
+    }
+}
+
+}  // namespace
+
+NodeCollectives::NodeCollectives(NodeMemory memory, std::uint32_t rank,
+                                 std::vector<std::string> names)
+    : memory_(std::move(memory)),
+      rank_(rank),
+      world_size_(static_cast<std::uint32_t>(names.size())),
+      names_(std::move(names)),
+      barrier_(memory_.board(0).barrier, world_size_, !memory_.crowded(),
+               [this] { return missing_for_good().has_value(); }),
+      regions_(rank),
+      sources_(world_size_) {}
+
+NodeCollectives::Shape NodeCollectives::shape_of(const Operation& operation) const {
+    const Signature& signature = operation.signature;
+    const bool root = signature.peer == rank_;
+    const ConstTensorView rows{operation.input.data, signature.count * world_size_,
+                               signature.dtype};
+    switch (signature.kind) {
+        case OperationKind::all_reduce:
+            return {.offered = operation.buffer};
+        case OperationKind::reduce:
+            return {.offered = operation.buffer, .may_share = operation.factor == 1.0};
+        case OperationKind::reduce_scatter:
+            return {.offered = rows, .wide = true, .may_share = operation.factor == 1.0};
+        case OperationKind::broadcast:
+            return {.offered = operation.buffer, .contributes = root};
+        case OperationKind::form:
+        case OperationKind::all_gather:
+        case OperationKind::gather:
+            return {.offered = operation.input};
+        case OperationKind::scatter:
+            // The others have nothing by which to tell whether they could read the root's.
+            return {.offered = rows, .contributes = root, .wide = true, .may_share = false};
+        case OperationKind::all_to_all:
+            return {.offered = rows, .wide = true};
+        case OperationKind::barrier:
+        case OperationKind::send:
+        case OperationKind::recv:
+            break;
+    }
+    return {.contributes = false};
+}
+
+void NodeCollectives::carry_out(const Operation& operation, Duration limit) {
+    limit_ = limit;
+    deadline_ = after(SteadyClock().now(), limit);
+    Operation now = operation;
+    if (now.signature.kind == OperationKind::all_reduce && now.factor != 1.0) {
+        scale(now.signature.dtype, now.buffer.data, now.buffer.data, now.buffer.count, now.factor);
+        now.factor = 1.0;
+    }
+    const Shape shape = shape_of(now);
+    const Chunk all{0, now.signature.count};
+    enter(now, shape);
+    if (shape.small()) {
+        for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+            sources_[rank] = memory_.slot(rank, entered_ % 2);
+        }
+        take(now, shape, all, all.count);
+    } else if (find_sources()) {
+        if (now.signature.kind == OperationKind::all_reduce) {
+            direct_all_reduce(now);
+        } else {
+            take(now, shape, all, all.count);
+        }
+        pass();  // Until then others may be reading from this rank's buffer.
+    } else if (now.signature.kind == OperationKind::all_reduce ||
+               now.signature.kind == OperationKind::reduce) {
+        staged_reduction(now, shape);
+    } else {
+        staged_rows(now, shape);
+    }
+    place_ = {};
+}
+
+void NodeCollectives::enter(const Operation& operation, const Shape& shape) {
+    ++entered_;
+    NodeEntry& entry = memory_.board(rank_).entries[entered_ % 2];
+    entry = {.signature = operation.signature};
+    if (!shape.small() && shape.may_share) {
+        place_ = regions_.find(shape.offered.data, shape.offered.bytes());
+        entry.region = place_.region ? place_.region->number : 0;
+        entry.offset = place_.offset;
+    } else if (shape.small() && shape.contributes) {
+        put(operation, shape, {0, operation.signature.count}, memory_.slot(rank_, entered_ % 2));
+    }
+    pass();
+    check_entries(operation.signature);
+}
+
+void NodeCollectives::pass() {
+    memory_.board(rank_).arrivals.store(barrier_.arrivals() + 1);
+    switch (barrier_.pass(deadline_)) {
+        case NodeBarrier::Outcome::passed:
+            return;
+        case NodeBarrier::Outcome::stopped:
+            throw GroupFailure{.code = Errc::fenced, .cause = "the group has ended"};
+        case NodeBarrier::Outcome::hopeless:
+            throw GroupFailure{.code = Errc::disconnected,
+                               .cause = names_[*missing_for_good()] + " has left the group"};
+        case NodeBarrier::Outcome::expired:
+            throw GroupFailure{
+                .code = Errc::deadline_exceeded,
+                .cause = missing_ranks() + " not joined in within " + format_duration(limit_)};
+    }
+}
+
+bool NodeCollectives::missing(std::uint32_t rank) const noexcept {
+    const std::uint32_t arrivals = memory_.board(rank).arrivals.load();
+    return static_cast<std::int32_t>(arrivals - barrier_.arrivals()) < 0;
+}
+
+/// A rank that has left without coming to where this one is.
+std::optional<std::uint32_t> NodeCollectives::missing_for_good() const noexcept {
+    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+        if (memory_.board(rank).left.load() != 0 && missing(rank)) {
+            return rank;
+        }
+    }
+    return std::nullopt;
+}
+
+void NodeCollectives::leave() noexcept {
+    memory_.board(rank_).left.store(1);
+    barrier_.stir();
+}
+
+/// "rank 1 (10.0.0.4:4711) has", as far as the others have come.
+std::string NodeCollectives::missing_ranks() const {
+    constexpr std::size_t kNamedMax = 8;
+    std::string text;
+    std::size_t count = 0;
+    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+        if (missing(rank) && ++count <= kNamedMax) {
+            text += (text.empty() ? "" : ", ") + names_[rank];
+        }
+    }
+    if (count > kNamedMax) {
+        text += " and " + std::to_string(count - kNamedMax) + " more";
+    }
+    return text + (count > 1 ? " have" : " has");
+}
+
+void NodeCollectives::check_entries(const Signature& mine) const {
+    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+        const Signature theirs = memory_.board(rank).entries[entered_ % 2].signature;
+        if (theirs != mine) {
+            throw GroupFailure{.code = Errc::invalid_argument,
+                               .cause = "the ranks do not agree: " + names_[rank] + " calls " +
+                                        describe(theirs) + ", " + names_[rank_] + " calls " +
+                                        describe(mine)};
+        }
+    }
+}
+
+/// True if all ranks' buffers lie in one region, which this rank then has mapped too.
+bool NodeCollectives::find_sources() {
+    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+        const NodeEntry& entry = memory_.board(rank).entries[entered_ % 2];
+        if (!place_.region || entry.region != place_.region->number) {
+            return false;
+        }
+        sources_[rank] = place_.region->parts[rank].data() + entry.offset;
+    }
+    return true;
+}
+
+/// Writes some columns of what this rank offers, row after row.
+void NodeCollectives::put(const Operation& operation, const Shape& shape, Chunk columns,
+                          std::byte* into) const {
+    const DType dtype = operation.signature.dtype;
+    const std::size_t item = item_bytes(dtype);
+    const auto* const from = static_cast<const std::byte*>(shape.offered.data);
+    for (std::uint32_t row = 0; row < (shape.wide ? world_size_ : 1); ++row) {
+        const std::byte* const part =
+            from + (row * operation.signature.count + columns.first) * item;
+        std::byte* const target = into + row * columns.count * item;
+        if (operation.factor != 1.0) {
+            scale(dtype, target, part, columns.count, operation.factor);
+        } else {
+            copy_bytes(target, part, columns.count * item);
+        }
+    }
+}
+
+/// Makes some columns of the output from what lies in the sources: only these columns if `stride`,
+/// the elements of a row there, is as many; else all.
+void NodeCollectives::take(const Operation& operation, const Shape& shape, Chunk columns,
+                           std::size_t stride) {
+    const Signature& signature = operation.signature;
+    const std::size_t item = item_bytes(signature.dtype);
+    const bool root = signature.peer == rank_;
+    auto* const out = static_cast<std::byte*>(operation.buffer.data) + columns.first * item;
+    const std::size_t bytes = columns.count * item;
+    if (shape.wide) {
+        for (const std::byte*& source : sources_) {
+            source += rank_ * stride * item;
+        }
+    }
+    switch (signature.kind) {
+        case OperationKind::reduce:
+            if (!root) {
+                return;
+            }
+            [[fallthrough]];
+        case OperationKind::all_reduce:
+        case OperationKind::reduce_scatter:
+            return reduce_all(signature.reduce_op, signature.dtype, out, sources_, columns.count,
+                              divisor_of(signature));
+        case OperationKind::broadcast:
+            if (root) {
+                return;
+            }
+            [[fallthrough]];
+        case OperationKind::scatter:
+            return copy_bytes(out, sources_[signature.peer], bytes);
+        case OperationKind::gather:
+            if (!root) {
+                return;
+            }
+            [[fallthrough]];
+        case OperationKind::form:
+        case OperationKind::all_gather:
+        case OperationKind::all_to_all:
+            for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+                copy_bytes(out + rank * signature.count * item, sources_[rank], bytes);
+            }
+            return;
+        case OperationKind::barrier:
+        case OperationKind::send:
+        case OperationKind::recv:
+            return;
+    }
+}
+
+// Part by part: rank i reduces chunk i of the part, in its own buffer; behind a barrier everybody
+// fetches the others' chunks.
+void NodeCollectives::direct_all_reduce(const Operation& operation) {
+    const Signature& signature = operation.signature;
+    const std::size_t item = item_bytes(signature.dtype);
+    auto* const own = static_cast<std::byte*>(operation.buffer.data);
+    const std::size_t part = (memory_.crowded() ? kDirectBytesCrowded : kDirectBytes) / item;
+    std::vector<const std::byte*> here(world_size_);
+    for (std::size_t first = 0; first < signature.count; first += part) {
+        const std::size_t count = std::min(part, signature.count - first);
+        const auto place_of = [&](Chunk chunk) { return (first + chunk.first) * item; };
+        const Chunk mine = chunk_of(count, world_size_, rank_);
+        for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+            here[rank] = sources_[rank] + place_of(mine);
+        }
+        reduce_all(signature.reduce_op, signature.dtype, own + place_of(mine), here, mine.count,
+                   divisor_of(signature));
+        pass();
+        for (std::uint32_t i = 1; i < world_size_; ++i) {
+            const std::uint32_t rank = (rank_ + i) % world_size_;
+            const Chunk theirs = chunk_of(count, world_size_, rank);
+            copy_bytes(own + place_of(theirs), sources_[rank] + place_of(theirs),
+                       theirs.count * item);
+        }
+    }
+}
+
+// The same through the staging areas, and for one rank alone if there is a root.
+void NodeCollectives::staged_reduction(const Operation& operation, const Shape& shape) {
+    const Signature& signature = operation.signature;
+    const std::size_t item = item_bytes(signature.dtype);
+    auto* const own = static_cast<std::byte*>(operation.buffer.data);
+    const bool wanted = signature.kind == OperationKind::all_reduce || signature.peer == rank_;
+    const std::size_t part = memory_.staging_bytes() / item;
+    for (std::size_t first = 0; first < signature.count; first += part) {
+        const std::size_t count = std::min(part, signature.count - first);
+        const std::uint32_t half = ++parts_ % 2;
+        put(operation, shape, {first, count}, memory_.staging(rank_, half));
+        pass();
+        const Chunk mine = chunk_of(count, world_size_, rank_);
+        for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+            sources_[rank] = memory_.staging(rank, half) + mine.first * item;
+        }
+        reduce_all(signature.reduce_op, signature.dtype, memory_.reduced(rank_), sources_,
+                   mine.count, divisor_of(signature));
+        pass();
+        for (std::uint32_t i = 0; wanted && i < world_size_; ++i) {
+            const std::uint32_t rank = (rank_ + i) % world_size_;
+            const Chunk theirs = chunk_of(count, world_size_, rank);
+            copy_bytes(own + (first + theirs.first) * item, memory_.reduced(rank),
+                       theirs.count * item);
+        }
+    }
+}
+
+// One barrier for each part: a staging area is written again when everybody is past the next one.
+void NodeCollectives::staged_rows(const Operation& operation, const Shape& shape) {
+    const Signature& signature = operation.signature;
+    const std::size_t rows = shape.wide ? world_size_ : 1;
+    const std::size_t part =
+        std::max<std::size_t>(1, memory_.staging_bytes() / item_bytes(signature.dtype) / rows);
+    for (std::size_t first = 0; first < signature.count; first += part) {
+        const std::size_t count = std::min(part, signature.count - first);
+        const std::uint32_t half = ++parts_ % 2;
+        if (shape.contributes) {
+            put(operation, shape, {first, count}, memory_.staging(rank_, half));
+        }
+        pass();
+        for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+            sources_[rank] = memory_.staging(rank, half);
+        }
+        take(operation, shape, {first, count}, count);
+    }
+}
+
+}  // namespace regroup::cpu

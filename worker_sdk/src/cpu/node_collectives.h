@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker_sdk/src/cpu/node_barrier.h"
+#include "worker_sdk/src/cpu/node_memory.h"
+#include "worker_sdk/src/cpu/operation.h"
+#include "worker_sdk/src/cpu/regions.h"
+#include "worker_sdk/src/cpu/ring_schedule.h"
+
+namespace regroup::cpu {
+
+/// The algorithms for ranks that share memory. Each collective begins with a barrier behind which
+/// everybody sees what everybody else has entered; then, with L ranks,
+///
+///     small    every rank's values lie in its slot: each takes what it needs, and is done
+///     direct   the buffers lie in one region: ranks read each other's, reductions by chunk, rank i
+///              reducing chunk i for all
+///     staged   part by part through the staging areas, likewise
+///
+/// Values are combined in the order of ranks, whatever the path, the size and the place in the
+/// buffer: so a reduction gives the same bits on all ranks, in every repetition, and however a
+/// buffer is divided. The 16-bit and 8-bit formats are summed in float and rounded once.
+///
+/// One thread at a time, `stop` apart.
+class NodeCollectives {
+   public:
+    /// `names[i]` is rank i in errors.
+    NodeCollectives(NodeMemory memory, std::uint32_t rank, std::vector<std::string> names);
+
+    /// Returns when the collective is complete on this rank. Throws GroupFailure.
+    void carry_out(const Operation& operation, Duration limit);
+
+    /// Makes `carry_out` fail soon, wherever it waits, now and in future. Any thread.
+    void stop() noexcept { barrier_.stop(); }
+    /// Tells the others that this rank leaves in order.
+    void leave() noexcept;
+    [[nodiscard]] Regions& regions() noexcept { return regions_; }
+
+   private:
+    /// What a collective looks like from here.
+    struct Shape {
+        ConstTensorView offered{};  ///< What this rank has for others.
+        bool contributes = true;    ///< Whether anybody wants it.
+        bool wide = false;          ///< It is one row for each rank, not one for all.
+        bool may_share = true;      ///< Others may read it where it lies.
+
+        [[nodiscard]] bool small() const { return offered.bytes() <= NodeMemory::kSlotBytes; }
+    };
+
+    [[nodiscard]] Shape shape_of(const Operation& operation) const;
+    void enter(const Operation& operation, const Shape& shape);
+    void pass();
+    void check_entries(const Signature& mine) const;
+    [[nodiscard]] bool missing(std::uint32_t rank) const noexcept;
+    [[nodiscard]] std::optional<std::uint32_t> missing_for_good() const noexcept;
+    [[nodiscard]] std::string missing_ranks() const;
+    [[nodiscard]] bool find_sources();
+
+    void put(const Operation& operation, const Shape& shape, Chunk columns, std::byte* into) const;
+    void take(const Operation& operation, const Shape& shape, Chunk columns, std::size_t stride);
+    void direct_all_reduce(const Operation& operation);
+    void staged_reduction(const Operation& operation, const Shape& shape);
+    void staged_rows(const Operation& operation, const Shape& shape);
+
+    [[nodiscard]] std::uint32_t divisor_of(const Signature& signature) const noexcept {
+        return signature.reduce_op == ReduceOp::avg ? world_size_ : 1;
+    }
+
+    const NodeMemory memory_;
+    const std::uint32_t rank_;
+    const std::uint32_t world_size_;
+    const std::vector<std::string> names_;
+    NodeBarrier barrier_;
+    Regions regions_;
+
+    std::uint32_t entered_ = 0;  // Collectives so far.
+    std::uint32_t parts_ = 0;    // Parts staged so far.
+    // Of the collective under way.
+    Instant deadline_;
+    Duration limit_{};
+    Regions::Place place_;
+    std::vector<const std::byte*> sources_;  // Where the ranks' values lie, by rank.
+};
+
+}  // namespace regroup::cpu

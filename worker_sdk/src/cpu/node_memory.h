@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "worker_sdk/src/cpu/node_barrier.h"
+#include "worker_sdk/src/cpu/shared_memory.h"
+#include "worker_sdk/src/cpu/wire.h"
+
+namespace regroup::cpu {
+
+/// What a rank tells the others when it enters a collective.
+struct NodeEntry {
+    Signature signature{};
+    std::uint32_t region = 0;  ///< That the others may read its buffer in; 0: none.
+    std::uint64_t offset = 0;
+};
+
+/// The shared memory of a group whose ranks are all on one node: a segment made by each rank,
+/// mapped by all.
+///
+///     board     the barrier's words (rank 0's count), what the rank has entered
+///     slots     two for small messages, used in turn: one is free again as soon as everybody has
+///               entered the collective after the one that used it
+///     staging   two for parts of large ones, likewise by barriers, and one for reduced parts
+///
+/// A rank writes into its own segment and its own buffers, and only reads those of others: one that
+/// is out of step, because its group has ended meanwhile, can spoil nothing.
+class NodeMemory {
+   public:
+    static constexpr std::size_t kSlotBytes = std::size_t{16} << 10U;
+    /// With a processor for each rank, what its second-level cache holds a few of; without, more at
+    /// a time, as each part costs some changes of process.
+    static constexpr std::size_t kStagingBytes = std::size_t{256} << 10U;
+    static constexpr std::size_t kStagingBytesCrowded = std::size_t{1} << 20U;
+
+    /// The size of a segment.
+    [[nodiscard]] static std::size_t segment_bytes();
+
+    NodeMemory(std::vector<SharedMemory> segments, bool crowded);
+
+    struct Board {
+        BarrierWords barrier;
+        std::array<NodeEntry, 2> entries;
+        alignas(64) std::atomic<std::uint32_t> arrivals;  ///< At the barrier.
+        std::atomic<std::uint32_t> left;                  ///< 1: it will not arrive again.
+    };
+
+    [[nodiscard]] Board& board(std::uint32_t rank) const noexcept;
+    [[nodiscard]] std::byte* slot(std::uint32_t rank, std::uint32_t half) const noexcept;
+    [[nodiscard]] std::byte* staging(std::uint32_t rank, std::uint32_t half) const noexcept;
+    [[nodiscard]] std::byte* reduced(std::uint32_t rank) const noexcept;
+    [[nodiscard]] std::size_t staging_bytes() const noexcept { return staging_bytes_; }
+    [[nodiscard]] bool crowded() const noexcept { return crowded_; }
+
+   private:
+    std::vector<SharedMemory> segments_;  // by rank
+    bool crowded_;
+    std::size_t staging_bytes_;
+};
+
+}  // namespace regroup::cpu

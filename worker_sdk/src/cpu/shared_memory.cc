@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/cpu/shared_memory.h"
+
+#include <regroup/error.h>
+
+#include <cerrno>
+#include <fcntl.h>
+#include <string>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+#include "rendezvous/base/result.h"
+
+namespace regroup::cpu {
+namespace {
+
+constexpr std::size_t kPageBytes = 4096;
+
+[[noreturn]] void fail(const std::string& what, std::size_t bytes) {
+    throw Error(Errc::system,
+                system_failure(what + " of " + std::to_string(bytes) + " bytes", errno).detail);
+}
+
+}  // namespace
+
+SharedMemory SharedMemory::create(std::size_t bytes, bool reserved) {
+    SharedMemory memory;
+    memory.bytes_ = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+    memory.descriptor_ = Descriptor(::memfd_create("regroup", MFD_CLOEXEC));
+    const int fd = memory.descriptor_.get();
+    const auto length = static_cast<off_t>(memory.bytes_);
+    if (!memory.descriptor_.is_open() ||
+        (reserved ? ::fallocate(fd, 0, 0, length) : ::ftruncate(fd, length)) != 0) {
+        fail("shared memory", memory.bytes_);
+    }
+    memory.map();
+    return memory;
+}
+
+void SharedMemory::map() {
+    void* const address =
+        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_.get(), 0);
+    if (address == MAP_FAILED) {
+        fail("mapping shared memory", bytes_);
+    }
+    data_ = static_cast<std::byte*>(address);
+    // Where the administrator allows it for shared memory, few page faults instead of many.
+    static_cast<void>(::madvise(data_, bytes_, MADV_HUGEPAGE));
+}
+
+std::optional<SharedMemory> SharedMemory::open(const Ticket& ticket) {
+    if (ticket.bytes == 0) {
+        return std::nullopt;
+    }
+    SharedMemory memory;
+    memory.bytes_ = ticket.bytes;
+    const std::string path =
+        "/proc/" + std::to_string(ticket.process) + "/fd/" + std::to_string(ticket.descriptor);
+    memory.descriptor_ = Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+    struct stat facts{};
+    // Process numbers mean something else in another container: what was opened must be the thing
+    // itself. Ranks on one machine have one kernel, in which inodes of this kind are unique.
+    if (!memory.descriptor_.is_open() || ::fstat(memory.descriptor_.get(), &facts) != 0 ||
+        facts.st_ino != ticket.inode || static_cast<std::uint64_t>(facts.st_size) != ticket.bytes) {
+        return std::nullopt;
+    }
+    try {
+        memory.map();
+    } catch (const Error&) {
+        return std::nullopt;
+    }
+    memory.seal();
+    return memory;
+}
+
+SharedMemory::~SharedMemory() {
+    if (data_ != nullptr) {
+        ::munmap(data_, bytes_);
+    }
+}
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : descriptor_(std::move(other.descriptor_)),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+}
+
+SharedMemory::Ticket SharedMemory::ticket() const {
+    struct stat facts{};
+    if (!descriptor_.is_open() || ::fstat(descriptor_.get(), &facts) != 0) {
+        return {};
+    }
+    return {.bytes = bytes_,
+            .inode = facts.st_ino,
+            .process = ::getpid(),
+            .descriptor = descriptor_.get()};
+}
+
+}  // namespace regroup::cpu
