@@ -23,6 +23,7 @@ class HostGradientDevice final : public GradientDevice {
     void fork() override {}
     void join() override {}
     [[nodiscard]] Stream side_stream() const override { return {}; }
+    void settle() noexcept override {}
 
    private:
     static void move(void* to, const void* from, std::size_t bytes) {
