@@ -6,6 +6,7 @@ endforeach()
 
 # Each public header stands alone and may be included twice.
 file(GLOB sdk_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/worker_sdk/include/regroup/*.h)
+list(FILTER sdk_headers EXCLUDE REGEX "/torch\\.h$")  # It needs libtorch; see torch_adapter_test.
 foreach(header ${sdk_headers})
     get_filename_component(name ${header} NAME)
     set(source ${CMAKE_CURRENT_BINARY_DIR}/sdk_headers/${name}.cc)
