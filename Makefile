@@ -8,8 +8,8 @@ setup := @sh cmake/setup.sh
 sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-pytorch bench docs package package-test lint format build asan tsan gcc \
-        clean
+.PHONY: help demo test test-pytorch test-gpu bench bench-gpu docs package package-test lint format \
+        build asan tsan gcc clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 21
@@ -32,6 +32,12 @@ test-pytorch: ## get a current PyTorch (6 GB, once) and run the tests with PyTor
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(jobs)
 	@ctest --preset release -L pytorch
+
+test-gpu: ## check the NCCL back end on this machine's GPUs, if it has any
+	@$(MAKE) -j $(jobs) -f tests/gpu/gpu.mk test
+
+bench-gpu: ## measure time to a communicator, and a step as a CUDA graph
+	@$(MAKE) -j $(jobs) -f tests/gpu/gpu.mk bench
 
 bench: ## measure start, restart and traffic beside torchrun and mpirun
 	$(setup) bench

@@ -35,7 +35,7 @@ if(REGROUP_CUDA)
             message(FATAL_ERROR "REGROUP_CUDA=${REGROUP_CUDA}: ${problem}")
         endif()
     else()
-        # PTX for the last of them lets newer GPUs run too. CMake 3.25 does not know C++20 for CUDA.
+        # PTX for the last of them lets newer GPUs run too.
         if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
             set(CMAKE_CUDA_ARCHITECTURES 80 90)
         endif()
@@ -47,6 +47,11 @@ if(REGROUP_CUDA)
         endif()
         set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
         enable_language(CUDA)
+        # CMake 3.25 takes the standard of C++ for CUDA too, and knows no flag for it; the flag itself
+        # is among regroup_options.
+        set(CMAKE_CUDA_STANDARD_REQUIRED OFF)
+        set(CMAKE_CUDA_STANDARD 17)
+        set(CMAKE_CUDA17_STANDARD_COMPILE_OPTION "")
         find_package(CUDAToolkit REQUIRED)
         set(REGROUP_HAVE_CUDA ON)
         add_library(regroup_cuda INTERFACE)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # The NCCL back end, or what says that it is not there.
+target_sources(regroup_worker_sdk PRIVATE src/cuda/device_choice.cc)
 if(REGROUP_HAVE_CUDA)
     target_sources(regroup_worker_sdk PRIVATE
         src/cuda/cuda.cc
         src/cuda/cuda_runtime.cc
-        src/cuda/device_choice.cc
         src/cuda/environment.cc
         src/nccl/arguments.cc
         src/nccl/bootstrap.cc
@@ -22,6 +22,5 @@ if(REGROUP_HAVE_CUDA)
         src/nccl/watchdog.cc)
     target_link_libraries(regroup_worker_sdk PRIVATE regroup_cuda)
 else()
-    target_sources(regroup_worker_sdk PRIVATE
-        src/cuda/absent.cc)
+    target_sources(regroup_worker_sdk PRIVATE src/cuda/absent.cc)
 endif()

@@ -2,6 +2,7 @@
 // How groups over NCCL end: every wait ends, the error says what it can, and NCCL's rules for
 // giving communicators up are kept.
 #include <atomic>
+#include <barrier>
 #include <future>
 
 #include <gmock/gmock.h>
@@ -60,8 +61,10 @@ TEST(NcclFailures, AnAsynchronousErrorEndsWhatIsInFlightAndTheGroup) {
 TEST(NcclFailures, OfOneRankReachAllOthersByName) {
     NcclWorld world(4);
     world.stand_in.set_faults("async_error_at=2 rank=1");
-    run_ranks(world, [](ProcessGroup& group) {
+    std::barrier all_connected(world.size);
+    run_ranks(world, [&](ProcessGroup& group) {
         group.barrier().wait();
+        all_connected.arrive_and_wait();  // A failure may overtake the end of the barrier above.
         const auto start = Clock::now();
         const auto error = error_of(group.barrier());
         ASSERT_TRUE(error);
@@ -180,8 +183,10 @@ TEST(NcclFailures, OfAGivenUpSubGroupLeaveTheParentAlone) {
 TEST(NcclFailures, APeerThatLeavesWithOperationsInFlightIsSeenGone) {
     NcclWorld world(2);
     std::vector<float> value(1);
+    std::barrier all_connected(world.size);
     run_ranks(world, [&](ProcessGroup& group) {
         group.barrier().wait();
+        all_connected.arrive_and_wait();
         if (group.rank() == 0) {
             (void)group.recv(view(value, group), 1);
             return;

@@ -14,13 +14,15 @@ std::string counted(std::uint64_t count, const std::string& thing) {
     const std::string visible = request.visible
                                     ? "CUDA_VISIBLE_DEVICES=\"" + *request.visible + "\""
                                     : "CUDA_VISIBLE_DEVICES is not set";
-    throw Error(Errc::invalid_argument,
-                counted(request.local_world_size, "process") + " of this node (LOCAL_WORLD_SIZE) " +
-                    "cannot each have a GPU of its own: there " +
-                    (request.device_count == 1 ? "is " : "are ") +
-                    counted(static_cast<std::uint64_t>(request.device_count), "GPU") + " (" +
-                    visible + "); start fewer processes, or for a test let them share with " +
-                    "REGROUP_SHARE_GPUS=1");
+    throw Error(
+        Errc::invalid_argument,
+        (request.local_world_size == 1 ? "1 process"
+                                       : std::to_string(request.local_world_size) + " processes") +
+            " of this node (LOCAL_WORLD_SIZE) " + "cannot each have a GPU of its own: there " +
+            (request.device_count == 1 ? "is " : "are ") +
+            counted(static_cast<std::uint64_t>(request.device_count), "GPU") + " (" + visible +
+            "); start fewer processes, or for a test let them share with " +
+            "REGROUP_SHARE_GPUS=1");
 }
 
 }  // namespace

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+# The programs of tests/gpu with nothing but a C++20 compiler, the CUDA toolkit and nccl.h: for
+# machines with a GPU and little else, and without a network. From the root:
+#
+#     make -f tests/gpu/gpu.mk test      # or: make test-gpu
+#     make -f tests/gpu/gpu.mk bench     # or: make bench-gpu
+#
+# CUDA_HOME and NCCL_HOME name places where the headers are, if not the usual ones.
+
+out := build/gpu
+CXX := $(firstword $(shell command -v clang++-19 g++ clang++ 2>/dev/null))
+NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(NVCC))
+wheel := $(shell python3 -c 'import importlib.util as u; s = u.find_spec("nvidia.nccl"); print(list(s.submodule_search_locations)[0] if s else "")' 2>/dev/null)
+nccl_include := $(patsubst %/nccl.h,%,$(firstword $(wildcard $(addsuffix /include/nccl.h,$(NCCL_HOME) $(CUDA_HOME) /usr $(wheel)))))
+ifneq ($(wheel),)
+    export REGROUP_NCCL_LIBRARY ?= $(firstword $(wildcard $(wheel)/lib/libnccl.so.2))
+endif
+cudart := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a))
+
+ifeq ($(CXX),)
+    missing := a C++ compiler
+else ifeq ($(NVCC),)
+    missing := the CUDA toolkit (nvcc)
+else ifeq ($(cudart),)
+    missing := libcudart_static.a of the CUDA toolkit
+else ifeq ($(nccl_include),)
+    missing := NCCL's header nccl.h
+endif
+
+flags := -std=c++20 -O2 -g -Wall -Wextra -I. -Iworker_sdk/include -Irendezvous/base/include \
+         -isystem $(CUDA_HOME)/include -isystem $(nccl_include)
+sdk := $(filter-out %/absent.cc,$(shell find worker_sdk/src -name '*.cc')) \
+       $(wildcard rendezvous/base/*.cc) $(filter-out %/store_server.cc,$(wildcard rendezvous/store/*.cc))
+check := $(addprefix tests/gpu/,gpu_check.cc collectives.cc failures.cc operations.cc)
+object = $(patsubst %,$(out)/%.o,$(1))
+shared := $(call object,$(sdk) tests/gpu/ranks.cc)
+link = $(CXX) -o $@ $^ $(cudart) -ldl -lrt -lpthread
+
+.PHONY: test bench
+ifneq ($(missing),)
+test bench:
+	@echo "gpu: skipped: there is no $(missing) here"
+else
+test: $(out)/gpu_check
+	@$(out)/gpu_check
+bench: $(out)/time_to_communicator $(out)/graph_step
+	@$(out)/time_to_communicator
+	@$(out)/graph_step
+endif
+
+$(out)/gpu_check: $(call object,$(check)) $(shared)
+	@$(link)
+$(out)/time_to_communicator: $(call object,tests/gpu/time_to_communicator.cc) $(shared)
+	@$(link)
+$(out)/graph_step: $(call object,tests/gpu/graph_step.cc tests/gpu/small_kernels.cu) $(shared)
+	@$(link)
+$(out)/%.cc.o: %.cc
+	@mkdir -p $(dir $@)
+	@$(CXX) $(flags) -MMD -c $< -o $@
+$(out)/%.cu.o: %.cu
+	@mkdir -p $(dir $@)
+	@$(NVCC) -std=c++20 -O2 -I. -gencode arch=compute_80,code=compute_80 \
+	    -gencode arch=compute_90,code=sm_90 -c $< -o $@
+-include $(shell find $(out) -name '*.d' 2>/dev/null)

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// From main() to the end of the first all-reduce, and where the time goes:
+//
+//     whole   ProcessGroup::create and one all-reduce, in fresh processes
+//     context the CUDA context alone, in fresh processes
+//     nccl    ncclCommInitRank and one all-reduce alone, context and id at hand
+//
+// What is left of `whole` is ours: the store, the ring, the ids; create() makes the context while
+// the other ranks come. Several ranks on one GPU are time-sliced: such figures say that it works.
+#include <regroup/cuda.h>
+#include <regroup/process_group.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+
+#include "tests/gpu/device_values.h"
+#include "tests/gpu/ranks.h"
+#include "worker_sdk/src/cuda/environment.h"
+#include "worker_sdk/src/nccl/bootstrap.h"
+#include "worker_sdk/src/nccl/communicator.h"
+#include "worker_sdk/src/nccl/lane.h"
+
+namespace regroup::gpu {
+namespace {
+
+constexpr std::size_t kCount = 1024;
+
+void require_ready(nccl::Communicator& communicator, nccl::CommReport report) {
+    nccl::Backoff backoff;
+    for (; report.state == nccl::CommState::in_progress; report = communicator.poll()) {
+        backoff.pause();
+    }
+    if (report.state != nccl::CommState::ready) {
+        throw Error(Errc::system, "NCCL: " + report.text);
+    }
+}
+
+double time_whole(const Context& context, double start) {
+    const auto group =
+        ProcessGroup::create("nccl", context, {.timeout = std::chrono::seconds(100)});
+    cuda::set_device(group->device());
+    const DeviceValues<float> values(kCount, group->device());
+    group->all_reduce(values.view(), ReduceOp::sum).wait();
+    return now_ms() - start;
+}
+
+double time_context(const Context& context, double start) {
+    cuda::set_device(cuda::device_of(context));
+    check(cudaFree(nullptr), "cudaFree");
+    return now_ms() - start;
+}
+
+double time_nccl(const Context& context) {
+    const nccl::NcclApi& api = nccl::installed_api();
+    if (cuda::Environment::read().share_gpus) {
+        cuda::let_ranks_share_a_gpu(context.rank);
+    }
+    const Device device = cuda::device_of(context);
+    cuda::set_device(device);
+    const DeviceValues<float> values(kCount, device);
+    const OwnStream stream;
+    const std::shared_ptr<Store> store = context.store();
+    if (context.rank == 0) {
+        store->set("id", nccl::to_text(nccl::make_unique_id(api)));
+    }
+    ncclUniqueId id = nccl::parse_unique_id(store->get("id"));
+    store->add("here", 1);
+    while (store->add("here", 0) < context.world_size) {
+    }
+    nccl::Communicator communicator(api);
+    const double start = now_ms();
+    require_ready(communicator, communicator.begin({&id, 1}, static_cast<int>(context.world_size),
+                                                   static_cast<int>(context.rank)));
+    require_ready(communicator, communicator.launch([&](ncclComm_t comm) {
+        return api.all_reduce(values.data(), values.data(), kCount, ncclFloat32, ncclSum, comm,
+                              stream.get());
+    }));
+    stream.synchronize();
+    const double took = now_ms() - start;
+    require_ready(communicator, communicator.begin_leaving());
+    communicator.finish_leaving();
+    return took;
+}
+
+int be_rank(const std::string& mode, double start) {
+    try {
+        const Context context = Context::from_environment();
+        const double took = mode == "whole"     ? time_whole(context, start)
+                            : mode == "context" ? time_context(context, start)
+                                                : time_nccl(context);
+        std::printf("%.3f\n", took);
+        return 0;
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "%s: %s\n", mode.c_str(), error.what());
+        return 1;
+    }
+}
+
+/// The slowest rank of one run; negative if one failed.
+double slowest(const std::string& mode, std::uint32_t ranks, int gpus) {
+    double most = 0;
+    for (const RankEnd& end : run_ranks(mode, ranks, gpus, std::chrono::seconds(120))) {
+        if (!end.finished || end.code != 0 || end.output.empty()) {
+            return -1;
+        }
+        most = std::max(most, std::stod(end.output));
+    }
+    return most;
+}
+
+int measure(std::uint32_t ranks, int repeats, int gpus) {
+    std::printf("%u ranks on %d GPU(s)%s, median of %d fresh starts, slowest rank, ms:\n", ranks,
+                gpus, static_cast<int>(ranks) > gpus ? " (time-sliced, correctness only)" : "",
+                repeats);
+    double medians[3] = {};
+    const char* const modes[] = {"context", "nccl", "whole"};
+    for (std::size_t i = 0; i < 3; ++i) {
+        std::vector<double> times;
+        for (int repeat = 0; repeat < repeats; ++repeat) {
+            times.push_back(slowest(modes[i], ranks, gpus));
+            if (times.back() < 0) {
+                std::printf("  %s failed\n", modes[i]);
+                return 1;
+            }
+        }
+        std::ranges::sort(times);
+        medians[i] = times[times.size() / 2];
+        std::printf("  %-8s %9.1f\n", modes[i], medians[i]);
+    }
+    std::printf("  %-8s %9.1f  (whole - context - nccl)\n", "ours",
+                medians[2] - medians[0] - medians[1]);
+    return 0;
+}
+
+}  // namespace
+}  // namespace regroup::gpu
+
+int main(int argc, char** argv) {
+    using namespace regroup::gpu;
+    const double start = now_ms();
+    const std::string mode = rank_mode(argc, argv);
+    if (!mode.empty()) {
+        return be_rank(mode, start);
+    }
+    const int gpus = introduce("time_to_communicator");
+    const auto ranks = static_cast<std::uint32_t>(argc > 1 ? std::atoi(argv[1]) : 2);
+    const int repeats = argc > 2 ? std::atoi(argv[2]) : 5;
+    if (ranks < 1 || repeats < 1) {
+        std::fprintf(stderr, "usage: time_to_communicator [RANKS [REPEATS]]\n");
+        return 2;
+    }
+    return gpus == 0 ? 0 : measure(ranks, repeats, gpus);
+}

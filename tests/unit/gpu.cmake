@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+regroup_test(gpu_choice_test unit
+    SOURCES ${CMAKE_CURRENT_LIST_DIR}/gpu_choice_test.cc
+    LINK regroup::worker_sdk)
+
+# What a build without CUDA says, whatever this build has.
+regroup_test(gpu_absent_test unit
+    SOURCES ${CMAKE_CURRENT_LIST_DIR}/gpu_absent_test.cc
+            ${PROJECT_SOURCE_DIR}/worker_sdk/src/cuda/absent.cc
+    LINK regroup::worker_sdk)

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// This program is linked with the functions of a build without CUDA.
+#include <regroup/cuda.h>
+#include <regroup/error.h>
+#include <regroup/process_group.h>
+
+#include <functional>
+
+#include <gmock/gmock.h>
+
+namespace regroup {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(GpuAbsent, EveryCallSaysSoAndHowToGetIt) {
+    const std::vector<std::function<void()>> calls = {
+        [] { (void)ProcessGroup::create("nccl", Context()); },
+        [] { (void)cuda::device_of(Context()); },
+        [] { cuda::set_device({DeviceKind::cuda, 0}); },
+    };
+    for (const auto& call : calls) {
+        try {
+            call();
+            ADD_FAILURE() << "no error";
+        } catch (const Error& error) {
+            EXPECT_EQ(error.code(), Errc::invalid_argument);
+            EXPECT_THAT(error.what(),
+                        AllOf(HasSubstr("this build of regroup has no \"nccl\" back end"),
+                              HasSubstr("REGROUP_CUDA=ON"), HasSubstr("use \"cpu\"")));
+        }
+    }
+    const cuda::Availability found = cuda::availability();
+    EXPECT_FALSE(found.built_in);
+    EXPECT_EQ(found.device_count, 0);
+    EXPECT_EQ(found.nccl_version, 0);
+    EXPECT_THAT(found.problem, HasSubstr("no \"nccl\" back end"));
+}
+
+}  // namespace
+}  // namespace regroup
