@@ -13,7 +13,7 @@ namespace {
 
 // Buffers that are read in place are worked on in parts too, so that what one rank has reduced is
 // still in a cache when the others fetch it.
-constexpr std::size_t kDirectBytes = std::size_t{2} << 20U;
+constexpr std::size_t kDirectBytes = std::size_t{1} << 20U;
 constexpr std::size_t kDirectBytesCrowded = std::size_t{8} << 20U;
 
 void copy_bytes(void* to, const void* from, std::size_t bytes) {
