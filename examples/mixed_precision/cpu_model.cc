@@ -37,6 +37,10 @@ class Packed {
             }
         });
     }
+    void clear(std::size_t first, std::size_t count) {
+        const TensorView part = view().part(first, count);
+        std::memset(part.data, 0, part.bytes());
+    }
     void load(float* values) {
         for_type([&]<class T>(const T* items) {
             for (std::size_t i = 0; i < count_; ++i) {
@@ -73,6 +77,9 @@ class CpuModel : public Model {
           gradients_(count_, model_level.gradients) {}
 
     void forward(const Batch& batch) override {
+        if (batch.count() == 0) {
+            return;
+        }
         if (is_low()) {
             weights_.load(widened_.data());
         }
@@ -106,6 +113,13 @@ class CpuModel : public Model {
 
     void backward(const Batch& batch, float weight_of_sample, const TensorView& scale,
                   const Ready& ready) override {
+        if (batch.count() == 0) {
+            for (std::size_t index = kTensorCount; index-- > 0;) {
+                gradients_.clear(offset_of(index), count_of(index));
+                ready(index);
+            }
+            return;
+        }
         const Index n = to_index(batch.count());
         for (Index i = 0; i < n; ++i) {  // d loss / d score = probability - (1 for the label)
             scores_(i, batch.labels[static_cast<std::size_t>(i)]) -= 1.0F;

@@ -133,6 +133,9 @@ class ConvolutionBlock {
 class CpuNetwork : public Network {
    public:
     void forward(const Batch& batch) override {
+        if (batch.count() == 0) {
+            return;
+        }
         const auto count = static_cast<Index>(batch.count());
         conv1_.resize(batch.count());
         conv2_.resize(batch.count());
@@ -168,6 +171,13 @@ class CpuNetwork : public Network {
     }
 
     void backward(const Batch& batch, float weight, const Ready& ready) override {
+        if (batch.count() == 0) {
+            std::ranges::fill(gradients_, 0.0F);
+            for (std::size_t index = kTensorCount; index-- > 0;) {
+                ready(index);
+            }
+            return;
+        }
         const auto count = static_cast<Index>(batch.count());
         for (Index i = 0; i < count; ++i) {  // d loss / d score = probability - (1 for the label)
             scores_(i, batch.labels[static_cast<std::size_t>(i)]) -= 1.0F;

@@ -89,6 +89,12 @@ TEST_F(MixedPrecision, LossIsThatOfOneProcess) {
     EXPECT_NEAR(launch(3, kProgram, words).number_after(0, "step 100  loss "), alone, 1e-3 * alone);
 }
 
+TEST_F(MixedPrecision, RankWithoutSamplesTakesPart) {
+    const Words words{"--global-batch", "2", "--steps", "20", "--log-every", "20"};
+    const double alone = run_alone(kProgram, words).number_after(0, "step 20  loss ");
+    EXPECT_NEAR(launch(3, kProgram, words).number_after(0, "step 20  loss "), alone, 1e-2 * alone);
+}
+
 TEST_F(MixedPrecision, WrongCommandLineEndsWithTwoAndOneLine) {
     const auto complaint = [this](const Words& words) {
         const Outcome outcome = run_alone(kProgram, words);

@@ -29,8 +29,9 @@ else ifeq ($(nccl_include),)
 endif
 
 flags := -std=c++20 -O2 -g -Wall -Wextra -I. -Iworker_sdk/include -Irendezvous/base/include \
-         -isystem $(CUDA_HOME)/include -isystem $(nccl_include)
-sdk := $(filter-out %/absent.cc,$(shell find worker_sdk/src -name '*.cc')) \
+         -isystem $(CUDA_HOME)/include -isystem $(nccl_include) \
+         -DREGROUP_HAVE_CUDA -ffp-contract=off
+sdk := $(filter-out %/absent.cc,$(shell find worker_sdk/src -name '*.cc' -o -name '*.cu')) \
        $(wildcard rendezvous/base/*.cc) $(filter-out %/store_server.cc,$(wildcard rendezvous/store/*.cc))
 check := $(addprefix tests/gpu/,gpu_check.cc collectives.cc failures.cc operations.cc)
 object = $(patsubst %,$(out)/%.o,$(1))
@@ -42,11 +43,13 @@ ifneq ($(missing),)
 test bench:
 	@echo "gpu: skipped: there is no $(missing) here"
 else
-test: $(out)/gpu_check
+test: $(out)/gpu_check $(out)/optimizer_check
 	@$(out)/gpu_check
-bench: $(out)/time_to_communicator $(out)/graph_step
+	@$(out)/optimizer_check
+bench: $(out)/time_to_communicator $(out)/graph_step $(out)/optimizer_bench
 	@$(out)/time_to_communicator
 	@$(out)/graph_step
+	@$(out)/optimizer_bench
 endif
 
 $(out)/gpu_check: $(call object,$(check)) $(shared)
@@ -55,11 +58,16 @@ $(out)/time_to_communicator: $(call object,tests/gpu/time_to_communicator.cc) $(
 	@$(link)
 $(out)/graph_step: $(call object,tests/gpu/graph_step.cc tests/gpu/small_kernels.cu) $(shared)
 	@$(link)
+$(out)/optimizer_check: $(call object,tests/gpu/optimizer_check.cc) $(shared)
+	@$(link)
+$(out)/optimizer_bench: $(call object,tests/gpu/optimizer_bench.cc) $(shared)
+	@$(link)
 $(out)/%.cc.o: %.cc
 	@mkdir -p $(dir $@)
 	@$(CXX) $(flags) -MMD -c $< -o $@
 $(out)/%.cu.o: %.cu
 	@mkdir -p $(dir $@)
-	@$(NVCC) -std=c++20 -O2 -I. -gencode arch=compute_80,code=compute_80 \
+	@$(NVCC) -std=c++20 -O2 -fmad=false -I. -Iworker_sdk/include -Irendezvous/base/include \
+	    -gencode arch=compute_80,code=compute_80 \
 	    -gencode arch=compute_90,code=sm_90 -c $< -o $@
 -include $(shell find $(out) -name '*.d' 2>/dev/null)

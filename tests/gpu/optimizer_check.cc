@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels of optimizers and loss scaling against the loops for the CPU, bit for bit.
+// The kernels of optimizers and loss scaling on GPU 0 against the loops for the CPU, bit for bit.
 #include <regroup/cuda.h>
 #include <regroup/fused_optimizer.h>
 #include <regroup/grad_scaler.h>
@@ -8,19 +8,16 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
+#include <cstdio>
 #include <cstring>
 #include <limits>
-#include <memory>
 #include <random>
 #include <span>
+#include <string>
 #include <variant>
 #include <vector>
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include "tests/gpu/optim_gpu_memory.h"
+#include "tests/gpu/optimizer_memory.h"
 #include "worker_sdk/src/cuda/kernels.h"
 #include "worker_sdk/src/optim/convert.h"
 
@@ -29,15 +26,11 @@ namespace {
 
 constexpr Device kGpu{DeviceKind::cuda, 0};
 
-class OptimGpu : public ::testing::Test {
-   protected:
-    void SetUp() override {
-        const cuda::Availability found = cuda::availability();
-        if (found.device_count == 0) {
-            GTEST_SKIP() << "no GPU: " << found.problem;
-        }
+void require(bool holds, const std::string& what) {
+    if (!holds) {
+        throw Error(Errc::system, "wrong: " + what);
     }
-};
+}
 
 std::vector<float> random_values(std::size_t count, std::uint64_t seed, float range) {
     std::mt19937_64 random(seed);
@@ -127,23 +120,23 @@ void expect_same_as_cpu() {
                 gpu_gradient.write(gradient);
                 scaler.check(std::span(gradient));
                 gpu_scaler.check(gpu_gradient.view());
-                ASSERT_EQ(gpu_scaler.overflowed(), step == 2);
+                require(gpu_scaler.overflowed() == (step == 2), "overflow");
                 optimizer.step(scaler);
                 gpu_optimizer.step(gpu_scaler);
                 scaler.update();
                 gpu_scaler.update();
             }
-            ASSERT_TRUE(same_bits(gpu_master.read(), master)) << count << ", " << rule.index();
-            ASSERT_TRUE(same_bits(gpu_shadow.read(), shadow)) << count << ", " << rule.index();
-            ASSERT_TRUE(same_bits(moments_of(gpu_optimizer), moments_of(optimizer))) << count;
-            ASSERT_EQ(gpu_optimizer.step_count(), 3);
-            ASSERT_EQ(gpu_scaler.scale(), 500.0);
-            ASSERT_EQ(gpu_scaler.skipped_steps(), 1);
+            require(same_bits(gpu_master.read(), master), "masters");
+            require(same_bits(gpu_shadow.read(), shadow), "shadows");
+            require(same_bits(moments_of(gpu_optimizer), moments_of(optimizer)), "moments");
+            require(gpu_optimizer.step_count() == 3, "count of steps");
+            require(gpu_scaler.scale() == 500.0, "scale");
+            require(gpu_scaler.skipped_steps() == 1, "skipped steps");
         }
     }
 }
 
-TEST_F(OptimGpu, StepsAreThoseOfTheCpuForGradientsAndShadowsOfEveryDtype) {
+void steps_are_those_of_the_cpu_for_gradients_and_shadows_of_every_dtype() {
     expect_same_as_cpu<float, float16>();
     expect_same_as_cpu<float, bfloat16>();
     expect_same_as_cpu<float16, float16>();
@@ -152,7 +145,7 @@ TEST_F(OptimGpu, StepsAreThoseOfTheCpuForGradientsAndShadowsOfEveryDtype) {
     expect_same_as_cpu<bfloat16, bfloat16>();
 }
 
-TEST_F(OptimGpu, StepsWithoutShadowAndScalerAreThoseOfTheCpu) {
+void steps_without_shadow_and_scaler_are_those_of_the_cpu() {
     for (const Rule& rule : rules()) {
         std::vector<float> master = random_values(5001, 1, 1.0F);
         const std::vector<float> gradient = random_values(5001, 2, 1.0F);
@@ -166,12 +159,12 @@ TEST_F(OptimGpu, StepsWithoutShadowAndScalerAreThoseOfTheCpu) {
             optimizer.step();
             gpu_optimizer.step();
         }
-        EXPECT_TRUE(same_bits(gpu_master.read(), master)) << rule.index();
+        require(same_bits(gpu_master.read(), master), "masters");
     }
 }
 
 // More than the threads of any GPU take at once.
-TEST_F(OptimGpu, StepOverALargeBufferIsThatOfTheCpu) {
+void step_over_a_large_buffer_is_that_of_the_cpu() {
     constexpr std::size_t kCount = 12'000'003;
     std::vector<float> master = random_values(kCount, 1, 1.0F);
     const std::vector<bfloat16> gradient = rounded<bfloat16>(random_values(kCount, 2, 1.0F));
@@ -183,7 +176,7 @@ TEST_F(OptimGpu, StepOverALargeBufferIsThatOfTheCpu) {
                                  AdamOptions{});
     optimizer.step();
     gpu_optimizer.step();
-    EXPECT_TRUE(same_bits(gpu_master.read(), master));
+    require(same_bits(gpu_master.read(), master), "masters");
 }
 
 template <class T>
@@ -195,23 +188,24 @@ void expect_overflow_found_everywhere() {
             OnGpu<T> gpu(values, shift);
             GradScaler scaler({}, kGpu);
             scaler.check(gpu.view());
-            EXPECT_FALSE(scaler.overflowed()) << count;
+            require(!scaler.overflowed(), "an overflow where there is none");
             values[at] = T(at % 2 == 0 ? -std::numeric_limits<float>::infinity()
                                        : std::numeric_limits<float>::quiet_NaN());
             gpu.write(values);
             scaler.check(gpu.view());
-            EXPECT_TRUE(scaler.overflowed()) << at << " of " << count;
+            require(scaler.overflowed(),
+                    "an overflow missed: " + std::to_string(at) + " of " + std::to_string(count));
         }
     }
 }
 
-TEST_F(OptimGpu, FindsInfAndNanWhereverTheyAre) {
+void finds_inf_and_nan_wherever_they_are() {
     expect_overflow_found_everywhere<float>();
     expect_overflow_found_everywhere<float16>();
     expect_overflow_found_everywhere<bfloat16>();
 }
 
-TEST_F(OptimGpu, UnscaleIsThatOfTheCpu) {
+void unscale_is_that_of_the_cpu() {
     for (const auto& [count, shift] : kCases) {
         std::vector<float> values = random_values(count, 1, 1e6F);
         const OnGpu<float> gpu(values, shift);
@@ -219,8 +213,8 @@ TEST_F(OptimGpu, UnscaleIsThatOfTheCpu) {
         GradScaler gpu_scaler({.init_scale = 1000.0}, kGpu);
         scaler.unscale(std::span(values));
         gpu_scaler.unscale(gpu.view());
-        EXPECT_TRUE(same_bits(gpu.read(), values)) << count;
-        EXPECT_FALSE(gpu_scaler.overflowed());
+        require(same_bits(gpu.read(), values), "unscaled gradients");
+        require(!gpu_scaler.overflowed(), "overflow");
     }
 }
 
@@ -246,18 +240,18 @@ void expect_casts_of_the_cpu() {
         std::vector<float> expected_back(count);
         optim::narrow(halved.data(), kLow, expected.data(), count);
         optim::widen(kLow, expected.data(), expected_back.data(), count);
-        EXPECT_TRUE(same_bits(low.read(), expected)) << count;
-        EXPECT_TRUE(same_bits(back.read(), expected_back)) << count;
+        require(same_bits(low.read(), expected), "narrowed");
+        require(same_bits(back.read(), expected_back), "widened");
     }
 }
 
-TEST_F(OptimGpu, CastsAreThoseOfTheCpu) {
+void casts_are_those_of_the_cpu() {
     expect_casts_of_the_cpu<float16>();
     expect_casts_of_the_cpu<bfloat16>();
 }
 
 // A captured step replays with the state and the learning rate of the day, and skips by itself.
-TEST_F(OptimGpu, StepIsCapturedIntoAGraphOnce) {
+void step_is_captured_into_a_graph_once() {
     const AdamOptions options{.learning_rate = 0.01};
     std::vector<float> master = random_values(1000, 1, 1.0F);
     std::vector<float> gradient = random_values(1000, 2, 1.0F);
@@ -293,15 +287,15 @@ TEST_F(OptimGpu, StepIsCapturedIntoAGraphOnce) {
         require_cuda(::cudaGraphLaunch(replay, stream), "cudaGraphLaunch");
         require_cuda(::cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     }
-    EXPECT_TRUE(same_bits(gpu_master.read(), master));
-    EXPECT_EQ(gpu_optimizer.step_count(), 5);
-    EXPECT_EQ(gpu_scaler.scale(), scaler.scale());
+    require(same_bits(gpu_master.read(), master), "masters");
+    require(gpu_optimizer.step_count() == 5, "count of steps");
+    require(gpu_scaler.scale() == scaler.scale(), "scale");
     ::cudaGraphExecDestroy(replay);
     ::cudaGraphDestroy(graph);
     ::cudaStreamDestroy(stream);
 }
 
-TEST_F(OptimGpu, CheckpointOfAGpuGoesOnOnACpu) {
+void checkpoint_of_a_gpu_goes_on_on_a_cpu() {
     const AdamOptions options{.learning_rate = 0.01};
     std::vector<float> master = random_values(1000, 1, 1.0F);
     const std::vector<float> gradient = random_values(1000, 2, 1.0F);
@@ -318,8 +312,52 @@ TEST_F(OptimGpu, CheckpointOfAGpuGoesOnOnACpu) {
     optimizer.load(checkpoint);
     optimizer.step();
     gpu_optimizer.step();
-    EXPECT_TRUE(same_bits(gpu_master.read(), master));
+    require(same_bits(gpu_master.read(), master), "masters");
+}
+
+struct Check {
+    const char* name;
+    void (*run)();
+};
+constexpr std::array kChecks{
+    Check{"steps are those of the cpu for gradients and shadows of every dtype",
+          steps_are_those_of_the_cpu_for_gradients_and_shadows_of_every_dtype},
+    Check{"steps without shadow and scaler are those of the cpu",
+          steps_without_shadow_and_scaler_are_those_of_the_cpu},
+    Check{"step over a large buffer is that of the cpu",
+          step_over_a_large_buffer_is_that_of_the_cpu},
+    Check{"finds inf and nan wherever they are", finds_inf_and_nan_wherever_they_are},
+    Check{"unscale is that of the cpu", unscale_is_that_of_the_cpu},
+    Check{"casts are those of the cpu", casts_are_those_of_the_cpu},
+    Check{"step is captured into a graph once", step_is_captured_into_a_graph_once},
+    Check{"checkpoint of a gpu goes on on a cpu", checkpoint_of_a_gpu_goes_on_on_a_cpu},
+};
+
+int run_checks() {
+    const cuda::Availability found = cuda::availability();
+    if (found.device_count == 0) {
+        std::printf("optimizer_check: skipped: %s\n", found.problem.c_str());
+        return 0;
+    }
+    int failures = 0;
+    for (const Check& check : kChecks) {
+        std::string problem;
+        try {
+            check.run();
+        } catch (const Error& error) {
+            problem = error.what();
+            ++failures;
+        }
+        std::printf("  %-14s %-4s %s%s%s\n", "optimizer", problem.empty() ? "pass" : "FAIL",
+                    check.name, problem.empty() ? "" : ": ", problem.c_str());
+        std::fflush(stdout);
+    }
+    return failures == 0 ? 0 : 1;
 }
 
 }  // namespace
 }  // namespace regroup::testing
+
+int main() {
+    return regroup::testing::run_checks();
+}

@@ -1,7 +1,7 @@
-# SPDX-License-Identifier: Apache-2.0
-"""What torch's AdamW takes for the same parameters: the peer of optim_gpu_bench.
+#SPDX - License - Identifier : Apache - 2.0
+"""What torch's AdamW takes for the same parameters: the peer of optimizer_bench.
 
-    python3 optim_torch.py [millions of parameters]
+    python3 optimizer_torch.py [millions of parameters]
 """
 
 import sys
@@ -24,7 +24,7 @@ def median_ms(step, runs=21):
 
 def main():
     if not torch.cuda.is_available():
-        sys.exit("optim_torch.py: torch sees no GPU")
+        sys.exit("optimizer_torch.py: torch sees no GPU")
     count = int(sys.argv[1] if len(sys.argv) > 1 else 400) * 1_000_000
     print(f"torch {torch.__version__}, {count} parameters")
     for name, options in (("fused", {"fused": True}), ("foreach", {"foreach": True})):

@@ -3,9 +3,10 @@
 // What the optimizers' kernels make of the memory of a GPU, and what a snapshot of their state
 // costs, each beside the copies of CUDA in the same run.
 //
-//     optim_gpu_bench [millions of parameters]
+//     optimizer_bench [millions of parameters]
 //
 // Bytes are those that must move, each read once and written once, whatever the caches do.
+#include <regroup/cuda.h>
 #include <regroup/error.h>
 #include <regroup/fused_optimizer.h>
 #include <regroup/grad_scaler.h>
@@ -17,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "tests/gpu/optim_gpu_memory.h"
+#include "tests/gpu/optimizer_memory.h"
 #include "worker_sdk/src/cuda/kernels.h"
 
 namespace regroup::testing {
@@ -213,14 +214,19 @@ class Bench {
 int main(int argc, char** argv) {
     const int millions = argc > 1 ? std::atoi(argv[1]) : 400;
     if (millions < 1) {
-        std::fprintf(stderr, "usage: optim_gpu_bench [millions of parameters]\n");
+        std::fprintf(stderr, "usage: optimizer_bench [millions of parameters]\n");
         return 2;
+    }
+    const regroup::cuda::Availability found = regroup::cuda::availability();
+    if (found.device_count == 0) {
+        std::printf("optimizer_bench: skipped: %s\n", found.problem.c_str());
+        return 0;
     }
     try {
         regroup::testing::Bench(static_cast<std::size_t>(millions) * 1'000'000).run();
         return 0;
     } catch (const regroup::Error& error) {
-        std::fprintf(stderr, "optim_gpu_bench: %s\n", error.what());
+        std::fprintf(stderr, "optimizer_bench: %s\n", error.what());
         return 1;
     }
 }
