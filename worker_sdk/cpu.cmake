@@ -7,6 +7,7 @@ target_sources(regroup_worker_sdk PRIVATE
     src/cpu/collectives.cc
     src/cpu/control_line.cc
     src/cpu/cpu_process_group.cc
+    src/cpu/cpu_process_group_helper.cc
     src/cpu/group_formation.cc
     src/cpu/low_precision_blocks.cc
     src/cpu/mesh.cc

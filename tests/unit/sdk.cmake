@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(part connections context low_precision reduce ring_schedule store)
+foreach(part connections context low_precision reduce ring_schedule
+        shared_memory store)
     list(APPEND sdk_test_sources ${CMAKE_CURRENT_LIST_DIR}/sdk_${part}_test.cc)
 endforeach()
 

@@ -42,8 +42,12 @@ void wake_all(const std::atomic<std::uint32_t>& word) noexcept {
 }  // namespace
 
 NodeBarrier::NodeBarrier(BarrierWords& words, std::uint32_t world_size, bool spins,
-                         std::function<bool()> hopeless)
-    : words_(words), world_size_(world_size), spins_(spins), hopeless_(std::move(hopeless)) {}
+                         std::function<bool()> hopeless, std::uint32_t arrived)
+    : words_(words),
+      world_size_(world_size),
+      spins_(spins),
+      hopeless_(std::move(hopeless)),
+      arrived_(arrived) {}
 
 bool NodeBarrier::all_there() const noexcept {
     return static_cast<std::int32_t>(words_.passages.load() - arrived_) >= 0;
