@@ -49,6 +49,7 @@ class Formation {
     [[nodiscard]] std::unique_ptr<ProcessGroup> meet(const FormationOptions& formation);
     void await(const std::vector<std::string>& keys, const char* what, const char* per_rank);
     void look_around();
+    void hear_why();
     void give_up(const std::string& reason);
     [[nodiscard]] std::string missing_ranks(const char* per_rank) const;
     [[nodiscard]] std::string text_of(std::uint32_t rank, std::size_t field) const;
@@ -142,6 +143,16 @@ void Formation::look_around() {
         heard_ = true;
         fail(Errc::disconnected, store_->get("given_up"));
     }
+}
+
+/// After a neighbour has closed its door: its reason may be about to come.
+void Formation::hear_why() {
+    try {
+        store_->wait({"given_up"}, std::chrono::seconds(1));
+    } catch (const Error&) {
+        return;  // It died without a word.
+    }
+    look_around();
 }
 
 /// So that the others need not wait for this rank until the deadline.
@@ -275,6 +286,10 @@ std::unique_ptr<ProcessGroup> Formation::meet(const FormationOptions& formation)
     try {
         ring = join_ring();
     } catch (const Error& error) {
+        if (heard_) {
+            throw;
+        }
+        hear_why();
         fail(error.code(), error.what());
     }
     auto watchdog = std::make_shared<Watchdog>(backend_, device_, context_.rank, std::move(ring),
