@@ -13,11 +13,7 @@ set_source_files_properties(src/optim/convert.cc src/optim/cpu_update.cc
     "$<$<NOT:$<CONFIG:Debug>>:-O3>;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
 
 if(REGROUP_HAVE_CUDA)
-    set_source_files_properties(${optim_sources} PROPERTIES COMPILE_DEFINITIONS REGROUP_HAVE_CUDA)
     set(optim_kernels src/cuda/cast.cu src/optim/scaler_kernels.cu src/optim/update_kernels.cu)
     target_sources(regroup_worker_sdk PRIVATE ${optim_kernels})
     set_source_files_properties(${optim_kernels} PROPERTIES COMPILE_OPTIONS -fmad=false)
-    # CMake 3.25 knows no flag for C++20 in CUDA; regroup_options has it.
-    set_target_properties(regroup_worker_sdk PROPERTIES CUDA_STANDARD_REQUIRED OFF)
-    target_link_libraries(regroup_worker_sdk PRIVATE regroup_cuda)
 endif()

@@ -21,12 +21,3 @@ if(TARGET torch_ddp)
     separate_arguments(torch_flags UNIX_COMMAND "${TORCH_CXX_FLAGS}")
     target_compile_options(torch_adapter_test PRIVATE ${torch_flags})
 endif()
-
-if(REGROUP_HAVE_CUDA)
-    add_executable(data_parallel_check ${PROJECT_SOURCE_DIR}/tests/gpu/data_parallel_check.cc)
-    target_link_libraries(data_parallel_check PRIVATE
-        regroup::worker_sdk regroup_cuda regroup_options)
-    add_test(NAME gpu.data_parallel_check COMMAND data_parallel_check)
-    set_tests_properties(gpu.data_parallel_check PROPERTIES LABELS gpu TIMEOUT 300
-        RUN_SERIAL ON SKIP_REGULAR_EXPRESSION "skipped:")
-endif()
