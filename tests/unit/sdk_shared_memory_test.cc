@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of several processes, and their meeting at a barrier in it.
-#include <regroup/error.h>
-
-#include <algorithm>
 #include <atomic>
-#include <csignal>
-#include <cstdlib>
-#include <filesystem>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -55,23 +47,6 @@ TEST(SharedMemory, IsOnlyOpenedIfItIsTheThingItself) {
     made.seal();
     EXPECT_FALSE(SharedMemory::open(right));
     EXPECT_EQ(made.ticket().bytes, 0U);
-}
-
-TEST(SharedMemory, LeavesNothingBehindWhenItsMakerIsKilled) {
-    const auto entries = [] {
-        return std::distance(std::filesystem::directory_iterator("/dev/shm"),
-                             std::filesystem::directory_iterator());
-    };
-    const auto before = entries();
-    const pid_t pid = ::fork();
-    if (pid == 0) {
-        const SharedMemory memory = SharedMemory::create(1U << 20U, true);
-        ::raise(SIGKILL);
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(pid, &status, 0), pid);
-    EXPECT_TRUE(WIFSIGNALED(status));
-    EXPECT_LE(entries(), before);
 }
 
 /// The barrier of some processes that share `words`.
