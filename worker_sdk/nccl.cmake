@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The NCCL back end, or what says that it is not there.
-target_sources(regroup_worker_sdk PRIVATE src/cuda/device_choice.cc)
+target_sources(regroup_worker_sdk PRIVATE
+    src/cuda/device_choice.cc
+    src/cuda/device_memory.cc)
 if(REGROUP_HAVE_CUDA)
     target_sources(regroup_worker_sdk PRIVATE
         src/cuda/cuda.cc

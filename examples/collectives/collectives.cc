@@ -6,7 +6,7 @@
 //     regroup run --standalone --nproc-per-node=3 collectives
 //
 // Each line shows the buffers of all ranks, rank 0 first. A rank's number is rank + 1, or a row of
-// such numbers.
+// such numbers. With `--backend nccl` the buffers are on GPUs.
 
 #include <regroup/context.h>
 #include <regroup/main_process.h>
@@ -14,13 +14,14 @@
 
 #include <array>
 
+#include "device_vector.h"
 #include "flags.h"
 
 namespace {
 
 using regroup::ProcessGroup;
 using regroup::ReduceOp;
-using Row = std::vector<std::int64_t>;
+using Row = example::DeviceVector<std::int64_t>;
 
 constexpr std::array kOperators{ReduceOp::sum, ReduceOp::product, ReduceOp::min, ReduceOp::max,
                                 ReduceOp::avg};
@@ -28,9 +29,9 @@ constexpr std::uint32_t kRoot = 0;
 
 class Demonstration {
    public:
-    explicit Demonstration(const regroup::Context& context)
+    Demonstration(const std::string& backend, const regroup::Context& context)
         : context_(context),
-          group_(ProcessGroup::create("cpu", context)),
+          group_(ProcessGroup::create(backend, context)),
           world_size_(context.world_size),
           mine_(static_cast<std::int64_t>(context.rank) + 1) {}
 
@@ -43,59 +44,67 @@ class Demonstration {
     }
 
    private:
+    // Where the group's operations reach it.
+    [[nodiscard]] Row row(std::vector<std::int64_t> values) const {
+        return Row(std::move(values), group_->device());
+    }
+    [[nodiscard]] Row zeros(std::size_t count) const { return Row(count, group_->device()); }
+
     // In place: every rank has a buffer of the same size.
     void whole_buffers() {
-        Row row = context_.rank == kRoot ? Row{7, 8} : Row{0, 0};
-        group_->broadcast(std::span(row), kRoot).wait();
-        show("broadcast", row);
+        Row news = context_.rank == kRoot ? row({7, 8}) : row({0, 0});
+        group_->broadcast(news.view(), kRoot).wait();
+        show("broadcast", news);
         for (const ReduceOp op : kOperators) {
-            row = {mine_, -mine_};
-            group_->all_reduce(std::span(row), op).wait();
-            show("all_reduce " + std::string(to_string(op)), row);
+            Row mine = row({mine_, -mine_});
+            group_->all_reduce(mine.view(), op).wait();
+            show("all_reduce " + std::string(to_string(op)), mine);
         }
         for (const ReduceOp op : kOperators) {
-            row = {mine_, -mine_};
-            group_->reduce(std::span(row), op, kRoot).wait();
-            show("reduce " + std::string(to_string(op)), row);
+            Row mine = row({mine_, -mine_});
+            group_->reduce(mine.view(), op, kRoot).wait();
+            show("reduce " + std::string(to_string(op)), mine);
         }
     }
 
     // One side of the operation has a row for every rank.
     void rows() {
-        const Row one{mine_};
-        Row all(world_size_);
-        group_->all_gather(std::span(one), std::span(all)).wait();
+        Row one = row({mine_});
+        Row all = zeros(world_size_);
+        group_->all_gather(one.view(), all.view()).wait();
         show("all_gather", all);
 
-        all.assign(world_size_, 0);
-        group_->gather(std::span(one), std::span(all), kRoot).wait();
-        show("gather", all);
+        Row gathered = zeros(world_size_);
+        group_->gather(one.view(), gathered.view(), kRoot).wait();
+        show("gather", gathered);
 
-        Row received{0};
-        group_->scatter(std::span(std::as_const(all)), std::span(received), kRoot).wait();
+        Row received = zeros(1);
+        group_->scatter(gathered.view(), received.view(), kRoot).wait();
         show("scatter", received);
 
-        Row many(world_size_);  // 10 * mine_ + the rank that it is for
+        std::vector<std::int64_t> for_each(world_size_);  // 10 * mine_ + the rank that it is for
         for (std::uint32_t i = 0; i < world_size_; ++i) {
-            many[i] = 10 * mine_ + i;
+            for_each[i] = 10 * mine_ + i;
         }
+        Row many = row(for_each);
         for (const ReduceOp op : kOperators) {
-            group_->reduce_scatter(std::span(std::as_const(many)), std::span(received), op).wait();
+            group_->reduce_scatter(many.view(), received.view(), op).wait();
             show("reduce_scatter " + std::string(to_string(op)), received);
         }
 
-        group_->all_to_all(std::span(std::as_const(many)), std::span(all)).wait();
+        group_->all_to_all(many.view(), all.view()).wait();
         show("all_to_all", all);
     }
 
-    void show(const std::string& what, const Row& row) {
-        Row all(row.size() * world_size_);
-        group_->all_gather(std::span(row), std::span(all)).wait();
+    void show(const std::string& what, Row& row) {
+        Row all = zeros(row.size() * world_size_);
+        group_->all_gather(row.view(), all.view()).wait();
+        all.download();
         std::string line = what;
         line.resize(std::max<std::size_t>(line.size(), 22), ' ');
         for (std::size_t i = 0; i < all.size(); ++i) {
             const std::size_t column = i % row.size();
-            line += (column == 0 ? " [" : " ") + std::to_string(all[i]);
+            line += (column == 0 ? " [" : " ") + std::to_string(all.host()[i]);
             line += column + 1 == row.size() ? "]" : "";
         }
         regroup::log_main(context_, line);
@@ -110,9 +119,12 @@ class Demonstration {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const example::Flags flags(
+    std::string backend = "cpu";
+    example::Flags flags(
         "collectives",
         "shows what every collective and every operator does to the ranks' buffers.");
-    return example::run_main(flags, argc, argv,
-                             [](const regroup::Context& context) { Demonstration(context).run(); });
+    example::add_backend(flags, backend);
+    return example::run_main(flags, argc, argv, [&](const regroup::Context& context) {
+        Demonstration(backend, context).run();
+    });
 }

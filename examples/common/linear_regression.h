@@ -11,6 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "device_vector.h"
+
 namespace example {
 
 /// Samples of y = w x + b with a little noise, x and w of `feature_count` numbers. The same on
@@ -53,28 +55,34 @@ class Dataset {
     std::vector<float> targets_;
 };
 
-/// Guesses y from x, learning by the mean of squared errors.
+/// Guesses y from x, learning by the mean of squared errors. It computes on the host, and what is
+/// to travel lies on `device`.
 class LinearRegression {
    public:
-    explicit LinearRegression(std::size_t feature_count)
-        : values_(feature_count + 1), gradients_(feature_count + 1) {}
+    explicit LinearRegression(std::size_t feature_count, const regroup::Device& device = {})
+        : values_(feature_count + 1, device), gradients_(feature_count + 1, device) {}
 
     // The weights, then the bias.
-    [[nodiscard]] std::span<float> values() { return values_; }
-    [[nodiscard]] std::span<const float> values() const { return values_; }
-    [[nodiscard]] std::span<float> gradients() { return gradients_; }
+    [[nodiscard]] std::span<float> values() { return values_.host(); }
+    [[nodiscard]] std::span<const float> values() const { return values_.host(); }
+    [[nodiscard]] std::span<float> gradients() { return gradients_.host(); }
+    [[nodiscard]] DeviceVector<float>& device_values() { return values_; }
+    [[nodiscard]] DeviceVector<float>& device_gradients() { return gradients_; }
 
-    /// As two tensors, for DistributedDataParallel.
+    /// On the device as two tensors, for DistributedDataParallel.
     [[nodiscard]] std::vector<regroup::Parameter> parameters() {
         const std::size_t weight_count = values_.size() - 1;
-        return {{values().first(weight_count), gradients().first(weight_count)},
-                {values().last(1), gradients().last(1)}};
+        const regroup::TensorView values = values_.view();
+        const regroup::TensorView gradients = gradients_.view();
+        return {{values.part(0, weight_count), gradients.part(0, weight_count)},
+                {values.part(weight_count, 1), gradients.part(weight_count, 1)}};
     }
 
     [[nodiscard]] float predict(std::span<const float> input) const {
-        float result = values_.back();
+        const std::span<const float> values = values_.host();
+        float result = values.back();
         for (std::size_t j = 0; j < input.size(); ++j) {
-            result += values_[j] * input[j];
+            result += values[j] * input[j];
         }
         return result;
     }
@@ -88,16 +96,17 @@ class LinearRegression {
     /// squared errors, which is returned without the weight.
     double forward_backward(const Dataset& dataset, std::span<const std::uint64_t> samples,
                             float weight) {
-        std::fill(gradients_.begin(), gradients_.end(), 0.0F);
+        const std::span<float> gradients = gradients_.host();
+        std::fill(gradients.begin(), gradients.end(), 0.0F);
         double loss = 0.0;
         for (const std::uint64_t sample : samples) {
             const std::span<const float> input = dataset.input(sample);
             const float error = predict(input) - dataset.target(sample);
             loss += double{error} * error;
             for (std::size_t j = 0; j < input.size(); ++j) {
-                gradients_[j] += 2.0F * weight * error * input[j];
+                gradients[j] += 2.0F * weight * error * input[j];
             }
-            gradients_.back() += 2.0F * weight * error;
+            gradients.back() += 2.0F * weight * error;
         }
         return loss;
     }
@@ -105,7 +114,7 @@ class LinearRegression {
     /// One step of gradient descent.
     void apply_gradients(double learning_rate) {
         for (std::size_t j = 0; j < values_.size(); ++j) {
-            values_[j] -= static_cast<float>(learning_rate) * gradients_[j];
+            values()[j] -= static_cast<float>(learning_rate) * gradients()[j];
         }
     }
 
@@ -119,8 +128,8 @@ class LinearRegression {
     }
 
    private:
-    std::vector<float> values_;
-    std::vector<float> gradients_;
+    DeviceVector<float> values_;
+    DeviceVector<float> gradients_;
 };
 
 }  // namespace example

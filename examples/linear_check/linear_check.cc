@@ -6,9 +6,11 @@
 //
 // Every rank holds the same linear layer, 10 values in and 10 out, and draws its own batch. After
 // one step of SGD on the mean squared error the losses differ, since the data did; the parameters
-// do not, to the last bit, since the gradients were averaged. Exits with 1 if that is not so.
+// do not, to the last bit, since the gradients were averaged. Exits with 1 if that is not so. With
+// `--backend nccl` parameters and gradients lie on the ranks' GPUs, one each.
 
 #include <regroup/context.h>
+#include <regroup/cuda.h>
 #include <regroup/distributed_data_parallel.h>
 #include <regroup/error.h>
 #include <regroup/process_group.h>
@@ -21,43 +23,48 @@
 #include <span>
 #include <vector>
 
+#include "device_vector.h"
+#include "flags.h"
+
 namespace {
+
+using Floats = example::DeviceVector<float>;
 
 constexpr std::size_t kWidth = 10;
 constexpr std::size_t kBatch = 20;
 constexpr float kLearningRate = 0.001F;
 
-/// y = W x + b.
+/// y = W x + b, or the gradients of W and b.
 struct Linear {
-    explicit Linear(std::mt19937& random) {
-        std::ranges::generate(weight, [&] { return uniform(random); });
-        std::ranges::generate(bias, [&] { return uniform(random); });
-    }
-    static float uniform(std::mt19937& random) {
-        return static_cast<float>(random()) * 0x1p-31F - 1.0F;  // [-1, 1]
-    }
+    explicit Linear(const regroup::Device& device)
+        : weight(kWidth * kWidth, device), bias(kWidth, device) {}
 
-    std::vector<float> weight = std::vector<float>(kWidth * kWidth);  // [out, in]
-    std::vector<float> bias = std::vector<float>(kWidth);
+    Floats weight;  // [out, in]
+    Floats bias;
 };
 
+float uniform(std::mt19937& random) {
+    return static_cast<float>(random()) * 0x1p-31F - 1.0F;  // [-1, 1]
+}
+
 /// Forward and backward over a random batch: adds up the gradients and returns the loss.
-double train_on_random_batch(const Linear& layer, std::mt19937& random, float* by_weight,
-                             float* by_bias) {
+double train_on_random_batch(const Linear& layer, std::mt19937& random, Linear& gradients) {
     constexpr float kScale = 1.0F / (kBatch * kWidth);
+    const std::span<const float> weight = layer.weight.host();
+    const std::span<float> by_weight = gradients.weight.host();
     double loss = 0.0;
     for (std::size_t sample = 0; sample < kBatch; ++sample) {
         std::array<float, kWidth> input{};
-        std::ranges::generate(input, [&] { return Linear::uniform(random); });
+        std::ranges::generate(input, [&] { return uniform(random); });
         for (std::size_t row = 0; row < kWidth; ++row) {
-            float output = layer.bias[row];
+            float output = layer.bias.host()[row];
             for (std::size_t column = 0; column < kWidth; ++column) {
-                output += layer.weight[row * kWidth + column] * input[column];
+                output += weight[row * kWidth + column] * input[column];
             }
-            const float error = output - Linear::uniform(random);
+            const float error = output - uniform(random);
             loss += static_cast<double>(error * error * kScale);
             const float slope = 2.0F * error * kScale;
-            by_bias[row] += slope;
+            gradients.bias.host()[row] += slope;
             for (std::size_t column = 0; column < kWidth; ++column) {
                 by_weight[row * kWidth + column] += slope * input[column];
             }
@@ -66,38 +73,51 @@ double train_on_random_batch(const Linear& layer, std::mt19937& random, float* b
     return loss;
 }
 
-int check(const regroup::Context& context) {
-    const auto group = regroup::ProcessGroup::create("cpu", context);
+/// One step of SGD.
+void apply(Floats& gradients, Floats& values) {
+    gradients.download();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        values.host()[i] -= kLearningRate * gradients.host()[i];
+    }
+    values.upload();
+}
+
+bool check(const std::string& backend, const regroup::Context& context) {
+    const auto group = regroup::ProcessGroup::create(backend, context);
     std::mt19937 random(1 + context.rank);
-    Linear layer(random);
-    const Linear initial = layer;
+    Linear layer(group->device());
+    Linear gradients(group->device());
+    for (Floats* const values : {&layer.weight, &layer.bias}) {
+        std::ranges::generate(values->host(), [&] { return uniform(random); });
+        values->upload();
+    }
 
     // From here on every rank has the layer of rank 0.
-    regroup::DistributedDataParallel ddp(*group,
-                                         {{std::span(layer.weight)}, {std::span(layer.bias)}});
+    regroup::DistributedDataParallel ddp(*group, {{layer.weight.view(), gradients.weight.view()},
+                                                  {layer.bias.view(), gradients.bias.view()}});
     const bool started_equal = !ddp.find_replica_difference();
-    const double loss =
-        train_on_random_batch(layer, random, static_cast<float*>(ddp.gradient(0).data),
-                              static_cast<float*>(ddp.gradient(1).data));
+    layer.weight.download();
+    layer.bias.download();
+    const float before = layer.weight.host()[0];
+
+    const double loss = train_on_random_batch(layer, random, gradients);
+    gradients.bias.upload();
     ddp.gradient_ready(1);
+    gradients.weight.upload();
     ddp.gradient_ready(0);
     ddp.finish_step();
-    const auto apply = [&](std::span<float> values, std::size_t index) {
-        const auto* gradient = static_cast<const float*>(ddp.gradient(index).data);
-        for (std::size_t i = 0; i < values.size(); ++i) {
-            values[i] -= kLearningRate * gradient[i];
-        }
-    };
-    apply(layer.weight, 0);
-    apply(layer.bias, 1);
+    apply(gradients.weight, layer.weight);
+    apply(gradients.bias, layer.bias);
     std::printf("rank %u of %u: loss %.6f\n", context.rank, context.world_size, loss);
 
-    std::vector<double> losses(context.world_size);
-    group->all_gather(std::span<const double>(&loss, 1), std::span(losses)).wait();
-    std::ranges::sort(losses);
-    const bool losses_differ = std::ranges::adjacent_find(losses) == losses.end();
+    example::DeviceVector<double> mine(std::vector{loss}, group->device());
+    example::DeviceVector<double> losses(context.world_size, group->device());
+    group->all_gather(mine.view(), losses.view()).wait();
+    losses.download();
+    std::ranges::sort(losses.host());
+    const bool losses_differ = std::ranges::adjacent_find(losses.host()) == losses.host().end();
     const bool equal = !ddp.find_replica_difference();
-    const bool moved = layer.weight != initial.weight;
+    const bool moved = layer.weight.host()[0] != before;
     if (context.is_main_process()) {
         std::printf(
             "replicas equal at the start: %s; losses differ: %s; parameters moved: %s; "
@@ -105,24 +125,19 @@ int check(const regroup::Context& context) {
             started_equal ? "yes" : "NO", losses_differ ? "yes" : "NO", moved ? "yes" : "NO",
             equal ? "yes" : "NO");
     }
-    return started_equal && losses_differ && moved && equal ? 0 : 1;
+    return started_equal && losses_differ && moved && equal;
 }
 
 }  // namespace
 
-int main(int argc, char** /*argv*/) {
-    if (argc > 1) {
-        std::fprintf(stderr,
-                     "linear_check: it takes no arguments; start it under a launcher: "
-                     "regroup run --standalone --nproc-per-node=2 linear_check\n");
-        return 2;
-    }
-    regroup::Context context;
-    try {
-        context = regroup::Context::from_environment();
-        return check(context);
-    } catch (const regroup::Error& error) {
-        std::fprintf(stderr, "rank %u: %s\n", context.rank, error.what());
-        return 1;
-    }
+int main(int argc, char** argv) {
+    std::string backend = "cpu";
+    bool is_good = false;
+    example::Flags flags("linear_check",
+                         "takes one data-parallel step, and checks that the replicas agree.");
+    example::add_backend(flags, backend);
+    const int code = example::run_main(flags, argc, argv, [&](const regroup::Context& context) {
+        is_good = check(backend, context);
+    });
+    return code != 0 || is_good ? code : 1;
 }

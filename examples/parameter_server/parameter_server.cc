@@ -12,6 +12,9 @@
 //           parameters: plain SGD on the batches of all workers together, to the last bit.
 //   async   A server takes a step with each gradient as it comes and answers its worker at once.
 //           Nobody waits for a slow worker; gradients are then of parameters a few steps old.
+//
+// With `--backend nccl` gradients and parameters travel from GPU to GPU, in sync mode: messages on
+// a GPU are received in the order of its stream, not as they come.
 
 #include <regroup/context.h>
 #include <regroup/distributed_sampler.h>
@@ -41,6 +44,7 @@ struct Options {
     std::int64_t features = 20;
     double learning_rate = 0.1;
     std::string mode = "sync";
+    std::string backend = "cpu";
 };
 
 // Who is who, and which server holds what.
@@ -51,10 +55,14 @@ struct Roles {
           parameter_count(static_cast<std::size_t>(options.features) + 1) {}
 
     // The share of `server` in a buffer of all parameters or all gradients.
-    [[nodiscard]] std::span<float> share(std::uint32_t server, std::span<float> all) const {
-        const std::size_t first = parameter_count * server / server_count;
-        const std::size_t last = parameter_count * (server + 1) / server_count;
-        return all.subspan(first, last - first);
+    [[nodiscard]] regroup::TensorView share(std::uint32_t server, regroup::TensorView all) const {
+        return all.part(share_begin(server), share_size(server));
+    }
+    [[nodiscard]] std::size_t share_begin(std::uint32_t server) const {
+        return parameter_count * server / server_count;
+    }
+    [[nodiscard]] std::size_t share_size(std::uint32_t server) const {
+        return share_begin(server + 1) - share_begin(server);
     }
     [[nodiscard]] std::uint32_t rank_of_worker(std::uint32_t worker) const {
         return server_count + worker;
@@ -65,60 +73,84 @@ struct Roles {
     std::size_t parameter_count;
 };
 
+void wait_for(const std::vector<Work>& all) {
+    for (const Work& work : all) {
+        work.wait();
+    }
+}
+
 // ---------------------------------------------------------------------------------------------------
 
 class Server {
    public:
     Server(const Options& options, const Roles& roles, ProcessGroup& group)
-        : options_(options), roles_(roles), group_(group) {
-        std::vector<float> all(roles.parameter_count);
-        parameters_.resize(roles.share(group.rank(), all).size());
-        pushed_.assign(roles.worker_count, parameters_);
-        received_.resize(roles.worker_count);
+        : options_(options),
+          roles_(roles),
+          group_(group),
+          parameters_(roles.share_size(group.rank()), group.device()),
+          received_(roles.worker_count) {
+        for (std::uint32_t worker = 0; worker < roles.worker_count; ++worker) {
+            pushed_.emplace_back(parameters_.size(), group.device());
+        }
     }
 
     void run() {
-        for (std::uint32_t worker = 0; worker < roles_.worker_count; ++worker) {
-            answer(worker);
-        }
+        answer_all();
         options_.mode == "sync" ? serve_in_steps() : serve_as_they_come();
     }
 
    private:
-    // Waits until they are on their way, since the next step changes them; not for the worker.
-    void answer(std::uint32_t worker) {
-        group_.send(std::span(parameters_), roles_.rank_of_worker(worker), kPull).wait();
+    Work answer(std::uint32_t worker) {
+        return group_.send(parameters_.view(), roles_.rank_of_worker(worker), kPull);
+    }
+
+    // Waits until they are on their way, since the next step changes them.
+    void answer_all() {
+        std::vector<Work> sent;
+        regroup::OperationBatch batch(group_);
+        for (std::uint32_t worker = 0; worker < roles_.worker_count; ++worker) {
+            sent.push_back(answer(worker));
+        }
+        batch.start();
+        wait_for(sent);
     }
 
     void expect(std::uint32_t worker) {
         received_[worker] =
-            group_.recv(std::span(pushed_[worker]), roles_.rank_of_worker(worker), kPush);
+            group_.recv(pushed_[worker].view(), roles_.rank_of_worker(worker), kPush);
+    }
+
+    void expect_all() {
+        regroup::OperationBatch batch(group_);
+        for (std::uint32_t worker = 0; worker < roles_.worker_count; ++worker) {
+            expect(worker);
+        }
+        batch.start();
     }
 
     void take_step(std::span<const float> gradients) {
-        for (std::size_t i = 0; i < parameters_.size(); ++i) {
-            parameters_[i] -= static_cast<float>(options_.learning_rate) * gradients[i];
+        const std::span<float> parameters = parameters_.host();
+        for (std::size_t i = 0; i < parameters.size(); ++i) {
+            parameters[i] -= static_cast<float>(options_.learning_rate) * gradients[i];
         }
+        parameters_.upload();
     }
 
     void serve_in_steps() {
         std::vector<float> sum(parameters_.size());
         for (std::int64_t step = 0; step < options_.steps; ++step) {
-            for (std::uint32_t worker = 0; worker < roles_.worker_count; ++worker) {
-                expect(worker);
-            }
+            expect_all();
             // Added up in the order of workers, whoever came first: every run is the same.
             std::fill(sum.begin(), sum.end(), 0.0F);
             for (std::uint32_t worker = 0; worker < roles_.worker_count; ++worker) {
                 received_[worker].wait();
+                pushed_[worker].download();
                 for (std::size_t i = 0; i < sum.size(); ++i) {
-                    sum[i] += pushed_[worker][i];
+                    sum[i] += pushed_[worker].host()[i];
                 }
             }
             take_step(sum);
-            for (std::uint32_t worker = 0; worker < roles_.worker_count; ++worker) {
-                answer(worker);
-            }
+            answer_all();
         }
     }
 
@@ -136,8 +168,8 @@ class Server {
                 }
                 was_idle = false;
                 received_[worker].wait();  // throws if the worker is gone
-                take_step(pushed_[worker]);
-                answer(worker);
+                take_step(pushed_[worker].host());
+                answer(worker).wait();  // on its way; not: read by the worker
                 if (--pushes_left[worker] == 0) {
                     --working_count;
                 } else {
@@ -153,9 +185,9 @@ class Server {
     const Options& options_;
     const Roles roles_;
     ProcessGroup& group_;
-    std::vector<float> parameters_;           // this server's share
-    std::vector<std::vector<float>> pushed_;  // by worker
-    std::vector<Work> received_;              // by worker
+    example::DeviceVector<float> parameters_;           // this server's share
+    std::vector<example::DeviceVector<float>> pushed_;  // by worker
+    std::vector<Work> received_;                        // by worker
 };
 
 // ---------------------------------------------------------------------------------------------------
@@ -196,7 +228,7 @@ class Worker {
           group_(group),
           worker_(group.rank() - roles.server_count),
           dataset_(4096, static_cast<std::size_t>(options.features)),
-          model_(dataset_.feature_count()) {}
+          model_(dataset_.feature_count(), group.device()) {}
 
     void run() {
         Batches batches(options_, dataset_.count(), worker_, roles_.worker_count);
@@ -219,25 +251,27 @@ class Worker {
 
    private:
     void push() {
+        model_.device_gradients().upload();
+        const regroup::TensorView gradients = model_.device_gradients().view();
         std::vector<Work> sent;
+        regroup::OperationBatch batch(group_);
         for (std::uint32_t server = 0; server < roles_.server_count; ++server) {
-            sent.push_back(group_.send(roles_.share(server, model_.gradients()), server, kPush));
+            sent.push_back(group_.send(roles_.share(server, gradients), server, kPush));
         }
+        batch.start();
         wait_for(sent);
     }
 
     void pull() {
+        const regroup::TensorView values = model_.device_values().view();
         std::vector<Work> received;
+        regroup::OperationBatch batch(group_);
         for (std::uint32_t server = 0; server < roles_.server_count; ++server) {
-            received.push_back(group_.recv(roles_.share(server, model_.values()), server, kPull));
+            received.push_back(group_.recv(roles_.share(server, values), server, kPull));
         }
+        batch.start();
         wait_for(received);
-    }
-
-    static void wait_for(const std::vector<Work>& all) {
-        for (const Work& work : all) {
-            work.wait();
-        }
+        model_.device_values().download();
     }
 
     // The same training in this process alone: one model, the batches of all workers.
@@ -283,7 +317,12 @@ void run(const Options& options, const regroup::Context& context) {
                                   std::to_string(options.features + 1) + " parameters to share");
     }
     example::require_ranks(context, static_cast<std::uint32_t>(options.servers) + 1);
-    const auto group = ProcessGroup::create("cpu", context);
+    if (options.mode == "async" && options.backend == "nccl") {
+        throw example::UsageError(
+            "--mode async serves workers as they come, and on GPUs messages "
+            "come in the order of a stream; take --backend cpu");
+    }
+    const auto group = ProcessGroup::create(options.backend, context);
     const Roles roles(options, context);
     if (context.rank < roles.server_count) {
         Server(options, roles, *group).run();
@@ -307,6 +346,7 @@ int main(int argc, char** argv) {
     flags.add("--batch-size", options.batch_size, {1, 1 << 20}, "samples per step of each worker");
     flags.add("--features", options.features, {1, 1 << 20}, "of the model");
     flags.add("--learning-rate", options.learning_rate, "of SGD (0.1)");
+    example::add_backend(flags, options.backend);
     return example::run_main(flags, argc, argv,
                              [&](const regroup::Context& context) { run(options, context); });
 }

@@ -23,6 +23,7 @@ struct Options {
     std::int64_t samples = 8192;
     double learning_rate = 0.01;
     double momentum = 0.5;
+    std::string backend = "cpu";
 };
 
 // This rank's part of the data set, the same in every run, and how many of it make a batch.
@@ -45,22 +46,24 @@ Partition partition_dataset(const Options& options, const regroup::Context& cont
 
 // One all-reduce per parameter: simple, and what DistributedDataParallel improves on.
 void average_gradients(regroup::ProcessGroup& group, example::LinearRegression& model) {
+    model.device_gradients().upload();
     for (const regroup::Parameter& parameter : model.parameters()) {
         group.all_reduce(parameter.gradient, regroup::ReduceOp::sum).wait();
     }
+    model.device_gradients().download();
     for (float& gradient : model.gradients()) {
         gradient /= static_cast<float>(group.world_size());
     }
 }
 
 void run(const Options& options, const regroup::Context& context) {
-    const auto group = regroup::ProcessGroup::create("cpu", context);
+    const auto group = regroup::ProcessGroup::create(options.backend, context);
     const example::Dataset dataset(static_cast<std::size_t>(options.samples), 20);
     const Partition partition = partition_dataset(options, context);
     if (partition.samples.empty()) {
         throw example::UsageError("--samples: too few for a partition on every rank");
     }
-    example::LinearRegression model(dataset.feature_count());
+    example::LinearRegression model(dataset.feature_count(), group->device());
     std::vector<float> velocity(model.values().size());
 
     for (std::int64_t epoch = 0; epoch < options.epochs; ++epoch) {
@@ -96,6 +99,7 @@ int main(int argc, char** argv) {
     flags.add("--samples", options.samples, {1, 1 << 24}, "of the data set");
     flags.add("--learning-rate", options.learning_rate, "of SGD (0.01)");
     flags.add("--momentum", options.momentum, "of SGD (0.5)");
+    example::add_backend(flags, options.backend);
     return example::run_main(flags, argc, argv,
                              [&](const regroup::Context& context) { run(options, context); });
 }

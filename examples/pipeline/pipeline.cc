@@ -8,8 +8,9 @@
 //             gradients of W1, b1 <--gradients of h--        gradients of W2, b2
 //
 // A batch goes through in micro-batches, so that rank 0 is at the next one while rank 1 works on
-// the last. Alone, as a world of one, the program trains the same model unsplit; with two ranks it
-// does both and compares.
+// the last: one forward, one backward in turn, and no more than two activations are kept. Alone, as
+// a world of one, the program trains the same model unsplit; with two ranks it does both and
+// compares. With `--backend nccl` activations and gradients travel from GPU to GPU.
 
 #include <regroup/context.h>
 #include <regroup/process_group.h>
@@ -23,6 +24,7 @@ namespace {
 
 using regroup::ProcessGroup;
 using regroup::Work;
+using Floats = example::DeviceVector<float>;
 using Samples = std::span<const std::uint64_t>;
 
 struct Options {
@@ -31,6 +33,7 @@ struct Options {
     std::int64_t micro_batches = 4;
     std::int64_t hidden = 16;
     double learning_rate = 0.05;
+    std::string backend = "cpu";
 };
 
 constexpr std::uint32_t kFirstRank = 0;
@@ -182,45 +185,51 @@ class Training {
     }
 
     void run_first(ProcessGroup& group) {
-        const auto count = static_cast<std::size_t>(options_.micro_batches);
-        std::vector<std::vector<float>> activations(count);
-        std::vector<Work> sent(count);
-        std::vector<float> gradients(micro_batch_ * hidden_);
         for (std::int64_t step = 0; step < options_.steps; ++step) {
-            for (std::size_t micro = 0; micro < count; ++micro) {
-                activations[micro] = first_.forward(samples_of(step, std::int64_t(micro)));
-                sent[micro] = group.send(std::span(activations[micro]), kSecondRank);
-            }
-            for (std::size_t micro = 0; micro < count; ++micro) {
-                group.recv(std::span(gradients), kSecondRank).wait();
-                sent[micro].wait();
-                first_.backward(samples_of(step, std::int64_t(micro)), activations[micro],
-                                gradients);
+            Floats activations(first_.forward(samples_of(step, 0)), group.device());
+            group.send(activations.view(), kSecondRank).wait();
+            for (std::int64_t micro = 0; micro < options_.micro_batches; ++micro) {
+                // The next micro-batch goes out as the gradients of this one come in.
+                Floats next =
+                    micro + 1 < options_.micro_batches
+                        ? Floats(first_.forward(samples_of(step, micro + 1)), group.device())
+                        : Floats(0, group.device());
+                Floats gradients(activations.size(), group.device());
+                exchange(group, kSecondRank, next, gradients);
+                first_.backward(samples_of(step, micro), activations.host(), gradients.host());
+                activations = std::move(next);
             }
             first_.layer().step(options_.learning_rate);
         }
         // The other half of the trained model, to look at the whole.
-        group.recv(second_.layer().values(), kSecondRank).wait();
+        Floats second(second_.layer().values().size(), group.device());
+        group.recv(second.view(), kSecondRank).wait();
+        second.download();
+        std::ranges::copy(second.host(), second_.layer().values().begin());
     }
 
     void run_second(ProcessGroup& group) {
-        std::vector<float> activations(micro_batch_ * hidden_);
+        Floats activations(micro_batch_ * hidden_, group.device());
         for (std::int64_t step = 0; step < options_.steps; ++step) {
-            std::vector<std::vector<float>> gradients;
-            std::vector<Work> sent;
+            group.recv(activations.view(), kFirstRank).wait();
+            activations.download();
             for (std::int64_t micro = 0; micro < options_.micro_batches; ++micro) {
-                group.recv(std::span(activations), kFirstRank).wait();
-                gradients.push_back(
-                    second_.forward_backward(samples_of(step, micro), activations, weight()));
-                sent.push_back(group.send(std::span(gradients.back()), kFirstRank));
-            }
-            for (const Work& work : sent) {
-                work.wait();
+                Floats gradients(
+                    second_.forward_backward(samples_of(step, micro), activations.host(), weight()),
+                    group.device());
+                const bool is_last = micro + 1 == options_.micro_batches;
+                Floats next(is_last ? 0 : activations.size(), group.device());
+                exchange(group, kFirstRank, gradients, next);
+                if (!is_last) {
+                    activations = std::move(next);
+                }
             }
             second_.layer().step(options_.learning_rate);
             report(step, second_.take_loss());
         }
-        group.send(second_.layer().values(), kFirstRank).wait();
+        const std::span<const float> values = second_.layer().values();
+        Floats second(std::vector<float>(values.begin(), values.end()), group.device());
+        group.send(second.view(), kFirstRank).wait();
     }
 
     // How far apart the parameters of two trainings are.
@@ -239,6 +248,17 @@ class Training {
     void be_quiet() { is_quiet_ = true; }
 
    private:
+    // Sends and receives at the same time; nothing where there is nothing.
+    static void exchange(ProcessGroup& group, std::uint32_t peer, Floats& out, Floats& in) {
+        regroup::OperationBatch batch(group);
+        const Work sent = out.size() == 0 ? Work() : group.send(out.view(), peer);
+        const Work received = in.size() == 0 ? Work() : group.recv(in.view(), peer);
+        batch.start();
+        received.wait();
+        sent.wait();
+        in.download();
+    }
+
     [[nodiscard]] std::vector<std::uint64_t> samples_of(std::int64_t step,
                                                         std::int64_t micro) const {
         const auto first =
@@ -284,7 +304,7 @@ void run(const Options& options, const regroup::Context& context) {
         training.run_unsplit();
         return;
     }
-    const auto group = ProcessGroup::create("cpu", context);
+    const auto group = ProcessGroup::create(options.backend, context);
     if (context.rank == kFirstRank) {
         training.run_first(*group);
         Training unsplit(options);
@@ -307,6 +327,7 @@ int main(int argc, char** argv) {
     flags.add("--micro-batches", options.micro_batches, {1, 1024}, "parts of a batch");
     flags.add("--hidden", options.hidden, {1, 1 << 16}, "width between the layers");
     flags.add("--learning-rate", options.learning_rate, "of SGD (0.05)");
+    example::add_backend(flags, options.backend);
     return example::run_main(flags, argc, argv,
                              [&](const regroup::Context& context) { run(options, context); });
 }

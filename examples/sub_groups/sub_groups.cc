@@ -10,6 +10,7 @@
 #include <regroup/error.h>
 #include <regroup/process_group.h>
 
+#include "device_vector.h"
 #include "flags.h"
 
 namespace {
@@ -18,9 +19,11 @@ using regroup::ProcessGroup;
 
 // The sum of the members' ranks (in the world), on every member.
 float sum_of_ranks(ProcessGroup& group, const regroup::Context& context) {
-    std::vector<float> value{static_cast<float>(context.rank)};
-    group.all_reduce(std::span(value), regroup::ReduceOp::sum).wait();
-    return value[0];
+    example::DeviceVector<float> value(std::vector{static_cast<float>(context.rank)},
+                                       group.device());
+    group.all_reduce(value.view(), regroup::ReduceOp::sum).wait();
+    value.download();
+    return value.host()[0];
 }
 
 void pair(ProcessGroup& world, const regroup::Context& context) {
@@ -57,10 +60,12 @@ void even_and_odd(ProcessGroup& world, const regroup::Context& context) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const example::Flags flags("sub_groups", "groups of some ranks, and what others get of them.");
-    return example::run_main(flags, argc, argv, [](const regroup::Context& context) {
+    std::string backend = "cpu";
+    example::Flags flags("sub_groups", "groups of some ranks, and what others get of them.");
+    example::add_backend(flags, backend);
+    return example::run_main(flags, argc, argv, [&](const regroup::Context& context) {
         example::require_ranks(context, 2);
-        const auto world = ProcessGroup::create("cpu", context);
+        const auto world = ProcessGroup::create(backend, context);
         pair(*world, context);
         world->barrier().wait();
         even_and_odd(*world, context);

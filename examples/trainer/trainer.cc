@@ -27,6 +27,7 @@ struct Options {
     std::int64_t samples = 2048;
     double learning_rate = 0.05;
     std::string checkpoint = "checkpoint.regroup";
+    std::string backend = "cpu";
 };
 
 class Trainer {
@@ -34,13 +35,17 @@ class Trainer {
     Trainer(const Options& options, const regroup::Context& context)
         : options_(options),
           context_(context),
-          group_(regroup::ProcessGroup::create("cpu", context)),
+          group_(regroup::ProcessGroup::create(options.backend, context)),
+          host_group_(on_host() ? group_
+                                : regroup::ProcessGroup::create("cpu", context, {.name = "host"})),
           dataset_(static_cast<std::size_t>(options.samples), 20),
-          model_(dataset_.feature_count()),
+          model_(dataset_.feature_count(), group_->device()),
           sampler_({.dataset_count = dataset_.count(),
                     .rank = context.rank,
                     .world_size = context.world_size}),
-          ddp_(*group_, model_.parameters()) {}
+          ddp_(*group_, model_.parameters()) {
+        model_.device_values().download();  // those of rank 0
+    }
 
     void train(std::int64_t max_epochs) {
         for (std::int64_t epoch = 0; epoch < max_epochs; ++epoch) {
@@ -55,9 +60,13 @@ class Trainer {
     }
 
    private:
+    [[nodiscard]] bool on_host() const { return group_->device().kind == regroup::DeviceKind::cpu; }
+
     void run_batch(std::span<const std::uint64_t> samples) {
         model_.forward_backward(dataset_, samples, 1.0F / static_cast<float>(samples.size()));
+        model_.device_gradients().upload();
         ddp_.reduce_gradients();
+        model_.device_gradients().download();
         model_.apply_gradients(options_.learning_rate);
     }
 
@@ -76,7 +85,7 @@ class Trainer {
     }
 
     void save_checkpoint(std::int64_t epoch) {
-        regroup::run_on_main(*group_, [&] {
+        regroup::run_on_main(*host_group_, [&] {
             regroup::Checkpoint checkpoint;
             checkpoint.set_integer("epoch", epoch);
             checkpoint.set_tensor("model", model_.values());
@@ -88,7 +97,9 @@ class Trainer {
 
     const Options options_;
     const regroup::Context context_;
-    const std::unique_ptr<regroup::ProcessGroup> group_;
+    const std::shared_ptr<regroup::ProcessGroup> group_;
+    // For what travels from host to host. The same one, unless that one is on GPUs.
+    const std::shared_ptr<regroup::ProcessGroup> host_group_;
     const example::Dataset dataset_;
     example::LinearRegression model_;
     regroup::DistributedSampler sampler_;
@@ -107,6 +118,7 @@ int main(int argc, char** argv) {
     flags.add("--samples", options.samples, {1, 1 << 24}, "of the data set");
     flags.add("--learning-rate", options.learning_rate, "of SGD (0.05)");
     flags.add("--checkpoint", options.checkpoint, "file to save to (checkpoint.regroup)");
+    example::add_backend(flags, options.backend);
     flags.add_positional({"--max-epochs", "--save-every"});
     return example::run_main(flags, argc, argv, [&](const regroup::Context& context) {
         Trainer(options, context).train(options.max_epochs);

@@ -108,7 +108,7 @@ TEST_F(CommunicationExamples, PointToPointMessagesArrive) {
         EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
         EXPECT_EQ(outcome.after(1, "blocking: rank 1 has "), "1");
         EXPECT_EQ(outcome.after(1, "immediate: rank 1 has "), "2, and computed 7.4855 meanwhile");
-        EXPECT_EQ(outcome.after(1, "tags: rank 1 has "), "labels 7 8 9, then weights 0.25 0.5");
+        EXPECT_EQ(outcome.after(1, "tags: rank 1 has "), "labels 7 8 9 and weights 0.25 0.5");
         for (std::uint32_t rank = 0; rank < rank_count; ++rank) {
             EXPECT_EQ(outcome.after(rank, "ring: rank " + std::to_string(rank) +
                                               " has seen ranks that add up to "),

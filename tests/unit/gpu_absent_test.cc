@@ -5,6 +5,8 @@
 #include <regroup/process_group.h>
 
 #include <functional>
+#include <span>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -19,6 +21,11 @@ TEST(GpuAbsent, EveryCallSaysSoAndHowToGetIt) {
         [] { (void)ProcessGroup::create("nccl", Context()); },
         [] { (void)cuda::device_of(Context()); },
         [] { cuda::set_device({DeviceKind::cuda, 0}); },
+        [] { (void)cuda::allocate({DeviceKind::cuda, 0}, 4); },
+        [] {
+            float value = 0.0F;
+            cuda::copy(std::span(&value, 1), {&value, 1, DType::float32, {DeviceKind::cuda, 0}});
+        },
     };
     for (const auto& call : calls) {
         try {

@@ -189,4 +189,12 @@ void HostRuntime::clear(void* memory, std::size_t bytes) {
     std::memset(memory, 0, bytes);
 }
 
+void HostRuntime::copy(void* to, const void* from, std::size_t bytes, void* stream) {
+    stream_of(stream).put([to, from, bytes] { std::memcpy(to, from, bytes); });
+}
+
+void HostRuntime::synchronize(void* stream) {
+    stream_of(stream).synchronize();
+}
+
 }  // namespace regroup::testing

@@ -73,6 +73,8 @@ class HostRuntime final : public cuda::DeviceRuntime {
     void* allocate(std::size_t bytes) override;
     void free(void* memory) noexcept override;
     void clear(void* memory, std::size_t bytes) override;
+    void copy(void* to, const void* from, std::size_t bytes, void* stream) override;
+    void synchronize(void* stream) override;
 
     /// CUDA's default stream.
     [[nodiscard]] HostStream& default_stream() { return default_stream_; }

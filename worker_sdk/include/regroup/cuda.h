@@ -3,8 +3,10 @@
 #pragma once
 
 #include <regroup/context.h>
+#include <regroup/process_group.h>
 #include <regroup/tensor_view.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -32,5 +34,21 @@ struct Availability {
 
 /// Makes `device` the current one of this thread, as cudaSetDevice. Throws Error `system`.
 void set_device(const Device& device);
+
+/// Zeroed memory on `device`, a GPU or the CPU, aligned to 256 bytes; nobody else has to call
+/// anything, unlike ProcessGroup::allocate. Freeing it waits until that GPU is idle, as cudaFree
+/// does. Throws Error: `invalid_argument` if there is no such GPU or this build has no GPU code;
+/// `system` if there is not that much memory left.
+[[nodiscard]] Buffer allocate(const Device& device, std::size_t bytes);
+
+/// Copies between host memory and a GPU, between GPUs, or within either: as many elements of the
+/// same type, in the order of `stream`, which is one of the GPU's (of the one copied to, if there
+/// are two). Blocks until the copy is done if either side is host memory; between GPUs it is only
+/// put into the stream. A group's operations are in a stream of their own: wait for their Work
+/// first, unless `use_stream` has put them into this one. Operations that are issued afterwards see
+/// what was copied.
+/// Throws Error: `invalid_argument` if counts or types differ, data is missing, there is no such
+/// GPU, or this build has no GPU code; `system` for what CUDA says.
+void copy(TensorView to, ConstTensorView from, Stream stream = {});
 
 }  // namespace regroup::cuda

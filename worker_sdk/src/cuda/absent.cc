@@ -3,6 +3,7 @@
 #include <regroup/cuda.h>
 #include <regroup/error.h>
 
+#include "worker_sdk/src/cuda/cuda_runtime.h"
 #include "worker_sdk/src/nccl/form_group.h"
 
 namespace regroup {
@@ -26,6 +27,10 @@ Device device_of(const Context& /*context*/) {
 }
 
 void set_device(const Device& /*device*/) {
+    throw Error(Errc::invalid_argument, kAbsent);
+}
+
+DeviceRuntime& cuda_runtime() {
     throw Error(Errc::invalid_argument, kAbsent);
 }
 

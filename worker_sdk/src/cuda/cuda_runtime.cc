@@ -159,7 +159,17 @@ class CudaRuntime final : public DeviceRuntime {
     void clear(void* memory, std::size_t bytes) override {
         check(cudaMemset(memory, 0, bytes), "cudaMemset");
         // Not the whole device, where an operation may be waiting for a peer.
-        check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+        synchronize(nullptr);
+    }
+
+    void copy(void* to, const void* from, std::size_t bytes, void* stream) override {
+        // Addresses are unique over all GPUs and the host, and say where they belong.
+        check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream)),
+              "cudaMemcpyAsync");
+    }
+
+    void synchronize(void* stream) override {
+        check(cudaStreamSynchronize(stream_of(stream)), "cudaStreamSynchronize");
     }
 };
 

@@ -49,6 +49,10 @@ class DeviceRuntime {
     virtual void free(void* memory) noexcept = 0;
     /// Blocks until the bytes are zero.
     virtual void clear(void* memory, std::size_t bytes) = 0;
+    /// Puts a copy into `stream`. Either side is memory of any GPU or of the host.
+    virtual void copy(void* to, const void* from, std::size_t bytes, void* stream) = 0;
+    /// Blocks until everything in `stream` is done.
+    virtual void synchronize(void* stream) = 0;
 };
 
 /// Makes a device the thread's current one for the time of a scope.
