@@ -312,6 +312,10 @@ std::optional<GroupFailure> Lane::check(Instant now) {
             return std::nullopt;
         }
         if (posted_) {
+            // What NCCL reports while a later operation is issued is of the oldest one in flight.
+            if (!posted_->operation.empty() && posted_->code != Errc::deadline_exceeded) {
+                posted_->operation = front;
+            }
             return posted_;
         }
         if (report.state == CommState::failed) {
