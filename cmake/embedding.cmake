@@ -75,6 +75,12 @@ set_target_properties(regroup_c PROPERTIES
 if(NOT REGROUP_SANITIZE)
     target_link_options(regroup_c PRIVATE LINKER:-z,defs LINKER:-z,now LINKER:--as-needed LINKER:--gc-sections)
 endif()
+
+# libmpi.a holds the SDK too (worker_sdk/mpi.cmake).
+target_link_libraries(regroup_mpi_whole PRIVATE ${regroup_foreign})
+set_target_properties(regroup_mpi_whole PROPERTIES EXPORT_NAME mpi)
+
 if(NOT PROJECT_IS_TOP_LEVEL)
-    set_target_properties(regroup_worker regroup_c PROPERTIES EXCLUDE_FROM_ALL ON)
+    set_target_properties(regroup_worker regroup_c regroup_mpi_whole PROPERTIES
+        EXCLUDE_FROM_ALL ON)
 endif()

@@ -7,14 +7,22 @@ include(CMakePackageConfigHelpers)
 install(TARGETS regroup_worker regroup_c EXPORT regroup_targets
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library
-        NAMELINK_COMPONENT development
-    INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+        NAMELINK_COMPONENT development)
+target_include_directories(regroup_worker INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_include_directories(regroup_c INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 install(
     DIRECTORY worker_sdk/include/regroup rendezvous/base/include/regroup
               ${PROJECT_BINARY_DIR}/include/regroup
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
     COMPONENT development
     FILES_MATCHING PATTERN "*.h")
+
+# The part of MPI: by the target regroup::mpi, or as a folder that can be named as MPI_HOME.
+set(mpi_home ${CMAKE_INSTALL_LIBDIR}/regroup/mpi)
+target_include_directories(regroup_mpi_whole INTERFACE $<INSTALL_INTERFACE:${mpi_home}/include>)
+install(TARGETS regroup_mpi_whole EXPORT regroup_targets
+    ARCHIVE DESTINATION ${mpi_home}/lib COMPONENT development)
+install(FILES worker_sdk/mpi/mpi.h DESTINATION ${mpi_home}/include COMPONENT development)
 
 # find_package(regroup). Of the libraries that regroup::worker links, those in a namespace are found
 # by the package that it is named after.
@@ -42,7 +50,7 @@ install(EXPORT regroup_targets
     DESTINATION ${config_folder}
     COMPONENT development)
 
-# pkg-config regroup, and regroup-c for the shared library.
+# pkg-config regroup; regroup-c for the shared library; regroup-mpi.
 function(regroup_link_flags out)
     set(flags)
     set(todo ${ARGN})
@@ -61,6 +69,9 @@ function(regroup_link_flags out)
             if(links)
                 list(APPEND todo ${links})
             endif()
+        elseif(item MATCHES "^(/.*)/lib([^/]*)[.](a|so)$" AND
+               CMAKE_MATCH_1 IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
+            list(APPEND flags -l${CMAKE_MATCH_2})
         elseif(item MATCHES "^[-/]")
             list(APPEND flags ${item})
         else()
@@ -76,7 +87,7 @@ set(pkgconfig_folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 file(RELATIVE_PATH REGROUP_PREFIX_FROM_PKGCONFIG
     /prefix/${pkgconfig_folder} /prefix)
 string(REGEX REPLACE "/$" "" REGROUP_PREFIX_FROM_PKGCONFIG "${REGROUP_PREFIX_FROM_PKGCONFIG}")
-foreach(name regroup regroup-c)
+foreach(name regroup regroup-c regroup-mpi)
     configure_file(cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/cmake/${name}.pc @ONLY)
     install(FILES ${PROJECT_BINARY_DIR}/cmake/${name}.pc
         DESTINATION ${pkgconfig_folder}

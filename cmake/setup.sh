@@ -18,7 +18,7 @@ case $task in
     test)
         # PyTorch is the larger part: 224 MB of downloads, 936 MB of disk.
         tools="$tools ip ps python3"
-        packages="$packages iproute2 procps python3-torch pkg-config"
+        packages="$packages iproute2 procps python3-torch libtorch-dev pkg-config"
         ;;
     pytorch)
         tools="$tools ip ps python3"
@@ -33,7 +33,7 @@ case $task in
         packages="$packages clang-tidy-19 clang-format-19"
         ;;
     bench)
-        packages="$packages python3-torch openmpi-bin iproute2"
+        packages="$packages python3-torch openmpi-bin iproute2 valgrind binutils"
         ;;
     docs)
         tools="$tools doxygen"

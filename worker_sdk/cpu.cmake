@@ -7,8 +7,8 @@ target_sources(regroup_worker_sdk PRIVATE
     src/cpu/collectives.cc
     src/cpu/control_line.cc
     src/cpu/cpu_process_group.cc
+    src/cpu/cpu_process_group_helper.cc
     src/cpu/group_formation.cc
-    src/cpu/low_precision_blocks.cc
     src/cpu/mesh.cc
     src/cpu/messenger.cc
     src/cpu/node_barrier.cc
@@ -28,5 +28,5 @@ target_sources(regroup_worker_sdk PRIVATE
     src/cpu/wire.cc
     src/refusing_process_group.cc)
 # The reductions are bound by how well their loops vectorise, which g++ 12 does fully only at -O3.
-set_source_files_properties(src/cpu/low_precision_blocks.cc src/cpu/reduce.cc PROPERTIES
+set_source_files_properties(src/cpu/reduce.cc PROPERTIES
     COMPILE_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O3>)

@@ -15,9 +15,4 @@ set_source_files_properties(src/training/convert.cc PROPERTIES
     COMPILE_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O3>)
 if(REGROUP_HAVE_CUDA)
     target_sources(regroup_worker_sdk PRIVATE src/cuda/gradient_device.cu)
-    target_link_libraries(regroup_worker_sdk PRIVATE regroup_cuda)
-    # CMake 3.25 does not know how this compiler spells it.
-    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
-else()
-    target_sources(regroup_worker_sdk PRIVATE src/cuda/gradient_device_none.cc)
 endif()

@@ -14,11 +14,3 @@ add_library(regroup_mpi_whole STATIC
 set_target_properties(regroup_mpi_whole PROPERTIES
     OUTPUT_NAME mpi LINKER_LANGUAGE CXX ARCHIVE_OUTPUT_DIRECTORY ${regroup_mpi_home}/lib)
 configure_file(mpi/mpi.h ${regroup_mpi_home}/include/mpi.h COPYONLY)
-
-include(GNUInstallDirs)
-install(FILES mpi/mpi.h
-    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/regroup/mpi COMPONENT development)
-install(FILES mpi/mpi.h
-    DESTINATION ${CMAKE_INSTALL_LIBDIR}/regroup/mpi/include COMPONENT development)
-install(TARGETS regroup_mpi_whole
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/regroup/mpi/lib COMPONENT development)

@@ -23,6 +23,7 @@ if(REGROUP_HAVE_CUDA)
         src/nccl/wakeup.cc
         src/nccl/watchdog.cc)
     target_link_libraries(regroup_worker_sdk PRIVATE regroup_cuda)
+    target_compile_definitions(regroup_worker_sdk PRIVATE REGROUP_HAVE_CUDA)
 else()
     target_sources(regroup_worker_sdk PRIVATE src/cuda/absent.cc)
 endif()

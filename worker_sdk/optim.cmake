@@ -1,23 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # Loss scaling and the optimizers: each loop for the CPU, and each kernel for the GPU.
 set(optim_sources
-    src/optim/convert.cc
     src/optim/cpu_update.cc
     src/optim/fused_optimizer.cc
     src/optim/grad_scaler.cc
     src/optim/memory.cc)
 target_sources(regroup_worker_sdk PRIVATE ${optim_sources})
 # Vectorised to the full, and the same bits everywhere: no a * b + c is contracted.
-set_source_files_properties(src/optim/convert.cc src/optim/cpu_update.cc
+set_source_files_properties(src/float_arrays.cc src/optim/cpu_update.cc
     src/optim/fused_optimizer.cc src/optim/grad_scaler.cc PROPERTIES COMPILE_OPTIONS
     "$<$<NOT:$<CONFIG:Debug>>:-O3>;-ffp-contract=off;-fno-math-errno;-fno-trapping-math")
 
 if(REGROUP_HAVE_CUDA)
-    set_source_files_properties(${optim_sources} PROPERTIES COMPILE_DEFINITIONS REGROUP_HAVE_CUDA)
     set(optim_kernels src/cuda/cast.cu src/optim/scaler_kernels.cu src/optim/update_kernels.cu)
     target_sources(regroup_worker_sdk PRIVATE ${optim_kernels})
     set_source_files_properties(${optim_kernels} PROPERTIES COMPILE_OPTIONS -fmad=false)
-    # CMake 3.25 knows no flag for C++20 in CUDA; regroup_options has it.
-    set_target_properties(regroup_worker_sdk PROPERTIES CUDA_STANDARD_REQUIRED OFF)
-    target_link_libraries(regroup_worker_sdk PRIVATE regroup_cuda)
 endif()

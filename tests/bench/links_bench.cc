@@ -170,7 +170,10 @@ Series curve(const std::string& name, const std::string& color, const std::vecto
 Series curve(const std::string& name, const std::string& color, const std::vector<Times>& all,
              double unit, double (*formula)(double)) {
     Series series{.name = name, .color = color, .style = Series::Style::formula, .points = {}};
-    for (double ranks = all.front().ranks; ranks <= all.back().ranks; ranks += 0.25) {
+    constexpr int kSteps = 64;
+    const double span = all.back().ranks - all.front().ranks;
+    for (int step = 0; step <= kSteps; ++step) {
+        const double ranks = all.front().ranks + span * step / kSteps;
         series.points.emplace_back(ranks, unit * formula(ranks));
     }
     return series;

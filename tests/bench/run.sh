@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Measures launch, the moments of a job, restart, the store, rendezvous traffic, data-parallel steps
-# and all-reduce on slow links, beside torchrun, mpirun, Redis and PyTorch's
-# DistributedDataParallel, one after the other:
+# Measures launch, the moments of a job, restart, the store, all-reduce, rendezvous traffic,
+# data-parallel steps and all-reduce on slow links, beside torchrun, mpirun, Redis, gloo and
+# PyTorch's DistributedDataParallel, one after the other:
 #
 #     sh tests/bench/run.sh BUILD_DIR
 #
@@ -21,8 +21,8 @@ regroup=$build/launcher/regroup
 prefix=${REGROUP_BENCH_PREFIX:-}
 
 for program in "$regroup" "$bench/launch_bench" "$bench/job_bench" "$bench/restart_bench" \
-        "$bench/store_bench" "$bench/traffic_bench" "$bench/ddp_bench" "$bench/links_bench" \
-        "$bench/links_rank"; do
+        "$bench/store_bench" "$bench/all_reduce_bench" "$bench/traffic_bench" "$bench/ddp_bench" \
+        "$bench/links_bench" "$bench/links_rank"; do
     [ -x "$program" ] || { echo "bench: $program is missing; run: make build" >&2; exit 1; }
 done
 
@@ -35,6 +35,10 @@ echo
 $prefix "$bench/store_bench" "$regroup" "$bench/echo_server" \
     "$here/../pytorch/store/store_program.py" \
     "current=${REGROUP_PYTORCH_CURRENT:-$build/../pytorch/bin/python}" \
+    "1.13=${REGROUP_PYTORCH_DEBIAN:-/usr/bin/python3}"
+echo
+$prefix "$bench/all_reduce_bench" "$here/all_reduce_peer.py" \
+    "2.14=${REGROUP_PYTORCH_CURRENT:-$build/../pytorch/bin/python}" \
     "1.13=${REGROUP_PYTORCH_DEBIAN:-/usr/bin/python3}"
 echo
 "$bench/traffic_bench" 128 "$here/c10d_traffic.py"

@@ -136,6 +136,44 @@ TEST(DataParallelOverProcessGroup, TwoRanksGetTheSameBitsWhateverTheBuckets) {
     }
 }
 
+TEST(DataParallelOverProcessGroup, TakesAModelWithoutParameters) {
+    run_ranks(2, [](ProcessGroup& group) {
+        std::vector<float> empty;
+        for (const std::size_t count : {0U, 2U}) {
+            const std::vector<Parameter> parameters(count, Parameter{std::span(empty)});
+            DistributedDataParallel ddp(group, parameters, {},
+                                        {.hook = low_precision_hook(DType::bfloat16)});
+            ddp.reduce_gradients();
+            ddp.reduce_gradients();
+            EXPECT_EQ(ddp.find_replica_difference(), std::nullopt);
+        }
+    });
+}
+
+// Through the real group's own additions in 16 bits.
+TEST(DataParallelOverProcessGroup, LowPrecisionWiresLeaveTheSameBitsOnAllRanks) {
+    for (const DType wire : {DType::float16, DType::bfloat16}) {
+        run_ranks(3, [wire](ProcessGroup& group) {
+            std::vector<float> value(5000);
+            DistributedDataParallel ddp(group, {{std::span(value)}}, {},
+                                        {.hook = low_precision_hook(wire)});
+            for (int step = 0; step < 2; ++step) {
+                const std::span<float> gradient = gradient_of(ddp, 0);
+                for (std::size_t i = 0; i < gradient.size(); ++i) {
+                    gradient[i] = static_cast<float>(i) * (0.5F + static_cast<float>(group.rank()));
+                }
+                ddp.reduce_gradients();
+                for (std::size_t i = 0; i < gradient.size(); ++i) {
+                    const float exact = static_cast<float>(i) * 1.5F;
+                    ASSERT_NEAR(gradient[i], exact, exact * 0x1p-6F + 1e-6F);
+                    value[i] += gradient[i];
+                }
+            }
+            EXPECT_EQ(ddp.find_replica_difference(), std::nullopt);
+        });
+    }
+}
+
 TEST(DataParallelOverProcessGroup, StatisticsCountTheTimeThatBucketsWereOnTheirWay) {
     run_ranks(2, [](ProcessGroup& group) {
         auto values = make_values(3);

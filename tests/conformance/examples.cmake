@@ -10,5 +10,5 @@ foreach(part communication training)
         REGROUP_PROGRAM="$<TARGET_FILE:regroup>")
     add_dependencies(examples_${part}_test regroup hand_started spawn point_to_point collectives
         sub_groups parameter_server trainer partitioner evaluation inference warm_restarts
-        checkpoint pipeline)
+        checkpoint pipeline linear_check)
 endforeach()

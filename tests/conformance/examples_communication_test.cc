@@ -35,8 +35,22 @@ INSTANTIATE_TEST_SUITE_P(All, EveryExample,
                          ::testing::Values("hand_started", "spawn", "point_to_point", "collectives",
                                            "sub_groups", "parameter_server", "trainer",
                                            "partitioner", "evaluation", "inference",
-                                           "warm_restarts", "checkpoint", "pipeline"),
+                                           "warm_restarts", "checkpoint", "pipeline",
+                                           "linear_check"),
                          [](const auto& example) { return std::string(example.param); });
+
+TEST_F(CommunicationExamples, FlagsComeInEverySpelling) {
+    for (const Words& words : {Words{"--throw-in", "0"}, Words{"--throw_in", "0"},
+                               Words{"--throw-in=0"}, Words{"--throw_in=0"}}) {
+        EXPECT_THAT(run_alone("spawn", words).output, HasSubstr("threw: no such layer"));
+    }
+    EXPECT_EQ(run_alone("spawn", {"--nprocs"}).output, "spawn: --nprocs needs a value\n");
+    EXPECT_EQ(run_alone("spawn", {"--nproc", "2"}).output,
+              "spawn: unknown flag --nproc; did you mean --nprocs?\n");
+    EXPECT_EQ(run_alone("spawn", {"--nprocs", "2x"}).output,
+              "spawn: --nprocs takes a number from 1 to 1024, not '2x'\n");
+    EXPECT_EQ(run_alone("trainer", {"--learning-rate", "nan"}).exit_code, 2);
+}
 
 TEST_F(CommunicationExamples, HandStartedProcessesMeetThroughFourVariables) {
     EXPECT_EQ(run_alone("hand_started").output, "rank 0 of 1, alone: 1 + ... + 1 = 1\n");

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Each suite runs over both transports.
-foreach(part collectives results messages failures processes subgroups)
+foreach(part collectives memory results messages failures processes subgroups)
     set(name process_group_${part}_test)
     regroup_test(${name} conformance
         SOURCES ${CMAKE_CURRENT_LIST_DIR}/${name}.cc

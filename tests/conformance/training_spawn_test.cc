@@ -202,6 +202,16 @@ TEST(Spawn, OutputIsNeitherLostNorDoubled) {
     EXPECT_EQ(testing::read_file(path), "before\nin 0\n");
 }
 
+TEST(Spawn, AProgramThatIgnoresItsChildrenLearnsOfFailuresAllTheSame) {
+    ::signal(SIGCHLD, SIG_IGN);
+    EXPECT_FALSE(error_of([](std::uint32_t) {}, 2));
+    EXPECT_THAT(error_of([](std::uint32_t) { throw std::runtime_error("lost"); }, 1)->what(),
+                HasSubstr("threw: lost"));
+    EXPECT_THAT(error_of([](std::uint32_t) { ::raise(SIGKILL); }, 1)->what(),
+                HasSubstr("ended early, with a status that this program ignores"));
+    ::signal(SIGCHLD, SIG_DFL);
+}
+
 TEST(StartProcesses, TheHandleWaitsOrEndsWhatItHolds) {
     std::vector<int> pids;
     {

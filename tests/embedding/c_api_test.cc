@@ -216,7 +216,7 @@ TEST(CApi, GroupsRefuseWrongArguments) {
     std::vector<float> value{1};
     regroup_tensor wrong = floats(value);
     wrong.dtype = 12;
-    EXPECT_REFUSED(regroup_all_reduce(group, wrong, REGROUP_SUM, nullptr), "dtype 12");
+    EXPECT_REFUSED(regroup_all_reduce(group, wrong, REGROUP_SUM, nullptr), "buffer's dtype is 12");
     wrong = floats(value);
     wrong.device_kind = 9;
     EXPECT_REFUSED(regroup_all_reduce(group, wrong, REGROUP_SUM, nullptr), "device_kind 9");
@@ -238,10 +238,9 @@ TEST(CApi, DataParallelAveragesGradients) {
         std::vector<float> gradient(2);
         const regroup_parameter parameter{floats(weight), floats(gradient)};
         regroup_ddp* ddp = nullptr;
-        EXPECT_REFUSED(regroup_ddp_create(group, nullptr, 1, nullptr, 0, 0, REGROUP_AVG, &ddp),
+        EXPECT_REFUSED(regroup_ddp_create(group, nullptr, 1, nullptr, 0, nullptr, &ddp),
                        "parameters is NULL");
-        ASSERT_EQ(regroup_ddp_create(group, &parameter, 1, nullptr, 0, 0, REGROUP_AVG, &ddp),
-                  REGROUP_OK)
+        ASSERT_EQ(regroup_ddp_create(group, &parameter, 1, nullptr, 0, nullptr, &ddp), REGROUP_OK)
             << regroup_last_error();
         EXPECT_THAT(weight, ElementsAre(1, 5));
         gradient = {static_cast<float>(rank), 4};
@@ -249,6 +248,61 @@ TEST(CApi, DataParallelAveragesGradients) {
         EXPECT_REFUSED(regroup_ddp_gradient_ready(ddp, 0), "0");
         EXPECT_OK(regroup_ddp_finish_step(ddp));
         EXPECT_THAT(gradient, ElementsAre(0.5F, 4));
+        regroup_ddp_free(ddp);
+    });
+}
+
+TEST(CApi, DataParallelGradientsLiveWhereItSays) {
+    run_two_ranks([](regroup_group* group, std::uint32_t rank) {
+        std::vector<float> weight{1, 2};
+        std::vector<float> unused{3};
+        const std::array<regroup_parameter, 2> parameters{
+            {{floats(weight), {}}, {floats(unused), {}}}};
+        regroup_ddp_options options{};
+        regroup_ddp* ddp = nullptr;
+        EXPECT_REFUSED(regroup_ddp_create(group, parameters.data(), 2, nullptr, 0, &options, &ddp),
+                       "struct_bytes is 0");
+        options.struct_bytes = sizeof options;
+        options.sum_gradients = 1;
+        options.fixed_buckets = 1;
+        options.unused_parameters = 1;
+        options.wire = REGROUP_INT32;
+        EXPECT_EQ(regroup_ddp_create(group, parameters.data(), 2, nullptr, 0, &options, &ddp),
+                  REGROUP_INVALID_ARGUMENT);
+        options.wire = REGROUP_BFLOAT16;
+        ASSERT_EQ(regroup_ddp_create(group, parameters.data(), 2, nullptr, 0, &options, &ddp),
+                  REGROUP_OK)
+            << regroup_last_error();
+        regroup_tensor gradient{};
+        ASSERT_EQ(regroup_ddp_gradient(ddp, 0, &gradient), REGROUP_OK) << regroup_last_error();
+        ASSERT_EQ(gradient.count, 2U);
+        ASSERT_EQ(gradient.dtype, REGROUP_FLOAT32);
+        auto* const values = static_cast<float*>(gradient.data);
+        const auto step = [&] {
+            EXPECT_OK(regroup_ddp_gradient_ready(ddp, 0));
+            EXPECT_OK(regroup_ddp_gradient_unused(ddp, 1));
+            EXPECT_OK(regroup_ddp_finish_step(ddp));
+        };
+        EXPECT_OK(regroup_ddp_no_sync_begin(ddp));
+        values[0] = static_cast<float>(rank + 1);
+        step();
+        EXPECT_EQ(values[0], static_cast<float>(rank + 1)) << "nobody was to be asked";
+        EXPECT_OK(regroup_ddp_no_sync_end(ddp));
+        EXPECT_REFUSED(regroup_ddp_no_sync_end(ddp), "no_sync_begin");
+        values[1] = 0.5F;
+        step();
+        EXPECT_EQ(values[0], 3.0F);
+        EXPECT_EQ(values[1], 1.0F);
+        std::int32_t used = -1;
+        EXPECT_OK(regroup_ddp_was_used(ddp, 0, &used));
+        EXPECT_EQ(used, 1);
+        EXPECT_OK(regroup_ddp_was_used(ddp, 1, &used));
+        EXPECT_EQ(used, 0);
+        EXPECT_OK(regroup_ddp_zero_gradients(ddp));
+        EXPECT_EQ(values[0], 0.0F);
+        weight = {static_cast<float>(rank), 0};
+        EXPECT_OK(regroup_ddp_broadcast_parameters(ddp, 1));
+        EXPECT_EQ(weight[0], 1.0F);
         regroup_ddp_free(ddp);
     });
 }

@@ -13,7 +13,7 @@ import sys
 
 OK, INVALID_ARGUMENT, DISCONNECTED, FENCED = 0, 1, 3, 5
 FLOAT32, FLOAT64 = 0, 1
-SUM, AVG = 0, 4
+SUM = 0
 ANY_DEVICE = -1
 
 
@@ -109,7 +109,7 @@ def average_gradients(regroup, group, rank, world_size):
     weights, gradients = array.array("f", [rank] * 3), array.array("f", [0] * 3)
     parameters = (Parameter * 1)(Parameter(Tensor.of(weights), Tensor.of(gradients)))
     ddp = regroup.make("ddp_create", group, parameters, ctypes.c_size_t(1), None,
-                       ctypes.c_size_t(0), ctypes.c_size_t(0), AVG)
+                       ctypes.c_size_t(0), None)
     expect(list(weights), [0, 0, 0])  # those of rank 0
     for index in range(3):
         gradients[index] = rank * 10 + index
@@ -124,7 +124,7 @@ def refuse(regroup, context, group, world_size):
     values = array.array("f", [1.0])
     wrong = Tensor.of(values)
     wrong.dtype = 99
-    expect_failure(INVALID_ARGUMENT, "buffer has dtype 99", regroup.all_reduce, group, wrong, SUM,
+    expect_failure(INVALID_ARGUMENT, "buffer's dtype is 99", regroup.all_reduce, group, wrong, SUM,
                    None)
     expect_failure(INVALID_ARGUMENT, "group is NULL", regroup.barrier, None, None)
     expect_failure(INVALID_ARGUMENT, str(world_size), regroup.send, group, Tensor.of(values),

@@ -7,7 +7,12 @@
 #     out_of_tree_test.sh find_package PREFIX C CXX       builds by CMake, with these compilers
 #     out_of_tree_test.sh pkg_config PREFIX C CXX         builds by pkg-config alone
 #     out_of_tree_test.sh add_subdirectory PREFIX C CXX   builds the sources along (minutes)
+#     out_of_tree_test.sh alone PROGRAM                   runs one that was built
 set -eu
+# MPI launchers are asked for too.
+for name in $(env | grep -oE "^(OMPI|PMI|PMIX|SLURM|MV2)_[A-Z_]*"); do
+    unset "$name"
+done
 unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT CMAKE_PREFIX_PATH
 export OMP_NUM_THREADS=1
 
@@ -30,7 +35,7 @@ install_tree() {
 }
 
 run_both() {
-    for program in train train_c; do
+    for program in train train_c mean_mpi; do
         timeout 60 "$work/$program"
         timeout 60 "$prefix/bin/regroup" run --standalone --nproc-per-node=2 "$work/$program"
     done
@@ -46,6 +51,10 @@ same_version() {
 if [ "$way" = install ]; then
     install_tree "$2" "$3"
     exit
+fi
+
+if [ "$way" = alone ]; then
+    exec "$2"
 fi
 
 prefix=$2
@@ -66,6 +75,7 @@ case $way in
         "$CXX" -std=c++20 -o "$work/train" "$source/train.cc" $(pkg-config --cflags --libs regroup)
         "$CC" -std=c99 -pedantic -Wall -Werror -o "$work/train_c" "$source/train_c.c" \
             $(pkg-config --cflags --libs regroup-c) -lm
+        "$CXX" -o "$work/mean_mpi" "$source/mean_mpi.cc" $(pkg-config --cflags --libs regroup-mpi)
         LD_LIBRARY_PATH=$(pkg-config --variable=libdir regroup-c)
         export LD_LIBRARY_PATH
         same_version libregroup.so "$("$work/train_c" | sed 's/C with regroup \([^:]*\):.*/\1/')"

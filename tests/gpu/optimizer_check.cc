@@ -19,7 +19,7 @@
 
 #include "tests/gpu/optimizer_memory.h"
 #include "worker_sdk/src/cuda/kernels.h"
-#include "worker_sdk/src/optim/convert.h"
+#include "worker_sdk/src/float_arrays.h"
 
 namespace regroup::testing {
 namespace {
@@ -238,8 +238,8 @@ void expect_casts_of_the_cpu() {
         }
         std::vector<Low> expected(count);
         std::vector<float> expected_back(count);
-        optim::narrow(halved.data(), kLow, expected.data(), count);
-        optim::widen(kLow, expected.data(), expected_back.data(), count);
+        narrow(kLow, halved.data(), expected.data(), count);
+        widen(kLow, expected.data(), expected_back.data(), count);
         require(same_bits(low.read(), expected), "narrowed");
         require(same_bits(back.read(), expected_back), "widened");
     }

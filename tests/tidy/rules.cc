@@ -55,10 +55,12 @@ const std::vector<Layer>& layers() {
         {"agent/.*", standard + asio + json + base + "|\"(rendezvous|agent)/.*\""},
         {"launcher/.*", standard + asio + json + "" + base + "|\"(rendezvous|agent|launcher)/.*\""},
         {"worker_sdk/include/regroup/c_api.*", "<std(def|int)\\.h>|<regroup/(c_api|version)\\.h>"},
+        {"worker_sdk/include/regroup/torch.h", standard + "|<regroup/.*>|<torch/.*>"},
         {"worker_sdk/include/.*", standard + "|<regroup/.*>"},
         {"worker_sdk/mpi/.*", standard + posix + "|<regroup/.*>|\"worker_sdk/mpi/.*\""},
         {"worker_sdk/.*",
          standard + posix + "|<regroup/.*>" + base + store + "|\"worker_sdk/src/.*\""},
+        {"examples/torch_.*", standard + "|<regroup/.*>|<torch/.*>"},
         {"examples/.*", standard + posix + "|<cublas_v2.h>|<Eigen/.*>|<regroup/.*>|\"[a-z_]+.h\""},
         {"tests/.*", ".*"},
     };

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(part connections context mpi_environment low_precision reduce ring_schedule store)
+foreach(part connections context float_arrays low_precision mpi_environment reduce ring_schedule
+        shared_memory store)
     list(APPEND sdk_test_sources ${CMAKE_CURRENT_LIST_DIR}/sdk_${part}_test.cc)
 endforeach()
 
 # Each public header stands alone and may be included twice.
 file(GLOB sdk_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/worker_sdk/include/regroup/*.h)
+list(FILTER sdk_headers EXCLUDE REGEX "/torch\\.h$")  # It needs libtorch; see torch_adapter_test.
 foreach(header ${sdk_headers})
     get_filename_component(name ${header} NAME)
     set(source ${CMAKE_CURRENT_BINARY_DIR}/sdk_headers/${name}.cc)

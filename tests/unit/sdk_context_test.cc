@@ -28,6 +28,7 @@ const std::vector<std::string> kNames = {"RANK",
                                          "GROUP_RANK",
                                          "GROUP_WORLD_SIZE",
                                          "REGROUP_ROUND",
+                                         "REGROUP_CPU_TRANSPORT",
                                          "TORCHELASTIC_RUN_ID",
                                          "TORCHELASTIC_RESTART_COUNT",
                                          "TORCHELASTIC_MAX_RESTARTS",
@@ -65,6 +66,7 @@ const Variables kUnderALauncher = {{"RANK", "9"},
                                    {"GROUP_RANK", "1"},
                                    {"GROUP_WORLD_SIZE", "2"},
                                    {"REGROUP_ROUND", "12345678901"},
+                                   {"REGROUP_CPU_TRANSPORT", "tcp"},
                                    {"TORCHELASTIC_RUN_ID", "job-7"},
                                    {"TORCHELASTIC_RESTART_COUNT", "3"},
                                    {"TORCHELASTIC_MAX_RESTARTS", "5"},
@@ -90,6 +92,7 @@ TEST(ContextFromEnvironment, ByHandNeedsFourVariablesOnly) {
     EXPECT_EQ(context.local_world_size, 4U);
     EXPECT_EQ(context.group_world_size, 1U);
     EXPECT_EQ(context.job, "none");
+    EXPECT_EQ(context.cpu_transport, "auto");
     EXPECT_FALSE(context.agent_store);
     EXPECT_FALSE(context.is_main_process());
 }
@@ -103,6 +106,7 @@ TEST(ContextFromEnvironment, TakesEverythingThatALauncherSets) {
     EXPECT_EQ(context.group_world_size, 2U);
     EXPECT_EQ(context.round, 12345678901U);
     EXPECT_EQ(context.job, "job-7");
+    EXPECT_EQ(context.cpu_transport, "tcp");
     EXPECT_EQ(context.restart_count, 3U);
     EXPECT_EQ(context.max_restarts, 5U);
     EXPECT_TRUE(context.agent_store);
@@ -143,6 +147,7 @@ TEST(ContextFromEnvironment, NamesWhatIsMalformedWithItsValue) {
         {"GROUP_RANK", "x"},
         {"GROUP_WORLD_SIZE", "0"},
         {"REGROUP_ROUND", "-3"},
+        {"REGROUP_CPU_TRANSPORT", "udp"},
         {"TORCHELASTIC_RESTART_COUNT", "x"},
         {"TORCHELASTIC_MAX_RESTARTS", "x"},
         {"TORCHELASTIC_USE_AGENT_STORE", "perhaps"},

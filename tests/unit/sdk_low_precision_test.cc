@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "worker_sdk/src/cpu/low_precision_blocks.h"
+#include "worker_sdk/src/float_arrays.h"
 
 namespace regroup {
 namespace {
@@ -175,14 +175,14 @@ TYPED_TEST(LowPrecision, ArraysAreConvertedAsSingleNumbersAre) {
     }
     numbers.resize(numbers.size() - 3);  // No multiple of a vector.
     std::vector<float> widened(numbers.size());
-    cpu::widen(kDType, numbers.data(), widened.data(), numbers.size());
+    widen(kDType, numbers.data(), widened.data(), numbers.size());
     for (std::size_t i = 0; i < numbers.size(); ++i) {
         const auto expected = static_cast<float>(numbers[i]);
         ASSERT_TRUE(widened[i] == expected || (std::isnan(widened[i]) && std::isnan(expected)))
             << i;
     }
     std::vector<TypeParam> narrowed(values.size());
-    cpu::narrow(kDType, values.data(), narrowed.data(), values.size());
+    narrow(kDType, values.data(), narrowed.data(), values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
         if (std::isnan(values[i])) {
             ASSERT_TRUE(this->is_nan(narrowed[i].bits));

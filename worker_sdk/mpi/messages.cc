@@ -10,8 +10,8 @@
 /// MPI_Waitall or a successful MPI_Test.
 struct regroup_mpi_request {
     regroup::Work work;
-    MPI_Comm comm;
-    MPI_Status status;
+    MPI_Comm comm = MPI_COMM_NULL;
+    MPI_Status status = {};
 };
 
 namespace regroup::mpi {

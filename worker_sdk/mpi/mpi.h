@@ -6,9 +6,9 @@
  *
  * - Buffers lie in host memory. Datatypes are the predefined ones; both sides of a transfer give
  *   the same number of bytes.
- * - Errors are fatal, as MPI has it by default: the call prints a sentence and ends the process with
- *   code 1, whereupon the launcher ends the job. With MPI_ERRORS_RETURN on a communicator its calls
- *   return a code instead, and MPI_Error_string gives the sentence of this thread's last error.
+ * - Errors are fatal, as MPI has it by default: the call prints a sentence and ends the process
+ * with code 1, whereupon the launcher ends the job. With MPI_ERRORS_RETURN on a communicator its
+ * calls return a code instead, and MPI_Error_string gives the sentence of this thread's last error.
  * - A rank that is gone is an error of whoever needs it, at once; no call waits longer than a day.
  * - Threads: one at a time may be inside these functions (MPI_THREAD_SERIALIZED).
  */
@@ -26,12 +26,12 @@ extern "C" {
 #define MPI_SUBVERSION 1
 #define REGROUP_MPI 1
 
-typedef struct regroup_mpi_comm *MPI_Comm;
-typedef struct regroup_mpi_datatype *MPI_Datatype;
-typedef struct regroup_mpi_op *MPI_Op;
-typedef struct regroup_mpi_request *MPI_Request;
-typedef struct regroup_mpi_info *MPI_Info;
-typedef struct regroup_mpi_errhandler *MPI_Errhandler;
+typedef struct regroup_mpi_comm* MPI_Comm;
+typedef struct regroup_mpi_datatype* MPI_Datatype;
+typedef struct regroup_mpi_op* MPI_Op;
+typedef struct regroup_mpi_request* MPI_Request;
+typedef struct regroup_mpi_info* MPI_Info;
+typedef struct regroup_mpi_errhandler* MPI_Errhandler;
 typedef ptrdiff_t MPI_Aint;
 
 typedef struct MPI_Status {
@@ -46,13 +46,13 @@ typedef struct MPI_Status {
 #define MPI_COMM_SELF ((MPI_Comm)2)
 #define MPI_REQUEST_NULL ((MPI_Request)0)
 #define MPI_INFO_NULL ((MPI_Info)0)
-#define MPI_STATUS_IGNORE ((MPI_Status *)0)
-#define MPI_STATUSES_IGNORE ((MPI_Status *)0)
+#define MPI_STATUS_IGNORE ((MPI_Status*)0)
+#define MPI_STATUSES_IGNORE ((MPI_Status*)0)
 #define MPI_ERRHANDLER_NULL ((MPI_Errhandler)0)
 #define MPI_ERRORS_ARE_FATAL ((MPI_Errhandler)1)
 #define MPI_ERRORS_RETURN ((MPI_Errhandler)2)
-#define MPI_IN_PLACE ((void *)-1)
-#define MPI_BOTTOM ((void *)0)
+#define MPI_IN_PLACE ((void*)-1)
+#define MPI_BOTTOM ((void*)0)
 
 #define MPI_DATATYPE_NULL ((MPI_Datatype)0)
 #define MPI_BYTE ((MPI_Datatype)1)
@@ -119,63 +119,63 @@ enum { MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD
 #define MPI_MAX_LIBRARY_VERSION_STRING 128
 
 /* Start and end. Before MPI_Init there are only the questions; after MPI_Finalize too. */
-int MPI_Init(int *argc, char ***argv);
-int MPI_Init_thread(int *argc, char ***argv, int required, int *provided);
-int MPI_Query_thread(int *provided);
-int MPI_Initialized(int *flag);
-int MPI_Finalized(int *flag);
+int MPI_Init(int* argc, char*** argv);
+int MPI_Init_thread(int* argc, char*** argv, int required, int* provided);
+int MPI_Query_thread(int* provided);
+int MPI_Initialized(int* flag);
+int MPI_Finalized(int* flag);
 int MPI_Finalize(void); /* Waits for all ranks. */
 int MPI_Abort(MPI_Comm comm, int code);
 
-int MPI_Get_version(int *version, int *subversion);
-int MPI_Get_library_version(char *version, int *length);
-int MPI_Get_processor_name(char *name, int *length);
-int MPI_Error_string(int code, char *text, int *length);
-int MPI_Error_class(int code, int *error_class);
+int MPI_Get_version(int* version, int* subversion);
+int MPI_Get_library_version(char* version, int* length);
+int MPI_Get_processor_name(char* name, int* length);
+int MPI_Error_string(int code, char* text, int* length);
+int MPI_Error_class(int code, int* error_class);
 double MPI_Wtime(void);
 double MPI_Wtick(void);
-int MPI_Type_size(MPI_Datatype type, int *bytes);
+int MPI_Type_size(MPI_Datatype type, int* bytes);
 
 /* Communicators. Splitting is among all ranks of `comm`, and takes a moment for each colour. */
-int MPI_Comm_rank(MPI_Comm comm, int *rank);
-int MPI_Comm_size(MPI_Comm comm, int *ranks);
-int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *copy);
-int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *part);
-int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *part);
-int MPI_Comm_free(MPI_Comm *comm);
+int MPI_Comm_rank(MPI_Comm comm, int* rank);
+int MPI_Comm_size(MPI_Comm comm, int* ranks);
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* copy);
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* part);
+int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm* part);
+int MPI_Comm_free(MPI_Comm* comm);
 int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler handler);
 
 /* Collectives; MPI_IN_PLACE as in MPI. */
 int MPI_Barrier(MPI_Comm comm);
-int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm);
-int MPI_Allreduce(const void *send, void *receive, int count, MPI_Datatype type, MPI_Op op,
+int MPI_Bcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm comm);
+int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                   MPI_Comm comm);
-int MPI_Reduce(const void *send, void *receive, int count, MPI_Datatype type, MPI_Op op, int root,
+int MPI_Reduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op, int root,
                MPI_Comm comm);
-int MPI_Allgather(const void *send, int send_count, MPI_Datatype send_type, void *receive,
+int MPI_Allgather(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                   int receive_count, MPI_Datatype receive_type, MPI_Comm comm);
-int MPI_Gather(const void *send, int send_count, MPI_Datatype send_type, void *receive,
+int MPI_Gather(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                int receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm);
-int MPI_Scatter(const void *send, int send_count, MPI_Datatype send_type, void *receive,
+int MPI_Scatter(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                 int receive_count, MPI_Datatype receive_type, int root, MPI_Comm comm);
-int MPI_Alltoall(const void *send, int send_count, MPI_Datatype send_type, void *receive,
+int MPI_Alltoall(const void* send, int send_count, MPI_Datatype send_type, void* receive,
                  int receive_count, MPI_Datatype receive_type, MPI_Comm comm);
 
 /* Messages, between two different ranks and with a definite source and tag. */
-int MPI_Send(const void *buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm);
-int MPI_Recv(void *buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
-             MPI_Status *status);
-int MPI_Isend(const void *buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
-              MPI_Request *request);
-int MPI_Irecv(void *buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
-              MPI_Request *request);
-int MPI_Sendrecv(const void *send, int send_count, MPI_Datatype send_type, int to, int send_tag,
-                 void *receive, int receive_count, MPI_Datatype receive_type, int from,
-                 int receive_tag, MPI_Comm comm, MPI_Status *status);
-int MPI_Wait(MPI_Request *request, MPI_Status *status);
+int MPI_Send(const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm);
+int MPI_Recv(void* buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+             MPI_Status* status);
+int MPI_Isend(const void* buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request* request);
+int MPI_Irecv(void* buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+              MPI_Request* request);
+int MPI_Sendrecv(const void* send, int send_count, MPI_Datatype send_type, int to, int send_tag,
+                 void* receive, int receive_count, MPI_Datatype receive_type, int from,
+                 int receive_tag, MPI_Comm comm, MPI_Status* status);
+int MPI_Wait(MPI_Request* request, MPI_Status* status);
 int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]);
-int MPI_Test(MPI_Request *request, int *done, MPI_Status *status);
-int MPI_Get_count(const MPI_Status *status, MPI_Datatype type, int *count);
+int MPI_Test(MPI_Request* request, int* done, MPI_Status* status);
+int MPI_Get_count(const MPI_Status* status, MPI_Datatype type, int* count);
 
 #ifdef __cplusplus
 }

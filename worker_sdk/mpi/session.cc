@@ -195,10 +195,4 @@ void require_buffer(const void* buffer, std::size_t bytes) {
     }
 }
 
-void require_pointer(const void* pointer, const char* name) {
-    if (pointer == nullptr) {
-        throw CallError(MPI_ERR_ARG, std::string("the pointer ") + name + " is null");
-    }
-}
-
 }  // namespace regroup::mpi

@@ -90,6 +90,11 @@ int carry_out(const char* function, MPI_Comm communicator, const std::function<v
 [[nodiscard]] std::uint32_t rank_in(const Communicator& communicator, int rank, int error_code);
 /// Requires that somewhere is something, unless it is nothing.
 void require_buffer(const void* buffer, std::size_t bytes);
-void require_pointer(const void* pointer, const char* name);
+template <class T>
+void require_pointer(const T* pointer, const char* name) {
+    if (pointer == nullptr) {
+        throw CallError(MPI_ERR_ARG, std::string("the pointer ") + name + " is null");
+    }
+}
 
 }  // namespace regroup::mpi

@@ -16,9 +16,8 @@ int main() {
         std::vector<float> line{static_cast<float>(context.rank), 0};
         std::vector<float> gradient(2);
         regroup::DistributedDataParallel ddp(*group, {{std::span(line), std::span(gradient)}});
-        regroup::DistributedSampler sampler({.dataset_count = 64,
-                                             .rank = context.rank,
-                                             .world_size = context.world_size});
+        regroup::DistributedSampler sampler(
+            {.dataset_count = 64, .rank = context.rank, .world_size = context.world_size});
         for (std::uint64_t epoch = 0; epoch < 40; ++epoch) {
             sampler.set_epoch(epoch);
             gradient = {0, 0};

@@ -46,7 +46,7 @@ int main(void) {
     const regroup_parameter parameter = {floats(line, 2), floats(gradient, 2)};
     regroup_ddp* ddp = NULL;
     regroup_sampler* sampler = NULL;
-    check(regroup_ddp_create(group, &parameter, 1, NULL, 0, 0, REGROUP_AVG, &ddp));
+    check(regroup_ddp_create(group, &parameter, 1, NULL, 0, NULL, &ddp));
     check(regroup_sampler_create(SAMPLES, info.rank, info.world_size, 1, 0, 0, &sampler));
     for (uint64_t epoch = 0; epoch < EPOCHS; ++epoch) {
         uint64_t samples[SAMPLES];

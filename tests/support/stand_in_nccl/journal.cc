@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <sstream>
 
@@ -78,7 +77,7 @@ using stand_in_nccl::shared;
 std::size_t stand_in_nccl_journal(char* into, std::size_t bytes) {
     auto& state = shared();
     const std::lock_guard lock(state.mutex);
-    std::memcpy(into, state.journal.data(), std::min(bytes, state.journal.size()));
+    std::copy_n(state.journal.data(), std::min(bytes, state.journal.size()), into);
     return state.journal.size();
 }
 

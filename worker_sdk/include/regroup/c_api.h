@@ -77,6 +77,8 @@ regroup_errc regroup_context_from_environment(regroup_context** context);
 /// From values. Rank 0 serves the store at this address, unless regroup_context_use_store follows.
 regroup_errc regroup_context_create(uint32_t rank, uint32_t world_size, const char* master_addr,
                                     uint16_t master_port, regroup_context** context);
+/// The GPU of this process, as CUDA numbers them in it; regroup::cuda::device_of.
+regroup_errc regroup_context_cuda_device(const regroup_context* context, int32_t* device);
 regroup_errc regroup_context_get(const regroup_context* context, regroup_context_info* info);
 void regroup_context_free(regroup_context* context);
 

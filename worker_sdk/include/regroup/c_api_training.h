@@ -14,25 +14,55 @@ extern "C" {
 
 typedef struct regroup_ddp regroup_ddp;
 
-/// A trainable tensor and its gradient: same count and dtype.
+/// A trainable tensor and its gradient. A gradient whose `data` is NULL is memory of the handle's
+/// own, without a copy (regroup_ddp_gradient), in the value's dtype if its `count` is 0, else in
+/// the gradient's.
 typedef struct regroup_parameter {
     regroup_tensor value;
     regroup_tensor gradient;
 } regroup_parameter;
 
+/// regroup::DataParallelOptions. Set `struct_bytes`, and everything else to zero for the default.
+typedef struct regroup_ddp_options {
+    size_t struct_bytes;                  ///< sizeof(regroup_ddp_options).
+    size_t bucket_bytes;                  ///< At most so many travel together; 0 means 25 MiB.
+    size_t first_bucket_bytes;            ///< Likewise, in the first bucket; 0 means 1 MiB.
+    int32_t sum_gradients;                ///< 1: their sum over the ranks, not their mean.
+    int32_t fixed_buckets;                ///< 1: gradients stay where they are at first.
+    int32_t unused_parameters;            ///< 1: some may get no gradient in a step.
+    int32_t broadcast_buffers_each_step;  ///< 1: as by regroup_ddp_broadcast_buffers.
+    /// REGROUP_FLOAT16 or REGROUP_BFLOAT16: gradients travel and are added as such; 0: as they are.
+    regroup_dtype wire;
+    void* stream;  ///< The cudaStream_t of the caller's kernels; on the CPU NULL.
+} regroup_ddp_options;
+
 /// Gives every rank the values and buffers of rank 0; blocks until all have come. The arrays are
-/// copied, the tensors stay the caller's and must outlive the handle. `buffers` may be NULL.
-/// `bucket_bytes` 0 means 25 MiB. `op` is REGROUP_AVG or REGROUP_SUM.
+/// copied, the tensors stay the caller's and must outlive the handle. `buffers` and `options` may
+/// be NULL.
 regroup_errc regroup_ddp_create(regroup_group* group, const regroup_parameter* parameters,
                                 size_t parameter_count, const regroup_tensor* buffers,
-                                size_t buffer_count, size_t bucket_bytes, regroup_reduce_op op,
+                                size_t buffer_count, const regroup_ddp_options* options,
                                 regroup_ddp** ddp);
+/// Where gradient `index` is to be written, and where its reduction is found. Without
+/// `fixed_buckets` it moves once, in the first regroup_ddp_finish_step.
+regroup_errc regroup_ddp_gradient(const regroup_ddp* ddp, size_t index, regroup_tensor* gradient);
+/// Sets all gradients in the handle's memory to zero.
+regroup_errc regroup_ddp_zero_gradients(regroup_ddp* ddp);
 /// Gradient `index` is final: the reduction of its bucket starts once that is complete.
 regroup_errc regroup_ddp_gradient_ready(regroup_ddp* ddp, size_t index);
-/// Waits for this step's buckets, then replaces every gradient by its reduction.
+/// Parameter `index` gets no gradient in this step; only with `unused_parameters`.
+regroup_errc regroup_ddp_gradient_unused(regroup_ddp* ddp, size_t index);
+/// Waits for this step's buckets, after which every gradient is its reduction.
 regroup_errc regroup_ddp_finish_step(regroup_ddp* ddp);
 /// Every gradient is ready, then regroup_ddp_finish_step.
 regroup_errc regroup_ddp_reduce_gradients(regroup_ddp* ddp);
+/// `*used` becomes 1 if some rank had a gradient for `index` in the last step, else 0.
+regroup_errc regroup_ddp_was_used(const regroup_ddp* ddp, size_t index, int32_t* used);
+/// From begin to end, gradients add up on this rank alone. May be nested; every rank does the same.
+regroup_errc regroup_ddp_no_sync_begin(regroup_ddp* ddp);
+regroup_errc regroup_ddp_no_sync_end(regroup_ddp* ddp);
+/// Gives every rank the parameters and buffers of `root` again.
+regroup_errc regroup_ddp_broadcast_parameters(regroup_ddp* ddp, uint32_t root);
 /// Gives every rank the buffers of rank 0 again.
 regroup_errc regroup_ddp_broadcast_buffers(regroup_ddp* ddp);
 /// In the middle of a step it gives the group up.

@@ -84,7 +84,9 @@ struct Buffer {
 
 struct ProcessGroupOptions {
     /// Limit for each operation and for forming the group. Includes waiting for slow peers. The
-    /// time of a collective begins with its turn, that of a message when it is issued.
+    /// time of a collective begins with its turn, that of a message when it is issued. On "nccl"
+    /// every operation's time begins with its turn among those of the group, and includes what the
+    /// caller put into its stream before.
     std::chrono::nanoseconds timeout = std::chrono::minutes(30);
     /// Names the group in the store and in errors. Groups formed at the same time need different
     /// names.
@@ -168,7 +170,8 @@ class ProcessGroup {
     /// Complete when the buffer may be used again, which says nothing about the peer. On "cpu" a
     /// message that comes before its recv is kept for it, up to 64 MiB from one peer; beyond that
     /// the peer waits, and with it all its later messages to this rank. On "nccl" both sides wait
-    /// for each other, and a tag that does not match its recv's is an error.
+    /// for each other, and messages match in order of issue alone: NCCL carries no tags, so that
+    /// using them in equal order on both sides is the caller's duty.
     [[nodiscard]] virtual Work send(ConstTensorView buffer, std::uint32_t peer,
                                     std::uint32_t tag = 0) = 0;
     [[nodiscard]] virtual Work recv(TensorView buffer, std::uint32_t peer,

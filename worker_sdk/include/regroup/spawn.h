@@ -33,7 +33,7 @@ class SpawnError : public Error {
     struct Process {
         std::uint32_t index = 0;
         int pid = 0;
-        int exit_code = 0;  ///< Meaningless if `signal` is not 0.
+        int exit_code = 0;  ///< Meaningless if `signal` is not 0; -1 if it cannot be known.
         int signal = 0;     ///< By which it ended, or 0.
     };
 

@@ -74,14 +74,16 @@ class State : public std::enable_shared_from_this<State> {
         for (std::size_t index = 0; index < parameters_.size(); ++index) {
             // A parameter knows its accumulator weakly: ours keeps it, and the hook in it, alive.
             accumulators_.push_back(::torch::autograd::impl::grad_accumulator(parameters_[index]));
-            accumulators_.back()->add_post_hook(
-                std::make_unique<Hook>(weak_from_this(), index));  // NOLINT
+            accumulators_.back()->add_post_hook(std::make_unique<Hook>(weak_from_this(), index));
         }
     }
 
     [[nodiscard]] regroup::DistributedDataParallel& ddp() noexcept { return ddp_; }
 
    private:
+    /// Which kind of pointer it is depends on the release.
+    using NodePointer = decltype(::torch::autograd::impl::grad_accumulator(at::Tensor()));
+
     struct Hook final : ::torch::autograd::FunctionPostHook {
         Hook(std::weak_ptr<State> state_in, std::size_t index_in)
             : state(std::move(state_in)), index(index_in) {}
@@ -172,7 +174,7 @@ class State : public std::enable_shared_from_this<State> {
     std::vector<at::Tensor> parameters_;  // those that are trained
     regroup::DistributedDataParallel ddp_;
     std::vector<at::Tensor> gradients_;  // by parameter
-    std::vector<std::shared_ptr<::torch::autograd::Node>> accumulators_;
+    std::vector<NodePointer> accumulators_;
     bool finish_is_queued_ = false;
 };
 

@@ -74,11 +74,16 @@ std::vector<std::string> Call::keys(const char* const* keys, std::size_t count) 
     return texts;
 }
 
-TensorView Call::tensor(const regroup_tensor& tensor, const char* name) const {
-    if (tensor.dtype < REGROUP_FLOAT32 || tensor.dtype > REGROUP_FLOAT8_E5M2) {
-        refuse(std::string(name) + " has dtype " + std::to_string(tensor.dtype) +
+DType Call::dtype(regroup_dtype dtype, const std::string& name) const {
+    if (dtype < REGROUP_FLOAT32 || dtype > REGROUP_FLOAT8_E5M2) {
+        refuse(name + " is " + std::to_string(dtype) +
                ", which is none of REGROUP_FLOAT32 (0) to REGROUP_FLOAT8_E5M2 (11)");
     }
+    return static_cast<DType>(dtype);
+}
+
+TensorView Call::tensor(const regroup_tensor& tensor, const char* name) const {
+    const DType checked = dtype(tensor.dtype, std::string(name) + "'s dtype");
     if (tensor.device_kind != REGROUP_CPU && tensor.device_kind != REGROUP_CUDA) {
         refuse(std::string(name) + " has device_kind " + std::to_string(tensor.device_kind) +
                ", which is neither REGROUP_CPU (0) nor REGROUP_CUDA (1)");
@@ -89,7 +94,7 @@ TensorView Call::tensor(const regroup_tensor& tensor, const char* name) const {
     }
     return {tensor.data,
             tensor.count,
-            static_cast<DType>(tensor.dtype),
+            checked,
             {.kind = static_cast<DeviceKind>(tensor.device_kind), .index = tensor.device_index}};
 }
 

@@ -78,6 +78,7 @@ struct Call {
     [[nodiscard]] std::string_view bytes(const void* data, std::size_t bytes,
                                          const char* name) const;
     [[nodiscard]] std::vector<std::string> keys(const char* const* keys, std::size_t count) const;
+    [[nodiscard]] DType dtype(regroup_dtype dtype, const std::string& name) const;
     [[nodiscard]] TensorView tensor(const regroup_tensor& tensor, const char* name) const;
     [[nodiscard]] ReduceOp reduce_op(regroup_reduce_op op) const;
     /// 0 is the `fallback`.

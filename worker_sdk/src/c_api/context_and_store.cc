@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <regroup/context.h>
+#include <regroup/cuda.h>
 #include <regroup/store.h>
 
 #include "worker_sdk/src/c_api/call.h"
@@ -45,6 +46,13 @@ regroup_errc regroup_context_create(uint32_t rank, uint32_t world_size, const ch
         created->value.master_addr = call.text(master_addr, "master_addr");
         created->value.master_port = master_port;
         result = created.release();
+    });
+}
+
+regroup_errc regroup_context_cuda_device(const regroup_context* context, int32_t* device) {
+    return guarded(__func__, [&](const Call& call) {
+        int32_t& result = call(device, "device");
+        result = regroup::cuda::device_of(call(context, "context").value).index;
     });
 }
 

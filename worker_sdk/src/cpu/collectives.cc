@@ -89,14 +89,6 @@ void Collectives::carry_out(const Operation& operation) {
     ENSURE(false);
 }
 
-std::uint32_t Collectives::distance_from(std::uint32_t root) const noexcept {
-    return rank_ >= root ? rank_ - root : rank_ + (world_size_ - root);
-}
-
-std::uint32_t Collectives::rank_at(std::uint32_t distance, std::uint32_t root) const noexcept {
-    return static_cast<std::uint32_t>((std::uint64_t{distance} + root) % world_size_);
-}
-
 std::byte* Collectives::staging() {
     if (!staging_) {
         staging_ = std::make_unique<std::byte[]>(kStagingBytes);

@@ -48,8 +48,12 @@ class Collectives {
 
     void send(std::uint32_t peer, Piece piece);
     void receive(std::uint32_t peer, Piece piece);
-    [[nodiscard]] std::uint32_t distance_from(std::uint32_t root) const noexcept;
-    [[nodiscard]] std::uint32_t rank_at(std::uint32_t distance, std::uint32_t root) const noexcept;
+    [[nodiscard]] std::uint32_t distance_from(std::uint32_t root) const noexcept {
+        return rank_ >= root ? rank_ - root : rank_ + (world_size_ - root);
+    }
+    [[nodiscard]] std::uint32_t rank_at(std::uint32_t distance, std::uint32_t root) const noexcept {
+        return static_cast<std::uint32_t>((std::uint64_t{distance} + root) % world_size_);
+    }
     [[nodiscard]] std::byte* staging();
 
     CollectiveLane& lane_;

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <exception>
-#include <iterator>
 #include <span>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -22,10 +20,6 @@ namespace regroup::cpu {
 namespace {
 
 constexpr std::size_t kOutstandingMax = 65536;
-constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
-
-/// Ends the helper of a group that is destroyed with nothing left to do.
-struct Leave {};
 
 Pollable make_wakeup() {
     Descriptor fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -39,11 +33,6 @@ bool on_one_node(const std::vector<Peer>& peers) {
     return peers.front().node != 0 &&
            std::all_of(peers.begin(), peers.end(),
                        [&](const Peer& peer) { return peer.node == peers.front().node; });
-}
-
-bool is_message(const Operation& operation) {
-    return operation.signature.kind == OperationKind::send ||
-           operation.signature.kind == OperationKind::recv;
 }
 
 }  // namespace
@@ -291,129 +280,6 @@ void CpuProcessGroup::wake() noexcept {
     const std::uint64_t one = 1;
     // Fails only when the counter is full, and then the helper is being woken anyway.
     [[maybe_unused]] const ssize_t written = ::write(wakeup_.fd.get(), &one, sizeof one);
-}
-
-void CpuProcessGroup::watch(PollSet& poll) {
-    poll.want_read(wakeup_);
-}
-
-Instant CpuProcessGroup::next_deadline() const {
-    return check_ ? after(SteadyClock().now(), kCheckInterval) : Instant::max();
-}
-
-/// Takes over what callers have issued and looks whether they have had enough.
-void CpuProcessGroup::progress() {
-    if (check_) {
-        check_();
-    }
-    if (!wakeup_.readable) {
-        return;
-    }
-    std::uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = ::read(wakeup_.fd.get(), &count, sizeof count);
-    wakeup_.readable = false;
-    std::deque<Operation> issued;
-    {
-        const std::lock_guard lock(mutex_);
-        if (abort_reason_) {
-            throw GroupFailure{Errc::fenced, *abort_reason_, {}};
-        }
-        if (node_failure_) {
-            throw GroupFailure(*node_failure_);
-        }
-        if (closing_) {
-            throw Leave();
-        }
-        issued.swap(issued_);
-    }
-    for (Operation& operation : issued) {
-        if (is_message(operation)) {
-            messenger_.post(std::move(operation));
-        } else {
-            collectives_.push_back(std::move(operation));
-        }
-    }
-}
-
-void CpuProcessGroup::run() noexcept {
-    GroupFailure failure;
-    try {
-        carry_out_all();
-    } catch (const Leave&) {
-        control_.announce_leave();
-        mesh_.reset();
-        if (node_) {
-            static_cast<void>(node_->stop(true));
-        }
-        return;
-    } catch (GroupFailure& caught) {
-        failure = std::move(caught);
-    } catch (const Error& error) {
-        failure = {error.code(), error.what(), {}};
-    } catch (const std::exception& error) {
-        failure = {Errc::system, error.what(), {}};  // Out of memory.
-    }
-    finish(std::move(failure));
-}
-
-void CpuProcessGroup::carry_out_all() {
-    while (true) {
-        if (collectives_.empty()) {
-            mesh_->turn(Instant::max());
-            continue;
-        }
-        // It stays at the front until it is complete, for `finish` to find.
-        carry_out(collectives_.front());
-        Operation done = std::move(collectives_.front());
-        collectives_.pop_front();
-        complete(done);
-    }
-}
-
-void CpuProcessGroup::carry_out(const Operation& operation) {
-    lane_.begin(operation.signature, limit_);
-    algorithms_.carry_out(operation);
-    lane_.end();
-}
-
-void CpuProcessGroup::complete(const Operation& operation) {
-    {
-        const std::lock_guard lock(mutex_);
-        --outstanding_;
-    }
-    operation.work->succeed();
-}
-
-/// The end of the group: tells the others, then everybody here who waits.
-void CpuProcessGroup::finish(GroupFailure failure) {
-    if (failure.operation.empty() && !collectives_.empty()) {
-        failure.operation = describe(collectives_.front().signature);
-    } else if (failure.operation.empty() && node_) {
-        failure.operation = node_->current();
-    }
-    std::vector<Operation> failed = messenger_.take_all();
-    const std::string met_by = failure.operation.empty() ? "" : failure.operation + ": ";
-    control_.announce_failure(failure.code, met_by + failure.cause);
-    mesh_.reset();
-    {
-        const std::lock_guard lock(mutex_);
-        failure_ = failure;
-    }
-    if (node_) {
-        std::vector<Operation> unfinished = node_->stop(false);
-        std::move(unfinished.begin(), unfinished.end(), std::back_inserter(failed));
-    }
-    {
-        const std::lock_guard lock(mutex_);
-        outstanding_ = 0;
-        std::move(issued_.begin(), issued_.end(), std::back_inserter(failed));
-        issued_.clear();
-    }
-    std::move(collectives_.begin(), collectives_.end(), std::back_inserter(failed));
-    collectives_.clear();
-    for (const Operation& operation : failed) {
-        operation.work->fail(failure.code, explain(failure, operation.signature));
-    }
 }
 
 }  // namespace regroup::cpu

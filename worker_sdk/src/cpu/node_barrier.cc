@@ -12,9 +12,11 @@
 namespace regroup::cpu {
 namespace {
 
-/// About 50 us: what waking a sleeper costs, so that waiting never takes more than twice as long as
-/// with hindsight.
-constexpr unsigned kSpins = 1500;
+/// Longer than waking a sleeper takes, on virtual machines too: with less, two ranks that take
+/// turns at sleeping would wake each other for ever.
+constexpr Duration kSpinLimit = std::chrono::microseconds(200);
+/// Looks between two looks at the clock.
+constexpr unsigned kLooksMax = 32;
 /// A wake-up that `stop` sends just before its sleeper falls asleep is lost; it looks again then.
 constexpr Duration kLongestSleep = std::chrono::milliseconds(50);
 
@@ -40,11 +42,12 @@ void wake_all(const std::atomic<std::uint32_t>& word) noexcept {
 }  // namespace
 
 NodeBarrier::NodeBarrier(BarrierWords& words, std::uint32_t world_size, bool spins,
-                         std::function<bool()> hopeless)
+                         std::function<bool()> hopeless, std::uint32_t arrived)
     : words_(words),
       world_size_(world_size),
-      spins_(spins ? kSpins : 0),
-      hopeless_(std::move(hopeless)) {}
+      spins_(spins),
+      hopeless_(std::move(hopeless)),
+      arrived_(arrived) {}
 
 bool NodeBarrier::all_there() const noexcept {
     return static_cast<std::int32_t>(words_.passages.load() - arrived_) >= 0;
@@ -59,11 +62,8 @@ NodeBarrier::Outcome NodeBarrier::pass(Instant deadline) {
         }
         return Outcome::passed;
     }
-    for (unsigned i = 0; i < spins_; ++i) {
-        if (all_there()) {
-            return Outcome::passed;
-        }
-        pause();
+    if (spins_ && spin()) {
+        return Outcome::passed;
     }
     while (true) {
         const std::uint32_t seen = words_.passages.load();
@@ -84,6 +84,19 @@ NodeBarrier::Outcome NodeBarrier::pass(Instant deadline) {
         sleep_on(words_.passages, seen, std::min<Duration>(deadline - now, kLongestSleep));
         words_.sleepers.fetch_sub(1);
     }
+}
+
+bool NodeBarrier::spin() const noexcept {
+    const Instant until = SteadyClock().now() + kSpinLimit;
+    do {
+        for (unsigned i = 0; i < kLooksMax; ++i) {
+            if (all_there()) {
+                return true;
+            }
+            pause();
+        }
+    } while (SteadyClock().now() < until);
+    return false;
 }
 
 void NodeBarrier::stop() noexcept {

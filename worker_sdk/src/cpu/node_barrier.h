@@ -24,9 +24,10 @@ class NodeBarrier {
    public:
     enum class Outcome : std::uint8_t { passed, expired, stopped, hopeless };
 
-    /// `hopeless` tells, while this rank waits, that somebody will never come.
+    /// `hopeless` tells, while this rank waits, that somebody will never come. `arrived` is how
+    /// often it has arrived before, as the words have it.
     NodeBarrier(BarrierWords& words, std::uint32_t world_size, bool spins,
-                std::function<bool()> hopeless);
+                std::function<bool()> hopeless, std::uint32_t arrived = 0);
 
     /// Returns when all ranks have arrived as often as this one. One thread at a time.
     [[nodiscard]] Outcome pass(Instant deadline);
@@ -41,12 +42,13 @@ class NodeBarrier {
 
    private:
     [[nodiscard]] bool all_there() const noexcept;
+    [[nodiscard]] bool spin() const noexcept;
 
     BarrierWords& words_;
     const std::uint32_t world_size_;
-    const unsigned spins_;
+    const bool spins_;
     const std::function<bool()> hopeless_;
-    std::uint32_t arrived_ = 0;  // Wraps around, as the shared words do.
+    std::uint32_t arrived_;  // Wraps around, as the shared words do.
     std::atomic<bool> stopped_ = false;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 // Buffers that are read in place are worked on in parts too, so that what one rank has reduced is
 // still in a cache when the others fetch it.
-constexpr std::size_t kDirectBytes = std::size_t{2} << 20U;
+constexpr std::size_t kDirectBytes = std::size_t{1} << 20U;
 constexpr std::size_t kDirectBytesCrowded = std::size_t{8} << 20U;
 
 void copy_bytes(void* to, const void* from, std::size_t bytes) {
@@ -215,6 +215,12 @@ void NodeCollectives::take(const Operation& operation, const Shape& shape, Chunk
     const Signature& signature = operation.signature;
     const std::size_t item = item_bytes(signature.dtype);
     const bool root = signature.peer == rank_;
+    const bool for_root =
+        signature.kind == OperationKind::reduce || signature.kind == OperationKind::gather;
+    const bool from_root = signature.kind == OperationKind::broadcast;
+    if ((for_root && !root) || (from_root && root)) {
+        return;  // Nothing is for this rank.
+    }
     auto* const out = static_cast<std::byte*>(operation.buffer.data) + columns.first * item;
     const std::size_t bytes = columns.count * item;
     if (shape.wide) {
@@ -224,26 +230,14 @@ void NodeCollectives::take(const Operation& operation, const Shape& shape, Chunk
     }
     switch (signature.kind) {
         case OperationKind::reduce:
-            if (!root) {
-                return;
-            }
-            [[fallthrough]];
         case OperationKind::all_reduce:
         case OperationKind::reduce_scatter:
             return reduce_all(signature.reduce_op, signature.dtype, out, sources_, columns.count,
                               divisor_of(signature));
         case OperationKind::broadcast:
-            if (root) {
-                return;
-            }
-            [[fallthrough]];
         case OperationKind::scatter:
             return copy_bytes(out, sources_[signature.peer], bytes);
         case OperationKind::gather:
-            if (!root) {
-                return;
-            }
-            [[fallthrough]];
         case OperationKind::form:
         case OperationKind::all_gather:
         case OperationKind::all_to_all:

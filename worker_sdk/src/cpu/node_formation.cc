@@ -77,10 +77,17 @@ std::uint64_t node_identity(const Context& context) {
 
 SharedParts share_memory(const Table& table, std::size_t bytes, bool reserved) {
     enum class Outcome : std::uint64_t { good, no_memory, out_of_reach };
-    Outcome mine = Outcome::good;
+    // Asked before anybody takes any. The kernel would not say no: it would kill somebody.
+    Outcome mine = bytes <= SharedMemory::available_bytes() / table.world_size ? Outcome::good
+                                                                               : Outcome::no_memory;
+    const std::vector<Outcome> hopes = gather(table, mine);
+    const bool hopeful =
+        std::all_of(hopes.begin(), hopes.end(), [](Outcome hope) { return hope == Outcome::good; });
     SharedMemory own;
     try {
-        own = SharedMemory::create(bytes, reserved);
+        if (hopeful) {
+            own = SharedMemory::create(bytes, reserved);
+        }
     } catch (const Error&) {
         mine = Outcome::no_memory;
     }

@@ -20,4 +20,10 @@ struct Operation {
     std::shared_ptr<Work::State> work{};
 };
 
+/// As against a collective.
+[[nodiscard]] inline bool is_message(const Operation& operation) noexcept {
+    return operation.signature.kind == OperationKind::send ||
+           operation.signature.kind == OperationKind::recv;
+}
+
 }  // namespace regroup::cpu

@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "rendezvous/base/ensure.h"
-#include "worker_sdk/src/cpu/low_precision_blocks.h"
+#include "worker_sdk/src/float_arrays.h"
 
 namespace regroup::cpu {
 namespace {

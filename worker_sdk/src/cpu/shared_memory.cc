@@ -5,6 +5,9 @@
 
 #include <cerrno>
 #include <fcntl.h>
+#include <fstream>
+#include <limits>
+#include <sstream>
 #include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -73,6 +76,19 @@ std::optional<SharedMemory> SharedMemory::open(const Ticket& ticket) {
     }
     memory.seal();
     return memory;
+}
+
+std::size_t SharedMemory::available_bytes() {
+    std::ifstream file("/proc/meminfo");
+    for (std::string line; std::getline(file, line);) {
+        std::istringstream words(line);
+        std::string name;
+        std::size_t kibibytes = 0;
+        if (words >> name >> kibibytes && name == "MemAvailable:") {
+            return kibibytes * 1024;
+        }
+    }
+    return std::numeric_limits<std::size_t>::max();
 }
 
 SharedMemory::~SharedMemory() {

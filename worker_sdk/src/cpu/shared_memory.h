@@ -29,6 +29,9 @@ class SharedMemory {
     /// machine, in another container, or of another user.
     [[nodiscard]] static std::optional<SharedMemory> open(const Ticket& ticket);
 
+    /// What the machine has left, as far as the kernel tells; everything if it does not.
+    [[nodiscard]] static std::size_t available_bytes();
+
     ~SharedMemory();
     SharedMemory(SharedMemory&& other) noexcept;
     SharedMemory& operator=(SharedMemory&& other) noexcept;

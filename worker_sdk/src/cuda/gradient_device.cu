@@ -119,6 +119,8 @@ class CudaGradientDevice final : public GradientDevice {
         joined_.order(side_.get(), stream_);
     }
     [[nodiscard]] Stream side_stream() const override { return {side_.get()}; }
+    // After a failure too: the group has given its kernels up by then.
+    void settle() noexcept override { (void)cudaStreamSynchronize(side_.get()); }
 
    private:
     const int device_;

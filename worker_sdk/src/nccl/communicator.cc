@@ -41,7 +41,10 @@ CommReport Communicator::report(ncclResult_t result) {
 
 CommReport Communicator::begin(std::span<ncclUniqueId> ids, int world_size, int rank) {
     const std::lock_guard lock(mutex_);
-    ENSURE(comm_ == nullptr && !gone_);
+    if (gone_) {
+        return {.state = CommState::gone};
+    }
+    ENSURE(comm_ == nullptr);
     ncclConfig_t config = non_blocking();
     const ncclResult_t result =
         ids.size() == 1

@@ -52,8 +52,9 @@ bool is_sane(const NoticeHeader& header, std::uint32_t world_size) {
            header.text_bytes <= kTextMax;
 }
 
-/// Waits until `fd` is ready for `events`; false at the deadline.
-bool wait_for(int fd, short events, Instant deadline) {
+/// Waits until `fd` is ready for `events`, calling `look_around` every second; false at the
+/// deadline.
+bool wait_for(int fd, short events, Instant deadline, const std::function<void()>& look_around) {
     while (true) {
         const Instant now = SteadyClock().now();
         if (now >= deadline) {
@@ -66,6 +67,7 @@ bool wait_for(int fd, short events, Instant deadline) {
         if (::poll(&wanted, 1, static_cast<int>(left.count())) > 0) {
             return true;
         }
+        look_around();
     }
 }
 
@@ -89,18 +91,20 @@ ControlRing::Door ControlRing::open_door(const std::string& host, std::uint16_t 
 }
 
 ControlRing::ControlRing(Door door, std::uint32_t rank, std::uint32_t world_size,
-                         const std::string& next, Instant deadline)
+                         const std::string& next, Instant deadline,
+                         const std::function<void()>& look_around)
     : rank_(rank), world_size_(world_size) {
     links_[0].rank = (rank + 1) % world_size;
     links_[1].rank = (rank + world_size - 1) % world_size;
     for (Link& link : links_) {
         link.name = "rank " + std::to_string(link.rank);
     }
-    dial_next(next, deadline);
-    await_previous(door.listener, door.token, deadline);
+    dial_next(next, deadline, look_around);
+    await_previous(door, deadline, look_around);
 }
 
-void ControlRing::dial_next(const std::string& next, Instant deadline) {
+void ControlRing::dial_next(const std::string& next, Instant deadline,
+                            const LookAround& look_around) {
     Link& link = links_[0];
     const std::size_t space = next.find(' ');
     Hello hello{.rank = rank_};
@@ -113,7 +117,7 @@ void ControlRing::dial_next(const std::string& next, Instant deadline) {
     link.name += " (" + next.substr(0, space) + ")";
     cpu::Descriptor socket =
         cpu::begin_connect(cpu::SocketAddress::parse(std::string_view(next).substr(0, space)));
-    if (!wait_for(socket.get(), POLLOUT, deadline)) {
+    if (!wait_for(socket.get(), POLLOUT, deadline, look_around)) {
         refuse_neighbour(Errc::deadline_exceeded, link.name, "was not made in time");
     }
     if (const int error = cpu::connect_error(socket); error != 0) {
@@ -125,16 +129,16 @@ void ControlRing::dial_next(const std::string& next, Instant deadline) {
     flush(link);
 }
 
-void ControlRing::await_previous(const cpu::Descriptor& listener, std::uint64_t token,
-                                 Instant deadline) {
+void ControlRing::await_previous(const Door& door, Instant deadline,
+                                 const LookAround& look_around) {
     Link& link = links_[1];
     while (true) {
-        if (!wait_for(listener.get(), POLLIN, deadline)) {
+        if (!wait_for(door.listener.get(), POLLIN, deadline, look_around)) {
             refuse_neighbour(Errc::deadline_exceeded, link.name, "was not made in time");
         }
         sockaddr_storage from{};
         socklen_t from_bytes = sizeof from;
-        cpu::Descriptor socket(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&from),
+        cpu::Descriptor socket(::accept4(door.listener.get(), reinterpret_cast<sockaddr*>(&from),
                                          &from_bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!socket.is_open()) {
             continue;
@@ -147,11 +151,11 @@ void ControlRing::await_previous(const cpu::Descriptor& listener, std::uint64_t 
         const Instant patience =
             std::min(deadline, after(SteadyClock().now(), std::chrono::seconds(1)));
         while (have < bytes.size() && !stream.ended() &&
-               wait_for(stream.fd.get(), POLLIN, patience)) {
+               wait_for(stream.fd.get(), POLLIN, patience, look_around)) {
             stream.readable = true;
             have += stream.read_some(bytes.subspan(have));
         }
-        if (have == bytes.size() && hello.magic == Hello::kMagic && hello.token == token &&
+        if (have == bytes.size() && hello.magic == Hello::kMagic && hello.token == door.token &&
             hello.rank == link.rank) {
             link.name += " (" +
                          cpu::SocketAddress(reinterpret_cast<sockaddr*>(&from), from_bytes).text() +

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <poll.h>
@@ -54,10 +55,11 @@ class ControlRing {
     /// Opens a door on the address from which `host` is reached. Throws Error `system`.
     [[nodiscard]] static Door open_door(const std::string& host, std::uint16_t port);
 
-    /// Connects to the next rank, whose door's text is `next`, and waits for the previous one.
-    /// Throws Error `deadline_exceeded` or `disconnected` naming the neighbour.
+    /// Connects to the next rank, whose door's text is `next`, and waits for the previous one;
+    /// meanwhile calls `look_around` every second, which may throw. Throws Error
+    /// `deadline_exceeded` or `disconnected` naming the neighbour.
     ControlRing(Door door, std::uint32_t rank, std::uint32_t world_size, const std::string& next,
-                Instant deadline);
+                Instant deadline, const std::function<void()>& look_around);
 
     /// What poll() should wait for; one for each neighbour that is still there.
     [[nodiscard]] std::vector<pollfd> wanted() const;
@@ -76,8 +78,10 @@ class ControlRing {
         bool left = false;
     };
 
-    void dial_next(const std::string& next, Instant deadline);
-    void await_previous(const cpu::Descriptor& listener, std::uint64_t token, Instant deadline);
+    using LookAround = std::function<void()>;
+
+    void dial_next(const std::string& next, Instant deadline, const LookAround& look_around);
+    void await_previous(const Door& door, Instant deadline, const LookAround& look_around);
     void read(Link& link, std::vector<Notice>& news);
     void flush(Link& link);
     void take(Link& link, Notice notice, std::vector<Notice>& news);

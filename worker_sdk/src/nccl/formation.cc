@@ -3,6 +3,8 @@
 
 #include <regroup/error.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -28,6 +30,7 @@ constexpr std::size_t kNamedMax = 16;
 ///     arrivals        how many are there; the last one sets `all`
 ///     id/<root>       NCCL's version and the root's unique id
 ///     <rank>/begun    it has asked NCCL to connect
+///     given_up        a rank could not go on, and why
 class Formation {
    public:
     Formation(const Backend& backend, const Context& context, const ProcessGroupOptions& options,
@@ -43,7 +46,11 @@ class Formation {
    private:
     void enter_store();
     void arrive();
+    [[nodiscard]] std::unique_ptr<ProcessGroup> meet(const FormationOptions& formation);
     void await(const std::vector<std::string>& keys, const char* what, const char* per_rank);
+    void look_around();
+    void hear_why();
+    void give_up(const std::string& reason);
     [[nodiscard]] std::string missing_ranks(const char* per_rank) const;
     [[nodiscard]] std::string text_of(std::uint32_t rank, std::size_t field) const;
     void refuse_shared_gpus() const;
@@ -63,6 +70,8 @@ class Formation {
     const Instant deadline_;
     std::shared_ptr<Store> store_;  // of this round and attempt
     std::optional<ControlRing::Door> door_;
+    bool door_opened_ = false;  // the others know of this rank
+    bool heard_ = false;        // that another rank has given up
 };
 
 std::string key(std::uint32_t rank, const char* name) {
@@ -82,6 +91,7 @@ void Formation::arrive() {
     door_ = ControlRing::open_door(context_.master_addr, context_.master_port);
     store_->set(key(context_.rank, "here"),
                 door_->text() + " " + backend_.runtime.identity(device_.index));
+    door_opened_ = true;
     if (store_->add("arrivals", 1) == context_.world_size) {
         store_->set("all", "1");
     }
@@ -102,19 +112,59 @@ std::string Formation::missing_ranks(const char* per_rank) const {
     return names;
 }
 
+/// Waits for `keys`, and notices every second if another rank has given this attempt up.
 void Formation::await(const std::vector<std::string>& keys, const char* what,
                       const char* per_rank) {
-    try {
-        store_->wait(keys, std::max(time_left(), Duration(1)));
-    } catch (const Error& error) {
-        if (error.code() != Errc::deadline_exceeded) {
-            throw;
+    constexpr Duration kTurn = std::chrono::seconds(1);
+    while (true) {
+        const Duration left = time_left();
+        try {
+            store_->wait(keys, std::clamp(left, Duration(1), kTurn));
+            return;
+        } catch (const Error& error) {
+            if (error.code() != Errc::deadline_exceeded) {
+                throw;
+            }
+        }
+        if (left > kTurn) {
+            look_around();
+            continue;
         }
         const std::string missing = missing_ranks(per_rank);
         fail(Errc::deadline_exceeded,
              "of " + std::to_string(context_.world_size) + " ranks these have not " + what +
                  " within " + format_duration(options_.timeout) + ": " +
                  (missing.empty() ? "none, the last one has come just now" : missing));
+    }
+}
+
+void Formation::look_around() {
+    if (store_->check({"given_up"})) {
+        heard_ = true;
+        fail(Errc::disconnected, store_->get("given_up"));
+    }
+}
+
+/// After a neighbour has closed its door: its reason may be about to come.
+void Formation::hear_why() {
+    try {
+        store_->wait({"given_up"}, std::chrono::seconds(1));
+    } catch (const Error&) {
+        return;  // It died without a word.
+    }
+    look_around();
+}
+
+/// So that the others need not wait for this rank until the deadline.
+void Formation::give_up(const std::string& reason) {
+    if (heard_ || !door_opened_) {
+        return;
+    }
+    try {
+        store_->set("given_up", "rank " + std::to_string(context_.rank) +
+                                    " has given up forming the group: " + reason);
+    } catch (const Error&) {
+        // The store is gone, and the others notice that themselves.
     }
 }
 
@@ -176,7 +226,8 @@ std::unique_ptr<ControlRing> Formation::join_ring() {
     }
     const std::uint32_t next = (context_.rank + 1) % context_.world_size;
     return std::make_unique<ControlRing>(std::move(*door_), context_.rank, context_.world_size,
-                                         text_of(next, 0) + " " + text_of(next, 1), deadline_);
+                                         text_of(next, 0) + " " + text_of(next, 1), deadline_,
+                                         [this] { look_around(); });
 }
 
 void Formation::connect(Lane& lane, std::vector<ncclUniqueId> ids) {
@@ -205,6 +256,15 @@ void Formation::connect(Lane& lane, std::vector<ncclUniqueId> ids) {
 }
 
 std::unique_ptr<ProcessGroup> Formation::form(const FormationOptions& formation) {
+    try {
+        return meet(formation);
+    } catch (const Error& error) {
+        give_up(error.what());
+        throw;
+    }
+}
+
+std::unique_ptr<ProcessGroup> Formation::meet(const FormationOptions& formation) {
     enter_store();
     arrive();
     // Takes a fraction of a second the first time, in which the others come.
@@ -226,6 +286,10 @@ std::unique_ptr<ProcessGroup> Formation::form(const FormationOptions& formation)
     try {
         ring = join_ring();
     } catch (const Error& error) {
+        if (heard_) {
+            throw;
+        }
+        hear_why();
         fail(error.code(), error.what());
     }
     auto watchdog = std::make_shared<Watchdog>(backend_, device_, context_.rank, std::move(ring),

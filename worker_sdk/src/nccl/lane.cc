@@ -130,6 +130,7 @@ void Lane::issue(std::vector<Call> calls) {
                                               std::to_string(outstanding_) +
                                               " operations are in flight; wait for some");
         }
+        issuing_ = calls.front().operation;
     }
     const cuda::DeviceScope scope(backend_.runtime, identity_.device.index);
     void* const stream = begin_stream();
@@ -137,8 +138,8 @@ void Lane::issue(std::vector<Call> calls) {
     issued_ += calls.size();
     if (auto failure = launch(calls, stream)) {
         // The watchdog ends the group, and with it these calls: it may learn who is to blame.
-        post(*failure);
         track(std::move(calls), std::nullopt);
+        post(*failure);
         return;
     }
     if (capturing) {
@@ -147,14 +148,17 @@ void Lane::issue(std::vector<Call> calls) {
         for (const Call& call : calls) {
             call.work->succeed();
         }
+        const std::lock_guard lock(mutex_);
+        issuing_.reset();
         return;
     }
     try {
         cuda::Event event = record(stream);
         track(std::move(calls), std::move(event));
     } catch (const Error& error) {
-        post({error.code(), error.what(), describe(calls.front().operation)});
+        const GroupFailure failure{error.code(), error.what(), describe(calls.front().operation)};
         track(std::move(calls), std::nullopt);
+        post(failure);
     }
 }
 
@@ -244,6 +248,7 @@ void Lane::track(std::vector<Call> calls, std::optional<cuda::Event> event) {
             fail(calls, *failure_);
             return;
         }
+        issuing_.reset();
         watchdog_rests = in_flight_.empty();
         outstanding_ += calls.size();
         in_flight_.push_back({.calls = std::move(calls),
@@ -306,16 +311,18 @@ std::optional<GroupFailure> Lane::check(Instant now) {
     std::optional<GroupFailure> failure;
     {
         const std::lock_guard lock(mutex_);
-        const std::string front =
-            in_flight_.empty() ? "" : describe(in_flight_.front().calls.front().operation);
         if (failure_) {
             return std::nullopt;
         }
         if (posted_) {
+            // What NCCL reports while a later operation is issued is of the oldest one in flight.
+            if (!posted_->operation.empty() && posted_->code != Errc::deadline_exceeded) {
+                posted_->operation = oldest();
+            }
             return posted_;
         }
         if (report.state == CommState::failed) {
-            return GroupFailure{errc_of(report.result), "NCCL: " + report.text, front};
+            return GroupFailure{errc_of(report.result), "NCCL: " + report.text, oldest()};
         }
         try {
             while (!in_flight_.empty() && in_flight_.front().event &&
@@ -324,13 +331,21 @@ std::optional<GroupFailure> Lane::check(Instant now) {
             }
             failure = overdue(now);
         } catch (const Error& error) {
-            failure = {error.code(), error.what(), front};
+            failure = {error.code(), error.what(), oldest()};
         }
     }
     for (const std::shared_ptr<Work::State>& work : done) {
         work->succeed();
     }
     return failure;
+}
+
+/// What was issued first of all that is not complete; empty if nothing is in flight.
+std::string Lane::oldest() const {
+    if (!in_flight_.empty()) {
+        return describe(in_flight_.front().calls.front().operation);
+    }
+    return issuing_ ? describe(*issuing_) : "";
 }
 
 std::optional<GroupFailure> Lane::overdue(Instant now) const {

@@ -113,6 +113,7 @@ class Lane {
     void track(std::vector<Call> calls, std::optional<cuda::Event> event);
     [[nodiscard]] cuda::Event record(void* stream);
     [[nodiscard]] cuda::Event take_event();
+    [[nodiscard]] std::string oldest() const;
     [[nodiscard]] std::optional<GroupFailure> overdue(Instant now) const;
     void complete_front(Instant now, std::vector<std::shared_ptr<Work::State>>& done);
     [[nodiscard]] bool take_registration(void* data, void*& handle);
@@ -132,6 +133,7 @@ class Lane {
 
     mutable std::mutex mutex_;  // Guards the rest.
     std::deque<InFlight> in_flight_;
+    std::optional<Operation> issuing_;  // by the caller's thread just now
     std::size_t outstanding_ = 0;
     std::vector<cuda::Event> spare_events_;
     std::map<std::uint32_t, Instant> departed_;

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "worker_sdk/src/optim/convert.h"
+#include "worker_sdk/src/float_arrays.h"
 
 namespace regroup::optim {
 namespace {
@@ -29,7 +29,7 @@ void for_blocks(const FlatTensors& tensors, Update update) {
         }
         update(first, gradients, count);
         if (shadow != nullptr) {
-            narrow(tensors.master + first, tensors.shadow_dtype,
+            narrow(tensors.shadow_dtype, tensors.master + first,
                    shadow + first * item_bytes(tensors.shadow_dtype), count);
         }
     }
@@ -81,7 +81,7 @@ void update_on_cpu(const AdamRule& rule, const StepState& step, const FlatTensor
 
 void write_shadow_on_cpu(const FlatTensors& tensors) {
     if (tensors.shadow != nullptr) {
-        narrow(tensors.master, tensors.shadow_dtype, tensors.shadow, tensors.count);
+        narrow(tensors.shadow_dtype, tensors.master, tensors.shadow, tensors.count);
     }
 }
 

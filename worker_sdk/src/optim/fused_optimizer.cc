@@ -45,7 +45,7 @@ void require_below_one(double value, const char* name) {
             std::string(name) + " must be at least 0 and below 1, not " + std::to_string(value));
 }
 
-bool is_low_precision(DType dtype) {
+bool has_16_bits(DType dtype) {
     return dtype == DType::float16 || dtype == DType::bfloat16;
 }
 
@@ -66,10 +66,10 @@ void check_tensors(const std::vector<OptimizerTensors>& tensors) {
                                                ", but the first master on " + to_string(device));
         };
         check(master, master.dtype == DType::float32, "master", "float32");
-        check(gradient, gradient.dtype == DType::float32 || is_low_precision(gradient.dtype),
-              "gradient", "float32, float16 or bfloat16");
+        check(gradient, gradient.dtype == DType::float32 || has_16_bits(gradient.dtype), "gradient",
+              "float32, float16 or bfloat16");
         if (shadow.data != nullptr) {
-            check(shadow, is_low_precision(shadow.dtype), "shadow", "float16 or bfloat16");
+            check(shadow, has_16_bits(shadow.dtype), "shadow", "float16 or bfloat16");
         }
     }
 }

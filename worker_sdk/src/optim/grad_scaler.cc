@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <string>
 
-#include "worker_sdk/src/optim/convert.h"
+#include "worker_sdk/src/float_arrays.h"
 #include "worker_sdk/src/optim/cpu_update.h"
 #include "worker_sdk/src/optim/grad_scaler_impl.h"
 #include "worker_sdk/src/optim/kernels.h"
@@ -94,7 +94,7 @@ void GradScaler::check(ConstTensorView gradient, Stream stream) {
         return;
     }
     if (impl_->on_cpu()) {
-        if (!optim::all_finite(gradient.dtype, gradient.data, gradient.count)) {
+        if (!all_finite(gradient.dtype, gradient.data, gradient.count)) {
             impl_->state()->overflow = 1.0F;
         }
         return;

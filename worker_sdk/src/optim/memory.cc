@@ -3,6 +3,7 @@
 
 #include <regroup/error.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <string>

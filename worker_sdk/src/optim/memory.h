@@ -29,7 +29,7 @@ class CurrentDevice {
     CurrentDevice& operator=(const CurrentDevice&) = delete;
 
    private:
-    int before_ = -1;
+    [[maybe_unused]] int before_ = -1;  // not used in a build without CUDA
 };
 
 /// Zeroed memory on the CPU or on a GPU.

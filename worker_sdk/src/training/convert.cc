@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "rendezvous/base/ensure.h"
-#include "worker_sdk/src/cpu/low_precision_blocks.h"
+#include "worker_sdk/src/float_arrays.h"
 
 namespace regroup::training {
 namespace {
@@ -22,7 +22,7 @@ void narrow_blocks(const Wide* from, TensorView to, float factor) {
         for (std::size_t i = 0; i < count; ++i) {
             block[i] = static_cast<float>(from[at + i] * static_cast<Wide>(factor));
         }
-        cpu::narrow(to.dtype, block.data(), to.part(at, count).data, count);
+        narrow(to.dtype, block.data(), to.part(at, count).data, count);
     }
 }
 
@@ -32,7 +32,7 @@ void widen_blocks(ConstTensorView from, Wide* to, float factor) {
     const std::size_t item = item_bytes(from.dtype);
     for (std::size_t at = 0; at < from.count; at += kBlockCount) {
         const std::size_t count = std::min(kBlockCount, from.count - at);
-        cpu::widen(from.dtype, static_cast<const std::byte*>(from.data) + at * item, block.data(),
+        widen(from.dtype, static_cast<const std::byte*>(from.data) + at * item, block.data(),
                    count);
         for (std::size_t i = 0; i < count; ++i) {
             to[at + i] = static_cast<Wide>(block[i]) * static_cast<Wide>(factor);

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/src/training/gradient_device.h"
 
+#include <regroup/error.h>
+
 #include <cstring>
+
+#include "worker_sdk/src/training/convert.h"
 
 namespace regroup::training {
 namespace {
@@ -19,6 +23,7 @@ class HostGradientDevice final : public GradientDevice {
     void fork() override {}
     void join() override {}
     [[nodiscard]] Stream side_stream() const override { return {}; }
+    void settle() noexcept override {}
 
    private:
     static void move(void* to, const void* from, std::size_t bytes) {
@@ -29,6 +34,30 @@ class HostGradientDevice final : public GradientDevice {
 };
 
 }  // namespace
+
+#ifndef REGROUP_HAVE_CUDA
+// In place of worker_sdk/src/cuda/gradient_device.cu. Nothing gets here: no group can be on a GPU.
+
+namespace {
+
+[[noreturn]] void refuse(const Device& device) {
+    throw Error(Errc::invalid_argument,
+                "data parallel: this build of regroup was made without "
+                "CUDA, and cannot work on " +
+                    to_string(device));
+}
+
+}  // namespace
+
+std::unique_ptr<GradientDevice> make_cuda_gradient_device(const Device& device, Stream /*stream*/) {
+    refuse(device);
+}
+
+void convert_values_on_gpu(ConstTensorView from, TensorView /*to*/, float /*factor*/,
+                           Stream /*stream*/) {
+    refuse(from.device);
+}
+#endif
 
 std::unique_ptr<GradientDevice> make_gradient_device(const Device& device, Stream stream) {
     if (device.kind == DeviceKind::cuda) {

@@ -31,6 +31,8 @@ class GradientDevice {
     /// What is put into the caller's stream from now on begins after what the side stream holds.
     virtual void join() = 0;
     [[nodiscard]] virtual Stream side_stream() const = 0;
+    /// Waits until the side stream is empty: the memory that it works on may go then.
+    virtual void settle() noexcept = 0;
 };
 
 /// For gradients on `device`, computed in `stream`. Throws Error: `invalid_argument` if this build

@@ -92,6 +92,11 @@ void Reducer::adopt_plan(std::vector<Bucket> plan) {
 }
 
 Reducer::~Reducer() {
+    give_up_step();
+    device_->settle();
+}
+
+void Reducer::give_up_step() noexcept {
     if (reported_count_ == 0) {
         return;
     }

@@ -72,6 +72,7 @@ class Reducer {
     }
     void adopt_plan(std::vector<Bucket> plan);
     void begin_step();
+    void give_up_step() noexcept;
     void check_reportable(std::size_t index) const;
     void report(Slot& slot, std::size_t index);
     void start_complete_buckets();

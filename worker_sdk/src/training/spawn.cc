@@ -80,6 +80,8 @@ struct FailedProcess {
             detail += "threw: " + thrown->sentence;
         } else if (process.signal != 0) {
             detail += "was ended by " + name_of(process.signal);
+        } else if (process.exit_code == Ending::kUnknown) {
+            detail += "ended early, with a status that this program ignores (SIGCHLD)";
         } else {
             detail += "exited with code " + std::to_string(process.exit_code);
         }

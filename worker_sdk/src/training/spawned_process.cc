@@ -25,8 +25,9 @@ using store::Descriptor;
 
 /// Fits into a socket's buffer, so that a dying process never waits for its parent to read.
 constexpr std::size_t kReportBytesMax = std::size_t{16} << 10U;
-/// In place of an Errc, for any other std::exception.
+// In place of an Errc: any other std::exception, and none at all.
 constexpr char kNoCode = '\x7f';
+constexpr char kDone = '\x7e';
 
 [[noreturn]] void fail(std::string_view call) {
     throw Error(Errc::system, system_failure("spawn: " + std::string(call), errno).detail);
@@ -73,6 +74,7 @@ bool join_world(int socket, std::uint32_t index, std::uint32_t process_count) no
     int code = 0;
     try {
         function(index);
+        report(socket, kDone, "");
     } catch (const Error& error) {
         report(socket, static_cast<char>(error.code()), error.what());
         code = 1;
@@ -138,27 +140,28 @@ void SpawnedProcess::signal(int number) const noexcept {
 }
 
 Ending SpawnedProcess::reap() {
-    int status = 0;
-    while (::waitpid(pid_, &status, 0) < 0) {
-        if (errno != EINTR) {
-            // Somebody else has reaped it: its end is not known, and so not a good one.
-            return {.exit_code = -1, .signal = 0, .thrown = std::nullopt};
-        }
-    }
     Ending ending;
-    if (WIFSIGNALED(status)) {
-        ending.signal = WTERMSIG(status);
-    } else {
-        ending.exit_code = WEXITSTATUS(status);
-    }
     std::array<char, kReportBytesMax> bytes{};
     const ssize_t count = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (count > 0) {
+    if (count > 0 && bytes[0] != kDone) {
         Thrown& thrown = ending.thrown.emplace();
         if (bytes[0] != kNoCode) {
             thrown.code = static_cast<Errc>(bytes[0]);
         }
         thrown.sentence.assign(&bytes[1], static_cast<std::size_t>(count) - 1);
+    }
+    int status = 0;
+    pid_t reaped = 0;
+    do {
+        reaped = ::waitpid(pid_, &status, 0);
+    } while (reaped < 0 && errno == EINTR);
+    if (reaped < 0) {
+        // This program ignores SIGCHLD, or reaped it elsewhere. What it told us must do.
+        ending.exit_code = count > 0 && bytes[0] == kDone ? 0 : Ending::kUnknown;
+    } else if (WIFSIGNALED(status)) {
+        ending.signal = WTERMSIG(status);
+    } else {
+        ending.exit_code = WEXITSTATUS(status);
     }
     return ending;
 }

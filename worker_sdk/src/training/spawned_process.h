@@ -22,6 +22,8 @@ struct Thrown {
 
 /// How a process ended.
 struct Ending {
+    static constexpr int kUnknown = -1;
+
     int exit_code = 0;
     int signal = 0;
     std::optional<Thrown> thrown;
@@ -43,7 +45,8 @@ class SpawnedProcess {
     /// Lets the function begin, if it sets the environment.
     void tell_port(std::uint16_t port) const noexcept;
     void signal(int number) const noexcept;
-    /// Waits for its end. Once.
+    /// How it ended. Once, after pidfd() has become readable. Works also where the exit status went
+    /// to somebody else.
     [[nodiscard]] Ending reap();
 
    private:

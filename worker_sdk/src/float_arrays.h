@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-namespace regroup::cpu {
+namespace regroup {
 
 /// True for the formats that are computed in float: of 16 and 8 bits.
 [[nodiscard]] constexpr bool is_low_precision(DType dtype) noexcept {
@@ -13,11 +13,15 @@ namespace regroup::cpu {
            dtype == DType::float8_e5m2;
 }
 
-// Arrays of low-precision numbers to float and back; the same results as the conversions of
-// low_precision.h, many at a time. Require `is_low_precision(dtype)`.
+// Arrays of `count` numbers that do not overlap, of float32 or a low-precision format: to float and
+// back with the results of <regroup/low_precision.h>, many at a time. A NaN stays one, but which is
+// not said.
 
 void widen(DType dtype, const void* from, float* to, std::size_t count);
 /// Rounds to nearest, ties to even.
 void narrow(DType dtype, const float* from, void* to, std::size_t count);
 
-}  // namespace regroup::cpu
+/// False if there is an inf or a NaN. For float32, float16 and bfloat16.
+[[nodiscard]] bool all_finite(DType dtype, const void* values, std::size_t count);
+
+}  // namespace regroup

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <regroup/c_api_training.h>
 #include <regroup/checkpoint.h>
-#include <regroup/distributed_data_parallel.h>
 #include <regroup/distributed_sampler.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "worker_sdk/src/c_api/call.h"
 
 using regroup::c_api::Call;
 using regroup::c_api::guarded;
-
-struct regroup_ddp {
-    const std::shared_ptr<regroup::ProcessGroup> group;
-    regroup::DistributedDataParallel value;
-};
 
 struct regroup_sampler {
     regroup::DistributedSampler value;
@@ -44,54 +37,6 @@ regroup_errc get_entry(const char* function, const regroup_checkpoint* checkpoin
 }
 
 }  // namespace
-
-regroup_errc regroup_ddp_create(  // NOLINT(readability-function-size): the arrays carry counts
-    regroup_group* group, const regroup_parameter* parameters, size_t parameter_count,
-    const regroup_tensor* buffers, size_t buffer_count, size_t bucket_bytes, regroup_reduce_op op,
-    regroup_ddp** ddp) {
-    return guarded(__func__, [&](const Call& call) {
-        regroup_ddp*& result = call.result(ddp, "ddp");
-        const std::shared_ptr<regroup::ProcessGroup>& opened = call(group, "group").value;
-        std::vector<regroup::Parameter> values;
-        for (const auto& parameter : call.copy(parameters, parameter_count, "parameters")) {
-            values.push_back({.value = call.tensor(parameter.value, "a parameter's value"),
-                              .gradient = call.tensor(parameter.gradient, "a gradient")});
-        }
-        std::vector<regroup::TensorView> views;
-        for (const auto& buffer : call.copy(buffers, buffer_count, "buffers")) {
-            views.push_back(call.tensor(buffer, "a buffer"));
-        }
-        regroup::DataParallelOptions options;
-        options.reduction = call.reduce_op(op);
-        if (bucket_bytes != 0) {
-            options.bucket_bytes = bucket_bytes;
-        }
-        result =
-            new regroup_ddp{opened, regroup::DistributedDataParallel(*opened, std::move(values),
-                                                                     std::move(views), options)};
-    });
-}
-
-regroup_errc regroup_ddp_gradient_ready(regroup_ddp* ddp, size_t index) {
-    return guarded(__func__,
-                   [&](const Call& call) { call(ddp, "ddp").value.gradient_ready(index); });
-}
-
-regroup_errc regroup_ddp_finish_step(regroup_ddp* ddp) {
-    return guarded(__func__, [&](const Call& call) { call(ddp, "ddp").value.finish_step(); });
-}
-
-regroup_errc regroup_ddp_reduce_gradients(regroup_ddp* ddp) {
-    return guarded(__func__, [&](const Call& call) { call(ddp, "ddp").value.reduce_gradients(); });
-}
-
-regroup_errc regroup_ddp_broadcast_buffers(regroup_ddp* ddp) {
-    return guarded(__func__, [&](const Call& call) { call(ddp, "ddp").value.broadcast_buffers(); });
-}
-
-void regroup_ddp_free(regroup_ddp* ddp) {
-    delete ddp;
-}
 
 regroup_errc regroup_sampler_create(uint64_t dataset_count, uint32_t rank, uint32_t world_size,
                                     int32_t shuffle, uint64_t seed, int32_t drop_last,

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// all_reduce of the CPU group: in memory from allocate, in memory of its own, and over TCP, beside
+// gloo, and beside what the memory of the machine allows.
+//
+//     all_reduce_bench PEER_SCRIPT [--quick] [NAME=PYTHON...]
+#include <regroup/regroup.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <map>
+#include <sstream>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+#include "tests/bench/report.h"
+#include "tests/bench/timed_run.h"
+#include "tests/support/program.h"
+#include "worker_sdk/src/cpu/cpu_process_group.h"
+#include "worker_sdk/src/cpu/reduce.h"
+
+namespace regroup {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Times = std::vector<double>;  // Microseconds.
+
+struct Size {
+    std::size_t bytes;
+    int rounds;
+};
+
+std::vector<Size> sizes(bool quick) {
+    if (quick) {
+        return {{1024, 5}, {std::size_t{1} << 20U, 2}};
+    }
+    return {{1024, 2000},
+            {std::size_t{64} << 10U, 1000},
+            {std::size_t{1} << 20U, 200},
+            {std::size_t{8} << 20U, 40},
+            {std::size_t{32} << 20U, 12},
+            {std::size_t{128} << 20U, 5}};
+}
+
+/// Median and least time by name and size.
+using Results = std::map<std::pair<std::string, std::size_t>, bench::Summary>;
+
+double microseconds_of(const std::function<void()>& action) {
+    const auto start = Clock::now();
+    action();
+    return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+std::uint16_t free_port() {
+    const cpu::Descriptor socket = cpu::listen_on(cpu::SocketAddress::parse("127.0.0.1:0"));
+    const std::string text = cpu::bound_address(socket).text();
+    return static_cast<std::uint16_t>(std::stoul(text.substr(text.rfind(':') + 1)));
+}
+
+/// The times of one collective on one buffer, which is written anew before each.
+Times measure(ProcessGroup& group, std::span<float> values, int rounds) {
+    Times times;
+    for (int round = 0; round < rounds + 2; ++round) {
+        std::fill(values.begin(), values.end(), 1.0F);
+        group.barrier().wait();
+        const double time =
+            microseconds_of([&] { group.all_reduce(values, ReduceOp::sum).wait(); });
+        if (round >= 2) {
+            times.push_back(time);
+        }
+        if (values.back() != static_cast<float>(group.world_size())) {
+            throw Error(Errc::system, "the sum is wrong");
+        }
+    }
+    return times;
+}
+
+/// What the ranks' cores make of `x[i] += y[i]` on buffers of this size, all at the same time.
+Times measure_add(ProcessGroup& group, std::size_t bytes, int rounds) {
+    std::vector<float> x(bytes / sizeof(float), 1.0F);
+    const std::vector<float> y(x.size(), 2.0F);
+    Times times;
+    for (int round = 0; round < rounds; ++round) {
+        group.barrier().wait();
+        times.push_back(microseconds_of(
+            [&] { cpu::reduce(ReduceOp::sum, DType::float32, x.data(), y.data(), x.size()); }));
+    }
+    return times;
+}
+
+/// One rank: measures everything over both transports; rank 0 writes lines "NAME BYTES TIME..." .
+void run_rank(std::uint32_t rank, std::uint32_t world_size, std::uint16_t port, bool quick,
+              std::FILE* out) {
+    Context context;
+    context.rank = context.local_rank = rank;
+    context.world_size = context.local_world_size = world_size;
+    context.master_addr = "127.0.0.1";
+    context.master_port = port;
+    const auto shared = ProcessGroup::create("cpu", context, {.name = "shared"});
+    context.cpu_transport = "tcp";
+    const auto tcp = ProcessGroup::create("cpu", context, {.name = "tcp"});
+    const auto tell = [&](const std::string& name, std::size_t bytes, const Times& times) {
+        if (out == nullptr) {
+            return;
+        }
+        std::fprintf(out, "%s %zu", name.c_str(), bytes);
+        for (const double time : times) {
+            std::fprintf(out, " %.3f", time);
+        }
+        std::fprintf(out, "\n");
+    };
+    for (const Size& size : sizes(quick)) {
+        const Buffer buffer = shared->allocate(size.bytes);
+        const std::span<float> registered(static_cast<float*>(buffer.data),
+                                          size.bytes / sizeof(float));
+        std::vector<float> own(registered.size());
+        tell("registered", size.bytes, measure(*shared, registered, size.rounds));
+        tell("private", size.bytes, measure(*shared, own, size.rounds));
+        const auto* const counted = dynamic_cast<const cpu::CpuProcessGroup*>(tcp.get());
+        const std::uint64_t before = counted->collective_bytes_sent();
+        tell("tcp", size.bytes, measure(*tcp, own, size.rounds));
+        tell("tcp-bytes", size.bytes,
+             {static_cast<double>(counted->collective_bytes_sent() - before) / (size.rounds + 2)});
+        tell("add", size.bytes, measure_add(*shared, size.bytes, size.rounds));
+    }
+}
+
+void collect(std::istream& lines, Results& results) {
+    for (std::string line; std::getline(lines, line);) {
+        std::istringstream words(line);
+        std::string name;
+        std::size_t bytes = 0;
+        words >> name >> bytes;
+        Times times;
+        for (double time = 0; words >> time;) {
+            times.push_back(time);
+        }
+        if (!times.empty()) {
+            results[{name, bytes}] = bench::summarize(times);
+        }
+    }
+}
+
+/// Rank 0's view of a world of processes.
+bool run_world(std::uint32_t world_size, bool quick, Results& results) {
+    const std::uint16_t port = free_port();
+    std::FILE* const file = std::tmpfile();
+    std::vector<pid_t> pids;
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+        std::fflush(nullptr);
+        pids.push_back(::fork());
+        if (pids.back() == 0) {
+            int status = 0;
+            try {
+                run_rank(rank, world_size, port, quick, rank == 0 ? file : nullptr);
+            } catch (const std::exception& error) {
+                std::fprintf(stderr, "rank %u: %s\n", rank, error.what());
+                status = 1;
+            }
+            std::fflush(file);
+            ::_exit(status);
+        }
+    }
+    bool good = true;
+    for (const pid_t pid : pids) {
+        int status = 0;
+        ::waitpid(pid, &status, 0);
+        good = good && status == 0;
+    }
+    std::rewind(file);
+    std::string text;
+    for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) {
+        text += static_cast<char>(c);
+    }
+    std::fclose(file);
+    std::istringstream lines(text);
+    collect(lines, results);
+    return good;
+}
+
+void run_peer(const std::string& name, const std::string& python, const std::string& script,
+              std::uint32_t world_size, bool quick, Results& results) {
+    std::vector<std::string> command = {python, std::filesystem::absolute(script).string(),
+                                        std::to_string(world_size), std::to_string(free_port())};
+    for (const Size& size : sizes(quick)) {
+        command.push_back(std::to_string(size.bytes) + ":" + std::to_string(size.rounds));
+    }
+    testing::Program program({command, {}, ""});
+    if (program.wait(std::chrono::seconds(240)) != 0) {
+        std::printf("  %s: this Python's gloo does not run here, and is left out\n%s", name.c_str(),
+                    program.output().c_str());
+        return;
+    }
+    std::istringstream lines(program.output());
+    for (std::string line; std::getline(lines, line);) {
+        std::istringstream words(line);
+        std::size_t bytes = 0;
+        bench::Summary summary;
+        if (words >> bytes >> summary.median >> summary.min) {
+            results[{name, bytes}] = summary;
+        }
+    }
+}
+
+std::string size_text(std::size_t bytes) {
+    return bytes < (std::size_t{1} << 20U) ? std::to_string(bytes >> 10U) + " KB"
+                                           : std::to_string(bytes >> 20U) + " MB";
+}
+
+/// How many times our time `peer` takes, and whether that is what we aim at.
+void print_ratios(const std::string& peer, bool quick, const Results& results) {
+    bench::Table table({peer + " / ours, medians", "registered", "private", "tcp"});
+    double least_shared = std::numeric_limits<double>::max();
+    double least_tcp = least_shared;
+    for (const Size& size : sizes(quick)) {
+        const auto theirs = results.find({peer, size.bytes});
+        if (theirs == results.end()) {
+            return;
+        }
+        const auto ratio = [&](const char* ours) {
+            return theirs->second.median / results.at({ours, size.bytes}).median;
+        };
+        table.add({size_text(size.bytes), bench::fixed(ratio("registered"), 1),
+                   bench::fixed(ratio("private"), 1), bench::fixed(ratio("tcp"), 1)});
+        least_shared = std::min(least_shared, ratio("registered"));
+        least_tcp = std::min(least_tcp, ratio("tcp"));
+    }
+    std::printf("\n");
+    table.print();
+    bench::print_verdict("registered memory, at any size", least_shared, bench::Aim::at_least, 10);
+    bench::print_verdict("over TCP, at any size", least_tcp, bench::Aim::at_least, 1.3);
+}
+
+void print_world(std::uint32_t world_size, bool quick, const std::vector<std::string>& names,
+                 const Results& results) {
+    std::vector<std::string> header = {std::to_string(world_size) + " ranks; us, median (least)"};
+    for (const std::string& name : names) {
+        header.push_back(name);
+    }
+    header.insert(header.end(), {"of add's traffic", "bytes on the wire"});
+    bench::Table table(header);
+    for (const Size& size : sizes(quick)) {
+        std::vector<std::string> row = {size_text(size.bytes)};
+        const auto found = [&](const std::string& name) -> const bench::Summary* {
+            const auto place = results.find({name, size.bytes});
+            return place == results.end() ? nullptr : &place->second;
+        };
+        for (const std::string& name : names) {
+            const bench::Summary* const summary = found(name);
+            row.push_back(summary == nullptr ? "-"
+                                             : bench::fixed(summary->median, 1) + " (" +
+                                                   bench::fixed(summary->min, 1) + ")");
+        }
+        const bench::Summary* const best = found("registered");
+        const bench::Summary* const add = found("add");
+        const bench::Summary* const wire = found("tcp-bytes");
+        if (best == nullptr || add == nullptr || wire == nullptr) {
+            return;
+        }
+        // At least N S read and N S written for the sum, 2 N S and N S for N additions.
+        const double n = world_size;
+        row.push_back(bench::fixed(100 * (2 / best->median) / (3 / add->median), 0) + " %");
+        row.push_back(
+            bench::fixed(wire->median / (2 * (n - 1) / n * static_cast<double>(size.bytes)), 3) +
+            " x 2(N-1)/N");
+        table.add(row);
+    }
+    table.print();
+    for (const std::string& name : names) {
+        if (name.starts_with("gloo")) {
+            print_ratios(name, quick, results);
+        }
+    }
+    std::printf("\n");
+}
+
+int run(int argc, char** argv) {
+    if (argc < 2) {
+        std::fprintf(stderr, "usage: all_reduce_bench PEER_SCRIPT [--quick] [NAME=PYTHON...]\n");
+        return 2;
+    }
+    bool quick = false;
+    std::vector<std::pair<std::string, std::string>> peers;
+    for (int i = 2; i < argc; ++i) {
+        const std::string word = argv[i];
+        const std::size_t equals = word.find('=');
+        if (word == "--quick") {
+            quick = true;
+        } else if (equals != std::string::npos) {
+            peers.emplace_back("gloo, PyTorch " + word.substr(0, equals), word.substr(equals + 1));
+        }
+    }
+    bench::print_head("all_reduce: float32 sums among processes of one machine");
+    for (const std::uint32_t world_size : {2U, 4U}) {
+        Results results;
+        if (!run_world(world_size, quick, results)) {
+            return 1;
+        }
+        std::vector<std::string> names = {"registered", "private", "tcp"};
+        for (const auto& [name, python] : peers) {
+            const auto path = bench::find_program(python);
+            if (path) {
+                run_peer(name, *path, argv[1], world_size, quick, results);
+                names.push_back(name);
+            }
+        }
+        print_world(world_size, quick, names, results);
+    }
+    return 0;
+}
+
+}  // namespace
+}  // namespace regroup
+
+int main(int argc, char** argv) {
+    return regroup::run(argc, argv);
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <regroup/torch.h>
+
+#include <cstdint>
+#include <string>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/conformance/process_group_ranks.h"
+
+// Outside of ours, where `torch` is libtorch.
+namespace models {
+
+// A sum by way of one of two branches, a parameter that is never used, one that is not trained, and
+// a count that is none.
+struct ForkImpl : torch::nn::Module {
+    ForkImpl()
+        : left(register_parameter("left", at::ones({3}))),
+          right(register_parameter("right", at::ones({2, 2}))),
+          never(register_parameter("never", at::ones({1}))),
+          frozen(register_parameter("frozen", at::ones({1}), false)),
+          count(register_buffer("count", at::zeros({1}, at::kLong))) {}
+
+    at::Tensor forward(bool use_left, double factor) {
+        return factor * (use_left ? left.sum() : right.sum()) * frozen.sum();
+    }
+
+    at::Tensor left;
+    at::Tensor right;
+    at::Tensor never;
+    at::Tensor frozen;
+    at::Tensor count;
+};
+TORCH_MODULE(Fork);
+
+}  // namespace models
+
+namespace regroup {
+namespace {
+
+using models::Fork;
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::run_ranks;
+
+DataParallelOptions with_unused() {
+    DataParallelOptions options = torch::default_options();
+    options.unused_parameters = true;
+    return options;
+}
+
+double first_of(const at::Tensor& tensor) {
+    return tensor.flatten()[0].item<double>();
+}
+
+bool is_in(const at::Tensor& tensor, const Buffer& memory) {
+    const auto* data = static_cast<const std::byte*>(tensor.data_ptr());
+    const auto* begin = static_cast<const std::byte*>(memory.data);
+    return data >= begin && data < begin + memory.bytes;
+}
+
+TEST(TorchAdapter, GradientsAreViewsIntoBucketsHoweverTheyAreCleared) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ::torch::nn::Linear layer(4, 3);
+        torch::DistributedDataParallel ddp(layer, group);
+        ::torch::optim::SGD optimizer(layer->parameters(), 0.1);
+        for (const bool to_none : {true, false, true, true}) {
+            for (const at::Tensor& parameter : layer->parameters()) {
+                if (to_none) {
+                    parameter.mutable_grad() = at::Tensor();
+                } else {
+                    parameter.mutable_grad().zero_();
+                }
+            }
+            const auto mine = static_cast<double>(1 + group.rank());
+            (ddp(at::ones({1, 4})) * mine).sum().backward();
+            EXPECT_EQ(first_of(layer->weight.grad()), 1.5);
+            EXPECT_EQ(first_of(layer->bias.grad()), 1.5);
+            EXPECT_TRUE(is_in(layer->weight.grad(), ddp.data_parallel().gradient_memory()));
+            EXPECT_TRUE(is_in(layer->bias.grad(), ddp.data_parallel().gradient_memory()));
+            optimizer.step();
+        }
+        EXPECT_EQ(ddp.data_parallel().statistics().step, 4U);
+        EXPECT_EQ(ddp.data_parallel().find_replica_difference(), std::nullopt);
+    });
+}
+
+TEST(TorchAdapter, GradientsAddUpWithoutSynchronisation) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ::torch::nn::Linear layer(2, 1);
+        torch::DistributedDataParallel ddp(layer, group);
+        const auto backward = [&](double factor) {
+            (ddp(at::ones({1, 2})) * factor).sum().backward();
+        };
+        for (int step = 0; step < 2; ++step) {
+            layer->zero_grad();
+            const auto mine = static_cast<double>(group.rank());
+            {
+                const auto guard = ddp.no_sync();
+                backward(mine);
+                backward(10.0 * mine);
+                EXPECT_EQ(first_of(layer->weight.grad()), 11.0 * mine);
+            }
+            backward(100.0);
+            EXPECT_EQ(first_of(layer->weight.grad()), 105.5);
+        }
+    });
+}
+
+// In the first step both ranks take the left branch, in the second each another one.
+TEST(TorchAdapter, ParametersMayGoUnused) {
+    run_ranks(2, [](ProcessGroup& group) {
+        Fork fork;
+        torch::DistributedDataParallel ddp(fork, group, with_unused());
+        ddp.forward(true, 2.0).backward();
+        EXPECT_EQ(first_of(fork->left.grad()), 2.0);
+        EXPECT_FALSE(fork->right.grad().defined());
+        EXPECT_FALSE(fork->never.grad().defined());
+
+        fork->zero_grad();
+        ddp.forward(group.rank() == 0, 4.0).backward();
+        EXPECT_EQ(first_of(fork->left.grad()), 2.0);
+        EXPECT_EQ(first_of(fork->right.grad()), 2.0);
+        EXPECT_FALSE(fork->never.grad().defined());
+        EXPECT_FALSE(fork->frozen.grad().defined());
+    });
+}
+
+TEST(TorchAdapter, BuffersFollowRankZero) {
+    run_ranks(2, [](ProcessGroup& group) {
+        Fork fork;
+        fork->count += 5 + static_cast<std::int64_t>(group.rank());
+        torch::DistributedDataParallel ddp(fork, group, with_unused());
+        EXPECT_EQ(fork->count.item<std::int64_t>(), 5);
+        fork->count += static_cast<std::int64_t>(group.rank());
+        ddp.forward(true, 1.0).backward();
+        EXPECT_EQ(fork->count.item<std::int64_t>(), 5);
+    });
+}
+
+TEST(TorchAdapter, GradientsOutliveTheWrapper) {
+    run_ranks(1, [](ProcessGroup& group) {
+        ::torch::nn::Linear layer(2, 1);
+        {
+            torch::DistributedDataParallel ddp(layer, group);
+            ddp(at::ones({1, 2})).sum().backward();
+        }
+        EXPECT_EQ(first_of(layer->weight.grad()), 1.0);
+        layer->zero_grad();
+        layer(at::ones({1, 2})).sum().backward();  // its hooks do nothing now
+        EXPECT_EQ(first_of(layer->weight.grad()), 1.0);
+    });
+}
+
+TEST(TorchAdapter, RefusesWhatHasNoFlatView) {
+    const auto refusal = [](const at::Tensor& tensor) {
+        const auto error = error_of([&] { (void)torch::view_of(tensor, "parameter 3"); });
+        return error ? std::string(error->what()) : "no error";
+    };
+    EXPECT_THAT(refusal(at::ones({2, 3}).t()), HasSubstr("parameter 3 is not contiguous"));
+    EXPECT_THAT(refusal(at::ones({2}, at::kComplexFloat)), HasSubstr("parameter 3 is of type"));
+    EXPECT_EQ(refusal(at::ones({2, 3})), "no error");
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of several processes, and their meeting at a barrier in it.
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "worker_sdk/src/cpu/node_barrier.h"
+#include "worker_sdk/src/cpu/shared_memory.h"
+
+namespace regroup::cpu {
+namespace {
+
+constexpr Duration kPatience = std::chrono::seconds(60);
+
+Instant soon() {
+    return after(SteadyClock().now(), kPatience);
+}
+
+TEST(SharedMemory, IsSeenByWhoeverOpensItsTicket) {
+    const SharedMemory made = SharedMemory::create(5000, true);
+    EXPECT_EQ(made.bytes(), 8192U);
+    const auto opened = SharedMemory::open(made.ticket());
+    ASSERT_TRUE(opened);
+    EXPECT_EQ(opened->bytes(), made.bytes());
+    EXPECT_NE(opened->data(), made.data());
+    EXPECT_EQ(opened->data()[8191], std::byte{0});
+    made.data()[8191] = std::byte{7};
+    EXPECT_EQ(opened->data()[8191], std::byte{7});
+}
+
+TEST(SharedMemory, IsOnlyOpenedIfItIsTheThingItself) {
+    SharedMemory made = SharedMemory::create(4096, false);
+    const SharedMemory::Ticket right = made.ticket();
+    SharedMemory::Ticket wrong = right;
+    wrong.inode += 1;
+    EXPECT_FALSE(SharedMemory::open(wrong));
+    wrong = right;
+    wrong.bytes += 4096;
+    EXPECT_FALSE(SharedMemory::open(wrong));
+    wrong = right;
+    wrong.descriptor = 0;
+    EXPECT_FALSE(SharedMemory::open(wrong));
+    EXPECT_FALSE(SharedMemory::open({}));
+    EXPECT_TRUE(SharedMemory::open(right));
+    made.seal();
+    EXPECT_FALSE(SharedMemory::open(right));
+    EXPECT_EQ(made.ticket().bytes, 0U);
+}
+
+/// The barrier of some processes that share `words`.
+class Barriers : public ::testing::TestWithParam<bool> {
+   protected:
+    NodeBarrier make(std::uint32_t world_size, bool* hopeless = nullptr) {
+        return {words(), world_size, GetParam(),
+                [hopeless] { return hopeless != nullptr && *hopeless; }};
+    }
+    BarrierWords& words() { return *reinterpret_cast<BarrierWords*>(memory_.data()); }
+
+   private:
+    SharedMemory memory_ = SharedMemory::create(sizeof(BarrierWords), true);
+};
+
+INSTANTIATE_TEST_SUITE_P(SpinningOrNot, Barriers, ::testing::Bool());
+
+TEST_P(Barriers, AreNotPassedBeforeAllHaveCome) {
+    constexpr std::uint32_t kRanks = 4;
+    constexpr std::uint32_t kPassages = 500;
+    std::atomic<std::uint32_t> arrived = 0;
+    std::vector<std::jthread> threads;
+    // The counters wrap around in long runs: begin shortly before.
+    words().arrivals = kRanks * (0U - 100U);
+    words().passages = 0U - 100U;
+    for (std::uint32_t rank = 0; rank < kRanks; ++rank) {
+        threads.emplace_back([&] {
+            NodeBarrier barrier(words(), kRanks, GetParam(), [] { return false; }, 0U - 100U);
+            for (std::uint32_t passage = 1; passage <= kPassages; ++passage) {
+                ++arrived;
+                ASSERT_EQ(barrier.pass(soon()), NodeBarrier::Outcome::passed);
+                ASSERT_GE(arrived, passage * kRanks);
+            }
+        });
+    }
+}
+
+TEST_P(Barriers, LetGoAtTheDeadline) {
+    NodeBarrier barrier = make(2);
+    const Instant deadline = after(SteadyClock().now(), std::chrono::milliseconds(100));
+    EXPECT_EQ(barrier.pass(deadline), NodeBarrier::Outcome::expired);
+    EXPECT_GE(SteadyClock().now(), deadline);
+}
+
+TEST_P(Barriers, LetGoWhenStopped) {
+    NodeBarrier barrier = make(2);
+    const std::jthread stopper([&] { barrier.stop(); });
+    EXPECT_EQ(barrier.pass(soon()), NodeBarrier::Outcome::stopped);
+    EXPECT_EQ(barrier.pass(soon()), NodeBarrier::Outcome::stopped);
+}
+
+TEST_P(Barriers, LetGoWhenSomebodyWillNeverCome) {
+    bool hopeless = true;
+    NodeBarrier barrier = make(2, &hopeless);
+    EXPECT_EQ(barrier.pass(soon()), NodeBarrier::Outcome::hopeless);
+}
+
+}  // namespace
+}  // namespace regroup::cpu
