@@ -87,7 +87,11 @@ const Flag& find_flag(const std::string& name) {
     }
     const Flag& nearest = *std::ranges::min_element(
         kFlags, {}, [&name](const Flag& flag) { return edit_distance(name, flag.name); });
-    throw UsageError("unknown flag " + name + "; did you mean " + std::string(nearest.name) + "?");
+    constexpr std::size_t kDistanceMax = 2;  // more is no slip of the fingers
+    throw UsageError("unknown flag " + name +
+                     (edit_distance(name, nearest.name) <= kDistanceMax
+                          ? "; did you mean " + std::string(nearest.name) + "?"
+                          : "; --help lists them"));
 }
 
 void set(Options& options, const Flag& flag, const std::string& value) {
@@ -112,6 +116,9 @@ Options parse_options(int argc, char** argv) {
         const std::size_t equals = argument.find('=');
         const Flag& flag = find_flag(argument.substr(0, equals));
         if (const auto* on = std::get_if<bool Options::*>(&flag.target)) {
+            if (equals != std::string::npos) {
+                throw UsageError(std::string(flag.name) + " takes no value");
+            }
             options.*(*on) = true;
             continue;
         }
