@@ -49,14 +49,21 @@ const std::array<Flag, 15> kFlags{{
     {"--help", "", &Options::help, "print this"},
 }};
 
+// As short as it can be: 0, 0.5, 1000.
+template <class Number>
+std::string text_of(Number value) {
+    std::array<char, 32> text{};
+    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
 template <class Number>
 Number parse_number(const Flag& flag, const std::string& text, Number min, Number max) {
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || !(value >= min) ||
         !(value <= max)) {
-        throw UsageError(std::string(flag.name) + " takes a number from " + std::to_string(min) +
-                         " to " + std::to_string(max) + ", not '" + text + "'");
+        throw UsageError(std::string(flag.name) + " takes a number from " + text_of(min) + " to " +
+                         text_of(max) + ", not '" + text + "'");
     }
     return value;
 }
