@@ -33,7 +33,7 @@ case $task in
         packages="$packages clang-tidy-19 clang-format-19"
         ;;
     bench)
-        packages="$packages python3-torch openmpi-bin iproute2 valgrind binutils"
+        packages="$packages python3-torch openmpi-bin libopenmpi-dev iproute2 valgrind binutils"
         ;;
     docs)
         tools="$tools doxygen"
