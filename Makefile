@@ -51,13 +51,13 @@ docs: ## write the reference of the SDK's headers into build/release/docs/html
 	@cmake --build --preset release --target regroup_docs
 
 package: ## build Debian packages into build/package
-	$(setup) build
+	$(setup) package
 	@cmake --preset package >/dev/null
 	@cmake --build --preset package -j $(jobs)
 	@cpack --preset package
 
 package-test: ## install them into a clean Debian 12 and run them there; needs root
-	$(setup) package
+	$(setup) package-test
 	@$(MAKE) package
 	@sh tests/embedding/package_test.sh build/package
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the Debian 12 packages that a task needs and this machine lacks:
 #
-#     sh cmake/setup.sh build|test|pytorch|sanitize|lint|bench|docs|package
+#     sh cmake/setup.sh build|test|pytorch|sanitize|lint|bench|docs|package|package-test
 #
 # Asks no question and is silent when everything is there. On another system it only checks for the
 # tools and says what is missing.
@@ -33,19 +33,24 @@ case $task in
         packages="$packages clang-tidy-19 clang-format-19"
         ;;
     bench)
-        packages="$packages python3-torch openmpi-bin iproute2 valgrind binutils"
+        packages="$packages python3-torch openmpi-bin libopenmpi-dev iproute2 valgrind binutils"
         ;;
     docs)
         tools="$tools doxygen"
         packages="$packages doxygen"
         ;;
     package)
+        # What CPack reads from programs: which packages they depend on.
+        tools="$tools dpkg-deb dpkg-shlibdeps file objdump strip gzip"
+        packages="$packages dpkg-dev file binutils gzip"
+        ;;
+    package-test)
         tools="$tools dpkg-deb debootstrap"
         packages="$packages dpkg-dev debootstrap"
         ;;
     *)
         echo "setup: unknown task '$task'; one of build, test, pytorch, sanitize, lint, bench, docs," \
-             "package" >&2
+             "package, package-test" >&2
         exit 2
         ;;
 esac

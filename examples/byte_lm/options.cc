@@ -49,14 +49,21 @@ const std::array<Flag, 15> kFlags{{
     {"--help", "", &Options::help, "print this"},
 }};
 
+// As short as it can be: 0, 0.5, 1000.
+template <class Number>
+std::string text_of(Number value) {
+    std::array<char, 32> text{};
+    return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
 template <class Number>
 Number parse_number(const Flag& flag, const std::string& text, Number min, Number max) {
     Number value{};
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size() || !(value >= min) ||
         !(value <= max)) {
-        throw UsageError(std::string(flag.name) + " takes a number from " + std::to_string(min) +
-                         " to " + std::to_string(max) + ", not '" + text + "'");
+        throw UsageError(std::string(flag.name) + " takes a number from " + text_of(min) + " to " +
+                         text_of(max) + ", not '" + text + "'");
     }
     return value;
 }
@@ -87,7 +94,11 @@ const Flag& find_flag(const std::string& name) {
     }
     const Flag& nearest = *std::ranges::min_element(
         kFlags, {}, [&name](const Flag& flag) { return edit_distance(name, flag.name); });
-    throw UsageError("unknown flag " + name + "; did you mean " + std::string(nearest.name) + "?");
+    constexpr std::size_t kDistanceMax = 2;  // more is no slip of the fingers
+    throw UsageError("unknown flag " + name +
+                     (edit_distance(name, nearest.name) <= kDistanceMax
+                          ? "; did you mean " + std::string(nearest.name) + "?"
+                          : "; --help lists them"));
 }
 
 void set(Options& options, const Flag& flag, const std::string& value) {
@@ -112,6 +123,9 @@ Options parse_options(int argc, char** argv) {
         const std::size_t equals = argument.find('=');
         const Flag& flag = find_flag(argument.substr(0, equals));
         if (const auto* on = std::get_if<bool Options::*>(&flag.target)) {
+            if (equals != std::string::npos) {
+                throw UsageError(std::string(flag.name) + " takes no value");
+            }
             options.*(*on) = true;
             continue;
         }

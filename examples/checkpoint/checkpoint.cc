@@ -60,8 +60,7 @@ class Job {
             *group_, model_.parameters(),
             {std::span(momentum_), std::span<std::int64_t>(&step_, 1)},
             {.reduction = regroup::ReduceOp::sum});
-        log("starting at step " + std::to_string(step_) + " of " + std::to_string(options_.steps) +
-            ", on " + std::to_string(context_.world_size) + " ranks");
+        log_start();
         while (step_ < options_.steps) {
             train_step(ddp);
             if (step_ % options_.save_every == 0 || step_ == options_.steps) {
@@ -117,6 +116,17 @@ class Job {
         checkpoint.set_tensor("model", model_.values());
         checkpoint.set_tensor("momentum", std::span(momentum_));
         checkpoint.save(options_.checkpoint);
+    }
+
+    void log_start() const {
+        const std::string steps =
+            "step " + std::to_string(step_) + " of " + std::to_string(options_.steps);
+        if (step_ > 0 && step_ >= options_.steps) {
+            log(options_.checkpoint + " is complete: " + steps +
+                "; remove it to train anew, or give more --steps");
+        } else {
+            log("starting at " + steps + ", on " + std::to_string(context_.world_size) + " ranks");
+        }
     }
 
     // In the first round the last rank meets its end, to show the next one.

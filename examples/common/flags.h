@@ -6,6 +6,7 @@
 #include <regroup/error.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
@@ -79,8 +80,14 @@ class Flags {
                 flag.set(flag.name, words[i]);
                 continue;
             }
+            if (words[i].starts_with("--help=")) {
+                throw UsageError("--help takes no value");
+            }
             const std::size_t equals = words[i].find('=');
             const Flag& flag = find(words[i].substr(0, equals));
+            if (flag.argument.empty() && equals != std::string::npos) {
+                throw UsageError(flag.name + " takes no value");
+            }
             if (flag.argument.empty() || equals != std::string::npos) {
                 flag.set(flag.name, flag.argument.empty() ? "" : words[i].substr(equals + 1));
             } else if (i + 1 == words.size()) {
@@ -130,7 +137,10 @@ class Flags {
         for (const Flag& flag : flags_) {
             known = distance(name, flag.name) < distance(name, known) ? flag.name : known;
         }
-        throw UsageError("unknown flag " + name + "; did you mean " + known + "?");
+        constexpr std::size_t kDistanceMax = 2;  // more is no slip of the fingers
+        throw UsageError("unknown flag " + name +
+                         (distance(name, known) <= kDistanceMax ? "; did you mean " + known + "?"
+                                                                : "; --help lists them"));
     }
 
     template <class Number>
@@ -139,10 +149,17 @@ class Flags {
         const char* const end = text.data() + text.size();
         const auto [stop, error] = std::from_chars(text.data(), end, value);
         if (error != std::errc() || stop != end || !(value >= min) || !(value <= max)) {
-            throw UsageError(flag + " takes a number from " + std::to_string(min) + " to " +
-                             std::to_string(max) + ", not '" + text + "'");
+            throw UsageError(flag + " takes a number from " + text_of(min) + " to " + text_of(max) +
+                             ", not '" + text + "'");
         }
         return value;
+    }
+
+    /// As short as it can be: 0, 0.5, 1e+06.
+    template <class Number>
+    static std::string text_of(Number value) {
+        std::array<char, 32> text{};
+        return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
     }
 
     /// How many letters must be added, removed or replaced to turn one name into the other.

@@ -21,6 +21,8 @@
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
+#include "flags.h"
+
 namespace {
 
 constexpr std::int64_t kBatch = 24;  // of all ranks together
@@ -63,11 +65,11 @@ double train_step(Model& model, torch::optim::SGD& optimizer, const Batch& batch
     return loss.item<double>();
 }
 
-int run(const regroup::Context& context) {
+bool run(const regroup::Context& context) {
     if (kBatch % context.world_size != 0) {
-        std::fprintf(stderr, "torch_ddp: %u ranks cannot share batches of %ld equally\n",
-                     context.world_size, static_cast<long>(kBatch));
-        return 2;
+        throw example::UsageError(std::to_string(context.world_size) +
+                                  " ranks cannot share batches of " + std::to_string(kBatch) +
+                                  " equally");
     }
     const auto group = regroup::ProcessGroup::create("cpu", context);
     torch::manual_seed(1 + context.rank);
@@ -108,24 +110,18 @@ int run(const regroup::Context& context) {
         std::printf("largest difference from training alone: %.2g; replicas bit-identical: %s\n",
                     difference, identical ? "yes" : "NO");
     }
-    return difference <= kTolerance && identical ? 0 : 1;
+    return difference <= kTolerance && identical;
 }
 
 }  // namespace
 
-int main(int argc, char** /*argv*/) {
-    if (argc > 1) {
-        std::fprintf(stderr,
-                     "torch_ddp: it takes no arguments; start it under a launcher: "
-                     "regroup run --standalone --nproc-per-node=2 torch_ddp\n");
-        return 2;
-    }
-    regroup::Context context;
-    try {
-        context = regroup::Context::from_environment();
-        return run(context);
-    } catch (const regroup::Error& error) {
-        std::fprintf(stderr, "rank %u: %s\n", context.rank, error.what());
-        return 1;
-    }
+int main(int argc, char** argv) {
+    bool agrees = true;  // also if only --help is wanted
+    const example::Flags flags(
+        "torch_ddp",
+        "trains a module of libtorch, data-parallel, and compares it with one\n"
+        "that is trained alone.");
+    const int code = example::run_main(
+        flags, argc, argv, [&](const regroup::Context& context) { agrees = run(context); });
+    return agrees ? code : 1;
 }

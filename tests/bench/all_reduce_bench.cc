@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // all_reduce of the CPU group: in memory from allocate, in memory of its own, and over TCP, beside
-// gloo, and beside what the memory of the machine allows.
+// gloo and Open MPI, and beside what the memory of the machine allows.
 //
 //     all_reduce_bench PEER_SCRIPT [--quick] [NAME=PYTHON...]
 #include <regroup/regroup.h>
@@ -13,12 +13,14 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
+#include "tests/bench/peers.h"
 #include "tests/bench/report.h"
 #include "tests/bench/timed_run.h"
 #include "tests/support/program.h"
@@ -30,6 +32,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Times = std::vector<double>;  // Microseconds.
+
+const std::string kMpi = "Open MPI";
 
 struct Size {
     std::size_t bytes;
@@ -184,16 +188,15 @@ bool run_world(std::uint32_t world_size, bool quick, Results& results) {
     return good;
 }
 
-void run_peer(const std::string& name, const std::string& python, const std::string& script,
-              std::uint32_t world_size, bool quick, Results& results) {
-    std::vector<std::string> command = {python, std::filesystem::absolute(script).string(),
-                                        std::to_string(world_size), std::to_string(free_port())};
+/// `command` prints its times when it is given sizes.
+void run_peer(const std::string& name, std::vector<std::string> command, bool quick,
+              Results& results) {
     for (const Size& size : sizes(quick)) {
         command.push_back(std::to_string(size.bytes) + ":" + std::to_string(size.rounds));
     }
     testing::Program program({command, {}, ""});
     if (program.wait(std::chrono::seconds(240)) != 0) {
-        std::printf("  %s: this Python's gloo does not run here, and is left out\n%s", name.c_str(),
+        std::printf("  %s does not run here, and is left out\n%s", name.c_str(),
                     program.output().c_str());
         return;
     }
@@ -208,33 +211,82 @@ void run_peer(const std::string& name, const std::string& python, const std::str
     }
 }
 
+/// The program of all_reduce_mpi.c, built into `folder`, under mpirun; nothing, which it says,
+/// where one of them is missing.
+std::optional<std::vector<std::string>> build_mpi_peer(const std::filesystem::path& source,
+                                                       const std::string& folder) {
+    auto command = bench::find_mpirun();
+    const auto compiler = bench::find_program("mpicc");
+    if (!command || !compiler) {
+        std::printf("  without both mpirun and mpicc, Open MPI is left out\n");
+        return std::nullopt;
+    }
+    const std::string program = folder + "/all_reduce_mpi";
+    testing::Program build({{*compiler, "-O2", "-o", program, source.string()}, {}, ""});
+    if (build.wait(std::chrono::seconds(60)) != 0) {
+        std::printf("  mpicc does not work here: Open MPI is left out\n%s", build.output().c_str());
+        return std::nullopt;
+    }
+    command->insert(command->end(), {program});
+    return command;
+}
+
 std::string size_text(std::size_t bytes) {
     return bytes < (std::size_t{1} << 20U) ? std::to_string(bytes >> 10U) + " KB"
                                            : std::to_string(bytes >> 20U) + " MB";
 }
 
+/// How many times our time a peer is to take at the least, at sizes of a range.
+struct Goal {
+    const char* ours;
+    const char* what;
+    std::size_t bytes_min;
+    std::size_t bytes_max;
+    double aim;
+};
+
+std::vector<Goal> goals(const std::string& peer) {
+    constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+    if (peer == kMpi) {
+        return {{"registered", "registered memory, 64 KB to 32 MB", std::size_t{64} << 10U,
+                 std::size_t{32} << 20U, 4},
+                {"private", "private memory, at any size", 0, kAny, 1.2}};
+    }
+    return {{"registered", "registered memory, at any size", 0, kAny, 10},
+            {"tcp", "over TCP, at any size", 0, kAny, 1.3}};
+}
+
 /// How many times our time `peer` takes, and whether that is what we aim at.
 void print_ratios(const std::string& peer, bool quick, const Results& results) {
     bench::Table table({peer + " / ours, medians", "registered", "private", "tcp"});
-    double least_shared = std::numeric_limits<double>::max();
-    double least_tcp = least_shared;
+    const auto ratio = [&](const char* ours, std::size_t bytes) {
+        return results.at({peer, bytes}).median / results.at({ours, bytes}).median;
+    };
     for (const Size& size : sizes(quick)) {
-        const auto theirs = results.find({peer, size.bytes});
-        if (theirs == results.end()) {
+        if (!results.contains({peer, size.bytes})) {
             return;
         }
-        const auto ratio = [&](const char* ours) {
-            return theirs->second.median / results.at({ours, size.bytes}).median;
-        };
-        table.add({size_text(size.bytes), bench::fixed(ratio("registered"), 1),
-                   bench::fixed(ratio("private"), 1), bench::fixed(ratio("tcp"), 1)});
-        least_shared = std::min(least_shared, ratio("registered"));
-        least_tcp = std::min(least_tcp, ratio("tcp"));
+        table.add({size_text(size.bytes), bench::fixed(ratio("registered", size.bytes), 1),
+                   bench::fixed(ratio("private", size.bytes), 1),
+                   bench::fixed(ratio("tcp", size.bytes), 1)});
     }
     std::printf("\n");
     table.print();
-    bench::print_verdict("registered memory, at any size", least_shared, bench::Aim::at_least, 10);
-    bench::print_verdict("over TCP, at any size", least_tcp, bench::Aim::at_least, 1.3);
+    for (const Goal& goal : goals(peer)) {
+        double least = std::numeric_limits<double>::max();
+        for (const Size& size : sizes(quick)) {
+            if (size.bytes >= goal.bytes_min && size.bytes <= goal.bytes_max) {
+                least = std::min(least, ratio(goal.ours, size.bytes));
+            }
+        }
+        bench::print_verdict(goal.what, least, bench::Aim::at_least, goal.aim);
+    }
+}
+
+/// How much of the traffic of N additions at a time the sum in registered memory reaches. It needs
+/// at least N S read and N S written; N additions, 2 N S and N S.
+double share_of_add(const Results& results, std::size_t bytes) {
+    return (2 / results.at({"registered", bytes}).median) / (3 / results.at({"add", bytes}).median);
 }
 
 void print_world(std::uint32_t world_size, bool quick, const std::vector<std::string>& names,
@@ -257,23 +309,27 @@ void print_world(std::uint32_t world_size, bool quick, const std::vector<std::st
                                              : bench::fixed(summary->median, 1) + " (" +
                                                    bench::fixed(summary->min, 1) + ")");
         }
-        const bench::Summary* const best = found("registered");
-        const bench::Summary* const add = found("add");
-        const bench::Summary* const wire = found("tcp-bytes");
-        if (best == nullptr || add == nullptr || wire == nullptr) {
-            return;
-        }
-        // At least N S read and N S written for the sum, 2 N S and N S for N additions.
         const double n = world_size;
-        row.push_back(bench::fixed(100 * (2 / best->median) / (3 / add->median), 0) + " %");
-        row.push_back(
-            bench::fixed(wire->median / (2 * (n - 1) / n * static_cast<double>(size.bytes)), 3) +
-            " x 2(N-1)/N");
+        row.push_back(bench::fixed(100 * share_of_add(results, size.bytes), 0) + " %");
+        row.push_back(bench::fixed(results.at({"tcp-bytes", size.bytes}).median /
+                                       (2 * (n - 1) / n * static_cast<double>(size.bytes)),
+                                   3) +
+                      " x 2(N-1)/N");
         table.add(row);
     }
     table.print();
+    if (world_size == 2) {  // as many as there are cores even on a small machine
+        double least = 1e9;
+        for (const Size& size : sizes(quick)) {
+            if (size.bytes >= std::size_t{1} << 20U) {
+                least = std::min(least, share_of_add(results, size.bytes));
+            }
+        }
+        bench::print_verdict("share of add's traffic, 1 MB and more, in %", 100 * least,
+                             bench::Aim::at_least, 75);
+    }
     for (const std::string& name : names) {
-        if (name.starts_with("gloo")) {
+        if (name.starts_with("gloo") || name == kMpi) {
             print_ratios(name, quick, results);
         }
     }
@@ -297,6 +353,9 @@ int run(int argc, char** argv) {
         }
     }
     bench::print_head("all_reduce: float32 sums among processes of one machine");
+    const testing::TemporaryDirectory folder;
+    const auto mpi = build_mpi_peer(
+        std::filesystem::absolute(argv[1]).replace_filename("all_reduce_mpi.c"), folder.path());
     for (const std::uint32_t world_size : {2U, 4U}) {
         Results results;
         if (!run_world(world_size, quick, results)) {
@@ -306,9 +365,18 @@ int run(int argc, char** argv) {
         for (const auto& [name, python] : peers) {
             const auto path = bench::find_program(python);
             if (path) {
-                run_peer(name, *path, argv[1], world_size, quick, results);
+                run_peer(name,
+                         {*path, std::filesystem::absolute(argv[1]).string(),
+                          std::to_string(world_size), std::to_string(free_port())},
+                         quick, results);
                 names.push_back(name);
             }
+        }
+        if (mpi) {
+            std::vector<std::string> command = *mpi;
+            command.insert(command.end() - 1, {"-n", std::to_string(world_size)});
+            run_peer(kMpi, command, quick, results);
+            names.push_back(kMpi);
         }
         print_world(world_size, quick, names, results);
     }

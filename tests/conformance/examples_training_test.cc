@@ -11,6 +11,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::Program;
+using ::testing::StartsWith;
 using testing::Words;
 
 class TrainingExamples : public testing::Examples {
@@ -148,6 +149,8 @@ TEST_F(TrainingExamples, CheckpointedJobIsRestartedByTheLauncher) {
     EXPECT_LT(outcome.number_after(0, "final loss "), 0.01);
     EXPECT_THAT(run_alone("checkpoint", {"--global-batch", "32"}).output,
                 HasSubstr("job.regroup is of a job with --global-batch 64"));
+    EXPECT_THAT(run_alone("checkpoint").output,
+                StartsWith("job.regroup is complete: step 100 of 100; remove it to train anew"));
 }
 
 TEST_F(TrainingExamples, PipelineOfTwoRanksIsTheUnsplitModelToTheBit) {

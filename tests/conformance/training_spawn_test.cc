@@ -176,6 +176,63 @@ TEST(Spawn, ARankThatLostItsPeerIsNotBlamedForThePeersDeath) {
     EXPECT_THAT(error->what(), HasSubstr("was ended by SIGKILL"));
 }
 
+/// What an exception unwinds: the peer learns that this process is gone, the parent not yet why.
+class LeavesItsPeerFirst {
+   public:
+    LeavesItsPeerFirst(Pipe& left, Pipe& release) : left_(left), release_(release) {}
+    LeavesItsPeerFirst(const LeavesItsPeerFirst&) = delete;
+    LeavesItsPeerFirst& operator=(const LeavesItsPeerFirst&) = delete;
+    ~LeavesItsPeerFirst() {
+        left_.write("x");
+        (void)release_.read_one();
+    }
+
+   private:
+    Pipe& left_;
+    Pipe& release_;
+};
+
+TEST(Spawn, TheCauseIsBlamedAlsoIfItsConsequenceIsReportedFirst) {
+    Pipe left;
+    Pipe release;
+    SpawnedProcesses processes = start_processes(
+        [&](std::uint32_t index) {
+            if (index == 0) {
+                EXPECT_EQ(left.read_one(), 'x');
+                throw Error(Errc::disconnected, "rank 1 has left");
+            }
+            const LeavesItsPeerFirst group(left, release);
+            throw std::runtime_error("no such layer");
+        },
+        2, {.cause_wait = std::chrono::minutes(5)});
+    // Exists until the parent has taken its end.
+    while (::kill(processes.pids()[0], 0) == 0) {
+        EXPECT_FALSE(processes.join_for(std::chrono::milliseconds(1)));
+    }
+    release.write("x");
+    try {
+        processes.join();
+        ADD_FAILURE() << "nobody is blamed";
+    } catch (const SpawnError& error) {
+        EXPECT_EQ(error.process().index, 1U);
+        EXPECT_THAT(error.what(), HasSubstr("threw: no such layer"));
+    }
+}
+
+TEST(Spawn, AConsequenceWithoutACauseIsBlamedAfterAWhile) {
+    const auto error = error_of(
+        [](std::uint32_t index) {
+            if (index == 0) {
+                throw Error(Errc::deadline_exceeded, "barrier: 5 s are over");
+            }
+            linger();
+        },
+        2, {.cause_wait = std::chrono::milliseconds(10)});
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->process().index, 0U);
+    EXPECT_EQ(error->code(), Errc::deadline_exceeded);
+}
+
 TEST(Spawn, WhoIgnoresTheSignalToEndIsKilledAfterTheGrace) {
     Pipe deaf;
     const auto error = error_of(

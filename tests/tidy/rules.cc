@@ -60,7 +60,7 @@ const std::vector<Layer>& layers() {
         {"worker_sdk/mpi/.*", standard + posix + "|<regroup/.*>|\"worker_sdk/mpi/.*\""},
         {"worker_sdk/.*",
          standard + posix + "|<regroup/.*>" + base + store + "|\"worker_sdk/src/.*\""},
-        {"examples/torch_.*", standard + "|<regroup/.*>|<torch/.*>"},
+        {"examples/torch_.*", standard + "|<regroup/.*>|<torch/.*>|\"[a-z_]+.h\""},
         {"examples/.*", standard + posix + "|<cublas_v2.h>|<Eigen/.*>|<regroup/.*>|\"[a-z_]+.h\""},
         {"tests/.*", ".*"},
     };

@@ -24,6 +24,9 @@ struct SpawnOptions {
     bool set_environment = true;
     /// Between SIGTERM and SIGKILL for processes that are to end because another one failed.
     std::chrono::nanoseconds grace = std::chrono::seconds(10);
+    /// How long a process that merely lost a peer (see SpawnedProcesses::join) may be the only one
+    /// that failed before the others are told to end: the peer may be about to say why it left.
+    std::chrono::nanoseconds cause_wait = std::chrono::seconds(2);
 };
 
 /// A spawned process failed. What it threw travels with it: `what()` ends with the sentence of the
@@ -50,8 +53,9 @@ class SpawnError : public Error {
 using SpawnFunction = std::function<void(std::uint32_t index)>;
 
 /// Processes that were started together and end together: when one fails, which join() notices, the
-/// others get SIGTERM, and SIGKILL after the grace. None outlives this object, nor the thread that
-/// started them, however that ends. Used by that thread alone; may be moved.
+/// others get SIGTERM, and SIGKILL after the grace; who has reported its end already gets no
+/// SIGTERM. None outlives this object, nor the thread that started them, however that ends. Used by
+/// that thread alone; may be moved.
 class SpawnedProcesses {
    public:
     struct State;
@@ -68,7 +72,7 @@ class SpawnedProcesses {
     /// Waits until all have ended, and throws SpawnError for the one that failed first. Failing is
     /// to throw, to exit with another code than 0, or to be ended by a signal. A process that
     /// merely lost a peer (Errc `disconnected`, `fenced` or `deadline_exceeded`) is not blamed if
-    /// one failed by itself.
+    /// one failed by itself, also within SpawnOptions::cause_wait after it.
     void join();
 
     /// The same within `limit`: false if some still run then.

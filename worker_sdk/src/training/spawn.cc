@@ -100,6 +100,8 @@ struct SpawnedProcesses::State {
     State(const State&) = delete;
     State& operator=(const State&) = delete;
 
+    /// When the others are to end since one has failed, as far as is known now.
+    [[nodiscard]] Instant terminate_at() const;
     void terminate();
     /// True once all have ended.
     bool wait_until(Instant deadline);
@@ -112,15 +114,24 @@ struct SpawnedProcesses::State {
     std::size_t running_count = 0;
     std::optional<StoreService> store;
     std::optional<FailedProcess> failure;
+    Instant failed_at;               // when `failure` became known
     std::optional<Instant> kill_at;  // set when they were told to end
     bool killed = false;
 };
+
+Instant SpawnedProcesses::State::terminate_at() const {
+    if (!failure || kill_at) {
+        return Instant::max();
+    }
+    return failure->is_consequence() ? after(failed_at, options.cause_wait) : failed_at;
+}
 
 void SpawnedProcesses::State::terminate() {
     if (!kill_at) {
         kill_at = after(SteadyClock().now(), options.grace);
         for (std::size_t i = 0; i < processes.size(); ++i) {
-            if (is_running[i]) {
+            // Who has reported ends by itself, and shall do so with the code that it chose.
+            if (is_running[i] && !processes[i].has_reported()) {
                 processes[i].signal(SIGTERM);
             }
         }
@@ -149,11 +160,12 @@ bool SpawnedProcesses::State::wait_until(Instant deadline) {
                 }
             }
         }
-        wait_for_some(kill_at && !killed ? std::min(deadline, *kill_at) : deadline);
+        const Instant act_at = kill_at && !killed ? *kill_at : terminate_at();
+        wait_for_some(std::min(deadline, act_at));
         for (std::uint32_t i = 0; i < processes.size(); ++i) {
             take_end(i);
         }
-        if (failure && running_count > 0) {
+        if (running_count > 0 && SteadyClock().now() >= terminate_at()) {
             terminate();
         }
         if (running_count > 0 && SteadyClock().now() >= deadline) {
@@ -187,6 +199,7 @@ void SpawnedProcesses::State::take_end(std::uint32_t index) {
                         std::move(ending.thrown)};
     if (!failure || (failure->is_consequence() && !found.is_consequence())) {
         failure = std::move(found);
+        failed_at = SteadyClock().now();
     }
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <exception>
 #include <iostream>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -137,6 +138,11 @@ void SpawnedProcess::tell_port(std::uint16_t port) const noexcept {
 
 void SpawnedProcess::signal(int number) const noexcept {
     ::syscall(SYS_pidfd_send_signal, pidfd_.get(), number, nullptr, 0);
+}
+
+bool SpawnedProcess::has_reported() const noexcept {
+    pollfd report{socket_.get(), POLLIN, 0};
+    return ::poll(&report, 1, 0) == 1;
 }
 
 Ending SpawnedProcess::reap() {

@@ -45,6 +45,8 @@ class SpawnedProcess {
     /// Lets the function begin, if it sets the environment.
     void tell_port(std::uint16_t port) const noexcept;
     void signal(int number) const noexcept;
+    /// Whether its function is over: it has said how, or is gone.
+    [[nodiscard]] bool has_reported() const noexcept;
     /// How it ended. Once, after pidfd() has become readable. Works also where the exit status went
     /// to somebody else.
     [[nodiscard]] Ending reap();
