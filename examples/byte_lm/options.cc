@@ -38,7 +38,7 @@ const std::array<Flag, 15> kFlags{{
     {"--embedding", "N", Integer{&Options::embedding, 1, 4096}, "numbers that stand for a byte"},
     {"--hidden", "N", Integer{&Options::hidden, 1, 65536}, "width of the hidden layer"},
     {"--seed", "N", Integer{&Options::seed, 0, kMany}, "of the weights and of the samples' order"},
-    {"--backend", "NAME", &Options::backend, "of the process group"},
+    {"--backend", "NAME", &Options::backend, "of the process group, for buffers in host memory"},
     {"--checkpoint", "FILE", &Options::checkpoint, "resume from it if it exists; save to it"},
     {"--checkpoint-every", "N", Integer{&Options::checkpoint_every, 1, kMany},
      "steps between checkpoints"},
