@@ -239,7 +239,8 @@ void expect_casts_of_the_cpu() {
         cast(low.view(), back.view(), 3.0F);
         std::vector<Low> expected(count);
         std::vector<Wide> expected_back(count);
-        training::convert_values(std::span<const Wide>(values), std::span<Low>(expected), 0.97F, {});
+        training::convert_values(std::span<const Wide>(values), std::span<Low>(expected), 0.97F,
+                                 {});
         training::convert_values(std::span<const Low>(expected), std::span<Wide>(expected_back),
                                  3.0F, {});
         require(same_bits(low.read(), expected), "narrowed");
