@@ -36,7 +36,7 @@ test-pytorch: ## get a current PyTorch (6 GB, once) and run the tests with PyTor
 test-gpu: ## check the NCCL back end on this machine's GPUs, if it has any
 	@$(MAKE) -j $(jobs) -f tests/gpu/gpu.mk test
 
-bench-gpu: ## measure time to a communicator, and a step as a CUDA graph
+bench-gpu: ## measure groups, steps and optimizers on this machine's GPUs, beside torch
 	@$(MAKE) -j $(jobs) -f tests/gpu/gpu.mk bench
 
 bench: ## measure start, restart and traffic beside torchrun and mpirun

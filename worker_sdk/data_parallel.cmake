@@ -14,5 +14,5 @@ target_sources(regroup_worker_sdk PRIVATE
 set_source_files_properties(src/training/convert.cc PROPERTIES
     COMPILE_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O3>)
 if(REGROUP_HAVE_CUDA)
-    target_sources(regroup_worker_sdk PRIVATE src/cuda/gradient_device.cu)
+    target_sources(regroup_worker_sdk PRIVATE src/cuda/gradient_device.cc)
 endif()

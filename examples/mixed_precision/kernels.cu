@@ -16,17 +16,28 @@ __device__ std::size_t thread_index() {
     return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
 }
 
-/// Calls `action` with a null pointer to the type that `dtype` stands for.
+/// What `action` returns when called with a null pointer to the type that `dtype` stands for.
 template <class Action>
 int with_type(DType dtype, const Action& action) {
     if (dtype == DType::float16) {
-        action(static_cast<__half*>(nullptr));
-    } else if (dtype == DType::bfloat16) {
-        action(static_cast<__nv_bfloat16*>(nullptr));
-    } else {
-        action(static_cast<float*>(nullptr));
+        return action(static_cast<__half*>(nullptr));
     }
-    return cudaGetLastError();
+    if (dtype == DType::bfloat16) {
+        return action(static_cast<__nv_bfloat16*>(nullptr));
+    }
+    return action(static_cast<float*>(nullptr));
+}
+
+/// Starts `kernel` with a thread for each of `items`, if there are any. Returns why it was not, or cudaSuccess.
+template <class... Parameters, class... Arguments>
+int launch(void (*kernel)(Parameters...), std::size_t items, Arguments... arguments) {
+    if (items == 0) {
+        return cudaSuccess;
+    }
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(blocks_for(items));
+    config.blockDim = dim3(kThreads);
+    return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
 template <class From, class To>
@@ -131,28 +142,28 @@ __global__ void loss_backward(const T* scores, LossInput input, float weight, co
 
 int launch_round(const float* from, void* to, DType dtype, std::size_t count) {
     return with_type(dtype, [&]<class T>(T*) {
-        convert<<<blocks_for(count), kThreads>>>(from, static_cast<T*>(to), count);
+        return launch(convert<float, T>, count, from, static_cast<T*>(to), count);
     });
 }
 
 int launch_widen(const void* from, DType dtype, float* to, std::size_t count) {
     return with_type(dtype, [&]<class T>(T*) {
-        convert<<<blocks_for(count), kThreads>>>(static_cast<const T*>(from), to, count);
+        return launch(convert<T, float>, count, static_cast<const T*>(from), to, count);
     });
 }
 
 int launch_bias(void* values, const void* bias, DType dtype, std::size_t rows, std::size_t columns,
                 bool relu) {
     return with_type(dtype, [&]<class T>(T*) {
-        add_bias<<<blocks_for(rows * columns), kThreads>>>(
-            static_cast<T*>(values), static_cast<const T*>(bias), rows * columns, columns, relu);
+        return launch(add_bias<T>, rows * columns, static_cast<T*>(values),
+                      static_cast<const T*>(bias), rows * columns, columns, relu);
     });
 }
 
 int launch_relu_backward(const void* values, void* by_values, DType dtype, std::size_t count) {
     return with_type(dtype, [&]<class T>(T*) {
-        relu_backward<<<blocks_for(count), kThreads>>>(static_cast<const T*>(values),
-                                                       static_cast<T*>(by_values), count);
+        return launch(relu_backward<T>, count, static_cast<const T*>(values),
+                      static_cast<T*>(by_values), count);
     });
 }
 
@@ -160,26 +171,25 @@ int launch_bias_backward(const void* by_values, DType dtype, std::size_t rows, s
                          void* by_bias, DType bias_dtype) {
     return with_type(dtype, [&]<class T>(T*) {
         const auto* const from = static_cast<const T*>(by_values);
-        (void)with_type(bias_dtype, [&]<class Bias>(Bias*) {
-            sum_rows<<<blocks_for(columns), kThreads>>>(from, rows, columns,
-                                                        static_cast<Bias*>(by_bias));
+        return with_type(bias_dtype, [&]<class Bias>(Bias*) {
+            return launch(sum_rows<T, Bias>, columns, from, rows, columns,
+                          static_cast<Bias*>(by_bias));
         });
     });
 }
 
 int launch_loss(const LossInput& input, Totals* totals) {
     return with_type(input.dtype, [&]<class T>(T*) {
-        add_losses<<<blocks_for(input.count), kThreads>>>(static_cast<const T*>(input.scores),
-                                                          input, totals);
+        return launch(add_losses<T>, input.count, static_cast<const T*>(input.scores), input,
+                      totals);
     });
 }
 
 int launch_loss_backward(const LossInput& input, float weight, const float* scale,
                          void* by_scores) {
     return with_type(input.dtype, [&]<class T>(T*) {
-        loss_backward<<<blocks_for(input.count), kThreads>>>(static_cast<const T*>(input.scores),
-                                                             input, weight, scale,
-                                                             static_cast<T*>(by_scores));
+        return launch(loss_backward<T>, input.count, static_cast<const T*>(input.scores), input,
+                      weight, scale, static_cast<T*>(by_scores));
     });
 }
 

@@ -43,22 +43,24 @@ __global__ void cross_entropy_backward(float* probabilities, const std::int32_t*
     }
 }
 
-unsigned blocks_for(int items) {
-    return static_cast<unsigned>((items + kThreads - 1) / kThreads);
+/// Starts `kernel` with a thread for each of `items`. Returns why it was not, or cudaSuccess.
+template <class... Parameters, class... Arguments>
+int launch(void (*kernel)(Parameters...), int items, Arguments... arguments) {
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>((items + kThreads - 1) / kThreads));
+    config.blockDim = dim3(kThreads);
+    return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
 }  // namespace
 
 int launch_cross_entropy(float* scores, const std::int32_t* labels, int count, Totals* totals) {
-    cross_entropy<<<blocks_for(count), kThreads>>>(scores, labels, count, totals);
-    return cudaGetLastError();
+    return launch(cross_entropy, count, scores, labels, count, totals);
 }
 
 int launch_cross_entropy_backward(float* probabilities, const std::int32_t* labels, int count,
                                   float weight) {
-    cross_entropy_backward<<<blocks_for(count * kScores), kThreads>>>(probabilities, labels, count,
-                                                                      weight);
-    return cudaGetLastError();
+    return launch(cross_entropy_backward, count * kScores, probabilities, labels, count, weight);
 }
 
 }  // namespace mnist

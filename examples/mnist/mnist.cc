@@ -140,9 +140,7 @@ class Trainer {
             const Totals mine = train_epoch();
             std::printf("Rank %u, epoch %ld: %.6f\n", context_.rank, epoch_,
                         mine.loss / std::max(1.0, mine.samples));
-            if (context_.is_main_process()) {
-                save_checkpoint();
-            }
+            save_checkpoint();
         }
         test();
     }
@@ -266,6 +264,12 @@ class Trainer {
 
     void save_checkpoint() {
         if (options_.checkpoint.empty()) {
+            return;
+        }
+        // On a GPU finish_step does not wait: only after this is it certain that every reduction of
+        // the epoch came to its end, and that the weights are worth keeping.
+        group_->barrier().wait();
+        if (!context_.is_main_process()) {
             return;
         }
         std::vector<float> values(kParameterCount);

@@ -1,35 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// DistributedDataParallel on a GPU: streams, buckets, wires, a CUDA graph. One rank alone, or as
-// many as a launcher starts:
-//
-//     data_parallel_check
-//     REGROUP_SHARE_GPUS=1 regroup run --standalone --nproc-per-node=2 data_parallel_check
-#include <regroup/context.h>
+// DistributedDataParallel on GPUs, between two ranks: several buckets, wires, the caller's stream
+// and a CUDA graph. With one GPU the ranks share it.
 #include <regroup/distributed_data_parallel.h>
-#include <regroup/error.h>
-#include <regroup/process_group.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdio>
-#include <cuda_runtime_api.h>
 #include <functional>
 #include <memory>
-#include <string>
-#include <vector>
 
-namespace regroup {
+#include "tests/gpu/device_values.h"
+#include "tests/gpu/ranks.h"
+
+namespace regroup::gpu {
 namespace {
 
 constexpr std::size_t kCount = 100'003;  // no multiple of anything
 constexpr std::size_t kParameterCount = 5;
-
-void check(cudaError_t error, const char* call) {
-    if (error != cudaSuccess) {
-        throw Error(Errc::system, std::string(call) + ": " + cudaGetErrorString(error));
-    }
-}
+constexpr std::uint32_t kRanks = 2;
 
 void require(bool holds, const std::string& what) {
     if (!holds) {
@@ -37,75 +24,55 @@ void require(bool holds, const std::string& what) {
     }
 }
 
-/// GPU memory of kCount floats.
-class Values {
+/// Pinned memory with one number throughout, so that copies from it are asynchronous.
+class PinnedValues {
    public:
-    Values() {
-        check(cudaMalloc(&data_, kCount * sizeof(float)), "cudaMalloc");
-        check(cudaMemset(data_, 0, kCount * sizeof(float)), "cudaMemset");
+    explicit PinnedValues(float value) {
+        check(cudaMallocHost(&data_, kCount * sizeof(float)), "cudaMallocHost");
+        std::fill_n(static_cast<float*>(data_), kCount, value);
     }
-    ~Values() { (void)cudaFree(data_); }
-    Values(const Values&) = delete;
-    Values& operator=(const Values&) = delete;
-    [[nodiscard]] TensorView view(const Device& device) const {
-        return {data_, kCount, DType::float32, device};
-    }
+    ~PinnedValues() { (void)cudaFreeHost(data_); }
+    PinnedValues(const PinnedValues&) = delete;
+    PinnedValues& operator=(const PinnedValues&) = delete;
+    [[nodiscard]] const void* data() const { return data_; }
 
    private:
     void* data_ = nullptr;
-};
-
-class OwnStream {
-   public:
-    OwnStream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream"); }
-    ~OwnStream() { (void)cudaStreamDestroy(stream_); }
-    OwnStream(const OwnStream&) = delete;
-    OwnStream& operator=(const OwnStream&) = delete;
-    [[nodiscard]] cudaStream_t get() const { return stream_; }
-
-   private:
-    cudaStream_t stream_ = nullptr;
 };
 
 /// A model on the GPU, and a backward pass that writes whole numbers.
 class Model {
    public:
     Model(ProcessGroup& group, DataParallelOptions options, bool in_callers_memory = false)
-        : group_(group), values_(kParameterCount), gradients_(kParameterCount) {
+        : group_(group) {
         options.stream = {stream_.get()};
         std::vector<Parameter> parameters;
         for (std::size_t i = 0; i < kParameterCount; ++i) {
-            parameters.push_back({values_[i].view(group.device())});
+            values_.push_back(zeros());
+            parameters.push_back({values_.back()->view()});
             if (in_callers_memory) {
-                parameters.back().gradient = gradients_[i].view(group.device());
+                gradients_.push_back(zeros());
+                parameters.back().gradient = gradients_.back()->view();
             }
+            sources_.push_back(
+                std::make_unique<PinnedValues>(static_cast<float>((i + 1) * (1 + group.rank()))));
         }
         ddp_ = std::make_unique<DistributedDataParallel>(group, std::move(parameters),
                                                          std::vector<TensorView>(), options);
-        for (std::size_t i = 0; i < kParameterCount; ++i) {
-            sources_.push_back(pinned(static_cast<float>((i + 1) * (1 + group.rank()))));
-        }
     }
-    ~Model() {
-        for (float* source : sources_) {
-            (void)cudaFreeHost(source);
-        }
-    }
-    Model(const Model&) = delete;
-    Model& operator=(const Model&) = delete;
 
     /// Reports all gradients but the first `unused` ones, from the first to the last.
     void backward(std::size_t unused = 0) {
         for (std::size_t i = unused; i < kParameterCount; ++i) {
             const TensorView gradient = ddp_->gradient(i);
-            check(cudaMemcpyAsync(gradient.data, sources_[i], gradient.bytes(),
+            check(cudaMemcpyAsync(gradient.data, sources_[i]->data(), gradient.bytes(),
                                   cudaMemcpyHostToDevice, stream_.get()),
                   "cudaMemcpyAsync");
             ddp_->gradient_ready(i);
         }
     }
     void require_mean(const std::string& what) const {
-        check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+        stream_.synchronize();
         const float mean_factor = (1.0F + static_cast<float>(group_.world_size())) / 2.0F;
         for (std::size_t i = 0; i < kParameterCount; ++i) {
             const float expected = ddp_->was_used(i) ? static_cast<float>(i + 1) * mean_factor : 0;
@@ -118,23 +85,25 @@ class Model {
                         " instead of " + std::to_string(expected));
         }
     }
+    void clear_gradients() {
+        const Buffer& memory = ddp_->gradient_memory();
+        check(cudaMemsetAsync(memory.data, 0, memory.bytes, stream_.get()), "cudaMemsetAsync");
+    }
     [[nodiscard]] DistributedDataParallel& ddp() { return *ddp_; }
-    [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
+    [[nodiscard]] const OwnStream& stream() const { return stream_; }
 
    private:
-    static float* pinned(float value) {
-        void* data = nullptr;
-        check(cudaMallocHost(&data, kCount * sizeof(float)), "cudaMallocHost");
-        auto* values = static_cast<float*>(data);
-        std::fill(values, values + kCount, value);
-        return values;
+    using Values = std::unique_ptr<DeviceValues<float>>;
+
+    [[nodiscard]] Values zeros() const {
+        return std::make_unique<DeviceValues<float>>(kCount, group_.device());
     }
 
     ProcessGroup& group_;
     OwnStream stream_;
     std::vector<Values> values_;
     std::vector<Values> gradients_;
-    std::vector<float*> sources_;
+    std::vector<std::unique_ptr<PinnedValues>> sources_;
     std::unique_ptr<DistributedDataParallel> ddp_;
 };
 
@@ -143,14 +112,20 @@ DataParallelOptions small_buckets() {
 }
 
 void check_steps(ProcessGroup& group, const DataParallelOptions& options, bool in_callers_memory) {
-    Model model(group, options, in_callers_memory);
-    for (int step = 0; step < 3; ++step) {
-        model.backward();
-        model.ddp().finish_step();
-        model.require_mean("step " + std::to_string(step));
+    const std::optional<Stream> stream_before = group.current_stream();
+    {
+        Model model(group, options, in_callers_memory);
+        require(model.ddp().buckets().size() > 1, "several buckets");
+        for (int step = 0; step < 3; ++step) {
+            model.backward();
+            model.ddp().finish_step();
+            model.require_mean("step " + std::to_string(step));
+        }
+        require(model.ddp().buckets().front().parameters.front() == 0,
+                "buckets as they were reported");
+        require(!model.ddp().find_replica_difference(), "replicas are equal");
     }
-    require(model.ddp().buckets().front().parameters.front() == 0, "buckets as they were reported");
-    require(!model.ddp().find_replica_difference(), "replicas are equal");
+    require(group.current_stream() == stream_before, "the group's stream is the one before");
 }
 
 void check_unused(ProcessGroup& group) {
@@ -165,68 +140,89 @@ void check_unused(ProcessGroup& group) {
     }
 }
 
-void check_graph(ProcessGroup& group) {
-    Model model(group, small_buckets());
+void check_graph(ProcessGroup& group, const DataParallelOptions& options) {
+    Model model(group, options);
     model.backward();
     model.ddp().finish_step();  // Nothing moves after it.
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    check(cudaStreamBeginCapture(model.stream(), cudaStreamCaptureModeThreadLocal), "capture");
-    model.backward();
-    model.ddp().finish_step();
-    check(cudaStreamEndCapture(model.stream(), &graph), "cudaStreamEndCapture");
-    check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+    const Graph graph(model.stream(), [&] {
+        model.backward();
+        model.ddp().finish_step();
+    });
     for (int replay = 0; replay < 3; ++replay) {
-        check(cudaMemsetAsync(model.ddp().gradient_memory().data, 0,
-                              model.ddp().gradient_memory().bytes, model.stream()),
-              "cudaMemsetAsync");
-        check(cudaGraphLaunch(executable, model.stream()), "cudaGraphLaunch");
+        model.clear_gradients();
+        graph.launch(model.stream());
         model.require_mean("replay " + std::to_string(replay));
     }
-    (void)cudaGraphExecDestroy(executable);
-    (void)cudaGraphDestroy(graph);
 }
 
-bool report(const char* name, const std::function<void()>& body) {
+bool report(const Context& context, const std::string& name, const std::function<void()>& body) {
+    bool good = true;
+    std::string problem;
     try {
         body();
-        std::printf("pass %s\n", name);
-        return true;
-    } catch (const Error& error) {
-        std::printf("FAIL %s: %s\n", name, error.what());
-        return false;
+    } catch (const std::exception& error) {
+        good = false;
+        problem = std::string(": ") + error.what();
     }
+    std::printf("  rank %u %s %s%s\n", context.rank, good ? "pass" : "FAIL", name.c_str(),
+                problem.c_str());
+    std::fflush(stdout);
+    return good;
 }
 
-int run() {
-    const auto group = ProcessGroup::create("nccl", Context::from_environment());
-    check(cudaSetDevice(group->device().index), "cudaSetDevice");
-    bool good = report("gradient views", [&] { check_steps(*group, small_buckets(), false); });
-    good &= report("the caller's memory", [&] { check_steps(*group, small_buckets(), true); });
+int be_rank() {
+    const Context context = Context::from_environment();
+    const auto group = ProcessGroup::create("nccl", context, {.timeout = std::chrono::seconds(60)});
+    cuda::set_device(group->device());
+    bool good =
+        report(context, "gradient views", [&] { check_steps(*group, small_buckets(), false); });
+    good &=
+        report(context, "the caller's memory", [&] { check_steps(*group, small_buckets(), true); });
+    good &= report(context, "unused parameters", [&] { check_unused(*group); });
+    good &= report(context, "CUDA graph of a step", [&] { check_graph(*group, small_buckets()); });
     // Means of the small whole numbers are exact in these formats.
     for (const DType wire : {DType::float16, DType::bfloat16}) {
         DataParallelOptions options = small_buckets();
         options.hook = low_precision_hook(wire);
-        good &= report(std::string(to_string(wire)).c_str(),
-                       [&] { check_steps(*group, options, false); });
+        const std::string name(to_string(wire));
+        good &=
+            report(context, name + " on the wire", [&] { check_steps(*group, options, false); });
+        good &= report(context, name + " on the wire, CUDA graph of a step",
+                       [&] { check_graph(*group, options); });
     }
-    good &= report("unused parameters", [&] { check_unused(*group); });
-    good &= report("CUDA graph of a step", [&] { check_graph(*group); });
+    return good ? 0 : 1;
+}
+
+int run_all(int gpus) {
+    bool good = true;
+    for (const RankEnd& end : run_ranks("check", kRanks, gpus, std::chrono::seconds(120))) {
+        std::printf("%s", end.output.c_str());
+        const bool ended_well = end.finished && end.signal == 0 && end.code == 0;
+        if (!ended_well) {
+            std::printf("  FAIL a rank %s\n",
+                        !end.finished ? "did not end within 120 s"
+                        : end.signal != 0
+                            ? ("was killed by signal " + std::to_string(end.signal)).c_str()
+                            : ("ended with " + std::to_string(end.code)).c_str());
+        }
+        good = good && ended_well;
+    }
+    std::printf("data_parallel_check: %s\n", good ? "all passed" : "FAILED");
     return good ? 0 : 1;
 }
 
 }  // namespace
-}  // namespace regroup
+}  // namespace regroup::gpu
 
-int main() {
-    int gpus = 0;
-    if (cudaGetDeviceCount(&gpus) != cudaSuccess || gpus == 0) {
-        std::printf("data_parallel_check: skipped: there is no GPU here\n");
-        return 0;
-    }
+int main(int argc, char** argv) {
+    using namespace regroup::gpu;
     try {
-        return regroup::run();
-    } catch (const regroup::Error& error) {
+        if (!rank_mode(argc, argv).empty()) {
+            return be_rank();
+        }
+        const int gpus = introduce("data_parallel_check");
+        return gpus == 0 ? 0 : run_all(gpus);
+    } catch (const std::exception& error) {
         std::fprintf(stderr, "data_parallel_check: %s\n", error.what());
         return 1;
     }

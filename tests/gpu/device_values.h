@@ -5,6 +5,7 @@
 #include <regroup/error.h>
 #include <regroup/tensor_view.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cuda_runtime_api.h>
 #include <string>

@@ -5,13 +5,19 @@
 #     make -f tests/gpu/gpu.mk test      # or: make test-gpu
 #     make -f tests/gpu/gpu.mk bench     # or: make bench-gpu
 #
-# CUDA_HOME and NCCL_HOME name places where the headers are, if not the usual ones.
+# CUDA_HOME and NCCL_HOME name places where the headers are, if not the usual ones; CXX a compiler;
+# PYTHON one that has torch, which the benchmarks are then compared with.
 
 out := build/gpu
-CXX := $(firstword $(shell command -v clang++-19 g++ clang++ 2>/dev/null))
-NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+# The first of these programs that there is.
+first = $(shell for name in $(1); do command -v $$name && break; done)
+ifeq ($(origin CXX),default)
+    CXX := $(call first,clang++-19 g++ clang++)
+endif
+NVCC := $(firstword $(call first,nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
+PYTHON ?= $(call first,python3)
 CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(NVCC))
-wheel := $(shell python3 -c 'import importlib.util as u; s = u.find_spec("nvidia.nccl"); print(list(s.submodule_search_locations)[0] if s else "")' 2>/dev/null)
+wheel := $(shell $(PYTHON) -c 'import importlib.util as u; s = u.find_spec("nvidia.nccl"); print(list(s.submodule_search_locations)[0] if s else "")' 2>/dev/null)
 nccl_include := $(patsubst %/nccl.h,%,$(firstword $(wildcard $(addsuffix /include/nccl.h,$(NCCL_HOME) $(CUDA_HOME) /usr $(wheel)))))
 ifneq ($(wheel),)
     export REGROUP_NCCL_LIBRARY ?= $(firstword $(wildcard $(wheel)/lib/libnccl.so.2))
@@ -19,23 +25,27 @@ endif
 cudart := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a))
 
 ifeq ($(CXX),)
-    missing := a C++ compiler
+    missing := C++ compiler
 else ifeq ($(NVCC),)
-    missing := the CUDA toolkit (nvcc)
+    missing := CUDA toolkit (nvcc)
 else ifeq ($(cudart),)
     missing := libcudart_static.a of the CUDA toolkit
 else ifeq ($(nccl_include),)
-    missing := NCCL's header nccl.h
+    missing := nccl.h, NCCL's header,
 endif
 
 flags := -std=c++20 -O2 -g -Wall -Wextra -I. -Iworker_sdk/include -Irendezvous/base/include \
          -isystem $(CUDA_HOME)/include -isystem $(nccl_include) \
          -DREGROUP_HAVE_CUDA -ffp-contract=off
-sdk := $(filter-out %/absent.cc,$(shell find worker_sdk/src -name '*.cc' -o -name '*.cu')) \
+# All of the SDK but what stands for CUDA where it is missing, and the C interface, which needs a header
+# that CMake writes.
+sdk := $(filter-out %/absent.cc %/absent_kernels.cc worker_sdk/src/c_api/%, \
+           $(shell find worker_sdk/src -name '*.cc' -o -name '*.cu')) \
        $(wildcard rendezvous/base/*.cc) $(filter-out %/store_server.cc,$(wildcard rendezvous/store/*.cc))
 check := $(addprefix tests/gpu/,gpu_check.cc collectives.cc failures.cc operations.cc)
 object = $(patsubst %,$(out)/%.o,$(1))
 shared := $(call object,$(sdk) tests/gpu/ranks.cc)
+peer = $(if $(PYTHON),$(PYTHON) -B tests/gpu/$(1),echo "$(1): skipped: there is no python3 here")
 link = $(CXX) -o $@ $^ $(cudart) -ldl -lrt -lpthread
 
 .PHONY: test bench
@@ -49,8 +59,11 @@ test: $(out)/gpu_check $(out)/data_parallel_check $(out)/optimizer_check
 	@$(out)/optimizer_check
 bench: $(out)/time_to_communicator $(out)/graph_step $(out)/optimizer_bench
 	@$(out)/time_to_communicator
+	@$(call peer,torch_communicator.py)
 	@$(out)/graph_step
+	@$(call peer,torch_graph_step.py)
 	@$(out)/optimizer_bench
+	@$(call peer,torch_optimizer.py)
 endif
 
 $(out)/gpu_check: $(call object,$(check)) $(shared)
@@ -70,7 +83,7 @@ $(out)/%.cc.o: %.cc
 	@$(CXX) $(flags) -MMD -c $< -o $@
 $(out)/%.cu.o: %.cu
 	@mkdir -p $(dir $@)
-	@$(NVCC) -std=c++20 -O2 -fmad=false -I. -Iworker_sdk/include -Irendezvous/base/include \
+	@$(NVCC) -std=c++20 -O2 -fmad=false -MMD -MF $(@:.o=.d) -I. -Iworker_sdk/include -Irendezvous/base/include \
 	    -gencode arch=compute_80,code=compute_80 \
 	    -gencode arch=compute_90,code=sm_90 -c $< -o $@
 -include $(shell find $(out) -name '*.d' 2>/dev/null)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training step of many small kernels with its all-reduces: launched one by one, and as one CUDA
-// graph. Prints the time of a step, and the CPU time that it takes to start one.
-#include <regroup/cuda.h>
-#include <regroup/process_group.h>
+// A training step of many small kernels with DistributedDataParallel and a FusedOptimizer: launched
+// one by one, and as one CUDA graph. Prints the time of a step, and the CPU time that it takes to
+// start one; torch_graph_step.py does the same work with torch.
+#include <regroup/distributed_data_parallel.h>
+#include <regroup/fused_optimizer.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -15,39 +16,74 @@
 namespace regroup::gpu {
 namespace {
 
-// 160 layers of 62,500 parameters make 10 million; gradients travel in 4 buckets.
+// 160 layers of 62,464 parameters make 10 million; gradients travel in 4 buckets. A layer's
+// gradient is a multiple of 64 bytes, so that gradients lie in their buckets without gaps, as the
+// weights do.
 constexpr std::size_t kLayers = 160;
-constexpr std::size_t kLayerCount = 62'500;
+constexpr std::size_t kLayerCount = 62'464;
 constexpr std::size_t kBuckets = 4;
-constexpr std::size_t kLayersOfBucket = kLayers / kBuckets;
+constexpr std::size_t kBucketBytes = kLayers / kBuckets * kLayerCount * sizeof(float);
 constexpr int kSteps = 200;
 
-struct Model {
-    explicit Model(Device device)
-        : weights(kLayers * kLayerCount, device), gradients(kLayers * kLayerCount, device) {}
+DataParallelOptions options_of(const OwnStream& stream, DType wire) {
+    DataParallelOptions options{.bucket_bytes = kBucketBytes,
+                                .first_bucket_bytes = kBucketBytes,
+                                .rebuild_buckets = false,
+                                .stream = {stream.get()}};
+    if (wire != DType::float32) {
+        options.hook = low_precision_hook(wire);
+    }
+    return options;
+}
 
-    DeviceValues<float> weights;
-    DeviceValues<float> gradients;
-};
+/// Weights lie as their gradients do, the last layer's first, so that one update takes all.
+class Training {
+   public:
+    Training(ProcessGroup& group, const OwnStream& stream, DType wire)
+        : stream_(stream),
+          weights_(std::vector<float>(kLayers * kLayerCount, 1.0F), group.device()),
+          ddp_(group, parameters(), {}, options_of(stream, wire)),
+          optimizer_({{.master = weights_.view(), .gradient = all_gradients()}},
+                     AdamOptions{.weight_decay = 0.01, .decoupled_weight_decay = true}) {}
 
-/// 160 layer kernels, an all-reduce after each 40, an optimiser kernel for each layer.
-void run_step(ProcessGroup& group, const Model& model, const OwnStream& stream) {
-    auto* const weights = static_cast<float*>(model.weights.data());
-    auto* const gradients = static_cast<float*>(model.gradients.data());
-    for (std::size_t layer = 0; layer < kLayers; ++layer) {
-        launch_layer(weights + layer * kLayerCount, gradients + layer * kLayerCount, kLayerCount,
-                     stream.get());
-        if ((layer + 1) % kLayersOfBucket == 0) {
-            const std::size_t first = (layer + 1 - kLayersOfBucket) * kLayerCount;
-            (void)group.all_reduce(
-                model.gradients.view().part(first, kLayersOfBucket * kLayerCount), ReduceOp::avg);
+    /// 160 layer kernels, an all-reduce after each 40, the update.
+    void step() {
+        for (std::size_t layer = kLayers; layer-- > 0;) {
+            launch_layer(static_cast<const float*>(weight(layer).data),
+                         static_cast<float*>(ddp_.gradient(layer).data), kLayerCount,
+                         stream_.get());
+            ddp_.gradient_ready(layer);
+        }
+        ddp_.finish_step();
+        optimizer_.step({stream_.get()});
+    }
+    void require_equal_replicas() {
+        if (ddp_.find_replica_difference()) {
+            throw Error(Errc::system, "the replicas differ");
         }
     }
-    for (std::size_t layer = 0; layer < kLayers; ++layer) {
-        launch_descent(weights + layer * kLayerCount, gradients + layer * kLayerCount, 0.001F,
-                       kLayerCount, stream.get());
+
+   private:
+    [[nodiscard]] TensorView weight(std::size_t layer) const {
+        return weights_.view().part((kLayers - 1 - layer) * kLayerCount, kLayerCount);
     }
-}
+    [[nodiscard]] std::vector<Parameter> parameters() const {
+        std::vector<Parameter> list;
+        for (std::size_t layer = 0; layer < kLayers; ++layer) {
+            list.push_back({weight(layer)});
+        }
+        return list;
+    }
+    [[nodiscard]] TensorView all_gradients() const {
+        const Buffer& memory = ddp_.gradient_memory();
+        return {memory.data, memory.bytes / sizeof(float), DType::float32, memory.device};
+    }
+
+    const OwnStream& stream_;
+    DeviceValues<float> weights_;
+    DistributedDataParallel ddp_;
+    FusedOptimizer optimizer_;
+};
 
 double cpu_ms() {
     timespec spent{};
@@ -56,7 +92,8 @@ double cpu_ms() {
 }
 
 template <class Step>
-void measure(const char* name, const Context& context, const OwnStream& stream, const Step& step) {
+void measure(const std::string& name, const Context& context, const OwnStream& stream,
+             const Step& step) {
     for (int i = 0; i < 10; ++i) {
         step();
     }
@@ -70,9 +107,23 @@ void measure(const char* name, const Context& context, const OwnStream& stream, 
     stream.synchronize();
     const double took = now_ms() - start;
     if (context.rank == 0) {
-        std::printf("  %-8s %8.3f ms a step, %8.1f us of CPU to start it\n", name, took / kSteps,
-                    1000 * cpu / kSteps);
+        std::printf("  %-24s %8.3f ms a step, %8.1f us of CPU to start it\n", name.c_str(),
+                    took / kSteps, 1000 * cpu / kSteps);
     }
+}
+
+void measure_both(const Context& context, ProcessGroup& group, DType wire) {
+    const OwnStream stream;
+    Training training(group, stream, wire);
+    const std::string suffix = ", " + std::string(to_string(wire)) + " wire";
+    measure("eager" + suffix, context, stream, [&] { training.step(); });
+    group.barrier().wait();
+    {
+        const Graph graph(stream, [&] { training.step(); });
+        measure("graph" + suffix, context, stream, [&] { graph.launch(stream); });
+    }
+    group.barrier().wait();
+    training.require_equal_replicas();
 }
 
 int be_rank() {
@@ -81,14 +132,8 @@ int be_rank() {
         const auto group =
             ProcessGroup::create("nccl", context, {.timeout = std::chrono::seconds(60)});
         cuda::set_device(group->device());
-        const OwnStream stream;
-        group->use_stream({stream.get()});
-        const Model model(group->device());
-        measure("eager", context, stream, [&] { run_step(*group, model, stream); });
-        group->barrier().wait();
-        const Graph graph(stream, [&] { run_step(*group, model, stream); });
-        measure("graph", context, stream, [&] { graph.launch(stream); });
-        group->barrier().wait();
+        measure_both(context, *group, DType::float32);
+        measure_both(context, *group, DType::bfloat16);
         return 0;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "graph_step: %s\n", error.what());
@@ -97,9 +142,10 @@ int be_rank() {
 }
 
 int run_all(std::uint32_t ranks, int gpus) {
-    std::printf("%u rank(s) on %d GPU(s)%s, %zu parameters, %zu kernels, %zu all-reduces:\n", ranks,
-                gpus, static_cast<int>(ranks) > gpus ? " (time-sliced, correctness only)" : "",
-                kLayers * kLayerCount, 2 * kLayers, kBuckets);
+    std::printf("%u rank(s) on %d GPU(s)%s, %zu parameters, %zu layers, %zu all-reduces, AdamW:\n",
+                ranks, gpus,
+                static_cast<int>(ranks) > gpus ? " (time-sliced, correctness only)" : "",
+                kLayers * kLayerCount, kLayers, kBuckets);
     bool good = true;
     for (const RankEnd& end : run_ranks("step", ranks, gpus, std::chrono::seconds(120))) {
         std::printf("%s", end.output.c_str());

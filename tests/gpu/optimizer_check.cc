@@ -19,7 +19,7 @@
 
 #include "tests/gpu/optimizer_memory.h"
 #include "worker_sdk/src/cuda/kernels.h"
-#include "worker_sdk/src/float_arrays.h"
+#include "worker_sdk/src/training/convert.h"
 
 namespace regroup::testing {
 namespace {
@@ -218,36 +218,41 @@ void unscale_is_that_of_the_cpu() {
     }
 }
 
-template <class Low>
+void cast(ConstTensorView from, TensorView to, float factor) {
+    require_cuda(static_cast<cudaError_t>(cuda::launch_cast(from.data, from.dtype, to.data,
+                                                            to.dtype, from.count, factor, nullptr)),
+                 "launch_cast");
+}
+
+/// Narrowed with a factor, and widened again.
+template <class Wide, class Low>
 void expect_casts_of_the_cpu() {
-    constexpr DType kLow = DTypeOf<Low>::value;
     for (const auto& [count, shift] : kCases) {
-        const std::vector<float> values = random_values(count, 1, 70000.0F);
-        const OnGpu<float> wide(values, shift);
-        const OnGpu<Low> low(count, shift);
-        const OnGpu<float> back(count, shift);
-        require_cuda(static_cast<cudaError_t>(cuda::launch_cast(
-                         wide.data(), DType::float32, low.data(), kLow, count, 0.5F, nullptr)),
-                     "launch_cast");
-        require_cuda(static_cast<cudaError_t>(cuda::launch_cast(
-                         low.data(), kLow, back.data(), DType::float32, count, 1.0F, nullptr)),
-                     "launch_cast");
-        std::vector<float> halved = values;
-        for (float& value : halved) {
-            value *= 0.5F;
+        std::vector<Wide> values;
+        for (const float value : random_values(count, 1, 70000.0F)) {
+            values.push_back(static_cast<Wide>(value) * static_cast<Wide>(1.0 + 0x1p-30));
         }
+        const OnGpu<Wide> wide(values, shift);
+        const OnGpu<Low> low(count, shift);
+        const OnGpu<Wide> back(count, shift);
+        cast(wide.view(), low.view(), 0.97F);
+        cast(low.view(), back.view(), 3.0F);
         std::vector<Low> expected(count);
-        std::vector<float> expected_back(count);
-        narrow(kLow, halved.data(), expected.data(), count);
-        widen(kLow, expected.data(), expected_back.data(), count);
+        std::vector<Wide> expected_back(count);
+        training::convert_values(std::span<const Wide>(values), std::span<Low>(expected), 0.97F,
+                                 {});
+        training::convert_values(std::span<const Low>(expected), std::span<Wide>(expected_back),
+                                 3.0F, {});
         require(same_bits(low.read(), expected), "narrowed");
         require(same_bits(back.read(), expected_back), "widened");
     }
 }
 
 void casts_are_those_of_the_cpu() {
-    expect_casts_of_the_cpu<float16>();
-    expect_casts_of_the_cpu<bfloat16>();
+    expect_casts_of_the_cpu<float, float16>();
+    expect_casts_of_the_cpu<float, bfloat16>();
+    expect_casts_of_the_cpu<double, float16>();
+    expect_casts_of_the_cpu<double, bfloat16>();
 }
 
 // A captured step replays with the state and the learning rate of the day, and skips by itself.

@@ -13,13 +13,6 @@ __global__ void layer(const float* weight, float* gradient, std::size_t count) {
     }
 }
 
-__global__ void descent(float* weight, const float* gradient, float rate, std::size_t count) {
-    const std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
-    if (i < count) {
-        weight[i] -= rate * gradient[i];
-    }
-}
-
 unsigned blocks(std::size_t count) {
     return static_cast<unsigned>((count + kBlock - 1) / kBlock);
 }
@@ -28,11 +21,6 @@ unsigned blocks(std::size_t count) {
 
 void launch_layer(const float* weight, float* gradient, std::size_t count, cudaStream_t stream) {
     layer<<<blocks(count), kBlock, 0, stream>>>(weight, gradient, count);
-}
-
-void launch_descent(float* weight, const float* gradient, float rate, std::size_t count,
-                    cudaStream_t stream) {
-    descent<<<blocks(count), kBlock, 0, stream>>>(weight, gradient, rate, count);
 }
 
 }  // namespace regroup::gpu

@@ -8,8 +8,5 @@ namespace regroup::gpu {
 
 /// gradient = 0.5 * weight + 1: stands for a layer's forward and backward pass.
 void launch_layer(const float* weight, float* gradient, std::size_t count, cudaStream_t stream);
-/// weight -= rate * gradient.
-void launch_descent(float* weight, const float* gradient, float rate, std::size_t count,
-                    cudaStream_t stream);
 
 }  // namespace regroup::gpu

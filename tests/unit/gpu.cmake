@@ -7,6 +7,7 @@ regroup_test(gpu_choice_test unit
 regroup_test(gpu_absent_test unit
     SOURCES ${CMAKE_CURRENT_LIST_DIR}/gpu_absent_test.cc
             ${PROJECT_SOURCE_DIR}/worker_sdk/src/cuda/absent.cc
+            ${PROJECT_SOURCE_DIR}/worker_sdk/src/optim/absent_kernels.cc
     LINK regroup::worker_sdk)
 
 regroup_test(gpu_memory_test unit

@@ -2,6 +2,8 @@
 // This program is linked with the functions of a build without CUDA.
 #include <regroup/cuda.h>
 #include <regroup/error.h>
+#include <regroup/fused_optimizer.h>
+#include <regroup/grad_scaler.h>
 #include <regroup/process_group.h>
 
 #include <functional>
@@ -25,6 +27,11 @@ TEST(GpuAbsent, EveryCallSaysSoAndHowToGetIt) {
         [] {
             float value = 0.0F;
             cuda::copy(std::span(&value, 1), {&value, 1, DType::float32, {DeviceKind::cuda, 0}});
+        },
+        [] { const GradScaler scaler({}, {DeviceKind::cuda, 0}); },
+        [] {
+            const TensorView there{nullptr, 1, DType::float32, {DeviceKind::cuda, 0}};
+            const FusedOptimizer optimizer({{.master = there, .gradient = there}}, SgdOptions{});
         },
     };
     for (const auto& call : calls) {

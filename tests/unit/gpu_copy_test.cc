@@ -3,6 +3,7 @@
 #include <regroup/error.h>
 
 #include <span>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -33,7 +34,49 @@ TEST(GpuCopy, ComesBackAsItWas) {
     cuda::copy_on(runtime, view_of(buffer), std::span(there), {});
     cuda::copy_on(runtime, std::span(back), view_of(buffer), {});
     EXPECT_EQ(back, there);
-    EXPECT_EQ(runtime.current_device(), 0);
+}
+
+TEST(GpuCopy, ReturnsToTheDeviceThatTheThreadHadChosen) {
+    std::thread([] {
+        testing::HostRuntime runtime(2);
+        runtime.set_device(0);
+        const Buffer buffer = cuda::allocate_on(runtime, kGpu, sizeof(float));
+        EXPECT_EQ(runtime.current_device(), 0);
+    }).join();
+}
+
+TEST(GpuCopy, MakesNoContextOnAGpuThatNobodyHasChosen) {
+    std::thread([] {
+        testing::HostRuntime runtime(2);
+        EXPECT_EQ(runtime.current_device(), 0);  // as in a new thread of CUDA
+        {
+            const Buffer buffer = cuda::allocate_on(runtime, kGpu, sizeof(float));
+        }
+        EXPECT_TRUE(runtime.has_context(1));
+        EXPECT_FALSE(runtime.has_context(0));
+    }).join();
+}
+
+/// A GPU that is lost while another one is the current one.
+class LostRuntime : public testing::HostRuntime {
+   public:
+    using HostRuntime::HostRuntime;
+    void set_device(int device) override {
+        if (device == lost) {
+            throw Error(Errc::system, "cudaSetDevice: the device is lost");
+        }
+        HostRuntime::set_device(device);
+    }
+    int lost = -1;
+};
+
+TEST(GpuCopy, SurvivesThatTheDeviceBeforeIsLost) {
+    std::thread([] {
+        LostRuntime runtime(2);
+        runtime.set_device(0);
+        const cuda::DeviceScope scope(runtime, 1);
+        runtime.lost = 0;
+    }).join();
 }
 
 TEST(GpuCopy, IsDoneInTheOrderOfItsStream) {

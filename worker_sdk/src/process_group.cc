@@ -106,6 +106,12 @@ Buffer ProcessGroup::allocate(std::size_t bytes) {
 
 void ProcessGroup::use_stream(Stream /*stream*/) {}
 
+std::optional<Stream> ProcessGroup::current_stream() const {
+    return std::nullopt;
+}
+
+void ProcessGroup::use_own_stream() {}
+
 OperationBatch::~OperationBatch() {
     if (group_ != nullptr) {
         group_->abort("a batch of operations was never started");

@@ -120,6 +120,13 @@ void HostRuntime::set_device(int device) {
         throw Error(Errc::system, "no device " + std::to_string(device));
     }
     current = device;
+    const std::lock_guard lock(mutex_);
+    contexts_.insert(device);
+}
+
+bool HostRuntime::has_context(int device) {
+    const std::lock_guard lock(mutex_);
+    return contexts_.contains(device);
 }
 
 std::string HostRuntime::identity(int device) {

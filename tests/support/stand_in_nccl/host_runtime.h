@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -48,7 +49,7 @@ class HostStream : public StandInStream {
 
 /// CUDA as the NCCL back end sees it, on host memory: `devices` GPUs that are all this machine.
 /// What CUDA forbids while a stream is captured throws, as CUDA would fail.
-class HostRuntime final : public cuda::DeviceRuntime {
+class HostRuntime : public cuda::DeviceRuntime {
    public:
     explicit HostRuntime(int devices = 64, int capability = 90)
         : devices_(devices), capability_(capability) {}
@@ -56,6 +57,8 @@ class HostRuntime final : public cuda::DeviceRuntime {
     int device_count() override { return devices_; }
     int current_device() override;
     void set_device(int device) override;
+    /// True for a device that was the current one of some thread by set_device.
+    bool has_context(int device) override;
     std::string identity(int device) override;
     int compute_capability(int /*device*/) override { return capability_; }
     void stay_out_of_captures() override {}
@@ -84,6 +87,8 @@ class HostRuntime final : public cuda::DeviceRuntime {
 
     const int devices_;
     const int capability_;
+    std::mutex mutex_;
+    std::set<int> contexts_;  // guarded by mutex_
     HostStream default_stream_;
 };
 

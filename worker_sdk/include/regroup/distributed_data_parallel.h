@@ -62,7 +62,8 @@ struct DataParallelOptions {
     /// one's own.
     std::shared_ptr<CommunicationHook> hook = {};
     /// On a GPU: where the caller's kernels compute gradients and use them. Reductions run beside
-    /// it in a stream of the wrapper's own. The group's current stream becomes this one.
+    /// it in a stream of the wrapper's own. While the wrapper exists this is the group's current
+    /// stream (ProcessGroup::use_stream); then it is the one before again.
     Stream stream = {};
 };
 
@@ -156,7 +157,10 @@ class DistributedDataParallel {
     /// unspecified values, those in the caller's are untouched, and none may be applied.
     ///
     /// On a GPU nothing waits on the host: what is put into `options.stream` from now on sees the
-    /// reductions, and a peer's loss is thrown by a later call.
+    /// reductions, and a peer's loss is thrown by a later call. Until then the stream goes on with
+    /// the half-reduced gradients that an aborted operation leaves, and the optimiser's steps with
+    /// them: before a checkpoint is written, or weights are used in any way that outlives this
+    /// process, every rank does `group.barrier().wait()`, which throws if that has happened.
     void finish_step();
 
     /// The whole step at once, without overlap: every gradient is ready, then finish_step.

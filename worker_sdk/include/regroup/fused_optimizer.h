@@ -97,10 +97,13 @@ class FusedOptimizer {
     [[nodiscard]] std::vector<TensorView> state() const;
 
     /// The state and the learning rate, under names that begin with `prefix`; not the masters,
-    /// which are the caller's. Waits for the GPU. `load` throws as Checkpoint's readers, for
-    /// instance if the checkpoint is of an optimizer for another number of parameters.
-    void save(Checkpoint& checkpoint, std::string_view prefix = "optimizer") const;
-    void load(const Checkpoint& checkpoint, std::string_view prefix = "optimizer");
+    /// which are the caller's. On a GPU in the order of `stream`, the one in which the steps are,
+    /// and complete on return. `load` throws as Checkpoint's readers, for instance if the
+    /// checkpoint is of an optimizer for another number of parameters.
+    void save(Checkpoint& checkpoint, std::string_view prefix = "optimizer",
+              Stream stream = {}) const;
+    void load(const Checkpoint& checkpoint, std::string_view prefix = "optimizer",
+              Stream stream = {});
 
    private:
     struct Impl;

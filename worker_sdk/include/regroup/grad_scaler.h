@@ -92,10 +92,11 @@ class GradScaler {
     /// DistributedDataParallel among its buffers.
     [[nodiscard]] std::vector<TensorView> state() const;
 
-    /// The state, under names that begin with `prefix`.
-    /// Between steps. `load` throws as Checkpoint's readers.
-    void save(Checkpoint& checkpoint, std::string_view prefix = "scaler") const;
-    void load(const Checkpoint& checkpoint, std::string_view prefix = "scaler");
+    /// The state, under names that begin with `prefix`. Between steps; on a GPU in the order of
+    /// `stream`, the one in which the steps are, and complete on return. `load` throws as
+    /// Checkpoint's readers.
+    void save(Checkpoint& checkpoint, std::string_view prefix = "scaler", Stream stream = {}) const;
+    void load(const Checkpoint& checkpoint, std::string_view prefix = "scaler", Stream stream = {});
 
    private:
     friend class FusedOptimizer;

@@ -198,6 +198,10 @@ class ProcessGroup {
     /// complete at once, and errors of a replay come with the group's next operation. Nothing on
     /// "cpu".
     virtual void use_stream(Stream stream);
+    /// What `use_stream` was given last; nothing for the group's own.
+    [[nodiscard]] virtual std::optional<Stream> current_stream() const;
+    /// Back to the group's own stream.
+    virtual void use_own_stream();
 
     /// Gives the group up: blocked and future operations on this rank end as `fenced` in well under
     /// a second, and peers see this rank gone. Any thread, any number of times; waits for nobody.

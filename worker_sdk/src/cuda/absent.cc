@@ -3,6 +3,8 @@
 #include <regroup/cuda.h>
 #include <regroup/error.h>
 
+#include <string_view>
+
 #include "worker_sdk/src/cuda/cuda_runtime.h"
 #include "worker_sdk/src/nccl/form_group.h"
 
@@ -31,6 +33,10 @@ void set_device(const Device& /*device*/) {
 }
 
 DeviceRuntime& cuda_runtime() {
+    throw Error(Errc::invalid_argument, kAbsent);
+}
+
+void require_cuda(int /*status*/, std::string_view /*operation*/) {
     throw Error(Errc::invalid_argument, kAbsent);
 }
 

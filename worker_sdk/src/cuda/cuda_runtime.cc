@@ -4,6 +4,7 @@
 #include <regroup/error.h>
 
 #include <array>
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <string>
 #include <string_view>
@@ -20,7 +21,7 @@ void check(cudaError_t error, std::string_view call) {
     if (error == cudaSuccess) {
         return;
     }
-    (void)cudaGetLastError();  // Not to be found again by the user's own next check.
+    (void)cudaGetLastError();
     std::string detail = std::string(call) + ": " + cudaGetErrorString(error) + " (CUDA error " +
                          std::to_string(static_cast<int>(error)) + ")";
     if (is_capture_error(error)) {
@@ -29,6 +30,26 @@ void check(cudaError_t error, std::string_view call) {
             "that is captured: call use_stream with it first";
     }
     throw Error(Errc::system, detail);
+}
+
+/// A function of the driver, with which this program is not linked; null if there is none.
+template <class Function>
+Function driver_function(const char* name) {
+    constexpr unsigned kVersion = 12000;
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion(name, &function, kVersion, cudaEnableDefault, &found);
+#else
+    (void)kVersion;
+    const cudaError_t error = cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found);
+#endif
+    if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) {
+        (void)cudaGetLastError();
+        return nullptr;
+    }
+    return reinterpret_cast<Function>(function);
 }
 
 std::string no_device(cudaError_t error) {
@@ -72,6 +93,19 @@ class CudaRuntime final : public DeviceRuntime {
 
     void set_device(int device) override {
         check(cudaSetDevice(device), "cudaSetDevice(" + std::to_string(device) + ")");
+    }
+
+    bool has_context(int device) override {
+        static const auto device_get = driver_function<decltype(&cuDeviceGet)>("cuDeviceGet");
+        static const auto get_state =
+            driver_function<decltype(&cuDevicePrimaryCtxGetState)>("cuDevicePrimaryCtxGetState");
+        CUdevice handle = 0;
+        unsigned flags = 0;
+        int is_active = 0;
+        // A driver that is not yet initialised refuses: then there is no context.
+        return device_get != nullptr && get_state != nullptr &&
+               device_get(&handle, device) == CUDA_SUCCESS &&
+               get_state(handle, &flags, &is_active) == CUDA_SUCCESS && is_active != 0;
     }
 
     std::string identity(int device) override {
@@ -178,6 +212,10 @@ class CudaRuntime final : public DeviceRuntime {
 DeviceRuntime& cuda_runtime() {
     static CudaRuntime runtime;
     return runtime;
+}
+
+void require_cuda(int status, std::string_view operation) {
+    check(static_cast<cudaError_t>(status), operation);
 }
 
 }  // namespace regroup::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -23,6 +24,8 @@ class DeviceRuntime {
     [[nodiscard]] virtual int current_device() = 0;
     /// Also creates the device's context if there is none yet, which takes a fraction of a second.
     virtual void set_device(int device) = 0;
+    /// Whether this process has made the device's context: a look, which makes none.
+    [[nodiscard]] virtual bool has_context(int device) = 0;
     /// Names the GPU itself, whatever its ordinal is in which process: its PCI address.
     [[nodiscard]] virtual std::string identity(int device) = 0;
     /// 90 for sm_90.
@@ -55,18 +58,26 @@ class DeviceRuntime {
     virtual void synchronize(void* stream) = 0;
 };
 
-/// Makes a device the thread's current one for the time of a scope.
+/// Makes a device the thread's current one for the time of a scope. Afterwards the one before is
+/// current again, unless this process has never used it: a thread that has chosen no GPU counts as
+/// being on GPU 0, and going back there would make a context, hundreds of megabytes, in each
+/// process of a node.
 class DeviceScope {
    public:
     DeviceScope(DeviceRuntime& runtime, int device)
-        : runtime_(runtime), device_(device), before_(runtime.current_device()) {
-        if (before_ != device_) {
-            runtime_.set_device(device_);
+        : runtime_(runtime), before_(runtime.current_device()) {
+        if (before_ != device) {
+            goes_back_ = runtime_.has_context(before_);
+            runtime_.set_device(device);
         }
     }
     ~DeviceScope() {
-        if (before_ != device_) {
-            runtime_.set_device(before_);
+        try {
+            if (goes_back_) {
+                runtime_.set_device(before_);
+            }
+        } catch (const std::exception&) {
+            // That GPU is lost, and whoever uses it next is told so.
         }
     }
     DeviceScope(const DeviceScope&) = delete;
@@ -74,8 +85,8 @@ class DeviceScope {
 
    private:
     DeviceRuntime& runtime_;
-    const int device_;
     const int before_;
+    bool goes_back_ = false;
 };
 
 /// An event with an owner.

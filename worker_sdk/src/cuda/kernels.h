@@ -10,8 +10,9 @@
 namespace regroup::cuda {
 
 /// Puts `to[i] = from[i] * factor`, rounded to nearest, into `stream` (a cudaStream_t) of the
-/// current GPU. Both of float32, float16 or bfloat16. Fastest if both begin at multiples of 16
-/// bytes. Returns the cudaError_t as a number: 0, or why nothing was put there.
+/// current GPU. Both of float64, float32, float16 or bfloat16; a 16-bit number is what the float
+/// nearest to the product is rounded to. Fastest if both begin at multiples of 32 bytes. Returns
+/// the cudaError_t as a number: 0, or why nothing was put there.
 [[nodiscard]] int launch_cast(const void* from, DType from_dtype, void* to, DType to_dtype,
                               std::size_t count, float factor, void* stream);
 

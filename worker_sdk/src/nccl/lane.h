@@ -65,7 +65,9 @@ class Lane {
 
     // The caller's thread.
 
-    void use_stream(Stream stream) noexcept { user_stream_ = stream; }
+    /// Nothing: its own.
+    void use_stream(std::optional<Stream> stream) noexcept { user_stream_ = stream; }
+    [[nodiscard]] std::optional<Stream> current_stream() const noexcept { return user_stream_; }
     /// Puts `calls` into the stream as one group of NCCL; their Works tell how they end. Throws
     /// Error `overloaded` or `system` if nothing was issued.
     void issue(std::vector<Call> calls);

@@ -49,6 +49,10 @@ class NcclProcessGroup final : public ProcessGroup {
                                                           std::string_view name) override;
     [[nodiscard]] Buffer allocate(std::size_t bytes) override;
     void use_stream(Stream stream) override { lane_->use_stream(stream); }
+    [[nodiscard]] std::optional<Stream> current_stream() const override {
+        return lane_->current_stream();
+    }
+    void use_own_stream() override { lane_->use_stream(std::nullopt); }
     void abort(std::string_view reason) noexcept override;
 
    protected:

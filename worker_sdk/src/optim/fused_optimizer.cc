@@ -267,19 +267,19 @@ std::vector<TensorView> FusedOptimizer::state() const {
     return views;
 }
 
-void FusedOptimizer::save(Checkpoint& checkpoint, std::string_view prefix) const {
-    checkpoint.set_integer(entry(prefix, "step_count"), step_count());
+void FusedOptimizer::save(Checkpoint& checkpoint, std::string_view prefix, Stream stream) const {
+    checkpoint.set_integer(entry(prefix, "step_count"), step_count(stream));
     checkpoint.set_number(entry(prefix, "learning_rate"), impl_->learning_rate);
     std::vector<float> values(impl_->flat_count);
     const std::size_t bytes = values.size() * sizeof(float);
     for (std::size_t i = 0; i < impl_->moment_count; ++i) {
-        impl_->memory.read(values.data(), kStepBytes + i * bytes, bytes, {});
+        impl_->memory.read(values.data(), kStepBytes + i * bytes, bytes, stream);
         checkpoint.set_tensor(entry(prefix, "moment" + std::to_string(i + 1)),
                               std::span<const float>(values));
     }
 }
 
-void FusedOptimizer::load(const Checkpoint& checkpoint, std::string_view prefix) {
+void FusedOptimizer::load(const Checkpoint& checkpoint, std::string_view prefix, Stream stream) {
     StepState state;
     state.step_count = checkpoint.integer(entry(prefix, "step_count"));
     state.learning_rate = checkpoint.number(entry(prefix, "learning_rate"));
@@ -292,10 +292,10 @@ void FusedOptimizer::load(const Checkpoint& checkpoint, std::string_view prefix)
     }
     const std::size_t bytes = impl_->flat_count * sizeof(float);
     for (std::size_t i = 0; i < moments.size(); ++i) {
-        impl_->memory.write(moments[i].data(), kStepBytes + i * bytes, bytes, {});
+        impl_->memory.write(moments[i].data(), kStepBytes + i * bytes, bytes, stream);
     }
     impl_->learning_rate = state.learning_rate;
-    impl_->memory.write(&state, 0, sizeof state, {});
+    impl_->memory.write(&state, 0, sizeof state, stream);
 }
 
 }  // namespace regroup

@@ -167,21 +167,21 @@ std::vector<TensorView> GradScaler::state() const {
             {&state->skipped_steps, 1, DType::int64, impl_->device}};
 }
 
-void GradScaler::save(Checkpoint& checkpoint, std::string_view prefix) const {
-    const ScalerState state = impl_->read({});
+void GradScaler::save(Checkpoint& checkpoint, std::string_view prefix, Stream stream) const {
+    const ScalerState state = impl_->read(stream);
     checkpoint.set_number(entry(prefix, "scale"), static_cast<double>(state.scale));
     checkpoint.set_integer(entry(prefix, "good_steps"), state.good_steps);
     checkpoint.set_integer(entry(prefix, "skipped_steps"), state.skipped_steps);
 }
 
-void GradScaler::load(const Checkpoint& checkpoint, std::string_view prefix) {
+void GradScaler::load(const Checkpoint& checkpoint, std::string_view prefix, Stream stream) {
     ScalerState state;
     const double scale = checkpoint.number(entry(prefix, "scale"));
     state.good_steps = static_cast<std::int32_t>(checkpoint.integer(entry(prefix, "good_steps")));
     state.skipped_steps = checkpoint.integer(entry(prefix, "skipped_steps"));
     state.scale = impl_->enabled ? static_cast<float>(scale) : 1.0F;
     impl_->unscaled = false;
-    impl_->memory.write(&state, 0, sizeof state, {});
+    impl_->memory.write(&state, 0, sizeof state, stream);
 }
 
 }  // namespace regroup

@@ -5,32 +5,10 @@
 #include <regroup/tensor_view.h>
 
 #include <cstddef>
-#include <memory>
 
-#include "rendezvous/base/ensure.h"
+#include "worker_sdk/src/cuda/cuda_runtime.h"
 
 namespace regroup::optim {
-
-#if defined(REGROUP_HAVE_CUDA)
-inline constexpr bool kHaveCuda = true;
-#else
-inline constexpr bool kHaveCuda = false;
-#endif
-
-/// Throws Error `system` naming `operation` unless `status`, a cudaError_t, is 0.
-void require_cuda(int status, const char* operation);
-
-/// Makes a GPU the current one of this thread, and then the one that was.
-class CurrentDevice {
-   public:
-    explicit CurrentDevice(const Device& device);
-    ~CurrentDevice();
-    CurrentDevice(const CurrentDevice&) = delete;
-    CurrentDevice& operator=(const CurrentDevice&) = delete;
-
-   private:
-    [[maybe_unused]] int before_ = -1;  // not used in a build without CUDA
-};
 
 /// Zeroed memory on the CPU or on a GPU.
 class Memory {
@@ -39,34 +17,23 @@ class Memory {
     /// without CUDA.
     Memory(const Device& device, std::size_t bytes);
 
-    [[nodiscard]] void* data() const noexcept { return data_.get(); }
-    [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+    [[nodiscard]] void* data() const noexcept { return buffer_.data; }
+    [[nodiscard]] std::size_t bytes() const noexcept { return buffer_.bytes; }
 
     // Between here and the host, after what `stream` holds; complete on return.
     void read(void* host, std::size_t offset, std::size_t count_bytes, Stream stream) const;
     void write(const void* host, std::size_t offset, std::size_t count_bytes, Stream stream);
 
    private:
-    struct Free {
-        Device device{};
-        void operator()(void* data) const noexcept;
-    };
-
-    Device device_;
-    std::size_t bytes_;
-    std::unique_ptr<void, Free> data_;
+    Buffer buffer_;
 };
 
-/// Calls `launch(stream)` with `device` as the current GPU. `launch` is a generic lambda: a build
-/// without CUDA, where no buffer can be on a GPU, does not instantiate it and needs no kernels.
+/// Calls `launch(stream)`, which returns a cudaError_t as a number, with `device` as the current
+/// GPU. Throws Error `system` naming `operation` if that fails.
 template <class Launch>
 void on_gpu(const Device& device, Stream stream, const char* operation, const Launch& launch) {
-    if constexpr (kHaveCuda) {
-        const CurrentDevice current(device);
-        require_cuda(launch(stream.handle), operation);
-    } else {
-        ENSURE(device.kind == DeviceKind::cpu);
-    }
+    const cuda::DeviceScope scope(cuda::cuda_runtime(), device.index);
+    cuda::require_cuda(launch(stream.handle), operation);
 }
 
 }  // namespace regroup::optim

@@ -36,7 +36,7 @@ class HostGradientDevice final : public GradientDevice {
 }  // namespace
 
 #ifndef REGROUP_HAVE_CUDA
-// In place of worker_sdk/src/cuda/gradient_device.cu. Nothing gets here: no group can be on a GPU.
+// In place of worker_sdk/src/cuda/gradient_device.cc. Nothing gets here: no group can be on a GPU.
 
 namespace {
 

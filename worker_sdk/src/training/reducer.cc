@@ -50,12 +50,12 @@ Reducer::Reducer(ProcessGroup& group, std::vector<Parameter> parameters,
       parameters_(with_gradient_shapes(std::move(parameters))),
       buffers_(std::move(buffers)),
       options_(options),
+      stream_(group, options.stream),
       device_(make_gradient_device(group.device(), options.stream)),
       exchange_(group, *device_),
       slots_(parameters_.size()),
       recording_(options.rebuild_buckets) {
     check_registration(group_, parameters_, buffers_, options_);
-    group_.use_stream(options_.stream);
     check_same_on_all_ranks(exchange_, parameters_, buffers_, options_);
     any_callers_ = std::ranges::any_of(
         parameters_, [](const Parameter& p) { return p.gradient.data != nullptr; });
@@ -205,9 +205,10 @@ void Reducer::start_bucket(std::size_t at) {
     Flight& flight = flights_[at];
     flight.issued_at = SteadyClock().now();
     const bool has_streams = group_.device().kind == DeviceKind::cuda;
+    std::optional<StreamScope> beside;
     if (has_streams) {
         device_->fork();
-        group_.use_stream(device_->side_stream());
+        beside.emplace(group_, device_->side_stream());
     }
     if (options_.hook) {
         flight.work = options_.hook->start(group_, handles_[at]);
@@ -216,9 +217,6 @@ void Reducer::start_bucket(std::size_t at) {
         }
     } else {
         flight.work = group_.all_reduce(handles_[at].gradients, options_.reduction);
-    }
-    if (has_streams) {
-        group_.use_stream(options_.stream);
     }
 }
 

@@ -14,6 +14,7 @@
 #include "worker_sdk/src/training/gradient_device.h"
 #include "worker_sdk/src/training/gradient_memory.h"
 #include "worker_sdk/src/training/host_exchange.h"
+#include "worker_sdk/src/training/stream_scope.h"
 
 namespace regroup::training {
 
@@ -88,6 +89,7 @@ class Reducer {
     std::vector<Parameter> parameters_;  // Their gradients have counts and dtypes.
     const std::vector<TensorView> buffers_;
     const DataParallelOptions options_;
+    StreamScope stream_;
     std::unique_ptr<GradientDevice> device_;
     HostExchange exchange_;
     std::vector<Bucket> plan_;

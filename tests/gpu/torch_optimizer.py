@@ -1,15 +1,13 @@
-#SPDX - License - Identifier : Apache - 2.0
+# SPDX-License-Identifier: Apache-2.0
 """What torch's AdamW takes for the same parameters: the peer of optimizer_bench.
 
-    python3 optimizer_torch.py [millions of parameters]
+    python3 torch_optimizer.py [millions of parameters]
 """
 
-import sys
-
-import torch
+from torch_peer import number_of, torch_or_end
 
 
-def median_ms(step, runs=21):
+def median_ms(torch, step, runs=21):
     times = []
     for run in range(-2, runs):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -23,15 +21,14 @@ def median_ms(step, runs=21):
 
 
 def main():
-    if not torch.cuda.is_available():
-        sys.exit("optimizer_torch.py: torch sees no GPU")
-    count = int(sys.argv[1] if len(sys.argv) > 1 else 400) * 1_000_000
+    torch = torch_or_end("torch_optimizer")
+    count = number_of(1, 400) * 1_000_000
     print(f"torch {torch.__version__}, {count} parameters")
     for name, options in (("fused", {"fused": True}), ("foreach", {"foreach": True})):
         parameter = torch.randn(count, device="cuda", requires_grad=True)
         parameter.grad = torch.randn(count, device="cuda")
         optimizer = torch.optim.AdamW([parameter], lr=1e-3, weight_decay=0.01, **options)
-        milliseconds = median_ms(optimizer.step)
+        milliseconds = median_ms(torch, optimizer.step)
         print(f"AdamW {name:8} {milliseconds:9.3f} ms {28 * count / milliseconds / 1e6:9.1f} GB/s")
         del optimizer, parameter
         torch.cuda.empty_cache()

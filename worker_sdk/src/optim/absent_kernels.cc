@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// In place of the kernels, in a build without CUDA. Nothing gets here: no tensor can be on a GPU.
+#include "rendezvous/base/ensure.h"
+#include "worker_sdk/src/cuda/kernels.h"
+#include "worker_sdk/src/optim/kernels.h"
+
+namespace regroup {
+namespace {
+
+int no_kernel() {
+    constexpr bool kThereIsAKernel = false;
+    ENSURE(kThereIsAKernel);
+    return 0;
+}
+
+}  // namespace
+
+namespace cuda {
+
+int launch_cast(const void* /*from*/, DType /*from_dtype*/, void* /*to*/, DType /*to_dtype*/,
+                std::size_t /*count*/, float /*factor*/, void* /*stream*/) {
+    return no_kernel();
+}
+
+}  // namespace cuda
+
+namespace optim {
+
+int launch_update_scale(ScalerState* /*state*/, const ScalerRule& /*rule*/, void* /*stream*/) {
+    return no_kernel();
+}
+
+int launch_report_overflow(ScalerState* /*state*/, void* /*stream*/) {
+    return no_kernel();
+}
+
+int launch_check(const void* /*values*/, DType /*dtype*/, std::size_t /*count*/,
+                 ScalerState* /*state*/, void* /*stream*/) {
+    return no_kernel();
+}
+
+int launch_unscale(float* /*values*/, std::size_t /*count*/, ScalerState* /*state*/,
+                   void* /*stream*/) {
+    return no_kernel();
+}
+
+int launch_set_learning_rate(StepState* /*step*/, double /*learning_rate*/, void* /*stream*/) {
+    return no_kernel();
+}
+
+int launch_begin_step(StepState* /*step*/, const ScalerState* /*scaler*/, bool /*divide*/,
+                      const SgdRule& /*rule*/, void* /*stream*/) {
+    return no_kernel();
+}
+
+int launch_begin_step(StepState* /*step*/, const ScalerState* /*scaler*/, bool /*divide*/,
+                      const AdamRule& /*rule*/, void* /*stream*/) {
+    return no_kernel();
+}
+
+int launch_update(const SgdRule& /*rule*/, const StepState* /*step*/,
+                  const FlatTensors& /*tensors*/, void* /*stream*/) {
+    return no_kernel();
+}
+
+int launch_update(const AdamRule& /*rule*/, const StepState* /*step*/,
+                  const FlatTensors& /*tensors*/, void* /*stream*/) {
+    return no_kernel();
+}
+
+}  // namespace optim
+}  // namespace regroup
