@@ -5,6 +5,7 @@ target_sources(regroup_worker_sdk PRIVATE
     src/cpu/arguments.cc
     src/cpu/collective_lane.cc
     src/cpu/collectives.cc
+    src/cpu/control_group.cc
     src/cpu/control_line.cc
     src/cpu/cpu_process_group.cc
     src/cpu/cpu_process_group_helper.cc
