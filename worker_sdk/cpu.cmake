@@ -5,9 +5,11 @@ target_sources(regroup_worker_sdk PRIVATE
     src/cpu/arguments.cc
     src/cpu/collective_lane.cc
     src/cpu/collectives.cc
+    src/cpu/control_group.cc
     src/cpu/control_line.cc
     src/cpu/cpu_process_group.cc
     src/cpu/cpu_process_group_helper.cc
+    src/cpu/fork_guard.cc
     src/cpu/group_formation.cc
     src/cpu/mesh.cc
     src/cpu/messenger.cc

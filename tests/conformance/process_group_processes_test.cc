@@ -2,14 +2,19 @@
 // Ranks as processes, started by hand as a person would: with four variables and no launcher.
 #include <regroup/regroup.h>
 
+#include <algorithm>
+#include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <random>
 #include <string>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -153,6 +158,110 @@ TEST(Processes, OneThatIsKilledInAnyCollectiveIsNamedByAllOthers) {
     for (const Step& step : kSteps) {
         for (const std::size_t row_count : {std::size_t{1}, std::size_t{1} << 17U}) {
             expect_the_killed_rank_is_named(step, row_count);
+        }
+    }
+}
+
+/// Ends whoever reads from it, once nobody is left that could write.
+struct Pipe {
+    Pipe() { EXPECT_EQ(::pipe(ends.data()), 0); }
+    ~Pipe() {
+        ::close(ends[0]);
+        ::close(ends[1]);
+    }
+    Pipe(const Pipe&) = delete;
+    Pipe& operator=(const Pipe&) = delete;
+
+    void wait_for_byte() const {
+        char byte = 0;
+        EXPECT_EQ(::read(ends[0], &byte, 1), 1);
+    }
+    void send_byte() const { EXPECT_EQ(::write(ends[1], "", 1), 1); }
+
+    std::array<int, 2> ends{};
+};
+
+// As data loaders are forked from a rank: they have its connections too, and outlive it.
+TEST(Processes, OneThatIsKilledIsMissedThoughAChildOfItsLives) {
+    const Pipe alive;
+    const auto start = std::chrono::steady_clock::now();
+    const std::vector<pid_t> pids = start_ranks(3, [&] {
+        const Context context = Context::from_environment();
+        const auto group = join(context);
+        float value = 1;
+        if (context.rank == 1) {
+            group->all_reduce(std::span(&value, 1), ReduceOp::sum).wait();
+            const pid_t child = ::fork();
+            if (child == 0) {
+                ::close(alive.ends[1]);
+                char byte = 0;
+                static_cast<void>(::read(alive.ends[0], &byte, 1));
+                ::_exit(0);
+            }
+            ::raise(SIGKILL);
+        }
+        try {
+            group->all_reduce(std::span(&value, 1), ReduceOp::sum).wait();
+            group->all_reduce(std::span(&value, 1), ReduceOp::sum).wait();
+        } catch (const Error& error) {
+            return error.code() == Errc::disconnected &&
+                   std::string(error.what()).find("rank 1 (127.0.0.1:") != std::string::npos;
+        }
+        return false;
+    });
+    EXPECT_EQ(status_of(pids[0]), 0);
+    EXPECT_EQ(status_of(pids[2]), 0);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+    EXPECT_TRUE(WIFSIGNALED(status_of(pids[1])));
+}
+
+/// Goes on until a rank is killed; true if the error says so.
+bool reduce_until_a_death(ProcessGroup& group, std::span<float> values,
+                          const std::function<void()>& begun) {
+    try {
+        begun();
+        while (true) {
+            // Zeroes stay what they are.
+            group.all_reduce(values, ReduceOp::sum).wait();
+            if (std::any_of(values.begin(), values.end(), [](float v) { return v != 0.0F; })) {
+                return false;
+            }
+        }
+    } catch (const Error& error) {
+        return error.code() == Errc::disconnected &&
+               std::string(error.what()).find("rank 2 (127.0.0.1:") != std::string::npos;
+    }
+}
+
+TEST(Processes, OneThatIsKilledAtAnyMomentIsNamedByAllOthers) {
+    constexpr std::size_t kCount = std::size_t{1} << 20U;
+    std::mt19937 random(20250611);
+    std::uniform_int_distribution<int> turns(0, 30000);
+    for (int round = 0; round < 12; ++round) {
+        const bool allocated = round % 2 == 0;
+        const std::size_t count = round % 3 == 0 ? 100 : kCount;
+        SCOPED_TRACE((allocated ? "allocated, " : "own memory, ") + std::to_string(count));
+        const Pipe begun;
+        const std::vector<pid_t> pids = start_ranks(4, [&] {
+            const Context context = Context::from_environment();
+            const auto group = join(context);
+            std::vector<float> own(allocated ? 0 : count);
+            const Buffer buffer = group->allocate(allocated ? count * sizeof(float) : 0);
+            return reduce_until_a_death(
+                *group, allocated ? std::span(static_cast<float*>(buffer.data), count) : own, [&] {
+                    if (context.rank == 2) {
+                        begun.send_byte();
+                    }
+                });
+        });
+        begun.wait_for_byte();
+        for (int left = turns(random); left > 0; --left) {
+            std::this_thread::yield();
+        }
+        EXPECT_EQ(::kill(pids[2], SIGKILL), 0);
+        for (std::size_t rank = 0; rank < pids.size(); ++rank) {
+            const int status = status_of(pids[rank]);
+            EXPECT_TRUE(rank == 2 ? WIFSIGNALED(status) : status == 0) << "rank " << rank;
         }
     }
 }

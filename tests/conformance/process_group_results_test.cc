@@ -2,10 +2,16 @@
 // What collectives compute, against a serial reference.
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include "tests/conformance/process_group_ranks.h"
 #include "worker_sdk/src/cpu/cpu_process_group.h"
@@ -246,6 +252,62 @@ TEST(ProcessGroupArguments, AreCheckedBeforeAnythingIsIssued) {
             [&] { (void)group.all_reduce({bytes.data() + 1, 1, DType::float64}, ReduceOp::sum); });
         group.barrier().wait();  // The group is none the worse for it.
     });
+}
+
+#if defined(__x86_64__)
+// Whoever waits may carry the operation out, and threads inherit their maker's environment.
+TEST(Arithmetic, IsThatOfNoCaller) {
+    constexpr unsigned kFlushToZero = 0x8040;  // Results, and operands too.
+    constexpr std::uint32_t kSubnormal = 0x1000;
+    run_ranks(2, [&](ProcessGroup& group) {
+        if (group.rank() == 0) {
+            _mm_setcsr(_mm_getcsr() | kFlushToZero);
+        }
+        const unsigned before = _mm_getcsr();
+        const auto part = group.new_group({0, 1}, "part");
+        for (const std::size_t count : {std::size_t{10}, std::size_t{300000}}) {
+            for (ProcessGroup* const each : {&group, part.get()}) {
+                std::vector<std::uint32_t> bits(count, kSubnormal);
+                each->all_reduce({bits.data(), count, DType::float32}, ReduceOp::sum).wait();
+                EXPECT_EQ(bits, std::vector<std::uint32_t>(count, 2 * kSubnormal));
+            }
+        }
+        EXPECT_EQ(_mm_getcsr() & kFlushToZero, before & kFlushToZero);
+    });
+}
+#endif
+
+// As torch.minimum and torch.maximum: a gradient that has gone wrong on one rank shows on all.
+template <class T>
+void expect_nan_to_survive(ReduceOp op, std::uint32_t world_size, std::size_t count) {
+    run_ranks(world_size, [&](ProcessGroup& group) {
+        std::vector<T> values(count, T(static_cast<float>(group.rank() + 1)));
+        for (std::size_t i = group.rank(); i < count; i += 2 * world_size) {
+            values[i] = T(std::numeric_limits<float>::quiet_NaN());
+        }
+        group.all_reduce(std::span(values), op).wait();
+        for (std::size_t i = 0; i < count; ++i) {
+            const auto value = static_cast<double>(static_cast<float>(values[i]));
+            const double expected = op == ReduceOp::min ? 1.0 : world_size;
+            ASSERT_TRUE(i % (2 * world_size) < world_size ? std::isnan(value) : value == expected)
+                << "element " << i << " of " << count << ": " << value;
+        }
+    });
+}
+
+TEST(Nan, SurvivesMinAndMax) {
+    for (const ReduceOp op : {ReduceOp::min, ReduceOp::max}) {
+        for (const std::size_t count : {std::size_t{13}, std::size_t{65537}}) {
+            for (const std::uint32_t world_size : {2U, 3U}) {
+                expect_nan_to_survive<float>(op, world_size, count);
+                expect_nan_to_survive<double>(op, world_size, count);
+                expect_nan_to_survive<float16>(op, world_size, count);
+                expect_nan_to_survive<bfloat16>(op, world_size, count);
+                expect_nan_to_survive<float8_e4m3fn>(op, world_size, count);
+                expect_nan_to_survive<float8_e5m2>(op, world_size, count);
+            }
+        }
+    }
 }
 
 }  // namespace

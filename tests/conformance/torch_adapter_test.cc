@@ -2,7 +2,9 @@
 #include <regroup/torch.h>
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 #include <vector>
@@ -36,6 +38,18 @@ struct ForkImpl : torch::nn::Module {
     at::Tensor count;
 };
 TORCH_MODULE(Fork);
+
+/// Passes its input on, and fails on the way back.
+struct Thrower : torch::autograd::Function<Thrower> {
+    static at::Tensor forward(torch::autograd::AutogradContext* /*context*/,
+                              const at::Tensor& input) {
+        return input.clone();
+    }
+    static torch::autograd::tensor_list backward(torch::autograd::AutogradContext* /*context*/,
+                                                 const torch::autograd::tensor_list& /*outputs*/) {
+        throw std::runtime_error("not this way");
+    }
+};
 
 }  // namespace models
 
@@ -108,6 +122,25 @@ TEST(TorchAdapter, GradientsAddUpWithoutSynchronisation) {
             backward(100.0);
             EXPECT_EQ(first_of(layer->weight.grad()), 105.5);
         }
+    });
+}
+
+// What is computed last is differentiated first: the bias's gradient arrives before the exception.
+TEST(TorchAdapter, ABackwardThatThrewWithoutSynchronisationIsForgotten) {
+    run_ranks(2, [](ProcessGroup& group) {
+        ::torch::nn::Linear layer(2, 1);
+        torch::DistributedDataParallel ddp(layer, group);
+        {
+            const auto guard = ddp.no_sync();
+            const at::Tensor fails = models::Thrower::apply(layer->weight).sum();
+            EXPECT_ANY_THROW((fails + layer->bias.sum()).backward());
+        }
+        EXPECT_EQ(first_of(layer->bias.grad()), 1.0);
+        layer->zero_grad();
+        const auto mine = static_cast<double>(group.rank());
+        (ddp(at::ones({1, 2})) * mine).sum().backward();
+        EXPECT_EQ(first_of(layer->weight.grad()), 0.5);
+        EXPECT_EQ(first_of(layer->bias.grad()), 0.5);
     });
 }
 

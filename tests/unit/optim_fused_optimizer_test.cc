@@ -280,6 +280,27 @@ std::string complaint(const std::function<void()>& action) {
     return "no complaint";
 }
 
+TEST(FusedOptimizer, TakesItsGradientsFromElsewhereWhenTold) {
+    std::vector<float> master(3, 1.0F);
+    const std::vector<float> before(3, 1.0F);
+    const std::vector<bfloat16> after(3, bfloat16(4.0F));
+    FusedOptimizer optimizer({{.master = std::span(master), .gradient = std::span(before)}},
+                             SgdOptions{.learning_rate = 0.25});
+    optimizer.step();
+    EXPECT_EQ(master, std::vector<float>(3, 0.75F));
+    const std::vector<ConstTensorView> views = {std::span(after)};
+    optimizer.set_gradients(views);
+    optimizer.step();
+    EXPECT_EQ(master, std::vector<float>(3, -0.25F));
+    const std::vector<ConstTensorView> short_views = {std::span(after).first(2)};
+    EXPECT_EQ(complaint([&] { optimizer.set_gradients(short_views); }),
+              "optimizer: of tensors 0, the gradient has 2 elements, but the master 3");
+    EXPECT_EQ(complaint([&] { optimizer.set_gradients({}); }),
+              "optimizer: it has 1 tensors, but was given 0 gradients");
+    optimizer.step();
+    EXPECT_EQ(master, std::vector<float>(3, -1.25F));
+}
+
 TEST(FusedOptimizer, RefusesWhatCannotBeRight) {
     std::vector<float> five(5);
     std::vector<float> six(6);
@@ -301,6 +322,9 @@ TEST(FusedOptimizer, RefusesWhatCannotBeRight) {
     elsewhere.gradient.device = {DeviceKind::cuda, 1};
     EXPECT_EQ(with(elsewhere, SgdOptions{}),
               "optimizer: of tensors 0, the gradient is on cuda:1, but the first master on cpu");
+    OptimizerTensors nowhere = good;
+    nowhere.gradient.data = nullptr;
+    EXPECT_EQ(with(nowhere, SgdOptions{}), "optimizer: of tensors 0, the gradient has no data");
     EXPECT_THAT(with(good, SgdOptions{.nesterov = true}), HasSubstr("nesterov needs a momentum"));
     EXPECT_THAT(with(good, AdamOptions{.beta1 = 1.0}), HasSubstr("beta1 must be at least 0"));
     EXPECT_THAT(with(good, AdamOptions{.learning_rate = -1.0}), HasSubstr("learning_rate"));

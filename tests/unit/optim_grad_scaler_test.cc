@@ -154,6 +154,19 @@ TEST(GradScaler, RefusesWhatCannotBeRight) {
     EXPECT_THAT(complaint([] { GradScaler({.growth_interval = 0}); }),
                 HasSubstr("growth_interval must be at least 1, not 0"));
     GradScaler scaler;
+    for (const double scale : {-2.0, 0.0, 1e300}) {
+        Checkpoint checkpoint;
+        scaler.save(checkpoint, "s");
+        checkpoint.set_number("s.scale", scale);
+        EXPECT_THAT(complaint([&] { scaler.load(checkpoint, "s"); }), HasSubstr("scale must be"));
+    }
+    for (const std::string name : {"good_steps", "skipped_steps"}) {
+        Checkpoint checkpoint;
+        scaler.save(checkpoint, "s");
+        checkpoint.set_integer("s." + name, -1);
+        EXPECT_THAT(complaint([&] { scaler.load(checkpoint, "s"); }), HasSubstr("counts of steps"));
+    }
+    EXPECT_EQ(scaler.scale(), 65536.0);
     std::vector<float16> half(1);
     std::vector<double> doubles(1);
     EXPECT_THAT(complaint([&] { scaler.unscale(std::span(half)); }), HasSubstr("float16"));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <regroup/low_precision.h>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -22,11 +24,18 @@ std::vector<std::uint16_t> all_words() {
     return words;
 }
 
+// All at once goes through the processor's own instructions, where it has them; so few that they
+// fill no register go through the portable code.
+const std::array<std::size_t, 2> kSlices = {std::size_t{1} << 30U, 7};
+
 template <class Low>
-void expect_widened_exactly(DType dtype) {
+void expect_widened_exactly(DType dtype, std::size_t slice) {
     const std::vector<std::uint16_t> words = all_words();
     std::vector<float> wide(words.size());
-    widen(dtype, words.data(), wide.data(), words.size());
+    for (std::size_t first = 0; first < words.size(); first += slice) {
+        const std::size_t count = std::min(slice, words.size() - first);
+        widen(dtype, words.data() + first, wide.data() + first, count);
+    }
     for (std::size_t i = 0; i < words.size(); ++i) {
         Low low;
         low.bits = words[i];
@@ -40,8 +49,10 @@ void expect_widened_exactly(DType dtype) {
 }
 
 TEST(FloatArrays, WidensEveryValueExactly) {
-    expect_widened_exactly<float16>(DType::float16);
-    expect_widened_exactly<bfloat16>(DType::bfloat16);
+    for (const std::size_t slice : kSlices) {
+        expect_widened_exactly<float16>(DType::float16, slice);
+        expect_widened_exactly<bfloat16>(DType::bfloat16, slice);
+    }
 }
 
 // Floats over the whole range, and around every value of the format: itself, halfway to the next,
@@ -66,10 +77,13 @@ std::vector<float> telling_floats(DType dtype) {
 }
 
 template <class Low>
-void expect_rounded_to_nearest(DType dtype) {
+void expect_rounded_to_nearest(DType dtype, std::size_t slice) {
     const std::vector<float> values = telling_floats(dtype);
     std::vector<std::uint16_t> low(values.size());
-    narrow(dtype, values.data(), low.data(), values.size());
+    for (std::size_t first = 0; first < values.size(); first += slice) {
+        const std::size_t count = std::min(slice, values.size() - first);
+        narrow(dtype, values.data() + first, low.data() + first, count);
+    }
     for (std::size_t i = 0; i < values.size(); ++i) {
         Low rounded;
         rounded.bits = low[i];
@@ -83,8 +97,10 @@ void expect_rounded_to_nearest(DType dtype) {
 }
 
 TEST(FloatArrays, RoundsToNearestAsTheStorageTypesDo) {
-    expect_rounded_to_nearest<float16>(DType::float16);
-    expect_rounded_to_nearest<bfloat16>(DType::bfloat16);
+    for (const std::size_t slice : kSlices) {
+        expect_rounded_to_nearest<float16>(DType::float16, slice);
+        expect_rounded_to_nearest<bfloat16>(DType::bfloat16, slice);
+    }
 }
 
 template <class T>

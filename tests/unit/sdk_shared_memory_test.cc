@@ -37,6 +37,9 @@ TEST(SharedMemory, IsOnlyOpenedIfItIsTheThingItself) {
     wrong.inode += 1;
     EXPECT_FALSE(SharedMemory::open(wrong));
     wrong = right;
+    wrong.device += 1;
+    EXPECT_FALSE(SharedMemory::open(wrong));
+    wrong = right;
     wrong.bytes += 4096;
     EXPECT_FALSE(SharedMemory::open(wrong));
     wrong = right;
@@ -44,7 +47,7 @@ TEST(SharedMemory, IsOnlyOpenedIfItIsTheThingItself) {
     EXPECT_FALSE(SharedMemory::open(wrong));
     EXPECT_FALSE(SharedMemory::open({}));
     EXPECT_TRUE(SharedMemory::open(right));
-    made.seal();
+    made.close_ticket();
     EXPECT_FALSE(SharedMemory::open(right));
     EXPECT_EQ(made.ticket().bytes, 0U);
 }

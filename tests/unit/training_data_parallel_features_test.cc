@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <regroup/distributed_data_parallel.h>
+#include <regroup/fused_optimizer.h>
 
 #include <algorithm>
 #include <cstring>
@@ -165,6 +166,43 @@ TEST(RebuiltBuckets, FollowTheOrderInWhichRankZeroReportedInTheFirstStep) {
     });
 }
 
+TEST(RebuiltBuckets, AreFollowedByAnOptimizerThatIsTold) {
+    FakeWorld world(2);
+    run_ranks(world, [](FakeProcessGroup& group) {
+        Model model(group, {16, 32, 16}, {.bucket_bytes = 1});
+        std::vector<ConstTensorView> views(3);
+        const auto fetch = [&] {
+            for (std::size_t i = 0; i < views.size(); ++i) {
+                views[i] = model.ddp.gradient(i);
+            }
+        };
+        fetch();
+        std::vector<OptimizerTensors> tensors;
+        for (std::size_t i = 0; i < views.size(); ++i) {
+            tensors.push_back({.master = std::span(model.values[i]), .gradient = views[i]});
+        }
+        FusedOptimizer optimizer(tensors, SgdOptions{.learning_rate = 1.0});
+        for (int step = 1; step <= 3; ++step) {
+            const bool were_final = model.ddp.buckets_are_final();
+            model.ddp.zero_gradients();
+            for (std::size_t i = 0; i < views.size(); ++i) {  // From the first: not as planned.
+                model.add(i, static_cast<float>(10 * i + group.rank()));
+            }
+            model.ddp.finish_step();
+            if (!were_final && model.ddp.buckets_are_final()) {
+                EXPECT_NE(model.ddp.gradient(0).data, views[0].data);
+                fetch();
+                optimizer.set_gradients(views);
+            }
+            optimizer.step();
+            for (std::size_t i = 0; i < views.size(); ++i) {
+                const float gradient = static_cast<float>(10 * i) + 0.5F;
+                EXPECT_THAT(model.values[i], Each(-gradient * static_cast<float>(step)));
+            }
+        }
+    });
+}
+
 TEST(RebuiltBuckets, StayAsTheyAreIfAskedTo) {
     FakeWorld world(1);
     FakeProcessGroup group(world, 0);
@@ -242,6 +280,8 @@ TEST(UnusedParameters, CountAsZeroWhereOthersUseThemAndAreToldIfNobodyDoes) {
             EXPECT_TRUE(model.ddp.was_used(0));
             EXPECT_TRUE(model.ddp.was_used(1));
             EXPECT_FALSE(model.ddp.was_used(2));
+            EXPECT_THAT(error_of([&] { (void)model.ddp.was_used(3); }),
+                        HasSubstr("there is no gradient 3"));
         }
     });
 }

@@ -186,6 +186,9 @@ TEST(DistributedDataParallel, RefusesParametersThatDoNotFitTheirGradientsOrTheRe
     const Parameter uneven{std::span(three), std::span(four)};
     EXPECT_THAT(error_of([&] { DistributedDataParallel ddp(group, {uneven}); }),
                 HasSubstr("parameter 0 has 3 float32 values, but its gradient 4 of float32"));
+    const TensorView nowhere{nullptr, 3, DType::float32};
+    EXPECT_THAT(error_of([&] { DistributedDataParallel ddp(group, {}, {nowhere}); }),
+                HasSubstr("buffer 0 has no data"));
     EXPECT_THAT(
         error_of([&] { DistributedDataParallel ddp(group, {}, {}, {.reduction = ReduceOp::max}); }),
         HasSubstr("must be avg or sum"));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/src/helper_thread.h"
 
+#include <cfenv>
 #include <csignal>
 #include <pthread.h>
 #include <utility>
@@ -28,7 +29,11 @@ class SignalsBlocked {
 
 std::thread start_helper_thread(const char* name, std::function<void()> body) {
     const SignalsBlocked blocked;
-    std::thread thread(std::move(body));
+    std::thread thread([body = std::move(body)] {
+        // A thread inherits its maker's rounding and flushing, which results must not depend on.
+        std::fesetenv(FE_DFL_ENV);
+        body();
+    });
     pthread_setname_np(thread.native_handle(), name);
     return thread;
 }

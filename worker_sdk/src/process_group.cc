@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "worker_sdk/src/cpu/group_formation.h"
+#include "worker_sdk/src/cpu/shared_memory.h"
 #include "worker_sdk/src/nccl/form_group.h"
 
 namespace regroup {
@@ -98,7 +99,14 @@ std::unique_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<std::uin
 Buffer ProcessGroup::allocate(std::size_t bytes) {
     constexpr std::align_val_t alignment{4096};
     Buffer buffer{.bytes = bytes};
-    buffer.data = ::operator new(bytes, alignment);
+    // The kernel promises more than it has, and kills somebody when that is touched: ask first.
+    if (bytes <= cpu::SharedMemory::available_bytes()) {
+        buffer.data = ::operator new(bytes, alignment, std::nothrow);
+    }
+    if (buffer.data == nullptr) {
+        throw Error(Errc::system,
+                    "allocate: there are no " + std::to_string(bytes) + " bytes of memory left");
+    }
     buffer.owner = {buffer.data, [](void* data) { ::operator delete(data, alignment); }};
     std::memset(buffer.data, 0, bytes);
     return buffer;
@@ -119,6 +127,9 @@ OperationBatch::~OperationBatch() {
 }
 
 void OperationBatch::start() {
+    if (group_ == nullptr) {
+        throw Error(Errc::invalid_argument, "this batch of operations was started already");
+    }
     std::exchange(group_, nullptr)->end_batch();
 }
 

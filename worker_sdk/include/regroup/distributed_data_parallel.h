@@ -67,8 +67,8 @@ struct DataParallelOptions {
     Stream stream = {};
 };
 
-/// How well a step's communication was hidden behind its backward pass. On a GPU all zero but the
-/// first two members: there, the profiler tells.
+/// How well a step's communication was hidden behind its backward pass. On a GPU the two times are
+/// zero: there, the profiler tells.
 struct StepStatistics {
     std::uint64_t step = 0;  ///< Counted from 1; 0 before the first finish_step.
     std::size_t bytes = 0;   ///< Gradients reduced, with their padding.
@@ -137,7 +137,8 @@ class DistributedDataParallel {
     /// finish_step: a part of a bucket, or the caller's own memory. Aligned to 64 bytes, zero at
     /// first. Moves at most once, in the first finish_step that reduces (`buckets_are_final`),
     /// with its contents; what was fetched before is then another parameter's place. Fetch it anew
-    /// after that step, before capturing a CUDA graph, or set `rebuild_buckets` to false.
+    /// after that step, before the gradients are applied (FusedOptimizer::set_gradients) or a CUDA
+    /// graph is captured, or set `rebuild_buckets` to false.
     [[nodiscard]] TensorView gradient(std::size_t index) const;
     /// Sets all gradients in the wrapper's memory to zero, at the speed of one memset.
     void zero_gradients();
@@ -189,7 +190,8 @@ class DistributedDataParallel {
 
     /// True if some rank had a gradient for `index` in the last finished step. If not, the gradient
     /// is zero, or untouched in the caller's own memory, and an optimiser should leave the
-    /// parameter alone. Always true without `unused_parameters`.
+    /// parameter alone. Always true without `unused_parameters`. Throws Error `invalid_argument` if
+    /// there is no such parameter.
     [[nodiscard]] bool was_used(std::size_t index) const;
 
     /// Gives every rank the parameters and buffers of `root`, or the buffers of rank 0, again.

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -17,7 +18,8 @@ namespace regroup {
 struct OptimizerTensors {
     /// float32: the parameters as they are trained.
     TensorView master{};
-    /// float32, float16 or bfloat16. Never written.
+    /// float32, float16 or bfloat16. Never written. Where it is a DistributedDataParallel's it
+    /// moves once: see `set_gradients`.
     ConstTensorView gradient{};
     /// Optional, float16 or bfloat16: the copy that forward and backward read. Written in the same
     /// pass, each value the master rounded to nearest.
@@ -79,6 +81,18 @@ class FusedOptimizer {
     /// shadows, moments and the count of steps all stay as they are. Throws Error
     /// `invalid_argument` if the scaler is for another device.
     void step(const GradScaler& scaler, Stream stream = {});
+
+    /// The gradients are elsewhere from now on: one for each OptimizerTensors, in their order.
+    /// Needed after the first step of a DistributedDataParallel whose `gradient(i)` were given
+    /// here, as it lays its buckets out anew then:
+    ///
+    ///     if (!were_final && ddp.buckets_are_final()) {
+    ///         optimizer.set_gradients(views);  // of ddp.gradient(0), ddp.gradient(1), ...
+    ///     }
+    ///
+    /// A step that was captured into a CUDA graph keeps the old places. Throws Error
+    /// `invalid_argument` as the constructor does, and changes nothing then.
+    void set_gradients(std::span<const ConstTensorView> gradients);
 
     /// Holds from the next step in `stream` on, also for one that was captured into a CUDA graph.
     void set_learning_rate(double learning_rate, Stream stream = {});

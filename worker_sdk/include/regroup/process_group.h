@@ -113,6 +113,9 @@ struct ProcessGroupOptions {
 /// flight) has issued nothing and costs the group nothing. An operation that a back end does not
 /// have throws `invalid_argument` naming both.
 ///
+/// A process that this one forks, such as a data loader, has no part in the group: it holds none of
+/// its connections, and must neither use nor destroy it. It ends by _exit or exec.
+///
 /// Destroying the group leaves it in order if nothing is in flight; otherwise it is abort(). Either
 /// waits for nobody, and others that still need this rank see it gone.
 class ProcessGroup {
@@ -128,6 +131,7 @@ class ProcessGroup {
     /// Forms the group of all ranks of `context` over `backend`: "cpu" ("gloo" is accepted as its
     /// other name) for buffers in host memory, "nccl" for buffers on GPUs. Blocks until every rank
     /// has come. Throws Error: `deadline_exceeded` naming the ranks that never came,
+    /// `disconnected` naming one that came and is gone,
     /// `invalid_argument` for a back end that does not exist, that this build was made without, or
     /// whose library or GPU is missing, saying which and what to do; `system`.
     [[nodiscard]] static std::unique_ptr<ProcessGroup> create(
@@ -144,6 +148,7 @@ class ProcessGroup {
 
     /// In place: every rank ends up with the reduction over all ranks, bit-identical on all.
     /// Integers wrap around in their own width; `avg` divides their sum, truncating towards zero.
+    /// On "cpu" the minimum and maximum of anything and a NaN is NaN, as torch.minimum has it.
     [[nodiscard]] virtual Work all_reduce(TensorView buffer, Reduction reduction) = 0;
     /// In place on `root`, which ends up with the reduction; the others' buffers are left alone.
     [[nodiscard]] virtual Work reduce(TensorView buffer, Reduction reduction, std::uint32_t root);

@@ -101,6 +101,10 @@ class State : public std::enable_shared_from_this<State> {
         std::size_t index;
     };
 
+    /// Held by the call of backward_ended that this backward pass ends with. One that ends in an
+    /// exception never makes the call, and drops this.
+    struct Finish {};
+
     static std::vector<Parameter> parameter_views(const std::vector<at::Tensor>& tensors) {
         std::vector<Parameter> views;
         for (const at::Tensor& tensor : tensors) {
@@ -132,10 +136,11 @@ class State : public std::enable_shared_from_this<State> {
     void gradient_accumulated(std::size_t index) {
         const at::NoGradGuard no_grad;
         adopt_gradient(index);
-        if (!finish_is_queued_) {
-            finish_is_queued_ = true;
+        if (finish_.expired()) {
+            const auto finish = std::make_shared<Finish>();
+            finish_ = finish;
             ::torch::autograd::Engine::get_default_engine().queue_callback(
-                [self = weak_from_this()] {
+                [self = weak_from_this(), finish] {
                     if (const auto alive = self.lock()) {
                         alive->backward_ended();
                     }
@@ -154,7 +159,7 @@ class State : public std::enable_shared_from_this<State> {
     }
 
     void backward_ended() {
-        finish_is_queued_ = false;
+        finish_.reset();
         const bool could_move = !ddp_.buckets_are_final();
         const std::uint64_t step = ddp_.statistics().step;
         ddp_.finish_step();
@@ -175,7 +180,7 @@ class State : public std::enable_shared_from_this<State> {
     regroup::DistributedDataParallel ddp_;
     std::vector<at::Tensor> gradients_;  // by parameter
     std::vector<NodePointer> accumulators_;
-    bool finish_is_queued_ = false;
+    std::weak_ptr<Finish> finish_;
 };
 
 }  // namespace detail

@@ -18,7 +18,10 @@ constexpr Duration kIntroductionLimit = std::chrono::seconds(10);
 }  // namespace
 
 Acceptor::Acceptor(Descriptor listener, const Hello& expected, std::uint32_t world_size)
-    : listener_{.fd = std::move(listener)}, expected_(expected), world_size_(world_size) {}
+    : listener_{.fd = std::move(listener)},
+      guard_(listener_.fd.get()),
+      expected_(expected),
+      world_size_(world_size) {}
 
 bool Acceptor::admits(const Hello& hello) const {
     Hello right = expected_;

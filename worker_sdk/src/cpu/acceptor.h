@@ -42,6 +42,7 @@ class Acceptor {
     void accept_all(Instant now);
 
     Pollable listener_;
+    ForkGuard guard_;
     Hello expected_;
     std::uint32_t world_size_;
     std::list<Visitor> visitors_;  // Have not introduced themselves yet; oldest first.

@@ -4,61 +4,107 @@
 #include <regroup/error.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace regroup::cpu {
 namespace {
 
 constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
 
-/// Waits until both neighbours are connected.
-void connect_neighbours(Mesh& mesh, Instant deadline, const std::function<void()>& check) {
-    const Peer& next = mesh.peer(mesh.seat().next());
-    const Peer& previous = mesh.peer(mesh.seat().previous());
-    Outbound& outbound = mesh.outbound(mesh.seat().next(), ChannelKind::control);
-    while (true) {
-        const bool dialled = outbound.ready();
-        const bool called = mesh.inbound(mesh.seat().previous(), ChannelKind::control) != nullptr;
-        if (dialled && called) {
+/// How long a rank that has met a failure waits for its neighbours to call, in order to tell them:
+/// else they would find it gone, and blame it.
+constexpr Duration kFarewellLimit = std::chrono::seconds(1);
+
+}  // namespace
+
+ControlLine::ControlLine(Mesh& mesh, Instant deadline, const std::function<void()>& check)
+    : mesh_(mesh), lines_{Line{.peer = mesh.seat().next()}, Line{.peer = mesh.seat().previous()}} {
+    try {
+        connect(deadline, check);
+    } catch (GroupFailure& failure) {
+        if (meet_neighbours_once_more(deadline)) {
+            // Others may have formed the group, used it and failed since: the helper tells.
+            met_ = std::move(failure);
             return;
         }
+        announce_failure(failure.code, failure.cause);
+        throw Error(failure.code, failure.cause);
+    } catch (const Error& error) {
+        announce_failure(error.code(), error.what());  // `check` has had enough: at once.
+        throw;
+    }
+}
+
+/// Waits until both neighbours are connected.
+void ControlLine::connect(Instant deadline, const std::function<void()>& check) {
+    const Peer& next = mesh_.peer(mesh_.seat().next());
+    const Peer& previous = mesh_.peer(mesh_.seat().previous());
+    const Outbound& outbound = mesh_.outbound(mesh_.seat().next(), ChannelKind::control);
+    while (!look_for_neighbours()) {
         if (outbound.ended()) {
-            throw Error(Errc::disconnected, next.name + " " + outbound.ending());
+            throw GroupFailure{.code = Errc::disconnected,
+                               .cause = next.name + " " + outbound.ending()};
         }
         if (check) {
             check();
         }
         const Instant now = SteadyClock().now();
         if (now >= deadline) {
-            throw Error(Errc::deadline_exceeded, dialled ? previous.name + " has not called"
-                                                         : next.name + " does not answer");
+            throw GroupFailure{.code = Errc::deadline_exceeded,
+                               .cause = outbound.ready() ? previous.name + " has not called"
+                                                         : next.name + " does not answer"};
         }
-        mesh.turn(check ? std::min(deadline, after(now, kCheckInterval)) : deadline);
+        watch(mesh_.poll());
+        mesh_.turn(check ? std::min(deadline, after(now, kCheckInterval)) : deadline);
+        progress();
     }
 }
 
-}  // namespace
+/// True if both are connected.
+bool ControlLine::look_for_neighbours() {
+    Outbound& outbound = mesh_.outbound(lines_[0].peer, ChannelKind::control);
+    if (lines_[0].stream == nullptr && outbound.ready()) {
+        lines_[0].stream = &outbound.stream();
+    }
+    if (lines_[1].stream == nullptr) {
+        lines_[1].stream = mesh_.inbound(lines_[1].peer, ChannelKind::control);
+    }
+    return lines_[0].stream != nullptr && lines_[1].stream != nullptr;
+}
 
-ControlLine::ControlLine(Mesh& mesh, Instant deadline, const std::function<void()>& check)
-    : mesh_(mesh) {
-    connect_neighbours(mesh, deadline, check);
-    const Seat& seat = mesh.seat();
-    lines_[0] = {.peer = seat.next(),
-                 .stream = &mesh.outbound(seat.next(), ChannelKind::control).stream()};
-    lines_[1] = {.peer = seat.previous(),
-                 .stream = mesh.inbound(seat.previous(), ChannelKind::control)};
+/// Gives the neighbours another moment to connect; true if they are.
+bool ControlLine::meet_neighbours_once_more(Instant deadline) {
+    try {
+        const Instant until = std::min(deadline, after(SteadyClock().now(), kFarewellLimit));
+        const Outbound& outbound = mesh_.outbound(lines_[0].peer, ChannelKind::control);
+        while (!look_for_neighbours() && SteadyClock().now() < until &&
+               !(outbound.ended() && lines_[1].stream != nullptr)) {
+            mesh_.turn(until);
+        }
+        return look_for_neighbours();
+    } catch (const GroupFailure&) {
+        return false;  // Nobody else can be told, then.
+    } catch (const Error&) {
+        return false;
+    }
 }
 
 void ControlLine::watch(PollSet& poll) {
     for (const Line& line : lines_) {
-        if (!line.left) {
+        if (line.stream != nullptr && !line.left) {
             poll.want_read(*line.stream);
         }
     }
 }
 
 void ControlLine::progress() {
+    if (met_) {
+        throw GroupFailure(*met_);
+    }
     for (Line& line : lines_) {
-        read(line);
+        if (line.stream != nullptr) {
+            read(line);
+        }
     }
 }
 
@@ -127,7 +173,9 @@ void ControlLine::send(const Notice& notice, const std::string& text) noexcept {
                                            std::min<std::size_t>(text.size(), notice.text_bytes)}};
     for (Line& line : lines_) {
         // The line has never carried anything, so there is room; one that is broken needs no news.
-        static_cast<void>(line.stream->write_some(parts));
+        if (line.stream != nullptr) {
+            static_cast<void>(line.stream->write_some(parts));
+        }
     }
 }
 

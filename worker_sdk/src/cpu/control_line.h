@@ -16,7 +16,8 @@ namespace regroup::cpu {
 class ControlLine final : public Participant {
    public:
     /// Connects to both neighbours. Throws Error naming the neighbour that does not answer by
-    /// `deadline`, or is gone; or what `check` throws, which is called several times a second.
+    /// `deadline`, or who is gone; or what `check` throws, which is called several times a second.
+    /// The neighbours are told first, as far as they can be.
     ControlLine(Mesh& mesh, Instant deadline, const std::function<void()>& check);
 
     void watch(PollSet& poll) override;
@@ -38,12 +39,16 @@ class ControlLine final : public Participant {
         std::string text{};  // What has come of the notice's text.
     };
 
+    void connect(Instant deadline, const std::function<void()>& check);
+    [[nodiscard]] bool look_for_neighbours();
+    [[nodiscard]] bool meet_neighbours_once_more(Instant deadline);
     void read(Line& line);
     void handle(Line& line, const Notice& notice);
     void send(const Notice& notice, const std::string& text) noexcept;
 
     Mesh& mesh_;
     std::array<Line, 2> lines_;
+    std::optional<GroupFailure> met_;  // While connecting; `progress` throws it.
     std::optional<Notice> heard_;
     std::string heard_text_;
 };

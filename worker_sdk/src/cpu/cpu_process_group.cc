@@ -57,7 +57,12 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
     mesh_->add(control_);
     mesh_->add(lane_);
     mesh_->add(messenger_);
-    share_node(founding);
+    try {
+        share_node(founding);
+    } catch (const Error& error) {
+        control_.announce_failure(error.code(), error.what());
+        throw;
+    }
     helper_ = start_helper_thread("regroup-cpu", [this] { run(); });
     if (founding.siblings) {
         descent_.join(founding.siblings, *this);
@@ -75,8 +80,11 @@ void CpuProcessGroup::share_node(const Founding& founding) {
         }
         check_ = founding.check;
         const Table over_tcp{
-            seat_.rank, seat_.world_size, [this](ConstTensorView mine, TensorView all) {
-                lane_.begin({.kind = OperationKind::form}, limit_);
+            seat_.rank, seat_.world_size, [&](ConstTensorView mine, TensorView all) {
+                // At least a moment, so that what is late is named.
+                const Duration left = std::max<Duration>(founding.deadline - SteadyClock().now(),
+                                                         std::chrono::milliseconds(1));
+                lane_.begin({.kind = OperationKind::form}, left);
                 algorithms_.carry_out(
                     {.signature = {.kind = OperationKind::form}, .buffer = all, .input = mine});
                 lane_.end();

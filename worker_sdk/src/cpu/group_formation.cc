@@ -3,6 +3,7 @@
 
 #include <regroup/error.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <sstream>
 #include <string>
@@ -56,13 +57,13 @@ std::string missing_ranks(Store& store, std::uint32_t world_size) {
 
 /// Waits for every rank's address.
 std::vector<Peer> gather_peers(Store& store, const Context& context,
-                               const ProcessGroupOptions& options) {
+                               const ProcessGroupOptions& options, Instant deadline) {
     std::vector<std::string> keys;
     for (std::uint32_t rank = 0; rank < context.world_size; ++rank) {
         keys.push_back(address_key(rank));
     }
     try {
-        store.wait(keys, options.timeout);
+        store.wait(keys, std::max<Duration>(deadline - SteadyClock().now(), Duration::zero()));
     } catch (const Error& error) {
         if (error.code() != Errc::deadline_exceeded) {
             throw;
@@ -99,7 +100,7 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
     group_store->set(address_key(context.rank),
                      bound_address(listener).text() + " " + std::to_string(random_token()) + " " +
                          std::to_string(shares ? node_identity(context) : 0));
-    std::vector<Peer> peers = gather_peers(*group_store, context, options);
+    std::vector<Peer> peers = gather_peers(*group_store, context, options, deadline);
 
     const Seat seat{.rank = context.rank,
                     .world_size = context.world_size,

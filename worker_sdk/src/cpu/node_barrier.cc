@@ -54,6 +54,9 @@ bool NodeBarrier::all_there() const noexcept {
 }
 
 NodeBarrier::Outcome NodeBarrier::pass(Instant deadline) {
+    if (stopped_) {
+        return Outcome::stopped;
+    }
     ++arrived_;
     if (words_.arrivals.fetch_add(1) + 1 == arrived_ * world_size_) {
         words_.passages.store(arrived_);

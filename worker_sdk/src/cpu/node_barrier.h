@@ -29,7 +29,8 @@ class NodeBarrier {
     NodeBarrier(BarrierWords& words, std::uint32_t world_size, bool spins,
                 std::function<bool()> hopeless, std::uint32_t arrived = 0);
 
-    /// Returns when all ranks have arrived as often as this one. One thread at a time.
+    /// Returns when all ranks have arrived as often as this one; does not arrive if it is stopped.
+    /// One thread at a time.
     [[nodiscard]] Outcome pass(Instant deadline);
     /// How often this rank has arrived.
     [[nodiscard]] std::uint32_t arrivals() const noexcept { return arrived_; }

@@ -89,6 +89,7 @@ void NodeCollectives::carry_out(const Operation& operation, Duration limit) {
             take(now, shape, all, all.count);
         }
         pass();  // Until then others may be reading from this rank's buffer.
+        check_sources();
     } else if (now.signature.kind == OperationKind::all_reduce ||
                now.signature.kind == OperationKind::reduce) {
         staged_reduction(now, shape);
@@ -150,6 +151,10 @@ void NodeCollectives::leave() noexcept {
     barrier_.stir();
 }
 
+void NodeCollectives::give_up() noexcept {
+    memory_.board(rank_).failed.store(1);
+}
+
 /// "rank 1 (10.0.0.4:4711) has", as far as the others have come.
 std::string NodeCollectives::missing_ranks() const {
     constexpr std::size_t kNamedMax = 8;
@@ -163,6 +168,9 @@ std::string NodeCollectives::missing_ranks() const {
     if (count > kNamedMax) {
         text += " and " + std::to_string(count - kNamedMax) + " more";
     }
+    if (count == 0) {
+        text = "a rank";  // That has come since.
+    }
     return text + (count > 1 ? " have" : " has");
 }
 
@@ -174,6 +182,18 @@ void NodeCollectives::check_entries(const Signature& mine) const {
                                .cause = "the ranks do not agree: " + names_[rank] + " calls " +
                                         describe(theirs) + ", " + names_[rank_] + " calls " +
                                         describe(mine)};
+        }
+    }
+}
+
+/// A rank that has come to the last barrier may run out of patience there, and its caller write
+/// something else into the buffer while this rank still reads: what was read then is worth nothing,
+/// even though everybody has come.
+void NodeCollectives::check_sources() const {
+    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+        if (memory_.board(rank).failed.load() != 0) {
+            throw GroupFailure{.code = Errc::disconnected,
+                               .cause = names_[rank] + " has given the group up"};
         }
     }
 }

@@ -40,6 +40,9 @@ class NodeCollectives {
     void stop() noexcept { barrier_.stop(); }
     /// Tells the others that this rank leaves in order.
     void leave() noexcept;
+    /// Tells the others that this rank's operations fail. To be called before anybody here can
+    /// know it and use the buffers for something else: see `check_sources`.
+    void give_up() noexcept;
     [[nodiscard]] Regions& regions() noexcept { return regions_; }
 
    private:
@@ -57,6 +60,7 @@ class NodeCollectives {
     void enter(const Operation& operation, const Shape& shape);
     void pass();
     void check_entries(const Signature& mine) const;
+    void check_sources() const;
     [[nodiscard]] bool missing(std::uint32_t rank) const noexcept;
     [[nodiscard]] std::optional<std::uint32_t> missing_for_good() const noexcept;
     [[nodiscard]] std::string missing_ranks() const;

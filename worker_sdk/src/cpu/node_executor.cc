@@ -3,6 +3,7 @@
 
 #include <regroup/error.h>
 
+#include <cfenv>
 #include <exception>
 #include <iterator>
 #include <utility>
@@ -23,6 +24,22 @@ constexpr int kLooksMax = 20;
 bool is_large(const Operation& operation) {
     return std::max(operation.buffer.bytes(), operation.input.bytes()) >= kLargeBytes;
 }
+
+/// The floating-point environment that every thread begins with, while it lives: results must not
+/// depend on how the thread that happens to do the work rounds or flushes.
+class DefaultArithmetic {
+   public:
+    DefaultArithmetic() {
+        std::fegetenv(&before_);
+        std::fesetenv(FE_DFL_ENV);
+    }
+    ~DefaultArithmetic() { std::fesetenv(&before_); }
+    DefaultArithmetic(const DefaultArithmetic&) = delete;
+    DefaultArithmetic& operator=(const DefaultArithmetic&) = delete;
+
+   private:
+    std::fenv_t before_{};
+};
 
 }  // namespace
 
@@ -47,19 +64,47 @@ void NodeExecutor::post(Operation operation) {
         asleep_ = false;
     }
     if (wake) {
-        changed_.notify_one();
+        changed_.notify_all();
     }
 }
 
 void NodeExecutor::help(const Work::State& state) {
     // Nobody waits here for the other thread: it does what this one would do.
-    const std::unique_lock running(running_, std::try_to_lock);
-    if (running.owns_lock()) {
-        carry_out_until(&state);
+    static_cast<void>(carry_out_if_free(&state));
+}
+
+/// False if another thread is at it.
+bool NodeExecutor::carry_out_if_free(const Work::State* state) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (running_) {
+            return false;
+        }
+        running_ = true;
+    }
+    struct Releaser {
+        ~Releaser() { executor.release(); }
+        NodeExecutor& executor;
+    };
+    const Releaser releaser{*this};
+    const DefaultArithmetic arithmetic;
+    carry_out_until(state);
+    return true;
+}
+
+void NodeExecutor::release() noexcept {
+    bool awaited = false;
+    {
+        const std::lock_guard lock(mutex_);
+        running_ = false;
+        awaited = parked_ || over_;
+    }
+    if (awaited) {
+        changed_.notify_all();
     }
 }
 
-/// Requires `running_`. Without a state, until the queue is empty.
+/// Without a state, until the queue is empty.
 void NodeExecutor::carry_out_until(const Work::State* state) {
     while (state == nullptr || !state->done()) {
         const Operation* operation = nullptr;
@@ -103,18 +148,13 @@ void NodeExecutor::run() {
         const Instant now = SteadyClock().now();
         if (urgent || (!queue_.empty() && now - queue_.front().issued_at >= kGrace)) {
             lock.unlock();
-            bool ran = false;
-            {
-                const std::unique_lock running(running_, std::try_to_lock);
-                ran = running.owns_lock();
-                if (ran) {
-                    carry_out_until(nullptr);
-                }
-            }
+            const bool ran = carry_out_if_free(nullptr);
             lock.lock();
             looks = 0;
-            if (!ran && !over_) {
-                changed_.wait_for(lock, kGrace);
+            if (!ran) {
+                parked_ = true;
+                changed_.wait(lock, [this] { return !running_ || over_; });
+                parked_ = false;
             }
         } else if (queue_.empty() && looks >= kLooksMax) {
             asleep_ = true;
@@ -137,15 +177,17 @@ std::vector<Operation> NodeExecutor::stop(bool orderly) {
         const std::lock_guard lock(mutex_);
         over_ = true;
     }
-    changed_.notify_one();
+    changed_.notify_all();
     if (orderly) {
         node_->leave();
+    } else {
+        node_->give_up();
     }
     node_->stop();
     thread_.join();
-    const std::lock_guard running(running_);  // A waiting caller may still be at it.
     std::vector<Operation> left;
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !running_; });  // A waiting caller may still be at it.
     std::move(queue_.begin(), queue_.end(), std::back_inserter(left));
     queue_.clear();
     return left;

@@ -45,18 +45,20 @@ class NodeExecutor final : public WaitHelper {
 
    private:
     void run();
+    [[nodiscard]] bool carry_out_if_free(const Work::State* state);
+    void release() noexcept;
     void carry_out_until(const Work::State* state);
 
     const std::unique_ptr<NodeCollectives> node_;
     const Duration limit_;
     const Listener listener_;
 
-    std::mutex running_;  // Held by the one thread that carries operations out.
-
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<Operation> queue_;  // guarded by mutex_; the first one is under way
     bool asleep_ = false;          // guarded by mutex_; the thread waits to be told
+    bool running_ = false;         // guarded by mutex_; some thread carries operations out
+    bool parked_ = false;          // guarded by mutex_; the thread waits for the one at it
     bool over_ = false;            // guarded by mutex_; failed or stopped
 
     std::thread thread_;

@@ -7,11 +7,13 @@
 #include <array>
 #include <bit>
 #include <fstream>
+#include <map>
 #include <sched.h>
 #include <sys/stat.h>
 #include <type_traits>
 #include <utility>
 
+#include "worker_sdk/src/cpu/control_group.h"
 #include "worker_sdk/src/cpu/group_formation.h"
 
 namespace regroup::cpu {
@@ -30,10 +32,11 @@ std::vector<T> gather(const Table& table, const T& mine) {
 struct Processors {
     std::array<std::uint64_t, 16> mask{};
     std::uint64_t node_ranks = 1;
+    ProcessorQuota quota{};
 };
 
 Processors processors(std::uint32_t node_ranks) {
-    Processors result{.node_ranks = node_ranks};
+    Processors result{.node_ranks = node_ranks, .quota = control_group_processors()};
     cpu_set_t set;
     static_assert(sizeof set == sizeof result.mask);
     // Fails on machines with more processors than fit: those are not short of any.
@@ -48,15 +51,24 @@ Processors processors(std::uint32_t node_ranks) {
 /// True if the ranks of the node have fewer processors than there are ranks.
 bool is_crowded(const Table& table, std::uint32_t node_ranks) {
     Processors together{.node_ranks = table.world_size};
+    std::map<std::uint64_t, std::uint64_t> quotas;  // by control group
     for (const Processors& of_rank : gather(table, processors(node_ranks))) {
         for (std::size_t i = 0; i < together.mask.size(); ++i) {
             together.mask[i] |= of_rank.mask[i];
         }
         together.node_ranks = std::max(together.node_ranks, of_rank.node_ranks);
+        quotas[of_rank.quota.group] = of_rank.quota.processors;
     }
     std::uint64_t count = 0;
     for (const std::uint64_t word : together.mask) {
         count += static_cast<std::uint64_t>(std::popcount(word));
+    }
+    if (!quotas.contains(0)) {
+        std::uint64_t allowed = 0;
+        for (const auto& [group, processors] : quotas) {
+            allowed += processors;
+        }
+        count = std::min(count, allowed);
     }
     return count < together.node_ranks;
 }
@@ -117,7 +129,7 @@ SharedParts share_memory(const Table& table, std::size_t bytes, bool reserved) {
     if (!result.problem.empty()) {
         result.parts.clear();
     } else {
-        result.parts[table.rank].seal();
+        result.parts[table.rank].close_ticket();
     }
     return result;
 }

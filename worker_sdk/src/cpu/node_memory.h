@@ -48,6 +48,8 @@ class NodeMemory {
         std::array<NodeEntry, 2> entries;
         alignas(64) std::atomic<std::uint32_t> arrivals;  ///< At the barrier.
         std::atomic<std::uint32_t> left;                  ///< 1: it will not arrive again.
+        /// 1: its operations have failed, and its buffers may be something else by now.
+        std::atomic<std::uint32_t> failed;
     };
 
     [[nodiscard]] Board& board(std::uint32_t rank) const noexcept;

@@ -46,17 +46,18 @@ struct Product {
     }
 };
 
+// Nothing but a NaN differs from itself; one on either side is the result.
 struct Min {
     template <class T>
     static T apply(T a, T b) {
-        return b < a ? b : a;
+        return b < a || b != b ? b : a;
     }
 };
 
 struct Max {
     template <class T>
     static T apply(T a, T b) {
-        return a < b ? b : a;
+        return a < b || b != b ? b : a;
     }
 };
 

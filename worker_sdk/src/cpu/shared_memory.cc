@@ -3,10 +3,11 @@
 
 #include <regroup/error.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <fcntl.h>
 #include <fstream>
-#include <limits>
 #include <sstream>
 #include <string>
 #include <sys/mman.h>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "rendezvous/base/result.h"
+#include "worker_sdk/src/cpu/control_group.h"
 
 namespace regroup::cpu {
 namespace {
@@ -26,6 +28,20 @@ constexpr std::size_t kPageBytes = 4096;
                 system_failure(what + " of " + std::to_string(bytes) + " bytes", errno).detail);
 }
 
+/// A signal interrupts fallocate, which then gives everything back and has to begin again; under a
+/// timer that ticks faster than the memory is found it would never get done.
+int reserve(int fd, off_t length) {
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int status = ::fallocate(fd, 0, 0, length);
+    const int error_number = errno;
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    errno = error_number;
+    return status;
+}
+
 }  // namespace
 
 SharedMemory SharedMemory::create(std::size_t bytes, bool reserved) {
@@ -35,7 +51,7 @@ SharedMemory SharedMemory::create(std::size_t bytes, bool reserved) {
     const int fd = memory.descriptor_.get();
     const auto length = static_cast<off_t>(memory.bytes_);
     if (!memory.descriptor_.is_open() ||
-        (reserved ? ::fallocate(fd, 0, 0, length) : ::ftruncate(fd, length)) != 0) {
+        (reserved ? reserve(fd, length) : ::ftruncate(fd, length)) != 0) {
         fail("shared memory", memory.bytes_);
     }
     memory.map();
@@ -61,12 +77,14 @@ std::optional<SharedMemory> SharedMemory::open(const Ticket& ticket) {
     memory.bytes_ = ticket.bytes;
     const std::string path =
         "/proc/" + std::to_string(ticket.process) + "/fd/" + std::to_string(ticket.descriptor);
-    memory.descriptor_ = Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+    memory.descriptor_ =
+        Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     struct stat facts{};
     // Process numbers mean something else in another container: what was opened must be the thing
     // itself. Ranks on one machine have one kernel, in which inodes of this kind are unique.
     if (!memory.descriptor_.is_open() || ::fstat(memory.descriptor_.get(), &facts) != 0 ||
-        facts.st_ino != ticket.inode || static_cast<std::uint64_t>(facts.st_size) != ticket.bytes) {
+        facts.st_dev != ticket.device || facts.st_ino != ticket.inode ||
+        static_cast<std::uint64_t>(facts.st_size) != ticket.bytes) {
         return std::nullopt;
     }
     try {
@@ -74,21 +92,22 @@ std::optional<SharedMemory> SharedMemory::open(const Ticket& ticket) {
     } catch (const Error&) {
         return std::nullopt;
     }
-    memory.seal();
+    memory.close_ticket();
     return memory;
 }
 
 std::size_t SharedMemory::available_bytes() {
+    const std::size_t allowed = control_group_memory_left();
     std::ifstream file("/proc/meminfo");
     for (std::string line; std::getline(file, line);) {
         std::istringstream words(line);
         std::string name;
         std::size_t kibibytes = 0;
         if (words >> name >> kibibytes && name == "MemAvailable:") {
-            return kibibytes * 1024;
+            return std::min(allowed, kibibytes * 1024);
         }
     }
-    return std::numeric_limits<std::size_t>::max();
+    return allowed;
 }
 
 SharedMemory::~SharedMemory() {
@@ -115,6 +134,7 @@ SharedMemory::Ticket SharedMemory::ticket() const {
         return {};
     }
     return {.bytes = bytes_,
+            .device = facts.st_dev,
             .inode = facts.st_ino,
             .process = ::getpid(),
             .descriptor = descriptor_.get()};

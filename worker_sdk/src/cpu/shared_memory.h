@@ -16,6 +16,7 @@ class SharedMemory {
     /// By what others find it, as long as its maker keeps the descriptor open.
     struct Ticket {
         std::uint64_t bytes = 0;  ///< 0: there is none.
+        std::uint64_t device = 0;
         std::uint64_t inode = 0;
         std::int32_t process = 0;
         std::int32_t descriptor = -1;
@@ -29,7 +30,8 @@ class SharedMemory {
     /// machine, in another container, or of another user.
     [[nodiscard]] static std::optional<SharedMemory> open(const Ticket& ticket);
 
-    /// What the machine has left, as far as the kernel tells; everything if it does not.
+    /// What the machine and this process's control group have left, as far as the kernel tells;
+    /// everything if it does not.
     [[nodiscard]] static std::size_t available_bytes();
 
     ~SharedMemory();
@@ -38,7 +40,7 @@ class SharedMemory {
 
     [[nodiscard]] Ticket ticket() const;
     /// From now on nobody else can open it.
-    void seal() noexcept { descriptor_ = Descriptor(); }
+    void close_ticket() noexcept { descriptor_ = Descriptor(); }
 
     [[nodiscard]] std::byte* data() const noexcept { return data_; }
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }

@@ -158,7 +158,7 @@ SocketAddress bound_address(const Descriptor& socket) {
     return {reinterpret_cast<const sockaddr*>(&storage), bytes};
 }
 
-Stream::Stream(Descriptor socket) : Pollable{.fd = std::move(socket)} {
+Stream::Stream(Descriptor socket) : Pollable{.fd = std::move(socket)}, guard_(fd.get()) {
     const int fd_number = fd.get();
     set_option(fd_number, IPPROTO_TCP, TCP_NODELAY, 1);
     // A machine that vanishes without a word is noticed after about 20 seconds, idle or not.
@@ -166,6 +166,16 @@ Stream::Stream(Descriptor socket) : Pollable{.fd = std::move(socket)} {
     set_option(fd_number, IPPROTO_TCP, TCP_KEEPIDLE, 5);
     set_option(fd_number, IPPROTO_TCP, TCP_KEEPINTVL, 5);
     set_option(fd_number, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+Stream& Stream::operator=(Stream&& other) noexcept {
+    guard_ = std::move(other.guard_);  // First: the other one's guard closes nothing.
+    std::swap(fd, other.fd);
+    readable = other.readable;
+    writable = other.writable;
+    input_ended_ = other.input_ended_;
+    output_ended_ = other.output_ended_;
+    return *this;
 }
 
 std::size_t Stream::read_some(std::span<std::byte> into) {

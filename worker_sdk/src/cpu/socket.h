@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "rendezvous/store/descriptor.h"
+#include "worker_sdk/src/cpu/fork_guard.h"
 
 namespace regroup::cpu {
 
@@ -63,6 +64,8 @@ class Stream : public Pollable {
    public:
     /// Takes a socket that accept() or connect() yields; sets TCP_NODELAY and keepalive.
     explicit Stream(Descriptor socket);
+    Stream(Stream&&) noexcept = default;
+    Stream& operator=(Stream&& other) noexcept;
 
     /// Reads what is there, at most `into`. 0: nothing now (then `readable` is false), or ended.
     std::size_t read_some(std::span<std::byte> into);
@@ -76,6 +79,7 @@ class Stream : public Pollable {
     [[nodiscard]] bool input_ended() const noexcept { return input_ended_; }
 
    private:
+    ForkGuard guard_;
     bool input_ended_ = false;
     bool output_ended_ = false;
 };

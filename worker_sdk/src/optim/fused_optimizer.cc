@@ -49,27 +49,42 @@ bool has_16_bits(DType dtype) {
     return dtype == DType::float16 || dtype == DType::bfloat16;
 }
 
+/// What the tensors at `index` are measured by: their master's count, on the first master's device.
+struct Measure {
+    std::size_t index = 0;
+    std::size_t count = 0;
+    Device device;
+};
+
+void check_view(const ConstTensorView& view, const Measure& measure, const char* name,
+                bool dtype_fits, const char* dtypes) {
+    const std::string which = "of tensors " + std::to_string(measure.index) + ", the " + name;
+    require(dtype_fits,
+            which + " must be " + dtypes + ", not " + std::string(to_string(view.dtype)));
+    require(view.count == measure.count, which + " has " + std::to_string(view.count) +
+                                             " elements, but the master " +
+                                             std::to_string(measure.count));
+    require(view.count == 0 || view.data != nullptr, which + " has no data");
+    require(view.device == measure.device, which + " is on " + to_string(view.device) +
+                                               ", but the first master on " +
+                                               to_string(measure.device));
+}
+
+void check_gradient(const ConstTensorView& gradient, const Measure& measure) {
+    check_view(gradient, measure, "gradient",
+               gradient.dtype == DType::float32 || has_16_bits(gradient.dtype),
+               "float32, float16 or bfloat16");
+}
+
 void check_tensors(const std::vector<OptimizerTensors>& tensors) {
     require(!tensors.empty(), "it was given no tensors");
-    const Device& device = tensors.front().master.device;
     for (std::size_t index = 0; index < tensors.size(); ++index) {
         const auto& [master, gradient, shadow] = tensors[index];
-        const std::string which = "of tensors " + std::to_string(index) + ", the ";
-        const auto check = [&](const ConstTensorView& view, bool dtype_fits, const char* name,
-                               const char* dtypes) {
-            require(dtype_fits, which + name + " must be " + dtypes + ", not " +
-                                    std::string(to_string(view.dtype)));
-            require(view.count == master.count,
-                    which + name + " has " + std::to_string(view.count) +
-                        " elements, but the master " + std::to_string(master.count));
-            require(view.device == device, which + name + " is on " + to_string(view.device) +
-                                               ", but the first master on " + to_string(device));
-        };
-        check(master, master.dtype == DType::float32, "master", "float32");
-        check(gradient, gradient.dtype == DType::float32 || has_16_bits(gradient.dtype), "gradient",
-              "float32, float16 or bfloat16");
+        const Measure measure{index, master.count, tensors.front().master.device};
+        check_view(master, measure, "master", master.dtype == DType::float32, "float32");
+        check_gradient(gradient, measure);
         if (shadow.data != nullptr) {
-            check(shadow, has_16_bits(shadow.dtype), "shadow", "float16 or bfloat16");
+            check_view(shadow, measure, "shadow", has_16_bits(shadow.dtype), "float16 or bfloat16");
         }
     }
 }
@@ -221,6 +236,20 @@ void FusedOptimizer::step(const GradScaler& scaler, Stream stream) {
                                                ", but the gradient scaler on " +
                                                to_string(other.device));
     impl_->run(other.state(), !other.unscaled, stream);
+}
+
+void FusedOptimizer::set_gradients(std::span<const ConstTensorView> gradients) {
+    std::vector<FlatTensors>& tensors = impl_->tensors;
+    require(gradients.size() == tensors.size(),
+            "it has " + std::to_string(tensors.size()) + " tensors, but was given " +
+                std::to_string(gradients.size()) + " gradients");
+    for (std::size_t index = 0; index < tensors.size(); ++index) {
+        check_gradient(gradients[index], {index, tensors[index].count, impl_->device});
+    }
+    for (std::size_t index = 0; index < tensors.size(); ++index) {
+        tensors[index].gradient = gradients[index].data;
+        tensors[index].gradient_dtype = gradients[index].dtype;
+    }
 }
 
 void FusedOptimizer::set_learning_rate(double learning_rate, Stream stream) {

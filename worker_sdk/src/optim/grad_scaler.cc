@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <string>
 
 #include "worker_sdk/src/float_arrays.h"
@@ -175,11 +177,18 @@ void GradScaler::save(Checkpoint& checkpoint, std::string_view prefix, Stream st
 }
 
 void GradScaler::load(const Checkpoint& checkpoint, std::string_view prefix, Stream stream) {
+    const auto scale = static_cast<float>(checkpoint.number(entry(prefix, "scale")));
+    const std::int64_t good_steps = checkpoint.integer(entry(prefix, "good_steps"));
     ScalerState state;
-    const double scale = checkpoint.number(entry(prefix, "scale"));
-    state.good_steps = static_cast<std::int32_t>(checkpoint.integer(entry(prefix, "good_steps")));
     state.skipped_steps = checkpoint.integer(entry(prefix, "skipped_steps"));
-    state.scale = impl_->enabled ? static_cast<float>(scale) : 1.0F;
+    require(std::isfinite(scale) && scale > 0.0F,
+            "the checkpoint's scale must be positive, not " + std::to_string(scale));
+    require(good_steps >= 0 && good_steps <= std::numeric_limits<std::int32_t>::max() &&
+                state.skipped_steps >= 0,
+            "the checkpoint's counts of steps are " + std::to_string(good_steps) + " and " +
+                std::to_string(state.skipped_steps) + ", which no scaler has written");
+    state.good_steps = static_cast<std::int32_t>(good_steps);
+    state.scale = impl_->enabled ? scale : 1.0F;
     impl_->unscaled = false;
     impl_->memory.write(&state, 0, sizeof state, stream);
 }

@@ -336,7 +336,10 @@ void Reducer::begin_no_sync() {
 }
 
 bool Reducer::was_used(std::size_t index) const {
-    return !options_.unused_parameters || used_.at(index) != 0;
+    if (index >= slots_.size()) {
+        check_reportable(index);
+    }
+    return !options_.unused_parameters || used_[index] != 0;
 }
 
 void Reducer::broadcast_parameters(std::uint32_t root) {

@@ -139,6 +139,9 @@ void check_registration(const ProcessGroup& group, std::span<const Parameter> pa
         }
     }
     for (std::size_t index = 0; index < buffers.size(); ++index) {
+        if (buffers[index].count > 0 && buffers[index].data == nullptr) {
+            refuse("buffer " + std::to_string(index) + " has no data");
+        }
         check_device("buffer " + std::to_string(index), buffers[index], group.device());
     }
 }

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks that share memory owe each other when one of them gives up.
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+
+#include "worker_sdk/src/cpu/node_executor.h"
+
+namespace regroup::cpu {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Duration kPatience = std::chrono::seconds(60);
+constexpr std::size_t kBytes = std::size_t{1} << 20U;
+
+std::vector<SharedMemory> views_of(std::vector<SharedMemory>& made) {
+    std::vector<SharedMemory> views;
+    for (const SharedMemory& memory : made) {
+        views.push_back(std::move(*SharedMemory::open(memory.ticket())));
+    }
+    return views;
+}
+
+/// Two ranks: one carries out a broadcast from memory that both have mapped, the other is played by
+/// the test, which enters and arrives for it.
+class TwoRanks : public ::testing::Test {
+   protected:
+    TwoRanks() {
+        region_->number = 1;
+        region_->parts = views_of(buffers_);
+    }
+
+    std::unique_ptr<NodeCollectives> real(std::uint32_t rank) {
+        auto node = std::make_unique<NodeCollectives>(NodeMemory(views_of(segments_), true), rank,
+                                                      std::vector<std::string>{"rank 0", "rank 1"});
+        node->regions().add(region_);
+        return node;
+    }
+    [[nodiscard]] Operation broadcast(std::uint32_t rank) const {
+        return {.signature = signature_,
+                .buffer = {region_->parts[rank].data(), kBytes, DType::uint8}};
+    }
+    void enter(std::uint32_t rank) {
+        played_.board(rank).entries[1] = {.signature = signature_, .region = 1};
+        arrive();
+    }
+    void arrive() {
+        ASSERT_EQ(barrier_.pass(after(SteadyClock().now(), kPatience)),
+                  NodeBarrier::Outcome::passed);
+    }
+    NodeMemory::Board& board(std::uint32_t rank) { return played_.board(rank); }
+
+   private:
+    static std::vector<SharedMemory> make_two(std::size_t bytes) {
+        std::vector<SharedMemory> made;
+        made.push_back(SharedMemory::create(bytes, false));
+        made.push_back(SharedMemory::create(bytes, false));
+        return made;
+    }
+
+    const Signature signature_{
+        .number = 1, .count = kBytes, .peer = 0, .kind = OperationKind::broadcast};
+    std::vector<SharedMemory> segments_ = make_two(NodeMemory::segment_bytes());
+    std::vector<SharedMemory> buffers_ = make_two(kBytes);
+    const std::shared_ptr<Region> region_ = std::make_shared<Region>();
+    NodeMemory played_{views_of(segments_), true};
+    NodeBarrier barrier_{played_.board(0).barrier, 2, false, [] { return false; }};
+};
+
+TEST_F(TwoRanks, WhatWasReadFromARankThatHasGivenUpIsNoResult) {
+    const auto reader = real(1);
+    std::optional<GroupFailure> failure;
+    std::jthread thread([&] {
+        try {
+            reader->carry_out(broadcast(1), kPatience);
+        } catch (const GroupFailure& caught) {
+            failure = caught;
+        }
+    });
+    enter(0);
+    board(0).failed = 1;  // As if it had run out of patience after arriving for the last time.
+    arrive();
+    thread.join();
+    ASSERT_TRUE(failure);
+    EXPECT_EQ(failure->code, Errc::disconnected);
+    EXPECT_EQ(failure->cause, "rank 0 has given the group up");
+}
+
+TEST_F(TwoRanks, ARankThatGivesUpSaysSoBeforeItsCallerCanKnow) {
+    std::promise<GroupFailure> failed;
+    NodeExecutor executor(real(0), std::chrono::milliseconds(100),
+                          {.complete = [](const Operation&) { ADD_FAILURE(); },
+                           .fail = [&](GroupFailure failure) { failed.set_value(failure); }});
+    executor.post(broadcast(0));
+    enter(1);  // And never arrives again.
+    const GroupFailure failure = failed.get_future().get();
+    EXPECT_EQ(failure.code, Errc::deadline_exceeded);
+    EXPECT_THAT(failure.cause, HasSubstr("rank 1 has not joined in"));
+    EXPECT_EQ(executor.stop(false).size(), 1U);
+    EXPECT_EQ(board(0).failed, 1U);
+    EXPECT_EQ(board(0).left, 0U);
+}
+
+TEST_F(TwoRanks, ARankThatLeavesInOrderHasNotGivenUp) {
+    NodeExecutor executor(real(0), kPatience, {.complete = {}, .fail = {}});
+    EXPECT_TRUE(executor.stop(true).empty());
+    EXPECT_EQ(board(0).failed, 0U);
+    EXPECT_EQ(board(0).left, 1U);
+}
+
+}  // namespace
+}  // namespace regroup::cpu
