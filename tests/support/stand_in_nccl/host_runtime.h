@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -78,6 +79,8 @@ class HostRuntime final : public cuda::DeviceRuntime {
 
     /// CUDA's default stream.
     [[nodiscard]] HostStream& default_stream() { return default_stream_; }
+    /// Waits until every stream that was made has been destroyed; false at the deadline.
+    [[nodiscard]] bool await_streams_gone(std::chrono::steady_clock::time_point deadline);
 
    private:
     [[nodiscard]] HostStream& stream_of(void* stream);
@@ -85,6 +88,9 @@ class HostRuntime final : public cuda::DeviceRuntime {
     const int devices_;
     const int capability_;
     HostStream default_stream_;
+    std::mutex mutex_;
+    std::condition_variable stream_gone_;
+    int streams_ = 0;  // guarded by mutex_
 };
 
 }  // namespace regroup::testing
