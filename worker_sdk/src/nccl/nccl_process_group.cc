@@ -16,7 +16,8 @@ Bounds bounds_of(const Backend& backend, const GroupIdentity& identity) {
     return {.rank = identity.rank,
             .world_size = static_cast<std::uint32_t>(identity.members.size()),
             .device = identity.device,
-            .compute_capability = backend.runtime.compute_capability(identity.device.index)};
+            .compute_capability = backend.runtime.compute_capability(identity.device.index),
+            .nccl_version = backend.api.version};
 }
 
 std::string list_of(const std::vector<std::uint32_t>& ranks) {
