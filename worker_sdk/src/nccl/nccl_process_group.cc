@@ -161,16 +161,13 @@ GroupIdentity NcclProcessGroup::identity_of(const std::vector<std::uint32_t>& ra
 
 void NcclProcessGroup::split(int color, int key, const std::string& name) {
     const std::string what = "new_group \"" + name + "\" on " + to_string(bounds_.device);
-    CommReport report = lane_->communicator().begin_split(color, key);
-    if (report.state == CommState::in_progress) {
-        report = lane_->await_ready(after(SteadyClock().now(), lane_->identity().timeout));
-    }
+    const CommReport report = lane_->split(color, key);
     if (report.state == CommState::ready) {
         return;
     }
     GroupFailure failure{Errc::fenced, "the group was given up", {}};
     if (report.state == CommState::failed) {
-        failure = {errc_of(report.result), "NCCL: " + report.text, what};
+        failure = failure_of_nccl(report, what);
     } else if (report.state == CommState::in_progress) {
         failure = {Errc::deadline_exceeded,
                    "not formed within " + format_duration(lane_->identity().timeout) +
@@ -201,7 +198,8 @@ std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std:
     }
     GroupIdentity identity = identity_of(ranks, text);
     const auto key = static_cast<int>(identity.rank);
-    auto lane = std::make_shared<Lane>(backend_, std::move(identity), watchdog_->wakeup());
+    std::shared_ptr<Lane> lane =
+        Lane::make(backend_, std::move(identity), watchdog_->wakeup(), watchdog_->reaper());
     split(0, key, text);
     lane_->communicator().hand_child_to(lane->communicator());
     watchdog_->add(lane);
