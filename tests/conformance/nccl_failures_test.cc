@@ -195,6 +195,25 @@ TEST(NcclFailures, OfTheSystemAreNoLossOfAPeer) {
     });
 }
 
+TEST(NcclFailures, OfTheWatchdogItselfAreToldWithTheirReason) {
+    NcclWorld world(2);
+    testing::HostRuntime broken;
+    broken.refuse_threads();
+    const auto failure_of = [&](std::uint32_t rank) {
+        testing::HostRuntime& runtime = rank == 0 ? broken : world.runtime;
+        const auto error = error_of([&] {
+            const auto group = nccl::form_group_on({world.stand_in.api(), runtime},
+                                                   testing::context_of_rank(rank, 2, world.store),
+                                                   world.options, world.device_of(rank), {});
+            group->barrier().wait();
+        });
+        EXPECT_TRUE(error && std::string(error->what()).find("welcome") != std::string::npos)
+            << (error ? error->what() : "no error");
+    };
+    const std::jthread other([&] { failure_of(1); });
+    failure_of(0);
+}
+
 TEST(NcclFailures, OfASplitTakeTheChildWithThem) {
     NcclWorld world(1);
     world.stand_in.set_faults("split_error");

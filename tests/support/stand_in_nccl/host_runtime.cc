@@ -126,6 +126,12 @@ std::string HostRuntime::identity(int device) {
     return "stand-in-" + std::to_string(device);
 }
 
+void HostRuntime::stay_out_of_captures() {
+    if (refuses_threads_) {
+        throw Error(Errc::system, "no thread of the back end is welcome");
+    }
+}
+
 void* HostRuntime::create_stream() {
     const std::lock_guard lock(mutex_);
     ++streams_;

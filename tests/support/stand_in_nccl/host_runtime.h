@@ -59,7 +59,7 @@ class HostRuntime final : public cuda::DeviceRuntime {
     void set_device(int device) override;
     std::string identity(int device) override;
     int compute_capability(int /*device*/) override { return capability_; }
-    void stay_out_of_captures() override {}
+    void stay_out_of_captures() override;
 
     void* create_stream() override;
     void destroy_stream(void* stream) noexcept override;
@@ -79,6 +79,8 @@ class HostRuntime final : public cuda::DeviceRuntime {
 
     /// CUDA's default stream.
     [[nodiscard]] HostStream& default_stream() { return default_stream_; }
+    /// From now on no thread of the back end can be set up.
+    void refuse_threads() { refuses_threads_ = true; }
     /// Waits until every stream that was made has been destroyed; false at the deadline.
     [[nodiscard]] bool await_streams_gone(std::chrono::steady_clock::time_point deadline);
 
@@ -88,6 +90,7 @@ class HostRuntime final : public cuda::DeviceRuntime {
     const int devices_;
     const int capability_;
     HostStream default_stream_;
+    std::atomic<bool> refuses_threads_ = false;
     std::mutex mutex_;
     std::condition_variable stream_gone_;
     int streams_ = 0;  // guarded by mutex_

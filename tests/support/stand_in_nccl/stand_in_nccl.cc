@@ -110,7 +110,8 @@ ncclResult_t add(ncclComm_t comm, const char* call, Operation operation, cudaStr
     auto& queued = open_group.operations[comm];
     queued.first.push_back(std::move(operation));
     queued.second = reinterpret_cast<StandInStream*>(stream);
-    return open_group.depth > 0 ? ncclSuccess : launch_group();
+    // Within a group NCCL too may say that a non-blocking communicator is at work.
+    return open_group.depth > 0 ? ncclInProgress : launch_group();
 }
 
 Operation collective(Collective op, const void* input, std::size_t input_count, void* output,

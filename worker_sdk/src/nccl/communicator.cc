@@ -66,9 +66,13 @@ CommReport Communicator::begin_split(int color, int key) {
     return report(api_.comm_split(comm_, color, key, &child_, &config));
 }
 
-void Communicator::hand_child_to(Communicator& heir) {
+bool Communicator::hand_child_to(Communicator& heir) {
     const std::scoped_lock lock(mutex_, heir.mutex_);
+    if (gone_) {
+        return false;
+    }
     heir.comm_ = std::exchange(child_, nullptr);
+    return true;
 }
 
 CommReport Communicator::launch(const std::function<ncclResult_t(ncclComm_t)>& body) {
@@ -144,7 +148,8 @@ void Communicator::abort_all(const NcclApi& api, std::span<Communicator* const> 
     (void)api.group_start();
     for (const auto& [communicator, comm] : ended) {
         (void)api.comm_abort(comm);
-        // NCCL's thread, which writes the child, has been joined by now.
+        // NCCL's thread, which writes the child, has been joined by now, and whoever wants to take
+        // it is told that this is gone.
         if (const ncclComm_t child = std::exchange(communicator->child_, nullptr)) {
             (void)api.comm_abort(child);
         }

@@ -46,8 +46,9 @@ class Communicator {
     /// Begins to make a child of those ranks that pass the same `color`, in the order of `key`. It
     /// is there when `poll` says `ready`; with NCCL_SPLIT_NOCOLOR, none is.
     CommReport begin_split(int color, int key);
-    /// Makes `heir`, which never began, the child.
-    void hand_child_to(Communicator& heir);
+    /// Makes `heir`, which never began, the child; false if this is given up, and the child with
+    /// it.
+    [[nodiscard]] bool hand_child_to(Communicator& heir);
 
     /// Makes the calls of `body` as one group.
     CommReport launch(const std::function<ncclResult_t(ncclComm_t)>& body);

@@ -144,7 +144,8 @@ void Lane::leave() {
     }
     CommReport report = communicator_.begin_leaving();
     if (report.state == CommState::in_progress) {
-        report = await_ready(after(SteadyClock().now(), backend_.freeing_max));
+        // The other half is for giving up.
+        report = await_ready(after(SteadyClock().now(), backend_.freeing_max / 2));
     }
     if (report.state == CommState::ready) {
         communicator_.finish_leaving();

@@ -201,7 +201,11 @@ std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std:
     std::shared_ptr<Lane> lane =
         Lane::make(backend_, std::move(identity), watchdog_->wakeup(), watchdog_->reaper());
     split(0, key, text);
-    lane_->communicator().hand_child_to(lane->communicator());
+    if (!lane_->communicator().hand_child_to(lane->communicator())) {
+        const GroupFailure failure =
+            lane_->failure().value_or(GroupFailure{Errc::fenced, "the group was given up", {}});
+        throw Error(failure.code, "new_group \"" + text + "\": " + failure.cause);
+    }
     watchdog_->add(lane);
     return std::make_unique<NcclProcessGroup>(backend_, watchdog_, std::move(lane));
 }
