@@ -16,10 +16,13 @@ if(REGROUP_HAVE_CUDA)
         src/nccl/form_group.cc
         src/nccl/formation.cc
         src/nccl/lane.cc
+        src/nccl/lane_issue.cc
         src/nccl/lane_memory.cc
+        src/nccl/meeting.cc
         src/nccl/nccl_api.cc
         src/nccl/nccl_process_group.cc
         src/nccl/operation.cc
+        src/nccl/reaper.cc
         src/nccl/wakeup.cc
         src/nccl/watchdog.cc)
     target_link_libraries(regroup_worker_sdk PRIVATE regroup_cuda)

@@ -82,6 +82,7 @@ TEST(NcclFailures, OfOneRankReachAllOthersByName) {
 TEST(NcclFailures, DeadlinesNameTheOperationAndTheGpu) {
     NcclWorld world(2);
     world.options.timeout = std::chrono::seconds(2);
+    world.meeting_limit = testing::kPatience;
     std::promise<void> over;
     const std::shared_future<void> is_over = over.get_future().share();
     run_ranks(world, [&](ProcessGroup& group) {
@@ -180,6 +181,116 @@ TEST(NcclFailures, OfAGivenUpSubGroupLeaveTheParentAlone) {
     EXPECT_EQ(world.stand_in.events("destroy").size(), 3U);
 }
 
+TEST(NcclFailures, OfTheSystemAreNoLossOfAPeer) {
+    NcclWorld world(2);
+    world.stand_in.set_faults("system_error_at=2 rank=0");
+    std::barrier all_connected(world.size);
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        all_connected.arrive_and_wait();
+        const auto error = error_of(group.barrier());
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::system) << error->what();
+        EXPECT_THAT(error->what(), HasSubstr("barrier #2 on cuda:"));
+    });
+}
+
+TEST(NcclFailures, OfTheWatchdogItselfAreToldWithTheirReason) {
+    NcclWorld world(2);
+    testing::HostRuntime broken;
+    broken.refuse_threads();
+    const auto failure_of = [&](std::uint32_t rank) {
+        testing::HostRuntime& runtime = rank == 0 ? broken : world.runtime;
+        const auto error = error_of([&] {
+            const auto group = nccl::form_group_on({world.stand_in.api(), runtime},
+                                                   testing::context_of_rank(rank, 2, world.store),
+                                                   world.options, world.device_of(rank), {});
+            group->barrier().wait();
+        });
+        EXPECT_TRUE(error && std::string(error->what()).find("welcome") != std::string::npos)
+            << (error ? error->what() : "no error");
+    };
+    const std::jthread other([&] { failure_of(1); });
+    failure_of(0);
+}
+
+TEST(NcclFailures, OfASplitTakeTheChildWithThem) {
+    NcclWorld world(1);
+    world.stand_in.set_faults("split_error");
+    run_ranks(world, [](ProcessGroup& group) {
+        const auto error = error_of([&] { (void)group.new_group({0}, "child"); });
+        ASSERT_TRUE(error);
+        EXPECT_THAT(error->what(), HasSubstr("new_group \"child\""));
+    });
+    EXPECT_EQ(world.stand_in.events("child").size(), 1U);
+    expect_proper_abort(world.stand_in, 2);
+}
+
+/// What is let go of while the stand-in frees nothing; afterwards it may, and does.
+void expect_let_go_in_time(NcclWorld& world, const std::function<void()>& let_go) {
+    world.stand_in.set_faults("graph_alive");
+    auto ended = std::async(std::launch::async, let_go);
+    EXPECT_EQ(ended.wait_for(kAtOnce), std::future_status::ready);
+    EXPECT_TRUE(world.stand_in.events("free").empty());
+    world.stand_in.set_faults("");
+    ended.wait();
+    const auto deadline = Clock::now() + testing::kPatience;
+    while (world.stand_in.events("free").empty() && Clock::now() < deadline) {
+        std::this_thread::yield();
+    }
+    EXPECT_TRUE(world.runtime.await_streams_gone(deadline));
+    expect_proper_abort(world.stand_in, world.stand_in.events("init").size());
+}
+
+// As long as a CUDA graph holds operations, NCCL's finalize and abort do not return.
+TEST(NcclFailures, LeavingEndsAtTheLimitIfAGraphHoldsTheCommunicator) {
+    NcclWorld world(1);
+    world.freeing_max = std::chrono::milliseconds(100);
+    std::unique_ptr<ProcessGroup> group = world.join(0);
+    group->barrier().wait();
+    expect_let_go_in_time(world, [&] { group.reset(); });
+}
+
+TEST(NcclFailures, AbortEndsAtTheLimitIfAGraphHoldsTheCommunicator) {
+    NcclWorld world(1);
+    world.freeing_max = std::chrono::milliseconds(100);
+    std::unique_ptr<ProcessGroup> group = world.join(0);
+    expect_let_go_in_time(world, [&] {
+        group->abort("enough of it");
+        const auto error = error_of(group->barrier());
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::fenced);
+        group.reset();
+    });
+}
+
+TEST(NcclFailures, OfASubGroupThatAGraphHoldsLeaveTheParentAlone) {
+    NcclWorld world(2);
+    world.freeing_max = std::chrono::milliseconds(100);
+    std::barrier given_up(world.size);
+    run_ranks(world, [&](ProcessGroup& group) {
+        const auto pair = group.new_group({0, 1}, "pair");
+        pair->barrier().wait();
+        given_up.arrive_and_wait();
+        world.stand_in.set_faults("graph_alive");
+        pair->abort("not this one");
+        EXPECT_TRUE(error_of([&] {
+            while (true) {
+                pair->barrier().wait();
+            }
+        }));
+        for (int i = 0; i < 10; ++i) {
+            std::vector<std::int32_t> one(1, 1);
+            group.all_reduce(view(one, group), ReduceOp::sum).wait();
+            EXPECT_EQ(one[0], 2);
+        }
+        given_up.arrive_and_wait();
+        world.stand_in.set_faults("");
+    });
+    EXPECT_TRUE(world.runtime.await_streams_gone(Clock::now() + testing::kPatience));
+    EXPECT_EQ(world.stand_in.events("destroy").size(), 2U);
+}
+
 TEST(NcclFailures, APeerThatLeavesWithOperationsInFlightIsSeenGone) {
     NcclWorld world(2);
     std::vector<float> value(1);
@@ -212,6 +323,36 @@ TEST(NcclFailures, APeerThatLeftInOrderIsNamedByWhoeverStillNeedsIt) {
     });
 }
 
+TEST(NcclFailures, APeerThatLeftIsNamedToWhoeverOnlyBeginsToConnectToIt) {
+    NcclWorld world(3);
+    world.stand_in.set_faults("launch_never_at=2");
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        if (group.rank() == 1) {
+            return;
+        }
+        const auto error = error_of([&] { group.barrier().wait(); });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::disconnected);
+        EXPECT_THAT(error->what(),
+                    AllOf(HasSubstr("barrier #2"), HasSubstr("rank 1 has left the group")));
+    });
+}
+
+TEST(NcclFailures, APeerThatLeftBeforeASplitIsNamed) {
+    NcclWorld world(3);
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        if (group.rank() == 1) {
+            return;
+        }
+        const auto error = error_of([&] { (void)group.new_group({0, 2}, "rest"); });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::disconnected);
+        EXPECT_THAT(error->what(), HasSubstr("rank 1"));
+    });
+}
+
 TEST(NcclFailures, LeavingInOrderFinalizesAndDestroys) {
     NcclWorld world(2);
     run_ranks(world, [](ProcessGroup& group) { group.barrier().wait(); });
@@ -232,6 +373,7 @@ TEST(NcclFailures, LeavingANewerLibraryNeverDestroys) {
 TEST(NcclFailures, ASplitThatOneRankNeverCallsEndsAtTheDeadline) {
     NcclWorld world(2);
     world.options.timeout = std::chrono::seconds(1);
+    world.meeting_limit = testing::kPatience;
     std::promise<void> over;
     const std::shared_future<void> is_over = over.get_future().share();
     run_ranks(world, [&](ProcessGroup& group) {

@@ -23,7 +23,7 @@ using testing::NcclWorld;
 
 TEST(NcclForming, NamesTheRanksThatHaveNotCome) {
     NcclWorld world(4);
-    world.options.timeout = std::chrono::milliseconds(500);
+    world.options.timeout = std::chrono::seconds(3);
     std::vector<std::jthread> threads;
     for (const std::uint32_t rank : {0U, 2U}) {
         threads.emplace_back([&, rank] {
@@ -32,7 +32,7 @@ TEST(NcclForming, NamesTheRanksThatHaveNotCome) {
             EXPECT_EQ(error->code(), Errc::deadline_exceeded);
             EXPECT_THAT(error->what(),
                         AllOf(HasSubstr("group \"test\" on cuda:"),
-                              HasSubstr("of 4 ranks these have not come within 500 ms: 1, 3")));
+                              HasSubstr("of 4 ranks these have not come within 3.0 s: 1, 3")));
         });
     }
     threads.clear();
@@ -43,6 +43,7 @@ TEST(NcclForming, NamesTheRanksThatHaveNotCome) {
 TEST(NcclForming, ThatNeverEndsIsGivenUpAtTheDeadline) {
     NcclWorld world(2);
     world.options.timeout = std::chrono::seconds(1);
+    world.meeting_limit = testing::kPatience;
     world.stand_in.set_faults("init_never");
     std::vector<std::jthread> threads;
     for (const std::uint32_t rank : {0U, 1U}) {
@@ -71,6 +72,7 @@ TEST(NcclForming, WorksAgainAfterAFailedAttemptWithAFreshId) {
     };
     world.stand_in.set_faults("init_never");
     world.options.timeout = std::chrono::milliseconds(500);
+    world.meeting_limit = testing::kPatience;
     attempt(false);
     world.stand_in.set_faults("");
     world.options.timeout = testing::kPatience;
@@ -216,6 +218,34 @@ class Variable {
    private:
     const char* name_;
 };
+
+/// Rank 1 waits for a rank 0 that cannot come because of `cannot`, and is told so at once.
+void expect_told(NcclWorld& world, const std::function<void()>& cannot, const char* reason) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::jthread other([&] { EXPECT_TRUE(error_of(cannot)); });
+    const auto error = error_of([&] { (void)world.join(1); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::disconnected);
+    EXPECT_THAT(error->what(),
+                AllOf(HasSubstr("rank 0 has given up forming the group"), HasSubstr(reason)));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, testing::kPatience / 2);
+}
+
+TEST(NcclForming, TellsTheOthersAtOnceThatARankHasNoLibrary) {
+    NcclWorld world(2);
+    const Variable library("REGROUP_NCCL_LIBRARY", "/nowhere/libnccl.so.2");
+    const Context context = testing::context_of_rank(0, 2, world.store);
+    expect_told(
+        world, [&] { (void)ProcessGroup::create("nccl", context, world.options); },
+        "/nowhere/libnccl.so.2");
+}
+
+TEST(NcclForming, TellsTheOthersAtOnceThatARankHasNoAddress) {
+    NcclWorld world(2);
+    Context context = testing::context_of_rank(0, 2, world.store);
+    context.master_addr = "no address at all";
+    expect_told(world, [&] { (void)world.join(context); }, "no address at all");
+}
 
 std::optional<Error> error_of_create() {
     return error_of([] { (void)ProcessGroup::create("nccl", Context()); });

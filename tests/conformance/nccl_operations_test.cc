@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams, batches, messages, captures, sub-groups, memory and arguments of the "nccl" back end.
+#include <barrier>
 #include <numeric>
 
 #include <gmock/gmock.h>
@@ -252,7 +253,34 @@ TEST(NcclMemory, IsZeroedAlignedRegisteredAndOutlivesTheGroup) {
     EXPECT_EQ(world.stand_in.events("deregister").size(), 4U);
     kept.clear();
     EXPECT_EQ(world.stand_in.events("mem_free").size(), 4U);
-    EXPECT_TRUE(world.stand_in.events("VIOLATION").empty());
+    EXPECT_EQ(world.stand_in.events("VIOLATION"), std::vector<std::string>());
+}
+
+TEST(NcclMemory, ThatIsDroppedUnderAnOperationIsKeptUntilItIsOver) {
+    NcclWorld world(2);
+    std::barrier both(world.size);
+    run_ranks(world, [&](ProcessGroup& group) {
+        Buffer buffer = group.allocate(4096);
+        Work work;
+        if (group.rank() == 0) {
+            work = group.all_reduce(
+                {static_cast<float*>(buffer.data), 1024, DType::float32, group.device()},
+                ReduceOp::sum);
+            buffer = {};
+            EXPECT_TRUE(world.stand_in.events("mem_free").empty());
+        }
+        both.arrive_and_wait();
+        if (group.rank() == 1) {
+            work = group.all_reduce(
+                {static_cast<float*>(buffer.data), 1024, DType::float32, group.device()},
+                ReduceOp::sum);
+        }
+        work.wait();
+        both.arrive_and_wait();
+        EXPECT_TRUE(world.stand_in.events("mem_free").empty());
+        both.arrive_and_wait();
+    });
+    EXPECT_EQ(world.stand_in.events("mem_free").size(), 2U);
 }
 
 TEST(NcclMemory, ComesFromCudaIfTheLibraryHasNone) {
@@ -330,6 +358,22 @@ TEST(NcclArguments, OfEightBitFloatsNeedAGpuThatReducesThem) {
         error_of([&] { (void)group->all_reduce(view(values, *group), ReduceOp::sum); });
     ASSERT_TRUE(error);
     EXPECT_THAT(error->what(), AllOf(HasSubstr("9.0"), HasSubstr("8.0")));
+}
+
+TEST(NcclArguments, OfEightBitFloatsAreMovedByLibrariesThatCannotReduceThem) {
+    NcclWorld world(2);
+    world.stand_in.api().version = 22304;
+    run_ranks(world, [](ProcessGroup& group) {
+        std::vector<float8_e4m3fn> value(1, float8_e4m3fn(group.rank() == 0 ? 3.0F : 0.0F));
+        group.broadcast(view(value, group), 0).wait();
+        EXPECT_EQ(static_cast<float>(value[0]), 3.0F);
+        const auto error =
+            error_of([&] { (void)group.all_reduce(view(value, group), ReduceOp::sum); });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::invalid_argument);
+        EXPECT_THAT(error->what(), AllOf(HasSubstr("2.24.0"), HasSubstr("2.23.4")));
+    });
+    EXPECT_TRUE(world.stand_in.events("float8").empty());
 }
 
 }  // namespace

@@ -78,8 +78,8 @@ struct NcclWorld {
         return join(context_of_rank(rank, size, store));
     }
     [[nodiscard]] std::unique_ptr<ProcessGroup> join(const Context& context) {
-        return nccl::form_group_on({stand_in.api(), runtime}, context, options,
-                                   device_of(context.rank), {});
+        return nccl::form_group_on({stand_in.api(), runtime, freeing_max}, context, options,
+                                   device_of(context.rank), {.meeting_limit = meeting_limit});
     }
 
     std::uint32_t size;
@@ -87,6 +87,9 @@ struct NcclWorld {
     HostRuntime runtime{};
     std::shared_ptr<Store> store = make_local_store(kPatience);
     ProcessGroupOptions options{.timeout = kPatience, .name = "test", .device = {}};
+    /// For the ranks to meet, where the timeout is what a test is about.
+    std::optional<Duration> meeting_limit{};
+    Duration freeing_max = kPatience;
 };
 
 /// Runs `body` once per rank, each in its own thread with its own member of one group, and waits

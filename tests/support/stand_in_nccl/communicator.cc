@@ -71,7 +71,12 @@ ncclResult_t ncclComm::connect(const std::atomic<bool>& stop) {
     return ncclSuccess;
 }
 
-void ncclComm::enqueue(std::vector<Operation> operations, StandInStream* stream) {
+ncclResult_t ncclComm::enqueue(std::vector<Operation> operations, StandInStream* stream) {
+    const Faults wanted = faults();
+    if (++launches_ == wanted.launch_never_at && wanted.concerns(rank)) {
+        hang();
+        return ncclInternalError;
+    }
     closures_.push_back({this, std::move(operations)});
     stream->enqueue(
         stream,
@@ -80,6 +85,7 @@ void ncclComm::enqueue(std::vector<Operation> operations, StandInStream* stream)
             self->comm->run(self->operations);
         },
         &closures_.back());
+    return ncclSuccess;
 }
 
 void ncclComm::run(const std::vector<Operation>& operations) {
@@ -94,8 +100,8 @@ void ncclComm::run(const std::vector<Operation>& operations) {
         };
         if (hits(wanted.op_never_at)) {
             hang();
-        } else if (hits(wanted.async_error_at)) {
-            async_error = ncclRemoteError;
+        } else if (hits(wanted.async_error_at) || hits(wanted.system_error_at)) {
+            async_error = hits(wanted.async_error_at) ? ncclRemoteError : ncclSystemError;
             hang();
         } else if (!abort_flag && !exchange(operations) && !abort_flag) {
             // As on a GPU: the kernel hangs until somebody asks for the error and aborts.
@@ -166,7 +172,13 @@ ncclResult_t ncclComm::split(int color, int key, ncclComm_t* into) {
         *into = made;
         note("child comm=" + std::to_string(made->number) + " of=" + std::to_string(number));
     }
-    return result;
+    return result == ncclSuccess && faults().split_error ? ncclSystemError : result;
+}
+
+void ncclComm::await_graphs() const {
+    while (faults().graph_alive && faults().concerns(rank)) {
+        rest();
+    }
 }
 
 void ncclComm::say_goodbye() {
@@ -178,10 +190,12 @@ void ncclComm::say_goodbye() {
             line->write({.kind = FrameKind::leave}, nullptr, 0);
         }
     }
+    await_graphs();
 }
 
 void ncclComm::close() {
     join_job();
+    await_graphs();
     while (running_ > 0) {
         rest();
     }

@@ -46,9 +46,11 @@ struct ncclComm {
     /// Ends early when `stop` does.
     ncclResult_t connect(const std::atomic<bool>& stop);
     /// Puts the operations of one group into `stream`.
-    void enqueue(std::vector<stand_in_nccl::Operation> operations, StandInStream* stream);
+    ncclResult_t enqueue(std::vector<stand_in_nccl::Operation> operations, StandInStream* stream);
     void run(const std::vector<stand_in_nccl::Operation>& operations);
     ncclResult_t split(int color, int key, ncclComm_t* child);
+    /// As NCCL, which frees nothing that a CUDA graph still needs.
+    void await_graphs() const;
     void say_goodbye();
     /// Requires that abort_flag is set, or that it has left.
     void close();
@@ -83,5 +85,6 @@ struct ncclComm {
     std::mutex stream_mutex_;
     std::atomic<int> running_ = 0;
     int operations_ = 0;
+    int launches_ = 0;
     std::uint64_t sequence_ = 0;
 };

@@ -133,12 +133,28 @@ std::string HostRuntime::identity(int device) {
     return "stand-in-" + std::to_string(device);
 }
 
+void HostRuntime::stay_out_of_captures() {
+    if (refuses_threads_) {
+        throw Error(Errc::system, "no thread of the back end is welcome");
+    }
+}
+
 void* HostRuntime::create_stream() {
+    const std::lock_guard lock(mutex_);
+    ++streams_;
     return static_cast<StandInStream*>(new HostStream);
 }
 
 void HostRuntime::destroy_stream(void* stream) noexcept {
     delete &stream_of(stream);
+    const std::lock_guard lock(mutex_);
+    --streams_;
+    stream_gone_.notify_all();
+}
+
+bool HostRuntime::await_streams_gone(std::chrono::steady_clock::time_point deadline) {
+    std::unique_lock lock(mutex_);
+    return stream_gone_.wait_until(lock, deadline, [this] { return streams_ == 0; });
 }
 
 bool HostRuntime::is_capturing(void* stream) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -61,7 +62,7 @@ class HostRuntime : public cuda::DeviceRuntime {
     bool has_context(int device) override;
     std::string identity(int device) override;
     int compute_capability(int /*device*/) override { return capability_; }
-    void stay_out_of_captures() override {}
+    void stay_out_of_captures() override;
 
     void* create_stream() override;
     void destroy_stream(void* stream) noexcept override;
@@ -81,6 +82,10 @@ class HostRuntime : public cuda::DeviceRuntime {
 
     /// CUDA's default stream.
     [[nodiscard]] HostStream& default_stream() { return default_stream_; }
+    /// From now on no thread of the back end can be set up.
+    void refuse_threads() { refuses_threads_ = true; }
+    /// Waits until every stream that was made has been destroyed; false at the deadline.
+    [[nodiscard]] bool await_streams_gone(std::chrono::steady_clock::time_point deadline);
 
    private:
     [[nodiscard]] HostStream& stream_of(void* stream);
@@ -90,6 +95,10 @@ class HostRuntime : public cuda::DeviceRuntime {
     std::mutex mutex_;
     std::set<int> contexts_;  // guarded by mutex_
     HostStream default_stream_;
+    std::atomic<bool> refuses_threads_ = false;
+    std::mutex mutex_;
+    std::condition_variable stream_gone_;
+    int streams_ = 0;  // guarded by mutex_
 };
 
 }  // namespace regroup::testing

@@ -22,6 +22,14 @@ Faults parse(const std::string& text) {
             faults.init_never = true;
         } else if (name == "async_error_at") {
             faults.async_error_at = value;
+        } else if (name == "system_error_at") {
+            faults.system_error_at = value;
+        } else if (name == "split_error") {
+            faults.split_error = true;
+        } else if (name == "graph_alive") {
+            faults.graph_alive = true;
+        } else if (name == "launch_never_at") {
+            faults.launch_never_at = value;
         } else if (name == "op_never_at") {
             faults.op_never_at = value;
         } else if (name == "rank") {

@@ -9,8 +9,12 @@ namespace stand_in_nccl {
 struct Faults {
     bool init_never = false;
     int async_error_at = 0;
+    int system_error_at = 0;
     int op_never_at = 0;
-    int rank = -1;  ///< Of the communicator; all of them if negative.
+    int launch_never_at = 0;
+    bool split_error = false;  ///< A split makes its child and then fails.
+    bool graph_alive = false;  ///< Nothing is freed as long as this is set.
+    int rank = -1;             ///< Of the communicator; all of them if negative.
 
     [[nodiscard]] bool concerns(int some_rank) const { return rank < 0 || rank == some_rank; }
 };

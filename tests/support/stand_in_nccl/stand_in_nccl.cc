@@ -3,10 +3,14 @@
 // to the rules of non-blocking communicators.
 #include "tests/support/stand_in_nccl/stand_in_nccl.h"
 
-#include <cstdlib>
+#include <algorithm>
 #include <cstring>
+#include <list>
 #include <map>
+#include <mutex>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "tests/support/stand_in_nccl/communicator.h"
 #include "tests/support/stand_in_nccl/journal.h"
@@ -25,6 +29,21 @@ struct OpenGroup {
 };
 
 thread_local OpenGroup open_group;
+
+constexpr std::size_t kPage = 4096;
+/// As little as cudaMalloc promises, to which NCCL falls back.
+constexpr std::size_t kAlignment = 512;
+constexpr std::byte kGuard{0xa5};
+
+/// What ncclMemAlloc has given, with a guard behind.
+struct Block {
+    std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    std::vector<std::byte> storage{};
+};
+
+std::mutex blocks_mutex;
+std::list<Block> blocks;  // guarded by blocks_mutex
 
 std::string name_of(ncclComm_t comm) {
     return "comm=" + std::to_string(comm->number);
@@ -66,11 +85,8 @@ class Visit {
 ncclResult_t launch_group() {
     ncclResult_t result = ncclSuccess;
     for (auto& [comm, queued] : std::exchange(open_group.operations, {})) {
-        comm->begin_job(
-            [owner = comm, operations = std::move(queued.first), stream = queued.second] {
-                owner->enqueue(operations, stream);
-                return ncclSuccess;
-            });
+        comm->begin_job([owner = comm, operations = std::move(queued.first),
+                         stream = queued.second] { return owner->enqueue(operations, stream); });
         result = ncclInProgress;
     }
     for (const ncclComm_t comm : std::exchange(open_group.aborted, {})) {
@@ -94,7 +110,8 @@ ncclResult_t add(ncclComm_t comm, const char* call, Operation operation, cudaStr
     auto& queued = open_group.operations[comm];
     queued.first.push_back(std::move(operation));
     queued.second = reinterpret_cast<StandInStream*>(stream);
-    return open_group.depth > 0 ? ncclSuccess : launch_group();
+    // Within a group NCCL too may say that a non-blocking communicator is at work.
+    return open_group.depth > 0 ? ncclInProgress : launch_group();
 }
 
 Operation collective(Collective op, const void* input, std::size_t input_count, void* output,
@@ -323,15 +340,31 @@ ncclResult_t ncclRecv(void* output, std::size_t /*count*/, ncclDataType_t type, 
 }
 
 ncclResult_t ncclMemAlloc(void** memory, std::size_t bytes) {
-    constexpr std::size_t kPage = 4096;
-    *memory = std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage);
+    const std::lock_guard lock(blocks_mutex);
+    Block block{.bytes = bytes,
+                .storage = std::vector<std::byte>(2 * kPage + bytes + kPage, kGuard)};
+    const auto address = reinterpret_cast<std::uintptr_t>(block.storage.data());
+    block.data = block.storage.data() + (kPage - address % kPage) + kAlignment;
+    *memory = block.data;
+    blocks.push_back(std::move(block));
     note("mem_alloc");
-    return *memory == nullptr ? ncclSystemError : ncclSuccess;
+    return ncclSuccess;
 }
 
 ncclResult_t ncclMemFree(void* memory) {
-    std::free(memory);
+    const std::lock_guard lock(blocks_mutex);
     note("mem_free");
+    const auto found = std::ranges::find(blocks, memory, &Block::data);
+    if (found == blocks.end()) {
+        note_violation("mem_free of what is no memory of NCCL");
+        return ncclInvalidArgument;
+    }
+    const auto before = static_cast<std::size_t>(found->data - found->storage.data());
+    const auto guard = std::span(found->storage).subspan(before + found->bytes);
+    if (!std::ranges::all_of(guard, [](std::byte byte) { return byte == kGuard; })) {
+        note_violation("a write beyond the end of memory");
+    }
+    blocks.erase(found);
     return ncclSuccess;
 }
 

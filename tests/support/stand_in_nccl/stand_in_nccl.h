@@ -15,7 +15,9 @@ struct StandInStream {
 std::size_t stand_in_nccl_journal(char* into, std::size_t bytes);
 /// Forgets journal and faults.
 void stand_in_nccl_reset();
-/// "init_never", "async_error_at=3", "op_never_at=3" of each communicator, "rank=1" for one rank
-/// alone; separated by blanks. Replaces what was set.
+/// "init_never", "async_error_at=3", "system_error_at=3", "op_never_at=3",
+/// "launch_never_at=3" of each communicator,
+/// "split_error", "graph_alive" (finalize and abort do not end), "rank=1" for one rank alone;
+/// separated by blanks. Replaces what was set.
 void stand_in_nccl_faults(const char* text);
 }

@@ -75,6 +75,10 @@ struct Stream {
 };
 
 /// Memory that a group made. Freed with the last copy of the handle, which may outlive the group.
+/// Whatever uses it must be over by then: operations, the caller's own kernels, and CUDA graphs
+/// that may be launched again. On "nccl" that last copy goes on the thread that issues operations;
+/// the group keeps the memory while any of its operations is in flight, but nothing tells it of
+/// kernels.
 struct Buffer {
     void* data = nullptr;
     std::size_t bytes = 0;
@@ -117,7 +121,9 @@ struct ProcessGroupOptions {
 /// its connections, and must neither use nor destroy it. It ends by _exit or exec.
 ///
 /// Destroying the group leaves it in order if nothing is in flight; otherwise it is abort(). Either
-/// waits for nobody, and others that still need this rank see it gone.
+/// waits for nobody, and others that still need this rank see it gone. On "nccl" it waits ten
+/// seconds at most for what the GPU holds, says on stderr if that was not enough, and goes on
+/// freeing in the background: CUDA graphs with operations of a group must be destroyed before it.
 class ProcessGroup {
    public:
     /// `rank()` in a group that this process is not in.
@@ -194,7 +200,8 @@ class ProcessGroup {
     /// Memory that operations of this group reach fastest: shared among the processes of a node on
     /// "cpu", registered on "nccl". Zeroed, aligned to 4 KiB. Called by every rank with the same
     /// size, in the same order among its collectives; blocks until all have come. Ordinary memory
-    /// is always allowed instead. Throws Error `system` if there is none left.
+    /// is always allowed instead. When it may be freed, see Buffer. Throws Error `system` if there
+    /// is none left.
     [[nodiscard]] virtual Buffer allocate(std::size_t bytes);
 
     /// "nccl": operations issued from now on go into `stream`; until then, into one of the group's

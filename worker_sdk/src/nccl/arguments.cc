@@ -6,6 +6,8 @@
 #include <limits>
 #include <string>
 
+#include "worker_sdk/src/nccl/operation.h"
+
 namespace regroup::nccl {
 namespace {
 
@@ -15,10 +17,6 @@ namespace {
 
 std::string elements(ConstTensorView buffer) {
     return std::to_string(buffer.count) + " x " + std::string(to_string(buffer.dtype));
-}
-
-bool is_float8(DType dtype) {
-    return dtype == DType::float8_e4m3fn || dtype == DType::float8_e5m2;
 }
 
 }  // namespace
@@ -47,6 +45,7 @@ void check_buffer(std::string_view operation, ConstTensorView buffer, const Boun
 void check_reduction(std::string_view operation, const Reduction& reduction, DType dtype,
                      const Bounds& bounds) {
     constexpr int kHopper = 90;
+    constexpr int kFloat8Since = 22400;
     if (reduction.premultiplied() && !is_floating_point(dtype)) {
         refuse(operation, "a premultiplied sum is for floating-point values, not " +
                               std::string(to_string(dtype)));
@@ -54,6 +53,11 @@ void check_reduction(std::string_view operation, const Reduction& reduction, DTy
     if (reduction.premultiplied() && reduction.op != ReduceOp::sum) {
         refuse(operation,
                "a factor goes with sum, not with " + std::string(to_string(reduction.op)));
+    }
+    if (is_float8(dtype) && bounds.nccl_version < kFloat8Since) {
+        refuse(operation, "NCCL reduces " + std::string(to_string(dtype)) + " from " +
+                              version_text(kFloat8Since) + " on, and this is " +
+                              version_text(bounds.nccl_version));
     }
     if (is_float8(dtype) && bounds.compute_capability < kHopper) {
         refuse(operation, "NCCL reduces " + std::string(to_string(dtype)) +

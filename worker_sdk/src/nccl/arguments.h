@@ -15,6 +15,7 @@ struct Bounds {
     std::uint32_t world_size = 1;
     Device device{};
     int compute_capability = 0;
+    int nccl_version = 0;  ///< 22809 for 2.28.9.
 };
 
 // Checks of what a caller hands in. Each throws Error `invalid_argument`, which costs the group

@@ -23,7 +23,7 @@ template <class Body>
 ncclResult_t for_each_rank(std::uint32_t world_size, const Body& body) {
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
         const ncclResult_t result = body(rank);
-        if (result != ncclSuccess && result != ncclInProgress) {
+        if (!is_good(result)) {
             return result;
         }
     }
@@ -93,8 +93,8 @@ Work NcclProcessGroup::broadcast(TensorView buffer, std::uint32_t root) {
                       return buffer.count == 0
                                  ? ncclSuccess
                                  : api.broadcast(buffer.data, buffer.data, buffer.count,
-                                                 nccl_type(buffer.dtype), static_cast<int>(root),
-                                                 comm, stream);
+                                                 nccl_moved_type(buffer.dtype),
+                                                 static_cast<int>(root), comm, stream);
                   }});
 }
 
@@ -107,7 +107,7 @@ Work NcclProcessGroup::all_gather(ConstTensorView input, TensorView output) {
                       return input.count == 0
                                  ? ncclSuccess
                                  : api.all_gather(input.data, output.data, input.count,
-                                                  nccl_type(input.dtype), comm, stream);
+                                                  nccl_moved_type(input.dtype), comm, stream);
                   }});
 }
 
@@ -126,7 +126,7 @@ Work NcclProcessGroup::gather(ConstTensorView input, TensorView output, std::uin
                                 .peer = root},
                   .launch = [&api = backend_.api, input, rows, root, size = bounds_.world_size](
                                 auto comm, auto, auto stream) {
-                      const ncclDataType_t type = nccl_type(input.dtype);
+                      const ncclDataType_t type = nccl_moved_type(input.dtype);
                       const auto to = static_cast<int>(root);
                       if (input.count == 0) {
                           return ncclSuccess;
@@ -136,7 +136,7 @@ Work NcclProcessGroup::gather(ConstTensorView input, TensorView output, std::uin
                       }
                       const ncclResult_t sent =
                           api.send(input.data, input.count, type, to, comm, stream);
-                      if (rows == nullptr || (sent != ncclSuccess && sent != ncclInProgress)) {
+                      if (rows == nullptr || !is_good(sent)) {
                           return sent;
                       }
                       return for_each_rank(size, [&](std::uint32_t rank) {
@@ -162,7 +162,7 @@ Work NcclProcessGroup::scatter(ConstTensorView input, TensorView output, std::ui
                        .peer = root},
          .launch = [&api = backend_.api, output, rows, root, size = bounds_.world_size](
                        auto comm, auto, auto stream) {
-             const ncclDataType_t type = nccl_type(output.dtype);
+             const ncclDataType_t type = nccl_moved_type(output.dtype);
              const auto from = static_cast<int>(root);
              if (output.count == 0) {
                  return ncclSuccess;
@@ -171,7 +171,7 @@ Work NcclProcessGroup::scatter(ConstTensorView input, TensorView output, std::ui
                  return api.scatter(rows, output.data, output.count, type, from, comm, stream);
              }
              const ncclResult_t got = api.recv(output.data, output.count, type, from, comm, stream);
-             if (rows == nullptr || (got != ncclSuccess && got != ncclInProgress)) {
+             if (rows == nullptr || !is_good(got)) {
                  return got;
              }
              return for_each_rank(size, [&](std::uint32_t rank) {
@@ -188,7 +188,7 @@ Work NcclProcessGroup::all_to_all(ConstTensorView input, TensorView output) {
         {.operation = {.kind = OperationKind::all_to_all, .count = count, .dtype = input.dtype},
          .launch = [&api = backend_.api, input, output, count, size = bounds_.world_size](
                        auto comm, auto, auto stream) {
-             const ncclDataType_t type = nccl_type(input.dtype);
+             const ncclDataType_t type = nccl_moved_type(input.dtype);
              if (count == 0) {
                  return ncclSuccess;
              }
@@ -199,10 +199,9 @@ Work NcclProcessGroup::all_to_all(ConstTensorView input, TensorView output) {
                  const auto peer = static_cast<int>(rank);
                  const ncclResult_t sent = api.send(row(input.data, rank, count, input.dtype),
                                                     count, type, peer, comm, stream);
-                 return sent != ncclSuccess && sent != ncclInProgress
-                            ? sent
-                            : api.recv(row(output.data, rank, count, input.dtype), count, type,
-                                       peer, comm, stream);
+                 return !is_good(sent) ? sent
+                                       : api.recv(row(output.data, rank, count, input.dtype), count,
+                                                  type, peer, comm, stream);
              });
          }});
 }
@@ -224,10 +223,10 @@ Work NcclProcessGroup::send(ConstTensorView buffer, std::uint32_t peer, std::uin
                                 .peer = peer,
                                 .tag = tag},
                   .launch = [&api = backend_.api, buffer, peer](auto comm, auto, auto stream) {
-                      return buffer.count == 0
-                                 ? ncclSuccess
-                                 : api.send(buffer.data, buffer.count, nccl_type(buffer.dtype),
-                                            static_cast<int>(peer), comm, stream);
+                      return buffer.count == 0 ? ncclSuccess
+                                               : api.send(buffer.data, buffer.count,
+                                                          nccl_moved_type(buffer.dtype),
+                                                          static_cast<int>(peer), comm, stream);
                   }});
 }
 
@@ -240,10 +239,10 @@ Work NcclProcessGroup::recv(TensorView buffer, std::uint32_t peer, std::uint32_t
                                 .peer = peer,
                                 .tag = tag},
                   .launch = [&api = backend_.api, buffer, peer](auto comm, auto, auto stream) {
-                      return buffer.count == 0
-                                 ? ncclSuccess
-                                 : api.recv(buffer.data, buffer.count, nccl_type(buffer.dtype),
-                                            static_cast<int>(peer), comm, stream);
+                      return buffer.count == 0 ? ncclSuccess
+                                               : api.recv(buffer.data, buffer.count,
+                                                          nccl_moved_type(buffer.dtype),
+                                                          static_cast<int>(peer), comm, stream);
                   }});
 }
 

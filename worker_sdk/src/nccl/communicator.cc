@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker_sdk/src/nccl/communicator.h"
 
+#include <utility>
+
 #include "rendezvous/base/ensure.h"
 
 namespace regroup::nccl {
@@ -64,9 +66,13 @@ CommReport Communicator::begin_split(int color, int key) {
     return report(api_.comm_split(comm_, color, key, &child_, &config));
 }
 
-void Communicator::hand_child_to(Communicator& heir) {
+bool Communicator::hand_child_to(Communicator& heir) {
     const std::scoped_lock lock(mutex_, heir.mutex_);
+    if (gone_) {
+        return false;
+    }
     heir.comm_ = std::exchange(child_, nullptr);
+    return true;
 }
 
 CommReport Communicator::launch(const std::function<ncclResult_t(ncclComm_t)>& body) {
@@ -81,7 +87,7 @@ CommReport Communicator::launch(const std::function<ncclResult_t(ncclComm_t)>& b
     const ncclResult_t called = body(comm_);
     // Always, or this thread would stay inside the group.
     const ncclResult_t ended = api_.group_end();
-    return report(called == ncclSuccess || called == ncclInProgress ? ended : called);
+    return report(is_good(called) ? ended : called);
 }
 
 CommReport Communicator::call(const std::function<ncclResult_t(ncclComm_t)>& body) {
@@ -116,34 +122,37 @@ CommReport Communicator::begin_leaving() {
     return report(api_.comm_finalize(comm_));
 }
 
-void Communicator::finish_leaving() {
+ncclComm_t Communicator::let_go() {
     const std::lock_guard lock(mutex_);
-    if (gone_ || comm_ == nullptr) {
-        return;
+    return std::exchange(gone_, true) ? nullptr : comm_;
+}
+
+void Communicator::finish_leaving() {
+    if (const ncclComm_t comm = let_go()) {
+        (void)(api_.version < kDestroyWaitsForOthers ? api_.comm_destroy(comm)
+                                                     : api_.comm_abort(comm));
     }
-    gone_ = true;
-    (void)(api_.version < kDestroyWaitsForOthers ? api_.comm_destroy(comm_)
-                                                 : api_.comm_abort(comm_));
 }
 
 void Communicator::abort_all(const NcclApi& api, std::span<Communicator* const> communicators) {
-    std::vector<std::unique_lock<std::mutex>> locks;
-    std::vector<ncclComm_t> comms;
+    std::vector<std::pair<Communicator*, ncclComm_t>> ended;
     for (Communicator* const communicator : communicators) {
-        // Calls return at once, so nobody holds a lock for long.
-        std::unique_lock lock(communicator->mutex_);
-        if (!std::exchange(communicator->gone_, true) && communicator->comm_ != nullptr) {
-            comms.push_back(communicator->comm_);
-            locks.push_back(std::move(lock));
+        if (const ncclComm_t comm = communicator->let_go()) {
+            ended.emplace_back(communicator, comm);
         }
     }
-    if (comms.empty()) {
+    if (ended.empty()) {
         return;
     }
     // Within a group ncclCommAbort raises its flag at once and leaves the freeing to ncclGroupEnd.
     (void)api.group_start();
-    for (const ncclComm_t comm : comms) {
+    for (const auto& [communicator, comm] : ended) {
         (void)api.comm_abort(comm);
+        // NCCL's thread, which writes the child, has been joined by now, and whoever wants to take
+        // it is told that this is gone.
+        if (const ncclComm_t child = std::exchange(communicator->child_, nullptr)) {
+            (void)api.comm_abort(child);
+        }
     }
     (void)api.group_end();
 }

@@ -28,7 +28,8 @@ struct CommReport {
 /// One non-blocking NCCL communicator behind its owner lock: NCCL allows no two threads in calls on
 /// one communicator, and none at all during or after ncclCommAbort. Every call here takes the lock,
 /// returns at once, and is `gone` when the communicator is. Only `finish_leaving` and `abort_all`
-/// may take their time.
+/// may take their time, for ever if a CUDA graph holds operations: they are for the Reaper, and
+/// hold no lock meanwhile.
 ///
 /// After a call that says `in_progress`, NCCL works on in a thread of its own; nothing else may be
 /// asked of the communicator until `poll` says `ready`. Its user keeps to that.
@@ -45,8 +46,9 @@ class Communicator {
     /// Begins to make a child of those ranks that pass the same `color`, in the order of `key`. It
     /// is there when `poll` says `ready`; with NCCL_SPLIT_NOCOLOR, none is.
     CommReport begin_split(int color, int key);
-    /// Makes `heir`, which never began, the child.
-    void hand_child_to(Communicator& heir);
+    /// Makes `heir`, which never began, the child; false if this is given up, and the child with
+    /// it.
+    [[nodiscard]] bool hand_child_to(Communicator& heir);
 
     /// Makes the calls of `body` as one group.
     CommReport launch(const std::function<ncclResult_t(ncclComm_t)>& body);
@@ -61,7 +63,8 @@ class Communicator {
     void finish_leaving();
 
     /// Gives several communicators up: tells all of them to stop before any is freed, since freeing
-    /// one may wait for a kernel of another. What is gone already is left alone.
+    /// one may wait for a kernel of another. A child that a failed split has left behind goes with
+    /// its parent. What is gone already is left alone.
     static void abort_all(const NcclApi& api, std::span<Communicator* const> communicators);
 
     [[nodiscard]] bool is_gone();
@@ -69,6 +72,8 @@ class Communicator {
    private:
     [[nodiscard]] CommReport report(ncclResult_t result);
     [[nodiscard]] CommReport poll_locked();
+    /// What is to be freed by the one caller that gets it, null if there is nothing.
+    [[nodiscard]] ncclComm_t let_go();
 
     const NcclApi& api_;
     std::mutex mutex_;

@@ -45,24 +45,36 @@ Device device_for(const Context& context, const ProcessGroupOptions& options) {
     return {DeviceKind::cuda, *options.device};
 }
 
+Error with_name(const ProcessGroupOptions& options, const Error& error) {
+    const std::string group = "group \"" + options.name + "\"";
+    const std::string detail = error.what();
+    return Error(error.code(), detail.starts_with(group) ? detail : group + ": " + detail);
+}
+
 }  // namespace
 
 std::unique_ptr<ProcessGroup> form_group(const Context& context,
                                          const ProcessGroupOptions& options) {
     const cuda::Environment environment = cuda::Environment::read();
-    check(context, options, environment);
+    const NcclApi* api = nullptr;
+    Device device;
     try {
-        const NcclApi& api = installed_api();
-        const Device device = device_for(context, options);
+        check(context, options, environment);
+        api = &installed_api();
+        device = device_for(context, options);
         if (environment.share_gpus) {
             cuda::let_ranks_share_a_gpu(context.rank);
         }
-        return form_group_on({api, cuda::cuda_runtime()}, context, options, device,
+    } catch (const Error& error) {
+        const Error complete = with_name(options, error);
+        say_given_up(context, options, complete.what());
+        throw complete;
+    }
+    try {
+        return form_group_on({*api, cuda::cuda_runtime()}, context, options, device,
                              {.share_gpus = environment.share_gpus});
     } catch (const Error& error) {
-        const std::string group = "group \"" + options.name + "\"";
-        const std::string detail = error.what();
-        throw Error(error.code(), detail.starts_with(group) ? detail : group + ": " + detail);
+        throw with_name(options, error);
     }
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -13,14 +14,19 @@
 #include "rendezvous/base/result.h"
 #include "worker_sdk/src/nccl/bootstrap.h"
 #include "worker_sdk/src/nccl/control_ring.h"
+#include "worker_sdk/src/nccl/meeting.h"
 #include "worker_sdk/src/nccl/nccl_process_group.h"
+#include "worker_sdk/src/nccl/reaper.h"
 #include "worker_sdk/src/nccl/watchdog.h"
 
 namespace regroup::nccl {
 namespace {
 
-/// More names than this help nobody.
-constexpr std::size_t kNamedMax = 16;
+/// What a failed attempt frees is free when it throws.
+struct AwaitAll {
+    Reaper& reaper;
+    ~AwaitAll() { reaper.await_all(); }
+};
 
 /// One attempt of one rank to get into its group. Every rank first says in the store that it is
 /// there; only when all have is an id made and NCCL asked to connect them. So NCCL waits for
@@ -34,143 +40,49 @@ constexpr std::size_t kNamedMax = 16;
 class Formation {
    public:
     Formation(const Backend& backend, const Context& context, const ProcessGroupOptions& options,
-              Device device)
+              Device device, const FormationOptions& formation)
         : backend_(backend),
           context_(context),
           options_(options),
           device_(device),
-          deadline_(after(SteadyClock().now(), options.timeout)) {}
+          formation_(formation),
+          meeting_(context, options.name, "group \"" + options.name + "\" on " + to_string(device),
+                   formation.meeting_limit.value_or(options.timeout)) {}
 
-    std::unique_ptr<ProcessGroup> form(const FormationOptions& formation);
+    std::unique_ptr<ProcessGroup> form();
 
    private:
-    void enter_store();
     void arrive();
-    [[nodiscard]] std::unique_ptr<ProcessGroup> meet(const FormationOptions& formation);
-    void await(const std::vector<std::string>& keys, const char* what, const char* per_rank);
-    void look_around();
-    void hear_why();
-    void give_up(const std::string& reason);
-    [[nodiscard]] std::string missing_ranks(const char* per_rank) const;
+    [[nodiscard]] std::unique_ptr<ProcessGroup> meet();
     [[nodiscard]] std::string text_of(std::uint32_t rank, std::size_t field) const;
     void refuse_shared_gpus() const;
     [[nodiscard]] std::vector<ncclUniqueId> exchange_ids();
     [[nodiscard]] std::unique_ptr<ControlRing> join_ring();
+    [[nodiscard]] std::unique_ptr<ControlRing> join_ring_or_say_why();
+    [[nodiscard]] Instant connecting_deadline() const;
     void connect(Lane& lane, std::vector<ncclUniqueId> ids);
-    [[nodiscard]] Duration time_left() const { return deadline_ - SteadyClock().now(); }
-    [[noreturn]] void fail(Errc code, const std::string& detail) const {
-        throw Error(code,
-                    "group \"" + options_.name + "\" on " + to_string(device_) + ": " + detail);
-    }
 
     const Backend backend_;
     const Context& context_;
     const ProcessGroupOptions& options_;
     const Device device_;
-    const Instant deadline_;
-    std::shared_ptr<Store> store_;  // of this round and attempt
+    const FormationOptions formation_;
+    Meeting meeting_;
     std::optional<ControlRing::Door> door_;
-    bool door_opened_ = false;  // the others know of this rank
-    bool heard_ = false;        // that another rank has given up
 };
-
-std::string key(std::uint32_t rank, const char* name) {
-    return std::to_string(rank) + "/" + name;
-}
-
-void Formation::enter_store() {
-    const std::shared_ptr<Store> store = context_.store();
-    const std::string place = "pg-nccl/" + options_.name + "/" + std::to_string(context_.round) +
-                              "." + std::to_string(context_.restart_count);
-    const std::string attempt =
-        std::to_string(store->add(place + "/attempt/" + std::to_string(context_.rank), 1));
-    store_ = prefix_store(place + "/" + attempt, store);
-}
 
 void Formation::arrive() {
     door_ = ControlRing::open_door(context_.master_addr, context_.master_port);
-    store_->set(key(context_.rank, "here"),
-                door_->text() + " " + backend_.runtime.identity(device_.index));
-    door_opened_ = true;
-    if (store_->add("arrivals", 1) == context_.world_size) {
-        store_->set("all", "1");
-    }
-}
-
-/// The ranks whose `per_rank` key is not there: "3, 5 and 2 more".
-std::string Formation::missing_ranks(const char* per_rank) const {
-    std::string names;
-    std::size_t missing_count = 0;
-    for (std::uint32_t rank = 0; rank < context_.world_size; ++rank) {
-        if (!store_->check({key(rank, per_rank)}) && ++missing_count <= kNamedMax) {
-            names += (names.empty() ? "" : ", ") + std::to_string(rank);
-        }
-    }
-    if (missing_count > kNamedMax) {
-        names += " and " + std::to_string(missing_count - kNamedMax) + " more";
-    }
-    return names;
-}
-
-/// Waits for `keys`, and notices every second if another rank has given this attempt up.
-void Formation::await(const std::vector<std::string>& keys, const char* what,
-                      const char* per_rank) {
-    constexpr Duration kTurn = std::chrono::seconds(1);
-    while (true) {
-        const Duration left = time_left();
-        try {
-            store_->wait(keys, std::clamp(left, Duration(1), kTurn));
-            return;
-        } catch (const Error& error) {
-            if (error.code() != Errc::deadline_exceeded) {
-                throw;
-            }
-        }
-        if (left > kTurn) {
-            look_around();
-            continue;
-        }
-        const std::string missing = missing_ranks(per_rank);
-        fail(Errc::deadline_exceeded,
-             "of " + std::to_string(context_.world_size) + " ranks these have not " + what +
-                 " within " + format_duration(options_.timeout) + ": " +
-                 (missing.empty() ? "none, the last one has come just now" : missing));
-    }
-}
-
-void Formation::look_around() {
-    if (store_->check({"given_up"})) {
-        heard_ = true;
-        fail(Errc::disconnected, store_->get("given_up"));
-    }
-}
-
-/// After a neighbour has closed its door: its reason may be about to come.
-void Formation::hear_why() {
-    try {
-        store_->wait({"given_up"}, std::chrono::seconds(1));
-    } catch (const Error&) {
-        return;  // It died without a word.
-    }
-    look_around();
-}
-
-/// So that the others need not wait for this rank until the deadline.
-void Formation::give_up(const std::string& reason) {
-    if (heard_ || !door_opened_) {
-        return;
-    }
-    try {
-        store_->set("given_up", "rank " + std::to_string(context_.rank) +
-                                    " has given up forming the group: " + reason);
-    } catch (const Error&) {
-        // The store is gone, and the others notice that themselves.
+    meeting_.store().set(Meeting::key(context_.rank, "here"),
+                         door_->text() + " " + backend_.runtime.identity(device_.index));
+    if (meeting_.store().add("arrivals", 1) == context_.world_size) {
+        meeting_.store().set("all", "1");
     }
 }
 
 /// Field 0 is the address of the door, 1 its token, 2 the GPU.
 std::string Formation::text_of(std::uint32_t rank, std::size_t field) const {
-    std::string text = store_->get(key(rank, "here"));
+    std::string text = meeting_.store().get(Meeting::key(rank, "here"));
     for (; field > 0; --field) {
         text.erase(0, text.find(' ') + 1);
     }
@@ -183,11 +95,12 @@ void Formation::refuse_shared_gpus() const {
     const std::uint32_t first = context_.rank - std::min(context_.rank, context_.local_rank);
     for (std::uint32_t rank = first; rank < context_.rank; ++rank) {
         if (text_of(rank, 2) == own) {
-            fail(Errc::invalid_argument,
-                 "ranks " + std::to_string(rank) + " and " + std::to_string(context_.rank) +
-                     " of this node are on the same GPU " + own +
-                     ", which NCCL does not allow; give each process its own by "
-                     "CUDA_VISIBLE_DEVICES, or for a test set REGROUP_SHARE_GPUS=1");
+            meeting_.fail(Errc::invalid_argument,
+                          "ranks " + std::to_string(rank) + " and " +
+                              std::to_string(context_.rank) + " of this node are on the same GPU " +
+                              own +
+                              ", which NCCL does not allow; give each process its own by "
+                              "CUDA_VISIBLE_DEVICES, or for a test set REGROUP_SHARE_GPUS=1");
         }
     }
 }
@@ -198,22 +111,22 @@ std::vector<ncclUniqueId> Formation::exchange_ids() {
                                      context_.group_rank, context_.group_world_size, scalable);
     const std::string version = std::to_string(backend_.api.version);
     if (plan.hosted < plan.roots) {
-        store_->set("id/" + std::to_string(plan.hosted),
-                    version + " " + to_text(make_unique_id(backend_.api)));
+        meeting_.store().set("id/" + std::to_string(plan.hosted),
+                             version + " " + to_text(make_unique_id(backend_.api)));
     }
     std::vector<std::string> keys;
     for (std::uint32_t root = 0; root < plan.roots; ++root) {
         keys.push_back("id/" + std::to_string(root));
     }
-    await(keys, "received NCCL's ids", "begun");
+    meeting_.await(keys, "received NCCL's ids", "begun");
     std::vector<ncclUniqueId> ids;
-    for (const std::string& text : store_->multi_get(keys)) {
+    for (const std::string& text : meeting_.store().multi_get(keys)) {
         const std::size_t space = text.find(' ');
         if (text.substr(0, space) != version) {
-            fail(Errc::invalid_argument, "NCCL is " + version_text(backend_.api.version) +
-                                             " here (" + backend_.api.path + ") and " +
-                                             version_text(std::atoi(text.c_str())) +
-                                             " elsewhere; all ranks need the same");
+            meeting_.fail(Errc::invalid_argument, "NCCL is " + version_text(backend_.api.version) +
+                                                      " here (" + backend_.api.path + ") and " +
+                                                      version_text(std::atoi(text.c_str())) +
+                                                      " elsewhere; all ranks need the same");
         }
         ids.push_back(parse_unique_id(std::string_view(text).substr(space + 1)));
     }
@@ -226,74 +139,82 @@ std::unique_ptr<ControlRing> Formation::join_ring() {
     }
     const std::uint32_t next = (context_.rank + 1) % context_.world_size;
     return std::make_unique<ControlRing>(std::move(*door_), context_.rank, context_.world_size,
-                                         text_of(next, 0) + " " + text_of(next, 1), deadline_,
-                                         [this] { look_around(); });
+                                         text_of(next, 0) + " " + text_of(next, 1),
+                                         meeting_.deadline(), [this] { meeting_.look_around(); });
+}
+
+Instant Formation::connecting_deadline() const {
+    return formation_.meeting_limit ? after(SteadyClock().now(), options_.timeout)
+                                    : meeting_.deadline();
 }
 
 void Formation::connect(Lane& lane, std::vector<ncclUniqueId> ids) {
-    store_->set(key(context_.rank, "begun"), "1");
+    meeting_.store().set(Meeting::key(context_.rank, "begun"), "1");
     CommReport report = lane.communicator().begin(ids, static_cast<int>(context_.world_size),
                                                   static_cast<int>(context_.rank));
     if (report.state == CommState::in_progress) {
-        report = lane.await_ready(deadline_);
+        report = lane.await_ready(connecting_deadline());
     }
     if (report.state == CommState::ready) {
         return;
     }
     if (report.state == CommState::failed) {
-        fail(errc_of(report.result), "NCCL could not connect the ranks: " + report.text);
+        meeting_.fail(errc_of(report.result), "NCCL could not connect the ranks: " + report.text);
     }
     if (const auto failure = lane.failure()) {
-        fail(failure->code, "while NCCL connected the ranks: " + failure->cause);
+        meeting_.fail(failure->code, "while NCCL connected the ranks: " + failure->cause);
     }
-    const std::string missing = missing_ranks("begun");
-    fail(Errc::deadline_exceeded,
-         "NCCL has not connected the ranks within " + format_duration(options_.timeout) +
-             (missing.empty() ? "; all " + std::to_string(context_.world_size) +
-                                    " have begun: look at the network between them "
-                                    "(NCCL_SOCKET_IFNAME, NCCL_DEBUG=INFO)"
-                              : "; these have not begun: " + missing));
+    const std::string missing = meeting_.missing_ranks("begun");
+    meeting_.fail(Errc::deadline_exceeded,
+                  "NCCL has not connected the ranks within " + format_duration(options_.timeout) +
+                      (missing.empty() ? "; all " + std::to_string(context_.world_size) +
+                                             " have begun: look at the network between them "
+                                             "(NCCL_SOCKET_IFNAME, NCCL_DEBUG=INFO)"
+                                       : "; these have not begun: " + missing));
 }
 
-std::unique_ptr<ProcessGroup> Formation::form(const FormationOptions& formation) {
+std::unique_ptr<ControlRing> Formation::join_ring_or_say_why() {
     try {
-        return meet(formation);
+        return join_ring();
     } catch (const Error& error) {
-        give_up(error.what());
+        if (!meeting_.has_heard()) {
+            meeting_.hear_why();
+            meeting_.fail(error.code(), error.what());
+        }
         throw;
     }
 }
 
-std::unique_ptr<ProcessGroup> Formation::meet(const FormationOptions& formation) {
-    enter_store();
+std::unique_ptr<ProcessGroup> Formation::form() {
+    try {
+        return meet();
+    } catch (const std::exception& error) {
+        meeting_.give_up(error.what());
+        throw;
+    }
+}
+
+std::unique_ptr<ProcessGroup> Formation::meet() {
     arrive();
     // Takes a fraction of a second the first time, in which the others come.
     const cuda::DeviceScope scope(backend_.runtime, device_.index);
     auto wakeup = std::make_shared<Wakeup>();
+    const auto reaper = std::make_shared<Reaper>(backend_, device_.index);
+    const AwaitAll freed{*reaper};
     GroupIdentity identity{.name = options_.name,
                            .rank = context_.rank,
                            .members = std::vector<std::uint32_t>(context_.world_size),
                            .device = device_,
                            .timeout = options_.timeout};
     std::iota(identity.members.begin(), identity.members.end(), 0U);
-    auto lane = std::make_shared<Lane>(backend_, std::move(identity), wakeup);
-    await({"all"}, "come", "here");
-    if (!formation.share_gpus) {
+    std::shared_ptr<Lane> lane = Lane::make(backend_, std::move(identity), wakeup, reaper);
+    meeting_.await({"all"}, "come", "here");
+    if (!formation_.share_gpus) {
         refuse_shared_gpus();
     }
     std::vector<ncclUniqueId> ids = exchange_ids();
-    std::unique_ptr<ControlRing> ring;
-    try {
-        ring = join_ring();
-    } catch (const Error& error) {
-        if (heard_) {
-            throw;
-        }
-        hear_why();
-        fail(error.code(), error.what());
-    }
-    auto watchdog = std::make_shared<Watchdog>(backend_, device_, context_.rank, std::move(ring),
-                                               std::move(wakeup));
+    auto watchdog = std::make_shared<Watchdog>(backend_, device_, context_.rank,
+                                               join_ring_or_say_why(), std::move(wakeup), reaper);
     watchdog->add(lane);
     try {
         connect(*lane, std::move(ids));
@@ -309,7 +230,20 @@ std::unique_ptr<ProcessGroup> Formation::meet(const FormationOptions& formation)
 std::unique_ptr<ProcessGroup> form_group_on(const Backend& backend, const Context& context,
                                             const ProcessGroupOptions& options, Device device,
                                             const FormationOptions& formation) {
-    return Formation(backend, context, options, device).form(formation);
+    return Formation(backend, context, options, device, formation).form();
+}
+
+void say_given_up(const Context& context, const ProcessGroupOptions& options,
+                  const std::string& reason) noexcept {
+    if (context.world_size == 1) {
+        return;
+    }
+    try {
+        Meeting(context, options.name, "group \"" + options.name + "\"", options.timeout)
+            .give_up(reason);
+    } catch (const std::exception&) {
+        // Without the store nobody can be told.
+    }
 }
 
 }  // namespace regroup::nccl

@@ -5,14 +5,17 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "worker_sdk/src/nccl/lane.h"
 
 namespace regroup::nccl {
 
-/// What of the environment bears on forming a group.
+/// What bears on forming a group beside what its user says.
 struct FormationOptions {
     bool share_gpus = false;  ///< Ranks may be on one GPU.
+    /// Limit for the ranks to meet, if not that of the group, which then holds for each later step.
+    std::optional<Duration> meeting_limit{};
 };
 
 /// Forms the group of all ranks of `context` on `device`, with whatever NCCL and CUDA `backend` is.
@@ -22,5 +25,10 @@ struct FormationOptions {
                                                           const ProcessGroupOptions& options,
                                                           Device device,
                                                           const FormationOptions& formation);
+
+/// Tells the others, who are forming the group, that this rank cannot: it never comes to
+/// form_group_on.
+void say_given_up(const Context& context, const ProcessGroupOptions& options,
+                  const std::string& reason) noexcept;
 
 }  // namespace regroup::nccl

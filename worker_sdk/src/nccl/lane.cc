@@ -4,15 +4,11 @@
 #include <regroup/error.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <poll.h>
-#include <sched.h>
 #include <utility>
 
 namespace regroup::nccl {
 namespace {
 
-constexpr std::size_t kOutstandingMax = 65536;
 constexpr std::size_t kSpareEventsMax = 256;
 /// How long an operation that needs a rank which has left may still be on its last bytes.
 constexpr Duration kLastBytes = std::chrono::seconds(5);
@@ -25,22 +21,9 @@ std::string place_of(const GroupIdentity& identity) {
 
 }  // namespace
 
-void Backoff::pause() {
-    constexpr int kYields = 50;
-    constexpr long kLongest = 1'000'000;
-    if (++turns_ <= kYields) {
-        ::sched_yield();
-        return;
-    }
-    // NCCL offers nothing to wait for.
-    const timespec span{.tv_sec = 0, .tv_nsec = std::min(20'000L * (turns_ - kYields), kLongest)};
-    (void)::ppoll(nullptr, 0, &span, nullptr);
-}
-
 Errc errc_of(ncclResult_t result) noexcept {
     switch (result) {
         case ncclRemoteError:
-        case ncclSystemError:
             return Errc::disconnected;
         case ncclInvalidArgument:
         case ncclInvalidUsage:
@@ -50,11 +33,27 @@ Errc errc_of(ncclResult_t result) noexcept {
     }
 }
 
-Lane::Lane(const Backend& backend, GroupIdentity identity, std::shared_ptr<Wakeup> watchdog)
+GroupFailure failure_of_nccl(const CommReport& report, std::string operation) {
+    return {.code = errc_of(report.result),
+            .cause = "NCCL: " + report.text,
+            .operation = std::move(operation),
+            .may_be_peer = report.result == ncclRemoteError || report.result == ncclSystemError};
+}
+
+std::shared_ptr<Lane> Lane::make(const Backend& backend, GroupIdentity identity,
+                                 std::shared_ptr<Wakeup> watchdog,
+                                 const std::shared_ptr<Reaper>& reaper) {
+    return {new Lane(backend, std::move(identity), std::move(watchdog), reaper),
+            [reaper](Lane* lane) { reaper->take([lane] { delete lane; }); }};
+}
+
+Lane::Lane(const Backend& backend, GroupIdentity identity, std::shared_ptr<Wakeup> watchdog,
+           std::shared_ptr<Reaper> reaper)
     : backend_(backend),
       identity_(std::move(identity)),
       place_(place_of(identity_)),
       watchdog_(std::move(watchdog)),
+      reaper_(std::move(reaper)),
       communicator_(backend.api) {
     constexpr std::size_t kWord = 256;
     const cuda::DeviceScope scope(backend_.runtime, identity_.device.index);
@@ -73,6 +72,7 @@ Lane::~Lane() {
         backend_.runtime.destroy_stream(own_stream_);
     }
     backend_.runtime.free(barrier_word_);
+    free_blocks(backend_, kept_);
 }
 
 std::optional<GroupFailure> Lane::failure() const {
@@ -110,191 +110,17 @@ void Lane::fail(std::span<const Call> calls, const GroupFailure& failure) const 
     }
 }
 
-void Lane::number(std::vector<Call>& calls) {
-    std::uint64_t next = issued_;
-    for (Call& call : calls) {
-        call.operation.number = ++next;
-    }
+void* Lane::front_event() const {
+    const std::lock_guard lock(mutex_);
+    return !in_flight_.empty() && in_flight_.front().event ? in_flight_.front().event->get()
+                                                           : nullptr;
 }
 
-void Lane::issue(std::vector<Call> calls) {
-    number(calls);
-    {
-        const std::lock_guard lock(mutex_);
-        if (failure_ || posted_) {
-            fail(calls, failure_ ? *failure_ : *posted_);
-            return;
-        }
-        if (outstanding_ + calls.size() > kOutstandingMax) {
-            throw Error(Errc::overloaded, describe(calls.front().operation) + place_ + ": " +
-                                              std::to_string(outstanding_) +
-                                              " operations are in flight; wait for some");
-        }
-        issuing_ = calls.front().operation;
-    }
-    const cuda::DeviceScope scope(backend_.runtime, identity_.device.index);
-    void* const stream = begin_stream();
-    const bool capturing = backend_.runtime.is_capturing(stream);
-    issued_ += calls.size();
-    if (auto failure = launch(calls, stream)) {
-        // The watchdog ends the group, and with it these calls: it may learn who is to blame.
-        track(std::move(calls), std::nullopt);
-        post(*failure);
-        return;
-    }
-    if (capturing) {
-        // Nothing can be asked about a captured operation; what goes wrong in a replay ends the
-        // group.
-        for (const Call& call : calls) {
-            call.work->succeed();
-        }
-        const std::lock_guard lock(mutex_);
-        issuing_.reset();
-        return;
-    }
-    try {
-        cuda::Event event = record(stream);
-        track(std::move(calls), std::move(event));
-    } catch (const Error& error) {
-        const GroupFailure failure{error.code(), error.what(), describe(calls.front().operation)};
-        track(std::move(calls), std::nullopt);
-        post(failure);
-    }
-}
-
-/// The stream for the next operation, which begins after what the caller has put into it, or into
-/// the default stream if no other was named.
-void* Lane::begin_stream() {
-    if (user_stream_) {
-        return user_stream_->handle;
-    }
-    backend_.runtime.record(default_stream_passed_->get(), nullptr);
-    backend_.runtime.wait(own_stream_, default_stream_passed_->get());
-    return own_stream_;
-}
-
-std::optional<GroupFailure> Lane::make_reductions(std::span<const Call> calls,
-                                                  std::vector<ncclRedOp_t>& reductions) {
-    for (const Call& call : calls) {
-        const std::optional<Reduction>& wanted = call.operation.reduction;
-        ncclRedOp_t reduction = wanted ? nccl_reduction(wanted->op) : ncclSum;
-        if (wanted && wanted->premultiplied()) {
-            Scalar factor(wanted->factor, call.operation.dtype);
-            const CommReport made = communicator_.call([&](ncclComm_t comm) {
-                return backend_.api.red_op_create_pre_mul_sum(&reduction, factor.data(),
-                                                              nccl_type(call.operation.dtype),
-                                                              ncclScalarHostImmediate, comm);
-            });
-            if (made.state != CommState::ready) {
-                return failure_of(made, call.operation);
-            }
-        }
-        reductions.push_back(reduction);
-    }
-    return std::nullopt;
-}
-
-std::optional<GroupFailure> Lane::launch(std::span<const Call> calls, void* stream) {
-    const Operation& first = calls.front().operation;
-    std::vector<ncclRedOp_t> reductions;
-    if (auto failure = make_reductions(calls, reductions)) {
-        return failure;
-    }
-    CommReport report = communicator_.launch([&](ncclComm_t comm) {
-        ncclResult_t result = ncclSuccess;
-        for (std::size_t i = 0; i < calls.size() && result == ncclSuccess; ++i) {
-            result = calls[i].launch(comm, reductions[i], static_cast<cudaStream_t>(stream));
-        }
-        return result;
-    });
-    if (report.state == CommState::in_progress) {
-        // The first operation with a peer connects to it, which waits until it comes.
-        report = await_ready(after(SteadyClock().now(), identity_.timeout));
-    }
-    if (report.state != CommState::ready) {
-        return failure_of(report, first);
-    }
-    for (const ncclRedOp_t reduction : reductions) {
-        if (reduction >= ncclNumOps) {
-            (void)communicator_.call(
-                [&](ncclComm_t comm) { return backend_.api.red_op_destroy(reduction, comm); });
-        }
-    }
-    return std::nullopt;
-}
-
-GroupFailure Lane::failure_of(const CommReport& report, const Operation& operation) {
-    switch (report.state) {
-        case CommState::gone:
-            if (const auto failure = this->failure()) {
-                return *failure;
-            }
-            return {Errc::fenced, "the group was given up", {}};
-        case CommState::in_progress:
-            return {Errc::deadline_exceeded,
-                    "NCCL has not started it within " + format_duration(identity_.timeout) +
-                        ": a peer has not come to it",
-                    describe(operation)};
-        default:
-            return {errc_of(report.result), "NCCL: " + report.text, describe(operation)};
-    }
-}
-
-void Lane::track(std::vector<Call> calls, std::optional<cuda::Event> event) {
-    bool watchdog_rests = false;
-    {
-        const std::lock_guard lock(mutex_);
-        if (failure_) {
-            fail(calls, *failure_);
-            return;
-        }
-        issuing_.reset();
-        watchdog_rests = in_flight_.empty();
-        outstanding_ += calls.size();
-        in_flight_.push_back({.calls = std::move(calls),
-                              .event = std::move(event),
-                              .turn_began = SteadyClock().now()});
-    }
-    if (watchdog_rests) {
-        watchdog_->ring();
-    }
-}
-
-cuda::Event Lane::record(void* stream) {
-    cuda::Event event = take_event();
-    backend_.runtime.record(event.get(), stream);
-    return event;
-}
-
-cuda::Event Lane::take_event() {
-    {
-        const std::lock_guard lock(mutex_);
-        if (!spare_events_.empty()) {
-            cuda::Event event = std::move(spare_events_.back());
-            spare_events_.pop_back();
-            return event;
-        }
-    }
-    return cuda::Event(backend_.runtime);
-}
-
-CommReport Lane::await_ready(Instant deadline) {
-    Backoff backoff;
-    while (true) {
-        CommReport report = communicator_.poll();
-        if (report.state != CommState::in_progress || SteadyClock().now() >= deadline) {
-            return report;
-        }
-        backoff.pause();
-    }
-}
-
-void Lane::complete_front(Instant now, std::vector<std::shared_ptr<Work::State>>& done) {
+std::vector<Call> Lane::complete_front(Instant now) {
+    const std::lock_guard lock(mutex_);
     InFlight& front = in_flight_.front();
-    for (Call& call : front.calls) {
-        done.push_back(std::move(call.work));
-    }
-    outstanding_ -= front.calls.size();
+    std::vector<Call> calls = std::move(front.calls);
+    outstanding_ -= calls.size();
     if (spare_events_.size() < kSpareEventsMax) {
         spare_events_.push_back(std::move(*front.event));
     }
@@ -302,13 +128,12 @@ void Lane::complete_front(Instant now, std::vector<std::shared_ptr<Work::State>>
     if (!in_flight_.empty()) {
         in_flight_.front().turn_began = std::max(in_flight_.front().turn_began, now);
     }
+    return calls;
 }
 
 std::optional<GroupFailure> Lane::check(Instant now) {
     // First what NCCL says: its kernels also end, without a result, when it gives up.
     const CommReport report = communicator_.glance();
-    std::vector<std::shared_ptr<Work::State>> done;
-    std::optional<GroupFailure> failure;
     {
         const std::lock_guard lock(mutex_);
         if (failure_) {
@@ -322,22 +147,24 @@ std::optional<GroupFailure> Lane::check(Instant now) {
             return posted_;
         }
         if (report.state == CommState::failed) {
-            return GroupFailure{errc_of(report.result), "NCCL: " + report.text, oldest()};
+            return failure_of_nccl(report, oldest());
         }
-        try {
-            while (!in_flight_.empty() && in_flight_.front().event &&
-                   backend_.runtime.has_passed(in_flight_.front().event->get())) {
-                complete_front(now, done);
+    }
+    try {
+        // CUDA is asked without the lock, which the caller's thread needs. Nobody else takes what
+        // is at the front.
+        for (void* event = front_event(); event != nullptr && backend_.runtime.has_passed(event);
+             event = front_event()) {
+            for (const Call& call : complete_front(now)) {
+                call.work->succeed();
             }
-            failure = overdue(now);
-        } catch (const Error& error) {
-            failure = {error.code(), error.what(), oldest()};
         }
+    } catch (const Error& error) {
+        const std::lock_guard lock(mutex_);
+        return GroupFailure{error.code(), error.what(), oldest()};
     }
-    for (const std::shared_ptr<Work::State>& work : done) {
-        work->succeed();
-    }
-    return failure;
+    const std::lock_guard lock(mutex_);
+    return overdue(now);
 }
 
 /// What was issued first of all that is not complete; empty if nothing is in flight.
@@ -345,32 +172,41 @@ std::string Lane::oldest() const {
     if (!in_flight_.empty()) {
         return describe(in_flight_.front().calls.front().operation);
     }
-    return issuing_ ? describe(*issuing_) : "";
+    return issuing_ ? describe(issuing_->operations.front()) : "";
 }
 
-std::optional<GroupFailure> Lane::overdue(Instant now) const {
-    if (in_flight_.empty()) {
-        return std::nullopt;
-    }
-    const InFlight& front = in_flight_.front();
-    const Operation& operation = front.calls.front().operation;
-    if (now - front.turn_began >= identity_.timeout) {
-        return GroupFailure{Errc::deadline_exceeded,
-                            "not complete within " + format_duration(identity_.timeout) +
-                                ": a peer has not joined in, or the stream holds it up",
-                            describe(operation)};
-    }
-    for (const auto& [rank, since] : departed_) {
-        const bool needed = std::ranges::any_of(front.calls, [who = rank](const Call& call) {
-            return !is_message(call.operation) || call.operation.peer == who;
-        });
-        if (needed && now - std::max(since, front.turn_began) >= kLastBytes) {
-            return GroupFailure{Errc::disconnected,
-                                "rank " + std::to_string(rank) + " has left the group",
-                                describe(operation)};
+/// A member that has left while the oldest operation needs it. What is being issued counts too:
+/// the first operation with a peer waits for it to connect.
+std::optional<GroupFailure> Lane::deserted(Instant now) const {
+    for (const auto& [rank, left_at] : departed_) {
+        const auto is_needed = [who = rank](const Operation& operation) {
+            return !is_message(operation) || operation.peer == who;
+        };
+        const bool needed =
+            in_flight_.empty()
+                ? issuing_ && std::ranges::any_of(issuing_->operations, is_needed)
+                : std::ranges::any_of(in_flight_.front().calls, is_needed, &Call::operation);
+        if (needed) {
+            const Instant began =
+                in_flight_.empty() ? issuing_->since : in_flight_.front().turn_began;
+            if (now - std::max(left_at, began) >= kLastBytes) {
+                return GroupFailure{Errc::disconnected,
+                                    "rank " + std::to_string(rank) + " has left the group",
+                                    oldest()};
+            }
         }
     }
     return std::nullopt;
+}
+
+std::optional<GroupFailure> Lane::overdue(Instant now) const {
+    if (!in_flight_.empty() && now - in_flight_.front().turn_began >= identity_.timeout) {
+        return GroupFailure{Errc::deadline_exceeded,
+                            "not complete within " + format_duration(identity_.timeout) +
+                                ": a peer has not joined in, or the stream holds it up",
+                            oldest()};
+    }
+    return deserted(now);
 }
 
 Duration Lane::patience(Instant now) const {

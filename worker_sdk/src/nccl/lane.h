@@ -16,24 +16,22 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker_sdk/src/cuda/device_runtime.h"
+#include "worker_sdk/src/nccl/backend.h"
 #include "worker_sdk/src/nccl/communicator.h"
 #include "worker_sdk/src/nccl/operation.h"
+#include "worker_sdk/src/nccl/reaper.h"
 #include "worker_sdk/src/nccl/wakeup.h"
 #include "worker_sdk/src/work.h"
 
 namespace regroup::nccl {
-
-/// NCCL and CUDA, as this process found them.
-struct Backend {
-    const NcclApi& api;
-    cuda::DeviceRuntime& runtime;
-};
 
 /// Why a group has ended.
 struct GroupFailure {
     Errc code = Errc::disconnected;
     std::string cause{};
     std::string operation{};  ///< The one that met it; empty if none did.
+    /// Something broke in the system, of which the end of another rank may be the reason.
+    bool may_be_peer = false;
 };
 
 /// What is constant about a group.
@@ -49,9 +47,13 @@ struct GroupIdentity {
 
 /// One communicator with its stream and its operations in flight. The caller's thread puts
 /// operations into the stream; the watchdog finds out how they end.
+///
+/// Whoever lets go of it last only begins its end: streams and memory are freed by the reaper.
 class Lane {
    public:
-    Lane(const Backend& backend, GroupIdentity identity, std::shared_ptr<Wakeup> watchdog);
+    [[nodiscard]] static std::shared_ptr<Lane> make(const Backend& backend, GroupIdentity identity,
+                                                    std::shared_ptr<Wakeup> watchdog,
+                                                    const std::shared_ptr<Reaper>& reaper);
     ~Lane();
     Lane(const Lane&) = delete;
     Lane& operator=(const Lane&) = delete;
@@ -74,14 +76,22 @@ class Lane {
     /// Waits while NCCL works in the background: `ready`, `failed`, `gone`, or still `in_progress`
     /// at the deadline.
     [[nodiscard]] CommReport await_ready(Instant deadline);
+    /// Makes a child of the communicator, as Communicator::begin_split, and waits for it as long as
+    /// an operation may take.
+    [[nodiscard]] CommReport split(int color, int key);
     /// Memory of this GPU, zeroed, registered if NCCL can. Throws Error `system`.
     [[nodiscard]] static Buffer allocate(const std::shared_ptr<Lane>& lane, std::size_t bytes);
     /// One word on the GPU for barriers.
     [[nodiscard]] void* barrier_word() const noexcept { return barrier_word_; }
     [[nodiscard]] bool is_idle() const;
+
+    // The reaper.
+
     /// Leaves in order, or gives up at the limit. Requires that nothing is in flight, and that the
     /// watchdog no longer knows the lane.
-    void leave() noexcept;
+    void leave();
+    /// Gives `lanes`, which have ended, up together.
+    static void abort_all(const NcclApi& api, std::span<const std::shared_ptr<Lane>> lanes);
 
     // The watchdog's thread.
 
@@ -101,8 +111,22 @@ class Lane {
         std::optional<cuda::Event> event;  ///< None if the calls have failed already.
         Instant turn_began;
     };
+    /// What the caller's thread is putting into the stream just now.
+    struct Issuing {
+        std::vector<Operation> operations;
+        Instant since;
+    };
+    class IssuingScope;
+    /// Memory as it was allocated.
+    struct Block {
+        void* base = nullptr;
+        void* data = nullptr;
+        bool by_nccl = false;
+    };
     struct Memory;
 
+    Lane(const Backend& backend, GroupIdentity identity, std::shared_ptr<Wakeup> watchdog,
+         std::shared_ptr<Reaper> reaper);
     [[nodiscard]] std::string explain(const GroupFailure& failure,
                                       const Operation& operation) const;
     void fail(std::span<const Call> calls, const GroupFailure& failure) const;
@@ -116,14 +140,20 @@ class Lane {
     [[nodiscard]] cuda::Event record(void* stream);
     [[nodiscard]] cuda::Event take_event();
     [[nodiscard]] std::string oldest() const;
+    [[nodiscard]] std::optional<GroupFailure> deserted(Instant now) const;
     [[nodiscard]] std::optional<GroupFailure> overdue(Instant now) const;
-    void complete_front(Instant now, std::vector<std::shared_ptr<Work::State>>& done);
-    [[nodiscard]] bool take_registration(void* data, void*& handle);
+    [[nodiscard]] void* front_event() const;
+    [[nodiscard]] std::vector<Call> complete_front(Instant now);
+    [[nodiscard]] Block allocate_block(std::size_t bytes);
+    void give_back(const Block& block);
+    static void free_blocks(const Backend& backend, std::span<const Block> blocks) noexcept;
+    void note_gone();
 
     const Backend backend_;
     const GroupIdentity identity_;
     const std::string place_;  // " on cuda:0 in group \"<name>\"".
     const std::shared_ptr<Wakeup> watchdog_;
+    const std::shared_ptr<Reaper> reaper_;
     Communicator communicator_;
 
     // The caller's thread.
@@ -135,11 +165,14 @@ class Lane {
 
     mutable std::mutex mutex_;  // Guards the rest.
     std::deque<InFlight> in_flight_;
-    std::optional<Operation> issuing_;  // by the caller's thread just now
+    std::optional<Issuing> issuing_;
     std::size_t outstanding_ = 0;
     std::vector<cuda::Event> spare_events_;
     std::map<std::uint32_t, Instant> departed_;
     std::map<void*, void*> registrations_;  // of memory, NCCL's handles
+    std::vector<Block> kept_;  // given back, but an operation in flight may still use it
+    bool leaving_ = false;
+    bool gone_ = false;  // nothing of NCCL will touch memory any more
     std::optional<GroupFailure> posted_;
     std::optional<GroupFailure> failure_;
 };
@@ -155,5 +188,7 @@ class Backoff {
 
 /// How an Error should be reacted to, as far as NCCL tells.
 [[nodiscard]] Errc errc_of(ncclResult_t result) noexcept;
+/// What NCCL reports of `operation`, or of none.
+[[nodiscard]] GroupFailure failure_of_nccl(const CommReport& report, std::string operation);
 
 }  // namespace regroup::nccl

@@ -11,54 +11,57 @@ namespace regroup::nccl {
 namespace {
 
 constexpr std::size_t kAlignment = 4096;
-/// How long leaving in order may take: others are not waited for, but what is in the GPU is.
-constexpr Duration kLeavingMax = std::chrono::seconds(10);
-
 std::size_t rounded_up(std::size_t bytes) {
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 }  // namespace
 
+void Lane::free_blocks(const Backend& backend, std::span<const Block> blocks) noexcept {
+    for (const Block& block : blocks) {
+        if (block.by_nccl) {
+            (void)backend.api.mem_free(block.base);
+        } else {
+            backend.runtime.free(block.base);
+        }
+    }
+}
+
 /// What a Buffer owns.
 struct Lane::Memory {
-    Memory(std::shared_ptr<Lane> lane_in, std::size_t bytes) : lane(std::move(lane_in)) {
-        const NcclApi& api = lane->backend_.api;
-        if (api.mem_alloc != nullptr && api.mem_free != nullptr &&
-            api.mem_alloc(&base, bytes) == ncclSuccess && base != nullptr) {
-            by_nccl = true;
-        } else {
-            base = lane->backend_.runtime.allocate(bytes + kAlignment);
-        }
-        const auto address = reinterpret_cast<std::uintptr_t>(base);
-        const std::size_t skipped = (kAlignment - address % kAlignment) % kAlignment;
-        data = base == nullptr ? nullptr : static_cast<std::byte*>(base) + skipped;
-    }
+    Memory(std::shared_ptr<Lane> lane_in, std::size_t bytes)
+        : lane(std::move(lane_in)), block(lane->allocate_block(bytes)) {}
     ~Memory() {
-        void* handle = nullptr;
-        if (lane->take_registration(data, handle)) {
-            (void)lane->communicator_.call(
-                [&](ncclComm_t comm) { return lane->backend_.api.comm_deregister(comm, handle); });
+        const std::shared_ptr<Reaper> reaper = lane->reaper_;
+        if (block.base != nullptr) {
+            lane->give_back(block);
         }
-        try {
-            const cuda::DeviceScope scope(lane->backend_.runtime, lane->identity_.device.index);
-            if (by_nccl) {
-                (void)lane->backend_.api.mem_free(base);
-            } else if (base != nullptr) {
-                lane->backend_.runtime.free(base);
-            }
-        } catch (const Error&) {
-            // The device is lost, and its memory with it.
-        }
+        lane.reset();
+        // The caller may need the memory for something else.
+        reaper->await_all();
     }
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
 
     std::shared_ptr<Lane> lane;
-    void* base = nullptr;
-    void* data = nullptr;
-    bool by_nccl = false;
+    const Block block;
 };
+
+Lane::Block Lane::allocate_block(std::size_t bytes) {
+    Block block;
+    // Neither promises our alignment; ncclMemAlloc may be cudaMalloc underneath.
+    const std::size_t with_room = bytes + kAlignment;
+    const NcclApi& api = backend_.api;
+    block.by_nccl = api.mem_alloc != nullptr && api.mem_free != nullptr &&
+                    api.mem_alloc(&block.base, with_room) == ncclSuccess && block.base != nullptr;
+    if (!block.by_nccl) {
+        block.base = backend_.runtime.allocate(with_room);
+    }
+    const auto address = reinterpret_cast<std::uintptr_t>(block.base);
+    const std::size_t skipped = (kAlignment - address % kAlignment) % kAlignment;
+    block.data = block.base == nullptr ? nullptr : static_cast<std::byte*>(block.base) + skipped;
+    return block;
+}
 
 Buffer Lane::allocate(const std::shared_ptr<Lane>& lane, std::size_t bytes) {
     const Device device = lane->identity_.device;
@@ -67,41 +70,71 @@ Buffer Lane::allocate(const std::shared_ptr<Lane>& lane, std::size_t bytes) {
     }
     const cuda::DeviceScope scope(lane->backend_.runtime, device.index);
     const auto memory = std::make_shared<Memory>(lane, rounded_up(bytes));
-    if (memory->data == nullptr) {
+    void* const data = memory->block.data;
+    if (data == nullptr) {
         throw Error(Errc::system, "allocate" + lane->place_ + ": no " + std::to_string(bytes) +
                                       " bytes of GPU memory left");
     }
-    lane->backend_.runtime.clear(memory->data, bytes);
+    lane->backend_.runtime.clear(data, bytes);
     const NcclApi& api = lane->backend_.api;
     void* handle = nullptr;
-    if (memory->by_nccl && api.comm_register != nullptr && api.comm_deregister != nullptr) {
+    if (memory->block.by_nccl && api.comm_register != nullptr && api.comm_deregister != nullptr) {
         // Registration makes it faster where the hardware can; without it everything works too.
         const CommReport report = lane->communicator_.call([&](ncclComm_t comm) {
-            return api.comm_register(comm, memory->data, rounded_up(bytes), &handle);
+            return api.comm_register(comm, data, rounded_up(bytes), &handle);
         });
         if (report.state == CommState::ready && handle != nullptr) {
             const std::lock_guard lock(lane->mutex_);
-            lane->registrations_.emplace(memory->data, handle);
+            lane->registrations_.emplace(data, handle);
         }
     }
-    return {.data = memory->data, .bytes = bytes, .device = device, .owner = memory};
+    return {.data = data, .bytes = bytes, .device = device, .owner = memory};
 }
 
-bool Lane::take_registration(void* data, void*& handle) {
-    const std::lock_guard lock(mutex_);
-    const auto found = registrations_.find(data);
-    if (found == registrations_.end()) {
-        return false;
+/// Frees `block` and whatever was kept before. Unlike cudaFree, ncclMemFree waits for no kernel, so
+/// while anything is in flight, or NCCL is being told to stop, memory is kept.
+void Lane::give_back(const Block& block) {
+    std::vector<Block> blocks;
+    std::vector<void*> handles;
+    {
+        const std::lock_guard lock(mutex_);
+        kept_.push_back(block);
+        const bool ended = failure_ || posted_ || leaving_;
+        if (!gone_ && (ended || issuing_ || !in_flight_.empty())) {
+            return;
+        }
+        blocks.swap(kept_);
+        for (const Block& each : blocks) {
+            if (const auto node = registrations_.extract(each.data)) {
+                handles.push_back(node.mapped());
+            }
+        }
     }
-    handle = found->second;
-    registrations_.erase(found);
-    return true;
+    for (void* const handle : handles) {
+        (void)communicator_.call(
+            [&](ncclComm_t comm) { return backend_.api.comm_deregister(comm, handle); });
+    }
+    reaper_->take([&api = backend_.api, &runtime = backend_.runtime, blocks] {
+        free_blocks({api, runtime}, blocks);
+    });
 }
 
-void Lane::leave() noexcept {
+/// The communicator is no more, and with it its kernels.
+void Lane::note_gone() {
+    std::vector<Block> blocks;
+    {
+        const std::lock_guard lock(mutex_);
+        gone_ = true;
+        blocks.swap(kept_);
+    }
+    free_blocks(backend_, blocks);
+}
+
+void Lane::leave() {
     std::map<void*, void*> registrations;
     {
         const std::lock_guard lock(mutex_);
+        leaving_ = true;
         registrations.swap(registrations_);
     }
     for (const auto& [memory, handle] : registrations) {
@@ -111,14 +144,27 @@ void Lane::leave() noexcept {
     }
     CommReport report = communicator_.begin_leaving();
     if (report.state == CommState::in_progress) {
-        report = await_ready(after(SteadyClock().now(), kLeavingMax));
+        // The other half is for giving up.
+        report = await_ready(after(SteadyClock().now(), backend_.freeing_max / 2));
     }
     if (report.state == CommState::ready) {
         communicator_.finish_leaving();
-        return;
+    } else {
+        Communicator* const self = &communicator_;
+        Communicator::abort_all(backend_.api, {&self, 1});
     }
-    Communicator* const self = &communicator_;
-    Communicator::abort_all(backend_.api, {&self, 1});
+    note_gone();
+}
+
+void Lane::abort_all(const NcclApi& api, std::span<const std::shared_ptr<Lane>> lanes) {
+    std::vector<Communicator*> communicators;
+    for (const std::shared_ptr<Lane>& lane : lanes) {
+        communicators.push_back(&lane->communicator_);
+    }
+    Communicator::abort_all(api, communicators);
+    for (const std::shared_ptr<Lane>& lane : lanes) {
+        lane->note_gone();
+    }
 }
 
 }  // namespace regroup::nccl

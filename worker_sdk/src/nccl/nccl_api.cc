@@ -89,7 +89,8 @@ NcclApi open_api(const std::string& path) {
 }
 
 const NcclApi& installed_api() {
-    static const NcclApi api = load(usual_paths());
+    // Never destroyed: threads that free may outlive the program's statics.
+    static const NcclApi& api = *new NcclApi(load(usual_paths()));
     return api;
 }
 

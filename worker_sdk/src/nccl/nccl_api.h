@@ -53,6 +53,11 @@ struct NcclApi {
     std::string path{};  ///< What was opened.
 };
 
+/// A call of a non-blocking communicator that was taken, whether or not it is done.
+[[nodiscard]] constexpr bool is_good(ncclResult_t result) noexcept {
+    return result == ncclSuccess || result == ncclInProgress;
+}
+
 /// Opens the library at `path`, for the life of the process. Throws Error `invalid_argument` naming
 /// what is wrong with it.
 [[nodiscard]] NcclApi open_api(const std::string& path);

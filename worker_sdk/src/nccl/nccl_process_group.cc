@@ -16,7 +16,8 @@ Bounds bounds_of(const Backend& backend, const GroupIdentity& identity) {
     return {.rank = identity.rank,
             .world_size = static_cast<std::uint32_t>(identity.members.size()),
             .device = identity.device,
-            .compute_capability = backend.runtime.compute_capability(identity.device.index)};
+            .compute_capability = backend.runtime.compute_capability(identity.device.index),
+            .nccl_version = backend.api.version};
 }
 
 std::string list_of(const std::vector<std::uint32_t>& ranks) {
@@ -160,16 +161,13 @@ GroupIdentity NcclProcessGroup::identity_of(const std::vector<std::uint32_t>& ra
 
 void NcclProcessGroup::split(int color, int key, const std::string& name) {
     const std::string what = "new_group \"" + name + "\" on " + to_string(bounds_.device);
-    CommReport report = lane_->communicator().begin_split(color, key);
-    if (report.state == CommState::in_progress) {
-        report = lane_->await_ready(after(SteadyClock().now(), lane_->identity().timeout));
-    }
+    const CommReport report = lane_->split(color, key);
     if (report.state == CommState::ready) {
         return;
     }
     GroupFailure failure{Errc::fenced, "the group was given up", {}};
     if (report.state == CommState::failed) {
-        failure = {errc_of(report.result), "NCCL: " + report.text, what};
+        failure = failure_of_nccl(report, what);
     } else if (report.state == CommState::in_progress) {
         failure = {Errc::deadline_exceeded,
                    "not formed within " + format_duration(lane_->identity().timeout) +
@@ -200,9 +198,14 @@ std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std:
     }
     GroupIdentity identity = identity_of(ranks, text);
     const auto key = static_cast<int>(identity.rank);
-    auto lane = std::make_shared<Lane>(backend_, std::move(identity), watchdog_->wakeup());
+    std::shared_ptr<Lane> lane =
+        Lane::make(backend_, std::move(identity), watchdog_->wakeup(), watchdog_->reaper());
     split(0, key, text);
-    lane_->communicator().hand_child_to(lane->communicator());
+    if (!lane_->communicator().hand_child_to(lane->communicator())) {
+        const GroupFailure failure =
+            lane_->failure().value_or(GroupFailure{Errc::fenced, "the group was given up", {}});
+        throw Error(failure.code, "new_group \"" + text + "\": " + failure.cause);
+    }
     watchdog_->add(lane);
     return std::make_unique<NcclProcessGroup>(backend_, watchdog_, std::move(lane));
 }

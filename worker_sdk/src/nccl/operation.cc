@@ -33,6 +33,8 @@ std::string_view name_of(OperationKind kind) {
             return "send";
         case OperationKind::recv:
             return "recv";
+        case OperationKind::new_group:
+            return "new_group";
     }
     return "operation";
 }
@@ -53,11 +55,18 @@ std::string text_of(const Reduction& reduction) {
 
 }  // namespace
 
+bool is_float8(DType dtype) noexcept {
+    return dtype == DType::float8_e4m3fn || dtype == DType::float8_e5m2;
+}
+
 bool is_message(const Operation& operation) noexcept {
     return operation.kind == OperationKind::send || operation.kind == OperationKind::recv;
 }
 
 std::string describe(const Operation& operation) {
+    if (operation.kind == OperationKind::new_group) {
+        return std::string(name_of(operation.kind));
+    }
     std::string text =
         std::string(name_of(operation.kind)) + " #" + std::to_string(operation.number);
     if (operation.kind == OperationKind::barrier) {
@@ -109,6 +118,10 @@ ncclDataType_t nccl_type(DType dtype) noexcept {
             return ncclFloat8e5m2;
     }
     return ncclUint8;
+}
+
+ncclDataType_t nccl_moved_type(DType dtype) noexcept {
+    return is_float8(dtype) ? ncclUint8 : nccl_type(dtype);
 }
 
 ncclRedOp_t nccl_reduction(ReduceOp op) noexcept {

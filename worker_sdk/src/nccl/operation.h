@@ -29,6 +29,7 @@ enum class OperationKind : std::uint8_t {
     barrier,
     send,
     recv,
+    new_group,  ///< Made of ncclCommSplit; has no number.
 };
 
 /// What the caller asked for, as errors tell it.
@@ -58,7 +59,10 @@ struct Call {
     std::shared_ptr<Work::State> work = std::make_shared<Work::State>();
 };
 
+[[nodiscard]] bool is_float8(DType dtype) noexcept;
 [[nodiscard]] ncclDataType_t nccl_type(DType dtype) noexcept;
+/// For operations that only move values: as bytes where older libraries lack the type.
+[[nodiscard]] ncclDataType_t nccl_moved_type(DType dtype) noexcept;
 /// Of a Reduction without a factor.
 [[nodiscard]] ncclRedOp_t nccl_reduction(ReduceOp op) noexcept;
 

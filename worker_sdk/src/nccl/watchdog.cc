@@ -20,12 +20,14 @@ constexpr Duration kNameMax = std::chrono::milliseconds(200);
 }  // namespace
 
 Watchdog::Watchdog(const Backend& backend, Device device, std::uint32_t rank,
-                   std::unique_ptr<ControlRing> ring, std::shared_ptr<Wakeup> wakeup)
+                   std::unique_ptr<ControlRing> ring, std::shared_ptr<Wakeup> wakeup,
+                   std::shared_ptr<Reaper> reaper)
     : backend_(backend),
       device_(device),
       rank_(rank),
       ring_(std::move(ring)),
-      wakeup_(std::move(wakeup)) {
+      wakeup_(std::move(wakeup)),
+      reaper_(std::move(reaper)) {
     thread_ = start_helper_thread("regroup-nccl", [this] { run(); });
 }
 
@@ -36,6 +38,7 @@ Watchdog::~Watchdog() {
     }
     wakeup_->ring();
     thread_.join();
+    reaper_->await_all();
 }
 
 bool Watchdog::is_stopping() {
@@ -53,6 +56,9 @@ void Watchdog::add(std::shared_ptr<Lane> lane) {
     std::optional<GroupFailure> failure;
     {
         const std::lock_guard lock(mutex_);
+        for (const auto& [rank, when] : departed_) {
+            lane->note_departure(rank, when);
+        }
         lanes_.push_back(std::move(lane));
         for (const std::uint32_t ended : {0U, scope}) {
             if (const auto found = ended_.find(ended); found != ended_.end()) {
@@ -77,7 +83,8 @@ void Watchdog::release(const std::shared_ptr<Lane>& lane) noexcept {
         const std::lock_guard lock(mutex_);
         std::erase(lanes_, lane);
     }
-    lane->leave();
+    reaper_->take([lane] { lane->leave(); });
+    reaper_->await_all();
 }
 
 void Watchdog::run() noexcept {
@@ -98,13 +105,12 @@ void Watchdog::run() noexcept {
     } catch (const std::exception& error) {
         failure = {Errc::system, error.what(), {}};  // Out of memory.
     }
-    const bool in_order = is_stopping() && lanes().empty();
     if (held_) {
         end_all(held_->failure);
-    } else if (in_order && ring_) {
+    } else if (!is_stopping() || !lanes().empty()) {
+        end_all(failure);
+    } else if (ring_) {
         ring_->announce({.kind = Notice::Kind::left, .origin = rank_});
-    } else if (!in_order) {
-        finish(0, failure);
     }
 }
 
@@ -146,7 +152,9 @@ void Watchdog::hear(Instant now) {
     for (const Notice& notice : ring_->progress()) {
         const std::string who = "rank " + std::to_string(notice.origin);
         if (notice.kind == Notice::Kind::left) {
-            for (const std::shared_ptr<Lane>& lane : lanes()) {
+            const std::lock_guard lock(mutex_);
+            departed_.emplace(notice.origin, now);
+            for (const std::shared_ptr<Lane>& lane : lanes_) {
                 lane->note_departure(notice.origin, now);
             }
             continue;
@@ -174,7 +182,7 @@ void Watchdog::take_failure(const std::shared_ptr<Lane>& lane, GroupFailure fail
         // The others are to hear it from here before they see a connection of NCCL break.
         tell_others(scope, failure);
         finish(scope, failure);
-    } else if (failure.code == Errc::disconnected && ring_) {
+    } else if ((failure.code == Errc::disconnected || failure.may_be_peer) && ring_) {
         if (!held_) {
             held_ =
                 Held{.failure = std::move(failure), .scope = scope, .until = after(now, kNameMax)};
@@ -211,13 +219,14 @@ void Watchdog::finish(std::uint32_t scope, const GroupFailure& failure) {
         std::ranges::copy_if(lanes_, std::back_inserter(ended), concerned);
         std::erase_if(lanes_, concerned);
     }
-    std::vector<Communicator*> communicators;
     for (const std::shared_ptr<Lane>& lane : ended) {
         // Whoever waits is released first: the GPU follows in its own time.
         lane->end(failure);
-        communicators.push_back(&lane->communicator());
     }
-    Communicator::abort_all(backend_.api, communicators);
+    if (!ended.empty()) {
+        reaper_->take(
+            [&api = backend_.api, ended = std::move(ended)] { Lane::abort_all(api, ended); });
+    }
 }
 
 }  // namespace regroup::nccl

@@ -11,6 +11,7 @@
 
 #include "worker_sdk/src/nccl/control_ring.h"
 #include "worker_sdk/src/nccl/lane.h"
+#include "worker_sdk/src/nccl/reaper.h"
 #include "worker_sdk/src/nccl/wakeup.h"
 
 namespace regroup::nccl {
@@ -23,13 +24,16 @@ class Watchdog {
    public:
     /// `ring` is null in a world of one.
     Watchdog(const Backend& backend, Device device, std::uint32_t rank,
-             std::unique_ptr<ControlRing> ring, std::shared_ptr<Wakeup> wakeup);
-    /// Ends what is left, tells the others that this rank has left, and joins the thread.
+             std::unique_ptr<ControlRing> ring, std::shared_ptr<Wakeup> wakeup,
+             std::shared_ptr<Reaper> reaper);
+    /// Ends what is left, tells the others that this rank has left, joins the thread, and waits to
+    /// a limit for what is being freed.
     ~Watchdog();
     Watchdog(const Watchdog&) = delete;
     Watchdog& operator=(const Watchdog&) = delete;
 
     [[nodiscard]] const std::shared_ptr<Wakeup>& wakeup() const noexcept { return wakeup_; }
+    [[nodiscard]] const std::shared_ptr<Reaper>& reaper() const noexcept { return reaper_; }
 
     // Any thread.
 
@@ -61,6 +65,8 @@ class Watchdog {
     const std::uint32_t rank_;
     const std::unique_ptr<ControlRing> ring_;
     const std::shared_ptr<Wakeup> wakeup_;
+    /// Does what may block, which this thread never does.
+    const std::shared_ptr<Reaper> reaper_;
     /// A failure that the ring may yet explain. The thread's alone.
     std::optional<Held> held_;
 
@@ -68,6 +74,8 @@ class Watchdog {
     std::vector<std::shared_ptr<Lane>> lanes_;
     /// By scope; 0 ends everything. News of a sub-group may come before this rank has it.
     std::map<std::uint32_t, GroupFailure> ended_;
+    /// Who has left in order, for lanes that are yet to come.
+    std::map<std::uint32_t, Instant> departed_;
     bool stopping_ = false;
 
     std::thread thread_;

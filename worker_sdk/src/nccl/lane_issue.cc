@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a lane's operations get into the stream: all that the caller's thread does.
+#include <regroup/error.h>
+
+#include <algorithm>
+#include <poll.h>
+#include <sched.h>
+#include <utility>
+
+#include "worker_sdk/src/nccl/lane.h"
+
+namespace regroup::nccl {
+namespace {
+
+constexpr std::size_t kOutstandingMax = 65536;
+
+std::vector<Operation> operations_of(std::span<const Call> calls) {
+    std::vector<Operation> operations;
+    operations.reserve(calls.size());
+    for (const Call& call : calls) {
+        operations.push_back(call.operation);
+    }
+    return operations;
+}
+
+}  // namespace
+
+/// Lets the watchdog see what is being issued, for the time of a scope.
+class Lane::IssuingScope {
+   public:
+    IssuingScope(Lane& lane, std::vector<Operation> operations) : lane_(lane) {
+        const std::lock_guard lock(lane_.mutex_);
+        lane_.issuing_ = Issuing{.operations = std::move(operations), .since = SteadyClock().now()};
+    }
+    ~IssuingScope() {
+        const std::lock_guard lock(lane_.mutex_);
+        lane_.issuing_.reset();
+    }
+    IssuingScope(const IssuingScope&) = delete;
+    IssuingScope& operator=(const IssuingScope&) = delete;
+
+   private:
+    Lane& lane_;
+};
+
+void Backoff::pause() {
+    constexpr int kYields = 50;
+    constexpr long kLongest = 1'000'000;
+    if (++turns_ <= kYields) {
+        ::sched_yield();
+        return;
+    }
+    // NCCL offers nothing to wait for.
+    const timespec span{.tv_sec = 0, .tv_nsec = std::min(20'000L * (turns_ - kYields), kLongest)};
+    (void)::ppoll(nullptr, 0, &span, nullptr);
+}
+
+void Lane::number(std::vector<Call>& calls) {
+    std::uint64_t next = issued_;
+    for (Call& call : calls) {
+        call.operation.number = ++next;
+    }
+}
+
+void Lane::issue(std::vector<Call> calls) {
+    number(calls);
+    {
+        const std::lock_guard lock(mutex_);
+        if (failure_ || posted_) {
+            fail(calls, failure_ ? *failure_ : *posted_);
+            return;
+        }
+        if (outstanding_ + calls.size() > kOutstandingMax) {
+            throw Error(Errc::overloaded, describe(calls.front().operation) + place_ + ": " +
+                                              std::to_string(outstanding_) +
+                                              " operations are in flight; wait for some");
+        }
+    }
+    const IssuingScope issuing(*this, operations_of(calls));
+    const cuda::DeviceScope scope(backend_.runtime, identity_.device.index);
+    void* const stream = begin_stream();
+    const bool capturing = backend_.runtime.is_capturing(stream);
+    issued_ += calls.size();
+    if (auto failure = launch(calls, stream)) {
+        // The watchdog ends the group, and with it these calls: it may learn who is to blame.
+        track(std::move(calls), std::nullopt);
+        post(*failure);
+        return;
+    }
+    if (capturing) {
+        // Nothing can be asked about a captured operation; what goes wrong in a replay ends the
+        // group.
+        for (const Call& call : calls) {
+            call.work->succeed();
+        }
+        return;
+    }
+    try {
+        cuda::Event event = record(stream);
+        track(std::move(calls), std::move(event));
+    } catch (const Error& error) {
+        const GroupFailure failure{error.code(), error.what(), describe(calls.front().operation)};
+        track(std::move(calls), std::nullopt);
+        post(failure);
+    }
+}
+
+/// The stream for the next operation, which begins after what the caller has put into it, or into
+/// the default stream if no other was named.
+void* Lane::begin_stream() {
+    if (user_stream_) {
+        return user_stream_->handle;
+    }
+    backend_.runtime.record(default_stream_passed_->get(), nullptr);
+    backend_.runtime.wait(own_stream_, default_stream_passed_->get());
+    return own_stream_;
+}
+
+std::optional<GroupFailure> Lane::make_reductions(std::span<const Call> calls,
+                                                  std::vector<ncclRedOp_t>& reductions) {
+    for (const Call& call : calls) {
+        const std::optional<Reduction>& wanted = call.operation.reduction;
+        ncclRedOp_t reduction = wanted ? nccl_reduction(wanted->op) : ncclSum;
+        if (wanted && wanted->premultiplied()) {
+            Scalar factor(wanted->factor, call.operation.dtype);
+            const CommReport made = communicator_.call([&](ncclComm_t comm) {
+                return backend_.api.red_op_create_pre_mul_sum(&reduction, factor.data(),
+                                                              nccl_type(call.operation.dtype),
+                                                              ncclScalarHostImmediate, comm);
+            });
+            if (made.state != CommState::ready) {
+                return failure_of(made, call.operation);
+            }
+        }
+        reductions.push_back(reduction);
+    }
+    return std::nullopt;
+}
+
+std::optional<GroupFailure> Lane::launch(std::span<const Call> calls, void* stream) {
+    const Operation& first = calls.front().operation;
+    std::vector<ncclRedOp_t> reductions;
+    if (auto failure = make_reductions(calls, reductions)) {
+        return failure;
+    }
+    CommReport report = communicator_.launch([&](ncclComm_t comm) {
+        ncclResult_t result = ncclSuccess;
+        for (std::size_t i = 0; i < calls.size() && is_good(result); ++i) {
+            result = calls[i].launch(comm, reductions[i], static_cast<cudaStream_t>(stream));
+        }
+        return result;
+    });
+    if (report.state == CommState::in_progress) {
+        // The first operation with a peer connects to it, which waits until it comes.
+        report = await_ready(after(SteadyClock().now(), identity_.timeout));
+    }
+    if (report.state != CommState::ready) {
+        return failure_of(report, first);
+    }
+    for (const ncclRedOp_t reduction : reductions) {
+        if (reduction >= ncclNumOps) {
+            (void)communicator_.call(
+                [&](ncclComm_t comm) { return backend_.api.red_op_destroy(reduction, comm); });
+        }
+    }
+    return std::nullopt;
+}
+
+GroupFailure Lane::failure_of(const CommReport& report, const Operation& operation) {
+    switch (report.state) {
+        case CommState::gone:
+            if (const auto failure = this->failure()) {
+                return *failure;
+            }
+            return {Errc::fenced, "the group was given up", {}};
+        case CommState::in_progress:
+            return {Errc::deadline_exceeded,
+                    "NCCL has not started it within " + format_duration(identity_.timeout) +
+                        ": a peer has not come to it",
+                    describe(operation)};
+        default:
+            return failure_of_nccl(report, describe(operation));
+    }
+}
+
+void Lane::track(std::vector<Call> calls, std::optional<cuda::Event> event) {
+    bool watchdog_rests = false;
+    {
+        const std::lock_guard lock(mutex_);
+        if (failure_) {
+            fail(calls, *failure_);
+            return;
+        }
+        watchdog_rests = in_flight_.empty();
+        outstanding_ += calls.size();
+        in_flight_.push_back({.calls = std::move(calls),
+                              .event = std::move(event),
+                              .turn_began = SteadyClock().now()});
+    }
+    if (watchdog_rests) {
+        watchdog_->ring();
+    }
+}
+
+cuda::Event Lane::record(void* stream) {
+    cuda::Event event = take_event();
+    backend_.runtime.record(event.get(), stream);
+    return event;
+}
+
+cuda::Event Lane::take_event() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!spare_events_.empty()) {
+            cuda::Event event = std::move(spare_events_.back());
+            spare_events_.pop_back();
+            return event;
+        }
+    }
+    return cuda::Event(backend_.runtime);
+}
+
+CommReport Lane::split(int color, int key) {
+    const IssuingScope issuing(*this, {Operation{.kind = OperationKind::new_group}});
+    const CommReport report = communicator_.begin_split(color, key);
+    return report.state == CommState::in_progress
+               ? await_ready(after(SteadyClock().now(), identity_.timeout))
+               : report;
+}
+
+CommReport Lane::await_ready(Instant deadline) {
+    Backoff backoff;
+    while (true) {
+        CommReport report = communicator_.poll();
+        if (report.state != CommState::in_progress || SteadyClock().now() >= deadline) {
+            return report;
+        }
+        backoff.pause();
+    }
+}
+
+}  // namespace regroup::nccl

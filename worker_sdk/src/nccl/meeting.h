@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/context.h>
+#include <regroup/errc.h>
+#include <regroup/store.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/clock.h"
+
+namespace regroup::nccl {
+
+/// How the ranks that form a group find each other: by keys in the store, under the group's name,
+/// its round and the attempt. Errors begin with `where`.
+class Meeting {
+   public:
+    /// Enters the store. Every rank counts its own attempts, so that those which failed, on all
+    /// ranks alike, leave nothing behind. Throws what the store does.
+    Meeting(const Context& context, const std::string& name, std::string where, Duration limit);
+
+    [[nodiscard]] Store& store() const noexcept { return *store_; }
+    [[nodiscard]] Instant deadline() const noexcept { return deadline_; }
+    /// "3/here".
+    [[nodiscard]] static std::string key(std::uint32_t rank, const char* name);
+
+    /// Waits for `keys`, and throws within a second if another rank has given this attempt up. At
+    /// the deadline the error names the ranks without a key `per_rank`, which have not `what`.
+    void await(const std::vector<std::string>& keys, const char* what, const char* per_rank);
+    /// Throws Error `disconnected` with the reason if another rank has given up.
+    void look_around();
+    /// After a neighbour has closed its door: its reason may be about to come. Throws it.
+    void hear_why();
+    /// So that the others need not wait for this rank until the deadline.
+    void give_up(const std::string& reason) noexcept;
+    /// Whether it was another rank that gave up.
+    [[nodiscard]] bool has_heard() const noexcept { return heard_; }
+    /// The ranks whose `per_rank` key is not there: "3, 5 and 2 more".
+    [[nodiscard]] std::string missing_ranks(const char* per_rank) const;
+
+    [[noreturn]] void fail(Errc code, const std::string& detail) const;
+
+   private:
+    const std::uint32_t rank_;
+    const std::uint32_t world_size_;
+    const std::string where_;
+    const Duration limit_;
+    const Instant deadline_;
+    std::shared_ptr<Store> store_;
+    bool heard_ = false;
+};
+
+}  // namespace regroup::nccl
