@@ -85,13 +85,13 @@ TEST(NcclFailures, DeadlinesNameTheOperationAndTheGpu) {
     world.meeting_limit = testing::kPatience;
     std::promise<void> over;
     const std::shared_future<void> is_over = over.get_future().share();
+    std::vector<double> values(3);  // outlives the group: the GPU may still be reading it
     run_ranks(world, [&](ProcessGroup& group) {
         group.barrier().wait();
         if (group.rank() == 1) {
             is_over.wait_for(testing::kPatience);  // Alive, but elsewhere.
             return;
         }
-        std::vector<double> values(3);
         const auto error = error_of(group.all_reduce(view(values, group), ReduceOp::max));
         over.set_value();
         ASSERT_TRUE(error);
