@@ -14,6 +14,8 @@ constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
 /// How long a rank that has met a failure waits for its neighbours to call, in order to tell them:
 /// else they would find it gone, and blame it.
 constexpr Duration kFarewellLimit = std::chrono::seconds(1);
+/// Shorter than Mesh::kExplanationLimit: it is the explanation.
+constexpr Duration kFormingGrace = std::chrono::milliseconds(100);
 
 }  // namespace
 
@@ -23,8 +25,8 @@ ControlLine::ControlLine(Mesh& mesh, Instant deadline, const std::function<void(
         connect(deadline, check);
     } catch (GroupFailure& failure) {
         if (meet_neighbours_once_more(deadline)) {
-            // Others may have formed the group, used it and failed since: the helper tells.
-            met_ = std::move(failure);
+            forming_ = true;
+            meet(std::move(failure));
             return;
         }
         announce_failure(failure.code, failure.cause);
@@ -33,6 +35,12 @@ ControlLine::ControlLine(Mesh& mesh, Instant deadline, const std::function<void(
         announce_failure(error.code(), error.what());  // `check` has had enough: at once.
         throw;
     }
+    forming_ = true;
+}
+
+void ControlLine::meet(GroupFailure failure) {
+    met_ = std::move(failure);
+    met_until_ = after(SteadyClock().now(), kFormingGrace);
 }
 
 /// Waits until both neighbours are connected.
@@ -91,21 +99,35 @@ bool ControlLine::meet_neighbours_once_more(Instant deadline) {
 
 void ControlLine::watch(PollSet& poll) {
     for (const Line& line : lines_) {
-        if (line.stream != nullptr && !line.left) {
+        if (line.stream != nullptr && !line.left && !met_) {
             poll.want_read(*line.stream);
         }
     }
 }
 
 void ControlLine::progress() {
-    if (met_) {
+    try {
+        for (Line& line : lines_) {
+            if (line.stream != nullptr && !met_) {
+                read(line);
+            }
+        }
+    } catch (GroupFailure& failure) {
+        if (!forming_) {
+            throw;
+        }
+        meet(std::move(failure));
+    }
+    if (met_ && (!forming_ || SteadyClock().now() >= met_until_)) {
         throw GroupFailure(*met_);
     }
-    for (Line& line : lines_) {
-        if (line.stream != nullptr) {
-            read(line);
-        }
+}
+
+Instant ControlLine::next_deadline() const {
+    if (!met_) {
+        return Instant::max();
     }
+    return forming_ ? met_until_ : Instant();
 }
 
 void ControlLine::read(Line& line) {

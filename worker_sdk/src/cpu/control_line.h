@@ -21,8 +21,11 @@ class ControlLine final : public Participant {
     ControlLine(Mesh& mesh, Instant deadline, const std::function<void()>& check);
 
     void watch(PollSet& poll) override;
-    /// Throws GroupFailure when news of one arrive.
+    /// Throws GroupFailure when news of one arrive; until the group is `formed`, a moment later:
+    /// others may have formed it, used it and failed, while what this rank needs is on its way.
     void progress() override;
+    [[nodiscard]] Instant next_deadline() const override;
+    void formed() noexcept { forming_ = false; }
 
     /// Tells the neighbours that this rank leaves in order.
     void announce_leave() noexcept;
@@ -42,13 +45,16 @@ class ControlLine final : public Participant {
     void connect(Instant deadline, const std::function<void()>& check);
     [[nodiscard]] bool look_for_neighbours();
     [[nodiscard]] bool meet_neighbours_once_more(Instant deadline);
+    void meet(GroupFailure failure);
     void read(Line& line);
     void handle(Line& line, const Notice& notice);
     void send(const Notice& notice, const std::string& text) noexcept;
 
     Mesh& mesh_;
     std::array<Line, 2> lines_;
-    std::optional<GroupFailure> met_;  // While connecting; `progress` throws it.
+    bool forming_ = false;             // Connected, but not `formed`.
+    std::optional<GroupFailure> met_;  // Before that; `progress` throws it.
+    Instant met_until_;                // When, at the latest.
     std::optional<Notice> heard_;
     std::string heard_text_;
 };

@@ -59,6 +59,7 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
     mesh_->add(messenger_);
     try {
         share_node(founding);
+        control_.formed();
     } catch (const Error& error) {
         control_.announce_failure(error.code(), error.what());
         throw;
