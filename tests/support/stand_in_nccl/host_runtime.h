@@ -92,13 +92,12 @@ class HostRuntime : public cuda::DeviceRuntime {
 
     const int devices_;
     const int capability_;
-    std::mutex mutex_;
-    std::set<int> contexts_;  // guarded by mutex_
     HostStream default_stream_;
     std::atomic<bool> refuses_threads_ = false;
     std::mutex mutex_;
     std::condition_variable stream_gone_;
-    int streams_ = 0;  // guarded by mutex_
+    std::set<int> contexts_;  // guarded by mutex_
+    int streams_ = 0;         // guarded by mutex_
 };
 
 }  // namespace regroup::testing
