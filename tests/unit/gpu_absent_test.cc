@@ -30,7 +30,8 @@ TEST(GpuAbsent, EveryCallSaysSoAndHowToGetIt) {
         },
         [] { const GradScaler scaler({}, {DeviceKind::cuda, 0}); },
         [] {
-            const TensorView there{nullptr, 1, DType::float32, {DeviceKind::cuda, 0}};
+            float value = 0.0F;
+            const TensorView there{&value, 1, DType::float32, {DeviceKind::cuda, 0}};
             const FusedOptimizer optimizer({{.master = there, .gradient = there}}, SgdOptions{});
         },
     };
