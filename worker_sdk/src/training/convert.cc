@@ -33,7 +33,7 @@ void widen_blocks(ConstTensorView from, Wide* to, float factor) {
     for (std::size_t at = 0; at < from.count; at += kBlockCount) {
         const std::size_t count = std::min(kBlockCount, from.count - at);
         widen(from.dtype, static_cast<const std::byte*>(from.data) + at * item, block.data(),
-                   count);
+              count);
         for (std::size_t i = 0; i < count; ++i) {
             to[at + i] = static_cast<Wide>(block[i]) * static_cast<Wide>(factor);
         }
