@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <dlfcn.h>
 #include <functional>
 #include <memory>
@@ -67,6 +68,14 @@ class StandIn {
     void* library_;
 };
 
+/// A new `T` that lives as long as the process, as NCCL and CUDA do: threads that free what a group
+/// has left behind may be a little later than the group.
+template <class T>
+[[nodiscard]] T& kept() {
+    static std::deque<T> all;
+    return all.emplace_back();
+}
+
 /// A world of ranks, each with a GPU of its own that is host memory.
 struct NcclWorld {
     explicit NcclWorld(std::uint32_t size_in) : size(size_in) {}
@@ -83,8 +92,8 @@ struct NcclWorld {
     }
 
     std::uint32_t size;
-    StandIn stand_in{};
-    HostRuntime runtime{};
+    StandIn& stand_in = kept<StandIn>();
+    HostRuntime& runtime = kept<HostRuntime>();
     std::shared_ptr<Store> store = make_local_store(kPatience);
     ProcessGroupOptions options{.timeout = kPatience, .name = "test", .device = {}};
     /// For the ranks to meet, where the timeout is what a test is about.
