@@ -220,16 +220,24 @@ std::vector<std::string> check_tree(const std::vector<SourceFile>& files,
             known.insert(path.string());
         }
     }
-    // Where the CUDA toolkit is missing, these are built by nobody.
-    const std::string needs_cuda =
-        "worker_sdk/src/(cuda|nccl)/.*|tests/(gpu|support/stand_in_nccl)/.*|"
-        "tests/conformance/nccl_.*";
-    const bool has_cuda = compile_commands.find("/nccl_api.cc\"") != std::string::npos;
+    const auto is_compiled = [&](const std::string& path) {
+        return compile_commands.find("/" + path + "\"") != std::string::npos;
+    };
+    // What needs the CUDA toolkit, cuDNN and cuBLAS, or libtorch is built where there is such a
+    // thing.
+    std::string optional = "examples/[a-z_]+/cuda_[a-z]+\\.cc";
+    if (!is_compiled("worker_sdk/src/nccl/nccl_api.cc")) {
+        optional +=
+            "|worker_sdk/src/(cuda|nccl)/.*|tests/(gpu|support/stand_in_nccl)/.*|"
+            "tests/conformance/(nccl_.*|examples_gpu_test\\.cc)";
+    }
+    if (!is_compiled("examples/torch_ddp/torch_ddp.cc")) {
+        optional += "|examples/torch_ddp/.*|tests/conformance/torch_.*";
+    }
     std::vector<std::string> all;
     for (const SourceFile& file : files) {
         Report report(file);
-        const bool built = compile_commands.find("/" + file.path + "\"") != std::string::npos ||
-                           (!has_cuda && matches(file.path, needs_cuda));
+        const bool built = is_compiled(file.path) || matches(file.path, optional);
         if (file.path.ends_with(".cc") && !built) {
             report.add(0, "no target compiles this source");
         }
