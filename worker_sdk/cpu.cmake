@@ -27,8 +27,7 @@ target_sources(regroup_worker_sdk PRIVATE
     src/cpu/socket.cc
     src/cpu/solo_process_group.cc
     src/cpu/subgroup_formation.cc
-    src/cpu/wire.cc
-    src/refusing_process_group.cc)
+    src/cpu/wire.cc)
 # The reductions are bound by how well their loops vectorise, which g++ 12 does fully only at -O3.
 set_source_files_properties(src/cpu/reduce.cc PROPERTIES
     COMPILE_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-O3>)

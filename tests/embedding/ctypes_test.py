@@ -50,17 +50,17 @@ class Regroup:
     """Calls functions by name without their prefix; raises what they return."""
 
     def __init__(self, library):
-        self.library = ctypes.CDLL(library)
-        self.library.regroup_last_error.restype = ctypes.c_char_p
-        self.library.regroup_version.restype = ctypes.c_char_p
+        self.calls = ctypes.CDLL(library)
+        self.calls.regroup_last_error.restype = ctypes.c_char_p
+        self.calls.regroup_version.restype = ctypes.c_char_p
 
     def __getattr__(self, name):
-        function = getattr(self.library, "regroup_" + name)
+        function = getattr(self.calls, "regroup_" + name)
 
         def call(*arguments):
             code = function(*arguments)
             if code != OK:
-                raise Failure(code, self.library.regroup_last_error().decode())
+                raise Failure(code, self.calls.regroup_last_error().decode())
         return call
 
     def make(self, name, *arguments):
@@ -70,7 +70,7 @@ class Regroup:
         return handle
 
     def free(self, name, handle):
-        function = getattr(self.library, f"regroup_{name}_free")
+        function = getattr(self.calls, f"regroup_{name}_free")
         function.restype = None
         function(handle)
 
@@ -165,22 +165,22 @@ def work(library):
     regroup.free("group", group)
     regroup.free("context", context)
     print(f"rank {info.rank} of {info.world_size} is done with regroup",
-          regroup.library.regroup_version().decode())
+          regroup.calls.regroup_version().decode())
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--library", required=True)
+    parser.add_argument("--library", required=True, dest="shared_object")
     parser.add_argument("--regroup", help="the launcher; without it, be a worker")
     options = parser.parse_args()
     if options.regroup is None:
-        work(options.library)
+        work(options.shared_object)
         return
     environment = {name: value for name, value in os.environ.items()
                    if name not in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
     job = subprocess.run(
         [options.regroup, "run", "--standalone", "--nproc-per-node=2", sys.executable, __file__,
-         "--library", options.library],
+         "--library", options.shared_object],
         env=environment, stdout=subprocess.PIPE, text=True, timeout=90)
     print(job.stdout, end="")
     expect(job.returncode, 0)

@@ -14,65 +14,19 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/fake_process_group.h"
+#include "tests/unit/data_parallel_model.h"
 
 namespace regroup {
 namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
+using testing::error_of;
 using testing::FakeProcessGroup;
 using testing::FakeWorld;
 using ::testing::HasSubstr;
+using testing::Model;
 using testing::run_ranks;
-
-std::string error_of(const std::function<void()>& action) {
-    try {
-        action();
-    } catch (const Error& error) {
-        return std::string(to_string(error.code())) + ": " + error.what();
-    }
-    return "no error";
-}
-
-// A model whose gradients are the wrapper's.
-struct Model {
-    Model(ProcessGroup& group, const std::vector<std::size_t>& counts,
-          const DataParallelOptions& options = {})
-        : values(make_values(counts)), ddp(group, parameters(values), {}, options) {}
-
-    static std::vector<std::vector<float>> make_values(const std::vector<std::size_t>& counts) {
-        std::vector<std::vector<float>> values;
-        for (const std::size_t count : counts) {
-            values.emplace_back(count);
-        }
-        return values;
-    }
-    static std::vector<Parameter> parameters(std::vector<std::vector<float>>& values) {
-        std::vector<Parameter> list;
-        for (auto& value : values) {
-            list.push_back({std::span(value)});
-        }
-        return list;
-    }
-
-    [[nodiscard]] std::span<float> gradient(std::size_t index) const {
-        const TensorView view = ddp.gradient(index);
-        return {static_cast<float*>(view.data), view.count};
-    }
-    [[nodiscard]] std::vector<float> contents(std::size_t index) const {
-        return {gradient(index).begin(), gradient(index).end()};
-    }
-    // What a backward pass does: adds, then reports.
-    void add(std::size_t index, float value) {
-        for (float& item : gradient(index)) {
-            item += value;
-        }
-        ddp.gradient_ready(index);
-    }
-
-    std::vector<std::vector<float>> values;
-    DistributedDataParallel ddp;
-};
 
 TEST(GradientViews, LieAlignedInTheBucketsAndHoldTheReduction) {
     FakeWorld world(2);
@@ -495,59 +449,6 @@ TEST(Options, TensorsOnAnotherDeviceThanTheGroupAreRefused) {
                 HasSubstr("parameter 0 is on cuda:1, but the group is on cpu"));
     EXPECT_THAT(error_of([&] { DistributedDataParallel ddp(group, {}, {elsewhere}); }),
                 HasSubstr("buffer 0 is on cuda:1"));
-}
-
-/// A group that knows streams, as "nccl" does.
-class StreamedGroup : public FakeProcessGroup {
-   public:
-    using FakeProcessGroup::FakeProcessGroup;
-    void use_stream(Stream stream) override { stream_ = stream; }
-    [[nodiscard]] std::optional<Stream> current_stream() const override { return stream_; }
-    void use_own_stream() override { stream_.reset(); }
-
-   private:
-    std::optional<Stream> stream_{};
-};
-
-struct Streams {
-    int place[3] = {};
-    [[nodiscard]] Stream at(std::size_t index) { return {&place[index]}; }
-};
-
-TEST(DataParallelStream, IsTheGroupsWhileTheWrapperExists) {
-    FakeWorld world(1);
-    StreamedGroup group(world, 0);
-    Streams streams;
-    {
-        const Model model(group, {4}, {.stream = streams.at(0)});
-        EXPECT_EQ(group.current_stream(), streams.at(0));
-    }
-    EXPECT_EQ(group.current_stream(), std::nullopt);
-    group.use_stream(streams.at(1));
-    {
-        const Model model(group, {4}, {.stream = streams.at(0)});
-        EXPECT_EQ(group.current_stream(), streams.at(0));
-    }
-    EXPECT_EQ(group.current_stream(), streams.at(1));
-}
-
-TEST(DataParallelStream, ComesBackWhenTheWrapperCannotBeMade) {
-    FakeWorld world(1);
-    StreamedGroup group(world, 0);
-    Streams streams;
-    EXPECT_THROW(Model(group, {4}, {.reduction = ReduceOp::max, .stream = streams.at(0)}), Error);
-    EXPECT_EQ(group.current_stream(), std::nullopt);
-}
-
-TEST(DataParallelStream, IsLeftToWhoeverChoseAnotherMeanwhile) {
-    FakeWorld world(1);
-    StreamedGroup group(world, 0);
-    Streams streams;
-    {
-        const Model model(group, {4}, {.stream = streams.at(0)});
-        group.use_stream(streams.at(2));
-    }
-    EXPECT_EQ(group.current_stream(), streams.at(2));
 }
 
 }  // namespace

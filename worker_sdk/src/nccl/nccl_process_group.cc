@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "rendezvous/base/result.h"
-#include "worker_sdk/src/nccl/excluded_group.h"
+#include "worker_sdk/src/refusing_process_group.h"
 
 namespace regroup::nccl {
 namespace {
@@ -18,17 +18,6 @@ Bounds bounds_of(const Backend& backend, const GroupIdentity& identity) {
             .device = identity.device,
             .compute_capability = backend.runtime.compute_capability(identity.device.index),
             .nccl_version = backend.api.version};
-}
-
-std::string list_of(const std::vector<std::uint32_t>& ranks) {
-    constexpr std::size_t kNamedMax = 16;
-    std::string text;
-    for (std::size_t i = 0; i < std::min(ranks.size(), kNamedMax); ++i) {
-        text += (text.empty() ? "" : ", ") + std::to_string(ranks[i]);
-    }
-    return ranks.size() <= kNamedMax
-               ? text
-               : text + " and " + std::to_string(ranks.size() - kNamedMax) + " more";
 }
 
 /// The same on every rank of the parent, and another for every sub-group, however they nest.
@@ -191,10 +180,8 @@ std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std:
     ++splits_;
     if (std::ranges::find(ranks, bounds_.rank) == ranks.end()) {
         split(NCCL_SPLIT_NOCOLOR, 0, text);
-        return std::make_unique<ExcludedGroup>(
-            static_cast<std::uint32_t>(ranks.size()), bounds_.device,
-            "group \"" + text + "\" has the ranks " + list_of(ranks) + " of its parent; this is " +
-                "rank " + std::to_string(bounds_.rank));
+        return std::make_unique<RefusingProcessGroup>(backend(), bounds_.device, text, bounds_.rank,
+                                                      ranks);
     }
     GroupIdentity identity = identity_of(ranks, text);
     const auto key = static_cast<int>(identity.rank);
