@@ -135,6 +135,9 @@ class AgentCore {
     void handle(Instant now, const rendezvous::Refused& message);
     void handle(Instant now, const rendezvous::Closed& message);
 
+    template <class Message>
+    void handle(Instant /*now*/, const Message& /*message*/) {}
+
     void launch(const Assignment& assignment);
     /// `round` and all before it will never be launched here.
     void abandon(RoundId round);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <csignal>
+#include <cstdio>
 
 namespace regroup::rendezvous {
 
@@ -112,6 +113,51 @@ std::string_view to_string(Outcome outcome) noexcept {
             return "stopped";
     }
     return "unknown";
+}
+
+std::string_view to_string(Reaction reaction) noexcept {
+    switch (reaction) {
+        case Reaction::restart:
+            return "restart";
+        case Reaction::fail:
+            return "fail";
+        case Reaction::retry:
+            return "retry";
+        case Reaction::replace_node:
+            return "replace-node";
+    }
+    return "unknown";
+}
+
+std::string_view to_string(FailureKind kind) noexcept {
+    switch (kind) {
+        case FailureKind::failure:
+            return "failure";
+        case FailureKind::hang:
+            return "hang";
+        case FailureKind::user_error:
+            return "user_error";
+        case FailureKind::retry:
+            return "retry";
+        case FailureKind::bad_node:
+            return "bad_node";
+    }
+    return "unknown";
+}
+
+std::string describe(const Incident& incident) {
+    const auto ms = [](Duration duration) {
+        char text[32];
+        std::snprintf(text, sizeof text, "%.1f",
+                      std::chrono::duration<double, std::milli>(duration).count());
+        return std::string(text);
+    };
+    return std::string(incident.planned ? "changed" : "recovered") + " in " + ms(incident.total()) +
+           " ms: " + incident.cause + (incident.decision.empty() ? "" : "; " + incident.decision) +
+           " (detect " + ms(incident.detect) + ", decide " + ms(incident.decide) + ", stop " +
+           ms(incident.stop) + ", join " + ms(incident.join) + ", communicator " +
+           ms(incident.communicator) + ", state " + ms(incident.state) + ", first step " +
+           ms(incident.first_step) + ")";
 }
 
 }  // namespace regroup::rendezvous

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,6 +34,36 @@ enum class RoundId : std::uint64_t { none = 0 };
     return static_cast<RoundId>(number(round) + 1);
 }
 
+/// What an exit code asks for.
+enum class Reaction : std::uint8_t {
+    restart,       ///< A failure as any other: a new round, charged to the budget of failures.
+    fail,          ///< Trying again cannot help: the job is closed.
+    retry,         ///< Not the program's fault: a new round, charged to nothing.
+    replace_node,  ///< The node is bad: it is set aside, and another takes its place.
+};
+[[nodiscard]] std::string_view to_string(Reaction reaction) noexcept;
+
+/// What a job may lose before it is closed; nothing in a field means any number.
+struct Budgets {
+    std::optional<std::uint32_t> hangs;   ///< Rounds that hung. Without a number, as failures.
+    std::optional<std::uint32_t> losses;  ///< Nodes lost.
+    /// Committed steps after which all that was used is given back; 0: never.
+    std::uint64_t refill_steps = 0;
+    /// The job is closed, with an exit code of its own, after so many rounds in a row that ended
+    /// badly without one more committed step; 0: never. Counts for jobs that report steps, and for
+    /// `Reaction::retry` in all jobs.
+    std::uint32_t no_progress_max = 5;
+    /// Before the n-th restart in a row without progress (from the second on) there is a wait of
+    /// this times 2^(n-2), a quarter more or less, at most half a minute.
+    Duration delay = std::chrono::milliseconds(100);
+    /// A node to which so many ends of rounds within `strikes_window` are charged is set aside for
+    /// that long, unless too few nodes would be left; 0: never.
+    std::uint32_t strikes_max = 3;
+    Duration strikes_window = std::chrono::minutes(10);
+
+    friend bool operator==(const Budgets&, const Budgets&) = default;
+};
+
 /// What all members of a job must agree on. A node whose policy differs is refused when it joins.
 struct JobPolicy {
     /// Fewest nodes that may form a round. At least 1.
@@ -51,6 +82,18 @@ struct JobPolicy {
     Duration shutdown_timeout = std::chrono::seconds(30);
     /// A running round is stopped to let waiting nodes in only once it is this old.
     Duration grow_after = std::chrono::seconds(5);
+    /// After a round: how long the next one waits for members whose fate is not known, so that
+    /// failures of one cause make one round. Skipped when all who are missing are known dead.
+    Duration regroup_call = std::chrono::milliseconds(200);
+    /// Nodes beyond `nodes_max` that wait with their workers' processes started. Further ones wait
+    /// without.
+    std::uint32_t spares_max = 0;
+    /// How long workers that keep their processes may take to the next step boundary when a round
+    /// is to change without losing a step; after that the round is stopped as for a failure.
+    Duration prepare_timeout = std::chrono::minutes(2);
+    /// By exit code; others are `Reaction::restart`.
+    std::map<int, Reaction> on_exit{};
+    Budgets budgets{};
     /// Base name of the program that the workers run.
     std::string program;
 
@@ -77,8 +120,19 @@ struct Offer {
     std::vector<std::string> other_addresses;
 };
 
+/// What kind of end it was, by which it is charged.
+enum class FailureKind : std::uint8_t {
+    failure,     ///< By itself: an exit code, a signal, an error at its start.
+    hang,        ///< Ended by us, because it was what a round hung on.
+    user_error,  ///< It said so itself: trying again cannot help.
+    retry,       ///< It said so itself: not the program's fault.
+    bad_node,    ///< It said so itself.
+};
+[[nodiscard]] std::string_view to_string(FailureKind kind) noexcept;
+
 /// How one worker ended that was not asked to.
 struct WorkerFailure {
+    FailureKind kind = FailureKind::failure;
     std::uint32_t rank = 0;
     std::uint32_t local_rank = 0;
     std::string node;  ///< The node's name.
@@ -118,12 +172,33 @@ struct WorkerFailure {
 [[nodiscard]] std::string signal_name(int signal);
 
 enum class NodeState : std::uint8_t {
-    stopped,   ///< No worker of any round is alive; ready for the next round.
+    /// No worker trains in any round; ready for the next. Workers that keep their processes are
+    /// parked.
+    stopped,
     running,   ///< Workers of `NodeReport::round` are alive and wanted.
     stopping,  ///< Workers of `NodeReport::round` are being ended.
     finished,  ///< All workers of `NodeReport::round` ended with success.
 };
 [[nodiscard]] std::string_view to_string(NodeState state) noexcept;
+
+/// Where a worker stands in its round: what tells who a hang is waiting for.
+struct RankPosition {
+    std::uint32_t rank = 0;
+    std::uint64_t step = 0;        ///< Steps committed.
+    std::uint64_t operations = 0;  ///< Collectives issued in this round.
+    bool waiting = false;          ///< In a collective, for others.
+    std::string doing;             ///< The collective or section, for people.
+
+    friend bool operator==(const RankPosition&, const RankPosition&) = default;
+};
+
+/// A worker of the node has made no progress for longer than it may.
+struct Hang {
+    std::uint32_t rank = 0;
+    std::string text;  ///< "rank 3 has been in section 'load' for 12 s (limit 10 s)".
+
+    friend bool operator==(const Hang&, const Hang&) = default;
+};
 
 /// The whole truth about a node. Sent on every change that the daemon must know, and as heartbeat.
 struct NodeReport {
@@ -132,7 +207,18 @@ struct NodeReport {
     /// Port of the socket, already listening, on which the node would serve the next round's store.
     std::uint16_t store_port = 0;
     /// The first failure among the node's workers of `round`, from then on.
-    std::optional<WorkerFailure> failure;
+    std::optional<WorkerFailure> failure{};
+    /// All its workers keep their processes over rounds (and are told of rounds while they live).
+    bool resident = false;
+    /// The highest committed step among its workers, over all rounds; 0: none is known.
+    std::uint64_t step = 0;
+    /// Why the node is about to leave, from when it wants to; or empty. The others go on without
+    /// it after the next step boundary.
+    std::string draining{};
+    std::optional<Hang> hang{};  ///< In `round`, from then on.
+    /// Once the stacks of `round` were asked for: where its workers stand. Sent when the stacks
+    /// are saved.
+    std::vector<RankPosition> positions{};
 };
 
 // ---- From the agent.
@@ -152,7 +238,25 @@ struct Report {
 struct Leave {
     std::string reason;
 };
-using FromAgent = std::variant<Join, Report, Leave>;
+/// The first step of `round` is committed; how long this node's part in it took. From the node with
+/// rank 0.
+struct Resumed {
+    RoundId round = RoundId::none;
+    std::uint64_t step = 0;
+    Duration communicator{};  ///< From the assignment until the group was formed.
+    Duration state{};         ///< Until every worker had the state.
+    Duration first_step{};    ///< Until the first step was committed.
+};
+/// An operator's wish, in place of a Join; answered by Operated, and closed.
+struct Operate {
+    enum class Action : std::uint8_t { drain, stop, status };
+    std::string job;  ///< Empty: the only one there is.
+    Action action = Action::status;
+    std::string node;    ///< To drain: its name.
+    std::string author;  ///< For the verdict: user and host.
+    std::string reason;
+};
+using FromAgent = std::variant<Join, Report, Leave, Resumed, Operate>;
 
 // ---- From the daemon.
 
@@ -180,6 +284,25 @@ struct Stop {
     RoundId round = RoundId::none;
     std::string reason;
 };
+/// The round is to change without losing a step: workers park at the next step boundary, then the
+/// node reports `stopped`. With `leave`, its own workers save their state there and end.
+struct Prepare {
+    RoundId round = RoundId::none;
+    bool leave = false;
+    std::string reason;
+};
+/// A round hangs: save the stacks of its workers before anything is killed, and report
+/// `positions`.
+struct SaveStacks {
+    RoundId round = RoundId::none;
+    std::string reason;
+};
+/// The round hung on this worker of the node: end it by force; its failure is a hang.
+struct EndWorker {
+    RoundId round = RoundId::none;
+    std::uint32_t rank = 0;
+    std::string reason;
+};
 /// The daemon does not count this node as a member: end all workers, then join again.
 struct Fenced {
     std::string reason;
@@ -199,6 +322,8 @@ struct Waiting {
     std::uint32_t nodes_min = 1;
     std::uint32_t nodes_max = 1;
     bool spare = false;  ///< The round is full; this node waits for a place.
+    /// The workers of this job keep their processes: start this node's ahead of the round.
+    bool prestart = false;
     std::string detail;  ///< One sentence.
 };
 /// This node cannot take part, now or ever; `failure` names the other node and the field.
@@ -209,6 +334,36 @@ struct Refused {
 enum class Outcome : std::uint8_t { succeeded, failed, stopped };
 [[nodiscard]] std::string_view to_string(Outcome outcome) noexcept;
 
+/// One loss and the way back, or one planned change, and where the time went. A stage that did not
+/// take place, or that nobody could measure, is zero.
+struct Incident {
+    RoundId round = RoundId::none;       ///< The one that ended.
+    RoundId next_round = RoundId::none;  ///< The one that took its place.
+    bool planned = false;                ///< Growth or a drain: nothing was lost.
+    std::string cause;                   ///< "rank 5 on b ended by SIGKILL".
+    std::string decision;                ///< "replaced on the same node", "spare d took slot 1".
+    Duration detect{};                   ///< From the first sign of it until it was held for true.
+    Duration decide{};        ///< Until the round was told to stop (last call, delay included).
+    Duration stop{};          ///< Until the last worker of the round was gone or parked.
+    Duration join{};          ///< Until the next round was assigned.
+    Duration communicator{};  ///< Until its group was formed.
+    Duration state{};         ///< Until every worker had the state.
+    Duration first_step{};    ///< Until its first step was committed (or its workers ran).
+    std::uint64_t step = 0;   ///< That step.
+
+    [[nodiscard]] Duration total() const noexcept {
+        return detect + decide + stop + join + communicator + state + first_step;
+    }
+    friend bool operator==(const Incident&, const Incident&) = default;
+};
+/// One line: "recovered in 12.3 ms: rank 5 on b ended by SIGKILL; spare d took slot 1 (detect
+/// ...)".
+[[nodiscard]] std::string describe(const Incident& incident);
+/// A recovery is complete. To every member of the new round.
+struct Recovered {
+    Incident incident;
+};
+
 /// How and why a job ended. Never changes once given.
 struct Verdict {
     Outcome outcome = Outcome::stopped;
@@ -217,12 +372,26 @@ struct Verdict {
     int exit_code = 1;  ///< What every agent exits with.
     std::uint32_t restarts = 0;
     std::optional<WorkerFailure> failure;  ///< The first one of the last round.
+    /// From the first round's assignment to the end; and what of it went into recoveries.
+    Duration lasted{};
+    Duration lost{};
+    std::uint32_t recoveries = 0;
 
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 struct Closed {
     Verdict verdict;
 };
-using FromDaemon = std::variant<Assign, Stop, Fenced, Dismissed, Alive, Waiting, Refused, Closed>;
+/// The answer to Operate.
+struct Operated {
+    bool done = false;
+    std::string text;  ///< For people; for `status`, a JSON object.
+};
+/// Another daemon leads; this one knows nothing. `endpoint` is the leader's, or empty.
+struct Elsewhere {
+    std::string endpoint;
+};
+using FromDaemon = std::variant<Assign, Stop, Prepare, SaveStacks, EndWorker, Fenced, Dismissed,
+                                Alive, Waiting, Refused, Recovered, Closed, Operated, Elsewhere>;
 
 }  // namespace regroup::rendezvous

@@ -122,6 +122,16 @@ void RendezvousCore::on(Instant /*now*/, const StopRequested& event) {
     }
 }
 
+void RendezvousCore::on(Instant /*now*/, const DrainRequested& /*event*/) {}
+
+void RendezvousCore::on(Instant /*now*/, const NodeResumed& /*event*/) {}
+
+void RendezvousCore::on(Instant /*now*/, const Restarted& /*event*/) {}
+
+bool RendezvousCore::is_routine(const Event& /*event*/) const {
+    return false;
+}
+
 void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeReport& report) {
     detector_.heard(id, now);
     // A daemon that is younger than the job goes on with the job's numbers.

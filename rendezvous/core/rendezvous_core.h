@@ -41,7 +41,22 @@ struct StopRequested {
     std::string author;
     std::string reason;
 };
-using Event = std::variant<NodeJoined, NodeReported, NodeDisconnected, NodeLeft, StopRequested>;
+/// An operator wants a node, by its name, to leave at the next step boundary.
+struct DrainRequested {
+    std::string node;
+    std::string author;
+    std::string reason;
+};
+/// A new round has committed its first step.
+struct NodeResumed {
+    NodeId node;
+    Resumed resumed;
+};
+/// This machine was brought to its present state from a journal: no node is connected, and all have
+/// the time of the heartbeat timeout to come back. Their rounds go on.
+struct Restarted {};
+using Event = std::variant<NodeJoined, NodeReported, NodeDisconnected, NodeLeft, StopRequested,
+                           DrainRequested, NodeResumed, Restarted>;
 
 /// What the shell must now do: send these, in this order.
 struct Send {
@@ -89,6 +104,11 @@ class RendezvousCore {
     /// When `advance` is next due; Instant::max() when nothing is pending.
     [[nodiscard]] Instant next_deadline() const;
 
+    /// True if `event` says nothing new: a heartbeat that would be answered by Alive and changes
+    /// only when its node was last heard, and the step. Of a row of these for one node, all but the
+    /// last may be left out of a journal, and that one may be put just before the next other event.
+    [[nodiscard]] bool is_routine(const Event& event) const;
+
     [[nodiscard]] Phase phase() const noexcept { return phase_; }
     [[nodiscard]] RoundId round() const noexcept { return round_; }
     [[nodiscard]] const JobPolicy& policy() const noexcept { return policy_; }
@@ -111,6 +131,9 @@ class RendezvousCore {
     void on(Instant now, const NodeDisconnected& event);
     void on(Instant now, const NodeLeft& event);
     void on(Instant now, const StopRequested& event);
+    void on(Instant now, const DrainRequested& event);
+    void on(Instant now, const NodeResumed& event);
+    void on(Instant now, const Restarted& event);
 
     [[nodiscard]] std::optional<Refused> refusal(Instant now, const NodeJoined& event) const;
     /// Any word from a node: it lives, and `report` is the truth about it.

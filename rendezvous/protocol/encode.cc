@@ -116,6 +116,10 @@ struct AgentWriter {
     json operator()(const Leave& message) const {
         return {{"type", "leave"}, {"reason", sentence(message.reason)}};
     }
+    template <class Message>
+    json operator()(const Message& /*message*/) const {
+        return {};
+    }
 };
 
 struct DaemonWriter {
@@ -177,6 +181,10 @@ struct DaemonWriter {
             object["failure"] = to_json(*verdict.failure);
         }
         return object;
+    }
+    template <class Message>
+    json operator()(const Message& /*message*/) const {
+        return {};
     }
 };
 

@@ -21,6 +21,15 @@ std::string report_text(const NodeReport& report) {
     if (report.failure) {
         text += ", " + describe(*report.failure);
     }
+    if (report.resident) {
+        text += ", resident, step " + std::to_string(report.step);
+    }
+    if (!report.draining.empty()) {
+        text += ", draining: " + report.draining;
+    }
+    if (report.hang) {
+        text += ", " + report.hang->text;
+    }
     return text;
 }
 
@@ -33,6 +42,12 @@ std::string line(const Report& report) {
 std::string line(const Leave& leave) {
     return leave.reason;
 }
+std::string line(const Resumed& resumed) {
+    return round_text(resumed.round) + ", step " + std::to_string(resumed.step);
+}
+std::string line(const Operate& operate) {
+    return operate.node + " " + operate.reason + " by " + operate.author;
+}
 
 std::string line(const Assign& message) {
     const Assignment& a = message.assignment;
@@ -44,6 +59,24 @@ std::string line(const Assign& message) {
 }
 std::string line(const Stop& stop) {
     return round_text(stop.round) + ": " + stop.reason;
+}
+std::string line(const Prepare& prepare) {
+    return round_text(prepare.round) + (prepare.leave ? ", to leave: " : ": ") + prepare.reason;
+}
+std::string line(const SaveStacks& save) {
+    return round_text(save.round) + ": " + save.reason;
+}
+std::string line(const EndWorker& end) {
+    return round_text(end.round) + ", rank " + std::to_string(end.rank) + ": " + end.reason;
+}
+std::string line(const Recovered& recovered) {
+    return describe(recovered.incident);
+}
+std::string line(const Operated& operated) {
+    return operated.text;
+}
+std::string line(const Elsewhere& elsewhere) {
+    return elsewhere.endpoint;
 }
 std::string line(const Fenced& fenced) {
     return fenced.reason;
@@ -59,7 +92,8 @@ std::string line(const Waiting& waiting) {
     for (const std::string& name : waiting.joined) {
         names += (names.empty() ? "" : " ") + name;
     }
-    return (waiting.spare ? "as a spare; here: " : "here: ") + names + "; " + waiting.detail;
+    return std::string(waiting.prestart ? "started; " : "") +
+           (waiting.spare ? "as a spare; here: " : "here: ") + names + "; " + waiting.detail;
 }
 std::string line(const Refused& refused) {
     return refused.reason;

@@ -35,6 +35,7 @@ const std::vector<Layer>& layers() {
     const std::string json = "|<nlohmann/.*>";
     const std::string base = "|<regroup/errc.h>|\"rendezvous/base/.*\"";
     const std::string messages = "|\"rendezvous/core/messages.h\"";
+    const std::string link = "|\"rendezvous/worker_link/.*\"";
     const std::string store_values = "rendezvous/store/store_(core|dispatch|limits|wire)";
     const std::string store = "|\"rendezvous/store/(?!store_server).*\"";
     static const std::vector<Layer> table = {
@@ -44,6 +45,7 @@ const std::vector<Layer>& layers() {
         {"rendezvous/store/(?!store_server).*", standard + posix + base + store},
         {"rendezvous/protocol/.*",
          standard + json + base + messages + "|\"rendezvous/protocol/.*\""},
+        {"rendezvous/worker_link/.*", standard + base + link},
         {"rendezvous/net/.*", standard + asio + base + "|\"rendezvous/net/.*\""},
         {"rendezvous/client/.*",
          standard + asio + base + messages + "|\"rendezvous/(protocol|net|client)/.*\""},
@@ -59,7 +61,7 @@ const std::vector<Layer>& layers() {
         {"worker_sdk/include/.*", standard + "|<regroup/.*>"},
         {"worker_sdk/mpi/.*", standard + posix + "|<regroup/.*>|\"worker_sdk/mpi/.*\""},
         {"worker_sdk/.*",
-         standard + posix + "|<regroup/.*>" + base + store + "|\"worker_sdk/src/.*\""},
+         standard + posix + "|<regroup/.*>" + base + store + link + "|\"worker_sdk/src/.*\""},
         {"examples/torch_.*", standard + "|<regroup/.*>|<torch/.*>|\"[a-z_]+.h\""},
         {"examples/.*", standard + posix + "|<cublas_v2.h>|<Eigen/.*>|<regroup/.*>|\"[a-z_]+.h\""},
         {"tests/.*", ".*"},

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an agent and a worker that links the SDK say to each other over a local socket
+// (SOCK_SEQPACKET, so that a packet is a message): the events that need a thread to wake up. What
+// is merely looked at is in the page (page.h).
+//
+// The agent listens at REGROUP_AGENT_SOCKET (a leading @ means the abstract namespace, which needs
+// no file and ends with the agent). The worker's first message is Hello, with REGROUP_WORKER_ID, a
+// secret that the agent gave to this very process; the answer is Welcome, which carries the page's
+// descriptor. A worker without those variables has no agent, and all of this is absent.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "rendezvous/base/result.h"
+
+namespace regroup::worker_link {
+
+inline constexpr const char* kSocketVariable = "REGROUP_AGENT_SOCKET";
+inline constexpr const char* kWorkerIdVariable = "REGROUP_WORKER_ID";
+/// "1" for a process that was started ahead of its round: its rank and the rest come with Assign.
+inline constexpr const char* kPrestartedVariable = "REGROUP_PRESTARTED";
+
+/// Longest message; whatever is longer is refused. Texts are cut to fit.
+inline constexpr std::size_t kMessageLimit = 16384;
+
+// ---- From the worker.
+
+/// First. `elastic`: it takes part in several rounds (ElasticLoop) and is to be parked, not ended,
+/// when a round is over. May be sent again with `elastic` set, when the loop begins.
+struct Hello {
+    std::string worker_id;
+    std::uint32_t version = 1;
+    bool elastic = false;
+
+    friend bool operator==(const Hello&, const Hello&) = default;
+};
+/// It has left `round` (0: had none yet), holds no communicator, and waits for Assign.
+struct Parked {
+    std::uint64_t round = 0;
+    std::uint64_t step = 0;  ///< Steps committed.
+
+    friend bool operator==(const Parked&, const Parked&) = default;
+};
+/// The first step of a new round is committed; what the way there took on this worker.
+struct Resumed {
+    std::uint64_t round = 0;
+    std::uint64_t step = 0;
+    double communicator_ms = 0;
+    double state_ms = 0;
+    double first_step_ms = 0;
+
+    friend bool operator==(const Resumed&, const Resumed&) = default;
+};
+enum class FatalKind : std::uint8_t { user_error, retry, bad_node };
+[[nodiscard]] std::string_view to_string(FatalKind kind) noexcept;
+/// It is about to end, and why.
+struct Fatal {
+    FatalKind kind = FatalKind::user_error;
+    std::string text;
+
+    friend bool operator==(const Fatal&, const Fatal&) = default;
+};
+/// A sentence for the operator: a slow rank, replicas that differ.
+struct Remark {
+    std::string text;
+
+    friend bool operator==(const Remark&, const Remark&) = default;
+};
+using FromWorker = std::variant<Hello, Parked, Resumed, Fatal, Remark>;
+
+// ---- From the agent.
+
+struct Welcome {  // With the descriptor of the page.
+    friend bool operator==(const Welcome&, const Welcome&) = default;
+};
+/// The worker's identity in the next round: what its environment would say.
+struct AssignWorker {
+    std::uint64_t round = 0;
+    std::string job;
+    std::uint32_t rank = 0;
+    std::uint32_t world_size = 1;
+    std::uint32_t local_rank = 0;
+    std::uint32_t local_world_size = 1;
+    std::uint32_t group_rank = 0;
+    std::uint32_t group_world_size = 1;
+    std::uint32_t restart_count = 0;
+    std::uint32_t max_restarts = 0;
+    std::string master_addr;
+    std::uint16_t master_port = 0;
+    std::string reason;
+
+    friend bool operator==(const AssignWorker&, const AssignWorker&) = default;
+};
+/// `round` is over (the page says so too): abandon its communicators, then Parked.
+struct EndRound {
+    std::uint64_t round = 0;
+    std::string reason;
+
+    friend bool operator==(const EndRound&, const EndRound&) = default;
+};
+/// Park at the next step boundary; with `leave`, save the state there within `limit_ms` and end.
+struct Pause {
+    std::uint64_t round = 0;
+    bool leave = false;
+    std::uint64_t limit_ms = 0;
+    std::string reason;
+
+    friend bool operator==(const Pause&, const Pause&) = default;
+};
+using ToWorker = std::variant<Welcome, AssignWorker, EndRound, Pause>;
+
+/// One message as a packet: its name and then one "field=value" per line, with backslash escapes.
+/// Unknown fields are ignored, so that either side may be newer.
+[[nodiscard]] std::string encode(const FromWorker& message);
+[[nodiscard]] std::string encode(const ToWorker& message);
+/// Errors: invalid_argument, naming the message or field that is wrong.
+[[nodiscard]] Result<FromWorker> decode_from_worker(std::string_view packet);
+[[nodiscard]] Result<ToWorker> decode_to_worker(std::string_view packet);
+
+}  // namespace regroup::worker_link

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The memory that an agent shares with each of its workers that links the SDK: what must be read or
+// told without a system call, and without waiting for a thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace regroup::worker_link {
+
+/// A value of the layout below; a worker that was built against another one has no link.
+inline constexpr std::uint32_t kPageVersion = 1;
+
+/// What a worker is doing, as far as hangs are concerned.
+enum class Phase : std::uint32_t {
+    starting,  ///< Has attached, has no round yet.
+    parked,    ///< Waits for a round; never a hang.
+    forming,   ///< Forms the communicators of a round.
+    training,  ///< Between two commits.
+    section,   ///< In a named section; see `WorkerPage::section`.
+    leaving,   ///< Saves its state and goes.
+};
+
+/// One of them per worker process, in memory of its own (a memfd that the agent sends with
+/// Welcome). Plain atomics in shared memory: each field has one writer, named with it. A reader may
+/// see fields of different instants; nothing is decided from one look alone.
+///
+/// `alive` is a futex in the kernel's robust list of the SDK's control thread, which holds it for
+/// the life of the process: the kernel marks it (FUTEX_OWNER_DIED) and wakes the agent when that
+/// thread ends, which is before the process's memory is freed. How the process ended is by then in
+/// /proc/PID/stat. Layout of the word: the thread's id, FUTEX_WAITERS, FUTEX_OWNER_DIED, as
+/// futex(2) has it.
+struct WorkerPage {
+    std::uint32_t version = kPageVersion;
+    std::uint32_t reserved = 0;
+
+    // ---- Written by the worker.
+
+    alignas(64) std::atomic<std::uint32_t> alive{0};
+    /// 1 once the process has begun to end by itself (exit, return from main): the end of `alive`
+    /// is then no news, and the agent waits for the exit status as for any process.
+    std::atomic<std::uint32_t> exiting{0};
+
+    alignas(64) std::atomic<std::uint64_t> round{0};  ///< In which it trains; 0 while parked.
+    std::atomic<std::uint64_t> step{0};               ///< Steps committed, over all rounds.
+    std::atomic<Phase> phase{Phase::starting};
+    /// Counts the changes of `phase` and `section`, and commits: a hang is when it stands still.
+    std::atomic<std::uint64_t> beats{0};
+    /// CLOCK_MONOTONIC of the last beat, in ns.
+    std::atomic<std::int64_t> beat_at{0};
+    /// Collectives that were issued, and that are complete, in this round. Unequal while one is in
+    /// flight; `waiting` is 1 while the worker's own thread waits for one.
+    std::atomic<std::uint64_t> operations_issued{0};
+    std::atomic<std::uint64_t> operations_done{0};
+    std::atomic<std::uint32_t> waiting{0};
+    /// Name of the section, or of the collective that is waited for; ends with a zero.
+    std::array<char, 48> section{};
+
+    // ---- Written by the agent.
+
+    /// Rounds up to this one are over: their workers neither commit nor write a checkpoint.
+    alignas(64) std::atomic<std::uint64_t> ended_round{0};
+    /// Workers of this round (and below) park at the next step boundary.
+    std::atomic<std::uint64_t> pause_round{0};
+    /// 1 when this node leaves: at that boundary its workers save their state and end.
+    std::atomic<std::uint32_t> leave{0};
+};
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(sizeof(WorkerPage) <= 4096, "one page");
+
+}  // namespace regroup::worker_link
