@@ -140,13 +140,15 @@ std::string contents_of(const std::string& path) {
 }  // namespace
 
 std::string_view kind_of(const FromAgent& message) {
-    static constexpr std::string_view kNames[] = {"join", "report", "leave"};
+    static constexpr std::string_view kNames[] = {"join", "report", "leave", "resumed",
+                                                  "operate"};
     return kNames[message.index()];
 }
 
 std::string_view kind_of(const FromDaemon& message) {
-    static constexpr std::string_view kNames[] = {"assign", "stop",    "fenced",  "dismissed",
-                                                  "alive",  "waiting", "refused", "closed"};
+    static constexpr std::string_view kNames[] = {
+        "assign",    "stop",  "prepare", "save_stacks", "end_worker", "fenced",   "dismissed",
+        "alive",     "waiting", "refused", "recovered", "closed",     "operated", "elsewhere"};
     return kNames[message.index()];
 }
 
