@@ -196,6 +196,9 @@ struct RankPosition {
 struct Hang {
     std::uint32_t rank = 0;
     std::string text;  ///< "rank 3 has been in section 'load' for 12 s (limit 10 s)".
+    /// Nothing moves on this node, perhaps because all of it waits for another: the round hangs
+    /// once every running member says so. Taken back (no hang) when something moves.
+    bool shared = false;
 
     friend bool operator==(const Hang&, const Hang&) = default;
 };
@@ -215,7 +218,7 @@ struct NodeReport {
     /// Why the node is about to leave, from when it wants to; or empty. The others go on without
     /// it after the next step boundary.
     std::string draining{};
-    std::optional<Hang> hang{};  ///< In `round`, from then on.
+    std::optional<Hang> hang{};  ///< In `round`, while it lasts.
     /// Once the stacks of `round` were asked for: where its workers stand. Sent when the stacks
     /// are saved.
     std::vector<RankPosition> positions{};
