@@ -2,3 +2,7 @@
 regroup_library(progress_watch
     SOURCES watch/progress_watch.cc
     PUBLIC regroup::rendezvous_core)
+
+regroup_library(stack_saver
+    SOURCES watch/kernel_view.cc watch/stack_saver.cc
+    PUBLIC regroup::process)
