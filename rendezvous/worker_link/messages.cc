@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/worker_link/messages.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <concepts>
+#include <limits>
+#include <map>
+#include <utility>
+
+namespace regroup::worker_link {
+
+namespace {
+
+// Escapes may double a text, and no message has more than one sentence and two names: any fits.
+constexpr std::size_t kSentenceBytesMax = 4096;
+constexpr std::size_t kNameBytesMax = 512;
+
+Failure malformed(const std::string& what) {
+    return {Errc::invalid_argument, "malformed message on the worker's socket: " + what};
+}
+
+/// The beginning of `text`, at most `bytes_max`, without half a UTF-8 character.
+std::string_view beginning_of(std::string_view text, std::size_t bytes_max) {
+    if (text.size() <= bytes_max) {
+        return text;
+    }
+    std::size_t end = bytes_max;
+    while (end > 0 && bytes_max - end < 3 && (static_cast<unsigned char>(text[end]) >> 6U) == 2) {
+        --end;
+    }
+    return text.substr(0, end);
+}
+
+/// Writes a message: its name, then one line for each field.
+class Writer {
+   public:
+    explicit Writer(std::string_view name) : packet_(name) {}
+
+    template <class Number>
+        requires std::integral<Number> || std::floating_point<Number>
+    void number(std::string_view key, Number value, bool /*required*/ = false) {
+        char digits[64];
+        const auto [end, error] = std::to_chars(std::begin(digits), std::end(digits), value);
+        line(key, error == std::errc{} ? std::string_view(digits, end) : std::string_view("0"));
+    }
+    void flag(std::string_view key, bool value) { line(key, value ? "1" : "0"); }
+    void name(std::string_view key, const std::string& value) {
+        line(key, beginning_of(value, kNameBytesMax));
+    }
+    void sentence(std::string_view key, const std::string& value) {
+        line(key, beginning_of(value, kSentenceBytesMax));
+    }
+    void kind(std::string_view key, FatalKind value) { line(key, to_string(value)); }
+
+    [[nodiscard]] std::string take() { return std::move(packet_); }
+
+   private:
+    void line(std::string_view key, std::string_view value) {
+        packet_.append("\n").append(key).append("=");
+        for (const char c : value) {
+            if (c == '\n' || c == '\\') {
+                packet_ += '\\';
+            }
+            packet_ += c == '\n' ? 'n' : c;
+        }
+    }
+
+    std::string packet_;
+};
+
+/// Reads the fields of a packet and remembers the first that is wrong.
+class Reader {
+   public:
+    explicit Reader(std::string_view packet) {
+        const std::size_t head = std::min(packet.find('\n'), packet.size());
+        name_ = packet.substr(0, head);
+        for (std::size_t at = head; at < packet.size();) {
+            const std::size_t begin = at + 1;
+            at = std::min(packet.find('\n', begin), packet.size());
+            const std::string_view line = packet.substr(begin, at - begin);
+            if (const std::size_t equals = line.find('='); equals != line.npos) {
+                fields_[line.substr(0, equals)] = line.substr(equals + 1);
+            }
+        }
+    }
+
+    template <class Number>
+        requires std::integral<Number> || std::floating_point<Number>
+    void number(std::string_view key, Number& out, bool required = false) {
+        const std::string_view* text = find(key, required);
+        if (text == nullptr) {
+            return;
+        }
+        Number value{};
+        const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+        bool good = error == std::errc{} && end == text->data() + text->size();
+        if constexpr (std::floating_point<Number>) {
+            good = good && std::isfinite(value) && value >= 0;
+        }
+        if (!good) {
+            complain(key, "is no number that fits");
+            return;
+        }
+        out = value;
+    }
+    void flag(std::string_view key, bool& out) {
+        if (const std::string_view* text = find(key, false)) {
+            if (*text != "0" && *text != "1") {
+                complain(key, "must be 0 or 1");
+            }
+            out = *text == "1";
+        }
+    }
+    void name(std::string_view key, std::string& out) {
+        if (const std::string_view* text = find(key, true)) {
+            out = unescaped(*text);
+            if (out.empty() || out.size() > kNameBytesMax) {
+                complain(key, "must have 1 to " + std::to_string(kNameBytesMax) + " bytes");
+            }
+        }
+    }
+    void sentence(std::string_view key, std::string& out) {
+        if (const std::string_view* text = find(key, false)) {
+            out = beginning_of(unescaped(*text), kSentenceBytesMax);
+        }
+    }
+    void kind(std::string_view key, FatalKind& out) {
+        const std::string_view* text = find(key, true);
+        for (const FatalKind kind :
+             {FatalKind::user_error, FatalKind::retry, FatalKind::bad_node}) {
+            if (text != nullptr && *text == to_string(kind)) {
+                out = kind;
+                return;
+            }
+        }
+        complain(key, "has an unknown value");
+    }
+    void complain(std::string_view key, const std::string& what) {
+        if (complaint_.empty()) {
+            complaint_ = "field '" + std::string(key) + "' of " + std::string(name_) + " " + what;
+        }
+    }
+
+    [[nodiscard]] std::string_view message_name() const { return name_; }
+    [[nodiscard]] const std::string& complaint() const { return complaint_; }
+
+   private:
+    const std::string_view* find(std::string_view key, bool required) {
+        const auto found = fields_.find(key);
+        if (found == fields_.end()) {
+            if (required) {
+                complain(key, "is missing");
+            }
+            return nullptr;
+        }
+        return &found->second;
+    }
+
+    static std::string unescaped(std::string_view text) {
+        std::string out;
+        out.reserve(text.size());
+        for (std::size_t i = 0; i < text.size(); ++i) {
+            const bool escape = text[i] == '\\' && i + 1 < text.size();
+            const char c = escape ? text[++i] : text[i];
+            out += escape && c == 'n' ? '\n' : c;
+        }
+        return out;
+    }
+
+    std::string_view name_;
+    std::map<std::string_view, std::string_view> fields_;
+    std::string complaint_;
+};
+
+// ---- Each message once, for both directions: `M` is const where it is written.
+
+template <class M, class T>
+concept Is = std::same_as<std::remove_const_t<M>, T>;
+
+template <class Visitor, class M>
+void visit_fields(Visitor& fields, M& m) {
+    if constexpr (Is<M, Hello>) {
+        fields.name("worker_id", m.worker_id);
+        fields.number("version", m.version);
+        fields.flag("elastic", m.elastic);
+    } else if constexpr (Is<M, Parked>) {
+        fields.number("round", m.round, true);
+        fields.number("step", m.step);
+    } else if constexpr (Is<M, Resumed>) {
+        fields.number("round", m.round, true);
+        fields.number("step", m.step, true);
+        fields.number("communicator_ms", m.communicator_ms);
+        fields.number("state_ms", m.state_ms);
+        fields.number("first_step_ms", m.first_step_ms);
+    } else if constexpr (Is<M, Fatal>) {
+        fields.kind("kind", m.kind);
+        fields.sentence("text", m.text);
+    } else if constexpr (Is<M, Remark>) {
+        fields.sentence("text", m.text);
+    } else if constexpr (Is<M, AssignWorker>) {
+        fields.number("round", m.round, true);
+        fields.name("job", m.job);
+        fields.number("rank", m.rank, true);
+        fields.number("world_size", m.world_size, true);
+        fields.number("local_rank", m.local_rank, true);
+        fields.number("local_world_size", m.local_world_size, true);
+        fields.number("group_rank", m.group_rank, true);
+        fields.number("group_world_size", m.group_world_size, true);
+        fields.number("restart_count", m.restart_count);
+        fields.number("max_restarts", m.max_restarts);
+        fields.name("master_addr", m.master_addr);
+        fields.number("master_port", m.master_port, true);
+        fields.sentence("reason", m.reason);
+    } else if constexpr (Is<M, EndRound>) {
+        fields.number("round", m.round, true);
+        fields.sentence("reason", m.reason);
+    } else if constexpr (Is<M, Pause>) {
+        fields.number("round", m.round, true);
+        fields.flag("leave", m.leave);
+        fields.number("limit_ms", m.limit_ms);
+        fields.sentence("reason", m.reason);
+    } else {
+        static_assert(Is<M, Welcome>);
+    }
+}
+
+template <class M>
+constexpr std::string_view name_of() {
+    if constexpr (Is<M, Hello>) {
+        return "hello";
+    } else if constexpr (Is<M, Parked>) {
+        return "parked";
+    } else if constexpr (Is<M, Resumed>) {
+        return "resumed";
+    } else if constexpr (Is<M, Fatal>) {
+        return "fatal";
+    } else if constexpr (Is<M, Remark>) {
+        return "remark";
+    } else if constexpr (Is<M, Welcome>) {
+        return "welcome";
+    } else if constexpr (Is<M, AssignWorker>) {
+        return "assign";
+    } else if constexpr (Is<M, EndRound>) {
+        return "end_round";
+    } else {
+        static_assert(Is<M, Pause>);
+        return "pause";
+    }
+}
+
+void check_relations(Reader& reader, const AssignWorker& m) {
+    if (m.rank >= m.world_size) {
+        reader.complain("rank", "must be below world_size");
+    }
+    if (m.local_rank >= m.local_world_size) {
+        reader.complain("local_rank", "must be below local_world_size");
+    }
+    if (m.group_rank >= m.group_world_size) {
+        reader.complain("group_rank", "must be below group_world_size");
+    }
+}
+template <class M>
+void check_relations(Reader& /*reader*/, const M& /*message*/) {}
+
+template <class Variant>
+std::string encode_any(const Variant& message) {
+    return std::visit(
+        [](const auto& m) {
+            Writer writer(name_of<std::remove_cvref_t<decltype(m)>>());
+            visit_fields(writer, m);
+            return writer.take();
+        },
+        message);
+}
+
+template <class Variant, std::size_t I = 0>
+Result<Variant> decode_any(std::string_view packet) {
+    if (packet.size() > kMessageLimit) {
+        return malformed("longer than " + std::to_string(kMessageLimit) + " bytes");
+    }
+    if constexpr (I == std::variant_size_v<Variant>) {
+        // What was sent may end up on a terminal: only its size is told.
+        return malformed("unknown name, in a message of " + std::to_string(packet.size()) +
+                         " bytes");
+    } else {
+        using Message = std::variant_alternative_t<I, Variant>;
+        Reader reader(packet);
+        if (reader.message_name() != name_of<Message>()) {
+            return decode_any<Variant, I + 1>(packet);
+        }
+        Message message;
+        visit_fields(reader, message);
+        check_relations(reader, message);
+        if (!reader.complaint().empty()) {
+            return malformed(reader.complaint());
+        }
+        return Variant(std::move(message));
+    }
+}
+
+}  // namespace
+
+std::string_view to_string(FatalKind kind) noexcept {
+    switch (kind) {
+        case FatalKind::user_error:
+            return "user_error";
+        case FatalKind::retry:
+            return "retry";
+        case FatalKind::bad_node:
+            return "bad_node";
+    }
+    return "unknown";
+}
+
+std::string encode(const FromWorker& message) {
+    return encode_any(message);
+}
+
+std::string encode(const ToWorker& message) {
+    return encode_any(message);
+}
+
+Result<FromWorker> decode_from_worker(std::string_view packet) {
+    return decode_any<FromWorker>(packet);
+}
+
+Result<ToWorker> decode_to_worker(std::string_view packet) {
+    return decode_any<ToWorker>(packet);
+}
+
+}  // namespace regroup::worker_link
