@@ -6,3 +6,8 @@ regroup_library(progress_watch
 regroup_library(stack_saver
     SOURCES watch/kernel_view.cc watch/stack_saver.cc
     PUBLIC regroup::process)
+
+regroup_library(ledger
+    SOURCES ledger.cc
+    PUBLIC regroup::rendezvous_core
+    PRIVATE regroup::process nlohmann_json::nlohmann_json)
