@@ -313,8 +313,9 @@ AgentEffects AgentCore::advance(Instant now) {
         }
         force_at_ = after(now, kForceInterval);
         SignalWorkers kill{assignment_.round, SIGKILL, hurried_, {}};
-        for (const auto& [local_rank, worker] : workers_) {
+        for (auto& [local_rank, worker] : workers_) {
             if (!worker.parked || quit_) {
+                worker.asked_by = worker.asked_by == 0 ? SIGKILL : worker.asked_by;
                 kill.local_ranks.push_back(local_rank);
             }
         }

@@ -107,6 +107,7 @@ class AgentCore {
         RoundId round = RoundId::none;        ///< In which it trains; none while it is parked.
         bool elastic = false;
         bool parked = false;
+        bool left = false;  ///< Its round, by its own word; what ends it then is nobody's failure.
         int asked_by = 0;   ///< The signal by which it was asked to end.
         bool hung = false;  ///< It was killed because a round hung on it.
     };

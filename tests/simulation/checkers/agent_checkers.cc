@@ -49,8 +49,11 @@ class ForceChecker final : public Checker {
         asked_.clear();
     }
     void on_agent_end(Instant /*now*/, std::uint32_t host) override { asked_.erase(host); }
-    void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& /*core*/,
+    void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
                          const agent::AgentEffect& effect) override {
+        if (core.report().state == NodeState::stopped && !core.leaving()) {
+            asked_.erase(host);  // Those that are parked have done as they were asked.
+        }
         const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
         if (signal != nullptr && signal->force()) {
             asked_.erase(host);
@@ -63,7 +66,6 @@ class ForceChecker final : public Checker {
     void on_tick(Instant now, const View& view) override {
         for (auto it = asked_.begin(); it != asked_.end();) {
             const HostView& host = view.hosts[it->first];
-            // Those that are parked have done as they were asked.
             const bool waits = host.agent != nullptr && host.agent->has_workers() &&
                                (host.agent->leaving() ||
                                 host.agent->report().state == NodeState::stopping);
@@ -94,6 +96,7 @@ class FirstFailureChecker final : public Checker {
                         const agent::AgentEvent& event) override {
         Host& known = hosts_[host];
         if (const auto* parked = std::get_if<agent::WorkerParked>(&event)) {
+            // Also of one that was told to end: what ends it then is nobody's failure.
             const auto worker = known.training.find(parked->local_rank);
             if (worker != known.training.end() && parked->round >= known.round) {
                 known.training.erase(worker);
