@@ -159,6 +159,7 @@ class AgentCore {
     Instant resist_at_ = Instant::max();  ///< Workers alive by then survive even SIGKILL.
     Instant give_up_at_ = Instant::max();
     Instant drain_until_ = Instant::max();  ///< A drain that takes longer is cut short.
+    Instant depart_until_ = Instant::max();  ///< By then its workers have saved their state.
     AgentEffects effects_;
 };
 

@@ -39,7 +39,7 @@ void AgentCore::begin_round(const Assignment& assignment) {
         const auto [worker, is_new] = workers_.try_emplace(local_rank);
         (is_new ? launch.local_ranks : assign.local_ranks).push_back(local_rank);
         worker->second.round = assignment.round;
-        worker->second.parked = false;
+        worker->second.parked = worker->second.left = false;
         if (is_new) {
             worker->second.launched_in = assignment.round;
         }
@@ -240,6 +240,7 @@ void AgentCore::end_workers(Instant now, int signal) {
 void AgentCore::settle(Instant now) {
     force_at_ = Instant::max();
     resist_at_ = Instant::max();
+    depart_until_ = Instant::max();
     const bool orderly = report_.state == NodeState::running;
     const bool departed = std::exchange(departing_, false);
     pausing_ = false;

@@ -58,7 +58,10 @@ class ForceChecker final : public Checker {
         if (signal != nullptr && signal->force()) {
             asked_.erase(host);
         } else if (signal != nullptr || std::holds_alternative<agent::EndRound>(effect)) {
-            asked_.emplace(host, now);
+            const auto [known, is_new] = asked_.emplace(host, Asked{now, core.leaving()});
+            if (!is_new && core.leaving() && !known->second.leaving) {
+                known->second = {now, true};  // Now those that have parked are to end as well.
+            }
         } else if (std::holds_alternative<agent::BeginRound>(effect)) {
             asked_.erase(host);
         }
@@ -76,9 +79,9 @@ class ForceChecker final : public Checker {
             // Clocks that drift make the agent's limit up to a tenth longer than the true one.
             const Duration allowed = limit_ + limit_ / 10 + std::chrono::milliseconds(100);
             if (host.awake_since != Instant::max() &&
-                now > after(std::max(it->second, host.awake_since), allowed)) {
+                now > after(std::max(it->second.at, host.awake_since), allowed)) {
                 violated("workers on node " + host.node + " were asked to stop " +
-                         format_duration(now - it->second) + " ago and have not been forced");
+                         format_duration(now - it->second.at) + " ago and have not been forced");
             }
             ++it;
         }
@@ -86,7 +89,11 @@ class ForceChecker final : public Checker {
 
    private:
     Duration limit_{};
-    std::map<std::uint32_t, Instant> asked_;  // By host: SIGTERM sent, SIGKILL not yet.
+    struct Asked {
+        Instant at{};
+        bool leaving = false;
+    };
+    std::map<std::uint32_t, Asked> asked_;  // By host: asked to end or park, SIGKILL not yet.
 };
 
 class FirstFailureChecker final : public Checker {

@@ -255,7 +255,7 @@ class StaleRoundChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
         heartbeat_ = policy.heartbeat_timeout;
-        saving_limit_ = policy.shutdown_timeout + std::chrono::seconds(20);
+        saving_limit_ = policy.prepare_timeout + policy.shutdown_timeout + std::chrono::seconds(20);
         since_.clear();
         leaving_.clear();
     }
