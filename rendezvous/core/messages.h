@@ -196,6 +196,9 @@ struct RankPosition {
 struct Hang {
     std::uint32_t rank = 0;
     std::string text;  ///< "rank 3 has been in section 'load' for 12 s (limit 10 s)".
+    /// Nothing moves on this node, perhaps because all of it waits for another: the round hangs
+    /// once every running member says so. Taken back (no hang) when something moves.
+    bool shared = false;
 
     friend bool operator==(const Hang&, const Hang&) = default;
 };
@@ -215,10 +218,12 @@ struct NodeReport {
     /// Why the node is about to leave, from when it wants to; or empty. The others go on without
     /// it after the next step boundary.
     std::string draining{};
-    std::optional<Hang> hang{};  ///< In `round`, from then on.
+    std::optional<Hang> hang{};  ///< In `round`, while it lasts.
     /// Once the stacks of `round` were asked for: where its workers stand. Sent when the stacks
     /// are saved.
     std::vector<RankPosition> positions{};
+
+    friend bool operator==(const NodeReport&, const NodeReport&) = default;
 };
 
 // ---- From the agent.
@@ -256,6 +261,7 @@ struct Operate {
     std::string author;  ///< For the verdict: user and host.
     std::string reason;
 };
+[[nodiscard]] std::string_view to_string(Operate::Action action) noexcept;
 using FromAgent = std::variant<Join, Report, Leave, Resumed, Operate>;
 
 // ---- From the daemon.
@@ -363,6 +369,10 @@ struct Incident {
 struct Recovered {
     Incident incident;
 };
+
+/// Exit codes of a job that no worker is to blame for.
+inline constexpr int kExitNoProgress = 4;  ///< Round after round without one more committed step.
+inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the job again.
 
 /// How and why a job ended. Never changes once given.
 struct Verdict {

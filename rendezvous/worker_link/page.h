@@ -51,6 +51,9 @@ struct WorkerPage {
     std::atomic<std::uint64_t> beats{0};
     /// CLOCK_MONOTONIC of the last beat, in ns.
     std::atomic<std::int64_t> beat_at{0};
+    /// How long the present kind of work (a step, a section by its name) took at most, in ns, of
+    /// those times that this process has left it again; 0: none. Written before `beats`.
+    std::atomic<std::int64_t> longest{0};
     /// Collectives that were issued, and that are complete, in this round. Unequal while one is in
     /// flight; `waiting` is 1 while the worker's own thread waits for one.
     std::atomic<std::uint64_t> operations_issued{0};

@@ -2,35 +2,16 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rendezvous/base/result.h"
+#include "tests/support/network_namespace.h"
 
 namespace regroup::bench {
 
-/// A network namespace that only a descriptor holds: without a name, it is gone when this object
-/// and the last process in it are, however they end.
-class Namespace {
-   public:
-    /// A new one. The calling thread is where it was afterwards. Errors: system.
-    static Result<Namespace> make();
-
-    explicit Namespace(int fd) : fd_(fd) {}
-    ~Namespace();
-    Namespace(Namespace&& other) noexcept;
-    Namespace& operator=(Namespace&&) = delete;
-
-    /// Runs `action` with the calling thread, and what it starts, in this namespace.
-    void within(const std::function<void()>& action) const;
-    /// The namespace as a file that other processes can open.
-    [[nodiscard]] std::string path() const;
-
-   private:
-    int fd_ = -1;
-};
+using Namespace = testing::NetworkNamespace;
 
 /// A link's speed in each direction.
 struct LinkRate {

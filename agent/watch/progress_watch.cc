@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/watch/progress_watch.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace regroup::agent {
+
+namespace {
+
+using worker_link::Phase;
+
+constexpr Duration kIntervalMost = std::chrono::milliseconds(500);
+constexpr Duration kIntervalLeast = std::chrono::milliseconds(10);
+// Beyond it a limit means nothing, and arithmetic overflows.
+constexpr Duration kLimitMost = std::chrono::hours(24 * 365);
+constexpr int kLooksPerLimit = 8;
+
+bool may_hang(const WorkerLook& look) {
+    return look.phase == Phase::forming || look.phase == Phase::training ||
+           look.phase == Phase::section;
+}
+
+// Who forms a group waits for the last of its members.
+bool held_up(const WorkerLook& look) {
+    return look.waiting || look.phase == Phase::forming;
+}
+
+std::string words_for(const WorkerLook& look) {
+    if (look.phase == Phase::forming) {
+        return "forming the group of round " + std::to_string(look.round);
+    }
+    return look.phase == Phase::training ? "in step " + std::to_string(look.step)
+                                         : "in section '" + look.section + "'";
+}
+
+std::string spent(Duration still, Duration limit) {
+    return " for " + format_duration(still) + " (limit " + format_duration(limit) + ")";
+}
+
+}  // namespace
+
+WorkerLook look_at(const worker_link::WorkerPage& page, std::uint32_t local_rank,
+                   std::uint32_t rank, std::int64_t pid) {
+    WorkerLook look;
+    look.local_rank = local_rank;
+    look.rank = rank;
+    look.pid = pid;
+    look.beats = page.beats.load(std::memory_order_acquire);
+    look.phase = page.phase.load(std::memory_order_relaxed);
+    look.round = page.round.load(std::memory_order_relaxed);
+    look.step = page.step.load(std::memory_order_relaxed);
+    look.operations = page.operations_issued.load(std::memory_order_relaxed);
+    look.operations_done = page.operations_done.load(std::memory_order_relaxed);
+    look.longest = Duration(page.longest.load(std::memory_order_relaxed));
+    look.waiting = page.waiting.load(std::memory_order_acquire) != 0;
+    // It may be half written: no more than a name for people.
+    std::array<char, sizeof page.section + 1> name{};
+    std::copy(page.section.begin(), page.section.end(), name.begin());
+    for (const char* c = name.data(); *c != '\0'; ++c) {
+        const auto byte = static_cast<unsigned char>(*c);
+        look.section += byte < 0x20 || byte == 0x7f ? '?' : *c;
+    }
+    return look;
+}
+
+rendezvous::RankPosition position_of(const WorkerLook& look) {
+    rendezvous::RankPosition position;
+    position.rank = look.rank;
+    position.step = look.step;
+    position.operations = look.operations;
+    position.waiting = held_up(look);
+    position.doing = look.waiting && !look.section.empty() ? look.section
+                     : may_hang(look)                      ? words_for(look)
+                                                           : "";
+    return position;
+}
+
+Duration look_interval(const HangLimits& limits) {
+    const Duration shortest = std::min(limits.floor, limits.most.value_or(Duration::max()));
+    return std::clamp(shortest / kLooksPerLimit, kIntervalLeast, kIntervalMost);
+}
+
+ProgressWatch::ProgressWatch(HangLimits limits, Duration interval)
+    : limits_(limits), interval_(interval) {}
+
+Duration ProgressWatch::count(Instant now, std::optional<Instant>& last) const {
+    const Duration elapsed = last ? now - *last : Duration::zero();
+    last = now;
+    return elapsed <= 2 * interval_ ? elapsed : Duration::zero();
+}
+
+void ProgressWatch::absorb(const WorkerLook& look, Duration elapsed) {
+    Worker& worker = workers_[look.local_rank];
+    const std::uint64_t moves = look.beats + look.operations + look.operations_done;
+    if (worker.pid != look.pid || worker.round != look.round) {
+        worker = Worker{look.pid, look.round, moves, look.waiting, look.step, Duration::zero()};
+    } else if (worker.moves == moves && worker.waiting == look.waiting) {
+        worker.still += elapsed;
+    } else {
+        worker.moves = moves;
+        worker.waiting = look.waiting;
+        worker.still = Duration::zero();
+    }
+}
+
+Duration ProgressWatch::limit_of(const WorkerLook& look) const {
+    const auto found = workers_.find(look.local_rank);
+    if (!may_hang(look) || found == workers_.end()) {
+        return Duration::max();
+    }
+    // The first step of a round builds what later ones have: buckets, connections, caches.
+    const bool first_of_round =
+        look.phase == Phase::training && look.step == found->second.first_step;
+    Duration limit = limits_.first;
+    if (look.longest > Duration::zero() && look.phase != Phase::forming && !first_of_round) {
+        const double longest = static_cast<double>(look.longest.count()) * limits_.factor;
+        limit = longest < static_cast<double>(kLimitMost.count())
+                    ? std::max(limits_.floor, Duration(static_cast<Duration::rep>(longest)))
+                    : kLimitMost;
+    }
+    return std::min(limit, limits_.most.value_or(Duration::max()));
+}
+
+std::optional<rendezvous::Hang> ProgressWatch::look(Instant now, std::span<const WorkerLook> looks,
+                                                    std::size_t workers) {
+    const Duration elapsed = count(now, looked_at_);
+    const WorkerLook* stuck = nullptr;  // By its own doing, for the longest time.
+    const WorkerLook* held = nullptr;   // By another's.
+    std::size_t held_count = 0;
+    const auto worse = [this](const WorkerLook& look, const WorkerLook* than) {
+        return than == nullptr ||
+               workers_.at(look.local_rank).still > workers_.at(than->local_rank).still;
+    };
+    for (const WorkerLook& look : looks) {
+        absorb(look, elapsed);
+        const bool over = workers_.at(look.local_rank).still > limit_of(look);
+        const bool waits = may_hang(look) && held_up(look);
+        held_count += waits ? 1 : 0;
+        if (over && waits && worse(look, held)) {
+            held = &look;
+        } else if (over && !waits && worse(look, stuck)) {
+            stuck = &look;
+        }
+    }
+    if (stuck != nullptr) {
+        const Worker& worker = workers_.at(stuck->local_rank);
+        return rendezvous::Hang{stuck->rank,
+                                "rank " + std::to_string(stuck->rank) + " has been " +
+                                    words_for(*stuck) + spent(worker.still, limit_of(*stuck)),
+                                false};
+    }
+    if (held != nullptr && held_count == workers) {
+        const Worker& worker = workers_.at(held->local_rank);
+        const bool named = held->waiting && !held->section.empty();
+        return rendezvous::Hang{
+            held->rank,
+            "rank " + std::to_string(held->rank) + " has been " +
+                (named
+                     ? "waiting in " + held->section + ", step " + std::to_string(held->step) + ","
+                     : words_for(*held)) +
+                spent(worker.still, limit_of(*held)) + ", and every worker of its node waits",
+            true};
+    }
+    return std::nullopt;
+}
+
+void ProgressWatch::reset_silence() {
+    silence_ = Duration::zero();
+    output_looked_at_.reset();
+}
+
+std::optional<rendezvous::Hang> ProgressWatch::look_at_output(Instant now, std::uint64_t bytes,
+                                                              std::uint32_t rank) {
+    const Duration elapsed = count(now, output_looked_at_);
+    silence_ = std::exchange(output_bytes_, bytes) == bytes ? silence_ + elapsed : Duration::zero();
+    if (!limits_.most || silence_ <= *limits_.most) {
+        return std::nullopt;
+    }
+    return rendezvous::Hang{rank,
+                            "no worker of the node has written anything for " +
+                                format_duration(silence_) + " (limit " +
+                                format_duration(*limits_.most) + ", --hang-timeout)",
+                            true};
+}
+
+}  // namespace regroup::agent

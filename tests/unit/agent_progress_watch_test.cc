@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "agent/watch/progress_watch.h"
+
+namespace regroup::agent {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+using worker_link::Phase;
+
+constexpr Duration kInterval = milliseconds(500);
+
+// Two workers on a node, in the midst of training; a step takes a second at most.
+class ProgressWatchTest : public testing::Test {
+   protected:
+    ProgressWatchTest() {
+        for (std::uint32_t i = 0; i < 2; ++i) {
+            WorkerLook look;
+            look.local_rank = i;
+            look.rank = 4 + i;
+            look.pid = 100 + i;
+            look.phase = Phase::training;
+            look.round = 2;
+            look.step = 40;
+            looks.push_back(look);
+        }
+        pass(kInterval);
+        commit(0);
+        commit(1);
+    }
+
+    void commit(std::size_t worker) {
+        looks[worker].beats += 1;
+        looks[worker].step += 1;
+        looks[worker].longest = seconds(1);
+    }
+    void enter(std::size_t worker, std::string name, Duration longest) {
+        looks[worker].beats += 1;
+        looks[worker].phase = Phase::section;
+        looks[worker].section = std::move(name);
+        looks[worker].longest = longest;
+    }
+    void wait_in(std::size_t worker, std::string collective) {
+        looks[worker].operations += 1;
+        looks[worker].waiting = true;
+        looks[worker].section = std::move(collective);
+    }
+
+    // Looks at intervals; the last word.
+    std::optional<rendezvous::Hang> pass(Duration time, ProgressWatch* which = nullptr) {
+        std::optional<rendezvous::Hang> hang;
+        for (Duration t{}; t < time; t += kInterval) {
+            now += kInterval;
+            hang = (which != nullptr ? *which : watch).look(now, looks, 2);
+        }
+        return hang;
+    }
+
+    Instant now{seconds(1000)};
+    std::vector<WorkerLook> looks;
+    ProgressWatch watch{HangLimits(), kInterval};
+};
+
+TEST_F(ProgressWatchTest, StepThatTakesLongerThanTheFloorHangs) {
+    EXPECT_FALSE(pass(milliseconds(10500)));
+    const auto hang = pass(seconds(1));
+    ASSERT_TRUE(hang);
+    EXPECT_EQ(hang->rank, 4U);
+    EXPECT_FALSE(hang->shared);
+    EXPECT_EQ(hang->text, "rank 4 has been in step 41 for 11 s (limit 10 s)");
+}
+
+TEST_F(ProgressWatchTest, WhatWasSlowBeforeMayBeSlowAgain) {
+    looks[0].longest = looks[1].longest = seconds(6);
+    EXPECT_FALSE(pass(seconds(30)));
+    const auto hang = pass(seconds(1));
+    ASSERT_TRUE(hang);
+    EXPECT_EQ(hang->text, "rank 4 has been in step 41 for 30 s (limit 30 s)");
+}
+
+TEST_F(ProgressWatchTest, WorkersThatMoveNeverHang) {
+    for (int i = 0; i < 100; ++i) {
+        EXPECT_FALSE(pass(seconds(9)));
+        commit(0);
+        commit(1);
+    }
+}
+
+TEST_F(ProgressWatchTest, FirstTimeOfASectionHasTheFirstLimit) {
+    enter(0, "checkpoint", Duration::zero());
+    for (int i = 0; i < 61; ++i) {  // The other one goes on.
+        commit(1);
+        EXPECT_FALSE(pass(milliseconds(9500)));
+    }
+    commit(1);
+    EXPECT_FALSE(pass(seconds(9)));
+    commit(1);
+    pass(seconds(9));
+    commit(1);
+    const auto hang = pass(seconds(9));
+    ASSERT_TRUE(hang);
+    EXPECT_EQ(hang->text.substr(0, 38), "rank 4 has been in section 'checkpoint");
+    EXPECT_NE(hang->text.find("(limit 600 s)"), std::string::npos);
+}
+
+TEST_F(ProgressWatchTest, FirstStepOfARoundHasTheFirstLimit) {
+    for (WorkerLook& look : looks) {
+        look.round = 3;
+    }
+    EXPECT_FALSE(pass(seconds(60)));
+    commit(0);
+    commit(1);
+    EXPECT_TRUE(pass(seconds(12)));
+}
+
+TEST_F(ProgressWatchTest, AnotherProcessBeginsAnew) {
+    pass(seconds(8));
+    looks[0].pid = 200;
+    looks[1].pid = 201;
+    EXPECT_FALSE(pass(seconds(60)));
+}
+
+TEST_F(ProgressWatchTest, WhoIsHeldUpIsNotSuspectedWhileAnotherWorks) {
+    wait_in(1, "all_reduce");
+    enter(0, "checkpoint", Duration::zero());
+    EXPECT_FALSE(pass(minutes(9)));
+}
+
+TEST_F(ProgressWatchTest, WhoHoldsUpTheOthersIsNamed) {
+    wait_in(0, "all_reduce");
+    EXPECT_FALSE(pass(milliseconds(10500)));
+    const auto hang = pass(seconds(1));
+    ASSERT_TRUE(hang);
+    EXPECT_EQ(hang->rank, 5U);
+    EXPECT_FALSE(hang->shared);
+}
+
+TEST_F(ProgressWatchTest, NodeThatOnlyWaitsSaysSoAndTakesItBack) {
+    wait_in(0, "all_reduce");
+    wait_in(1, "all_reduce");
+    const auto hang = pass(seconds(12));
+    ASSERT_TRUE(hang);
+    EXPECT_TRUE(hang->shared);
+    EXPECT_EQ(hang->text,
+              "rank 4 has been waiting in all_reduce, step 41, for 12 s (limit 10 s), and every "
+              "worker of its node waits");
+    looks[0].operations_done += 1;
+    looks[0].waiting = false;
+    EXPECT_FALSE(pass(kInterval));
+}
+
+// Long after a wait for a peer the rest of the step is not yet over.
+TEST_F(ProgressWatchTest, TimeSpentWaitingIsNotHeldAgainstTheWorkThatFollows) {
+    wait_in(1, "vote");
+    enter(0, "checkpoint", Duration::zero());
+    pass(minutes(2));
+    looks[0].phase = Phase::training;
+    looks[0].beats += 1;
+    looks[1].waiting = false;
+    looks[1].operations_done += 1;
+    EXPECT_FALSE(pass(seconds(5)));
+}
+
+TEST_F(ProgressWatchTest, NodeWithAWorkerThatOnlyStartsIsNotStuck) {
+    looks[0].phase = Phase::forming;
+    looks[1].phase = Phase::starting;
+    EXPECT_FALSE(pass(minutes(60)));
+    looks.pop_back();  // It has not even got a page.
+    EXPECT_FALSE(pass(minutes(60)));
+}
+
+TEST_F(ProgressWatchTest, FormingHasTheFirstLimitHoweverShortItWasBefore) {
+    for (WorkerLook& look : looks) {
+        look.phase = Phase::forming;
+        look.longest = milliseconds(2);
+    }
+    EXPECT_FALSE(pass(minutes(9)));
+    const auto hang = pass(minutes(2));
+    ASSERT_TRUE(hang);
+    EXPECT_TRUE(hang->shared);
+}
+
+TEST_F(ProgressWatchTest, ParkedAndLeavingWorkersNeverHang) {
+    looks[0].phase = Phase::parked;
+    looks[1].phase = Phase::leaving;
+    EXPECT_FALSE(pass(minutes(60)));
+}
+
+TEST_F(ProgressWatchTest, TimeInWhichNobodyLookedIsNotCounted) {
+    pass(seconds(5));
+    now += minutes(30);  // SIGSTOP, or the lid of a laptop.
+    EXPECT_FALSE(pass(seconds(5)));
+    EXPECT_TRUE(pass(seconds(2)));
+}
+
+TEST_F(ProgressWatchTest, TimeoutCapsEveryLimit) {
+    HangLimits limits;
+    limits.most = seconds(3);
+    ProgressWatch strict(limits, kInterval);
+    enter(0, "checkpoint", Duration::zero());
+    EXPECT_FALSE(pass(seconds(3), &strict));
+    EXPECT_TRUE(pass(seconds(1), &strict));
+}
+
+TEST_F(ProgressWatchTest, EnormousTimesDoNotOverflow) {
+    looks[0].longest = Duration::max();
+    looks[1].longest = Duration::max() / 2;
+    EXPECT_FALSE(pass(minutes(60)));
+}
+
+TEST(SilenceTest, SilenceOfTheWholeNodeIsASharedHang) {
+    HangLimits limits;
+    limits.most = seconds(10);
+    ProgressWatch watch(limits, kInterval);
+    Instant now{seconds(5)};
+    const auto pass = [&](Duration time, std::uint64_t bytes) {
+        std::optional<rendezvous::Hang> hang;
+        for (Duration t{}; t < time; t += kInterval) {
+            now += kInterval;
+            hang = watch.look_at_output(now, bytes, 4);
+        }
+        return hang;
+    };
+    EXPECT_FALSE(pass(seconds(9), 0));
+    EXPECT_FALSE(pass(seconds(9), 1));
+    const auto hang = pass(seconds(2), 1);
+    ASSERT_TRUE(hang);
+    EXPECT_TRUE(hang->shared);
+    EXPECT_EQ(hang->rank, 4U);
+    EXPECT_FALSE(pass(seconds(1), 2));
+    EXPECT_TRUE(pass(seconds(11), 2));
+    watch.reset_silence();
+    EXPECT_FALSE(pass(seconds(9), 2));
+}
+
+TEST(SilenceTest, IsNobodysConcernWithoutALimit) {
+    ProgressWatch watch(HangLimits(), kInterval);
+    Instant now{};
+    for (int i = 0; i < 10000; ++i) {
+        now += kInterval;
+        EXPECT_FALSE(watch.look_at_output(now, 0, 0));
+    }
+}
+
+TEST(PageLookTest, SaysWhatThePageSays) {
+    worker_link::WorkerPage page;
+    page.phase = Phase::training;
+    page.round = 3;
+    page.step = 17;
+    page.beats = 99;
+    page.operations_issued = 12;
+    page.operations_done = 11;
+    page.waiting = 1;
+    constexpr std::string_view kName = "all\nreduce";
+    std::copy(kName.begin(), kName.end(), page.section.begin());
+
+    const WorkerLook look = look_at(page, 1, 5, 4711);
+    EXPECT_EQ(look.section, "all?reduce") << "a line break would spoil somebody's log";
+    const rendezvous::RankPosition position = position_of(look);
+    EXPECT_EQ(position.rank, 5U);
+    EXPECT_EQ(position.step, 17U);
+    EXPECT_EQ(position.operations, 12U);
+    EXPECT_TRUE(position.waiting);
+    EXPECT_EQ(position.doing, "all?reduce");
+}
+
+TEST(PageLookTest, NameWithoutAnEndEndsWithItsField) {
+    worker_link::WorkerPage page;
+    page.section.fill('x');
+    EXPECT_EQ(look_at(page, 0, 0, 1).section, std::string(48, 'x'));
+}
+
+TEST(LookIntervalTest, SmallLimitsAreLookedAtMoreOften) {
+    HangLimits limits;
+    EXPECT_EQ(look_interval(limits), milliseconds(500));
+    limits.floor = milliseconds(400);
+    EXPECT_EQ(look_interval(limits), milliseconds(50));
+    limits.most = milliseconds(1);
+    EXPECT_EQ(look_interval(limits), milliseconds(10));
+}
+
+}  // namespace
+}  // namespace regroup::agent
