@@ -17,23 +17,23 @@ case $task in
     build) ;;
     test)
         # PyTorch is the larger part: 224 MB of downloads, 936 MB of disk.
-        tools="$tools ip ps python3"
-        packages="$packages iproute2 procps python3-torch libtorch-dev pkg-config"
+        tools="$tools ip nft ps python3"
+        packages="$packages iproute2 nftables procps python3-torch libtorch-dev pkg-config"
         ;;
     pytorch)
         tools="$tools ip ps python3"
         packages="$packages iproute2 procps python3-torch python3-venv"
         ;;
     sanitize)
-        tools="$tools ip ps g++"
-        packages="$packages iproute2 procps libclang-rt-19-dev g++"
+        tools="$tools ip nft ps g++"
+        packages="$packages iproute2 nftables procps libclang-rt-19-dev g++"
         ;;
     lint)
         tools="$tools clang-tidy-19 clang-format-19"
         packages="$packages clang-tidy-19 clang-format-19"
         ;;
     bench)
-        packages="$packages python3-torch openmpi-bin libopenmpi-dev iproute2 valgrind binutils"
+        packages="$packages python3-torch openmpi-bin libopenmpi-dev iproute2 nftables valgrind binutils"
         ;;
     docs)
         tools="$tools doxygen"
