@@ -17,7 +17,7 @@ case $task in
     build) ;;
     test)
         # PyTorch is the larger part: 224 MB of downloads, 936 MB of disk.
-        tools="$tools ip nft ps python3"
+        tools="$tools ip ps python3"
         packages="$packages iproute2 nftables procps python3-torch libtorch-dev pkg-config"
         ;;
     pytorch)
@@ -25,7 +25,7 @@ case $task in
         packages="$packages iproute2 procps python3-torch python3-venv"
         ;;
     sanitize)
-        tools="$tools ip nft ps g++"
+        tools="$tools ip ps g++"
         packages="$packages iproute2 nftables procps libclang-rt-19-dev g++"
         ;;
     lint)
@@ -33,7 +33,8 @@ case $task in
         packages="$packages clang-tidy-19 clang-format-19"
         ;;
     bench)
-        packages="$packages python3-torch openmpi-bin libopenmpi-dev iproute2 nftables valgrind binutils"
+        packages="$packages python3-torch openmpi-bin libopenmpi-dev iproute2 nftables valgrind
+                  binutils"
         ;;
     docs)
         tools="$tools doxygen"
