@@ -18,7 +18,8 @@ case $task in
     test)
         # PyTorch is the larger part: 224 MB of downloads, 936 MB of disk.
         tools="$tools ip ps python3"
-        packages="$packages iproute2 nftables procps python3-torch libtorch-dev pkg-config"
+        packages="$packages iproute2 nftables procps python3-torch libtorch-dev pkg-config gdb
+                  elfutils"
         ;;
     pytorch)
         tools="$tools ip ps python3"

@@ -2,3 +2,12 @@
 regroup_library(progress_watch
     SOURCES watch/progress_watch.cc
     PUBLIC regroup::rendezvous_core)
+
+regroup_library(stack_saver
+    SOURCES watch/kernel_view.cc watch/stack_saver.cc
+    PUBLIC regroup::process)
+
+regroup_library(ledger
+    SOURCES ledger.cc
+    PUBLIC regroup::rendezvous_core
+    PRIVATE regroup::process nlohmann_json::nlohmann_json)
