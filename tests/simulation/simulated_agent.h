@@ -54,6 +54,9 @@ class SimulatedAgent {
     void act(agent::SendToDaemon& effect);
     void act(agent::DropLink& effect);
     void act(agent::LaunchWorkers& effect);
+    /// Workers here do not outlive their round.
+    template <class Effect>
+    void act(Effect& /*effect*/) {}
     void act(agent::SignalWorkers& effect);
     void act(agent::Quit& effect);
     void arm();
