@@ -56,6 +56,13 @@ class Checker {
     virtual void on_job(Instant /*now*/, const rendezvous::JobPolicy& /*policy*/) {}
     /// The daemon starts, remembering nothing.
     virtual void on_daemon_start(Instant /*now*/) {}
+    /// The daemon that was in charge is not any more, but what it has recorded is kept.
+    virtual void on_daemon_gone(Instant /*now*/) {}
+    /// A daemon goes on from what was recorded.
+    virtual void on_daemon_restored(Instant /*now*/, const rendezvous::RendezvousCore& /*core*/) {}
+    /// What a daemon is about to send, and what the records alone make of it.
+    virtual void on_replayed(Instant /*now*/, const rendezvous::Effects& /*sent*/,
+                             const rendezvous::Effects& /*replayed*/) {}
     virtual void on_daemon_event(Instant /*now*/, const rendezvous::Event& /*event*/) {}
     virtual void on_daemon_effects(Instant /*now*/, const rendezvous::RendezvousCore& /*core*/,
                                    const rendezvous::Effects& /*effects*/) {}
@@ -120,6 +127,8 @@ std::unique_ptr<Checker> make_memory_checker();
 std::unique_ptr<Checker> make_storm_checker();
 /// Once faults have stopped, the job runs on all the nodes that it can use, or is closed for all.
 std::unique_ptr<Checker> make_progress_checker();
+/// Whatever a daemon decides follows from the records alone.
+std::unique_ptr<Checker> make_replay_checker();
 
 [[nodiscard]] Checkers make_all_checkers();
 

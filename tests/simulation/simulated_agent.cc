@@ -91,7 +91,7 @@ void SimulatedAgent::double_link() {
         const std::uint32_t old = connection_;
         step(agent::LinkDown{});
         if (core_) {
-            connection_ = world_.network.open(host_);
+            connection_ = world_.network.open(host_, endpoint_);
             step(agent::LinkUp{});
         }
         world_.network.close_by_agent(world_.now, old);  // May arrive before or after the new join.
@@ -110,13 +110,14 @@ void SimulatedAgent::on_connected(std::uint64_t attempt, bool daemon_is_up) {
         return;
     }
     if (!daemon_is_up || !world_.network.passable(host_)) {
+        rotate();
         step(agent::LinkDown{});
         if (core_) {
             connect();
         }
         return;
     }
-    connection_ = world_.network.open(host_);
+    connection_ = world_.network.open(host_, endpoint_);
     step(agent::LinkUp{});
 }
 
@@ -127,12 +128,29 @@ void SimulatedAgent::on_arrival(Arrival arrival) {
     if (auto* message = std::get_if<rendezvous::FromDaemon>(&arrival.message)) {
         world_.trace.mix(message->index());
         world_.note([&] { return "daemon -> " + node_ + "  " + test::to_line(*message); });
+        if (const auto* elsewhere = std::get_if<rendezvous::Elsewhere>(message)) {
+            follow(*elsewhere);
+            return;
+        }
         step(agent::Received{std::move(*message)});
         return;
     }
     world_.note([&] { return node_ + " sees its connection end"; });
     world_.network.close_by_agent(world_.now, connection_);
     connection_ = kNoConnection;
+    connect();
+    step(agent::LinkDown{});
+}
+
+// As the real client does: to the endpoint that was named, else to the next one.
+void SimulatedAgent::follow(const rendezvous::Elsewhere& elsewhere) {
+    world_.network.close_by_agent(world_.now, connection_);
+    connection_ = kNoConnection;
+    if (elsewhere.endpoint.empty()) {
+        rotate();
+    } else {
+        endpoint_ = static_cast<std::uint32_t>(std::stoul(elsewhere.endpoint));
+    }
     connect();
     step(agent::LinkDown{});
 }
@@ -200,6 +218,7 @@ void SimulatedAgent::act(agent::SendToDaemon& effect) {
 
 void SimulatedAgent::act(agent::DropLink& /*effect*/) {
     world_.note([&] { return node_ + " gives its silent connection up"; });
+    rotate();
     if (connection_ != kNoConnection) {
         world_.network.close_by_agent(world_.now, connection_);
         connection_ = kNoConnection;

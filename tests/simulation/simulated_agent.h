@@ -28,6 +28,8 @@ class SimulatedAgent {
     /// Opens another connection before the daemon has seen the end of this one.
     void double_link();
 
+    /// The daemon that it tries to reach, or has reached.
+    [[nodiscard]] std::uint32_t endpoint() const noexcept { return endpoint_; }
     void on_connected(std::uint64_t attempt, bool daemon_is_up);
     void on_arrival(Arrival arrival);
     void on_timer(std::uint64_t incarnation);
@@ -50,6 +52,7 @@ class SimulatedAgent {
 
    private:
     void step(const agent::AgentEvent& event);
+    void follow(const rendezvous::Elsewhere& elsewhere);
     void apply(agent::AgentEffects effects);
     void act(agent::SendToDaemon& effect);
     void act(agent::DropLink& effect);
@@ -61,6 +64,8 @@ class SimulatedAgent {
     void act(agent::Quit& effect);
     void arm();
     void connect();
+    /// The other daemon is tried next, if there is one.
+    void rotate() { endpoint_ = (endpoint_ + 1) % world_.plan.daemons(); }
     void offer_store();
     void end();
 
@@ -75,6 +80,7 @@ class SimulatedAgent {
     std::uint64_t incarnation_ = 0;
     std::uint64_t attempt_ = 0;  ///< Of connecting; a new one makes the older void.
     std::uint32_t connection_ = kNoConnection;
+    std::uint32_t endpoint_ = 0;
     Instant timer_at_ = Instant::max();
     Instant started_at_ = Instant::max();
     Instant paused_until_{};

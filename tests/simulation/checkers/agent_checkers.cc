@@ -187,7 +187,7 @@ Checkers make_all_checkers() {
                             make_one_round_checker, make_closed_checker, make_budget_checker,
                             make_stale_round_checker, make_orphan_checker, make_force_checker,
                             make_first_failure_checker, make_master_checker, make_memory_checker,
-                            make_storm_checker, make_progress_checker}) {
+                            make_storm_checker, make_progress_checker, make_replay_checker}) {
         all.push_back(make());
     }
     return all;

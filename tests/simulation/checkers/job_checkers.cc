@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tests/simulation/checker.h"
+#include "tests/support/transcript.h"
 
 namespace regroup::simulation {
 
@@ -214,6 +215,38 @@ class ProgressChecker final : public Checker {
     JobPolicy policy_;
 };
 
+class ReplayChecker final : public Checker {
+   public:
+    void on_replayed(Instant /*now*/, const Effects& sent, const Effects& replayed) override {
+        bool same = sent.size() == replayed.size();
+        for (std::size_t i = 0; same && i < sent.size(); ++i) {
+            same = sent[i].node == replayed[i].node && is_same(sent[i].message, replayed[i].message);
+        }
+        if (!same) {
+            violated("a daemon decided {" + text(sent) + "}, but its records say {" +
+                     text(replayed) + "}");
+        }
+    }
+
+   private:
+    static bool is_same(const FromDaemon& a, const FromDaemon& b) {
+        const auto* x = std::get_if<Assign>(&a);
+        const auto* y = std::get_if<Assign>(&b);
+        if (x != nullptr && y != nullptr) {
+            return x->assignment == y->assignment;
+        }
+        return a.index() == b.index() && test::to_line(a) == test::to_line(b);
+    }
+    static std::string text(const Effects& effects) {
+        std::string result;
+        for (const Send& effect : effects) {
+            result += (result.empty() ? "" : "; ") + effect.node + ": " +
+                      test::to_line(effect.message);
+        }
+        return result;
+    }
+};
+
 }  // namespace
 
 std::unique_ptr<Checker> make_closed_checker() {
@@ -230,6 +263,10 @@ std::unique_ptr<Checker> make_storm_checker() {
 }
 std::unique_ptr<Checker> make_progress_checker() {
     return std::make_unique<ProgressChecker>();
+}
+
+std::unique_ptr<Checker> make_replay_checker() {
+    return std::make_unique<ReplayChecker>();
 }
 
 }  // namespace regroup::simulation
