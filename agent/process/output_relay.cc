@@ -56,6 +56,7 @@ OutputRelay::~OutputRelay() {
 
 Result<OutputRelay::Pipes> OutputRelay::open(std::uint32_t local_rank, const StreamPlan& out,
                                              const StreamPlan& err) {
+    drain(local_rank);
     auto& slot = workers_[local_rank];
     slot = std::make_unique<Worker>();
     const auto open_stream = [this](const StreamPlan& plan, LineWriter& console,
@@ -82,6 +83,19 @@ Result<OutputRelay::Pipes> OutputRelay::open(std::uint32_t local_rank, const Str
         return err_fd.error();
     }
     return Pipes{.stdout_fd = *std::move(out_fd), .stderr_fd = *std::move(err_fd)};
+}
+
+void OutputRelay::replan(std::uint32_t local_rank, const StreamPlan& out, const StreamPlan& err) {
+    const auto found = workers_.find(local_rank);
+    if (found == workers_.end()) {
+        return;
+    }
+    if (found->second->out) {
+        found->second->out->replan(out);
+    }
+    if (found->second->err) {
+        found->second->err->replan(err);
+    }
 }
 
 void OutputRelay::open_files() {

@@ -55,6 +55,14 @@ Result<UniqueFd> WorkerStream::open(boost::asio::io_context& io) {
     return write_end;
 }
 
+void WorkerStream::replan(StreamPlan plan) {
+    drain();
+    file_.reset();
+    filter_file_.reset();
+    filter_tried_ = false;
+    plan_ = std::move(plan);
+}
+
 void WorkerStream::open_file() {
     if (file_ || plan_.path.empty()) {
         return;
