@@ -31,6 +31,7 @@ void AgentCore::begin_round(const Assignment& assignment) {
     report_.failure.reset();
     report_.hang.reset();
     report_.positions.clear();
+    saving_stacks_ = false;
     spare_ = false;
     may_prestart_ = true;
     AssignWorkers assign{assignment, {}};
@@ -104,7 +105,7 @@ void AgentCore::on(Instant now, const WorkerParked& event) {
     // The word of one that was started ahead may come after its place was given to it. One that was
     // told to end is as good as gone, whatever it managed to say before.
     worker.left = worker.left || event.round >= worker.round;
-    if (worker.parked || worker.asked_by != 0 || worker.hung || event.round < worker.round) {
+    if (worker.parked || worker.asked_by != 0 || !worker.hung.empty() || event.round < worker.round) {
         return;
     }
     worker.parked = true;
@@ -135,8 +136,8 @@ void AgentCore::on(Instant /*now*/, const StepsCommitted& event) {
 }
 
 void AgentCore::on(Instant now, const HangSuspected& event) {
-    if (event.round == report_.round && report_.state == NodeState::running && !report_.hang &&
-        !quit_) {
+    if (event.round == report_.round && report_.state == NodeState::running && !quit_ &&
+        report_.hang != event.hang) {
         report_.hang = event.hang;
         tell(now);
     }
@@ -144,6 +145,7 @@ void AgentCore::on(Instant now, const HangSuspected& event) {
 
 void AgentCore::on(Instant now, const StacksSaved& event) {
     if (event.round == report_.round && !quit_) {
+        saving_stacks_ = false;
         report_.positions = event.positions;
         tell(now);
     }
@@ -159,8 +161,9 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
     const Worker worker = found->second;
     workers_.erase(found);
     std::optional<WorkerFailure> failure = event.failure;
-    if (failure && worker.hung) {
+    if (failure && !worker.hung.empty()) {
         failure->kind = rendezvous::FailureKind::hang;
+        failure->evidence = worker.hung;
     }
     const bool trained = worker.round != RoundId::none;
     if (!trained) {
@@ -184,7 +187,7 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
 
 bool AgentCore::was_stopped_by_us(const Worker& worker, const WorkerFailure& failure) const {
     const bool forced = resist_at_ != Instant::max();
-    return !worker.hung &&
+    return worker.hung.empty() &&
            (failure.signal == 0 || (worker.asked_by != 0 && failure.signal == worker.asked_by) ||
             (failure.signal == SIGKILL && forced));
 }

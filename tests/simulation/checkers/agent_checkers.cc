@@ -125,6 +125,7 @@ class FirstFailureChecker final : public Checker {
         WorkerFailure failure = *exited->failure;
         if (ended.hung) {
             failure.kind = FailureKind::hang;
+            failure.evidence = ended.reason;
         }
         const bool ours = !ended.hung && (failure.signal == 0 || failure.signal == SIGTERM ||
                                           (failure.signal == SIGKILL && known.forced));
@@ -140,7 +141,7 @@ class FirstFailureChecker final : public Checker {
             known = {begin->assignment.round, {}, std::nullopt, false, false, known.ahead};
         } else if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
             for (const std::uint32_t local_rank : launch->local_ranks) {
-                known.training[local_rank] = {launch->assignment.round, false};
+                known.training[local_rank] = {launch->assignment.round, false, {}};
                 known.ahead[local_rank] = launch->assignment.round;
             }
         } else if (const auto* prestart = std::get_if<agent::PrestartWorkers>(&effect)) {
@@ -149,10 +150,11 @@ class FirstFailureChecker final : public Checker {
             }
         } else if (const auto* assign = std::get_if<agent::AssignWorkers>(&effect)) {
             for (const std::uint32_t local_rank : assign->local_ranks) {
-                known.training[local_rank] = {known.ahead[local_rank], false};
+                known.training[local_rank] = {known.ahead[local_rank], false, {}};
             }
         } else if (const auto* kill = std::get_if<agent::KillWorker>(&effect)) {
             known.training[kill->local_rank].hung = true;
+            known.training[kill->local_rank].reason = kill->reason;
         } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
             known.asked_to_stop = true;
             known.forced = known.forced || signal->force();
@@ -171,6 +173,7 @@ class FirstFailureChecker final : public Checker {
     struct Worker {
         RoundId launched_in = RoundId::none;
         bool hung = false;
+        std::string reason;  // Why, if it was killed because a round hung on it.
     };
     struct Host {
         RoundId round = RoundId::none;
