@@ -124,16 +124,22 @@ struct Agent::Impl {
         client->drop();
     }
 
-    void act(const LaunchWorkers& effect) {
-        const Assignment& assignment = effect.assignment;
-        report_failure(assignment.reason);
+    void act(const BeginRound& effect) {
+        report_failure(effect.assignment.reason);
         output.close_all();
-        announce(assignment);
-        if (assignment.group_rank == 0) {
+        announce(effect.assignment);
+        if (effect.assignment.group_rank == 0) {
             serve_store();
         }
-        workers.launch(assignment, client->local_address());
     }
+
+    void act(const LaunchWorkers& effect) {
+        workers.launch(effect.assignment, client->local_address());
+    }
+
+    /// What concerns workers that outlive their round, of which there are none yet.
+    template <class Effect>
+    void act(const Effect& /*effect*/) {}
 
     void act(const SignalWorkers& effect) {
         workers.end_by(effect.signal);

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The link, what the daemon says, the end, and the passing of time; the workers are in
+// agent_workers_core.cc.
 #include "agent/agent_core.h"
 
 #include <algorithm>
@@ -100,36 +103,81 @@ void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
         tell(now);
         return;
     }
-    if (alive_.empty()) {
-        launch(assignment);
+    if (settled()) {
+        begin_round(assignment);
     } else if (!next_assignment_ || next_assignment_->round < assignment.round) {
         next_assignment_ = assignment;
-        begin_stopping(now);
+        begin_stopping(now, assignment.reason);
     }
 }
 
 void AgentCore::handle(Instant now, const rendezvous::Stop& message) {
     abandon(message.round);
     if (message.round == report_.round && report_.state == NodeState::running) {
-        begin_stopping(now);
+        begin_stopping(now, message.reason);
     } else {
         tell(now);
     }
 }
 
-void AgentCore::handle(Instant now, const rendezvous::Fenced& /*message*/) {
+void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
+    if (quit_) {
+        return;
+    }
+    if (message.round == report_.round && report_.state == NodeState::running) {
+        if (!pausing_ || (message.leave && !departing_)) {
+            pausing_ = true;
+            departing_ = message.leave;
+            leave_reason_ = message.reason;
+            const Duration limit = drain_until_ != Instant::max()
+                                       ? std::max(Duration::zero(), drain_until_ - now)
+                                       : config_.policy.prepare_timeout;
+            effects_.push_back(PauseWorkers{message.round, message.leave, limit, message.reason});
+        }
+    } else if (message.leave && report_.state == NodeState::stopped) {
+        leave_reason_ = message.reason;
+        leave(now);  // It trains nothing that could be saved.
+    } else {
+        tell(now);
+    }
+}
+
+void AgentCore::handle(Instant now, const rendezvous::SaveStacks& message) {
+    if (message.round == report_.round && !workers_.empty()) {
+        if (!std::exchange(saving_stacks_, true)) {
+            report_.positions.clear();  // Of an earlier alarm in this round, which was none.
+            effects_.push_back(SaveStacks{message.round, message.reason});
+        }
+    } else {
+        tell(now);
+    }
+}
+
+void AgentCore::handle(Instant now, const rendezvous::EndWorker& message) {
+    const std::uint32_t local_rank = message.rank - assignment_.first_rank;
+    const auto worker = workers_.find(local_rank);
+    if (message.round != report_.round || message.rank < assignment_.first_rank ||
+        worker == workers_.end() || worker->second.round != message.round) {
+        tell(now);
+        return;
+    }
+    worker->second.hung = message.reason;
+    effects_.push_back(KillWorker{local_rank, message.reason});
+}
+
+void AgentCore::handle(Instant now, const rendezvous::Fenced& message) {
     if (next_assignment_) {
         abandon(next_assignment_->round);
     }
     if (quit_) {
         return;
     }
-    if (alive_.empty()) {
+    if (settled()) {
         report_.state = NodeState::stopped;
         send_join();
     } else {
         rejoin_ = true;
-        begin_stopping(now);
+        begin_stopping(now, message.reason);
     }
 }
 
@@ -141,7 +189,9 @@ void AgentCore::abandon(RoundId round) {
         // This node never ran it; naming it in the report confirms that it never will.
         report_.round = round;
         report_.failure.reset();
-        if (alive_.empty()) {
+        report_.hang.reset();
+        report_.positions.clear();
+        if (settled()) {
             report_.state = NodeState::stopped;
         }
     }
@@ -154,10 +204,11 @@ void AgentCore::handle(Instant now, const rendezvous::Dismissed& message) {
     }
 }
 
-void AgentCore::handle(Instant /*now*/, const rendezvous::Alive& /*message*/) {}
-
 void AgentCore::handle(Instant /*now*/, const rendezvous::Waiting& message) {
     spare_ = message.spare;
+    if (message.prestart && report_.state == NodeState::stopped && settled()) {
+        prestart();
+    }
 }
 
 void AgentCore::handle(Instant now, const rendezvous::Refused& message) {
@@ -165,109 +216,62 @@ void AgentCore::handle(Instant now, const rendezvous::Refused& message) {
     quit(now, Quit{code, 0, "refused by the rendezvous: " + message.reason, std::nullopt});
 }
 
+void AgentCore::handle(Instant /*now*/, const rendezvous::Recovered& message) {
+    const bool keep = message.incident.next_round == report_.round &&
+                      assignment_.round == report_.round && assignment_.group_rank == 0;
+    effects_.push_back(TellRecovery{message.incident, keep});
+}
+
 void AgentCore::handle(Instant now, const rendezvous::Closed& message) {
     quit(now, Quit{message.verdict.exit_code, 0, "", message.verdict});
-}
-
-// ---- The workers.
-
-void AgentCore::launch(const Assignment& assignment) {
-    ENSURE(alive_.empty());
-    workers_round_ = assignment.round;
-    report_.round = assignment.round;
-    report_.state = NodeState::running;
-    report_.failure.reset();
-    for (std::uint32_t local_rank = 0; local_rank < config_.offer.workers; ++local_rank) {
-        alive_.insert(local_rank);
-    }
-    spare_ = false;
-    effects_.push_back(LaunchWorkers{assignment});
-}
-
-void AgentCore::on(Instant now, const WorkerExited& event) {
-    if (event.round != workers_round_ || alive_.erase(event.local_rank) == 0) {
-        return;
-    }
-    if (event.failure && report_.state == NodeState::running) {
-        report_.failure = event.failure;
-        begin_stopping(now);
-        if (!alive_.empty()) {
-            tell(now);  // A failure is news; else the daemon hears when the last one is gone.
-        }
-    } else if (event.failure && event.round == report_.round &&
-               !was_stopped_by_us(*event.failure) &&
-               (!report_.failure || outranks(*event.failure, *report_.failure))) {
-        // It ended by itself while we were stopping it; perhaps that is why we were told to.
-        report_.failure = event.failure;
-    }
-    if (alive_.empty()) {
-        all_gone(now);
-    }
-}
-
-bool AgentCore::was_stopped_by_us(const WorkerFailure& failure) const {
-    const bool forced = resist_at_ != Instant::max();
-    return failure.signal == 0 || failure.signal == stop_signal_ ||
-           (failure.signal == SIGKILL && forced);
-}
-
-void AgentCore::begin_stopping(Instant now, int signal) {
-    if (report_.state != NodeState::running) {
-        return;
-    }
-    report_.state = NodeState::stopping;
-    stop_signal_ = signal;
-    if (!alive_.empty()) {
-        force_at_ = after(now, config_.policy.shutdown_timeout);
-        effects_.push_back(SignalWorkers{workers_round_, signal, false});
-    }
-}
-
-void AgentCore::all_gone(Instant now) {
-    force_at_ = Instant::max();
-    resist_at_ = Instant::max();
-    report_.state = report_.state == NodeState::running ? NodeState::finished : NodeState::stopped;
-    if (quit_) {
-        quit_sent_ = true;
-        effects_.push_back(*quit_);
-        return;
-    }
-    if (std::exchange(rejoin_, false) && link_up_) {
-        send_join();
-        return;
-    }
-    if (next_assignment_) {
-        launch(*std::exchange(next_assignment_, std::nullopt));
-        return;
-    }
-    tell(now);
 }
 
 void AgentCore::on(Instant now, const StoreOffered& event) {
     const bool changed = std::exchange(report_.store_port, event.port) != event.port;
     // While workers run, the next report is early enough; a waiting node may be assigned a round
     // at any moment, and the port with it.
-    if (changed && alive_.empty() && !quit_) {
+    if (changed && settled() && !quit_) {
         tell(now);
     }
 }
 
 // ---- The end.
 
+bool AgentCore::would_drain() const {
+    return !quit_ && drain_signal_ == 0 && link_up_ && report_.resident && !workers_.empty() &&
+           (report_.state == NodeState::running || report_.state == NodeState::stopping);
+}
+
 void AgentCore::on(Instant now, const QuitRequested& event) {
+    if (would_drain()) {
+        quit_requested_at_ = now;
+        drain_signal_ = event.signal;
+        drain_until_ = after(now, config_.policy.shutdown_timeout);
+        report_.draining = "stopped by " + rendezvous::signal_name(event.signal);
+        tell(now);
+        return;
+    }
+    const Duration echo_limit = event.signal == SIGINT ? kEchoLimitOfKeyboard : kEchoLimit;
+    const bool is_echo =
+        quit_requested_at_ != Instant::min() && now < after(quit_requested_at_, echo_limit);
     if (quit_) {
-        const Duration echo_limit = event.signal == SIGINT ? kEchoLimitOfKeyboard : kEchoLimit;
-        const bool is_echo =
-            quit_requested_at_ != Instant::min() && now < after(quit_requested_at_, echo_limit);
-        if (!alive_.empty() && resist_at_ == Instant::max() && !is_echo) {
+        if (!workers_.empty() && resist_at_ == Instant::max() && !is_echo) {
             hurried_ = true;
             force_at_ = now;  // advance() does the rest.
         }
         return;
     }
+    if (draining() && is_echo) {
+        return;
+    }
     quit_requested_at_ = now;
     quit(now, Quit{128 + event.signal, event.signal,
                    "stopped by " + rendezvous::signal_name(event.signal), std::nullopt});
+}
+
+void AgentCore::leave(Instant now) {
+    const std::string why = !report_.draining.empty() ? report_.draining : leave_reason_;
+    quit(now, Quit{kExitRequeue, 0, "drained: " + why, std::nullopt});
 }
 
 void AgentCore::quit(Instant now, Quit how) {
@@ -276,12 +280,13 @@ void AgentCore::quit(Instant now, Quit how) {
     }
     quit_ = std::move(how);
     next_assignment_.reset();
+    drain_until_ = Instant::max();
     tell(now);
-    if (alive_.empty()) {
+    if (workers_.empty()) {
         quit_sent_ = true;
         effects_.push_back(*quit_);
     } else {
-        begin_stopping(now, quit_->signal != 0 ? quit_->signal : SIGTERM);
+        end_workers(now, quit_->signal != 0 ? quit_->signal : SIGTERM);
     }
 }
 
@@ -298,15 +303,31 @@ AgentEffects AgentCore::advance(Instant now) {
         effects_.push_back(DropLink{});
         on(now, LinkDown{});
     }
-    if (now >= force_at_ && !alive_.empty()) {
+    if (now >= drain_until_ && !quit_) {
+        quit(now,
+             Quit{128 + drain_signal_, drain_signal_,
+                  report_.draining + "; the workers came to no step boundary within " +
+                      format_duration(config_.policy.shutdown_timeout) + " (--shutdown-timeout)",
+                  std::nullopt});
+    }
+    if (now >= force_at_ && !settled()) {
         if (resist_at_ == Instant::max()) {
             resist_at_ = after(now, kResistLimit);
         }
         force_at_ = after(now, kForceInterval);
-        effects_.push_back(SignalWorkers{workers_round_, SIGKILL, hurried_});
+        SignalWorkers kill{assignment_.round, SIGKILL, hurried_, {}};
+        for (const auto& [local_rank, worker] : workers_) {
+            if (!worker.parked || quit_) {
+                kill.local_ranks.push_back(local_rank);
+            }
+        }
+        effects_.push_back(std::move(kill));
     }
     if (now >= resist_at_) {
-        const std::string reason = std::to_string(alive_.size()) +
+        const auto resisting = std::count_if(workers_.begin(), workers_.end(), [&](const auto& w) {
+            return !w.second.parked || quit_;
+        });
+        const std::string reason = std::to_string(resisting) +
                                    " worker(s) did not end even after SIGKILL; they are probably "
                                    "stuck in the kernel";
         quit(now, Quit{kExitJobFailed, 0, reason, std::nullopt});
@@ -329,7 +350,7 @@ Instant AgentCore::next_deadline() const {
     }
     const Instant silence =
         link_up_ && !quit_ ? after(heard_at_, config_.policy.heartbeat_timeout) : Instant::max();
-    return std::min({heartbeat_at_, silence, force_at_, resist_at_, give_up_at_});
+    return std::min({heartbeat_at_, silence, force_at_, resist_at_, give_up_at_, drain_until_});
 }
 
 }  // namespace regroup::agent

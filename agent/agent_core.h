@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <csignal>
 #include <cstdint>
+#include <map>
 #include <optional>
-#include <set>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "agent/agent_events.h"
 #include "rendezvous/core/messages.h"
 
 namespace regroup::agent {
-
-using rendezvous::Assignment;
-using rendezvous::RoundId;
-using rendezvous::WorkerFailure;
 
 struct AgentConfig {
     std::string job;
@@ -30,80 +25,32 @@ struct AgentConfig {
     bool stays_until_closed = false;
 };
 
-// Events: what happened outside.
-
-/// A connection to the daemon is open.
-struct LinkUp {};
-/// It broke, or could not be opened.
-struct LinkDown {};
-struct Received {
-    rendezvous::FromDaemon message;
-};
-/// A worker is gone, with its whole group. `failure` is empty if it exited with success.
-struct WorkerExited {
-    RoundId round = RoundId::none;
-    std::uint32_t local_rank = 0;
-    std::optional<WorkerFailure> failure;
-};
-/// There is a new listening socket for the next round's store.
-struct StoreOffered {
-    std::uint16_t port = 0;
-};
-/// A signal asks this node to leave. A second one shortens the workers' grace to nothing, unless it
-/// comes so soon that it is the same wish: timeout(1) signals its child and then the child's group,
-/// systemd sends SIGHUP after SIGTERM. A person at a keyboard (SIGINT) is quicker than that.
-struct QuitRequested {
-    int signal = 0;
-};
-using AgentEvent =
-    std::variant<LinkUp, LinkDown, Received, WorkerExited, StoreOffered, QuitRequested>;
-
-// Effects: what the shell must now do, in this order.
-
-struct SendToDaemon {
-    rendezvous::FromAgent message;
-};
-/// The daemon has been silent for too long: close the connection and open another.
-struct DropLink {};
-/// Start all workers of this node. One that cannot be started is reported as WorkerExited.
-struct LaunchWorkers {
-    Assignment assignment;
-};
-struct SignalWorkers {
-    RoundId round = RoundId::none;
-    int signal = 0;  ///< SIGTERM, what the node itself was asked to end with, or SIGKILL.
-
-    bool hurried = false;  ///< Forced because it was asked for again, not because of the time.
-
-    [[nodiscard]] bool force() const noexcept { return signal == SIGKILL; }
-};
-/// The agent is done: end with `exit_code`, or by `signal` if that is not 0.
-struct Quit {
-    int exit_code = 0;
-    int signal = 0;
-    std::string reason;                          ///< For people; empty when the verdict says it.
-    std::optional<rendezvous::Verdict> verdict;  ///< The job's, when it was closed.
-};
-using AgentEffect = std::variant<SendToDaemon, DropLink, LaunchWorkers, SignalWorkers, Quit>;
-using AgentEffects = std::vector<AgentEffect>;
-
 /// Exit codes of an agent that no worker is to blame for.
 inline constexpr int kExitJobFailed = 1;
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitNoRendezvous = 3;
+inline constexpr int kExitNoProgress = 4;  ///< Round after round without one more committed step.
+inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the job again. EX_TEMPFAIL
 
 /// One node of a job, as a pure state machine: it joins, runs what it is assigned, reports, and
 /// stops when told. No socket, process, clock or thread; the agent and the simulator drive this
 /// very class.
 ///
-/// Promises, each checked by the simulator: no worker of a round is launched while one of an
-/// earlier round is alive; a round that was fenced is never launched afterwards; force follows a
-/// request to stop after `shutdown_timeout` at the latest; the failure reported is the first one,
-/// never an echo of our own stopping; it quits with no worker alive unless they resist SIGKILL.
+/// A worker is *resident* once it has attached and said that it is elastic: it is not ended with
+/// its round, but parks and is given a place in the next one. All others, and who has not parked in
+/// time, end with their round.
+///
+/// Promises, each checked by the simulator: no worker of a round is launched, and none given a
+/// place in it, while one of an earlier round is alive and not parked; a round that was fenced is
+/// never begun afterwards; force follows a request to stop after `shutdown_timeout` at the latest;
+/// the failure reported is the first one, never an echo of our own stopping; it quits with no
+/// worker alive unless they resist SIGKILL.
 ///
 ///     stopped --Assign--> running --all succeeded--> finished
-///        ^                   | failed, Stop, Fenced, Closed, newer Assign, quit
-///        +----all gone---- stopping
+///        ^                 | |  failed, Stop, Fenced, Closed, newer Assign, quit
+///        |                 | +--------> stopping --+
+///        +--all parked-----+                       |
+///        +---------------------- all gone or parked
 class AgentCore {
    public:
     AgentCore(AgentConfig config, Instant now);
@@ -113,54 +60,93 @@ class AgentCore {
     [[nodiscard]] Instant next_deadline() const;
 
     [[nodiscard]] const rendezvous::NodeReport& report() const noexcept { return report_; }
-    [[nodiscard]] bool has_workers() const noexcept { return !alive_.empty(); }
+    /// Parked and prestarted ones included.
+    [[nodiscard]] bool has_workers() const noexcept { return !workers_.empty(); }
+    /// Whether a worker is there and waits for a round.
+    [[nodiscard]] bool is_parked(std::uint32_t local_rank) const;
     /// The node is on its way out, or is out.
     [[nodiscard]] bool leaving() const noexcept { return quit_.has_value(); }
     [[nodiscard]] bool done() const noexcept { return quit_sent_; }
+    /// A request to quit would begin a drain at this moment.
+    [[nodiscard]] bool would_drain() const;
+    /// It was asked to quit, and its workers go on to the next step boundary.
+    [[nodiscard]] bool draining() const noexcept { return drain_signal_ != 0 && !quit_; }
 
    private:
     void on(Instant now, const LinkUp& event);
     void on(Instant now, const LinkDown& event);
     void on(Instant now, const Received& event);
     void on(Instant now, const WorkerExited& event);
+    void on(Instant now, const WorkerAttached& event);
+    void on(Instant now, const WorkerParked& event);
+    void on(Instant now, const WorkerResumed& event);
+    void on(Instant now, const StepsCommitted& event);
+    void on(Instant now, const HangSuspected& event);
+    void on(Instant now, const StacksSaved& event);
     void on(Instant now, const StoreOffered& event);
     void on(Instant now, const QuitRequested& event);
 
     void handle(Instant now, const rendezvous::Assign& message);
     void handle(Instant now, const rendezvous::Stop& message);
+    void handle(Instant now, const rendezvous::Prepare& message);
+    void handle(Instant now, const rendezvous::SaveStacks& message);
+    void handle(Instant now, const rendezvous::EndWorker& message);
     void handle(Instant now, const rendezvous::Fenced& message);
     void handle(Instant now, const rendezvous::Dismissed& message);
-    void handle(Instant now, const rendezvous::Alive& message);
     void handle(Instant now, const rendezvous::Waiting& message);
     void handle(Instant now, const rendezvous::Refused& message);
+    void handle(Instant now, const rendezvous::Recovered& message);
     void handle(Instant now, const rendezvous::Closed& message);
-
+    /// Alive says no more than that the daemon lives; Operated and Elsewhere are not for agents.
     template <class Message>
     void handle(Instant /*now*/, const Message& /*message*/) {}
 
-    void launch(const Assignment& assignment);
+    /// A process, as long as it is alive.
+    struct Worker {
+        RoundId launched_in = RoundId::none;  ///< None: ahead of a round.
+        RoundId round = RoundId::none;        ///< In which it trains; none while it is parked.
+        bool elastic = false;
+        bool parked = false;
+        int asked_by = 0;  ///< The signal by which it was asked to end.
+        std::string hung;  ///< Why it was killed, if that is because a round hung on it.
+    };
+
+    void begin_round(const Assignment& assignment);
     /// `round` and all before it will never be launched here.
     void abandon(RoundId round);
-    [[nodiscard]] bool was_stopped_by_us(const WorkerFailure& failure) const;
-    void begin_stopping(Instant now, int signal = SIGTERM);
-    void all_gone(Instant now);
+    /// Every worker is gone or parked; when quitting, gone.
+    [[nodiscard]] bool settled() const;
+    [[nodiscard]] bool was_stopped_by_us(const Worker& worker, const WorkerFailure& failure) const;
+    void begin_stopping(Instant now, const std::string& reason);
+    /// Asks all workers to end that were not asked yet.
+    void end_workers(Instant now, int signal);
+    void settle(Instant now);
+    void prestart();
+    /// Its workers have saved their state and ended, or train nothing: the node goes.
+    void leave(Instant now);
     /// Quits now, or as soon as the last worker is gone.
     void quit(Instant now, Quit how);
     void send_join();
     /// The truth about this node, or that it leaves.
     void tell(Instant now);
     void update_patience(Instant now);
+    void update_resident(Instant now);
 
     AgentConfig config_;
     Duration heartbeat_interval_;
     rendezvous::NodeReport report_;
-    RoundId workers_round_ = RoundId::none;  ///< Of `alive_`; at most `report_.round`.
-    std::set<std::uint32_t> alive_;          ///< Local ranks.
+    Assignment assignment_;                    ///< The last one that was begun.
+    std::map<std::uint32_t, Worker> workers_;  ///< By local rank: those alive.
 
     bool link_up_ = false;
-    bool rejoin_ = false;  ///< Fenced: join again once the workers are gone.
-    bool spare_ = false;   ///< Has a place in the queue for a round.
-    int stop_signal_ = 0;  ///< By which the workers were asked to end.
+    bool rejoin_ = false;       ///< Fenced: join again once the workers are gone or parked.
+    bool spare_ = false;        ///< Has a place in the queue for a round.
+    bool may_prestart_ = true;  ///< No worker that was started ahead has died since the last round.
+    bool saving_stacks_ = false;  ///< Of this round's workers.
+    bool pausing_ = false;        ///< The round's workers were asked to park at a step boundary.
+    bool departing_ = false;      ///< Or to save their state there and end.
+    std::string leave_reason_;
+    int drain_signal_ = 0;  ///< The node wants to leave because of it.
     std::optional<Assignment> next_assignment_;
     std::optional<Quit> quit_;
     Instant quit_requested_at_ = Instant::min();
@@ -172,6 +158,7 @@ class AgentCore {
     Instant force_at_ = Instant::max();
     Instant resist_at_ = Instant::max();  ///< Workers alive by then survive even SIGKILL.
     Instant give_up_at_ = Instant::max();
+    Instant drain_until_ = Instant::max();  ///< A drain that takes longer is cut short.
     AgentEffects effects_;
 };
 

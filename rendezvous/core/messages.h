@@ -261,6 +261,7 @@ struct Operate {
     std::string author;  ///< For the verdict: user and host.
     std::string reason;
 };
+[[nodiscard]] std::string_view to_string(Operate::Action action) noexcept;
 using FromAgent = std::variant<Join, Report, Leave, Resumed, Operate>;
 
 // ---- From the daemon.

@@ -53,6 +53,9 @@ class Story {
     void act(Node& node, const agent::SendToDaemon& effect);
     void act(Node& node, const agent::DropLink& effect);
     void act(Node& node, const agent::LaunchWorkers& effect);
+    /// Workers here do not outlive their round.
+    template <class Effect>
+    void act(Node& /*node*/, const Effect& /*effect*/) {}
     void act(Node& node, const agent::SignalWorkers& effect);
     void act(Node& node, const agent::Quit& effect);
     void end_worker(Node& node, std::uint32_t local_rank, int exit_code, int signal);

@@ -50,7 +50,8 @@ const std::vector<Layer>& layers() {
         {"rendezvous/client/.*",
          standard + asio + base + messages + "|\"rendezvous/(protocol|net|client)/.*\""},
         {"rendezvous/(server|store)/.*", standard + asio + base + "|\"rendezvous/.*\""},
-        {"agent/.*_core\\..*", pure + base + "|\"rendezvous/core/.*\"|\"agent/.*_core.h\""},
+        {"agent/(.*_core\\..*|agent_events.h)",
+         pure + base + "|\"rendezvous/core/.*\"|\"agent/(.*_core|agent_events).h\""},
         {"agent/process/.*",
          standard + posix + "|<boost/.*>" + base + "|\"(rendezvous/net|agent/process)/.*\""},
         {"agent/placement/.*", standard + posix + base + "|\"agent/placement/.*\""},
@@ -72,9 +73,10 @@ const std::vector<Layer>& layers() {
 const std::vector<Ban>& banned_code() {
     const std::string all = ".*";
     const std::string none;
-    const std::string cores = "rendezvous/core/.*|.*_core\\..*|rendezvous/store/store_wire.*";
+    const std::string cores =
+        "rendezvous/core/.*|.*_core\\..*|agent/agent_events.h|rendezvous/store/store_wire.*";
     const std::string results = "(rendezvous|agent|launcher)/.*";
-    const std::string sleepers = "tests/(e2e|bench|support)/.*|examples/.*";
+    const std::string sleepers = "tests/(e2e|bench|chaos|support)/.*|examples/.*";
     static const std::vector<Ban> table = {
         {"::now(", cores, none, "a core is told the time"},
         {"steady_clock::now", all, "rendezvous/base/base.cc|agent/process/.*|examples/.*|tests/.*",

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an AgentCore is told, and what it wants done.
+#pragma once
+
+#include <csignal>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/core/messages.h"
+
+namespace regroup::agent {
+
+using rendezvous::Assignment;
+using rendezvous::RoundId;
+using rendezvous::WorkerFailure;
+
+// Events: what happened outside.
+
+/// A connection to the daemon is open.
+struct LinkUp {};
+/// It broke, or could not be opened.
+struct LinkDown {};
+struct Received {
+    rendezvous::FromDaemon message;
+};
+/// A worker is gone, or its end is certain: with its status known, and nothing of it running. The
+/// shell sees to its whole process group. `failure` is empty if it exited with success.
+struct WorkerExited {
+    RoundId round = RoundId::none;  ///< In which it was launched; none: ahead of a round.
+    std::uint32_t local_rank = 0;
+    std::optional<WorkerFailure> failure;
+};
+/// A worker has said Hello over its link. One that never does is not resident.
+struct WorkerAttached {
+    std::uint32_t local_rank = 0;
+    bool elastic = false;  ///< It keeps its process when rounds change.
+};
+/// A resident worker has left `round` (none: it has not been in any) and waits for the next one.
+struct WorkerParked {
+    std::uint32_t local_rank = 0;
+    RoundId round = RoundId::none;
+};
+/// A resident worker has committed the first step of a round, and what the way there took.
+struct WorkerResumed {
+    std::uint32_t local_rank = 0;
+    rendezvous::Resumed resumed;
+};
+/// The highest step that the workers have committed, as their pages say. The shell tells before
+/// anything else that may lead to a report.
+struct StepsCommitted {
+    std::uint64_t step = 0;
+};
+/// Workers of the round have made no progress for longer than they may; or, without `hang`, they
+/// move again.
+struct HangSuspected {
+    RoundId round = RoundId::none;
+    std::optional<rendezvous::Hang> hang;
+};
+/// What SaveStacks asked for is done.
+struct StacksSaved {
+    RoundId round = RoundId::none;
+    std::vector<rendezvous::RankPosition> positions;
+};
+/// There is a new listening socket for the next round's store.
+struct StoreOffered {
+    std::uint16_t port = 0;
+};
+/// A signal asks this node to leave: by a drain if its workers are resident and the daemon is
+/// there, else at once. A second one turns a drain into leaving at once, and the next shortens the
+/// workers' grace to nothing; unless it comes so soon that it is the same wish: timeout(1) signals
+/// its child and then the child's group, systemd sends SIGHUP after SIGTERM. A person at a keyboard
+/// (SIGINT) is quicker than that.
+struct QuitRequested {
+    int signal = 0;
+};
+using AgentEvent = std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerAttached,
+                                WorkerParked, WorkerResumed, StepsCommitted, HangSuspected,
+                                StacksSaved, StoreOffered, QuitRequested>;
+
+// Effects: what the shell must now do, in this order. Workers are named by their local ranks, in
+// ascending order.
+
+struct SendToDaemon {
+    rendezvous::FromAgent message;
+};
+/// The daemon has been silent for too long: close the connection and open another.
+struct DropLink {};
+/// A round begins here. Serve its store, if this node has group rank 0; then give parked workers
+/// their places, and start a process for each of the others.
+struct BeginRound {
+    Assignment assignment;
+};
+/// Start these workers. One that cannot be started is reported as WorkerExited.
+struct LaunchWorkers {
+    Assignment assignment;
+    std::vector<std::uint32_t> local_ranks{};
+};
+/// Start these workers ahead of a round, of which they will be told by AssignWorkers.
+struct PrestartWorkers {
+    std::vector<std::uint32_t> local_ranks{};
+};
+/// Tell these, which have been parked or prestarted, their places in a round. One that has not come
+/// so far yet is told when it has.
+struct AssignWorkers {
+    Assignment assignment;
+    std::vector<std::uint32_t> local_ranks{};
+};
+/// Rounds up to `round` are over for all workers here (their pages say so from now on), and these
+/// are to abandon it and park.
+struct EndRound {
+    RoundId round = RoundId::none;
+    std::vector<std::uint32_t> local_ranks{};
+    std::string reason;
+};
+/// The workers of `round` are to park at the next step boundary; with `leave`, to save their state
+/// there and end, within `limit`.
+struct PauseWorkers {
+    RoundId round = RoundId::none;
+    bool leave = false;
+    Duration limit{};
+    std::string reason;
+};
+struct SignalWorkers {
+    RoundId round = RoundId::none;
+    int signal = 0;  ///< SIGTERM, what the node itself was asked to end with, or SIGKILL.
+
+    bool hurried = false;  ///< Forced because it was asked for again, not because of the time.
+    std::vector<std::uint32_t> local_ranks{};
+
+    [[nodiscard]] bool force() const noexcept { return signal == SIGKILL; }
+};
+/// Save the stacks of all workers before anything is killed; StacksSaved is the answer.
+struct SaveStacks {
+    RoundId round = RoundId::none;
+    std::string reason;
+};
+/// The round hung on this worker: end it by force.
+struct KillWorker {
+    std::uint32_t local_rank = 0;
+    std::string reason;
+};
+/// For people, and with `keep` for the run's ledger, which the node with group rank 0 writes.
+struct TellRecovery {
+    rendezvous::Incident incident;
+    bool keep = false;
+};
+/// The agent is done: end with `exit_code`, or by `signal` if that is not 0.
+struct Quit {
+    int exit_code = 0;
+    int signal = 0;
+    std::string reason;                          ///< For people; empty when the verdict says it.
+    std::optional<rendezvous::Verdict> verdict;  ///< The job's, when it was closed.
+};
+using AgentEffect =
+    std::variant<SendToDaemon, DropLink, BeginRound, LaunchWorkers, PrestartWorkers, AssignWorkers,
+                 EndRound, PauseWorkers, SignalWorkers, SaveStacks, KillWorker, TellRecovery, Quit>;
+using AgentEffects = std::vector<AgentEffect>;
+
+}  // namespace regroup::agent

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How an AgentCore deals with its workers: rounds begin and end under them.
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "agent/agent_core.h"
+
+namespace regroup::agent {
+
+using rendezvous::NodeState;
+
+bool AgentCore::is_parked(std::uint32_t local_rank) const {
+    const auto worker = workers_.find(local_rank);
+    return worker != workers_.end() && worker->second.parked;
+}
+
+bool AgentCore::settled() const {
+    return std::all_of(workers_.begin(), workers_.end(),
+                       [&](const auto& w) { return w.second.parked && !quit_; });
+}
+
+// ---- Beginning.
+
+void AgentCore::begin_round(const Assignment& assignment) {
+    ENSURE(settled());
+    assignment_ = assignment;
+    report_.round = assignment.round;
+    report_.state = NodeState::running;
+    report_.failure.reset();
+    report_.hang.reset();
+    report_.positions.clear();
+    saving_stacks_ = false;
+    spare_ = false;
+    may_prestart_ = true;
+    AssignWorkers assign{assignment, {}};
+    LaunchWorkers launch{assignment, {}};
+    for (std::uint32_t local_rank = 0; local_rank < config_.offer.workers; ++local_rank) {
+        const auto [worker, is_new] = workers_.try_emplace(local_rank);
+        (is_new ? launch.local_ranks : assign.local_ranks).push_back(local_rank);
+        worker->second.round = assignment.round;
+        worker->second.parked = false;
+        if (is_new) {
+            worker->second.launched_in = assignment.round;
+        }
+    }
+    effects_.push_back(BeginRound{assignment});
+    if (!assign.local_ranks.empty()) {
+        effects_.push_back(std::move(assign));
+    }
+    if (!launch.local_ranks.empty()) {
+        effects_.push_back(std::move(launch));
+    }
+}
+
+// Ahead of a round a worker counts as parked: it trains nothing, and may be given a place.
+void AgentCore::prestart() {
+    if (quit_ || !may_prestart_) {
+        return;
+    }
+    PrestartWorkers start;
+    for (std::uint32_t local_rank = 0; local_rank < config_.offer.workers; ++local_rank) {
+        const auto [worker, is_new] = workers_.try_emplace(local_rank);
+        if (is_new) {
+            worker->second.parked = true;
+            start.local_ranks.push_back(local_rank);
+        }
+    }
+    if (!start.local_ranks.empty()) {
+        effects_.push_back(std::move(start));
+    }
+}
+
+// ---- What the workers say.
+
+void AgentCore::on(Instant now, const WorkerAttached& event) {
+    if (const auto worker = workers_.find(event.local_rank); worker != workers_.end()) {
+        worker->second.elastic = worker->second.elastic || event.elastic;
+        update_resident(now);
+    }
+}
+
+// It stays true while a process that replaces a lost one has yet to say that it is as the others.
+void AgentCore::update_resident(Instant now) {
+    const bool all =
+        !workers_.empty() && std::all_of(workers_.begin(), workers_.end(),
+                                         [](const auto& w) { return w.second.elastic; });
+    if (all && !report_.resident) {
+        report_.resident = true;
+        if (!quit_) {
+            tell(now);
+        }
+    }
+}
+
+void AgentCore::on(Instant now, const WorkerParked& event) {
+    const auto found = workers_.find(event.local_rank);
+    if (found == workers_.end()) {
+        return;
+    }
+    Worker& worker = found->second;
+    worker.elastic = true;
+    update_resident(now);
+    // The word of one that was started ahead may come after its place was given to it.
+    if (worker.parked || event.round < worker.round) {
+        return;
+    }
+    worker.parked = true;
+    worker.round = RoundId::none;
+    if (report_.state == NodeState::running && !pausing_) {
+        // Its peers are out of reach, and that is the end of the round, whoever says so first.
+        begin_stopping(now, "a worker could not reach its peers");
+        if (!settled()) {
+            tell(now);
+        }
+    }
+    if (settled() && report_.state != NodeState::stopped) {
+        settle(now);
+    }
+}
+
+void AgentCore::on(Instant now, const WorkerResumed& event) {
+    const bool is_rank_zero = assignment_.first_rank + event.local_rank == 0;
+    if (is_rank_zero && link_up_ && !quit_ && event.resumed.round == report_.round) {
+        report_.step = std::max(report_.step, event.resumed.step);
+        effects_.push_back(SendToDaemon{event.resumed});
+        heartbeat_at_ = std::min(heartbeat_at_, after(now, heartbeat_interval_));
+    }
+}
+
+void AgentCore::on(Instant /*now*/, const StepsCommitted& event) {
+    report_.step = std::max(report_.step, event.step);
+}
+
+void AgentCore::on(Instant now, const HangSuspected& event) {
+    if (event.round == report_.round && report_.state == NodeState::running && !quit_ &&
+        report_.hang != event.hang) {
+        report_.hang = event.hang;
+        tell(now);
+    }
+}
+
+void AgentCore::on(Instant now, const StacksSaved& event) {
+    if (event.round == report_.round && !quit_) {
+        saving_stacks_ = false;
+        report_.positions = event.positions;
+        tell(now);
+    }
+}
+
+// ---- Ending.
+
+void AgentCore::on(Instant now, const WorkerExited& event) {
+    const auto found = workers_.find(event.local_rank);
+    if (found == workers_.end() || found->second.launched_in != event.round) {
+        return;
+    }
+    const Worker worker = found->second;
+    workers_.erase(found);
+    std::optional<WorkerFailure> failure = event.failure;
+    if (failure && !worker.hung.empty()) {
+        failure->kind = rendezvous::FailureKind::hang;
+        failure->evidence = worker.hung;
+    }
+    const bool trained = worker.round != RoundId::none;
+    if (!trained) {
+        may_prestart_ = may_prestart_ && worker.asked_by != 0;
+    } else if (failure && report_.state == NodeState::running) {
+        report_.failure = failure;
+        begin_stopping(now, describe(*failure));
+        if (!settled()) {
+            tell(now);  // A failure is news; else the daemon hears when the last one is gone.
+        }
+    } else if (failure && worker.round == report_.round && !was_stopped_by_us(worker, *failure) &&
+               (!report_.failure || outranks(*failure, *report_.failure))) {
+        // It ended by itself while we were stopping it; perhaps that is why we were told to.
+        report_.failure = failure;
+    }
+    // One that was parked, or ahead of a round, takes nothing with it.
+    if (settled() && (trained || quit_)) {
+        settle(now);
+    }
+}
+
+bool AgentCore::was_stopped_by_us(const Worker& worker, const WorkerFailure& failure) const {
+    const bool forced = resist_at_ != Instant::max();
+    return worker.hung.empty() &&
+           (failure.signal == 0 || (worker.asked_by != 0 && failure.signal == worker.asked_by) ||
+            (failure.signal == SIGKILL && forced));
+}
+
+// Those who can park are asked to; the others end with the round.
+void AgentCore::begin_stopping(Instant now, const std::string& reason) {
+    if (report_.state != NodeState::running) {
+        return;
+    }
+    report_.state = NodeState::stopping;
+    pausing_ = false;
+    if (settled()) {
+        return;
+    }
+    force_at_ = after(now, config_.policy.shutdown_timeout);
+    EndRound end{assignment_.round, {}, reason};
+    SignalWorkers signal{assignment_.round, SIGTERM, false, {}};
+    for (auto& [local_rank, worker] : workers_) {
+        if (worker.elastic && !worker.parked) {
+            end.local_ranks.push_back(local_rank);
+        } else if (!worker.parked) {
+            worker.asked_by = SIGTERM;
+            signal.local_ranks.push_back(local_rank);
+        }
+    }
+    // Also when nobody is to park: a page may say so to one that has yet to attach.
+    effects_.push_back(std::move(end));
+    if (!signal.local_ranks.empty()) {
+        report_.resident = false;
+        effects_.push_back(std::move(signal));
+    }
+}
+
+void AgentCore::end_workers(Instant now, int signal) {
+    if (report_.state == NodeState::running) {
+        report_.state = NodeState::stopping;
+    }
+    if (force_at_ == Instant::max()) {
+        force_at_ = after(now, config_.policy.shutdown_timeout);
+    }
+    SignalWorkers effect{assignment_.round, signal, false, {}};
+    for (auto& [local_rank, worker] : workers_) {
+        if (worker.asked_by == 0) {
+            worker.asked_by = signal;
+            effect.local_ranks.push_back(local_rank);
+        }
+    }
+    if (!effect.local_ranks.empty()) {
+        effects_.push_back(std::move(effect));
+    }
+}
+
+void AgentCore::settle(Instant now) {
+    force_at_ = Instant::max();
+    resist_at_ = Instant::max();
+    const bool orderly = report_.state == NodeState::running;
+    const bool departed = std::exchange(departing_, false);
+    pausing_ = false;
+    report_.state =
+        orderly && workers_.empty() && !departed ? NodeState::finished : NodeState::stopped;
+    if (quit_) {
+        quit_sent_ = true;
+        effects_.push_back(*quit_);
+        return;
+    }
+    if (departed && orderly && workers_.empty()) {
+        leave(now);
+        return;
+    }
+    if (departed) {
+        // The round ended before the boundary was reached: the state is with the others.
+        const int signal = drain_signal_;
+        quit(now, Quit{signal != 0 ? 128 + signal : kExitJobFailed, signal,
+                       leave_reason_ + "; the round ended before a step boundary was reached",
+                       std::nullopt});
+        return;
+    }
+    if (std::exchange(rejoin_, false) && link_up_) {
+        send_join();
+        return;
+    }
+    if (next_assignment_) {
+        begin_round(*std::exchange(next_assignment_, std::nullopt));
+        return;
+    }
+    tell(now);
+}
+
+}  // namespace regroup::agent
