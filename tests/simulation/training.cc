@@ -233,8 +233,9 @@ void Workers::on_standstill(std::uint32_t index) {
     for (const auto& [host, local_rank] : group.members) {
         Worker& worker = hosts_[host].workers[local_rank];
         if (worker.alive && worker.group == index && world_.random.chance(0.7)) {
-            agent::HangSuspected suspected{group.round, {worker.rank, {}}};
-            suspected.hang.text = "rank " + std::to_string(worker.rank) + " stands still";
+            agent::HangSuspected suspected{
+                group.round, rendezvous::Hang{worker.rank, "rank " + std::to_string(worker.rank) +
+                                                               " stands still"}};
             say(host, worker.incarnation,
                 between(world_.random, {}, std::chrono::seconds(1)), std::move(suspected));
         }
