@@ -159,6 +159,22 @@ std::unique_ptr<Checker> make_storm_checker();
 std::unique_ptr<Checker> make_progress_checker();
 /// Whatever a daemon decides follows from the records alone.
 std::unique_ptr<Checker> make_replay_checker();
+/// No round ends for no other reason than that a daemon died and another one goes on.
+std::unique_ptr<Checker> make_return_checker();
+/// Nor does an agent disturb its workers only because the daemon is away.
+std::unique_ptr<Checker> make_headless_checker();
+/// Whoever is told of an incident is told what can have been; and of each way to a round that
+/// trains somebody is told.
+std::unique_ptr<Checker> make_incident_checker();
+/// Steps are committed one after the other, by all ranks of a round or by none; a round goes on
+/// from the furthest state that was there, and none votes that shares a rank with a later one.
+std::unique_ptr<Checker> make_steps_checker();
+/// Who has parked keeps its process.
+std::unique_ptr<Checker> make_keep_checker();
+/// A planned change interrupts nobody in a step, unless something goes wrong.
+std::unique_ptr<Checker> make_prepare_checker();
+/// A node that says that its state is saved has saved it.
+std::unique_ptr<Checker> make_drain_checker();
 
 [[nodiscard]] Checkers make_all_checkers();
 

@@ -107,10 +107,10 @@ std::vector<Workers::Worker*> Workers::present(const Group& group, std::size_t i
 void Workers::ready_to_form(std::size_t index) {
     const Group& group = groups_[index];
     const std::vector<Worker*> workers = present(group, index);
-    const bool ready =
-        !group.broken && !group.formed && workers.size() == group.world_size &&
-        std::all_of(workers.begin(), workers.end(),
-                    [](const Worker* worker) { return worker->stage == Stage::forming; });
+    const bool ready = !group.broken && !group.formed && workers.size() == group.world_size &&
+                       std::all_of(workers.begin(), workers.end(), [](const Worker* worker) {
+                           return worker->stage == Stage::forming;
+                       });
     if (ready) {
         world_.queue.push(world_.now + between(world_.random, {}, kFormMax),
                           EventKind::group_formed, static_cast<std::uint32_t>(index));
@@ -188,14 +188,16 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
     Group& group = groups_[index];
     ++worker->step;
     world_.trace.mix(worker->step);
-    world_.tell(
-        [&](Checker& c) { c.on_commit(world_.now, host, worker->life, group.round, worker->step); });
+    world_.tell([&](Checker& c) {
+        c.on_commit(world_.now, host, worker->life, group.round, worker->step);
+    });
     if (!std::exchange(worker->resumed, true)) {
         const Duration first_step = world_.now - group.formed_at;
-        speak(*worker, host,
-              agent::WorkerResumed{local_rank,
-                                   {group.round, worker->step, group.formed_at - worker->assigned_at,
-                                    Duration::zero(), first_step}});
+        speak(
+            *worker, host,
+            agent::WorkerResumed{local_rank,
+                                 {group.round, worker->step, group.formed_at - worker->assigned_at,
+                                  Duration::zero(), first_step}});
     }
     --group.to_apply;
     switch (group.outcome) {
@@ -241,8 +243,8 @@ void Workers::on_standstill(std::uint32_t index) {
             agent::HangSuspected suspected{
                 group.round, rendezvous::Hang{worker.rank, "rank " + std::to_string(worker.rank) +
                                                                " stands still"}};
-            say(host, worker.incarnation,
-                between(world_.random, {}, std::chrono::seconds(1)), std::move(suspected));
+            say(host, worker.incarnation, between(world_.random, {}, std::chrono::seconds(1)),
+                std::move(suspected));
         }
     }
     world_.queue.push(world_.now + world_.plan.hang_limit, EventKind::group_standstill, index);
@@ -279,8 +281,7 @@ void Workers::end_round(std::uint32_t host, RoundId round,
                         std::span<const std::uint32_t> local_ranks) {
     hosts_[host].ended = std::max(hosts_[host].ended, round);
     for (const std::uint32_t local_rank : local_ranks) {
-        if (local_rank < hosts_[host].workers.size() &&
-            hosts_[host].workers[local_rank].alive) {
+        if (local_rank < hosts_[host].workers.size() && hosts_[host].workers[local_rank].alive) {
             abort(host, local_rank);
         }
     }
@@ -292,8 +293,7 @@ void Workers::abort(std::uint32_t host, std::uint32_t local_rank) {
         return;
     }
     world_.tell([&](Checker& c) {
-        c.on_aborted(world_.now, host, worker.life, worker.round,
-                     worker.stage == Stage::training);
+        c.on_aborted(world_.now, host, worker.life, worker.round, worker.stage == Stage::training);
     });
     worker.stage = Stage::aborting;
     if (!worker.hung && !world_.random.chance(world_.plan.never_parks)) {
@@ -327,8 +327,7 @@ void Workers::on_parks(std::uint32_t host, std::uint64_t tag) {
         return worker->node + ": worker " + std::to_string(tag & 0xffU) + " parks after round " +
                std::to_string(number(round)) + ", step " + std::to_string(worker->step);
     });
-    speak(*worker, host,
-          agent::WorkerParked{static_cast<std::uint32_t>(tag & 0xffU), round});
+    speak(*worker, host, agent::WorkerParked{static_cast<std::uint32_t>(tag & 0xffU), round});
 }
 
 void Workers::break_group(std::size_t index, bool by_death) {
