@@ -231,6 +231,9 @@ class ProgressChecker final : public Checker {
             if (host.agent == nullptr) {
                 continue;
             }
+            if (core.is_set_aside(host.node)) {
+                continue;  // It comes back when its time is over.
+            }
             ++alive;
             const NodeReport& report = host.agent->report();
             if (core.phase() == Phase::running && report.round == core.round() &&
@@ -245,6 +248,9 @@ class ProgressChecker final : public Checker {
                          " agents have not ended");
             }
             return;
+        }
+        if (core.is_resting()) {
+            return;  // The last rounds ended by failures, at once; the next one waits a little.
         }
         if (finishing) {
             return;  // Nobody is let into a round that is about to end.
