@@ -26,6 +26,13 @@ struct HostView {
     std::size_t workers_alive = 0;
 };
 
+/// The workers that train together in one round. Daemons that remember nothing may use a number
+/// twice, so that groups have one of their own, which grows.
+struct GroupName {
+    std::uint64_t id = 0;
+    rendezvous::RoundId round = rendezvous::RoundId::none;
+};
+
 /// One rank of a group when it forms.
 struct MemberView {
     std::uint32_t host = 0;
@@ -91,16 +98,17 @@ class Checker {
     virtual void on_process_end(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
                                 bool /*success*/) {}
     /// All ranks of `round` are there, and have the state of who had come furthest.
-    virtual void on_group_formed(Instant /*now*/, RoundId /*round*/, std::uint64_t /*step*/,
+    virtual void on_group_formed(Instant /*now*/, const GroupName& /*group*/,
+                                 std::uint64_t /*step*/,
                                  const std::vector<MemberView>& /*members*/) {}
     /// All ranks have agreed that the next step counts; and whether they park after it.
-    virtual void on_vote(Instant /*now*/, RoundId /*round*/, bool /*park*/) {}
+    virtual void on_vote(Instant /*now*/, const GroupName& /*group*/, bool /*park*/) {}
     /// A rank has applied it.
     virtual void on_commit(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
-                           RoundId /*round*/, std::uint64_t /*step*/) {}
+                           const GroupName& /*group*/, std::uint64_t /*step*/) {}
     /// A rank that leaves has saved its state.
     virtual void on_saved(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
-                          RoundId /*round*/, std::uint64_t /*step*/) {}
+                          const GroupName& /*group*/, std::uint64_t /*step*/) {}
     /// A rank was told to abandon its round before a step boundary; `trained`: in the midst of a
     /// step.
     virtual void on_aborted(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,

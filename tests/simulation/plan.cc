@@ -127,6 +127,7 @@ Plan Plan::calm() const {
     plan.crash_at_start = plan.start_error = 0;
     plan.never_parks = plan.dies_of_peers = 0;
     plan.work_min = plan.work_max = std::chrono::hours(24);
+    plan.endless = true;
     return plan;
 }
 

@@ -39,7 +39,7 @@ void Workers::enter(std::uint32_t host, std::uint32_t local_rank,
     worker.rank = assignment.first_rank + local_rank;
     worker.group = group_of(assignment);
     worker.assigned_at = world_.now;
-    worker.resumed = false;
+    worker.resumed = worker.awaits_outcome = false;
     groups_[worker.group].members.emplace_back(host, local_rank);
     world_.tell([&](Checker& c) { c.on_worker_start(world_.now, host, assignment.round); });
 }
@@ -143,7 +143,8 @@ void Workers::on_formed(std::uint32_t index) {
         return "round " + std::to_string(number(group.round)) + " has formed, at step " +
                std::to_string(source);
     });
-    world_.tell([&](Checker& c) { c.on_group_formed(world_.now, group.round, source, members); });
+    world_.tell(
+        [&](Checker& c) { c.on_group_formed(world_.now, {index, group.round}, source, members); });
     world_.queue.push(world_.now + world_.job.step_time, EventKind::group_vote, index);
 }
 
@@ -158,13 +159,15 @@ void Workers::on_vote(std::uint32_t index) {
         world_.queue.push(world_.now + world_.plan.hang_limit, EventKind::group_standstill, index);
         return;
     }
-    group.outcome = world_.now >= group.finish_at ? Group::Outcome::finish : Group::Outcome::go_on;
+    const bool over = world_.now >= group.finish_at && !world_.plan.endless;
+    group.outcome = over ? Group::Outcome::finish : Group::Outcome::go_on;
     group.to_apply = static_cast<std::uint32_t>(workers.size());
     for (const auto& [host, local_rank] : group.members) {
-        const Worker& worker = hosts_[host].workers[local_rank];
+        Worker& worker = hosts_[host].workers[local_rank];
         if (!worker.alive || worker.group != index) {
             continue;
         }
+        worker.awaits_outcome = true;
         if (hosts_[host].paused >= group.round && group.outcome == Group::Outcome::go_on) {
             group.outcome = Group::Outcome::park;
         }
@@ -172,24 +175,25 @@ void Workers::on_vote(std::uint32_t index) {
                           EventKind::worker_apply, host, tag_of(worker, local_rank));
     }
     world_.tell([&](Checker& c) {
-        c.on_vote(world_.now, group.round, group.outcome == Group::Outcome::park);
+        c.on_vote(world_.now, {index, group.round}, group.outcome == Group::Outcome::park);
     });
 }
 
 void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
     Worker* worker = find(host, tag);
     // A rank whose round has ended meanwhile, by its page, keeps its old state.
-    if (worker == nullptr || worker->stage != Stage::training ||
+    if (worker == nullptr || worker->stage != Stage::training || !worker->awaits_outcome ||
         hosts_[host].ended >= worker->round) {
         return;
     }
     const auto local_rank = static_cast<std::uint32_t>(tag & 0xffU);
     const std::size_t index = worker->group;
     Group& group = groups_[index];
+    worker->awaits_outcome = false;
     ++worker->step;
     world_.trace.mix(worker->step);
     world_.tell([&](Checker& c) {
-        c.on_commit(world_.now, host, worker->life, group.round, worker->step);
+        c.on_commit(world_.now, host, worker->life, {index, group.round}, worker->step);
     });
     if (!std::exchange(worker->resumed, true)) {
         const Duration first_step = world_.now - group.formed_at;
@@ -211,7 +215,7 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
             if (hosts_[host].leave && hosts_[host].paused >= group.round) {
                 worker->stage = Stage::leaving;
                 world_.tell([&](Checker& c) {
-                    c.on_saved(world_.now, host, worker->life, group.round, worker->step);
+                    c.on_saved(world_.now, host, worker->life, {index, group.round}, worker->step);
                 });
                 schedule_end(world_.now + between(world_.random, {}, kSaveMax), host, local_rank,
                              Cause::success);

@@ -257,7 +257,7 @@ void Workers::end(std::uint32_t host, std::uint32_t local_rank, Cause cause, boo
     const bool fragile = cause == Cause::consequence && worker.elastic &&
                          worker.group != kNoGroup && !groups_[worker.group].bereaved;
     const bool own_fault = cause == Cause::fault || cause == Cause::start_error || fragile ||
-                           (cause == Cause::kill && worker.condemned);
+                           (cause == Cause::kill && (worker.condemned || worker.hung));
     worker.own_fault = own_fault;
     world_.tell([&](Checker& c) {
         c.on_worker_end(world_.now, host, worker.round, own_fault);

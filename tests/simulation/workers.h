@@ -113,6 +113,7 @@ class Workers {
         Stage stage = Stage::starting;
         std::uint64_t step = 0;  ///< Committed.
         bool hung = false;
+        bool awaits_outcome = false;                  ///< Of a vote in its present round.
         bool resumed = false;                         ///< Has said Resumed in this round.
         bool own_fault = false;                       ///< Of its end.
         bool condemned = false;                       ///< Is ended because the round hangs on it.

@@ -55,6 +55,9 @@ class ReturnChecker final : public Checker {
     }
     void on_daemon_start(Instant /*now*/) override { restored_at_.reset(); }
     void on_daemon_restored(Instant now, const RendezvousCore& core) override {
+        if (trouble_until_ > away_since_) {
+            return;  // What happened meanwhile, the daemon learns only now.
+        }
         restored_at_ = now;
         round_ = core.phase() == Phase::running ? core.round() : RoundId::none;
     }
@@ -66,6 +69,14 @@ class ReturnChecker final : public Checker {
         on_trouble(now, now);
     }
     void on_agent_start(Instant now, std::uint32_t /*host*/) override { on_trouble(now, now); }
+    void on_agent_end(Instant now, std::uint32_t /*host*/) override { on_trouble(now, now); }
+    void on_daemon_gone(Instant now) override { away_since_ = std::min(away_since_, now); }
+    void on_tick(Instant now, const View& view) override {
+        if (view.rendezvous != nullptr && view.daemon_awake_since != Instant::max() &&
+            now > after(view.daemon_awake_since, settling_)) {
+            away_since_ = Instant::max();
+        }
+    }
     void on_daemon_effects(Instant now, const RendezvousCore& /*core*/,
                            const Effects& effects) override {
         if (!restored_at_ || now > after(*restored_at_, settling_) || now < trouble_until_) {
@@ -87,6 +98,7 @@ class ReturnChecker final : public Checker {
     std::optional<Instant> restored_at_;
     RoundId round_ = RoundId::none;  // That was running when the daemon came back.
     Instant trouble_until_{};
+    Instant away_since_ = Instant::max();
 };
 
 // Without a daemon, agents leave their workers alone.
@@ -147,7 +159,9 @@ class IncidentChecker final : public Checker {
             }
         }
     }
-    void on_vote(Instant now, RoundId round, bool /*park*/) override { voted_.emplace(round, now); }
+    void on_vote(Instant now, const GroupName& group, bool /*park*/) override {
+        voted_.emplace(group.round, now);
+    }
     void on_calm(Instant now, const View& view) override {
         if (view.rendezvous == nullptr || view.rendezvous->phase() != Phase::running) {
             return;

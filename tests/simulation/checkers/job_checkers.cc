@@ -234,6 +234,11 @@ class ProgressChecker final : public Checker {
             if (core.is_set_aside(host.node)) {
                 continue;  // It comes back when its time is over.
             }
+            const bool is_late =
+                host.awake_since == Instant::max() || now < after(host.awake_since, kJoinLimit);
+            if (core.phase() == Phase::closed && is_late) {
+                continue;  // It is about to hear of it.
+            }
             ++alive;
             const NodeReport& report = host.agent->report();
             if (core.phase() == Phase::running && report.round == core.round() &&
@@ -265,6 +270,7 @@ class ProgressChecker final : public Checker {
 
    private:
     JobPolicy policy_;
+    static constexpr Duration kJoinLimit = std::chrono::seconds(15);
     RoundId departed_ = RoundId::none;  // The last round that a node has finished and left.
 };
 

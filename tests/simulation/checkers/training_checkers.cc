@@ -20,7 +20,7 @@ std::string text(RoundId round) {
 class StepsChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& /*policy*/) override {
-        rounds_.clear();
+        groups_.clear();
         processes_.clear();
         parked_.clear();
     }
@@ -32,75 +32,80 @@ class StepsChecker final : public Checker {
     void on_worker_parked(Instant now, std::uint32_t host, RoundId /*round*/) override {
         parked_[host] = now;
     }
-    void on_tick(Instant /*now*/, const View& view) override {
-        free_.clear();
-        for (const HostView& host : view.hosts) {
+    void on_tick(Instant now, const View& view) override {
+        free_.resize(view.hosts.size(), Instant::max());
+        for (std::size_t i = 0; i < view.hosts.size(); ++i) {
+            const HostView& host = view.hosts[i];
             const bool free = host.agent != nullptr && !host.agent->leaving() &&
                               !host.agent->draining() && host.agent->report().draining.empty() &&
                               host.agent->report().state == NodeState::stopped;
-            free_.push_back(free ? host.undisturbed_since : Instant::max());
+            free_[i] =
+                free ? std::max(std::min(free_[i], now), host.undisturbed_since) : Instant::max();
         }
     }
-    void on_group_formed(Instant now, RoundId round, std::uint64_t step,
+    void on_group_formed(Instant now, const GroupName& group, std::uint64_t step,
                          const std::vector<MemberView>& members) override {
-        std::map<RoundId, std::pair<std::uint64_t, std::uint64_t>> ranges;  // By last round.
+        std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> ranges;  // By last group.
         std::uint64_t highest = 0;
         for (const MemberView& member : members) {
             highest = std::max(highest, member.step);
             const auto known = processes_.find(member.life);
             if (known != processes_.end()) {
                 const auto range =
-                    ranges.emplace(known->second.round, std::pair(member.step, member.step)).first;
+                    ranges.emplace(known->second.group, std::pair(member.step, member.step)).first;
                 range->second.first = std::min(range->second.first, member.step);
                 range->second.second = std::max(range->second.second, member.step);
             }
         }
         if (step != highest) {
-            violated("round " + text(round) + " began at step " + std::to_string(step) +
+            violated("round " + text(group.round) + " began at step " + std::to_string(step) +
                      ", but a member had come to " + std::to_string(highest));
         }
         for (const auto& [last, range] : ranges) {
             if (range.second > range.first + 1) {
-                violated("of the survivors of round " + text(last) + " one was at step " +
-                         std::to_string(range.first) + ", another at " +
+                violated("of the survivors of round " + text(groups_[last].round) +
+                         " one was at step " + std::to_string(range.first) + ", another at " +
                          std::to_string(range.second));
             }
         }
-        check_nothing_lost(now, round, step, members);
-        Round& formed = rounds_[round];
+        check_nothing_lost(now, group, step, members);
+        Group& formed = groups_[group.id];
         formed.step = step;
+        formed.round = group.round;
         for (const MemberView& member : members) {
             formed.members.insert(member.life);
-            processes_[member.life] = {member.host, round, step};
+            processes_[member.life] = {member.host, group.id, step};
         }
     }
-    void on_vote(Instant /*now*/, RoundId round, bool park) override {
-        Round& voting = rounds_[round];
+    void on_vote(Instant /*now*/, const GroupName& group, bool park) override {
+        Group& voting = groups_[group.id];
         if (voting.applied != voting.members.size() && voting.votes > 0) {
-            violated("round " + text(round) + " voted again before all had applied the last step");
+            violated("round " + text(group.round) +
+                     " voted again before all had applied the last step");
         }
         if (voting.parks) {
-            violated("round " + text(round) + " voted again after all had agreed to park");
+            violated("round " + text(group.round) + " voted again after all had agreed to park");
         }
         ++voting.votes;
         voting.applied = 0;
         voting.parks = park;
-        for (const auto& [other, later] : rounds_) {
-            const bool shares = std::any_of(
-                voting.members.begin(), voting.members.end(),
-                [&](std::uint64_t life) { return other > round && later.members.contains(life); });
+        for (const auto& [other, later] : groups_) {
+            const bool shares =
+                std::any_of(voting.members.begin(), voting.members.end(), [&](std::uint64_t life) {
+                    return other > group.id && later.members.contains(life);
+                });
             if (shares) {
-                violated("round " + text(round) + " voted although a member of it is in round " +
-                         text(other));
+                violated("round " + text(group.round) +
+                         " voted although a member of it is in round " + text(later.round));
             }
         }
     }
-    void on_commit(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t life, RoundId round,
-                   std::uint64_t step) override {
-        Round& known = rounds_[round];
+    void on_commit(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t life,
+                   const GroupName& group, std::uint64_t step) override {
+        Group& known = groups_[group.id];
         Process& process = processes_[life];
         if (step != process.step + 1 || step != known.step + known.votes) {
-            violated("in round " + text(round) + " step " + std::to_string(step) +
+            violated("in round " + text(group.round) + " step " + std::to_string(step) +
                      " was committed by a rank at step " + std::to_string(process.step) +
                      ", after " + std::to_string(known.votes) + " votes from step " +
                      std::to_string(known.step));
@@ -108,18 +113,19 @@ class StepsChecker final : public Checker {
         ++known.applied;
         process.step = step;
     }
-    void on_saved(Instant /*now*/, std::uint32_t host, std::uint64_t /*life*/, RoundId round,
-                  std::uint64_t step) override {
-        const Round& known = rounds_[round];
+    void on_saved(Instant /*now*/, std::uint32_t host, std::uint64_t /*life*/,
+                  const GroupName& group, std::uint64_t step) override {
+        const Group& known = groups_[group.id];
         if (step != known.step + known.votes || !known.parks) {
             violated("host " + std::to_string(host) + " saved step " + std::to_string(step) +
-                     " to leave, but round " + text(round) + " ended at step " +
+                     " to leave, but round " + text(group.round) + " ended at step " +
                      std::to_string(known.step + known.votes));
         }
     }
 
    private:
-    struct Round {
+    struct Group {
+        RoundId round = RoundId::none;
         std::uint64_t step = 0;  // At which it began.
         std::uint64_t votes = 0;
         std::size_t applied = 0;  // By so many, of the last vote.
@@ -128,15 +134,15 @@ class StepsChecker final : public Checker {
     };
     struct Process {
         std::uint32_t host = 0;
-        RoundId round = RoundId::none;  // The last that it was in.
+        std::uint64_t group = 0;  // The last that it was in.
         std::uint64_t step = 0;
     };
     // Who had been in the last round that trained, and was there for the next one, is in it.
-    void check_nothing_lost(Instant now, RoundId round, std::uint64_t step,
+    void check_nothing_lost(Instant now, const GroupName& group, std::uint64_t step,
                             const std::vector<MemberView>& members) {
-        RoundId last = RoundId::none;
-        for (const auto& [other, known] : rounds_) {
-            last = other < round && known.votes > 0 ? std::max(last, other) : last;
+        std::uint64_t last = 0;
+        for (const auto& [other, known] : groups_) {
+            last = other < group.id && known.votes > 0 ? std::max(last, other) : last;
         }
         for (const auto& [life, process] : processes_) {
             const bool is_member =
@@ -145,8 +151,8 @@ class StepsChecker final : public Checker {
             const bool was_free =
                 process.host < free_.size() && free_[process.host] < now - kFreeLimit &&
                 parked_.contains(process.host) && parked_[process.host] < now - kFreeLimit;
-            if (process.round == last && process.step > step && !is_member && was_free) {
-                violated("round " + text(round) + " began at step " + std::to_string(step) +
+            if (process.group == last && process.step > step && !is_member && was_free) {
+                violated("round " + text(group.round) + " began at step " + std::to_string(step) +
                          " without host " + std::to_string(process.host) +
                          ", which was there and had come to step " + std::to_string(process.step));
             }
@@ -154,7 +160,7 @@ class StepsChecker final : public Checker {
     }
     static constexpr Duration kFreeLimit = std::chrono::seconds(5);
 
-    std::map<RoundId, Round> rounds_;
+    std::map<std::uint64_t, Group> groups_;
     std::map<std::uint64_t, Process> processes_;
     std::map<std::uint32_t, Instant> parked_;
     std::vector<Instant> free_;  // By host: since when it has been free, as of the last look.
@@ -163,12 +169,19 @@ class StepsChecker final : public Checker {
 // Who has parked keeps its process for as long as its agent has use for it.
 class KeepChecker final : public Checker {
    public:
-    void on_agent_start(Instant /*now*/, std::uint32_t host) override { parked_[host].clear(); }
+    void on_agent_start(Instant /*now*/, std::uint32_t host) override {
+        parked_[host].clear();
+        asked_[host].clear();
+        places_[host].clear();
+    }
     void on_agent_event(Instant /*now*/, std::uint32_t host,
                         const agent::AgentEvent& event) override {
         if (const auto* word = std::get_if<agent::WorkerParked>(&event)) {
-            // Who was asked to end before is gone, whatever it says.
-            if (!asked_[host].contains(word->local_rank)) {
+            // Who was asked to end before is gone, whatever it says; and the word of one that was
+            // started ahead may come after its place was given to it.
+            const bool late = places_[host].contains(word->local_rank) &&
+                              word->round < places_[host][word->local_rank];
+            if (!late && !asked_[host].contains(word->local_rank)) {
                 parked_[host].insert(word->local_rank);
             }
         } else if (const auto* exited = std::get_if<agent::WorkerExited>(&event)) {
@@ -181,6 +194,7 @@ class KeepChecker final : public Checker {
         if (const auto* assign = std::get_if<agent::AssignWorkers>(&effect)) {
             for (const std::uint32_t local_rank : assign->local_ranks) {
                 parked_[host].erase(local_rank);
+                places_[host][local_rank] = assign->assignment.round;
             }
         } else if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
             for (const std::uint32_t local_rank : launch->local_ranks) {
@@ -209,6 +223,7 @@ class KeepChecker final : public Checker {
     }
     std::map<std::uint32_t, std::set<std::uint32_t>> parked_;  // By host: local ranks.
     std::map<std::uint32_t, std::set<std::uint32_t>> asked_;   // To end.
+    std::map<std::uint32_t, std::map<std::uint32_t, RoundId>> places_;
 };
 
 // A planned change interrupts nobody in a step.
@@ -268,6 +283,10 @@ class DrainChecker final : public Checker {
         if (std::holds_alternative<agent::WorkerParked>(event)) {
             hosts_[host].training = 0;  // The state is with the others.
         }
+        const auto* exited = std::get_if<agent::WorkerExited>(&event);
+        if (exited != nullptr && exited->failure) {
+            hosts_[host].training = 0;  // Or lost.
+        }
     }
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
@@ -283,21 +302,27 @@ class DrainChecker final : public Checker {
         }
         const auto* quit = std::get_if<agent::Quit>(&effect);
         if (quit != nullptr && quit->exit_code == agent::kExitRequeue && !quit->verdict &&
-            known.saved < known.training) {
+            known.saved.size() < known.training) {
             violated("host " + std::to_string(host) + " ended with code 75, but only " +
-                     std::to_string(known.saved) + " of its " + std::to_string(known.training) +
-                     " workers have saved their state");
+                     std::to_string(known.saved.size()) + " of its " +
+                     std::to_string(known.training) + " workers have saved their state");
         }
     }
-    void on_saved(Instant /*now*/, std::uint32_t host, std::uint64_t /*life*/, RoundId /*round*/,
-                  std::uint64_t /*step*/) override {
-        ++hosts_[host].saved;
+    void on_saved(Instant /*now*/, std::uint32_t host, std::uint64_t life,
+                  const GroupName& /*group*/, std::uint64_t /*step*/) override {
+        hosts_[host].saved.insert(life);
+    }
+    void on_process_end(Instant /*now*/, std::uint32_t host, std::uint64_t life,
+                        bool success) override {
+        if (success) {
+            hosts_[host].saved.insert(life);
+        }
     }
 
    private:
     struct Host {
         std::size_t training = 0;
-        std::size_t saved = 0;
+        std::set<std::uint64_t> saved;  // Processes; those that came to their end included.
     };
     std::map<std::uint32_t, Host> hosts_;
 };
