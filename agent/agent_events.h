@@ -54,10 +54,10 @@ struct WorkerResumed {
 struct StepsCommitted {
     std::uint64_t step = 0;
 };
-/// A worker has made no progress for longer than it may.
+/// A worker has made no progress for longer than it may; or, with no hang, it moves again.
 struct HangSuspected {
     RoundId round = RoundId::none;
-    rendezvous::Hang hang;
+    std::optional<rendezvous::Hang> hang{};
 };
 /// What SaveStacks asked for is done.
 struct StacksSaved {

@@ -133,8 +133,8 @@ void AgentCore::on(Instant /*now*/, const StepsCommitted& event) {
 }
 
 void AgentCore::on(Instant now, const HangSuspected& event) {
-    if (event.round == report_.round && report_.state == NodeState::running && !report_.hang &&
-        !quit_) {
+    if (event.round == report_.round && report_.state == NodeState::running &&
+        report_.hang != event.hang && !quit_) {
         report_.hang = event.hang;
         tell(now);
     }
