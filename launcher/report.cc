@@ -1,9 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launcher/report.h"
 
+#include <algorithm>
+#include <cstdio>
+
 #include "agent/failure_text.h"
 
 namespace regroup::launcher {
+
+namespace {
+
+// With as many digits as it takes not to say that nothing was lost.
+std::string percent(double share) {
+    constexpr int kDigitsMax = 4;
+    int digits = 1;
+    for (double half = 0.05; 100 * (1 - share) < half && digits < kDigitsMax; half /= 10) {
+        ++digits;
+    }
+    char text[32];
+    std::snprintf(text, sizeof text, "%.*f", digits, 100 * share);
+    return text;
+}
+
+}  // namespace
 
 std::string failure_report(const std::string& job, const rendezvous::Verdict& verdict) {
     // The heading is torchrun's, by which log scrapers find the place.
@@ -21,6 +40,18 @@ std::string ending_line(const std::string& job, const agent::Quit& quit) {
     }
     // A node that goes because it is done is no news.
     return quit.exit_code == 0 ? "" : quit.reason;
+}
+
+std::string goodput_line(const rendezvous::Verdict& verdict) {
+    if (verdict.recoveries == 0 || verdict.lasted <= Duration::zero()) {
+        return "";
+    }
+    const auto seconds = [](Duration d) { return std::chrono::duration<double>(d).count(); };
+    const double lost = std::clamp(seconds(verdict.lost) / seconds(verdict.lasted), 0.0, 1.0);
+    return std::to_string(verdict.recoveries) +
+           (verdict.recoveries == 1 ? " recovery took " : " recoveries took ") +
+           format_duration(verdict.lost) + "; " + percent(1 - lost) + " % of " +
+           format_duration(verdict.lasted) + " went into training";
 }
 
 }  // namespace regroup::launcher

@@ -222,6 +222,10 @@ class Node {
             output_.say(line + (quit.exit_code == agent::kExitNoRendezvous ? endpoint_note() : ""));
             tell_parent(std::nullopt, line);
         }
+        if (const std::string line = quit.verdict ? goodput_line(*quit.verdict) : "";
+            !line.empty() && agent_->has_run()) {
+            output_.say(line);
+        }
         const auto finish = [this] { io_.stop(); };
         if (!daemon_) {
             finish();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/output_relay.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
@@ -68,7 +69,7 @@ Result<OutputRelay::Pipes> OutputRelay::open(std::uint32_t local_rank, const Str
             return null ? Result<UniqueFd>(std::move(null))
                         : system_failure("cannot open /dev/null", errno);
         }
-        stream.emplace(clock_, console, plan, [this](const std::string& file, int error) {
+        stream.emplace(clock_, console, plan, bytes_, [this](const std::string& file, int error) {
             report_file_error(file, error);
         });
         return stream->open(io_);
@@ -129,6 +130,11 @@ std::string OutputRelay::last_output(std::uint32_t local_rank) const {
 std::string OutputRelay::last_output_file(std::uint32_t local_rank) const {
     const WorkerStream* stream = last_written(local_rank);
     return stream != nullptr ? stream->path() : "";
+}
+
+bool OutputRelay::relays() const noexcept {
+    return std::any_of(workers_.begin(), workers_.end(),
+                       [](const auto& worker) { return worker.second->out || worker.second->err; });
 }
 
 void OutputRelay::close_all() {

@@ -33,6 +33,8 @@ using ErrorCode = boost::system::error_code;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kConnectLimit = std::chrono::seconds(5);
+// Where another endpoint is worth a try, a host that does not answer is not waited for so long.
+constexpr Duration kConnectLimitOfMany = std::chrono::seconds(1);
 constexpr Duration kBackoffFirst = std::chrono::milliseconds(50);
 constexpr Duration kBackoffLimit = std::chrono::seconds(2);
 constexpr std::size_t kOutboxFramesMax = 256;
@@ -40,15 +42,10 @@ constexpr std::size_t kReadBytes = 16384;
 
 }  // namespace
 
-std::string Endpoint::text() const {
-    const bool bare_v6 = host.find(':') != std::string::npos;
-    return (bare_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
-}
-
 struct ControlClient::Impl {
-    Impl(asio::io_context& io_in, Endpoint endpoint_in, Handlers handlers_in)
+    Impl(asio::io_context& io_in, std::vector<Endpoint> endpoints_in, Handlers handlers_in)
         : io(io_in),
-          endpoint(std::move(endpoint_in)),
+          turn(std::move(endpoints_in)),
           handlers(std::move(handlers_in)),
           socket(io_in),
           resolver(io_in),
@@ -66,13 +63,15 @@ struct ControlClient::Impl {
     static asio::awaitable<bool> read(std::shared_ptr<Impl> self);
     static asio::awaitable<void> write(std::shared_ptr<Impl> self);
 
+    void leave_for(const Elsewhere& elsewhere);
+
     void close();
     void finish_stop();
     void trouble(const std::string& reason, bool answered);
 
     std::weak_ptr<Impl> self;
     asio::io_context& io;
-    Endpoint endpoint;
+    EndpointTurn turn;
     Handlers handlers;
     tcp::socket socket;
     tcp::resolver resolver;
@@ -93,25 +92,27 @@ struct ControlClient::Impl {
 asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
     std::vector<tcp::endpoint> candidates;
     ErrorCode error;
-    const auto numeric = asio::ip::make_address(self->endpoint.host, error);
+    const auto numeric = asio::ip::make_address(self->turn.current().host, error);
     if (!error) {
-        candidates.emplace_back(numeric, self->endpoint.port);
-    } else if (self->endpoint.host == "localhost") {
+        candidates.emplace_back(numeric, self->turn.current().port);
+    } else if (self->turn.current().host == "localhost") {
         // Without the resolver: this is the common case, and start-up time counts.
-        candidates.emplace_back(asio::ip::address_v4::loopback(), self->endpoint.port);
-        candidates.emplace_back(asio::ip::address_v6::loopback(), self->endpoint.port);
+        candidates.emplace_back(asio::ip::address_v4::loopback(), self->turn.current().port);
+        candidates.emplace_back(asio::ip::address_v6::loopback(), self->turn.current().port);
     } else {
         auto [resolve_error, results] = co_await self->resolver.async_resolve(
-            self->endpoint.host, std::to_string(self->endpoint.port), kAwait);
+            self->turn.current().host, std::to_string(self->turn.current().port), kAwait);
         if (resolve_error) {
-            self->trouble("cannot resolve " + self->endpoint.host + ": " + resolve_error.message(),
-                          false);
+            self->trouble(
+                "cannot resolve " + self->turn.current().host + ": " + resolve_error.message(),
+                false);
             co_return false;
         }
         for (const auto& result : results) {
             candidates.push_back(result.endpoint());
         }
     }
+    const Duration limit = self->turn.has_others() ? kConnectLimitOfMany : kConnectLimit;
     std::string reasons;
     for (const tcp::endpoint& candidate : candidates) {
         self->socket = tcp::socket(self->io);
@@ -119,7 +120,7 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
         self->socket.open(candidate.protocol(), open_error);
         if (!open_error) {
             net::set_close_on_exec(self->socket.native_handle());
-            self->connect_timer.expires_after(kConnectLimit);
+            self->connect_timer.expires_after(limit);
             const std::uint64_t attempt = ++self->attempt;
             self->connect_timer.async_wait([impl = self, attempt](ErrorCode timer_error) {
                 if (!timer_error && impl->attempt == attempt) {
@@ -142,17 +143,28 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
         }
         const std::string why = open_error == asio::error::operation_aborted ||
                                         open_error == asio::error::bad_descriptor
-                                    ? "no answer within " + format_duration(kConnectLimit)
+                                    ? "no answer within " + format_duration(limit)
                                     : open_error.message();
         reasons.append(reasons.empty() ? "" : "; ").append(address).append(": ").append(why);
     }
-    self->trouble("cannot connect to " + self->endpoint.text() + " (" + reasons + ")", false);
+    self->trouble("cannot connect to " + self->turn.current().text() + " (" + reasons + ")", false);
     co_return false;
+}
+
+void ControlClient::Impl::leave_for(const Elsewhere& elsewhere) {
+    const std::optional<Endpoint> leader = Endpoint::parse(elsewhere.endpoint);
+    trouble("the daemon at " + turn.current().text() + " does not lead" +
+                (leader ? "; it names " + leader->text() : " and knows of none that does"),
+            true);
+    if (leader) {
+        turn.named(*leader);
+    }
 }
 
 asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
     Duration backoff = kBackoffFirst;
     while (!self->stopping) {
+        self->turn.advance();
         const bool up = co_await connect(self);
         if (up) {
             ErrorCode ignored;
@@ -164,6 +176,7 @@ asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
             // One that accepts and hangs up is not asked at full speed for ever.
             if (is_daemon) {
                 backoff = kBackoffFirst;
+                self->turn.answered();
             }
             self->close();
             self->connected = false;
@@ -176,6 +189,10 @@ asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
         if (self->stopping) {
             break;
         }
+        if (!self->turn.pause_is_due()) {
+            continue;
+        }
+        self->turn.paused();
         const auto half = static_cast<std::uint64_t>(backoff.count() / 2);
         self->pause.expires_after(
             Duration(static_cast<std::int64_t>(half + self->random.below(half + 1))));
@@ -217,6 +234,10 @@ asio::awaitable<bool> ControlClient::Impl::read(std::shared_ptr<Impl> self) {
             Result<FromDaemon> message = protocol::decode_from_daemon(**payload);
             if (!message) {
                 self->trouble(self->peer + ": " + message.error().detail, true);
+                co_return false;
+            }
+            if (const auto* elsewhere = std::get_if<Elsewhere>(&*message)) {
+                self->leave_for(*elsewhere);
                 co_return false;
             }
             is_daemon = true;
@@ -262,7 +283,11 @@ void ControlClient::Impl::trouble(const std::string& reason, bool answered) {
 }
 
 ControlClient::ControlClient(asio::io_context& io, Endpoint endpoint, Handlers handlers)
-    : impl_(std::make_shared<Impl>(io, std::move(endpoint), std::move(handlers))) {
+    : ControlClient(io, std::vector<Endpoint>{std::move(endpoint)}, std::move(handlers)) {}
+
+ControlClient::ControlClient(asio::io_context& io, std::vector<Endpoint> endpoints,
+                             Handlers handlers)
+    : impl_(std::make_shared<Impl>(io, std::move(endpoints), std::move(handlers))) {
     impl_->self = impl_;
 }
 

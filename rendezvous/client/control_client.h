@@ -1,29 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/client/endpoint.h"
 #include "rendezvous/core/messages.h"
 
 namespace regroup::rendezvous {
 
-/// Where a daemon listens. `host` is a name, or an IPv4 or IPv6 address without brackets.
-struct Endpoint {
-    std::string host;
-    std::uint16_t port = 0;
-
-    /// "host:port", "[::1]:29400".
-    [[nodiscard]] std::string text() const;
-};
-
 /// An agent's connection to the daemon: opened, kept, and opened again with jittered back-off for
-/// as long as the client lives. Everything runs on the io_context's one thread.
+/// as long as the client lives. With several endpoints, that of the last good connection is tried
+/// first and then the others in turn, with a pause after each turn. A daemon that answers Elsewhere
+/// is left for the one that it names; the owner never sees that message. Everything runs on the
+/// io_context's one thread.
 class ControlClient {
    public:
     struct Handlers {
@@ -37,6 +32,8 @@ class ControlClient {
 
     /// `io` outlives the client. Handlers are never called after its destruction.
     ControlClient(boost::asio::io_context& io, Endpoint endpoint, Handlers handlers);
+    /// Requires at least one endpoint.
+    ControlClient(boost::asio::io_context& io, std::vector<Endpoint> endpoints, Handlers handlers);
     ~ControlClient();
     ControlClient(const ControlClient&) = delete;
     ControlClient& operator=(const ControlClient&) = delete;

@@ -45,8 +45,23 @@ void FailureDetector::suspect(const NodeId& node, Instant now) {
         return;
     }
     found->second.suspected = true;
+    found->second.by_absence = false;
+    found->second.suspected_at = now;
     ++suspects_count_;
     move_deadline(node, found->second, std::min(found->second.deadline, after(now, return_limit_)));
+}
+
+void FailureDetector::suspect_all(Instant now) {
+    deadlines_.clear();
+    for (auto& [node, entry] : entries_) {
+        entry.suspected = true;
+        entry.by_absence = true;
+        entry.pardoned = false;
+        entry.suspected_at = now;
+        entry.deadline = after(now, silence_limit_);
+        deadlines_.insert({entry.deadline, node});
+    }
+    suspects_count_ = entries_.size();
 }
 
 void FailureDetector::forget(const NodeId& node) {
@@ -71,8 +86,32 @@ Instant FailureDetector::heard_at(const NodeId& node) const {
     return found == entries_.end() ? Instant::min() : found->second.heard;
 }
 
+Instant FailureDetector::first_sign(const NodeId& node) const {
+    const auto found = entries_.find(node);
+    if (found == entries_.end()) {
+        return Instant::min();
+    }
+    return found->second.suspected ? found->second.suspected_at : found->second.heard;
+}
+
+Instant FailureDetector::lost_at(const NodeId& node) const {
+    const auto found = entries_.find(node);
+    return found == entries_.end() ? Instant::min() : found->second.deadline;
+}
+
 Instant FailureDetector::next_deadline() const {
     return deadlines_.empty() ? Instant::max() : deadlines_.begin()->first;
+}
+
+std::string FailureDetector::reason_of(const Entry& entry) const {
+    if (!entry.suspected) {
+        return "silent for " + format_duration(silence_limit_);
+    }
+    if (entry.by_absence) {
+        return "it did not come back within " + format_duration(silence_limit_) +
+               " after a restart of the rendezvous";
+    }
+    return "its connection broke and did not come back within " + format_duration(return_limit_);
 }
 
 std::vector<std::pair<NodeId, std::string>> FailureDetector::lost(Instant now) {
@@ -86,16 +125,14 @@ std::vector<std::pair<NodeId, std::string>> FailureDetector::lost(Instant now) {
         if (!entry.pardoned && now - deadline > silence_limit_ / kOversleptPart) {
             overslept.push_back(node);
         } else {
-            result.emplace_back(node, entry.suspected
-                                          ? "its connection broke and did not come back within " +
-                                                format_duration(return_limit_)
-                                          : "silent for " + format_duration(silence_limit_));
+            result.emplace_back(node, reason_of(entry));
         }
     }
     for (const NodeId& node : overslept) {
         Entry& entry = entries_.at(node);
         entry.pardoned = true;
-        move_deadline(node, entry, after(now, entry.suspected ? return_limit_ : silence_limit_));
+        const bool broken = entry.suspected && !entry.by_absence;
+        move_deadline(node, entry, after(now, broken ? return_limit_ : silence_limit_));
     }
     return result;
 }

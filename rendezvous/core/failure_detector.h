@@ -26,13 +26,22 @@ class FailureDetector {
     void heard(const NodeId& node, Instant now);
     /// The node's connection broke. Unknown nodes are ignored; repeated suspicion does not prolong.
     void suspect(const NodeId& node, Instant now);
+    /// We were away and everyone has to come back: all known nodes are under suspicion, each for
+    /// `silence_limit`.
+    void suspect_all(Instant now);
     void forget(const NodeId& node);
 
     [[nodiscard]] bool suspects(const NodeId& node) const;
     /// True if any node is under suspicion: a decision about membership is better left until the
-    /// suspicion has been resolved, which takes at most `return_limit`.
+    /// suspicion has been resolved, which takes at most `return_limit` (`silence_limit` after
+    /// `suspect_all`).
     [[nodiscard]] bool suspects_any() const noexcept { return suspects_count_ > 0; }
     [[nodiscard]] Instant heard_at(const NodeId& node) const;
+    /// The first sign that something is wrong with the node: when its connection broke, else when
+    /// it was last heard.
+    [[nodiscard]] Instant first_sign(const NodeId& node) const;
+    /// When the node will be lost if nothing is heard of it; Instant::min() if it is not known.
+    [[nodiscard]] Instant lost_at(const NodeId& node) const;
 
     /// When the next node will be lost if nothing is heard; Instant::max() if there is none.
     [[nodiscard]] Instant next_deadline() const;
@@ -44,9 +53,12 @@ class FailureDetector {
     struct Entry {
         Instant heard;
         Instant deadline;
+        Instant suspected_at{};
         bool suspected = false;
-        bool pardoned = false;  // Has had its second period.
+        bool by_absence = false;  // It is we who were away.
+        bool pardoned = false;    // Has had its second period.
     };
+    [[nodiscard]] std::string reason_of(const Entry& entry) const;
     void move_deadline(const NodeId& node, Entry& entry, Instant deadline);
 
     Duration silence_limit_;

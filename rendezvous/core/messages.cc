@@ -103,6 +103,18 @@ std::string_view to_string(NodeState state) noexcept {
     return "unknown";
 }
 
+std::string_view to_string(Operate::Action action) noexcept {
+    switch (action) {
+        case Operate::Action::drain:
+            return "drain";
+        case Operate::Action::stop:
+            return "stop";
+        case Operate::Action::status:
+            return "status";
+    }
+    return "unknown";
+}
+
 std::string_view to_string(Outcome outcome) noexcept {
     switch (outcome) {
         case Outcome::succeeded:

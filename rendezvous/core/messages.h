@@ -222,6 +222,8 @@ struct NodeReport {
     /// Once the stacks of `round` were asked for: where its workers stand. Sent when the stacks
     /// are saved.
     std::vector<RankPosition> positions{};
+
+    friend bool operator==(const NodeReport&, const NodeReport&) = default;
 };
 
 // ---- From the agent.
@@ -259,6 +261,7 @@ struct Operate {
     std::string author;  ///< For the verdict: user and host.
     std::string reason;
 };
+[[nodiscard]] std::string_view to_string(Operate::Action action) noexcept;
 using FromAgent = std::variant<Join, Report, Leave, Resumed, Operate>;
 
 // ---- From the daemon.
@@ -366,6 +369,10 @@ struct Incident {
 struct Recovered {
     Incident incident;
 };
+
+/// Exit codes of a job that no worker is to blame for.
+inline constexpr int kExitNoProgress = 4;  ///< Round after round without one more committed step.
+inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the job again.
 
 /// How and why a job ended. Never changes once given.
 struct Verdict {

@@ -4,23 +4,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/core/node_state.h"
 #include "rendezvous/core/wording.h"
 
 namespace regroup::rendezvous {
 
 namespace {
 
-// How long a node whose connection broke may take to come back before it counts as lost.
-constexpr Duration kReturnLimit = std::chrono::milliseconds(500);
-// Beyond the shutdown timeout a member gets this long to confirm that its workers are gone.
-constexpr Duration kStopMargin = std::chrono::seconds(15);
 // A younger daemon leaves out this many numbers: nodes that are away may still run a round of which
 // nobody here has heard, and no two rounds may have the same number.
 constexpr std::uint64_t kUnseenRounds = 100;
-
-bool has_no_workers(const NodeReport& report) noexcept {
-    return report.state == NodeState::stopped || report.state == NodeState::finished;
-}
+// All workers reach a step boundary together; who has not parked so long after another one has left
+// there will not do so by itself.
+constexpr Duration kBoundaryMargin = std::chrono::seconds(1);
 
 // How far a node has come within a round; it never goes back.
 int progress(NodeState state) noexcept {
@@ -51,6 +47,8 @@ std::string_view to_string(Phase phase) noexcept {
             return "last_call";
         case Phase::running:
             return "running";
+        case Phase::preparing:
+            return "preparing";
         case Phase::stopping:
             return "stopping";
         case Phase::closed:
@@ -60,7 +58,7 @@ std::string_view to_string(Phase phase) noexcept {
 }
 
 RendezvousCore::RendezvousCore(JobPolicy policy)
-    : policy_(std::move(policy)), detector_(policy_.heartbeat_timeout, kReturnLimit) {
+    : policy_(std::move(policy)), detector_(policy_.heartbeat_timeout, policy_.regroup_call) {
     ENSURE(validate(policy_).has_value());
 }
 
@@ -82,7 +80,7 @@ void RendezvousCore::on(Instant now, const NodeJoined& event) {
         tell_waiting(refused->reason);
         return;
     }
-    const auto [node, is_new] = nodes_.try_emplace(event.node, Node{event.offer, event.report});
+    const auto [node, is_new] = nodes_.try_emplace(event.node, Node{event.offer, event.report, {}});
     node->second.offer = event.offer;
     hear(now, event.node, node->second, event.report);
 }
@@ -106,10 +104,11 @@ void RendezvousCore::on(Instant now, const NodeReported& event) {
 void RendezvousCore::on(Instant now, const NodeDisconnected& event) {
     detector_.suspect(event.node, now);
     update_ready(now, event.node);
+    try_form(now);
 }
 
 void RendezvousCore::on(Instant now, const NodeLeft& event) {
-    lose(now, event.node, "left: " + event.reason);
+    lose(now, event.node, "left: " + event.reason, Departure::left);
 }
 
 void RendezvousCore::on(Instant /*now*/, const StopRequested& event) {
@@ -122,14 +121,34 @@ void RendezvousCore::on(Instant /*now*/, const StopRequested& event) {
     }
 }
 
-void RendezvousCore::on(Instant /*now*/, const DrainRequested& /*event*/) {}
-
 void RendezvousCore::on(Instant /*now*/, const NodeResumed& /*event*/) {}
 
-void RendezvousCore::on(Instant /*now*/, const Restarted& /*event*/) {}
+void RendezvousCore::on(Instant now, const Restarted& /*event*/) {
+    detector_.suspect_all(now);
+    for (const auto& [id, node] : nodes_) {
+        update_ready(now, id);
+    }
+    // What was waited for could not come while nobody listened.
+    if (deadline_ != Instant::max()) {
+        deadline_ = std::max(deadline_, after(now, policy_.heartbeat_timeout));
+    }
+    try_form(now);
+}
 
-bool RendezvousCore::is_routine(const Event& /*event*/) const {
-    return false;
+bool RendezvousCore::is_routine(const Event& event) const {
+    const auto* reported = std::get_if<NodeReported>(&event);
+    if (reported == nullptr || phase_ == Phase::closed) {
+        return false;
+    }
+    const auto found = nodes_.find(reported->node);
+    if (found == nodes_.end() || detector_.suspects(reported->node)) {
+        return false;
+    }
+    const Node& node = found->second;
+    NodeReport expected = node.report;
+    expected.step = reported->report.step;
+    return expected == reported->report && expected.step >= node.report.step &&
+           !wants_word(reported->node, node);
 }
 
 void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeReport& report) {
@@ -138,10 +157,14 @@ void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeR
     if (report.round > std::max(round_, round_floor_)) {
         round_floor_ = static_cast<RoundId>(number(report.round) + kUnseenRounds);
     }
+    const bool was_leaving = is_leaving(node);
     if (!is_older(report, node.report)) {
         node.report = report;
     }
     update_ready(now, id);
+    if (!was_leaving && is_leaving(node)) {
+        begin_leaving(now, id, node);
+    }
     absorb(now, id, node);
     try_form(now);
 }
@@ -150,7 +173,7 @@ void RendezvousCore::update_ready(Instant now, const NodeId& id) {
     const auto found = nodes_.find(id);
     const bool ready = phase_ != Phase::closed && found != nodes_.end() &&
                        has_no_workers(found->second.report) && !detector_.suspects(id) &&
-                       !members_.contains(id);
+                       !is_leaving(found->second) && !members_.contains(id);
     if (!ready) {
         ready_.erase(id);
     } else if (ready_.insert(id).second && notice_at_ == Instant::max()) {
@@ -158,11 +181,23 @@ void RendezvousCore::update_ready(Instant now, const NodeId& id) {
     }
 }
 
+bool RendezvousCore::wants_word(const NodeId& id, const Node& node) const {
+    const NodeReport& report = node.report;
+    if (const auto member = members_.find(id); member != members_.end()) {
+        // Who has finished is dismissed again; who is awaited in a change is told again.
+        return report.round < round_ || phase_ == Phase::preparing || phase_ == Phase::stopping ||
+               report.state != NodeState::running;
+    }
+    return report.state == NodeState::running || is_leaving(node);
+}
+
 void RendezvousCore::absorb(Instant now, const NodeId& id, const Node& node) {
     if (phase_ == Phase::closed) {
         effects_.push_back({id, Closed{*verdict_}});
     } else if (members_.contains(id)) {
         absorb_member(now, id, node);
+    } else if (is_leaving(node)) {
+        tell_to_leave(id, node);
     } else if (node.report.state == NodeState::running) {
         effects_.push_back(
             {id, Stop{node.report.round,
@@ -171,32 +206,37 @@ void RendezvousCore::absorb(Instant now, const NodeId& id, const Node& node) {
 }
 
 void RendezvousCore::absorb_member(Instant now, const NodeId& id, const Node& node) {
-    const NodeReport& report = node.report;
-    if (report.round < round_) {
-        // It has not heard of the round yet, or the word was lost.
-        if (phase_ == Phase::running) {
-            effects_.push_back({id, Assign{members_.at(id)}});
-        } else {
+    if (node.report.round < round_) {
+        // It has not heard of the round yet, or the word was lost. In a round that is to reach a
+        // step boundary the others cannot go on without it.
+        if (phase_ == Phase::stopping) {
             effects_.push_back({id, Stop{round_, cause_}});
+        } else {
+            effects_.push_back({id, Assign{members_.at(id)}});
         }
     } else if (phase_ == Phase::running) {
         absorb_running(now, id, node);
+    } else if (phase_ == Phase::preparing && awaited_.contains(id)) {
+        absorb_preparing(now, id, node);
     } else if (awaited_.contains(id)) {
-        if (failure_ && report.failure && report.round == round_ &&
-            outranks(*report.failure, *failure_)) {
-            failure_ = report.failure;
-            if (!lost_member_) {
-                cause_ = describe(*failure_);
-            }
+        absorb_stopping(now, id, node);
+    }
+}
+
+void RendezvousCore::absorb_stopping(Instant now, const NodeId& id, const Node& node) {
+    const NodeReport& report = node.report;
+    if (failure_ && report.failure && report.round == round_ &&
+        outranks(*report.failure, *failure_)) {
+        failure_ = report.failure;
+        if (!lost_member_) {
+            cause_ = describe(*failure_);
         }
-        if (has_no_workers(report)) {
-            count_out(id, report);
-            if (awaited_.empty()) {
-                end_stopping(now);
-            }
-        } else if (report.state == NodeState::running) {
-            effects_.push_back({id, Stop{report.round, cause_}});
-        }
+    }
+    if (has_no_workers(report)) {
+        count_out(id, node);
+        end_if_all_out(now);
+    } else if (report.state == NodeState::running && !may_be_saving(node)) {
+        effects_.push_back({id, Stop{report.round, cause_}});
     }
 }
 
@@ -225,12 +265,15 @@ void RendezvousCore::absorb_running(Instant now, const NodeId& id, const Node& n
     }
 }
 
-void RendezvousCore::count_out(const NodeId& id, const NodeReport& report) {
-    all_finished_ = all_finished_ && report.round == round_ && report.state == NodeState::finished;
+void RendezvousCore::count_out(const NodeId& id, const Node& node) {
+    // Workers that were told to save their state and leave end like ones that have finished.
+    all_finished_ = all_finished_ && node.report.round == round_ &&
+                    node.report.state == NodeState::finished && !is_leaving(node);
     awaited_.erase(id);
 }
 
-void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how) {
+void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
+                          Departure departure) {
     const auto found = nodes_.find(id);
     if (found == nodes_.end()) {
         return;
@@ -239,20 +282,29 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how)
         departed_.insert(found->second.offer.name);  // Its goodbye may have been lost.
     }
     const std::string cause = "node " + found->second.offer.name + " " + how;
+    const bool expected =
+        phase_ == Phase::preparing && departure == Departure::left && is_leaving(found->second);
     nodes_.erase(found);
     detector_.forget(id);
     ready_.erase(id);
     const bool was_member = members_.erase(id) > 0;
     const bool was_awaited = awaited_.erase(id) > 0;
     if (was_member && was_awaited) {
-        lost_member_ = true;
         all_finished_ = false;
-        if (phase_ == Phase::running) {
-            begin_stopping(now, cause);
+        if (expected) {
+            // The others have parked at the same boundary, or never will.
+            boundary_ = true;
+            deadline_ = std::min(deadline_, after(now, kBoundaryMargin));
+            end_if_all_out(now);
         } else {
-            cause_ = cause;
-            if (awaited_.empty()) {
-                end_stopping(now);
+            lost_member_ = true;
+            if (phase_ == Phase::running || phase_ == Phase::preparing) {
+                begin_stopping(now, cause);
+            } else {
+                cause_ = cause;
+                if (awaited_.empty()) {
+                    end_stopping(now);
+                }
             }
         }
     }
@@ -269,177 +321,6 @@ bool RendezvousCore::close_if_deserted() {
     }
     close(departure_verdict());
     return true;
-}
-
-// ---- From one round to the next.
-
-void RendezvousCore::begin_stopping(Instant now, const std::string& reason) {
-    ENSURE(phase_ == Phase::running);
-    phase_ = Phase::stopping;
-    cause_ = reason;
-    deadline_ = after(after(now, policy_.shutdown_timeout), kStopMargin);
-    // The finished are not awaited; of the others, who has stopped already is done.
-    const std::set<NodeId> awaited = awaited_;
-    for (const NodeId& id : awaited) {
-        const NodeReport& report = nodes_.at(id).report;
-        if (report.round >= round_ && has_no_workers(report)) {
-            count_out(id, report);
-        } else {
-            effects_.push_back({id, Stop{std::max(round_, report.round), reason}});
-        }
-    }
-    if (awaited_.empty()) {
-        end_stopping(now);
-    }
-}
-
-void RendezvousCore::end_stopping(Instant now) {
-    ENSURE(awaited_.empty());
-    deadline_ = Instant::max();
-    if (all_finished_ && !members_.empty()) {
-        Verdict verdict;
-        verdict.outcome = Outcome::succeeded;
-        verdict.exit_code = 0;
-        verdict.author = "the workers";
-        verdict.reason = "all workers finished";
-        close(std::move(verdict));
-        return;
-    }
-    // A lost node explains the failures of its peers, and costs nothing.
-    if (failure_ && !lost_member_) {
-        if (failures_ == policy_.restarts_max) {
-            close(failure_verdict());
-            return;
-        }
-        ++failures_;
-    }
-    phase_ = Phase::gathering;
-    if (close_if_deserted()) {
-        return;
-    }
-    survivors_first_ = true;
-    begin_notices(now);
-    for (const auto& [id, assignment] : std::exchange(members_, {})) {
-        update_ready(now, id);
-    }
-    try_form(now);
-}
-
-void RendezvousCore::try_form(Instant now) {
-    if (phase_ != Phase::gathering && phase_ != Phase::last_call) {
-        return;
-    }
-    if (ready_.size() < policy_.nodes_min) {
-        phase_ = Phase::gathering;
-        deadline_ = Instant::max();
-        survivors_first_ = survivors_first_ && detector_.suspects_any();
-        return;
-    }
-    const bool full = ready_.size() >= policy_.nodes_max;
-    // After a round everyone who is missing is known to be lost, so there is nobody to wait for,
-    // unless somebody is under suspicion and about to be either back or lost.
-    const bool everyone = survivors_first_ && !detector_.suspects_any();
-    const bool door_closed = phase_ == Phase::last_call && now >= deadline_;
-    if (full || everyone || door_closed || policy_.last_call == Duration::zero()) {
-        form(now);
-    } else if (phase_ == Phase::gathering) {
-        phase_ = Phase::last_call;
-        deadline_ = after(
-            now, survivors_first_ ? std::min(kReturnLimit, policy_.last_call) : policy_.last_call);
-    }
-}
-
-void RendezvousCore::form(Instant now) {
-    std::vector<Member> candidates;
-    for (const NodeId& id : ready_) {
-        const Node& node = nodes_.at(id);
-        candidates.push_back({id, node.offer, node.report.store_port});
-    }
-    const std::vector<Member> members = ranks_.arrange(std::move(candidates), policy_.nodes_max);
-    std::vector<Assignment> assignments = assign_ranks(members);
-    if (cause_.empty()) {
-        cause_ = counted(members.size(), "node") + " joined";
-    }
-    phase_ = Phase::running;
-    round_ = next(std::max(round_, round_floor_));
-    round_began_ = now;
-    deadline_ = Instant::max();
-    notice_at_ = Instant::max();
-    failure_.reset();
-    lost_member_ = false;
-    all_finished_ = true;
-    someone_finished_ = false;
-    dismissed_.clear();
-    departed_.clear();
-    for (std::size_t i = 0; i < members.size(); ++i) {
-        assignments[i].round = round_;
-        assignments[i].restart_count = failures_;
-        assignments[i].reason = cause_;
-        awaited_.insert(members[i].node);
-        ready_.erase(members[i].node);
-        effects_.push_back({members[i].node, Assign{assignments[i]}});
-        members_.emplace(members[i].node, std::move(assignments[i]));
-    }
-    if (!ready_.empty()) {
-        begin_notices(now);
-    }
-}
-
-bool RendezvousCore::may_grow() const {
-    // A round in which somebody has finished is about to end: it is not worth a restart.
-    return phase_ == Phase::running && members_.size() < policy_.nodes_max && !ready_.empty() &&
-           !someone_finished_;
-}
-
-void RendezvousCore::close(Verdict verdict) {
-    phase_ = Phase::closed;
-    deadline_ = Instant::max();
-    notice_at_ = Instant::max();
-    verdict_ = std::move(verdict);
-    verdict_->restarts = failures_;
-    ready_.clear();
-    members_.clear();
-    awaited_.clear();
-    for (const auto& [id, node] : nodes_) {
-        effects_.push_back({id, Closed{*verdict_}});
-    }
-}
-
-// ---- The passing of time.
-
-Effects RendezvousCore::advance(Instant now) {
-    const std::vector<std::pair<NodeId, std::string>> lost = detector_.lost(now);
-    for (const auto& [id, reason] : lost) {
-        ready_.erase(id);  // Those lost at the same moment must not form a round with each other.
-        detector_.suspect(id, now);
-    }
-    for (const auto& [id, reason] : lost) {
-        lose(now, id, "is lost: " + reason);
-    }
-    if (phase_ == Phase::last_call && now >= deadline_) {
-        try_form(now);
-    } else if (phase_ == Phase::stopping && now >= deadline_) {
-        const std::set<NodeId> stuck = awaited_;
-        for (const NodeId& id : stuck) {
-            lose(now, id, "is lost: it did not confirm that its workers are gone");
-        }
-    }
-    if (may_grow() && now >= after(round_began_, policy_.grow_after)) {
-        begin_stopping(now,
-                       (ready_.size() == 1 ? "node " : "nodes ") + names_of(ready_) + " joined");
-    }
-    if (now >= notice_at_) {
-        send_notices(now);
-    }
-    return std::exchange(effects_, {});
-}
-
-Instant RendezvousCore::next_deadline() const {
-    Instant result = std::min({detector_.next_deadline(), deadline_, notice_at_});
-    if (may_grow()) {
-        result = std::min(result, after(round_began_, policy_.grow_after));
-    }
-    return result;
 }
 
 }  // namespace regroup::rendezvous

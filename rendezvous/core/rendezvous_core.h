@@ -65,7 +65,14 @@ struct Send {
 };
 using Effects = std::vector<Send>;
 
-enum class Phase : std::uint8_t { gathering, last_call, running, stopping, closed };
+enum class Phase : std::uint8_t {
+    gathering,
+    last_call,
+    running,
+    preparing,  ///< Running on to the next step boundary, where its workers park or leave.
+    stopping,
+    closed,
+};
 [[nodiscard]] std::string_view to_string(Phase phase) noexcept;
 
 /// The membership of one job, as a pure state machine.
@@ -76,10 +83,18 @@ enum class Phase : std::uint8_t { gathering, last_call, running, stopping, close
 ///
 ///                 nodes_min there           door closes
 ///     gathering -----------------> last_call -----------> running -- all finished --> closed
-///       ^   \__ nodes_max there, or all survivors _________^ |                          ^
-///       |       of the last round                            | worker failed,           |
-///       |                                                    v node lost, left, joined  |
-///       +---------------- all workers gone ------------- stopping --- budget gone ------+
+///       ^   \__ nodes_max there, or all survivors _________^ |  |                       ^
+///       |       of the last round                            |  | node joined, drained  |
+///       |                                      worker failed,|  v (resident rounds)     |
+///       |                                      node lost,    | preparing                |
+///       |                                      left, joined  |  |  | failed, lost,      |
+///       |                                                    v  |  v too slow           |
+///       +--------- all workers gone or parked ----------- stopping --- budget gone -----+
+///       +--------- all workers parked ----------------------+
+///
+/// A round is *resident* if the workers of all its members keep their processes. It is changed, for
+/// growth or because a node leaves, at a step boundary and without losing a step (preparing); any
+/// other is stopped for that.
 ///
 /// Who is to blame for a stop is decided when the last worker is gone, not at the first report: a
 /// worker often fails because its peer's node went away, and that word may come later.
@@ -112,6 +127,8 @@ class RendezvousCore {
     [[nodiscard]] Phase phase() const noexcept { return phase_; }
     [[nodiscard]] RoundId round() const noexcept { return round_; }
     [[nodiscard]] const JobPolicy& policy() const noexcept { return policy_; }
+    /// True if a node of this name (or id) is in the job: one that can be drained.
+    [[nodiscard]] bool knows(const std::string& name) const;
     /// Nodes that the job knows, members and waiting ones.
     [[nodiscard]] std::size_t nodes_count() const noexcept { return nodes_.size(); }
     [[nodiscard]] const std::optional<Verdict>& verdict() const noexcept { return verdict_; }
@@ -124,7 +141,10 @@ class RendezvousCore {
     struct Node {
         Offer offer;
         NodeReport report;
+        std::string drain;  // Why an operator wants it to leave, or empty.
     };
+    /// Who is taken out, and how sure it is that it went in order.
+    enum class Departure : std::uint8_t { left, lost };
 
     void on(Instant now, const NodeJoined& event);
     void on(Instant now, const NodeReported& event);
@@ -138,22 +158,52 @@ class RendezvousCore {
     [[nodiscard]] std::optional<Refused> refusal(Instant now, const NodeJoined& event) const;
     /// Any word from a node: it lives, and `report` is the truth about it.
     void hear(Instant now, const NodeId& id, Node& node, const NodeReport& report);
+    /// True if a report that says nothing new is answered with more than Alive.
+    [[nodiscard]] bool wants_word(const NodeId& id, const Node& node) const;
     void absorb(Instant now, const NodeId& id, const Node& node);
     void absorb_member(Instant now, const NodeId& id, const Node& node);
     void absorb_running(Instant now, const NodeId& id, const Node& node);
+    void absorb_preparing(Instant now, const NodeId& id, const Node& node);
+    void absorb_stopping(Instant now, const NodeId& id, const Node& node);
     void update_ready(Instant now, const NodeId& id);
     /// An awaited member has no workers any more.
-    void count_out(const NodeId& id, const NodeReport& report);
+    void count_out(const NodeId& id, const Node& node);
     /// The one place where a node is taken out, however its end was learned. `how` is told after
     /// its name: "left: SIGTERM", "is lost: silent for 3 s".
-    void lose(Instant now, const NodeId& id, const std::string& how);
+    void lose(Instant now, const NodeId& id, const std::string& how, Departure departure);
+
+    // Changes that lose no step.
+
+    [[nodiscard]] bool is_resident() const;
+    [[nodiscard]] bool is_leaving(const Node& node) const;
+    [[nodiscard]] std::string why_leaving(const Node& node) const;
+    /// A node has begun to want to leave.
+    void begin_leaving(Instant now, const NodeId& id, const Node& node);
+    /// The round is to change although nothing is wrong with it.
+    void begin_change(Instant now, const std::string& reason);
+    void begin_preparing(Instant now, const std::string& reason);
+    void tell_to_prepare(const NodeId& id, const Node& node);
+    /// A node that is in no round and is to leave.
+    void tell_to_leave(const NodeId& id, const Node& node);
+
     void begin_stopping(Instant now, const std::string& reason);
+    /// Who still has workers is told to end or park them.
+    void stop_awaited(Instant now);
+    /// True if its workers have reached the step boundary and save their state there, in which
+    /// they must not be disturbed.
+    [[nodiscard]] bool may_be_saving(const Node& node) const {
+        return boundary_ && is_leaving(node);
+    }
+    /// Ends the round if nobody is awaited any more.
+    void end_if_all_out(Instant now);
     void end_stopping(Instant now);
     [[nodiscard]] bool close_if_deserted();
-    void try_form(Instant now);
+    /// `door_closed`: the last call is over. Only time decides that, never a report.
+    void try_form(Instant now, bool door_closed = false);
     void form(Instant now);
     [[nodiscard]] Verdict failure_verdict() const;
     [[nodiscard]] Verdict departure_verdict() const;
+    [[nodiscard]] Verdict drained_verdict() const;
     void close(Verdict verdict);
     void begin_notices(Instant now);
     void send_notices(Instant now);
@@ -179,7 +229,7 @@ class RendezvousCore {
     std::set<NodeId> awaited_;
 
     Instant round_began_{};
-    Instant deadline_ = Instant::max();  // Of last_call or stopping.
+    Instant deadline_ = Instant::max();  // Of last_call, preparing or stopping.
     Instant notice_at_ = Instant::max();
     Duration notice_interval_{};
 
@@ -188,10 +238,14 @@ class RendezvousCore {
     bool lost_member_ = false;              // `round_` lost a member that had not finished.
     bool all_finished_ = true;              // No member of `round_` was stopped short.
     bool someone_finished_ = false;         // Some member of `round_` has, even if lost since.
-    std::set<NodeId> dismissed_;            // Were told that they may leave `round_`.
-    std::set<std::string> departed_;        // Names of those who have.
-    bool survivors_first_ = false;          // A round has ended: form the next with who is left.
-    std::uint32_t failures_ = 0;            // Charged to the budget.
+    bool parked_ = false;             // A member that goes on has parked at the step boundary.
+    bool boundary_ = false;           // Some member has reached the step boundary, and so have all.
+    std::set<NodeId> dismissed_;      // Were told that they may leave `round_`.
+    std::set<std::string> departed_;  // Names of those who have.
+    bool survivors_first_ = false;    // A round has ended: form the next with who is left.
+    std::string evacuation_;          // Why all nodes leave and the job ends; or empty.
+    std::string evacuated_by_;
+    std::uint32_t failures_ = 0;  // Charged to the budget.
     std::optional<Verdict> verdict_;
     Effects effects_;
 };

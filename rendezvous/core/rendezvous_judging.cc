@@ -82,6 +82,19 @@ Verdict RendezvousCore::failure_verdict() const {
     return verdict;
 }
 
+Verdict RendezvousCore::drained_verdict() const {
+    Verdict verdict;
+    verdict.outcome = Outcome::stopped;
+    verdict.exit_code = kExitRequeue;
+    verdict.author = evacuated_by_;
+    verdict.reason = evacuation_;
+    if (failure_) {
+        verdict.reason += "; meanwhile " + describe(*failure_);
+        verdict.failure = failure_;
+    }
+    return verdict;
+}
+
 Verdict RendezvousCore::departure_verdict() const {
     std::string gone;
     for (const std::string& name : departed_) {

@@ -80,6 +80,10 @@ std::string RendezvousCore::explain(Instant now) const {
         case Phase::running:
             return "round " + std::to_string(number(round_)) + " is running on " +
                    counted(members_.size(), "node");
+        case Phase::preparing:
+            return "round " + std::to_string(number(round_)) +
+                   " runs on to a step boundary because " + cause_ + "; waiting for " +
+                   names_of(awaited_) + " for " + left();
         case Phase::stopping:
             return "round " + std::to_string(number(round_)) + " is stopping because " + cause_ +
                    "; waiting for " + names_of(awaited_) + " for " + left();

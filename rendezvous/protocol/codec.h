@@ -22,6 +22,11 @@ inline constexpr std::size_t kSentenceBytesMax = 4096;
 inline constexpr std::size_t kOutputBytesMax = std::size_t{16} << 10;
 /// Lists of names are cut after this many.
 inline constexpr std::size_t kNamesMax = 64;
+/// Of the positions of a node's ranks those most behind are sent, and of what a rank does so much.
+inline constexpr std::size_t kPositionsMax = 256;
+inline constexpr std::size_t kDoingBytesMax = 48;
+/// The answer to an operator; who makes a JSON object of it keeps within this.
+inline constexpr std::size_t kStatusBytesMax = std::size_t{80} << 10;
 /// A payload whose objects and lists are nested deeper than this is refused.
 inline constexpr std::size_t kNestingMax = 16;
 

@@ -6,6 +6,7 @@
 
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/field_reader.h"
+#include "rendezvous/protocol/parts.h"
 #include "rendezvous/protocol/text.h"
 
 namespace regroup::protocol {
@@ -14,10 +15,6 @@ using namespace rendezvous;  // NOLINT: the types of every message; this file is
 using nlohmann::json;
 
 namespace {
-
-constexpr std::uint64_t kWorkersMax = std::uint64_t{1} << 20U;
-constexpr std::uint64_t kExitCodeMax = 255;
-constexpr std::uint64_t kSignalMax = 127;
 
 Failure malformed(const std::string& what) {
     return {Errc::invalid_argument, "malformed control message: " + what};
@@ -59,99 +56,9 @@ Result<json> parse(std::string_view payload) {
     return object;
 }
 
-// ---- The parts.
+// ---- From agents and operators.
 
-void read(FieldReader& outer, std::string_view key, std::optional<WorkerFailure>& out) {
-    std::optional<FieldReader> reader = outer.object(key);
-    if (!reader) {
-        return;
-    }
-    WorkerFailure failure;
-    reader->integer("rank", failure.rank);
-    reader->integer("local_rank", failure.local_rank);
-    reader->text("node", failure.node, kNameBytesMax);
-    reader->text("host", failure.host, kNameBytesMax);
-    reader->integer("pid", failure.pid);
-    reader->integer("exit_code", failure.exit_code, kExitCodeMax, -1);
-    reader->integer("signal", failure.signal, kSignalMax);
-    reader->flag("core_dumped", failure.core_dumped);
-    reader->text("start_error", failure.start_error, kSentenceBytesMax);
-    reader->text("time", failure.time, kNameBytesMax);
-    reader->last_text("last_output", failure.last_output, kOutputBytesMax);
-    reader->text("log", failure.log_file, kSentenceBytesMax);
-    reader->text("evidence", failure.evidence, kSentenceBytesMax);
-    reader->last_text("error_message", failure.error_message, kOutputBytesMax);
-    reader->text("error_file", failure.error_file, kSentenceBytesMax);
-    // The job's exit code is made of this one: it must not come out as success or as nothing.
-    if (failure.start_error.empty() && failure.signal == 0 && failure.exit_code <= 0) {
-        reader->complain("exit_code", "tells no failure, nor does any other field");
-    }
-    outer.adopt(*reader);
-    out = std::move(failure);
-}
-
-void read(FieldReader& reader, NodeReport& report) {
-    static constexpr NodeState kStates[] = {NodeState::stopped, NodeState::running,
-                                            NodeState::stopping, NodeState::finished};
-    reader.require("round");
-    reader.round("round", report.round);
-    reader.choice("state", report.state, kStates);
-    reader.integer("store_port", report.store_port);
-    read(reader, "failure", report.failure);
-}
-
-void read(FieldReader& reader, JobPolicy& policy) {
-    reader.require("nodes_min");
-    reader.require("nodes_max");
-    reader.integer("nodes_min", policy.nodes_min);
-    reader.integer("nodes_max", policy.nodes_max);
-    reader.integer("restarts_max", policy.restarts_max);
-    reader.text("program", policy.program, kNameBytesMax);
-    reader.duration("last_call_ms", policy.last_call);
-    reader.duration("heartbeat_timeout_ms", policy.heartbeat_timeout);
-    reader.duration("shutdown_timeout_ms", policy.shutdown_timeout);
-    reader.duration("grow_after_ms", policy.grow_after);
-    if (const Result<void> valid = validate(policy); !valid) {
-        const bool of_time = policy.nodes_min > 0 && policy.nodes_min <= policy.nodes_max;
-        reader.complain(of_time ? "heartbeat_timeout_ms" : "nodes_min",
-                        "does not fit: " + valid.error().detail);
-    }
-}
-
-void read(FieldReader& reader, Offer& offer) {
-    reader.require("name");
-    reader.name("name", offer.name);
-    reader.integer("workers", offer.workers, kWorkersMax);
-    reader.name("role", offer.role);
-    if (reader.has("slot")) {
-        reader.integer("slot", offer.slot.emplace());
-    }
-    reader.name("address", offer.address);
-    offer.address_is_explicit = !offer.address.empty();
-    reader.names("other_addresses", offer.other_addresses);
-}
-
-// ---- Whole messages.
-
-template <class Variant, class Message>
-Result<Variant> finish(const FieldReader& reader, Message message) {
-    if (reader.complaint()) {
-        return malformed(*reader.complaint());
-    }
-    return Variant(std::move(message));
-}
-
-Result<FromAgent> read_join(FieldReader& reader) {
-    int version = 0;
-    reader.require("protocol");
-    reader.integer("protocol", version);
-    if (!reader.complaint() && version != kProtocolVersion) {
-        return Failure(Errc::invalid_argument,
-                       "this daemon speaks version " + std::to_string(kProtocolVersion) +
-                           " of the control protocol, the agent speaks version " +
-                           std::to_string(version) + "; use the same regroup on all nodes");
-    }
-    Join join;
+void read(FieldReader& reader, Join& join) {
     reader.require("job");
     reader.name("job", join.job);
     reader.require("node");
@@ -159,11 +66,39 @@ Result<FromAgent> read_join(FieldReader& reader) {
     read(reader, join.policy);
     read(reader, join.offer);
     read(reader, join.report);
-    return finish<FromAgent>(reader, std::move(join));
+}
+void read(FieldReader& reader, Report& message) {
+    read(reader, message.report);
+}
+void read(FieldReader& reader, Leave& message) {
+    reader.text("reason", message.reason, kSentenceBytesMax);
+}
+void read(FieldReader& reader, Resumed& message) {
+    reader.require("round");
+    reader.require("step");
+    reader.round("round", message.round);
+    reader.integer("step", message.step);
+    reader.microseconds("communicator_us", message.communicator);
+    reader.microseconds("state_us", message.state);
+    reader.microseconds("first_step_us", message.first_step);
+}
+void read(FieldReader& reader, Operate& message) {
+    static constexpr Operate::Action kActions[] = {Operate::Action::drain, Operate::Action::stop,
+                                                   Operate::Action::status};
+    reader.choice("action", message.action, kActions);
+    reader.name("job", message.job);
+    if (message.action == Operate::Action::drain) {
+        reader.require("node");
+    }
+    reader.name("node", message.node);
+    reader.text("author", message.author, kSentenceBytesMax);
+    reader.text("reason", message.reason, kSentenceBytesMax);
 }
 
-Result<FromDaemon> read_assign(FieldReader& reader) {
-    Assignment a;
+// ---- From the daemon.
+
+void read(FieldReader& reader, Assign& message) {
+    Assignment& a = message.assignment;
     for (const char* key : {"round", "group_rank", "group_world_size", "first_rank", "world_size",
                             "master_addr", "master_port"}) {
         reader.require(key);
@@ -181,32 +116,50 @@ Result<FromDaemon> read_assign(FieldReader& reader) {
     reader.integer("master_port", a.master_port);
     reader.integer("restart_count", a.restart_count);
     reader.text("reason", a.reason, kSentenceBytesMax);
-    return finish<FromDaemon>(reader, Assign{std::move(a)});
 }
 
-Result<FromDaemon> read_closed(FieldReader& reader) {
-    static constexpr Outcome kOutcomes[] = {Outcome::succeeded, Outcome::failed, Outcome::stopped};
-    Verdict verdict;
-    reader.choice("outcome", verdict.outcome, kOutcomes);
-    reader.text("reason", verdict.reason, kSentenceBytesMax);
-    reader.text("author", verdict.author, kSentenceBytesMax);
-    reader.integer("exit_code", verdict.exit_code, kExitCodeMax);
-    reader.integer("restarts", verdict.restarts);
-    read(reader, "failure", verdict.failure);
-    return finish<FromDaemon>(reader, Closed{std::move(verdict)});
+/// What is said of a round, and why.
+template <class Message>
+void read_about_round(FieldReader& reader, Message& message) {
+    reader.require("round");
+    reader.round("round", message.round);
+    reader.text("reason", message.reason, kSentenceBytesMax);
 }
-
-Result<FromDaemon> read_waiting(FieldReader& reader) {
-    Waiting message;
+void read(FieldReader& reader, Stop& message) {
+    read_about_round(reader, message);
+}
+void read(FieldReader& reader, Prepare& message) {
+    read_about_round(reader, message);
+    reader.flag("leave", message.leave);
+}
+void read(FieldReader& reader, SaveStacks& message) {
+    read_about_round(reader, message);
+}
+void read(FieldReader& reader, EndWorker& message) {
+    read_about_round(reader, message);
+    reader.require("rank");
+    reader.integer("rank", message.rank);
+}
+void read(FieldReader& reader, Fenced& message) {
+    reader.text("reason", message.reason, kSentenceBytesMax);
+}
+void read(FieldReader& reader, Dismissed& message) {
+    reader.require("round");
+    reader.round("round", message.round);
+}
+void read(FieldReader& reader, Alive& message) {
+    reader.require("round");
+    reader.round("round", message.round);
+}
+void read(FieldReader& reader, Waiting& message) {
     reader.names("joined", message.joined);
     reader.integer("nodes_min", message.nodes_min);
     reader.integer("nodes_max", message.nodes_max);
     reader.flag("spare", message.spare);
+    reader.flag("prestart", message.prestart);
     reader.text("detail", message.detail, kSentenceBytesMax);
-    return finish<FromDaemon>(reader, std::move(message));
 }
-
-Result<FromDaemon> read_refused(FieldReader& reader) {
+void read(FieldReader& reader, Refused& message) {
     static constexpr Errc kCodes[] = {Errc::invalid_argument,
                                       Errc::deadline_exceeded,
                                       Errc::disconnected,
@@ -214,92 +167,102 @@ Result<FromDaemon> read_refused(FieldReader& reader) {
                                       Errc::fenced,
                                       Errc::closed,
                                       Errc::system};
-    Refused message;
     reader.choice("code", message.code, kCodes);
     reader.text("reason", message.reason, kSentenceBytesMax);
-    return finish<FromDaemon>(reader, std::move(message));
+}
+void read(FieldReader& reader, Recovered& message) {
+    read(reader, message.incident);
+}
+void read(FieldReader& reader, Closed& message) {
+    read(reader, message.verdict);
+}
+void read(FieldReader& reader, Operated& message) {
+    reader.require("done");
+    reader.flag("done", message.done);
+    reader.text("text", message.text, kStatusBytesMax);
+}
+void read(FieldReader& reader, Elsewhere& message) {
+    reader.name("endpoint", message.endpoint);
 }
 
-std::string type_of(FieldReader& reader) {
+// ---- By their names.
+
+template <class Variant>
+using ReadAs = Result<Variant> (*)(FieldReader&);
+
+template <class Variant, class Message>
+Result<Variant> read_as(FieldReader& reader) {
+    Message message;
+    read(reader, message);
+    if (reader.complaint()) {
+        return malformed(*reader.complaint());
+    }
+    return Variant(std::move(message));
+}
+
+template <class Variant, std::size_t N>
+Result<Variant> decode(std::string_view payload,
+                       const std::pair<std::string_view, ReadAs<Variant>> (&known)[N]) {
+    static_assert(N == std::variant_size_v<Variant>, "each message has a name");
+    const Result<json> object = parse(payload);
+    if (!object) {
+        return object.error();
+    }
+    FieldReader reader(*object);
     std::string type;
     reader.require("type");
     reader.text("type", type, kNameBytesMax);
-    return type;
-}
-
-Failure unknown(const FieldReader& reader, const std::string& type) {
-    return malformed(reader.complaint() ? *reader.complaint() : "unknown type " + quoted(type));
+    if (reader.complaint()) {
+        return malformed(*reader.complaint());
+    }
+    if (type == "join" || type == "operate") {  // The first words of a connection.
+        int version = 0;
+        reader.require("protocol");
+        reader.integer("protocol", version);
+        if (!reader.complaint() && version != kProtocolVersion) {
+            return Failure(Errc::invalid_argument,
+                           "this daemon speaks version " + std::to_string(kProtocolVersion) +
+                               " of the control protocol, the agent speaks version " +
+                               std::to_string(version) + "; use the same regroup on all nodes");
+        }
+    }
+    for (const auto& [name, read_message] : known) {
+        if (name == type) {
+            return read_message(reader);
+        }
+    }
+    return malformed("unknown type " + protocol::quoted(type));
 }
 
 }  // namespace
 
 Result<FromAgent> decode_from_agent(std::string_view payload) {
-    const Result<json> object = parse(payload);
-    if (!object) {
-        return object.error();
-    }
-    FieldReader reader(*object);
-    const std::string type = type_of(reader);
-    if (type == "join") {
-        return read_join(reader);
-    }
-    if (type == "report") {
-        Report message;
-        read(reader, message.report);
-        return finish<FromAgent>(reader, std::move(message));
-    }
-    if (type == "leave") {
-        Leave message;
-        reader.text("reason", message.reason, kSentenceBytesMax);
-        return finish<FromAgent>(reader, std::move(message));
-    }
-    return unknown(reader, type);
+    static constexpr std::pair<std::string_view, ReadAs<FromAgent>> kKnown[] = {
+        {"join", read_as<FromAgent, Join>},       {"report", read_as<FromAgent, Report>},
+        {"leave", read_as<FromAgent, Leave>},     {"resumed", read_as<FromAgent, Resumed>},
+        {"operate", read_as<FromAgent, Operate>},
+    };
+    return decode(payload, kKnown);
 }
 
 Result<FromDaemon> decode_from_daemon(std::string_view payload) {
-    const Result<json> object = parse(payload);
-    if (!object) {
-        return object.error();
-    }
-    FieldReader reader(*object);
-    const std::string type = type_of(reader);
-    if (type == "assign") {
-        return read_assign(reader);
-    }
-    if (type == "stop") {
-        Stop message;
-        reader.require("round");
-        reader.round("round", message.round);
-        reader.text("reason", message.reason, kSentenceBytesMax);
-        return finish<FromDaemon>(reader, std::move(message));
-    }
-    if (type == "fenced") {
-        Fenced message;
-        reader.text("reason", message.reason, kSentenceBytesMax);
-        return finish<FromDaemon>(reader, std::move(message));
-    }
-    if (type == "dismissed") {
-        Dismissed message;
-        reader.require("round");
-        reader.round("round", message.round);
-        return finish<FromDaemon>(reader, message);
-    }
-    if (type == "alive") {
-        Alive message;
-        reader.require("round");
-        reader.round("round", message.round);
-        return finish<FromDaemon>(reader, message);
-    }
-    if (type == "waiting") {
-        return read_waiting(reader);
-    }
-    if (type == "refused") {
-        return read_refused(reader);
-    }
-    if (type == "closed") {
-        return read_closed(reader);
-    }
-    return unknown(reader, type);
+    static constexpr std::pair<std::string_view, ReadAs<FromDaemon>> kKnown[] = {
+        {"assign", read_as<FromDaemon, Assign>},
+        {"stop", read_as<FromDaemon, Stop>},
+        {"prepare", read_as<FromDaemon, Prepare>},
+        {"save_stacks", read_as<FromDaemon, SaveStacks>},
+        {"end_worker", read_as<FromDaemon, EndWorker>},
+        {"fenced", read_as<FromDaemon, Fenced>},
+        {"dismissed", read_as<FromDaemon, Dismissed>},
+        {"alive", read_as<FromDaemon, Alive>},
+        {"waiting", read_as<FromDaemon, Waiting>},
+        {"refused", read_as<FromDaemon, Refused>},
+        {"recovered", read_as<FromDaemon, Recovered>},
+        {"closed", read_as<FromDaemon, Closed>},
+        {"operated", read_as<FromDaemon, Operated>},
+        {"elsewhere", read_as<FromDaemon, Elsewhere>},
+    };
+    return decode(payload, kKnown);
 }
 
 }  // namespace regroup::protocol

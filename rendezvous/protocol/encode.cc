@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/protocol/codec.h"
+#include "rendezvous/protocol/parts.h"
 #include "rendezvous/protocol/text.h"
 
 namespace regroup::protocol {
@@ -13,88 +14,17 @@ using nlohmann::json;
 
 namespace {
 
-std::string sentence(const std::string& text) {
-    return beginning_of(text, kSentenceBytesMax);
-}
-
 std::vector<std::string> names(const std::vector<std::string>& all) {
     const auto count = static_cast<std::ptrdiff_t>(std::min(all.size(), kNamesMax));
     return {all.begin(), all.begin() + count};
 }
 
-json to_json(const WorkerFailure& failure) {
-    json object = {{"rank", failure.rank},
-                   {"local_rank", failure.local_rank},
-                   {"node", failure.node},
-                   {"host", failure.host},
-                   {"pid", failure.pid},
-                   {"exit_code", failure.exit_code},
-                   {"time", failure.time},
-                   {"signal", failure.signal},
-                   {"log", sentence(failure.log_file)}};
-    if (failure.core_dumped) {
-        object["core_dumped"] = true;
-    }
-    if (!failure.start_error.empty()) {
-        object["start_error"] = sentence(failure.start_error);
-    }
-    if (!failure.last_output.empty()) {
-        object["last_output"] = end_of(failure.last_output, kOutputBytesMax);
-    }
-    if (!failure.evidence.empty()) {
-        object["evidence"] = sentence(failure.evidence);
-    }
-    if (!failure.error_message.empty()) {
-        object["error_message"] = end_of(failure.error_message, kOutputBytesMax);
-    }
-    if (!failure.error_file.empty()) {
-        object["error_file"] = sentence(failure.error_file);
-    }
-    return object;
+json about_round(const char* type, RoundId round, const std::string& reason) {
+    return {{"type", type}, {"round", number(round)}, {"reason", sentence(reason)}};
 }
 
-void write(json& object, const NodeReport& report) {
-    object["round"] = number(report.round);
-    object["state"] = to_string(report.state);
-    object["store_port"] = report.store_port;
-    if (report.failure) {
-        object["failure"] = to_json(*report.failure);
-    }
-}
-
-// What equals the default is left out: most jobs send none of the optional fields.
-void write(json& object, const JobPolicy& policy) {
-    const JobPolicy usual;
-    object["nodes_min"] = policy.nodes_min;
-    object["nodes_max"] = policy.nodes_max;
-    object["restarts_max"] = policy.restarts_max;
-    object["program"] = beginning_of(policy.program, kNameBytesMax);
-    const auto put = [&](const char* key, Duration value, Duration default_value) {
-        if (value != default_value) {
-            object[key] = std::chrono::duration_cast<std::chrono::milliseconds>(value).count();
-        }
-    };
-    put("last_call_ms", policy.last_call, usual.last_call);
-    put("heartbeat_timeout_ms", policy.heartbeat_timeout, usual.heartbeat_timeout);
-    put("shutdown_timeout_ms", policy.shutdown_timeout, usual.shutdown_timeout);
-    put("grow_after_ms", policy.grow_after, usual.grow_after);
-}
-
-void write(json& object, const Offer& offer) {
-    object["name"] = offer.name;
-    object["workers"] = offer.workers;
-    if (offer.role != Offer().role) {
-        object["role"] = offer.role;
-    }
-    if (offer.slot) {
-        object["slot"] = *offer.slot;
-    }
-    if (offer.address_is_explicit && !offer.address.empty()) {
-        object["address"] = offer.address;
-    }
-    if (!offer.other_addresses.empty()) {
-        object["other_addresses"] = names(offer.other_addresses);
-    }
+std::int64_t microseconds(Duration duration) {
+    return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
 }
 
 struct AgentWriter {
@@ -116,9 +46,27 @@ struct AgentWriter {
     json operator()(const Leave& message) const {
         return {{"type", "leave"}, {"reason", sentence(message.reason)}};
     }
-    template <class Message>
-    json operator()(const Message& /*message*/) const {
-        return {};
+    json operator()(const Resumed& message) const {
+        return {{"type", "resumed"},
+                {"round", number(message.round)},
+                {"step", message.step},
+                {"communicator_us", microseconds(message.communicator)},
+                {"state_us", microseconds(message.state)},
+                {"first_step_us", microseconds(message.first_step)}};
+    }
+    json operator()(const Operate& message) const {
+        json object = {{"type", "operate"},
+                       {"protocol", kProtocolVersion},
+                       {"action", to_string(message.action)}};
+        if (!message.job.empty()) {
+            object["job"] = message.job;
+        }
+        if (!message.node.empty()) {
+            object["node"] = message.node;
+        }
+        put_sentence(object, "author", message.author);
+        put_sentence(object, "reason", message.reason);
+        return object;
     }
 };
 
@@ -143,9 +91,22 @@ struct DaemonWriter {
         return object;
     }
     json operator()(const Stop& message) const {
-        return {{"type", "stop"},
-                {"round", number(message.round)},
-                {"reason", sentence(message.reason)}};
+        return about_round("stop", message.round, message.reason);
+    }
+    json operator()(const Prepare& message) const {
+        json object = about_round("prepare", message.round, message.reason);
+        if (message.leave) {
+            object["leave"] = true;
+        }
+        return object;
+    }
+    json operator()(const SaveStacks& message) const {
+        return about_round("save_stacks", message.round, message.reason);
+    }
+    json operator()(const EndWorker& message) const {
+        json object = about_round("end_worker", message.round, message.reason);
+        object["rank"] = message.rank;
+        return object;
     }
     json operator()(const Fenced& message) const {
         return {{"type", "fenced"}, {"reason", sentence(message.reason)}};
@@ -157,12 +118,16 @@ struct DaemonWriter {
         return {{"type", "alive"}, {"round", number(message.round)}};
     }
     json operator()(const Waiting& message) const {
-        return {{"type", "waiting"},
-                {"joined", names(message.joined)},
-                {"nodes_min", message.nodes_min},
-                {"nodes_max", message.nodes_max},
-                {"spare", message.spare},
-                {"detail", sentence(message.detail)}};
+        json object = {{"type", "waiting"},
+                       {"joined", names(message.joined)},
+                       {"nodes_min", message.nodes_min},
+                       {"nodes_max", message.nodes_max},
+                       {"spare", message.spare},
+                       {"detail", sentence(message.detail)}};
+        if (message.prestart) {
+            object["prestart"] = true;
+        }
+        return object;
     }
     json operator()(const Refused& message) const {
         return {{"type", "refused"},
@@ -170,21 +135,26 @@ struct DaemonWriter {
                 {"reason", sentence(message.reason)}};
     }
     json operator()(const Closed& message) const {
-        const Verdict& verdict = message.verdict;
-        json object = {{"type", "closed"},
-                       {"outcome", to_string(verdict.outcome)},
-                       {"reason", sentence(verdict.reason)},
-                       {"author", sentence(verdict.author)},
-                       {"exit_code", verdict.exit_code},
-                       {"restarts", verdict.restarts}};
-        if (verdict.failure) {
-            object["failure"] = to_json(*verdict.failure);
-        }
+        json object = {{"type", "closed"}};
+        write(object, message.verdict);
         return object;
     }
-    template <class Message>
-    json operator()(const Message& /*message*/) const {
-        return {};
+    json operator()(const Recovered& message) const {
+        json object = {{"type", "recovered"}};
+        write(object, message.incident);
+        return object;
+    }
+    json operator()(const Operated& message) const {
+        return {{"type", "operated"},
+                {"done", message.done},
+                {"text", beginning_of(message.text, kStatusBytesMax)}};
+    }
+    json operator()(const Elsewhere& message) const {
+        json object = {{"type", "elsewhere"}};
+        if (!message.endpoint.empty()) {
+            object["endpoint"] = message.endpoint;
+        }
+        return object;
     }
 };
 

@@ -16,6 +16,7 @@ namespace {
 
 // 34 years: nothing needs more, and in nanoseconds it still fits.
 constexpr std::uint64_t kMillisecondsMax = std::uint64_t{1} << 40U;
+constexpr std::uint64_t kMicrosecondsMax = std::uint64_t{1} << 50U;
 
 std::string unfit_name(const std::string& text) {
     if (text.empty()) {
@@ -88,6 +89,13 @@ void FieldReader::duration(std::string_view key, Duration& out) {
     std::int64_t number = 0;
     if (read_integer(key, number, kMillisecondsMax, 0)) {
         out = std::chrono::milliseconds(number);
+    }
+}
+
+void FieldReader::microseconds(std::string_view key, Duration& out) {
+    std::int64_t number = 0;
+    if (read_integer(key, number, kMicrosecondsMax, 0)) {
+        out = std::chrono::microseconds(number);
     }
 }
 
@@ -170,6 +178,38 @@ std::optional<FieldReader> FieldReader::object(std::string_view key) {
         return std::nullopt;
     }
     return FieldReader(*value, prefix_ + std::string(key) + ".");
+}
+
+std::vector<FieldReader> FieldReader::objects(std::string_view key, std::size_t count_max) {
+    std::vector<FieldReader> readers;
+    const json* value = find(key);
+    if (value == nullptr) {
+        return readers;
+    }
+    if (!value->is_array()) {
+        complain(key, "must be a list of objects");
+        return readers;
+    }
+    for (const json& element : *value) {
+        if (readers.size() == count_max) {
+            break;
+        }
+        if (!element.is_object()) {
+            complain(key, "must be a list of objects");
+            break;
+        }
+        readers.emplace_back(
+            element, prefix_ + std::string(key) + "[" + std::to_string(readers.size()) + "].");
+    }
+    return readers;
+}
+
+std::vector<std::string> FieldReader::keys() const {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : object_->items()) {
+        keys.push_back(key);
+    }
+    return keys;
 }
 
 void FieldReader::complain(std::string_view key, const std::string& what) {

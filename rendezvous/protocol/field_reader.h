@@ -40,6 +40,8 @@ class FieldReader {
     void round(std::string_view key, rendezvous::RoundId& out);
     /// Whole milliseconds.
     void duration(std::string_view key, Duration& out);
+    /// Whole microseconds.
+    void microseconds(std::string_view key, Duration& out);
     /// What identifies something: not empty, not too long, no control characters.
     void name(std::string_view key, std::string& out);
     /// Names; those after the first kNamesMax are left out.
@@ -62,8 +64,14 @@ class FieldReader {
     /// The fields of the object at `key`, if there is one.
     [[nodiscard]] std::optional<FieldReader> object(std::string_view key);
 
+    /// The elements of the list of objects at `key`, if there is one; those after the first
+    /// `count_max` are left out.
+    [[nodiscard]] std::vector<FieldReader> objects(std::string_view key, std::size_t count_max);
+    /// The names of all fields.
+    [[nodiscard]] std::vector<std::string> keys() const;
+
     void complain(std::string_view key, const std::string& what);
-    /// Takes over the complaint of a reader that `object` returned.
+    /// Takes over the complaint of a reader that `object` or `objects` returned.
     void adopt(const FieldReader& inner);
     [[nodiscard]] const std::optional<std::string>& complaint() const { return complaint_; }
 

@@ -126,6 +126,41 @@ TEST_F(DaemonClient, DropOpensAnotherConnection) {
     EXPECT_TRUE(story.troubles.empty()) << story.troubles[0];
 }
 
+// ---- Several endpoints.
+
+TEST_F(DaemonClient, GoesOnToTheNextEndpoint) {
+    DaemonHost host(loop);
+    const std::uint16_t nobody = port_of_nobody(loop);
+    ControlClient client(loop.io(),
+                         std::vector<Endpoint>{{"127.0.0.1", nobody}, {"127.0.0.1", host.port()}},
+                         story.handlers());
+    client.start();
+    ASSERT_TRUE(loop.until([&] { return story.ups == 1; }));
+    EXPECT_EQ(client.peer(), "127.0.0.1:" + std::to_string(host.port()));
+    ASSERT_EQ(story.troubles.size(), 1U);
+    EXPECT_THAT(story.troubles[0], HasSubstr("127.0.0.1:" + std::to_string(nobody)));
+}
+
+TEST_F(DaemonClient, FollowsADaemonThatDoesNotLeadAndKeepsThatToItself) {
+    DaemonHost leader(loop);
+    Listener follower(loop);
+    const std::string leads_at = "127.0.0.1:" + std::to_string(leader.port());
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", follower.port()}, story.handlers());
+    client.start();
+    Peer peer = follower.accept();
+    ASSERT_TRUE(loop.until([&] { return story.ups == 1; }));
+    ASSERT_TRUE(peer.send(protocol::make_frame(protocol::encode(Elsewhere{leads_at}))));
+    ASSERT_TRUE(loop.until([&] { return story.ups == 2; }));
+    EXPECT_EQ(client.peer(), leads_at);
+    EXPECT_EQ(story.downs, 1);
+    EXPECT_FALSE(story.heard<Elsewhere>());
+    ASSERT_EQ(story.troubles.size(), 1U);
+    EXPECT_EQ(story.troubles[0], "the daemon at 127.0.0.1:" + std::to_string(follower.port()) +
+                                     " does not lead; it names " + leads_at);
+    client.send(join_of("job", "a", 1));
+    EXPECT_TRUE(loop.until([&] { return story.heard<Assign>(); }));
+}
+
 // ---- Names.
 
 TEST_F(DaemonClient, LocalhostIsTriedInBothFamilies) {

@@ -18,9 +18,10 @@ using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAreArray;
 
 const std::string kSource = REGROUP_SOURCE_DIR;
-const std::vector<std::string> kFromAgent{"join", "report", "leave"};
-const std::vector<std::string> kFromDaemon{"assign", "stop",    "fenced",  "dismissed",
-                                           "alive",  "waiting", "refused", "closed"};
+const std::vector<std::string> kFromAgent{"join", "report", "leave", "resumed", "operate"};
+const std::vector<std::string> kFromDaemon{
+    "assign", "stop",    "prepare", "save_stacks", "end_worker", "fenced",   "dismissed",
+    "alive",  "waiting", "refused", "recovered",   "closed",     "operated", "elsewhere"};
 
 std::string read_file(const std::string& path) {
     std::ifstream file(kSource + "/" + path);

@@ -13,10 +13,19 @@ enum class EventKind : std::uint8_t {
     connected,      ///< A host's connection attempt ends. `subject` host, `tag` attempt.
     packet,         ///< Something arrives over a connection. `subject` packet.
     agent_timer,    ///< `subject` host, `tag` incarnation.
-    daemon_timer,   ///< `tag` the daemon's life.
-    daemon_return,  ///< The daemon is started again.
+    daemon_timer,   ///< `subject` daemon, `tag` its life.
+    daemon_duty,    ///< It keeps or seeks its lease. `subject` daemon, `tag` its life.
+    daemon_return,  ///< It is started again. `subject` daemon.
+    etcd_call,      ///< Reaches etcd. `subject` call.
+    etcd_answer,    ///< Reaches the daemon. `subject` call.
     worker_end,     ///< A worker's life ends. `subject` host, `tag` names worker and cause.
-    worker_gone,    ///< The agent learns it. `subject` exit record.
+    worker_word,    ///< An agent learns something of a worker. `subject` word.
+    worker_ready,   ///< It can say Hello. `subject` host, `tag` names worker; so for the next two.
+    worker_parks,
+    worker_apply,      ///< It learns the outcome of a vote.
+    group_formed,      ///< `subject` group; so for the next two.
+    group_vote,        ///< All its ranks vote whether the step counts.
+    group_standstill,  ///< For too long.
     store_offer,    ///< A new socket for the next round's store. `subject` host, `tag` incarnation.
     spawn,          ///< An agent is started. `subject` host.
     second_signal,  ///< A person presses Ctrl-C again. `subject` host, `tag` incarnation.

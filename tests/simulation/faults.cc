@@ -12,6 +12,7 @@ namespace {
 
 constexpr Duration kOutageMin = std::chrono::milliseconds(1);
 constexpr std::uint32_t kNetworkSubject = 1000;  // Heals the whole network instead of one host.
+constexpr std::uint32_t kEtcdSubject = 2001;  // And those above: one daemon's way to etcd.
 constexpr int kSlowness = 50;
 
 }  // namespace
@@ -37,22 +38,48 @@ void Simulation::apply_fault() {
 }
 
 void Simulation::strike_daemon(FaultKind kind, Duration outage) {
+    // Mostly the one in charge.
+    std::uint32_t index = 0;
+    if (daemons_.size() > 1) {
+        const bool any = world_.random.chance(0.3);
+        index = static_cast<std::uint32_t>(any ? world_.random.below(daemons_.size())
+                                               : (&daemon() == daemons_[0].get() ? 0 : 1));
+    }
+    SimulatedDaemon& struck = *daemons_[index];
     switch (kind) {
         case FaultKind::daemon_paused:
-            if (daemon_.paused_until() <= world_.now) {
-                daemon_.pause(world_.now + outage);
+            if (struck.paused_until() <= world_.now) {
+                struck.pause(world_.now + outage);
                 disturb_all();
             }
             break;
         case FaultKind::daemon_killed:
-            if (daemon_.up()) {
-                daemon_.kill();
-                world_.queue.push(world_.now + outage, EventKind::daemon_return);
+            if (struck.up()) {
+                struck.kill();
+                world_.queue.push(world_.now + outage, EventKind::daemon_return, index);
             }
             break;
+        case FaultKind::daemon_killed_midway:
+            struck.kill_midway(outage);
+            break;
+        case FaultKind::etcd_cut:
+            etcd_.cut(index, true);
+            disturb_all();
+            world_.queue.push(world_.now + outage, EventKind::heal, kEtcdSubject + index);
+            break;
+        case FaultKind::etcd_away:
+            etcd_.set_down(true);
+            disturb_all();
+            world_.queue.push(world_.now + outage, EventKind::heal, kEtcdSubject - 1);
+            break;
         case FaultKind::operator_stop:
-            if (daemon_.paused_until() <= world_.now) {
-                daemon_.operator_stop();
+            if (struck.paused_until() <= world_.now) {
+                struck.operator_stop();
+            }
+            break;
+        case FaultKind::operator_drain:
+            if (struck.paused_until() <= world_.now) {
+                struck.operator_drain(agents_[world_.random.below(agents_.size())]->name());
             }
             break;
         case FaultKind::slow_network:
@@ -87,6 +114,9 @@ void Simulation::strike_host(FaultKind kind, std::uint32_t host, Duration outage
     if (kind == FaultKind::worker_killed) {
         workers_.hit(host);
     }
+    if (kind == FaultKind::worker_hung) {
+        workers_.hang(host);
+    }
     if (!agent.running()) {
         return;
     }
@@ -112,7 +142,7 @@ void Simulation::strike_host(FaultKind kind, std::uint32_t host, Duration outage
             }
             break;
         case FaultKind::connection_doubled:
-            if (awake && daemon_.up()) {
+            if (awake && daemons_[agent.endpoint()]->up()) {
                 agent.double_link();
             }
             break;
@@ -133,6 +163,14 @@ void Simulation::strike_host(FaultKind kind, std::uint32_t host, Duration outage
 }
 
 void Simulation::heal(std::uint32_t subject) {
+    if (subject >= kEtcdSubject - 1) {
+        if (subject == kEtcdSubject - 1) {
+            etcd_.set_down(false);
+        } else {
+            etcd_.cut(subject - kEtcdSubject, false);
+        }
+        return;
+    }
     if (subject == kNetworkSubject) {
         world_.network.set_slowness(1);
         return;

@@ -22,9 +22,10 @@ bool Network::passable(std::uint32_t host) const {
     return hosts_[host].powered && !is_cut(host);
 }
 
-std::uint32_t Network::open(std::uint32_t host) {
+std::uint32_t Network::open(std::uint32_t host, std::uint32_t daemon) {
     Connection& connection = connections_.emplace_back();
     connection.host = host;
+    connection.daemon = daemon;
     connection.agent_open = connection.daemon_open = true;
     return static_cast<std::uint32_t>(connections_.size() - 1);
 }
@@ -111,9 +112,11 @@ void Network::close_by_daemon(Instant now, std::uint32_t connection) {
     }
 }
 
-void Network::close_all_by_daemon(Instant now) {
+void Network::close_all_by_daemon(Instant now, std::uint32_t daemon) {
     for (std::uint32_t id = 1; id < connections_.size(); ++id) {
-        close_by_daemon(now, id);
+        if (connections_[id].daemon == daemon) {
+            close_by_daemon(now, id);
+        }
     }
 }
 

@@ -21,6 +21,7 @@ enum class Direction : std::uint8_t { to_daemon, to_agent };
 
 struct Connection {
     std::uint32_t host = 0;
+    std::uint32_t daemon = 0;
     bool agent_open = false;      ///< The agent's process still has its end.
     bool daemon_open = false;     ///< So does the daemon.
     bool agent_vanished = false;  ///< The host lost power: its end will never say goodbye.
@@ -52,7 +53,7 @@ class Network {
 
     /// True if a connection can be opened at this moment, as far as the network goes.
     [[nodiscard]] bool passable(std::uint32_t host) const;
-    [[nodiscard]] std::uint32_t open(std::uint32_t host);
+    [[nodiscard]] std::uint32_t open(std::uint32_t host, std::uint32_t daemon);
     [[nodiscard]] Duration draw_delay();
     /// No message takes longer, one way.
     [[nodiscard]] Duration delay_limit() const;
@@ -61,7 +62,7 @@ class Network {
     void send(Instant now, std::uint32_t connection, rendezvous::FromDaemon message);
     void close_by_agent(Instant now, std::uint32_t connection);
     void close_by_daemon(Instant now, std::uint32_t connection);
-    void close_all_by_daemon(Instant now);
+    void close_all_by_daemon(Instant now, std::uint32_t daemon);
     void power_off(std::uint32_t host);
     void power_on(std::uint32_t host) { hosts_[host].powered = true; }
 

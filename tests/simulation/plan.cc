@@ -46,6 +46,41 @@ void draw_workers(Random& random, Plan& plan) {
     plan.ignores_term = random.chance(0.3) ? 0.1 : 0;
 }
 
+// Drawn from numbers of its own.
+void draw_durability(Random& random, Plan& plan, double density) {
+    plan.durability = pick<Durability, 5>(
+        random, {Durability::memory, Durability::memory, Durability::journal, Durability::journal,
+                 Durability::replicated});
+    plan.lease = pick<Duration, 3>(random, {seconds(1), seconds(3), seconds(10)});
+    plan.etcd_delay =
+        pick<Duration, 3>(random, {microseconds(300), milliseconds(5), milliseconds(60)});
+    plan.skew = pick<Duration, 4>(random, {seconds(0), milliseconds(80), seconds(2), -seconds(2)});
+    for (const FaultKind kind :
+         {FaultKind::daemon_killed_midway, FaultKind::etcd_cut, FaultKind::etcd_away}) {
+        const bool possible = kind == FaultKind::daemon_killed_midway
+                                  ? plan.durability != Durability::memory
+                                  : plan.durability == Durability::replicated;
+        if (random.chance(density) && possible) {
+            plan.faults.push_back(kind);
+        }
+    }
+}
+
+void draw_residents(Random& random, Plan& plan, double density) {
+    plan.attach_max = pick<Duration, 3>(random, {milliseconds(10), milliseconds(300), seconds(3)});
+    plan.park_max = pick<Duration, 3>(random, {milliseconds(5), milliseconds(250), seconds(8)});
+    plan.never_parks = random.chance(0.2) ? 0.05 : 0;
+    plan.dies_of_peers = random.chance(0.3) ? 0.3 : 0;
+    plan.apply_max =
+        pick<Duration, 4>(random, {microseconds(200), milliseconds(5), milliseconds(50), seconds(1)});
+    plan.hang_limit = pick<Duration, 2>(random, {seconds(2), seconds(10)});
+    for (const FaultKind kind : {FaultKind::worker_hung, FaultKind::operator_drain}) {
+        if (random.chance(density)) {
+            plan.faults.push_back(kind);
+        }
+    }
+}
+
 }  // namespace
 
 const char* to_string(FaultKind kind) noexcept {
@@ -53,7 +88,8 @@ const char* to_string(FaultKind kind) noexcept {
         "agent killed",       "host lost",     "partition",       "deaf agent",
         "mute agent",         "agent paused",  "daemon paused",   "connection broken",
         "connection doubled", "daemon killed", "agent signalled", "worker killed",
-        "operator stop",      "slow network",  "mass outage"};
+        "operator stop",      "slow network",  "mass outage",
+        "daemon killed midway", "etcd cut", "etcd away", "worker hung", "operator drain"};
     return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -62,7 +98,7 @@ Plan Plan::from_seed(std::uint64_t seed) {
     Plan plan;
     plan.hosts = static_cast<std::uint32_t>(2 + random.below(7));
     const double density = pick<double, 4>(random, {0.05, 0.2, 0.4, 0.8});
-    for (std::size_t kind = 0; kind < kFaultKinds; ++kind) {
+    for (std::size_t kind = 0; kind <= static_cast<std::size_t>(FaultKind::mass_outage); ++kind) {
         // An operator's stop ends everything, so it comes rarely.
         const bool rare = kind == static_cast<std::size_t>(FaultKind::operator_stop);
         if (random.chance(rare ? density / 4 : density)) {
@@ -75,6 +111,9 @@ Plan Plan::from_seed(std::uint64_t seed) {
         pick<Duration, 4>(random, {milliseconds(700), seconds(4), seconds(20), minutes(2)});
     draw_network(random, plan);
     draw_workers(random, plan);
+    Random more(seed ^ 0xa0761d6478bd642fULL);
+    draw_durability(more, plan, density);
+    draw_residents(more, plan, density);
     return plan;
 }
 
@@ -86,6 +125,7 @@ Plan Plan::calm() const {
     plan.reorder = false;
     plan.failure_interval = Duration::zero();
     plan.crash_at_start = plan.start_error = 0;
+    plan.never_parks = plan.dies_of_peers = 0;
     plan.work_min = plan.work_max = std::chrono::hours(24);
     return plan;
 }
@@ -118,6 +158,13 @@ JobPlan JobPlan::draw(Random& random, const Plan& plan) {
     }
     job.join_timeout = pick<Duration, 3>(random, {minutes(2), minutes(10), minutes(10)});
     job.start_spread = pick<Duration, 3>(random, {milliseconds(100), seconds(5), minutes(1)});
+    job.resident = random.chance(0.5);
+    job.step_time = pick<Duration, 4>(
+        random, {milliseconds(300), seconds(2), seconds(5), seconds(20)});
+    policy.prepare_timeout = pick<Duration, 2>(random, {seconds(8), minutes(2)});
+    policy.spares_max = random.chance(0.5) ? static_cast<std::uint32_t>(random.below(3)) : 0;
+    policy.regroup_call =
+        pick<Duration, 4>(random, {seconds(0), milliseconds(200), milliseconds(200), seconds(1)});
     return job;
 }
 

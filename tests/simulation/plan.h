@@ -29,9 +29,23 @@ enum class FaultKind : std::uint8_t {
     operator_stop,
     slow_network,  ///< For a while everything takes fifty times as long.
     mass_outage,   ///< Every host loses its agent at once.
+    // The following make sense only for daemons that keep a log.
+    daemon_killed_midway,  ///< Between recording a decision and sending it.
+    etcd_cut,              ///< One daemon cannot reach it.
+    etcd_away,             ///< Nobody can.
+    // And these for jobs whose workers keep their processes.
+    worker_hung,     ///< One worker does nothing any more.
+    operator_drain,  ///< An operator wants a node to leave.
 };
-inline constexpr std::size_t kFaultKinds = 15;
+inline constexpr std::size_t kFaultKinds = 20;
 [[nodiscard]] const char* to_string(FaultKind kind) noexcept;
+
+/// What outlives a daemon.
+enum class Durability : std::uint8_t {
+    memory,      ///< Nothing: a daemon that comes back begins anew.
+    journal,     ///< One daemon's journal on its disk.
+    replicated,  ///< A log in etcd, by two daemons of which one leads.
+};
 
 /// Everything that one seed decides beforehand. Most runs have only some kinds of faults at all:
 /// a run in which everything goes wrong at once never reaches the states behind long calm.
@@ -40,6 +54,11 @@ struct Plan {
     std::vector<FaultKind> faults;
     Duration fault_interval{};  ///< Mean.
     Duration outage_max{};      ///< Of anything that ends again.
+
+    Durability durability = Durability::memory;
+    Duration lease{};       ///< Of the leader.
+    Duration etcd_delay{};  ///< One way, half to twice this.
+    Duration skew{};        ///< How far the second daemon's clock is ahead.
 
     Duration delay{};        ///< One way, least.
     Duration jitter{};       ///< Added, uniform.
@@ -62,6 +81,17 @@ struct Plan {
     Duration drain_max{};        ///< From SIGTERM to the worker's end.
     double ignores_term = 0;
 
+    Duration attach_max{};     ///< From a process's start to its Hello.
+    Duration park_max{};       ///< From the word that a round is over until a worker has parked.
+    double never_parks = 0;    ///< Chance that it does not.
+    double dies_of_peers = 0;  ///< Chance that a resident worker dies when a peer does.
+    Duration apply_max{};      ///< From a vote until a rank has applied the step.
+    Duration hang_limit{};     ///< For which a group may stand still.
+
+    [[nodiscard]] std::uint32_t daemons() const noexcept {
+        return durability == Durability::replicated ? 2 : 1;
+    }
+
     [[nodiscard]] static Plan from_seed(std::uint64_t seed);
     /// Same hosts and jobs, but nothing goes wrong any more.
     [[nodiscard]] Plan calm() const;
@@ -74,6 +104,8 @@ struct JobPlan {
     std::vector<std::optional<std::uint32_t>> slots;  ///< By host.
     Duration join_timeout{};
     Duration start_spread{};  ///< All hosts start within this.
+    bool resident = false;    ///< The workers keep their processes when rounds change.
+    Duration step_time{};     ///< Of their training.
 
     [[nodiscard]] static JobPlan draw(Random& random, const Plan& plan);
 };

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/simulated_daemon.h"
 
+#include <iterator>
 #include <utility>
 
+#include "rendezvous/base/ensure.h"
 #include "tests/support/transcript.h"
 
 namespace regroup::simulation {
@@ -11,36 +13,187 @@ using rendezvous::Effects;
 using rendezvous::NodeId;
 using rendezvous::Send;
 
+namespace {
+
+// A daemon whose records take longer than this to be accepted is not in charge of anything.
+constexpr Duration kPrompt = std::chrono::milliseconds(500);
+
+}  // namespace
+
+// ---- Life and death.
+
 void SimulatedDaemon::start() {
     up_ = true;
     ++life_;
-    started_at_ = paused_until_ = world_.now;
+    in_charge_since_ = paused_until_ = world_.now;
     timer_at_ = Instant::max();
-    world_.note([] { return "the daemon starts, remembering nothing"; });
-    world_.tell([&](Checker& c) { c.on_daemon_start(world_.now); });
-}
-
-void SimulatedDaemon::kill() {
-    world_.note([] { return "the daemon is killed"; });
-    up_ = false;
-    core_.reset();
-    sessions_.clear();
-    world_.network.close_all_by_daemon(world_.now);
-}
-
-void SimulatedDaemon::operator_stop() {
-    if (core_) {
-        world_.note([] { return "an operator stops the job"; });
-        step(rendezvous::StopRequested{"operator", "enough"});
+    if (is_replicated()) {
+        world_.note([&] { return "daemon " + std::to_string(index_) + " starts"; });
+        on_duty(life_);
+        return;
+    }
+    world_.note([&] {
+        return std::string("the daemon starts, remembering ") +
+               (log_.begun() ? "its journal" : "nothing");
+    });
+    if (keeps_log()) {
+        restore();
+    } else {
+        world_.tell([&](Checker& c) { c.on_daemon_start(world_.now); });
     }
 }
 
-void SimulatedDaemon::forget_job() {
-    core_.reset();
-    sessions_.clear();
-    timer_at_ = Instant::max();
-    world_.network.close_all_by_daemon(world_.now);
+void SimulatedDaemon::kill() {
+    world_.note([&] { return "daemon " + std::to_string(index_) + " is killed"; });
+    up_ = false;
+    ++life_;
+    resign();
 }
+
+// Whatever it was about to decide, it does not.
+void SimulatedDaemon::resign() {
+    if (core_ && keeps_log()) {
+        world_.tell([&](Checker& c) { c.on_daemon_gone(world_.now); });
+    }
+    core_.reset();
+    lease_.reset();
+    sessions_.clear();
+    inbox_.clear();
+    fold_.clear();
+    pending_.clear();
+    begin_.reset();
+    timer_at_ = Instant::max();
+    world_.network.close_all_by_daemon(world_.now, index_);
+}
+
+void SimulatedDaemon::restore() {
+    in_charge_since_ = world_.now;
+    position_ = log_.size();
+    offset_ = index_ == 0 ? Duration::zero() : world_.plan.skew;
+    if (!log_.begun()) {
+        return;
+    }
+    // The job's time never goes back, whoever's clock it is told by.
+    offset_ = std::max(offset_, log_.last_at() - world_.now);
+    core_.emplace(log_.machine());
+    world_.tell([&](Checker& c) { c.on_daemon_restored(world_.now, *core_); });
+    submit(rendezvous::Restarted{});
+}
+
+void SimulatedDaemon::forget_job() {
+    const std::optional<Lease> lease = lease_;
+    resign();
+    if (up_) {
+        lease_ = lease;
+        position_ = 0;
+    }
+}
+
+void SimulatedDaemon::operator_stop() {
+    if (core_ && leads()) {
+        world_.note([] { return "an operator stops the job"; });
+        submit(rendezvous::StopRequested{"operator", "enough"});
+    }
+}
+
+void SimulatedDaemon::operator_drain(const std::string& node) {
+    if (core_ && leads()) {
+        world_.note([&] { return "an operator drains node " + node; });
+        submit(rendezvous::DrainRequested{node, "operator", "maintenance"});
+    }
+}
+
+// ---- Leadership.
+
+bool SimulatedDaemon::leads() {
+    if (!is_replicated()) {
+        return up_;
+    }
+    if (lease_ && world_.now >= lease_->until) {
+        world_.note([&] { return "daemon " + std::to_string(index_) + " has lost its lease"; });
+        resign();
+    }
+    return up_ && lease_.has_value();
+}
+
+void SimulatedDaemon::on_duty(std::uint64_t life) {
+    if (!up_ || life != life_) {
+        return;
+    }
+    ask(leads() ? Request::keep_alive : Request::campaign);
+    if (!pending_.empty()) {
+        send_append();  // The answer may have been lost.
+    }
+    world_.queue.push(world_.now + world_.plan.lease / 4, EventKind::daemon_duty, index_, life_);
+}
+
+void SimulatedDaemon::ask(Request request) {
+    EtcdCall call;
+    call.kind = request == Request::campaign ? EtcdCall::Kind::campaign : EtcdCall::Kind::keep_alive;
+    call.daemon = index_;
+    call.life = life_;
+    call.asked = world_.now;
+    call.epoch = lease_ ? lease_->epoch : 0;
+    etcd_.call(std::move(call));
+}
+
+void SimulatedDaemon::send_append() {
+    EtcdCall call;
+    call.kind = EtcdCall::Kind::append;
+    call.daemon = index_;
+    call.life = life_;
+    call.asked = world_.now;
+    call.epoch = lease_->epoch;
+    call.job = log_.job();
+    call.position = position_;
+    call.batch = pending_;
+    call.begin = begin_;
+    etcd_.call(std::move(call));
+}
+
+void SimulatedDaemon::on_etcd_answer(EtcdCall call) {
+    if (!up_ || call.life != life_) {
+        return;
+    }
+    known_leader_ = call.leader;
+    if (call.kind == EtcdCall::Kind::campaign) {
+        if (call.granted && !lease_) {
+            world_.note([&] { return "daemon " + std::to_string(index_) + " leads"; });
+            lease_ = Lease{call.epoch, call.asked + world_.plan.lease};
+            restore();
+        }
+        return;
+    }
+    if (!leads()) {
+        return;
+    }
+    const bool mine = call.epoch == lease_->epoch;
+    if (!call.granted && (!mine || call.job == log_.job())) {
+        world_.note([&] { return "daemon " + std::to_string(index_) + " is deposed"; });
+        resign();
+        return;
+    }
+    if (call.kind == EtcdCall::Kind::keep_alive) {
+        lease_->until = std::max(lease_->until, call.asked + world_.plan.lease);
+    } else if (!pending_.empty() && call.job == log_.job() && call.position == position_) {
+        if (!dies_midway()) {
+            recorded(etcd_.last_effects());
+            pump();
+        }
+    }
+}
+
+bool SimulatedDaemon::dies_midway() {
+    if (!dies_midway_for_) {
+        return false;
+    }
+    const Duration outage = *std::exchange(dies_midway_for_, std::nullopt);
+    kill();
+    world_.queue.push(world_.now + outage, EventKind::daemon_return, index_);
+    return true;
+}
+
+// ---- What comes in.
 
 bool SimulatedDaemon::speaks_over(std::uint32_t connection) const {
     const auto found = sessions_.find(world_.network.connection(connection).node);
@@ -51,6 +204,7 @@ void SimulatedDaemon::on_arrival(Arrival arrival) {
     if (!up_) {
         return;
     }
+    const bool leading = leads();
     const std::uint32_t id = arrival.connection;
     const NodeId node = world_.network.connection(id).node;
     auto* message = std::get_if<rendezvous::FromAgent>(&arrival.message);
@@ -60,27 +214,43 @@ void SimulatedDaemon::on_arrival(Arrival arrival) {
         if (speaks_over(id)) {
             sessions_.erase(node);
             world_.note([&] { return "the daemon sees the connection of " + node + " end"; });
-            step(rendezvous::NodeDisconnected{node});
+            submit(rendezvous::NodeDisconnected{node});
         }
         return;
     }
     world_.trace.mix(message->index());
-    if (auto* hello = std::get_if<rendezvous::Join>(message)) {
+    if (!leading) {
+        turn_away(id);
+    } else if (auto* hello = std::get_if<rendezvous::Join>(message)) {
         join(id, std::move(*hello));
     } else if (!speaks_over(id)) {
         return;  // A message that overtook its connection's join; only unreliable networks do that.
     } else if (auto* report = std::get_if<rendezvous::Report>(message)) {
-        step(rendezvous::NodeReported{node, std::move(report->report)});
+        submit(rendezvous::NodeReported{node, std::move(report->report)});
+    } else if (auto* resumed = std::get_if<rendezvous::Resumed>(message)) {
+        submit(rendezvous::NodeResumed{node, *resumed});
     } else if (auto* leave = std::get_if<rendezvous::Leave>(message)) {
         sessions_.erase(node);
         world_.network.close_by_daemon(world_.now, id);
-        step(rendezvous::NodeLeft{node, std::move(leave->reason)});
+        submit(rendezvous::NodeLeft{node, std::move(leave->reason)});
     }
+}
+
+void SimulatedDaemon::turn_away(std::uint32_t connection) {
+    const bool knows = known_leader_ && *known_leader_ != index_;
+    world_.network.send(world_.now, connection,
+                        rendezvous::Elsewhere{knows ? std::to_string(*known_leader_) : ""});
+    world_.network.close_by_daemon(world_.now, connection);
 }
 
 void SimulatedDaemon::join(std::uint32_t connection, rendezvous::Join join) {
     if (!core_) {
         core_.emplace(join.policy);
+        if (world_.plan.durability == Durability::journal) {
+            log_.begin(join.policy);
+        } else if (is_replicated()) {
+            begin_ = join.policy;
+        }
     }
     const NodeId node = join.node;
     world_.network.connection(connection).node = node;
@@ -89,33 +259,101 @@ void SimulatedDaemon::join(std::uint32_t connection, rendezvous::Join join) {
         world_.network.close_by_daemon(world_.now, session->second);  // Superseded.
         session->second = connection;
     }
-    step(rendezvous::NodeJoined{node, std::move(join.policy), std::move(join.offer),
-                                std::move(join.report)});
+    submit(rendezvous::NodeJoined{node, std::move(join.policy), std::move(join.offer),
+                                  std::move(join.report)});
 }
 
 void SimulatedDaemon::on_timer(std::uint64_t life) {
-    if (!up_ || life != life_ || world_.now < timer_at_) {
+    if (life != life_ || world_.now < timer_at_) {
         return;
     }
     timer_at_ = Instant::max();
-    if (core_ && core_->next_deadline() <= world_.now) {
-        ++world_.steps;
-        apply(core_->advance(world_.now));
+    if (leads()) {
+        pump();
     }
-    arm();
 }
 
-void SimulatedDaemon::step(const rendezvous::Event& event) {
+void SimulatedDaemon::submit(std::variant<TimePassed, rendezvous::Event> what) {
     if (core_) {
-        world_.tell([&](Checker& c) { c.on_daemon_event(world_.now, event); });
-        ++world_.steps;
-        apply(core_->step(world_.now, event));
+        inbox_.push_back(Record{job_now(), std::move(what)});
+        pump();
     }
-    arm();
 }
 
-void SimulatedDaemon::apply(Effects effects) {
+// ---- What is decided.
+
+void SimulatedDaemon::pump() {
+    const std::uint64_t life = life_;
+    while (life == life_ && core_ && pending_.empty()) {
+        if (inbox_.empty()) {
+            if (core_->next_deadline() > job_now()) {
+                break;
+            }
+            inbox_.push_back(Record{job_now(), TimePassed{}});
+        }
+        const auto* event = std::get_if<rendezvous::Event>(&inbox_.front().what);
+        const bool routine = event != nullptr && keeps_log() && core_->is_routine(*event);
+        if (routine || !keeps_log()) {
+            const Record record = std::move(inbox_.front());
+            inbox_.pop_front();
+            digest_routine(record);
+        } else {
+            record_all();
+        }
+    }
+    if (life == life_) {
+        arm();
+    }
+}
+
+void SimulatedDaemon::record_all() {
+    pending_since_ = world_.now;
+    pending_ = fold_.take();
+    std::move(inbox_.begin(), inbox_.end(), std::back_inserter(pending_));
+    inbox_.clear();
+    if (is_replicated()) {
+        send_append();
+        return;
+    }
+    const std::vector<Effects> effects = commit(world_, log_, pending_);
+    if (!dies_midway()) {
+        recorded(effects);
+    }
+}
+
+void SimulatedDaemon::recorded(const std::vector<Effects>& effects) {
+    if (world_.now > pending_since_ + kPrompt) {
+        in_charge_since_ = world_.now;
+    }
+    const std::vector<Record> batch = std::exchange(pending_, {});
+    position_ += batch.size();
+    begin_.reset();
+    ENSURE(batch.size() == effects.size());
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+        if (!batch[i].folded) {
+            ++world_.steps;
+            Effects mine = apply_record(*core_, batch[i]);
+            world_.tell([&](Checker& c) { c.on_replayed(world_.now, mine, effects[i]); });
+            send(std::move(mine));
+        }
+    }
+}
+
+// Nothing that must be recorded: a heartbeat, or anything of a daemon that keeps no log.
+void SimulatedDaemon::digest_routine(const Record& record) {
+    ++world_.steps;
+    if (const auto* event = std::get_if<rendezvous::Event>(&record.what)) {
+        world_.tell([&](Checker& c) { c.on_daemon_event(world_.now, *event); });
+        if (keeps_log()) {
+            fold_.add(record.at, *event);
+        }
+    }
+    Effects effects = apply_record(*core_, record);
     world_.tell([&](Checker& c) { c.on_daemon_effects(world_.now, *core_, effects); });
+    send(std::move(effects));
+}
+
+void SimulatedDaemon::send(Effects effects) {
     world_.trace.mix(number(core_->round()) << 8U | static_cast<std::uint64_t>(core_->phase()));
     for (Send& effect : effects) {
         const auto found = sessions_.find(effect.node);
@@ -131,7 +369,7 @@ void SimulatedDaemon::apply(Effects effects) {
         }
     }
     if (world_.trace.keeps_text()) {
-        const std::string line = core_->explain(world_.now);
+        const std::string line = core_->explain(job_now());
         if (line != explained_) {
             world_.note([&] { return "= " + line; });
             explained_ = line;
@@ -140,19 +378,22 @@ void SimulatedDaemon::apply(Effects effects) {
 }
 
 void SimulatedDaemon::arm() {
-    if (!core_) {
+    if (!core_ || !pending_.empty()) {
         return;
     }
-    const Instant at = std::max(core_->next_deadline(), world_.now);
+    const Instant due = core_->next_deadline();
+    const Instant at = due == Instant::max() ? due : std::max(due - offset_, world_.now);
     if (at < timer_at_) {
         timer_at_ = at;
-        world_.queue.push(at, EventKind::daemon_timer, 0, life_);
+        world_.queue.push(at, EventKind::daemon_timer, index_, life_);
     }
 }
 
 Instant SimulatedDaemon::awake_since() const noexcept {
-    return up_ && paused_until_ <= world_.now ? std::max(started_at_, paused_until_)
-                                              : Instant::max();
+    const bool waits = !pending_.empty() && world_.now > pending_since_ + kPrompt;
+    const bool in_charge =
+        up_ && (!is_replicated() || lease_) && !waits && paused_until_ <= world_.now;
+    return in_charge ? std::max(in_charge_since_, paused_until_) : Instant::max();
 }
 
 }  // namespace regroup::simulation

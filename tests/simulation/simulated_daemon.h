@@ -1,56 +1,116 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
 #include <map>
 #include <optional>
 
 #include "rendezvous/core/rendezvous_core.h"
+#include "tests/simulation/job_log.h"
+#include "tests/simulation/simulated_etcd.h"
 #include "tests/simulation/world.h"
 
 namespace regroup::simulation {
 
-/// The daemon: the real rendezvous core of one job behind a shell that does with connections what
-/// the real server does, in simulated time. When it is killed it remembers nothing.
+/// A daemon: the real rendezvous core of one job behind a shell that does with connections what
+/// the real server does, in simulated time.
+///
+/// What it remembers when it is killed is the plan's `durability`: nothing; or what it has written
+/// into a journal, each event before its consequences are sent; or what it has written into etcd
+/// while it led. In etcd's case an event waits for its record to be accepted before the core is
+/// given it, later ones wait behind it, and one that is refused has had no consequences.
 class SimulatedDaemon {
    public:
-    explicit SimulatedDaemon(World& world) : world_(world) {}
+    SimulatedDaemon(World& world, JobLog& log, SimulatedEtcd& etcd, std::uint32_t index)
+        : world_(world), log_(log), etcd_(etcd), index_(index) {}
 
     void start();
     void kill();
+    /// Kills it the next time that it has recorded something and not yet sent what follows; it
+    /// returns after `outage`.
+    void kill_midway(Duration outage) { dies_midway_for_ = outage; }
+    void spare_midway() { dies_midway_for_.reset(); }
     void pause(Instant until) { paused_until_ = std::max(paused_until_, until); }
     void operator_stop();
+    void operator_drain(const std::string& node);
     /// The next join begins a new job.
     void forget_job();
 
     void on_arrival(Arrival arrival);
     void on_timer(std::uint64_t life);
+    void on_duty(std::uint64_t life);
+    void on_etcd_answer(EtcdCall call);
 
     [[nodiscard]] bool up() const noexcept { return up_; }
     [[nodiscard]] Instant paused_until() const noexcept { return paused_until_; }
+    /// Since when it has been up, not paused, and in charge, with nothing that it waits for.
+    /// Instant::max() while it is not.
     [[nodiscard]] Instant awake_since() const noexcept;
+    /// Null while it is not in charge of a job.
     [[nodiscard]] const rendezvous::RendezvousCore* core() const noexcept {
         return core_ ? &*core_ : nullptr;
     }
-    /// True if `connection` is the one over which the daemon speaks to its node.
-    [[nodiscard]] bool speaks_over(std::uint32_t connection) const;
-    /// True once this life of the daemon has closed the job.
+    /// True once the job is closed, as far as this daemon knows.
     [[nodiscard]] bool closed_job() const { return core_ && core_->verdict().has_value(); }
 
    private:
+    struct Lease {
+        std::uint64_t epoch = 0;
+        Instant until{};  ///< As far as this daemon can know; etcd lets it end no sooner.
+    };
+    enum class Request : std::uint8_t { campaign, keep_alive };
+
+    [[nodiscard]] bool keeps_log() const { return world_.plan.durability != Durability::memory; }
+    [[nodiscard]] bool is_replicated() const {
+        return world_.plan.durability == Durability::replicated;
+    }
+    /// True if it may decide at this moment.
+    [[nodiscard]] bool leads();
+    [[nodiscard]] bool speaks_over(std::uint32_t connection) const;
+    [[nodiscard]] Instant job_now() const { return world_.now + offset_; }
+
     void join(std::uint32_t connection, rendezvous::Join join);
-    void step(const rendezvous::Event& event);
-    void apply(rendezvous::Effects effects);
+    void turn_away(std::uint32_t connection);
+    void submit(std::variant<TimePassed, rendezvous::Event> what);
+    /// Works through what has come in, until it must wait for etcd.
+    void pump();
+    /// Records everything that has come in, and the heartbeats before it.
+    void record_all();
+    void send_append();
+    /// All that is pending is recorded, with these effects.
+    void recorded(const std::vector<rendezvous::Effects>& effects);
+    /// True if it died.
+    [[nodiscard]] bool dies_midway();
+    void digest_routine(const Record& record);
+    void send(rendezvous::Effects effects);
+    void restore();
+    void resign();
+    void ask(Request request);
     void arm();
 
     World& world_;
+    JobLog& log_;
+    SimulatedEtcd& etcd_;
+    std::uint32_t index_;
     bool up_ = false;
     std::uint64_t life_ = 0;
-    Instant started_at_{};
+    Instant in_charge_since_{};
     Instant paused_until_{};
     Instant timer_at_ = Instant::max();
+    std::optional<Duration> dies_midway_for_;
     std::optional<rendezvous::RendezvousCore> core_;
     std::map<rendezvous::NodeId, std::uint32_t> sessions_;  ///< Connection by node.
     std::string explained_;
+
+    std::deque<Record> inbox_;
+    RoutineFold fold_;
+    Duration offset_{};  ///< From this daemon's clock to the job's timeline.
+    std::optional<Lease> lease_;
+    std::optional<std::uint32_t> known_leader_;
+    std::vector<Record> pending_;  ///< On its way into the log.
+    Instant pending_since_{};
+    std::size_t position_ = 0;     ///< Where `pending_` goes.
+    std::optional<rendezvous::JobPolicy> begin_;  ///< The job is begun with the next append.
 };
 
 }  // namespace regroup::simulation

@@ -23,19 +23,24 @@ Simulation::Simulation(const Options& options)
     : options_(options),
       world_(options.seed, options.trace_lines),
       workers_(world_),
-      daemon_(world_),
+      etcd_(world_, log_),
       undisturbed_since_(world_.plan.hosts, Instant::max()),
       was_running_(world_.plan.hosts, false),
       cuts_(world_.plan.hosts, 0) {
     world_.checkers = make_all_checkers();
     world_.swallow = options.swallow;
+    for (std::uint32_t index = 0; index < world_.plan.daemons(); ++index) {
+        daemons_.push_back(std::make_unique<SimulatedDaemon>(world_, log_, etcd_, index));
+    }
     for (std::uint32_t host = 0; host < world_.plan.hosts; ++host) {
         agents_.push_back(std::make_unique<SimulatedAgent>(world_, workers_, host));
     }
 }
 
 RunReport Simulation::run() {
-    daemon_.start();
+    for (const auto& daemon : daemons_) {
+        daemon->start();
+    }
     start_job();
     world_.queue.push(world_.now + kTick, EventKind::tick);
     if (!world_.plan.faults.empty()) {
@@ -81,18 +86,22 @@ bool Simulation::postponed(const Happening& event) {
         case EventKind::second_signal:
             until = agents_[event.subject]->paused_until();
             break;
-        case EventKind::worker_gone:
+        case EventKind::worker_word:
             until = agents_[workers_.peek(event.subject).host]->paused_until();
             break;
         case EventKind::daemon_timer:
-            until = daemon_.paused_until();
+        case EventKind::daemon_duty:
+            until = daemons_[event.subject]->paused_until();
+            break;
+        case EventKind::etcd_answer:
+            until = daemons_[etcd_.peek(event.subject).daemon]->paused_until();
             break;
         case EventKind::packet: {
             const Arrival& packet = world_.network.peek(event.subject);
-            until =
-                packet.direction == Direction::to_daemon
-                    ? daemon_.paused_until()
-                    : agents_[world_.network.connection(packet.connection).host]->paused_until();
+            const Connection& connection = world_.network.connection(packet.connection);
+            until = packet.direction == Direction::to_daemon
+                        ? daemons_[connection.daemon]->paused_until()
+                        : agents_[connection.host]->paused_until();
             break;
         }
         default:
@@ -115,13 +124,14 @@ void Simulation::handle(const Happening& event) {
     std::uint32_t host = event.subject;
     switch (event.kind) {
         case EventKind::connected:
-            agents_[host]->on_connected(event.tag, daemon_.up());
+            agents_[host]->on_connected(event.tag, daemons_[agents_[host]->endpoint()]->up());
             break;
         case EventKind::packet:
             if (std::optional<Arrival> arrival = world_.network.take(world_.now, event.subject)) {
-                host = world_.network.connection(arrival->connection).host;
+                const Connection& connection = world_.network.connection(arrival->connection);
+                host = connection.host;
                 if (arrival->direction == Direction::to_daemon) {
-                    daemon_.on_arrival(std::move(*arrival));
+                    daemons_[connection.daemon]->on_arrival(std::move(*arrival));
                 } else {
                     agents_[host]->on_arrival(std::move(*arrival));
                 }
@@ -131,22 +141,51 @@ void Simulation::handle(const Happening& event) {
             agents_[host]->on_timer(event.tag);
             break;
         case EventKind::daemon_timer:
-            daemon_.on_timer(event.tag);
+            daemons_[event.subject]->on_timer(event.tag);
+            break;
+        case EventKind::daemon_duty:
+            daemons_[event.subject]->on_duty(event.tag);
             break;
         case EventKind::daemon_return:
-            if (!daemon_.up()) {
-                daemon_.start();
+            if (!daemons_[event.subject]->up()) {
+                daemons_[event.subject]->start();
+            }
+            break;
+        case EventKind::etcd_call:
+            etcd_.on_arrival(event.subject);
+            break;
+        case EventKind::etcd_answer:
+            if (std::optional<EtcdCall> call = etcd_.take(event.subject)) {
+                daemons_[call->daemon]->on_etcd_answer(std::move(*call));
             }
             break;
         case EventKind::worker_end:
             workers_.on_end(host, event.tag);
             break;
-        case EventKind::worker_gone: {
-            const Workers::Exit exit = workers_.take(event.subject);
-            host = exit.host;
-            agents_[host]->on_worker_gone(exit);
+        case EventKind::worker_word: {
+            const Workers::Word word = workers_.take(event.subject);
+            host = word.host;
+            agents_[host]->on_worker_word(word);
             break;
         }
+        case EventKind::worker_ready:
+            workers_.on_ready(host, event.tag);
+            break;
+        case EventKind::worker_parks:
+            workers_.on_parks(host, event.tag);
+            break;
+        case EventKind::worker_apply:
+            workers_.on_apply(host, event.tag);
+            break;
+        case EventKind::group_formed:
+            workers_.on_formed(event.subject);
+            break;
+        case EventKind::group_vote:
+            workers_.on_vote(event.subject);
+            break;
+        case EventKind::group_standstill:
+            workers_.on_standstill(event.subject);
+            break;
         case EventKind::store_offer:
             agents_[host]->on_store_offer(event.tag);
             break;
@@ -178,11 +217,12 @@ void Simulation::handle(const Happening& event) {
 
 // What follows from what has just happened, whoever did it.
 void Simulation::observe() {
-    if (daemon_.core() != nullptr && daemon_.core()->round() != last_round_) {
-        last_round_ = daemon_.core()->round();
+    const rendezvous::RendezvousCore* core = daemon().core();
+    if (core != nullptr && core->round() != last_round_) {
+        last_round_ = core->round();
         ++rounds_;
     }
-    job_over_ = job_over_ || daemon_.closed_job();
+    job_over_ = job_over_ || job_is_closed();
     bool anyone = false;
     for (std::uint32_t host = 0; host < agents_.size(); ++host) {
         const bool running = agents_[host]->running();
@@ -203,7 +243,10 @@ void Simulation::start_job() {
     job_over_ = new_job_due_ = false;
     last_round_ = rendezvous::RoundId::none;
     world_.job = JobPlan::draw(world_.random, world_.plan);
-    daemon_.forget_job();
+    log_.forget();
+    for (const auto& daemon : daemons_) {
+        daemon->forget_job();
+    }
     const rendezvous::JobPolicy& policy = world_.job.policy;
     world_.note([&] {
         return "a job begins: nodes " + std::to_string(policy.nodes_min) + ":" +
@@ -244,8 +287,13 @@ void Simulation::begin_calm() {
             spawn(host, kTick);
         }
     }
-    if (!daemon_.up()) {
-        daemon_.start();
+    etcd_.set_down(false);
+    for (std::uint32_t index = 0; index < daemons_.size(); ++index) {
+        etcd_.cut(index, false);
+        daemons_[index]->spare_midway();
+        if (!daemons_[index]->up()) {
+            daemons_[index]->start();
+        }
     }
     calm_until_ = world_.now + calm_limit();
 }
@@ -255,24 +303,37 @@ void Simulation::begin_calm() {
 Duration Simulation::calm_limit() const {
     const rendezvous::JobPolicy& policy = world_.job.policy;
     return kCalmMargin + 2 * (policy.heartbeat_timeout + policy.last_call + policy.grow_after) +
-           3 * policy.shutdown_timeout;
+           3 * policy.shutdown_timeout + 3 * world_.plan.lease;
+}
+
+SimulatedDaemon& Simulation::daemon() const {
+    for (const auto& daemon : daemons_) {
+        if (daemon->core() != nullptr) {
+            return *daemon;
+        }
+    }
+    return *daemons_.front();
+}
+
+bool Simulation::job_is_closed() const {
+    return log_.begun() ? log_.machine().verdict().has_value() : daemon().closed_job();
 }
 
 // ---- What the checkers see.
 
 void Simulation::look(View& view) {
-    view.rendezvous = daemon_.core();
-    view.daemon_awake_since = daemon_.awake_since();
+    view.rendezvous = daemon().core();
+    view.daemon_awake_since = daemon().awake_since();
     view.in_flight = world_.network.in_flight();
     view.network_limit = world_.network.delay_limit();
-    view.verdict_was_forgotten = job_over_ && !daemon_.closed_job();
+    view.verdict_was_forgotten = job_over_ && !job_is_closed();
     view.reliable = world_.plan.loss <= 0 && !world_.plan.reorder;
     view.hosts.resize(agents_.size());
     for (std::uint32_t host = 0; host < agents_.size(); ++host) {
         const SimulatedAgent& agent = *agents_[host];
         HostView& seen = view.hosts[host];
         const bool undisturbed = agent.awake_since() != Instant::max() && cuts_[host] == 0 &&
-                                 daemon_.awake_since() != Instant::max() &&
+                                 daemon().awake_since() != Instant::max() &&
                                  !world_.network.is_slow();
         Instant& since = undisturbed_since_[host];
         if (!undisturbed) {

@@ -54,6 +54,9 @@ class Simulation {
     void strike_daemon(FaultKind kind, Duration outage);
     void heal(std::uint32_t subject);
     void disturb_all();
+    /// The one in charge, else the first.
+    [[nodiscard]] SimulatedDaemon& daemon() const;
+    [[nodiscard]] bool job_is_closed() const;
     void begin_calm();
     [[nodiscard]] Duration calm_limit() const;
     void tick();
@@ -62,7 +65,9 @@ class Simulation {
     Options options_;
     World world_;
     Workers workers_;
-    SimulatedDaemon daemon_;
+    JobLog log_;
+    SimulatedEtcd etcd_;
+    std::vector<std::unique_ptr<SimulatedDaemon>> daemons_;
     std::vector<std::unique_ptr<SimulatedAgent>> agents_;
     std::vector<Instant> undisturbed_since_;
     std::vector<bool> was_running_;

@@ -4,110 +4,14 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
-#include <variant>
+
+#include "rendezvous/protocol/message_line.h"
 
 namespace regroup::test {
 
 namespace {
 
 using namespace rendezvous;
-
-std::string round_text(RoundId round) {
-    return round == RoundId::none ? "no round" : "round " + std::to_string(number(round));
-}
-
-std::string report_text(const NodeReport& report) {
-    std::string text = std::string(to_string(report.state)) + ", " + round_text(report.round);
-    if (report.failure) {
-        text += ", " + describe(*report.failure);
-    }
-    if (report.resident) {
-        text += ", resident, step " + std::to_string(report.step);
-    }
-    if (!report.draining.empty()) {
-        text += ", draining: " + report.draining;
-    }
-    if (report.hang) {
-        text += ", " + report.hang->text;
-    }
-    return text;
-}
-
-std::string line(const Join& join) {
-    return report_text(join.report);
-}
-std::string line(const Report& report) {
-    return report_text(report.report);
-}
-std::string line(const Leave& leave) {
-    return leave.reason;
-}
-std::string line(const Resumed& resumed) {
-    return round_text(resumed.round) + ", step " + std::to_string(resumed.step);
-}
-std::string line(const Operate& operate) {
-    return operate.node + " " + operate.reason + " by " + operate.author;
-}
-
-std::string line(const Assign& message) {
-    const Assignment& a = message.assignment;
-    return round_text(a.round) + ": node " + std::to_string(a.group_rank) + " of " +
-           std::to_string(a.group_world_size) + ", ranks from " + std::to_string(a.first_rank) +
-           " of " + std::to_string(a.world_size) + ", master " + a.master_addr + ":" +
-           std::to_string(a.master_port) + ", restarts " + std::to_string(a.restart_count) +
-           ", because " + a.reason;
-}
-std::string line(const Stop& stop) {
-    return round_text(stop.round) + ": " + stop.reason;
-}
-std::string line(const Prepare& prepare) {
-    return round_text(prepare.round) + (prepare.leave ? ", to leave: " : ": ") + prepare.reason;
-}
-std::string line(const SaveStacks& save) {
-    return round_text(save.round) + ": " + save.reason;
-}
-std::string line(const EndWorker& end) {
-    return round_text(end.round) + ", rank " + std::to_string(end.rank) + ": " + end.reason;
-}
-std::string line(const Recovered& recovered) {
-    return describe(recovered.incident);
-}
-std::string line(const Operated& operated) {
-    return operated.text;
-}
-std::string line(const Elsewhere& elsewhere) {
-    return elsewhere.endpoint;
-}
-std::string line(const Fenced& fenced) {
-    return fenced.reason;
-}
-std::string line(const Dismissed& dismissed) {
-    return round_text(dismissed.round);
-}
-std::string line(const Alive& alive) {
-    return round_text(alive.round);
-}
-std::string line(const Waiting& waiting) {
-    std::string names;
-    for (const std::string& name : waiting.joined) {
-        names += (names.empty() ? "" : " ") + name;
-    }
-    return std::string(waiting.prestart ? "started; " : "") +
-           (waiting.spare ? "as a spare; here: " : "here: ") + names + "; " + waiting.detail;
-}
-std::string line(const Refused& refused) {
-    return refused.reason;
-}
-std::string line(const Closed& closed) {
-    return std::string(to_string(closed.verdict.outcome)) + " by " + closed.verdict.author + ": " +
-           closed.verdict.reason + " (exit " + std::to_string(closed.verdict.exit_code) + ")";
-}
-
-template <class Message>
-std::string joined(const Message& message) {
-    const std::string text = std::visit([](const auto& m) { return line(m); }, message);
-    return std::string(kind_of(message)) + (text.empty() ? "" : " " + text);
-}
 
 // The first lines that differ, with what was expected above what came.
 std::string first_difference(const std::string& expected, const std::string& actual) {
@@ -140,21 +44,18 @@ std::string contents_of(const std::string& path) {
 }  // namespace
 
 std::string_view kind_of(const FromAgent& message) {
-    static constexpr std::string_view kNames[] = {"join", "report", "leave"};
-    return kNames[message.index()];
+    return protocol::kind_of(message);
 }
 
 std::string_view kind_of(const FromDaemon& message) {
-    static constexpr std::string_view kNames[] = {"assign", "stop",    "fenced",  "dismissed",
-                                                  "alive",  "waiting", "refused", "closed"};
-    return kNames[message.index()];
+    return protocol::kind_of(message);
 }
 
 std::string to_line(const FromAgent& message) {
-    return joined(message);
+    return protocol::to_line(message);
 }
 std::string to_line(const FromDaemon& message) {
-    return joined(message);
+    return protocol::to_line(message);
 }
 
 std::string play(const std::string& path, const Interpreter& interpreter) {

@@ -130,5 +130,24 @@ TEST(TorchrunSummary, IsAtMostSixtyWide) {
     EXPECT_EQ(summary.substr(0, 61), std::string(60, '=') + "\n");
 }
 
+TEST(LauncherReport, SumsUpWhatRecoveriesCost) {
+    Verdict verdict;
+    EXPECT_EQ(goodput_line(verdict), "");
+    verdict.lasted = std::chrono::seconds(35);
+    EXPECT_EQ(goodput_line(verdict), "") << "nothing was lost";
+    verdict.recoveries = 3;
+    verdict.lost = std::chrono::milliseconds(41);
+    EXPECT_EQ(goodput_line(verdict), "3 recoveries took 41 ms; 99.9 % of 35 s went into training");
+    verdict.recoveries = 1;
+    verdict.lost = std::chrono::milliseconds(7);
+    verdict.lasted = std::chrono::hours(1);
+    EXPECT_EQ(goodput_line(verdict),
+              "1 recovery took 7 ms; 99.9998 % of 3600 s went into training");
+    verdict.lost = std::chrono::minutes(30);
+    EXPECT_EQ(goodput_line(verdict), "1 recovery took 1800 s; 50.0 % of 3600 s went into training");
+    verdict.lost = std::chrono::hours(2);
+    EXPECT_EQ(goodput_line(verdict), "1 recovery took 7200 s; 0.0 % of 3600 s went into training");
+}
+
 }  // namespace
 }  // namespace regroup::launcher

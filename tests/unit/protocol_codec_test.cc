@@ -14,8 +14,11 @@ using namespace rendezvous;  // NOLINT: every message.
 using nlohmann::json;
 using regroup::testing::sample_assignment;
 using regroup::testing::sample_failure;
+using regroup::testing::sample_incident;
 using regroup::testing::sample_join;
+using regroup::testing::sample_operate;
 using regroup::testing::sample_report;
+using regroup::testing::sample_resumed;
 using regroup::testing::sample_verdict;
 using regroup::testing::sample_waiting;
 using ::testing::AllOf;
@@ -48,6 +51,11 @@ void expect_same(const NodeReport& a, const NodeReport& b) {
     EXPECT_EQ(a.state, b.state);
     EXPECT_EQ(a.store_port, b.store_port);
     EXPECT_EQ(a.failure, b.failure);
+    EXPECT_EQ(a.resident, b.resident);
+    EXPECT_EQ(a.step, b.step);
+    EXPECT_EQ(a.draining, b.draining);
+    EXPECT_EQ(a.hang, b.hang);
+    EXPECT_EQ(a.positions, b.positions);
 }
 
 void expect_same(const Join& a, const Join& b) {
@@ -93,7 +101,9 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
     const json object = json_of(FromAgent(join));
     for (const char* key :
          {"last_call_ms", "heartbeat_timeout_ms", "shutdown_timeout_ms", "grow_after_ms", "role",
-          "slot", "address", "other_addresses", "failure"}) {
+          "slot", "address", "other_addresses", "failure", "regroup_call_ms", "spares_max",
+          "prepare_timeout_ms", "on_exit", "budgets", "resident", "step", "draining", "hang",
+          "positions"}) {
         EXPECT_FALSE(object.contains(key)) << key;
     }
 }
@@ -114,13 +124,31 @@ TEST(ProtocolCodec, SlotZeroIsNotTheSameAsNoSlot) {
 }
 
 TEST(ProtocolCodec, EachPolicyTimeTravelsAlone) {
-    Duration JobPolicy::* const times[] = {&JobPolicy::last_call, &JobPolicy::heartbeat_timeout,
-                                           &JobPolicy::shutdown_timeout, &JobPolicy::grow_after};
+    Duration JobPolicy::* const times[] = {
+        &JobPolicy::last_call,  &JobPolicy::heartbeat_timeout, &JobPolicy::shutdown_timeout,
+        &JobPolicy::grow_after, &JobPolicy::regroup_call,      &JobPolicy::prepare_timeout};
     for (const auto time : times) {
         Join join = sample_join();
         join.policy = JobPolicy();
         join.policy.*time = std::chrono::milliseconds(777);
         EXPECT_EQ(through_agent(join).policy, join.policy);
+    }
+}
+
+TEST(ProtocolCodec, EachBudgetTravelsAlone) {
+    Join join = sample_join();
+    const Budgets all = join.policy.budgets;
+    std::vector<Budgets> alone(7);
+    alone[0].hangs = all.hangs;  // 0 is not the same as none.
+    alone[1].losses = all.losses;
+    alone[2].refill_steps = all.refill_steps;
+    alone[3].no_progress_max = 0;
+    alone[4].delay = Duration::zero();
+    alone[5].strikes_max = 0;
+    alone[6].strikes_window = all.strikes_window;
+    for (const Budgets& budgets : alone) {
+        join.policy.budgets = budgets;
+        EXPECT_EQ(through_agent(join).policy.budgets, budgets);
     }
 }
 
@@ -156,6 +184,52 @@ TEST(ProtocolCodec, LeaveKeepsItsReason) {
     EXPECT_EQ(through_agent(Leave{}).reason, "");
 }
 
+TEST(ProtocolCodec, EveryKindOfFailureTravels) {
+    for (const FailureKind kind : {FailureKind::failure, FailureKind::hang, FailureKind::user_error,
+                                   FailureKind::retry, FailureKind::bad_node}) {
+        Report report{sample_report()};
+        report.report.failure->kind = kind;
+        EXPECT_EQ(through_agent(report).report.failure->kind, kind);
+    }
+}
+
+TEST(ProtocolCodec, ResumedKeepsEveryField) {
+    const Resumed resumed = through_agent(sample_resumed());
+    EXPECT_EQ(resumed.round, sample_resumed().round);
+    EXPECT_EQ(resumed.step, sample_resumed().step);
+    EXPECT_EQ(resumed.communicator, sample_resumed().communicator);
+    EXPECT_EQ(resumed.state, sample_resumed().state);
+    EXPECT_EQ(resumed.first_step, sample_resumed().first_step);
+}
+
+TEST(ProtocolCodec, OperateKeepsEveryFieldOfEveryAction) {
+    for (const Operate::Action action :
+         {Operate::Action::drain, Operate::Action::stop, Operate::Action::status}) {
+        Operate operate = sample_operate();
+        operate.action = action;
+        const Operate decoded = through_agent(operate);
+        EXPECT_EQ(decoded.action, action);
+        EXPECT_EQ(decoded.job, operate.job);
+        EXPECT_EQ(decoded.node, operate.node);
+        EXPECT_EQ(decoded.author, operate.author);
+        EXPECT_EQ(decoded.reason, operate.reason);
+    }
+    EXPECT_EQ(through_agent(Operate{}).job, "");
+}
+
+TEST(ProtocolCodec, OfManyPositionsThoseMostBehindAreKept) {
+    Report report{sample_report()};
+    report.report.positions.clear();
+    for (std::uint32_t rank = 0; rank < 1000; ++rank) {
+        report.report.positions.push_back(
+            {rank, 1000 - rank / 2, rank, true, std::string(99, 'x')});
+    }
+    const std::vector<RankPosition> kept = through_agent(report).report.positions;
+    ASSERT_THAT(kept, SizeIs(kPositionsMax));
+    EXPECT_EQ(kept.front().rank, 998U);
+    EXPECT_EQ(kept.front().doing, std::string(kDoingBytesMax, 'x'));
+}
+
 TEST(ProtocolCodec, AssignKeepsEveryField) {
     EXPECT_EQ(through_daemon(Assign{sample_assignment()}).assignment, sample_assignment());
 }
@@ -174,6 +248,38 @@ TEST(ProtocolCodec, ShortAnswersKeepTheirFields) {
     EXPECT_EQ(stop.reason, "enough");
     EXPECT_EQ(through_daemon(Fenced{"lost"}).reason, "lost");
     EXPECT_EQ(through_daemon(Alive{RoundId{9}}).round, RoundId{9});
+    const SaveStacks save = through_daemon(SaveStacks{RoundId{9}, "rank 3 hangs"});
+    EXPECT_EQ(save.round, RoundId{9});
+    EXPECT_EQ(save.reason, "rank 3 hangs");
+    const EndWorker end = through_daemon(EndWorker{RoundId{9}, 3, "it hung"});
+    EXPECT_EQ(end.round, RoundId{9});
+    EXPECT_EQ(end.rank, 3U);
+    EXPECT_EQ(end.reason, "it hung");
+    EXPECT_EQ(through_daemon(Elsewhere{"b:29400"}).endpoint, "b:29400");
+    EXPECT_EQ(through_daemon(Elsewhere{}).endpoint, "");
+}
+
+TEST(ProtocolCodec, PrepareKeepsEveryField) {
+    for (const bool leave : {true, false}) {
+        const Prepare prepare = through_daemon(Prepare{RoundId{9}, leave, "node c joined"});
+        EXPECT_EQ(prepare.round, RoundId{9});
+        EXPECT_EQ(prepare.leave, leave);
+        EXPECT_EQ(prepare.reason, "node c joined");
+    }
+}
+
+TEST(ProtocolCodec, RecoveredKeepsEveryField) {
+    EXPECT_EQ(through_daemon(Recovered{sample_incident()}).incident, sample_incident());
+    EXPECT_EQ(through_daemon(Recovered{}).incident, Incident());
+}
+
+TEST(ProtocolCodec, OperatedKeepsALongText) {
+    const std::string text(kStatusBytesMax, '"');
+    EXPECT_EQ(through_daemon(Operated{true, text}).text, text);
+    EXPECT_TRUE(through_daemon(Operated{true, text}).done);
+    EXPECT_FALSE(through_daemon(Operated{false, "no"}).done);
+    EXPECT_LE(encode(FromDaemon(Operated{true, std::string(1U << 20U, '\x01')})).size(),
+              kFrameBytesMax);
 }
 
 TEST(ProtocolCodec, WaitingKeepsEveryField) {
@@ -182,6 +288,7 @@ TEST(ProtocolCodec, WaitingKeepsEveryField) {
     EXPECT_EQ(waiting.nodes_min, 3U);
     EXPECT_EQ(waiting.nodes_max, 4U);
     EXPECT_TRUE(waiting.spare);
+    EXPECT_TRUE(waiting.prestart);
     EXPECT_EQ(waiting.detail, sample_waiting().detail);
 }
 
@@ -259,6 +366,14 @@ TEST(ProtocolCodec, NoMessageOutgrowsAFrame) {
     join.policy.program = worst;
     join.offer.other_addresses.assign(1000, name);
     join.report.failure = failure;
+    join.report.draining = worst;
+    join.report.hang = Hang{1, worst};
+    const std::uint64_t large = std::uint64_t{1} << 53U;
+    join.report.positions.assign(
+        5000, {4294967295U, large, large, true, std::string(100, worst.front())});
+    for (int code = 1; code < 256; ++code) {
+        join.policy.on_exit[code] = Reaction::replace_node;
+    }
     EXPECT_LE(encode(FromAgent(join)).size(), kFrameBytesMax);
     EXPECT_TRUE(decode_from_agent(encode(FromAgent(join))));
     EXPECT_LE(encode(FromAgent(Leave{worst})).size(), kFrameBytesMax);
@@ -275,7 +390,9 @@ TEST(ProtocolCodec, NoMessageOutgrowsAFrame) {
     for (const FromDaemon& message :
          {FromDaemon(Assign{assignment}), FromDaemon(Stop{RoundId{1}, worst}),
           FromDaemon(Fenced{worst}), FromDaemon(waiting), FromDaemon(Refused{Errc::system, worst}),
-          FromDaemon(Closed{verdict})}) {
+          FromDaemon(Closed{verdict}), FromDaemon(Prepare{RoundId{1}, true, worst}),
+          FromDaemon(Operated{true, worst}),
+          FromDaemon(Recovered{Incident{.cause = worst, .decision = worst}})}) {
         EXPECT_LE(encode(message).size(), kFrameBytesMax) << message.index();
         EXPECT_TRUE(decode_from_daemon(encode(message))) << message.index();
     }

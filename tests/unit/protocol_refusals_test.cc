@@ -14,8 +14,11 @@ namespace {
 using namespace rendezvous;  // NOLINT: every message.
 using nlohmann::json;
 using regroup::testing::sample_assignment;
+using regroup::testing::sample_incident;
 using regroup::testing::sample_join;
+using regroup::testing::sample_operate;
 using regroup::testing::sample_report;
+using regroup::testing::sample_resumed;
 using regroup::testing::sample_verdict;
 using regroup::testing::sample_waiting;
 using ::testing::AllOf;
@@ -162,6 +165,15 @@ std::vector<Malformation> bad_report() {
         {"failure/time", 12},
         {"failure/last_output", json::array({"line"})},
         {"failure/log", 0},
+        {"failure/kind", "bored"},
+        {"resident", 1},
+        {"step", -1},
+        {"draining", 7},
+        {"hang", "yes"},
+        {"hang/rank", -1},
+        {"hang/text", 7},
+        {"positions", "here"},
+        {"positions", json::array({7})},
     };
 }
 
@@ -173,9 +185,26 @@ TEST(ProtocolRefusals, EachMalformedFieldOfAJoinIsNamed) {
         bad.push_back({key, std::string(kNameBytesMax + 1, 'x')});
         bad.push_back({key, "two\nlines"});
     }
-    for (const char* key :
-         {"nodes_min", "nodes_max", "restarts_max", "workers", "slot", "last_call_ms",
-          "heartbeat_timeout_ms", "shutdown_timeout_ms", "grow_after_ms", "protocol"}) {
+    for (const char* key : {"nodes_min",
+                            "nodes_max",
+                            "restarts_max",
+                            "workers",
+                            "slot",
+                            "last_call_ms",
+                            "heartbeat_timeout_ms",
+                            "shutdown_timeout_ms",
+                            "grow_after_ms",
+                            "protocol",
+                            "regroup_call_ms",
+                            "spares_max",
+                            "prepare_timeout_ms",
+                            "budgets/hangs",
+                            "budgets/losses",
+                            "budgets/refill_steps",
+                            "budgets/no_progress_max",
+                            "budgets/delay_ms",
+                            "budgets/strikes_max",
+                            "budgets/strikes_window_ms"}) {
         bad.push_back({key, "3"});
         bad.push_back({key, -3});
         bad.push_back({key, 2.5});
@@ -186,6 +215,14 @@ TEST(ProtocolRefusals, EachMalformedFieldOfAJoinIsNamed) {
     bad.push_back({"other_addresses", "10.0.0.1"});
     bad.push_back({"other_addresses", json::array({"10.0.0.1", 7})});
     bad.push_back({"other_addresses", json::array({"10.0.0.1", ""})});
+    bad.push_back({"on_exit", "2=fail"});
+    bad.push_back({"on_exit", {{"0", "fail"}}});
+    bad.push_back({"on_exit", {{"256", "fail"}}});
+    bad.push_back({"on_exit", {{"02", "fail"}}});
+    bad.push_back({"on_exit", {{"x", "fail"}}});
+    bad.push_back({"on_exit/2", "explode"});
+    bad.push_back({"on_exit/2", 7});
+    bad.push_back({"budgets", 3});
     bad.push_back({"nodes_min", 0});
     bad.push_back({"nodes_min", 5});
     bad.push_back({"heartbeat_timeout_ms", 99});
@@ -217,6 +254,39 @@ TEST(ProtocolRefusals, FailureThatTellsNoFailureIsRefused) {
 
 TEST(ProtocolRefusals, EachMalformedFieldOfALeaveIsNamed) {
     expect_each_is_named(json_of(FromAgent(Leave{"r"})), {{"reason", 7}}, decode_from_agent);
+}
+
+TEST(ProtocolRefusals, EachMalformedFieldOfAPositionIsNamed) {
+    json report = json_of(FromAgent(Report{sample_report()}));
+    for (const Malformation& bad : std::vector<Malformation>{
+             {"rank", -1}, {"step", "x"}, {"operations", 0.5}, {"waiting", 1}, {"doing", 7}}) {
+        json object = report;
+        object["positions"][1][bad.field] = bad.value;
+        EXPECT_THAT(error_of(decode_from_agent(object.dump())),
+                    HasSubstr("field 'positions[1]." + std::string(bad.field) + "'"));
+    }
+}
+
+TEST(ProtocolRefusals, EachMalformedFieldOfTheRarerWordsOfAgentsIsNamed) {
+    const json resumed = json_of(FromAgent(sample_resumed()));
+    expect_each_is_named(resumed,
+                         {{"round", "5"},
+                          {"step", -1},
+                          {"communicator_us", -1},
+                          {"state_us", 0.5},
+                          {"first_step_us", std::uint64_t{1} << 51U}},
+                         decode_from_agent);
+    expect_required(resumed, {"round", "step"}, decode_from_agent);
+    const json operate = json_of(FromAgent(sample_operate()));
+    expect_each_is_named(operate,
+                         {{"action", "dance"},
+                          {"action", 1},
+                          {"job", ""},
+                          {"node", "two\nlines"},
+                          {"author", 1},
+                          {"reason", 1}},
+                         decode_from_agent);
+    expect_required(operate, {"protocol", "action", "node"}, decode_from_agent);
 }
 
 TEST(ProtocolRefusals, EachMalformedFieldOfAnAssignIsNamed) {
@@ -253,6 +323,7 @@ TEST(ProtocolRefusals, EachMalformedFieldOfTheOtherAnswersIsNamed) {
                           {"nodes_min", -1},
                           {"nodes_max", "4"},
                           {"spare", 0},
+                          {"prestart", 0},
                           {"detail", json::array({"a"})}},
                          decode_from_daemon);
     const json refused = json_of(FromDaemon(Refused{Errc::closed, "r"}));
@@ -269,7 +340,35 @@ TEST(ProtocolRefusals, EachMalformedFieldOfTheOtherAnswersIsNamed) {
                           {"restarts", -1},
                           {"failure/rank", -1}},
                          decode_from_daemon);
+    expect_each_is_named(closed, {{"lasted_us", -1}, {"lost_us", "x"}, {"recoveries", 0.5}},
+                         decode_from_daemon);
     expect_required(closed, {"outcome"}, decode_from_daemon);
+}
+
+TEST(ProtocolRefusals, EachMalformedFieldOfTheAnswersAboutRecoveryIsNamed) {
+    const json prepare = json_of(FromDaemon(Prepare{RoundId{4}, true, "r"}));
+    expect_each_is_named(prepare, {{"round", "4"}, {"leave", 1}, {"reason", 4}},
+                         decode_from_daemon);
+    expect_required(prepare, {"round"}, decode_from_daemon);
+    expect_required(json_of(FromDaemon(SaveStacks{RoundId{4}, "r"})), {"round"},
+                    decode_from_daemon);
+    const json end = json_of(FromDaemon(EndWorker{RoundId{4}, 3, "r"}));
+    expect_each_is_named(end, {{"rank", -1}}, decode_from_daemon);
+    expect_required(end, {"round", "rank"}, decode_from_daemon);
+    const json recovered = json_of(FromDaemon(Recovered{sample_incident()}));
+    std::vector<Malformation> bad{{"planned", 1}, {"cause", 1}, {"decision", 1}, {"step", -1}};
+    for (const char* key : {"detect_us", "decide_us", "stop_us", "join_us", "communicator_us",
+                            "state_us", "first_step_us"}) {
+        bad.push_back({key, -1});
+        bad.push_back({key, "1"});
+    }
+    expect_each_is_named(recovered, bad, decode_from_daemon);
+    expect_required(recovered, {"round", "next_round"}, decode_from_daemon);
+    const json operated = json_of(FromDaemon(Operated{true, "t"}));
+    expect_each_is_named(operated, {{"done", 1}, {"text", 1}}, decode_from_daemon);
+    expect_required(operated, {"done"}, decode_from_daemon);
+    expect_each_is_named(json_of(FromDaemon(Elsewhere{"b:1"})), {{"endpoint", 1}, {"endpoint", ""}},
+                         decode_from_daemon);
 }
 
 }  // namespace

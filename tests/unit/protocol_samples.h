@@ -11,6 +11,7 @@ namespace regroup::testing {
 
 inline rendezvous::WorkerFailure sample_failure() {
     rendezvous::WorkerFailure failure;
+    failure.kind = rendezvous::FailureKind::hang;
     failure.rank = 13;
     failure.local_rank = 5;
     failure.node = "node7";
@@ -35,6 +36,11 @@ inline rendezvous::NodeReport sample_report() {
     report.state = rendezvous::NodeState::stopping;
     report.store_port = 41231;
     report.failure = sample_failure();
+    report.resident = true;
+    report.step = 812;
+    report.draining = "stopped by SIGTERM";
+    report.hang = rendezvous::Hang{13, "rank 13 has been in section 'load' for 12 s", true};
+    report.positions = {{12, 812, 40, true, "all_reduce"}, {13, 811, 39, false, "load"}};
     return report;
 }
 
@@ -49,6 +55,20 @@ inline rendezvous::Join sample_join() {
     join.policy.heartbeat_timeout = std::chrono::milliseconds(2002);
     join.policy.shutdown_timeout = std::chrono::milliseconds(10003);
     join.policy.grow_after = std::chrono::milliseconds(60004);
+    join.policy.regroup_call = std::chrono::milliseconds(205);
+    join.policy.spares_max = 2;
+    join.policy.prepare_timeout = std::chrono::milliseconds(120006);
+    join.policy.on_exit = {{2, rendezvous::Reaction::fail},
+                           {3, rendezvous::Reaction::restart},
+                           {75, rendezvous::Reaction::retry},
+                           {76, rendezvous::Reaction::replace_node}};
+    join.policy.budgets = {.hangs = 0,
+                           .losses = 7,
+                           .refill_steps = 100,
+                           .no_progress_max = 6,
+                           .delay = std::chrono::milliseconds(107),
+                           .strikes_max = 4,
+                           .strikes_window = std::chrono::milliseconds(600008)};
     join.policy.program = "train";
     join.offer.name = "node7";
     join.offer.workers = 8;
@@ -83,6 +103,7 @@ inline rendezvous::Waiting sample_waiting() {
     waiting.nodes_min = 3;
     waiting.nodes_max = 4;
     waiting.spare = true;
+    waiting.prestart = true;
     waiting.detail = "2 of 3 nodes ready, waiting for 1 more";
     return waiting;
 }
@@ -95,22 +116,61 @@ inline rendezvous::Verdict sample_verdict() {
     verdict.exit_code = 139;
     verdict.restarts = 3;
     verdict.failure = sample_failure();
+    verdict.lasted = std::chrono::microseconds(3600000001);
+    verdict.lost = std::chrono::microseconds(41003);
+    verdict.recoveries = 3;
     return verdict;
 }
 
+inline rendezvous::Resumed sample_resumed() {
+    return {rendezvous::RoundId{5}, 813, std::chrono::microseconds(1501),
+            std::chrono::microseconds(702), std::chrono::microseconds(2303)};
+}
+
+inline rendezvous::Operate sample_operate() {
+    return {"nightly", rendezvous::Operate::Action::drain, "node7", "ann@login1",
+            "new memory modules"};
+}
+
+inline rendezvous::Incident sample_incident() {
+    using std::chrono::microseconds;
+    rendezvous::Incident incident;
+    incident.round = rendezvous::RoundId{4};
+    incident.next_round = rendezvous::RoundId{5};
+    incident.planned = true;
+    incident.cause = "rank 13 on node7 ended by SIGKILL";
+    incident.decision = "spare node9 took slot 1";
+    incident.detect = microseconds(101);
+    incident.decide = microseconds(202);
+    incident.stop = microseconds(3003);
+    incident.join = microseconds(404);
+    incident.communicator = microseconds(1501);
+    incident.state = microseconds(702);
+    incident.first_step = microseconds(2303);
+    incident.step = 813;
+    return incident;
+}
+
 inline std::vector<rendezvous::FromAgent> samples_from_agent() {
-    return {sample_join(), rendezvous::Report{sample_report()}, rendezvous::Leave{"SIGTERM"}};
+    return {sample_join(), rendezvous::Report{sample_report()}, rendezvous::Leave{"SIGTERM"},
+            sample_resumed(), sample_operate()};
 }
 
 inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {
     return {rendezvous::Assign{sample_assignment()},
             rendezvous::Stop{rendezvous::RoundId{4}, "node node4 is lost"},
+            rendezvous::Prepare{rendezvous::RoundId{4}, true, "drained by ann@login1"},
+            rendezvous::SaveStacks{rendezvous::RoundId{4}, "rank 13 hangs"},
+            rendezvous::EndWorker{rendezvous::RoundId{4}, 13, "the round hung on it"},
             rendezvous::Fenced{"this node was given up as lost"},
             rendezvous::Dismissed{rendezvous::RoundId{4}},
             rendezvous::Alive{rendezvous::RoundId{4}},
             sample_waiting(),
             rendezvous::Refused{Errc::overloaded, "the daemon has 1024 jobs already"},
-            rendezvous::Closed{sample_verdict()}};
+            rendezvous::Recovered{sample_incident()},
+            rendezvous::Closed{sample_verdict()},
+            rendezvous::Operated{true, "{\"jobs\":[]}"},
+            rendezvous::Elsewhere{"node2:29400"}};
 }
 
 }  // namespace regroup::testing

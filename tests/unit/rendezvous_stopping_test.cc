@@ -143,17 +143,17 @@ TEST_F(RendezvousStopping, SilentNodeIsLostExactlyAtTheLimit) {
 TEST_F(RendezvousStopping, BrokenConnectionIsALossAfterTheReturnLimit) {
     job.silence("c");
     job.disconnect("c");
-    job.pass(milliseconds(499));
+    job.pass(milliseconds(199));
     EXPECT_EQ(job.core.phase(), Phase::running);
     job.pass(milliseconds(1));
     EXPECT_EQ(job.core.phase(), Phase::stopping);
     EXPECT_EQ(job.told<Stop>("a")->reason,
-              "node c is lost: its connection broke and did not come back within 500 ms");
+              "node c is lost: its connection broke and did not come back within 200 ms");
 }
 
 TEST_F(RendezvousStopping, NodeThatComesBackInTimeGoesOnAsIfNothingHadHappened) {
     job.disconnect("c");
-    job.pass(milliseconds(400));
+    job.pass(milliseconds(150));
     job.join("c", Job::offer_of("c"), {RoundId{1}, NodeState::running, 2000, {}});
     job.pass(seconds(30));
     EXPECT_EQ(job.core.phase(), Phase::running);
@@ -164,7 +164,7 @@ TEST_F(RendezvousStopping, NodeThatComesBackInTimeGoesOnAsIfNothingHadHappened) 
 TEST_F(RendezvousStopping, NodeThatComesBackTooLateIsToldToStopAndJoinsTheNextRound) {
     job.disconnect("c");
     job.silence("c");
-    job.pass(milliseconds(500));
+    job.pass(milliseconds(200));
     job.join("c", Job::offer_of("c"), {RoundId{1}, NodeState::running, 2000, {}});
     ASSERT_NE(job.told<Stop>("c"), nullptr);
     EXPECT_EQ(job.told<Stop>("c")->round, RoundId{1});

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tests/simulation/checker.h"
+#include "tests/support/transcript.h"
 
 namespace regroup::simulation {
 
@@ -172,7 +173,17 @@ class StormChecker final : public Checker {
 
 class ProgressChecker final : public Checker {
    public:
-    void on_job(Instant /*now*/, const JobPolicy& policy) override { policy_ = policy; }
+    void on_job(Instant /*now*/, const JobPolicy& policy) override {
+        policy_ = policy;
+        departed_ = RoundId::none;
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t /*host*/, const agent::AgentCore& core,
+                         const agent::AgentEffect& effect) override {
+        const auto* quit = std::get_if<agent::Quit>(&effect);
+        if (quit != nullptr && quit->exit_code == 0 && !quit->verdict) {
+            departed_ = core.report().round;
+        }
+    }
     void on_calm(Instant now, const View& view) override {
         if (view.verdict_was_forgotten) {
             return;
@@ -184,6 +195,7 @@ class ProgressChecker final : public Checker {
         const RendezvousCore& core = *view.rendezvous;
         std::size_t alive = 0;
         std::size_t members = 0;
+        bool finishing = core.round() == departed_;
         for (const HostView& host : view.hosts) {
             if (host.agent == nullptr) {
                 continue;
@@ -193,6 +205,7 @@ class ProgressChecker final : public Checker {
             if (core.phase() == Phase::running && report.round == core.round() &&
                 (report.state == NodeState::running || report.state == NodeState::finished)) {
                 ++members;
+                finishing = finishing || report.state == NodeState::finished;
             }
         }
         if (core.phase() == Phase::closed) {
@@ -201,6 +214,9 @@ class ProgressChecker final : public Checker {
                          " agents have not ended");
             }
             return;
+        }
+        if (finishing) {
+            return;  // Nobody is let into a round that is about to end.
         }
         const std::size_t expected = std::min<std::size_t>(alive, policy_.nodes_max);
         if (core.phase() != Phase::running || members != expected) {
@@ -212,6 +228,39 @@ class ProgressChecker final : public Checker {
 
    private:
     JobPolicy policy_;
+    RoundId departed_ = RoundId::none;  // The last round that a node has finished and left.
+};
+
+class ReplayChecker final : public Checker {
+   public:
+    void on_replayed(Instant /*now*/, const Effects& sent, const Effects& replayed) override {
+        bool same = sent.size() == replayed.size();
+        for (std::size_t i = 0; same && i < sent.size(); ++i) {
+            same = sent[i].node == replayed[i].node && is_same(sent[i].message, replayed[i].message);
+        }
+        if (!same) {
+            violated("a daemon decided {" + text(sent) + "}, but its records say {" +
+                     text(replayed) + "}");
+        }
+    }
+
+   private:
+    static bool is_same(const FromDaemon& a, const FromDaemon& b) {
+        const auto* x = std::get_if<Assign>(&a);
+        const auto* y = std::get_if<Assign>(&b);
+        if (x != nullptr && y != nullptr) {
+            return x->assignment == y->assignment;
+        }
+        return a.index() == b.index() && test::to_line(a) == test::to_line(b);
+    }
+    static std::string text(const Effects& effects) {
+        std::string result;
+        for (const Send& effect : effects) {
+            result += (result.empty() ? "" : "; ") + effect.node + ": " +
+                      test::to_line(effect.message);
+        }
+        return result;
+    }
 };
 
 }  // namespace
@@ -230,6 +279,10 @@ std::unique_ptr<Checker> make_storm_checker() {
 }
 std::unique_ptr<Checker> make_progress_checker() {
     return std::make_unique<ProgressChecker>();
+}
+
+std::unique_ptr<Checker> make_replay_checker() {
+    return std::make_unique<ReplayChecker>();
 }
 
 }  // namespace regroup::simulation

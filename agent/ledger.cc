@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/ledger.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/process/unique_fd.h"
+
+namespace regroup::agent {
+
+namespace {
+
+// To a microsecond: more digits would be noise.
+double milliseconds(Duration duration) {
+    return std::round(std::chrono::duration<double, std::micro>(duration).count()) / 1000;
+}
+
+}  // namespace
+
+std::string ledger_line(const std::string& job, const rendezvous::Incident& incident,
+                        const std::string& time) {
+    nlohmann::ordered_json line;
+    line["time"] = time;
+    line["job"] = job;
+    line["round"] = number(incident.round);
+    line["next_round"] = number(incident.next_round);
+    line["planned"] = incident.planned;
+    line["cause"] = incident.cause;
+    line["decision"] = incident.decision;
+    line["step"] = incident.step;
+    line["total_ms"] = milliseconds(incident.total());
+    line["detect_ms"] = milliseconds(incident.detect);
+    line["decide_ms"] = milliseconds(incident.decide);
+    line["stop_ms"] = milliseconds(incident.stop);
+    line["join_ms"] = milliseconds(incident.join);
+    line["communicator_ms"] = milliseconds(incident.communicator);
+    line["state_ms"] = milliseconds(incident.state);
+    line["first_step_ms"] = milliseconds(incident.first_step);
+    return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+Result<void> Ledger::append(const std::string& line) {
+    const UniqueFd file(::open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    struct stat before{};
+    if (!file || ::fstat(file.get(), &before) != 0) {
+        return system_failure("cannot write " + file_.string(), errno);
+    }
+    const std::string whole = line + "\n";
+    const ssize_t written = ::write(file.get(), whole.data(), whole.size());
+    if (written == static_cast<ssize_t>(whole.size())) {
+        return {};
+    }
+    const int error = written < 0 ? errno : ENOSPC;
+    if (written > 0 && ::ftruncate(file.get(), before.st_size) != 0) {
+        return system_failure("cannot take back half a line of " + file_.string(), errno);
+    }
+    return system_failure("cannot write " + file_.string(), error);
+}
+
+}  // namespace regroup::agent

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/watch/kernel_view.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "agent/process/proc_files.h"
+
+namespace regroup::agent {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kThreadsMax = 256;
+constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
+
+std::string read(const fs::path& path) {
+    std::ifstream file(path);
+    std::string text(kFileBytesMax, '\0');
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(file.gcount()));
+    while (!text.empty() && (text.back() == '\n' || text.back() == '\0')) {
+        text.pop_back();
+    }
+    return text;
+}
+
+std::optional<std::uint64_t> hexadecimal(std::string_view text) {
+    if (text.starts_with("0x")) {
+        text.remove_prefix(2);
+    }
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+    return error == std::errc() && end == text.data() + text.size() ? std::optional(value)
+                                                                    : std::nullopt;
+}
+
+/// A mapped file: addresses [begin, end) are its bytes from `offset` on.
+struct Mapping {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    std::uint64_t offset = 0;
+    std::string path;
+};
+
+std::vector<Mapping> mappings_of(pid_t pid) {
+    std::vector<Mapping> result;
+    std::istringstream lines(read("/proc/" + std::to_string(pid) + "/maps"));
+    std::string line;
+    while (std::getline(lines, line)) {
+        std::istringstream fields(line);
+        std::string range;
+        std::string rights;
+        std::string offset;
+        std::string device;
+        std::string inode;
+        std::string path;
+        fields >> range >> rights >> offset >> device >> inode >> path;
+        const std::size_t dash = range.find('-');
+        if (dash == range.npos || path.empty()) {
+            continue;
+        }
+        const auto begin = hexadecimal(range.substr(0, dash));
+        const auto end = hexadecimal(range.substr(dash + 1));
+        const auto from = hexadecimal(offset);
+        if (begin && end && from) {
+            result.push_back({*begin, *end, *from, path});
+        }
+    }
+    return result;
+}
+
+std::string place_of(const std::string& address, const std::vector<Mapping>& mappings) {
+    const std::optional<std::uint64_t> pc = hexadecimal(address);
+    for (const Mapping& mapping : mappings) {
+        if (pc && mapping.begin <= *pc && *pc < mapping.end) {
+            std::ostringstream text;
+            text << mapping.path << "+0x" << std::hex << *pc - mapping.begin + mapping.offset;
+            return text.str();
+        }
+    }
+    return address;
+}
+
+// The file has "running", or the call's number, its arguments, stack pointer and program counter.
+std::string user_side(const std::string& syscall, const std::vector<Mapping>& mappings) {
+    std::istringstream stream(syscall);
+    std::vector<std::string> fields;
+    for (std::string field; stream >> field;) {
+        fields.push_back(field);
+    }
+    if (fields.size() < 3 || fields.back() == "0x0") {
+        return "";
+    }
+    return (fields.front() == "-1" ? ", in no system call" : ", in system call " + fields.front()) +
+           ", at " + place_of(fields.back(), mappings);
+}
+
+std::string line_of(const std::string& status, const std::string& name) {
+    const std::size_t at = status.find("\n" + name + ":");
+    if (at == status.npos) {
+        return "";
+    }
+    const std::size_t begin = status.find_first_not_of(" \x09", at + name.size() + 2);
+    return begin == status.npos ? "" : status.substr(begin, status.find('\n', begin) - begin);
+}
+
+std::string describe_thread(const fs::path& thread, const std::vector<Mapping>& mappings) {
+    const std::string wchan = read(thread / "wchan");
+    std::string text = "thread " + thread.filename().string() + " (" + read(thread / "comm") +
+                       "), state " + line_of(read(thread / "status"), "State");
+    if (!wchan.empty() && wchan != "0") {
+        text += ", sleeps in " + wchan;
+    }
+    text += user_side(read(thread / "syscall"), mappings) + "\n";
+    std::istringstream frames(read(thread / "stack"));
+    for (std::string frame; std::getline(frames, frame);) {
+        text += "    kernel: " + frame.substr(frame.starts_with("[<0>] ") ? 6 : 0) + "\n";
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string kernel_view(pid_t pid) {
+    std::vector<fs::path> threads;
+    std::error_code error;
+    const fs::path folder = "/proc/" + std::to_string(pid) + "/task";
+    for (fs::directory_iterator it(folder, error); !error && it != fs::directory_iterator();
+         it.increment(error)) {
+        threads.push_back(it->path());
+    }
+    const auto id = [](const fs::path& thread) { return std::stoul(thread.filename().string()); };
+    std::sort(threads.begin(), threads.end(),
+              [&](const fs::path& a, const fs::path& b) { return id(a) < id(b); });
+    const std::vector<Mapping> mappings = mappings_of(pid);
+    std::string text;
+    for (std::size_t i = 0; i < std::min(threads.size(), kThreadsMax); ++i) {
+        text += describe_thread(threads[i], mappings);
+    }
+    if (threads.size() > kThreadsMax) {
+        text += "and " + std::to_string(threads.size() - kThreadsMax) + " more threads\n";
+    }
+    return text;
+}
+
+bool is_stopped(pid_t pid) {
+    const std::optional<ProcessEntry> process = read_process(pid);
+    return process && (process->state == 'T' || process->state == 't');
+}
+
+}  // namespace regroup::agent

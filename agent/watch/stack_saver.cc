@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/watch/stack_saver.h"
+
+#include <cerrno>
+#include <csignal>
+#include <deque>
+#include <fcntl.h>
+#include <map>
+#include <unistd.h>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/process/resolve_program.h"
+#include "agent/process/unique_fd.h"
+#include "agent/watch/kernel_view.h"
+
+namespace regroup::agent {
+
+namespace {
+
+namespace asio = boost::asio;
+
+/// A program that shows the stacks of a process on its standard output.
+struct StackTool {
+    const char* name;
+    std::vector<std::string> arguments;  ///< Before the pid.
+    std::vector<std::string> commands;   ///< After it.
+};
+
+const std::vector<StackTool>& known_tools() {
+    static const std::vector<StackTool> tools = {
+        {"eu-stack", {"-m", "-s", "-p"}, {}},
+        {"gdb",
+         {"-batch", "-nx", "-iex", "set auto-load no", "-p"},
+         {"-ex", "thread apply all backtrace"}},
+    };
+    return tools;
+}
+
+bool write_all(int fd, std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t written = ::write(fd, text.data(), text.size());
+        if (written < 0 && errno != EINTR) {
+            return false;
+        }
+        text.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
+    }
+    return true;
+}
+
+}  // namespace
+
+struct StackSaver::Run {
+    Run(asio::io_context& io_in, LinuxLauncher& launcher_in, const StackOptions& options_in,
+        std::function<void(const SavedStacks&)> on_done_in)
+        : io(io_in),
+          launcher(launcher_in),
+          options(options_in),
+          on_done(std::move(on_done_in)),
+          timer(io_in) {}
+
+    ~Run() {
+        for (auto& [pid, walk] : walks) {
+            end(pid, walk);
+        }
+    }
+
+    /// One process whose stacks are being walked.
+    struct Walk {
+        ChildProcess tool;
+        UniqueFd file;
+        bool was_stopped = false;  ///< Before the tool came.
+    };
+
+    void choose_tool() {
+        for (const StackTool& candidate : known_tools()) {
+            Result<std::string> found = resolve_program(candidate.name, options.search_path);
+            if (found) {
+                tool = &candidate;
+                executable = std::move(*found);
+                result.how = std::string("by ") + candidate.name;
+                return;
+            }
+        }
+        result.how = "as the kernel sees them (neither eu-stack nor gdb is installed)";
+    }
+
+    void complain(const std::string& sentence) {
+        if (result.complaint.empty()) {
+            result.complaint = sentence;
+        }
+    }
+
+    // The kernel's view first, of all: it costs next to nothing, and a tool changes it.
+    void begin(const std::filesystem::path& folder, std::vector<StackSubject> subjects,
+               const std::string& heading) {
+        std::error_code error;
+        std::filesystem::create_directories(folder, error);
+        if (error) {
+            complain("cannot make the folder " + folder.string() + ": " + error.message());
+        }
+        for (StackSubject& subject : subjects) {
+            const std::string path =
+                (folder / ("rank" + std::to_string(subject.rank) + ".txt")).string();
+            UniqueFd file(
+                ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+            const std::string text = heading + "\nrank " + std::to_string(subject.rank) + ", pid " +
+                                     std::to_string(subject.pid) +
+                                     (subject.doing.empty() ? "" : ", " + subject.doing) +
+                                     "\n\nAs the kernel sees it:\n" + kernel_view(subject.pid);
+            if (file.get() < 0 || !write_all(file.get(), text)) {
+                complain(system_failure("cannot write " + path, errno).detail);
+                continue;
+            }
+            ++result.files;
+            if (tool != nullptr) {
+                waiting.emplace_back(subject.pid, std::move(file));
+            }
+        }
+        timer.expires_after(options.limit);
+        timer.async_wait([this, alive = std::weak_ptr(life)](boost::system::error_code late) {
+            if (!late && !alive.expired()) {
+                give_up();
+            }
+        });
+        go_on();
+    }
+
+    void go_on() {
+        while (!waiting.empty() && walks.size() < options.at_once) {
+            auto [pid, file] = std::move(waiting.front());
+            waiting.pop_front();
+            walk(pid, std::move(file));
+        }
+        if (walks.empty() && !done) {
+            done = true;
+            timer.cancel();
+            asio::post(io, [this, alive = std::weak_ptr(life)] {
+                if (!alive.expired()) {
+                    const SavedStacks saved = result;  // The call may be the end of this.
+                    std::exchange(on_done, nullptr)(saved);
+                }
+            });
+        }
+    }
+
+    void walk(pid_t pid, UniqueFd file) {
+        ProcessSpec spec;
+        spec.executable = executable;
+        spec.arguments = {tool->name};
+        spec.arguments.insert(spec.arguments.end(), tool->arguments.begin(), tool->arguments.end());
+        spec.arguments.push_back(std::to_string(pid));
+        spec.arguments.insert(spec.arguments.end(), tool->commands.begin(), tool->commands.end());
+        // Little, so that it neither speaks another language nor fetches symbols from the network.
+        spec.environment = {"LC_ALL=C", "PATH=" + options.search_path};
+        spec.stdout_fd = spec.stderr_fd = file.get();
+        write_all(file.get(), std::string("\nBy ") + tool->name + ":\n");
+        Result<ChildProcess> child = launcher.launch(spec);
+        if (!child) {
+            complain(child.error().detail);
+            return;
+        }
+        const bool stopped = is_stopped(pid);
+        Walk& walk =
+            walks.emplace(pid, Walk{std::move(*child), std::move(file), stopped}).first->second;
+        walk.tool.async_wait([this, pid](ExitStatus status) {
+            Walk ended = std::move(walks.at(pid));
+            walks.erase(pid);
+            if (!status.success()) {
+                const std::string how = std::string(tool->name) + " " + status.describe();
+                write_all(ended.file.get(), how + "\n");
+                complain(how + " on pid " + std::to_string(pid));
+            }
+            wake(pid, ended);
+            go_on();
+        });
+    }
+
+    // A tool that dies between attaching and detaching leaves its process stopped.
+    static void wake(pid_t pid, const Walk& walk) {
+        if (!walk.was_stopped && is_stopped(pid)) {
+            ::kill(pid, SIGCONT);
+        }
+    }
+
+    static void end(pid_t pid, Walk& walk) {
+        walk.tool.signal_group(SIGKILL);
+        wake(pid, walk);
+    }
+
+    // The ends of the tools that are killed here are heard of as any other's.
+    void give_up() {
+        for (auto& [pid, file] : std::exchange(waiting, {})) {
+            write_all(file.get(), "\nNo time was left for its own stacks.\n");
+            complain("there was no time for the stacks of all processes");
+        }
+        for (auto& [pid, walk] : walks) {
+            write_all(walk.file.get(), std::string("\n") + tool->name + " took longer than " +
+                                           format_duration(options.limit) + ", and was ended\n");
+            complain(std::string(tool->name) + " took longer than " +
+                     format_duration(options.limit) + " on pid " + std::to_string(pid));
+            end(pid, walk);
+        }
+        go_on();
+    }
+
+    asio::io_context& io;
+    LinuxLauncher& launcher;
+    StackOptions options;
+    std::function<void(const SavedStacks&)> on_done;
+    asio::steady_timer timer;
+    const StackTool* tool = nullptr;
+    std::string executable;
+    std::deque<std::pair<pid_t, UniqueFd>> waiting;
+    std::map<pid_t, Walk> walks;
+    SavedStacks result;
+    bool done = false;
+    std::shared_ptr<bool> life = std::make_shared<bool>(true);  ///< For what is queued.
+};
+
+StackSaver::StackSaver(asio::io_context& io, LinuxLauncher& launcher, StackOptions options)
+    : io_(io), launcher_(launcher), options_(std::move(options)) {}
+
+StackSaver::~StackSaver() = default;
+
+void StackSaver::save(const std::filesystem::path& folder, std::vector<StackSubject> subjects,
+                      const std::string& heading, std::function<void(const SavedStacks&)> on_done) {
+    run_ = std::make_unique<Run>(io_, launcher_, options_, std::move(on_done));
+    run_->choose_tool();
+    run_->begin(folder, std::move(subjects), heading);
+}
+
+}  // namespace regroup::agent

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a RendezvousCore changes a round with which nothing is wrong: for growth, or because a node
+// is to leave.
+#include <algorithm>
+
+#include "rendezvous/core/node_state.h"
+#include "rendezvous/core/rendezvous_core.h"
+#include "rendezvous/core/wording.h"
+
+namespace regroup::rendezvous {
+
+bool RendezvousCore::is_resident() const {
+    return !members_.empty() &&
+           std::all_of(members_.begin(), members_.end(),
+                       [&](const auto& member) { return nodes_.at(member.first).report.resident; });
+}
+
+bool RendezvousCore::is_leaving(const Node& node) const {
+    return !evacuation_.empty() || !node.drain.empty() || !node.report.draining.empty();
+}
+
+std::string RendezvousCore::why_leaving(const Node& node) const {
+    if (!evacuation_.empty()) {
+        return evacuation_;
+    }
+    return "node " + node.offer.name +
+           (node.drain.empty() ? " leaves: " + node.report.draining : " " + node.drain);
+}
+
+bool RendezvousCore::knows(const std::string& name) const {
+    return nodes_.contains(name) ||
+           std::any_of(nodes_.begin(), nodes_.end(),
+                       [&](const auto& entry) { return entry.second.offer.name == name; });
+}
+
+void RendezvousCore::on(Instant now, const DrainRequested& event) {
+    if (phase_ == Phase::closed) {
+        return;
+    }
+    std::vector<NodeId> chosen;
+    for (auto& [id, node] : nodes_) {
+        // An id names one node, a name all launchers of a host.
+        if ((id == event.node || node.offer.name == event.node) && !is_leaving(node)) {
+            chosen.push_back(id);
+            node.drain =
+                "is drained by " + event.author + (event.reason.empty() ? "" : ": " + event.reason);
+        }
+    }
+    for (const NodeId& id : chosen) {
+        update_ready(now, id);
+    }
+    for (const NodeId& id : chosen) {
+        if (const auto found = nodes_.find(id); found != nodes_.end()) {
+            begin_leaving(now, id, found->second);
+        }
+    }
+    try_form(now);
+}
+
+void RendezvousCore::begin_leaving(Instant now, const NodeId& id, const Node& node) {
+    const bool under_way = phase_ == Phase::running || phase_ == Phase::preparing;
+    const std::string reason = why_leaving(node);
+    if (under_way && awaited_.contains(id) && is_resident() && evacuation_.empty()) {
+        const auto stay = std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+            return !is_leaving(entry.second) && !detector_.suspects(entry.first);
+        });
+        if (static_cast<std::size_t>(stay) < policy_.nodes_min) {
+            evacuated_by_ = "node " + node.offer.name;
+            evacuation_ = reason + "; " + counted(static_cast<std::size_t>(stay), "node") +
+                          " would be left of at least " + std::to_string(policy_.nodes_min) +
+                          ", so all save their state and leave";
+            ready_.clear();
+        }
+    }
+    if (phase_ == Phase::running && awaited_.contains(id)) {
+        begin_change(now, evacuation_.empty() ? reason : evacuation_);
+    } else if (phase_ == Phase::preparing && awaited_.contains(id)) {
+        if (!evacuation_.empty()) {
+            cause_ = evacuation_;
+        }
+        for (const NodeId& other : awaited_) {
+            if (other == id || !evacuation_.empty()) {
+                tell_to_prepare(other, nodes_.at(other));
+            }
+        }
+    }
+    for (const auto& [other, entry] : nodes_) {
+        if ((other == id || !evacuation_.empty()) && !awaited_.contains(other)) {
+            tell_to_leave(other, entry);
+        }
+    }
+}
+
+void RendezvousCore::begin_change(Instant now, const std::string& reason) {
+    if (is_resident()) {
+        begin_preparing(now, reason);
+    } else {
+        begin_stopping(now, reason);
+    }
+}
+
+void RendezvousCore::begin_preparing(Instant now, const std::string& reason) {
+    ENSURE(phase_ == Phase::running);
+    phase_ = Phase::preparing;
+    cause_ = reason;
+    deadline_ = after(now, policy_.prepare_timeout);
+    for (const NodeId& id : awaited_) {
+        tell_to_prepare(id, nodes_.at(id));
+    }
+}
+
+void RendezvousCore::tell_to_prepare(const NodeId& id, const Node& node) {
+    const bool leave = is_leaving(node);
+    effects_.push_back({id, Prepare{round_, leave, leave ? why_leaving(node) : cause_}});
+}
+
+void RendezvousCore::tell_to_leave(const NodeId& id, const Node& node) {
+    // A member that has finished is needed until the round is over: it may serve the store.
+    if (!members_.contains(id) && node.report.state != NodeState::stopping) {
+        effects_.push_back({id, Prepare{node.report.round, true, why_leaving(node)}});
+    }
+}
+
+void RendezvousCore::absorb_preparing(Instant now, const NodeId& id, const Node& node) {
+    const NodeReport& report = node.report;
+    if (report.round > round_) {
+        absorb_running(now, id, node);
+    } else if (report.failure) {
+        failure_ = report.failure;
+        begin_stopping(now, describe(*report.failure));
+    } else if (has_no_workers(report)) {
+        someone_finished_ = someone_finished_ || report.state == NodeState::finished;
+        boundary_ = true;
+        parked_ = parked_ || (report.state == NodeState::stopped && !is_leaving(node));
+        count_out(id, node);
+        end_if_all_out(now);
+    } else if (report.state == NodeState::running) {
+        tell_to_prepare(id, node);
+    }
+}
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <charconv>
+#include <utility>
+
+#include "rendezvous/protocol/codec.h"
+#include "rendezvous/protocol/parts.h"
+#include "rendezvous/protocol/text.h"
+
+namespace regroup::protocol {
+
+using namespace rendezvous;  // NOLINT: the parts of every message; this file is about them.
+
+namespace {
+
+constexpr std::uint64_t kWorkersMax = std::uint64_t{1} << 20U;
+constexpr std::uint64_t kExitCodeMax = 255;
+constexpr std::uint64_t kSignalMax = 127;
+
+void read_on_exit(FieldReader& outer, std::map<int, Reaction>& out) {
+    static constexpr Reaction kReactions[] = {Reaction::restart, Reaction::fail, Reaction::retry,
+                                              Reaction::replace_node};
+    std::optional<FieldReader> reader = outer.object("on_exit");
+    if (!reader) {
+        return;
+    }
+    for (const std::string& key : reader->keys()) {
+        std::uint64_t code = 0;
+        const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), code);
+        if (error != std::errc{} || end != key.data() + key.size() || code < 1 ||
+            code > kExitCodeMax || std::to_string(code) != key) {
+            outer.complain("on_exit",
+                           "has the key " + quoted(key) + ", which is no exit code from 1 to 255");
+            return;
+        }
+        reader->choice(key, out[static_cast<int>(code)], kReactions);
+    }
+    outer.adopt(*reader);
+}
+
+void read_budgets(FieldReader& outer, Budgets& out) {
+    std::optional<FieldReader> reader = outer.object("budgets");
+    if (!reader) {
+        return;
+    }
+    if (reader->has("hangs")) {
+        reader->integer("hangs", out.hangs.emplace());
+    }
+    if (reader->has("losses")) {
+        reader->integer("losses", out.losses.emplace());
+    }
+    reader->integer("refill_steps", out.refill_steps);
+    reader->integer("no_progress_max", out.no_progress_max);
+    reader->duration("delay_ms", out.delay);
+    reader->integer("strikes_max", out.strikes_max);
+    reader->duration("strikes_window_ms", out.strikes_window);
+    outer.adopt(*reader);
+}
+
+void read_hang(FieldReader& outer, std::optional<Hang>& out) {
+    std::optional<FieldReader> reader = outer.object("hang");
+    if (!reader) {
+        return;
+    }
+    Hang& hang = out.emplace();
+    reader->integer("rank", hang.rank);
+    reader->text("text", hang.text, kSentenceBytesMax);
+    reader->flag("shared", hang.shared);
+    outer.adopt(*reader);
+}
+
+void read_positions(FieldReader& outer, std::vector<RankPosition>& out) {
+    for (FieldReader& reader : outer.objects("positions", kPositionsMax)) {
+        RankPosition& position = out.emplace_back();
+        reader.integer("rank", position.rank);
+        reader.integer("step", position.step);
+        reader.integer("operations", position.operations);
+        reader.flag("waiting", position.waiting);
+        reader.text("doing", position.doing, kDoingBytesMax);
+        outer.adopt(reader);
+    }
+}
+
+}  // namespace
+
+void read(FieldReader& outer, std::string_view key, std::optional<WorkerFailure>& out) {
+    std::optional<FieldReader> reader = outer.object(key);
+    if (!reader) {
+        return;
+    }
+    static constexpr FailureKind kKinds[] = {FailureKind::failure, FailureKind::hang,
+                                             FailureKind::user_error, FailureKind::retry,
+                                             FailureKind::bad_node};
+    WorkerFailure failure;
+    if (reader->has("kind")) {
+        reader->choice("kind", failure.kind, kKinds);
+    }
+    reader->integer("rank", failure.rank);
+    reader->integer("local_rank", failure.local_rank);
+    reader->text("node", failure.node, kNameBytesMax);
+    reader->text("host", failure.host, kNameBytesMax);
+    reader->integer("pid", failure.pid);
+    reader->integer("exit_code", failure.exit_code, kExitCodeMax, -1);
+    reader->integer("signal", failure.signal, kSignalMax);
+    reader->flag("core_dumped", failure.core_dumped);
+    reader->text("start_error", failure.start_error, kSentenceBytesMax);
+    reader->text("time", failure.time, kNameBytesMax);
+    reader->last_text("last_output", failure.last_output, kOutputBytesMax);
+    reader->text("log", failure.log_file, kSentenceBytesMax);
+    reader->text("evidence", failure.evidence, kSentenceBytesMax);
+    reader->last_text("error_message", failure.error_message, kOutputBytesMax);
+    reader->text("error_file", failure.error_file, kSentenceBytesMax);
+    // The job's exit code is made of this one: it must not come out as success or as nothing.
+    if (failure.start_error.empty() && failure.signal == 0 && failure.exit_code <= 0) {
+        reader->complain("exit_code", "tells no failure, nor does any other field");
+    }
+    outer.adopt(*reader);
+    out = std::move(failure);
+}
+
+void read(FieldReader& reader, NodeReport& report) {
+    static constexpr NodeState kStates[] = {NodeState::stopped, NodeState::running,
+                                            NodeState::stopping, NodeState::finished};
+    reader.require("round");
+    reader.round("round", report.round);
+    reader.choice("state", report.state, kStates);
+    reader.integer("store_port", report.store_port);
+    read(reader, "failure", report.failure);
+    reader.flag("resident", report.resident);
+    reader.integer("step", report.step);
+    reader.text("draining", report.draining, kSentenceBytesMax);
+    read_hang(reader, report.hang);
+    read_positions(reader, report.positions);
+}
+
+void read(FieldReader& reader, JobPolicy& policy) {
+    reader.require("nodes_min");
+    reader.require("nodes_max");
+    reader.integer("nodes_min", policy.nodes_min);
+    reader.integer("nodes_max", policy.nodes_max);
+    reader.integer("restarts_max", policy.restarts_max);
+    reader.text("program", policy.program, kNameBytesMax);
+    reader.duration("last_call_ms", policy.last_call);
+    reader.duration("heartbeat_timeout_ms", policy.heartbeat_timeout);
+    reader.duration("shutdown_timeout_ms", policy.shutdown_timeout);
+    reader.duration("grow_after_ms", policy.grow_after);
+    reader.duration("regroup_call_ms", policy.regroup_call);
+    reader.duration("prepare_timeout_ms", policy.prepare_timeout);
+    reader.integer("spares_max", policy.spares_max);
+    read_on_exit(reader, policy.on_exit);
+    read_budgets(reader, policy.budgets);
+    if (const Result<void> valid = validate(policy); !valid) {
+        const bool of_time = policy.nodes_min > 0 && policy.nodes_min <= policy.nodes_max;
+        reader.complain(of_time ? "heartbeat_timeout_ms" : "nodes_min",
+                        "does not fit: " + valid.error().detail);
+    }
+}
+
+void read(FieldReader& reader, Offer& offer) {
+    reader.require("name");
+    reader.name("name", offer.name);
+    reader.integer("workers", offer.workers, kWorkersMax);
+    reader.name("role", offer.role);
+    if (reader.has("slot")) {
+        reader.integer("slot", offer.slot.emplace());
+    }
+    reader.name("address", offer.address);
+    offer.address_is_explicit = !offer.address.empty();
+    reader.names("other_addresses", offer.other_addresses);
+}
+
+void read(FieldReader& reader, Incident& incident) {
+    reader.require("round");
+    reader.require("next_round");
+    reader.round("round", incident.round);
+    reader.round("next_round", incident.next_round);
+    reader.flag("planned", incident.planned);
+    reader.text("cause", incident.cause, kSentenceBytesMax);
+    reader.text("decision", incident.decision, kSentenceBytesMax);
+    reader.microseconds("detect_us", incident.detect);
+    reader.microseconds("decide_us", incident.decide);
+    reader.microseconds("stop_us", incident.stop);
+    reader.microseconds("join_us", incident.join);
+    reader.microseconds("communicator_us", incident.communicator);
+    reader.microseconds("state_us", incident.state);
+    reader.microseconds("first_step_us", incident.first_step);
+    reader.integer("step", incident.step);
+}
+
+void read(FieldReader& reader, Verdict& verdict) {
+    static constexpr Outcome kOutcomes[] = {Outcome::succeeded, Outcome::failed, Outcome::stopped};
+    reader.choice("outcome", verdict.outcome, kOutcomes);
+    reader.text("reason", verdict.reason, kSentenceBytesMax);
+    reader.text("author", verdict.author, kSentenceBytesMax);
+    reader.integer("exit_code", verdict.exit_code, kExitCodeMax);
+    reader.integer("restarts", verdict.restarts);
+    read(reader, "failure", verdict.failure);
+    reader.microseconds("lasted_us", verdict.lasted);
+    reader.microseconds("lost_us", verdict.lost);
+    reader.integer("recoveries", verdict.recoveries);
+}
+
+}  // namespace regroup::protocol

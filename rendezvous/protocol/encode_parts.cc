@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/protocol/codec.h"
+#include "rendezvous/protocol/parts.h"
+#include "rendezvous/protocol/text.h"
+
+namespace regroup::protocol {
+
+using namespace rendezvous;  // NOLINT: the parts of every message; this file is about them.
+using nlohmann::json;
+
+namespace {
+
+std::int64_t milliseconds(Duration duration) {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+}
+
+void put_us(json& object, const char* key, Duration duration) {
+    if (duration.count() > 0) {
+        object[key] = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+    }
+}
+
+json to_json(const Budgets& budgets) {
+    const Budgets usual;
+    json object = json::object();
+    const auto put = [&](const char* key, auto value, auto default_value) {
+        if (value != default_value) {
+            object[key] = value;
+        }
+    };
+    if (budgets.hangs) {
+        object["hangs"] = *budgets.hangs;
+    }
+    if (budgets.losses) {
+        object["losses"] = *budgets.losses;
+    }
+    put("refill_steps", budgets.refill_steps, usual.refill_steps);
+    put("no_progress_max", budgets.no_progress_max, usual.no_progress_max);
+    put("delay_ms", milliseconds(budgets.delay), milliseconds(usual.delay));
+    put("strikes_max", budgets.strikes_max, usual.strikes_max);
+    put("strikes_window_ms", milliseconds(budgets.strikes_window),
+        milliseconds(usual.strikes_window));
+    return object;
+}
+
+// Of more than fit, those who are behind: a hang waits for one of them.
+std::vector<RankPosition> most_behind(std::vector<RankPosition> positions) {
+    if (positions.size() > kPositionsMax) {
+        std::sort(positions.begin(), positions.end(),
+                  [](const RankPosition& a, const RankPosition& b) {
+                      return std::tie(a.step, a.operations, a.rank) <
+                             std::tie(b.step, b.operations, b.rank);
+                  });
+        positions.resize(kPositionsMax);
+    }
+    return positions;
+}
+
+json to_json(const RankPosition& position) {
+    json object = {
+        {"rank", position.rank}, {"step", position.step}, {"operations", position.operations}};
+    if (position.waiting) {
+        object["waiting"] = true;
+    }
+    if (!position.doing.empty()) {
+        object["doing"] = beginning_of(position.doing, kDoingBytesMax);
+    }
+    return object;
+}
+
+}  // namespace
+
+std::string sentence(const std::string& text) {
+    return beginning_of(text, kSentenceBytesMax);
+}
+
+void put_sentence(json& object, const char* key, const std::string& text) {
+    if (!text.empty()) {
+        object[key] = sentence(text);
+    }
+}
+
+void write(json& object, const WorkerFailure& failure) {
+    object["rank"] = failure.rank;
+    object["local_rank"] = failure.local_rank;
+    object["node"] = beginning_of(failure.node, kNameBytesMax);
+    object["host"] = beginning_of(failure.host, kNameBytesMax);
+    object["pid"] = failure.pid;
+    object["exit_code"] = failure.exit_code;
+    object["time"] = beginning_of(failure.time, kNameBytesMax);
+    object["signal"] = failure.signal;
+    object["log"] = sentence(failure.log_file);
+    if (failure.kind != FailureKind::failure) {
+        object["kind"] = to_string(failure.kind);
+    }
+    if (failure.core_dumped) {
+        object["core_dumped"] = true;
+    }
+    put_sentence(object, "start_error", failure.start_error);
+    if (!failure.last_output.empty()) {
+        object["last_output"] = end_of(failure.last_output, kOutputBytesMax);
+    }
+    put_sentence(object, "evidence", failure.evidence);
+    if (!failure.error_message.empty()) {
+        object["error_message"] = end_of(failure.error_message, kOutputBytesMax);
+    }
+    put_sentence(object, "error_file", failure.error_file);
+}
+
+void write(json& object, const NodeReport& report) {
+    object["round"] = number(report.round);
+    object["state"] = to_string(report.state);
+    object["store_port"] = report.store_port;
+    if (report.failure) {
+        write(object["failure"], *report.failure);
+    }
+    if (report.resident) {
+        object["resident"] = true;
+    }
+    if (report.step != 0) {
+        object["step"] = report.step;
+    }
+    put_sentence(object, "draining", report.draining);
+    if (report.hang) {
+        object["hang"] = {{"rank", report.hang->rank}, {"text", sentence(report.hang->text)}};
+        if (report.hang->shared) {
+            object["hang"]["shared"] = true;
+        }
+    }
+    for (const RankPosition& position : most_behind(report.positions)) {
+        object["positions"].push_back(to_json(position));
+    }
+}
+
+void write(json& object, const JobPolicy& policy) {
+    const JobPolicy usual;
+    object["nodes_min"] = policy.nodes_min;
+    object["nodes_max"] = policy.nodes_max;
+    object["restarts_max"] = policy.restarts_max;
+    object["program"] = beginning_of(policy.program, kNameBytesMax);
+    const auto put = [&](const char* key, Duration value, Duration default_value) {
+        if (value != default_value) {
+            object[key] = milliseconds(value);
+        }
+    };
+    put("last_call_ms", policy.last_call, usual.last_call);
+    put("heartbeat_timeout_ms", policy.heartbeat_timeout, usual.heartbeat_timeout);
+    put("shutdown_timeout_ms", policy.shutdown_timeout, usual.shutdown_timeout);
+    put("grow_after_ms", policy.grow_after, usual.grow_after);
+    put("regroup_call_ms", policy.regroup_call, usual.regroup_call);
+    put("prepare_timeout_ms", policy.prepare_timeout, usual.prepare_timeout);
+    if (policy.spares_max != usual.spares_max) {
+        object["spares_max"] = policy.spares_max;
+    }
+    for (const auto& [code, reaction] : policy.on_exit) {
+        object["on_exit"][std::to_string(code)] = to_string(reaction);
+    }
+    if (policy.budgets != usual.budgets) {
+        object["budgets"] = to_json(policy.budgets);
+    }
+}
+
+void write(json& object, const Offer& offer) {
+    object["name"] = offer.name;
+    object["workers"] = offer.workers;
+    if (offer.role != Offer().role) {
+        object["role"] = offer.role;
+    }
+    if (offer.slot) {
+        object["slot"] = *offer.slot;
+    }
+    if (offer.address_is_explicit && !offer.address.empty()) {
+        object["address"] = offer.address;
+    }
+    if (!offer.other_addresses.empty()) {
+        const auto count =
+            static_cast<std::ptrdiff_t>(std::min(offer.other_addresses.size(), kNamesMax));
+        object["other_addresses"] = std::vector<std::string>(offer.other_addresses.begin(),
+                                                             offer.other_addresses.begin() + count);
+    }
+}
+
+void write(json& object, const Incident& incident) {
+    object["round"] = number(incident.round);
+    object["next_round"] = number(incident.next_round);
+    if (incident.planned) {
+        object["planned"] = true;
+    }
+    put_sentence(object, "cause", incident.cause);
+    put_sentence(object, "decision", incident.decision);
+    put_us(object, "detect_us", incident.detect);
+    put_us(object, "decide_us", incident.decide);
+    put_us(object, "stop_us", incident.stop);
+    put_us(object, "join_us", incident.join);
+    put_us(object, "communicator_us", incident.communicator);
+    put_us(object, "state_us", incident.state);
+    put_us(object, "first_step_us", incident.first_step);
+    if (incident.step != 0) {
+        object["step"] = incident.step;
+    }
+}
+
+void write(json& object, const Verdict& verdict) {
+    object["outcome"] = to_string(verdict.outcome);
+    object["reason"] = sentence(verdict.reason);
+    object["author"] = sentence(verdict.author);
+    object["exit_code"] = verdict.exit_code;
+    object["restarts"] = verdict.restarts;
+    if (verdict.failure) {
+        write(object["failure"], *verdict.failure);
+    }
+    put_us(object, "lasted_us", verdict.lasted);
+    put_us(object, "lost_us", verdict.lost);
+    if (verdict.recoveries != 0) {
+        object["recoveries"] = verdict.recoveries;
+    }
+}
+
+}  // namespace regroup::protocol

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What several messages are made of, as fields of a JSON object. What equals its default is left
+// out: most jobs send none of the optional fields.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "rendezvous/core/messages.h"
+#include "rendezvous/protocol/field_reader.h"
+
+namespace regroup::protocol {
+
+/// The beginning of `text`, as long as a sentence may be.
+[[nodiscard]] std::string sentence(const std::string& text);
+/// `object[key] = text`, cut like a sentence, unless it is empty.
+void put_sentence(nlohmann::json& object, const char* key, const std::string& text);
+
+void write(nlohmann::json& object, const rendezvous::WorkerFailure& failure);
+void write(nlohmann::json& object, const rendezvous::NodeReport& report);
+void write(nlohmann::json& object, const rendezvous::JobPolicy& policy);
+void write(nlohmann::json& object, const rendezvous::Offer& offer);
+void write(nlohmann::json& object, const rendezvous::Incident& incident);
+void write(nlohmann::json& object, const rendezvous::Verdict& verdict);
+
+void read(FieldReader& outer, std::string_view key, std::optional<rendezvous::WorkerFailure>& out);
+void read(FieldReader& reader, rendezvous::NodeReport& report);
+void read(FieldReader& reader, rendezvous::JobPolicy& policy);
+void read(FieldReader& reader, rendezvous::Offer& offer);
+void read(FieldReader& reader, rendezvous::Incident& incident);
+void read(FieldReader& reader, rendezvous::Verdict& verdict);
+
+}  // namespace regroup::protocol

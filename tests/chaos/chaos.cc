@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Breaks a running job in every way that one machine can stage, and looks whether anything was
+// lost:
+//
+//     chaos PROGRAMS [--seed=N] [--seconds=N] [--nodes=N] [--workers=N] [--faults=KIND,...]
+//           [--restarted] [--keep=DIR] [--list]
+//
+// PROGRAMS are --regroup=, --worker=, --delay-proxy= and --clock-shim=. docs/chaos.md says what it
+// does and asserts. Exit code: 0 when all is well, 1 when not, 77 when this machine cannot stage
+// it.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <unistd.h>
+
+#include "tests/chaos/records.h"
+#include "tests/chaos/run.h"
+#include "tests/support/network_namespace.h"
+
+namespace regroup::chaos {
+namespace {
+
+constexpr int kExitCannot = 77;
+
+struct Options {
+    ClusterPlan cluster;
+    SchedulePlan schedule;
+    std::string keep;
+    bool list = false;
+};
+
+std::optional<FaultKind> kind_of(const std::string& name) {
+    for (std::size_t i = 0; i < kFaultKinds; ++i) {
+        const auto kind = static_cast<FaultKind>(i);
+        if (to_string(kind) == name) {
+            return kind;
+        }
+    }
+    return std::nullopt;
+}
+
+bool take_kinds(const std::string& list, std::vector<FaultKind>& kinds) {
+    std::size_t begin = 0;
+    while (begin <= list.size()) {
+        const std::size_t end = std::min(list.find(',', begin), list.size());
+        const auto kind = kind_of(list.substr(begin, end - begin));
+        if (!kind) {
+            std::fprintf(stderr, "chaos: no fault is called '%s'; there are:",
+                         list.substr(begin, end - begin).c_str());
+            for (std::size_t i = 0; i < kFaultKinds; ++i) {
+                std::fprintf(stderr, " %s",
+                             std::string(to_string(static_cast<FaultKind>(i))).c_str());
+            }
+            std::fprintf(stderr, "\n");
+            return false;
+        }
+        kinds.push_back(*kind);
+        begin = end + 1;
+    }
+    return true;
+}
+
+bool parse(std::span<char*> words, Options& options) {
+    const auto absolute = [](const std::string& path) {
+        return std::filesystem::absolute(path).string();
+    };
+    for (const std::string word : words) {
+        const std::size_t equals = std::min(word.find('='), word.size());
+        const std::string name = word.substr(0, equals);
+        const std::string value = word.substr(std::min(equals + 1, word.size()));
+        const std::uint64_t number = std::strtoull(value.c_str(), nullptr, 10);
+        if (name == "--regroup") {
+            options.cluster.regroup = absolute(value);
+        } else if (name == "--worker") {
+            options.cluster.worker = absolute(value);
+        } else if (name == "--delay-proxy") {
+            options.cluster.delay_proxy = absolute(value);
+        } else if (name == "--clock-shim") {
+            options.cluster.clock_shim = absolute(value);
+        } else if (name == "--seed") {
+            options.schedule.seed = number;
+        } else if (name == "--seconds" && number > 0) {
+            options.schedule.lasts = std::chrono::seconds(number);
+        } else if (name == "--gap-ms" && number > 0) {
+            options.schedule.gap_max = milliseconds(number);
+            options.schedule.gap_min = milliseconds(number / 10);
+        } else if (name == "--nodes" && number >= 3 && number <= 26) {
+            options.schedule.nodes = options.cluster.nodes = static_cast<std::uint32_t>(number);
+        } else if (name == "--workers" && number >= 1 && number <= 64) {
+            options.schedule.workers = options.cluster.workers = static_cast<std::uint32_t>(number);
+        } else if (name == "--keep") {
+            options.keep = absolute(value);
+        } else if (name == "--restarted") {
+            options.cluster.restarted = true;
+        } else if (name == "--list") {
+            options.list = true;
+        } else if (name != "--faults" || !take_kinds(value, options.schedule.kinds)) {
+            std::fprintf(stderr, "chaos: what is '%s'?\n", word.c_str());
+            return false;
+        }
+    }
+    return options.list ||
+           (!options.cluster.regroup.empty() && !options.cluster.worker.empty() &&
+            !options.cluster.delay_proxy.empty() && !options.cluster.clock_shim.empty());
+}
+
+void print_schedule(const Options& options, const std::vector<Fault>& schedule) {
+    std::printf("chaos: seed %llu, %lld s, %u nodes x %u workers, %zu faults\n",
+                static_cast<unsigned long long>(options.schedule.seed),
+                static_cast<long long>(options.schedule.lasts.count() / 1000),
+                options.schedule.nodes, options.schedule.workers, schedule.size());
+    for (const Fault& fault : schedule) {
+        std::printf("  %s\n", describe(fault).c_str());
+    }
+}
+
+void print_result(const RunResult& result) {
+    std::map<std::string, std::pair<int, int>> counts;
+    for (const Deed& deed : result.deeds) {
+        auto& [done, planned] = counts[std::string(to_string(deed.fault.kind))];
+        done += deed.done ? 1 : 0;
+        ++planned;
+    }
+    std::printf("\n  faults:");
+    for (const auto& [name, count] : counts) {
+        std::printf(" %s %d/%d", name.c_str(), count.first, count.second);
+    }
+    const History& history = result.history;
+    std::printf(
+        "\n  %llu steps in %zu rounds by %llu processes, %llu applications, parameters "
+        "%016llx\n\n",
+        static_cast<unsigned long long>(history.steps), history.rounds.size(),
+        static_cast<unsigned long long>(history.processes),
+        static_cast<unsigned long long>(history.applications),
+        static_cast<unsigned long long>(history.digest));
+    for (const Verdicts::Line& line : result.verdicts.lines) {
+        std::printf("  %-6s %s\n", line.wrongs.empty() ? "yes" : "NO", line.what.c_str());
+        for (const std::string& wrong : line.wrongs) {
+            std::printf("      - %s\n", wrong.c_str());
+        }
+    }
+}
+
+/// What cannot be staged on this machine, in a sentence; empty if all can.
+std::string missing_here() {
+    if (::geteuid() != 0) {
+        return "network namespaces need root";
+    }
+    for (const char* tool : {"ip", "nft"}) {
+        if (testing::find_tool(tool).empty()) {
+            return std::string("the program ") + tool + " is needed (Debian: iproute2, nftables)";
+        }
+    }
+    return "";
+}
+
+int run(Options options) {
+    const std::vector<Fault> schedule = make_schedule(options.schedule);
+    print_schedule(options, schedule);
+    if (options.list) {
+        return 0;
+    }
+    std::string missing = missing_here();
+    testing::TemporaryDirectory scratch;
+    options.cluster.folder = scratch.path();
+    if (const auto left = leave_mount_namespace(); missing.empty() && !left) {
+        missing = left.error().detail;
+    }
+    if (!missing.empty()) {
+        std::printf("chaos: left out: %s\n", missing.c_str());
+        return kExitCannot;
+    }
+    const auto cluster = Cluster::build(options.cluster);
+    if (!cluster) {
+        std::printf("chaos: left out: %s\n", cluster.error().detail.c_str());
+        return kExitCannot;
+    }
+    const RunResult result = run_chaos(**cluster, options.cluster, options.schedule, schedule);
+    print_result(result);
+    const bool good = result.verdicts.all_right();
+    if (!options.keep.empty()) {
+        std::filesystem::copy(scratch.path(), options.keep,
+                              std::filesystem::copy_options::recursive |
+                                  std::filesystem::copy_options::overwrite_existing);
+        std::printf("  everything that it wrote is in %s\n", options.keep.c_str());
+    }
+    std::printf("\nchaos: %s; again with --seed=%llu --seconds=%lld\n",
+                good ? "all is well" : "SOMETHING IS WRONG",
+                static_cast<unsigned long long>(options.schedule.seed),
+                static_cast<long long>(options.schedule.lasts.count() / 1000));
+    return good ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace regroup::chaos
+
+int main(int argc, char** argv) {
+    regroup::chaos::Options options;
+    options.schedule.seed = std::random_device()();
+    if (!regroup::chaos::parse(std::span(argv, static_cast<std::size_t>(argc)).subspan(1),
+                               options)) {
+        std::fprintf(stderr,
+                     "usage: chaos --regroup=F --worker=F --delay-proxy=F --clock-shim=F "
+                     "[--seed=N] [--seconds=N]\n             [--nodes=N] [--workers=N] "
+                     "[--faults=KIND,...] [--gap-ms=N] [--restarted] [--keep=DIR] [--list]\n");
+        return 2;
+    }
+    return regroup::chaos::run(options);
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "tests/chaos/dial.h"
+#include "tests/chaos/network.h"
+#include "tests/support/program.h"
+
+namespace regroup::chaos {
+
+struct ClusterPlan {
+    std::string regroup;  ///< Programs, as absolute paths.
+    std::string worker;
+    std::string delay_proxy;
+    std::string clock_shim;
+    std::string folder;       ///< All that is written goes below it; must be there.
+    std::uint32_t nodes = 5;  ///< All but one are members of a round; one is a spare.
+    std::uint32_t workers = 2;
+    bool restarted = false;                  ///< Workers are restarted, not kept.
+    std::vector<std::string> run_flags{};    ///< More of them, for every agent,
+    std::vector<std::string> serve_flags{};  ///< and for the daemon.
+};
+
+/// How a launcher ended that nobody had killed.
+struct Departure {
+    std::uint32_t node = 0;
+    int exit_code = 0;
+    std::string output;
+};
+
+/// The job under test: a daemon and some nodes, on a network of their own, with small disks, clocks
+/// that can be turned and one slow line. Host 0 has the daemon, host i + 1 is node i. What it
+/// starts is gone with it. One thread, which must have a mount namespace of its own.
+class Cluster {
+   public:
+    /// Lays out folders, disks and the network; starts nothing. Errors: system.
+    static Result<std::unique_ptr<Cluster>> build(const ClusterPlan& plan);
+    ~Cluster();
+    Cluster(const Cluster&) = delete;
+    Cluster& operator=(const Cluster&) = delete;
+
+    void start_daemon();
+    void start_node(std::uint32_t node);
+
+    /// False while it has no launcher that runs.
+    [[nodiscard]] bool is_up(std::uint32_t node);
+    /// The daemon, a node's launcher, its agent, its worker number `worker` modulo their number: 0
+    /// if there is none.
+    [[nodiscard]] pid_t daemon() const;
+    [[nodiscard]] pid_t warden(std::uint32_t node);
+    [[nodiscard]] pid_t agent(std::uint32_t node);
+    [[nodiscard]] pid_t worker(std::uint32_t node, std::uint32_t worker);
+    /// All processes of a node, in an order that leaves none the time to act.
+    [[nodiscard]] std::vector<pid_t> family(std::uint32_t node);
+    /// What the daemon's and a node's present processes have printed.
+    [[nodiscard]] std::string output(std::uint32_t node) const;
+    [[nodiscard]] std::string daemon_output() const { return daemon_->output(); }
+
+    /// Whose end is expected from now on, until it is started again.
+    void expect_end(std::uint32_t node) { nodes_.at(node).end_is_expected = true; }
+    /// Launchers that have ended since the last call without being expected to.
+    [[nodiscard]] std::vector<Departure> departures();
+    /// The exit code of a node's launcher, or of the daemon; nothing within `limit`.
+    [[nodiscard]] std::optional<int> await_end(std::uint32_t node, std::chrono::milliseconds limit);
+    [[nodiscard]] std::optional<int> await_daemon_end(std::chrono::milliseconds limit);
+    /// Waits until nothing is left of those processes whose launcher or daemon has ended; a
+    /// sentence for each that is.
+    [[nodiscard]] std::vector<std::string> find_orphans();
+
+    [[nodiscard]] const Network& network() const { return network_; }
+    [[nodiscard]] Dial& end() { return end_; }
+    [[nodiscard]] Dial& slow_line() { return slow_line_; }
+    [[nodiscard]] Dial& clock(std::uint32_t node) { return *nodes_.at(node).clock; }
+    [[nodiscard]] Dial& daemon_clock() { return daemon_clock_; }
+    void fill_disk(const std::string& disk) const;
+    void free_disk(const std::string& disk) const;
+    /// The small disks, each a folder: a node's run directory, the daemon's state.
+    [[nodiscard]] std::string run_disk(std::uint32_t node) const;
+    [[nodiscard]] std::string state_disk() const { return plan_.folder + "/state"; }
+    [[nodiscard]] std::string step_logs() const { return plan_.folder + "/steps"; }
+
+    static constexpr const char* kJob = "chaos";
+
+   private:
+    struct Node {
+        std::unique_ptr<testing::Program> program;
+        std::unique_ptr<Dial> clock;
+        bool end_is_expected = false;
+    };
+
+    Cluster(const ClusterPlan& plan, Network network);
+    [[nodiscard]] Result<void> start_slow_line();
+    [[nodiscard]] std::string path(const std::string& name) const {
+        return plan_.folder + "/" + name;
+    }
+    [[nodiscard]] std::vector<std::string> run_command(std::uint32_t node) const;
+
+    ClusterPlan plan_;
+    Network network_;
+    Dial end_;
+    Dial slow_line_;
+    Dial daemon_clock_;
+    std::unique_ptr<testing::Program> proxy_;
+    std::unique_ptr<testing::Program> daemon_;
+    std::vector<Node> nodes_;
+    std::vector<std::unique_ptr<testing::Program>> ended_;
+};
+
+/// Gives this process a mount namespace of its own, with which the disks go. Errors: system.
+Result<void> leave_mount_namespace();
+
+}  // namespace regroup::chaos

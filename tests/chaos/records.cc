@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/chaos/records.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+
+namespace regroup::chaos {
+
+std::vector<LedgerEntry> read_ledger(const std::string& folder) {
+    std::map<std::uint64_t, LedgerEntry> entries;
+    for (const auto& file : std::filesystem::recursive_directory_iterator(folder)) {
+        if (file.path().filename() != "recoveries.jsonl") {
+            continue;
+        }
+        for (const std::string& line : testing::lines_of(testing::read_file(file.path()))) {
+            const auto json = nlohmann::json::parse(line, nullptr, false);
+            if (!json.is_object()) {
+                continue;
+            }
+            LedgerEntry entry;
+            entry.round = json.value("round", std::uint64_t{0});
+            entry.next_round = json.value("next_round", std::uint64_t{0});
+            entry.planned = json.value("planned", false);
+            entry.total_ms = json.value("total_ms", 0.0);
+            entry.cause = json.value("cause", std::string());
+            entries[entry.next_round] = entry;
+        }
+    }
+    std::vector<LedgerEntry> result;
+    for (auto& [round, entry] : entries) {
+        result.push_back(std::move(entry));
+    }
+    return result;
+}
+
+std::vector<std::string> check_ledger(const History& history,
+                                      const std::vector<LedgerEntry>& entries) {
+    std::vector<std::string> result;
+    bool first = true;
+    for (const auto& [round, seen] : history.rounds) {
+        const bool is_told =
+            std::any_of(entries.begin(), entries.end(), [&, number = round](const auto& entry) {
+                return entry.next_round == number && !entry.cause.empty();
+            });
+        if (!first && !is_told) {
+            result.push_back("nothing leads to round " + std::to_string(round) +
+                             ", which did steps " + std::to_string(seen.first_step) + " to " +
+                             std::to_string(seen.last_step));
+        }
+        first = false;
+    }
+    return result;
+}
+
+std::vector<std::string> replay(const std::string& regroup, const std::string& state_folder,
+                                const std::string& job) {
+    constexpr std::chrono::seconds kLimit(120);
+    std::string file;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(state_folder)) {
+        const std::string extension = entry.path().extension();
+        if (extension == ".sqlite" || extension == ".db" || extension == ".sqlite3") {
+            file = entry.path();
+        }
+    }
+    if (file.empty()) {
+        return {"there is no journal in " + state_folder};
+    }
+    testing::Program program({{regroup, "replay", file, "--job=" + job}, {}, ""});
+    const auto code = program.wait(kLimit);
+    if (code == 0) {
+        return {};
+    }
+    std::vector<std::string> lines = testing::lines_of(program.output());
+    constexpr std::size_t kLines = 10;
+    lines.erase(lines.begin(),
+                lines.end() - static_cast<std::ptrdiff_t>(std::min(lines.size(), kLines)));
+    lines.insert(lines.begin(), code ? "exit code " + std::to_string(*code) : "it did not end");
+    return lines;
+}
+
+}  // namespace regroup::chaos

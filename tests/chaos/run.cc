@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/chaos/run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <map>
+#include <signal.h>
+#include <thread>
+
+#include "tests/chaos/breaker.h"
+#include "tests/chaos/records.h"
+
+namespace regroup::chaos {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kLook(10);
+/// A node that ends by itself is started again after so long, as by a scheduler.
+constexpr std::chrono::seconds kSupervise(1);
+/// What a fault's end may be late by: a drain waits for a step boundary, then for the grace period.
+constexpr std::chrono::seconds kEndPatience(20);
+constexpr std::chrono::seconds kFinishLimit(60);
+constexpr std::size_t kWeights = 256;
+
+std::int64_t now_ns() {
+    return std::chrono::nanoseconds(steady_clock::now().time_since_epoch()).count();
+}
+
+std::string last_lines(const std::string& text) {
+    constexpr std::size_t kLines = 6;
+    const std::vector<std::string> lines = testing::lines_of(text);
+    std::string result;
+    for (std::size_t i = lines.size() - std::min(lines.size(), kLines); i < lines.size(); ++i) {
+        result += "\n        " + lines[i];
+    }
+    return result;
+}
+
+class Run {
+   public:
+    Run(Cluster& cluster, const ClusterPlan& cluster_plan, const SchedulePlan& plan)
+        : cluster_(cluster), cluster_plan_(cluster_plan), plan_(plan), breaker_(cluster) {}
+
+    RunResult go(const std::vector<Fault>& schedule) {
+        cluster_.start_daemon();
+        for (std::uint32_t node = 0; node < cluster_plan_.nodes; ++node) {
+            cluster_.start_node(node);
+        }
+        begin_ = steady_clock::now();
+        for (const Fault& fault : schedule) {
+            result_.deeds.push_back({fault});
+        }
+        while (steady_clock::now() - begin_ < plan_.lasts || !open_.empty()) {
+            step();
+            std::this_thread::sleep_for(kLook);
+        }
+        finish();
+        judge_all();
+        return std::move(result_);
+    }
+
+   private:
+    void say(const std::string& text) const {
+        const std::chrono::duration<double> at = steady_clock::now() - begin_;
+        std::printf("  %8.3f  %s\n", at.count(), text.c_str());
+        std::fflush(stdout);
+    }
+    void add(const std::string& what, std::vector<std::string> wrongs) {
+        result_.verdicts.lines.push_back({what, std::move(wrongs)});
+    }
+
+    void step() {
+        const auto at = steady_clock::now() - begin_;
+        while (next_ < result_.deeds.size() && result_.deeds[next_].fault.at <= at) {
+            begin_deed(next_++);
+        }
+        std::erase_if(open_, [&](std::size_t number) {
+            return result_.deeds[number].fault.at + result_.deeds[number].fault.lasts <= at &&
+                   end_deed(number);
+        });
+        supervise();
+    }
+    void begin_deed(std::size_t number) {
+        Deed& deed = result_.deeds[number];
+        deed.began_at = now_ns();
+        deed.done = breaker_.begin(number, deed.fault);
+        say((deed.done ? "" : "(not there) ") + describe(deed.fault).substr(11));
+        if (deed.done && deed.fault.lasts > milliseconds(0)) {
+            open_.push_back(number);
+        }
+    }
+    bool end_deed(std::size_t number) {
+        Deed& deed = result_.deeds[number];
+        if (!breaker_.end(number, deed.fault)) {
+            const auto late = steady_clock::now() - begin_ - deed.fault.at - deed.fault.lasts;
+            if (late < kEndPatience) {
+                return false;
+            }
+            surprises_.push_back("node " + node_name(deed.fault.node) +
+                                 " did not end, and was killed: " + describe(deed.fault) +
+                                 last_lines(cluster_.output(deed.fault.node)));
+            for (const pid_t pid : cluster_.family(deed.fault.node)) {
+                ::kill(pid, SIGKILL);
+            }
+            (void)cluster_.await_end(deed.fault.node, kFinishLimit);
+            (void)breaker_.end(number, deed.fault);
+        }
+        deed.healed_at = now_ns();
+        say("  over: " + describe(deed.fault).substr(11));
+        return true;
+    }
+    void supervise() {
+        for (const Departure& departure : cluster_.departures()) {
+            say("node " + node_name(departure.node) + " has ended by itself with exit code " +
+                std::to_string(departure.exit_code));
+            surprises_.push_back("node " + node_name(departure.node) + " ended with exit code " +
+                                 std::to_string(departure.exit_code) + ":" +
+                                 last_lines(departure.output));
+            again_[departure.node] = steady_clock::now() + kSupervise;
+        }
+        std::erase_if(again_, [&](const auto& entry) {
+            if (entry.second > steady_clock::now()) {
+                return false;
+            }
+            cluster_.start_node(entry.first);
+            return true;
+        });
+    }
+
+    void finish() {
+        say("training is told to end");
+        std::vector<std::string> wrongs;
+        for (std::uint32_t node = 0; node < cluster_plan_.nodes; ++node) {
+            cluster_.expect_end(node);
+        }
+        cluster_.end().set(1);
+        const auto deadline = steady_clock::now() + kFinishLimit;
+        for (std::uint32_t node = 0; node < cluster_plan_.nodes; ++node) {
+            const auto left = std::max(deadline - steady_clock::now(), steady_clock::duration(1));
+            const auto code =
+                cluster_.await_end(node, std::chrono::ceil<std::chrono::milliseconds>(left));
+            if (code != 0) {
+                wrongs.push_back("node " + node_name(node) +
+                                 (code ? " ended with exit code " + std::to_string(*code)
+                                       : std::string(" still runs")) +
+                                 ":" + last_lines(cluster_.output(node)));
+            }
+        }
+        say("the job has ended");
+        ::kill(cluster_.daemon(), SIGTERM);
+        if (cluster_.await_daemon_end(kFinishLimit) != 0) {
+            wrongs.push_back("the daemon did not end in order:" +
+                             last_lines(cluster_.daemon_output()));
+        }
+        add("no launcher ended but those that were hit", std::move(surprises_));
+        add("the job ended with success, everywhere", std::move(wrongs));
+        add("no process is left", cluster_.find_orphans());
+    }
+
+    void judge_all() {
+        const std::vector<ProcessLog> logs = read_step_logs(cluster_.step_logs());
+        result_.history = judge(logs, undisturbed(steps_of(logs), kWeights));
+        add("no step lost or doubled, parameters those of the undisturbed run",
+            result_.history.wrongs);
+        add("no pause while the daemon was away", find_pauses(logs));
+        if (!cluster_plan_.restarted) {
+            add("every change of rounds is in the ledger",
+                check_ledger(result_.history, read_ledger(cluster_plan_.folder)));
+        }
+        add("the daemon's journal replays to the same assignments",
+            replay(cluster_plan_.regroup, cluster_.state_disk(), Cluster::kJob));
+    }
+
+    /// While only the daemon was broken, steps went on.
+    std::vector<std::string> find_pauses(const std::vector<ProcessLog>& logs) const {
+        constexpr std::int64_t kBefore = 5'000'000'000;  // Others' recoveries are over by then.
+        constexpr std::int64_t kPauseMax = 1'000'000'000;
+        std::vector<std::int64_t> times;
+        for (const ProcessLog& log : logs) {
+            for (const Record& record : log.records) {
+                if (record.kind == RecordKind::step) {
+                    times.push_back(record.at);
+                }
+            }
+        }
+        std::sort(times.begin(), times.end());
+        std::vector<std::string> result;
+        for (const Deed& deed : result_.deeds) {
+            const bool daemon_only =
+                std::none_of(result_.deeds.begin(), result_.deeds.end(), [&](const Deed& other) {
+                    const std::int64_t over = std::max(other.began_at, other.healed_at);
+                    return other.done && hits_node(other.fault.kind) &&
+                           over > deed.began_at - kBefore && other.began_at < deed.healed_at;
+                });
+            if (!deed.done || hits_node(deed.fault.kind) || !daemon_only) {
+                continue;
+            }
+            std::int64_t last = deed.began_at;
+            std::int64_t longest = 0;
+            for (const std::int64_t at : times) {
+                if (at > last && at < deed.healed_at) {
+                    longest = std::max(longest, at - last);
+                    last = at;
+                }
+            }
+            longest = std::max(longest, deed.healed_at - last);
+            if (longest > kPauseMax) {
+                result.push_back("no step for " + std::to_string(longest / 1'000'000) +
+                                 " ms: " + describe(deed.fault));
+            }
+        }
+        return result;
+    }
+
+    Cluster& cluster_;
+    const ClusterPlan& cluster_plan_;
+    const SchedulePlan& plan_;
+    Breaker breaker_;
+    steady_clock::time_point begin_;
+    std::size_t next_ = 0;
+    std::vector<std::size_t> open_;  ///< Faults that have begun and not ended.
+    std::map<std::uint32_t, steady_clock::time_point> again_;
+    std::vector<std::string> surprises_;
+    RunResult result_;
+};
+
+}  // namespace
+
+bool Verdicts::all_right() const {
+    return std::all_of(lines.begin(), lines.end(),
+                       [](const Line& line) { return line.wrongs.empty(); });
+}
+
+RunResult run_chaos(Cluster& cluster, const ClusterPlan& cluster_plan, const SchedulePlan& plan,
+                    const std::vector<Fault>& schedule) {
+    return Run(cluster, cluster_plan, plan).go(schedule);
+}
+
+}  // namespace regroup::chaos

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every worker process of the chaos job leaves behind: a file of its own with one record for
+// each round that it entered and each step that it applied, written as it happens.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace regroup::chaos {
+
+enum class RecordKind : std::uint32_t {
+    round,     ///< Entered `round` with `step` steps committed.
+    step,      ///< Applied step number `step`.
+    finished,  ///< Training is over.
+    left,      ///< This node leaves.
+};
+
+/// One record; the same bytes on disk, since writer and reader are of one build on one machine.
+struct Record {
+    RecordKind kind = RecordKind::step;
+    std::uint32_t rank = 0;
+    std::uint32_t world_size = 0;
+    std::uint32_t reserved = 0;
+    std::uint64_t round = 0;
+    std::uint64_t step = 0;
+    std::uint64_t samples_begin = 0;
+    std::uint64_t samples_end = 0;
+    std::uint64_t digest = 0;  ///< Of the model after it.
+    std::int64_t at = 0;       ///< CLOCK_MONOTONIC, in ns.
+};
+static_assert(sizeof(Record) == 64);
+
+/// Appends to a new file in `directory`. What cannot be written ends the process.
+class StepLog {
+   public:
+    explicit StepLog(const std::string& directory);
+    ~StepLog();
+    StepLog(const StepLog&) = delete;
+    StepLog& operator=(const StepLog&) = delete;
+
+    /// Fills in the time.
+    void write(Record record);
+
+   private:
+    int fd_ = -1;
+};
+
+/// One process and its records, in its order.
+struct ProcessLog {
+    std::string name;
+    std::vector<Record> records;
+};
+
+/// All logs in `directory`, by name. A record that its writer did not live to complete is left out.
+[[nodiscard]] std::vector<ProcessLog> read_step_logs(const std::string& directory);
+
+}  // namespace regroup::chaos

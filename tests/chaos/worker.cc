@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A rank of the chaos job:
+//
+//     chaos_worker --logs=DIR --end=DIAL [--steps=N] [--step-us=N] [--weights=N]
+//                  [--restarted --checkpoint=FILE]
+#include "tests/chaos/worker.h"
+
+#include <regroup/checkpoint.h>
+#include <regroup/error.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <string_view>
+#include <thread>
+
+namespace regroup::chaos {
+namespace {
+
+/// Takes the value of `--name=value`; false if `word` is another flag.
+bool take(std::string_view word, std::string_view name, std::string& value) {
+    const std::string start = "--" + std::string(name) + "=";
+    if (!word.starts_with(start)) {
+        return false;
+    }
+    value = word.substr(start.size());
+    return true;
+}
+
+bool parse(std::span<char*> words, JobOptions& options) {
+    for (const std::string_view word : words) {
+        std::string number;
+        if (word == "--restarted") {
+            options.restarted = true;
+        } else if (take(word, "steps", number)) {
+            options.steps = std::strtoull(number.c_str(), nullptr, 10);
+        } else if (take(word, "step-us", number)) {
+            options.step_us = std::atoll(number.c_str());
+        } else if (take(word, "weights", number)) {
+            options.weights = std::strtoull(number.c_str(), nullptr, 10);
+        } else if (!take(word, "logs", options.logs) && !take(word, "end", options.end) &&
+                   !take(word, "checkpoint", options.checkpoint)) {
+            return false;
+        }
+    }
+    return !options.logs.empty() && !options.end.empty() &&
+           (!options.restarted || !options.checkpoint.empty());
+}
+
+}  // namespace
+
+bool Job::compute(const Context& context, ProcessGroup& group, std::uint64_t step,
+                  const SampleRange& samples) {
+    std::fill(gradient_.begin(), gradient_.end(), 0);
+    const bool over = (options_.steps != 0 && step >= options_.steps) || end_.get() != 0;
+    gradient_.back() = over ? 1 : 0;
+    const DistributedSampler sampler(
+        {.dataset_count = kDataset, .rank = context.rank, .world_size = context.world_size});
+    for (const std::uint64_t sample : sampler.shard(samples)) {
+        model_.add_gradient(sample, gradient_);
+    }
+    if (options_.step_us > 0) {
+        std::this_thread::sleep_for(std::chrono::microseconds(options_.step_us));
+    }
+    group.all_reduce(TensorView(std::span(gradient_)), ReduceOp::sum).wait();
+    return gradient_.back() == 0;
+}
+
+void Job::apply() {
+    model_.apply(std::span<const std::int64_t>(gradient_).first(options_.weights));
+}
+
+void Job::log(RecordKind kind, const Context& context, std::uint64_t step,
+              const SampleRange& samples) {
+    log_.write({.kind = kind,
+                .rank = context.rank,
+                .world_size = context.world_size,
+                .round = context.round,
+                .step = step,
+                .samples_begin = samples.first,
+                .samples_end = samples.last,
+                .digest = model_.digest()});
+}
+
+void Job::end(RecordKind how, const Context& context, std::uint64_t steps) {
+    log(how, context, steps);
+    std::printf("rank %u of %u: %s after %llu steps, parameters %016llx\n", context.rank,
+                context.world_size, how == RecordKind::finished ? "finished" : "left",
+                static_cast<unsigned long long>(steps),
+                static_cast<unsigned long long>(model_.digest()));
+    std::fflush(stdout);
+}
+
+int train_restarted(Job& job) {
+    const Context context = Context::from_environment();
+    std::uint64_t step = 0;
+    if (const auto saved = Checkpoint::load_if_present(job.options().checkpoint)) {
+        step = static_cast<std::uint64_t>(saved->integer("step"));
+        saved->read_tensor("weights", TensorView(job.model().weights()));
+        saved->read_tensor("momentum", TensorView(job.model().momentum()));
+    }
+    const auto group = ProcessGroup::create("cpu", context, {.timeout = kGroupTimeout});
+    // Between two ranks' looks at the file, one of an earlier round may still have changed it.
+    auto first = static_cast<std::int64_t>(step);
+    group->broadcast(TensorView(std::span<std::int64_t>(&first, 1)), 0).wait();
+    group->broadcast(TensorView(job.model().weights()), 0).wait();
+    group->broadcast(TensorView(job.model().momentum()), 0).wait();
+    step = static_cast<std::uint64_t>(first);
+    job.log(RecordKind::round, context, step);
+    for (;; ++step) {
+        const SampleRange samples{step * kBatch, (step + 1) * kBatch};
+        if (!job.compute(context, *group, step, samples)) {
+            break;
+        }
+        job.apply();
+        job.log(RecordKind::step, context, step, samples);
+        if (context.is_main_process()) {
+            Checkpoint checkpoint;
+            checkpoint.set_integer("step", static_cast<std::int64_t>(step + 1));
+            checkpoint.set_tensor("weights", TensorView(job.model().weights()));
+            checkpoint.set_tensor("momentum", TensorView(job.model().momentum()));
+            checkpoint.save(job.options().checkpoint);
+        }
+    }
+    job.end(RecordKind::finished, context, step);
+    return 0;
+}
+
+}  // namespace regroup::chaos
+
+int main(int argc, char** argv) {
+    using namespace regroup::chaos;
+    JobOptions options;
+    if (!parse(std::span(argv, static_cast<std::size_t>(argc)).subspan(1), options)) {
+        std::fprintf(stderr,
+                     "usage: chaos_worker --logs=DIR --end=DIAL [--steps=N] [--step-us=N] "
+                     "[--weights=N] [--restarted --checkpoint=FILE]\n");
+        return 2;
+    }
+    try {
+        Job job(options);
+        return options.restarted ? train_restarted(job) : train_in_place(job);
+    } catch (const regroup::Error& error) {
+        std::fprintf(stderr, "chaos_worker: %s\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/simulation/job_log.h"
+
+#include <algorithm>
+
+#include "rendezvous/base/ensure.h"
+#include "tests/simulation/world.h"
+
+namespace regroup::simulation {
+
+namespace {
+
+rendezvous::NodeId node_of(const rendezvous::Event& event) {
+    return std::visit(
+        [](const auto& e) {
+            if constexpr (requires { rendezvous::NodeId(e.node); }) {
+                return rendezvous::NodeId(e.node);
+            } else {
+                return rendezvous::NodeId();
+            }
+        },
+        event);
+}
+
+}  // namespace
+
+void RoutineFold::add(Instant at, rendezvous::Event event) {
+    rendezvous::NodeId node = node_of(event);
+    std::erase_if(kept_, [&](const auto& entry) { return entry.first == node; });
+    kept_.emplace_back(std::move(node), Record{at, std::move(event), true});
+}
+
+std::vector<Record> RoutineFold::take() {
+    std::vector<Record> result;
+    for (auto& [node, record] : kept_) {
+        result.push_back(std::move(record));
+    }
+    kept_.clear();
+    return result;
+}
+
+rendezvous::Effects apply_record(rendezvous::RendezvousCore& core, const Record& record) {
+    if (const auto* event = std::get_if<rendezvous::Event>(&record.what)) {
+        return core.step(record.at, *event);
+    }
+    return core.advance(record.at);
+}
+
+void JobLog::begin(rendezvous::JobPolicy policy) {
+    machine_.emplace(std::move(policy));
+    records_.clear();
+}
+
+void JobLog::forget() {
+    ++job_;
+    machine_.reset();
+    records_.clear();
+}
+
+rendezvous::Effects JobLog::append(Record record) {
+    ENSURE(machine_.has_value() && record.at >= last_at());
+    records_.push_back(std::move(record));
+    return apply_record(*machine_, records_.back());
+}
+
+std::vector<rendezvous::Effects> commit(World& world, JobLog& log, std::vector<Record> batch) {
+    std::vector<rendezvous::Effects> result;
+    for (Record& record : batch) {
+        const bool folded = record.folded;
+        const rendezvous::Effects& effects = result.emplace_back(log.append(std::move(record)));
+        if (folded) {
+            continue;
+        }
+        world.tell([&](Checker& c) {
+            if (const auto* event = std::get_if<rendezvous::Event>(&log.records().back().what)) {
+                c.on_daemon_event(world.now, *event);
+            }
+            c.on_daemon_effects(world.now, log.machine(), effects);
+        });
+    }
+    return result;
+}
+
+}  // namespace regroup::simulation

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/core/rendezvous_core.h"
+
+namespace regroup::simulation {
+
+/// The core was asked to look at the clock.
+struct TimePassed {
+    friend bool operator==(const TimePassed&, const TimePassed&) = default;
+};
+
+/// What one job's machine was given, and when on the job's timeline.
+struct Record {
+    Instant at{};
+    std::variant<TimePassed, rendezvous::Event> what;
+    bool folded = false;  ///< A routine heartbeat, which has had its answer already.
+};
+
+/// The routine heartbeats since the last record: only the last one of each node is kept, and goes
+/// into the log just before the next record.
+class RoutineFold {
+   public:
+    void add(Instant at, rendezvous::Event event);
+    /// What was kept, in the order of time; nothing is kept any more.
+    [[nodiscard]] std::vector<Record> take();
+    void clear() { kept_.clear(); }
+
+   private:
+    std::vector<std::pair<rendezvous::NodeId, Record>> kept_;
+};
+
+/// What survives every daemon: the records of one job. Beside them it carries a machine that is
+/// given nothing but these records, in their order: whatever a daemon decides must be what this
+/// machine decides, and a daemon that comes back goes on from a copy of it.
+class JobLog {
+   public:
+    void begin(rendezvous::JobPolicy policy);
+    void forget();
+
+    /// Returns what it makes the machine say. Requires a begun job.
+    rendezvous::Effects append(Record record);
+
+    /// Which job this is the log of.
+    [[nodiscard]] std::uint64_t job() const noexcept { return job_; }
+    [[nodiscard]] bool begun() const noexcept { return machine_.has_value(); }
+    [[nodiscard]] std::size_t size() const noexcept { return records_.size(); }
+    [[nodiscard]] Instant last_at() const noexcept {
+        return records_.empty() ? Instant::min() : records_.back().at;
+    }
+    [[nodiscard]] const rendezvous::RendezvousCore& machine() const { return *machine_; }
+    [[nodiscard]] const std::vector<Record>& records() const noexcept { return records_; }
+
+   private:
+    std::optional<rendezvous::RendezvousCore> machine_;
+    std::vector<Record> records_;
+    std::uint64_t job_ = 0;
+};
+
+/// Applies one record; the same for the log's machine and for a daemon's.
+[[nodiscard]] rendezvous::Effects apply_record(rendezvous::RendezvousCore& core,
+                                               const Record& record);
+
+struct World;
+/// Appends, and tells the checkers what was decided by it: from here on it counts, sent or not.
+/// Returns the effects of each record.
+std::vector<rendezvous::Effects> commit(World& world, JobLog& log, std::vector<Record> batch);
+
+}  // namespace regroup::simulation
