@@ -11,14 +11,14 @@ set -eu
 task=${1:-build}
 
 tools="clang++-19 ld.lld-19 cmake ninja"
-packages="clang-19 lld-19 cmake ninja-build make libboost1.81-dev nlohmann-json3-dev
+packages="clang-19 lld-19 cmake ninja-build make libboost1.81-dev libsqlite3-dev nlohmann-json3-dev
           libeigen3-dev libgtest-dev libgmock-dev libhwloc-dev"
 case $task in
     build) ;;
     test)
         # PyTorch is the larger part: 224 MB of downloads, 936 MB of disk.
         tools="$tools ip ps python3"
-        packages="$packages iproute2 procps python3-torch libtorch-dev pkg-config gdb elfutils"
+        packages="$packages iproute2 procps python3-torch libtorch-dev pkg-config gdb elfutils etcd-server"
         ;;
     pytorch)
         tools="$tools ip ps python3"
