@@ -144,7 +144,10 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
 
 void AgentCore::handle(Instant now, const rendezvous::SaveStacks& message) {
     if (message.round == report_.round && !workers_.empty()) {
-        effects_.push_back(SaveStacks{message.round, message.reason});
+        if (!std::exchange(saving_stacks_, true)) {
+            report_.positions.clear();  // Of an earlier alarm in this round, which was none.
+            effects_.push_back(SaveStacks{message.round, message.reason});
+        }
     } else {
         tell(now);
     }
@@ -158,7 +161,7 @@ void AgentCore::handle(Instant now, const rendezvous::EndWorker& message) {
         tell(now);
         return;
     }
-    worker->second.hung = true;
+    worker->second.hung = message.reason;
     effects_.push_back(KillWorker{local_rank, message.reason});
 }
 

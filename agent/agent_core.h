@@ -107,8 +107,8 @@ class AgentCore {
         RoundId round = RoundId::none;        ///< In which it trains; none while it is parked.
         bool elastic = false;
         bool parked = false;
-        int asked_by = 0;   ///< The signal by which it was asked to end.
-        bool hung = false;  ///< It was killed because a round hung on it.
+        int asked_by = 0;  ///< The signal by which it was asked to end.
+        std::string hung;  ///< Why it was killed, if that is because a round hung on it.
     };
 
     void begin_round(const Assignment& assignment);
@@ -142,8 +142,9 @@ class AgentCore {
     bool rejoin_ = false;       ///< Fenced: join again once the workers are gone or parked.
     bool spare_ = false;        ///< Has a place in the queue for a round.
     bool may_prestart_ = true;  ///< No worker that was started ahead has died since the last round.
-    bool pausing_ = false;      ///< The round's workers were asked to park at a step boundary.
-    bool departing_ = false;    ///< Or to save their state there and end.
+    bool saving_stacks_ = false;  ///< Of this round's workers.
+    bool pausing_ = false;        ///< The round's workers were asked to park at a step boundary.
+    bool departing_ = false;      ///< Or to save their state there and end.
     std::string leave_reason_;
     int drain_signal_ = 0;  ///< The node wants to leave because of it.
     std::optional<Assignment> next_assignment_;

@@ -31,6 +31,7 @@ void AgentCore::begin_round(const Assignment& assignment) {
     report_.failure.reset();
     report_.hang.reset();
     report_.positions.clear();
+    saving_stacks_ = false;
     spare_ = false;
     may_prestart_ = true;
     AssignWorkers assign{assignment, {}};
@@ -133,8 +134,8 @@ void AgentCore::on(Instant /*now*/, const StepsCommitted& event) {
 }
 
 void AgentCore::on(Instant now, const HangSuspected& event) {
-    if (event.round == report_.round && report_.state == NodeState::running && !report_.hang &&
-        !quit_) {
+    if (event.round == report_.round && report_.state == NodeState::running && !quit_ &&
+        report_.hang != event.hang) {
         report_.hang = event.hang;
         tell(now);
     }
@@ -142,6 +143,7 @@ void AgentCore::on(Instant now, const HangSuspected& event) {
 
 void AgentCore::on(Instant now, const StacksSaved& event) {
     if (event.round == report_.round && !quit_) {
+        saving_stacks_ = false;
         report_.positions = event.positions;
         tell(now);
     }
@@ -157,8 +159,9 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
     const Worker worker = found->second;
     workers_.erase(found);
     std::optional<WorkerFailure> failure = event.failure;
-    if (failure && worker.hung) {
+    if (failure && !worker.hung.empty()) {
         failure->kind = rendezvous::FailureKind::hang;
+        failure->evidence = worker.hung;
     }
     const bool trained = worker.round != RoundId::none;
     if (!trained) {
@@ -182,7 +185,7 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
 
 bool AgentCore::was_stopped_by_us(const Worker& worker, const WorkerFailure& failure) const {
     const bool forced = resist_at_ != Instant::max();
-    return !worker.hung &&
+    return worker.hung.empty() &&
            (failure.signal == 0 || (worker.asked_by != 0 && failure.signal == worker.asked_by) ||
             (failure.signal == SIGKILL && forced));
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <sstream>
 #include <string_view>
+#include <sys/wait.h>
 
 #include "agent/process/unique_fd.h"
 
@@ -73,6 +74,30 @@ std::optional<ProcessEntry> read_process(pid_t pid) {
         return std::nullopt;
     }
     return entry;
+}
+
+std::optional<ExitStatus> read_exit(pid_t pid) {
+    constexpr int kExitCodeField = 52;  // As proc(5) counts; the state, after the name, is the 3rd.
+    const auto text = read_file("/proc/" + std::to_string(pid) + "/stat");
+    const std::size_t name_end = text ? text->rfind(')') : std::string::npos;
+    if (name_end == std::string::npos) {
+        return std::nullopt;
+    }
+    std::istringstream fields(text->substr(name_end + 1));
+    std::string field;
+    for (int number = 3; number <= kExitCodeField; ++number) {
+        // A stopped process shows the signal that stopped it in this place.
+        if (!(fields >> field) || (number == 3 && (field == "T" || field == "t"))) {
+            return std::nullopt;
+        }
+    }
+    int status = 0;
+    std::from_chars(field.data(), field.data() + field.size(), status);
+    if (status == 0) {
+        return std::nullopt;
+    }
+    return WIFEXITED(status) ? ExitStatus::exited(WEXITSTATUS(status))
+                             : ExitStatus::signalled(WTERMSIG(status), WCOREDUMP(status));
 }
 
 std::optional<std::vector<pid_t>> read_children(pid_t pid) {

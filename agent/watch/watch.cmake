@@ -3,6 +3,10 @@ regroup_library(progress_watch
     SOURCES watch/progress_watch.cc
     PUBLIC regroup::rendezvous_core)
 
+regroup_library(hang_watch
+    SOURCES watch/hang_watch.cc
+    PUBLIC regroup::progress_watch regroup::asio)
+
 regroup_library(stack_saver
     SOURCES watch/kernel_view.cc watch/stack_saver.cc
     PUBLIC regroup::process)
