@@ -100,7 +100,8 @@ class Results {
    public:
     void add(const std::string& name, const Measured& measured) {
         if (measured.ms.empty()) {
-            table_.add({name, "0", "-", "-", measured.trouble.substr(0, 24)});
+            table_.add(
+                {name, "1", "never", "-", "> " + std::to_string(kRecoverLimit.count()) + " s"});
         } else {
             const Summary all = summarize(measured.ms);
             table_.add({name, std::to_string(all.count), fixed(all.median, 2), fixed(all.min, 2),
