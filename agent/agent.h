@@ -51,8 +51,11 @@ class Agent {
     /// Errors: system, when no socket for the store can be had.
     Result<void> start(std::function<void(const Quit&)> on_done);
 
-    /// As a signal to the process: leave; the second time, at once.
+    /// As a signal to the process: leave, after the next step boundary if that can be; the second
+    /// time, at once.
     void request_quit(int signal);
+    /// Whether a request to quit would first let the workers come to a step boundary.
+    [[nodiscard]] bool would_drain() const;
     /// Passes a signal on to all workers.
     void forward(int signal);
 
