@@ -54,12 +54,17 @@ void NodeWatch::round_began(const Assignment& assignment, std::uint32_t workers)
     hangs_.begin(assignment.first_rank, workers);
 }
 
+std::vector<LiveWorker> NodeWatch::workers() const {
+    std::vector<LiveWorker> result = handlers_.workers();
+    std::erase_if(result, [this](const LiveWorker& w) { return w.round != assignment_.round; });
+    return result;
+}
+
 std::vector<WorkerLook> NodeWatch::looks() const {
     std::vector<WorkerLook> result;
-    for (const Worker& worker : handlers_.workers()) {
-        if (worker.page != nullptr) {
-            result.push_back(look_at(*worker.page, worker.local_rank,
-                                     assignment_.first_rank + worker.local_rank, worker.pid));
+    for (const LiveWorker& worker : workers()) {
+        if (worker.attached) {
+            result.push_back(look_at(**worker.page, worker.local_rank, worker.rank, worker.pid));
         }
     }
     return result;
@@ -90,12 +95,12 @@ Result<fs::path> NodeWatch::folder_for_stacks(RoundId round) {
 void NodeWatch::save_stacks(const SaveStacks& request) {
     std::vector<rendezvous::RankPosition> positions;
     std::vector<StackSubject> subjects;
-    for (const Worker& worker : handlers_.workers()) {
+    for (const LiveWorker& worker : workers()) {
         rendezvous::RankPosition position;
-        position.rank = assignment_.first_rank + worker.local_rank;
-        if (worker.page != nullptr) {
+        position.rank = worker.rank;
+        if (worker.attached) {
             position =
-                position_of(look_at(*worker.page, worker.local_rank, position.rank, worker.pid));
+                position_of(look_at(**worker.page, worker.local_rank, worker.rank, worker.pid));
         }
         const std::string place = position.step == 0 ? "" : "step " + std::to_string(position.step);
         subjects.push_back({position.rank, worker.pid,

@@ -6,18 +6,17 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <sys/types.h>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
 
 #include "agent/agent_events.h"
 #include "agent/ledger.h"
+#include "agent/live_worker.h"
 #include "agent/process/linux_launcher.h"
 #include "agent/watch/hang_watch.h"
 #include "agent/watch/stack_saver.h"
 #include "rendezvous/base/clock.h"
-#include "rendezvous/worker_link/page.h"
 
 namespace regroup::agent {
 
@@ -34,14 +33,8 @@ struct NodeWatchOptions {
 /// ledger of recoveries. Decides nothing about rounds.
 class NodeWatch {
    public:
-    /// A living worker of the round.
-    struct Worker {
-        std::uint32_t local_rank = 0;
-        pid_t pid = 0;
-        const worker_link::WorkerPage* page = nullptr;  ///< Null: it has no link.
-    };
     struct Handlers {
-        std::function<std::vector<Worker>()> workers;
+        std::function<std::vector<LiveWorker>()> workers;
         std::function<std::optional<std::uint64_t>()> output;  ///< See HangWatch::Handlers.
         std::function<void(const HangSuspected&)> on_hang;
         std::function<void(const StacksSaved&)> on_stacks;
@@ -62,6 +55,8 @@ class NodeWatch {
     void tell(const TellRecovery& recovery);
 
    private:
+    /// Of the workers of the round that is run.
+    [[nodiscard]] std::vector<LiveWorker> workers() const;
     [[nodiscard]] std::vector<WorkerLook> looks() const;
     void tell_hang(const std::optional<rendezvous::Hang>& hang);
     [[nodiscard]] Result<std::filesystem::path> folder_for_stacks(RoundId round);

@@ -18,4 +18,4 @@ regroup_library(ledger
 
 regroup_library(node_watch
     SOURCES watch/node_watch.cc
-    PUBLIC regroup::agent_core regroup::hang_watch regroup::ledger regroup::stack_saver)
+    PUBLIC regroup::agent_core regroup::agent_link regroup::hang_watch regroup::ledger regroup::stack_saver)
