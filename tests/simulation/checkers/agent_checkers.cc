@@ -51,20 +51,23 @@ class ForceChecker final : public Checker {
     void on_agent_end(Instant /*now*/, std::uint32_t host) override { asked_.erase(host); }
     void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
-        if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
-            if (signal->force()) {
-                asked_.erase(host);
-            } else {
-                asked_.emplace(host, now);
-            }
-        } else if (std::holds_alternative<agent::LaunchWorkers>(effect)) {
+        const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
+        if (signal != nullptr && signal->force()) {
+            asked_.erase(host);
+        } else if (signal != nullptr || std::holds_alternative<agent::EndRound>(effect)) {
+            asked_.emplace(host, now);
+        } else if (std::holds_alternative<agent::BeginRound>(effect)) {
             asked_.erase(host);
         }
     }
     void on_tick(Instant now, const View& view) override {
         for (auto it = asked_.begin(); it != asked_.end();) {
             const HostView& host = view.hosts[it->first];
-            if (host.agent == nullptr || !host.agent->has_workers()) {
+            // Those that are parked have done as they were asked.
+            const bool waits = host.agent != nullptr && host.agent->has_workers() &&
+                               (host.agent->leaving() ||
+                                host.agent->report().state == NodeState::stopping);
+            if (!waits) {
                 it = asked_.erase(it);
                 continue;
             }
@@ -89,14 +92,32 @@ class FirstFailureChecker final : public Checker {
     void on_agent_start(Instant /*now*/, std::uint32_t host) override { hosts_[host] = {}; }
     void on_agent_event(Instant /*now*/, std::uint32_t host,
                         const agent::AgentEvent& event) override {
-        const auto* exited = std::get_if<agent::WorkerExited>(&event);
         Host& known = hosts_[host];
-        if (exited == nullptr || !exited->failure || exited->round != known.round) {
+        if (const auto* parked = std::get_if<agent::WorkerParked>(&event)) {
+            const auto worker = known.training.find(parked->local_rank);
+            if (worker != known.training.end() && parked->round >= known.round) {
+                known.training.erase(worker);
+            }
+        }
+        const auto* exited = std::get_if<agent::WorkerExited>(&event);
+        if (exited == nullptr) {
             return;
         }
-        const WorkerFailure& failure = *exited->failure;
-        const bool ours = failure.signal == 0 || failure.signal == SIGTERM ||
-                          (failure.signal == SIGKILL && known.forced);
+        const auto worker = known.training.find(exited->local_rank);
+        if (worker == known.training.end() || worker->second.launched_in != exited->round) {
+            return;  // It was parked, or is one of an earlier round.
+        }
+        const Worker ended = worker->second;
+        known.training.erase(worker);
+        if (!exited->failure) {
+            return;
+        }
+        WorkerFailure failure = *exited->failure;
+        if (ended.hung) {
+            failure.kind = FailureKind::hang;
+        }
+        const bool ours = !ended.hung && (failure.signal == 0 || failure.signal == SIGTERM ||
+                                          (failure.signal == SIGKILL && known.forced));
         const bool better = !known.root || outranks(failure, *known.root);
         if (known.asked_to_stop ? better && !ours : !known.root) {
             known.root = failure;
@@ -105,11 +126,28 @@ class FirstFailureChecker final : public Checker {
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
         Host& known = hosts_[host];
-        if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
-            known = {launch->assignment.round, std::nullopt, false, false};
+        if (const auto* begin = std::get_if<agent::BeginRound>(&effect)) {
+            known = {begin->assignment.round, {}, std::nullopt, false, false, known.ahead};
+        } else if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
+            for (const std::uint32_t local_rank : launch->local_ranks) {
+                known.training[local_rank] = {launch->assignment.round, false};
+                known.ahead[local_rank] = launch->assignment.round;
+            }
+        } else if (const auto* prestart = std::get_if<agent::PrestartWorkers>(&effect)) {
+            for (const std::uint32_t local_rank : prestart->local_ranks) {
+                known.ahead[local_rank] = RoundId::none;
+            }
+        } else if (const auto* assign = std::get_if<agent::AssignWorkers>(&effect)) {
+            for (const std::uint32_t local_rank : assign->local_ranks) {
+                known.training[local_rank] = {known.ahead[local_rank], false};
+            }
+        } else if (const auto* kill = std::get_if<agent::KillWorker>(&effect)) {
+            known.training[kill->local_rank].hung = true;
         } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
             known.asked_to_stop = true;
             known.forced = known.forced || signal->force();
+        } else if (std::holds_alternative<agent::EndRound>(effect)) {
+            known.asked_to_stop = true;
         } else if (const auto* send = std::get_if<agent::SendToDaemon>(&effect)) {
             if (const auto* report = std::get_if<Report>(&send->message)) {
                 check(host, known, report->report);
@@ -120,12 +158,18 @@ class FirstFailureChecker final : public Checker {
     }
 
    private:
+    struct Worker {
+        RoundId launched_in = RoundId::none;
+        bool hung = false;
+    };
     struct Host {
         RoundId round = RoundId::none;
+        std::map<std::uint32_t, Worker> training;  // By local rank.
         /// The first that the agent learned, or one that outranks it; none that we stopped.
         std::optional<WorkerFailure> root;
         bool asked_to_stop = false;
         bool forced = false;
+        std::map<std::uint32_t, RoundId> ahead;  // In which round each process was launched.
     };
     void check(std::uint32_t host, const Host& known, const NodeReport& report) {
         if (report.failure && report.round == known.round &&
@@ -153,7 +197,7 @@ class MasterChecker final : public Checker {
     }
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
-        const auto* launch = std::get_if<agent::LaunchWorkers>(&effect);
+        const auto* launch = std::get_if<agent::BeginRound>(&effect);
         if (launch != nullptr && launch->assignment.group_rank == 0 &&
             launch->assignment.master_port != offered_[host]) {
             violated("host " + std::to_string(host) + " serves the store on port " +

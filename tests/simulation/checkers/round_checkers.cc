@@ -29,7 +29,7 @@ class RanksChecker final : public Checker {
     // of which knew how far the job had come, and which it could not tell (kGap).
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
-        if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
+        if (const auto* launch = std::get_if<agent::BeginRound>(&effect)) {
             const Assignment& mine = launch->assignment;
             const Assignment& first = launched_.emplace(mine.round, mine).first->second;
             if (lives_differ_) {
@@ -168,7 +168,7 @@ class RoundOrderChecker final : public Checker {
     }
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
-        if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
+        if (const auto* launch = std::get_if<agent::BeginRound>(&effect)) {
             RoundId& last = launched_[host];
             if (launch->assignment.round <= last) {
                 violated("host " + std::to_string(host) + " launched round " +
@@ -205,7 +205,7 @@ class FencingChecker final : public Checker {
     }
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
-        const auto* launch = std::get_if<agent::LaunchWorkers>(&effect);
+        const auto* launch = std::get_if<agent::BeginRound>(&effect);
         if (launch != nullptr && launch->assignment.round <= hosts_[host].forbidden) {
             violated("host " + std::to_string(host) + " launched round " +
                      text(launch->assignment.round) + " after it was fenced from or told to stop " +
@@ -233,9 +233,15 @@ class OneRoundChecker final : public Checker {
         }
         ++alive[round];
     }
+    void on_worker_parked(Instant now, std::uint32_t host, RoundId round) override {
+        on_worker_end(now, host, round, false);
+    }
     void on_worker_end(Instant /*now*/, std::uint32_t host, RoundId round,
                        bool /*own_fault*/) override {
         auto& alive = alive_[host];
+        if (round == RoundId::none) {
+            return;  // It was parked.
+        }
         if (--alive[round] == 0) {
             alive.erase(round);
         }
