@@ -33,6 +33,10 @@ class StepsChecker final : public Checker {
     void on_worker_parked(Instant now, std::uint32_t host, RoundId /*round*/) override {
         parked_[host] = now;
     }
+    void on_trouble(Instant now, Instant until) override {
+        const Duration settling = std::chrono::seconds(20);
+        trouble_until_ = std::max({trouble_until_, after(now, settling), after(until, settling)});
+    }
     void on_tick(Instant now, const View& view) override {
         free_.resize(view.hosts.size(), Instant::max());
         for (std::size_t i = 0; i < view.hosts.size(); ++i) {
@@ -148,8 +152,9 @@ class StepsChecker final : public Checker {
         for (const MemberView& member : members) {
             hosts.insert(member.host);
         }
-        if (hosts.size() >= nodes_max_) {
-            return;  // It was full; who comes first is decided by slots, not by steps.
+        // A full round takes its nodes by their slots, not by their steps.
+        if (hosts.size() >= nodes_max_ || now < trouble_until_) {
+            return;
         }
         std::uint64_t last = 0;
         for (const auto& [other, known] : groups_) {
@@ -172,6 +177,7 @@ class StepsChecker final : public Checker {
     static constexpr Duration kFreeLimit = std::chrono::seconds(5);
 
     std::size_t nodes_max_ = 0;
+    Instant trouble_until_{};
     std::map<std::uint64_t, Group> groups_;
     std::map<std::uint64_t, Process> processes_;
     std::map<std::uint32_t, Instant> parked_;
