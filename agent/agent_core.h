@@ -60,6 +60,8 @@ class AgentCore {
     [[nodiscard]] Instant next_deadline() const;
 
     [[nodiscard]] const rendezvous::NodeReport& report() const noexcept { return report_; }
+    /// The last one that was begun.
+    [[nodiscard]] const Assignment& assignment() const noexcept { return assignment_; }
     /// Parked and prestarted ones included.
     [[nodiscard]] bool has_workers() const noexcept { return !workers_.empty(); }
     /// Whether a worker is there and waits for a round.
@@ -136,7 +138,7 @@ class AgentCore {
     AgentConfig config_;
     Duration heartbeat_interval_;
     rendezvous::NodeReport report_;
-    Assignment assignment_;                    ///< The last one that was begun.
+    Assignment assignment_;
     std::map<std::uint32_t, Worker> workers_;  ///< By local rank: those alive.
 
     bool link_up_ = false;
