@@ -44,7 +44,7 @@ std::string position(std::uint64_t step, std::uint64_t samples) {
     return "step=" + std::to_string(step) + "\nsamples=" + std::to_string(samples) + "\n";
 }
 
-int train() {
+int train(bool may_stall) {
     regroup::ElasticLoop loop;
     std::vector<float> weights(2);  // The sum of what was taken, and how often.
     loop.keep("weights", std::span<float>(weights));
@@ -71,6 +71,9 @@ int train() {
                 }
                 const regroup::SampleRange range = step.take(kBatch);
                 samples = range.last;
+                while (may_stall && std::filesystem::exists(folder() + "/stall")) {
+                    ::poll(nullptr, 0, 5);
+                }
                 ::poll(nullptr, 0, 2);
                 step.commit([&] {
                     weights[0] += static_cast<float>(range.last - range.first);
@@ -95,14 +98,9 @@ int train() {
 
 int main(int count, char** values) {
     ::alarm(150);  // Nothing of this lives longer, even if the code under test fails to end it.
-    std::vector<char> hoard;
-    for (const std::string& argument : std::vector<std::string>(values + 1, values + count)) {
-        if (argument.starts_with("memory=")) {
-            hoard.assign(std::stoul(argument.substr(7)) << 20U, 'x');
-        }
-    }
+    const bool may_stall = count > 1 && std::string(values[1]) == "stall";
     try {
-        return train();
+        return train(may_stall);
     } catch (const std::exception& error) {
         std::cerr << "elastic_probe: " << error.what() << std::endl;
         return 1;
