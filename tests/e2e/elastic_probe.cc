@@ -71,6 +71,9 @@ int train(bool may_stall) {
                 }
                 const regroup::SampleRange range = step.take(kBatch);
                 samples = range.last;
+                if (may_stall && std::filesystem::exists(folder() + "/stall")) {
+                    mark("stalled", present, "");
+                }
                 while (may_stall && std::filesystem::exists(folder() + "/stall")) {
                     ::poll(nullptr, 0, 5);
                 }

@@ -143,6 +143,7 @@ TEST_F(RunElastic, ADrainThatTakesTooLongIsCutShort) {
     Program job = start_one({"--nproc-per-node=2", "--shutdown-timeout=1"}, {"stall"});
     ASSERT_THAT(await_marks("up", 2), SizeIs(2));
     release("stall");
+    ASSERT_THAT(await_marks("stalled", 2), SizeIs(2));
     job.signal(SIGTERM);
     job.wait();
     EXPECT_EQ(job.ended_by(), SIGTERM) << job.output();
@@ -159,6 +160,8 @@ TEST_F(RunElastic, ASpareTakesThePlaceOfALostNodeWithWorkersThatWereThere) {
     ASSERT_THAT(first, SizeIs(4));
     auto spare = start_node(3, "2:2", rendezvous.endpoint(), flags);
     ASSERT_TRUE(spare->prints("2 workers started ahead")) << spare->output();
+    // Warden, agent and workers; a program that has just begun may not show whose it is yet.
+    ASSERT_TRUE(eventually([&] { return spare->family().size() == 4; }));
     const std::vector<pid_t> ahead = spare->family();
     for (const pid_t pid : lost->family()) {
         ::kill(pid, SIGKILL);
