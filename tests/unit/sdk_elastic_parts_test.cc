@@ -67,12 +67,12 @@ TEST(StragglerDetector, NamesNobodyForNoise) {
     }
 }
 
-TEST(StragglerDetector, OneSlowWindowIsNoNews) {
+TEST(StragglerDetector, EveryOtherWindowIsNoNews) {
     StragglerDetector detector(2, 0.12);
     const std::array<Duration, 2> even{microseconds(100'000), microseconds(100'000)};
     const std::array<Duration, 2> uneven{microseconds(100'000), microseconds(300'000)};
-    for (std::uint32_t i = 0; i < 20; ++i) {
-        EXPECT_TRUE(detector.observe(i % StragglerDetector::kWindows == 0 ? even : uneven).empty());
+    for (int i = 0; i < 20; ++i) {
+        EXPECT_TRUE(detector.observe(i % 2 == 0 ? even : uneven).empty()) << i;
     }
 }
 

@@ -33,6 +33,7 @@ std::shared_ptr<AgentLink> attach(FakeAgent& agent, const std::string& worker = 
 AssignWorker place_in(std::uint64_t round, std::uint32_t rank = 0) {
     AssignWorker place;
     place.round = round;
+    place.job = "test";
     place.rank = rank;
     place.world_size = 3;
     place.master_addr = "127.0.0.1";
