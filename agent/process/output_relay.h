@@ -49,8 +49,8 @@ class OutputRelay {
     /// this local rank. Folders that files need are made. Errors: system.
     Result<Pipes> open(std::uint32_t local_rank, const StreamPlan& out, const StreamPlan& err);
 
-    /// For a worker that goes on under another rank, or in another round: what it writes from now on
-    /// goes where these say. A stream that is inherited or discarded stays so.
+    /// For a worker that goes on under another rank, or in another round: what it writes from now
+    /// on goes where these say. A stream that is inherited or discarded stays so.
     void replan(std::uint32_t local_rank, const StreamPlan& out, const StreamPlan& err);
 
     /// Opens the files of all workers, which otherwise appear when there is something to write.

@@ -27,6 +27,10 @@ struct ProcessEntry {
 /// at. Of a child that was not reaped; the number could belong to another one else.
 [[nodiscard]] std::optional<ExitStatus> read_exit(pid_t pid);
 
+/// Whether every thread of `pid` is on its way out, or gone: nothing of the program runs any more,
+/// nor any system call that it has made. Reads a file for each thread.
+[[nodiscard]] bool runs_no_more(pid_t pid);
+
 /// The children of `pid`, ended ones that were not reaped included. Nothing when this kernel does
 /// not list children, or there is no such process.
 [[nodiscard]] std::optional<std::vector<pid_t>> read_children(pid_t pid);

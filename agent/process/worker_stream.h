@@ -32,8 +32,8 @@ class WorkerStream {
     /// system.
     Result<UniqueFd> open(boost::asio::io_context& io);
 
-    /// What is written from now on goes where `plan`, a relayed one, says: the worker lives on under
-    /// another rank or in another round. What it has begun is ended as a line.
+    /// What is written from now on goes where `plan`, a relayed one, says: the worker lives on
+    /// under another rank or in another round. What it has begun is ended as a line.
     void replan(StreamPlan plan);
 
     /// Opens the file, if there is to be one and it is not open. The first bytes do the same.
