@@ -355,6 +355,10 @@ void Daemon::use_journal(std::unique_ptr<journal::Journal> journal) {
     impl_->jobs->use(std::move(journal));
 }
 
+bool Daemon::keeps_jobs() const {
+    return impl_->jobs->has_journal();
+}
+
 void Daemon::set_older_dialect(store::Dialect dialect) {
     impl_->older_dialect = dialect;
 }

@@ -68,8 +68,10 @@ class Daemon {
     void set_store_handler(StoreHandler handler);
 
     /// Keeps all jobs in `journal`, and takes up those that it has. Without one, jobs end with this
-    /// process: their nodes form them anew with the next daemon. To be called before `listen`.
+    /// process: their nodes form them anew with the next daemon. At most once, before the
+    /// io_context runs.
     void use_journal(std::unique_ptr<journal::Journal> journal);
+    [[nodiscard]] bool keeps_jobs() const;
 
     /// What store clients speak that do not begin with a greeting. To be called before `listen`.
     void set_older_dialect(store::Dialect dialect);

@@ -40,6 +40,8 @@ class JobTable {
     /// once, before the first session.
     void use(std::unique_ptr<journal::Journal> journal);
 
+    [[nodiscard]] bool has_journal() const noexcept { return journal_ != nullptr; }
+
     void handle(const std::shared_ptr<Session>& session, FromAgent message);
     /// The session's connection has ended.
     void end(const std::shared_ptr<Session>& session);
