@@ -8,7 +8,7 @@ setup := @sh cmake/setup.sh
 sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-pytorch test-gpu bench bench-gpu docs package package-test lint format \
+.PHONY: help demo test chaos test-pytorch test-gpu bench bench-gpu docs package package-test lint format \
         build asan tsan gcc clean
 
 help: ## list the targets
@@ -25,6 +25,17 @@ test: ## build everything and run every test; with a current PyTorch too, if it 
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(jobs)
 	@ctest --preset release -j $(jobs)
+
+chaos: ## break a running job in every way for MINUTES=10 (SEED=N repeats a run); needs root
+	$(setup) test
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(jobs) --target regroup chaos chaos_worker delay_proxy \
+		clock_shim
+	@build/release/tests/chaos/chaos --regroup=build/release/launcher/regroup \
+		--worker=build/release/tests/chaos/chaos_worker \
+		--delay-proxy=build/release/tests/chaos/delay_proxy \
+		--clock-shim=build/release/tests/chaos/libclock_shim.so \
+		--seconds=$$(($(or $(MINUTES),10) * 60)) $(if $(SEED),--seed=$(SEED))
 
 test-pytorch: ## get a current PyTorch (6 GB, once) and run the tests with PyTorch scripts
 	$(setup) pytorch

@@ -8,6 +8,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/failure_text.h"
+#include "agent/watch/node_watch.h"
 #include "rendezvous/net/listen.h"
 
 namespace regroup::agent {
@@ -24,6 +25,17 @@ constexpr Duration kTroubleLimit = std::chrono::seconds(30);
 
 std::string round_name(RoundId round) {
     return "round " + std::to_string(number(round));
+}
+
+std::string counted(std::size_t count, const std::string& what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+// "ended by SIGKILL", without the rank, which says nothing of a worker that has none.
+std::string end_of(const WorkerFailure& failure) {
+    return failure.signal != 0           ? "ended by " + rendezvous::signal_name(failure.signal)
+           : failure.start_error.empty() ? "exited with code " + std::to_string(failure.exit_code)
+                                         : "could not start: " + failure.start_error;
 }
 
 std::string rank_range(std::uint32_t first, std::uint32_t count) {
@@ -52,6 +64,10 @@ WorkerGroupOptions group_options(const AgentOptions& options) {
     return group;
 }
 
+NodeWatchOptions watch_options(const AgentOptions& options) {
+    return {options.core.job, options.hangs, options.output.folder, options.search_path};
+}
+
 }  // namespace
 
 struct Agent::Impl {
@@ -63,12 +79,15 @@ struct Agent::Impl {
           options(std::move(options_in)),
           core(options.core, clock.now()),
           workers(io_in, clock_in, output_in, group_options(options),
-                  [this](const WorkerExited& event) {
-                      if (event.failure) {
-                          note_failure(*event.failure);
+                  [this](const AgentEvent& event) {
+                      const auto* exited = std::get_if<WorkerExited>(&event);
+                      if (exited != nullptr && exited->failure) {
+                          note_failure(*exited);
                       }
                       feed(event);
+                      watch.attached();
                   }),
+          watch(io_in, clock_in, workers.launcher(), watch_options(options), watch_handlers()),
           store(io_in, store_options(options)),
           timer(io_in),
           waiting_since(clock.now()) {}
@@ -82,16 +101,27 @@ struct Agent::Impl {
         }
     }
 
-    void run(const AgentEffects& effects) {
+    void run(AgentEffects effects) {
         busy = true;
         apply(effects);
         while (!events.empty()) {
             const AgentEvent next = std::move(events.front());
             events.pop_front();
+            note_steps();
             apply(core.step(clock.now(), next));
         }
         busy = false;
+        if (core.report().state != rendezvous::NodeState::running) {
+            watch.round_ended();
+        }
         arm();
+    }
+
+    // Ahead of whatever may lead to a report. It has no effects of its own.
+    void note_steps() {
+        if (const std::uint64_t step = workers.highest_step(); step > core.report().step) {
+            apply(core.step(clock.now(), StepsCommitted{step}));
+        }
     }
 
     void apply(const AgentEffects& effects) {
@@ -109,6 +139,7 @@ struct Agent::Impl {
         timer.expires_at(next);
         timer.async_wait([this](boost::system::error_code error) {
             if (!error) {
+                note_steps();
                 run(core.advance(clock.now()));
             }
         });
@@ -126,28 +157,49 @@ struct Agent::Impl {
 
     void act(const BeginRound& effect) {
         report_failure(effect.assignment.reason);
-        output.close_all();
         announce(effect.assignment);
+        watch.round_began(effect.assignment, options.core.offer.workers);
         if (effect.assignment.group_rank == 0) {
             serve_store();
         }
     }
 
     void act(const LaunchWorkers& effect) {
-        workers.launch(effect.assignment, client->local_address());
+        workers.launch(effect.assignment, effect.local_ranks, client->local_address());
     }
 
-    /// What concerns workers that outlive their round, of which there are none yet.
-    template <class Effect>
-    void act(const Effect& /*effect*/) {}
+    void act(const PrestartWorkers& effect) {
+        workers.prestart(effect.local_ranks, client->local_address());
+        if (options.announces) {
+            output.say(counted(effect.local_ranks.size(), "worker") +
+                       " started ahead, to take a place at once");
+        }
+    }
+
+    void act(const AssignWorkers& effect) { workers.assign(effect.assignment, effect.local_ranks); }
+
+    void act(const EndRound& effect) { workers.end_round(effect); }
+
+    void act(const PauseWorkers& effect) { workers.pause(effect); }
 
     void act(const SignalWorkers& effect) {
-        workers.end_by(effect.signal);
+        workers.end_by(effect.signal, effect.local_ranks);
         if (effect.force()) {
             output.say("killing the workers of " + round_name(effect.round) +
                        (effect.hurried ? " at once" : " that have not ended in time"));
         }
     }
+
+    void act(const SaveStacks& effect) { watch.save_stacks(effect); }
+
+    void act(const KillWorker& effect) {
+        output.say("killing rank " +
+                   std::to_string(core.assignment().first_rank + effect.local_rank) +
+                   ", on which the round hangs: " + effect.reason);
+        workers.kill(effect.local_rank);
+    }
+
+    void act(const TellRecovery& effect) { watch.tell(effect); }
 
     void act(const Quit& effect) {
         timer.cancel();
@@ -163,11 +215,27 @@ struct Agent::Impl {
         });
     }
 
+    NodeWatch::Handlers watch_handlers() {
+        return {
+            .workers = [this] { return workers.live(); },
+            .output =
+                [this] { return output.relays() ? std::optional(output.bytes()) : std::nullopt; },
+            .on_hang = [this](const HangSuspected& event) { feed(event); },
+            .on_stacks = [this](const StacksSaved& event) { feed(event); },
+            .say = [this](const std::string& line) { output.say(line); },
+        };
+    }
+
     // ---- Failures.
 
     // The first failure is news; what follows from it, or from our stopping, is not.
-    void note_failure(const WorkerFailure& ended_badly) {
-        if (!failure && core.report().state == rendezvous::NodeState::running) {
+    void note_failure(const WorkerExited& exited) {
+        const WorkerFailure& ended_badly = *exited.failure;
+        if (core.is_parked(exited.local_rank) && !core.leaving()) {
+            output.say("a worker that waited for a round is gone: local rank " +
+                       std::to_string(exited.local_rank) + ", pid " +
+                       std::to_string(ended_badly.pid) + ", " + end_of(ended_badly));
+        } else if (!failure && core.report().state == rendezvous::NodeState::running) {
             output.say(describe(ended_badly) +
                        (ended_badly.pid != 0 ? ", pid " + std::to_string(ended_badly.pid) : ""));
             failure = ended_badly;
@@ -279,6 +347,12 @@ struct Agent::Impl {
             if (core.report().state == rendezvous::NodeState::running) {
                 output.say("stopping " + round_name(stop->round) + ": " + stop->reason);
             }
+        } else if (const auto* prepare = std::get_if<rendezvous::Prepare>(&message)) {
+            if (core.report().state == rendezvous::NodeState::running && !core.leaving()) {
+                output.say((prepare->leave ? "leaving " : "changing ") +
+                           round_name(prepare->round) +
+                           " at the next step boundary: " + prepare->reason);
+            }
         } else if (const auto* fenced = std::get_if<rendezvous::Fenced>(&message)) {
             output.say("fenced by the rendezvous: " + fenced->reason + "; joining again");
         }
@@ -304,6 +378,7 @@ struct Agent::Impl {
     AgentOptions options;
     AgentCore core;
     WorkerGroup workers;
+    NodeWatch watch;
     store::StoreServer store;
     std::unique_ptr<asio::ip::tcp::acceptor> offered;
     std::unique_ptr<rendezvous::ControlClient> client;
@@ -329,6 +404,10 @@ Agent::~Agent() = default;
 
 Result<void> Agent::start(std::function<void(const Quit&)> on_done) {
     impl_->on_done = std::move(on_done);
+    if (const Result<void> linked = impl_->workers.open_link(); !linked) {
+        impl_->output.say("workers cannot keep their processes over rounds: " +
+                          linked.error().detail);
+    }
     if (Result<void> offered = impl_->offer_store(); !offered) {
         return offered;
     }
@@ -342,6 +421,10 @@ void Agent::request_quit(int signal) {
 
 void Agent::forward(int signal) {
     impl_->workers.forward(signal);
+}
+
+bool Agent::would_drain() const {
+    return impl_->core.would_drain();
 }
 
 bool Agent::has_run() const {

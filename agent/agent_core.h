@@ -60,6 +60,8 @@ class AgentCore {
     [[nodiscard]] Instant next_deadline() const;
 
     [[nodiscard]] const rendezvous::NodeReport& report() const noexcept { return report_; }
+    /// The last one that was begun.
+    [[nodiscard]] const Assignment& assignment() const noexcept { return assignment_; }
     /// Parked and prestarted ones included.
     [[nodiscard]] bool has_workers() const noexcept { return !workers_.empty(); }
     /// Whether a worker is there and waits for a round.
@@ -107,8 +109,9 @@ class AgentCore {
         RoundId round = RoundId::none;        ///< In which it trains; none while it is parked.
         bool elastic = false;
         bool parked = false;
+        bool left = false;  ///< Its round, by its own word; what ends it then is nobody's failure.
         int asked_by = 0;   ///< The signal by which it was asked to end.
-        bool hung = false;  ///< It was killed because a round hung on it.
+        std::string hung;   ///< Why it was killed, if that is because a round hung on it.
     };
 
     void begin_round(const Assignment& assignment);
@@ -135,15 +138,16 @@ class AgentCore {
     AgentConfig config_;
     Duration heartbeat_interval_;
     rendezvous::NodeReport report_;
-    Assignment assignment_;                    ///< The last one that was begun.
+    Assignment assignment_;
     std::map<std::uint32_t, Worker> workers_;  ///< By local rank: those alive.
 
     bool link_up_ = false;
     bool rejoin_ = false;       ///< Fenced: join again once the workers are gone or parked.
     bool spare_ = false;        ///< Has a place in the queue for a round.
     bool may_prestart_ = true;  ///< No worker that was started ahead has died since the last round.
-    bool pausing_ = false;      ///< The round's workers were asked to park at a step boundary.
-    bool departing_ = false;    ///< Or to save their state there and end.
+    bool saving_stacks_ = false;  ///< Of this round's workers.
+    bool pausing_ = false;        ///< The round's workers were asked to park at a step boundary.
+    bool departing_ = false;      ///< Or to save their state there and end.
     std::string leave_reason_;
     int drain_signal_ = 0;  ///< The node wants to leave because of it.
     std::optional<Assignment> next_assignment_;
@@ -158,6 +162,7 @@ class AgentCore {
     Instant resist_at_ = Instant::max();  ///< Workers alive by then survive even SIGKILL.
     Instant give_up_at_ = Instant::max();
     Instant drain_until_ = Instant::max();  ///< A drain that takes longer is cut short.
+    Instant depart_until_ = Instant::max();  ///< By then its workers have saved their state.
     AgentEffects effects_;
 };
 

@@ -54,10 +54,11 @@ struct WorkerResumed {
 struct StepsCommitted {
     std::uint64_t step = 0;
 };
-/// A worker has made no progress for longer than it may.
+/// Workers of the round have made no progress for longer than they may; or, without `hang`, they
+/// move again.
 struct HangSuspected {
     RoundId round = RoundId::none;
-    rendezvous::Hang hang;
+    std::optional<rendezvous::Hang> hang{};
 };
 /// What SaveStacks asked for is done.
 struct StacksSaved {

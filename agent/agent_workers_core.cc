@@ -31,6 +31,7 @@ void AgentCore::begin_round(const Assignment& assignment) {
     report_.failure.reset();
     report_.hang.reset();
     report_.positions.clear();
+    saving_stacks_ = false;
     spare_ = false;
     may_prestart_ = true;
     AssignWorkers assign{assignment, {}};
@@ -39,7 +40,7 @@ void AgentCore::begin_round(const Assignment& assignment) {
         const auto [worker, is_new] = workers_.try_emplace(local_rank);
         (is_new ? launch.local_ranks : assign.local_ranks).push_back(local_rank);
         worker->second.round = assignment.round;
-        worker->second.parked = false;
+        worker->second.parked = worker->second.left = false;
         if (is_new) {
             worker->second.launched_in = assignment.round;
         }
@@ -101,8 +102,10 @@ void AgentCore::on(Instant now, const WorkerParked& event) {
     Worker& worker = found->second;
     worker.elastic = true;
     update_resident(now);
-    // The word of one that was started ahead may come after its place was given to it.
-    if (worker.parked || event.round < worker.round) {
+    // The word of one that was started ahead may come after its place was given to it. One that was
+    // told to end is as good as gone, whatever it managed to say before.
+    worker.left = worker.left || event.round >= worker.round;
+    if (worker.parked || worker.asked_by != 0 || !worker.hung.empty() || event.round < worker.round) {
         return;
     }
     worker.parked = true;
@@ -133,8 +136,8 @@ void AgentCore::on(Instant /*now*/, const StepsCommitted& event) {
 }
 
 void AgentCore::on(Instant now, const HangSuspected& event) {
-    if (event.round == report_.round && report_.state == NodeState::running && !report_.hang &&
-        !quit_) {
+    if (event.round == report_.round && report_.state == NodeState::running && !quit_ &&
+        report_.hang != event.hang) {
         report_.hang = event.hang;
         tell(now);
     }
@@ -142,6 +145,7 @@ void AgentCore::on(Instant now, const HangSuspected& event) {
 
 void AgentCore::on(Instant now, const StacksSaved& event) {
     if (event.round == report_.round && !quit_) {
+        saving_stacks_ = false;
         report_.positions = event.positions;
         tell(now);
     }
@@ -157,8 +161,9 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
     const Worker worker = found->second;
     workers_.erase(found);
     std::optional<WorkerFailure> failure = event.failure;
-    if (failure && worker.hung) {
+    if (failure && !worker.hung.empty()) {
         failure->kind = rendezvous::FailureKind::hang;
+        failure->evidence = worker.hung;
     }
     const bool trained = worker.round != RoundId::none;
     if (!trained) {
@@ -169,7 +174,7 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
         if (!settled()) {
             tell(now);  // A failure is news; else the daemon hears when the last one is gone.
         }
-    } else if (failure && worker.round == report_.round && !was_stopped_by_us(worker, *failure) &&
+    } else if (failure && worker.round == report_.round && !worker.left && !was_stopped_by_us(worker, *failure) &&
                (!report_.failure || outranks(*failure, *report_.failure))) {
         // It ended by itself while we were stopping it; perhaps that is why we were told to.
         report_.failure = failure;
@@ -182,7 +187,7 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
 
 bool AgentCore::was_stopped_by_us(const Worker& worker, const WorkerFailure& failure) const {
     const bool forced = resist_at_ != Instant::max();
-    return !worker.hung &&
+    return worker.hung.empty() &&
            (failure.signal == 0 || (worker.asked_by != 0 && failure.signal == worker.asked_by) ||
             (failure.signal == SIGKILL && forced));
 }
@@ -238,6 +243,7 @@ void AgentCore::end_workers(Instant now, int signal) {
 void AgentCore::settle(Instant now) {
     force_at_ = Instant::max();
     resist_at_ = Instant::max();
+    depart_until_ = Instant::max();
     const bool orderly = report_.state == NodeState::running;
     const bool departed = std::exchange(departing_, false);
     pausing_ = false;

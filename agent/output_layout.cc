@@ -8,16 +8,27 @@ namespace regroup::agent {
 namespace {
 
 constexpr const char* kRankPrefix = "[${node}:${rank}] ";
+/// In place of round_N or attempt_N, for a worker that was started ahead of its round.
+constexpr const char* kAhead = "ahead";
 constexpr const char* kTorchrunPrefix = "[${role_name}${local_rank}]:";
 
 std::filesystem::path attempt_folder(const OutputOptions& options, const WorkerIdentity& worker) {
-    return options.folder / ("attempt_" + std::to_string(worker.assignment.restart_count));
+    return options.folder / (worker.ahead
+                                 ? std::string(kAhead)
+                                 : "attempt_" + std::to_string(worker.assignment.restart_count));
 }
 
-// rank00012
-std::string rank_name(const WorkerIdentity& worker) {
-    const std::string digits = std::to_string(worker.assignment.first_rank + worker.local_rank);
-    return "rank" + std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
+// rank00012, or for a worker that has no rank yet NODE-local00003.
+std::string file_name(const WorkerIdentity& worker, const std::string& node) {
+    const std::uint32_t first = worker.ahead ? 0 : worker.assignment.first_rank;
+    const std::string digits = std::to_string(first + worker.local_rank);
+    return (worker.ahead ? node + "-local" : "rank") +
+           std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits;
+}
+
+std::string rank_text(const WorkerIdentity& worker) {
+    return worker.ahead ? "spare" + std::to_string(worker.local_rank)
+                        : std::to_string(worker.assignment.first_rank + worker.local_rank);
 }
 
 }  // namespace
@@ -34,7 +45,9 @@ std::filesystem::path worker_folder(const OutputOptions& options, const WorkerId
     if (options.layout == OutputLayout::torchrun) {
         return attempt_folder(options, worker) / std::to_string(worker.local_rank);
     }
-    return options.folder / ("round_" + std::to_string(number(worker.assignment.round)));
+    return options.folder / (worker.ahead
+                                 ? std::string(kAhead)
+                                 : "round_" + std::to_string(number(worker.assignment.round)));
 }
 
 WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& worker,
@@ -50,7 +63,7 @@ WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& wor
     const std::map<std::string, std::string> values{
         {"role_name", worker.role},
         {"local_rank", std::to_string(worker.local_rank)},
-        {"rank", std::to_string(worker.assignment.first_rank + worker.local_rank)},
+        {"rank", rank_text(worker)},
         {"hostname", host},
         {"node", node}};
     const std::filesystem::path folder = worker_folder(options, worker);
@@ -61,7 +74,8 @@ WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& wor
         plan.shown = on_console;
         plan.file_bytes_max = options.file_bytes_max;
         if (!torchrun) {
-            plan.path = folder.empty() ? "" : (folder / (rank_name(worker) + suffix)).string();
+            plan.path =
+                folder.empty() ? "" : (folder / (file_name(worker, node) + suffix)).string();
             return plan;
         }
         const bool teed = options.tee.has(worker.local_rank, which);
@@ -86,7 +100,7 @@ WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& wor
     output.err = stream(StreamSpec::kErr, "stderr.log", ".err", options.stderr_needles);
     if (!folder.empty()) {
         output.error_file =
-            (folder / (torchrun ? "error.json" : rank_name(worker) + ".error.json")).string();
+            (folder / (torchrun ? "error.json" : file_name(worker, node) + ".error.json")).string();
     }
     return output;
 }

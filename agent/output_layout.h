@@ -30,7 +30,9 @@ struct StreamSpec {
 
 /// How files and folders are called under OutputOptions::folder.
 enum class OutputLayout : std::uint8_t {
-    /// round_N/rank00012.{out,err,error.json}, appended to; every line is shown too.
+    /// round_N/rank00012.{out,err,error.json}, appended to; every line is shown too. A worker that
+    /// lives on goes on in the next round's files; one that was started ahead of a round begins in
+    /// ahead/NODE-local00003.*.
     by_rank,
     /// attempt_N/LOCAL_RANK/{stdout.log,stderr.log,error.json}, for the streams that were
     /// redirected or teed; N counts restarts.

@@ -2,8 +2,11 @@
 #include "agent/worker_environment.h"
 
 #include <algorithm>
+#include <iterator>
 #include <sstream>
 #include <utility>
+
+#include "rendezvous/worker_link/messages.h"
 
 namespace regroup::agent {
 
@@ -42,31 +45,69 @@ Result<std::string> visible_device(const std::vector<std::string>& inherited,
     return devices[local_rank];
 }
 
-std::vector<std::string> worker_environment(std::vector<std::string> inherited,
-                                            const WorkerIdentity& worker) {
+namespace {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+/// What only a round decides.
+Variables round_variables(const WorkerIdentity& worker) {
     const Assignment& a = worker.assignment;
-    const char* async_errors = find_variable(inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING");
-    std::vector<std::pair<std::string, std::string>> variables{
-        {"LOCAL_RANK", std::to_string(worker.virtual_local_rank ? 0 : worker.local_rank)},
+    return {
         {"RANK", std::to_string(a.first_rank + worker.local_rank)},
         {"WORLD_SIZE", std::to_string(a.world_size)},
-        {"LOCAL_WORLD_SIZE", std::to_string(worker.local_world_size)},
         {"GROUP_RANK", std::to_string(a.group_rank)},
         {"GROUP_WORLD_SIZE", std::to_string(a.group_world_size)},
-        {"ROLE_NAME", worker.role},
         {"ROLE_RANK", std::to_string(a.role_first_rank + worker.local_rank)},
         {"ROLE_WORLD_SIZE", std::to_string(a.role_world_size)},
         {"MASTER_ADDR", a.master_addr},
         {"MASTER_PORT", std::to_string(a.master_port)},
         {"TORCHELASTIC_RESTART_COUNT", std::to_string(a.restart_count)},
+        {"REGROUP_ROUND", std::to_string(number(a.round))},
+    };
+}
+
+/// Those of the link, empty for what must not be inherited: a launcher may run under another.
+Variables link_variables(const WorkerIdentity& worker) {
+    return {
+        {worker_link::kSocketVariable, worker.agent_socket},
+        {worker_link::kWorkerIdVariable, worker.worker_id},
+        {worker_link::kPrestartedVariable, worker.ahead ? "1" : ""},
+    };
+}
+
+void erase_variables(std::vector<std::string>& environment, const Variables& variables) {
+    std::erase_if(environment, [&](const std::string& entry) {
+        const std::string name = entry.substr(0, entry.find('='));
+        return std::any_of(variables.begin(), variables.end(),
+                           [&](const auto& variable) { return variable.first == name; });
+    });
+}
+
+}  // namespace
+
+std::vector<std::string> worker_environment(std::vector<std::string> inherited,
+                                            const WorkerIdentity& worker) {
+    const char* async_errors = find_variable(inherited, "TORCH_NCCL_ASYNC_ERROR_HANDLING");
+    Variables variables{
+        {"LOCAL_RANK", std::to_string(worker.virtual_local_rank ? 0 : worker.local_rank)},
+        {"LOCAL_WORLD_SIZE", std::to_string(worker.local_world_size)},
+        {"ROLE_NAME", worker.role},
         {"TORCHELASTIC_MAX_RESTARTS", std::to_string(worker.max_restarts)},
         {"TORCHELASTIC_RUN_ID", worker.job},
         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
         {"TORCHELASTIC_ERROR_FILE", worker.error_file},
         {"TORCHELASTIC_SIGNALS_TO_HANDLE", worker.signals_to_handle},
         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", async_errors != nullptr ? async_errors : "1"},
-        {"REGROUP_ROUND", std::to_string(number(a.round))},
     };
+    const Variables of_round = round_variables(worker);
+    erase_variables(inherited, of_round);
+    if (!worker.ahead) {
+        variables.insert(variables.end(), of_round.begin(), of_round.end());
+    }
+    const Variables of_link = link_variables(worker);
+    erase_variables(inherited, of_link);
+    std::copy_if(of_link.begin(), of_link.end(), std::back_inserter(variables),
+                 [](const auto& variable) { return !variable.second.empty(); });
     if (worker.visible_devices) {
         variables.emplace_back("CUDA_VISIBLE_DEVICES", *worker.visible_devices);
     } else if (worker.virtual_local_rank) {
@@ -83,11 +124,7 @@ std::vector<std::string> worker_environment(std::vector<std::string> inherited,
     if (worker.threads != 0) {
         variables.emplace_back("OMP_NUM_THREADS", std::to_string(worker.threads));
     }
-    std::erase_if(inherited, [&](const std::string& entry) {
-        const std::string name = entry.substr(0, entry.find('='));
-        return std::any_of(variables.begin(), variables.end(),
-                           [&](const auto& variable) { return variable.first == name; });
-    });
+    erase_variables(inherited, variables);
     for (const auto& [name, value] : variables) {
         inherited.push_back(name + "=" + value);
     }

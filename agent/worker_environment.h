@@ -29,6 +29,13 @@ struct WorkerIdentity {
     std::string watchdog_file;
     /// GLOO_SOCKET_IFNAME, unless it is inherited; empty: leave it alone.
     std::string network_interface;
+    /// Where a worker with the SDK finds its agent, and by which it is known there; empty: it has
+    /// no link.
+    std::string agent_socket;
+    std::string worker_id;
+    /// It is started ahead of a round: what only a round decides (its rank, the world, the master)
+    /// is not in its environment, and comes over the link.
+    bool ahead = false;
     /// OMP_NUM_THREADS, in place of what is inherited; 0: leave it alone.
     std::uint32_t threads = 0;
 };
@@ -39,9 +46,9 @@ struct WorkerIdentity {
 Result<std::string> visible_device(const std::vector<std::string>& inherited,
                                    std::uint32_t local_rank);
 
-/// `inherited` ("NAME=value" each) overlaid with the variables that torchrun gives its workers, and
-/// REGROUP_ROUND. Requires visible_device() for a virtual local rank without `visible_devices`. The
-/// contract of every launched program: names and spellings are PyTorch's.
+/// `inherited` ("NAME=value" each) overlaid with the variables that torchrun gives its workers,
+/// REGROUP_ROUND and those of the link. Requires visible_device() for a virtual local rank without
+/// `visible_devices`. The contract of every launched program: names and spellings are PyTorch's.
 [[nodiscard]] std::vector<std::string> worker_environment(std::vector<std::string> inherited,
                                                           const WorkerIdentity& worker);
 

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// How a WorkerGroup starts processes and sees them end; what it says to them, and hears, is in
+// worker_group_talk.cc.
 #include "agent/worker_group.h"
 
+#include <algorithm>
 #include <csignal>
 #include <ctime>
 #include <unistd.h>
 #include <utility>
 
 #include "agent/error_file.h"
+#include "agent/process/proc_files.h"
 #include "agent/process/process_tree.h"
 #include "agent/template_text.h"
 #include "agent/worker_environment.h"
@@ -18,6 +23,11 @@ namespace {
 
 // How long descendants that left their group may resist SIGKILL before the round is given over.
 constexpr Duration kTreeLimit = std::chrono::seconds(5);
+// How often those are asked after that are about to end. Reading it costs some ten microseconds.
+constexpr Duration kLookFirst = std::chrono::milliseconds(1);
+constexpr Duration kLookLongest = std::chrono::milliseconds(50);
+// After that its pidfd decides: it has executed another program, or ends with success.
+constexpr int kLooksMax = 8;
 
 std::string wall_clock_time() {
     const std::time_t now = std::time(nullptr);
@@ -28,63 +38,101 @@ std::string wall_clock_time() {
     return text;
 }
 
+rendezvous::FailureKind kind_of(worker_link::FatalKind kind) {
+    switch (kind) {
+        case worker_link::FatalKind::user_error:
+            return rendezvous::FailureKind::user_error;
+        case worker_link::FatalKind::retry:
+            return rendezvous::FailureKind::retry;
+        case worker_link::FatalKind::bad_node:
+            return rendezvous::FailureKind::bad_node;
+    }
+    return rendezvous::FailureKind::failure;
+}
+
 }  // namespace
 
 WorkerGroup::WorkerGroup(boost::asio::io_context& io, const Clock& clock, OutputRelay& output,
                          WorkerGroupOptions options,
-                         std::function<void(const WorkerExited&)> on_exit)
-    : clock_(clock),
+                         std::function<void(const AgentEvent&)> on_event)
+    : io_(io),
+      clock_(clock),
       output_(output),
       options_(std::move(options)),
-      on_exit_(std::move(on_exit)),
+      on_event_(std::move(on_event)),
       launcher_(io),
-      reaper_(io, launcher_) {}
+      reaper_(io, launcher_),
+      look_timer_(io) {}
 
 // ---- Starting.
 
-void WorkerGroup::launch(const Assignment& assignment, const std::string& own_address) {
-    output_.close_all();
-    children_.clear();
-    asked_ = false;
-    forced_ = false;
-    // Gloo looks for its address behind the host's name, and falls back to loopback.
-    network_interface_.clear();
-    for (const std::string& address : {assignment.master_addr, own_address}) {
-        if (assignment.group_world_size > 1 && network_interface_.empty()) {
-            network_interface_ = net::interface_towards(address);
-        }
-    }
-    for (std::uint32_t i = 0; i < options_.workers; ++i) {
-        start(assignment, i);
+void WorkerGroup::launch(const Assignment& assignment,
+                         const std::vector<std::uint32_t>& local_ranks,
+                         const std::string& own_address) {
+    choose_interface(assignment, own_address);
+    for (const std::uint32_t local_rank : local_ranks) {
+        start(assignment, local_rank, false);
     }
     // What can wait until they run.
     oom_watch_.emplace();
     output_.open_files();
 }
 
-void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank) {
+void WorkerGroup::prestart(const std::vector<std::uint32_t>& local_ranks,
+                           const std::string& own_address) {
+    Assignment unknown;
+    unknown.group_world_size = 2;  // Others: that is what it waits for.
+    choose_interface(unknown, own_address);
+    for (const std::uint32_t local_rank : local_ranks) {
+        start(unknown, local_rank, true);
+    }
+    output_.open_files();
+}
+
+// Gloo looks for its address behind the host's name, and falls back to loopback.
+void WorkerGroup::choose_interface(const Assignment& assignment, const std::string& own_address) {
+    network_interface_.clear();
+    for (const std::string& address : {assignment.master_addr, own_address}) {
+        if (assignment.group_world_size > 1 && network_interface_.empty() && !address.empty()) {
+            network_interface_ = net::interface_towards(address);
+        }
+    }
+}
+
+void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank, bool ahead) {
+    const std::uint64_t key = ++last_key_;
+    Process& process = processes_[key];
+    process.local_rank = local_rank;
+    process.launched_in = assignment.round;
+    process.assignment = assignment;
     WorkerIdentity identity = identity_of(assignment, local_rank);
+    identity.ahead = ahead;
     const WorkerOutput plan = plan_output(options_.output, identity, options_.node, options_.host);
     make_folder(worker_folder(options_.output, identity));
-    error_files_[local_rank] = identity.error_file = plan.error_file;
+    process.error_file = identity.error_file = plan.error_file;
     if (!plan.error_file.empty()) {
         ::unlink(plan.error_file.c_str());  // An earlier run's error would be taken for ours.
     }
+    if (link_) {
+        if (Result<std::shared_ptr<SharedPage>> page = SharedPage::create()) {
+            process.page = *page;
+            identity.agent_socket = link_->address();
+            identity.worker_id = link_->expect(key, *std::move(page));
+        }
+    }
     const Result<OutputRelay::Pipes> pipes = output_.open(local_rank, plan.out, plan.err);
     if (!pipes) {
-        not_started(assignment, local_rank, pipes.error());
+        not_started(process, pipes.error());
         return;
     }
     Result<ChildProcess> child = launcher_.launch(spec_of(identity, *pipes));
     if (!child) {
-        not_started(assignment, local_rank, child.error());
+        not_started(process, child.error());
         return;
     }
-    ChildProcess& running = children_.emplace(local_rank, std::move(*child)).first->second;
-    running.async_wait([this, assignment, local_rank](ExitStatus status) {
-        exited(assignment, local_rank, status);
-    });
-    record(WorkerEvent::State::started, assignment, local_rank, running.pid(), 0);
+    process.child.emplace(std::move(*child));
+    process.child->async_wait([this, key](ExitStatus status) { reaped(key, status); });
+    record(WorkerEvent::State::started, process, 0);
 }
 
 ProcessSpec WorkerGroup::spec_of(const WorkerIdentity& identity,
@@ -140,85 +188,195 @@ void WorkerGroup::make_folder(const std::filesystem::path& folder) {
     }
 }
 
-void WorkerGroup::not_started(const Assignment& assignment, std::uint32_t local_rank,
-                              const Failure& why) {
-    WorkerFailure failure = failure_of(assignment, local_rank);
+void WorkerGroup::not_started(Process& process, const Failure& why) {
+    WorkerFailure failure = failure_of(process);
     failure.start_error = why.detail;
-    on_exit_(WorkerExited{assignment.round, local_rank, std::move(failure)});
+    const WorkerExited exited{process.launched_in, process.local_rank, std::move(failure)};
+    if (link_) {
+        link_->forget(last_key_);
+    }
+    processes_.erase(last_key_);
+    on_event_(exited);
 }
 
 // ---- Ending.
 
-void WorkerGroup::end_by(int signal) {
-    asked_ = true;
-    forced_ = forced_ || signal == SIGKILL;
-    for (auto& [local_rank, child] : children_) {
-        child.signal_group(signal);
-        // A stopped process cannot answer SIGTERM.
-        child.signal_group(SIGCONT);
+void WorkerGroup::end_by(int signal, const std::vector<std::uint32_t>& local_ranks) {
+    for (const std::uint32_t local_rank : local_ranks) {
+        if (Process* const process = living(local_rank)) {
+            process->asked = true;
+            process->forced = process->forced || signal == SIGKILL;
+            process->child->signal_group(signal);
+            // A stopped process cannot answer SIGTERM.
+            process->child->signal_group(SIGCONT);
+        }
+    }
+    look_soon();
+}
+
+void WorkerGroup::kill(std::uint32_t local_rank) {
+    if (Process* const process = living(local_rank)) {
+        process->child->signal_group(SIGKILL);
     }
 }
 
 void WorkerGroup::forward(int signal) {
-    for (auto& [local_rank, child] : children_) {
-        child.signal_group(signal);
+    for (auto& [key, process] : processes_) {
+        if (!process.told) {
+            process.child->signal_group(signal);
+        }
     }
 }
 
-void WorkerGroup::exited(const Assignment& assignment, std::uint32_t local_rank,
-                         ExitStatus status) {
-    output_.drain(local_rank);
-    const pid_t pid = children_.at(local_rank).pid();
+void WorkerGroup::reaped(std::uint64_t key, ExitStatus status) {
+    Process& process = processes_.at(key);
+    const bool told_before = process.told;
+    const bool others_stay = process.elastic || told_before;
+    std::set<pid_t> spared = launcher_.children();  // Its peers, and who looks at them.
+    spared.erase(process.child->pid());
+    bool any_living = false;
+    for (const auto& [other_key, other] : processes_) {
+        any_living = any_living || (other_key != key && !other.told);
+    }
+    // Whatever a worker left behind must be gone before the next round may begin. As long as its
+    // peers end with it they may still need that.
+    if (others_stay || !any_living) {
+        if (others_stay) {
+            process.child->signal_group(SIGKILL);
+        }
+        sweep(spared);
+    }
+    if (!told_before) {
+        tell_end(key, status);
+    }
+    processes_.erase(key);
+}
+
+void WorkerGroup::marked_dead(std::uint64_t key) {
+    const auto found = processes_.find(key);
+    if (found == processes_.end() || found->second.told) {
+        return;
+    }
+    found->second.looks = kLooksMax;
+    look_at(key);
+    look_soon();
+}
+
+void WorkerGroup::look_soon() {
+    look_interval_ = kLookFirst;
+    look_again();
+}
+
+void WorkerGroup::look_again() {
+    const bool wanted = std::any_of(processes_.begin(), processes_.end(), [](const auto& p) {
+        return !p.second.told && (p.second.asked || p.second.looks > 0);
+    });
+    if (!wanted) {
+        look_timer_.cancel();
+        return;
+    }
+    look_timer_.expires_after(look_interval_);
+    look_timer_.async_wait([this](const boost::system::error_code& error) {
+        if (error) {
+            return;
+        }
+        std::vector<std::uint64_t> keys;
+        for (auto& [key, process] : processes_) {
+            if (!process.told && (process.asked || process.looks > 0)) {
+                process.looks = std::max(0, process.looks - 1);
+                keys.push_back(key);
+            }
+        }
+        for (const std::uint64_t key : keys) {
+            look_at(key);
+        }
+        look_interval_ = std::min(look_interval_ * 2, kLookLongest);
+        look_again();
+    });
+}
+
+void WorkerGroup::look_at(std::uint64_t key) {
+    const auto found = processes_.find(key);
+    if (found == processes_.end() || found->second.told) {
+        return;
+    }
+    const pid_t pid = found->second.child->pid();
+    const std::optional<ExitStatus> status = read_exit(pid);
+    // A worker without a link is not fenced: none of its threads may be about to write anything.
+    if (status && (found->second.looks > 0 || runs_no_more(pid))) {
+        // Those who share its group would else have time until it is reaped.
+        found->second.child->signal_group(SIGKILL);
+        tell_end(key, *status);
+    }
+}
+
+void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
+    Process& process = processes_.at(key);
+    process.told = true;
+    output_.drain(process.local_rank);
+    const pid_t pid = process.child->pid();
     std::optional<WorkerFailure> failure;
     if (!status.success()) {
-        failure = failure_of(assignment, local_rank);
+        failure = failure_of(process);
         failure->exit_code = status.exit_code;
         failure->signal = status.signal;
         failure->core_dumped = status.core_dumped;
-        if (status.signal == SIGKILL && !forced_ && oom_watch_) {
+        if (process.fatal) {
+            failure->kind = kind_of(process.fatal->kind);
+            if (failure->error_message.empty()) {
+                failure->error_message = process.fatal->text;
+            }
+        }
+        if (status.signal == SIGKILL && !process.forced && oom_watch_) {
             failure->evidence = oom_watch_->evidence(pid);
         }
     }
     record(status.success() ? WorkerEvent::State::succeeded
-           : asked_         ? WorkerEvent::State::terminated
+           : process.asked  ? WorkerEvent::State::terminated
                             : WorkerEvent::State::failed,
-           assignment, local_rank, pid, status.signal != 0 ? -status.signal : status.exit_code);
-    children_.erase(local_rank);
-    if (children_.empty()) {
-        // Whatever the workers left behind must be gone before the next round may begin.
-        kill_leftovers();
+           process, status.signal != 0 ? -status.signal : status.exit_code);
+    if (deaths_) {
+        deaths_->remove(key);
     }
-    on_exit_(WorkerExited{assignment.round, local_rank, std::move(failure)});
+    if (link_) {
+        link_->forget(key);
+    }
+    const WorkerExited exited{process.launched_in, process.local_rank, std::move(failure)};
+    on_event_(exited);
 }
 
 void WorkerGroup::kill_leftovers() {
+    sweep({});
+}
+
+void WorkerGroup::sweep(const std::set<pid_t>& spared) {
     const TreeKill result =
-        kill_descendants(clock_, after(clock_.now(), kTreeLimit), launcher_.children());
+        kill_descendants(clock_, after(clock_.now(), kTreeLimit), launcher_.children(), spared);
     if (!result.survivors.empty()) {
         output_.say("cannot end " + describe(result.survivors) + ", left behind by a worker");
     }
 }
 
-WorkerFailure WorkerGroup::failure_of(const Assignment& assignment, std::uint32_t local_rank) {
+WorkerFailure WorkerGroup::failure_of(const Process& process) {
     WorkerFailure result;
-    result.rank = assignment.first_rank + local_rank;
-    result.local_rank = local_rank;
+    result.rank = process.assignment.first_rank + process.local_rank;
+    result.local_rank = process.local_rank;
     result.node = options_.node;
     result.host = options_.full_host;
     result.time = wall_clock_time();
-    result.last_output = output_.last_output(local_rank);
-    result.log_file = output_.last_output_file(local_rank);
-    read_error_file(error_files_[local_rank], result);
-    if (const auto child = children_.find(local_rank); child != children_.end()) {
-        result.pid = child->second.pid();
+    result.last_output = output_.last_output(process.local_rank);
+    result.log_file = output_.last_output_file(process.local_rank);
+    read_error_file(process.error_file, result);
+    if (process.child) {
+        result.pid = process.child->pid();
     }
     return result;
 }
 
-void WorkerGroup::record(WorkerEvent::State state, const Assignment& assignment,
-                         std::uint32_t local_rank, pid_t pid, int exit_code) const {
+void WorkerGroup::record(WorkerEvent::State state, const Process& process, int exit_code) const {
     if (options_.on_event) {
-        options_.on_event(WorkerEvent{state, assignment, local_rank, pid, exit_code});
+        options_.on_event(WorkerEvent{state, process.assignment, process.local_rank,
+                                      process.child->pid(), exit_code});
     }
 }
 

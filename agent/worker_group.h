@@ -4,14 +4,20 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include "agent/agent_core.h"
 #include "agent/event_record.h"
+#include "agent/link/death_watch.h"
+#include "agent/link/link_server.h"
+#include "agent/live_worker.h"
 #include "agent/output_layout.h"
 #include "agent/placement/placement.h"
 #include "agent/process/child_process.h"
@@ -54,57 +60,116 @@ struct WorkerGroupOptions {
     EventSink on_event;  ///< May be empty.
 };
 
-/// The processes of one node's workers: started together, each with its rank, environment, place
-/// and output; signalled together; each end described as far as this machine can tell.
+/// The processes of one node's workers, each with its rank, environment, place and output; talked
+/// to, if they have the SDK, and signalled; each end described as far as this machine can tell.
+///
+/// A worker's end is known, and told, as soon as it is certain: for one with the SDK within a
+/// fraction of a millisecond (DeathWatch), for one that was asked to end a moment after the last of
+/// its threads has stopped running. What remains is the kernel's work of freeing its memory, which
+/// is faster than any successor fills its own; nobody waits for that. Its group gets SIGKILL when
+/// its end is told; what else it has left behind ends when it is reaped.
 ///
 /// One thread, which outlives the workers: they are killed when it ends. References outlive this.
 class WorkerGroup {
    public:
-    /// `on_exit` is told of each worker's end, and of one that could not be started (from within
-    /// launch()). It must not call this object.
+    /// `on_event` is told of each worker's end, of one that could not be started (from within
+    /// launch()), and of what workers say over their links. It must not destroy this object.
     WorkerGroup(boost::asio::io_context& io, const Clock& clock, OutputRelay& output,
-                WorkerGroupOptions options, std::function<void(const WorkerExited&)> on_exit);
+                WorkerGroupOptions options, std::function<void(const AgentEvent&)> on_event);
 
-    /// Starts all workers. Those of an earlier round must have ended. `own_address` is this node's
-    /// on the connection to the daemon: where the master is known by a name, it tells the
-    /// interface.
-    void launch(const Assignment& assignment, const std::string& own_address);
+    /// Opens the link for workers with the SDK. Without it they are as all others. Errors: system.
+    Result<void> open_link();
 
-    /// Asks all workers to end, with whatever shares their process groups; stopped ones are woken.
-    void end_by(int signal);
-    /// Passes a signal on.
+    /// Starts these workers of a round. Those that had their places must have ended. `own_address`
+    /// is this node's on the connection to the daemon: where the master is known by a name, it
+    /// tells the interface.
+    void launch(const Assignment& assignment, const std::vector<std::uint32_t>& local_ranks,
+                const std::string& own_address);
+    /// Starts these ahead of any round.
+    void prestart(const std::vector<std::uint32_t>& local_ranks, const std::string& own_address);
+    /// Tells these their places in a round.
+    void assign(const Assignment& assignment, const std::vector<std::uint32_t>& local_ranks);
+
+    void end_round(const EndRound& end);
+    void pause(const PauseWorkers& pause);
+    /// Asks workers to end, with whatever shares their process groups; stopped ones are woken.
+    void end_by(int signal, const std::vector<std::uint32_t>& local_ranks);
+    /// Ends one that did nothing wrong that it knows of.
+    void kill(std::uint32_t local_rank);
+    /// Passes a signal on to all.
     void forward(int signal);
 
     /// Kills what former workers left behind, wherever it has moved to. Blocks for some
     /// milliseconds; for seconds if a process is stuck in the kernel.
     void kill_leftovers();
 
+    /// For programs that look at workers.
+    [[nodiscard]] LinuxLauncher& launcher() noexcept { return launcher_; }
+
+    /// By local rank.
+    [[nodiscard]] std::vector<LiveWorker> live() const;
+    /// What the living workers have committed, as their pages say.
+    [[nodiscard]] std::uint64_t highest_step() const;
+
    private:
-    void start(const Assignment& assignment, std::uint32_t local_rank);
+    struct Process {
+        std::uint32_t local_rank = 0;
+        RoundId launched_in = RoundId::none;
+        Assignment assignment;  ///< The last one.
+        std::optional<ChildProcess> child;
+        std::shared_ptr<SharedPage> page;
+        std::string error_file;
+        std::optional<worker_link::Fatal> fatal;  ///< What it said of its own end.
+        bool attached = false;                    ///< The process itself, not a child of its.
+        bool elastic = false;
+        bool asked = false;   ///< To end;
+        bool forced = false;  ///< and by SIGKILL.
+        bool told = false;    ///< Its end: only to be reaped.
+        int looks = 0;        ///< How often it is still asked after, for its page says it has died.
+    };
+
+    void start(const Assignment& assignment, std::uint32_t local_rank, bool ahead);
     [[nodiscard]] ProcessSpec spec_of(const WorkerIdentity& identity,
                                       const OutputRelay::Pipes& pipes) const;
     [[nodiscard]] WorkerIdentity identity_of(const Assignment& assignment,
                                              std::uint32_t local_rank) const;
+    void choose_interface(const Assignment& assignment, const std::string& own_address);
     void make_folder(const std::filesystem::path& folder);
-    void exited(const Assignment& assignment, std::uint32_t local_rank, ExitStatus status);
-    void not_started(const Assignment& assignment, std::uint32_t local_rank, const Failure& why);
-    [[nodiscard]] WorkerFailure failure_of(const Assignment& assignment, std::uint32_t local_rank);
-    void record(WorkerEvent::State state, const Assignment& assignment, std::uint32_t local_rank,
-                pid_t pid, int exit_code) const;
+    void not_started(Process& process, const Failure& why);
 
+    void hear_hello(std::uint64_t key, pid_t pid, bool elastic, bool is_new);
+    void hear(std::uint64_t key, const worker_link::FromWorker& message);
+
+    void reaped(std::uint64_t key, ExitStatus status);
+    /// Its page says that it has died.
+    void marked_dead(std::uint64_t key);
+    void look_soon();
+    void look_again();
+    /// Tells its end if it is certain by now.
+    void look_at(std::uint64_t key);
+    void tell_end(std::uint64_t key, ExitStatus status);
+    /// Kills what the dead have left behind, and nothing of the living.
+    void sweep(const std::set<pid_t>& spared);
+    [[nodiscard]] WorkerFailure failure_of(const Process& process);
+    void record(WorkerEvent::State state, const Process& process, int exit_code) const;
+    [[nodiscard]] Process* living(std::uint32_t local_rank);
+
+    boost::asio::io_context& io_;
     const Clock& clock_;
     OutputRelay& output_;
     const WorkerGroupOptions options_;
-    std::function<void(const WorkerExited&)> on_exit_;
+    std::function<void(const AgentEvent&)> on_event_;
     LinuxLauncher launcher_;
     OrphanReaper reaper_;
-    std::map<std::uint32_t, ChildProcess> children_;    ///< By local rank.
-    std::map<std::uint32_t, std::string> error_files_;  ///< Likewise.
+    std::map<std::uint64_t, Process> processes_;  ///< By a number that is never used again.
+    std::uint64_t last_key_ = 0;
+    std::unique_ptr<LinkServer> link_;
+    std::unique_ptr<DeathWatch> deaths_;
+    boost::asio::steady_timer look_timer_;
+    Duration look_interval_{};
     std::filesystem::path made_folder_;
     std::string network_interface_;      ///< Towards the master of the last launch.
-    std::optional<OomWatch> oom_watch_;  ///< Since the last launch.
-    bool asked_ = false;                 ///< To end, since then;
-    bool forced_ = false;                ///< and by SIGKILL.
+    std::optional<OomWatch> oom_watch_;  ///< Since the last round began.
 };
 
 }  // namespace regroup::agent

@@ -18,7 +18,8 @@ case $task in
     test)
         # PyTorch is the larger part: 224 MB of downloads, 936 MB of disk.
         tools="$tools ip ps python3"
-        packages="$packages iproute2 procps python3-torch libtorch-dev pkg-config gdb elfutils etcd-server"
+        packages="$packages iproute2 nftables procps python3-torch libtorch-dev pkg-config gdb
+                  elfutils etcd-server"
         ;;
     pytorch)
         tools="$tools ip ps python3"
@@ -26,14 +27,15 @@ case $task in
         ;;
     sanitize)
         tools="$tools ip ps g++"
-        packages="$packages iproute2 procps libclang-rt-19-dev g++"
+        packages="$packages iproute2 nftables procps libclang-rt-19-dev g++"
         ;;
     lint)
         tools="$tools clang-tidy-19 clang-format-19"
         packages="$packages clang-tidy-19 clang-format-19"
         ;;
     bench)
-        packages="$packages python3-torch openmpi-bin libopenmpi-dev iproute2 valgrind binutils"
+        packages="$packages python3-torch openmpi-bin libopenmpi-dev iproute2 nftables valgrind
+                  binutils"
         ;;
     docs)
         tools="$tools doxygen"

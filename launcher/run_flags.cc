@@ -2,6 +2,7 @@
 #include "launcher/run_flags.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "launcher/flag_values.h"
 
@@ -114,6 +115,34 @@ void declare_rendezvous(FlagTable& flags, RunOptions& options,
     flags.value(store_dialect_flag(""), dialect_into(options.store_dialect));
 }
 
+// Continues the group of times.
+void declare_hangs(FlagTable& flags, RunOptions& options) {
+    flags.value({"--hang-timeout", "S", "0",
+                 "A round hangs when none of its workers has written anything for so long; with "
+                 "the SDK, when one has made no progress for so long, whatever it took before. 0: "
+                 "no such limit",
+                 "--hang-timeout=600", "", true},
+                seconds_into(options.hang_timeout));
+    flags.value({"--hang-factor", "N", "5",
+                 "With the SDK, a round hangs when a step or a section takes N times as long as "
+                 "it ever did",
+                 "--hang-factor=10", "", true},
+                [&options](const std::string& text) -> std::string {
+                    char* end = nullptr;
+                    options.hang_factor = std::strtod(text.c_str(), &end);
+                    const bool valid = !text.empty() && *end == '\0' && options.hang_factor >= 1 &&
+                                       options.hang_factor <= 1e6;
+                    return valid ? "" : "must be a number from 1, not " + in_quotes(text);
+                });
+    flags.value({"--hang-floor", "S", "10", "But not before so long", "--hang-floor=60", "", true},
+                [&options](const std::string& text) -> std::string {
+                    const std::string wrong = seconds_into(options.hang_floor)(text);
+                    return wrong.empty() && options.hang_floor == Duration::zero()
+                               ? "must be above 0"
+                               : wrong;
+                });
+}
+
 void declare_time(FlagTable& flags, RunOptions& options) {
     flags.group("Time, in seconds");
     flags.value({"--join-timeout", "S", "600", "Give up when no round was formed by then",
@@ -150,6 +179,7 @@ void declare_time(FlagTable& flags, RunOptions& options) {
                     return complaint.empty() && interval == Duration::zero() ? "must be above 0"
                                                                              : complaint;
                 });
+    declare_hangs(flags, options);
 }
 
 void declare_output(FlagTable& flags, RunOptions& options) {

@@ -57,6 +57,9 @@ struct RunOptions {
     Duration heartbeat_timeout = std::chrono::seconds(3);
     Duration shutdown_timeout = std::chrono::seconds(30);
     Duration grow_after = std::chrono::seconds(5);
+    Duration hang_timeout{};  ///< Zero: none.
+    double hang_factor = 5;
+    Duration hang_floor = std::chrono::seconds(10);
     double monitor_interval = 0.1;  ///< Accepted; supervision is by event.
     std::vector<int> signals;       ///< Numbers; those that end the run here.
     std::string signal_names;

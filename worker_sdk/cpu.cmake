@@ -11,6 +11,7 @@ target_sources(regroup_worker_sdk PRIVATE
     src/cpu/cpu_process_group_helper.cc
     src/cpu/fork_guard.cc
     src/cpu/group_formation.cc
+    src/cpu/interruption.cc
     src/cpu/mesh.cc
     src/cpu/messenger.cc
     src/cpu/node_barrier.cc

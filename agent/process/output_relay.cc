@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/output_relay.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
@@ -55,6 +56,7 @@ OutputRelay::~OutputRelay() {
 
 Result<OutputRelay::Pipes> OutputRelay::open(std::uint32_t local_rank, const StreamPlan& out,
                                              const StreamPlan& err) {
+    drain(local_rank);
     auto& slot = workers_[local_rank];
     slot = std::make_unique<Worker>();
     const auto open_stream = [this](const StreamPlan& plan, LineWriter& console,
@@ -67,7 +69,7 @@ Result<OutputRelay::Pipes> OutputRelay::open(std::uint32_t local_rank, const Str
             return null ? Result<UniqueFd>(std::move(null))
                         : system_failure("cannot open /dev/null", errno);
         }
-        stream.emplace(clock_, console, plan, [this](const std::string& file, int error) {
+        stream.emplace(clock_, console, plan, bytes_, [this](const std::string& file, int error) {
             report_file_error(file, error);
         });
         return stream->open(io_);
@@ -81,6 +83,19 @@ Result<OutputRelay::Pipes> OutputRelay::open(std::uint32_t local_rank, const Str
         return err_fd.error();
     }
     return Pipes{.stdout_fd = *std::move(out_fd), .stderr_fd = *std::move(err_fd)};
+}
+
+void OutputRelay::replan(std::uint32_t local_rank, const StreamPlan& out, const StreamPlan& err) {
+    const auto found = workers_.find(local_rank);
+    if (found == workers_.end()) {
+        return;
+    }
+    if (found->second->out) {
+        found->second->out->replan(out);
+    }
+    if (found->second->err) {
+        found->second->err->replan(err);
+    }
 }
 
 void OutputRelay::open_files() {
@@ -115,6 +130,11 @@ std::string OutputRelay::last_output(std::uint32_t local_rank) const {
 std::string OutputRelay::last_output_file(std::uint32_t local_rank) const {
     const WorkerStream* stream = last_written(local_rank);
     return stream != nullptr ? stream->path() : "";
+}
+
+bool OutputRelay::relays() const noexcept {
+    return std::any_of(workers_.begin(), workers_.end(),
+                       [](const auto& worker) { return worker.second->out || worker.second->err; });
 }
 
 void OutputRelay::close_all() {

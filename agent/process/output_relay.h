@@ -49,6 +49,10 @@ class OutputRelay {
     /// this local rank. Folders that files need are made. Errors: system.
     Result<Pipes> open(std::uint32_t local_rank, const StreamPlan& out, const StreamPlan& err);
 
+    /// For a worker that goes on under another rank, or in another round: what it writes from now
+    /// on goes where these say. A stream that is inherited or discarded stays so.
+    void replan(std::uint32_t local_rank, const StreamPlan& out, const StreamPlan& err);
+
     /// Opens the files of all workers, which otherwise appear when there is something to write.
     /// To be called once the workers were launched, who then need not wait for a slow file system.
     void open_files();
@@ -63,6 +67,11 @@ class OutputRelay {
 
     /// The file that last_output() is from; empty without files.
     [[nodiscard]] std::string last_output_file(std::uint32_t local_rank) const;
+
+    /// How many bytes all workers have written so far, as far as they were taken in.
+    [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+    /// Whether any stream of a worker passes through here; inherited ones do not.
+    [[nodiscard]] bool relays() const noexcept;
 
     /// Takes in what is there and closes all pipes and files: nobody should write any more.
     void close_all();
@@ -89,6 +98,7 @@ class OutputRelay {
     std::unique_ptr<LineWriter> stdout_;  ///< Null when both lead to the same place.
     std::unique_ptr<LineWriter> stderr_;
     bool file_error_said_ = false;
+    std::uint64_t bytes_ = 0;
     std::map<std::uint32_t, std::unique_ptr<Worker>> workers_;  ///< By local rank.
 };
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <sstream>
 #include <string_view>
+#include <sys/wait.h>
 
 #include "agent/process/unique_fd.h"
 
@@ -52,6 +53,23 @@ std::vector<pid_t> list_numbers(const std::string& folder) {
     return numbers;
 }
 
+/// The fields of FOLDER/stat, each in the place that proc(5) gives it: from the state, which is the
+/// third, on. Empty if there is none.
+constexpr std::size_t kState = 3;
+std::vector<std::string> read_stat(const std::string& folder) {
+    const auto text = read_file(folder + "/stat");
+    const std::size_t name_end = text ? text->rfind(')') : std::string::npos;
+    if (name_end == std::string::npos) {
+        return {};
+    }
+    std::vector<std::string> fields(kState);
+    std::istringstream rest(text->substr(name_end + 1));
+    for (std::string field; rest >> field;) {
+        fields.push_back(field);
+    }
+    return fields;
+}
+
 }  // namespace
 
 std::optional<ProcessEntry> read_process(pid_t pid) {
@@ -73,6 +91,42 @@ std::optional<ProcessEntry> read_process(pid_t pid) {
         return std::nullopt;
     }
     return entry;
+}
+
+std::optional<ExitStatus> read_exit(pid_t pid) {
+    constexpr int kExitCodeField = 52;
+    const std::vector<std::string> fields = read_stat("/proc/" + std::to_string(pid));
+    // A stopped process shows the signal that stopped it in this place.
+    if (fields.size() <= kExitCodeField || fields[kState] == "T" || fields[kState] == "t") {
+        return std::nullopt;
+    }
+    int status = 0;
+    const std::string& text = fields[kExitCodeField];
+    std::from_chars(text.data(), text.data() + text.size(), status);
+    if (status == 0) {
+        return std::nullopt;
+    }
+    return WIFEXITED(status) ? ExitStatus::exited(WEXITSTATUS(status))
+                             : ExitStatus::signalled(WTERMSIG(status), WCOREDUMP(status));
+}
+
+bool runs_no_more(pid_t pid) {
+    constexpr int kFlagsField = 9;
+    constexpr unsigned kExiting = 4;  // PF_EXITING, since Linux 2.6 and before.
+    const std::string folder = "/proc/" + std::to_string(pid) + "/task";
+    for (const pid_t thread : list_numbers(folder)) {
+        const std::vector<std::string> fields = read_stat(folder + "/" + std::to_string(thread));
+        if (fields.size() <= kFlagsField || fields[kState] == "Z" || fields[kState] == "X") {
+            continue;
+        }
+        unsigned flags = 0;
+        const std::string& text = fields[kFlagsField];
+        std::from_chars(text.data(), text.data() + text.size(), flags);
+        if ((flags & kExiting) == 0) {
+            return false;
+        }
+    }
+    return true;
 }
 
 std::optional<std::vector<pid_t>> read_children(pid_t pid) {

@@ -6,6 +6,8 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "agent/process/exit_status.h"
+
 namespace regroup::agent {
 
 /// One line of /proc's account of a process.
@@ -18,6 +20,16 @@ struct ProcessEntry {
 
 /// Nothing when there is no such process any more.
 [[nodiscard]] std::optional<ProcessEntry> read_process(pid_t pid);
+
+/// How `pid` has ended or is about to, as soon as that is settled: while the kernel still takes its
+/// memory apart, long before its parent is told. Nothing as long as it is not settled, for one that
+/// ends with success (which this account does not show), and for a process that is not ours to look
+/// at. Of a child that was not reaped; the number could belong to another one else.
+[[nodiscard]] std::optional<ExitStatus> read_exit(pid_t pid);
+
+/// Whether every thread of `pid` is on its way out, or gone: nothing of the program runs any more,
+/// nor any system call that it has made. Reads a file for each thread.
+[[nodiscard]] bool runs_no_more(pid_t pid);
 
 /// The children of `pid`, ended ones that were not reaped included. Nothing when this kernel does
 /// not list children, or there is no such process.

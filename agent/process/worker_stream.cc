@@ -33,10 +33,11 @@ UniqueFd open_log(const std::string& path) {
 }  // namespace
 
 WorkerStream::WorkerStream(const Clock& clock, LineWriter& terminal, StreamPlan plan,
-                           OnFileError on_file_error)
+                           std::uint64_t& bytes, OnFileError on_file_error)
     : clock_(clock),
       terminal_(terminal),
       plan_(std::move(plan)),
+      bytes_(bytes),
       on_file_error_(std::move(on_file_error)) {}
 
 Result<UniqueFd> WorkerStream::open(boost::asio::io_context& io) {
@@ -52,6 +53,14 @@ Result<UniqueFd> WorkerStream::open(boost::asio::io_context& io) {
     pipe_.emplace(*std::move(watch));
     pipe_->arm();
     return write_end;
+}
+
+void WorkerStream::replan(StreamPlan plan) {
+    drain();
+    file_.reset();
+    filter_file_.reset();
+    filter_tried_ = false;
+    plan_ = std::move(plan);
 }
 
 void WorkerStream::open_file() {
@@ -81,6 +90,7 @@ long WorkerStream::read_some(std::size_t bytes_max) {
     std::array<char, kReadBytesMax> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init)
     const long count = ::read(pipe_->fd(), buffer.data(), std::min(bytes_max, buffer.size()));
     if (count > 0) {
+        bytes_ += static_cast<std::uint64_t>(count);
         const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
         keep(bytes);
         splitter_.feed(bytes, clock_.now(), [this](std::string_view line) { show(line); });

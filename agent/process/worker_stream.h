@@ -21,8 +21,9 @@ class WorkerStream {
     /// A file could not be opened or written; the bytes at hand are lost to it.
     using OnFileError = std::function<void(const std::string& path, int error_number)>;
 
-    /// `plan` is a relayed one. `clock` and `terminal` must outlive this object.
-    WorkerStream(const Clock& clock, LineWriter& terminal, StreamPlan plan,
+    /// `plan` is a relayed one. What is taken in is added to `bytes`. `clock`, `terminal` and
+    /// `bytes` must outlive this object.
+    WorkerStream(const Clock& clock, LineWriter& terminal, StreamPlan plan, std::uint64_t& bytes,
                  OnFileError on_file_error);
     WorkerStream(const WorkerStream&) = delete;
     WorkerStream& operator=(const WorkerStream&) = delete;
@@ -30,6 +31,10 @@ class WorkerStream {
     /// Opens the pipe and begins to read. The worker's end of the pipe is the result. Errors:
     /// system.
     Result<UniqueFd> open(boost::asio::io_context& io);
+
+    /// What is written from now on goes where `plan`, a relayed one, says: the worker lives on
+    /// under another rank or in another round. What it has begun is ended as a line.
+    void replan(StreamPlan plan);
 
     /// Opens the file, if there is to be one and it is not open. The first bytes do the same.
     void open_file();
@@ -56,6 +61,7 @@ class WorkerStream {
     const Clock& clock_;
     LineWriter& terminal_;
     StreamPlan plan_;
+    std::uint64_t& bytes_;
     OnFileError on_file_error_;
     UniqueFd file_;
     std::uint64_t file_bytes_ = 0;

@@ -64,6 +64,7 @@ void read_hang(FieldReader& outer, std::optional<Hang>& out) {
     Hang& hang = out.emplace();
     reader->integer("rank", hang.rank);
     reader->text("text", hang.text, kSentenceBytesMax);
+    reader->flag("shared", hang.shared);
     outer.adopt(*reader);
 }
 

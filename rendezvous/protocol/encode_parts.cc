@@ -129,6 +129,9 @@ void write(json& object, const NodeReport& report) {
     put_sentence(object, "draining", report.draining);
     if (report.hang) {
         object["hang"] = {{"rank", report.hang->rank}, {"text", sentence(report.hang->text)}};
+        if (report.hang->shared) {
+            object["hang"]["shared"] = true;
+        }
     }
     for (const RankPosition& position : most_behind(report.positions)) {
         object["positions"].push_back(to_json(position));

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <random>
 #include <span>
 #include <string>
 #include <unistd.h>
@@ -202,6 +203,7 @@ int run(Options options) {
 
 int main(int argc, char** argv) {
     regroup::chaos::Options options;
+    options.schedule.seed = std::random_device()();
     if (!regroup::chaos::parse(std::span(argv, static_cast<std::size_t>(argc)).subspan(1),
                                options)) {
         std::fprintf(stderr,

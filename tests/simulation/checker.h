@@ -26,6 +26,13 @@ struct HostView {
     std::size_t workers_alive = 0;
 };
 
+/// One rank of a group when it forms.
+struct MemberView {
+    std::uint32_t host = 0;
+    std::uint64_t life = 0;  ///< Names the process.
+    std::uint64_t step = 0;  ///< That it had committed before.
+};
+
 /// The whole of a run at one moment.
 struct View {
     const rendezvous::RendezvousCore* rendezvous = nullptr;  ///< Null: daemon down or still empty.
@@ -74,9 +81,32 @@ class Checker {
                                  const agent::AgentEffect& /*effect*/) {}
     /// The agent's process is gone, by itself or by force.
     virtual void on_agent_end(Instant /*now*/, std::uint32_t /*host*/) {}
+    /// A worker begins to take part in a round: launched for it, or given a place in it.
     virtual void on_worker_start(Instant /*now*/, std::uint32_t /*host*/, RoundId /*round*/) {}
     virtual void on_worker_end(Instant /*now*/, std::uint32_t /*host*/, RoundId /*round*/,
                                bool /*own_fault*/) {}
+    /// A worker has left `round` and keeps its process.
+    virtual void on_worker_parked(Instant /*now*/, std::uint32_t /*host*/, RoundId /*round*/) {}
+    /// A process is gone, in a round or not.
+    virtual void on_process_end(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
+                                bool /*success*/) {}
+    /// All ranks of `round` are there, and have the state of who had come furthest.
+    virtual void on_group_formed(Instant /*now*/, RoundId /*round*/, std::uint64_t /*step*/,
+                                 const std::vector<MemberView>& /*members*/) {}
+    /// All ranks have agreed that the next step counts; and whether they park after it.
+    virtual void on_vote(Instant /*now*/, RoundId /*round*/, bool /*park*/) {}
+    /// A rank has applied it.
+    virtual void on_commit(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
+                           RoundId /*round*/, std::uint64_t /*step*/) {}
+    /// A rank that leaves has saved its state.
+    virtual void on_saved(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
+                          RoundId /*round*/, std::uint64_t /*step*/) {}
+    /// A rank was told to abandon its round before a step boundary; `trained`: in the midst of a
+    /// step.
+    virtual void on_aborted(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
+                            RoundId /*round*/, bool /*trained*/) {}
+    /// Something goes wrong now, other than with a daemon, and may have consequences until then.
+    virtual void on_trouble(Instant /*now*/, Instant /*until*/) {}
     /// Every half second.
     virtual void on_tick(Instant /*now*/, const View& /*view*/) {}
     /// Faults have stopped so long ago that everything must have come right.

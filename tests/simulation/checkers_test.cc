@@ -135,8 +135,8 @@ TEST_F(CheckersTest, OnlyWhoJoinedMayBeAssigned) {
 TEST_F(CheckersTest, ANumberMeansOneRoundOverAllLivesOfTheDaemon) {
     watch(make_ranks_checker());
     form_round();
-    agent_does(agent::LaunchWorkers{assignment(1, 0, 2)}, 0);
-    agent_does(agent::LaunchWorkers{assignment(1, 1, 3)}, 1);
+    agent_does(agent::BeginRound{assignment(1, 0, 2)}, 0);
+    agent_does(agent::BeginRound{assignment(1, 1, 3)}, 1);
     EXPECT_EQ(violation(), "host 1 launched another round 1 than others did");
 }
 
@@ -160,8 +160,8 @@ TEST_F(CheckersTest, DaemonMustNotGoBack) {
 
 TEST_F(CheckersTest, AgentsMustLaunchRisingRounds) {
     watch(make_round_order_checker());
-    agent_does(agent::LaunchWorkers{assignment(3, 0, 1)});
-    agent_does(agent::LaunchWorkers{assignment(3, 0, 1)});
+    agent_does(agent::BeginRound{assignment(3, 0, 1)});
+    agent_does(agent::BeginRound{assignment(3, 0, 1)});
     EXPECT_EQ(violation(), "host 0 launched round 3 after round 3");
 }
 
@@ -171,9 +171,9 @@ TEST_F(CheckersTest, FencedAndStoppedRoundsMustNotBeLaunched) {
         watch(make_fencing_checker());
         agent_hears(Assign{assignment(3, 0, 1)});
         agent_hears(word);
-        agent_does(agent::LaunchWorkers{assignment(4, 0, 1)});
+        agent_does(agent::BeginRound{assignment(4, 0, 1)});
         EXPECT_EQ(violation(), "");
-        agent_does(agent::LaunchWorkers{assignment(3, 0, 1)});
+        agent_does(agent::BeginRound{assignment(3, 0, 1)});
         EXPECT_NE(violation(), "");
     }
 }
@@ -293,7 +293,7 @@ TEST_F(CheckersTest, AnEchoMustNotBeBlamed) {
     watch(make_first_failure_checker());
     WorkerFailure echo;
     echo.signal = SIGTERM;
-    agent_does(agent::LaunchWorkers{assignment(1, 0, 1)});
+    agent_does(agent::BeginRound{assignment(1, 0, 1)});
     agent_does(agent::SignalWorkers{RoundId{1}, false});
     checker->on_agent_event(now, 0, agent::WorkerExited{RoundId{1}, 0, echo});
     agent_does(agent::SendToDaemon{Report{{RoundId{1}, NodeState::stopped, 0, {}}}});
@@ -306,7 +306,7 @@ TEST_F(CheckersTest, AFailureMustNotBeBlamedOnAnotherRound) {
     watch(make_first_failure_checker());
     WorkerFailure failure;
     failure.exit_code = 1;
-    agent_does(agent::LaunchWorkers{assignment(1, 0, 1)});
+    agent_does(agent::BeginRound{assignment(1, 0, 1)});
     checker->on_agent_event(now, 0, agent::WorkerExited{RoundId{1}, 0, failure});
     agent_does(agent::SendToDaemon{Report{{RoundId{2}, NodeState::stopped, 0, failure}}});
     EXPECT_EQ(violation(), "host 0 reports a failure of round 1 as one of round 2");
@@ -317,10 +317,10 @@ TEST_F(CheckersTest, TheMastersPortMustBeOpen) {
     checker->on_agent_event(now, 0, agent::StoreOffered{2000});
     Assignment first = assignment(1, 0, 1);
     first.master_port = 2000;
-    agent_does(agent::LaunchWorkers{first});
+    agent_does(agent::BeginRound{first});
     EXPECT_EQ(violation(), "");
     checker->on_agent_event(now, 0, agent::StoreOffered{2001});
-    agent_does(agent::LaunchWorkers{first});
+    agent_does(agent::BeginRound{first});
     EXPECT_EQ(violation(), "host 0 serves the store on port 2001, but everyone was told 2000");
 }
 

@@ -19,7 +19,13 @@ enum class EventKind : std::uint8_t {
     etcd_call,      ///< Reaches etcd. `subject` call.
     etcd_answer,    ///< Reaches the daemon. `subject` call.
     worker_end,     ///< A worker's life ends. `subject` host, `tag` names worker and cause.
-    worker_gone,    ///< The agent learns it. `subject` exit record.
+    worker_word,    ///< An agent learns something of a worker. `subject` word.
+    worker_ready,   ///< It can say Hello. `subject` host, `tag` names worker; so for the next two.
+    worker_parks,
+    worker_apply,      ///< It learns the outcome of a vote.
+    group_formed,      ///< `subject` group; so for the next two.
+    group_vote,        ///< All its ranks vote whether the step counts.
+    group_standstill,  ///< For too long.
     store_offer,    ///< A new socket for the next round's store. `subject` host, `tag` incarnation.
     spawn,          ///< An agent is started. `subject` host.
     second_signal,  ///< A person presses Ctrl-C again. `subject` host, `tag` incarnation.

@@ -77,6 +77,11 @@ void Simulation::strike_daemon(FaultKind kind, Duration outage) {
                 struck.operator_stop();
             }
             break;
+        case FaultKind::operator_drain:
+            if (struck.paused_until() <= world_.now) {
+                struck.operator_drain(agents_[world_.random.below(agents_.size())]->name());
+            }
+            break;
         case FaultKind::slow_network:
             world_.network.set_slowness(kSlowness);
             world_.queue.push(world_.now + outage, EventKind::heal, kNetworkSubject);
@@ -108,6 +113,9 @@ void Simulation::strike_host(FaultKind kind, std::uint32_t host, Duration outage
     }
     if (kind == FaultKind::worker_killed) {
         workers_.hit(host);
+    }
+    if (kind == FaultKind::worker_hung) {
+        workers_.hang(host);
     }
     if (!agent.running()) {
         return;

@@ -66,6 +66,21 @@ void draw_durability(Random& random, Plan& plan, double density) {
     }
 }
 
+void draw_residents(Random& random, Plan& plan, double density) {
+    plan.attach_max = pick<Duration, 3>(random, {milliseconds(10), milliseconds(300), seconds(3)});
+    plan.park_max = pick<Duration, 3>(random, {milliseconds(5), milliseconds(250), seconds(8)});
+    plan.never_parks = random.chance(0.2) ? 0.05 : 0;
+    plan.dies_of_peers = random.chance(0.3) ? 0.3 : 0;
+    plan.apply_max =
+        pick<Duration, 4>(random, {microseconds(200), milliseconds(5), milliseconds(50), seconds(1)});
+    plan.hang_limit = pick<Duration, 2>(random, {seconds(2), seconds(10)});
+    for (const FaultKind kind : {FaultKind::worker_hung, FaultKind::operator_drain}) {
+        if (random.chance(density)) {
+            plan.faults.push_back(kind);
+        }
+    }
+}
+
 }  // namespace
 
 const char* to_string(FaultKind kind) noexcept {
@@ -74,7 +89,7 @@ const char* to_string(FaultKind kind) noexcept {
         "mute agent",         "agent paused",  "daemon paused",   "connection broken",
         "connection doubled", "daemon killed", "agent signalled", "worker killed",
         "operator stop",      "slow network",  "mass outage",
-        "daemon killed midway", "etcd cut", "etcd away"};
+        "daemon killed midway", "etcd cut", "etcd away", "worker hung", "operator drain"};
     return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -98,6 +113,7 @@ Plan Plan::from_seed(std::uint64_t seed) {
     draw_workers(random, plan);
     Random more(seed ^ 0xa0761d6478bd642fULL);
     draw_durability(more, plan, density);
+    draw_residents(more, plan, density);
     return plan;
 }
 
@@ -109,6 +125,7 @@ Plan Plan::calm() const {
     plan.reorder = false;
     plan.failure_interval = Duration::zero();
     plan.crash_at_start = plan.start_error = 0;
+    plan.never_parks = plan.dies_of_peers = 0;
     plan.work_min = plan.work_max = std::chrono::hours(24);
     return plan;
 }
@@ -141,6 +158,13 @@ JobPlan JobPlan::draw(Random& random, const Plan& plan) {
     }
     job.join_timeout = pick<Duration, 3>(random, {minutes(2), minutes(10), minutes(10)});
     job.start_spread = pick<Duration, 3>(random, {milliseconds(100), seconds(5), minutes(1)});
+    job.resident = random.chance(0.5);
+    job.step_time = pick<Duration, 4>(
+        random, {milliseconds(300), seconds(2), seconds(5), seconds(20)});
+    policy.prepare_timeout = pick<Duration, 2>(random, {seconds(8), minutes(2)});
+    policy.spares_max = random.chance(0.5) ? static_cast<std::uint32_t>(random.below(3)) : 0;
+    policy.regroup_call =
+        pick<Duration, 4>(random, {seconds(0), milliseconds(200), milliseconds(200), seconds(1)});
     return job;
 }
 

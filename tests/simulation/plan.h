@@ -33,8 +33,11 @@ enum class FaultKind : std::uint8_t {
     daemon_killed_midway,  ///< Between recording a decision and sending it.
     etcd_cut,              ///< One daemon cannot reach it.
     etcd_away,             ///< Nobody can.
+    // And these for jobs whose workers keep their processes.
+    worker_hung,     ///< One worker does nothing any more.
+    operator_drain,  ///< An operator wants a node to leave.
 };
-inline constexpr std::size_t kFaultKinds = 18;
+inline constexpr std::size_t kFaultKinds = 20;
 [[nodiscard]] const char* to_string(FaultKind kind) noexcept;
 
 /// What outlives a daemon.
@@ -78,6 +81,13 @@ struct Plan {
     Duration drain_max{};        ///< From SIGTERM to the worker's end.
     double ignores_term = 0;
 
+    Duration attach_max{};     ///< From a process's start to its Hello.
+    Duration park_max{};       ///< From the word that a round is over until a worker has parked.
+    double never_parks = 0;    ///< Chance that it does not.
+    double dies_of_peers = 0;  ///< Chance that a resident worker dies when a peer does.
+    Duration apply_max{};      ///< From a vote until a rank has applied the step.
+    Duration hang_limit{};     ///< For which a group may stand still.
+
     [[nodiscard]] std::uint32_t daemons() const noexcept {
         return durability == Durability::replicated ? 2 : 1;
     }
@@ -94,6 +104,8 @@ struct JobPlan {
     std::vector<std::optional<std::uint32_t>> slots;  ///< By host.
     Duration join_timeout{};
     Duration start_spread{};  ///< All hosts start within this.
+    bool resident = false;    ///< The workers keep their processes when rounds change.
+    Duration step_time{};     ///< Of their training.
 
     [[nodiscard]] static JobPlan draw(Random& random, const Plan& plan);
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/simulated_agent.h"
 
+#include <span>
 #include <utility>
 
 #include "tests/support/transcript.h"
@@ -38,6 +39,8 @@ void SimulatedAgent::start() {
     paused_until_ = world_.now;
     timer_at_ = Instant::max();
     quit_.reset();
+    told_step_ = 0;
+    workers_.reset_pages(host_);
     world_.network.power_on(host_);
     world_.note([&] { return node_ + " starts"; });
     world_.tell([&](Checker& c) { c.on_agent_start(world_.now, host_); });
@@ -164,14 +167,15 @@ void SimulatedAgent::on_timer(std::uint64_t incarnation) {
     const Instant local = clock_.local(world_.now);
     if (core_->next_deadline() <= local) {
         ++world_.steps;
+        tell_steps();
         apply(core_->advance(local));
     }
     arm();
 }
 
-void SimulatedAgent::on_worker_gone(const Workers::Exit& exit) {
-    if (core_ && exit.incarnation == incarnation_) {
-        step(exit.event);
+void SimulatedAgent::on_worker_word(const Workers::Word& word) {
+    if (core_ && word.incarnation == incarnation_) {
+        step(word.event);
     }
 }
 
@@ -195,8 +199,17 @@ void SimulatedAgent::offer_store() {
 void SimulatedAgent::step(const agent::AgentEvent& event) {
     world_.tell([&](Checker& c) { c.on_agent_event(world_.now, host_, event); });
     ++world_.steps;
+    tell_steps();
     apply(core_->step(clock_.local(world_.now), event));
     arm();
+}
+
+void SimulatedAgent::tell_steps() {
+    const std::uint64_t highest = workers_.highest_step(host_);
+    if (highest > told_step_) {
+        told_step_ = highest;
+        apply(core_->step(clock_.local(world_.now), agent::StepsCommitted{highest}));
+    }
 }
 
 void SimulatedAgent::apply(agent::AgentEffects effects) {
@@ -226,23 +239,79 @@ void SimulatedAgent::act(agent::DropLink& /*effect*/) {
     connect();
 }
 
-void SimulatedAgent::act(agent::LaunchWorkers& effect) {
+void SimulatedAgent::act(agent::BeginRound& effect) {
     world_.note([&] {
-        return node_ + " launches round " + std::to_string(number(effect.assignment.round));
+        return node_ + " begins round " + std::to_string(number(effect.assignment.round));
     });
     world_.trace.mix(number(effect.assignment.round) << 8U | host_);
-    workers_.launch(host_, incarnation_, node_, effect.assignment, workers_count_);
     if (effect.assignment.group_rank == 0) {
         world_.queue.push(world_.now, EventKind::store_offer, host_, incarnation_);
     }
 }
 
+void SimulatedAgent::act(agent::LaunchWorkers& effect) {
+    world_.note([&] {
+        return node_ + " launches " + std::to_string(effect.local_ranks.size()) +
+               " worker(s) for round " + std::to_string(number(effect.assignment.round));
+    });
+    workers_.launch(host_, incarnation_, node_, effect.assignment, effect.local_ranks);
+}
+
+void SimulatedAgent::act(agent::PrestartWorkers& effect) {
+    world_.note([&] { return node_ + " starts workers ahead of a round"; });
+    workers_.prestart(host_, incarnation_, node_, effect.local_ranks);
+}
+
+void SimulatedAgent::act(agent::AssignWorkers& effect) {
+    world_.note([&] {
+        return node_ + " gives " + std::to_string(effect.local_ranks.size()) +
+               " parked worker(s) round " + std::to_string(number(effect.assignment.round));
+    });
+    workers_.assign(host_, effect.assignment, effect.local_ranks);
+}
+
+void SimulatedAgent::act(agent::EndRound& effect) {
+    world_.note([&] {
+        return node_ + " ends round " + std::to_string(number(effect.round)) + " for " +
+               std::to_string(effect.local_ranks.size()) + " worker(s)";
+    });
+    workers_.end_round(host_, effect.round, effect.local_ranks);
+}
+
+void SimulatedAgent::act(agent::PauseWorkers& effect) {
+    world_.note([&] {
+        return node_ + " pauses round " + std::to_string(number(effect.round)) +
+               (effect.leave ? ", to leave" : "");
+    });
+    workers_.pause(host_, effect.round, effect.leave);
+}
+
 void SimulatedAgent::act(agent::SignalWorkers& effect) {
     world_.note([&] {
-        return node_ + (effect.force() ? " kills" : " stops") + " its workers of round " +
+        return node_ + (effect.force() ? " kills " : " stops ") +
+               std::to_string(effect.local_ranks.size()) + " worker(s) in round " +
                std::to_string(number(effect.round));
     });
-    workers_.signal(host_, effect.round, effect.force());
+    workers_.signal(host_, effect.local_ranks, effect.force());
+}
+
+void SimulatedAgent::act(agent::SaveStacks& effect) {
+    const bool slow = world_.random.chance(0.1);
+    workers_.say(host_, incarnation_,
+                 between(world_.random, {}, std::chrono::seconds(slow ? 20 : 1)),
+                 agent::StacksSaved{effect.round, workers_.positions(host_)});
+}
+
+void SimulatedAgent::act(agent::KillWorker& effect) {
+    world_.note([&] {
+        return node_ + " ends worker " + std::to_string(effect.local_rank) + ": " + effect.reason;
+    });
+    const std::uint32_t local_rank = effect.local_rank;
+    workers_.signal(host_, std::span(&local_rank, 1), true);
+}
+
+void SimulatedAgent::act(agent::TellRecovery& effect) {
+    world_.note([&] { return node_ + ": " + describe(effect.incident); });
 }
 
 void SimulatedAgent::act(agent::Quit& effect) {

@@ -33,7 +33,7 @@ class SimulatedAgent {
     void on_connected(std::uint64_t attempt, bool daemon_is_up);
     void on_arrival(Arrival arrival);
     void on_timer(std::uint64_t incarnation);
-    void on_worker_gone(const Workers::Exit& exit);
+    void on_worker_word(const Workers::Word& word);
     void on_store_offer(std::uint64_t incarnation);
     void on_second_signal(std::uint64_t incarnation);
 
@@ -52,15 +52,22 @@ class SimulatedAgent {
 
    private:
     void step(const agent::AgentEvent& event);
+    /// As the shell must, before anything that may lead to a report.
+    void tell_steps();
     void follow(const rendezvous::Elsewhere& elsewhere);
     void apply(agent::AgentEffects effects);
     void act(agent::SendToDaemon& effect);
     void act(agent::DropLink& effect);
+    void act(agent::BeginRound& effect);
     void act(agent::LaunchWorkers& effect);
-    /// Workers here do not outlive their round.
-    template <class Effect>
-    void act(Effect& /*effect*/) {}
+    void act(agent::PrestartWorkers& effect);
+    void act(agent::AssignWorkers& effect);
+    void act(agent::EndRound& effect);
+    void act(agent::PauseWorkers& effect);
     void act(agent::SignalWorkers& effect);
+    void act(agent::SaveStacks& effect);
+    void act(agent::KillWorker& effect);
+    void act(agent::TellRecovery& effect);
     void act(agent::Quit& effect);
     void arm();
     void connect();
@@ -81,6 +88,7 @@ class SimulatedAgent {
     std::uint64_t attempt_ = 0;  ///< Of connecting; a new one makes the older void.
     std::uint32_t connection_ = kNoConnection;
     std::uint32_t endpoint_ = 0;
+    std::uint64_t told_step_ = 0;
     Instant timer_at_ = Instant::max();
     Instant started_at_ = Instant::max();
     Instant paused_until_{};

@@ -96,6 +96,13 @@ void SimulatedDaemon::operator_stop() {
     }
 }
 
+void SimulatedDaemon::operator_drain(const std::string& node) {
+    if (core_ && leads()) {
+        world_.note([&] { return "an operator drains node " + node; });
+        submit(rendezvous::DrainRequested{node, "operator", "maintenance"});
+    }
+}
+
 // ---- Leadership.
 
 bool SimulatedDaemon::leads() {

@@ -32,6 +32,7 @@ class SimulatedDaemon {
     void spare_midway() { dies_midway_for_.reset(); }
     void pause(Instant until) { paused_until_ = std::max(paused_until_, until); }
     void operator_stop();
+    void operator_drain(const std::string& node);
     /// The next join begins a new job.
     void forget_job();
 

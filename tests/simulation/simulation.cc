@@ -86,7 +86,7 @@ bool Simulation::postponed(const Happening& event) {
         case EventKind::second_signal:
             until = agents_[event.subject]->paused_until();
             break;
-        case EventKind::worker_gone:
+        case EventKind::worker_word:
             until = agents_[workers_.peek(event.subject).host]->paused_until();
             break;
         case EventKind::daemon_timer:
@@ -162,12 +162,30 @@ void Simulation::handle(const Happening& event) {
         case EventKind::worker_end:
             workers_.on_end(host, event.tag);
             break;
-        case EventKind::worker_gone: {
-            const Workers::Exit exit = workers_.take(event.subject);
-            host = exit.host;
-            agents_[host]->on_worker_gone(exit);
+        case EventKind::worker_word: {
+            const Workers::Word word = workers_.take(event.subject);
+            host = word.host;
+            agents_[host]->on_worker_word(word);
             break;
         }
+        case EventKind::worker_ready:
+            workers_.on_ready(host, event.tag);
+            break;
+        case EventKind::worker_parks:
+            workers_.on_parks(host, event.tag);
+            break;
+        case EventKind::worker_apply:
+            workers_.on_apply(host, event.tag);
+            break;
+        case EventKind::group_formed:
+            workers_.on_formed(event.subject);
+            break;
+        case EventKind::group_vote:
+            workers_.on_vote(event.subject);
+            break;
+        case EventKind::group_standstill:
+            workers_.on_standstill(event.subject);
+            break;
         case EventKind::store_offer:
             agents_[host]->on_store_offer(event.tag);
             break;

@@ -1,40 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Processes: how they start and end. What they do meanwhile is in training.cc.
 #include "tests/simulation/workers.h"
 
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <utility>
 
 namespace regroup::simulation {
 
-namespace {
-
 using rendezvous::RoundId;
 
-constexpr Duration kReapMax = std::chrono::milliseconds(3);
+namespace {
+
+constexpr Duration kWordMax = std::chrono::milliseconds(3);
 constexpr Duration kOrphanMax = std::chrono::milliseconds(100);
 constexpr Duration kKillMax = std::chrono::milliseconds(20);
 
 }  // namespace
 
-void Workers::launch(std::uint32_t host, std::uint64_t incarnation, const rendezvous::NodeId& node,
-                     const rendezvous::Assignment& assignment, std::uint32_t count) {
-    const auto key = std::pair(assignment.round, assignment.master_port);
-    auto found = group_by_master_.find(key);
-    if (found == group_by_master_.end()) {
-        Group& group = groups_.emplace_back();
-        group.finish_at =
-            world_.now + between(world_.random, world_.plan.work_min, world_.plan.work_max);
-        found = group_by_master_.emplace(key, groups_.size() - 1).first;
+Workers::Worker* Workers::find(std::uint32_t host, std::uint64_t tag) {
+    std::vector<Worker>& workers = hosts_[host].workers;
+    const std::uint64_t local_rank = tag & 0xffU;
+    if (local_rank >= workers.size()) {
+        return nullptr;
     }
-    const std::size_t group = found->second;
-    hosts_[host].resize(count);
-    for (std::uint32_t local_rank = 0; local_rank < count; ++local_rank) {
-        world_.tell([&](Checker& c) { c.on_worker_start(world_.now, host, assignment.round); });
-        Worker& worker = hosts_[host][local_rank];
-        worker = {true, next_life_++,     incarnation,
-                  node, assignment.round, assignment.first_rank + local_rank,
-                  group};
-        groups_[group].members.emplace_back(host, local_rank);
+    Worker& worker = workers[local_rank];
+    return worker.alive && worker.life == tag >> 8U ? &worker : nullptr;
+}
+
+void Workers::reset_pages(std::uint32_t host) {
+    hosts_[host].ended = hosts_[host].paused = RoundId::none;
+    hosts_[host].leave = false;
+}
+
+Workers::Worker& Workers::start(std::uint32_t host, std::uint64_t incarnation,
+                                const rendezvous::NodeId& node, std::uint32_t local_rank,
+                                RoundId round) {
+    std::vector<Worker>& workers = hosts_[host].workers;
+    if (workers.size() <= local_rank) {
+        workers.resize(local_rank + 1);
+    }
+    Worker& worker = workers[local_rank];
+    worker = Worker{};
+    worker.alive = true;
+    worker.life = next_life_++;
+    worker.incarnation = incarnation;
+    worker.node = node;
+    worker.launched_in = round;
+    worker.elastic = world_.job.resident;
+    return worker;
+}
+
+void Workers::launch(std::uint32_t host, std::uint64_t incarnation, const rendezvous::NodeId& node,
+                     const rendezvous::Assignment& assignment,
+                     std::span<const std::uint32_t> local_ranks) {
+    for (const std::uint32_t local_rank : local_ranks) {
+        Worker& worker = start(host, incarnation, node, local_rank, assignment.round);
+        enter(host, local_rank, assignment);
         const Plan& plan = world_.plan;
         if (plan.start_error > 0 && world_.random.chance(plan.start_error)) {
             schedule_end(world_.now, host, local_rank, Cause::start_error);
@@ -42,40 +66,75 @@ void Workers::launch(std::uint32_t host, std::uint64_t incarnation, const rendez
             schedule_end(world_.now + between(world_.random, {}, std::chrono::seconds(1)), host,
                          local_rank, Cause::fault);
         }
-        const Instant success =
-            std::max(groups_[group].finish_at, world_.now + std::chrono::milliseconds(1)) +
-            between(world_.random, {}, plan.skew_max);
-        schedule_end(success, host, local_rank, Cause::success);
-        if (plan.failure_interval > Duration::zero()) {
-            const Instant failure = world_.now + exponential(world_.random, plan.failure_interval);
-            if (failure < success) {
-                schedule_end(failure, host, local_rank, Cause::fault);
-            }
+        if (worker.elastic) {
+            schedule_own_faults(host, local_rank, Instant::max());
+            world_.queue.push(
+                world_.now + between(world_.random, kWordMax, world_.plan.attach_max),
+                EventKind::worker_ready, host, tag_of(worker, local_rank));
+            continue;
         }
-        if (groups_[group].broken) {
+        worker.stage = Stage::training;
+        const Instant success = std::max(groups_[worker.group].finish_at,
+                                         world_.now + std::chrono::milliseconds(1)) +
+                                between(world_.random, {}, plan.skew_max);
+        schedule_end(success, host, local_rank, Cause::success);
+        schedule_own_faults(host, local_rank, success);
+        if (groups_[worker.group].broken) {
             schedule_consequence(host, local_rank);
         }
     }
 }
 
+void Workers::prestart(std::uint32_t host, std::uint64_t incarnation,
+                       const rendezvous::NodeId& node,
+                       std::span<const std::uint32_t> local_ranks) {
+    for (const std::uint32_t local_rank : local_ranks) {
+        Worker& worker = start(host, incarnation, node, local_rank, RoundId::none);
+        schedule_own_faults(host, local_rank, Instant::max());
+        world_.queue.push(world_.now + between(world_.random, kWordMax, world_.plan.attach_max),
+                          EventKind::worker_ready, host, tag_of(worker, local_rank));
+    }
+}
+
+void Workers::schedule_own_faults(std::uint32_t host, std::uint32_t local_rank, Instant success) {
+    if (world_.plan.failure_interval > Duration::zero()) {
+        const Instant failure =
+            world_.now + exponential(world_.random, world_.plan.failure_interval);
+        if (failure < success) {
+            schedule_end(failure, host, local_rank, Cause::fault);
+        }
+    }
+}
+
 void Workers::schedule_end(Instant at, std::uint32_t host, std::uint32_t local_rank, Cause cause) {
-    const std::uint64_t life = hosts_[host][local_rank].life;
+    const std::uint64_t life = hosts_[host].workers[local_rank].life;
     world_.queue.push(
         at, EventKind::worker_end, host,
         life << 16U | std::uint64_t{local_rank} << 8U | static_cast<std::uint64_t>(cause));
 }
 
+void Workers::schedule_parks(std::uint32_t host, std::uint32_t local_rank, Duration within) {
+    world_.queue.push(world_.now + between(world_.random, {}, within), EventKind::worker_parks,
+                      host, tag_of(hosts_[host].workers[local_rank], local_rank));
+}
+
 void Workers::schedule_consequence(std::uint32_t host, std::uint32_t local_rank) {
-    if (!world_.random.chance(world_.plan.hang)) {
+    const bool elastic = hosts_[host].workers[local_rank].elastic;
+    if (elastic && !world_.random.chance(world_.plan.dies_of_peers)) {
+        // It notices by itself, or waits for the agent's word.
+        if (world_.random.chance(0.5)) {
+            schedule_parks(host, local_rank, world_.plan.consequence_max);
+        }
+    } else if (elastic || !world_.random.chance(world_.plan.hang)) {
         schedule_end(world_.now + between(world_.random, {}, world_.plan.consequence_max), host,
                      local_rank, Cause::consequence);
     }
 }
 
-void Workers::signal(std::uint32_t host, RoundId round, bool force) {
-    for (std::uint32_t local_rank = 0; local_rank < hosts_[host].size(); ++local_rank) {
-        const Worker& worker = hosts_[host][local_rank];
-        if (!worker.alive || worker.round != round) {
+void Workers::signal(std::uint32_t host, std::span<const std::uint32_t> local_ranks, bool force) {
+    for (const std::uint32_t local_rank : local_ranks) {
+        if (local_rank >= hosts_[host].workers.size() ||
+            !hosts_[host].workers[local_rank].alive) {
             continue;
         }
         if (force) {
@@ -89,8 +148,8 @@ void Workers::signal(std::uint32_t host, RoundId round, bool force) {
 }
 
 void Workers::orphan(std::uint32_t host) {
-    for (std::uint32_t local_rank = 0; local_rank < hosts_[host].size(); ++local_rank) {
-        if (hosts_[host][local_rank].alive) {
+    for (std::uint32_t local_rank = 0; local_rank < hosts_[host].workers.size(); ++local_rank) {
+        if (hosts_[host].workers[local_rank].alive) {
             schedule_end(world_.now + between(world_.random, {}, kOrphanMax), host, local_rank,
                          Cause::kill);
         }
@@ -98,17 +157,30 @@ void Workers::orphan(std::uint32_t host) {
 }
 
 void Workers::vanish(std::uint32_t host) {
-    for (std::uint32_t local_rank = 0; local_rank < hosts_[host].size(); ++local_rank) {
-        if (hosts_[host][local_rank].alive) {
+    for (std::uint32_t local_rank = 0; local_rank < hosts_[host].workers.size(); ++local_rank) {
+        if (hosts_[host].workers[local_rank].alive) {
             end(host, local_rank, Cause::kill, false);
         }
     }
 }
 
 void Workers::hit(std::uint32_t host) {
-    for (std::uint32_t local_rank = 0; local_rank < hosts_[host].size(); ++local_rank) {
-        if (hosts_[host][local_rank].alive) {
+    for (std::uint32_t local_rank = 0; local_rank < hosts_[host].workers.size(); ++local_rank) {
+        if (hosts_[host].workers[local_rank].alive) {
             end(host, local_rank, Cause::fault, true);
+            return;
+        }
+    }
+}
+
+void Workers::hang(std::uint32_t host) {
+    for (std::uint32_t local_rank = 0; local_rank < hosts_[host].workers.size(); ++local_rank) {
+        Worker& worker = hosts_[host].workers[local_rank];
+        if (worker.alive && worker.elastic && worker.stage == Stage::training && !worker.hung) {
+            worker.hung = true;
+            world_.note([&] {
+                return worker.node + ": worker " + std::to_string(local_rank) + " hangs";
+            });
             return;
         }
     }
@@ -117,11 +189,8 @@ void Workers::hit(std::uint32_t host) {
 void Workers::on_end(std::uint32_t host, std::uint64_t tag) {
     const auto cause = static_cast<Cause>(tag & 0xffU);
     const auto local_rank = static_cast<std::uint32_t>(tag >> 8U & 0xffU);
-    if (local_rank >= hosts_[host].size()) {
-        return;
-    }
-    const Worker& worker = hosts_[host][local_rank];
-    if (!worker.alive || worker.life != tag >> 16U) {
+    const Worker* worker = find(host, tag >> 16U << 8U | local_rank);
+    if (worker == nullptr) {
         return;
     }
     const bool own_fault = cause == Cause::fault || cause == Cause::start_error;
@@ -129,18 +198,66 @@ void Workers::on_end(std::uint32_t host, std::uint64_t tag) {
         world_.plan.crash_at_start <= 0 && world_.plan.start_error <= 0) {
         return;  // Scheduled before the calm.
     }
+    // It has noticed, or been told, and is about to leave its round in order.
+    if (cause == Cause::consequence && worker->elastic &&
+        (worker->group == kNoGroup || !groups_[worker->group].broken)) {
+        return;
+    }
     // A collective job does not succeed for one when it has failed for another.
-    if (cause == Cause::success && groups_[worker.group].broken) {
+    if (cause == Cause::success && !worker->elastic && groups_[worker->group].broken) {
         return;
     }
     end(host, local_rank, cause, true);
 }
 
+agent::WorkerExited Workers::describe_end(const Worker& worker, std::uint32_t local_rank,
+                                          Cause cause) {
+    static constexpr std::array kCodes{1, 1, 1, 3, 64, 75, 76};
+    agent::WorkerExited exited{worker.launched_in, local_rank, std::nullopt};
+    if (cause == Cause::success) {
+        return exited;
+    }
+    rendezvous::WorkerFailure failure;
+    failure.rank = worker.rank;
+    failure.local_rank = local_rank;
+    failure.node = worker.node;
+    failure.pid = static_cast<std::int64_t>(worker.life);
+    switch (cause) {
+        case Cause::start_error:
+            failure.start_error = "no such file";
+            break;
+        case Cause::fault:
+            if (!world_.job.policy.on_exit.empty() && world_.random.chance(0.5)) {
+                failure.exit_code = kCodes[world_.random.below(kCodes.size())];
+            } else {
+                failure.signal = SIGSEGV;
+            }
+            break;
+        case Cause::term:
+            failure.signal = SIGTERM;
+            break;
+        case Cause::kill:
+            failure.signal = SIGKILL;
+            break;
+        default:
+            failure.exit_code = 1;
+    }
+    exited.failure = std::move(failure);
+    return exited;
+}
+
 void Workers::end(std::uint32_t host, std::uint32_t local_rank, Cause cause, bool tell_agent) {
-    Worker& worker = hosts_[host][local_rank];
+    Worker& worker = hosts_[host].workers[local_rank];
     worker.alive = false;
-    const bool own_fault = cause == Cause::fault || cause == Cause::start_error;
-    world_.tell([&](Checker& c) { c.on_worker_end(world_.now, host, worker.round, own_fault); });
+    // Nobody has died: then it should not have either.
+    const bool fragile = cause == Cause::consequence && worker.elastic &&
+                         worker.group != kNoGroup && !groups_[worker.group].bereaved;
+    const bool own_fault = cause == Cause::fault || cause == Cause::start_error || fragile;
+    worker.own_fault = own_fault;
+    world_.tell([&](Checker& c) {
+        c.on_worker_end(world_.now, host, worker.round, own_fault);
+        c.on_process_end(world_.now, host, worker.life, cause == Cause::success);
+    });
     world_.note([&] {
         static constexpr const char* kCauses[] = {"finishes",           "fails by itself",
                                                   "fails by its peers", "cannot start",
@@ -149,74 +266,46 @@ void Workers::end(std::uint32_t host, std::uint32_t local_rank, Cause cause, boo
                std::to_string(number(worker.round)) + " " + kCauses[static_cast<int>(cause)];
     });
     world_.trace.mix(static_cast<std::uint64_t>(cause) << 32U | host << 8U | local_rank);
-    Exit exit{host, worker.incarnation, {worker.round, local_rank, std::nullopt}};
-    if (cause != Cause::success) {
-        rendezvous::WorkerFailure failure;
-        failure.rank = worker.rank;
-        failure.local_rank = local_rank;
-        failure.node = worker.node;
-        failure.pid = static_cast<std::int64_t>(worker.life);
-        switch (cause) {
-            case Cause::start_error:
-                failure.start_error = "no such file";
-                break;
-            case Cause::fault:
-                failure.signal = SIGSEGV;
-                break;
-            case Cause::term:
-                failure.signal = SIGTERM;
-                break;
-            case Cause::kill:
-                failure.signal = SIGKILL;
-                break;
-            default:
-                failure.exit_code = 1;
-        }
-        exit.event.failure = std::move(failure);
-    }
-    const std::size_t group = worker.group;
     if (tell_agent) {
-        std::uint32_t record = static_cast<std::uint32_t>(exits_.size());
-        if (free_exits_.empty()) {
-            exits_.push_back(std::move(exit));
-        } else {
-            record = free_exits_.back();
-            free_exits_.pop_back();
-            exits_[record] = std::move(exit);
-        }
-        world_.queue.push(world_.now + between(world_.random, {}, kReapMax), EventKind::worker_gone,
-                          record);
+        speak(worker, host, describe_end(worker, local_rank, cause));
     }
-    if (cause != Cause::success) {
-        break_group(group);
+    const std::size_t group = std::exchange(worker.group, kNoGroup);
+    if (group != kNoGroup && cause != Cause::success) {
+        break_group(group, true);
     }
 }
 
-void Workers::break_group(std::size_t group) {
-    if (std::exchange(groups_[group].broken, true)) {
-        return;
+// ---- What reaches the agent.
+
+void Workers::say(std::uint32_t host, std::uint64_t incarnation, Duration within,
+                  agent::AgentEvent event) {
+    auto record = static_cast<std::uint32_t>(words_.size());
+    if (free_words_.empty()) {
+        words_.emplace_back();
+    } else {
+        record = free_words_.back();
+        free_words_.pop_back();
     }
-    for (const auto& [host, local_rank] : groups_[group].members) {
-        if (local_rank < hosts_[host].size()) {
-            const Worker& worker = hosts_[host][local_rank];
-            if (worker.alive && worker.group == group) {
-                schedule_consequence(host, local_rank);
-            }
-        }
-    }
+    words_[record] = {host, incarnation, std::move(event)};
+    world_.queue.push(world_.now + within, EventKind::worker_word, record);
 }
 
-Workers::Exit Workers::take(std::uint32_t record) {
-    free_exits_.push_back(record);
-    return std::move(exits_[record]);
+void Workers::speak(Worker& worker, std::uint32_t host, agent::AgentEvent event) {
+    const Instant at =
+        std::max(worker.last_word_at, world_.now + between(world_.random, {}, kWordMax));
+    worker.last_word_at = at;
+    say(host, worker.incarnation, at - world_.now, std::move(event));
+}
+
+Workers::Word Workers::take(std::uint32_t record) {
+    free_words_.push_back(record);
+    return std::move(words_[record]);
 }
 
 std::size_t Workers::alive_count(std::uint32_t host) const {
-    std::size_t count = 0;
-    for (const Worker& worker : hosts_[host]) {
-        count += worker.alive ? 1U : 0U;
-    }
-    return count;
+    return static_cast<std::size_t>(std::count_if(hosts_[host].workers.begin(),
+                                                  hosts_[host].workers.end(),
+                                                  [](const Worker& w) { return w.alive; }));
 }
 
 }  // namespace regroup::simulation

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <vector>
 
 #include "tests/simulation/world.h"
@@ -9,61 +10,165 @@
 namespace regroup::simulation {
 
 /// Every worker process of a run, on all hosts: how long it works, how it dies, and what its death
-/// does to its peers. Tells the agent of each end a moment later, as a pidfd would.
+/// does to its peers. Tells the agent of each end, and of all that a worker says, a moment later,
+/// as a pidfd and a local socket would.
+///
+/// In a resident job the workers keep their processes over rounds, and what the SDK's loop does is
+/// done here: the group of a round forms when all its ranks are there, takes the state from the
+/// rank that has come furthest, and commits steps by vote: all ranks vote at one instant, and each
+/// learns the outcome, and applies the step, a little later. See training.cc.
 class Workers {
    public:
     explicit Workers(World& world) : world_(world), hosts_(world.plan.hosts) {}
 
+    // ---- What an agent does.
+
+    /// A new agent on `host`: its pages are new.
+    void reset_pages(std::uint32_t host);
     void launch(std::uint32_t host, std::uint64_t incarnation, const rendezvous::NodeId& node,
-                const rendezvous::Assignment& assignment, std::uint32_t count);
-    void signal(std::uint32_t host, rendezvous::RoundId round, bool force);
+                const rendezvous::Assignment& assignment,
+                std::span<const std::uint32_t> local_ranks);
+    void prestart(std::uint32_t host, std::uint64_t incarnation, const rendezvous::NodeId& node,
+                  std::span<const std::uint32_t> local_ranks);
+    void assign(std::uint32_t host, const rendezvous::Assignment& assignment,
+                std::span<const std::uint32_t> local_ranks);
+    void end_round(std::uint32_t host, rendezvous::RoundId round,
+                   std::span<const std::uint32_t> local_ranks);
+    void pause(std::uint32_t host, rendezvous::RoundId round, bool leave);
+    void signal(std::uint32_t host, std::span<const std::uint32_t> local_ranks, bool force);
+    /// Where the workers of `host` stand.
+    [[nodiscard]] std::vector<rendezvous::RankPosition> positions(std::uint32_t host) const;
+    /// The highest step that one of them has committed.
+    [[nodiscard]] std::uint64_t highest_step(std::uint32_t host) const;
+
+    // ---- What befalls them.
+
     /// The agent is gone: the parent-death signal ends its workers within a moment.
     void orphan(std::uint32_t host);
     /// The host is gone: its workers are, at once, and nobody is told.
     void vanish(std::uint32_t host);
     /// One worker of the host, if any, is hit by a segfault.
     void hit(std::uint32_t host);
+    /// One worker of the host, if any trains, does nothing any more.
+    void hang(std::uint32_t host);
 
-    /// The event that this class scheduled: a worker's life ends now, if it has not ended already.
+    // ---- Events that this class has scheduled.
+
+    /// A worker's life ends now, if it has not ended already.
     void on_end(std::uint32_t host, std::uint64_t tag);
-    struct Exit {
+    /// It is ready to say Hello.
+    void on_ready(std::uint32_t host, std::uint64_t tag);
+    /// It has left its round.
+    void on_parks(std::uint32_t host, std::uint64_t tag);
+    /// It learns the outcome of a vote.
+    void on_apply(std::uint32_t host, std::uint64_t tag);
+    void on_formed(std::uint32_t group);
+    void on_vote(std::uint32_t group);
+    void on_standstill(std::uint32_t group);
+
+    /// Something that reaches the agent: a worker's end, or its word.
+    struct Word {
         std::uint32_t host = 0;
         std::uint64_t incarnation = 0;
-        agent::WorkerExited event;
+        agent::AgentEvent event;
     };
-    [[nodiscard]] const Exit& peek(std::uint32_t record) const { return exits_[record]; }
-    [[nodiscard]] Exit take(std::uint32_t record);
+    [[nodiscard]] const Word& peek(std::uint32_t record) const { return words_[record]; }
+    [[nodiscard]] Word take(std::uint32_t record);
+    /// Tells the agent of `host` something a moment later.
+    void say(std::uint32_t host, std::uint64_t incarnation, Duration within,
+             agent::AgentEvent event);
 
     [[nodiscard]] std::size_t alive_count(std::uint32_t host) const;
 
    private:
-    enum class Cause : std::uint8_t { success, fault, consequence, start_error, term, kill };
+    enum class Cause : std::uint8_t {
+        success,
+        fault,
+        consequence,
+        start_error,
+        term,
+        kill,
+    };
+    static constexpr std::size_t kNoGroup = static_cast<std::size_t>(-1);
+    enum class Stage : std::uint8_t {
+        starting,  ///< Has not said Hello yet.
+        idle,      ///< Parked.
+        forming,
+        training,
+        aborting,  ///< Leaves its round.
+        leaving,   ///< Will end with success.
+    };
     struct Worker {
         bool alive = false;
         std::uint64_t life = 0;  ///< Distinguishes this process from earlier ones in its place.
         std::uint64_t incarnation = 0;
         rendezvous::NodeId node;
-        rendezvous::RoundId round = rendezvous::RoundId::none;
+        rendezvous::RoundId launched_in = rendezvous::RoundId::none;
+        rendezvous::RoundId round = rendezvous::RoundId::none;  ///< None while it is parked.
         std::uint32_t rank = 0;
-        std::size_t group = 0;
+        std::size_t group = kNoGroup;
+        bool elastic = false;
+        Stage stage = Stage::starting;
+        std::uint64_t step = 0;  ///< Committed.
+        bool hung = false;
+        bool resumed = false;  ///< Has said Resumed in this round.
+        bool own_fault = false;  ///< Of its end.
+        std::optional<rendezvous::Assignment> place;  ///< For when it has said Hello.
+        Instant assigned_at{};
+        Instant last_word_at{};  ///< A worker's words keep their order.
+    };
+    struct Host {
+        std::vector<Worker> workers;
+        rendezvous::RoundId ended = rendezvous::RoundId::none;
+        rendezvous::RoundId paused = rendezvous::RoundId::none;
+        bool leave = false;
     };
     /// The workers of one round, which talk to each other.
     struct Group {
-        bool broken = false;  ///< One of them is dead: the others fail or hang.
+        enum class Outcome : std::uint8_t { go_on, park, finish };
+        rendezvous::RoundId round = rendezvous::RoundId::none;
+        std::uint32_t world_size = 0;
+        bool broken = false;  ///< One of them is gone: the others fail, hang or park.
+        bool bereaved = false;  ///< And by a death; else somebody left it before its end.
+        bool formed = false;
+        bool stands_still = false;
+        Instant formed_at{};
         Instant finish_at{};
+        std::uint32_t to_apply = 0;
+        Outcome outcome = Outcome::go_on;  ///< Of the last vote.
         std::vector<std::pair<std::uint32_t, std::uint32_t>> members;  ///< Host and local rank.
     };
+
+    [[nodiscard]] Worker* find(std::uint32_t host, std::uint64_t tag);
+    [[nodiscard]] static std::uint64_t tag_of(const Worker& worker, std::uint32_t local_rank) {
+        return worker.life << 8U | local_rank;
+    }
+    Worker& start(std::uint32_t host, std::uint64_t incarnation, const rendezvous::NodeId& node,
+                  std::uint32_t local_rank, rendezvous::RoundId round);
+    void schedule_own_faults(std::uint32_t host, std::uint32_t local_rank, Instant success);
     void schedule_end(Instant at, std::uint32_t host, std::uint32_t local_rank, Cause cause);
     void schedule_consequence(std::uint32_t host, std::uint32_t local_rank);
+    void schedule_parks(std::uint32_t host, std::uint32_t local_rank, Duration within);
     void end(std::uint32_t host, std::uint32_t local_rank, Cause cause, bool tell_agent);
-    void break_group(std::size_t group);
+    [[nodiscard]] agent::WorkerExited describe_end(const Worker& worker, std::uint32_t local_rank,
+                                                   Cause cause);
+    void speak(Worker& worker, std::uint32_t host, agent::AgentEvent event);
+
+    std::size_t group_of(const rendezvous::Assignment& assignment);
+    void enter(std::uint32_t host, std::uint32_t local_rank,
+               const rendezvous::Assignment& assignment);
+    void ready_to_form(std::size_t group);
+    void abort(std::uint32_t host, std::uint32_t local_rank);
+    void leave_group(Worker& worker);
+    void break_group(std::size_t group, bool by_death);
+    [[nodiscard]] std::vector<Worker*> present(const Group& group, std::size_t index);
 
     World& world_;
-    std::vector<std::vector<Worker>> hosts_;
+    std::vector<Host> hosts_;
     std::vector<Group> groups_;
     std::map<std::pair<rendezvous::RoundId, std::uint16_t>, std::size_t> group_by_master_;
-    std::vector<Exit> exits_;
-    std::vector<std::uint32_t> free_exits_;
+    std::vector<Word> words_;
+    std::vector<std::uint32_t> free_words_;
     std::uint64_t next_life_ = 1;
 };
 

@@ -78,7 +78,7 @@ const std::vector<Ban>& banned_code() {
     const std::string cores =
         "rendezvous/core/.*|.*_core\\..*|agent/agent_events.h|rendezvous/store/store_wire.*";
     const std::string results = "(rendezvous|agent|launcher)/.*";
-    const std::string sleepers = "tests/(e2e|bench|support)/.*|examples/.*";
+    const std::string sleepers = "tests/(e2e|bench|chaos|support)/.*|examples/.*";
     static const std::vector<Ban> table = {
         {"::now(", cores, none, "a core is told the time"},
         {"steady_clock::now", all, "rendezvous/base/base.cc|agent/process/.*|examples/.*|tests/.*",

@@ -10,6 +10,9 @@
 #include <string_view>
 #include <utility>
 
+#include "worker_sdk/src/interruptible_store.h"
+#include "worker_sdk/src/link/assigned_context.h"
+#include "worker_sdk/src/link/process_link.h"
 #include "worker_sdk/src/mpi_environment.h"
 #include "worker_sdk/src/store_service.h"
 
@@ -139,14 +142,85 @@ void take(const MpiProcess& found, Context& context) {
 /// Rank 0's store together with the service behind it. Members go in reverse order: first the
 /// connection, then the service.
 struct ServedStore {
-    ServedStore(const std::string& host, std::uint16_t port, Store::Duration timeout)
-        : service(port), store(connect_store(host, service.port(), timeout)) {}
+    ServedStore(const std::string& host, std::uint16_t port, Store::Duration timeout,
+                std::shared_ptr<RoundScope> scope)
+        : service(port),
+          store(connect_interruptible_store(host, service.port(), timeout, std::move(scope))) {}
 
     StoreService service;
     std::shared_ptr<Store> store;
 };
 
+void read_transport(Context& context) {
+    context.cpu_transport = variable("REGROUP_CPU_TRANSPORT").value_or(context.cpu_transport);
+    if (context.cpu_transport != "auto" && context.cpu_transport != "tcp" &&
+        context.cpu_transport != "shm") {
+        refuse("REGROUP_CPU_TRANSPORT=\"" + context.cpu_transport + "\" is none of auto, tcp, shm");
+    }
+    context.agent_store = flag_or("TORCHELASTIC_USE_AGENT_STORE", context.agent_store);
+}
+
+/// Attaches this process to the agent that started it, once. Where that fails the program is as
+/// well off as under any other launcher, unless it waits for its place.
+void attach_once(bool prestarted) {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    const auto socket = variable(worker_link::kSocketVariable);
+    const auto worker_id = variable(worker_link::kWorkerIdVariable);
+    if (link::process_link() || !socket || !worker_id) {
+        return;
+    }
+    const Result<void> attached = link::attach_process(*socket, *worker_id);
+    // For this process alone: its children are not the agent's workers.
+    ::unsetenv(worker_link::kSocketVariable);
+    ::unsetenv(worker_link::kWorkerIdVariable);
+    if (!attached && prestarted) {
+        throw Error(attached.error().code, "started ahead of its round, but " +
+                                               attached.error().detail);
+    }
+}
+
+/// The place that the agent gave this process later than its environment.
+std::optional<worker_link::AssignWorker> assigned_place(bool prestarted) {
+    const auto link = link::process_link();
+    if (!link) {
+        return std::nullopt;
+    }
+    const auto place = link->place();
+    if (place || !prestarted) {
+        return place;
+    }
+    link->page().phase.store(worker_link::Phase::parked);
+    link->send(worker_link::Parked{});
+    const auto found = link->await_place(0);
+    if (const auto* const assigned = std::get_if<worker_link::AssignWorker>(&found)) {
+        return *assigned;
+    }
+    throw Error(Errc::disconnected,
+                "started ahead of its round, but its agent is gone or leaves the job");
+}
+
 }  // namespace
+
+Context link::context_of(const Context& base, const worker_link::AssignWorker& place) {
+    Context context;
+    context.job = place.job;
+    context.rank = place.rank;
+    context.world_size = place.world_size;
+    context.local_rank = place.local_rank;
+    context.local_world_size = place.local_world_size;
+    context.group_rank = place.group_rank;
+    context.group_world_size = place.group_world_size;
+    context.restart_count = place.restart_count;
+    context.max_restarts = place.max_restarts;
+    context.round = place.round;
+    context.master_addr = place.master_addr;
+    context.master_port = place.master_port;
+    context.agent_store = base.agent_store;
+    context.cpu_transport = base.cpu_transport;
+    context.store_timeout = base.store_timeout;
+    return context;
+}
 
 struct Context::StoreSlot {
     std::mutex mutex;
@@ -157,20 +231,28 @@ std::shared_ptr<Context::StoreSlot> Context::make_store_slot() {
     return std::make_shared<StoreSlot>();
 }
 
+std::shared_ptr<RoundScope> Context::make_scope() {
+    return std::make_shared<RoundScope>();
+}
+
+void Context::interrupt(std::string_view reason) const noexcept {
+    scope_->interrupt(reason);
+}
+
 std::shared_ptr<Store> Context::store() const {
     const std::lock_guard lock(store_slot_->mutex);
     std::shared_ptr<Store>& store = store_slot_->store;
     if (!store) {
         if (agent_store) {
-            store = connect_store(master_addr, master_port, store_timeout);
+            store = connect_interruptible_store(master_addr, master_port, store_timeout, scope_);
         } else if (world_size == 1) {
             store = make_local_store(store_timeout);
         } else if (rank == 0) {
             const auto served =
-                std::make_shared<ServedStore>(master_addr, master_port, store_timeout);
+                std::make_shared<ServedStore>(master_addr, master_port, store_timeout, scope_);
             store = std::shared_ptr<Store>(served, served->store.get());
         } else {
-            store = connect_store(master_addr, master_port, store_timeout);
+            store = connect_interruptible_store(master_addr, master_port, store_timeout, scope_);
         }
     }
     return store;
@@ -182,9 +264,20 @@ void Context::use_store(std::shared_ptr<Store> store) {
 }
 
 Context Context::from_environment() {
+    const bool prestarted = variable(worker_link::kPrestartedVariable) == "1";
+    attach_once(prestarted);
+    const auto place = assigned_place(prestarted);
     Context context;
+    if (place) {
+        context.agent_store = true;
+        context = link::context_of(context, *place);
+    }
     const bool ranked = variable("RANK") || variable("WORLD_SIZE");
     const auto mpi = ranked ? std::nullopt : find_mpi_process(variable);
+    if (place) {
+        read_transport(context);
+        return context;
+    }
     if (mpi) {
         if (mpi->world_size > 1) {
             take(*mpi, context);
@@ -210,12 +303,7 @@ Context Context::from_environment() {
     context.restart_count = number_or("TORCHELASTIC_RESTART_COUNT", context.restart_count);
     context.max_restarts = number_or("TORCHELASTIC_MAX_RESTARTS", context.max_restarts);
     context.round = number_or("REGROUP_ROUND", context.round);
-    context.cpu_transport = variable("REGROUP_CPU_TRANSPORT").value_or(context.cpu_transport);
-    if (context.cpu_transport != "auto" && context.cpu_transport != "tcp" &&
-        context.cpu_transport != "shm") {
-        refuse("REGROUP_CPU_TRANSPORT=\"" + context.cpu_transport + "\" is none of auto, tcp, shm");
-    }
-    context.agent_store = flag_or("TORCHELASTIC_USE_AGENT_STORE", context.agent_store);
+    read_transport(context);
     return context;
 }
 

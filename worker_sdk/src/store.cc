@@ -9,6 +9,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/store/store_client.h"
 #include "rendezvous/store/store_core.h"
+#include "worker_sdk/src/interruptible_store.h"
 
 namespace regroup {
 namespace {
@@ -38,7 +39,10 @@ void require_pairs(const std::vector<std::string>& keys, const std::vector<std::
 /// A store served elsewhere, over one connection.
 class TcpStore final : public Store {
    public:
-    TcpStore(const std::string& host, std::uint16_t port, Duration timeout) : timeout_(timeout) {
+    TcpStore(const std::string& host, std::uint16_t port, Duration timeout,
+             std::shared_ptr<RoundScope> scope)
+        : timeout_(timeout),
+          registration_(std::move(scope), [this](const std::string&) { client_.interrupt(); }) {
         value_or_raise(client_.connect(host, port, timeout));
     }
 
@@ -94,7 +98,8 @@ class TcpStore final : public Store {
    private:
     const Duration timeout_;
     std::mutex mutex_;
-    store::StoreClient client_;  // guarded by mutex_
+    store::StoreClient client_;  // guarded by mutex_, but for `interrupt`
+    const RoundScope::Registration registration_;
 };
 
 /// The store's core behind a lock. Waiters look again after each change.
@@ -249,7 +254,13 @@ class PrefixStore final : public Store {
 
 std::shared_ptr<Store> connect_store(const std::string& host, std::uint16_t port,
                                      Store::Duration timeout) {
-    return std::make_shared<TcpStore>(host, port, timeout);
+    return connect_interruptible_store(host, port, timeout, nullptr);
+}
+
+std::shared_ptr<Store> connect_interruptible_store(const std::string& host, std::uint16_t port,
+                                                   Store::Duration timeout,
+                                                   std::shared_ptr<RoundScope> scope) {
+    return std::make_shared<TcpStore>(host, port, timeout, std::move(scope));
 }
 
 std::shared_ptr<Store> make_local_store(Store::Duration timeout) {

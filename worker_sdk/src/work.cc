@@ -4,6 +4,34 @@
 #include <utility>
 
 namespace regroup {
+namespace {
+
+thread_local WaitMeter* current_meter = nullptr;
+
+}  // namespace
+
+WaitMeter::WaitMeter() {
+    ENSURE(current_meter == nullptr);
+    current_meter = this;
+}
+
+WaitMeter::~WaitMeter() {
+    current_meter = nullptr;
+}
+
+WaitMeter* WaitMeter::current() noexcept {
+    return current_meter;
+}
+
+void WaitMeter::begin() noexcept {
+    began_ = SteadyClock().now();
+    waiting(true);
+}
+
+void WaitMeter::end() noexcept {
+    waited_ += SteadyClock().now() - began_;
+    waiting(false);
+}
 
 void Work::State::succeed() {
     complete(std::nullopt);
@@ -47,9 +75,22 @@ std::optional<Instant> Work::State::completed_at() const {
 }
 
 void Work::wait() const {
-    if (state_) {
-        state_->wait();
+    if (!state_) {
+        return;
     }
+    WaitMeter* const meter = WaitMeter::current();
+    if (meter == nullptr || state_->done()) {
+        return state_->wait();
+    }
+    struct Measured {
+        explicit Measured(WaitMeter& meter_in) noexcept : meter(meter_in) { meter.begin(); }
+        ~Measured() { meter.end(); }
+        Measured(const Measured&) = delete;
+        Measured& operator=(const Measured&) = delete;
+        WaitMeter& meter;
+    };
+    const Measured measured(*meter);
+    state_->wait();
 }
 
 bool Work::done() const {

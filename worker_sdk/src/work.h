@@ -23,6 +23,30 @@ class WaitHelper {
     virtual void help(const Work::State& state) = 0;
 };
 
+/// Adds up how long one thread waits for operations: the thread that made the meter, while it
+/// lives. Costs two looks at the clock for each wait that has to wait. At most one in a thread.
+class WaitMeter {
+   public:
+    WaitMeter();
+    virtual ~WaitMeter();
+    WaitMeter(const WaitMeter&) = delete;
+    WaitMeter& operator=(const WaitMeter&) = delete;
+
+    [[nodiscard]] Duration waited() const noexcept { return waited_; }
+    /// That of this thread, or nullptr.
+    [[nodiscard]] static WaitMeter* current() noexcept;
+
+    /// Around each wait.
+    void begin() noexcept;
+    void end() noexcept;
+
+   private:
+    virtual void waiting(bool /*begins*/) noexcept {}
+
+    Instant began_{};
+    Duration waited_{};
+};
+
 /// How one operation ended, shared by the thread that carries it out (which calls `succeed` or
 /// `fail` exactly once) and any number of handles that wait for it.
 struct Work::State {

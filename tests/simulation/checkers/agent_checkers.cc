@@ -49,31 +49,39 @@ class ForceChecker final : public Checker {
         asked_.clear();
     }
     void on_agent_end(Instant /*now*/, std::uint32_t host) override { asked_.erase(host); }
-    void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& /*core*/,
+    void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
                          const agent::AgentEffect& effect) override {
-        if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
-            if (signal->force()) {
-                asked_.erase(host);
-            } else {
-                asked_.emplace(host, now);
+        if (core.report().state == NodeState::stopped && !core.leaving()) {
+            asked_.erase(host);  // Those that are parked have done as they were asked.
+        }
+        const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
+        if (signal != nullptr && signal->force()) {
+            asked_.erase(host);
+        } else if (signal != nullptr || std::holds_alternative<agent::EndRound>(effect)) {
+            const auto [known, is_new] = asked_.emplace(host, Asked{now, core.leaving()});
+            if (!is_new && core.leaving() && !known->second.leaving) {
+                known->second = {now, true};  // Now those that have parked are to end as well.
             }
-        } else if (std::holds_alternative<agent::LaunchWorkers>(effect)) {
+        } else if (std::holds_alternative<agent::BeginRound>(effect)) {
             asked_.erase(host);
         }
     }
     void on_tick(Instant now, const View& view) override {
         for (auto it = asked_.begin(); it != asked_.end();) {
             const HostView& host = view.hosts[it->first];
-            if (host.agent == nullptr || !host.agent->has_workers()) {
+            const bool waits = host.agent != nullptr && host.agent->has_workers() &&
+                               (host.agent->leaving() ||
+                                host.agent->report().state == NodeState::stopping);
+            if (!waits) {
                 it = asked_.erase(it);
                 continue;
             }
             // Clocks that drift make the agent's limit up to a tenth longer than the true one.
             const Duration allowed = limit_ + limit_ / 10 + std::chrono::milliseconds(100);
             if (host.awake_since != Instant::max() &&
-                now > after(std::max(it->second, host.awake_since), allowed)) {
+                now > after(std::max(it->second.at, host.awake_since), allowed)) {
                 violated("workers on node " + host.node + " were asked to stop " +
-                         format_duration(now - it->second) + " ago and have not been forced");
+                         format_duration(now - it->second.at) + " ago and have not been forced");
             }
             ++it;
         }
@@ -81,7 +89,11 @@ class ForceChecker final : public Checker {
 
    private:
     Duration limit_{};
-    std::map<std::uint32_t, Instant> asked_;  // By host: SIGTERM sent, SIGKILL not yet.
+    struct Asked {
+        Instant at{};
+        bool leaving = false;
+    };
+    std::map<std::uint32_t, Asked> asked_;  // By host: asked to end or park, SIGKILL not yet.
 };
 
 class FirstFailureChecker final : public Checker {
@@ -89,14 +101,34 @@ class FirstFailureChecker final : public Checker {
     void on_agent_start(Instant /*now*/, std::uint32_t host) override { hosts_[host] = {}; }
     void on_agent_event(Instant /*now*/, std::uint32_t host,
                         const agent::AgentEvent& event) override {
-        const auto* exited = std::get_if<agent::WorkerExited>(&event);
         Host& known = hosts_[host];
-        if (exited == nullptr || !exited->failure || exited->round != known.round) {
+        if (const auto* parked = std::get_if<agent::WorkerParked>(&event)) {
+            // Also of one that was told to end: what ends it then is nobody's failure.
+            const auto worker = known.training.find(parked->local_rank);
+            if (worker != known.training.end() && parked->round >= known.round) {
+                known.training.erase(worker);
+            }
+        }
+        const auto* exited = std::get_if<agent::WorkerExited>(&event);
+        if (exited == nullptr) {
             return;
         }
-        const WorkerFailure& failure = *exited->failure;
-        const bool ours = failure.signal == 0 || failure.signal == SIGTERM ||
-                          (failure.signal == SIGKILL && known.forced);
+        const auto worker = known.training.find(exited->local_rank);
+        if (worker == known.training.end() || worker->second.launched_in != exited->round) {
+            return;  // It was parked, or is one of an earlier round.
+        }
+        const Worker ended = worker->second;
+        known.training.erase(worker);
+        if (!exited->failure) {
+            return;
+        }
+        WorkerFailure failure = *exited->failure;
+        if (ended.hung) {
+            failure.kind = FailureKind::hang;
+            failure.evidence = ended.reason;
+        }
+        const bool ours = !ended.hung && (failure.signal == 0 || failure.signal == SIGTERM ||
+                                          (failure.signal == SIGKILL && known.forced));
         const bool better = !known.root || outranks(failure, *known.root);
         if (known.asked_to_stop ? better && !ours : !known.root) {
             known.root = failure;
@@ -105,11 +137,29 @@ class FirstFailureChecker final : public Checker {
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
         Host& known = hosts_[host];
-        if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
-            known = {launch->assignment.round, std::nullopt, false, false};
+        if (const auto* begin = std::get_if<agent::BeginRound>(&effect)) {
+            known = {begin->assignment.round, {}, std::nullopt, false, false, known.ahead};
+        } else if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
+            for (const std::uint32_t local_rank : launch->local_ranks) {
+                known.training[local_rank] = {launch->assignment.round, false, {}};
+                known.ahead[local_rank] = launch->assignment.round;
+            }
+        } else if (const auto* prestart = std::get_if<agent::PrestartWorkers>(&effect)) {
+            for (const std::uint32_t local_rank : prestart->local_ranks) {
+                known.ahead[local_rank] = RoundId::none;
+            }
+        } else if (const auto* assign = std::get_if<agent::AssignWorkers>(&effect)) {
+            for (const std::uint32_t local_rank : assign->local_ranks) {
+                known.training[local_rank] = {known.ahead[local_rank], false, {}};
+            }
+        } else if (const auto* kill = std::get_if<agent::KillWorker>(&effect)) {
+            known.training[kill->local_rank].hung = true;
+            known.training[kill->local_rank].reason = kill->reason;
         } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
             known.asked_to_stop = true;
             known.forced = known.forced || signal->force();
+        } else if (std::holds_alternative<agent::EndRound>(effect)) {
+            known.asked_to_stop = true;
         } else if (const auto* send = std::get_if<agent::SendToDaemon>(&effect)) {
             if (const auto* report = std::get_if<Report>(&send->message)) {
                 check(host, known, report->report);
@@ -120,12 +170,19 @@ class FirstFailureChecker final : public Checker {
     }
 
    private:
+    struct Worker {
+        RoundId launched_in = RoundId::none;
+        bool hung = false;
+        std::string reason;  // Why, if it was killed because a round hung on it.
+    };
     struct Host {
         RoundId round = RoundId::none;
+        std::map<std::uint32_t, Worker> training;  // By local rank.
         /// The first that the agent learned, or one that outranks it; none that we stopped.
         std::optional<WorkerFailure> root;
         bool asked_to_stop = false;
         bool forced = false;
+        std::map<std::uint32_t, RoundId> ahead;  // In which round each process was launched.
     };
     void check(std::uint32_t host, const Host& known, const NodeReport& report) {
         if (report.failure && report.round == known.round &&
@@ -153,7 +210,7 @@ class MasterChecker final : public Checker {
     }
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
-        const auto* launch = std::get_if<agent::LaunchWorkers>(&effect);
+        const auto* launch = std::get_if<agent::BeginRound>(&effect);
         if (launch != nullptr && launch->assignment.group_rank == 0 &&
             launch->assignment.master_port != offered_[host]) {
             violated("host " + std::to_string(host) + " serves the store on port " +

@@ -173,7 +173,17 @@ class StormChecker final : public Checker {
 
 class ProgressChecker final : public Checker {
    public:
-    void on_job(Instant /*now*/, const JobPolicy& policy) override { policy_ = policy; }
+    void on_job(Instant /*now*/, const JobPolicy& policy) override {
+        policy_ = policy;
+        departed_ = RoundId::none;
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t /*host*/, const agent::AgentCore& core,
+                         const agent::AgentEffect& effect) override {
+        const auto* quit = std::get_if<agent::Quit>(&effect);
+        if (quit != nullptr && quit->exit_code == 0 && !quit->verdict) {
+            departed_ = core.report().round;
+        }
+    }
     void on_calm(Instant now, const View& view) override {
         if (view.verdict_was_forgotten) {
             return;
@@ -185,6 +195,7 @@ class ProgressChecker final : public Checker {
         const RendezvousCore& core = *view.rendezvous;
         std::size_t alive = 0;
         std::size_t members = 0;
+        bool finishing = core.round() == departed_;
         for (const HostView& host : view.hosts) {
             if (host.agent == nullptr) {
                 continue;
@@ -194,6 +205,7 @@ class ProgressChecker final : public Checker {
             if (core.phase() == Phase::running && report.round == core.round() &&
                 (report.state == NodeState::running || report.state == NodeState::finished)) {
                 ++members;
+                finishing = finishing || report.state == NodeState::finished;
             }
         }
         if (core.phase() == Phase::closed) {
@@ -202,6 +214,9 @@ class ProgressChecker final : public Checker {
                          " agents have not ended");
             }
             return;
+        }
+        if (finishing) {
+            return;  // Nobody is let into a round that is about to end.
         }
         const std::size_t expected = std::min<std::size_t>(alive, policy_.nodes_max);
         if (core.phase() != Phase::running || members != expected) {
@@ -213,6 +228,7 @@ class ProgressChecker final : public Checker {
 
    private:
     JobPolicy policy_;
+    RoundId departed_ = RoundId::none;  // The last round that a node has finished and left.
 };
 
 class ReplayChecker final : public Checker {

@@ -7,8 +7,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace regroup {
+
+class RoundScope;
 
 /// Who this process is in its job: what the launcher left in the environment, or a world of one.
 struct Context {
@@ -42,6 +45,11 @@ struct Context {
     /// Makes `store` the one that `store()` returns, for this Context and later copies of it.
     void use_store(std::shared_ptr<Store> store);
 
+    /// Ends as `fenced` whatever waits on behalf of this Context and its copies, now and in future:
+    /// calls of the store that it connected, the forming of groups, and operations of the groups
+    /// that were formed from it. For good. Any thread; waits for nobody.
+    void interrupt(std::string_view reason) const noexcept;
+
     /// The habit of training scripts: only rank 0 prints and writes checkpoints.
     [[nodiscard]] bool is_main_process() const noexcept { return rank == 0; }
 
@@ -55,13 +63,22 @@ struct Context {
     /// job, on several at MASTER_ADDR and MASTER_PORT (srun: the first host of the step, without
     /// them too). What cannot be told is an Error `invalid_argument` that names the variable to
     /// set.
+    ///
+    /// Under the regroup launcher the first call also attaches this process to its agent, which
+    /// starts a thread of the SDK's own (see ElasticLoop), and takes REGROUP_AGENT_SOCKET and
+    /// REGROUP_WORKER_ID out of the environment: they are for this process, not for its children. A
+    /// process that was started ahead of its round (REGROUP_PRESTARTED=1) blocks here until it is
+    /// given a place, and throws Error `disconnected` if its agent goes away before.
     [[nodiscard]] static Context from_environment();
 
    private:
+    friend struct ContextScope;
     struct StoreSlot;
     [[nodiscard]] static std::shared_ptr<StoreSlot> make_store_slot();
+    [[nodiscard]] static std::shared_ptr<RoundScope> make_scope();
 
     std::shared_ptr<StoreSlot> store_slot_ = make_store_slot();
+    std::shared_ptr<RoundScope> scope_ = make_scope();
 };
 
 }  // namespace regroup

@@ -41,10 +41,17 @@
 
 namespace regroup {
 
+namespace elastic {
+class Loop;
+}
+
 struct ElasticOptions {
     std::string backend = "cpu";  ///< Of the group that steps use; see ProcessGroup::create.
     /// Limit for each operation. A peer that is lost ends operations at once, not after this.
     std::chrono::nanoseconds timeout = std::chrono::minutes(30);
+    /// How long the launcher may take to confirm that a round is over in which an operation has
+    /// failed; after that the failure is this rank's own, and `run` throws it.
+    std::chrono::nanoseconds loss_limit = std::chrono::seconds(30);
     /// Replicas are compared after every change of the membership, and every so many steps; 0:
     /// only then. A difference ends this job's round with an Error that names the rank.
     std::uint64_t compare_every = 0;
@@ -92,21 +99,22 @@ class ElasticStep {
     /// suspected when it takes several times as long as it ever has. Nests not.
     class Section {
        public:
-        Section(ElasticStep& step, std::string_view name);
+        Section(const ElasticStep& step, std::string_view name) noexcept;
         ~Section();
         Section(const Section&) = delete;
         Section& operator=(const Section&) = delete;
 
        private:
-        ElasticStep* step_;
+        elastic::Loop* loop_;
     };
-    [[nodiscard]] Section section(std::string_view name) { return Section(*this, name); }
+    [[nodiscard]] Section section(std::string_view name) const noexcept {
+        return Section(*this, name);
+    }
 
    private:
-    friend class ElasticLoop;
-    struct Impl;
-    explicit ElasticStep(Impl* impl) noexcept : impl_(impl) {}
-    Impl* impl_;
+    friend class elastic::Loop;
+    explicit ElasticStep(elastic::Loop& loop) noexcept : loop_(&loop) {}
+    elastic::Loop* loop_;
 };
 
 /// Why this rank is about to leave, while its state is still there to be saved.
@@ -164,12 +172,13 @@ class ElasticLoop {
 
     /// Trains. Throws Error `invalid_argument` if replicas differ, naming the rank, or a callback
     /// is missing; what callbacks throw, if no round has ended; without the launcher also
-    /// `disconnected` when a peer is lost.
+    /// `disconnected` when a peer is lost, and with it when the agent goes away. Once.
     Ending run(const ElasticCallbacks& callbacks);
 
    private:
-    struct Impl;
-    std::unique_ptr<Impl> impl_;
+    friend class elastic::Loop;
+    explicit ElasticLoop(std::unique_ptr<elastic::Loop> loop);
+    std::unique_ptr<elastic::Loop> loop_;
 };
 
 }  // namespace regroup

@@ -9,10 +9,12 @@
 #include <regroup/data_partitioner.h>           // DataPartitioner
 #include <regroup/distributed_data_parallel.h>  // DistributedDataParallel
 #include <regroup/distributed_sampler.h>        // DistributedSampler
+#include <regroup/elastic_loop.h>               // ElasticLoop: training that survives losses
 #include <regroup/errc.h>                       // Errc: what to do about an error
 #include <regroup/error.h>                      // Error: the one exception
 #include <regroup/evaluation.h>                 // Evaluator, gather_in_order
 #include <regroup/exact_sum.h>                  // ExactSum
+#include <regroup/failure.h>                    // report_fatal: why this process ends
 #include <regroup/fused_optimizer.h>            // FusedOptimizer: SGD, Adam, AdamW
 #include <regroup/grad_scaler.h>                // GradScaler: loss scaling
 #include <regroup/lr_schedule.h>                // CosineWarmRestarts

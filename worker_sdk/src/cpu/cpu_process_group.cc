@@ -46,7 +46,9 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
       peers_(mesh->peers()),
       must_share_(founding.must_share),
       node_ranks_(founding.node_ranks),
+      scope_(founding.scope),
       mesh_(std::move(mesh)),
+      interruption_(*mesh_, scope_),
       control_(*mesh_, founding.deadline, founding.check),
       lane_(*mesh_),
       algorithms_(lane_),
@@ -118,6 +120,7 @@ void CpuProcessGroup::share_node(const Founding& founding) {
 
 CpuProcessGroup::~CpuProcessGroup() {
     descent_.leave();
+    interruption_.leave();
     {
         const std::lock_guard lock(mutex_);
         closing_ = true;
@@ -187,7 +190,8 @@ std::unique_ptr<ProcessGroup> CpuProcessGroup::new_group(const std::vector<std::
                           .check = [this] { check_alive(); },
                           .siblings = descendants_,
                           .must_share = must_share_,
-                          .node_ranks = node_ranks_});
+                          .node_ranks = node_ranks_,
+                          .scope = scope_});
 }
 
 Table CpuProcessGroup::table() {
@@ -255,6 +259,7 @@ Work CpuProcessGroup::issue(Operation operation) {
         }
         ++issued;
         ++outstanding_;
+        scope_->note_issued(name_of(operation.signature.kind));
         if (here) {
             node_->post(std::move(operation));
             return Work(std::move(state));

@@ -16,6 +16,7 @@
 #include "worker_sdk/src/cpu/collective_lane.h"
 #include "worker_sdk/src/cpu/collectives.h"
 #include "worker_sdk/src/cpu/control_line.h"
+#include "worker_sdk/src/cpu/interruption.h"
 #include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/messenger.h"
 #include "worker_sdk/src/cpu/node_executor.h"
@@ -34,6 +35,8 @@ struct Founding {
     std::shared_ptr<Descendants> siblings{};
     bool must_share = false;       ///< Without shared memory it is an error.
     std::uint32_t node_ranks = 1;  ///< Of this job on this node.
+    /// That of the Context: with it the group ends, formed or not, and its operations are counted.
+    std::shared_ptr<RoundScope> scope{};
 };
 
 /// The group over TCP and shared memory. Its callers only put operations into queues; one helper
@@ -113,11 +116,13 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
     const std::vector<Peer> peers_;
     const bool must_share_;
     const std::uint32_t node_ranks_;
+    const std::shared_ptr<RoundScope> scope_;
     std::shared_ptr<NodeExecutor> node_;  // nullptr: collectives go over TCP.
     const std::shared_ptr<Descendants> descendants_ = std::make_shared<Descendants>();
 
     // The helper's alone, once it runs.
     std::unique_ptr<Mesh> mesh_;
+    Interruption interruption_;
     ControlLine control_;
     CollectiveLane lane_;
     Collectives algorithms_;

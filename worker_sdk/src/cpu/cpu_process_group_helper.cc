@@ -108,6 +108,7 @@ void CpuProcessGroup::complete(const Operation& operation) {
         const std::lock_guard lock(mutex_);
         --outstanding_;
     }
+    scope_->note_done();
     operation.work->succeed();
 }
 

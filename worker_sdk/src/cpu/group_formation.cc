@@ -112,7 +112,8 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
             std::move(mesh), options,
             Founding{.deadline = deadline,
                      .must_share = context.cpu_transport == "shm",
-                     .node_ranks = context.local_world_size});
+                     .node_ranks = context.local_world_size,
+                     .scope = ContextScope::of(context)});
     } catch (const Error& error) {
         throw Error(error.code(), "group \"" + options.name + "\": " + error.what());
     }

@@ -2,9 +2,8 @@
 #include "worker_sdk/src/cpu/wire.h"
 
 namespace regroup::cpu {
-namespace {
 
-std::string_view to_string(OperationKind kind) {
+const char* name_of(OperationKind kind) noexcept {
     switch (kind) {
         case OperationKind::form:
             return "forming the group";
@@ -34,10 +33,8 @@ std::string_view to_string(OperationKind kind) {
     return "unknown operation";
 }
 
-}  // namespace
-
 std::string describe(const Signature& signature) {
-    const std::string name(to_string(signature.kind));
+    const std::string name = name_of(signature.kind);
     const std::string text = name + " #" + std::to_string(signature.number);
     const std::string elements =
         std::to_string(signature.count) + " x " + std::string(regroup::to_string(signature.dtype));

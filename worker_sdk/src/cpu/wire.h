@@ -81,6 +81,9 @@ struct Signature {
     bool operator==(const Signature&) const = default;
 };
 
+/// "all_reduce"; a literal.
+[[nodiscard]] const char* name_of(OperationKind kind) noexcept;
+
 /// "all_reduce #17 (sum, 1000 x float32)".
 [[nodiscard]] std::string describe(const Signature& signature);
 

@@ -10,6 +10,7 @@
 #include <poll.h>
 
 #include "rendezvous/base/clock.h"
+#include "worker_sdk/src/link/process_link.h"
 #include "worker_sdk/src/store_service.h"
 #include "worker_sdk/src/training/spawned_process.h"
 
@@ -44,8 +45,10 @@ std::ptrdiff_t thread_count() {
 
 void require_one_thread() {
     const Instant deadline = after(SteadyClock().now(), kThreadsLeaveLimit);
+    // The link's thread holds no lock that a child would miss.
+    const std::ptrdiff_t count_max = kThreadsMax + (link::process_link() ? 1 : 0);
     std::ptrdiff_t count = thread_count();
-    while (count > kThreadsMax) {
+    while (count > count_max) {
         if (SteadyClock().now() >= deadline) {
             throw Error(Errc::invalid_argument,
                         "spawn: this process has " + std::to_string(count) +

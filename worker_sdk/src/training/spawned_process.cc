@@ -55,6 +55,10 @@ bool join_world(int socket, std::uint32_t index, std::uint32_t process_count) no
     if (count != sizeof port) {
         return false;
     }
+    // The launcher's words are for the process that spawns, not for what it spawns.
+    for (const char* const name : {"REGROUP_AGENT_SOCKET", "REGROUP_WORKER_ID"}) {
+        ::unsetenv(name);
+    }
     for (const char* const name : {"RANK", "LOCAL_RANK"}) {
         set_variable(name, std::to_string(index));
     }

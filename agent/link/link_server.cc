@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/link/link_server.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <linux/futex.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <utility>
+
+namespace regroup::agent {
+namespace {
+
+using worker_link::FromWorker;
+using worker_link::ToWorker;
+
+constexpr std::size_t kStrangersMax = 64;  ///< Connections that have not said who they are.
+constexpr std::size_t kUnsentMax = 16;     ///< Messages to a worker that has not attached.
+constexpr int kPacketsPerTurn = 64;        ///< Before others get their turn.
+constexpr int kBacklog = 1024;             ///< All workers of a node come at once.
+
+/// 128 random bits in hexadecimal.
+std::string secret() {
+    std::array<unsigned char, 16> bytes{};
+    std::size_t have = 0;
+    while (have < bytes.size()) {
+        const ssize_t got = ::getrandom(bytes.data() + have, bytes.size() - have, 0);
+        ENSURE(got > 0 || errno == EINTR);
+        have += got > 0 ? static_cast<std::size_t>(got) : 0;
+    }
+    std::string text;
+    for (const unsigned char byte : bytes) {
+        text += "0123456789abcdef"[byte >> 4U];
+        text += "0123456789abcdef"[byte & 15U];
+    }
+    return text;
+}
+
+/// Whether all of it went out; SOCK_SEQPACKET sends all or nothing.
+bool send_packet(int socket, std::string_view packet, int descriptor = -1) {
+    iovec part{const_cast<char*>(packet.data()), packet.size()};
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    if (descriptor >= 0) {
+        header.msg_control = control.data();
+        header.msg_controllen = control.size();
+        cmsghdr* const rider = CMSG_FIRSTHDR(&header);
+        rider->cmsg_level = SOL_SOCKET;
+        rider->cmsg_type = SCM_RIGHTS;
+        rider->cmsg_len = CMSG_LEN(sizeof(int));
+        std::memcpy(CMSG_DATA(rider), &descriptor, sizeof descriptor);
+    }
+    return ::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+}
+
+/// A word that an earlier program of the same process has left marked (it executed another).
+void forget_owner(std::atomic<std::uint32_t>& word) {
+    std::uint32_t value = word.load();
+    while ((value & FUTEX_OWNER_DIED) != 0 && !word.compare_exchange_weak(value, 0)) {
+    }
+}
+
+}  // namespace
+
+LinkServer::LinkServer(boost::asio::io_context& io, Handlers handlers, std::string address)
+    : io_(io), handlers_(std::move(handlers)), address_(std::move(address)) {}
+
+LinkServer::~LinkServer() = default;
+
+Result<std::unique_ptr<LinkServer>> LinkServer::open(boost::asio::io_context& io,
+                                                     Handlers handlers) {
+    std::unique_ptr<LinkServer> server(
+        new LinkServer(io, std::move(handlers), "@regroup-" + secret()));
+    UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket) {
+        return system_failure("a local socket for the workers", errno);
+    }
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    // In the abstract namespace: a zero in place of the @, and the length tells where it ends.
+    std::copy(server->address_.begin() + 1, server->address_.end(), name.sun_path + 1);
+    const auto bytes =
+        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + server->address_.size());
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), bytes) != 0 ||
+        ::listen(socket.get(), kBacklog) != 0) {
+        return system_failure("a local socket for the workers", errno);
+    }
+    auto listener =
+        ReadableWatch::open(io, std::move(socket), [held = server.get()] { held->accept_all(); });
+    if (!listener) {
+        return listener.error();
+    }
+    server->listener_.emplace(*std::move(listener));
+    server->listener_->arm();
+    return server;
+}
+
+std::string LinkServer::expect(std::uint64_t key, std::shared_ptr<SharedPage> page) {
+    ENSURE(key != 0);
+    Seat& seat = seats_[key];
+    seat.id = secret();
+    seat.page = std::move(page);
+    return seat.id;
+}
+
+void LinkServer::forget(std::uint64_t key) {
+    if (const auto seat = seats_.find(key); seat != seats_.end()) {
+        if (seat->second.connection) {
+            close(*seat->second.connection);
+        }
+        seats_.erase(key);
+    }
+}
+
+bool LinkServer::is_attached(std::uint64_t key) const {
+    const auto seat = seats_.find(key);
+    return seat != seats_.end() && seat->second.connection.has_value();
+}
+
+void LinkServer::send(std::uint64_t key, const ToWorker& message) {
+    const auto found = seats_.find(key);
+    if (found == seats_.end()) {
+        return;
+    }
+    Seat& seat = found->second;
+    std::string packet = worker_link::encode(message);
+    if (!seat.connection) {
+        if (seat.unsent.size() == kUnsentMax) {
+            seat.unsent.pop_front();
+        }
+        seat.unsent.push_back(std::move(packet));
+    } else if (!send_packet((*seat.connection)->socket->fd(), packet)) {
+        drop(*seat.connection, std::string("cannot be told anything: ") + std::strerror(errno));
+    }
+}
+
+// ---- Those who come.
+
+void LinkServer::accept_all() {
+    for (int i = 0; i < kPacketsPerTurn; ++i) {
+        UniqueFd socket(::accept4(listener_->fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!socket) {
+            break;
+        }
+        admit(std::move(socket));
+    }
+    listener_->arm();
+}
+
+void LinkServer::admit(UniqueFd socket) {
+    ucred peer{};
+    socklen_t bytes = sizeof peer;
+    if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0 ||
+        peer.uid != ::geteuid()) {
+        handlers_.on_trouble("pid " + std::to_string(peer.pid) + " of user " +
+                             std::to_string(peer.uid) +
+                             " has asked for a worker's link and was turned away");
+        return;
+    }
+    const auto strangers = std::count_if(connections_.begin(), connections_.end(),
+                                         [](const Connection& c) { return c.key == 0; });
+    if (static_cast<std::size_t>(strangers) >= kStrangersMax) {
+        close(std::find_if(connections_.begin(), connections_.end(),
+                           [](const Connection& c) { return c.key == 0; }));
+    }
+    const ConnectionAt connection = connections_.emplace(connections_.end());
+    connection->pid = peer.pid;
+    auto watch =
+        ReadableWatch::open(io_, std::move(socket), [this, connection] { read(connection); });
+    if (!watch) {
+        handlers_.on_trouble(watch.error().detail);
+        connections_.erase(connection);
+        return;
+    }
+    connection->socket.emplace(*std::move(watch));
+    connection->socket->arm();
+}
+
+void LinkServer::read(ConnectionAt connection) {
+    std::array<char, worker_link::kMessageLimit> buffer;  // NOLINT(*-member-init)
+    for (int i = 0; i < kPacketsPerTurn; ++i) {
+        const ssize_t count = ::recv(connection->socket->fd(), buffer.data(), buffer.size(),
+                                     MSG_DONTWAIT | MSG_TRUNC);
+        if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
+            break;
+        }
+        if (count <= 0) {
+            close(connection);
+            return;
+        }
+        const auto length = static_cast<std::size_t>(count);
+        if (length > buffer.size()) {
+            drop(connection, "sent a message of " + std::to_string(length) + " bytes; at most " +
+                                 std::to_string(buffer.size()) + " are allowed");
+            return;
+        }
+        if (!take(connection, std::string_view(buffer.data(), length))) {
+            return;
+        }
+    }
+    connection->socket->arm();
+}
+
+bool LinkServer::take(ConnectionAt connection, std::string_view packet) {
+    const Result<FromWorker> message = worker_link::decode_from_worker(packet);
+    if (!message) {
+        drop(connection, "sent what is no message: " + message.error().detail);
+        return false;
+    }
+    if (const auto* hello = std::get_if<worker_link::Hello>(&*message)) {
+        return greet(connection, *hello);
+    }
+    if (connection->key == 0) {
+        drop(connection, "did not say who it is");
+        return false;
+    }
+    const std::uint64_t key = connection->key;
+    handlers_.on_message(key, *message);
+    // Hearing of it, the owner may have forgotten the worker, and this object the connection.
+    const auto seat = seats_.find(key);
+    return seat != seats_.end() && seat->second.connection == connection;
+}
+
+bool LinkServer::greet(ConnectionAt connection, const worker_link::Hello& hello) {
+    const auto found = std::find_if(seats_.begin(), seats_.end(), [&](const auto& seat) {
+        return seat.second.id == hello.worker_id;
+    });
+    if (found == seats_.end() || (connection->key != 0 && connection->key != found->first)) {
+        drop(connection, "is no worker of ours");
+        return false;
+    }
+    const std::uint64_t key = found->first;
+    Seat& seat = found->second;
+    const bool is_new = seat.connection != connection;
+    if (is_new) {
+        if (seat.connection && (*seat.connection)->pid != connection->pid) {
+            // A child that has inherited the environment.
+            drop(connection,
+                 "says that it is the worker with pid " + std::to_string((*seat.connection)->pid));
+            return false;
+        }
+        if (seat.connection) {
+            close(*seat.connection);  // The process has executed another program.
+        }
+        if (!welcome(seat, connection)) {
+            return false;
+        }
+        seat.connection = connection;
+        connection->key = key;
+        for (const std::string& packet : std::exchange(seat.unsent, {})) {
+            if (!send_packet(connection->socket->fd(), packet)) {
+                drop(connection, "reads nothing");
+                return false;
+            }
+        }
+    }
+    handlers_.on_hello(key, connection->pid, hello.elastic, is_new);
+    const auto now = seats_.find(key);
+    return now != seats_.end() && now->second.connection == connection;
+}
+
+bool LinkServer::welcome(Seat& seat, ConnectionAt connection) {
+    forget_owner((*seat.page)->alive);
+    (*seat.page)->exiting.store(0);
+    if (!send_packet(connection->socket->fd(),
+                     worker_link::encode(ToWorker(worker_link::Welcome())), seat.page->fd())) {
+        drop(connection, std::string("cannot be welcomed: ") + std::strerror(errno));
+        return false;
+    }
+    return true;
+}
+
+void LinkServer::drop(ConnectionAt connection, const std::string& why) {
+    const std::string who = "pid " + std::to_string(connection->pid);
+    close(connection);
+    handlers_.on_trouble("link of a worker closed: " + who + " " + why);
+}
+
+void LinkServer::close(ConnectionAt connection) {
+    if (const auto seat = seats_.find(connection->key); seat != seats_.end()) {
+        seat->second.connection.reset();
+    }
+    connections_.erase(connection);
+}
+
+}  // namespace regroup::agent

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/watch/hang_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace regroup::agent {
+
+namespace {
+
+// The texts differ from look to look: they say for how long.
+bool same(const std::optional<rendezvous::Hang>& a, const std::optional<rendezvous::Hang>& b) {
+    return a.has_value() == b.has_value() && (!a || (a->rank == b->rank && a->shared == b->shared));
+}
+
+}  // namespace
+
+HangWatch::HangWatch(boost::asio::io_context& io, const Clock& clock, HangLimits limits,
+                     Handlers handlers)
+    : clock_(clock),
+      limits_(limits),
+      interval_(look_interval(limits)),
+      handlers_(std::move(handlers)),
+      watch_(limits, interval_),
+      timer_(io) {}
+
+void HangWatch::begin(std::uint32_t first_rank, std::size_t workers) {
+    end();
+    first_rank_ = first_rank;
+    workers_ = workers;
+    running_ = true;
+    watch_.reset_silence();
+    arm();
+}
+
+void HangWatch::attached() {
+    if (running_ && !armed_) {
+        arm();
+    }
+}
+
+void HangWatch::end() {
+    ++round_;
+    running_ = false;
+    armed_ = false;
+    hang_.reset();
+    timer_.cancel();
+}
+
+void HangWatch::arm() {
+    armed_ = limits_.most.has_value() || !handlers_.looks().empty();
+    if (!armed_) {
+        return;
+    }
+    timer_.expires_after(interval_);
+    timer_.async_wait([this, round = round_](boost::system::error_code error) {
+        if (!error && round == round_) {
+            look();
+        }
+    });
+}
+
+void HangWatch::look() {
+    const Instant now = clock_.now();
+    const std::vector<WorkerLook> looks = handlers_.looks();
+    std::optional<rendezvous::Hang> hang = watch_.look(now, looks, workers_);
+    // Who says what it does need not write; who links the SDK without its loop says nothing.
+    const bool silent = std::all_of(looks.begin(), looks.end(), [](const WorkerLook& look) {
+        return look.phase == worker_link::Phase::starting;
+    });
+    if (const auto bytes = handlers_.output(); silent && bytes) {
+        hang = watch_.look_at_output(now, *bytes, first_rank_);
+    } else {
+        watch_.reset_silence();
+    }
+    const bool news = !same(hang, hang_);
+    hang_ = std::move(hang);
+    arm();
+    if (news) {
+        handlers_.on_change(hang_);
+    }
+}
+
+}  // namespace regroup::agent

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a WorkerGroup says to workers that have the SDK, and hears from them.
+#include <algorithm>
+#include <unistd.h>
+#include <utility>
+
+#include "agent/worker_group.h"
+
+namespace regroup::agent {
+
+namespace {
+
+Duration from_milliseconds(double count) {
+    constexpr double kLongest = 1e12;  // Whatever a worker may say: thirty years.
+    const std::chrono::duration<double, std::milli> time(
+        count >= 0 ? std::min(count, kLongest) : 0.0);  // Also for what is not a number.
+    return std::chrono::duration_cast<Duration>(time);
+}
+
+}  // namespace
+
+Result<void> WorkerGroup::open_link() {
+    LinkServer::Handlers handlers;
+    handlers.on_hello = [this](std::uint64_t key, pid_t pid, bool elastic, bool is_new) {
+        hear_hello(key, pid, elastic, is_new);
+    };
+    handlers.on_message = [this](std::uint64_t key, const worker_link::FromWorker& message) {
+        hear(key, message);
+    };
+    handlers.on_trouble = [this](const std::string& line) { output_.say(line); };
+    Result<std::unique_ptr<LinkServer>> link = LinkServer::open(io_, std::move(handlers));
+    if (!link) {
+        return link.error();
+    }
+    Result<std::unique_ptr<DeathWatch>> deaths =
+        DeathWatch::start(io_, [this](std::uint64_t key) { marked_dead(key); });
+    if (!deaths) {
+        return deaths.error();
+    }
+    link_ = *std::move(link);
+    deaths_ = *std::move(deaths);
+    return {};
+}
+
+// ---- What they are told.
+
+void WorkerGroup::assign(const Assignment& assignment,
+                         const std::vector<std::uint32_t>& local_ranks) {
+    for (const std::uint32_t local_rank : local_ranks) {
+        const auto found = std::find_if(processes_.begin(), processes_.end(), [&](const auto& p) {
+            return p.second.local_rank == local_rank && !p.second.told;
+        });
+        if (found == processes_.end()) {
+            continue;  // It has ended meanwhile, and that is said.
+        }
+        found->second.assignment = assignment;
+        worker_link::AssignWorker message;
+        message.round = number(assignment.round);
+        message.job = options_.job;
+        message.rank = assignment.first_rank + local_rank;
+        message.world_size = assignment.world_size;
+        message.local_rank = local_rank;
+        message.local_world_size = options_.workers;
+        message.group_rank = assignment.group_rank;
+        message.group_world_size = assignment.group_world_size;
+        message.restart_count = assignment.restart_count;
+        message.max_restarts = options_.max_restarts;
+        message.master_addr = assignment.master_addr;
+        message.master_port = assignment.master_port;
+        message.reason = assignment.reason;
+        link_->send(found->first, message);
+    }
+    // They are on their way; from here on what they write belongs to the new round.
+    for (const std::uint32_t local_rank : local_ranks) {
+        const WorkerIdentity identity = identity_of(assignment, local_rank);
+        const WorkerOutput plan =
+            plan_output(options_.output, identity, options_.node, options_.host);
+        make_folder(worker_folder(options_.output, identity));
+        output_.replan(local_rank, plan.out, plan.err);
+    }
+    output_.open_files();
+    oom_watch_.emplace();
+}
+
+void WorkerGroup::end_round(const EndRound& end) {
+    for (auto& [key, process] : processes_) {
+        if (!process.told && process.page) {
+            (*process.page)->ended_round.store(number(end.round));
+        }
+    }
+    for (auto& [key, process] : processes_) {
+        if (!process.told && std::find(end.local_ranks.begin(), end.local_ranks.end(),
+                                       process.local_rank) != end.local_ranks.end()) {
+            link_->send(key, worker_link::EndRound{number(end.round), end.reason});
+        }
+    }
+}
+
+void WorkerGroup::pause(const PauseWorkers& pause) {
+    const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(pause.limit).count();
+    for (auto& [key, process] : processes_) {
+        if (process.told || !process.page) {
+            continue;
+        }
+        (*process.page)->leave.store(pause.leave ? 1 : 0);
+        (*process.page)->pause_round.store(number(pause.round));
+        link_->send(key, worker_link::Pause{number(pause.round), pause.leave,
+                                            static_cast<std::uint64_t>(limit), pause.reason});
+    }
+}
+
+// ---- What they say.
+
+void WorkerGroup::hear_hello(std::uint64_t key, pid_t pid, bool elastic, bool is_new) {
+    const auto found = processes_.find(key);
+    if (found == processes_.end() || found->second.told) {
+        return;
+    }
+    Process& process = found->second;
+    process.attached = process.child && process.child->pid() == pid;
+    process.elastic = process.elastic || elastic;
+    if (is_new && process.attached) {
+        deaths_->add(key, process.page);
+    }
+    on_event_(WorkerAttached{process.local_rank, process.elastic});
+}
+
+void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message) {
+    const auto found = processes_.find(key);
+    if (found == processes_.end() || found->second.told) {
+        return;
+    }
+    Process& process = found->second;
+    if (const auto* parked = std::get_if<worker_link::Parked>(&message)) {
+        on_event_(WorkerParked{process.local_rank, RoundId{parked->round}});
+    } else if (const auto* resumed = std::get_if<worker_link::Resumed>(&message)) {
+        rendezvous::Resumed event;
+        event.round = RoundId{resumed->round};
+        event.step = resumed->step;
+        event.communicator = from_milliseconds(resumed->communicator_ms);
+        event.state = from_milliseconds(resumed->state_ms);
+        event.first_step = from_milliseconds(resumed->first_step_ms);
+        on_event_(WorkerResumed{process.local_rank, event});
+    } else if (const auto* fatal = std::get_if<worker_link::Fatal>(&message)) {
+        process.fatal = *fatal;
+    } else if (const auto* remark = std::get_if<worker_link::Remark>(&message)) {
+        output_.say(remark->text);
+    }
+}
+
+// ---- Looks.
+
+WorkerGroup::Process* WorkerGroup::living(std::uint32_t local_rank) {
+    for (auto& [key, process] : processes_) {
+        if (process.local_rank == local_rank && !process.told) {
+            return &process;
+        }
+    }
+    return nullptr;
+}
+
+std::vector<LiveWorker> WorkerGroup::live() const {
+    std::vector<LiveWorker> result;
+    for (const auto& [key, process] : processes_) {
+        if (!process.told && process.child) {
+            result.push_back({process.local_rank,
+                              process.assignment.first_rank + process.local_rank,
+                              process.child->pid(), process.assignment.round,
+                              link_ && link_->is_attached(key), process.page});
+        }
+    }
+    std::sort(result.begin(), result.end(),
+              [](const LiveWorker& a, const LiveWorker& b) { return a.local_rank < b.local_rank; });
+    return result;
+}
+
+std::uint64_t WorkerGroup::highest_step() const {
+    std::uint64_t step = 0;
+    for (const auto& [key, process] : processes_) {
+        if (!process.told && process.page) {
+            step = std::max(step, (*process.page)->step.load());
+        }
+    }
+    return step;
+}
+
+}  // namespace regroup::agent

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// That the judge of chaos runs sees what is wrong: each history here has one fault.
+#include "tests/chaos/history.h"
+
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/chaos/model.h"
+#include "tests/chaos/records.h"
+
+namespace regroup::chaos {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr std::size_t kWeights = 8;
+
+/// Two workers, a and b: round 1 does steps 0 to 2, of which a, who is lost, has applied the last
+/// alone; in round 2 worker c, who is new, takes a's place, and all ends after step 4.
+class HistoryTest : public ::testing::Test {
+   protected:
+    HistoryTest() : digests_(undisturbed(5, kWeights)) {
+        logs_ = {{"a", {}}, {"b", {}}, {"c", {}}};
+        for (std::uint64_t step = 0; step < 3; ++step) {
+            add(0, 1, 0, step);
+        }
+        for (std::uint64_t step = 0; step < 2; ++step) {
+            add(1, 1, 1, step);
+        }
+        for (std::uint64_t step = 2; step < 5; ++step) {
+            add(1, 2, 1, step);
+            add(2, 2, 0, step);
+        }
+        end(1, 1);
+        end(2, 0);
+    }
+
+    void add(std::size_t process, std::uint64_t round, std::uint32_t rank, std::uint64_t step) {
+        logs_[process].records.push_back({.kind = RecordKind::step,
+                                          .rank = rank,
+                                          .world_size = 2,
+                                          .round = round,
+                                          .step = step,
+                                          .samples_begin = step * kBatch,
+                                          .samples_end = (step + 1) * kBatch,
+                                          .digest = digests_.at(step)});
+    }
+    void end(std::size_t process, std::uint32_t rank) {
+        logs_[process].records.push_back({.kind = RecordKind::finished,
+                                          .rank = rank,
+                                          .world_size = 2,
+                                          .round = 2,
+                                          .step = 5,
+                                          .digest = digests_.back()});
+    }
+    /// The record of process b in round 2 for `step`.
+    Record& of_b(std::uint64_t step) { return logs_[1].records.at(step); }
+    [[nodiscard]] std::vector<std::string> wrongs() const { return judge(logs_, digests_).wrongs; }
+
+    std::vector<std::uint64_t> digests_;
+    std::vector<ProcessLog> logs_;
+};
+
+TEST_F(HistoryTest, LostLeaderWhoseLastStepIsRepeatedIsRight) {
+    const History history = judge(logs_, digests_);
+    EXPECT_THAT(history.wrongs, IsEmpty());
+    EXPECT_EQ(history.steps, 5U);
+    EXPECT_EQ(history.digest, digests_.back());
+    ASSERT_THAT(history.rounds, SizeIs(2));
+    EXPECT_EQ(history.rounds.at(2).first_step, 2U);
+}
+
+TEST_F(HistoryTest, OtherParametersAreSeen) {
+    of_b(3).digest ^= 1;
+    EXPECT_THAT(wrongs(), ElementsAre(HasSubstr("step 3 by rank 1 in round 2")));
+}
+
+TEST_F(HistoryTest, OtherSamplesAreSeen) {
+    of_b(3).samples_begin += 1;
+    EXPECT_THAT(wrongs(), ElementsAre(HasSubstr("samples 73 to 96")));
+}
+
+TEST_F(HistoryTest, StepThatOneProcessDoesTwiceIsSeen) {
+    logs_[1].records.insert(logs_[1].records.begin() + 3, of_b(2));
+    EXPECT_THAT(wrongs(), Contains(HasSubstr("its process had applied step 2")));
+}
+
+TEST_F(HistoryTest, StepOfSomeRanksOnlyIsSeen) {
+    logs_[1].records.erase(logs_[1].records.begin() + 3);
+    EXPECT_THAT(wrongs(), ElementsAre(HasSubstr("step 3 in round 2 was applied by 1 of 2 ranks")));
+}
+
+TEST_F(HistoryTest, RoundThatForgetsWhatItsWorkersKnewIsSeen) {
+    // Had b applied step 2 in round 1 as well, round 2 should have begun with step 3.
+    Record forgotten = of_b(2);
+    forgotten.round = 1;
+    logs_[1].records.insert(logs_[1].records.begin() + 2, forgotten);
+    EXPECT_THAT(wrongs(), Contains(HasSubstr("round 2 began with step 2, though its rank 1")));
+}
+
+TEST_F(HistoryTest, StepsThatAreLostAreSeen) {
+    // Round 3 begins where round 2 did.
+    logs_.push_back({"d", {}});
+    for (std::uint64_t step = 2; step < 5; ++step) {
+        add(3, 3, 0, step);
+    }
+    EXPECT_THAT(wrongs(), Contains(HasSubstr("round 3 began with step 2, after step 4")));
+}
+
+TEST_F(HistoryTest, RankThatDoesNotFinishIsSeen) {
+    logs_[2].records.pop_back();
+    EXPECT_THAT(wrongs(), ElementsAre(HasSubstr("1 of 2 ranks said that training is over")));
+}
+
+TEST_F(HistoryTest, LedgerWithoutAWordOnARoundIsSeen) {
+    const History history = judge(logs_, digests_);
+    EXPECT_THAT(check_ledger(history, {}), ElementsAre(HasSubstr("round 2")));
+    EXPECT_THAT(check_ledger(history, {{.round = 1, .next_round = 2, .cause = "rank 0 is lost"}}),
+                IsEmpty());
+}
+
+TEST(Undisturbed, EveryStepDependsOnAllBefore) {
+    const auto digests = undisturbed(4, kWeights);
+    EXPECT_EQ(undisturbed(2, kWeights).back(), digests.at(1));
+    Model once(kWeights);
+    Model twice(kWeights);
+    const std::vector<std::int64_t> gradient(kWeights, 7);
+    once.apply(gradient);
+    twice.apply(gradient);
+    twice.apply(gradient);
+    EXPECT_NE(once.digest(), twice.digest());
+}
+
+}  // namespace
+}  // namespace regroup::chaos

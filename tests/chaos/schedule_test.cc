@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/chaos/schedule.h"
+
+#include <algorithm>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace regroup::chaos {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr std::uint32_t kNodes = 5;
+
+SchedulePlan plan_of(std::uint64_t seed) {
+    return {.seed = seed, .lasts = std::chrono::minutes(10), .nodes = kNodes};
+}
+
+TEST(Schedule, IsTheSameForTheSameSeedAndAnotherForAnother) {
+    EXPECT_EQ(make_schedule(plan_of(1)), make_schedule(plan_of(1)));
+    EXPECT_NE(make_schedule(plan_of(1)), make_schedule(plan_of(2)));
+}
+
+TEST(Schedule, BreaksInEveryWayWithinTenMinutesAndDescribesEach) {
+    std::set<FaultKind> seen;
+    for (const Fault& fault : make_schedule(plan_of(1))) {
+        seen.insert(fault.kind);
+        EXPECT_THAT(describe(fault), HasSubstr(" s  "));
+    }
+    EXPECT_EQ(seen.size(), kFaultKinds);
+}
+
+TEST(Schedule, BeginsAfterTheJobHasAndEndsBeforeIt) {
+    for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+        const SchedulePlan plan = plan_of(seed);
+        milliseconds last{};
+        for (const Fault& fault : make_schedule(plan)) {
+            EXPECT_GE(fault.at, plan.first);
+            EXPECT_GE(fault.at, last);
+            EXPECT_LE(fault.at + fault.lasts, plan.lasts - plan.calm);
+            last = fault.at;
+        }
+    }
+}
+
+TEST(Schedule, LeavesTwoNodesInPeaceAtEachInstantAndBreaksNoneInTwoWaysAtOnce) {
+    for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+        const std::vector<Fault> faults = make_schedule(plan_of(seed));
+        for (const Fault& now : faults) {
+            std::set<std::uint32_t> broken;
+            for (const Fault& fault : faults) {
+                const bool is_open = fault.at <= now.at && now.at < fault.at + fault.lasts;
+                if (hits_node(fault.kind) && (is_open || fault == now)) {
+                    EXPECT_TRUE(broken.insert(fault.node).second) << describe(fault);
+                    EXPECT_LT(fault.node, kNodes);
+                }
+            }
+            EXPECT_LE(broken.size(), kNodes - 2);
+        }
+    }
+}
+
+TEST(Schedule, KeepsToTheKindsThatAreAskedFor) {
+    SchedulePlan plan = plan_of(3);
+    plan.kinds = {FaultKind::cut_link, FaultKind::part_pair};
+    const std::vector<Fault> faults = make_schedule(plan);
+    EXPECT_THAT(faults, Not(IsEmpty()));
+    for (const Fault& fault : faults) {
+        EXPECT_TRUE(fault.kind == FaultKind::cut_link || fault.kind == FaultKind::part_pair);
+        EXPECT_TRUE(fault.kind != FaultKind::part_pair || fault.other != fault.node);
+    }
+}
+
+}  // namespace
+}  // namespace regroup::chaos

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "agent/watch/hang_watch.h"
+#include "tests/conformance/process_helpers/process_harness.h"
+
+namespace regroup::agent {
+namespace {
+
+using rendezvous::Hang;
+using std::chrono::milliseconds;
+using worker_link::Phase;
+
+class HangWatchTest : public ::testing::Test {
+   protected:
+    HangWatchTest() {
+        limits.most = milliseconds(100);
+        look.phase = Phase::training;
+        look.rank = 7;
+        look.pid = 1;
+    }
+
+    std::unique_ptr<HangWatch> make() {
+        return std::make_unique<HangWatch>(
+            io, clock, limits,
+            HangWatch::Handlers{[this] {
+                                    ++looked;
+                                    return looks;
+                                },
+                                [this] { return bytes; },
+                                [this](const std::optional<Hang>& hang) { told.push_back(hang); }});
+    }
+    bool told_of(std::size_t count) {
+        return run_until(io, [&] { return told.size() >= count; });
+    }
+
+    boost::asio::io_context io;
+    SteadyClock clock;
+    HangLimits limits;
+    WorkerLook look;
+    std::vector<WorkerLook> looks;
+    std::optional<std::uint64_t> bytes = 0;
+    int looked = 0;
+    std::vector<std::optional<Hang>> told;
+};
+
+TEST_F(HangWatchTest, TellsOnceOfAHangAndOnceOfItsEnd) {
+    looks = {look};
+    const auto watch = make();
+    watch->begin(7, 1);
+    ASSERT_TRUE(told_of(1));
+    ASSERT_TRUE(told[0]);
+    EXPECT_EQ(told[0]->rank, 7U);
+    const int until = looked + 5;
+    ASSERT_TRUE(run_until(io, [&] { return looked > until; }));
+    EXPECT_EQ(told.size(), 1U);
+    looks[0].beats += 1;
+    ASSERT_TRUE(told_of(2));
+    EXPECT_FALSE(told[1]);
+}
+
+TEST_F(HangWatchTest, SilenceOfWorkersThatSayNothingElseIsAHang) {
+    look.phase = Phase::starting;  // Links the SDK, without its loop.
+    looks = {look};
+    const auto watch = make();
+    watch->begin(7, 2);
+    ASSERT_TRUE(told_of(1));
+    EXPECT_EQ(told[0]->text.substr(0, 40), "no worker of the node has written anythi");
+    EXPECT_TRUE(told[0]->shared);
+    *bytes += 1;
+    ASSERT_TRUE(told_of(2));
+    EXPECT_FALSE(told[1]);
+}
+
+TEST_F(HangWatchTest, OutputThatDoesNotPassThroughHereIsNotMissed) {
+    bytes.reset();
+    const auto watch = make();
+    watch->begin(7, 2);
+    const int until = looked + 40;
+    ASSERT_TRUE(run_until(io, [&] { return looked > until; }));
+    EXPECT_TRUE(told.empty());
+}
+
+TEST_F(HangWatchTest, DoesNothingWhileThereIsNothingToLookAt) {
+    limits.most.reset();
+    limits.floor = milliseconds(80);
+    const auto watch = make();
+    watch->begin(7, 1);
+    EXPECT_EQ(io.poll(), 0U);
+    EXPECT_TRUE(io.stopped()) << "no timer is armed";
+    io.restart();
+    looks = {look};
+    watch->attached();
+    const int until = looked + 3;
+    EXPECT_TRUE(run_until(io, [&] { return looked > until; }));
+}
+
+TEST_F(HangWatchTest, RoundThatIsStoppedIsLeftAlone) {
+    looks = {look};
+    const auto watch = make();
+    watch->begin(7, 1);
+    ASSERT_TRUE(told_of(1));
+    watch->end();
+    io.restart();
+    io.run();  // Returns: no timer is left.
+    EXPECT_EQ(told.size(), 1U);
+}
+
+}  // namespace
+}  // namespace regroup::agent

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What workers do between their start and their end: rounds, groups, steps.
+#include <algorithm>
+#include <utility>
+
+#include "tests/simulation/workers.h"
+
+namespace regroup::simulation {
+
+using rendezvous::RoundId;
+
+namespace {
+
+constexpr Duration kFormMax = std::chrono::milliseconds(300);
+constexpr Duration kSaveMax = std::chrono::seconds(1);
+
+}  // namespace
+
+std::size_t Workers::group_of(const rendezvous::Assignment& assignment) {
+    const auto key = std::pair(assignment.round, assignment.master_port);
+    auto found = group_by_master_.find(key);
+    if (found == group_by_master_.end()) {
+        Group& group = groups_.emplace_back();
+        group.round = assignment.round;
+        group.world_size = assignment.world_size;
+        group.finish_at =
+            world_.now + between(world_.random, world_.plan.work_min, world_.plan.work_max);
+        found = group_by_master_.emplace(key, groups_.size() - 1).first;
+    }
+    return found->second;
+}
+
+// From here on it is a worker of that round, whether it can act already or not.
+void Workers::enter(std::uint32_t host, std::uint32_t local_rank,
+                    const rendezvous::Assignment& assignment) {
+    Worker& worker = hosts_[host].workers[local_rank];
+    worker.round = assignment.round;
+    worker.rank = assignment.first_rank + local_rank;
+    worker.group = group_of(assignment);
+    worker.assigned_at = world_.now;
+    worker.resumed = false;
+    groups_[worker.group].members.emplace_back(host, local_rank);
+    world_.tell([&](Checker& c) { c.on_worker_start(world_.now, host, assignment.round); });
+}
+
+void Workers::assign(std::uint32_t host, const rendezvous::Assignment& assignment,
+                     std::span<const std::uint32_t> local_ranks) {
+    for (const std::uint32_t local_rank : local_ranks) {
+        Worker& worker = hosts_[host].workers[local_rank];
+        if (!worker.alive) {
+            // The agent has yet to hear of its end, which will count as one in this round.
+            world_.tell([&](Checker& c) {
+                c.on_worker_start(world_.now, host, assignment.round);
+                c.on_worker_end(world_.now, host, assignment.round, worker.own_fault);
+            });
+            continue;
+        }
+        enter(host, local_rank, assignment);
+        if (worker.stage == Stage::idle) {
+            worker.stage = Stage::forming;
+            if (groups_[worker.group].broken) {
+                schedule_consequence(host, local_rank);
+            }
+            ready_to_form(worker.group);
+        } else {
+            worker.place = assignment;
+        }
+    }
+}
+
+void Workers::on_ready(std::uint32_t host, std::uint64_t tag) {
+    Worker* worker = find(host, tag);
+    if (worker == nullptr || worker->stage != Stage::starting) {
+        return;
+    }
+    const auto local_rank = static_cast<std::uint32_t>(tag & 0xffU);
+    speak(*worker, host, agent::WorkerAttached{local_rank, true});
+    if (worker->launched_in == RoundId::none) {
+        speak(*worker, host, agent::WorkerParked{local_rank, RoundId::none});
+    }
+    worker->place.reset();
+    worker->stage = worker->group == kNoGroup ? Stage::idle : Stage::forming;
+    if (worker->group == kNoGroup) {
+        return;
+    }
+    if (hosts_[host].ended >= worker->round) {
+        abort(host, local_rank);
+    } else if (groups_[worker->group].broken) {
+        schedule_consequence(host, local_rank);
+    } else {
+        ready_to_form(worker->group);
+    }
+}
+
+std::vector<Workers::Worker*> Workers::present(const Group& group, std::size_t index) {
+    std::vector<Worker*> result;
+    for (const auto& [host, local_rank] : group.members) {
+        Worker& worker = hosts_[host].workers[local_rank];
+        if (worker.alive && worker.group == index) {
+            result.push_back(&worker);
+        }
+    }
+    return result;
+}
+
+void Workers::ready_to_form(std::size_t index) {
+    const Group& group = groups_[index];
+    const std::vector<Worker*> workers = present(group, index);
+    const bool ready =
+        !group.broken && !group.formed && workers.size() == group.world_size &&
+        std::all_of(workers.begin(), workers.end(),
+                    [](const Worker* worker) { return worker->stage == Stage::forming; });
+    if (ready) {
+        world_.queue.push(world_.now + between(world_.random, {}, kFormMax),
+                          EventKind::group_formed, static_cast<std::uint32_t>(index));
+    }
+}
+
+// The state comes from who has come furthest; from here on all have it.
+void Workers::on_formed(std::uint32_t index) {
+    Group& group = groups_[index];
+    if (group.broken || std::exchange(group.formed, true)) {
+        return;
+    }
+    std::vector<Worker*> workers = present(group, index);
+    std::uint64_t source = 0;
+    std::vector<MemberView> members;
+    for (const auto& [host, local_rank] : group.members) {
+        const Worker& worker = hosts_[host].workers[local_rank];
+        if (worker.alive && worker.group == index) {
+            source = std::max(source, worker.step);
+            members.push_back({host, worker.life, worker.step});
+        }
+    }
+    for (Worker* worker : workers) {
+        worker->step = source;
+        worker->stage = Stage::training;
+    }
+    group.formed_at = world_.now;
+    group.finish_at = std::max(group.finish_at, world_.now + world_.job.step_time);
+    world_.note([&] {
+        return "round " + std::to_string(number(group.round)) + " has formed, at step " +
+               std::to_string(source);
+    });
+    world_.tell([&](Checker& c) { c.on_group_formed(world_.now, group.round, source, members); });
+    world_.queue.push(world_.now + world_.job.step_time, EventKind::group_vote, index);
+}
+
+void Workers::on_vote(std::uint32_t index) {
+    Group& group = groups_[index];
+    if (group.broken) {
+        return;
+    }
+    const std::vector<Worker*> workers = present(group, index);
+    if (std::any_of(workers.begin(), workers.end(), [](const Worker* w) { return w->hung; })) {
+        group.stands_still = true;
+        world_.queue.push(world_.now + world_.plan.hang_limit, EventKind::group_standstill, index);
+        return;
+    }
+    group.outcome = world_.now >= group.finish_at ? Group::Outcome::finish : Group::Outcome::go_on;
+    group.to_apply = static_cast<std::uint32_t>(workers.size());
+    for (const auto& [host, local_rank] : group.members) {
+        const Worker& worker = hosts_[host].workers[local_rank];
+        if (!worker.alive || worker.group != index) {
+            continue;
+        }
+        if (hosts_[host].paused >= group.round && group.outcome == Group::Outcome::go_on) {
+            group.outcome = Group::Outcome::park;
+        }
+        world_.queue.push(world_.now + between(world_.random, {}, world_.plan.apply_max),
+                          EventKind::worker_apply, host, tag_of(worker, local_rank));
+    }
+    world_.tell([&](Checker& c) {
+        c.on_vote(world_.now, group.round, group.outcome == Group::Outcome::park);
+    });
+}
+
+void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
+    Worker* worker = find(host, tag);
+    // A rank whose round has ended meanwhile, by its page, keeps its old state.
+    if (worker == nullptr || worker->stage != Stage::training ||
+        hosts_[host].ended >= worker->round) {
+        return;
+    }
+    const auto local_rank = static_cast<std::uint32_t>(tag & 0xffU);
+    const std::size_t index = worker->group;
+    Group& group = groups_[index];
+    ++worker->step;
+    world_.trace.mix(worker->step);
+    world_.tell(
+        [&](Checker& c) { c.on_commit(world_.now, host, worker->life, group.round, worker->step); });
+    if (!std::exchange(worker->resumed, true)) {
+        const Duration first_step = world_.now - group.formed_at;
+        speak(*worker, host,
+              agent::WorkerResumed{local_rank,
+                                   {group.round, worker->step, group.formed_at - worker->assigned_at,
+                                    Duration::zero(), first_step}});
+    }
+    --group.to_apply;
+    switch (group.outcome) {
+        case Group::Outcome::go_on:
+            if (group.to_apply == 0 && !group.broken) {
+                world_.queue.push(world_.now + world_.job.step_time, EventKind::group_vote,
+                                  static_cast<std::uint32_t>(index));
+            }
+            break;
+        case Group::Outcome::park:
+            if (hosts_[host].leave && hosts_[host].paused >= group.round) {
+                worker->stage = Stage::leaving;
+                world_.tell([&](Checker& c) {
+                    c.on_saved(world_.now, host, worker->life, group.round, worker->step);
+                });
+                schedule_end(world_.now + between(world_.random, {}, kSaveMax), host, local_rank,
+                             Cause::success);
+            } else {
+                worker->stage = Stage::aborting;
+                schedule_parks(host, local_rank, std::chrono::milliseconds(5));
+            }
+            break;
+        case Group::Outcome::finish:
+            worker->stage = Stage::leaving;
+            schedule_end(world_.now + between(world_.random, {}, world_.plan.skew_max), host,
+                         local_rank, Cause::success);
+            break;
+    }
+    if (group.outcome != Group::Outcome::go_on) {
+        worker->group = kNoGroup;  // In order: its peers do not miss it.
+    }
+}
+
+void Workers::on_standstill(std::uint32_t index) {
+    const Group& group = groups_[index];
+    if (group.broken) {
+        return;
+    }
+    // Every agent looks at its own workers' pages, and sees them stand still at about this time.
+    for (const auto& [host, local_rank] : group.members) {
+        Worker& worker = hosts_[host].workers[local_rank];
+        if (worker.alive && worker.group == index && world_.random.chance(0.7)) {
+            agent::HangSuspected suspected{
+                group.round, rendezvous::Hang{worker.rank, "rank " + std::to_string(worker.rank) +
+                                                               " stands still"}};
+            say(host, worker.incarnation,
+                between(world_.random, {}, std::chrono::seconds(1)), std::move(suspected));
+        }
+    }
+    world_.queue.push(world_.now + world_.plan.hang_limit, EventKind::group_standstill, index);
+}
+
+std::vector<rendezvous::RankPosition> Workers::positions(std::uint32_t host) const {
+    std::vector<rendezvous::RankPosition> result;
+    for (const Worker& worker : hosts_[host].workers) {
+        if (worker.alive && worker.round != RoundId::none) {
+            // Who hangs has not issued what the others wait in.
+            result.push_back({worker.rank, worker.step, worker.hung ? 1U : 2U, !worker.hung,
+                              worker.hung ? "load" : "all_reduce"});
+        }
+    }
+    return result;
+}
+
+std::uint64_t Workers::highest_step(std::uint32_t host) const {
+    std::uint64_t step = 0;
+    for (const Worker& worker : hosts_[host].workers) {
+        step = worker.alive && worker.elastic ? std::max(step, worker.step) : step;
+    }
+    return step;
+}
+
+// ---- The end of a round.
+
+void Workers::pause(std::uint32_t host, RoundId round, bool leave) {
+    hosts_[host].paused = std::max(hosts_[host].paused, round);
+    hosts_[host].leave = leave;
+}
+
+void Workers::end_round(std::uint32_t host, RoundId round,
+                        std::span<const std::uint32_t> local_ranks) {
+    hosts_[host].ended = std::max(hosts_[host].ended, round);
+    for (const std::uint32_t local_rank : local_ranks) {
+        if (local_rank < hosts_[host].workers.size() &&
+            hosts_[host].workers[local_rank].alive) {
+            abort(host, local_rank);
+        }
+    }
+}
+
+void Workers::abort(std::uint32_t host, std::uint32_t local_rank) {
+    Worker& worker = hosts_[host].workers[local_rank];
+    if (worker.stage != Stage::forming && worker.stage != Stage::training) {
+        return;
+    }
+    world_.tell([&](Checker& c) {
+        c.on_aborted(world_.now, host, worker.life, worker.round,
+                     worker.stage == Stage::training);
+    });
+    worker.stage = Stage::aborting;
+    if (!worker.hung && !world_.random.chance(world_.plan.never_parks)) {
+        schedule_parks(host, local_rank, world_.plan.park_max);
+    }
+    leave_group(worker);
+}
+
+void Workers::leave_group(Worker& worker) {
+    const std::size_t group = std::exchange(worker.group, kNoGroup);
+    if (group != kNoGroup) {
+        break_group(group, false);
+    }
+}
+
+void Workers::on_parks(std::uint32_t host, std::uint64_t tag) {
+    Worker* worker = find(host, tag);
+    if (worker == nullptr || worker->hung || worker->round == RoundId::none) {
+        return;
+    }
+    const bool noticed = worker->group != kNoGroup && groups_[worker->group].broken &&
+                         (worker->stage == Stage::forming || worker->stage == Stage::training);
+    if (worker->stage != Stage::aborting && !noticed) {
+        return;
+    }
+    worker->group = kNoGroup;
+    const RoundId round = std::exchange(worker->round, RoundId::none);
+    worker->stage = Stage::idle;
+    world_.tell([&](Checker& c) { c.on_worker_parked(world_.now, host, round); });
+    world_.note([&] {
+        return worker->node + ": worker " + std::to_string(tag & 0xffU) + " parks after round " +
+               std::to_string(number(round)) + ", step " + std::to_string(worker->step);
+    });
+    speak(*worker, host,
+          agent::WorkerParked{static_cast<std::uint32_t>(tag & 0xffU), round});
+}
+
+void Workers::break_group(std::size_t index, bool by_death) {
+    groups_[index].bereaved = groups_[index].bereaved || by_death;
+    if (std::exchange(groups_[index].broken, true)) {
+        return;
+    }
+    for (const auto& [host, local_rank] : groups_[index].members) {
+        const Worker& worker = hosts_[host].workers[local_rank];
+        if (worker.alive && worker.group == index && worker.stage != Stage::starting) {
+            schedule_consequence(host, local_rank);
+        }
+    }
+}
+
+}  // namespace regroup::simulation

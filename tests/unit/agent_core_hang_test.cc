@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/agent_core.h"
+#include "tests/unit/agent_core_fixture.h"
+
+namespace regroup::agent {
+namespace {
+
+using rendezvous::EndWorker;
+using rendezvous::FailureKind;
+using rendezvous::Hang;
+using rendezvous::NodeState;
+using rendezvous::RankPosition;
+
+class AgentCoreHangTest : public AgentCoreTest {
+   protected:
+    const Hang hang{1, "rank 1 has been in step 41 for 12 s (limit 10 s)", false};
+};
+
+TEST_F(AgentCoreHangTest, HangIsToldAtOnceAndTakenBackWhenThingsMove) {
+    in_round(1);
+    feed(HangSuspected{RoundId{1}, hang});
+    EXPECT_EQ(core.report().hang, hang);
+    EXPECT_EQ(all<SendToDaemon>().size(), 1U);
+    feed(HangSuspected{RoundId{1}, hang});
+    EXPECT_EQ(all<SendToDaemon>().size(), 1U) << "it is no news twice";
+    feed(HangSuspected{RoundId{1}, std::nullopt});
+    EXPECT_FALSE(core.report().hang);
+    EXPECT_EQ(all<SendToDaemon>().size(), 2U);
+}
+
+TEST_F(AgentCoreHangTest, HangOfAnotherRoundOrOfARoundThatIsBeingStoppedIsNone) {
+    in_round(2);
+    feed(HangSuspected{RoundId{1}, hang});
+    EXPECT_FALSE(core.report().hang);
+    hear(rendezvous::Stop{RoundId{2}, "a node joined"});
+    feed(HangSuspected{RoundId{2}, hang});
+    EXPECT_FALSE(core.report().hang);
+}
+
+TEST_F(AgentCoreHangTest, StacksAreSavedOnceForEachTimeTheyAreAskedFor) {
+    in_round(1);
+    const rendezvous::SaveStacks wanted{RoundId{1}, "rank 1 hangs"};
+    hear(wanted);
+    hear(wanted);
+    EXPECT_EQ(all<SaveStacks>().size(), 1U);
+    const std::vector<RankPosition> positions = {{0, 41, 7, true, "all_reduce"},
+                                                 {1, 41, 6, false, "in step 41"}};
+    feed(StacksSaved{RoundId{1}, positions});
+    EXPECT_EQ(core.report().positions, positions);
+    hear(wanted);
+    EXPECT_EQ(all<SaveStacks>().size(), 2U);
+    EXPECT_TRUE(core.report().positions.empty()) << "those were of another time";
+}
+
+TEST_F(AgentCoreHangTest, StacksOfARoundThatIsNotRunHereAreAnsweredWithTheTruth) {
+    in_round(2);
+    hear(rendezvous::SaveStacks{RoundId{1}, "rank 1 hangs"});
+    EXPECT_EQ(all<SaveStacks>().size(), 0U);
+    EXPECT_EQ(all<SendToDaemon>().size(), 1U);
+}
+
+TEST_F(AgentCoreHangTest, WorkerThatIsEndedForItFailsOfAHang) {
+    in_round(1);
+    hear(EndWorker{RoundId{1}, 1, hang.text});
+    ASSERT_EQ(all<KillWorker>().size(), 1U);
+    EXPECT_EQ(all<KillWorker>().back().local_rank, 1U);
+    exits(1, 1, crash(1, SIGKILL));
+    ASSERT_TRUE(core.report().failure);
+    EXPECT_EQ(core.report().failure->kind, FailureKind::hang);
+    EXPECT_EQ(core.report().failure->evidence, hang.text);
+    EXPECT_EQ(core.report().state, NodeState::stopping);
+}
+
+TEST_F(AgentCoreHangTest, NextRoundBeginsWithoutThem) {
+    in_round(1);
+    feed(HangSuspected{RoundId{1}, hang});
+    feed(StacksSaved{RoundId{1}, {{0, 41, 7, true, ""}}});
+    hear(EndWorker{RoundId{1}, 1, hang.text});
+    exits(1, 1, crash(1, SIGKILL));
+    exits(1, 0, crash(0, SIGTERM));
+    in_round(2);
+    EXPECT_FALSE(core.report().hang);
+    EXPECT_TRUE(core.report().positions.empty());
+    exits(2, 1, crash(1, SIGKILL));
+    ASSERT_TRUE(core.report().failure);
+    EXPECT_EQ(core.report().failure->kind, FailureKind::failure);
+}
+
+TEST_F(AgentCoreHangTest, RankOfAnotherNodeIsNotEnded) {
+    in_round(1);
+    hear(EndWorker{RoundId{1}, 9, hang.text});
+    EXPECT_EQ(all<KillWorker>().size(), 0U);
+}
+
+}  // namespace
+}  // namespace regroup::agent

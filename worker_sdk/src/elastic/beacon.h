@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "rendezvous/worker_link/page.h"
+#include "worker_sdk/src/round_scope.h"
+#include "worker_sdk/src/work.h"
+
+namespace regroup::elastic {
+
+using worker_link::Phase;
+using worker_link::WorkerPage;
+
+/// Writes what this worker is doing into the page that its agent looks at; without an agent, into
+/// one of its own that nobody does. The thread of the loop.
+class Beacon {
+   public:
+    explicit Beacon(WorkerPage* page) noexcept : page_(page != nullptr ? page : &own_) {}
+    Beacon(const Beacon&) = delete;
+    Beacon& operator=(const Beacon&) = delete;
+
+    /// The operations of `scope` count as those of this round from now on.
+    void begin_round(std::uint64_t round, RoundScope& scope) noexcept;
+    void set_phase(Phase phase) noexcept;
+    void park() noexcept;
+    void committed(std::uint64_t step) noexcept;
+    void begin_section(std::string_view name) noexcept;
+    void end_section() noexcept;
+    /// While this thread waits for an operation called `name`.
+    void set_waiting(bool waiting, const char* name) noexcept;
+
+   private:
+    /// What a process does again and again: steps, and each section by its name.
+    struct Kind {
+        std::array<char, sizeof WorkerPage::section> name{};
+        std::int64_t longest = 0;  ///< In ns.
+    };
+
+    /// Shows `phase`, the work that began before being over; `whole` if it was not cut short.
+    void begin(Phase phase, Kind* kind, bool whole) noexcept;
+    /// That of `name`; null when there are already too many.
+    [[nodiscard]] Kind* kind_of(std::string_view name) noexcept;
+    void set_name(std::string_view name) noexcept;
+
+    WorkerPage own_{};
+    WorkerPage* const page_;
+    Kind steps_;
+    std::array<Kind, 64> sections_;
+    std::size_t sections_count_ = 0;
+    Kind* kind_ = nullptr;  ///< Of the present work, if it is of any.
+    std::int64_t since_ = 0;
+};
+
+/// Measures and shows the waiting of the loop's thread.
+class BeaconMeter final : public WaitMeter {
+   public:
+    explicit BeaconMeter(Beacon& beacon) noexcept : beacon_(beacon) {}
+    void use(const RoundScope* scope) noexcept { scope_ = scope; }
+
+   private:
+    void waiting(bool begins) noexcept override {
+        beacon_.set_waiting(begins, scope_ != nullptr ? scope_->last_operation() : "");
+    }
+
+    Beacon& beacon_;
+    const RoundScope* scope_ = nullptr;
+};
+
+}  // namespace regroup::elastic

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <regroup/elastic_loop.h>
+
+#include <utility>
+
+#include "worker_sdk/src/elastic/loop.h"
+#include "worker_sdk/src/link/process_link.h"
+
+namespace regroup {
+
+std::uint64_t ElasticStep::number() const noexcept {
+    return loop_->step();
+}
+
+const Context& ElasticStep::context() const noexcept {
+    return loop_->round().context;
+}
+
+ProcessGroup& ElasticStep::group() const noexcept {
+    return *loop_->round().steps;
+}
+
+std::uint64_t ElasticStep::samples_begin() const noexcept {
+    return loop_->samples();
+}
+
+SampleRange ElasticStep::take(std::uint64_t count) {
+    return loop_->take(count);
+}
+
+void ElasticStep::commit(const std::function<void()>& apply) {
+    loop_->commit(apply);
+}
+
+void ElasticStep::finish() {
+    loop_->finish();
+}
+
+ElasticStep::Section::Section(const ElasticStep& step, std::string_view name) noexcept
+    : loop_(step.loop_) {
+    loop_->beacon().begin_section(name);
+}
+
+ElasticStep::Section::~Section() {
+    loop_->beacon().end_section();
+}
+
+ElasticLoop::ElasticLoop(ElasticOptions options) {
+    // First: it attaches this process to its agent.
+    Context context = Context::from_environment();
+    loop_ = std::make_unique<elastic::Loop>(std::move(options), std::move(context),
+                                            link::process_link());
+}
+
+ElasticLoop::ElasticLoop(std::unique_ptr<elastic::Loop> loop) : loop_(std::move(loop)) {}
+
+ElasticLoop::~ElasticLoop() = default;
+
+std::unique_ptr<ElasticLoop> elastic::Loop::make(ElasticOptions options, Context first,
+                                                 std::shared_ptr<link::AgentLink> link) {
+    return std::unique_ptr<ElasticLoop>(new ElasticLoop(
+        std::make_unique<Loop>(std::move(options), std::move(first), std::move(link))));
+}
+
+void ElasticLoop::keep(std::string name, TensorView tensor) {
+    loop_->kept().add(std::move(name), tensor);
+}
+
+void ElasticLoop::keep(std::string name, std::function<std::string()> save,
+                       std::function<void(std::string_view)> load) {
+    loop_->kept().add(std::move(name), std::move(save), std::move(load));
+}
+
+void ElasticLoop::resume_at(std::uint64_t step, std::uint64_t samples) {
+    loop_->resume_at(step, samples);
+}
+
+void ElasticLoop::on_straggler(std::function<void(std::uint32_t, double)> listener) {
+    loop_->on_straggler(std::move(listener));
+}
+
+Ending ElasticLoop::run(const ElasticCallbacks& callbacks) {
+    return loop_->run(callbacks);
+}
+
+}  // namespace regroup

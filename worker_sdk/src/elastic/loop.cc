@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/elastic/loop.h"
+
+#include <regroup/error.h>
+
+#include <exception>
+#include <utility>
+
+#include "worker_sdk/src/elastic/standing.h"
+#include "worker_sdk/src/elastic/vote.h"
+#include "worker_sdk/src/link/assigned_context.h"
+#include "worker_sdk/src/link/process_link.h"
+
+namespace regroup::elastic {
+namespace {
+
+/// The rest of the word about a drain is behind its first sign, on its way.
+constexpr Duration kPauseLimit = std::chrono::seconds(1);
+/// For a leave of which nothing more was said.
+constexpr Duration kLeaveLimit = std::chrono::seconds(30);
+
+Instant now() {
+    return SteadyClock().now();
+}
+
+/// Shows the phase `leaving` when `run` is over, however it ends.
+struct Farewell {
+    Beacon& beacon;
+    ~Farewell() { beacon.set_phase(Phase::leaving); }
+};
+
+}  // namespace
+
+Loop::Loop(ElasticOptions options, Context first, std::shared_ptr<link::AgentLink> link)
+    : options_(std::move(options)),
+      link_(std::move(link)),
+      beacon_(link_ ? &link_->page() : nullptr),
+      round_(std::make_unique<Round>(std::move(first))) {}
+
+Loop::~Loop() {
+    if (link_) {
+        link_->unguard();
+    }
+}
+
+void Loop::resume_at(std::uint64_t step, std::uint64_t samples) {
+    if (started_) {
+        throw Error(Errc::invalid_argument, "resume_at() after run()");
+    }
+    step_ = step;
+    samples_ = samples;
+}
+
+void Loop::on_straggler(std::function<void(std::uint32_t, double)> listener) {
+    straggler_listener_ = std::move(listener);
+}
+
+Ending Loop::run(const ElasticCallbacks& callbacks) {
+    if (!callbacks.on_step || started_) {
+        throw Error(Errc::invalid_argument, started_ ? "ElasticLoop::run() was called before"
+                                                     : "ElasticLoop::run() needs on_step");
+    }
+    started_ = true;
+    BeaconMeter meter(beacon_);
+    meter_ = &meter;
+    const Farewell farewell{beacon_};
+    if (link_) {
+        link_->declare_elastic();
+    }
+    while (true) {
+        meter.use(ContextScope::of(round_->context).get());
+        Outcome outcome = Outcome::over;
+        try {
+            outcome = carry_out_round(callbacks);
+        } catch (const std::exception& error) {
+            // The others are not to wait for a rank that will not come.
+            give_up_round(std::string("training has failed on this rank: ") + error.what());
+            throw;
+        }
+        if (outcome == Outcome::finished) {
+            if (link_) {
+                link_->unguard();
+            }
+            return Ending::finished;
+        }
+        if ((outcome == Outcome::boundary && leaves_now()) || !find_next_place()) {
+            return leave(callbacks);
+        }
+    }
+}
+
+Loop::Outcome Loop::carry_out_round(const ElasticCallbacks& callbacks) {
+    const Context& context = round_->context;
+    try {
+        beacon_.begin_round(context.round, *ContextScope::of(context));
+        if (link_) {
+            link_->guard(context.round, ContextScope::of(context));
+        }
+        const Instant began = now();
+        form();
+        const Instant formed = now();
+        bring_state();
+        communicator_time_ = formed - began;
+        state_time_ = now() - formed;
+        const bool first = !std::exchange(has_shown_, true);
+        round_->shown = true;
+        if (callbacks.on_round) {
+            callbacks.on_round({.context = &context,
+                                .group = round_->steps.get(),
+                                .step = step_,
+                                .first = first});
+        }
+        // Now everything that hung on it has been built anew.
+        past_.clear();
+        return train(callbacks);
+    } catch (const Error& error) {
+        // State that is half changed is nothing to go on with.
+        if (applying_ || !is_loss(error)) {
+            throw;
+        }
+        give_up_round(error.what());
+        return Outcome::over;
+    }
+}
+
+void Loop::form() {
+    const Context& context = round_->context;
+    round_->steps = ProcessGroup::create(options_.backend, context,
+                                         {.timeout = options_.timeout, .name = "elastic"});
+    if (round_->steps->device().kind != DeviceKind::cpu) {
+        round_->own_control = ProcessGroup::create(
+            "cpu", context, {.timeout = options_.timeout, .name = "elastic-control"});
+    }
+}
+
+void Loop::bring_state() {
+    const Groups groups = round_->groups();
+    const Origin origin =
+        find_origin(groups.control, {.step = step_,
+                                     .samples = samples_,
+                                     .history = fresh_ ? link::new_history() : history_,
+                                     .layout = kept_.layout(),
+                                     .fresh = fresh_ ? 1U : 0U});
+    if (origin.is_needed) {
+        kept_.broadcast(groups, origin.rank);
+    }
+    kept_.compare(groups);
+    step_ = origin.standing.step;
+    samples_ = origin.standing.samples;
+    history_ = origin.standing.history;
+    fresh_ = false;
+    link::enter_history(history_);
+    beacon_.committed(step_);
+}
+
+Loop::Outcome Loop::train(const ElasticCallbacks& callbacks) {
+    beacon_.set_phase(Phase::training);
+    training_began_ = now();
+    round_steps_ = 0;
+    window_work_ = {};
+    stragglers_.emplace(round_->context.world_size, options_.straggler_excess);
+    pausing_ = false;
+    while (true) {
+        stage_ = Stage::open;
+        taken_.reset();
+        step_began_ = now();
+        waited_before_ = meter_->waited();
+        ElasticStep step(*this);
+        callbacks.on_step(step);
+        if (stage_ == Stage::open) {
+            throw Error(Errc::invalid_argument,
+                        "on_step returned from step " + std::to_string(step_) +
+                            " without commit() or finish()");
+        }
+        if (stage_ == Stage::finished) {
+            return Outcome::finished;
+        }
+        if (pausing_) {
+            give_up_round("the round ends at this step boundary");
+            return Outcome::boundary;
+        }
+        look_after_step();
+    }
+}
+
+SampleRange Loop::take(std::uint64_t count) {
+    require_step_open("take");
+    if (taken_) {
+        throw Error(Errc::invalid_argument, "take() was called before in step " +
+                                                std::to_string(step_) + "; once per step");
+    }
+    taken_ = count;
+    return {.first = samples_, .last = samples_ + count};
+}
+
+void Loop::require_step_open(const char* call) const {
+    if (stage_ != Stage::open) {
+        throw Error(Errc::invalid_argument, std::string(call) + "() in a step that has been " +
+                                                (stage_ == Stage::committed ? "committed"
+                                                                            : "finished"));
+    }
+}
+
+/// On the CPU the vote comes behind all operations of this rank; a GPU's are in its stream.
+void Loop::settle_operations() {
+    if (round_->own_control) {
+        round_->steps->barrier().wait();
+    }
+}
+
+void Loop::commit(const std::function<void()>& apply) {
+    require_step_open("commit");
+    settle_operations();
+    window_work_ += (now() - step_began_) - (meter_->waited() - waited_before_);
+    pausing_ = vote_on_step(false);
+    // Who has not been told yet commits, and the others get its state: nobody is two steps behind.
+    if (link_ && link_->ended(round_->context.round)) {
+        throw Error(Errc::fenced, "step " + std::to_string(step_) + " is not committed: round " +
+                                      std::to_string(round_->context.round) + " is over");
+    }
+    const Instant began = now();
+    applying_ = true;
+    if (apply) {
+        apply();
+    }
+    applying_ = false;
+    window_work_ += now() - began;
+    ++step_;
+    samples_ += taken_.value_or(0);
+    stage_ = Stage::committed;
+    beacon_.committed(step_);
+    if (round_steps_++ == 0) {
+        tell_resumed();
+    }
+    if (pausing_) {
+        try {
+            // Then everybody has got the result of the vote, and the round may be taken down.
+            round_->control().barrier().wait();
+        } catch (const Error&) {
+            // Who is lost now has committed, or gets the state from one who has.
+            return;
+        }
+    }
+}
+
+void Loop::finish() {
+    require_step_open("finish");
+    settle_operations();
+    pausing_ = vote_on_step(true);
+    try {
+        round_->control().barrier().wait();
+    } catch (const Error&) {
+        // Every rank has said so: it is over, whoever is lost on the way out.
+    }
+    stage_ = Stage::finished;
+}
+
+bool Loop::vote_on_step(bool finishes) {
+    const std::uint64_t round = round_->context.round;
+    if (link_ && link_->ended(round)) {
+        throw Error(Errc::fenced, "step " + std::to_string(step_) + " is not committed: round " +
+                                      std::to_string(round) + " is over");
+    }
+    return vote(round_->control(), {.step = step_,
+                                    .samples = taken_.value_or(0),
+                                    .finishes = finishes,
+                                    .pauses = link_ && link_->pause_wanted(round)});
+}
+
+void Loop::look_after_step() {
+    if (options_.straggler_window != 0 && round_steps_ % options_.straggler_window == 0) {
+        compare_pace();
+    }
+    if (options_.compare_every != 0 && step_ % options_.compare_every == 0) {
+        kept_.compare(round_->groups());
+    }
+}
+
+void Loop::compare_pace() {
+    const std::uint32_t world = round_->context.world_size;
+    const std::int64_t mine = std::exchange(window_work_, Duration{}).count();
+    if (world == 1) {
+        return;
+    }
+    std::vector<std::int64_t> all(world);
+    round_->control().all_gather(std::span(&mine, 1), std::span(all)).wait();
+    const std::vector<Duration> work(all.begin(), all.end());
+    for (const Straggler& slow : stragglers_->observe(work)) {
+        if (round_->context.rank != 0) {
+            continue;
+        }
+        if (link_) {
+            link_->send(worker_link::Remark{
+                .text = "rank " + std::to_string(slow.rank) + " is slow: its own work takes " +
+                        std::to_string(static_cast<int>(slow.excess * 100)) +
+                        " % longer than the median of the others, since " +
+                        std::to_string(StragglerDetector::kWindows * options_.straggler_window) +
+                        " steps"});
+        }
+        if (straggler_listener_) {
+            straggler_listener_(slow.rank, slow.excess);
+        }
+    }
+}
+
+void Loop::tell_resumed() {
+    if (!link_) {
+        return;
+    }
+    using Milliseconds = std::chrono::duration<double, std::milli>;
+    link_->send(worker_link::Resumed{
+        .round = round_->context.round,
+        .step = step_,
+        .communicator_ms = Milliseconds(communicator_time_).count(),
+        .state_ms = Milliseconds(state_time_).count(),
+        .first_step_ms = Milliseconds(now() - training_began_).count()});
+}
+
+/// Whether the error stems from the end of the round. Peers and agent find out about a loss in
+/// different ways: what the group knows already, the agent may be about to say.
+bool Loop::is_loss(const Error& error) const {
+    switch (error.code()) {
+        case Errc::disconnected:
+        case Errc::fenced:
+        case Errc::deadline_exceeded:
+        case Errc::closed:
+            break;
+        default:
+            return false;
+    }
+    const std::uint64_t round = round_->context.round;
+    return link_ && link_->await_end(round, after(now(), options_.loss_limit)) &&
+           link_->ended(round);
+}
+
+bool Loop::leaves_now() const noexcept {
+    return link_ && link_->leave_wanted(round_->context.round);
+}
+
+/// Waits for the next round; false if this node leaves instead.
+bool Loop::find_next_place() {
+    const std::uint64_t round = round_->context.round;
+    beacon_.park();
+    link_->send(worker_link::Parked{.round = round, .step = step_});
+    const link::AgentLink::Place place = link_->await_place(round);
+    if (const auto* const assigned = std::get_if<worker_link::AssignWorker>(&place)) {
+        auto next = std::make_unique<Round>(link::context_of(round_->context, *assigned));
+        if (round_->shown) {
+            past_.push_back(std::move(round_));
+        }
+        round_ = std::move(next);
+        return true;
+    }
+    if (std::holds_alternative<link::AgentLink::Gone>(place)) {
+        throw Error(Errc::disconnected, "the agent that started this worker is gone, after step " +
+                                            std::to_string(step_) + " of round " +
+                                            std::to_string(round));
+    }
+    return false;
+}
+
+void Loop::give_up_round(const std::string& reason) noexcept {
+    if (link_) {
+        link_->unguard();
+    }
+    ContextScope::of(round_->context)->interrupt(reason);
+    for (ProcessGroup* const group : {round_->steps.get(), round_->own_control.get()}) {
+        if (group != nullptr) {
+            group->abort(reason);
+        }
+    }
+}
+
+Ending Loop::leave(const ElasticCallbacks& callbacks) {
+    beacon_.set_phase(Phase::leaving);
+    const auto pause = link_->await_pause(after(now(), kPauseLimit));
+    const Duration limit = pause && pause->limit_ms > 0 ? std::chrono::milliseconds(pause->limit_ms)
+                                                        : kLeaveLimit;
+    if (callbacks.on_leave) {
+        callbacks.on_leave({.step = step_,
+                            .reason = pause ? pause->reason : "this node leaves the job",
+                            .deadline = after(now(), limit)});
+    }
+    return Ending::left;
+}
+
+}  // namespace regroup::elastic

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/context.h>
+#include <regroup/elastic_loop.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/clock.h"
+#include "worker_sdk/src/elastic/beacon.h"
+#include "worker_sdk/src/elastic/kept_state.h"
+#include "worker_sdk/src/elastic/straggler_detector.h"
+#include "worker_sdk/src/link/agent_link.h"
+
+namespace regroup::elastic {
+
+/// What one round has: its groups, which end with its context's scope.
+struct Round {
+    explicit Round(Context context_in) : context(std::move(context_in)) {}
+
+    const Context context;
+    std::unique_ptr<ProcessGroup> steps{};
+    std::unique_ptr<ProcessGroup> own_control{};  ///< nullptr where `steps` is on the CPU.
+    bool shown = false;                           ///< The user has seen it.
+
+    [[nodiscard]] ProcessGroup& control() const noexcept {
+        return own_control ? *own_control : *steps;
+    }
+    [[nodiscard]] Groups groups() const noexcept { return {*steps, control()}; }
+};
+
+/// The loop behind ElasticLoop:
+///
+///              place in a round                        commit, commit, ...
+///     parked -------------------> forming -> state -> training ---> finished
+///       ^                            |         |         |  \-----> left
+///       +----------------------------+---------+---------+
+///          the round is over: an Error of its groups, or a pause at a step boundary
+///
+/// One thread, that of `run`; the link's own interrupts the scope of the round.
+class Loop {
+   public:
+    /// `link` may be nullptr: then there is one round, which nobody ends.
+    Loop(ElasticOptions options, Context first, std::shared_ptr<link::AgentLink> link);
+    ~Loop();
+    Loop(const Loop&) = delete;
+    Loop& operator=(const Loop&) = delete;
+
+    /// For a process with several workers in it, as threads; see ElasticLoop.
+    [[nodiscard]] static std::unique_ptr<ElasticLoop> make(ElasticOptions options, Context first,
+                                                           std::shared_ptr<link::AgentLink> link);
+
+    [[nodiscard]] KeptState& kept() noexcept { return kept_; }
+    void resume_at(std::uint64_t step, std::uint64_t samples);
+    void on_straggler(std::function<void(std::uint32_t, double)> listener);
+    Ending run(const ElasticCallbacks& callbacks);
+
+    // For the step in the making.
+    [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
+    [[nodiscard]] std::uint64_t samples() const noexcept { return samples_; }
+    [[nodiscard]] const Round& round() const noexcept { return *round_; }
+    [[nodiscard]] Beacon& beacon() noexcept { return beacon_; }
+    SampleRange take(std::uint64_t count);
+    void commit(const std::function<void()>& apply);
+    void finish();
+
+   private:
+    enum class Outcome : std::uint8_t { finished, boundary, over };
+
+    Outcome carry_out_round(const ElasticCallbacks& callbacks);
+    Outcome train(const ElasticCallbacks& callbacks);
+    void form();
+    void bring_state();
+    void require_step_open(const char* call) const;
+    void settle_operations();
+    [[nodiscard]] bool vote_on_step(bool finishes);
+    void look_after_step();
+    void compare_pace();
+    void tell_resumed();
+    [[nodiscard]] bool is_loss(const Error& error) const;
+    [[nodiscard]] bool leaves_now() const noexcept;
+    [[nodiscard]] bool find_next_place();
+    void give_up_round(const std::string& reason) noexcept;
+    Ending leave(const ElasticCallbacks& callbacks);
+
+    const ElasticOptions options_;
+    const std::shared_ptr<link::AgentLink> link_;
+    KeptState kept_;
+    Beacon beacon_;
+    std::function<void(std::uint32_t, double)> straggler_listener_;
+
+    std::uint64_t step_ = 0;
+    std::uint64_t samples_ = 0;
+    std::uint64_t history_ = 0;
+    bool fresh_ = true;
+    bool started_ = false;
+
+    std::unique_ptr<Round> round_;
+    /// Those that are over: what the user built on them may still refer to them.
+    std::vector<std::unique_ptr<Round>> past_;
+    bool has_shown_ = false;
+    WaitMeter* meter_ = nullptr;
+
+    // The step in the making.
+    enum class Stage : std::uint8_t { open, committed, finished };
+    Stage stage_ = Stage::open;
+    std::optional<std::uint64_t> taken_;
+    bool pausing_ = false;
+    bool applying_ = false;
+    Instant step_began_{};
+    Duration waited_before_{};
+
+    // This round.
+    std::uint64_t round_steps_ = 0;
+    Duration communicator_time_{};
+    Duration state_time_{};
+    Instant training_began_{};
+    Duration window_work_{};
+    std::optional<StragglerDetector> stragglers_;
+};
+
+}  // namespace regroup::elastic

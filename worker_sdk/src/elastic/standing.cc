@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/elastic/standing.h"
+
+#include <regroup/error.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace regroup::elastic {
+
+Origin choose_origin(std::span<const Standing> standings) {
+    const auto merit = [](const Standing& standing) {
+        return std::tuple(standing.step, standing.fresh == 0);
+    };
+    Origin origin{.standing = standings.front()};
+    for (std::uint32_t rank = 1; rank < standings.size(); ++rank) {
+        if (standings[rank].layout != standings.front().layout) {
+            throw Error(Errc::invalid_argument,
+                        "rank " + std::to_string(rank) +
+                            " keeps other tensors or values than rank 0: every rank must keep the "
+                            "same names, counts and dtypes in the same order");
+        }
+        if (merit(standings[rank]) > merit(origin.standing)) {
+            origin.rank = rank;
+            origin.standing = standings[rank];
+        }
+    }
+    for (std::uint32_t rank = 0; rank < standings.size(); ++rank) {
+        const Standing& other = standings[rank];
+        origin.is_needed = origin.is_needed || (rank != origin.rank &&
+                                                (other.fresh != 0 ||
+                                                 other.step != origin.standing.step));
+    }
+    return origin;
+}
+
+Origin find_origin(ProcessGroup& group, const Standing& mine) {
+    std::vector<Standing> all(group.world_size());
+    group
+        .all_gather(ConstTensorView(&mine, sizeof mine, DType::uint8),
+                    TensorView(all.data(), all.size() * sizeof mine, DType::uint8))
+        .wait();
+    return choose_origin(all);
+}
+
+}  // namespace regroup::elastic

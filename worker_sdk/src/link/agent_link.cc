@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/link/agent_link.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "worker_sdk/src/helper_thread.h"
+#include "worker_sdk/src/link/robust_hold.h"
+
+namespace regroup::link {
+namespace {
+
+using cpu::Descriptor;
+
+/// For an agent on the same machine, busy with other things. Without it the program would hang.
+constexpr Duration kAttachLimit = std::chrono::seconds(10);
+
+/// A message and the descriptor that came with it.
+struct Packet {
+    std::string text;
+    Descriptor descriptor;
+};
+
+/// One packet; empty text at the end of the connection.
+Packet receive_packet(int socket) {
+    Packet packet{.text = std::string(worker_link::kMessageLimit, '\0'), .descriptor = Descriptor()};
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
+    iovec part{packet.text.data(), packet.text.size()};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+    ssize_t count = 0;
+    do {
+        count = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+    } while (count < 0 && errno == EINTR);
+    packet.text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+    for (cmsghdr* rider = CMSG_FIRSTHDR(&header); count > 0 && rider != nullptr;
+         rider = CMSG_NXTHDR(&header, rider)) {
+        if (rider->cmsg_level == SOL_SOCKET && rider->cmsg_type == SCM_RIGHTS) {
+            int descriptor = -1;
+            std::memcpy(&descriptor, CMSG_DATA(rider), sizeof descriptor);
+            packet.descriptor = Descriptor(descriptor);
+        }
+    }
+    return packet;
+}
+
+Result<Descriptor> dial(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.empty() || path.size() >= sizeof address.sun_path) {
+        return Failure(Errc::invalid_argument,
+                       std::string(worker_link::kSocketVariable) + "=\"" + path +
+                           "\" is no path of a local socket");
+    }
+    path.copy(address.sun_path, path.size());
+    // In the abstract namespace every byte counts, so the name ends where its last letter does.
+    auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+    if (path.front() == '@') {
+        address.sun_path[0] = '\0';
+    } else {
+        ++bytes;
+    }
+    Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    if (!socket.is_open()) {
+        return system_failure("socket to the agent", errno);
+    }
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), bytes) != 0) {
+        return Failure(Errc::disconnected,
+                       system_failure("no agent listens at " + path, errno).detail);
+    }
+    return socket;
+}
+
+bool await_input(int socket, Instant deadline) {
+    while (true) {
+        const Duration left = deadline - SteadyClock().now();
+        const auto limit = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+        pollfd entry{.fd = socket, .events = POLLIN, .revents = 0};
+        const int ready = ::poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(limit, 0)));
+        if (ready != 0 && !(ready < 0 && errno == EINTR)) {
+            return ready > 0;
+        }
+        if (ready == 0 && limit <= 0) {
+            return false;
+        }
+    }
+}
+
+Result<WorkerPage*> map_page(const Descriptor& file) {
+    struct stat facts{};
+    if (::fstat(file.get(), &facts) != 0 ||
+        static_cast<std::size_t>(facts.st_size) < sizeof(WorkerPage)) {
+        return Failure(Errc::invalid_argument, "the agent's page is too short: it is of another "
+                                               "build of regroup than this program's SDK");
+    }
+    void* const address =
+        ::mmap(nullptr, sizeof(WorkerPage), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    if (address == MAP_FAILED) {
+        return system_failure("mapping the agent's page", errno);
+    }
+    auto* const page = static_cast<WorkerPage*>(address);
+    if (page->version != worker_link::kPageVersion) {
+        const std::string theirs = std::to_string(page->version);
+        ::munmap(address, sizeof(WorkerPage));
+        return Failure(Errc::invalid_argument,
+                       "the agent's page has version " + theirs + ", this program's SDK knows " +
+                           std::to_string(worker_link::kPageVersion));
+    }
+    return page;
+}
+
+bool send_packet(int socket, const std::string& packet) noexcept {
+    ssize_t sent = 0;
+    do {
+        sent = ::send(socket, packet.data(), packet.size(), MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent >= 0;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<AgentLink>> AgentLink::attach(const std::string& socket,
+                                                     const std::string& worker_id) {
+    Result<Descriptor> dialled = dial(socket);
+    if (!dialled) {
+        return dialled.error();
+    }
+    const int fd = dialled->get();
+    worker_link::Hello hello;
+    hello.worker_id = worker_id;
+    if (!send_packet(fd, worker_link::encode(FromWorker(hello)))) {
+        return Failure(Errc::disconnected, "the agent hung up before this worker's hello");
+    }
+    if (!await_input(fd, after(SteadyClock().now(), kAttachLimit))) {
+        return Failure(Errc::deadline_exceeded,
+                       "the agent has not answered within " + format_duration(kAttachLimit));
+    }
+    Packet packet = receive_packet(fd);
+    const auto message = worker_link::decode_to_worker(packet.text);
+    if (packet.text.empty() || !message || !std::holds_alternative<worker_link::Welcome>(*message) ||
+        !packet.descriptor.is_open()) {
+        return Failure(Errc::disconnected, "the agent wants nothing of this process");
+    }
+    const Result<WorkerPage*> page = map_page(packet.descriptor);
+    if (!page) {
+        return page.error();
+    }
+    return std::shared_ptr<AgentLink>(new AgentLink(
+        std::move(*dialled), std::move(packet.descriptor), *page, worker_id));
+}
+
+AgentLink::AgentLink(Descriptor socket, Descriptor page_file, WorkerPage* page,
+                     std::string worker_id)
+    : worker_id_(std::move(worker_id)),
+      socket_(std::move(socket)),
+      page_file_(std::move(page_file)),
+      guard_(socket_.get()),
+      page_(page),
+      stop_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    thread_ = start_helper_thread("regroup-link", [this] { run(); });
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return holding_; });
+}
+
+AgentLink::~AgentLink() {
+    mark_exiting();
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
+    thread_.join();
+    ::munmap(page_, sizeof(WorkerPage));
+}
+
+void AgentLink::run() {
+    const RobustHold hold(page_->alive);
+    {
+        const std::lock_guard lock(mutex_);
+        holding_ = true;
+    }
+    changed_.notify_all();
+    receive_until_closed();
+}
+
+/// Ends when the link is destroyed. The agent's end is no reason: `alive` is held on.
+void AgentLink::receive_until_closed() {
+    std::array<pollfd, 2> entries{pollfd{.fd = stop_.get(), .events = POLLIN, .revents = 0},
+                                  pollfd{.fd = socket_.get(), .events = POLLIN, .revents = 0}};
+    while (true) {
+        if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) {
+            return note_gone();
+        }
+        if (entries[0].revents != 0) {
+            return;
+        }
+        if (entries[1].revents == 0) {
+            continue;
+        }
+        const Packet packet = receive_packet(socket_.get());
+        if (packet.text.empty()) {
+            entries[1].fd = -1;
+            entries[1].revents = 0;
+            note_gone();
+            continue;
+        }
+        // What a newer agent says beyond this is not meant for us.
+        if (const auto message = worker_link::decode_to_worker(packet.text)) {
+            take(*message);
+        }
+    }
+}
+
+void AgentLink::take(const worker_link::ToWorker& message) {
+    std::visit([this](const auto& news) { take(news); }, message);
+    changed_.notify_all();
+}
+
+void AgentLink::take(const worker_link::Welcome& /*message*/) {}
+
+void AgentLink::take(const worker_link::AssignWorker& message) {
+    const std::lock_guard lock(mutex_);
+    if (!place_ || message.round > place_->round) {
+        place_ = message;
+    }
+}
+
+void AgentLink::take(const worker_link::EndRound& message) {
+    std::shared_ptr<RoundScope> over;
+    {
+        const std::lock_guard lock(mutex_);
+        if (guarded_round_ <= message.round) {
+            over = std::exchange(guarded_, nullptr);
+        }
+    }
+    // Without the lock: those who are interrupted may be asking this link something.
+    if (over) {
+        over->interrupt("round " + std::to_string(message.round) + " is over: " + message.reason);
+    }
+}
+
+void AgentLink::take(const worker_link::Pause& message) {
+    const std::lock_guard lock(mutex_);
+    pause_ = message;
+}
+
+void AgentLink::note_gone() {
+    std::shared_ptr<RoundScope> over;
+    {
+        const std::lock_guard lock(mutex_);
+        gone_ = true;
+        over = std::exchange(guarded_, nullptr);
+    }
+    changed_.notify_all();
+    if (over) {
+        over->interrupt("the agent that started this worker is gone");
+    }
+}
+
+void AgentLink::send(const FromWorker& message) noexcept {
+    static_cast<void>(send_packet(socket_.get(), worker_link::encode(message)));
+}
+
+void AgentLink::declare_elastic() noexcept {
+    worker_link::Hello hello;
+    hello.worker_id = worker_id_;
+    hello.elastic = true;
+    send(hello);
+}
+
+bool AgentLink::await_end(std::uint64_t round, Instant deadline) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_until(lock, deadline, [&] { return ended(round) || gone_; });
+}
+
+void AgentLink::guard(std::uint64_t round, std::shared_ptr<RoundScope> scope) {
+    bool gone = false;
+    {
+        const std::lock_guard lock(mutex_);
+        guarded_round_ = round;
+        guarded_ = scope;
+        gone = gone_;
+    }
+    // After it is guarded: the word of the end comes behind the page's.
+    if (ended(round)) {
+        scope->interrupt("round " + std::to_string(round) + " is over");
+    } else if (gone) {
+        scope->interrupt("the agent that started this worker is gone");
+    }
+}
+
+void AgentLink::unguard() noexcept {
+    const std::lock_guard lock(mutex_);
+    guarded_.reset();
+}
+
+std::optional<worker_link::Pause> AgentLink::await_pause(Instant deadline) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_until(lock, deadline, [&] { return pause_.has_value() || gone_; });
+    return pause_;
+}
+
+AgentLink::Place AgentLink::await_place(std::uint64_t round) {
+    std::unique_lock lock(mutex_);
+    const auto leaves = [&] { return page_->leave.load() != 0; };
+    changed_.wait(lock, [&] { return gone_ || leaves() || (place_ && place_->round > round); });
+    if (place_ && place_->round > round) {
+        return *place_;
+    }
+    if (leaves()) {
+        return Leave{};
+    }
+    return Gone{};
+}
+
+std::optional<AssignWorker> AgentLink::place() const {
+    const std::lock_guard lock(mutex_);
+    return place_;
+}
+
+}  // namespace regroup::link

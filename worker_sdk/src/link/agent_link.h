@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <variant>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/worker_link/messages.h"
+#include "rendezvous/worker_link/page.h"
+#include "worker_sdk/src/cpu/fork_guard.h"
+#include "worker_sdk/src/cpu/socket.h"
+#include "worker_sdk/src/round_scope.h"
+
+namespace regroup::link {
+
+using worker_link::AssignWorker;
+using worker_link::FromWorker;
+using worker_link::WorkerPage;
+
+/// This worker's line to its agent: a local socket, and a page of memory that both see.
+///
+///     control thread    holds WorkerPage::alive for as long as it lives; takes what the agent
+///                       says, and interrupts the scope of a round that is over
+///     any other thread  sends, looks at the page, waits for a place in a round
+///
+/// The thread runs no handlers of the program's signals and calls nothing of the user's.
+class AgentLink {
+   public:
+    /// Attaches to the agent that listens at `socket` (as REGROUP_AGENT_SOCKET has it). Failures:
+    /// `disconnected` if there is none or it wants nothing of this process, `deadline_exceeded`,
+    /// `invalid_argument` for an agent of another build, `system`.
+    [[nodiscard]] static Result<std::shared_ptr<AgentLink>> attach(const std::string& socket,
+                                                                   const std::string& worker_id);
+    /// Ends in order; the agent is told that this is no death.
+    ~AgentLink();
+    AgentLink(const AgentLink&) = delete;
+    AgentLink& operator=(const AgentLink&) = delete;
+
+    [[nodiscard]] WorkerPage& page() noexcept { return *page_; }
+    /// This process begins to end by itself.
+    void mark_exiting() noexcept { page_->exiting.store(1); }
+
+    /// Sends if the agent is there; otherwise it does not matter any more. Never blocks for long.
+    void send(const FromWorker& message) noexcept;
+    /// Says that this worker takes part in several rounds.
+    void declare_elastic() noexcept;
+
+    /// Whether `round` is over, as far as is known on this node.
+    [[nodiscard]] bool ended(std::uint64_t round) const noexcept {
+        return page_->ended_round.load() >= round;
+    }
+    /// Waits until it is, or the agent is gone; false if neither happens in time.
+    [[nodiscard]] bool await_end(std::uint64_t round, Instant deadline);
+    /// `scope` is interrupted when `round` is over or the agent is gone: at once, if it is.
+    void guard(std::uint64_t round, std::shared_ptr<RoundScope> scope);
+    /// No scope is guarded any more.
+    void unguard() noexcept;
+
+    /// The worker is to park at a step boundary of `round`, as the page says.
+    [[nodiscard]] bool pause_wanted(std::uint64_t round) const noexcept {
+        return page_->pause_round.load() >= round;
+    }
+    /// And this node is to leave there.
+    [[nodiscard]] bool leave_wanted(std::uint64_t round) const noexcept {
+        return pause_wanted(round) && page_->leave.load() != 0;
+    }
+    /// What was said about that; nothing if no word comes in time.
+    [[nodiscard]] std::optional<worker_link::Pause> await_pause(Instant deadline);
+
+    struct Leave {};  ///< This node leaves instead.
+    struct Gone {};   ///< The agent is.
+    using Place = std::variant<AssignWorker, Leave, Gone>;
+    /// Blocks until there is a place in a round beyond `round`, for as long as the agent is there:
+    /// it may take hours until a job has enough nodes again.
+    [[nodiscard]] Place await_place(std::uint64_t round);
+    /// The last place that was given, if any.
+    [[nodiscard]] std::optional<AssignWorker> place() const;
+
+   private:
+    AgentLink(cpu::Descriptor socket, cpu::Descriptor page_file, WorkerPage* page,
+              std::string worker_id);
+
+    void run();
+    void receive_until_closed();
+    void take(const worker_link::ToWorker& message);
+    void take(const worker_link::Welcome& message);
+    void take(const worker_link::AssignWorker& message);
+    void take(const worker_link::EndRound& message);
+    void take(const worker_link::Pause& message);
+    void note_gone();
+
+    const std::string worker_id_;
+    const cpu::Descriptor socket_;
+    const cpu::Descriptor page_file_;
+    const cpu::ForkGuard guard_;
+    WorkerPage* const page_;
+    const cpu::Descriptor stop_;  // An eventfd.
+
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    // Guarded by mutex_.
+    std::optional<AssignWorker> place_;
+    std::optional<worker_link::Pause> pause_;
+    std::uint64_t guarded_round_ = 0;
+    std::shared_ptr<RoundScope> guarded_;
+    bool gone_ = false;
+    bool holding_ = false;  // The thread has begun.
+
+    std::thread thread_;
+};
+
+}  // namespace regroup::link

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <regroup/failure.h>
+
+#include <cstdio>
+#include <string>
+#include <unistd.h>
+
+#include "worker_sdk/src/link/process_link.h"
+
+namespace regroup {
+namespace {
+
+struct Way {
+    worker_link::FatalKind said;
+    int exit_code;
+    const char* words;
+};
+
+/// The codes of EX_CONFIG, EX_TEMPFAIL and the one after, which no program ends with by accident.
+Way way_of(FatalKind kind) noexcept {
+    switch (kind) {
+        case FatalKind::retry:
+            return {worker_link::FatalKind::retry, 75, "to be tried again"};
+        case FatalKind::bad_node:
+            return {worker_link::FatalKind::bad_node, 76, "this node is bad"};
+        case FatalKind::user_error:
+            break;
+    }
+    return {worker_link::FatalKind::user_error, 78, "trying again cannot help"};
+}
+
+}  // namespace
+
+void report_fatal(FatalKind kind, std::string_view text) noexcept {
+    const Way way = way_of(kind);
+    if (const auto link = link::process_link()) {
+        link->send(worker_link::Fatal{.kind = way.said, .text = std::string(text)});
+    }
+    std::fprintf(stderr, "fatal (%s): %.*s\n", way.words, static_cast<int>(text.size()),
+                 text.data());
+    std::fflush(nullptr);
+    ::_exit(way.exit_code);
+}
+
+}  // namespace regroup
