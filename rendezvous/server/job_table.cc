@@ -14,12 +14,17 @@ std::int64_t wall_ms() {
         .count();
 }
 
-/// A join that was refused and nothing else: it has changed nothing, and whoever repeats it must
-/// not be able to fill a journal.
+/// A join that was refused, which at most those who wait are told of: it has changed nothing, and
+/// whoever repeats it must not be able to fill a journal.
 bool is_refusal(const Event& event, const Effects& effects) {
     const auto* joined = std::get_if<NodeJoined>(&event);
-    return joined != nullptr && effects.size() == 1 && effects[0].node == joined->node &&
-           std::holds_alternative<Refused>(effects[0].message);
+    if (joined == nullptr || effects.empty() || effects[0].node != joined->node ||
+        !std::holds_alternative<Refused>(effects[0].message)) {
+        return false;
+    }
+    return std::all_of(effects.begin() + 1, effects.end(), [](const Send& effect) {
+        return std::holds_alternative<Waiting>(effect.message);
+    });
 }
 
 }  // namespace
