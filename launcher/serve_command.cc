@@ -11,6 +11,7 @@
 #include "agent/agent_core.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
+#include "launcher/host.h"
 #include "launcher/run_plan.h"
 #include "launcher/state.h"
 #include "rendezvous/server/daemon.h"
@@ -28,13 +29,13 @@ void say(const std::string& line) {
 
 /// Has the daemon keep its jobs as `options` say. False, said on stderr, if it cannot although that
 /// was asked for.
-bool use_state(boost::asio::io_context& io, rendezvous::Daemon& daemon, StateOptions options,
-               std::uint16_t port_asked) {
+bool use_state(boost::asio::io_context& io, const Clock& clock, rendezvous::Daemon& daemon,
+               StateOptions options, std::uint16_t port_asked) {
     const bool usual = options.where.empty();
     if (usual && port_asked != 0) {  // Nobody finds a random port again.
         options.where = usual_state(port_asked);
     }
-    Result<std::unique_ptr<journal::Journal>> journal = open_state(io, options);
+    Result<std::unique_ptr<journal::Journal>> journal = open_state(io, clock, options);
     if (!journal && !usual) {
         say("--state: " + journal.error().detail);
         return false;
@@ -115,7 +116,11 @@ int serve_command(std::span<const std::string> arguments) {
         say("cannot listen: " + port.error().detail);
         return agent::kExitUsage;
     }
-    if (!use_state(io, daemon, state, where->port)) {
+    if (state.advertise.empty()) {
+        state.advertise =
+            rendezvous::Endpoint{everywhere ? full_host_name() : where->host, *port}.text();
+    }
+    if (!use_state(io, clock, daemon, state, where->port)) {
         return agent::kExitUsage;
     }
     const bool kept = daemon.keeps_jobs();
@@ -133,7 +138,7 @@ int serve_command(std::span<const std::string> arguments) {
                     (jobs == 0 ? ""
                                : "; jobs that go on until a daemon takes them up again: " +
                                      std::to_string(jobs)));
-                daemon.flush(kStopLimit, [&] { io.stop(); });
+                daemon.resign(kStopLimit, [&] { io.stop(); });
                 return;
             }
             say("stopping on " + name);

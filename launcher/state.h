@@ -29,9 +29,10 @@ void add_state_flags(FlagTable& flags, StateOptions& out);
 /// .local/state of the home folder; empty if there is neither.
 [[nodiscard]] std::string usual_state(std::uint16_t port);
 
-/// The journal there; none for "none" and for an empty `where`. `io` outlives it. Errors: what
-/// could not be opened, or is in use by whom.
+/// The journal there; none for "none" and for an empty `where`. `io` and `clock` outlive it.
+/// Errors: what could not be opened, or is in use by whom.
 Result<std::unique_ptr<journal::Journal>> open_state(boost::asio::io_context& io,
+                                                     const Clock& clock,
                                                      const StateOptions& options);
 
 }  // namespace regroup::launcher

@@ -80,6 +80,9 @@ class Daemon {
     /// been told, or after `limit`.
     void stop(const std::string& author, const std::string& reason, Duration limit,
               std::function<void()> done);
+    /// Lets go of the jobs that a journal keeps: accepts no one any more, and calls `done` once
+    /// another daemon may take them up, or after `limit`.
+    void resign(Duration limit, std::function<void()> done);
     /// Calls `done` once everything said so far has been handed to the kernel, or after `limit`.
     void flush(Duration limit, std::function<void()> done);
 

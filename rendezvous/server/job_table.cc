@@ -330,6 +330,16 @@ void JobTable::stop(const std::string& author, const std::string& reason) {
     timer_.cancel();
 }
 
+void JobTable::resign(std::function<void()> done) {
+    closed_ = true;
+    timer_.cancel();
+    if (journal_) {
+        journal_->resign(std::move(done));
+    } else {
+        done();
+    }
+}
+
 std::size_t JobTable::open_jobs() const {
     return static_cast<std::size_t>(std::count_if(
         jobs_.begin(), jobs_.end(),

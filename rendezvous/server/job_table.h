@@ -50,6 +50,8 @@ class JobTable {
     void sweep();
     /// Closes every job for everyone, and accepts no new one.
     void stop(const std::string& author, const std::string& reason);
+    /// This daemon is about to end, its jobs are not.
+    void resign(std::function<void()> done);
     /// Jobs that are not closed.
     [[nodiscard]] std::size_t open_jobs() const;
 
