@@ -156,7 +156,7 @@ void print_result(const RunResult& result) {
     const History& history = result.history;
     std::printf(
         "\n  %llu steps in %zu rounds by %llu processes, %llu applications, parameters "
-        "%016llx\n\n",
+        "%016llx\n",
         static_cast<unsigned long long>(history.steps), history.rounds.size(),
         static_cast<unsigned long long>(history.processes),
         static_cast<unsigned long long>(history.applications),

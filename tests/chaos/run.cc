@@ -51,7 +51,7 @@ class Run {
         }
         begin_ = steady_clock::now();
         for (const Fault& fault : schedule) {
-            result_.deeds.push_back({fault});
+            result_.deeds.emplace_back().fault = fault;
         }
         while (steady_clock::now() - begin_ < plan_.lasts || !open_.empty()) {
             step();
