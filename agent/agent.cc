@@ -8,7 +8,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/failure_text.h"
-#include "agent/watch/progress_watch.h"
+#include "agent/watch/node_watch.h"
 #include "rendezvous/net/listen.h"
 
 namespace regroup::agent {
@@ -64,6 +64,10 @@ WorkerGroupOptions group_options(const AgentOptions& options) {
     return group;
 }
 
+NodeWatchOptions watch_options(const AgentOptions& options) {
+    return {options.core.job, options.hangs, options.output.folder, options.search_path};
+}
+
 }  // namespace
 
 struct Agent::Impl {
@@ -81,7 +85,9 @@ struct Agent::Impl {
                           note_failure(*exited);
                       }
                       feed(event);
+                      watch.attached();
                   }),
+          watch(io_in, clock_in, workers.launcher(), watch_options(options), watch_handlers()),
           store(io_in, store_options(options)),
           timer(io_in),
           waiting_since(clock.now()) {}
@@ -105,6 +111,9 @@ struct Agent::Impl {
             apply(core.step(clock.now(), next));
         }
         busy = false;
+        if (core.report().state != rendezvous::NodeState::running) {
+            watch.round_ended();
+        }
         arm();
     }
 
@@ -149,6 +158,7 @@ struct Agent::Impl {
     void act(const BeginRound& effect) {
         report_failure(effect.assignment.reason);
         announce(effect.assignment);
+        watch.round_began(effect.assignment, options.core.offer.workers);
         if (effect.assignment.group_rank == 0) {
             serve_store();
         }
@@ -180,24 +190,16 @@ struct Agent::Impl {
         }
     }
 
-    void act(const SaveStacks& effect) {
-        std::vector<rendezvous::RankPosition> positions;
-        for (const LiveWorker& worker : workers.live()) {
-            if (worker.attached) {
-                positions.push_back(position_of(
-                    look_at(**worker.page, worker.local_rank, worker.rank, worker.pid)));
-            }
-        }
-        feed(StacksSaved{effect.round, std::move(positions)});
-    }
+    void act(const SaveStacks& effect) { watch.save_stacks(effect); }
 
     void act(const KillWorker& effect) {
-        output.say("ending the worker with local rank " + std::to_string(effect.local_rank) + ": " +
-                   effect.reason);
+        output.say("killing rank " +
+                   std::to_string(core.assignment().first_rank + effect.local_rank) +
+                   ", on which the round hangs: " + effect.reason);
         workers.kill(effect.local_rank);
     }
 
-    void act(const TellRecovery& effect) { output.say(describe(effect.incident)); }
+    void act(const TellRecovery& effect) { watch.tell(effect); }
 
     void act(const Quit& effect) {
         timer.cancel();
@@ -211,6 +213,17 @@ struct Agent::Impl {
                 std::exchange(on_done, nullptr)(effect);
             }
         });
+    }
+
+    NodeWatch::Handlers watch_handlers() {
+        return {
+            .workers = [this] { return workers.live(); },
+            .output =
+                [this] { return output.relays() ? std::optional(output.bytes()) : std::nullopt; },
+            .on_hang = [this](const HangSuspected& event) { feed(event); },
+            .on_stacks = [this](const StacksSaved& event) { feed(event); },
+            .say = [this](const std::string& line) { output.say(line); },
+        };
     }
 
     // ---- Failures.
@@ -365,6 +378,7 @@ struct Agent::Impl {
     AgentOptions options;
     AgentCore core;
     WorkerGroup workers;
+    NodeWatch watch;
     store::StoreServer store;
     std::unique_ptr<asio::ip::tcp::acceptor> offered;
     std::unique_ptr<rendezvous::ControlClient> client;

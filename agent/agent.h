@@ -10,6 +10,7 @@
 
 #include "agent/agent_core.h"
 #include "agent/process/output_relay.h"
+#include "agent/watch/progress_watch.h"
 #include "agent/worker_group.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/client/control_client.h"
@@ -29,6 +30,8 @@ struct AgentOptions {
     std::uint16_t fixed_store_port = 0;
     store::Dialect store_dialect = store::Dialect::v1_13;  ///< See StoreServer::Options.
     bool announces = true;  ///< Says which ranks run here, each round.
+    HangLimits hangs{};
+    std::string search_path;  ///< The value of PATH: for programs that show the stacks of a hang.
     /// Gets what happens to rounds and workers here, as it happens; may be empty.
     EventSink on_event;
 };

@@ -60,6 +60,8 @@ class AgentCore {
     [[nodiscard]] Instant next_deadline() const;
 
     [[nodiscard]] const rendezvous::NodeReport& report() const noexcept { return report_; }
+    /// The last one that was begun.
+    [[nodiscard]] const Assignment& assignment() const noexcept { return assignment_; }
     /// Parked and prestarted ones included.
     [[nodiscard]] bool has_workers() const noexcept { return !workers_.empty(); }
     /// Whether a worker is there and waits for a round.
@@ -107,8 +109,9 @@ class AgentCore {
         RoundId round = RoundId::none;        ///< In which it trains; none while it is parked.
         bool elastic = false;
         bool parked = false;
-        int asked_by = 0;  ///< The signal by which it was asked to end.
-        std::string hung;  ///< Why it was killed, if that is because a round hung on it.
+        bool left = false;  ///< Its round, by its own word; what ends it then is nobody's failure.
+        int asked_by = 0;   ///< The signal by which it was asked to end.
+        std::string hung;   ///< Why it was killed, if that is because a round hung on it.
     };
 
     void begin_round(const Assignment& assignment);
@@ -135,7 +138,7 @@ class AgentCore {
     AgentConfig config_;
     Duration heartbeat_interval_;
     rendezvous::NodeReport report_;
-    Assignment assignment_;                    ///< The last one that was begun.
+    Assignment assignment_;
     std::map<std::uint32_t, Worker> workers_;  ///< By local rank: those alive.
 
     bool link_up_ = false;
@@ -159,6 +162,7 @@ class AgentCore {
     Instant resist_at_ = Instant::max();  ///< Workers alive by then survive even SIGKILL.
     Instant give_up_at_ = Instant::max();
     Instant drain_until_ = Instant::max();  ///< A drain that takes longer is cut short.
+    Instant depart_until_ = Instant::max();  ///< By then its workers have saved their state.
     AgentEffects effects_;
 };
 

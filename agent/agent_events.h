@@ -58,7 +58,7 @@ struct StepsCommitted {
 /// move again.
 struct HangSuspected {
     RoundId round = RoundId::none;
-    std::optional<rendezvous::Hang> hang;
+    std::optional<rendezvous::Hang> hang{};
 };
 /// What SaveStacks asked for is done.
 struct StacksSaved {

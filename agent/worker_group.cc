@@ -232,13 +232,11 @@ void WorkerGroup::reaped(std::uint64_t key, ExitStatus status) {
     Process& process = processes_.at(key);
     const bool told_before = process.told;
     const bool others_stay = process.elastic || told_before;
-    std::set<pid_t> spared;
+    std::set<pid_t> spared = launcher_.children();  // Its peers, and who looks at them.
+    spared.erase(process.child->pid());
     bool any_living = false;
     for (const auto& [other_key, other] : processes_) {
-        if (other_key != key) {
-            spared.insert(other.child->pid());
-            any_living = any_living || !other.told;
-        }
+        any_living = any_living || (other_key != key && !other.told);
     }
     // Whatever a worker left behind must be gone before the next round may begin. As long as its
     // peers end with it they may still need that.

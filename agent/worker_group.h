@@ -17,6 +17,7 @@
 #include "agent/event_record.h"
 #include "agent/link/death_watch.h"
 #include "agent/link/link_server.h"
+#include "agent/live_worker.h"
 #include "agent/output_layout.h"
 #include "agent/placement/placement.h"
 #include "agent/process/child_process.h"
@@ -57,16 +58,6 @@ struct WorkerGroupOptions {
     WorkerCommand command;
     OutputOptions output;
     EventSink on_event;  ///< May be empty.
-};
-
-/// One living worker, for who looks at its page.
-struct LiveWorker {
-    std::uint32_t local_rank = 0;
-    std::uint32_t rank = 0;
-    pid_t pid = 0;
-    RoundId round = RoundId::none;       ///< The last one that it was given a place in.
-    bool attached = false;               ///< It has the SDK, and so writes its page.
-    std::shared_ptr<SharedPage> page{};  ///< May be null.
 };
 
 /// The processes of one node's workers, each with its rank, environment, place and output; talked
@@ -111,6 +102,9 @@ class WorkerGroup {
     /// Kills what former workers left behind, wherever it has moved to. Blocks for some
     /// milliseconds; for seconds if a process is stuck in the kernel.
     void kill_leftovers();
+
+    /// For programs that look at workers.
+    [[nodiscard]] LinuxLauncher& launcher() noexcept { return launcher_; }
 
     /// By local rank.
     [[nodiscard]] std::vector<LiveWorker> live() const;

@@ -69,6 +69,16 @@ std::string entry_point(const RunOptions& options) {
     return options.run_path ? "run_script_path" : options.program;
 }
 
+agent::HangLimits hang_limits(const RunOptions& options) {
+    agent::HangLimits limits;
+    limits.factor = options.hang_factor;
+    limits.floor = options.hang_floor;
+    if (options.hang_timeout > Duration::zero()) {
+        limits.most = options.hang_timeout;
+    }
+    return limits;
+}
+
 // What is known before the agent starts.
 struct Preparation {
     RunOptions options;
@@ -105,6 +115,9 @@ class Node {
         options.host = short_host_name();
         options.full_host = full_host_name();
         options.store_dialect = run_options_.store_dialect;
+        options.hangs = hang_limits(run_options_);
+        const char* path = std::getenv("PATH");
+        options.search_path = path != nullptr ? path : "";
         options.announces = run_options_.front != Front::torchrun;
         if (run_options_.console_events) {
             options.on_event = [this](const agent::WorkerEvent& event) {

@@ -91,16 +91,15 @@ Duration ProgressWatch::count(Instant now, std::optional<Instant>& last) const {
     return elapsed <= 2 * interval_ ? elapsed : Duration::zero();
 }
 
+// A look that came while the worker was changing its page is one more sign of life.
 void ProgressWatch::absorb(const WorkerLook& look, Duration elapsed) {
     Worker& worker = workers_[look.local_rank];
-    const std::uint64_t moves = look.beats + look.operations + look.operations_done;
-    if (worker.pid != look.pid || worker.round != look.round) {
-        worker = Worker{look.pid, look.round, moves, look.waiting, look.step, Duration::zero()};
-    } else if (worker.moves == moves && worker.waiting == look.waiting) {
+    if (worker.last.pid != look.pid || worker.last.round != look.round) {
+        worker = Worker{look, look.step, Duration::zero()};
+    } else if (worker.last == look) {
         worker.still += elapsed;
     } else {
-        worker.moves = moves;
-        worker.waiting = look.waiting;
+        worker.last = look;
         worker.still = Duration::zero();
     }
 }

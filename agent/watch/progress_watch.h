@@ -40,6 +40,8 @@ struct WorkerLook {
     Duration longest{};    ///< See WorkerPage::longest.
     bool waiting = false;  ///< For others, in a collective.
     std::string section;   ///< Or the collective.
+
+    friend bool operator==(const WorkerLook&, const WorkerLook&) = default;
 };
 
 /// Reads the page of a living worker, which may change meanwhile. Any thread.
@@ -51,12 +53,12 @@ struct WorkerLook {
 /// Tells which of a node's workers hangs, from looks at all of them, a few times a second. Pure: no
 /// clock, no memory of anybody else's.
 ///
-/// A worker stands still while its `beats` and its collectives do. How long each kind of work took
-/// before (a step, a section by its name) is known for each process, and several times that is its
-/// limit. One that waits in a collective is held up by another, and is not suspected; only if all
-/// of the node do, for longer than they may, nothing moves here, and that is said as a hang that
-/// counts once every node says so (`Hang::shared`). Parked and starting workers, and those that
-/// leave, never hang.
+/// A worker stands still while it looks the same: no beat, no collective begun or ended. How long
+/// each kind of work took before (a step, a section by its name) is known for each process, and
+/// several times that is its limit. One that waits in a collective is held up by another, and is
+/// not suspected; only if all of the node do, for longer than they may, nothing moves here, and
+/// that is said as a hang that counts once every node says so (`Hang::shared`). Parked and starting
+/// workers, and those that leave, never hang.
 ///
 /// Time in which this process itself did not run (SIGSTOP, a machine that was suspended, a host
 /// under a load that stops everything) is counted for nobody: a look that is late by more than an
@@ -84,12 +86,9 @@ class ProgressWatch {
 
    private:
     struct Worker {
-        std::int64_t pid = 0;
-        std::uint64_t round = 0;
-        std::uint64_t moves = 0;  ///< Whatever counts something, added up.
-        bool waiting = false;
-        std::uint64_t first_step = 0;  ///< Committed when it was first seen in `round`.
-        Duration still{};              ///< Counted since the last beat.
+        WorkerLook last;
+        std::uint64_t first_step = 0;  ///< Committed when it was first seen in its round.
+        Duration still{};              ///< For how long it has looked like this.
     };
 
     /// The time since the last look, as far as it counts.

@@ -9,6 +9,48 @@ std::string differ(const std::string& flag, const std::string& here, const std::
     return flag + " is " + here + " here, " + there + " there";
 }
 
+std::string count_or_any(const std::optional<std::uint32_t>& count) {
+    return count ? std::to_string(*count) : "any number";
+}
+
+std::string reactions(const std::map<int, Reaction>& on_exit) {
+    std::string text;
+    for (const auto& [code, reaction] : on_exit) {
+        text += (text.empty() ? "" : ",") + std::to_string(code) + "=" +
+                std::string(to_string(reaction));
+    }
+    return text.empty() ? "empty" : text;
+}
+
+// What a job may lose, and what each loss is answered by.
+std::optional<std::string> contradiction_of_budgets(const JobPolicy& job,
+                                                    const JobPolicy& newcomer) {
+    struct Count {
+        const char* flag;
+        std::string here;
+        std::string there;
+    };
+    const Budgets& there = job.budgets;
+    const Budgets& here = newcomer.budgets;
+    const Count counts[] = {
+        {"--max-restarts", std::to_string(newcomer.restarts_max), std::to_string(job.restarts_max)},
+        {"--spares", std::to_string(newcomer.spares_max), std::to_string(job.spares_max)},
+        {"--on-exit", reactions(newcomer.on_exit), reactions(job.on_exit)},
+        {"--max-hangs", count_or_any(here.hangs), count_or_any(there.hangs)},
+        {"--max-node-losses", count_or_any(here.losses), count_or_any(there.losses)},
+        {"--refill-steps", std::to_string(here.refill_steps), std::to_string(there.refill_steps)},
+        {"--no-progress", std::to_string(here.no_progress_max),
+         std::to_string(there.no_progress_max)},
+        {"--max-strikes", std::to_string(here.strikes_max), std::to_string(there.strikes_max)},
+    };
+    for (const Count& count : counts) {
+        if (count.here != count.there) {
+            return differ(count.flag, count.here, count.there);
+        }
+    }
+    return std::nullopt;
+}
+
 }  // namespace
 
 std::string nodes_range(const JobPolicy& policy) {
@@ -22,9 +64,8 @@ std::optional<std::string> contradiction(const JobPolicy& job, const JobPolicy& 
     if (job.program != newcomer.program) {
         return differ("the program", newcomer.program, job.program);
     }
-    if (job.restarts_max != newcomer.restarts_max) {
-        return differ("--max-restarts", std::to_string(newcomer.restarts_max),
-                      std::to_string(job.restarts_max));
+    if (auto found = contradiction_of_budgets(job, newcomer)) {
+        return found;
     }
     struct Limit {
         const char* flag;
@@ -35,7 +76,11 @@ std::optional<std::string> contradiction(const JobPolicy& job, const JobPolicy& 
          {Limit{"--last-call", newcomer.last_call, job.last_call},
           Limit{"--heartbeat-timeout", newcomer.heartbeat_timeout, job.heartbeat_timeout},
           Limit{"--shutdown-timeout", newcomer.shutdown_timeout, job.shutdown_timeout},
-          Limit{"--grow-after", newcomer.grow_after, job.grow_after}}) {
+          Limit{"--grow-after", newcomer.grow_after, job.grow_after},
+          Limit{"--regroup-call", newcomer.regroup_call, job.regroup_call},
+          Limit{"--prepare-timeout", newcomer.prepare_timeout, job.prepare_timeout},
+          Limit{"--restart-delay", newcomer.budgets.delay, job.budgets.delay},
+          Limit{"--strikes-window", newcomer.budgets.strikes_window, job.budgets.strikes_window}}) {
         if (limit.here != limit.there) {
             return differ(limit.flag, format_duration(limit.here), format_duration(limit.there));
         }

@@ -35,6 +35,7 @@ void FailureDetector::heard(const NodeId& node, Instant now) {
         --suspects_count_;
     }
     entry.heard = now;
+    entry.by_absence = false;
     entry.pardoned = false;
     move_deadline(node, entry, after(now, silence_limit_));
 }
@@ -91,7 +92,8 @@ Instant FailureDetector::first_sign(const NodeId& node) const {
     if (found == entries_.end()) {
         return Instant::min();
     }
-    return found->second.suspected ? found->second.suspected_at : found->second.heard;
+    const Entry& entry = found->second;
+    return entry.suspected && !fell_silent(entry) ? entry.suspected_at : entry.heard;
 }
 
 Instant FailureDetector::lost_at(const NodeId& node) const {
@@ -103,8 +105,12 @@ Instant FailureDetector::next_deadline() const {
     return deadlines_.empty() ? Instant::max() : deadlines_.begin()->first;
 }
 
+bool FailureDetector::fell_silent(const Entry& entry) const {
+    return !entry.by_absence && entry.deadline >= after(entry.heard, silence_limit_);
+}
+
 std::string FailureDetector::reason_of(const Entry& entry) const {
-    if (!entry.suspected) {
+    if (!entry.suspected || fell_silent(entry)) {
         return "silent for " + format_duration(silence_limit_);
     }
     if (entry.by_absence) {

@@ -37,8 +37,8 @@ class FailureDetector {
     /// `suspect_all`).
     [[nodiscard]] bool suspects_any() const noexcept { return suspects_count_ > 0; }
     [[nodiscard]] Instant heard_at(const NodeId& node) const;
-    /// The first sign that something is wrong with the node: when its connection broke, else when
-    /// it was last heard.
+    /// The first sign that something is wrong with the node: when its connection broke, or when it
+    /// was last heard if it is silence that ends its time.
     [[nodiscard]] Instant first_sign(const NodeId& node) const;
     /// When the node will be lost if nothing is heard of it; Instant::min() if it is not known.
     [[nodiscard]] Instant lost_at(const NodeId& node) const;
@@ -58,6 +58,8 @@ class FailureDetector {
         bool by_absence = false;  // It is we who were away.
         bool pardoned = false;    // Has had its second period.
     };
+    /// True if it is silence, rather than a broken connection, that ends the node's time.
+    [[nodiscard]] bool fell_silent(const Entry& entry) const;
     [[nodiscard]] std::string reason_of(const Entry& entry) const;
     void move_deadline(const NodeId& node, Entry& entry, Instant deadline);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/core/messages.h"
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdio>
@@ -37,8 +38,10 @@ Result<void> validate(const JobPolicy& policy) {
     if (policy.heartbeat_timeout < std::chrono::milliseconds(100)) {
         return Failure(Errc::invalid_argument, "the heartbeat timeout must be at least 100 ms");
     }
-    if (policy.last_call < Duration::zero() || policy.shutdown_timeout < Duration::zero() ||
-        policy.grow_after < Duration::zero()) {
+    const Budgets& budgets = policy.budgets;
+    if (std::min({policy.last_call, policy.shutdown_timeout, policy.grow_after, policy.regroup_call,
+                  policy.prepare_timeout, budgets.delay, budgets.strikes_window}) <
+        Duration::zero()) {
         return Failure(Errc::invalid_argument, "time limits must not be negative");
     }
     return {};
@@ -57,6 +60,9 @@ std::string describe(const WorkerFailure& failure) {
     const std::string who = "rank " + std::to_string(failure.rank) + " on " + failure.node;
     if (!failure.start_error.empty()) {
         return who + " could not start: " + failure.start_error;
+    }
+    if (failure.kind == FailureKind::hang) {
+        return who + " hung and was ended";
     }
     if (failure.signal != 0) {
         return who + " was ended by " + signal_name(failure.signal);

@@ -32,13 +32,17 @@ bool is_loopback(std::string_view address) noexcept {
     return address.starts_with("127.") || address == "::1";
 }
 
-// Explicit slots first, then names as people count them; the node id makes the order total.
+// Explicit slots first, then who is warm, then names as people count them; the node id makes the
+// order total.
 bool comes_before(const Member& a, const Member& b) noexcept {
     const auto slot = [](const Member& member) {
         return member.offer.slot.value_or(std::numeric_limits<std::uint32_t>::max());
     };
     if (slot(a) != slot(b)) {
         return slot(a) < slot(b);
+    }
+    if (a.warm != b.warm) {
+        return a.warm;
     }
     if (a.offer.name != b.offer.name) {
         return natural_less(a.offer.name, b.offer.name);

@@ -17,6 +17,8 @@ struct Member {
     NodeId node;
     Offer offer;
     std::uint16_t store_port = 0;
+    /// Its workers are started already: it is preferred among nodes that are new.
+    bool warm = false;
 };
 
 /// True if host name `a` comes before `b` as a person counts: node7 before node66.

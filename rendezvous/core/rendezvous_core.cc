@@ -58,12 +58,16 @@ std::string_view to_string(Phase phase) noexcept {
 }
 
 RendezvousCore::RendezvousCore(JobPolicy policy)
-    : policy_(std::move(policy)), detector_(policy_.heartbeat_timeout, policy_.regroup_call) {
+    : policy_(std::move(policy)),
+      detector_(policy_.heartbeat_timeout, policy_.regroup_call),
+      budget_(policy_),
+      strikes_(policy_.budgets.strikes_max, policy_.budgets.strikes_window) {
     ENSURE(validate(policy_).has_value());
 }
 
 Effects RendezvousCore::step(Instant now, const Event& event) {
     std::visit([&](const auto& e) { on(now, e); }, event);
+    offer_prestart(now);
     return std::exchange(effects_, {});
 }
 
@@ -77,7 +81,7 @@ void RendezvousCore::on(Instant now, const NodeJoined& event) {
     if (const std::optional<Refused> refused = refusal(now, event)) {
         effects_.push_back({event.node, *refused});
         // Those who wait for more nodes must know why this one does not come.
-        tell_waiting(refused->reason);
+        tell_waiting(now, refused->reason);
         return;
     }
     const auto [node, is_new] = nodes_.try_emplace(event.node, Node{event.offer, event.report, {}});
@@ -104,24 +108,39 @@ void RendezvousCore::on(Instant now, const NodeReported& event) {
 void RendezvousCore::on(Instant now, const NodeDisconnected& event) {
     detector_.suspect(event.node, now);
     update_ready(now, event.node);
+    if (survivors_.contains(event.node)) {
+        missing_.insert(event.node);
+    }
     try_form(now);
 }
 
 void RendezvousCore::on(Instant now, const NodeLeft& event) {
-    lose(now, event.node, "left: " + event.reason, Departure::left);
+    lose(now, event.node, "left: " + event.reason, Departure::left, now);
 }
 
-void RendezvousCore::on(Instant /*now*/, const StopRequested& event) {
+void RendezvousCore::on(Instant now, const StopRequested& event) {
     if (phase_ != Phase::closed) {
         Verdict verdict;
         verdict.outcome = Outcome::stopped;
         verdict.author = event.author;
         verdict.reason = event.reason;
-        close(std::move(verdict));
+        close(now, std::move(verdict));
     }
 }
 
-void RendezvousCore::on(Instant /*now*/, const NodeResumed& /*event*/) {}
+void RendezvousCore::on(Instant now, const NodeResumed& event) {
+    if (!nodes_.contains(event.node)) {
+        return;
+    }
+    if (!detector_.suspects(event.node)) {
+        detector_.heard(event.node, now);
+    }
+    if (members_.contains(event.node) && event.resumed.round == round_) {
+        budget_.reach(event.resumed.step);
+        trains_since_.reset();
+        tell_recovered(ledger_.resumed(event.resumed));
+    }
+}
 
 void RendezvousCore::on(Instant now, const Restarted& /*event*/) {
     detector_.suspect_all(now);
@@ -129,9 +148,14 @@ void RendezvousCore::on(Instant now, const Restarted& /*event*/) {
         update_ready(now, id);
     }
     // What was waited for could not come while nobody listened.
+    const Instant back = after(now, policy_.heartbeat_timeout);
     if (deadline_ != Instant::max()) {
-        deadline_ = std::max(deadline_, after(now, policy_.heartbeat_timeout));
+        deadline_ = std::max(deadline_, back);
     }
+    if (inquiry_) {
+        inquiry_->deadline = std::max(inquiry_->deadline, back);
+    }
+    missing_ = survivors_;
     try_form(now);
 }
 
@@ -145,9 +169,14 @@ bool RendezvousCore::is_routine(const Event& event) const {
         return false;
     }
     const Node& node = found->second;
+    if (inquiry_ || node.report.hang || unconfirmed_.contains(reported->node)) {
+        return false;
+    }
+    const bool first_step = expects_resumed_ && ledger_.awaits_training() && !trains_since_ &&
+                            reported->report.step > step_at_form_;
     NodeReport expected = node.report;
     expected.step = reported->report.step;
-    return expected == reported->report && expected.step >= node.report.step &&
+    return !first_step && expected == reported->report && expected.step >= node.report.step &&
            !wants_word(reported->node, node);
 }
 
@@ -157,25 +186,40 @@ void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeR
     if (report.round > std::max(round_, round_floor_)) {
         round_floor_ = static_cast<RoundId>(number(report.round) + kUnseenRounds);
     }
+    missing_.erase(id);
     const bool was_leaving = is_leaving(node);
     if (!is_older(report, node.report)) {
-        node.report = report;
+        learn(now, id, node, report);
     }
     update_ready(now, id);
+    absorb(now, id, node);
     if (!was_leaving && is_leaving(node)) {
         begin_leaving(now, id, node);
     }
-    absorb(now, id, node);
     try_form(now);
+}
+
+void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const NodeReport& report) {
+    if (members_.contains(id) && node.report.resident != report.resident) {
+        mortal_ = report.resident ? mortal_ - 1 : mortal_ + 1;
+    }
+    node.report = report;
+    if (report.resident) {
+        budget_.expect_steps();
+    }
+    budget_.reach(report.step);
+    confirm(now, id, report);
 }
 
 void RendezvousCore::update_ready(Instant now, const NodeId& id) {
     const auto found = nodes_.find(id);
     const bool ready = phase_ != Phase::closed && found != nodes_.end() &&
                        has_no_workers(found->second.report) && !detector_.suspects(id) &&
-                       !is_leaving(found->second) && !members_.contains(id);
+                       !is_leaving(found->second) && !members_.contains(id) &&
+                       !strikes_.is_aside(found->second.offer.name);
     if (!ready) {
         ready_.erase(id);
+        prestarted_.erase(id);
     } else if (ready_.insert(id).second && notice_at_ == Instant::max()) {
         begin_notices(now);
     }
@@ -255,6 +299,7 @@ void RendezvousCore::absorb_running(Instant now, const NodeId& id, const Node& n
         someone_finished_ = true;
         awaited_.erase(id);
         if (awaited_.empty()) {
+            round_ended_ = now;
             end_stopping(now);
         } else if (members_.at(id).group_rank != 0) {
             dismissed_.insert(id);
@@ -262,6 +307,8 @@ void RendezvousCore::absorb_running(Instant now, const NodeId& id, const Node& n
         }
     } else if (report.state != NodeState::running) {
         begin_stopping(now, "node " + node.offer.name + " gave the round up");
+    } else {
+        consider_hang(now, id, node);
     }
 }
 
@@ -273,7 +320,7 @@ void RendezvousCore::count_out(const NodeId& id, const Node& node) {
 }
 
 void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
-                          Departure departure) {
+                          Departure departure, Instant sign) {
     const auto found = nodes_.find(id);
     if (found == nodes_.end()) {
         return;
@@ -281,45 +328,57 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
     if (dismissed_.erase(id) > 0) {
         departed_.insert(found->second.offer.name);  // Its goodbye may have been lost.
     }
-    const std::string cause = "node " + found->second.offer.name + " " + how;
+    const std::string name = found->second.offer.name;
+    const bool was_mortal = !found->second.report.resident;
     const bool expected =
         phase_ == Phase::preparing && departure == Departure::left && is_leaving(found->second);
     nodes_.erase(found);
     detector_.forget(id);
     ready_.erase(id);
+    prestarted_.erase(id);
+    survivors_.erase(id);
+    missing_.erase(id);
     const bool was_member = members_.erase(id) > 0;
+    if (was_member && was_mortal) {
+        --mortal_;
+    }
     const bool was_awaited = awaited_.erase(id) > 0;
     if (was_member && was_awaited) {
         all_finished_ = false;
         if (expected) {
-            // The others have parked at the same boundary, or never will.
+            // The others have parked at the same boundary, or never will: if its leave was cut
+            // short, they fail because of it.
             boundary_ = true;
+            lost_member_ = true;
             deadline_ = std::min(deadline_, after(now, kBoundaryMargin));
             end_if_all_out(now);
         } else {
             lost_member_ = true;
+            if (departure == Departure::lost) {
+                lost_names_.push_back(name);
+            }
+            const std::string cause = "node " + name + " " + how;
             if (phase_ == Phase::running || phase_ == Phase::preparing) {
-                begin_stopping(now, cause);
+                begin_stopping(now, cause, false, sign);
             } else {
                 cause_ = cause;
-                if (awaited_.empty()) {
-                    end_stopping(now);
-                }
+                end_if_all_out(now);
             }
         }
     }
-    if (!close_if_deserted()) {
+    unconfirmed_.erase(id);
+    if (!close_if_deserted(now)) {
         try_form(now);
     }
 }
 
 // Who has finished and gone does not come back; to wait for it would only look like a hang.
-bool RendezvousCore::close_if_deserted() {
+bool RendezvousCore::close_if_deserted(Instant now) {
     const bool waits = phase_ == Phase::gathering || phase_ == Phase::last_call;
     if (!waits || departed_.empty() || nodes_.size() >= policy_.nodes_min) {
         return false;
     }
-    close(departure_verdict());
+    close(now, departure_verdict());
     return true;
 }
 

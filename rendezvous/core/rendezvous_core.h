@@ -9,8 +9,13 @@
 #include <vector>
 
 #include "rendezvous/core/failure_detector.h"
+#include "rendezvous/core/hang_culprit.h"
+#include "rendezvous/core/incident_ledger.h"
+#include "rendezvous/core/job_status.h"
 #include "rendezvous/core/messages.h"
+#include "rendezvous/core/node_strikes.h"
 #include "rendezvous/core/rank_assignment.h"
+#include "rendezvous/core/restart_budget.h"
 
 namespace regroup::rendezvous {
 
@@ -116,7 +121,8 @@ class RendezvousCore {
     /// Applies the mere passing of time. Due at `next_deadline()`; early is harmless.
     [[nodiscard]] Effects advance(Instant now);
 
-    /// When `advance` is next due; Instant::max() when nothing is pending.
+    /// When `advance` is next due; Instant::max() when nothing is pending. Earlier than that,
+    /// `advance` changes nothing at all, so that a journal need not know of it.
     [[nodiscard]] Instant next_deadline() const;
 
     /// True if `event` says nothing new: a heartbeat that would be answered by Alive and changes
@@ -127,6 +133,8 @@ class RendezvousCore {
     [[nodiscard]] Phase phase() const noexcept { return phase_; }
     [[nodiscard]] RoundId round() const noexcept { return round_; }
     [[nodiscard]] const JobPolicy& policy() const noexcept { return policy_; }
+    /// Everything that people may want to know of the job. O(nodes).
+    [[nodiscard]] JobStatus status(Instant now) const;
     /// True if a node of this name (or id) is in the job: one that can be drained.
     [[nodiscard]] bool knows(const std::string& name) const;
     /// Nodes that the job knows, members and waiting ones.
@@ -143,8 +151,16 @@ class RendezvousCore {
         NodeReport report;
         std::string drain;  // Why an operator wants it to leave, or empty.
     };
-    /// Who is taken out, and how sure it is that it went in order.
     enum class Departure : std::uint8_t { left, lost };
+    /// A hang, from the first word of it until the round ends because of it.
+    struct Inquiry {
+        NodeId node;  // Who said so.
+        Hang hang;
+        Instant deadline{};
+        /// Whom the round hangs on; until then the stacks are being saved.
+        std::optional<HangCulprit> culprit;
+        NodeId culprit_node;
+    };
 
     void on(Instant now, const NodeJoined& event);
     void on(Instant now, const NodeReported& event);
@@ -158,6 +174,8 @@ class RendezvousCore {
     [[nodiscard]] std::optional<Refused> refusal(Instant now, const NodeJoined& event) const;
     /// Any word from a node: it lives, and `report` is the truth about it.
     void hear(Instant now, const NodeId& id, Node& node, const NodeReport& report);
+    /// The report of a node takes the place of its last one.
+    void learn(Instant now, const NodeId& id, Node& node, const NodeReport& report);
     /// True if a report that says nothing new is answered with more than Alive.
     [[nodiscard]] bool wants_word(const NodeId& id, const Node& node) const;
     void absorb(Instant now, const NodeId& id, const Node& node);
@@ -169,12 +187,13 @@ class RendezvousCore {
     /// An awaited member has no workers any more.
     void count_out(const NodeId& id, const Node& node);
     /// The one place where a node is taken out, however its end was learned. `how` is told after
-    /// its name: "left: SIGTERM", "is lost: silent for 3 s".
-    void lose(Instant now, const NodeId& id, const std::string& how, Departure departure);
+    /// its name: "left: SIGTERM", "is lost: silent for 3 s"; `sign` is the first sign of it.
+    void lose(Instant now, const NodeId& id, const std::string& how, Departure departure,
+              Instant sign);
 
-    // Changes that lose no step.
+    // Changes that lose no step (rendezvous_planned.cc).
 
-    [[nodiscard]] bool is_resident() const;
+    [[nodiscard]] bool is_resident() const noexcept { return !members_.empty() && mortal_ == 0; }
     [[nodiscard]] bool is_leaving(const Node& node) const;
     [[nodiscard]] std::string why_leaving(const Node& node) const;
     /// A node has begun to want to leave.
@@ -185,8 +204,24 @@ class RendezvousCore {
     void tell_to_prepare(const NodeId& id, const Node& node);
     /// A node that is in no round and is to leave.
     void tell_to_leave(const NodeId& id, const Node& node);
+    /// When the running round is stopped for growth; Instant::max() if it is not.
+    [[nodiscard]] Instant grow_at() const;
+    [[nodiscard]] bool may_grow() const;
+    /// Tells waiting nodes that are new among those whose workers should be started.
+    void offer_prestart(Instant now);
 
-    void begin_stopping(Instant now, const std::string& reason);
+    // Hangs (rendezvous_hangs.cc).
+
+    void consider_hang(Instant now, const NodeId& id, const Node& node);
+    void conclude_inquiry(Instant now);
+    void overdue_inquiry(Instant now);
+    void stop_hung(Instant now, std::uint32_t rank, const NodeId& id, const std::string& reason);
+
+    // From one round to the next (rendezvous_rounds.cc).
+
+    /// `planned`: nothing is wrong with the round. `sign`: the first of what is, else `now`.
+    void begin_stopping(Instant now, const std::string& reason, bool planned = false,
+                        std::optional<Instant> sign = std::nullopt);
     /// Who still has workers is told to end or park them.
     void stop_awaited(Instant now);
     /// True if its workers have reached the step boundary and save their state there, in which
@@ -197,55 +232,98 @@ class RendezvousCore {
     /// Ends the round if nobody is awaited any more.
     void end_if_all_out(Instant now);
     void end_stopping(Instant now);
-    [[nodiscard]] bool close_if_deserted();
+    [[nodiscard]] bool close_if_deserted(Instant now);
     /// `door_closed`: the last call is over. Only time decides that, never a report.
     void try_form(Instant now, bool door_closed = false);
     void form(Instant now);
-    [[nodiscard]] Verdict failure_verdict() const;
+    void begin_round(Instant now);
+    void lose_silent(Instant now);
+    [[nodiscard]] std::string decision(const std::vector<Member>& members) const;
+    void close(Instant now, Verdict verdict);
+
+    // What an end costs (rendezvous_charges.cc).
+
+    /// Charges the end of the round; the verdict, if that was too much.
+    [[nodiscard]] std::optional<Verdict> settle(Instant now);
+    [[nodiscard]] std::optional<Verdict> settle_losses(Instant now);
+    [[nodiscard]] std::optional<Verdict> settle_failure(Instant now);
+    [[nodiscard]] Reaction reaction_to(const WorkerFailure& failure) const;
+    void strike(Instant now, const std::string& name);
+    /// Who was set aside for strikes comes back, since nodes are few.
+    void pardon(Instant now);
+    void update_named(Instant now, const std::vector<std::string>& names);
+    [[nodiscard]] Verdict failure_verdict(Charge charge) const;
+    [[nodiscard]] Verdict hopeless_verdict() const;
+    [[nodiscard]] Verdict losses_verdict() const;
+    [[nodiscard]] Verdict stagnation_verdict() const;
     [[nodiscard]] Verdict departure_verdict() const;
     [[nodiscard]] Verdict drained_verdict() const;
-    void close(Verdict verdict);
+
+    // What people and nodes are told (rendezvous_telling.cc, rendezvous_status.cc).
+
     void begin_notices(Instant now);
     void send_notices(Instant now);
-    void tell_waiting(const std::string& detail);
-
-    [[nodiscard]] bool may_grow() const;
+    void tell_waiting(Instant now, const std::string& detail);
+    [[nodiscard]] Waiting notice(const std::string& detail) const;
+    void tell_recovered(const std::vector<Incident>& incidents);
+    /// A member confirms by its report that it runs the round.
+    void confirm(Instant now, const NodeId& id, const NodeReport& report);
+    [[nodiscard]] JobStatus::Node status_of(Instant now, const NodeId& id, const Node& node) const;
     [[nodiscard]] std::string name_of(const NodeId& id) const;
     [[nodiscard]] std::string names_of(const std::set<NodeId>& ids) const;
 
     JobPolicy policy_;
     FailureDetector detector_;
     RankTable ranks_;
+    RestartBudget budget_;
+    NodeStrikes strikes_;
+    IncidentLedger ledger_;
     Phase phase_ = Phase::gathering;
     RoundId round_ = RoundId::none;
     RoundId round_floor_ = RoundId::none;  // No round may have this number or a lower one.
 
     // Ordered containers on purpose: iteration order is part of the behaviour.
     std::map<NodeId, Node> nodes_;
-    std::map<NodeId, Assignment> members_;  // Of `round_`, those still there.
-    /// Who could take part in a round at once: no workers, no suspicion, not a member.
+    std::map<NodeId, Assignment> members_;                // Of `round_`, those still there.
+    std::vector<std::pair<NodeId, std::string>> roster_;  // Of the last round: ids, names by rank.
+    std::size_t mortal_ = 0;  // Members whose workers end with the round.
+    /// Who could take part in a round at once: no workers, no suspicion, not a member, not leaving
+    /// and not set aside.
     std::set<NodeId> ready_;
     /// Members awaited: in running those not finished, in stopping those with live workers.
     std::set<NodeId> awaited_;
+    /// Of those ready, whose workers are being started ahead of a round, and since when.
+    std::map<NodeId, Instant> prestarted_;
+    std::set<NodeId> unconfirmed_;  // Members that have not said that they run `round_`.
 
+    std::optional<Instant> first_began_;
     Instant round_began_{};
-    Instant deadline_ = Instant::max();  // Of last_call, preparing or stopping.
+    Instant round_ended_{};                // When it was told to stop.
+    Instant deadline_ = Instant::max();    // Of last_call, preparing or stopping.
+    Instant rest_until_ = Instant::max();  // No round is formed before; max: no rest.
     Instant notice_at_ = Instant::max();
     Duration notice_interval_{};
 
     std::string cause_;                     // Why the last stop, or what formed the round.
     std::optional<WorkerFailure> failure_;  // The first in `round_`.
-    bool lost_member_ = false;              // `round_` lost a member that had not finished.
-    bool all_finished_ = true;              // No member of `round_` was stopped short.
-    bool someone_finished_ = false;         // Some member of `round_` has, even if lost since.
-    bool parked_ = false;             // A member that goes on has parked at the step boundary.
+    std::optional<Inquiry> inquiry_;
+    bool blameless_ = false;               // `failure_` is nobody's fault that we could name.
+    bool lost_member_ = false;             // `round_` lost a member that had not finished.
+    std::vector<std::string> lost_names_;  // Of those, who did not go by their own will.
+    bool all_finished_ = true;             // No member of `round_` was stopped short.
+    bool someone_finished_ = false;        // Some member of `round_` has, even if lost since.
+    bool parked_ = false;                  // A member that goes on has parked at the step boundary.
     bool boundary_ = false;           // Some member has reached the step boundary, and so have all.
     std::set<NodeId> dismissed_;      // Were told that they may leave `round_`.
     std::set<std::string> departed_;  // Names of those who have.
     bool survivors_first_ = false;    // A round has ended: form the next with who is left.
-    std::string evacuation_;          // Why all nodes leave and the job ends; or empty.
+    std::set<NodeId> survivors_;      // Of that round.
+    std::set<NodeId> missing_;        // Of these, who is under suspicion.
+    bool expects_resumed_ = false;    // `round_` will say itself when it trains.
+    std::uint64_t step_at_form_ = 0;
+    std::optional<Instant> trains_since_;  // It has committed a step, and has not said so yet.
+    std::string evacuation_;               // Why all nodes leave and the job ends; or empty.
     std::string evacuated_by_;
-    std::uint32_t failures_ = 0;  // Charged to the budget.
     std::optional<Verdict> verdict_;
     Effects effects_;
 };

@@ -10,11 +10,12 @@
 
 namespace regroup::rendezvous {
 
-bool RendezvousCore::is_resident() const {
-    return !members_.empty() &&
-           std::all_of(members_.begin(), members_.end(),
-                       [&](const auto& member) { return nodes_.at(member.first).report.resident; });
-}
+namespace {
+
+// Growth waits so long, and no longer, for the workers of nodes that are new.
+constexpr Duration kPrestartLimit = std::chrono::seconds(30);
+
+}  // namespace
 
 bool RendezvousCore::is_leaving(const Node& node) const {
     return !evacuation_.empty() || !node.drain.empty() || !node.report.draining.empty();
@@ -53,6 +54,9 @@ void RendezvousCore::on(Instant now, const DrainRequested& event) {
     for (const NodeId& id : chosen) {
         if (const auto found = nodes_.find(id); found != nodes_.end()) {
             begin_leaving(now, id, found->second);
+            if (!members_.contains(id)) {
+                tell_to_leave(id, found->second);
+            }
         }
     }
     try_form(now);
@@ -71,6 +75,7 @@ void RendezvousCore::begin_leaving(Instant now, const NodeId& id, const Node& no
                           " would be left of at least " + std::to_string(policy_.nodes_min) +
                           ", so all save their state and leave";
             ready_.clear();
+            prestarted_.clear();
         }
     }
     if (phase_ == Phase::running && awaited_.contains(id)) {
@@ -86,7 +91,7 @@ void RendezvousCore::begin_leaving(Instant now, const NodeId& id, const Node& no
         }
     }
     for (const auto& [other, entry] : nodes_) {
-        if ((other == id || !evacuation_.empty()) && !awaited_.contains(other)) {
+        if (other != id && !evacuation_.empty()) {
             tell_to_leave(other, entry);
         }
     }
@@ -96,7 +101,7 @@ void RendezvousCore::begin_change(Instant now, const std::string& reason) {
     if (is_resident()) {
         begin_preparing(now, reason);
     } else {
-        begin_stopping(now, reason);
+        begin_stopping(now, reason, true);
     }
 }
 
@@ -105,6 +110,8 @@ void RendezvousCore::begin_preparing(Instant now, const std::string& reason) {
     phase_ = Phase::preparing;
     cause_ = reason;
     deadline_ = after(now, policy_.prepare_timeout);
+    round_ended_ = now;
+    ledger_.begin(round_, true, now, now);
     for (const NodeId& id : awaited_) {
         tell_to_prepare(id, nodes_.at(id));
     }
@@ -132,11 +139,51 @@ void RendezvousCore::absorb_preparing(Instant now, const NodeId& id, const Node&
     } else if (has_no_workers(report)) {
         someone_finished_ = someone_finished_ || report.state == NodeState::finished;
         boundary_ = true;
+        ledger_.at_boundary(now);
         parked_ = parked_ || (report.state == NodeState::stopped && !is_leaving(node));
         count_out(id, node);
         end_if_all_out(now);
     } else if (report.state == NodeState::running) {
         tell_to_prepare(id, node);
+        consider_hang(now, id, node);
+    }
+}
+
+// ---- Growth, and the nodes that wait.
+
+bool RendezvousCore::may_grow() const {
+    // A round in which somebody has finished is about to end: it is not worth a restart.
+    return phase_ == Phase::running && members_.size() < policy_.nodes_max && !ready_.empty() &&
+           !someone_finished_;
+}
+
+Instant RendezvousCore::grow_at() const {
+    if (!may_grow()) {
+        return Instant::max();
+    }
+    Instant at = after(round_began_, policy_.grow_after);
+    if (is_resident()) {
+        // The round trains while the newcomers' workers start.
+        for (const auto& [id, since] : prestarted_) {
+            if (!nodes_.at(id).report.resident) {
+                at = std::max(at, after(since, kPrestartLimit));
+            }
+        }
+    }
+    return at;
+}
+
+void RendezvousCore::offer_prestart(Instant now) {
+    if (phase_ != Phase::running || !is_resident() || ready_.empty()) {
+        return;
+    }
+    const std::size_t places = policy_.nodes_max - members_.size() + policy_.spares_max;
+    for (auto id = ready_.begin(); id != ready_.end() && prestarted_.size() < places; ++id) {
+        if (prestarted_.emplace(*id, now).second) {
+            Waiting word = notice(explain(now));
+            word.prestart = true;
+            effects_.push_back({*id, std::move(word)});
+        }
     }
 }
 

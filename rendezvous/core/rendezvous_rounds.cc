@@ -14,11 +14,21 @@ namespace {
 
 // Beyond the shutdown timeout a member gets this long to confirm that its workers are gone.
 constexpr Duration kStopMargin = std::chrono::seconds(15);
+// A decision names so many arrivals at most.
+constexpr std::size_t kNamesInDecision = 4;
 
 }  // namespace
 
-void RendezvousCore::begin_stopping(Instant now, const std::string& reason) {
+void RendezvousCore::begin_stopping(Instant now, const std::string& reason, bool planned,
+                                    std::optional<Instant> sign) {
     ENSURE(phase_ == Phase::running || phase_ == Phase::preparing);
+    if (phase_ == Phase::running) {
+        round_ended_ = now;
+        ledger_.begin(round_, planned, sign.value_or(now), now);
+    } else if (!planned) {
+        ledger_.spoil(now);
+    }
+    inquiry_.reset();
     cause_ = reason;
     stop_awaited(now);
 }
@@ -52,38 +62,42 @@ void RendezvousCore::end_if_all_out(Instant now) {
 void RendezvousCore::end_stopping(Instant now) {
     ENSURE(awaited_.empty());
     deadline_ = Instant::max();
+    inquiry_.reset();
+    ledger_.stopped(now, cause_);
     if (all_finished_ && !members_.empty()) {
         Verdict verdict;
         verdict.outcome = Outcome::succeeded;
         verdict.exit_code = 0;
         verdict.author = "the workers";
         verdict.reason = "all workers finished";
-        close(std::move(verdict));
+        close(now, std::move(verdict));
         return;
     }
     if (!evacuation_.empty()) {
-        close(drained_verdict());
+        close(now, drained_verdict());
         return;
     }
-    // A lost node explains the failures of its peers, and costs nothing.
-    if (failure_ && !lost_member_) {
-        if (failures_ == policy_.restarts_max) {
-            close(failure_verdict());
-            return;
-        }
-        ++failures_;
+    if (std::optional<Verdict> verdict = settle(now)) {
+        close(now, std::move(*verdict));
+        return;
     }
     phase_ = Phase::gathering;
-    if (close_if_deserted()) {
+    if (close_if_deserted(now)) {
         return;
     }
     survivors_first_ = true;
     begin_notices(now);
+    mortal_ = 0;
     for (const auto& [id, assignment] : std::exchange(members_, {})) {
-        update_ready(now, id);
         const Node& node = nodes_.at(id);
+        update_ready(now, id);
         if (is_leaving(node)) {
             tell_to_leave(id, node);
+            continue;
+        }
+        survivors_.insert(id);
+        if (detector_.suspects(id)) {
+            missing_.insert(id);
         }
     }
     try_form(now);
@@ -93,22 +107,37 @@ void RendezvousCore::try_form(Instant now, bool door_closed) {
     if (phase_ != Phase::gathering && phase_ != Phase::last_call) {
         return;
     }
-    if (ready_.size() < policy_.nodes_min) {
+    if (ready_.size() < policy_.nodes_min && missing_.empty()) {
+        pardon(now);
+    }
+    const bool resting = rest_until_ != Instant::max();
+    if (ready_.size() < policy_.nodes_min || resting) {
         phase_ = Phase::gathering;
         deadline_ = Instant::max();
-        survivors_first_ = survivors_first_ && detector_.suspects_any();
+        if (resting) {
+            ledger_.held();
+        } else {
+            survivors_first_ = survivors_first_ && !missing_.empty();
+        }
         return;
     }
     const bool full = ready_.size() >= policy_.nodes_max;
     // After a round everyone who is missing is known to be lost, so there is nobody to wait for,
-    // unless somebody is under suspicion and about to be either back or lost.
-    const bool everyone = survivors_first_ && !detector_.suspects_any();
-    if (full || everyone || door_closed || policy_.last_call == Duration::zero()) {
+    // unless a survivor is under suspicion and about to be either back or lost.
+    const bool everyone = survivors_first_ && missing_.empty();
+    const bool at_once = !survivors_first_ && policy_.last_call == Duration::zero();
+    if (full || everyone || door_closed || at_once) {
         form(now);
     } else if (phase_ == Phase::gathering) {
         phase_ = Phase::last_call;
-        deadline_ = after(now, survivors_first_ ? std::min(policy_.regroup_call, policy_.last_call)
-                                                : policy_.last_call);
+        deadline_ = after(now, policy_.last_call);
+        if (survivors_first_) {
+            ledger_.held();
+            deadline_ = now;
+            for (const NodeId& id : missing_) {
+                deadline_ = std::max(deadline_, detector_.lost_at(id));
+            }
+        }
     }
 }
 
@@ -116,55 +145,121 @@ void RendezvousCore::form(Instant now) {
     std::vector<Member> candidates;
     for (const NodeId& id : ready_) {
         const Node& node = nodes_.at(id);
-        candidates.push_back({id, node.offer, node.report.store_port});
+        candidates.push_back({id, node.offer, node.report.store_port, node.report.resident});
     }
     const std::vector<Member> members = ranks_.arrange(std::move(candidates), policy_.nodes_max);
     std::vector<Assignment> assignments = assign_ranks(members);
     if (cause_.empty()) {
         cause_ = counted(members.size(), "node") + " joined";
     }
+    const std::string decided = decision(members);
     phase_ = Phase::running;
     round_ = next(std::max(round_, round_floor_));
+    begin_round(now);
+    ledger_.formed(now, round_, decided);
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        const NodeId& id = members[i].node;
+        assignments[i].round = round_;
+        assignments[i].restart_count = budget_.restarts();
+        assignments[i].reason = cause_;
+        awaited_.insert(id);
+        unconfirmed_.insert(id);
+        ready_.erase(id);
+        prestarted_.erase(id);
+        roster_.emplace_back(id, members[i].offer.name);
+        if (nodes_.at(id).report.resident) {
+            expects_resumed_ = true;
+        } else {
+            ++mortal_;
+        }
+        effects_.push_back({id, Assign{assignments[i]}});
+        members_.emplace(id, std::move(assignments[i]));
+    }
+    if (!ready_.empty() || !strikes_.aside().empty()) {
+        begin_notices(now);
+    }
+}
+
+void RendezvousCore::begin_round(Instant now) {
     round_began_ = now;
+    first_began_ = first_began_.value_or(now);
     deadline_ = Instant::max();
     notice_at_ = Instant::max();
     failure_.reset();
+    blameless_ = false;
     lost_member_ = false;
+    lost_names_.clear();
     all_finished_ = true;
     someone_finished_ = false;
     parked_ = false;
     boundary_ = false;
     dismissed_.clear();
     departed_.clear();
-    for (std::size_t i = 0; i < members.size(); ++i) {
-        assignments[i].round = round_;
-        assignments[i].restart_count = failures_;
-        assignments[i].reason = cause_;
-        awaited_.insert(members[i].node);
-        ready_.erase(members[i].node);
-        effects_.push_back({members[i].node, Assign{assignments[i]}});
-        members_.emplace(members[i].node, std::move(assignments[i]));
-    }
-    if (!ready_.empty()) {
-        begin_notices(now);
-    }
+    survivors_.clear();
+    missing_.clear();
+    roster_.clear();
+    unconfirmed_.clear();
+    mortal_ = 0;
+    expects_resumed_ = false;
+    step_at_form_ = budget_.step();
+    trains_since_.reset();
 }
 
-bool RendezvousCore::may_grow() const {
-    // A round in which somebody has finished is about to end: it is not worth a restart.
-    return phase_ == Phase::running && members_.size() < policy_.nodes_max && !ready_.empty() &&
-           !someone_finished_;
+// What became of the last round's places, in a few words.
+std::string RendezvousCore::decision(const std::vector<Member>& members) const {
+    std::map<NodeId, std::size_t> slots;  // Of the last round.
+    for (std::size_t slot = 0; slot < roster_.size(); ++slot) {
+        slots.emplace(roster_[slot].first, slot);
+    }
+    std::string arrivals;
+    std::size_t arrivals_count = 0;
+    for (std::size_t slot = 0; slot < members.size(); ++slot) {
+        if (slots.contains(members[slot].node) || ++arrivals_count > kNamesInDecision) {
+            continue;
+        }
+        const std::string& name = members[slot].offer.name;
+        const bool returns = slot < roster_.size() && roster_[slot].second == name;
+        const bool spare = roster_.size() >= policy_.nodes_max;
+        arrivals += (arrivals.empty() ? "" : ", ") +
+                    (returns ? "node " + name + " came back to slot "
+                             : (spare ? "spare " : "node ") + name + " took slot ") +
+                    std::to_string(slot);
+    }
+    if (arrivals_count > kNamesInDecision) {
+        arrivals += " and " + std::to_string(arrivals_count - kNamesInDecision) + " more";
+    }
+    std::string size;
+    if (members.size() != roster_.size()) {
+        size = (members.size() < roster_.size() ? "going on with " : "grown to ") +
+               counted(members.size(), "node");
+    }
+    if (size.empty() && arrivals.empty()) {
+        return failure_ && !lost_member_ ? "started again on node " + failure_->node
+                                         : "the same nodes again";
+    }
+    return size + (size.empty() || arrivals.empty() ? "" : ": ") + arrivals;
 }
 
-void RendezvousCore::close(Verdict verdict) {
+void RendezvousCore::close(Instant now, Verdict verdict) {
+    ledger_.close(now);
     phase_ = Phase::closed;
     deadline_ = Instant::max();
     notice_at_ = Instant::max();
+    rest_until_ = Instant::max();
+    inquiry_.reset();
     verdict_ = std::move(verdict);
-    verdict_->restarts = failures_;
+    verdict_->restarts = budget_.restarts();
+    verdict_->lasted = first_began_ ? now - *first_began_ : Duration::zero();
+    verdict_->lost = ledger_.lost();
+    verdict_->recoveries = ledger_.count();
     ready_.clear();
+    prestarted_.clear();
     members_.clear();
+    mortal_ = 0;
     awaited_.clear();
+    unconfirmed_.clear();
+    survivors_.clear();
+    missing_.clear();
     for (const auto& [id, node] : nodes_) {
         effects_.push_back({id, Closed{*verdict_}});
     }
@@ -173,39 +268,70 @@ void RendezvousCore::close(Verdict verdict) {
 // ---- The passing of time.
 
 Effects RendezvousCore::advance(Instant now) {
-    const std::vector<std::pair<NodeId, std::string>> lost = detector_.lost(now);
-    for (const auto& [id, reason] : lost) {
-        ready_.erase(id);  // Those lost at the same moment must not form a round with each other.
-        detector_.suspect(id, now);
-    }
-    for (const auto& [id, reason] : lost) {
-        lose(now, id, "is lost: " + reason, Departure::lost);
+    lose_silent(now);
+    if (phase_ != Phase::closed) {
+        update_named(now, strikes_.expire(now));
+        if (now >= rest_until_) {
+            rest_until_ = Instant::max();
+        }
     }
     if (phase_ == Phase::last_call && now >= deadline_) {
         try_form(now, true);
     } else if (phase_ == Phase::preparing && now >= deadline_) {
-        begin_stopping(now, cause_ + ", and not all workers reached a step boundary in time");
+        begin_stopping(now, cause_ + ", and not all workers reached a step boundary in time", true);
     } else if (phase_ == Phase::stopping && now >= deadline_) {
         const std::set<NodeId> stuck = awaited_;
         for (const NodeId& id : stuck) {
-            lose(now, id, "is lost: it did not confirm that its workers are gone", Departure::lost);
+            lose(now, id, "is lost: it did not confirm that its workers are gone", Departure::lost,
+                 now);
         }
     }
-    if (may_grow() && now >= after(round_began_, policy_.grow_after)) {
+    try_form(now);
+    if (inquiry_ && now >= inquiry_->deadline) {
+        overdue_inquiry(now);
+    }
+    if (now >= grow_at()) {
         begin_change(now, (ready_.size() == 1 ? "node " : "nodes ") + names_of(ready_) + " joined");
+    }
+    if (trains_since_ && now >= after(*trains_since_, policy_.heartbeat_timeout)) {
+        tell_recovered(
+            ledger_.running(*std::exchange(trains_since_, std::nullopt), budget_.step()));
     }
     if (now >= notice_at_) {
         send_notices(now);
     }
+    offer_prestart(now);
     return std::exchange(effects_, {});
 }
 
-Instant RendezvousCore::next_deadline() const {
-    Instant result = std::min({detector_.next_deadline(), deadline_, notice_at_});
-    if (may_grow()) {
-        result = std::min(result, after(round_began_, policy_.grow_after));
+void RendezvousCore::lose_silent(Instant now) {
+    struct Silent {
+        NodeId id;
+        std::string reason;
+        Instant sign;
+    };
+    std::vector<Silent> silent;
+    for (auto& [id, reason] : detector_.lost(now)) {
+        silent.push_back({id, std::move(reason), detector_.first_sign(id)});
     }
-    return result;
+    for (const Silent& node : silent) {
+        // Those lost at the same moment must not form a round with each other.
+        ready_.erase(node.id);
+        prestarted_.erase(node.id);
+        detector_.suspect(node.id, now);
+    }
+    for (const Silent& node : silent) {
+        lose(now, node.id, "is lost: " + node.reason, Departure::lost, node.sign);
+    }
+}
+
+Instant RendezvousCore::next_deadline() const {
+    const Instant inquiry = inquiry_ ? inquiry_->deadline : Instant::max();
+    const Instant trains =
+        trains_since_ ? after(*trains_since_, policy_.heartbeat_timeout) : Instant::max();
+    const Instant aside = phase_ == Phase::closed ? Instant::max() : strikes_.next_deadline();
+    return std::min({detector_.next_deadline(), deadline_, rest_until_, notice_at_, grow_at(),
+                     inquiry, trains, aside});
 }
 
 }  // namespace regroup::rendezvous

@@ -3,6 +3,7 @@
 // What a RendezvousCore tells people: notices to those who wait, and its state in one sentence.
 #include <algorithm>
 
+#include "rendezvous/core/node_state.h"
 #include "rendezvous/core/rendezvous_core.h"
 #include "rendezvous/core/wording.h"
 
@@ -19,12 +20,13 @@ constexpr std::size_t kNoticeNames = 32;
 }  // namespace
 
 void RendezvousCore::send_notices(Instant now) {
-    tell_waiting(explain(now));
+    tell_waiting(now, explain(now));
     notice_interval_ = std::min(notice_interval_ * 2, kNoticeLimit);
-    notice_at_ = ready_.empty() ? Instant::max() : after(now, notice_interval_);
+    const bool nobody = ready_.empty() && strikes_.aside().empty();
+    notice_at_ = nobody ? Instant::max() : after(now, notice_interval_);
 }
 
-void RendezvousCore::tell_waiting(const std::string& detail) {
+Waiting RendezvousCore::notice(const std::string& detail) const {
     Waiting notice;
     notice.nodes_min = policy_.nodes_min;
     notice.nodes_max = policy_.nodes_max;
@@ -36,8 +38,55 @@ void RendezvousCore::tell_waiting(const std::string& detail) {
         notice.joined.push_back(node.offer.name);
     }
     notice.spare = phase_ == Phase::running && !may_grow();
+    return notice;
+}
+
+void RendezvousCore::tell_waiting(Instant now, const std::string& detail) {
+    Waiting word = notice(detail);
     for (const NodeId& id : ready_) {
-        effects_.push_back({id, notice});
+        word.prestart = prestarted_.contains(id);
+        effects_.push_back({id, word});
+    }
+    if (strikes_.aside().empty()) {
+        return;
+    }
+    for (const auto& [id, node] : nodes_) {
+        const auto aside = strikes_.aside().find(node.offer.name);
+        if (aside != strikes_.aside().end() && has_no_workers(node.report) &&
+            !members_.contains(id)) {
+            word.prestart = false;
+            word.spare = true;
+            word.detail = "node " + node.offer.name + " is set aside for " +
+                          format_duration(std::max(Duration::zero(), aside->second.until - now)) +
+                          ": " + aside->second.reason;
+            effects_.push_back({id, word});
+        }
+    }
+}
+
+void RendezvousCore::tell_recovered(const std::vector<Incident>& incidents) {
+    for (const Incident& incident : incidents) {
+        for (const auto& [id, assignment] : members_) {
+            effects_.push_back({id, Recovered{incident}});
+        }
+    }
+}
+
+void RendezvousCore::confirm(Instant now, const NodeId& id, const NodeReport& report) {
+    if (report.round != round_ || !members_.contains(id)) {
+        return;
+    }
+    unconfirmed_.erase(id);
+    if (!ledger_.awaits_training()) {
+        return;
+    }
+    if (!expects_resumed_) {
+        if (unconfirmed_.empty()) {
+            tell_recovered(ledger_.running(now, budget_.step()));
+        }
+    } else if (!trains_since_ && report.step > step_at_form_) {
+        // Its word that it trains may come yet, and says more.
+        trains_since_ = now;
     }
 }
 
@@ -68,6 +117,11 @@ std::string RendezvousCore::explain(Instant now) const {
     const auto left = [&] { return format_duration(std::max(Duration::zero(), deadline_ - now)); };
     switch (phase_) {
         case Phase::gathering:
+            if (rest_until_ != Instant::max() && ready_.size() >= policy_.nodes_min) {
+                return counted(ready_.size(), "node") + " ready, the next round begins in " +
+                       format_duration(std::max(Duration::zero(), rest_until_ - now)) +
+                       ": rounds end too soon, the last one because " + cause_;
+            }
             return std::to_string(ready_.size()) + " of " + counted(policy_.nodes_min, "node") +
                    " ready, waiting for " +
                    std::to_string(policy_.nodes_min -
@@ -78,6 +132,11 @@ std::string RendezvousCore::explain(Instant now) const {
                    std::to_string(policy_.nodes_min) + ", maximum " +
                    std::to_string(policy_.nodes_max) + "), last call for " + left();
         case Phase::running:
+            if (inquiry_) {
+                return "round " + std::to_string(number(round_)) + " hangs: " +
+                       (inquiry_->culprit ? inquiry_->culprit->reason + "; it is being ended"
+                                          : inquiry_->hang.text + "; stacks are being saved");
+            }
             return "round " + std::to_string(number(round_)) + " is running on " +
                    counted(members_.size(), "node");
         case Phase::preparing:

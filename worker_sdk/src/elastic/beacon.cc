@@ -2,6 +2,7 @@
 #include "worker_sdk/src/elastic/beacon.h"
 
 #include <algorithm>
+#include <exception>
 
 namespace regroup::elastic {
 
@@ -14,8 +15,7 @@ void Beacon::begin_round(std::uint64_t round, RoundScope& scope) noexcept {
 }
 
 void Beacon::set_phase(Phase phase) noexcept {
-    page_->phase.store(phase);
-    beat();
+    begin(phase, phase == Phase::training ? &steps_ : nullptr, phase == Phase::training);
 }
 
 void Beacon::park() noexcept {
@@ -25,17 +25,17 @@ void Beacon::park() noexcept {
 
 void Beacon::committed(std::uint64_t step) noexcept {
     page_->step.store(step);
-    beat();
+    begin(page_->phase.load(std::memory_order_relaxed), kind_, true);
 }
 
 void Beacon::begin_section(std::string_view name) noexcept {
     set_name(name);
-    set_phase(Phase::section);
+    begin(Phase::section, kind_of(name), true);
 }
 
 void Beacon::end_section() noexcept {
     set_name("");
-    set_phase(Phase::training);
+    begin(Phase::training, &steps_, std::uncaught_exceptions() == 0);
 }
 
 void Beacon::set_waiting(bool waiting, const char* name) noexcept {
@@ -45,9 +45,33 @@ void Beacon::set_waiting(bool waiting, const char* name) noexcept {
     page_->waiting.store(waiting ? 1 : 0, std::memory_order_release);
 }
 
-void Beacon::beat() noexcept {
-    page_->beat_at.store(SteadyClock().now().time_since_epoch().count());
+// The agent reads `beats` first.
+void Beacon::begin(Phase phase, Kind* kind, bool whole) noexcept {
+    const std::int64_t now = SteadyClock().now().time_since_epoch().count();
+    if (kind_ != nullptr && whole) {
+        kind_->longest = std::max(kind_->longest, now - since_);
+    }
+    kind_ = kind;
+    since_ = now;
+    page_->phase.store(phase);
+    page_->longest.store(kind != nullptr ? kind->longest : 0);
+    page_->beat_at.store(now);
     page_->beats.fetch_add(1);
+}
+
+Beacon::Kind* Beacon::kind_of(std::string_view name) noexcept {
+    const std::string_view key = name.substr(0, steps_.name.size() - 1);
+    for (std::size_t i = 0; i < sections_count_; ++i) {
+        if (key == sections_[i].name.data()) {
+            return &sections_[i];
+        }
+    }
+    if (sections_count_ == sections_.size()) {
+        return nullptr;
+    }
+    Kind& kind = sections_[sections_count_++];
+    std::copy(key.begin(), key.end(), kind.name.begin());
+    return &kind;
 }
 
 void Beacon::set_name(std::string_view name) noexcept {

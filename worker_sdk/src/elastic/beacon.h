@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -32,11 +34,25 @@ class Beacon {
     void set_waiting(bool waiting, const char* name) noexcept;
 
    private:
-    void beat() noexcept;
+    /// What a process does again and again: steps, and each section by its name.
+    struct Kind {
+        std::array<char, sizeof WorkerPage::section> name{};
+        std::int64_t longest = 0;  ///< In ns.
+    };
+
+    /// Shows `phase`, the work that began before being over; `whole` if it was not cut short.
+    void begin(Phase phase, Kind* kind, bool whole) noexcept;
+    /// That of `name`; null when there are already too many.
+    [[nodiscard]] Kind* kind_of(std::string_view name) noexcept;
     void set_name(std::string_view name) noexcept;
 
     WorkerPage own_{};
     WorkerPage* const page_;
+    Kind steps_;
+    std::array<Kind, 64> sections_;
+    std::size_t sections_count_ = 0;
+    Kind* kind_ = nullptr;  ///< Of the present work, if it is of any.
+    std::int64_t since_ = 0;
 };
 
 /// Measures and shows the waiting of the loop's thread.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a RendezvousCore judges: who may join, and what a job's end is called.
+// Who may join a RendezvousCore's job.
 #include "rendezvous/core/contradiction.h"
 #include "rendezvous/core/rendezvous_core.h"
 #include "rendezvous/core/wording.h"
@@ -61,53 +61,6 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
         }
     }
     return std::nullopt;
-}
-
-Verdict RendezvousCore::failure_verdict() const {
-    const std::uint32_t allowed = policy_.restarts_max;
-    Verdict verdict;
-    verdict.outcome = Outcome::failed;
-    verdict.exit_code = shell_exit_code(*failure_);
-    verdict.author = "node " + failure_->node;
-    verdict.reason = describe(*failure_) + "; ";
-    if (allowed == 0) {
-        verdict.reason += "no restarts are allowed";
-    } else if (allowed == 1) {
-        verdict.reason += "the only restart is used";
-    } else {
-        verdict.reason += "all " + std::to_string(allowed) + " restarts used";
-    }
-    verdict.reason += " (--max-restarts " + std::to_string(allowed) + ")";
-    verdict.failure = failure_;
-    return verdict;
-}
-
-Verdict RendezvousCore::drained_verdict() const {
-    Verdict verdict;
-    verdict.outcome = Outcome::stopped;
-    verdict.exit_code = kExitRequeue;
-    verdict.author = evacuated_by_;
-    verdict.reason = evacuation_;
-    if (failure_) {
-        verdict.reason += "; meanwhile " + describe(*failure_);
-        verdict.failure = failure_;
-    }
-    return verdict;
-}
-
-Verdict RendezvousCore::departure_verdict() const {
-    std::string gone;
-    for (const std::string& name : departed_) {
-        gone += (gone.empty() ? "" : ", ") + name;
-    }
-    Verdict verdict;
-    verdict.outcome = Outcome::failed;
-    verdict.exit_code = failure_ ? shell_exit_code(*failure_) : 1;
-    verdict.author = failure_ ? "node " + failure_->node : "the rendezvous";
-    verdict.reason = cause_ + "; too few nodes remain for a restart, for " + gone +
-                     (departed_.size() == 1 ? " has" : " have") + " finished and left";
-    verdict.failure = failure_;
-    return verdict;
 }
 
 }  // namespace regroup::rendezvous

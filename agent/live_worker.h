@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <sys/types.h>
+
+#include "agent/link/shared_page.h"
+#include "rendezvous/core/messages.h"
+
+namespace regroup::agent {
+
+/// One living worker, for who looks at its page.
+struct LiveWorker {
+    std::uint32_t local_rank = 0;
+    std::uint32_t rank = 0;
+    pid_t pid = 0;
+    rendezvous::RoundId round =
+        rendezvous::RoundId::none;       ///< The last one that it was given a place in.
+    bool attached = false;               ///< It has the SDK, and so writes its page.
+    std::shared_ptr<SharedPage> page{};  ///< May be null.
+};
+
+}  // namespace regroup::agent

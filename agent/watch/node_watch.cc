@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/watch/node_watch.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <ctime>
+#include <utility>
+
+namespace regroup::agent {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string ranks(const std::vector<StackSubject>& subjects) {
+    if (subjects.size() == 1) {
+        return "rank " + std::to_string(subjects.front().rank);
+    }
+    return "ranks " + std::to_string(subjects.front().rank) + "-" +
+           std::to_string(subjects.back().rank);
+}
+
+std::string universal_time() {
+    const std::time_t now = std::time(nullptr);
+    std::tm universal{};
+    ::gmtime_r(&now, &universal);
+    char text[32];
+    std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &universal);
+    return text;
+}
+
+std::string round_name(RoundId round) {
+    return "round " + std::to_string(number(round));
+}
+
+}  // namespace
+
+NodeWatch::NodeWatch(boost::asio::io_context& io, const Clock& clock, LinuxLauncher& launcher,
+                     NodeWatchOptions options, Handlers handlers)
+    : options_(std::move(options)),
+      handlers_(std::move(handlers)),
+      hangs_(io, clock, options_.limits,
+             {[this] { return looks(); }, handlers_.output,
+              [this](const std::optional<rendezvous::Hang>& hang) { tell_hang(hang); }}),
+      stacks_(io, launcher, {.search_path = options_.search_path}) {
+    if (!options_.folder.empty()) {
+        ledger_.emplace(options_.folder / "recoveries.jsonl");
+    }
+}
+
+void NodeWatch::round_began(const Assignment& assignment, std::uint32_t workers) {
+    assignment_ = assignment;
+    hang_.clear();
+    hangs_.begin(assignment.first_rank, workers);
+}
+
+std::vector<LiveWorker> NodeWatch::workers() const {
+    std::vector<LiveWorker> result = handlers_.workers();
+    std::erase_if(result, [this](const LiveWorker& w) { return w.round != assignment_.round; });
+    return result;
+}
+
+std::vector<WorkerLook> NodeWatch::looks() const {
+    std::vector<WorkerLook> result;
+    for (const LiveWorker& worker : workers()) {
+        if (worker.attached) {
+            result.push_back(look_at(**worker.page, worker.local_rank, worker.rank, worker.pid));
+        }
+    }
+    return result;
+}
+
+void NodeWatch::tell_hang(const std::optional<rendezvous::Hang>& hang) {
+    if (hang) {
+        hang_ = hang->text;
+        handlers_.say(hang_);
+    } else if (!hang_.empty()) {
+        handlers_.say("it moves again: no longer true that " + std::exchange(hang_, ""));
+    }
+    handlers_.on_hang(HangSuspected{assignment_.round, hang});
+}
+
+Result<fs::path> NodeWatch::folder_for_stacks(RoundId round) {
+    if (options_.folder.empty()) {
+        std::error_code error;
+        std::string path = (fs::temp_directory_path(error) / "regroup-stacks-XXXXXX").string();
+        if (error || ::mkdtemp(path.data()) == nullptr) {
+            return system_failure("cannot make a folder for stacks: " + path, errno);
+        }
+        options_.folder = path;
+    }
+    return options_.folder / ("hang-round" + std::to_string(number(round)));
+}
+
+void NodeWatch::save_stacks(const SaveStacks& request) {
+    std::vector<rendezvous::RankPosition> positions;
+    std::vector<StackSubject> subjects;
+    for (const LiveWorker& worker : workers()) {
+        rendezvous::RankPosition position;
+        position.rank = worker.rank;
+        if (worker.attached) {
+            position =
+                position_of(look_at(**worker.page, worker.local_rank, worker.rank, worker.pid));
+        }
+        const std::string place = position.step == 0 ? "" : "step " + std::to_string(position.step);
+        subjects.push_back({position.rank, worker.pid,
+                            position.doing.empty() ? place
+                            : position.waiting && !place.empty()
+                                ? "waiting: " + position.doing + ", " + place
+                                : position.doing});
+        positions.push_back(std::move(position));
+    }
+    const Result<fs::path> folder = folder_for_stacks(request.round);
+    if (subjects.empty() || !folder) {
+        handlers_.say(folder ? "no worker is left whose stacks could be saved"
+                             : folder.error().detail);
+        handlers_.on_stacks(StacksSaved{request.round, std::move(positions)});
+        return;
+    }
+    const std::string heading =
+        "job " + options_.job + ", " + round_name(request.round) + ": " + request.reason;
+    stacks_.save(*folder, subjects, heading,
+                 [this, round = request.round, whose = ranks(subjects), folder = *folder,
+                  positions = std::move(positions)](const SavedStacks& saved) {
+                     handlers_.say(saved.files == 0 ? "no stacks could be saved: " + saved.complaint
+                                                    : "the stacks of " + whose + " are in " +
+                                                          folder.string() + ", " + saved.how +
+                                                          (saved.complaint.empty() ? "" : "; ") +
+                                                          saved.complaint);
+                     handlers_.on_stacks(StacksSaved{round, positions});
+                 });
+}
+
+void NodeWatch::tell(const TellRecovery& recovery) {
+    handlers_.say(describe(recovery.incident));
+    if (!recovery.keep || !ledger_) {
+        return;
+    }
+    const Result<void> kept =
+        ledger_->append(ledger_line(options_.job, recovery.incident, universal_time()));
+    if (!kept && !std::exchange(ledger_trouble_, true)) {
+        handlers_.say(kept.error().detail + "; recoveries are missing there while that lasts");
+    } else if (kept) {
+        ledger_trouble_ = false;
+    }
+}
+
+}  // namespace regroup::agent

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+
+#include "agent/agent_events.h"
+#include "agent/ledger.h"
+#include "agent/live_worker.h"
+#include "agent/process/linux_launcher.h"
+#include "agent/watch/hang_watch.h"
+#include "agent/watch/stack_saver.h"
+#include "rendezvous/base/clock.h"
+
+namespace regroup::agent {
+
+struct NodeWatchOptions {
+    std::string job;
+    HangLimits limits;
+    /// Of this run, for stacks and the ledger. Empty: stacks go to a fresh one for temporary files,
+    /// and there is no ledger.
+    std::filesystem::path folder;
+    std::string search_path;  ///< The value of PATH, for the programs that show stacks.
+};
+
+/// What an agent sees of its workers, and what it keeps of what went wrong: hangs, stacks, and the
+/// ledger of recoveries. Decides nothing about rounds.
+class NodeWatch {
+   public:
+    struct Handlers {
+        std::function<std::vector<LiveWorker>()> workers;
+        std::function<std::optional<std::uint64_t>()> output;  ///< See HangWatch::Handlers.
+        std::function<void(const HangSuspected&)> on_hang;
+        std::function<void(const StacksSaved&)> on_stacks;
+        std::function<void(const std::string& line)> say;
+    };
+
+    /// References outlive this.
+    NodeWatch(boost::asio::io_context& io, const Clock& clock, LinuxLauncher& launcher,
+              NodeWatchOptions options, Handlers handlers);
+
+    void round_began(const Assignment& assignment, std::uint32_t workers);
+    /// A worker has got a page.
+    void attached() { hangs_.attached(); }
+    void round_ended() { hangs_.end(); }
+
+    /// Answered by on_stacks, unless the next request comes first.
+    void save_stacks(const SaveStacks& request);
+    void tell(const TellRecovery& recovery);
+
+   private:
+    /// Of the workers of the round that is run.
+    [[nodiscard]] std::vector<LiveWorker> workers() const;
+    [[nodiscard]] std::vector<WorkerLook> looks() const;
+    void tell_hang(const std::optional<rendezvous::Hang>& hang);
+    [[nodiscard]] Result<std::filesystem::path> folder_for_stacks(RoundId round);
+
+    NodeWatchOptions options_;
+    Handlers handlers_;
+    HangWatch hangs_;
+    StackSaver stacks_;
+    std::optional<Ledger> ledger_;
+    bool ledger_trouble_ = false;  ///< Was said, and lasts.
+    Assignment assignment_;
+    std::string hang_;  ///< As it was said; empty: none.
+};
+
+}  // namespace regroup::agent

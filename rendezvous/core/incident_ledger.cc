@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/core/incident_ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace regroup::rendezvous {
+
+void IncidentLedger::begin(RoundId round, bool planned, Instant sign, Instant now) {
+    if (open_) {
+        abandon(now);
+    }
+    open_ = true;
+    held_ = false;
+    incident_ = {};
+    incident_.round = round;
+    incident_.planned = planned;
+    incident_.detect = std::max(Duration::zero(), now - sign);
+    told_at_ = now;
+    boundary_at_.reset();
+    stopped_at_.reset();
+    formed_at_.reset();
+}
+
+void IncidentLedger::spoil(Instant now) noexcept {
+    if (std::exchange(incident_.planned, false)) {
+        told_at_ = now;
+    }
+}
+
+void IncidentLedger::at_boundary(Instant now) {
+    if (!boundary_at_) {
+        boundary_at_ = now;
+    }
+}
+
+void IncidentLedger::stopped(Instant now, std::string cause) {
+    if (!open_) {
+        return;
+    }
+    incident_.cause = std::move(cause);
+    // Until the boundary the round went on training: that is no loss.
+    incident_.stop = now - (incident_.planned ? boundary_at_.value_or(told_at_) : told_at_);
+    stopped_at_ = now;
+}
+
+void IncidentLedger::formed(Instant now, RoundId next, std::string decision) {
+    if (!open_ || !stopped_at_) {
+        return;
+    }
+    incident_.next_round = next;
+    incident_.decision = std::move(decision);
+    (held_ ? incident_.decide : incident_.join) += now - *stopped_at_;
+    formed_at_ = now;
+}
+
+std::vector<Incident> IncidentLedger::resumed(const Resumed& resumed) {
+    if (!formed_at_ || resumed.round != incident_.next_round) {
+        return {};
+    }
+    incident_.communicator = std::max(Duration::zero(), resumed.communicator);
+    incident_.state = std::max(Duration::zero(), resumed.state);
+    incident_.first_step = std::max(Duration::zero(), resumed.first_step);
+    incident_.step = resumed.step;
+    return complete();
+}
+
+std::vector<Incident> IncidentLedger::running(Instant now, std::uint64_t step) {
+    if (!formed_at_) {
+        return {};
+    }
+    incident_.first_step = now - *formed_at_;
+    incident_.step = step;
+    return complete();
+}
+
+void IncidentLedger::close(Instant now) {
+    if (open_) {
+        abandon(now);
+    }
+}
+
+// Its way back ends here, wherever it had come to.
+void IncidentLedger::abandon(Instant now) {
+    if (formed_at_) {
+        incident_.first_step = std::max(Duration::zero(), now - *formed_at_);
+    } else if (stopped_at_) {
+        incident_.join += now - *stopped_at_;
+    } else if (!incident_.planned) {
+        incident_.stop = now - told_at_;
+    }
+    incident_.decision +=
+        std::string(incident_.decision.empty() ? "" : ", ") + "ended before its first step";
+    if (pending_.size() == kPendingLimit) {
+        pending_.erase(pending_.begin());
+    }
+    pending_.push_back(incident_);
+    keep();
+}
+
+std::vector<Incident> IncidentLedger::complete() {
+    std::vector<Incident> told = std::exchange(pending_, {});
+    told.push_back(incident_);
+    keep();
+    return told;
+}
+
+void IncidentLedger::keep() {
+    open_ = false;
+    formed_at_.reset();
+    ++count_;
+    lost_ += incident_.total();
+    if (recent_.size() == kRecentLimit) {
+        recent_.pop_front();
+    }
+    recent_.push_back(incident_);
+}
+
+}  // namespace regroup::rendezvous

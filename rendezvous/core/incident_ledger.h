@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/messages.h"
+
+namespace regroup::rendezvous {
+
+/// Where the time went between one round and the next. At most one incident is open: from the word
+/// that a round is to end until its successor trains. A round that ends before that closes its
+/// incident as it stands, and opens another. Pure; bounded.
+class IncidentLedger {
+   public:
+    /// That many are remembered.
+    static constexpr std::size_t kRecentLimit = 100;
+    /// That many that ended before their first step are told together with the one that did not.
+    static constexpr std::size_t kPendingLimit = 16;
+
+    /// `round` is to end: its first sign was at `sign`, it is held for true and told at `now`.
+    void begin(RoundId round, bool planned, Instant sign, Instant now);
+    /// What seemed planned is none: something failed meanwhile.
+    void spoil(Instant now) noexcept;
+    /// A planned change: the round trained until now.
+    void at_boundary(Instant now);
+    /// No worker of the round is left, except parked ones; this is why it ended.
+    void stopped(Instant now, std::string cause);
+    /// The next round could begin but for a rest, or for nodes under suspicion.
+    void held() noexcept { held_ = open_ && !formed_at_; }
+    void formed(Instant now, RoundId next, std::string decision);
+    /// The new round trains, by its own word. Returns what is to be told: those before it that did
+    /// not come so far, and this one. Nothing if none is open, or it is another round's.
+    [[nodiscard]] std::vector<Incident> resumed(const Resumed& resumed);
+    /// The same for a round that says nothing of itself: its workers run, or have committed `step`.
+    [[nodiscard]] std::vector<Incident> running(Instant now, std::uint64_t step);
+    /// The job ends.
+    void close(Instant now);
+
+    /// A new round was formed and is not known to train yet.
+    [[nodiscard]] bool awaits_training() const noexcept { return formed_at_.has_value(); }
+    [[nodiscard]] const std::deque<Incident>& recent() const noexcept { return recent_; }
+    /// Of all incidents, those not remembered any more included.
+    [[nodiscard]] Duration lost() const noexcept { return lost_; }
+    [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
+
+   private:
+    void keep();
+    void abandon(Instant now);
+    [[nodiscard]] std::vector<Incident> complete();
+
+    bool open_ = false;
+    bool held_ = false;
+    Incident incident_;
+    Instant told_at_{};
+    std::optional<Instant> boundary_at_;
+    std::optional<Instant> stopped_at_;
+    std::optional<Instant> formed_at_;
+    std::vector<Incident> pending_;
+    std::deque<Incident> recent_;
+    Duration lost_{};
+    std::uint32_t count_ = 0;
+};
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the end of a round costs a RendezvousCore's job: budgets, rests, nodes that are set aside.
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/core/rendezvous_core.h"
+#include "rendezvous/core/wording.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+std::string all_used(std::uint32_t allowed, const std::string& one, const std::string& none,
+                     const char* flag) {
+    const std::string limit = std::string(" (") + flag + " " + std::to_string(allowed) + ")";
+    if (allowed == 0) {
+        return "no " + none + " are allowed" + limit;
+    }
+    if (allowed == 1) {
+        return "the only " + one + " is used" + limit;
+    }
+    return "all " + counted(allowed, one) + " used" + limit;
+}
+
+Verdict failed(std::string author, int exit_code, std::string reason) {
+    Verdict verdict;
+    verdict.outcome = Outcome::failed;
+    verdict.author = std::move(author);
+    verdict.exit_code = exit_code;
+    verdict.reason = std::move(reason);
+    return verdict;
+}
+
+}  // namespace
+
+std::optional<Verdict> RendezvousCore::settle(Instant now) {
+    // A lost node explains the failures of its peers; one that went by its own will costs nothing.
+    if (lost_member_) {
+        return lost_names_.empty() ? std::nullopt : settle_losses(now);
+    }
+    return failure_ ? settle_failure(now) : std::nullopt;
+}
+
+std::optional<Verdict> RendezvousCore::settle_losses(Instant now) {
+    for (const std::string& name : lost_names_) {
+        strike(now, name);
+    }
+    const RestartBudget::Ruling ruling =
+        budget_.charge(Charge::loss, round_, round_ended_ - round_began_,
+                       static_cast<std::uint32_t>(lost_names_.size()));
+    switch (ruling.answer) {
+        case RestartBudget::Answer::again:
+            return std::nullopt;
+        case RestartBudget::Answer::exhausted:
+            return losses_verdict();
+        case RestartBudget::Answer::no_progress:
+            return stagnation_verdict();
+    }
+    return std::nullopt;
+}
+
+Reaction RendezvousCore::reaction_to(const WorkerFailure& failure) const {
+    switch (failure.kind) {
+        case FailureKind::user_error:
+            return Reaction::fail;
+        case FailureKind::retry:
+            return Reaction::retry;
+        case FailureKind::bad_node:
+            return Reaction::replace_node;
+        case FailureKind::hang:
+            return Reaction::restart;
+        case FailureKind::failure:
+            break;
+    }
+    const auto found = policy_.on_exit.find(shell_exit_code(failure));
+    return found == policy_.on_exit.end() ? Reaction::restart : found->second;
+}
+
+std::optional<Verdict> RendezvousCore::settle_failure(Instant now) {
+    const Reaction reaction = reaction_to(*failure_);
+    Charge charge = Charge::retry;
+    switch (reaction) {
+        case Reaction::fail:
+            return hopeless_verdict();
+        case Reaction::retry:
+            break;
+        case Reaction::replace_node:
+            strikes_.set_aside(failure_->node,
+                               describe(*failure_) + ", which asks for another node", now, true);
+            break;
+        case Reaction::restart:
+            charge = failure_->kind == FailureKind::hang ? Charge::hang : Charge::failure;
+            if (!blameless_) {
+                strike(now, failure_->node);
+            }
+            break;
+    }
+    const RestartBudget::Ruling ruling =
+        budget_.charge(charge, round_, round_ended_ - round_began_);
+    switch (ruling.answer) {
+        case RestartBudget::Answer::again:
+            if (ruling.delay > Duration::zero()) {
+                rest_until_ = after(now, ruling.delay);
+            }
+            return std::nullopt;
+        case RestartBudget::Answer::exhausted:
+            return failure_verdict(charge);
+        case RestartBudget::Answer::no_progress:
+            return stagnation_verdict();
+    }
+    return std::nullopt;
+}
+
+void RendezvousCore::strike(Instant now, const std::string& name) {
+    const auto others = std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+        const Node& node = entry.second;
+        return node.offer.name != name && !is_leaving(node) && !detector_.suspects(entry.first) &&
+               !strikes_.is_aside(node.offer.name);
+    });
+    if (strikes_.strike(name, now) && static_cast<std::size_t>(others) >= policy_.nodes_min) {
+        strikes_.set_aside(name, strikes_.too_many() + ", the last one because " + cause_, now,
+                           false);
+    }
+}
+
+void RendezvousCore::pardon(Instant now) {
+    update_named(now, strikes_.pardon());
+}
+
+void RendezvousCore::update_named(Instant now, const std::vector<std::string>& names) {
+    if (names.empty()) {
+        return;
+    }
+    for (const auto& [id, node] : nodes_) {
+        if (std::find(names.begin(), names.end(), node.offer.name) != names.end()) {
+            update_ready(now, id);
+        }
+    }
+}
+
+Verdict RendezvousCore::failure_verdict(Charge charge) const {
+    const bool hang = charge == Charge::hang && policy_.budgets.hangs.has_value();
+    const std::string what =
+        hang ? all_used(*policy_.budgets.hangs, "hang", "hangs", "--max-hangs")
+             : all_used(policy_.restarts_max, "restart", "restarts", "--max-restarts");
+    Verdict verdict = failed("node " + failure_->node, shell_exit_code(*failure_),
+                             describe(*failure_) + "; " + what);
+    verdict.failure = failure_;
+    return verdict;
+}
+
+Verdict RendezvousCore::hopeless_verdict() const {
+    const std::string why = failure_->kind == FailureKind::user_error
+                                ? "; it says that trying again cannot help"
+                                : "; trying again would not help (--on-exit " +
+                                      std::to_string(shell_exit_code(*failure_)) + "=fail)";
+    Verdict verdict =
+        failed("node " + failure_->node, shell_exit_code(*failure_), describe(*failure_) + why);
+    verdict.failure = failure_;
+    return verdict;
+}
+
+Verdict RendezvousCore::losses_verdict() const {
+    return failed(
+        "the rendezvous", 1,
+        cause_ + "; " +
+            all_used(*policy_.budgets.losses, "node loss", "node losses", "--max-node-losses"));
+}
+
+Verdict RendezvousCore::stagnation_verdict() const {
+    const std::string step = budget_.step() == 0 ? std::string(" without progress")
+                                                 : " without one more committed step after step " +
+                                                       std::to_string(budget_.step());
+    Verdict verdict = failed("the rendezvous", kExitNoProgress,
+                             cause_ + "; " + counted(budget_.barren_rounds(), "round") +
+                                 " in a row ended" + step + " (--no-progress " +
+                                 std::to_string(policy_.budgets.no_progress_max) + ")");
+    verdict.failure = failure_;
+    return verdict;
+}
+
+Verdict RendezvousCore::drained_verdict() const {
+    Verdict verdict;
+    verdict.outcome = Outcome::stopped;
+    verdict.exit_code = kExitRequeue;
+    verdict.author = evacuated_by_;
+    verdict.reason = evacuation_;
+    if (failure_) {
+        verdict.reason += "; meanwhile " + describe(*failure_);
+        verdict.failure = failure_;
+    }
+    return verdict;
+}
+
+Verdict RendezvousCore::departure_verdict() const {
+    std::string gone;
+    for (const std::string& name : departed_) {
+        gone += (gone.empty() ? "" : ", ") + name;
+    }
+    Verdict verdict = failed(failure_ ? "node " + failure_->node : "the rendezvous",
+                             failure_ ? shell_exit_code(*failure_) : 1,
+                             cause_ + "; too few nodes remain for a restart, for " + gone +
+                                 (departed_.size() == 1 ? " has" : " have") + " finished and left");
+    verdict.failure = failure_;
+    return verdict;
+}
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a RendezvousCore does about a round that hangs: the stacks of all workers are saved, then
+// the one that the others wait for is ended, and the round stops as for any failure.
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/core/rendezvous_core.h"
+#include "rendezvous/core/wording.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+// Agents give themselves 5 s for the stacks, and must say so.
+constexpr Duration kStacksLimit = std::chrono::seconds(6);
+// A worker that was to be ended by force, and of which nothing is heard so long.
+constexpr Duration kEndLimit = std::chrono::seconds(10);
+
+}  // namespace
+
+void RendezvousCore::consider_hang(Instant now, const NodeId& id, const Node& node) {
+    const auto hangs = [&](const NodeId& other) {
+        const NodeReport& report = nodes_.at(other).report;
+        return report.round == round_ && report.hang.has_value();
+    };
+    if (inquiry_) {
+        if (!inquiry_->culprit && std::none_of(awaited_.begin(), awaited_.end(), hangs)) {
+            inquiry_.reset();  // Everything moves again.
+        } else if (!inquiry_->culprit) {
+            conclude_inquiry(now);
+        } else if (id == inquiry_->culprit_node) {
+            effects_.push_back(
+                {id, EndWorker{round_, inquiry_->culprit->rank, inquiry_->culprit->reason}});
+        }
+        return;
+    }
+    if (!hangs(id) ||
+        (node.report.hang->shared && !std::all_of(awaited_.begin(), awaited_.end(), hangs))) {
+        return;
+    }
+    inquiry_ = Inquiry{id, *node.report.hang, after(now, kStacksLimit), std::nullopt, {}};
+    for (const NodeId& member : awaited_) {
+        effects_.push_back({member, SaveStacks{round_, inquiry_->hang.text}});
+    }
+}
+
+void RendezvousCore::conclude_inquiry(Instant now) {
+    std::vector<RankPosition> positions;
+    for (const NodeId& id : awaited_) {
+        const NodeReport& report = nodes_.at(id).report;
+        if (report.round == round_) {
+            positions.insert(positions.end(), report.positions.begin(), report.positions.end());
+        }
+        if ((report.round != round_ || report.positions.empty()) && now < inquiry_->deadline) {
+            return;  // Its stacks are not saved yet.
+        }
+    }
+    const Hang& hang = inquiry_->hang;
+    const std::optional<HangCulprit> culprit =
+        positions.empty() ? HangCulprit{hang.rank, hang.text} : find_culprit(positions, hang.rank);
+    if (!culprit) {
+        blameless_ = true;
+        stop_hung(now, hang.rank, inquiry_->node,
+                  "round " + std::to_string(number(round_)) + " hangs: " + hang.text +
+                      "; all ranks wait in the same collective");
+        return;
+    }
+    const auto owner = std::find_if(awaited_.begin(), awaited_.end(), [&](const NodeId& id) {
+        const std::uint32_t first = members_.at(id).first_rank;
+        return culprit->rank >= first && culprit->rank - first < nodes_.at(id).offer.workers;
+    });
+    if (owner == awaited_.end()) {
+        blameless_ = true;
+        stop_hung(now, hang.rank, inquiry_->node,
+                  "round " + std::to_string(number(round_)) + " hangs: " + hang.text);
+        return;
+    }
+    inquiry_->culprit = culprit;
+    inquiry_->culprit_node = *owner;
+    inquiry_->deadline = after(now, kEndLimit);
+    effects_.push_back({*owner, EndWorker{round_, culprit->rank, culprit->reason}});
+}
+
+void RendezvousCore::overdue_inquiry(Instant now) {
+    if (!inquiry_->culprit) {
+        conclude_inquiry(now);
+        return;
+    }
+    const Inquiry inquiry = *inquiry_;
+    stop_hung(now, inquiry.culprit->rank, inquiry.culprit_node,
+              "round " + std::to_string(number(round_)) + " hangs: " + inquiry.culprit->reason);
+}
+
+// Nobody will report the failure, so that it is put down here.
+void RendezvousCore::stop_hung(Instant now, std::uint32_t rank, const NodeId& id,
+                               const std::string& reason) {
+    WorkerFailure failure;
+    failure.kind = FailureKind::hang;
+    failure.rank = rank;
+    failure.node = name_of(id);
+    failure.evidence = reason;
+    failure_ = std::move(failure);
+    begin_stopping(now, reason);
+}
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <stdexcept>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "worker_sdk/src/elastic/beacon.h"
+
+namespace regroup::elastic {
+namespace {
+
+struct SectionScope {
+    explicit SectionScope(Beacon& b, std::string_view name) : beacon(b) {
+        beacon.begin_section(name);
+    }
+    ~SectionScope() { beacon.end_section(); }
+    Beacon& beacon;
+};
+
+class BeaconTest : public testing::Test {
+   protected:
+    /// What the page says of `name`'s times so far.
+    std::int64_t longest_of(std::string_view name) {
+        beacon.begin_section(name);
+        const std::int64_t longest = page.longest;
+        beacon.end_section();
+        return longest;
+    }
+
+    WorkerPage page;
+    Beacon beacon{&page};
+};
+
+TEST_F(BeaconTest, StepsAndSectionsAreFirstTimesOnce) {
+    beacon.set_phase(Phase::training);
+    EXPECT_EQ(page.longest, 0);
+    const std::uint64_t beats = page.beats;
+    beacon.committed(1);
+    EXPECT_EQ(page.beats, beats + 1);
+    EXPECT_EQ(page.step, 1U);
+    const std::int64_t step = page.longest;
+    EXPECT_GT(step, 0);
+
+    EXPECT_EQ(longest_of("load"), 0);
+    EXPECT_GT(longest_of("load"), 0);
+    EXPECT_EQ(longest_of("save"), 0) << "each name has a limit of its own";
+    EXPECT_GE(page.longest, step) << "the rest of the step";
+    EXPECT_EQ(page.phase, Phase::training);
+}
+
+TEST_F(BeaconTest, SectionThatIsCutShortTeachesNothing) {
+    beacon.set_phase(Phase::training);
+    try {
+        const SectionScope scope(beacon, "load");
+        throw std::runtime_error("a peer is lost");
+    } catch (const std::runtime_error&) {
+        beacon.park();
+    }
+    EXPECT_EQ(longest_of("load"), 0);
+}
+
+TEST_F(BeaconTest, StepThatIsCutShortTeachesNothing) {
+    beacon.set_phase(Phase::training);
+    beacon.park();
+    EXPECT_EQ(page.longest, 0);
+    beacon.set_phase(Phase::training);
+    EXPECT_EQ(page.longest, 0);
+}
+
+TEST_F(BeaconTest, NamesAreCutAndNotMixedUp) {
+    beacon.set_phase(Phase::training);
+    const std::string name(100, 'x');
+    EXPECT_EQ(longest_of(name), 0);
+    EXPECT_GT(longest_of(name), 0);
+    EXPECT_EQ(longest_of(name.substr(0, 46)), 0);
+}
+
+TEST_F(BeaconTest, MoreNamesThanThereIsRoomForStayFirstTimes) {
+    beacon.set_phase(Phase::training);
+    for (int i = 0; i < 200; ++i) {
+        EXPECT_EQ(longest_of("section " + std::to_string(i)), 0);
+    }
+    EXPECT_GT(longest_of("section 0"), 0);
+    EXPECT_EQ(longest_of("section 199"), 0);
+}
+
+}  // namespace
+}  // namespace regroup::elastic
