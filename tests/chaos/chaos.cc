@@ -161,6 +161,7 @@ void print_result(const RunResult& result) {
         static_cast<unsigned long long>(history.processes),
         static_cast<unsigned long long>(history.applications),
         static_cast<unsigned long long>(history.digest));
+    print_changes(history);
     for (const Verdicts::Line& line : result.verdicts.lines) {
         std::printf("  %-6s %s\n", line.wrongs.empty() ? "yes" : "NO", line.what.c_str());
         for (const std::string& wrong : line.wrongs) {
