@@ -165,8 +165,9 @@ class Run {
             }
         }
         say("the job has ended");
-        ::kill(cluster_.daemon(), SIGTERM);
-        if (cluster_.await_daemon_end(kFinishLimit) != 0) {
+        const pid_t daemon = cluster_.daemon();
+        if (daemon == 0 || ::kill(daemon, SIGTERM) != 0 ||
+            cluster_.await_daemon_end(kFinishLimit) != 0) {
             wrongs.push_back("the daemon did not end in order:" +
                              last_lines(cluster_.daemon_output()));
         }
