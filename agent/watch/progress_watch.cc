@@ -71,9 +71,13 @@ rendezvous::RankPosition position_of(const WorkerLook& look) {
     position.step = look.step;
     position.operations = look.operations;
     position.waiting = held_up(look);
-    position.doing = look.waiting && !look.section.empty() ? look.section
-                     : may_hang(look)                      ? words_for(look)
-                                                           : "";
+    if (look.waiting) {
+        position.doing = look.section;
+    } else if (look.phase == Phase::section) {
+        position.doing = "section '" + look.section + "'";
+    } else if (look.phase == Phase::forming) {
+        position.doing = "the forming of its group";
+    }
     return position;
 }
 

@@ -17,6 +17,13 @@ constexpr Duration kStacksLimit = std::chrono::seconds(6);
 // A worker that was to be ended by force, and of which nothing is heard so long.
 constexpr Duration kEndLimit = std::chrono::seconds(10);
 
+// Workers without the SDK: there are stacks, and the node's word.
+bool tell_nothing(const std::vector<RankPosition>& positions) {
+    return std::all_of(positions.begin(), positions.end(), [](const RankPosition& p) {
+        return p.step == 0 && p.operations == 0 && !p.waiting && p.doing.empty();
+    });
+}
+
 }  // namespace
 
 void RendezvousCore::consider_hang(Instant now, const NodeId& id, const Node& node) {
@@ -57,8 +64,9 @@ void RendezvousCore::conclude_inquiry(Instant now) {
         }
     }
     const Hang& hang = inquiry_->hang;
-    const std::optional<HangCulprit> culprit =
-        positions.empty() ? HangCulprit{hang.rank, hang.text} : find_culprit(positions, hang.rank);
+    const std::optional<HangCulprit> culprit = tell_nothing(positions)
+                                                   ? HangCulprit{hang.rank, hang.text}
+                                                   : find_culprit(positions, hang.rank);
     if (!culprit) {
         blameless_ = true;
         stop_hung(now, hang.rank, inquiry_->node,
