@@ -132,6 +132,7 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
             const Duration limit = drain_until_ != Instant::max()
                                        ? std::max(Duration::zero(), drain_until_ - now)
                                        : config_.policy.prepare_timeout;
+            depart_until_ = message.leave ? after(now, limit) : Instant::max();
             effects_.push_back(PauseWorkers{message.round, message.leave, limit, message.reason});
         }
     } else if (message.leave && report_.state == NodeState::stopped) {
@@ -280,7 +281,7 @@ void AgentCore::quit(Instant now, Quit how) {
     }
     quit_ = std::move(how);
     next_assignment_.reset();
-    drain_until_ = Instant::max();
+    drain_until_ = depart_until_ = Instant::max();
     tell(now);
     if (workers_.empty()) {
         quit_sent_ = true;
@@ -310,14 +311,21 @@ AgentEffects AgentCore::advance(Instant now) {
                       format_duration(config_.policy.shutdown_timeout) + " (--shutdown-timeout)",
                   std::nullopt});
     }
+    if (now >= depart_until_ && !quit_) {
+        // Its peers may be gone: then there is no boundary, and nobody else who would say so.
+        depart_until_ = Instant::max();
+        begin_stopping(now, leave_reason_ + "; no step boundary was reached in time");
+        tell(now);
+    }
     if (now >= force_at_ && !settled()) {
         if (resist_at_ == Instant::max()) {
             resist_at_ = after(now, kResistLimit);
         }
         force_at_ = after(now, kForceInterval);
         SignalWorkers kill{assignment_.round, SIGKILL, hurried_, {}};
-        for (const auto& [local_rank, worker] : workers_) {
+        for (auto& [local_rank, worker] : workers_) {
             if (!worker.parked || quit_) {
+                worker.asked_by = worker.asked_by == 0 ? SIGKILL : worker.asked_by;
                 kill.local_ranks.push_back(local_rank);
             }
         }
@@ -350,7 +358,8 @@ Instant AgentCore::next_deadline() const {
     }
     const Instant silence =
         link_up_ && !quit_ ? after(heard_at_, config_.policy.heartbeat_timeout) : Instant::max();
-    return std::min({heartbeat_at_, silence, force_at_, resist_at_, give_up_at_, drain_until_});
+    return std::min({heartbeat_at_, silence, force_at_, resist_at_, give_up_at_, drain_until_,
+                     depart_until_});
 }
 
 }  // namespace regroup::agent

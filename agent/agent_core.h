@@ -109,8 +109,9 @@ class AgentCore {
         RoundId round = RoundId::none;        ///< In which it trains; none while it is parked.
         bool elastic = false;
         bool parked = false;
-        int asked_by = 0;  ///< The signal by which it was asked to end.
-        std::string hung;  ///< Why it was killed, if that is because a round hung on it.
+        bool left = false;  ///< Its round, by its own word; what ends it then is nobody's failure.
+        int asked_by = 0;   ///< The signal by which it was asked to end.
+        std::string hung;   ///< Why it was killed, if that is because a round hung on it.
     };
 
     void begin_round(Instant now, const Assignment& assignment);
@@ -161,6 +162,7 @@ class AgentCore {
     Instant resist_at_ = Instant::max();  ///< Workers alive by then survive even SIGKILL.
     Instant give_up_at_ = Instant::max();
     Instant drain_until_ = Instant::max();  ///< A drain that takes longer is cut short.
+    Instant depart_until_ = Instant::max();  ///< By then its workers have saved their state.
     AgentEffects effects_;
 };
 

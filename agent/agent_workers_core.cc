@@ -41,7 +41,7 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
         const auto [worker, is_new] = workers_.try_emplace(local_rank);
         (is_new ? launch.local_ranks : assign.local_ranks).push_back(local_rank);
         worker->second.round = assignment.round;
-        worker->second.parked = false;
+        worker->second.parked = worker->second.left = false;
         if (is_new) {
             worker->second.launched_in = assignment.round;
         }
@@ -109,8 +109,10 @@ void AgentCore::on(Instant now, const WorkerParked& event) {
     Worker& worker = found->second;
     worker.elastic = true;
     update_resident(now);
-    // The word of one that was started ahead may come after its place was given to it.
-    if (worker.parked || event.round < worker.round) {
+    // The word of one that was started ahead may come after its place was given to it. One that was
+    // told to end is as good as gone, whatever it managed to say before.
+    worker.left = worker.left || event.round >= worker.round;
+    if (worker.parked || worker.asked_by != 0 || !worker.hung.empty() || event.round < worker.round) {
         return;
     }
     worker.parked = true;
@@ -179,7 +181,7 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
         if (!settled()) {
             tell(now);  // A failure is news; else the daemon hears when the last one is gone.
         }
-    } else if (failure && worker.round == report_.round && !was_stopped_by_us(worker, *failure) &&
+    } else if (failure && worker.round == report_.round && !worker.left && !was_stopped_by_us(worker, *failure) &&
                (!report_.failure || outranks(*failure, *report_.failure))) {
         // It ended by itself while we were stopping it; perhaps that is why we were told to.
         report_.failure = failure;
@@ -248,6 +250,7 @@ void AgentCore::end_workers(Instant now, int signal) {
 void AgentCore::settle(Instant now) {
     force_at_ = Instant::max();
     resist_at_ = Instant::max();
+    depart_until_ = Instant::max();
     const bool orderly = report_.state == NodeState::running;
     const bool departed = std::exchange(departing_, false);
     pausing_ = false;

@@ -11,7 +11,7 @@ set -eu
 task=${1:-build}
 
 tools="clang++-19 ld.lld-19 cmake ninja"
-packages="clang-19 lld-19 cmake ninja-build make libboost1.81-dev nlohmann-json3-dev
+packages="clang-19 lld-19 cmake ninja-build make libboost1.81-dev libsqlite3-dev nlohmann-json3-dev
           libeigen3-dev libgtest-dev libgmock-dev libhwloc-dev"
 case $task in
     build) ;;
@@ -19,7 +19,7 @@ case $task in
         # PyTorch is the larger part: 224 MB of downloads, 936 MB of disk.
         tools="$tools ip ps python3"
         packages="$packages iproute2 nftables procps python3-torch libtorch-dev pkg-config gdb
-                  elfutils"
+                  elfutils etcd-server"
         ;;
     pytorch)
         tools="$tools ip ps python3"

@@ -3,4 +3,5 @@
 target_sources(regroup_worker_sdk PRIVATE
     src/training/atomic_file.cc
     src/training/checkpoint.cc
-    src/training/distributed_sampler.cc)
+    src/training/distributed_sampler.cc
+    src/training/fence.cc)

@@ -73,15 +73,6 @@ void read(FieldReader& reader, Report& message) {
 void read(FieldReader& reader, Leave& message) {
     reader.text("reason", message.reason, kSentenceBytesMax);
 }
-void read(FieldReader& reader, Resumed& message) {
-    reader.require("round");
-    reader.require("step");
-    reader.round("round", message.round);
-    reader.integer("step", message.step);
-    reader.microseconds("communicator_us", message.communicator);
-    reader.microseconds("state_us", message.state);
-    reader.microseconds("first_step_us", message.first_step);
-}
 void read(FieldReader& reader, Operate& message) {
     static constexpr Operate::Action kActions[] = {Operate::Action::drain, Operate::Action::stop,
                                                    Operate::Action::status};
@@ -98,24 +89,7 @@ void read(FieldReader& reader, Operate& message) {
 // ---- From the daemon.
 
 void read(FieldReader& reader, Assign& message) {
-    Assignment& a = message.assignment;
-    for (const char* key : {"round", "group_rank", "group_world_size", "first_rank", "world_size",
-                            "master_addr", "master_port"}) {
-        reader.require(key);
-    }
-    reader.round("round", a.round);
-    reader.integer("group_rank", a.group_rank);
-    reader.integer("group_world_size", a.group_world_size);
-    reader.integer("first_rank", a.first_rank);
-    reader.integer("world_size", a.world_size);
-    a.role_first_rank = a.first_rank;
-    a.role_world_size = a.world_size;
-    reader.integer("role_first_rank", a.role_first_rank);
-    reader.integer("role_world_size", a.role_world_size);
-    reader.name("master_addr", a.master_addr);
-    reader.integer("master_port", a.master_port);
-    reader.integer("restart_count", a.restart_count);
-    reader.text("reason", a.reason, kSentenceBytesMax);
+    read(reader, message.assignment);
 }
 
 /// What is said of a round, and why.

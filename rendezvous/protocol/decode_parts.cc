@@ -168,6 +168,35 @@ void read(FieldReader& reader, Offer& offer) {
     reader.names("other_addresses", offer.other_addresses);
 }
 
+void read(FieldReader& reader, Assignment& a) {
+    for (const char* key : {"round", "group_rank", "group_world_size", "first_rank", "world_size",
+                            "master_addr", "master_port"}) {
+        reader.require(key);
+    }
+    reader.round("round", a.round);
+    reader.integer("group_rank", a.group_rank);
+    reader.integer("group_world_size", a.group_world_size);
+    reader.integer("first_rank", a.first_rank);
+    reader.integer("world_size", a.world_size);
+    a.role_first_rank = a.first_rank;
+    a.role_world_size = a.world_size;
+    reader.integer("role_first_rank", a.role_first_rank);
+    reader.integer("role_world_size", a.role_world_size);
+    reader.name("master_addr", a.master_addr);
+    reader.integer("master_port", a.master_port);
+    reader.integer("restart_count", a.restart_count);
+    reader.text("reason", a.reason, kSentenceBytesMax);
+}
+
+void read(FieldReader& reader, Resumed& resumed) {
+    reader.require("round");
+    reader.require("step");
+    reader.round("round", resumed.round);
+    reader.integer("step", resumed.step);
+    reader.microseconds("communicator_us", resumed.communicator);
+    reader.microseconds("state_us", resumed.state);
+    reader.microseconds("first_step_us", resumed.first_step);
+}
 void read(FieldReader& reader, Incident& incident) {
     reader.require("round");
     reader.require("next_round");

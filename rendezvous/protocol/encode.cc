@@ -23,10 +23,6 @@ json about_round(const char* type, RoundId round, const std::string& reason) {
     return {{"type", type}, {"round", number(round)}, {"reason", sentence(reason)}};
 }
 
-std::int64_t microseconds(Duration duration) {
-    return std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
-}
-
 struct AgentWriter {
     json operator()(const Join& join) const {
         json object = {{"type", "join"},
@@ -47,12 +43,9 @@ struct AgentWriter {
         return {{"type", "leave"}, {"reason", sentence(message.reason)}};
     }
     json operator()(const Resumed& message) const {
-        return {{"type", "resumed"},
-                {"round", number(message.round)},
-                {"step", message.step},
-                {"communicator_us", microseconds(message.communicator)},
-                {"state_us", microseconds(message.state)},
-                {"first_step_us", microseconds(message.first_step)}};
+        json object = {{"type", "resumed"}};
+        write(object, message);
+        return object;
     }
     json operator()(const Operate& message) const {
         json object = {{"type", "operate"},
@@ -72,22 +65,8 @@ struct AgentWriter {
 
 struct DaemonWriter {
     json operator()(const Assign& message) const {
-        const Assignment& a = message.assignment;
-        json object = {{"type", "assign"},
-                       {"round", number(a.round)},
-                       {"group_rank", a.group_rank},
-                       {"group_world_size", a.group_world_size},
-                       {"first_rank", a.first_rank},
-                       {"world_size", a.world_size},
-                       {"master_addr", a.master_addr},
-                       {"master_port", a.master_port},
-                       {"restart_count", a.restart_count},
-                       {"reason", sentence(a.reason)}};
-        // With a single role, the usual case, role ranks are ranks.
-        if (a.role_first_rank != a.first_rank || a.role_world_size != a.world_size) {
-            object["role_first_rank"] = a.role_first_rank;
-            object["role_world_size"] = a.role_world_size;
-        }
+        json object = {{"type", "assign"}};
+        write(object, message.assignment);
         return object;
     }
     json operator()(const Stop& message) const {

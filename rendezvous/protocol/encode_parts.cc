@@ -186,6 +186,32 @@ void write(json& object, const Offer& offer) {
     }
 }
 
+void write(json& object, const Assignment& assignment) {
+    const Assignment& a = assignment;
+    object["round"] = number(a.round);
+    object["group_rank"] = a.group_rank;
+    object["group_world_size"] = a.group_world_size;
+    object["first_rank"] = a.first_rank;
+    object["world_size"] = a.world_size;
+    object["master_addr"] = a.master_addr;
+    object["master_port"] = a.master_port;
+    object["restart_count"] = a.restart_count;
+    object["reason"] = sentence(a.reason);
+    // With a single role, the usual case, role ranks are ranks.
+    if (a.role_first_rank != a.first_rank || a.role_world_size != a.world_size) {
+        object["role_first_rank"] = a.role_first_rank;
+        object["role_world_size"] = a.role_world_size;
+    }
+}
+
+void write(json& object, const Resumed& resumed) {
+    object["round"] = number(resumed.round);
+    object["step"] = resumed.step;
+    put_us(object, "communicator_us", resumed.communicator);
+    put_us(object, "state_us", resumed.state);
+    put_us(object, "first_step_us", resumed.first_step);
+}
+
 void write(json& object, const Incident& incident) {
     object["round"] = number(incident.round);
     object["next_round"] = number(incident.next_round);

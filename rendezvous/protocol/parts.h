@@ -24,6 +24,8 @@ void write(nlohmann::json& object, const rendezvous::WorkerFailure& failure);
 void write(nlohmann::json& object, const rendezvous::NodeReport& report);
 void write(nlohmann::json& object, const rendezvous::JobPolicy& policy);
 void write(nlohmann::json& object, const rendezvous::Offer& offer);
+void write(nlohmann::json& object, const rendezvous::Assignment& assignment);
+void write(nlohmann::json& object, const rendezvous::Resumed& resumed);
 void write(nlohmann::json& object, const rendezvous::Incident& incident);
 void write(nlohmann::json& object, const rendezvous::Verdict& verdict);
 
@@ -31,6 +33,8 @@ void read(FieldReader& outer, std::string_view key, std::optional<rendezvous::Wo
 void read(FieldReader& reader, rendezvous::NodeReport& report);
 void read(FieldReader& reader, rendezvous::JobPolicy& policy);
 void read(FieldReader& reader, rendezvous::Offer& offer);
+void read(FieldReader& reader, rendezvous::Assignment& assignment);
+void read(FieldReader& reader, rendezvous::Resumed& resumed);
 void read(FieldReader& reader, rendezvous::Incident& incident);
 void read(FieldReader& reader, rendezvous::Verdict& verdict);
 

@@ -351,6 +351,10 @@ void Daemon::set_store_handler(StoreHandler handler) {
     impl_->store_handler = std::move(handler);
 }
 
+void Daemon::use_journal(std::unique_ptr<journal::Journal> journal) {
+    impl_->jobs->use(std::move(journal));
+}
+
 void Daemon::set_older_dialect(store::Dialect dialect) {
     impl_->older_dialect = dialect;
 }
@@ -379,6 +383,10 @@ void Daemon::flush(Duration limit, std::function<void()> done) {
 
 std::size_t Daemon::sessions_count() const {
     return impl_->sessions.size();
+}
+
+std::size_t Daemon::open_jobs() const {
+    return impl_->jobs->open_jobs();
 }
 
 const DaemonTraffic& Daemon::traffic() const {

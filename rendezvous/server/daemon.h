@@ -12,6 +12,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/journal/journal.h"
 #include "rendezvous/store/store_wire.h"
 
 namespace regroup::rendezvous {
@@ -66,6 +67,10 @@ class Daemon {
     /// them itself; see LauncherStore.
     void set_store_handler(StoreHandler handler);
 
+    /// Keeps all jobs in `journal`, and takes up those that it has. Without one, jobs end with this
+    /// process: their nodes form them anew with the next daemon. To be called before `listen`.
+    void use_journal(std::unique_ptr<journal::Journal> journal);
+
     /// What store clients speak that do not begin with a greeting. To be called before `listen`.
     void set_older_dialect(store::Dialect dialect);
 
@@ -77,6 +82,8 @@ class Daemon {
     void flush(Duration limit, std::function<void()> done);
 
     [[nodiscard]] std::size_t sessions_count() const;
+    /// Jobs that have not ended.
+    [[nodiscard]] std::size_t open_jobs() const;
     [[nodiscard]] const DaemonTraffic& traffic() const;
 
    private:

@@ -6,9 +6,69 @@
 
 namespace regroup::rendezvous {
 
+namespace {
+
+std::int64_t wall_ms() {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
+}
+
+/// A join that was refused and nothing else: it has changed nothing, and whoever repeats it must
+/// not be able to fill a journal.
+bool is_refusal(const Event& event, const Effects& effects) {
+    const auto* joined = std::get_if<NodeJoined>(&event);
+    return joined != nullptr && effects.size() == 1 && effects[0].node == joined->node &&
+           std::holds_alternative<Refused>(effects[0].message);
+}
+
+}  // namespace
+
 JobTable::JobTable(boost::asio::io_context& io, const Clock& clock, const DaemonLimits& limits,
                    Hooks hooks)
     : clock_(clock), limits_(limits), hooks_(std::move(hooks)), timer_(io) {}
+
+void JobTable::use(std::unique_ptr<journal::Journal> journal) {
+    journal_ = std::move(journal);
+    leading_ = false;
+    journal_->start({[this](const std::vector<journal::StoredJob>& jobs) { lead(jobs); },
+                     [this](const std::string& endpoint) { follow(endpoint); }, hooks_.log});
+}
+
+void JobTable::lead(const std::vector<journal::StoredJob>& stored) {
+    leading_ = true;
+    for (const journal::StoredJob& kept : stored) {
+        Result<Job> job = Job::restored(kept, wall_ms(), clock_.now());
+        if (!job) {
+            hooks_.log("job " + kept.key.id + " is begun anew: " + job.error().detail);
+            journal_->end(kept.key);
+            continue;
+        }
+        const auto [found, is_new] = jobs_.emplace(kept.key.id, std::move(*job));
+        if (!is_new) {  // A crash between two lives of a job; the later one counts.
+            journal_->end(found->second.key);
+            found->second = std::move(*Job::restored(kept, wall_ms(), clock_.now()));
+        }
+    }
+    for (auto& [id, job] : jobs_) {
+        hooks_.log("job " + id + ": taken up again from the journal, round " +
+                   std::to_string(number(job.core.round())) + "; its nodes have " +
+                   format_duration(job.core.policy().heartbeat_timeout) + " to come back");
+        step(job, Restarted{});
+    }
+}
+
+void JobTable::follow(const std::string& endpoint) {
+    leading_ = false;
+    leader_ = endpoint;
+    for (auto& [id, job] : jobs_) {
+        for (const auto& [node, session] : job.sessions) {
+            session->close();
+        }
+    }
+    jobs_.clear();
+    arm();
+}
 
 // False before the join, after the leave or a refusal, and once a newer connection has taken over.
 bool JobTable::speaks_for_node(const std::shared_ptr<Session>& session) const {
@@ -21,6 +81,11 @@ bool JobTable::speaks_for_node(const std::shared_ptr<Session>& session) const {
 }
 
 void JobTable::handle(const std::shared_ptr<Session>& session, FromAgent message) {
+    if (!leading_) {
+        hooks_.send(session, Elsewhere{leader_});
+        session->close_when_flushed = true;
+        return;
+    }
     if (auto* hello = std::get_if<Join>(&message)) {
         if (!session->job.empty() && (session->job != hello->job || session->node != hello->node)) {
             hooks_.refuse(
@@ -31,19 +96,29 @@ void JobTable::handle(const std::shared_ptr<Session>& session, FromAgent message
         join(session, std::move(*hello));
         return;
     }
-    if (session->job.empty()) {
-        hooks_.refuse(session, Errc::invalid_argument, "the first message must be a join");
+    if (const auto* wish = std::get_if<Operate>(&message);
+        wish != nullptr && session->job.empty()) {
+        operate(session, *wish);
+        return;
+    }
+    if (session->job.empty() || std::holds_alternative<Operate>(message)) {
+        hooks_.refuse(session, Errc::invalid_argument,
+                      session->job.empty() ? "the first message must be a join"
+                                           : "an operator has a connection of his own");
         return;
     }
     if (!speaks_for_node(session)) {
         return;  // It has left, and is only waiting for its workers to end.
     }
+    Job& job = jobs_.at(session->job);
     if (auto* report = std::get_if<Report>(&message)) {
-        step(session->job, NodeReported{session->node, std::move(report->report)});
+        step(job, NodeReported{session->node, std::move(report->report)});
     } else if (auto* leave = std::get_if<Leave>(&message)) {
         // The connection stays until the agent closes it, but is nobody's any more.
-        jobs_.at(session->job).sessions.erase(session->node);
-        step(session->job, NodeLeft{session->node, std::move(leave->reason)});
+        job.sessions.erase(session->node);
+        step(job, NodeLeft{session->node, std::move(leave->reason)});
+    } else if (const auto* resumed = std::get_if<Resumed>(&message)) {
+        step(job, NodeResumed{session->node, *resumed});
     }
 }
 
@@ -55,7 +130,7 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
                 other->close();
             }
         }
-        jobs_.erase(found);
+        forget(found);
         found = jobs_.end();
     }
     if (found != jobs_.end()) {
@@ -66,8 +141,14 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
         }
         if (!closed_ && found->second.is_done_without(join)) {
             hooks_.log("job " + join.job + ": begun anew by node " + join.offer.name);
-            found->second =
-                Job::following(found->second, join.policy, clock_.now(), limits_.closed_retention);
+            std::vector<journal::Entry> entries;
+            Job next = Job::following(found->second, join.policy, wall_ms(), clock_.now(),
+                                      limits_.closed_retention, entries);
+            if (journal_) {
+                journal_->end(found->second.key);
+                journal_->append(next.key, std::move(entries), [] {});
+            }
+            found->second = std::move(next);
         }
     }
     if (found == jobs_.end()) {
@@ -78,7 +159,8 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
                               : "the daemon has " + std::to_string(jobs_.size()) + " jobs already");
             return;
         }
-        found = jobs_.emplace(join.job, Job(join.policy)).first;
+        found =
+            jobs_.emplace(join.job, Job({join.job, wall_ms()}, join.policy, clock_.now())).first;
     }
     session->job = join.job;
     session->node = join.node;
@@ -94,7 +176,14 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
     }
     const NodeJoined event{join.node, std::move(join.policy), std::move(join.offer),
                            std::move(join.report)};
-    step(session->job, event);
+    step(found->second, event);
+}
+
+void JobTable::forget(std::map<std::string, Job>::iterator job) {
+    if (journal_) {
+        journal_->end(job->second.key);
+    }
+    jobs_.erase(job);
 }
 
 // Whether a join with `policy` begins a new job of the same id. One that has closed is remembered
@@ -106,14 +195,59 @@ bool JobTable::is_over(const Job& job, const JobPolicy& policy) const {
     return job.core.nodes_count() == 0 && job.core.policy() != policy;
 }
 
-void JobTable::step(const std::string& job_id, const Event& event) {
-    if (const auto job = jobs_.find(job_id); job != jobs_.end()) {
-        apply(job_id, job->second, job->second.core.step(clock_.now(), event));
+journal::Entry JobTable::entry_of(const Job& job, std::optional<Event> event) const {
+    return {job.timeline(clock_.now()), wall_ms(), std::move(event), {}};
+}
+
+void JobTable::step(Job& job, const Event& event, Then then) {
+    journal::Entry entry = entry_of(job, event);
+    const bool says_nothing_new = journal_ && job.core.is_routine(event);
+    Effects effects = journal::apply(job.core, entry);
+    if (says_nothing_new) {
+        job.hold(std::get<NodeReported>(event).node, std::move(entry));
+        apply(job, effects);
+    } else if (journal_ && !is_refusal(event, effects)) {
+        record(job, std::move(entry), std::move(effects), std::move(then));
+        then = nullptr;
+    } else {
+        apply(job, effects);
+    }
+    if (then) {
+        then();
     }
     arm();
 }
 
-void JobTable::apply(const std::string& job_id, Job& job, const Effects& effects) {
+void JobTable::advance(Job& job, Instant now) {
+    if (job.next_deadline() > now) {
+        return;
+    }
+    journal::Entry entry = entry_of(job, std::nullopt);
+    Effects effects = journal::apply(job.core, entry);
+    if (journal_) {
+        record(job, std::move(entry), std::move(effects), nullptr);
+    } else {
+        apply(job, effects);
+    }
+}
+
+void JobTable::record(Job& job, journal::Entry entry, Effects effects, Then then) {
+    entry.assigned = journal::assignments_of(effects);
+    journal_->append(job.key, job.with_held(std::move(entry)),
+                     [this, alive = std::weak_ptr(alive_), key = job.key,
+                      effects = std::move(effects), then = std::move(then)] {
+                         const auto found = alive.expired() ? jobs_.end() : jobs_.find(key.id);
+                         if (alive.expired() || found == jobs_.end() || found->second.key != key) {
+                             return;
+                         }
+                         apply(found->second, effects);
+                         if (then) {
+                             then();
+                         }
+                     });
+}
+
+void JobTable::apply(Job& job, const Effects& effects) {
     for (const Send& effect : effects) {
         const auto found = job.sessions.find(effect.node);
         if (found == job.sessions.end()) {
@@ -131,9 +265,9 @@ void JobTable::apply(const std::string& job_id, Job& job, const Effects& effects
     const bool idle = phase == Phase::closed || job.core.nodes_count() == 0;
     job.idle_since = idle ? std::min(job.idle_since, clock_.now()) : Instant::max();
     if (phase == Phase::running || phase == Phase::closed) {
-        std::string line = job.core.explain(clock_.now());
+        std::string line = job.core.explain(job.timeline(clock_.now()));
         if (line != job.last_log) {
-            hooks_.log("job " + job_id + ": " + line);
+            hooks_.log("job " + job.key.id + ": " + line);
             job.last_log = std::move(line);
         }
     }
@@ -142,7 +276,7 @@ void JobTable::apply(const std::string& job_id, Job& job, const Effects& effects
 void JobTable::arm() {
     Instant next = Instant::max();
     for (const auto& [id, job] : jobs_) {
-        next = std::min(next, job.core.next_deadline());
+        next = std::min(next, job.next_deadline());
     }
     if (next == Instant::max() || closed_) {
         timer_.cancel();
@@ -156,9 +290,7 @@ void JobTable::arm() {
             }
             const Instant now = clock_.now();
             for (auto& [id, job] : jobs_) {
-                if (job.core.next_deadline() <= now) {
-                    apply(id, job, job.core.advance(now));
-                }
+                advance(job, now);
             }
             arm();
         });
@@ -166,28 +298,37 @@ void JobTable::arm() {
 
 void JobTable::end(const std::shared_ptr<Session>& session) {
     if (speaks_for_node(session)) {
-        jobs_.at(session->job).sessions.erase(session->node);
-        step(session->job, NodeDisconnected{session->node});
+        Job& job = jobs_.at(session->job);
+        job.sessions.erase(session->node);
+        step(job, NodeDisconnected{session->node});
     }
 }
 
 void JobTable::sweep() {
     const Instant now = clock_.now();
-    std::erase_if(jobs_, [&](const auto& entry) {
-        const Job& job = entry.second;
+    for (auto next = jobs_.begin(); next != jobs_.end();) {
+        const auto found = next++;
+        const Job& job = found->second;
         const Duration limit =
             job.core.phase() == Phase::closed ? limits_.closed_retention : limits_.empty_limit;
-        return job.sessions.empty() && now >= after(job.idle_since, limit);
-    });
+        if (job.sessions.empty() && now >= after(job.idle_since, limit)) {
+            forget(found);
+        }
+    }
 }
 
 void JobTable::stop(const std::string& author, const std::string& reason) {
     for (auto& [id, job] : jobs_) {
-        const StopRequested event{author, reason};
-        apply(id, job, job.core.step(clock_.now(), event));
+        step(job, StopRequested{author, reason});
     }
     closed_ = true;
     timer_.cancel();
+}
+
+std::size_t JobTable::open_jobs() const {
+    return static_cast<std::size_t>(std::count_if(
+        jobs_.begin(), jobs_.end(),
+        [](const auto& entry) { return entry.second.core.phase() != Phase::closed; }));
 }
 
 }  // namespace regroup::rendezvous

@@ -4,12 +4,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "rendezvous/base/clock.h"
+#include "rendezvous/journal/journal.h"
 #include "rendezvous/server/daemon.h"
 #include "rendezvous/server/job.h"
 #include "rendezvous/server/session.h"
@@ -17,7 +20,8 @@
 namespace regroup::rendezvous {
 
 /// All jobs of a daemon: takes what sessions say to the cores, what the cores decide to the
-/// sessions, and keeps one timer at the cores' next deadline.
+/// sessions, and keeps one timer at the cores' next deadline. With a journal, nobody hears of a
+/// decision before the event that it answers is kept.
 class JobTable {
    public:
     struct Hooks {
@@ -32,6 +36,10 @@ class JobTable {
     JobTable(boost::asio::io_context& io, const Clock& clock, const DaemonLimits& limits,
              Hooks hooks);
 
+    /// From now on the journal says which jobs there are, and whether this daemon decides. At most
+    /// once, before the first session.
+    void use(std::unique_ptr<journal::Journal> journal);
+
     void handle(const std::shared_ptr<Session>& session, FromAgent message);
     /// The session's connection has ended.
     void end(const std::shared_ptr<Session>& session);
@@ -40,19 +48,43 @@ class JobTable {
     void sweep();
     /// Closes every job for everyone, and accepts no new one.
     void stop(const std::string& author, const std::string& reason);
+    /// Jobs that are not closed.
+    [[nodiscard]] std::size_t open_jobs() const;
 
    private:
+    using Then = std::function<void()>;
+
+    void lead(const std::vector<journal::StoredJob>& stored);
+    void follow(const std::string& endpoint);
+
     void join(const std::shared_ptr<Session>& session, Join join);
     [[nodiscard]] bool is_over(const Job& job, const JobPolicy& policy) const;
-    void step(const std::string& job_id, const Event& event);
-    void apply(const std::string& job_id, Job& job, const Effects& effects);
+    void forget(std::map<std::string, Job>::iterator job);
+
+    // What an operator asks for (job_operations.cc).
+    void operate(const std::shared_ptr<Session>& session, const Operate& operate);
+    void drain(const std::shared_ptr<Session>& session, Job& job, const Operate& operate);
+    void stop(const std::shared_ptr<Session>& session, Job& job, const Operate& operate);
+    [[nodiscard]] std::string status(const std::string& job_id) const;
+    void answer(const std::shared_ptr<Session>& session, bool done, std::string text);
+
+    /// `then` is called when the event is kept and its effects are on their way.
+    void step(Job& job, const Event& event, Then then = nullptr);
+    void advance(Job& job, Instant now);
+    /// Has the journal keep `entry`, which had `effects`, and then sends these.
+    void record(Job& job, journal::Entry entry, Effects effects, Then then);
+    void apply(Job& job, const Effects& effects);
+    [[nodiscard]] journal::Entry entry_of(const Job& job, std::optional<Event> event) const;
     [[nodiscard]] bool speaks_for_node(const std::shared_ptr<Session>& session) const;
     void arm();
 
     const Clock& clock_;
     const DaemonLimits limits_;
     const Hooks hooks_;
+    std::unique_ptr<journal::Journal> journal_;  // May be none.
     std::map<std::string, Job> jobs_;
+    bool leading_ = true;
+    std::string leader_;  // Where another daemon leads, if that is known.
     bool closed_ = false;
     boost::asio::steady_timer timer_;
     std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Measures launch, the moments of a job, restart, the store, all-reduce, rendezvous traffic,
-# data-parallel steps and all-reduce on slow links, beside torchrun, mpirun, Redis, gloo and
-# PyTorch's DistributedDataParallel, one after the other:
+# Measures launch, the moments of a job, restart, death notices, recovery, the store, all-reduce,
+# rendezvous traffic, data-parallel steps and all-reduce on slow links, beside torchrun, mpirun,
+# Redis, gloo and PyTorch's DistributedDataParallel, one after the other:
 #
 #     sh tests/bench/run.sh BUILD_DIR
 #
@@ -18,11 +18,13 @@ build=${1:?usage: sh tests/bench/run.sh BUILD_DIR}
 here=$(dirname "$0")
 bench=$build/tests/bench
 regroup=$build/launcher/regroup
+chaos_worker=$build/tests/chaos/chaos_worker
 prefix=${REGROUP_BENCH_PREFIX:-}
 
 for program in "$regroup" "$bench/launch_bench" "$bench/job_bench" "$bench/restart_bench" \
         "$bench/store_bench" "$bench/all_reduce_bench" "$bench/traffic_bench" "$bench/ddp_bench" \
-        "$bench/links_bench" "$bench/links_rank"; do
+        "$bench/links_bench" "$bench/links_rank" "$bench/death_bench" "$bench/death_victim" \
+        "$bench/recover_bench" "$chaos_worker"; do
     [ -x "$program" ] || { echo "bench: $program is missing; run: make build" >&2; exit 1; }
 done
 
@@ -31,6 +33,10 @@ echo
 $prefix "$bench/job_bench" "$regroup" "$bench/restart_worker"
 echo
 $prefix "$bench/restart_bench" "$regroup" "$bench/restart_worker"
+echo
+$prefix "$bench/death_bench" "$bench/death_victim"
+echo
+$prefix "$bench/recover_bench" "$regroup" "$chaos_worker"
 echo
 $prefix "$bench/store_bench" "$regroup" "$bench/echo_server" \
     "$here/../pytorch/store/store_program.py" \

@@ -49,7 +49,12 @@ void Workers::assign(std::uint32_t host, const rendezvous::Assignment& assignmen
     for (const std::uint32_t local_rank : local_ranks) {
         Worker& worker = hosts_[host].workers[local_rank];
         if (!worker.alive) {
-            continue;  // The agent has yet to hear of its end.
+            // The agent has yet to hear of its end, which will count as one in this round.
+            world_.tell([&](Checker& c) {
+                c.on_worker_start(world_.now, host, assignment.round);
+                c.on_worker_end(world_.now, host, assignment.round, worker.own_fault);
+            });
+            continue;
         }
         enter(host, local_rank, assignment);
         if (worker.stage == Stage::idle) {
@@ -233,8 +238,9 @@ void Workers::on_standstill(std::uint32_t index) {
     for (const auto& [host, local_rank] : group.members) {
         Worker& worker = hosts_[host].workers[local_rank];
         if (worker.alive && worker.group == index && world_.random.chance(0.7)) {
-            agent::HangSuspected suspected{group.round, {worker.rank, {}}};
-            suspected.hang.text = "rank " + std::to_string(worker.rank) + " stands still";
+            agent::HangSuspected suspected{
+                group.round, rendezvous::Hang{worker.rank, "rank " + std::to_string(worker.rank) +
+                                                               " stands still"}};
             say(host, worker.incarnation,
                 between(world_.random, {}, std::chrono::seconds(1)), std::move(suspected));
         }
@@ -299,7 +305,7 @@ void Workers::abort(std::uint32_t host, std::uint32_t local_rank) {
 void Workers::leave_group(Worker& worker) {
     const std::size_t group = std::exchange(worker.group, kNoGroup);
     if (group != kNoGroup) {
-        break_group(group);
+        break_group(group, false);
     }
 }
 
@@ -325,7 +331,8 @@ void Workers::on_parks(std::uint32_t host, std::uint64_t tag) {
           agent::WorkerParked{static_cast<std::uint32_t>(tag & 0xffU), round});
 }
 
-void Workers::break_group(std::size_t index) {
+void Workers::break_group(std::size_t index, bool by_death) {
+    groups_[index].bereaved = groups_[index].bereaved || by_death;
     if (std::exchange(groups_[index].broken, true)) {
         return;
     }

@@ -249,7 +249,11 @@ agent::WorkerExited Workers::describe_end(const Worker& worker, std::uint32_t lo
 void Workers::end(std::uint32_t host, std::uint32_t local_rank, Cause cause, bool tell_agent) {
     Worker& worker = hosts_[host].workers[local_rank];
     worker.alive = false;
-    const bool own_fault = cause == Cause::fault || cause == Cause::start_error;
+    // Nobody has died: then it should not have either.
+    const bool fragile = cause == Cause::consequence && worker.elastic &&
+                         worker.group != kNoGroup && !groups_[worker.group].bereaved;
+    const bool own_fault = cause == Cause::fault || cause == Cause::start_error || fragile;
+    worker.own_fault = own_fault;
     world_.tell([&](Checker& c) {
         c.on_worker_end(world_.now, host, worker.round, own_fault);
         c.on_process_end(world_.now, host, worker.life, cause == Cause::success);
@@ -267,7 +271,7 @@ void Workers::end(std::uint32_t host, std::uint32_t local_rank, Cause cause, boo
     }
     const std::size_t group = std::exchange(worker.group, kNoGroup);
     if (group != kNoGroup && cause != Cause::success) {
-        break_group(group);
+        break_group(group, true);
     }
 }
 

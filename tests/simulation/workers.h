@@ -112,6 +112,7 @@ class Workers {
         std::uint64_t step = 0;  ///< Committed.
         bool hung = false;
         bool resumed = false;  ///< Has said Resumed in this round.
+        bool own_fault = false;  ///< Of its end.
         std::optional<rendezvous::Assignment> place;  ///< For when it has said Hello.
         Instant assigned_at{};
         Instant last_word_at{};  ///< A worker's words keep their order.
@@ -128,6 +129,7 @@ class Workers {
         rendezvous::RoundId round = rendezvous::RoundId::none;
         std::uint32_t world_size = 0;
         bool broken = false;  ///< One of them is gone: the others fail, hang or park.
+        bool bereaved = false;  ///< And by a death; else somebody left it before its end.
         bool formed = false;
         bool stands_still = false;
         Instant formed_at{};
@@ -158,7 +160,7 @@ class Workers {
     void ready_to_form(std::size_t group);
     void abort(std::uint32_t host, std::uint32_t local_rank);
     void leave_group(Worker& worker);
-    void break_group(std::size_t group);
+    void break_group(std::size_t group, bool by_death);
     [[nodiscard]] std::vector<Worker*> present(const Group& group, std::size_t index);
 
     World& world_;

@@ -46,10 +46,12 @@ const std::vector<Layer>& layers() {
         {"rendezvous/protocol/.*",
          standard + json + base + messages + "|\"rendezvous/protocol/.*\""},
         {"rendezvous/worker_link/.*", standard + base + link},
+        {"rendezvous/journal/.*", standard + posix + "|<boost/.*>" + json + base +
+                                      "|\"rendezvous/(core|protocol|client|net|journal)/.*\""},
         {"rendezvous/net/.*", standard + asio + base + "|\"rendezvous/net/.*\""},
         {"rendezvous/client/.*",
          standard + asio + base + messages + "|\"rendezvous/(protocol|net|client)/.*\""},
-        {"rendezvous/(server|store)/.*", standard + asio + base + "|\"rendezvous/.*\""},
+        {"rendezvous/(server|store)/.*", standard + asio + json + base + "|\"rendezvous/.*\""},
         {"agent/(.*_core\\..*|agent_events.h)",
          pure + base + "|\"rendezvous/core/.*\"|\"agent/(.*_core|agent_events).h\""},
         {"agent/process/.*",

@@ -49,13 +49,19 @@ class ForceChecker final : public Checker {
         asked_.clear();
     }
     void on_agent_end(Instant /*now*/, std::uint32_t host) override { asked_.erase(host); }
-    void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& /*core*/,
+    void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
                          const agent::AgentEffect& effect) override {
+        if (core.report().state == NodeState::stopped && !core.leaving()) {
+            asked_.erase(host);  // Those that are parked have done as they were asked.
+        }
         const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
         if (signal != nullptr && signal->force()) {
             asked_.erase(host);
         } else if (signal != nullptr || std::holds_alternative<agent::EndRound>(effect)) {
-            asked_.emplace(host, now);
+            const auto [known, is_new] = asked_.emplace(host, Asked{now, core.leaving()});
+            if (!is_new && core.leaving() && !known->second.leaving) {
+                known->second = {now, true};  // Now those that have parked are to end as well.
+            }
         } else if (std::holds_alternative<agent::BeginRound>(effect)) {
             asked_.erase(host);
         }
@@ -63,7 +69,6 @@ class ForceChecker final : public Checker {
     void on_tick(Instant now, const View& view) override {
         for (auto it = asked_.begin(); it != asked_.end();) {
             const HostView& host = view.hosts[it->first];
-            // Those that are parked have done as they were asked.
             const bool waits = host.agent != nullptr && host.agent->has_workers() &&
                                (host.agent->leaving() ||
                                 host.agent->report().state == NodeState::stopping);
@@ -74,9 +79,9 @@ class ForceChecker final : public Checker {
             // Clocks that drift make the agent's limit up to a tenth longer than the true one.
             const Duration allowed = limit_ + limit_ / 10 + std::chrono::milliseconds(100);
             if (host.awake_since != Instant::max() &&
-                now > after(std::max(it->second, host.awake_since), allowed)) {
+                now > after(std::max(it->second.at, host.awake_since), allowed)) {
                 violated("workers on node " + host.node + " were asked to stop " +
-                         format_duration(now - it->second) + " ago and have not been forced");
+                         format_duration(now - it->second.at) + " ago and have not been forced");
             }
             ++it;
         }
@@ -84,7 +89,11 @@ class ForceChecker final : public Checker {
 
    private:
     Duration limit_{};
-    std::map<std::uint32_t, Instant> asked_;  // By host: SIGTERM sent, SIGKILL not yet.
+    struct Asked {
+        Instant at{};
+        bool leaving = false;
+    };
+    std::map<std::uint32_t, Asked> asked_;  // By host: asked to end or park, SIGKILL not yet.
 };
 
 class FirstFailureChecker final : public Checker {
@@ -94,6 +103,7 @@ class FirstFailureChecker final : public Checker {
                         const agent::AgentEvent& event) override {
         Host& known = hosts_[host];
         if (const auto* parked = std::get_if<agent::WorkerParked>(&event)) {
+            // Also of one that was told to end: what ends it then is nobody's failure.
             const auto worker = known.training.find(parked->local_rank);
             if (worker != known.training.end() && parked->round >= known.round) {
                 known.training.erase(worker);
@@ -115,6 +125,7 @@ class FirstFailureChecker final : public Checker {
         WorkerFailure failure = *exited->failure;
         if (ended.hung) {
             failure.kind = FailureKind::hang;
+            failure.evidence = ended.reason;
         }
         const bool ours = !ended.hung && (failure.signal == 0 || failure.signal == SIGTERM ||
                                           (failure.signal == SIGKILL && known.forced));
@@ -130,7 +141,7 @@ class FirstFailureChecker final : public Checker {
             known = {begin->assignment.round, {}, std::nullopt, false, false, known.ahead};
         } else if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
             for (const std::uint32_t local_rank : launch->local_ranks) {
-                known.training[local_rank] = {launch->assignment.round, false};
+                known.training[local_rank] = {launch->assignment.round, false, {}};
                 known.ahead[local_rank] = launch->assignment.round;
             }
         } else if (const auto* prestart = std::get_if<agent::PrestartWorkers>(&effect)) {
@@ -139,10 +150,11 @@ class FirstFailureChecker final : public Checker {
             }
         } else if (const auto* assign = std::get_if<agent::AssignWorkers>(&effect)) {
             for (const std::uint32_t local_rank : assign->local_ranks) {
-                known.training[local_rank] = {known.ahead[local_rank], false};
+                known.training[local_rank] = {known.ahead[local_rank], false, {}};
             }
         } else if (const auto* kill = std::get_if<agent::KillWorker>(&effect)) {
             known.training[kill->local_rank].hung = true;
+            known.training[kill->local_rank].reason = kill->reason;
         } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
             known.asked_to_stop = true;
             known.forced = known.forced || signal->force();
@@ -161,6 +173,7 @@ class FirstFailureChecker final : public Checker {
     struct Worker {
         RoundId launched_in = RoundId::none;
         bool hung = false;
+        std::string reason;  // Why, if it was killed because a round hung on it.
     };
     struct Host {
         RoundId round = RoundId::none;

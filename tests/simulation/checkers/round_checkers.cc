@@ -255,7 +255,16 @@ class StaleRoundChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
         heartbeat_ = policy.heartbeat_timeout;
+        saving_limit_ = policy.prepare_timeout + policy.shutdown_timeout + std::chrono::seconds(20);
         since_.clear();
+        leaving_.clear();
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
+                         const agent::AgentEffect& effect) override {
+        const auto* pause = std::get_if<agent::PauseWorkers>(&effect);
+        if (pause != nullptr && pause->leave) {
+            leaving_[host] = pause->round;
+        }
     }
     void on_tick(Instant now, const View& view) override {
         since_.resize(view.hosts.size());
@@ -271,8 +280,13 @@ class StaleRoundChecker final : public Checker {
             }
             // A reminder needs a heartbeat and its answer, and perhaps a new connection; where
             // messages vanish, several.
-            const Duration limit = (view.reliable ? 2 : 20) * heartbeat_ + 6 * view.network_limit +
-                                   std::chrono::seconds(3);
+            Duration limit = (view.reliable ? 2 : 20) * heartbeat_ + 6 * view.network_limit +
+                             std::chrono::seconds(3);
+            // Who saves its state to leave is not interrupted.
+            const auto leaving = leaving_.find(static_cast<std::uint32_t>(i));
+            if (leaving != leaving_.end() && leaving->second == round) {
+                limit += saving_limit_;
+            }
             const Instant from = std::max(since_[i].at, host.undisturbed_since);
             if (now > after(from, limit)) {
                 violated("node " + host.node + " has been running round " + text(round) +
@@ -286,7 +300,8 @@ class StaleRoundChecker final : public Checker {
         return view.rendezvous != nullptr && host.agent != nullptr &&
                host.undisturbed_since != Instant::max() &&
                host.agent->report().state == NodeState::running &&
-               (view.rendezvous->phase() != Phase::running ||
+               ((view.rendezvous->phase() != Phase::running &&
+                 view.rendezvous->phase() != Phase::preparing) ||
                 view.rendezvous->round() != host.agent->report().round);
     }
 
@@ -295,6 +310,8 @@ class StaleRoundChecker final : public Checker {
         Instant at = Instant::max();
     };
     Duration heartbeat_{};
+    Duration saving_limit_{};
+    std::map<std::uint32_t, RoundId> leaving_;  // By host: the round that it was to leave.
     std::vector<Seen> since_;  // By host: which round that is over it has been running, since when.
 };
 

@@ -17,6 +17,9 @@ namespace regroup {
 struct CheckpointOptions {
     /// How many earlier checkpoints stay beside the new one, as PATH.1 (the latest), PATH.2, ...
     std::size_t previous_count = 0;
+    /// The round that saves, as Context::round has it; 0 if it does not matter. With it, a worker
+    /// whose round is over cannot overwrite what a later round has saved; see `save`.
+    std::uint64_t round = 0;
 };
 
 /// The state of a training job: named tensors, and named texts and numbers such as the step.
@@ -52,6 +55,13 @@ class Checkpoint {
     /// then renamed. Blocks until the new one is safe on the disk. What earlier, killed writers
     /// left behind is removed. Throws Error `system` naming the call and the file (a full disk, no
     /// permission); the previous checkpoint is then untouched.
+    ///
+    /// With `options.round`: throws Error `fenced`, having changed nothing, if that round is over
+    /// as far as the agent knows, or if `path` was saved by a later round of this training; and
+    /// `deadline_exceeded` if another process has been renaming at the same `path` for 30 seconds.
+    /// Writers keep each other out by a lock on PATH.lock, which stays behind, empty. A training
+    /// that begins anew from a checkpoint may overwrite it, whatever round has saved it; one that
+    /// begins from nothing may not overwrite a checkpoint with a date in the future.
     void save(const std::filesystem::path& path, const CheckpointOptions& options = {}) const;
 
     /// Reads and verifies `path`. Throws Error: `system` if it cannot be read, `invalid_argument`

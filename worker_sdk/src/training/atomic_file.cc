@@ -78,15 +78,27 @@ void AtomicFile::write(std::string_view bytes) {
 }
 
 void AtomicFile::commit(std::size_t previous_count) {
+    flush();
+    publish(previous_count);
+    flush_directory();
+}
+
+void AtomicFile::flush() {
     // The data must be on the disk before the name is, or a power cut leaves the name on nothing.
     if (::fsync(fd_) != 0) {
         fail("fsync", partial_, errno);
     }
+}
+
+void AtomicFile::publish(std::size_t previous_count) {
     keep_previous(previous_count);
     if (std::rename(partial_.c_str(), path_.c_str()) != 0) {
         fail("rename to its final name", partial_, errno);
     }
     ::close(std::exchange(fd_, -1));
+}
+
+void AtomicFile::flush_directory() const {
     const Descriptor directory(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (directory.get() < 0 || ::fsync(directory.get()) != 0) {
         fail("fsync", directory_, errno);

@@ -28,6 +28,12 @@ class AtomicFile {
     /// file that had it before stays as NAME.1, its predecessor as NAME.2, up to `previous_count`.
     void commit(std::size_t previous_count);
 
+    // What commit() does, in parts, for who needs a lock around the second, which is quick.
+
+    void flush();
+    void publish(std::size_t previous_count);
+    void flush_directory() const;
+
    private:
     void remove_stale_partials() const;
     void keep_previous(std::size_t previous_count) const;

@@ -12,12 +12,15 @@
 #include <type_traits>
 #include <unistd.h>
 
+#include "worker_sdk/src/link/process_link.h"
 #include "worker_sdk/src/training/atomic_file.h"
+#include "worker_sdk/src/training/fence.h"
 
 // The file, all numbers little-endian, a string being a u64 count of bytes and the bytes:
 //
-//     8 bytes   "RGCKPT01", the name and version of this format
+//     8 bytes   "RGCKPT02", the name and version of this format; "RGCKPT01" has no author
 //     u64       bytes of the body
+//     author    u64 began, u64 round: who has saved it, see CheckpointOptions::round
 //     body      u64 count of entries, then for each: string name, string kind, string value
 //     u64       checksum (FNV-1a) of everything before it
 //
@@ -30,9 +33,14 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "checkpoints are written as memory has it");
 
-constexpr std::string_view kMagic = "RGCKPT01";
-constexpr std::size_t kFrontBytes = kMagic.size() + sizeof(std::uint64_t);
-constexpr std::size_t kFrameBytes = kFrontBytes + sizeof(std::uint64_t);
+using training::Author;
+
+/// What saves without a round says nothing of its author, and so can be read by older programs too.
+constexpr std::string_view kPlainMagic = "RGCKPT01";
+constexpr std::string_view kMagic = "RGCKPT02";
+constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
+constexpr std::size_t kChecksumBytes = sizeof(std::uint64_t);
+constexpr std::size_t kFrameBytes = kPlainMagic.size() + kLengthBytes + kChecksumBytes;
 constexpr std::size_t kPendingBytesMax = std::size_t{64} << 10U;
 
 constexpr std::string_view kText = "text";
@@ -132,29 +140,43 @@ class Reader {
     const std::string& origin_;
 };
 
-// The body of a file that is complete and undamaged.
-std::string_view verified_body(std::string_view content, const std::string& origin) {
+// A file that is complete and undamaged.
+struct Verified {
+    std::string_view body;
+    Author author;
+};
+
+Verified verify(std::string_view content, const std::string& origin) {
     const std::string_view magic = content.substr(0, kMagic.size());
-    if (magic != kMagic.substr(0, magic.size())) {
-        refuse(origin, "is not a checkpoint: it does not begin with " + std::string(kMagic));
+    if (magic != kMagic.substr(0, magic.size()) && magic != kPlainMagic.substr(0, magic.size())) {
+        refuse(origin, "is not a checkpoint: it does not begin with " + std::string(kPlainMagic) +
+                           " or " + std::string(kMagic));
     }
-    if (content.size() < kFrameBytes) {
+    const std::size_t author_bytes = magic == kMagic ? sizeof(Author) : 0;
+    const std::size_t frame_bytes = kFrameBytes + author_bytes;
+    if (content.size() < frame_bytes) {
         refuse(origin, "is truncated: it has " + std::to_string(content.size()) +
-                           " bytes, the smallest checkpoint " + std::to_string(kFrameBytes));
+                           " bytes, the smallest checkpoint " + std::to_string(frame_bytes));
     }
     const auto body_bytes = from_bytes<std::uint64_t>(content.substr(kMagic.size()));
-    const std::size_t present = content.size() - kFrameBytes;
+    const std::size_t present = content.size() - frame_bytes;
     if (body_bytes != present) {
         refuse(origin, (body_bytes > present ? "is truncated: " : "is too long: ") +
                            std::string("its content should have ") + std::to_string(body_bytes) +
                            " bytes and has " + std::to_string(present));
     }
+    const std::string_view summed = content.substr(0, content.size() - kChecksumBytes);
     Checksum checksum;
-    checksum.add(content.substr(0, kFrontBytes + present));
-    if (checksum.value() != from_bytes<std::uint64_t>(content.substr(kFrontBytes + present))) {
+    checksum.add(summed);
+    if (checksum.value() != from_bytes<std::uint64_t>(content.substr(summed.size()))) {
         refuse(origin, "is damaged: its checksum does not match its content");
     }
-    return content.substr(kFrontBytes, present);
+    Verified verified;
+    if (author_bytes > 0) {
+        verified.author = from_bytes<Author>(summed.substr(kMagic.size() + kLengthBytes));
+    }
+    verified.body = summed.substr(summed.size() - present);
+    return verified;
 }
 
 [[noreturn]] void fail_reading(std::string_view call, const std::string& path, int error_number) {
@@ -264,10 +286,15 @@ void Checkpoint::save(const std::filesystem::path& path, const CheckpointOptions
         body_bytes +=
             3 * sizeof(std::uint64_t) + name.size() + entry.kind.size() + entry.bytes.size();
     }
+    const Author author{.began = link::history(), .round = options.round};
     training::AtomicFile file(path);
     Writer writer(file);
-    writer.put(kMagic);
+    writer.put(options.round == 0 ? kPlainMagic : kMagic);
     writer.put_count(body_bytes);
+    if (options.round != 0) {
+        writer.put_count(author.began);
+        writer.put_count(author.round);
+    }
     writer.put_count(entries_.size());
     for (const auto& [name, entry] : entries_) {
         writer.put_string(name);
@@ -275,13 +302,25 @@ void Checkpoint::save(const std::filesystem::path& path, const CheckpointOptions
         writer.put_string(entry.bytes);
     }
     writer.finish();
-    file.commit(options.previous_count);
+    if (options.round == 0) {
+        return file.commit(options.previous_count);
+    }
+    file.flush();
+    {
+        // Between the look at the file that is there and the new one's rename nobody comes.
+        const training::FileLock lock(path);
+        training::check_fence(path, author);
+        file.publish(options.previous_count);
+    }
+    file.flush_directory();
 }
 
 Checkpoint Checkpoint::parse(std::string_view content, const std::string& origin) {
     Checkpoint checkpoint;
     checkpoint.origin_ = origin;
-    Reader reader(verified_body(content, origin), origin);
+    const Verified verified = verify(content, origin);
+    link::note_history_read(verified.author.began);
+    Reader reader(verified.body, origin);
     for (std::uint64_t left = reader.take_count(); left > 0; --left) {
         std::string name = reader.take_string();
         Entry& entry = checkpoint.entries_[std::move(name)];
@@ -297,6 +336,21 @@ Checkpoint Checkpoint::parse(std::string_view content, const std::string& origin
         refuse(origin, "is malformed: bytes are left over after its last entry");
     }
     return checkpoint;
+}
+
+Author training::author_of(const std::filesystem::path& path) {
+    std::array<char, kMagic.size() + kLengthBytes + sizeof(Author)> front{};
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return {};
+    }
+    const ssize_t count = ::pread(fd, front.data(), front.size(), 0);
+    ::close(fd);
+    const std::string_view bytes(front.data(), front.size());
+    if (count != static_cast<ssize_t>(front.size()) || !bytes.starts_with(kMagic)) {
+        return {};
+    }
+    return from_bytes<Author>(bytes.substr(kMagic.size() + kLengthBytes));
 }
 
 std::optional<Checkpoint> Checkpoint::load_if_present(const std::filesystem::path& path) {

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/journal/sqlite_database.h"
+
+#include <sqlite3.h>
+#include <utility>
+
+namespace regroup::journal {
+
+namespace {
+
+// Only `regroup replay` reads beside the daemon, and a reader blocks nobody in WAL mode.
+constexpr int kBusyLimitMs = 1000;
+
+struct Finalize {
+    void operator()(sqlite3_stmt* statement) const noexcept { sqlite3_finalize(statement); }
+};
+using Statement = std::unique_ptr<sqlite3_stmt, Finalize>;
+
+int bind(sqlite3_stmt* statement, int at, const SqliteDatabase::Value& value) {
+    if (const auto* number = std::get_if<std::int64_t>(&value)) {
+        return sqlite3_bind_int64(statement, at, *number);
+    }
+    const auto& text = std::get<std::string>(value);
+    // Static: the values outlive the statement.
+    return sqlite3_bind_text64(statement, at, text.data(), text.size(), nullptr, SQLITE_UTF8);
+}
+
+SqliteDatabase::Row row_of(sqlite3_stmt* statement) {
+    SqliteDatabase::Row row;
+    for (int i = 0; i < sqlite3_column_count(statement); ++i) {
+        if (sqlite3_column_type(statement, i) == SQLITE_INTEGER) {
+            row.emplace_back(std::int64_t{sqlite3_column_int64(statement, i)});
+            continue;
+        }
+        const auto* text = sqlite3_column_text(statement, i);
+        const auto size = static_cast<std::size_t>(sqlite3_column_bytes(statement, i));
+        row.emplace_back(text == nullptr ? std::string()
+                                         : std::string(reinterpret_cast<const char*>(text), size));
+    }
+    return row;
+}
+
+}  // namespace
+
+void SqliteDatabase::Close::operator()(sqlite3* handle) const noexcept {
+    sqlite3_close_v2(handle);
+}
+
+Failure SqliteDatabase::failure(const std::string& what) const {
+    return {Errc::system, what + " " + path_ + ": " + sqlite3_errmsg(handle_.get())};
+}
+
+Result<SqliteDatabase> SqliteDatabase::open(const std::string& path, Access access) {
+    const int flags = access == Access::read_only ? SQLITE_OPEN_READONLY
+                                                  : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+    sqlite3* handle = nullptr;
+    const int code = sqlite3_open_v2(path.c_str(), &handle, flags, nullptr);
+    SqliteDatabase database(path, handle);
+    if (code != SQLITE_OK) {
+        return handle == nullptr ? Failure(Errc::system, "cannot open " + path + ": out of memory")
+                                 : database.failure("cannot open");
+    }
+    sqlite3_busy_timeout(handle, kBusyLimitMs);
+    return database;
+}
+
+Result<void> SqliteDatabase::run(const std::string& sql, const std::vector<Value>& values,
+                                 const std::function<void(const Row&)>& on_row) {
+    sqlite3_stmt* raw = nullptr;
+    const int length = static_cast<int>(sql.size());
+    if (sqlite3_prepare_v2(handle_.get(), sql.data(), length, &raw, nullptr) != SQLITE_OK) {
+        return failure("cannot use");
+    }
+    const Statement statement(raw);
+    int at = 0;
+    for (const Value& value : values) {
+        if (bind(raw, ++at, value) != SQLITE_OK) {
+            return failure("cannot use");
+        }
+    }
+    int code = SQLITE_ROW;
+    while ((code = sqlite3_step(raw)) == SQLITE_ROW) {
+        if (on_row) {
+            on_row(row_of(raw));
+        }
+    }
+    if (code != SQLITE_DONE) {
+        return failure(sqlite3_stmt_readonly(raw) != 0 ? "cannot read" : "cannot write to");
+    }
+    return {};
+}
+
+Result<void> SqliteDatabase::transact(const std::function<Result<void>()>& work) {
+    if (Result<void> begun = run("BEGIN IMMEDIATE"); !begun) {
+        return begun;
+    }
+    Result<void> done = work();
+    if (done) {
+        done = run("COMMIT");
+    }
+    if (!done) {
+        // Fails where SQLite has rolled back by itself; there is nothing more to do then.
+        static_cast<void>(run("ROLLBACK"));
+    }
+    return done;
+}
+
+}  // namespace regroup::journal

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/base/result.h"
+
+struct sqlite3;
+
+namespace regroup::journal {
+
+/// A connection to an SQLite database. Calls are made inline: each takes well under a millisecond.
+/// Errors of every function: system, naming the file and what SQLite says.
+class SqliteDatabase {
+   public:
+    using Value = std::variant<std::int64_t, std::string>;
+    using Row = std::vector<Value>;
+
+    enum class Access { read_only, read_write };
+    static Result<SqliteDatabase> open(const std::string& path, Access access);
+
+    /// Runs one statement; `values` go in place of its question marks. Each row goes to `on_row`.
+    Result<void> run(const std::string& sql, const std::vector<Value>& values = {},
+                     const std::function<void(const Row&)>& on_row = nullptr);
+    /// Runs `work` as one transaction: all of it or nothing.
+    Result<void> transact(const std::function<Result<void>()>& work);
+
+    [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+   private:
+    struct Close {
+        void operator()(sqlite3* handle) const noexcept;
+    };
+    SqliteDatabase(std::string path, sqlite3* handle) : path_(std::move(path)), handle_(handle) {}
+    [[nodiscard]] Failure failure(const std::string& what) const;
+
+    std::string path_;
+    std::unique_ptr<sqlite3, Close> handle_;
+};
+
+}  // namespace regroup::journal

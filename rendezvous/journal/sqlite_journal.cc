@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/journal/sqlite_journal.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/file.h>
+#include <unistd.h>
+#include <utility>
+
+namespace regroup::journal {
+
+namespace {
+
+constexpr const char* kFile = "/journal.sqlite3";
+constexpr std::int64_t kFormat = 1;  // PRAGMA user_version
+constexpr const char* kSchema[] = {
+    "CREATE TABLE IF NOT EXISTS jobs (row INTEGER PRIMARY KEY, id TEXT NOT NULL, "
+    "began_ms INTEGER NOT NULL, ended_ms INTEGER, UNIQUE (id, began_ms))",
+    "CREATE TABLE IF NOT EXISTS entries (job INTEGER NOT NULL REFERENCES jobs (row), "
+    "number INTEGER NOT NULL, entry TEXT NOT NULL, PRIMARY KEY (job, number)) WITHOUT ROWID",
+};
+
+using Row = SqliteDatabase::Row;
+
+// A column of another type is as good as an empty one: what is made of it is checked.
+std::int64_t number_in(const Row& row, std::size_t at) {
+    const auto* number = std::get_if<std::int64_t>(&row[at]);
+    return number == nullptr ? 0 : *number;
+}
+std::string text_in(const Row& row, std::size_t at) {
+    const auto* text = std::get_if<std::string>(&row[at]);
+    return text == nullptr ? std::string() : *text;
+}
+
+/// The held lock on `directory`, or who holds it.
+Result<int> lock(const std::string& directory) {
+    const std::string path = directory + "/lock";
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return system_failure("cannot open " + path, errno);
+    }
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        const int error = errno;
+        char holder[32] = {};
+        const ssize_t count = ::pread(fd, holder, sizeof holder - 1, 0);
+        ::close(fd);
+        if (error != EWOULDBLOCK) {
+            return system_failure("cannot lock " + path, error);
+        }
+        const bool known = count > 0 && std::all_of(holder, holder + count - 1,
+                                                    [](char c) { return c >= '0' && c <= '9'; });
+        const std::string who =
+            known ? "process " + std::string(holder, static_cast<std::size_t>(count - 1))
+                  : "another process";
+        return Failure(Errc::overloaded, "the state in " + directory + " is in use by " + who +
+                                             "; give each daemon a directory of its own");
+    }
+    const std::string pid = std::to_string(::getpid()) + "\n";
+    if (::ftruncate(fd, 0) != 0 ||
+        ::pwrite(fd, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+        // Only who waits for the lock misses it, and is told "another process".
+        static_cast<void>(::ftruncate(fd, 0));
+    }
+    return fd;
+}
+
+Result<void> read_entries(SqliteDatabase& database, std::int64_t row, StoredJob& job) {
+    std::optional<Failure> unreadable;
+    Result<void> read = database.run(
+        "SELECT entry FROM entries WHERE job = ? ORDER BY number", {row}, [&](const Row& found) {
+            if (unreadable) {
+                return;
+            }
+            Result<Entry> entry = decode_entry(text_in(found, 0));
+            if (!entry) {
+                unreadable = Failure(Errc::invalid_argument,
+                                     database.path() + ", job " + job.key.id + ", entry " +
+                                         std::to_string(job.entries.size() + 1) + ": " +
+                                         entry.error().detail);
+                return;
+            }
+            job.entries.push_back(std::move(*entry));
+        });
+    return !read ? read : unreadable ? Result<void>(*unreadable) : Result<void>();
+}
+
+Result<std::vector<std::pair<std::int64_t, StoredJob>>> read_jobs(SqliteDatabase& database,
+                                                                  const std::string& where) {
+    std::vector<std::pair<std::int64_t, StoredJob>> jobs;
+    const Result<void> read = database.run(
+        "SELECT row, id, began_ms, ended_ms IS NOT NULL FROM jobs " + where + " ORDER BY row", {},
+        [&](const Row& row) {
+            jobs.push_back({number_in(row, 0),
+                            {{text_in(row, 1), number_in(row, 2)}, {}, number_in(row, 3) != 0}});
+        });
+    if (!read) {
+        return read.error();
+    }
+    return jobs;
+}
+
+}  // namespace
+
+SqliteJournal::SqliteJournal(std::string directory, int lock, SqliteDatabase database)
+    : directory_(std::move(directory)), lock_(lock), database_(std::move(database)) {}
+
+SqliteJournal::~SqliteJournal() {
+    database_.reset();
+    ::close(lock_);
+}
+
+Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& directory,
+                                                           std::int64_t wall_ms) {
+    std::error_code error;
+    if (std::filesystem::create_directories(directory, error)) {
+        std::filesystem::permissions(directory, std::filesystem::perms::owner_all, error);
+    }
+    if (error) {
+        return Failure(Errc::system,
+                       "cannot create the directory " + directory + ": " + error.message());
+    }
+    const Result<int> lock_held = lock(directory);
+    if (!lock_held) {
+        return lock_held.error();
+    }
+    Result<SqliteDatabase> database =
+        SqliteDatabase::open(directory + kFile, SqliteDatabase::Access::read_write);
+    if (!database) {
+        ::close(*lock_held);
+        return database.error();
+    }
+    // Not make_unique: the constructor is private.
+    std::unique_ptr<SqliteJournal> journal(
+        new SqliteJournal(directory, *lock_held, std::move(*database)));
+    if (const Result<void> prepared = journal->prepare(wall_ms); !prepared) {
+        return prepared.error();
+    }
+    return journal;
+}
+
+Result<void> SqliteJournal::prepare(std::int64_t wall_ms) {
+    std::int64_t format = 0;
+    Result<void> done = database_->run("PRAGMA user_version", {},
+                                       [&](const Row& row) { format = number_in(row, 0); });
+    if (done && format > kFormat) {
+        return Failure(Errc::system, database_->path() + " has format " + std::to_string(format) +
+                                         ", of a newer regroup; this one reads " +
+                                         std::to_string(kFormat));
+    }
+    for (const char* pragma : {"PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL"}) {
+        done = done ? database_->run(pragma) : done;
+    }
+    if (!done) {
+        return done;
+    }
+    return database_->transact([&] {
+        Result<void> all = database_->run("PRAGMA user_version = " + std::to_string(kFormat));
+        for (const char* table : kSchema) {
+            all = all ? database_->run(table) : all;
+        }
+        const std::string old =
+            "SELECT row FROM jobs WHERE ended_ms < ? OR (ended_ms IS NOT NULL AND row NOT IN "
+            "(SELECT row FROM jobs WHERE ended_ms IS NOT NULL ORDER BY ended_ms DESC LIMIT ?))";
+        const std::vector<SqliteDatabase::Value> bounds{wall_ms - kEndedMsMax,
+                                                        static_cast<std::int64_t>(kEndedMax)};
+        all = all ? database_->run("DELETE FROM entries WHERE job IN (" + old + ")", bounds) : all;
+        return all ? database_->run("DELETE FROM jobs WHERE row IN (" + old + ")", bounds) : all;
+    });
+}
+
+void SqliteJournal::start(Hooks hooks) {
+    hooks_ = std::move(hooks);
+    std::vector<StoredJob> jobs;
+    auto stored = read_jobs(*database_, "WHERE ended_ms IS NULL");
+    if (!stored) {
+        give_up(stored.error());
+        hooks_.lead({});
+        return;
+    }
+    for (auto& [row, job] : *stored) {
+        if (const Result<void> read = read_entries(*database_, row, job); !read) {
+            hooks_.log("job " + job.key.id + " is begun anew: " + read.error().detail);
+            end(job.key);
+            continue;
+        }
+        jobs_[job.key] = {row, job.entries.size()};
+        jobs.push_back(std::move(job));
+    }
+    hooks_.lead(std::move(jobs));
+}
+
+void SqliteJournal::append(const JobKey& job, std::vector<Entry> entries,
+                           std::function<void()> done) {
+    Numbers& numbers = jobs_[job];
+    if (database_ && numbers.entries < kEntriesMax) {
+        const Result<void> written = database_->transact([&]() -> Result<void> {
+            if (numbers.row == 0) {
+                const Result<void> begun =
+                    database_->run("INSERT INTO jobs (id, began_ms) VALUES (?, ?) RETURNING row",
+                                   {job.id, job.began_ms},
+                                   [&](const Row& row) { numbers.row = number_in(row, 0); });
+                if (!begun) {
+                    return begun;
+                }
+            }
+            for (const Entry& entry : entries) {
+                const auto number = static_cast<std::int64_t>(++numbers.entries);
+                const Result<void> inserted =
+                    database_->run("INSERT INTO entries (job, number, entry) VALUES (?, ?, ?)",
+                                   {numbers.row, number, encode(entry)});
+                if (!inserted) {
+                    return inserted;
+                }
+            }
+            return {};
+        });
+        if (!written) {
+            give_up(written.error());
+        } else if (numbers.entries >= kEntriesMax) {
+            hooks_.log("job " + job.id + " has " + std::to_string(numbers.entries) +
+                       " entries in the journal: no more are kept, and if the daemon ends now, the "
+                       "job is formed anew by its nodes");
+            end(job);
+            jobs_[job].entries = kEntriesMax;
+        }
+    }
+    done();
+}
+
+void SqliteJournal::end(const JobKey& job) {
+    jobs_.erase(job);
+    if (!database_) {
+        return;
+    }
+    // The time of its last entry, or now by SQLite's clock, which is the wall's.
+    const Result<void> ended = database_->run(
+        "UPDATE jobs SET ended_ms = CAST(strftime('%s', 'now') AS INTEGER) * 1000 "
+        "WHERE id = ? AND began_ms = ? AND ended_ms IS NULL",
+        {job.id, job.began_ms});
+    if (!ended) {
+        give_up(ended.error());
+    }
+}
+
+void SqliteJournal::give_up(const Failure& failure) {
+    const std::string path = database_->path();
+    database_.reset();
+    bool aside = true;
+    for (const char* suffix : {"", "-wal", "-shm"}) {
+        const std::string from = path + suffix;
+        const bool there = ::access(from.c_str(), F_OK) == 0;
+        aside = (!there || std::rename(from.c_str(), (path + ".broken" + suffix).c_str()) == 0) &&
+                aside;
+    }
+    hooks_.log(failure.detail +
+               "; the daemon goes on without a journal: all jobs go on, but if it "
+               "ends, their nodes form them anew when it is back" +
+               (aside ? " (what was written is now in " + path + ".broken)"
+                      : ", and " + path + " must be removed by hand before that"));
+}
+
+Result<std::vector<StoredJob>> SqliteJournal::jobs_in(const std::string& file) {
+    Result<SqliteDatabase> database = SqliteDatabase::open(file, SqliteDatabase::Access::read_only);
+    if (!database) {
+        return database.error();
+    }
+    const auto stored = read_jobs(*database, "");
+    if (!stored) {
+        return stored.error();
+    }
+    std::vector<StoredJob> jobs;
+    for (const auto& [row, job] : *stored) {
+        jobs.push_back(job);
+    }
+    return jobs;
+}
+
+Result<StoredJob> SqliteJournal::job_in(const std::string& file, const JobKey& key) {
+    Result<SqliteDatabase> database = SqliteDatabase::open(file, SqliteDatabase::Access::read_only);
+    if (!database) {
+        return database.error();
+    }
+    auto stored = read_jobs(*database, "");
+    if (!stored) {
+        return stored.error();
+    }
+    for (auto& [row, job] : *stored) {
+        if (job.key == key) {
+            if (const Result<void> read = read_entries(*database, row, job); !read) {
+                return read.error();
+            }
+            return std::move(job);
+        }
+    }
+    return Failure(Errc::invalid_argument, file + " has no job " + key.id);
+}
+
+}  // namespace regroup::journal

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What operators ask for.
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/protocol/codec.h"
+#include "rendezvous/server/job_table.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+std::string names_of(const std::map<std::string, Job>& jobs) {
+    constexpr std::size_t kShownMax = 20;
+    std::string names;
+    std::size_t shown = 0;
+    for (const auto& [id, job] : jobs) {
+        if (++shown > kShownMax) {
+            return names + " and " + std::to_string(jobs.size() - kShownMax) + " more";
+        }
+        names += (names.empty() ? "" : ", ") + id;
+    }
+    return names;
+}
+
+}  // namespace
+
+void JobTable::answer(const std::shared_ptr<Session>& session, bool done, std::string text) {
+    hooks_.send(session, Operated{done, std::move(text)});
+    session->close_when_flushed = true;
+}
+
+void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& operate) {
+    if (operate.action == Operate::Action::status) {
+        if (!operate.job.empty() && !jobs_.contains(operate.job)) {
+            answer(session, false, "there is no job " + operate.job);
+            return;
+        }
+        answer(session, true, status(operate.job));
+        return;
+    }
+    if (jobs_.empty()) {
+        answer(session, false, "this daemon has no job");
+        return;
+    }
+    if (operate.job.empty() && jobs_.size() > 1) {
+        answer(session, false,
+               "there are " + std::to_string(jobs_.size()) + " jobs: " + names_of(jobs_) +
+                   "; name one with --job");
+        return;
+    }
+    const auto found = operate.job.empty() ? jobs_.begin() : jobs_.find(operate.job);
+    if (found == jobs_.end()) {
+        answer(session, false,
+               "there is no job " + operate.job + "; the daemon has " + names_of(jobs_));
+        return;
+    }
+    Job& job = found->second;
+    if (job.core.phase() == Phase::closed) {
+        answer(session, false,
+               "job " + found->first + " has ended already: " + job.core.verdict()->reason);
+        return;
+    }
+    if (operate.action == Operate::Action::drain) {
+        drain(session, job, operate);
+    } else {
+        stop(session, job, operate);
+    }
+}
+
+std::string JobTable::status(const std::string& job_id) const {
+    nlohmann::json object = {{"jobs", nlohmann::json::array()}};
+    for (const auto& [id, job] : jobs_) {
+        if (job_id.empty() || id == job_id) {
+            object["jobs"].push_back({{"job", id},
+                                      {"phase", to_string(job.core.phase())},
+                                      {"round", number(job.core.round())},
+                                      {"text", job.core.explain(job.timeline(clock_.now()))}});
+        }
+    }
+    return object.dump();
+}
+
+void JobTable::drain(const std::shared_ptr<Session>& session, Job& job, const Operate& operate) {
+    if (!job.core.knows(operate.node)) {
+        answer(session, false,
+               "job " + job.key.id + " has no node " + operate.node +
+                   "; regroup status lists those that it has");
+        return;
+    }
+    const std::string text = "node " + operate.node + " of job " + job.key.id +
+                             " leaves at its next step boundary, or at once if its workers do not "
+                             "keep their processes";
+    step(job, DrainRequested{operate.node, operate.author, operate.reason},
+         [this, session, text] { answer(session, true, text); });
+}
+
+void JobTable::stop(const std::shared_ptr<Session>& session, Job& job, const Operate& operate) {
+    const std::string text = "job " + job.key.id + " is stopped on all its nodes";
+    step(job, StopRequested{operate.author, operate.reason},
+         [this, session, text] { answer(session, true, text); });
+}
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <csignal>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/fake_agent.h"
+#include "tests/support/program.h"
+
+namespace regroup::testing {
+namespace {
+
+using worker_link::AssignWorker;
+using worker_link::Parked;
+using worker_link::Phase;
+using worker_link::Resumed;
+
+constexpr const char* kSteps = "--steps=60";
+
+std::string last_line(const std::string& output) {
+    const std::vector<std::string> lines = lines_of(output);
+    return lines.empty() ? "" : lines.back();
+}
+
+/// What every run of so many steps must end with, whatever happens to it.
+const std::string& undisturbed_ending() {
+    static const std::string ending = [] {
+        Program alone({.command = {ELASTIC_PROGRAM, kSteps}, .environment = {}, .directory = {}});
+        EXPECT_EQ(alone.wait(), 0) << alone.output();
+        return last_line(alone.output());
+    }();
+    return ending;
+}
+
+class Elastic : public ::testing::Test {
+   protected:
+    using Workers = std::vector<std::string>;
+
+    void start(const std::string& worker, const std::vector<std::string>& variables,
+               const std::vector<std::string>& flags) {
+        std::vector<std::string> command{ELASTIC_PROGRAM, kSteps};
+        command.insert(command.end(), flags.begin(), flags.end());
+        std::vector<std::string> environment{"REGROUP_AGENT_SOCKET=" + agent_.socket(),
+                                             "REGROUP_WORKER_ID=" + worker};
+        environment.insert(environment.end(), variables.begin(), variables.end());
+        programs_[worker] = std::make_unique<Program>(ProgramSpec{
+            .command = std::move(command), .environment = std::move(environment), .directory = {}});
+    }
+    void start(const std::string& worker, const AssignWorker& place,
+               const std::vector<std::string>& flags = {}) {
+        const auto text = [](auto number) { return std::to_string(number); };
+        start(worker,
+              {"RANK=" + text(place.rank), "WORLD_SIZE=" + text(place.world_size),
+               "LOCAL_RANK=" + text(place.local_rank),
+               "LOCAL_WORLD_SIZE=" + text(place.local_world_size), "MASTER_ADDR=127.0.0.1",
+               "MASTER_PORT=" + text(place.master_port), "REGROUP_ROUND=" + text(place.round),
+               "TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_RUN_ID=" + place.job},
+              flags);
+    }
+    void start_all(const Workers& workers, const std::vector<std::string>& flags = {}) {
+        const auto places = rounds_.begin(workers.size());
+        for (std::size_t rank = 0; rank < workers.size(); ++rank) {
+            start(workers[rank], places[rank], flags);
+        }
+    }
+    void start_spare(const std::string& worker) { start(worker, {"REGROUP_PRESTARTED=1"}, {}); }
+    void await_resumed(const Workers& workers) {
+        for (const std::string& worker : workers) {
+            while (agent_.await<Resumed>(worker).round != rounds_.round()) {
+            }
+        }
+    }
+    void expect_undisturbed_ending(const Workers& workers) {
+        for (const std::string& worker : workers) {
+            EXPECT_EQ(programs_[worker]->wait(), 0) << worker << ":\n" << output(worker);
+        }
+        EXPECT_EQ(last_line(output(workers.front())), undisturbed_ending());
+    }
+    [[nodiscard]] std::string output(const std::string& worker) {
+        return programs_[worker]->output();
+    }
+
+    FakeAgent agent_;
+    FakeRounds rounds_{agent_};
+    std::map<std::string, std::unique_ptr<Program>> programs_;
+};
+
+TEST_F(Elastic, AnUndisturbedJobEndsLikeOneOfASingleRank) {
+    const Workers workers{"a", "b", "c"};
+    start_all(workers);
+    expect_undisturbed_ending(workers);
+}
+
+TEST_F(Elastic, ADeathIsToldByThePageAndAnOrderlyEndIsNot) {
+    start_all({"a", "b"}, {"--fail-at=20", "--fail-rank=1"});
+    agent_.await_death("b");
+    EXPECT_EQ(agent_.page("b").exiting, 0U);
+    rounds_.end({"a"});
+    rounds_.assign({"a"});
+    EXPECT_EQ(programs_["a"]->wait(), 0) << output("a");
+    agent_.await_death("a");
+    EXPECT_EQ(agent_.page("a").exiting, 1U);
+}
+
+TEST_F(Elastic, TheOthersGoOnWithoutTheRankThatWasKilledInTheirReduction) {
+    start_all({"a", "b", "c", "d"}, {"--fail-at=20", "--fail-rank=2"});
+    agent_.await_death("c");
+    rounds_.end({"a", "b", "d"});
+    rounds_.assign({"a", "b", "d"});
+    expect_undisturbed_ending({"a", "b", "d"});
+    EXPECT_EQ(programs_["c"]->wait(), 128 + SIGKILL);
+}
+
+TEST_F(Elastic, AFreshProcessGetsTheStateFromTheOthers) {
+    start_all({"a", "b", "c"}, {"--fail-at=30", "--fail-rank=0"});
+    agent_.await_death("a");
+    rounds_.end({"b", "c"});
+    const auto places = rounds_.begin(3);
+    start("fresh", places[0]);
+    agent_.send("b", places[1]);
+    agent_.send("c", places[2]);
+    expect_undisturbed_ending({"fresh", "b", "c"});
+    EXPECT_NE(output("fresh").find("round 2: rank 0 of 3"), std::string::npos);
+    EXPECT_NE(output("fresh").find("from step 30"), std::string::npos) << output("fresh");
+}
+
+TEST_F(Elastic, ASpareThatWasStartedBeforeTakesTheRankOfTheLost) {
+    start_spare("spare");
+    EXPECT_EQ(agent_.await<Parked>("spare"), Parked{});
+    start_all({"a", "b"}, {"--fail-at=30", "--fail-rank=1"});
+    agent_.await_death("b");
+    rounds_.end({"a"});
+    rounds_.assign({"a", "spare"});
+    expect_undisturbed_ending({"a", "spare"});
+    EXPECT_NE(output("spare").find("round 2: rank 1 of 2"), std::string::npos);
+}
+
+TEST_F(Elastic, APeerThatDiesWhileTheRoundFormsHoldsNobodyUp) {
+    start_all({"a", "b", "c"}, {"--step-ms=2"});
+    await_resumed({"a", "b", "c"});
+    rounds_.end({"a", "b", "c"});
+    programs_["c"]->signal(SIGKILL);
+    agent_.await_death("c");
+    rounds_.assign({"a", "b", "c"});
+    for (const char* const worker : {"a", "b"}) {
+        EXPECT_TRUE(eventually([&] { return agent_.page(worker).phase == Phase::forming; }));
+    }
+    rounds_.end({"a", "b"});
+    rounds_.assign({"a", "b"});
+    expect_undisturbed_ending({"a", "b"});
+}
+
+TEST_F(Elastic, APauseParksEverybodyAtTheSameStepAndANewRankLosesNoSample) {
+    start_all({"a", "b"}, {"--step-ms=2"});
+    await_resumed({"a", "b"});
+    agent_.pause("a", rounds_.round(), false);
+    agent_.pause("b", rounds_.round(), false);
+    const auto a = agent_.await<Parked>("a");
+    const auto b = agent_.await<Parked>("b");
+    EXPECT_EQ(a, b);
+    EXPECT_GT(a.step, 0U);
+    start_spare("c");
+    EXPECT_EQ(agent_.await<Parked>("c"), Parked{});
+    rounds_.assign({"a", "b", "c"});
+    expect_undisturbed_ending({"a", "b", "c"});
+}
+
+TEST_F(Elastic, ADrainedRankLeavesAtTheStepWhereTheOthersPark) {
+    start_all({"a", "b", "c"}, {"--step-ms=2"});
+    await_resumed({"a", "b", "c"});
+    agent_.pause("b", rounds_.round(), false);
+    agent_.pause("a", rounds_.round(), false);
+    agent_.pause("c", rounds_.round(), true);
+    const auto a = agent_.await<Parked>("a");
+    EXPECT_EQ(agent_.await<Parked>("b"), a);
+    EXPECT_EQ(programs_["c"]->wait(), 0) << output("c");
+    EXPECT_NE(output("c").find("leaving after step " + std::to_string(a.step) + ": a drain"),
+              std::string::npos)
+        << output("c");
+    rounds_.assign({"a", "b"});
+    expect_undisturbed_ending({"a", "b"});
+}
+
+TEST_F(Elastic, AParkedRankThatIsToLeaveDoes) {
+    start_all({"a", "b"}, {"--step-ms=2"});
+    await_resumed({"a", "b"});
+    rounds_.end({"a", "b"});
+    agent_.pause("b", rounds_.round(), true);
+    EXPECT_EQ(programs_["b"]->wait(), 0) << output("b");
+    EXPECT_NE(output("b").find("leaving after step"), std::string::npos);
+    rounds_.assign({"a"});
+    expect_undisturbed_ending({"a"});
+}
+
+TEST_F(Elastic, WithItsAgentAWorkerEndsAndSaysWhy) {
+    start_all({"a", "b"}, {"--step-ms=2"});
+    await_resumed({"a", "b"});
+    agent_.hang_up("a");
+    EXPECT_EQ(programs_["a"]->wait(), 1);
+    EXPECT_NE(output("a").find("the agent that started this worker is gone"), std::string::npos)
+        << output("a");
+}
+
+TEST_F(Elastic, AStoppedWorkerOfAnOldRoundCannotSaveOverWhatLaterRoundsSaved) {
+    const TemporaryDirectory folder;
+    const std::string file = folder.path() + "/state";
+    const std::vector<std::string> flags{"--step-ms=2", "--checkpoint=" + file,
+                                         "--checkpoint-every=1", "--hang-at=20", "--fail-rank=0"};
+    start_all({"a", "b"}, flags);
+    EXPECT_TRUE(
+        eventually([&] { return agent_.page("b").waiting == 1 && agent_.page("b").step == 20; }));
+    rounds_.end({"b"});
+    rounds_.assign({"b"});
+    EXPECT_EQ(programs_["b"]->wait(), 0) << output("b");
+    const std::string saved = read_file(file);
+    agent_.end_round("a", rounds_.round() - 1, "it was stopped");
+    programs_["a"]->signal(SIGCONT);
+    EXPECT_EQ(agent_.await<Parked>("a").round, rounds_.round() - 1);
+    EXPECT_TRUE(read_file(file) == saved);
+}
+
+}  // namespace
+}  // namespace regroup::testing

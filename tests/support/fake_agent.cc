@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/fake_agent.h"
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <linux/futex.h>
+#include <new>
+#include <poll.h>
+#include <stdexcept>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <climits>
+
+namespace regroup::testing {
+namespace {
+
+using worker_link::WorkerPage;
+
+constexpr std::chrono::seconds kPatience{60};
+
+[[noreturn]] void fail(const std::string& what) {
+    throw std::runtime_error("fake agent: " + what);
+}
+
+void send_packet(int socket, const std::string& packet, int descriptor = -1) {
+    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
+    iovec part{const_cast<char*>(packet.data()), packet.size()};
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    if (descriptor >= 0) {
+        header.msg_control = control.data();
+        header.msg_controllen = control.size();
+        cmsghdr* const rider = CMSG_FIRSTHDR(&header);
+        rider->cmsg_level = SOL_SOCKET;
+        rider->cmsg_type = SCM_RIGHTS;
+        rider->cmsg_len = CMSG_LEN(sizeof descriptor);
+        std::memcpy(CMSG_DATA(rider), &descriptor, sizeof descriptor);
+    }
+    // A worker that has died meanwhile is what some tests are about.
+    [[maybe_unused]] const ssize_t sent = ::sendmsg(socket, &header, MSG_NOSIGNAL);
+}
+
+/// Empty at the end of the connection.
+std::string receive_packet(int socket) {
+    std::string packet(worker_link::kMessageLimit, '\0');
+    const ssize_t count = ::recv(socket, packet.data(), packet.size(), 0);
+    packet.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+    return packet;
+}
+
+}  // namespace
+
+FakeAgent::FakeAgent() {
+    static std::atomic<int> count = 0;
+    socket_name_ = "@regroup-test-" + std::to_string(::getpid()) + "-" + std::to_string(++count);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    socket_name_.copy(address.sun_path, socket_name_.size());
+    address.sun_path[0] = '\0';
+    const auto bytes =
+        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_name_.size());
+    listener_ = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    stop_ = ::eventfd(0, EFD_CLOEXEC);
+    if (::bind(listener_, reinterpret_cast<const sockaddr*>(&address), bytes) != 0 ||
+        ::listen(listener_, 64) != 0) {
+        fail("cannot listen");
+    }
+    thread_ = std::thread([this] { run(); });
+}
+
+FakeAgent::~FakeAgent() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(stop_, &one, sizeof one);
+    thread_.join();
+    for (const int visitor : visitors_) {
+        ::close(visitor);
+    }
+    for (auto& [name, worker] : workers_) {
+        if (worker.socket >= 0) {
+            ::close(worker.socket);
+        }
+        ::munmap(worker.page, sizeof(WorkerPage));
+    }
+    ::close(listener_);
+    ::close(stop_);
+}
+
+void FakeAgent::run() {
+    while (true) {
+        std::vector<pollfd> entries{{.fd = stop_, .events = POLLIN, .revents = 0},
+                                    {.fd = listener_, .events = POLLIN, .revents = 0}};
+        for (const int visitor : visitors_) {
+            entries.push_back({.fd = visitor, .events = POLLIN, .revents = 0});
+        }
+        {
+            const std::lock_guard lock(mutex_);
+            for (const auto& [name, worker] : workers_) {
+                if (worker.socket >= 0) {
+                    entries.push_back({.fd = worker.socket, .events = POLLIN, .revents = 0});
+                }
+            }
+        }
+        // With a limit, because workers are also hung up on by other threads.
+        ::poll(entries.data(), entries.size(), 100);
+        if (entries[0].revents != 0) {
+            return;
+        }
+        if (entries[1].revents != 0) {
+            visitors_.push_back(::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
+        }
+        for (std::size_t i = 2; i < entries.size(); ++i) {
+            if (entries[i].revents != 0) {
+                take(entries[i].fd, receive_packet(entries[i].fd));
+            }
+        }
+    }
+}
+
+void FakeAgent::admit(int socket, const std::string& packet) {
+    std::erase(visitors_, socket);
+    const auto message = worker_link::decode_from_worker(packet);
+    const auto* const hello = message ? std::get_if<worker_link::Hello>(&*message) : nullptr;
+    const std::lock_guard lock(mutex_);
+    if (hello == nullptr || workers_.contains(hello->worker_id)) {
+        ::close(socket);
+        return;
+    }
+    const int file = ::memfd_create("fake-agent", MFD_CLOEXEC);
+    if (file < 0 || ::ftruncate(file, sizeof(WorkerPage)) != 0) {
+        fail("no page");
+    }
+    void* const address =
+        ::mmap(nullptr, sizeof(WorkerPage), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    Worker& worker = workers_[hello->worker_id];
+    worker.socket = socket;
+    worker.page = new (address) WorkerPage();
+    worker.said.emplace_back(*hello);
+    send_packet(socket, worker_link::encode(worker_link::ToWorker(worker_link::Welcome())), file);
+    ::close(file);
+    changed_.notify_all();
+}
+
+void FakeAgent::take(int socket, const std::string& packet) {
+    for (const int visitor : visitors_) {
+        if (visitor == socket) {
+            return admit(socket, packet);
+        }
+    }
+    const std::lock_guard lock(mutex_);
+    for (auto& [name, worker] : workers_) {
+        if (worker.socket != socket) {
+            continue;
+        }
+        if (packet.empty()) {
+            ::close(worker.socket);
+            worker.socket = -1;
+        } else if (auto message = worker_link::decode_from_worker(packet)) {
+            worker.said.push_back(std::move(*message));
+        }
+    }
+    changed_.notify_all();
+}
+
+FakeAgent::Worker& FakeAgent::attached(std::unique_lock<std::mutex>& lock,
+                                       const std::string& worker) {
+    if (!changed_.wait_for(lock, kPatience, [&] { return workers_.contains(worker); })) {
+        fail(worker + " has not attached");
+    }
+    return workers_[worker];
+}
+
+bool FakeAgent::has_attached(const std::string& worker) {
+    const std::lock_guard lock(mutex_);
+    return workers_.contains(worker);
+}
+
+WorkerPage& FakeAgent::page(const std::string& worker) {
+    std::unique_lock lock(mutex_);
+    return *attached(lock, worker).page;
+}
+
+void FakeAgent::send(const std::string& worker, const worker_link::ToWorker& message) {
+    std::unique_lock lock(mutex_);
+    const int socket = attached(lock, worker).socket;
+    if (socket >= 0) {
+        send_packet(socket, worker_link::encode(message));
+    }
+}
+
+worker_link::FromWorker FakeAgent::await_kind(const std::string& worker, std::size_t kind) {
+    std::unique_lock lock(mutex_);
+    std::deque<worker_link::FromWorker>& said = attached(lock, worker).said;
+    const auto found = [&] {
+        while (!said.empty() && said.front().index() != kind) {
+            said.pop_front();
+        }
+        return !said.empty();
+    };
+    if (!changed_.wait_for(lock, kPatience, found)) {
+        fail(worker + " has not sent message " + std::to_string(kind));
+    }
+    worker_link::FromWorker message = std::move(said.front());
+    said.pop_front();
+    return message;
+}
+
+void FakeAgent::await_death(const std::string& worker) {
+    std::atomic<std::uint32_t>& alive = page(worker).alive;
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (std::chrono::steady_clock::now() < deadline) {
+        std::uint32_t seen = alive.load();
+        if ((seen & FUTEX_OWNER_DIED) != 0) {
+            return;
+        }
+        if (seen == 0 || (seen & FUTEX_WAITERS) != 0 ||
+            alive.compare_exchange_strong(seen, seen | FUTEX_WAITERS)) {
+            const timespec limit{.tv_sec = 1, .tv_nsec = 0};
+            ::syscall(SYS_futex, &alive, FUTEX_WAIT, seen == 0 ? 0 : seen | FUTEX_WAITERS, &limit,
+                      nullptr, 0);
+        }
+    }
+    fail(worker + " has not died");
+}
+
+void FakeAgent::hang_up(const std::string& worker) {
+    std::unique_lock lock(mutex_);
+    ::shutdown(attached(lock, worker).socket, SHUT_RDWR);
+}
+
+void FakeAgent::end_round(const std::string& worker, std::uint64_t round,
+                          const std::string& reason) {
+    page(worker).ended_round.store(round);
+    send(worker, worker_link::EndRound{.round = round, .reason = reason});
+}
+
+void FakeAgent::pause(const std::string& worker, std::uint64_t round, bool leave) {
+    WorkerPage& its = page(worker);
+    its.leave.store(leave ? 1 : 0);
+    its.pause_round.store(round);
+    send(worker,
+         worker_link::Pause{.round = round, .leave = leave, .limit_ms = 5000, .reason = "a drain"});
+}
+
+std::vector<worker_link::AssignWorker> FakeRounds::begin(std::size_t world_size,
+                                                         const std::string& reason) {
+    ++round_;
+    stores_.push_back(std::make_unique<StoreService>(std::uint16_t{0}));
+    std::vector<worker_link::AssignWorker> places;
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+        places.push_back({.round = round_,
+                          .job = "test",
+                          .rank = rank,
+                          .world_size = static_cast<std::uint32_t>(world_size),
+                          .local_rank = rank,
+                          .local_world_size = static_cast<std::uint32_t>(world_size),
+                          .master_addr = "127.0.0.1",
+                          .master_port = stores_.back()->port(),
+                          .reason = reason});
+    }
+    return places;
+}
+
+void FakeRounds::assign(const std::vector<std::string>& workers) {
+    const auto places = begin(workers.size());
+    for (std::size_t rank = 0; rank < workers.size(); ++rank) {
+        agent_.send(workers[rank], places[rank]);
+    }
+}
+
+void FakeRounds::end(const std::vector<std::string>& workers, const std::string& reason) {
+    for (const std::string& worker : workers) {
+        agent_.end_round(worker, round_, reason);
+    }
+    for (const std::string& worker : workers) {
+        while (agent_.await<worker_link::Parked>(worker).round != round_) {
+        }
+    }
+}
+
+}  // namespace regroup::testing
