@@ -46,7 +46,12 @@ void RendezvousCore::consider_hang(Instant now, const NodeId& id, const Node& no
         (node.report.hang->shared && !std::all_of(awaited_.begin(), awaited_.end(), hangs))) {
         return;
     }
-    inquiry_ = Inquiry{id, *node.report.hang, after(now, kStacksLimit), std::nullopt, {}};
+    inquiry_ = Inquiry{id,
+                       *node.report.hang,
+                       now - node.report.hang->stood,
+                       after(now, kStacksLimit),
+                       std::nullopt,
+                       {}};
     for (const NodeId& member : awaited_) {
         effects_.push_back({member, SaveStacks{round_, inquiry_->hang.text}});
     }
@@ -100,6 +105,11 @@ void RendezvousCore::overdue_inquiry(Instant now) {
               "round " + std::to_string(number(round_)) + " hangs: " + inquiry.culprit->reason);
 }
 
+std::optional<Instant> RendezvousCore::sign_of(const WorkerFailure& failure) const {
+    return inquiry_ && failure.kind == FailureKind::hang ? std::optional(inquiry_->sign)
+                                                         : std::nullopt;
+}
+
 // Nobody will report the failure, so that it is put down here.
 void RendezvousCore::stop_hung(Instant now, std::uint32_t rank, const NodeId& id,
                                const std::string& reason) {
@@ -109,7 +119,7 @@ void RendezvousCore::stop_hung(Instant now, std::uint32_t rank, const NodeId& id
     failure.node = name_of(id);
     failure.evidence = reason;
     failure_ = std::move(failure);
-    begin_stopping(now, reason);
+    begin_stopping(now, reason, false, inquiry_->sign);
 }
 
 }  // namespace regroup::rendezvous
