@@ -310,7 +310,7 @@ struct Agent::Impl {
             trouble(reason, answered);
         };
         client =
-            std::make_unique<rendezvous::ControlClient>(io, options.endpoint, std::move(handlers));
+            std::make_unique<rendezvous::ControlClient>(io, options.endpoints, std::move(handlers));
         client->start();
     }
 
