@@ -216,6 +216,24 @@ Result<void> check_local_ranks(const RunOptions& options, std::uint32_t workers)
     return result;
 }
 
+rendezvous::JobPolicy policy_of(const RunOptions& options) {
+    rendezvous::JobPolicy policy;
+    policy.nodes_min = options.nodes_min;
+    policy.nodes_max = options.nodes_max;
+    policy.restarts_max = options.max_restarts;
+    policy.last_call = options.last_call;
+    policy.heartbeat_timeout = options.heartbeat_timeout;
+    policy.shutdown_timeout = options.shutdown_timeout;
+    policy.grow_after = options.grow_after;
+    policy.regroup_call = options.regroup_call;
+    policy.prepare_timeout = options.prepare_timeout;
+    policy.spares_max = options.spares;
+    policy.on_exit = options.on_exit;
+    policy.budgets = options.budgets;
+    policy.program = std::filesystem::path(options.program).filename();
+    return policy;
+}
+
 }  // namespace
 
 Result<rendezvous::Endpoint> parse_endpoint(const std::string& given, std::uint16_t default_port) {
@@ -301,19 +319,7 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     }
     agent::AgentConfig& agent = plan.agent;
     agent.join_timeout = options.join_timeout;
-    agent.policy.nodes_min = options.nodes_min;
-    agent.policy.nodes_max = options.nodes_max;
-    agent.policy.restarts_max = options.max_restarts;
-    agent.policy.last_call = options.last_call;
-    agent.policy.heartbeat_timeout = options.heartbeat_timeout;
-    agent.policy.shutdown_timeout = options.shutdown_timeout;
-    agent.policy.grow_after = options.grow_after;
-    agent.policy.regroup_call = options.regroup_call;
-    agent.policy.prepare_timeout = options.prepare_timeout;
-    agent.policy.spares_max = options.spares;
-    agent.policy.on_exit = options.on_exit;
-    agent.policy.budgets = options.budgets;
-    agent.policy.program = std::filesystem::path(options.program).filename();
+    agent.policy = policy_of(options);
     agent.offer.workers = *workers;
     agent.offer.role = options.role;
     agent.offer.name = options.local_addr.empty() ? short_host_name() : options.local_addr;

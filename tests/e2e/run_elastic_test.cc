@@ -182,6 +182,38 @@ TEST_F(RunElastic, ASpareTakesThePlaceOfALostNodeWithWorkersThatWereThere) {
     EXPECT_THAT(spare->output(), HasSubstr("waiting as a spare"));
 }
 
+TEST_F(RunElastic, AKilledAgentIsKnownToBeDeadAndNotOnlySuspected) {
+    const Rendezvous rendezvous;
+    auto other = start_node(1, "1:2", rendezvous.endpoint());
+    auto killed = start_node(2, "1:2", rendezvous.endpoint());
+    const Marks first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4));
+    const std::vector<pid_t> agents = children_of(killed->pid());
+    ASSERT_THAT(agents, SizeIs(1));
+    ::kill(agents[0], SIGKILL);
+    const Marks second = await_marks("up", 2, 2);
+    ASSERT_THAT(second, SizeIs(2)) << other->output();
+    EXPECT_THAT(other->output(), HasSubstr("left: its agent was killed"));
+    EXPECT_EQ(killed->wait(), 128 + SIGKILL);
+    EXPECT_THAT(killed->family(), IsEmpty());
+    release("finish");
+    EXPECT_EQ(other->wait(), 0) << other->output();
+    expect_whole_training(2);
+}
+
+TEST_F(RunElastic, ANodeThatHostsTheRendezvousStaysForTheOthersUntilTheyHaveLeftToo) {
+    const std::string endpoint = "127.0.0.2:" + std::to_string(unused_port());
+    auto host = start_node(1, "2:2", endpoint);
+    auto other = start_node(2, "2:2", endpoint);
+    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << host->output() << other->output();
+    host->signal(SIGTERM);
+    EXPECT_EQ(host->wait(), 75) << host->output();
+    EXPECT_EQ(other->wait(), 75) << other->output();
+    const Marks left = last_marks("left");
+    ASSERT_THAT(left, SizeIs(4));
+    common(left, "step");
+}
+
 TEST_F(RunElastic, ASpareThatIsNotNeededEndsWithTheJob) {
     const Rendezvous rendezvous;
     const Words flags{"--spares=1", "--last-call=0"};
