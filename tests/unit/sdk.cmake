@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(part connections context control_group float_arrays low_precision mpi_environment
+foreach(part connections context control_group failure float_arrays low_precision mpi_environment
         node_collectives reduce ring_schedule shared_memory store)
     list(APPEND sdk_test_sources ${CMAKE_CURRENT_LIST_DIR}/sdk_${part}_test.cc)
 endforeach()
