@@ -196,7 +196,7 @@ struct Agent::Impl {
         output.say("killing rank " +
                    std::to_string(core.assignment().first_rank + effect.local_rank) +
                    ", on which the round hangs: " + effect.reason);
-        workers.kill(effect.local_rank);
+        workers.kill(effect.local_rank, effect.reason);
     }
 
     void act(const TellRecovery& effect) { watch.tell(effect); }
@@ -313,7 +313,7 @@ struct Agent::Impl {
             trouble(reason, answered);
         };
         client =
-            std::make_unique<rendezvous::ControlClient>(io, options.endpoint, std::move(handlers));
+            std::make_unique<rendezvous::ControlClient>(io, options.endpoints, std::move(handlers));
         client->start();
     }
 

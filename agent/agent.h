@@ -20,7 +20,7 @@ namespace regroup::agent {
 
 struct AgentOptions {
     AgentConfig core;
-    rendezvous::Endpoint endpoint;
+    std::vector<rendezvous::Endpoint> endpoints;  ///< Of the daemon; see ControlClient.
     WorkerCommand command;
     OutputOptions output;
     std::string host;       ///< Its short name, for prefixes.

@@ -108,7 +108,8 @@ class Node {
         }
         agent::AgentOptions options;
         options.core = plan_.agent;
-        options.endpoint = plan_.endpoint;
+        options.endpoints = plan_.other_endpoints;
+        options.endpoints.insert(options.endpoints.begin(), plan_.endpoint);
         options.core.stays_until_closed = daemon_ != nullptr;
         options.command = std::move(command_);
         options.output = output_plan_.options;
@@ -211,9 +212,11 @@ class Node {
                 return;
             }
             if (!std::exchange(signalled_, true)) {
-                output_.say(rendezvous::signal_name(signal) + (agent_->has_run()
-                                                                   ? ": stopping the workers"
-                                                                   : ": leaving the rendezvous"));
+                output_.say(rendezvous::signal_name(signal) +
+                            (agent_->would_drain() ? ": the workers save at the next step boundary "
+                                                     "and leave; once more ends them at once"
+                             : agent_->has_run()   ? ": stopping the workers"
+                                                   : ": leaving the rendezvous"));
             }
             agent_->request_quit(signal);
         };
@@ -283,8 +286,12 @@ class Node {
 
     // For who found no rendezvous: where it was sought, and who holds that port of this host.
     [[nodiscard]] std::string endpoint_note() const {
-        return "; the endpoint is " + plan_.endpoint.text() +
-               (port_holder_.empty() ? "" : ", and " + port_holder_);
+        std::string endpoints = plan_.endpoint.text();
+        for (const rendezvous::Endpoint& other : plan_.other_endpoints) {
+            endpoints += ", " + other.text();
+        }
+        return (plan_.other_endpoints.empty() ? "; the endpoint is " : "; the endpoints are ") +
+               endpoints + (port_holder_.empty() ? "" : ", and " + port_holder_);
     }
 
     const SteadyClock clock_;
