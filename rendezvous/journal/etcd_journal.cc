@@ -62,7 +62,7 @@ asio::awaitable<void> EtcdJournal::Impl::write(Self self) {
         if (!answer) {
             // Written or not: the same keys get the same values.
             self->complain(answer.error());
-            co_await sleep(&self->write_pause, kEtcdRetryInterval);
+            co_await wait_on(&self->write_pause, kEtcdRetryInterval);
             continue;
         }
         if (etcd::field_of(*answer, "succeeded") != true) {

@@ -56,7 +56,7 @@ struct EtcdJournal::Impl {
     static asio::awaitable<void> hold(Self self);
     static asio::awaitable<void> write(Self self);
     static asio::awaitable<void> give_back(Self self, std::function<void()> done);
-    static asio::awaitable<void> sleep(asio::steady_timer* timer, Duration span);
+    static asio::awaitable<void> wait_on(asio::steady_timer* timer, Duration span);
 
     void take_up(std::vector<StoredJob> jobs);
     void queue(Write write);

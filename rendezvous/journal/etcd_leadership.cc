@@ -14,7 +14,7 @@ constexpr std::int64_t kPageEntries = 256;
 
 }  // namespace
 
-asio::awaitable<void> EtcdJournal::Impl::sleep(asio::steady_timer* timer, Duration span) {
+asio::awaitable<void> EtcdJournal::Impl::wait_on(asio::steady_timer* timer, Duration span) {
     timer->expires_after(span);
     co_await timer->async_wait(kAwait);
 }
@@ -39,7 +39,7 @@ asio::awaitable<void> EtcdJournal::Impl::run(Self self) {
             self->take_up(std::move(jobs));
             co_await hold(self);
         } else {
-            co_await sleep(&self->pause, kPollInterval);
+            co_await wait_on(&self->pause, kPollInterval);
         }
     }
 }
@@ -129,7 +129,7 @@ asio::awaitable<void> EtcdJournal::Impl::hold(Self self) {
     const Duration interval = self->options.lease / 3;
     Duration wait = Duration::zero();
     while (self->leading && !self->closed) {
-        co_await sleep(&self->pause, wait);
+        co_await wait_on(&self->pause, wait);
         const Instant asked = self->clock.now();
         if (!self->leading || self->closed) {
             break;
