@@ -317,10 +317,12 @@ struct Agent::Impl {
         rendezvous::ControlClient::Handlers handlers;
         handlers.on_up = [this] {
             trouble_count = 0;
+            heard = false;
             feed(LinkUp{});
         };
         handlers.on_down = [this] {
-            if (!core.leaving()) {
+            // One that was not the daemon's, or not the leading one's, is told as trouble.
+            if (!core.leaving() && heard) {
                 output.say("lost the connection to the rendezvous at " + client->peer() +
                            "; reconnecting" +
                            (core.has_workers() ? ", the workers go on meanwhile" : ""));
@@ -328,6 +330,7 @@ struct Agent::Impl {
             feed(LinkDown{});
         };
         handlers.on_message = [this](const FromDaemon& message) {
+            heard = true;
             narrate(message);
             feed(Received{message});
         };
@@ -411,6 +414,7 @@ struct Agent::Impl {
 
     Instant waiting_since;
     int trouble_count = 0;
+    bool heard = false;  ///< On this connection.
     Instant trouble_since{};
     Instant trouble_at{};
     Duration trouble_interval{};

@@ -50,6 +50,30 @@ bool use_state(boost::asio::io_context& io, const Clock& clock, rendezvous::Daem
     return true;
 }
 
+/// Runs the daemon until SIGTERM or SIGINT. Jobs that are kept are left to the next one.
+void run_until_signal(boost::asio::io_context& io, rendezvous::Daemon& daemon) {
+    boost::asio::signal_set signals(io, SIGTERM, SIGINT);
+    signals.async_wait([&](boost::system::error_code error, int signal) {
+        if (error) {
+            return;
+        }
+        const std::string name = rendezvous::signal_name(signal);
+        const std::size_t jobs = daemon.open_jobs();
+        if (!daemon.keeps_jobs()) {
+            say("stopping on " + name);
+            daemon.stop("the daemon", "the daemon was stopped by " + name, kStopLimit,
+                        [&] { io.stop(); });
+            return;
+        }
+        say("stopping on " + name +
+            (jobs == 0 ? ""
+                       : "; jobs that go on until a daemon takes them up again: " +
+                             std::to_string(jobs)));
+        daemon.resign(kStopLimit, [&] { io.stop(); });
+    });
+    io.run();
+}
+
 // Thousands of agents and stock clients, where the usual soft limit is 1024.
 void raise_descriptor_limit() {
     rlimit limit{};
@@ -123,30 +147,11 @@ int serve_command(std::span<const std::string> arguments) {
     if (!use_state(io, clock, daemon, state, where->port)) {
         return agent::kExitUsage;
     }
-    const bool kept = daemon.keeps_jobs();
     where->host = everywhere ? "*" : where->host;
     where->port = *port;
     say("listening on " + where->text());
 
-    boost::asio::signal_set signals(io, SIGTERM, SIGINT);
-    signals.async_wait([&](boost::system::error_code error, int signal) {
-        if (!error) {
-            const std::string name = rendezvous::signal_name(signal);
-            const std::size_t jobs = daemon.open_jobs();
-            if (kept) {
-                say("stopping on " + name +
-                    (jobs == 0 ? ""
-                               : "; jobs that go on until a daemon takes them up again: " +
-                                     std::to_string(jobs)));
-                daemon.resign(kStopLimit, [&] { io.stop(); });
-                return;
-            }
-            say("stopping on " + name);
-            daemon.stop("the daemon", "the daemon was stopped by " + name, kStopLimit,
-                        [&] { io.stop(); });
-        }
-    });
-    io.run();
+    run_until_signal(io, daemon);
     return 0;
 }
 

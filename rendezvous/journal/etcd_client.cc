@@ -124,7 +124,10 @@ asio::awaitable<Result<json>> EtcdClient::call(std::string path, json request_bo
             self->stream = std::make_unique<beast::tcp_stream>(self->io);
         }
         self->stream->expires_after(limit);
-        error = fresh ? co_await Connection::connect(self) : ErrorCode();
+        error = ErrorCode();
+        if (fresh) {
+            error = co_await Connection::connect(self);
+        }
     }
     if (!error && !self->closed) {
         error = co_await Connection::exchange(self, &request, &response);
