@@ -232,9 +232,7 @@ void AgentCore::end_workers(Instant now, int signal) {
     if (report_.state == NodeState::running) {
         report_.state = NodeState::stopping;
     }
-    if (force_at_ == Instant::max()) {
-        force_at_ = after(now, config_.policy.shutdown_timeout);
-    }
+    force_at_ = std::min(force_at_, after(now, config_.policy.shutdown_timeout));
     SignalWorkers effect{assignment_.round, signal, false, {}};
     for (auto& [local_rank, worker] : workers_) {
         if (worker.asked_by == 0) {
