@@ -35,7 +35,7 @@ chaos: ## break a running job in every way for MINUTES=10 (SEED=N repeats a run)
 		--worker=build/release/tests/chaos/chaos_worker \
 		--delay-proxy=build/release/tests/chaos/delay_proxy \
 		--clock-shim=build/release/tests/chaos/libclock_shim.so \
-		--seconds=$$(($(or $(MINUTES),10) * 60)) $(if $(SEED),--seed=$(SEED))
+		--keep=build/chaos --seconds=$$(($(or $(MINUTES),10) * 60)) $(if $(SEED),--seed=$(SEED))
 
 test-pytorch: ## get a current PyTorch (6 GB, once) and run the tests with PyTorch scripts
 	$(setup) pytorch

@@ -49,9 +49,10 @@ struct Budgets {
     std::optional<std::uint32_t> losses;  ///< Nodes lost.
     /// Committed steps after which all that was used is given back; 0: never.
     std::uint64_t refill_steps = 0;
-    /// The job is closed, with an exit code of its own, after so many rounds in a row that ended
-    /// badly without one more committed step; 0: never. Counts for jobs that report steps, and for
-    /// `Reaction::retry` in all jobs.
+    /// The job is closed, with an exit code of its own, after so many rounds in a row that failed
+    /// or hung without one more committed step; 0: never. Counts for jobs that report steps, and
+    /// for `Reaction::retry` and `replace_node` in all jobs. Lost nodes do not count: no program
+    /// can help it that its machines are taken away.
     std::uint32_t no_progress_max = 5;
     /// Before the n-th restart in a row without progress (from the second on) there is a wait of
     /// this times 2^(n-2), a quarter more or less, at most half a minute.

@@ -49,13 +49,8 @@ std::optional<Verdict> RendezvousCore::settle_losses(Instant now) {
     const RestartBudget::Ruling ruling =
         budget_.charge(Charge::loss, round_, round_ended_ - round_began_,
                        static_cast<std::uint32_t>(lost_names_.size()));
-    switch (ruling.answer) {
-        case RestartBudget::Answer::again:
-            return std::nullopt;
-        case RestartBudget::Answer::exhausted:
-            return losses_verdict();
-        case RestartBudget::Answer::no_progress:
-            return stagnation_verdict();
+    if (ruling.answer == RestartBudget::Answer::exhausted) {
+        return losses_verdict();
     }
     return std::nullopt;
 }

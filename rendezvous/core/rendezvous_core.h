@@ -135,6 +135,10 @@ class RendezvousCore {
     [[nodiscard]] const JobPolicy& policy() const noexcept { return policy_; }
     /// Everything that people may want to know of the job. O(nodes).
     [[nodiscard]] JobStatus status(Instant now) const;
+    /// The next round is held back for a while, because the last ones ended too soon.
+    [[nodiscard]] bool is_resting() const noexcept { return rest_until_ != Instant::max(); }
+    /// The node is not let into a round for a while; `status` says why.
+    [[nodiscard]] bool is_set_aside(const NodeId& node) const;
     /// True if a node of this name (or id) is in the job: one that can be drained.
     [[nodiscard]] bool knows(const std::string& name) const;
     /// Nodes that the job knows, members and waiting ones.

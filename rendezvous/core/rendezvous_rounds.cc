@@ -110,11 +110,10 @@ void RendezvousCore::try_form(Instant now, bool door_closed) {
     if (ready_.size() < policy_.nodes_min && missing_.empty()) {
         pardon(now);
     }
-    const bool resting = rest_until_ != Instant::max();
-    if (ready_.size() < policy_.nodes_min || resting) {
+    if (ready_.size() < policy_.nodes_min || is_resting()) {
         phase_ = Phase::gathering;
         deadline_ = Instant::max();
-        if (resting) {
+        if (is_resting()) {
             ledger_.held();
         } else {
             survivors_first_ = survivors_first_ && !missing_.empty();

@@ -63,6 +63,11 @@ JobStatus::Node RendezvousCore::status_of(Instant now, const NodeId& id, const N
     return row;
 }
 
+bool RendezvousCore::is_set_aside(const NodeId& node) const {
+    const auto found = nodes_.find(node);
+    return found != nodes_.end() && strikes_.is_aside(found->second.offer.name);
+}
+
 JobStatus RendezvousCore::status(Instant now) const {
     JobStatus status;
     status.phase = to_string(phase_);

@@ -117,7 +117,7 @@ std::string RendezvousCore::explain(Instant now) const {
     const auto left = [&] { return format_duration(std::max(Duration::zero(), deadline_ - now)); };
     switch (phase_) {
         case Phase::gathering:
-            if (rest_until_ != Instant::max() && ready_.size() >= policy_.nodes_min) {
+            if (is_resting() && ready_.size() >= policy_.nodes_min) {
                 return counted(ready_.size(), "node") + " ready, the next round begins in " +
                        format_duration(std::max(Duration::zero(), rest_until_ - now)) +
                        ": rounds end too soon, the last one because " + cause_;

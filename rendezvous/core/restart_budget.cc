@@ -64,7 +64,7 @@ RestartBudget::Ruling RestartBudget::charge(Charge charge, RoundId round, Durati
     step_at_end_ = step_;
     if (progressed) {
         barren_ = 0;
-    } else if (steps_expected_ || charge == Charge::retry) {
+    } else if (charge != Charge::loss && (steps_expected_ || charge == Charge::retry)) {
         ++barren_;
     }
     if (charge != Charge::loss) {
@@ -77,11 +77,11 @@ RestartBudget::Ruling RestartBudget::charge(Charge charge, RoundId round, Durati
         }
         used += count;
     }
-    if (budgets_.no_progress_max > 0 && barren_ >= budgets_.no_progress_max) {
-        return {Answer::no_progress, {}};
-    }
     if (charge == Charge::loss) {
         return {};
+    }
+    if (budgets_.no_progress_max > 0 && barren_ >= budgets_.no_progress_max) {
+        return {Answer::no_progress, {}};
     }
     ++restarts_;
     return {Answer::again, delay(round)};

@@ -12,7 +12,7 @@ namespace regroup::rendezvous {
 enum class Charge : std::uint8_t {
     failure,
     hang,
-    loss,   ///< Of nodes.
+    loss,   ///< Of nodes. Never counts as lack of progress.
     retry,  ///< Charged to nothing, and bounded by the lack of progress alone.
 };
 

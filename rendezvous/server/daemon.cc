@@ -68,6 +68,7 @@ struct Daemon::Impl {
     void expire(Session& session);
     [[nodiscard]] std::size_t connections_count() const;
     void check_flushed();
+    void flush(Duration limit, std::function<void()> done);
 
     /// Handlers keep the Impl alive: they may run, cancelled, after the Daemon is gone.
     std::weak_ptr<Impl> self;
@@ -295,6 +296,17 @@ void Daemon::Impl::check_flushed() {
     }
 }
 
+void Daemon::Impl::flush(Duration limit, std::function<void()> done) {
+    on_flushed = std::move(done);
+    flush_timer.expires_after(limit);
+    flush_timer.async_wait([impl = self.lock()](ErrorCode error) {
+        if (!error && impl->on_flushed) {
+            std::exchange(impl->on_flushed, nullptr)();
+        }
+    });
+    check_flushed();
+}
+
 // ---- The public face.
 
 Daemon::Daemon(asio::io_context& io, const Clock& clock, const DaemonLimits& limits, Log log)
@@ -355,6 +367,10 @@ void Daemon::use_journal(std::unique_ptr<journal::Journal> journal) {
     impl_->jobs->use(std::move(journal));
 }
 
+bool Daemon::keeps_jobs() const {
+    return impl_->jobs->has_journal();
+}
+
 void Daemon::set_older_dialect(store::Dialect dialect) {
     impl_->older_dialect = dialect;
 }
@@ -370,15 +386,19 @@ void Daemon::stop(const std::string& author, const std::string& reason, Duration
     flush(limit, std::move(done));
 }
 
-void Daemon::flush(Duration limit, std::function<void()> done) {
-    impl_->on_flushed = std::move(done);
-    impl_->flush_timer.expires_after(limit);
-    impl_->flush_timer.async_wait([impl = impl_](ErrorCode error) {
-        if (!error && impl->on_flushed) {
-            std::exchange(impl->on_flushed, nullptr)();
-        }
+void Daemon::resign(Duration limit, std::function<void()> done) {
+    impl_->closed = true;
+    ErrorCode ignored;
+    if (impl_->acceptor) {
+        impl_->acceptor->close(ignored);
+    }
+    impl_->jobs->resign([impl = impl_, limit, done = std::move(done)]() mutable {
+        impl->flush(limit, std::move(done));
     });
-    impl_->check_flushed();
+}
+
+void Daemon::flush(Duration limit, std::function<void()> done) {
+    impl_->flush(limit, std::move(done));
 }
 
 std::size_t Daemon::sessions_count() const {

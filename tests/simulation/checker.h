@@ -26,6 +26,13 @@ struct HostView {
     std::size_t workers_alive = 0;
 };
 
+/// The workers that train together in one round. Daemons that remember nothing may use a number
+/// twice, so that groups have one of their own, which grows.
+struct GroupName {
+    std::uint64_t id = 0;
+    rendezvous::RoundId round = rendezvous::RoundId::none;
+};
+
 /// One rank of a group when it forms.
 struct MemberView {
     std::uint32_t host = 0;
@@ -91,16 +98,17 @@ class Checker {
     virtual void on_process_end(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
                                 bool /*success*/) {}
     /// All ranks of `round` are there, and have the state of who had come furthest.
-    virtual void on_group_formed(Instant /*now*/, RoundId /*round*/, std::uint64_t /*step*/,
+    virtual void on_group_formed(Instant /*now*/, const GroupName& /*group*/,
+                                 std::uint64_t /*step*/,
                                  const std::vector<MemberView>& /*members*/) {}
     /// All ranks have agreed that the next step counts; and whether they park after it.
-    virtual void on_vote(Instant /*now*/, RoundId /*round*/, bool /*park*/) {}
+    virtual void on_vote(Instant /*now*/, const GroupName& /*group*/, bool /*park*/) {}
     /// A rank has applied it.
     virtual void on_commit(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
-                           RoundId /*round*/, std::uint64_t /*step*/) {}
+                           const GroupName& /*group*/, std::uint64_t /*step*/) {}
     /// A rank that leaves has saved its state.
     virtual void on_saved(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
-                          RoundId /*round*/, std::uint64_t /*step*/) {}
+                          const GroupName& /*group*/, std::uint64_t /*step*/) {}
     /// A rank was told to abandon its round before a step boundary; `trained`: in the midst of a
     /// step.
     virtual void on_aborted(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
@@ -159,6 +167,22 @@ std::unique_ptr<Checker> make_storm_checker();
 std::unique_ptr<Checker> make_progress_checker();
 /// Whatever a daemon decides follows from the records alone.
 std::unique_ptr<Checker> make_replay_checker();
+/// No round ends for no other reason than that a daemon died and another one goes on.
+std::unique_ptr<Checker> make_return_checker();
+/// Nor does an agent disturb its workers only because the daemon is away.
+std::unique_ptr<Checker> make_headless_checker();
+/// Whoever is told of an incident is told what can have been; and of each way to a round that
+/// trains somebody is told.
+std::unique_ptr<Checker> make_incident_checker();
+/// Steps are committed one after the other, by all ranks of a round or by none; a round goes on
+/// from the furthest state that was there, and none votes that shares a rank with a later one.
+std::unique_ptr<Checker> make_steps_checker();
+/// Who has parked keeps its process.
+std::unique_ptr<Checker> make_keep_checker();
+/// A planned change interrupts nobody in a step, unless something goes wrong.
+std::unique_ptr<Checker> make_prepare_checker();
+/// A node that says that its state is saved has saved it.
+std::unique_ptr<Checker> make_drain_checker();
 
 [[nodiscard]] Checkers make_all_checkers();
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr Duration kOutageMin = std::chrono::milliseconds(1);
 constexpr std::uint32_t kNetworkSubject = 1000;  // Heals the whole network instead of one host.
-constexpr std::uint32_t kEtcdSubject = 2001;  // And those above: one daemon's way to etcd.
+constexpr std::uint32_t kEtcdSubject = 2001;     // And those above: one daemon's way to etcd.
 constexpr int kSlowness = 50;
 
 }  // namespace
@@ -31,6 +31,13 @@ void Simulation::apply_fault() {
         return std::string("* fault: ") + to_string(kind) + " (" +
                std::string(1, static_cast<char>('a' + host)) + ", " + format_duration(outage) + ")";
     });
+    const bool is_trouble =
+        kind != FaultKind::operator_drain &&
+        (kind != FaultKind::daemon_killed || plan.durability == Durability::memory) &&
+        kind != FaultKind::daemon_killed_midway;
+    if (is_trouble) {
+        world_.tell([&](Checker& c) { c.on_trouble(world_.now, world_.now + outage); });
+    }
     strike_daemon(kind, outage);
     strike_host(kind, host, outage);
     world_.queue.push(world_.now + exponential(world_.random, plan.fault_interval),

@@ -48,9 +48,9 @@ void draw_workers(Random& random, Plan& plan) {
 
 // Drawn from numbers of its own.
 void draw_durability(Random& random, Plan& plan, double density) {
-    plan.durability = pick<Durability, 5>(
-        random, {Durability::memory, Durability::memory, Durability::journal, Durability::journal,
-                 Durability::replicated});
+    plan.durability =
+        pick<Durability, 5>(random, {Durability::memory, Durability::memory, Durability::journal,
+                                     Durability::journal, Durability::replicated});
     plan.lease = pick<Duration, 3>(random, {seconds(1), seconds(3), seconds(10)});
     plan.etcd_delay =
         pick<Duration, 3>(random, {microseconds(300), milliseconds(5), milliseconds(60)});
@@ -71,8 +71,8 @@ void draw_residents(Random& random, Plan& plan, double density) {
     plan.park_max = pick<Duration, 3>(random, {milliseconds(5), milliseconds(250), seconds(8)});
     plan.never_parks = random.chance(0.2) ? 0.05 : 0;
     plan.dies_of_peers = random.chance(0.3) ? 0.3 : 0;
-    plan.apply_max =
-        pick<Duration, 4>(random, {microseconds(200), milliseconds(5), milliseconds(50), seconds(1)});
+    plan.apply_max = pick<Duration, 4>(
+        random, {microseconds(200), milliseconds(5), milliseconds(50), seconds(1)});
     plan.hang_limit = pick<Duration, 2>(random, {seconds(2), seconds(10)});
     for (const FaultKind kind : {FaultKind::worker_hung, FaultKind::operator_drain}) {
         if (random.chance(density)) {
@@ -88,8 +88,8 @@ const char* to_string(FaultKind kind) noexcept {
         "agent killed",       "host lost",     "partition",       "deaf agent",
         "mute agent",         "agent paused",  "daemon paused",   "connection broken",
         "connection doubled", "daemon killed", "agent signalled", "worker killed",
-        "operator stop",      "slow network",  "mass outage",
-        "daemon killed midway", "etcd cut", "etcd away", "worker hung", "operator drain"};
+        "operator stop",      "slow network",  "mass outage",     "daemon killed midway",
+        "etcd cut",           "etcd away",     "worker hung",     "operator drain"};
     return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -127,7 +127,27 @@ Plan Plan::calm() const {
     plan.crash_at_start = plan.start_error = 0;
     plan.never_parks = plan.dies_of_peers = 0;
     plan.work_min = plan.work_max = std::chrono::hours(24);
+    plan.endless = true;
     return plan;
+}
+
+void draw_budgets(Random& random, rendezvous::JobPolicy& policy) {
+    rendezvous::Budgets& budgets = policy.budgets;
+    budgets.no_progress_max = pick<std::uint32_t, 3>(random, {0, 0, 5});
+    budgets.strikes_max = pick<std::uint32_t, 3>(random, {0, 0, 3});
+    budgets.strikes_window = pick<Duration, 2>(random, {seconds(20), minutes(10)});
+    budgets.refill_steps = random.chance(0.2) ? 20 : 0;
+    if (random.chance(0.2)) {
+        budgets.hangs = 2;
+    }
+    if (random.chance(0.1)) {
+        budgets.losses = 5;
+    }
+    if (random.chance(0.3)) {
+        policy.on_exit = {{64, rendezvous::Reaction::fail},
+                          {75, rendezvous::Reaction::retry},
+                          {76, rendezvous::Reaction::replace_node}};
+    }
 }
 
 JobPlan JobPlan::draw(Random& random, const Plan& plan) {
@@ -159,8 +179,9 @@ JobPlan JobPlan::draw(Random& random, const Plan& plan) {
     job.join_timeout = pick<Duration, 3>(random, {minutes(2), minutes(10), minutes(10)});
     job.start_spread = pick<Duration, 3>(random, {milliseconds(100), seconds(5), minutes(1)});
     job.resident = random.chance(0.5);
-    job.step_time = pick<Duration, 4>(
-        random, {milliseconds(300), seconds(2), seconds(5), seconds(20)});
+    job.step_time =
+        pick<Duration, 4>(random, {milliseconds(300), seconds(2), seconds(5), seconds(20)});
+    draw_budgets(random, policy);
     policy.prepare_timeout = pick<Duration, 2>(random, {seconds(8), minutes(2)});
     policy.spares_max = random.chance(0.5) ? static_cast<std::uint32_t>(random.below(3)) : 0;
     policy.regroup_call =

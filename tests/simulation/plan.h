@@ -70,7 +70,8 @@ struct Plan {
 
     std::int64_t drift_ppm_max = 0;  ///< How much faster or slower a host's clock may run.
 
-    Duration work_min{};  ///< Time that the workers need from launch to success.
+    bool endless = false;  ///< Training never comes to its end.
+    Duration work_min{};   ///< Time that the workers need from launch to success.
     Duration work_max{};
     Duration skew_max{};          ///< Between the first worker's success and the last one's.
     Duration failure_interval{};  ///< Mean time between a worker's own failures; zero is never.

@@ -240,9 +240,8 @@ void SimulatedAgent::act(agent::DropLink& /*effect*/) {
 }
 
 void SimulatedAgent::act(agent::BeginRound& effect) {
-    world_.note([&] {
-        return node_ + " begins round " + std::to_string(number(effect.assignment.round));
-    });
+    world_.note(
+        [&] { return node_ + " begins round " + std::to_string(number(effect.assignment.round)); });
     world_.trace.mix(number(effect.assignment.round) << 8U | host_);
     if (effect.assignment.group_rank == 0) {
         world_.queue.push(world_.now, EventKind::store_offer, host_, incarnation_);
@@ -306,8 +305,7 @@ void SimulatedAgent::act(agent::KillWorker& effect) {
     world_.note([&] {
         return node_ + " ends worker " + std::to_string(effect.local_rank) + ": " + effect.reason;
     });
-    const std::uint32_t local_rank = effect.local_rank;
-    workers_.signal(host_, std::span(&local_rank, 1), true);
+    workers_.condemn(host_, effect.local_rank);
 }
 
 void SimulatedAgent::act(agent::TellRecovery& effect) {

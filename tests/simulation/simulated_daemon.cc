@@ -129,7 +129,8 @@ void SimulatedDaemon::on_duty(std::uint64_t life) {
 
 void SimulatedDaemon::ask(Request request) {
     EtcdCall call;
-    call.kind = request == Request::campaign ? EtcdCall::Kind::campaign : EtcdCall::Kind::keep_alive;
+    call.kind =
+        request == Request::campaign ? EtcdCall::Kind::campaign : EtcdCall::Kind::keep_alive;
     call.daemon = index_;
     call.life = life_;
     call.asked = world_.now;

@@ -109,7 +109,7 @@ class SimulatedDaemon {
     std::optional<std::uint32_t> known_leader_;
     std::vector<Record> pending_;  ///< On its way into the log.
     Instant pending_since_{};
-    std::size_t position_ = 0;     ///< Where `pending_` goes.
+    std::size_t position_ = 0;                    ///< Where `pending_` goes.
     std::optional<rendezvous::JobPolicy> begin_;  ///< The job is begun with the next append.
 };
 

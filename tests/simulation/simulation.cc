@@ -257,7 +257,13 @@ void Simulation::start_job() {
                format_duration(policy.shutdown_timeout) + ", grow after " +
                format_duration(policy.grow_after);
     });
-    world_.tell([&](Checker& c) { c.on_job(world_.now, policy); });
+    const Plan& plan = world_.plan;
+    const bool rough = plan.loss > 0 || plan.reorder || plan.straggler > 0 ||
+                       plan.duplication > 0 || plan.drift_ppm_max > 5000;
+    world_.tell([&](Checker& c) {
+        c.on_job(world_.now, policy);
+        c.on_trouble(world_.now, rough ? Instant::max() : world_.now);
+    });
     for (std::uint32_t host = 0; host < agents_.size(); ++host) {
         spawn(host, calm_ ? Duration::zero() : world_.job.start_spread);
     }

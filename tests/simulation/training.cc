@@ -39,7 +39,7 @@ void Workers::enter(std::uint32_t host, std::uint32_t local_rank,
     worker.rank = assignment.first_rank + local_rank;
     worker.group = group_of(assignment);
     worker.assigned_at = world_.now;
-    worker.resumed = false;
+    worker.resumed = worker.awaits_outcome = false;
     groups_[worker.group].members.emplace_back(host, local_rank);
     world_.tell([&](Checker& c) { c.on_worker_start(world_.now, host, assignment.round); });
 }
@@ -107,10 +107,10 @@ std::vector<Workers::Worker*> Workers::present(const Group& group, std::size_t i
 void Workers::ready_to_form(std::size_t index) {
     const Group& group = groups_[index];
     const std::vector<Worker*> workers = present(group, index);
-    const bool ready =
-        !group.broken && !group.formed && workers.size() == group.world_size &&
-        std::all_of(workers.begin(), workers.end(),
-                    [](const Worker* worker) { return worker->stage == Stage::forming; });
+    const bool ready = !group.broken && !group.formed && workers.size() == group.world_size &&
+                       std::all_of(workers.begin(), workers.end(), [](const Worker* worker) {
+                           return worker->stage == Stage::forming;
+                       });
     if (ready) {
         world_.queue.push(world_.now + between(world_.random, {}, kFormMax),
                           EventKind::group_formed, static_cast<std::uint32_t>(index));
@@ -143,7 +143,8 @@ void Workers::on_formed(std::uint32_t index) {
         return "round " + std::to_string(number(group.round)) + " has formed, at step " +
                std::to_string(source);
     });
-    world_.tell([&](Checker& c) { c.on_group_formed(world_.now, group.round, source, members); });
+    world_.tell(
+        [&](Checker& c) { c.on_group_formed(world_.now, {index, group.round}, source, members); });
     world_.queue.push(world_.now + world_.job.step_time, EventKind::group_vote, index);
 }
 
@@ -158,13 +159,15 @@ void Workers::on_vote(std::uint32_t index) {
         world_.queue.push(world_.now + world_.plan.hang_limit, EventKind::group_standstill, index);
         return;
     }
-    group.outcome = world_.now >= group.finish_at ? Group::Outcome::finish : Group::Outcome::go_on;
+    const bool over = world_.now >= group.finish_at && !world_.plan.endless;
+    group.outcome = over ? Group::Outcome::finish : Group::Outcome::go_on;
     group.to_apply = static_cast<std::uint32_t>(workers.size());
     for (const auto& [host, local_rank] : group.members) {
-        const Worker& worker = hosts_[host].workers[local_rank];
+        Worker& worker = hosts_[host].workers[local_rank];
         if (!worker.alive || worker.group != index) {
             continue;
         }
+        worker.awaits_outcome = true;
         if (hosts_[host].paused >= group.round && group.outcome == Group::Outcome::go_on) {
             group.outcome = Group::Outcome::park;
         }
@@ -172,30 +175,33 @@ void Workers::on_vote(std::uint32_t index) {
                           EventKind::worker_apply, host, tag_of(worker, local_rank));
     }
     world_.tell([&](Checker& c) {
-        c.on_vote(world_.now, group.round, group.outcome == Group::Outcome::park);
+        c.on_vote(world_.now, {index, group.round}, group.outcome == Group::Outcome::park);
     });
 }
 
 void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
     Worker* worker = find(host, tag);
     // A rank whose round has ended meanwhile, by its page, keeps its old state.
-    if (worker == nullptr || worker->stage != Stage::training ||
+    if (worker == nullptr || worker->stage != Stage::training || !worker->awaits_outcome ||
         hosts_[host].ended >= worker->round) {
         return;
     }
     const auto local_rank = static_cast<std::uint32_t>(tag & 0xffU);
     const std::size_t index = worker->group;
     Group& group = groups_[index];
+    worker->awaits_outcome = false;
     ++worker->step;
     world_.trace.mix(worker->step);
-    world_.tell(
-        [&](Checker& c) { c.on_commit(world_.now, host, worker->life, group.round, worker->step); });
+    world_.tell([&](Checker& c) {
+        c.on_commit(world_.now, host, worker->life, {index, group.round}, worker->step);
+    });
     if (!std::exchange(worker->resumed, true)) {
         const Duration first_step = world_.now - group.formed_at;
-        speak(*worker, host,
-              agent::WorkerResumed{local_rank,
-                                   {group.round, worker->step, group.formed_at - worker->assigned_at,
-                                    Duration::zero(), first_step}});
+        speak(
+            *worker, host,
+            agent::WorkerResumed{local_rank,
+                                 {group.round, worker->step, group.formed_at - worker->assigned_at,
+                                  Duration::zero(), first_step}});
     }
     --group.to_apply;
     switch (group.outcome) {
@@ -209,7 +215,7 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
             if (hosts_[host].leave && hosts_[host].paused >= group.round) {
                 worker->stage = Stage::leaving;
                 world_.tell([&](Checker& c) {
-                    c.on_saved(world_.now, host, worker->life, group.round, worker->step);
+                    c.on_saved(world_.now, host, worker->life, {index, group.round}, worker->step);
                 });
                 schedule_end(world_.now + between(world_.random, {}, kSaveMax), host, local_rank,
                              Cause::success);
@@ -241,8 +247,8 @@ void Workers::on_standstill(std::uint32_t index) {
             agent::HangSuspected suspected{
                 group.round, rendezvous::Hang{worker.rank, "rank " + std::to_string(worker.rank) +
                                                                " stands still"}};
-            say(host, worker.incarnation,
-                between(world_.random, {}, std::chrono::seconds(1)), std::move(suspected));
+            say(host, worker.incarnation, between(world_.random, {}, std::chrono::seconds(1)),
+                std::move(suspected));
         }
     }
     world_.queue.push(world_.now + world_.plan.hang_limit, EventKind::group_standstill, index);
@@ -279,8 +285,7 @@ void Workers::end_round(std::uint32_t host, RoundId round,
                         std::span<const std::uint32_t> local_ranks) {
     hosts_[host].ended = std::max(hosts_[host].ended, round);
     for (const std::uint32_t local_rank : local_ranks) {
-        if (local_rank < hosts_[host].workers.size() &&
-            hosts_[host].workers[local_rank].alive) {
+        if (local_rank < hosts_[host].workers.size() && hosts_[host].workers[local_rank].alive) {
             abort(host, local_rank);
         }
     }
@@ -292,8 +297,7 @@ void Workers::abort(std::uint32_t host, std::uint32_t local_rank) {
         return;
     }
     world_.tell([&](Checker& c) {
-        c.on_aborted(world_.now, host, worker.life, worker.round,
-                     worker.stage == Stage::training);
+        c.on_aborted(world_.now, host, worker.life, worker.round, worker.stage == Stage::training);
     });
     worker.stage = Stage::aborting;
     if (!worker.hung && !world_.random.chance(world_.plan.never_parks)) {
@@ -327,8 +331,7 @@ void Workers::on_parks(std::uint32_t host, std::uint64_t tag) {
         return worker->node + ": worker " + std::to_string(tag & 0xffU) + " parks after round " +
                std::to_string(number(round)) + ", step " + std::to_string(worker->step);
     });
-    speak(*worker, host,
-          agent::WorkerParked{static_cast<std::uint32_t>(tag & 0xffU), round});
+    speak(*worker, host, agent::WorkerParked{static_cast<std::uint32_t>(tag & 0xffU), round});
 }
 
 void Workers::break_group(std::size_t index, bool by_death) {

@@ -68,15 +68,14 @@ void Workers::launch(std::uint32_t host, std::uint64_t incarnation, const rendez
         }
         if (worker.elastic) {
             schedule_own_faults(host, local_rank, Instant::max());
-            world_.queue.push(
-                world_.now + between(world_.random, kWordMax, world_.plan.attach_max),
-                EventKind::worker_ready, host, tag_of(worker, local_rank));
+            world_.queue.push(world_.now + between(world_.random, kWordMax, world_.plan.attach_max),
+                              EventKind::worker_ready, host, tag_of(worker, local_rank));
             continue;
         }
         worker.stage = Stage::training;
-        const Instant success = std::max(groups_[worker.group].finish_at,
-                                         world_.now + std::chrono::milliseconds(1)) +
-                                between(world_.random, {}, plan.skew_max);
+        const Instant success =
+            std::max(groups_[worker.group].finish_at, world_.now + std::chrono::milliseconds(1)) +
+            between(world_.random, {}, plan.skew_max);
         schedule_end(success, host, local_rank, Cause::success);
         schedule_own_faults(host, local_rank, success);
         if (groups_[worker.group].broken) {
@@ -86,8 +85,7 @@ void Workers::launch(std::uint32_t host, std::uint64_t incarnation, const rendez
 }
 
 void Workers::prestart(std::uint32_t host, std::uint64_t incarnation,
-                       const rendezvous::NodeId& node,
-                       std::span<const std::uint32_t> local_ranks) {
+                       const rendezvous::NodeId& node, std::span<const std::uint32_t> local_ranks) {
     for (const std::uint32_t local_rank : local_ranks) {
         Worker& worker = start(host, incarnation, node, local_rank, RoundId::none);
         schedule_own_faults(host, local_rank, Instant::max());
@@ -133,8 +131,7 @@ void Workers::schedule_consequence(std::uint32_t host, std::uint32_t local_rank)
 
 void Workers::signal(std::uint32_t host, std::span<const std::uint32_t> local_ranks, bool force) {
     for (const std::uint32_t local_rank : local_ranks) {
-        if (local_rank >= hosts_[host].workers.size() ||
-            !hosts_[host].workers[local_rank].alive) {
+        if (local_rank >= hosts_[host].workers.size() || !hosts_[host].workers[local_rank].alive) {
             continue;
         }
         if (force) {
@@ -144,6 +141,14 @@ void Workers::signal(std::uint32_t host, std::span<const std::uint32_t> local_ra
             schedule_end(world_.now + between(world_.random, {}, world_.plan.drain_max), host,
                          local_rank, Cause::term);
         }
+    }
+}
+
+void Workers::condemn(std::uint32_t host, std::uint32_t local_rank) {
+    std::vector<Worker>& workers = hosts_[host].workers;
+    if (local_rank < workers.size() && workers[local_rank].alive) {
+        workers[local_rank].condemned = true;
+        signal(host, std::span(&local_rank, 1), true);
     }
 }
 
@@ -178,9 +183,8 @@ void Workers::hang(std::uint32_t host) {
         Worker& worker = hosts_[host].workers[local_rank];
         if (worker.alive && worker.elastic && worker.stage == Stage::training && !worker.hung) {
             worker.hung = true;
-            world_.note([&] {
-                return worker.node + ": worker " + std::to_string(local_rank) + " hangs";
-            });
+            world_.note(
+                [&] { return worker.node + ": worker " + std::to_string(local_rank) + " hangs"; });
             return;
         }
     }
@@ -252,7 +256,8 @@ void Workers::end(std::uint32_t host, std::uint32_t local_rank, Cause cause, boo
     // Nobody has died: then it should not have either.
     const bool fragile = cause == Cause::consequence && worker.elastic &&
                          worker.group != kNoGroup && !groups_[worker.group].bereaved;
-    const bool own_fault = cause == Cause::fault || cause == Cause::start_error || fragile;
+    const bool own_fault = cause == Cause::fault || cause == Cause::start_error || fragile ||
+                           (cause == Cause::kill && (worker.condemned || worker.hung));
     worker.own_fault = own_fault;
     world_.tell([&](Checker& c) {
         c.on_worker_end(world_.now, host, worker.round, own_fault);

@@ -35,6 +35,8 @@ class Workers {
     void end_round(std::uint32_t host, rendezvous::RoundId round,
                    std::span<const std::uint32_t> local_ranks);
     void pause(std::uint32_t host, rendezvous::RoundId round, bool leave);
+    /// The round hangs on it: it is ended by force.
+    void condemn(std::uint32_t host, std::uint32_t local_rank);
     void signal(std::uint32_t host, std::span<const std::uint32_t> local_ranks, bool force);
     /// Where the workers of `host` stand.
     [[nodiscard]] std::vector<rendezvous::RankPosition> positions(std::uint32_t host) const;
@@ -111,8 +113,10 @@ class Workers {
         Stage stage = Stage::starting;
         std::uint64_t step = 0;  ///< Committed.
         bool hung = false;
-        bool resumed = false;  ///< Has said Resumed in this round.
-        bool own_fault = false;  ///< Of its end.
+        bool awaits_outcome = false;                  ///< Of a vote in its present round.
+        bool resumed = false;                         ///< Has said Resumed in this round.
+        bool own_fault = false;                       ///< Of its end.
+        bool condemned = false;                       ///< Is ended because the round hangs on it.
         std::optional<rendezvous::Assignment> place;  ///< For when it has said Hello.
         Instant assigned_at{};
         Instant last_word_at{};  ///< A worker's words keep their order.
@@ -128,14 +132,14 @@ class Workers {
         enum class Outcome : std::uint8_t { go_on, park, finish };
         rendezvous::RoundId round = rendezvous::RoundId::none;
         std::uint32_t world_size = 0;
-        bool broken = false;  ///< One of them is gone: the others fail, hang or park.
+        bool broken = false;    ///< One of them is gone: the others fail, hang or park.
         bool bereaved = false;  ///< And by a death; else somebody left it before its end.
         bool formed = false;
         bool stands_still = false;
         Instant formed_at{};
         Instant finish_at{};
         std::uint32_t to_apply = 0;
-        Outcome outcome = Outcome::go_on;  ///< Of the last vote.
+        Outcome outcome = Outcome::go_on;                              ///< Of the last vote.
         std::vector<std::pair<std::uint32_t, std::uint32_t>> members;  ///< Host and local rank.
     };
 

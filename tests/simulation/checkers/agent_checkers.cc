@@ -69,9 +69,9 @@ class ForceChecker final : public Checker {
     void on_tick(Instant now, const View& view) override {
         for (auto it = asked_.begin(); it != asked_.end();) {
             const HostView& host = view.hosts[it->first];
-            const bool waits = host.agent != nullptr && host.agent->has_workers() &&
-                               (host.agent->leaving() ||
-                                host.agent->report().state == NodeState::stopping);
+            const bool waits =
+                host.agent != nullptr && host.agent->has_workers() &&
+                (host.agent->leaving() || host.agent->report().state == NodeState::stopping);
             if (!waits) {
                 it = asked_.erase(it);
                 continue;
@@ -240,11 +240,15 @@ std::unique_ptr<Checker> make_master_checker() {
 
 Checkers make_all_checkers() {
     Checkers all;
-    for (const auto make : {make_ranks_checker, make_round_order_checker, make_fencing_checker,
-                            make_one_round_checker, make_closed_checker, make_budget_checker,
-                            make_stale_round_checker, make_orphan_checker, make_force_checker,
-                            make_first_failure_checker, make_master_checker, make_memory_checker,
-                            make_storm_checker, make_progress_checker, make_replay_checker}) {
+    for (const auto make :
+         {make_ranks_checker,         make_round_order_checker, make_fencing_checker,
+          make_one_round_checker,     make_closed_checker,      make_budget_checker,
+          make_stale_round_checker,   make_orphan_checker,      make_force_checker,
+          make_first_failure_checker, make_master_checker,      make_memory_checker,
+          make_storm_checker,         make_progress_checker,    make_replay_checker,
+          make_return_checker,        make_headless_checker,    make_incident_checker,
+          make_steps_checker,         make_keep_checker,        make_prepare_checker,
+          make_drain_checker}) {
         all.push_back(make());
     }
     return all;

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "tests/simulation/checker.h"
-#include "tests/support/transcript.h"
 
 namespace regroup::simulation {
 
@@ -46,7 +45,7 @@ class ClosedChecker final : public Checker {
 class BudgetChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
-        budget_ = policy.restarts_max;
+        policy_ = policy;
         own_faults_.clear();
         forget();
     }
@@ -67,18 +66,8 @@ class BudgetChecker final : public Checker {
                 dismissed_ = dismissed->round;
             }
         }
-        // Nodes that have finished and left cannot be called back for a restart.
-        const bool departed = dismissed_ == core.round() && core.verdict() &&
-                              core.verdict()->reason.find("finished and left") != std::string::npos;
-        if (core.verdict() && core.verdict()->outcome == Outcome::failed && !departed) {
-            if (core.verdict()->restarts != budget_ || charged_ != budget_) {
-                violated("the job failed after " + std::to_string(charged_) + " of " +
-                         std::to_string(budget_) + " restarts");
-            }
-            if (!own_faults_.contains(core.round())) {
-                violated("the job failed because of round " + std::to_string(number(core.round())) +
-                         " in which no worker failed by itself");
-            }
+        if (core.verdict() && core.verdict()->outcome == Outcome::failed) {
+            check_end(core, *core.verdict());
         }
     }
 
@@ -88,14 +77,20 @@ class BudgetChecker final : public Checker {
         round_ = RoundId::none;
         dismissed_ = RoundId::none;
     }
+    // Every restart is charged, to one budget, for good.
+    [[nodiscard]] bool is_plain() const {
+        return policy_.on_exit.empty() && policy_.budgets.refill_steps == 0 &&
+               !policy_.budgets.hangs;
+    }
     void check_charge(RoundId round, std::uint32_t restarts) {
         if (round == round_) {
             return;
         }
-        if (restarts > budget_ || restarts < charged_ || restarts > charged_ + 1) {
+        const bool beyond = is_plain() && restarts > policy_.restarts_max;
+        if (beyond || restarts < charged_ || restarts > charged_ + 1) {
             violated("round " + std::to_string(number(round)) + " counts " +
                      std::to_string(restarts) + " restarts after " + std::to_string(charged_) +
-                     ", with " + std::to_string(budget_) + " allowed");
+                     ", with " + std::to_string(policy_.restarts_max) + " allowed");
         }
         if (restarts > charged_ && !own_faults_.contains(round_)) {
             violated("round " + std::to_string(number(round_)) +
@@ -104,8 +99,44 @@ class BudgetChecker final : public Checker {
         charged_ = restarts;
         round_ = round;
     }
+    void check_end(const RendezvousCore& core, const Verdict& verdict) {
+        const auto says = [&](const char* text) {
+            return verdict.reason.find(text) != std::string::npos;
+        };
+        // Nodes that have finished and left cannot be called back for a restart.
+        if (dismissed_ == core.round() && says("finished and left")) {
+            return;
+        }
+        if (says("--max-node-losses")) {
+            if (!policy_.budgets.losses) {
+                violated("the job failed for lost nodes, of which it may lose any number");
+            }
+            return;
+        }
+        if (!own_faults_.contains(core.round())) {
+            violated("the job failed because of round " + std::to_string(number(core.round())) +
+                     " in which no worker failed by itself");
+        }
+        if (says("--no-progress")) {
+            const std::uint32_t limit = policy_.budgets.no_progress_max;
+            if (limit == 0 || verdict.exit_code != kExitNoProgress || charged_ + 1 < limit) {
+                violated("the job failed for lack of progress after " + std::to_string(charged_) +
+                         " restarts, with a limit of " + std::to_string(limit));
+            }
+        } else if (says("--on-exit")) {
+            const auto asked = policy_.on_exit.find(verdict.exit_code);
+            if (asked == policy_.on_exit.end() || asked->second != Reaction::fail) {
+                violated("the job failed at once although nothing asked for it");
+            }
+        } else if (is_plain() ? verdict.restarts != policy_.restarts_max ||
+                                    charged_ != policy_.restarts_max
+                              : !policy_.budgets.hangs && charged_ < policy_.restarts_max) {
+            violated("the job failed after " + std::to_string(charged_) + " of " +
+                     std::to_string(policy_.restarts_max) + " restarts");
+        }
+    }
 
-    std::uint32_t budget_ = 0;
+    JobPolicy policy_;
     std::uint32_t charged_ = 0;
     RoundId round_ = RoundId::none;
     RoundId dismissed_ = RoundId::none;  // The last round that some node was free to leave.
@@ -195,10 +226,18 @@ class ProgressChecker final : public Checker {
         const RendezvousCore& core = *view.rendezvous;
         std::size_t alive = 0;
         std::size_t members = 0;
-        bool finishing = core.round() == departed_;
+        bool finishing = departed_ != RoundId::none && core.round() == departed_;
         for (const HostView& host : view.hosts) {
             if (host.agent == nullptr) {
                 continue;
+            }
+            if (core.is_set_aside(host.node)) {
+                continue;  // It comes back when its time is over.
+            }
+            const bool is_late =
+                host.awake_since == Instant::max() || now < after(host.awake_since, kJoinLimit);
+            if (core.phase() == Phase::closed && is_late) {
+                continue;  // It is about to hear of it.
             }
             ++alive;
             const NodeReport& report = host.agent->report();
@@ -215,6 +254,9 @@ class ProgressChecker final : public Checker {
             }
             return;
         }
+        if (core.is_resting()) {
+            return;  // The last rounds ended by failures, at once; the next one waits a little.
+        }
         if (finishing) {
             return;  // Nobody is let into a round that is about to end.
         }
@@ -228,39 +270,8 @@ class ProgressChecker final : public Checker {
 
    private:
     JobPolicy policy_;
+    static constexpr Duration kJoinLimit = std::chrono::seconds(15);
     RoundId departed_ = RoundId::none;  // The last round that a node has finished and left.
-};
-
-class ReplayChecker final : public Checker {
-   public:
-    void on_replayed(Instant /*now*/, const Effects& sent, const Effects& replayed) override {
-        bool same = sent.size() == replayed.size();
-        for (std::size_t i = 0; same && i < sent.size(); ++i) {
-            same = sent[i].node == replayed[i].node && is_same(sent[i].message, replayed[i].message);
-        }
-        if (!same) {
-            violated("a daemon decided {" + text(sent) + "}, but its records say {" +
-                     text(replayed) + "}");
-        }
-    }
-
-   private:
-    static bool is_same(const FromDaemon& a, const FromDaemon& b) {
-        const auto* x = std::get_if<Assign>(&a);
-        const auto* y = std::get_if<Assign>(&b);
-        if (x != nullptr && y != nullptr) {
-            return x->assignment == y->assignment;
-        }
-        return a.index() == b.index() && test::to_line(a) == test::to_line(b);
-    }
-    static std::string text(const Effects& effects) {
-        std::string result;
-        for (const Send& effect : effects) {
-            result += (result.empty() ? "" : "; ") + effect.node + ": " +
-                      test::to_line(effect.message);
-        }
-        return result;
-    }
 };
 
 }  // namespace
@@ -279,10 +290,6 @@ std::unique_ptr<Checker> make_storm_checker() {
 }
 std::unique_ptr<Checker> make_progress_checker() {
     return std::make_unique<ProgressChecker>();
-}
-
-std::unique_ptr<Checker> make_replay_checker() {
-    return std::make_unique<ReplayChecker>();
 }
 
 }  // namespace regroup::simulation

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What must be true when daemons die and come back.
+#include <algorithm>
+#include <map>
+
+#include "tests/simulation/checker.h"
+#include "tests/support/transcript.h"
+
+namespace regroup::simulation {
+
+namespace {
+
+using namespace rendezvous;
+
+class ReplayChecker final : public Checker {
+   public:
+    void on_replayed(Instant /*now*/, const Effects& sent, const Effects& replayed) override {
+        bool same = sent.size() == replayed.size();
+        for (std::size_t i = 0; same && i < sent.size(); ++i) {
+            same =
+                sent[i].node == replayed[i].node && is_same(sent[i].message, replayed[i].message);
+        }
+        if (!same) {
+            violated("a daemon decided {" + text(sent) + "}, but its records say {" +
+                     text(replayed) + "}");
+        }
+    }
+
+   private:
+    static bool is_same(const FromDaemon& a, const FromDaemon& b) {
+        const auto* x = std::get_if<Assign>(&a);
+        const auto* y = std::get_if<Assign>(&b);
+        if (x != nullptr && y != nullptr) {
+            return x->assignment == y->assignment;
+        }
+        return a.index() == b.index() && test::to_line(a) == test::to_line(b);
+    }
+    static std::string text(const Effects& effects) {
+        std::string result;
+        for (const Send& effect : effects) {
+            result +=
+                (result.empty() ? "" : "; ") + effect.node + ": " + test::to_line(effect.message);
+        }
+        return result;
+    }
+};
+
+// What a daemon does not survive, its rounds do.
+class ReturnChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& policy) override {
+        settling_ = 3 * policy.heartbeat_timeout + std::chrono::seconds(10);
+        restored_at_.reset();
+    }
+    void on_daemon_start(Instant /*now*/) override { restored_at_.reset(); }
+    void on_daemon_restored(Instant now, const RendezvousCore& core) override {
+        if (trouble_until_ > away_since_) {
+            return;  // What happened meanwhile, the daemon learns only now.
+        }
+        restored_at_ = now;
+        round_ = core.phase() == Phase::running ? core.round() : RoundId::none;
+    }
+    void on_trouble(Instant now, Instant until) override {
+        trouble_until_ = std::max({trouble_until_, after(now, settling_), after(until, settling_)});
+    }
+    void on_process_end(Instant now, std::uint32_t /*host*/, std::uint64_t /*life*/,
+                        bool /*success*/) override {
+        on_trouble(now, now);
+    }
+    void on_agent_start(Instant now, std::uint32_t /*host*/) override { on_trouble(now, now); }
+    void on_agent_end(Instant now, std::uint32_t /*host*/) override { on_trouble(now, now); }
+    void on_daemon_gone(Instant now) override { away_since_ = std::min(away_since_, now); }
+    void on_tick(Instant now, const View& view) override {
+        if (view.rendezvous != nullptr && view.daemon_awake_since != Instant::max() &&
+            now > after(view.daemon_awake_since, settling_)) {
+            away_since_ = Instant::max();
+        }
+    }
+    void on_daemon_effects(Instant now, const RendezvousCore& /*core*/,
+                           const Effects& effects) override {
+        if (!restored_at_ || now > after(*restored_at_, settling_) || now < trouble_until_) {
+            return;
+        }
+        for (const Send& effect : effects) {
+            const auto* stop = std::get_if<Stop>(&effect.message);
+            // For growth, rounds of workers without the SDK are stopped.
+            if (stop != nullptr && stop->round == round_ && round_ != RoundId::none &&
+                stop->reason.find(" joined") == std::string::npos) {
+                violated("round " + std::to_string(number(round_)) +
+                         " ended although nothing but a daemon had died: " + stop->reason);
+            }
+        }
+    }
+
+   private:
+    Duration settling_{};
+    std::optional<Instant> restored_at_;
+    RoundId round_ = RoundId::none;  // That was running when the daemon came back.
+    Instant trouble_until_{};
+    Instant away_since_ = Instant::max();
+};
+
+// Without a daemon, agents leave their workers alone.
+class HeadlessChecker final : public Checker {
+   public:
+    void on_agent_start(Instant /*now*/, std::uint32_t host) override { hosts_[host] = {}; }
+    void on_agent_event(Instant /*now*/, std::uint32_t host,
+                        const agent::AgentEvent& event) override {
+        Host& known = hosts_[host];
+        if (std::holds_alternative<agent::LinkUp>(event)) {
+            known = {true, false};
+        } else if (std::holds_alternative<agent::LinkDown>(event)) {
+            known.linked = false;
+        } else if (std::holds_alternative<agent::WorkerExited>(event) ||
+                   std::holds_alternative<agent::WorkerParked>(event) ||
+                   std::holds_alternative<agent::QuitRequested>(event)) {
+            known.reason = true;
+        }
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& core,
+                         const agent::AgentEffect& effect) override {
+        Host& known = hosts_[host];
+        known.reason = known.reason || core.leaving();
+        if (std::holds_alternative<agent::DropLink>(effect)) {
+            known.linked = false;
+        }
+        const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
+        const bool disturbs = std::holds_alternative<agent::EndRound>(effect) ||
+                              std::holds_alternative<agent::PauseWorkers>(effect) ||
+                              (signal != nullptr && !signal->force());
+        known.reason = known.reason || (disturbs && known.linked);
+        if (disturbs && !known.linked && !known.reason) {
+            violated("host " + std::to_string(host) +
+                     " disturbed its workers for no other reason than that the daemon was away");
+        }
+    }
+
+   private:
+    struct Host {
+        bool linked = false;
+        bool reason = false;  // Since the link was up, something else has happened.
+    };
+    std::map<std::uint32_t, Host> hosts_;
+};
+
+// Where the time of each recovery went.
+class IncidentChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& /*policy*/) override { forget(); }
+    void on_daemon_start(Instant /*now*/) override { forget(); }
+    void on_daemon_effects(Instant now, const RendezvousCore& /*core*/,
+                           const Effects& effects) override {
+        for (const Send& effect : effects) {
+            if (const auto* assign = std::get_if<Assign>(&effect.message)) {
+                assigned_.emplace(assign->assignment.round, now);
+            } else if (const auto* recovered = std::get_if<Recovered>(&effect.message)) {
+                check(now, recovered->incident);
+            }
+        }
+    }
+    void on_vote(Instant now, const GroupName& group, bool /*park*/) override {
+        voted_.emplace(group.round, now);
+    }
+    void on_calm(Instant now, const View& view) override {
+        if (view.rendezvous == nullptr || view.rendezvous->phase() != Phase::running) {
+            return;
+        }
+        const RoundId round = view.rendezvous->round();
+        const auto voted = voted_.find(round);
+        if (assigned_.size() > 1 && assigned_.rbegin()->first == round && voted != voted_.end() &&
+            now > after(voted->second, kTellLimit) && !told_.contains(round)) {
+            violated("nobody was told of the way to round " + std::to_string(number(round)) +
+                     ", which has been training for " + format_duration(now - voted->second));
+        }
+    }
+
+   private:
+    static constexpr Duration kTellLimit = std::chrono::seconds(30);
+    void forget() {
+        assigned_.clear();
+        voted_.clear();
+        told_.clear();
+    }
+    void check(Instant now, const Incident& incident) {
+        const std::string which = "the incident between rounds " +
+                                  std::to_string(number(incident.round)) + " and " +
+                                  std::to_string(number(incident.next_round));
+        for (const Duration stage : {incident.detect, incident.decide, incident.stop, incident.join,
+                                     incident.communicator, incident.state, incident.first_step}) {
+            if (stage < Duration::zero()) {
+                violated(which + " has a stage of less than no time: " + describe(incident));
+            }
+        }
+        if (incident.next_round <= incident.round || incident.cause.empty()) {
+            violated(which + " makes no sense: " + describe(incident));
+        }
+        const auto from = assigned_.find(incident.round);
+        // Clocks of daemons differ by seconds at most, and a lost node was last heard a little
+        // before.
+        if (from != assigned_.end() && incident.total() > now - from->second + kClockLimit) {
+            violated(which + " took longer than there was time since the first of them began: " +
+                     describe(incident));
+        }
+        told_.insert_or_assign(incident.next_round, now);
+    }
+    static constexpr Duration kClockLimit = std::chrono::seconds(15);
+    std::map<RoundId, Instant> assigned_;
+    std::map<RoundId, Instant> voted_;  // Its first step.
+    std::map<RoundId, Instant> told_;
+};
+
+}  // namespace
+
+std::unique_ptr<Checker> make_replay_checker() {
+    return std::make_unique<ReplayChecker>();
+}
+std::unique_ptr<Checker> make_return_checker() {
+    return std::make_unique<ReturnChecker>();
+}
+std::unique_ptr<Checker> make_headless_checker() {
+    return std::make_unique<HeadlessChecker>();
+}
+std::unique_ptr<Checker> make_incident_checker() {
+    return std::make_unique<IncidentChecker>();
+}
+
+}  // namespace regroup::simulation

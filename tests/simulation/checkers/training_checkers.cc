@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What must be true of workers that keep their processes, and of the steps that they commit.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tests/simulation/checker.h"
+
+namespace regroup::simulation {
+
+namespace {
+
+using namespace rendezvous;
+
+std::string text(RoundId round) {
+    return std::to_string(number(round));
+}
+
+class StepsChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& /*policy*/) override {
+        groups_.clear();
+        processes_.clear();
+        parked_.clear();
+    }
+    void on_process_end(Instant /*now*/, std::uint32_t host, std::uint64_t life,
+                        bool /*success*/) override {
+        processes_.erase(life);
+        (void)host;
+    }
+    void on_worker_parked(Instant now, std::uint32_t host, RoundId /*round*/) override {
+        parked_[host] = now;
+    }
+    void on_tick(Instant now, const View& view) override {
+        free_.resize(view.hosts.size(), Instant::max());
+        for (std::size_t i = 0; i < view.hosts.size(); ++i) {
+            const HostView& host = view.hosts[i];
+            const bool free = host.agent != nullptr && !host.agent->leaving() &&
+                              !host.agent->draining() && host.agent->report().draining.empty() &&
+                              host.agent->report().state == NodeState::stopped;
+            free_[i] =
+                free ? std::max(std::min(free_[i], now), host.undisturbed_since) : Instant::max();
+        }
+    }
+    void on_group_formed(Instant now, const GroupName& group, std::uint64_t step,
+                         const std::vector<MemberView>& members) override {
+        std::map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> ranges;  // By last group.
+        std::uint64_t highest = 0;
+        for (const MemberView& member : members) {
+            highest = std::max(highest, member.step);
+            const auto known = processes_.find(member.life);
+            if (known != processes_.end()) {
+                const auto range =
+                    ranges.emplace(known->second.group, std::pair(member.step, member.step)).first;
+                range->second.first = std::min(range->second.first, member.step);
+                range->second.second = std::max(range->second.second, member.step);
+            }
+        }
+        if (step != highest) {
+            violated("round " + text(group.round) + " began at step " + std::to_string(step) +
+                     ", but a member had come to " + std::to_string(highest));
+        }
+        for (const auto& [last, range] : ranges) {
+            if (range.second > range.first + 1) {
+                violated("of the survivors of round " + text(groups_[last].round) +
+                         " one was at step " + std::to_string(range.first) + ", another at " +
+                         std::to_string(range.second));
+            }
+        }
+        check_nothing_lost(now, group, step, members);
+        Group& formed = groups_[group.id];
+        formed.step = step;
+        formed.round = group.round;
+        for (const MemberView& member : members) {
+            formed.members.insert(member.life);
+            processes_[member.life] = {member.host, group.id, step};
+        }
+    }
+    void on_vote(Instant /*now*/, const GroupName& group, bool park) override {
+        Group& voting = groups_[group.id];
+        if (voting.applied != voting.members.size() && voting.votes > 0) {
+            violated("round " + text(group.round) +
+                     " voted again before all had applied the last step");
+        }
+        if (voting.parks) {
+            violated("round " + text(group.round) + " voted again after all had agreed to park");
+        }
+        ++voting.votes;
+        voting.applied = 0;
+        voting.parks = park;
+        for (const auto& [other, later] : groups_) {
+            const bool shares =
+                std::any_of(voting.members.begin(), voting.members.end(), [&](std::uint64_t life) {
+                    return other > group.id && later.members.contains(life);
+                });
+            if (shares) {
+                violated("round " + text(group.round) +
+                         " voted although a member of it is in round " + text(later.round));
+            }
+        }
+    }
+    void on_commit(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t life,
+                   const GroupName& group, std::uint64_t step) override {
+        Group& known = groups_[group.id];
+        Process& process = processes_[life];
+        if (step != process.step + 1 || step != known.step + known.votes) {
+            violated("in round " + text(group.round) + " step " + std::to_string(step) +
+                     " was committed by a rank at step " + std::to_string(process.step) +
+                     ", after " + std::to_string(known.votes) + " votes from step " +
+                     std::to_string(known.step));
+        }
+        ++known.applied;
+        process.step = step;
+    }
+    void on_saved(Instant /*now*/, std::uint32_t host, std::uint64_t /*life*/,
+                  const GroupName& group, std::uint64_t step) override {
+        const Group& known = groups_[group.id];
+        if (step != known.step + known.votes || !known.parks) {
+            violated("host " + std::to_string(host) + " saved step " + std::to_string(step) +
+                     " to leave, but round " + text(group.round) + " ended at step " +
+                     std::to_string(known.step + known.votes));
+        }
+    }
+
+   private:
+    struct Group {
+        RoundId round = RoundId::none;
+        std::uint64_t step = 0;  // At which it began.
+        std::uint64_t votes = 0;
+        std::size_t applied = 0;  // By so many, of the last vote.
+        bool parks = false;
+        std::set<std::uint64_t> members;  // Processes.
+    };
+    struct Process {
+        std::uint32_t host = 0;
+        std::uint64_t group = 0;  // The last that it was in.
+        std::uint64_t step = 0;
+    };
+    // Who had been in the last round that trained, and was there for the next one, is in it.
+    void check_nothing_lost(Instant now, const GroupName& group, std::uint64_t step,
+                            const std::vector<MemberView>& members) {
+        std::uint64_t last = 0;
+        for (const auto& [other, known] : groups_) {
+            last = other < group.id && known.votes > 0 ? std::max(last, other) : last;
+        }
+        for (const auto& [life, process] : processes_) {
+            const bool is_member =
+                std::any_of(members.begin(), members.end(),
+                            [&, id = life](const MemberView& member) { return member.life == id; });
+            const bool was_free =
+                process.host < free_.size() && free_[process.host] < now - kFreeLimit &&
+                parked_.contains(process.host) && parked_[process.host] < now - kFreeLimit;
+            if (process.group == last && process.step > step && !is_member && was_free) {
+                violated("round " + text(group.round) + " began at step " + std::to_string(step) +
+                         " without host " + std::to_string(process.host) +
+                         ", which was there and had come to step " + std::to_string(process.step));
+            }
+        }
+    }
+    static constexpr Duration kFreeLimit = std::chrono::seconds(5);
+
+    std::map<std::uint64_t, Group> groups_;
+    std::map<std::uint64_t, Process> processes_;
+    std::map<std::uint32_t, Instant> parked_;
+    std::vector<Instant> free_;  // By host: since when it has been free, as of the last look.
+};
+
+// Who has parked keeps its process for as long as its agent has use for it.
+class KeepChecker final : public Checker {
+   public:
+    void on_agent_start(Instant /*now*/, std::uint32_t host) override {
+        parked_[host].clear();
+        asked_[host].clear();
+        places_[host].clear();
+    }
+    void on_agent_event(Instant /*now*/, std::uint32_t host,
+                        const agent::AgentEvent& event) override {
+        if (const auto* word = std::get_if<agent::WorkerParked>(&event)) {
+            // Who was asked to end before is gone, whatever it says; and the word of one that was
+            // started ahead may come after its place was given to it.
+            const bool late = places_[host].contains(word->local_rank) &&
+                              word->round < places_[host][word->local_rank];
+            if (!late && !asked_[host].contains(word->local_rank)) {
+                parked_[host].insert(word->local_rank);
+            }
+        } else if (const auto* exited = std::get_if<agent::WorkerExited>(&event)) {
+            parked_[host].erase(exited->local_rank);
+            asked_[host].erase(exited->local_rank);
+        }
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& core,
+                         const agent::AgentEffect& effect) override {
+        if (const auto* assign = std::get_if<agent::AssignWorkers>(&effect)) {
+            for (const std::uint32_t local_rank : assign->local_ranks) {
+                parked_[host].erase(local_rank);
+                places_[host][local_rank] = assign->assignment.round;
+            }
+        } else if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
+            for (const std::uint32_t local_rank : launch->local_ranks) {
+                check_free(host, local_rank);
+                asked_[host].erase(local_rank);
+            }
+        } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
+            for (const std::uint32_t local_rank : signal->local_ranks) {
+                if (parked_[host].contains(local_rank) && !core.leaving()) {
+                    violated("worker " + std::to_string(local_rank) + " of host " +
+                             std::to_string(host) + " was ended although it had parked");
+                }
+                asked_[host].insert(local_rank);
+            }
+        } else if (const auto* kill = std::get_if<agent::KillWorker>(&effect)) {
+            asked_[host].insert(kill->local_rank);
+        }
+    }
+
+   private:
+    void check_free(std::uint32_t host, std::uint32_t local_rank) {
+        if (parked_[host].contains(local_rank)) {
+            violated("host " + std::to_string(host) + " launched a worker in place of worker " +
+                     std::to_string(local_rank) + ", which is parked");
+        }
+    }
+    std::map<std::uint32_t, std::set<std::uint32_t>> parked_;  // By host: local ranks.
+    std::map<std::uint32_t, std::set<std::uint32_t>> asked_;   // To end.
+    std::map<std::uint32_t, std::map<std::uint32_t, RoundId>> places_;
+};
+
+// A planned change interrupts nobody in a step.
+class PrepareChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& policy) override {
+        limit_ = policy.prepare_timeout;
+        settling_ = 3 * policy.heartbeat_timeout + std::chrono::seconds(10);
+        prepared_.clear();
+    }
+    void on_trouble(Instant now, Instant until) override {
+        trouble_until_ = std::max({trouble_until_, after(now, settling_), after(until, settling_)});
+    }
+    void on_process_end(Instant now, std::uint32_t /*host*/, std::uint64_t /*life*/,
+                        bool success) override {
+        if (!success) {
+            on_trouble(now, now);
+        }
+    }
+    void on_daemon_start(Instant now) override { on_trouble(now, now); }
+    void on_daemon_gone(Instant now) override { on_trouble(now, now); }
+    void on_daemon_restored(Instant now, const RendezvousCore& /*core*/) override {
+        on_trouble(now, now);
+    }
+    void on_daemon_effects(Instant now, const RendezvousCore& /*core*/,
+                           const Effects& effects) override {
+        for (const Send& effect : effects) {
+            if (const auto* prepare = std::get_if<Prepare>(&effect.message)) {
+                prepared_.emplace(prepare->round, now);
+            }
+        }
+    }
+    void on_aborted(Instant now, std::uint32_t host, std::uint64_t /*life*/, RoundId round,
+                    bool trained) override {
+        const auto prepared = prepared_.find(round);
+        if (trained && prepared != prepared_.end() && prepared->second > trouble_until_ &&
+            now > trouble_until_ && now < after(prepared->second, limit_)) {
+            violated("a worker on host " + std::to_string(host) +
+                     " was interrupted in a step of round " + text(round) +
+                     ", which was to change at a step boundary, and nothing had gone wrong");
+        }
+    }
+
+   private:
+    Duration limit_{};
+    Duration settling_{};
+    std::map<RoundId, Instant> prepared_;
+    Instant trouble_until_{};
+};
+
+// "State saved, can be requeued" is said only by a node whose workers have saved it.
+class DrainChecker final : public Checker {
+   public:
+    void on_agent_start(Instant /*now*/, std::uint32_t host) override { hosts_[host] = {}; }
+    void on_agent_event(Instant /*now*/, std::uint32_t host,
+                        const agent::AgentEvent& event) override {
+        if (std::holds_alternative<agent::WorkerParked>(event)) {
+            hosts_[host].training = 0;  // The state is with the others.
+        }
+        const auto* exited = std::get_if<agent::WorkerExited>(&event);
+        if (exited != nullptr && exited->failure) {
+            hosts_[host].training = 0;  // Or lost.
+        }
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
+                         const agent::AgentEffect& effect) override {
+        Host& known = hosts_[host];
+        if (std::holds_alternative<agent::BeginRound>(effect)) {
+            known = {};
+        } else if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
+            known.training += launch->local_ranks.size();
+        } else if (const auto* assign = std::get_if<agent::AssignWorkers>(&effect)) {
+            known.training += assign->local_ranks.size();
+        } else if (std::holds_alternative<agent::EndRound>(effect)) {
+            known.training = 0;
+        }
+        const auto* quit = std::get_if<agent::Quit>(&effect);
+        if (quit != nullptr && quit->exit_code == agent::kExitRequeue && !quit->verdict &&
+            known.saved.size() < known.training) {
+            violated("host " + std::to_string(host) + " ended with code 75, but only " +
+                     std::to_string(known.saved.size()) + " of its " +
+                     std::to_string(known.training) + " workers have saved their state");
+        }
+    }
+    void on_saved(Instant /*now*/, std::uint32_t host, std::uint64_t life,
+                  const GroupName& /*group*/, std::uint64_t /*step*/) override {
+        hosts_[host].saved.insert(life);
+    }
+    void on_process_end(Instant /*now*/, std::uint32_t host, std::uint64_t life,
+                        bool success) override {
+        if (success) {
+            hosts_[host].saved.insert(life);
+        }
+    }
+
+   private:
+    struct Host {
+        std::size_t training = 0;
+        std::set<std::uint64_t> saved;  // Processes; those that came to their end included.
+    };
+    std::map<std::uint32_t, Host> hosts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Checker> make_steps_checker() {
+    return std::make_unique<StepsChecker>();
+}
+std::unique_ptr<Checker> make_keep_checker() {
+    return std::make_unique<KeepChecker>();
+}
+std::unique_ptr<Checker> make_prepare_checker() {
+    return std::make_unique<PrepareChecker>();
+}
+std::unique_ptr<Checker> make_drain_checker() {
+    return std::make_unique<DrainChecker>();
+}
+
+}  // namespace regroup::simulation
