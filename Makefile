@@ -105,5 +105,5 @@ asan tsan gcc:
 	@cmake --build --preset $@ -j $(jobs)
 	@ctest --preset $@ -j $(jobs)
 
-clean: ## remove everything that was built, but not the downloaded PyTorch
-	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name pytorch -exec rm -rf {} +; fi
+clean: ## remove everything that was built, but not what was downloaded for tests
+	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name pytorch ! -name tools -exec rm -rf {} +; fi

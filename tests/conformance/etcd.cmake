@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-find_program(REGROUP_ETCD NAMES etcd)
+find_program(REGROUP_ETCD NAMES etcd PATHS ${PROJECT_SOURCE_DIR}/build/tools/usr/bin)
 if(REGROUP_ETCD)
     regroup_test(etcd_journal_test conformance
         SOURCES ${CMAKE_CURRENT_LIST_DIR}/etcd_journal_test.cc
