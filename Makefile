@@ -35,7 +35,7 @@ chaos: ## break a running job in every way for MINUTES=10 (SEED=N repeats a run)
 		--worker=build/release/tests/chaos/chaos_worker \
 		--delay-proxy=build/release/tests/chaos/delay_proxy \
 		--clock-shim=build/release/tests/chaos/libclock_shim.so \
-		--seconds=$$(($(or $(MINUTES),10) * 60)) $(if $(SEED),--seed=$(SEED))
+		--keep=build/chaos --seconds=$$(($(or $(MINUTES),10) * 60)) $(if $(SEED),--seed=$(SEED))
 
 simulate: ## run the whole protocol through simulated disasters: SEEDS=1000000 FROM=1
 	$(setup) build
@@ -105,5 +105,5 @@ asan tsan gcc:
 	@cmake --build --preset $@ -j $(jobs)
 	@ctest --preset $@ -j $(jobs)
 
-clean: ## remove everything that was built, but not the downloaded PyTorch
-	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name pytorch -exec rm -rf {} +; fi
+clean: ## remove everything that was built, but not what was downloaded for tests
+	@if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name pytorch ! -name tools -exec rm -rf {} +; fi

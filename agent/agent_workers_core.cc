@@ -23,8 +23,9 @@ bool AgentCore::settled() const {
 
 // ---- Beginning.
 
-void AgentCore::begin_round(const Assignment& assignment) {
+void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     ENSURE(settled());
+    const bool is_successor = assignment_.round != RoundId::none;
     assignment_ = assignment;
     report_.round = assignment.round;
     report_.state = NodeState::running;
@@ -46,11 +47,17 @@ void AgentCore::begin_round(const Assignment& assignment) {
         }
     }
     effects_.push_back(BeginRound{assignment});
-    if (!assign.local_ranks.empty()) {
+    const bool all_are_new = assign.local_ranks.empty();
+    if (!all_are_new) {
         effects_.push_back(std::move(assign));
     }
     if (!launch.local_ranks.empty()) {
         effects_.push_back(std::move(launch));
+    }
+    // Workers that keep their processes say themselves when they train again. Of others this is
+    // the end of the way back, which the next heartbeat would tell late.
+    if (is_successor && all_are_new && link_up_) {
+        tell(now);
     }
 }
 
@@ -271,7 +278,7 @@ void AgentCore::settle(Instant now) {
         return;
     }
     if (next_assignment_) {
-        begin_round(*std::exchange(next_assignment_, std::nullopt));
+        begin_round(now, *std::exchange(next_assignment_, std::nullopt));
         return;
     }
     tell(now);

@@ -18,9 +18,12 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
     bool has_peer = nodes_.empty();
     for (const auto& [id, node] : nodes_) {
         if (id != event.node) {
-            other = other == "the job" ? name(id, node) : other;
-            has_peer = has_peer || node.offer.role == event.offer.role;
+            other = name(id, node);
+            break;
         }
+    }
+    for (auto node = nodes_.begin(); node != nodes_.end() && !has_peer; ++node) {
+        has_peer = node->first != event.node && node->second.offer.role == event.offer.role;
     }
     JobPolicy policy = event.policy;
     if (!has_peer) {

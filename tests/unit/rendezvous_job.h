@@ -73,6 +73,34 @@ class Job {
         reports_[node] = NodeReport{round, state, 2000, std::move(failure)};
         beat(node);
     }
+    /// The node says this from now on. Without a port it keeps its usual one.
+    void tell(const std::string& node, NodeReport report) {
+        report.store_port = 2000;
+        reports_[node] = std::move(report);
+        beat(node);
+    }
+    /// Workers that keep their processes say where they are.
+    void resident(const std::string& node, NodeState state, std::uint64_t step = 0) {
+        tell(node, resident_report(core.round(), state, step));
+    }
+    static NodeReport resident_report(RoundId round, NodeState state, std::uint64_t step = 0) {
+        NodeReport report;
+        report.round = round;
+        report.state = state;
+        report.resident = true;
+        report.step = step;
+        return report;
+    }
+    [[nodiscard]] const NodeReport& report_of(const std::string& node) { return reports_[node]; }
+    void drain(const std::string& node) {
+        keep(core.step(now, DrainRequested{node, "ops", "maintenance"}));
+    }
+    void resumed(const std::string& node, std::uint64_t step) {
+        keep(core.step(now, NodeResumed{node,
+                                        {core.round(), step, milliseconds(3), milliseconds(2),
+                                         milliseconds(1)}}));
+    }
+    void restart() { keep(core.step(now, Restarted{})); }
     /// The node says again what it said last.
     void beat(const std::string& node) { keep(core.step(now, NodeReported{node, reports_[node]})); }
     /// A worker has failed and the node's others are gone too.
@@ -128,6 +156,26 @@ class Job {
         const auto* assign = told<Assign>(node);
         ENSURE(assign != nullptr);
         return assign->assignment;
+    }
+    /// How often the node was sent this kind since `clear`.
+    template <class Message>
+    [[nodiscard]] std::size_t times_told(const std::string& node) const {
+        return static_cast<std::size_t>(
+            std::count_if(log.begin(), log.end(), [&](const Send& send) {
+                return send.node == node && std::holds_alternative<Message>(send.message);
+            }));
+    }
+    /// All of `nodes` run the current round with workers that keep their processes.
+    void run_resident(const std::vector<std::string>& nodes, std::uint64_t step = 0) {
+        for (const std::string& node : nodes) {
+            resident(node, NodeState::running, step);
+        }
+    }
+    /// All workers of `nodes` are parked after the current round.
+    void park(const std::vector<std::string>& nodes, std::uint64_t step = 0) {
+        for (const std::string& node : nodes) {
+            resident(node, NodeState::stopped, step);
+        }
     }
     /// All of `nodes` confirm that they run the current round.
     void run(const std::vector<std::string>& nodes) {

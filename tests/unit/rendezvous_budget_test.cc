@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What ends cost: budgets, rests, nodes set aside.
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "rendezvous/core/node_strikes.h"
+#include "rendezvous/core/restart_budget.h"
+#include "tests/unit/rendezvous_job.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+using Answer = RestartBudget::Answer;
+
+JobPolicy budget_policy(std::uint32_t restarts) {
+    JobPolicy policy = small_policy();
+    policy.restarts_max = restarts;
+    return policy;
+}
+
+TEST(RestartBudget, FailuresAreCountedAndTheOneBeyondTheLastIsTooMuch) {
+    RestartBudget budget(budget_policy(2));
+    EXPECT_EQ(budget.charge(Charge::failure, RoundId{1}, seconds(60)).answer, Answer::again);
+    EXPECT_EQ(budget.charge(Charge::failure, RoundId{2}, seconds(60)).answer, Answer::again);
+    EXPECT_EQ(budget.used(Charge::failure), 2U);
+    EXPECT_EQ(budget.restarts(), 2U);
+    EXPECT_EQ(budget.charge(Charge::failure, RoundId{3}, seconds(60)).answer, Answer::exhausted);
+    EXPECT_EQ(budget.restarts(), 2U);
+}
+
+TEST(RestartBudget, HangsAreFailuresUnlessTheyHaveTheirOwnBudget) {
+    RestartBudget shared(budget_policy(1));
+    EXPECT_EQ(shared.charge(Charge::hang, RoundId{1}, seconds(60)).answer, Answer::again);
+    EXPECT_EQ(shared.charge(Charge::failure, RoundId{2}, seconds(60)).answer, Answer::exhausted);
+
+    JobPolicy policy = budget_policy(0);
+    policy.budgets.hangs = 1;
+    RestartBudget own(policy);
+    EXPECT_EQ(own.charge(Charge::hang, RoundId{1}, seconds(60)).answer, Answer::again);
+    EXPECT_EQ(own.charge(Charge::hang, RoundId{2}, seconds(60)).answer, Answer::exhausted);
+}
+
+TEST(RestartBudget, LossesAreFreeUnlessTheyAreLimited) {
+    RestartBudget any(budget_policy(0));
+    for (std::uint64_t round = 1; round < 100; ++round) {
+        EXPECT_EQ(any.charge(Charge::loss, RoundId{round}, {}).answer, Answer::again);
+    }
+    EXPECT_EQ(any.restarts(), 0U);
+    EXPECT_EQ(any.used(Charge::loss), 99U);
+
+    JobPolicy policy = budget_policy(0);
+    policy.budgets.losses = 3;
+    RestartBudget three(policy);
+    EXPECT_EQ(three.charge(Charge::loss, RoundId{1}, {}, 2).answer, Answer::again);
+    EXPECT_EQ(three.charge(Charge::loss, RoundId{2}, {}, 2).answer, Answer::exhausted);
+}
+
+TEST(RestartBudget, ProgressGivesBackWhatWasUsed) {
+    JobPolicy policy = budget_policy(1);
+    policy.budgets.refill_steps = 100;
+    RestartBudget budget(policy);
+    budget.reach(50);
+    EXPECT_EQ(budget.charge(Charge::failure, RoundId{1}, seconds(60)).answer, Answer::again);
+    budget.reach(149);
+    EXPECT_EQ(budget.used(Charge::failure), 1U);
+    budget.reach(150);
+    EXPECT_EQ(budget.used(Charge::failure), 0U);
+    EXPECT_EQ(budget.charge(Charge::failure, RoundId{2}, seconds(60)).answer, Answer::again);
+    EXPECT_EQ(budget.restarts(), 2U);  // What has been is not undone.
+}
+
+TEST(RestartBudget, RoundsWithoutOneMoreStepAreAnEnd) {
+    JobPolicy policy = budget_policy(100);
+    policy.budgets.no_progress_max = 3;
+    RestartBudget budget(policy);
+    budget.reach(7);
+    EXPECT_EQ(budget.charge(Charge::failure, RoundId{1}, seconds(60)).answer, Answer::again);
+    for (std::uint64_t round = 2; round < 4; ++round) {
+        budget.reach(7);
+        EXPECT_EQ(budget.charge(Charge::failure, RoundId{round}, seconds(60)).answer,
+                  Answer::again);
+    }
+    EXPECT_EQ(budget.charge(Charge::loss, RoundId{4}, seconds(60)).answer, Answer::again);
+    EXPECT_EQ(budget.charge(Charge::failure, RoundId{5}, seconds(60)).answer, Answer::no_progress);
+}
+
+TEST(RestartBudget, OneMoreStepBeginsTheCountAnew) {
+    JobPolicy policy = budget_policy(100);
+    policy.budgets.no_progress_max = 2;
+    RestartBudget budget(policy);
+    for (std::uint64_t round = 1; round < 20; ++round) {
+        budget.reach(round);
+        EXPECT_EQ(budget.charge(Charge::failure, RoundId{round}, seconds(1)).answer, Answer::again);
+    }
+}
+
+TEST(RestartBudget, AJobWithoutStepsIsEndedByNoProgressOnlyIfItIsRetried) {
+    JobPolicy policy = budget_policy(100);
+    policy.budgets.no_progress_max = 2;
+    RestartBudget failing(policy);
+    for (std::uint64_t round = 1; round < 20; ++round) {
+        EXPECT_EQ(failing.charge(Charge::failure, RoundId{round}, seconds(1)).answer,
+                  Answer::again);
+    }
+    RestartBudget retried(policy);
+    EXPECT_EQ(retried.charge(Charge::retry, RoundId{1}, seconds(1)).answer, Answer::again);
+    EXPECT_EQ(retried.charge(Charge::retry, RoundId{2}, seconds(1)).answer, Answer::no_progress);
+    RestartBudget slow(policy);
+    for (std::uint64_t round = 1; round < 20; ++round) {
+        EXPECT_EQ(slow.charge(Charge::retry, RoundId{round}, seconds(10)).answer, Answer::again);
+    }
+}
+
+TEST(RestartBudget, RestDoublesFromTheSecondQuickFailureOnAndEndsWithProgress) {
+    JobPolicy policy = budget_policy(100);
+    policy.budgets.no_progress_max = 0;
+    RestartBudget budget(policy);
+    const auto rest = [&](std::uint64_t round, Duration lasted) {
+        return budget.charge(Charge::failure, RoundId{round}, lasted).delay;
+    };
+    EXPECT_EQ(rest(1, seconds(1)), Duration::zero());
+    Duration nominal = milliseconds(100);
+    for (std::uint64_t round = 2; round < 40; ++round) {
+        const Duration delay = rest(round, seconds(1));
+        EXPECT_LE(delay, RestartBudget::kDelayLimit);
+        EXPECT_GE(delay, nominal * 3 / 4);
+        EXPECT_LE(delay, nominal * 5 / 4);
+        nominal = std::min(nominal * 2, RestartBudget::kDelayLimit);
+    }
+    EXPECT_EQ(rest(40, seconds(10)), Duration::zero());  // It lasted.
+    EXPECT_EQ(rest(41, seconds(1)), Duration::zero());
+    EXPECT_GT(rest(42, seconds(1)), Duration::zero());
+    budget.reach(1);
+    EXPECT_EQ(rest(43, seconds(1)), Duration::zero());
+}
+
+TEST(RestartBudget, JobsDoNotComeBackInStep) {
+    std::set<Duration> delays;
+    for (const char* program : {"train", "eval", "serve", "llm", "resnet", "mnist"}) {
+        JobPolicy policy = budget_policy(100);
+        policy.program = program;
+        RestartBudget budget(policy);
+        (void)budget.charge(Charge::failure, RoundId{1}, seconds(1));
+        delays.insert(budget.charge(Charge::failure, RoundId{2}, seconds(1)).delay);
+    }
+    EXPECT_GE(delays.size(), 5U);
+}
+
+// ---- Nodes that fail again and again.
+
+const Instant kStart = Instant{} + std::chrono::hours(1);
+
+TEST(NodeStrikes, TooManyWithinTheWindowAreTold) {
+    NodeStrikes strikes(3, seconds(60));
+    EXPECT_FALSE(strikes.strike("a", kStart));
+    EXPECT_FALSE(strikes.strike("a", kStart + seconds(30)));
+    EXPECT_FALSE(strikes.strike("a", kStart + seconds(60)));  // The first one is forgotten.
+    EXPECT_FALSE(strikes.strike("b", kStart + seconds(60)));
+    EXPECT_TRUE(strikes.strike("a", kStart + seconds(61)));
+}
+
+TEST(NodeStrikes, ANodeSetAsideComesBackAfterTheWindow) {
+    NodeStrikes strikes(1, seconds(60));
+    strikes.set_aside("a", "smoke", kStart, true);
+    EXPECT_TRUE(strikes.is_aside("a"));
+    EXPECT_EQ(strikes.next_deadline(), kStart + seconds(60));
+    EXPECT_TRUE(strikes.expire(kStart + seconds(59)).empty());
+    EXPECT_EQ(strikes.expire(kStart + seconds(60)), std::vector<std::string>{"a"});
+    EXPECT_FALSE(strikes.is_aside("a"));
+    EXPECT_EQ(strikes.next_deadline(), Instant::max());
+}
+
+TEST(NodeStrikes, PardonIsForThoseWhoWereNotSaidToBeBad) {
+    NodeStrikes strikes(1, seconds(60));
+    strikes.set_aside("bad", "smoke", kStart, true);
+    strikes.set_aside("unlucky", "three ends", kStart, false);
+    EXPECT_EQ(strikes.pardon(), std::vector<std::string>{"unlucky"});
+    EXPECT_TRUE(strikes.is_aside("bad"));
+}
+
+TEST(NodeStrikes, NamesAreBounded) {
+    NodeStrikes strikes(2, seconds(60));
+    for (std::size_t i = 0; i < NodeStrikes::kNamesLimit; ++i) {
+        (void)strikes.strike("n" + std::to_string(i), kStart);
+    }
+    (void)strikes.strike("one more", kStart + seconds(1));
+    EXPECT_TRUE(strikes.strike("one more", kStart + seconds(1)));
+    EXPECT_FALSE(strikes.strike("n0", kStart + seconds(1)));  // Forgotten, so this is its first.
+}
+
+// ---- In a job.
+
+class RendezvousCharges : public testing::Test {
+   protected:
+    void begin(const JobPolicy& policy, const std::vector<std::string>& nodes) {
+        job = Job(policy);
+        for (const std::string& node : nodes) {
+            job.join(node);
+        }
+        job.run(nodes);
+        ASSERT_EQ(job.core.phase(), Phase::running);
+    }
+    /// One worker of `node` fails, all others stop.
+    void fail(const std::string& node, const WorkerFailure& failure,
+              const std::vector<std::string>& others) {
+        job.fail(node, failure);
+        for (const std::string& other : others) {
+            job.report(other, NodeState::stopped, job.core.round());
+        }
+    }
+    Job job{fixed_policy(2)};
+};
+
+WorkerFailure kind_on(const std::string& node, FailureKind kind, int exit_code) {
+    WorkerFailure failure = error_on(node, exit_code);
+    failure.kind = kind;
+    return failure;
+}
+
+TEST_F(RendezvousCharges, AnExitCodeMayMeanThatTryingAgainIsInVain) {
+    JobPolicy policy = fixed_policy(2);
+    policy.restarts_max = 10;
+    policy.on_exit = {{2, Reaction::fail}};
+    begin(policy, {"a", "b"});
+    fail("b", error_on("b", 2), {"a"});
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, 2);
+    EXPECT_EQ(job.core.verdict()->reason,
+              "rank 0 on b exited with code 2; trying again would not help (--on-exit 2=fail)");
+}
+
+TEST_F(RendezvousCharges, ASignalIsAnExitCodeAsAShellHasIt) {
+    JobPolicy policy = fixed_policy(2);
+    policy.restarts_max = 0;
+    policy.on_exit = {{128 + SIGUSR1, Reaction::retry}};
+    begin(policy, {"a", "b"});
+    fail("b", crash_on("b", SIGUSR1), {"a"});
+    EXPECT_EQ(job.core.phase(), Phase::running);
+}
+
+TEST_F(RendezvousCharges, AWorkerMaySayItselfThatTryingAgainIsInVain) {
+    JobPolicy policy = fixed_policy(2);
+    policy.restarts_max = 10;
+    begin(policy, {"a", "b"});
+    fail("b", kind_on("b", FailureKind::user_error, 78), {"a"});
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, 78);
+    EXPECT_EQ(job.core.verdict()->reason,
+              "rank 0 on b exited with code 78; it says that trying again cannot help");
+}
+
+TEST_F(RendezvousCharges, ARetryIsChargedToNothingButNotForEver) {
+    JobPolicy policy = fixed_policy(2);
+    policy.restarts_max = 0;
+    policy.budgets.no_progress_max = 3;
+    begin(policy, {"a", "b"});
+    for (int i = 0; i < 2; ++i) {
+        fail("b", kind_on("b", FailureKind::retry, 75), {"a"});
+        job.pass(seconds(1));
+        ASSERT_EQ(job.core.phase(), Phase::running);
+        job.run({"a", "b"});
+    }
+    EXPECT_EQ(job.assignment("a").restart_count, 2U);
+    fail("b", kind_on("b", FailureKind::retry, 75), {"a"});
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, kExitNoProgress);
+    EXPECT_EQ(job.core.verdict()->reason,
+              "rank 0 on b exited with code 75; 3 rounds in a row ended without progress "
+              "(--no-progress 3)");
+}
+
+TEST_F(RendezvousCharges, RoundsThatEndTooSoonAreFollowedByARest) {
+    JobPolicy policy = fixed_policy(2);
+    policy.restarts_max = 10;
+    begin(policy, {"a", "b"});
+    fail("b", crash_on("b"), {"a"});
+    EXPECT_EQ(job.core.round(), RoundId{2});  // The first time at once.
+    job.run({"a", "b"});
+    fail("b", crash_on("b"), {"a"});
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    EXPECT_TRUE(job.core.is_resting());
+    EXPECT_NE(job.core.explain(job.now).find("2 nodes ready, the next round begins in "),
+              std::string::npos)
+        << job.core.explain(job.now);
+    job.pass(milliseconds(74));
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    job.pass(milliseconds(52));
+    EXPECT_EQ(job.core.round(), RoundId{3});
+}
+
+TEST_F(RendezvousCharges, ABadNodeIsSetAsideAndAnotherTakesItsPlace) {
+    JobPolicy policy = small_policy();
+    policy.nodes_min = policy.nodes_max = 2;
+    policy.restarts_max = 0;
+    begin(policy, {"a", "b"});
+    fail("b", kind_on("b", FailureKind::bad_node, 76), {"a"});
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    EXPECT_TRUE(job.core.is_set_aside("b"));
+    job.pass(seconds(2));
+    ASSERT_NE(job.told<Waiting>("b"), nullptr);
+    EXPECT_TRUE(job.told<Waiting>("b")->spare);  // It must not lose patience.
+    EXPECT_EQ(job.told<Waiting>("b")->detail.substr(0, 29), "node b is set aside for 599 s");
+    job.join("c");
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("c").group_rank, 1U);
+}
+
+TEST_F(RendezvousCharges, ABadNodeIsTakenBackWhenItsTimeIsOver) {
+    JobPolicy policy = fixed_policy(2);
+    begin(policy, {"a", "b"});
+    fail("b", kind_on("b", FailureKind::bad_node, 76), {"a"});
+    job.pass(std::chrono::minutes(10));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_FALSE(job.core.is_set_aside("b"));
+}
+
+TEST_F(RendezvousCharges, ANodeThatFailsAgainAndAgainIsSetAsideIfOthersAreThere) {
+    JobPolicy policy = small_policy();
+    policy.restarts_max = 10;
+    begin(policy, {"a", "b", "c"});
+    for (int i = 0; i < 3; ++i) {
+        fail("b", crash_on("b"), {"a", "c"});
+        job.pass(seconds(1));
+        job.run({"a", "c"});
+        if (i < 2) {
+            job.run({"b"});
+        }
+    }
+    EXPECT_TRUE(job.core.is_set_aside("b"));
+    EXPECT_EQ(job.assignment("a").group_world_size, 2U);
+    const JobStatus status = job.core.status(job.now);
+    ASSERT_EQ(status.set_aside.size(), 1U);
+    EXPECT_EQ(status.set_aside[0].reason,
+              "3 rounds ended because of it within 600 s, the last one because rank 0 on b was "
+              "ended by SIGSEGV");
+    // When a node is lost the others are too few, and it is needed.
+    job.leave("c");
+    job.report("a", NodeState::stopped, job.core.round());
+    EXPECT_FALSE(job.core.is_set_aside("b"));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("b").round, job.core.round());
+}
+
+TEST_F(RendezvousCharges, ANodeThatIsNeededIsNeverSetAsideForItsStrikes) {
+    JobPolicy policy = fixed_policy(2);
+    policy.restarts_max = 10;
+    begin(policy, {"a", "b"});
+    for (int i = 0; i < 6; ++i) {
+        fail("b", crash_on("b"), {"a"});
+        job.pass(seconds(4));
+        ASSERT_EQ(job.core.phase(), Phase::running) << i;
+        job.run({"a", "b"});
+    }
+}
+
+TEST_F(RendezvousCharges, TooManyLostNodesCloseTheJobIfTheyAreLimited) {
+    JobPolicy policy = small_policy();
+    policy.nodes_min = 1;
+    policy.last_call = {};
+    policy.nodes_max = 3;
+    policy.budgets.losses = 1;
+    job = Job(policy);
+    for (const char* node : {"a", "b", "c"}) {
+        job.join(node);
+    }
+    job.pass(seconds(6));
+    job.report("a", NodeState::stopped, RoundId{1});
+    ASSERT_EQ(job.assignment("c").group_world_size, 3U);
+    job.run({"a", "b", "c"});
+    job.silence("c");
+    job.pass(seconds(4));
+    job.report("a", NodeState::stopped, job.core.round());
+    job.report("b", NodeState::stopped, job.core.round());
+    job.run({"a", "b"});
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    job.silence("b");
+    job.pass(seconds(4));
+    job.report("a", NodeState::stopped, job.core.round());
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, 1);
+    EXPECT_EQ(job.core.verdict()->reason,
+              "node b is lost: silent for 3.0 s; the only node loss is used "
+              "(--max-node-losses 1)");
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous

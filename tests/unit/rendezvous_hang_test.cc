@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rounds that hang, and the ledger of what was lost.
+#include <gtest/gtest.h>
+
+#include "rendezvous/core/hang_culprit.h"
+#include "rendezvous/core/incident_ledger.h"
+#include "tests/unit/rendezvous_job.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+RankPosition at(std::uint32_t rank, std::uint64_t step, std::uint64_t operations, bool waiting,
+                std::string doing = {}) {
+    return {rank, step, operations, waiting, std::move(doing)};
+}
+
+TEST(HangCulprit, TheOneThatIsNotInTheCollective) {
+    const RankPosition positions[] = {at(0, 7, 3, true, "all_reduce"),
+                                      at(1, 7, 3, true, "all_reduce"), at(2, 7, 2, false, "load"),
+                                      at(3, 7, 3, true, "all_reduce")};
+    const auto culprit = find_culprit(positions, 0);
+    ASSERT_TRUE(culprit.has_value());
+    EXPECT_EQ(culprit->rank, 2U);
+    EXPECT_EQ(culprit->reason, "rank 2 is in load at step 7; the others wait for it");
+}
+
+TEST(HangCulprit, AmongEqualsTheOneThatIsNotWaiting) {
+    const RankPosition positions[] = {at(0, 7, 3, true), at(1, 7, 3, false), at(2, 8, 0, false)};
+    EXPECT_EQ(find_culprit(positions, 0)->rank, 1U);
+}
+
+TEST(HangCulprit, AmongEqualsTheOneThatComplained) {
+    const RankPosition positions[] = {at(0, 0, 0, false), at(1, 0, 0, false), at(2, 0, 0, false)};
+    EXPECT_EQ(find_culprit(positions, 1)->rank, 1U);
+}
+
+TEST(HangCulprit, WhoWaitsFurtherBehindWaitsForSomethingElse) {
+    const RankPosition positions[] = {at(0, 7, 3, true), at(1, 7, 2, true, "barrier")};
+    const auto culprit = find_culprit(positions, 0);
+    ASSERT_TRUE(culprit.has_value());
+    EXPECT_EQ(culprit->rank, 1U);
+    EXPECT_EQ(culprit->reason,
+              "rank 1 is in barrier at step 7, 2 collectives into its round; others are further");
+}
+
+TEST(HangCulprit, NobodyIfAllWaitAtTheSamePlace) {
+    const RankPosition positions[] = {at(0, 7, 3, true), at(1, 7, 3, true)};
+    EXPECT_FALSE(find_culprit(positions, 0).has_value());
+    EXPECT_FALSE(find_culprit({}, 0).has_value());
+}
+
+class RendezvousHang : public testing::Test {
+   protected:
+    RendezvousHang() {
+        job.join("a");
+        job.join("b");
+        job.run_resident({"a", "b"}, 10);
+        job.clear();
+    }
+    static JobPolicy policy() {
+        JobPolicy policy = fixed_policy(2);
+        policy.restarts_max = 10;
+        return policy;
+    }
+    NodeReport hanging(std::uint32_t rank, bool shared = false) const {
+        NodeReport report = Job::resident_report(job.core.round(), NodeState::running, 10);
+        report.hang = Hang{rank, "rank " + std::to_string(rank) + " stands still", shared};
+        return report;
+    }
+    Job job{policy()};
+};
+
+TEST_F(RendezvousHang, StacksAreSavedThenTheCulpritIsEndedAndTheRoundStops) {
+    NodeReport a = hanging(0);
+    job.tell("a", a);
+    ASSERT_NE(job.told<SaveStacks>("a"), nullptr);
+    ASSERT_NE(job.told<SaveStacks>("b"), nullptr);
+    EXPECT_EQ(job.told<SaveStacks>("b")->reason, "rank 0 stands still");
+    EXPECT_EQ(job.core.explain(job.now),
+              "round 1 hangs: rank 0 stands still; stacks are being saved");
+    a.positions = {at(0, 10, 5, true, "all_reduce"), at(1, 10, 5, true, "all_reduce")};
+    job.tell("a", a);
+    EXPECT_EQ(job.told<EndWorker>("b"), nullptr);  // Its stacks are not saved yet.
+    NodeReport b = Job::resident_report(RoundId{1}, NodeState::running, 10);
+    b.positions = {at(2, 10, 5, true, "all_reduce"), at(3, 10, 4, false, "load")};
+    job.tell("b", b);
+    ASSERT_NE(job.told<EndWorker>("b"), nullptr);
+    EXPECT_EQ(job.told<EndWorker>("b")->rank, 3U);
+    EXPECT_EQ(job.told<EndWorker>("b")->reason,
+              "rank 3 is in load at step 10; the others wait for it");
+    EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
+    EXPECT_EQ(job.core.phase(), Phase::running);
+
+    b.state = NodeState::stopped;
+    b.failure = crash_on("b", SIGKILL);
+    b.failure->kind = FailureKind::hang;
+    b.failure->rank = 3;
+    job.tell("b", b);
+    EXPECT_EQ(job.told<Stop>("a")->reason, "rank 3 on b hung and was ended");
+    job.park({"a"});
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("a").restart_count, 1U);
+}
+
+TEST_F(RendezvousHang, WhoDoesNotSaveItsStacksIsNotWaitedForLong) {
+    job.tell("a", hanging(1));
+    job.pass(seconds(7));
+    ASSERT_NE(job.told<EndWorker>("a"), nullptr);
+    EXPECT_EQ(job.told<EndWorker>("a")->rank, 1U);
+    EXPECT_GT(job.times_told<EndWorker>("a"), 1U);  // Until it obeys.
+}
+
+TEST_F(RendezvousHang, AWorkerThatIsNotEndedStopsTheRoundNevertheless) {
+    job.tell("a", hanging(1));
+    job.pass(seconds(17));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    job.park({"a", "b"});
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("a").restart_count, 1U);
+}
+
+TEST_F(RendezvousHang, ASharedHangIsOneOnceEveryMemberSaysSo) {
+    job.tell("a", hanging(0, true));
+    EXPECT_EQ(job.told<SaveStacks>("a"), nullptr);
+    job.tell("b", hanging(2, true));
+    EXPECT_NE(job.told<SaveStacks>("a"), nullptr);
+    EXPECT_NE(job.told<SaveStacks>("b"), nullptr);
+}
+
+TEST_F(RendezvousHang, AHangThatIsTakenBackIsNone) {
+    job.tell("a", hanging(0));
+    job.run_resident({"a"}, 11);
+    job.pass(seconds(30));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
+}
+
+TEST_F(RendezvousHang, IfAllWaitForEachOtherNobodyIsEndedAndNobodyBlamed) {
+    NodeReport a = hanging(0);
+    a.positions = {at(0, 10, 5, true), at(1, 10, 5, true)};
+    NodeReport b = hanging(2);
+    b.positions = {at(2, 10, 5, true), at(3, 10, 5, true)};
+    job.tell("a", a);
+    job.tell("b", b);
+    EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.told<Stop>("a")->reason,
+              "round 1 hangs: rank 0 stands still; all ranks wait in the same collective");
+}
+
+// ---- The ledger.
+
+TEST_F(RendezvousHang, ARecoveryIsToldToAllWithWhereTheTimeWent) {
+    job.join("c");  // A spare.
+    job.tell("c", Job::resident_report(RoundId::none, NodeState::stopped));
+    job.silence("b");
+    job.disconnect("b");
+    job.pass(milliseconds(200));
+    job.now += milliseconds(7);
+    job.park({"a"}, 10);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.now += milliseconds(6);
+    job.clear();
+    job.resumed("a", 11);
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);
+    ASSERT_NE(job.told<Recovered>("c"), nullptr);
+    const Incident& incident = job.told<Recovered>("c")->incident;
+    EXPECT_EQ(incident.round, RoundId{1});
+    EXPECT_EQ(incident.next_round, RoundId{2});
+    EXPECT_FALSE(incident.planned);
+    EXPECT_EQ(incident.decision, "spare c took slot 1");
+    EXPECT_EQ(incident.detect, milliseconds(200));
+    EXPECT_EQ(incident.decide, Duration::zero());
+    EXPECT_EQ(incident.stop, milliseconds(7));
+    EXPECT_EQ(incident.communicator, milliseconds(3));
+    EXPECT_EQ(incident.total(), milliseconds(213));
+    EXPECT_EQ(incident.step, 11U);
+    job.clear();
+    job.resumed("a", 11);
+    EXPECT_EQ(job.told<Recovered>("a"), nullptr);  // Once.
+    job.stop("ops", "enough");
+    EXPECT_EQ(job.core.verdict()->lost, milliseconds(213));
+    EXPECT_EQ(job.core.verdict()->recoveries, 1U);
+    EXPECT_EQ(job.core.verdict()->lasted, milliseconds(213));
+}
+
+TEST_F(RendezvousHang, OfAPlannedChangeOnlyTheTimeAfterTheBoundaryIsLost) {
+    Job grown(small_policy());
+    grown.join("a");
+    grown.join("b");
+    grown.pass(seconds(5));
+    grown.run_resident({"a", "b"}, 10);
+    grown.join("c", Job::offer_of("c"), Job::resident_report(RoundId::none, NodeState::stopped));
+    grown.pass(seconds(5));
+    ASSERT_EQ(grown.core.phase(), Phase::preparing);
+    grown.now += milliseconds(900);
+    grown.park({"a"}, 12);
+    grown.now += milliseconds(2);
+    grown.park({"b"}, 12);
+    grown.resumed("a", 13);
+    ASSERT_NE(grown.told<Recovered>("a"), nullptr);
+    const Incident& incident = grown.told<Recovered>("a")->incident;
+    EXPECT_TRUE(incident.planned);
+    EXPECT_EQ(incident.stop, milliseconds(2));
+    EXPECT_EQ(incident.decision, "grown to 3 nodes: node c took slot 2");
+    EXPECT_EQ(incident.total(), milliseconds(8));
+}
+
+TEST_F(RendezvousHang, RoundsThatSayNothingOfThemselvesHaveRecoveredWhenAllRun) {
+    job.run({"a", "b"});
+    job.fail("b", crash_on("b"));
+    job.now += milliseconds(30);
+    job.report("a", NodeState::stopped);
+    job.run({"a"});
+    EXPECT_EQ(job.told<Recovered>("a"), nullptr);
+    job.now += milliseconds(5);
+    job.run({"b"});
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);
+    const Incident& incident = job.told<Recovered>("a")->incident;
+    EXPECT_EQ(incident.stop, milliseconds(30));
+    EXPECT_EQ(incident.first_step, milliseconds(5));
+    EXPECT_EQ(incident.decision, "started again on node b");
+    EXPECT_EQ(describe(incident).substr(0, 58),
+              "recovered in 35.0 ms: rank 0 on b was ended by SIGSEGV; st");
+}
+
+TEST_F(RendezvousHang, ARoundWhoseWordOfItsFirstStepWasLostHasRecoveredAtItsStep) {
+    job.fail("b", crash_on("b"));
+    job.park({"a"}, 10);
+    job.run_resident({"a", "b"}, 10);
+    job.pass(seconds(2));
+    EXPECT_EQ(job.told<Recovered>("a"), nullptr);
+    job.run_resident({"a"}, 11);
+    job.pass(seconds(3));
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);
+    EXPECT_EQ(job.told<Recovered>("a")->incident.first_step, seconds(2));
+}
+
+TEST_F(RendezvousHang, ARoundThatEndsBeforeItsFirstStepIsAnIncidentOfItsOwn) {
+    job.fail("b", crash_on("b"));
+    job.park({"a"}, 10);
+    job.run_resident({"a", "b"}, 10);
+    job.now += milliseconds(40);
+    job.fail("b", crash_on("b"));
+    job.park({"a"}, 10);
+    ASSERT_EQ(job.core.round(), RoundId{3});
+    job.run_resident({"a", "b"}, 10);
+    job.fail("b", crash_on("b"));
+    job.park({"a"}, 10);
+    job.pass(milliseconds(130));  // The second quick failure in a row is followed by a rest.
+    ASSERT_EQ(job.core.round(), RoundId{4});
+    job.clear();
+    job.resumed("a", 11);
+    EXPECT_EQ(job.times_told<Recovered>("a"), 3U);
+    const JobStatus status = job.core.status(job.now);
+    ASSERT_EQ(status.incidents.size(), 3U);
+    EXPECT_EQ(status.incidents[0].first_step, milliseconds(40));
+    EXPECT_EQ(status.incidents[0].decision, "started again on node b, ended before its first step");
+    EXPECT_GE(status.incidents[2].decide, milliseconds(75));
+    EXPECT_EQ(status.incidents[2].join, Duration::zero());
+}
+
+TEST(IncidentLedger, RemembersTheLastHundredAndTheSumOfAll) {
+    IncidentLedger ledger;
+    Instant now = Instant{} + seconds(1);
+    for (std::uint64_t round = 1; round <= 150; ++round) {
+        ledger.begin(RoundId{round}, false, now, now);
+        now += milliseconds(1);
+        ledger.stopped(now, "x");
+        ledger.formed(now, RoundId{round + 1}, "y");
+        EXPECT_EQ(ledger.running(now, round).size(), 1U);
+    }
+    EXPECT_EQ(ledger.recent().size(), IncidentLedger::kRecentLimit);
+    EXPECT_EQ(ledger.recent().front().round, RoundId{51});
+    EXPECT_EQ(ledger.lost(), milliseconds(150));
+    EXPECT_EQ(ledger.count(), 150U);
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous
