@@ -8,7 +8,7 @@ setup := @sh cmake/setup.sh
 sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos test-pytorch test-gpu bench bench-gpu docs package package-test lint format \
+.PHONY: help demo test simulate chaos test-pytorch test-gpu bench bench-gpu docs package package-test lint format \
         build asan tsan gcc clean
 
 help: ## list the targets
@@ -35,7 +35,14 @@ chaos: ## break a running job in every way for MINUTES=10 (SEED=N repeats a run)
 		--worker=build/release/tests/chaos/chaos_worker \
 		--delay-proxy=build/release/tests/chaos/delay_proxy \
 		--clock-shim=build/release/tests/chaos/libclock_shim.so \
-		--seconds=$$(($(or $(MINUTES),10) * 60)) $(if $(SEED),--seed=$(SEED))
+		--keep=build/chaos --seconds=$$(($(or $(MINUTES),10) * 60)) $(if $(SEED),--seed=$(SEED))
+
+simulate: ## run the whole protocol through simulated disasters: SEEDS=1000000 FROM=1
+	$(setup) build
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release -j $(jobs) --target swarm
+	@sh tests/simulation/simulate.sh build/release/tests/simulation/swarm \
+	    $(or $(FROM),1) $(or $(SEEDS),1000000) $(jobs)
 
 test-pytorch: ## get a current PyTorch (6 GB, once) and run the tests with PyTorch scripts
 	$(setup) pytorch

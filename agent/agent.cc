@@ -10,6 +10,8 @@
 #include "agent/failure_text.h"
 #include "agent/watch/node_watch.h"
 #include "rendezvous/net/listen.h"
+#include "rendezvous/protocol/codec.h"
+#include "rendezvous/protocol/framing.h"
 
 namespace regroup::agent {
 
@@ -147,7 +149,26 @@ struct Agent::Impl {
 
     // ---- Effects.
 
-    void act(const SendToDaemon& effect) { client->send(effect.message); }
+    void act(const SendToDaemon& effect) {
+        client->send(effect.message);
+        update_last_word();
+    }
+
+    // As from an agent that comes back and leaves: the daemon need not guess from a connection that
+    // broke.
+    void update_last_word() {
+        const auto daemon = rendezvous::Endpoint::parse(client->peer());
+        if (!options.on_last_word || !daemon) {
+            return;
+        }
+        using protocol::encode;
+        using protocol::make_frame;
+        const AgentConfig& own = options.core;
+        const rendezvous::FromAgent join =
+            rendezvous::Join{own.job, own.node, own.policy, own.offer, core.report()};
+        const rendezvous::FromAgent leave = rendezvous::Leave{"its agent was killed"};
+        options.on_last_word(*daemon, make_frame(encode(join)) + make_frame(encode(leave)));
+    }
 
     void act(const DropLink& /*effect*/) {
         output.say("the rendezvous at " + client->peer() + " has been silent for " +
@@ -180,7 +201,11 @@ struct Agent::Impl {
 
     void act(const EndRound& effect) { workers.end_round(effect); }
 
-    void act(const PauseWorkers& effect) { workers.pause(effect); }
+    void act(const PauseWorkers& effect) {
+        workers.pause(effect);
+        output.say((effect.leave ? "leaving " : "changing ") + round_name(effect.round) +
+                   " at the next step boundary: " + effect.reason);
+    }
 
     void act(const SignalWorkers& effect) {
         workers.end_by(effect.signal, effect.local_ranks);
@@ -196,7 +221,7 @@ struct Agent::Impl {
         output.say("killing rank " +
                    std::to_string(core.assignment().first_rank + effect.local_rank) +
                    ", on which the round hangs: " + effect.reason);
-        workers.kill(effect.local_rank);
+        workers.kill(effect.local_rank, effect.reason);
     }
 
     void act(const TellRecovery& effect) { watch.tell(effect); }
@@ -292,10 +317,12 @@ struct Agent::Impl {
         rendezvous::ControlClient::Handlers handlers;
         handlers.on_up = [this] {
             trouble_count = 0;
+            heard = false;
             feed(LinkUp{});
         };
         handlers.on_down = [this] {
-            if (!core.leaving()) {
+            // One that was not the daemon's, or not the leading one's, is told as trouble.
+            if (!core.leaving() && heard) {
                 output.say("lost the connection to the rendezvous at " + client->peer() +
                            "; reconnecting" +
                            (core.has_workers() ? ", the workers go on meanwhile" : ""));
@@ -303,6 +330,7 @@ struct Agent::Impl {
             feed(LinkDown{});
         };
         handlers.on_message = [this](const FromDaemon& message) {
+            heard = true;
             narrate(message);
             feed(Received{message});
         };
@@ -310,7 +338,7 @@ struct Agent::Impl {
             trouble(reason, answered);
         };
         client =
-            std::make_unique<rendezvous::ControlClient>(io, options.endpoint, std::move(handlers));
+            std::make_unique<rendezvous::ControlClient>(io, options.endpoints, std::move(handlers));
         client->start();
     }
 
@@ -346,12 +374,6 @@ struct Agent::Impl {
         } else if (const auto* stop = std::get_if<rendezvous::Stop>(&message)) {
             if (core.report().state == rendezvous::NodeState::running) {
                 output.say("stopping " + round_name(stop->round) + ": " + stop->reason);
-            }
-        } else if (const auto* prepare = std::get_if<rendezvous::Prepare>(&message)) {
-            if (core.report().state == rendezvous::NodeState::running && !core.leaving()) {
-                output.say((prepare->leave ? "leaving " : "changing ") +
-                           round_name(prepare->round) +
-                           " at the next step boundary: " + prepare->reason);
             }
         } else if (const auto* fenced = std::get_if<rendezvous::Fenced>(&message)) {
             output.say("fenced by the rendezvous: " + fenced->reason + "; joining again");
@@ -392,6 +414,7 @@ struct Agent::Impl {
 
     Instant waiting_since;
     int trouble_count = 0;
+    bool heard = false;  ///< On this connection.
     Instant trouble_since{};
     Instant trouble_at{};
     Duration trouble_interval{};

@@ -20,7 +20,7 @@ namespace regroup::agent {
 
 struct AgentOptions {
     AgentConfig core;
-    rendezvous::Endpoint endpoint;
+    std::vector<rendezvous::Endpoint> endpoints;  ///< Of the daemon; see ControlClient.
     WorkerCommand command;
     OutputOptions output;
     std::string host;       ///< Its short name, for prefixes.
@@ -32,6 +32,9 @@ struct AgentOptions {
     bool announces = true;  ///< Says which ranks run here, each round.
     HangLimits hangs{};
     std::string search_path;  ///< The value of PATH: for programs that show the stacks of a hang.
+    /// Gets what should be sent to the daemon's address if this process is killed (see
+    /// Warden::set_last_word), whenever that changes; may be empty.
+    std::function<void(const rendezvous::Endpoint& daemon, const std::string& bytes)> on_last_word;
     /// Gets what happens to rounds and workers here, as it happens; may be empty.
     EventSink on_event;
 };

@@ -104,7 +104,7 @@ void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
         return;
     }
     if (settled()) {
-        begin_round(assignment);
+        begin_round(now, assignment);
     } else if (!next_assignment_ || next_assignment_->round < assignment.round) {
         next_assignment_ = assignment;
         begin_stopping(now, assignment.reason);

@@ -114,7 +114,7 @@ class AgentCore {
         std::string hung;   ///< Why it was killed, if that is because a round hung on it.
     };
 
-    void begin_round(const Assignment& assignment);
+    void begin_round(Instant now, const Assignment& assignment);
     /// `round` and all before it will never be launched here.
     void abandon(RoundId round);
     /// Every worker is gone or parked; when quitting, gone.

@@ -23,8 +23,9 @@ bool AgentCore::settled() const {
 
 // ---- Beginning.
 
-void AgentCore::begin_round(const Assignment& assignment) {
+void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     ENSURE(settled());
+    const bool is_successor = assignment_.round != RoundId::none;
     assignment_ = assignment;
     report_.round = assignment.round;
     report_.state = NodeState::running;
@@ -46,11 +47,17 @@ void AgentCore::begin_round(const Assignment& assignment) {
         }
     }
     effects_.push_back(BeginRound{assignment});
-    if (!assign.local_ranks.empty()) {
+    const bool all_are_new = assign.local_ranks.empty();
+    if (!all_are_new) {
         effects_.push_back(std::move(assign));
     }
     if (!launch.local_ranks.empty()) {
         effects_.push_back(std::move(launch));
+    }
+    // Workers that keep their processes say themselves when they train again. Of others this is
+    // the end of the way back, which the next heartbeat would tell late.
+    if (is_successor && all_are_new && link_up_) {
+        tell(now);
     }
 }
 
@@ -225,9 +232,7 @@ void AgentCore::end_workers(Instant now, int signal) {
     if (report_.state == NodeState::running) {
         report_.state = NodeState::stopping;
     }
-    if (force_at_ == Instant::max()) {
-        force_at_ = after(now, config_.policy.shutdown_timeout);
-    }
+    force_at_ = std::min(force_at_, after(now, config_.policy.shutdown_timeout));
     SignalWorkers effect{assignment_.round, signal, false, {}};
     for (auto& [local_rank, worker] : workers_) {
         if (worker.asked_by == 0) {
@@ -271,7 +276,7 @@ void AgentCore::settle(Instant now) {
         return;
     }
     if (next_assignment_) {
-        begin_round(*std::exchange(next_assignment_, std::nullopt));
+        begin_round(now, *std::exchange(next_assignment_, std::nullopt));
         return;
     }
     tell(now);

@@ -214,8 +214,9 @@ void WorkerGroup::end_by(int signal, const std::vector<std::uint32_t>& local_ran
     look_soon();
 }
 
-void WorkerGroup::kill(std::uint32_t local_rank) {
+void WorkerGroup::kill(std::uint32_t local_rank, const std::string& reason) {
     if (Process* const process = living(local_rank)) {
+        process->hung = reason;
         process->child->signal_group(SIGKILL);
     }
 }
@@ -321,13 +322,16 @@ void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
         failure->exit_code = status.exit_code;
         failure->signal = status.signal;
         failure->core_dumped = status.core_dumped;
-        if (process.fatal) {
+        if (!process.hung.empty()) {
+            failure->kind = rendezvous::FailureKind::hang;
+            failure->evidence = process.hung;
+        } else if (process.fatal) {
             failure->kind = kind_of(process.fatal->kind);
             if (failure->error_message.empty()) {
                 failure->error_message = process.fatal->text;
             }
         }
-        if (status.signal == SIGKILL && !process.forced && oom_watch_) {
+        if (status.signal == SIGKILL && !process.forced && process.hung.empty() && oom_watch_) {
             failure->evidence = oom_watch_->evidence(pid);
         }
     }

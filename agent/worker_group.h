@@ -94,8 +94,8 @@ class WorkerGroup {
     void pause(const PauseWorkers& pause);
     /// Asks workers to end, with whatever shares their process groups; stopped ones are woken.
     void end_by(int signal, const std::vector<std::uint32_t>& local_ranks);
-    /// Ends one that did nothing wrong that it knows of.
-    void kill(std::uint32_t local_rank);
+    /// Ends one by force, on which the round hangs; `reason` goes into its failure.
+    void kill(std::uint32_t local_rank, const std::string& reason);
     /// Passes a signal on to all.
     void forward(int signal);
 
@@ -120,6 +120,7 @@ class WorkerGroup {
         std::shared_ptr<SharedPage> page;
         std::string error_file;
         std::optional<worker_link::Fatal> fatal;  ///< What it said of its own end.
+        std::string hung;                         ///< Why it was killed, if for a hang.
         bool attached = false;                    ///< The process itself, not a child of its.
         bool elastic = false;
         bool asked = false;   ///< To end;

@@ -3,9 +3,12 @@
 #include <csignal>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/agent_core.h"
+#include "launcher/operate_command.h"
+#include "launcher/replay_command.h"
 #include "launcher/run_command.h"
 #include "launcher/run_options.h"
 #include "launcher/serve_command.h"
@@ -20,6 +23,10 @@ constexpr const char* kHelp =
     "  run      start a job's workers on this node (takes torchrun's flags)\n"
     "  launch   the same for scripts that take --local-rank (torch.distributed.launch)\n"
     "  serve    run the rendezvous daemon alone\n"
+    "  status   show a daemon's jobs (also: top)\n"
+    "  drain    have one node of a job leave at the next step boundary\n"
+    "  stop     end a job on all its nodes\n"
+    "  replay   print what a daemon decided, and why, by doing it again\n"
     "  version  print the version\n"
     "\n"
     "regroup COMMAND --help tells more. For example:\n"
@@ -31,7 +38,8 @@ constexpr const char* kHelp =
 using regroup::launcher::Front;
 
 int unknown_command(const std::string& word) {
-    const std::vector<std::string> commands{"run", "launch", "serve", "version"};
+    const std::vector<std::string> commands{"run",   "launch", "serve",  "status", "top",
+                                            "drain", "stop",   "replay", "version"};
     const auto near = regroup::launcher::nearest(word, commands);
     std::fprintf(stderr, "regroup: unknown command '%s'%s (regroup --help lists them)\n",
                  word.c_str(), near ? ("; did you mean " + *near + "?").c_str() : "");
@@ -76,6 +84,17 @@ int main(int argc, char** argv) {
     }
     if (command == "run" || command == "launch") {
         return run(command == "run" ? Front::run : Front::launch, rest);
+    }
+    if (command == "replay") {
+        return regroup::launcher::replay_command(rest);
+    }
+    using Action = regroup::rendezvous::Operate::Action;
+    for (const auto& [word, action] :
+         {std::pair("drain", Action::drain), std::pair("stop", Action::stop),
+          std::pair("status", Action::status), std::pair("top", Action::status)}) {
+        if (command == word) {
+            return regroup::launcher::operate_command(action, rest);
+        }
     }
     return unknown_command(command);
 }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include "agent/agent.h"
 #include "agent/error_file.h"
@@ -37,6 +38,7 @@ namespace asio = boost::asio;
 namespace fs = std::filesystem;
 
 constexpr Duration kFlushLimit = std::chrono::seconds(1);
+constexpr Duration kLingerInterval = std::chrono::milliseconds(10);
 constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
 
 void say(const std::string& line) {
@@ -97,8 +99,7 @@ class Node {
           output_plan_(std::move(prepared.output)),
           output_(io_, clock_, {.files = !output_plan_.options.folder.empty()}) {}
 
-    /// `warden_fd`: see QuitSignals.
-    Ending run(int warden_fd) {
+    Ending run(agent::Warden& warden) {
         for (const std::string& note : plan_.notes) {
             output_.say(note);
         }
@@ -108,7 +109,8 @@ class Node {
         }
         agent::AgentOptions options;
         options.core = plan_.agent;
-        options.endpoint = plan_.endpoint;
+        options.endpoints = plan_.other_endpoints;
+        options.endpoints.insert(options.endpoints.begin(), plan_.endpoint);
         options.core.stays_until_closed = daemon_ != nullptr;
         options.command = std::move(command_);
         options.output = output_plan_.options;
@@ -124,6 +126,10 @@ class Node {
                 output_.say_text(event_line(event, run_options_, plan_.agent) + "\n");
             };
         }
+        options.on_last_word = [&warden](const rendezvous::Endpoint& daemon,
+                                         const std::string& bytes) {
+            warden.set_last_word(daemon.host, daemon.port, bytes);
+        };
         options.fixed_store_port = plan_.fixed_master ? plan_.endpoint.port : std::uint16_t{0};
         if (const Result<void> watching = open_watchdog(options.command); !watching) {
             output_.say(watching.error().detail);
@@ -141,7 +147,7 @@ class Node {
             output_.say(started.error().detail);
             return {agent::kExitJobFailed, 0};
         }
-        const Result<agent::QuitSignals> signals = listen_for_signals(warden_fd);
+        const Result<agent::QuitSignals> signals = listen_for_signals(warden.fd());
         if (!signals) {
             output_.say(signals.error().detail);
             return {agent::kExitJobFailed, 0};
@@ -211,11 +217,14 @@ class Node {
                 return;
             }
             if (!std::exchange(signalled_, true)) {
-                output_.say(rendezvous::signal_name(signal) + (agent_->has_run()
-                                                                   ? ": stopping the workers"
-                                                                   : ": leaving the rendezvous"));
+                output_.say(rendezvous::signal_name(signal) +
+                            (agent_->would_drain() ? ": the workers save at the next step boundary "
+                                                     "and leave; once more ends them at once"
+                             : agent_->has_run()   ? ": stopping the workers"
+                                                   : ": leaving the rendezvous"));
             }
             agent_->request_quit(signal);
+            leave_daemon_at_ = Instant::min();  // If it is all that keeps this process.
         };
         handlers.on_warden_gone = [] { agent::end_without_warden(); };
         return agent::QuitSignals::listen(io_, warden_fd, signals_of(run_options_),
@@ -239,17 +248,42 @@ class Node {
             !line.empty() && agent_->has_run()) {
             output_.say(line);
         }
-        const auto finish = [this] { io_.stop(); };
         if (!daemon_) {
-            finish();
+            io_.stop();
         } else if (quit.verdict) {
-            daemon_->flush(kFlushLimit, finish);
+            daemon_->flush(kFlushLimit, [this] { io_.stop(); });
+        } else if (quit.exit_code == agent::kExitRequeue) {
+            leave_daemon_at_ = after(clock_.now(), run_options_.shutdown_timeout);
+            linger(quit.reason, false);
         } else {
-            // With this process the job's rendezvous goes away: better said than found out.
-            daemon_->stop("node " + plan_.agent.offer.name,
-                          "the rendezvous ended with its host (" + quit.reason + ")", kFlushLimit,
-                          finish);
+            stop_daemon(quit.reason);
         }
+    }
+
+    // This node has left in peace; the others may be about to, or need another daemon.
+    void linger(const std::string& reason, bool said) {
+        linger_timer_.expires_after(kLingerInterval);
+        linger_timer_.async_wait([this, reason, said](const boost::system::error_code& error) {
+            if (error || daemon_->sessions_count() == 0 || clock_.now() >= leave_daemon_at_) {
+                stop_daemon(reason);
+                return;
+            }
+            if (!said) {
+                output_.say(reason +
+                            "; this process stays for the rendezvous, which other nodes "
+                            "need, for up to " +
+                            format_duration(run_options_.shutdown_timeout) +
+                            " (--shutdown-timeout)");
+            }
+            linger(reason, true);
+        });
+    }
+
+    // With this process the job's rendezvous goes away: better said than found out.
+    void stop_daemon(const std::string& reason) {
+        daemon_->stop("node " + plan_.agent.offer.name,
+                      "the rendezvous ended with its host (" + reason + ")", kFlushLimit,
+                      [this] { io_.stop(); });
     }
 
     void tell_failure(const rendezvous::Verdict& verdict) {
@@ -283,8 +317,12 @@ class Node {
 
     // For who found no rendezvous: where it was sought, and who holds that port of this host.
     [[nodiscard]] std::string endpoint_note() const {
-        return "; the endpoint is " + plan_.endpoint.text() +
-               (port_holder_.empty() ? "" : ", and " + port_holder_);
+        std::string endpoints = plan_.endpoint.text();
+        for (const rendezvous::Endpoint& other : plan_.other_endpoints) {
+            endpoints += ", " + other.text();
+        }
+        return (plan_.other_endpoints.empty() ? "; the endpoint is " : "; the endpoints are ") +
+               endpoints + (port_holder_.empty() ? "" : ", and " + port_holder_);
     }
 
     const SteadyClock clock_;
@@ -298,6 +336,8 @@ class Node {
     std::unique_ptr<agent::Watchdog> watchdog_;
     std::unique_ptr<agent::Agent> agent_;
     std::string port_holder_;
+    asio::steady_timer linger_timer_{io_};
+    Instant leave_daemon_at_ = Instant::max();
     bool signalled_ = false;
     Ending ending_;
 };
@@ -368,7 +408,7 @@ Ending run_command(Front front, std::span<const std::string> arguments) {
         return {agent::kExitJobFailed, 0};
     }
     Node node(std::move(*prepared));
-    const Ending ending = node.run(warden->fd());
+    const Ending ending = node.run(*warden);
     warden->say_goodbye();
     return ending;
 }

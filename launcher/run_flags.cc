@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "launcher/flag_values.h"
+#include "launcher/recovery_flags.h"
 
 namespace regroup::launcher {
 
@@ -53,8 +54,9 @@ void declare_rendezvous(FlagTable& flags, RunOptions& options,
                  "agreement at the endpoint. etcd, etcd-v2: as c10d; no etcd is asked",
                  "--rdzv-backend=c10d"},
                 word_into(options.rdzv_backend, {"static", "c10d", "etcd", "etcd-v2", "regroup"}));
-    flags.value({"--rdzv-endpoint", "HOST[:PORT]", "port 29400",
-                 "Where the rendezvous daemon is; on the node that it names it is started",
+    flags.value({"--rdzv-endpoint", "HOST[:PORT],...", "port 29400",
+                 "Where the rendezvous daemon is; on the node that it names it is started. With "
+                 "several, daemons of which one leads (regroup serve); none is started then",
                  "--rdzv-endpoint=host0:29400"},
                 text_into(options.rdzv_endpoint));
     flags.value({"--rdzv-id", "ID", "none", "Name of the job, the same on all its nodes",
@@ -304,6 +306,7 @@ void declare_run_flags(FlagTable& flags, RunOptions& options, SpecialFlags& spec
     declare_job(flags, options);
     declare_rendezvous(flags, options, special.conf);
     declare_time(flags, options);
+    declare_recovery(flags, options);
     declare_output(flags, options);
     declare_placement(flags, options);
     declare_program(flags, options, special);

@@ -34,7 +34,8 @@ constexpr const char* kFooter =
     "\n"
     "Exit code: 0 when the job succeeded; the first failing rank's own code (128 + signal) when\n"
     "one failed; 1 when no rank is to blame; 2 for a mistake on the command line; 3 when no\n"
-    "rendezvous was reached. Called as torchrun: 0, 1 and 2.";
+    "rendezvous was reached; 4 when restarts brought no progress; 75 when the node left with its\n"
+    "state saved, so that the job can be queued again. Called as torchrun: 0, 1 and 2.";
 
 std::string is_host_into(std::optional<bool>& out, std::string text) {
     std::transform(text.begin(), text.end(), text.begin(),

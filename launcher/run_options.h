@@ -14,6 +14,7 @@
 #include "launcher/flag_table.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/core/messages.h"
 #include "rendezvous/store/store_wire.h"
 
 namespace regroup::launcher {
@@ -63,6 +64,13 @@ struct RunOptions {
     double monitor_interval = 0.1;  ///< Accepted; supervision is by event.
     std::vector<int> signals;       ///< Numbers; those that end the run here.
     std::string signal_names;
+
+    // Recovery.
+    std::uint32_t spares = 0;
+    std::map<int, rendezvous::Reaction> on_exit;
+    rendezvous::Budgets budgets;
+    Duration regroup_call = std::chrono::milliseconds(200);
+    Duration prepare_timeout = std::chrono::minutes(2);
 
     // Output.
     std::optional<std::string> log_dir;

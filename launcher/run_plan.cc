@@ -90,6 +90,11 @@ Result<void> plan_static(const RunOptions& options, RunPlan& plan) {
     if (options.rdzv_endpoint.empty()) {
         plan.endpoint = {fallback, options.master_port.value_or(kMasterPort)};
     } else {
+        if (options.rdzv_endpoint.find(',') != std::string::npos) {
+            return usage("--rdzv-endpoint " + options.rdzv_endpoint +
+                         ": the static back end has one endpoint, node 0; several daemons need "
+                         "--rdzv-backend=c10d");
+        }
         Result<rendezvous::Endpoint> endpoint =
             parse_endpoint(options.rdzv_endpoint, kRendezvousPort);
         if (!endpoint) {
@@ -128,12 +133,27 @@ Result<void> check_localhost(const RunOptions& options, RunPlan& plan) {
                  "machine)");
 }
 
-Result<void> plan_dynamic(const RunOptions& options, RunPlan& plan) {
-    Result<rendezvous::Endpoint> endpoint = parse_endpoint(options.rdzv_endpoint, kRendezvousPort);
-    if (!endpoint) {
-        return endpoint.error();
+// With several daemons each of them must be the same one for everybody.
+Result<void> check_others(const RunOptions& options, const RunPlan& plan) {
+    for (const rendezvous::Endpoint& endpoint : plan.other_endpoints) {
+        if (endpoint.port == 0 || (options.nodes_max > 1 && endpoint.host == "localhost")) {
+            return usage("--rdzv-endpoint " + options.rdzv_endpoint + ": " + endpoint.text() +
+                         (endpoint.port == 0 ? " has port 0, which means any free one"
+                                             : " is another machine on each node") +
+                         "; with several endpoints name hosts and ports that all nodes reach");
+        }
     }
-    plan.endpoint = *endpoint;
+    return {};
+}
+
+Result<void> plan_dynamic(const RunOptions& options, RunPlan& plan) {
+    Result<std::vector<rendezvous::Endpoint>> endpoints =
+        parse_endpoints(options.rdzv_endpoint, kRendezvousPort);
+    if (!endpoints) {
+        return endpoints.error();
+    }
+    plan.endpoint = endpoints->front();
+    plan.other_endpoints.assign(endpoints->begin() + 1, endpoints->end());
     if (options.node_rank && options.front == Front::torchrun) {
         plan.notes.push_back("--node-rank " + std::to_string(*options.node_rank) +
                              " is not used with --rdzv-backend " + options.rdzv_backend);
@@ -145,6 +165,15 @@ Result<void> plan_dynamic(const RunOptions& options, RunPlan& plan) {
         plan.notes.push_back("--rdzv-backend " + options.rdzv_backend +
                              ": no etcd is asked; the endpoint " + plan.endpoint.text() +
                              " must be a regroup daemon");
+    }
+    if (!plan.other_endpoints.empty()) {
+        if (options.is_host.value_or(false)) {
+            return usage(
+                "--rdzv-conf is_host: with several endpoints this node does not know "
+                "which is its own; start the daemons by regroup serve");
+        }
+        const Result<void> checked = check_others(options, plan);
+        return checked ? check_localhost(options, plan) : checked;
     }
     const bool own = options.is_host.value_or(names_this_host(plan.endpoint.host));
     plan.hosting = !own              ? Hosting::never
@@ -185,6 +214,24 @@ Result<void> check_local_ranks(const RunOptions& options, std::uint32_t workers)
                   options.local_ranks_filter.value_or(std::set<std::uint32_t>()));
     }
     return result;
+}
+
+rendezvous::JobPolicy policy_of(const RunOptions& options) {
+    rendezvous::JobPolicy policy;
+    policy.nodes_min = options.nodes_min;
+    policy.nodes_max = options.nodes_max;
+    policy.restarts_max = options.max_restarts;
+    policy.last_call = options.last_call;
+    policy.heartbeat_timeout = options.heartbeat_timeout;
+    policy.shutdown_timeout = options.shutdown_timeout;
+    policy.grow_after = options.grow_after;
+    policy.regroup_call = options.regroup_call;
+    policy.prepare_timeout = options.prepare_timeout;
+    policy.spares_max = options.spares;
+    policy.on_exit = options.on_exit;
+    policy.budgets = options.budgets;
+    policy.program = std::filesystem::path(options.program).filename();
+    return policy;
 }
 
 }  // namespace
@@ -245,6 +292,25 @@ Result<rendezvous::Endpoint> parse_endpoint(const std::string& given, std::uint1
     return endpoint;
 }
 
+Result<std::vector<rendezvous::Endpoint>> parse_endpoints(const std::string& text,
+                                                          std::uint16_t default_port) {
+    std::vector<rendezvous::Endpoint> endpoints;
+    for (std::size_t begin = 0; begin <= text.size();) {
+        const std::size_t end = std::min(text.find(',', begin), text.size());
+        const std::string part = text.substr(begin, end - begin);
+        if (trimmed(part).empty() && part.size() != text.size()) {
+            return usage("--rdzv-endpoint '" + text + "': nothing stands between two commas");
+        }
+        Result<rendezvous::Endpoint> endpoint = parse_endpoint(part, default_port);
+        if (!endpoint) {
+            return endpoint.error();
+        }
+        endpoints.push_back(*std::move(endpoint));
+        begin = end + 1;
+    }
+    return endpoints;
+}
+
 Result<RunPlan> make_run_plan(const RunOptions& options) {
     RunPlan plan;
     const Result<std::uint32_t> workers = count_workers(options.workers);
@@ -253,14 +319,7 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     }
     agent::AgentConfig& agent = plan.agent;
     agent.join_timeout = options.join_timeout;
-    agent.policy.nodes_min = options.nodes_min;
-    agent.policy.nodes_max = options.nodes_max;
-    agent.policy.restarts_max = options.max_restarts;
-    agent.policy.last_call = options.last_call;
-    agent.policy.heartbeat_timeout = options.heartbeat_timeout;
-    agent.policy.shutdown_timeout = options.shutdown_timeout;
-    agent.policy.grow_after = options.grow_after;
-    agent.policy.program = std::filesystem::path(options.program).filename();
+    agent.policy = policy_of(options);
     agent.offer.workers = *workers;
     agent.offer.role = options.role;
     agent.offer.name = options.local_addr.empty() ? short_host_name() : options.local_addr;

@@ -22,6 +22,8 @@ enum class Hosting : std::uint8_t {
 struct RunPlan {
     agent::AgentConfig agent;
     rendezvous::Endpoint endpoint;  ///< Port 0: a free one, for a standalone job.
+    /// Where else a daemon may lead; without `endpoint`.
+    std::vector<rendezvous::Endpoint> other_endpoints;
     Hosting hosting = Hosting::never;
     std::string bind_address;  ///< Where a hosted daemon listens; empty for all addresses.
     /// MASTER_ADDR and MASTER_PORT are the endpoint itself, in every round (static back end).
@@ -31,6 +33,10 @@ struct RunPlan {
 
 /// Errors: invalid_argument, one line that names the flag.
 Result<RunPlan> make_run_plan(const RunOptions& options);
+
+/// One or several, separated by commas; each as `parse_endpoint`. Errors: invalid_argument.
+Result<std::vector<rendezvous::Endpoint>> parse_endpoints(const std::string& text,
+                                                          std::uint16_t default_port);
 
 /// "host[:port]" with IPv6 in brackets; an empty text is localhost. Errors: invalid_argument.
 Result<rendezvous::Endpoint> parse_endpoint(const std::string& text, std::uint16_t default_port);

@@ -11,7 +11,9 @@
 #include "agent/agent_core.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
+#include "launcher/host.h"
 #include "launcher/run_plan.h"
+#include "launcher/state.h"
 #include "rendezvous/server/daemon.h"
 
 namespace regroup::launcher {
@@ -23,6 +25,53 @@ constexpr Duration kStopLimit = std::chrono::seconds(2);
 
 void say(const std::string& line) {
     std::fprintf(stderr, "regroup serve: %s\n", line.c_str());
+}
+
+/// Has the daemon keep its jobs as `options` say. False, said on stderr, if it cannot although that
+/// was asked for.
+bool use_state(boost::asio::io_context& io, const Clock& clock, rendezvous::Daemon& daemon,
+               StateOptions options, std::uint16_t port_asked) {
+    const bool usual = options.where.empty();
+    if (usual && port_asked != 0) {  // Nobody finds a random port again.
+        options.where = usual_state(port_asked);
+    }
+    Result<std::unique_ptr<journal::Journal>> journal = open_state(io, clock, options);
+    if (!journal && !usual) {
+        say("--state: " + journal.error().detail);
+        return false;
+    }
+    if (!journal || !*journal) {
+        say((journal ? std::string() : journal.error().detail + "; ") +
+            "jobs are kept in memory only: if this daemon ends, they end or are formed anew");
+        return true;
+    }
+    say("jobs are kept in " + options.where);
+    daemon.use_journal(std::move(*journal));
+    return true;
+}
+
+/// Runs the daemon until SIGTERM or SIGINT. Jobs that are kept are left to the next one.
+void run_until_signal(boost::asio::io_context& io, rendezvous::Daemon& daemon) {
+    boost::asio::signal_set signals(io, SIGTERM, SIGINT);
+    signals.async_wait([&](boost::system::error_code error, int signal) {
+        if (error) {
+            return;
+        }
+        const std::string name = rendezvous::signal_name(signal);
+        const std::size_t jobs = daemon.open_jobs();
+        if (!daemon.keeps_jobs()) {
+            say("stopping on " + name);
+            daemon.stop("the daemon", "the daemon was stopped by " + name, kStopLimit,
+                        [&] { io.stop(); });
+            return;
+        }
+        say("stopping on " + name +
+            (jobs == 0 ? ""
+                       : "; jobs that go on until a daemon takes them up again: " +
+                             std::to_string(jobs)));
+        daemon.resign(kStopLimit, [&] { io.stop(); });
+    });
+    io.run();
 }
 
 // Thousands of agents and stock clients, where the usual soft limit is 1024.
@@ -38,6 +87,7 @@ void raise_descriptor_limit() {
 
 int serve_command(std::span<const std::string> arguments) {
     std::string listen;
+    StateOptions state;
     store::Dialect dialect = store::Dialect::v1_13;
     FlagTable flags("regroup serve");
     flags.usage = "regroup serve [FLAGS]";
@@ -46,12 +96,17 @@ int serve_command(std::span<const std::string> arguments) {
         "Agents reach it by: regroup run --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT ...\n"
         "The launchers of PyTorch meet there too: torchrun --rdzv-backend=c10d\n"
         "--rdzv-endpoint=HOST:PORT --rdzv-conf=is_host=false ...";
-    flags.footer = "Exit code: 0 after SIGTERM or SIGINT, 2 for a mistake on the command line.";
+    flags.footer =
+        "After SIGTERM or SIGINT, jobs that are kept in a directory go on without a daemon until "
+        "it\n"
+        "is started again; those in memory are closed. regroup stop ends a job.\n"
+        "Exit code: 0 after SIGTERM or SIGINT, 2 for a mistake on the command line.";
     flags.group("Flags");
     flags.value({"--listen", "ADDR:PORT", ":29400",
                  "Where to listen, [IPV6]:PORT for IPv6; without ADDR on all addresses",
                  "--listen=10.0.0.1:29400", "-", true},
                 text_into(listen));
+    add_state_flags(flags, state);
     flags.value(store_dialect_flag("-"), dialect_into(dialect));
     const auto parsed = flags.parse(arguments);
     if (!parsed) {
@@ -85,20 +140,18 @@ int serve_command(std::span<const std::string> arguments) {
         say("cannot listen: " + port.error().detail);
         return agent::kExitUsage;
     }
+    if (state.advertise.empty()) {
+        state.advertise =
+            rendezvous::Endpoint{everywhere ? full_host_name() : where->host, *port}.text();
+    }
+    if (!use_state(io, clock, daemon, state, where->port)) {
+        return agent::kExitUsage;
+    }
     where->host = everywhere ? "*" : where->host;
     where->port = *port;
     say("listening on " + where->text());
 
-    boost::asio::signal_set signals(io, SIGTERM, SIGINT);
-    signals.async_wait([&](boost::system::error_code error, int signal) {
-        if (!error) {
-            const std::string name = rendezvous::signal_name(signal);
-            say("stopping on " + name);
-            daemon.stop("the daemon", "the daemon was stopped by " + name, kStopLimit,
-                        [&] { io.stop(); });
-        }
-    });
-    io.run();
+    run_until_signal(io, daemon);
     return 0;
 }
 

@@ -211,7 +211,7 @@ void LinkServer::read(ConnectionAt connection) {
 bool LinkServer::take(ConnectionAt connection, std::string_view packet) {
     const Result<FromWorker> message = worker_link::decode_from_worker(packet);
     if (!message) {
-        drop(connection, "sent what is no message: " + message.error().detail);
+        drop(connection, "sent a " + message.error().detail);
         return false;
     }
     if (const auto* hello = std::get_if<worker_link::Hello>(&*message)) {

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/process/warden.h"
 
+#include <arpa/inet.h>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <new>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -99,8 +105,83 @@ void sweep(const Family& family, const ExitStatus& status) {
     say_survivors(swept);
 }
 
+}  // namespace
+
+// ---- The last word.
+
+/// Written by the agent, read by the warden when the agent is dead: two places, of which `present`
+/// names the one that is whole.
+struct Warden::LastWords {
+    struct Word {
+        sockaddr_storage address{};
+        socklen_t address_bytes = 0;
+        std::size_t bytes = 0;
+        std::array<char, kLastWordBytesMax> text{};
+    };
+
+    std::array<Word, 2> words{};
+    std::atomic<unsigned> present{0};
+};
+
+void Warden::Unmap::operator()(LastWords* words) const noexcept {
+    ::munmap(words, sizeof(LastWords));
+}
+
+void Warden::set_last_word(const std::string& address, std::uint16_t port,
+                           std::string_view bytes) noexcept {
+    if (!words_) {
+        return;
+    }
+    const unsigned other = 1 - words_->present.load();
+    LastWords::Word& word = words_->words[other];
+    word.address_bytes = 0;
+    sockaddr_in v4{};
+    sockaddr_in6 v6{};
+    if (::inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1) {
+        v4.sin_family = AF_INET;
+        v4.sin_port = htons(port);
+        std::memcpy(&word.address, &v4, word.address_bytes = sizeof v4);
+    } else if (::inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr) == 1) {
+        v6.sin6_family = AF_INET6;
+        v6.sin6_port = htons(port);
+        std::memcpy(&word.address, &v6, word.address_bytes = sizeof v6);
+    }
+    word.bytes = bytes.size() <= word.text.size() ? bytes.copy(word.text.data(), bytes.size()) : 0;
+    words_->present.store(other);
+}
+
+void Warden::send_last_word(const LastWords* words) noexcept {
+    constexpr int kLimitMs = 200;  // For somebody who may be gone, too.
+    if (words == nullptr) {
+        return;
+    }
+    const LastWords::Word& word = words->words[words->present.load() & 1U];
+    if (word.bytes == 0 || word.address_bytes == 0) {
+        return;
+    }
+    const UniqueFd socket(
+        ::socket(word.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    pollfd entry{.fd = socket.get(), .events = POLLOUT, .revents = 0};
+    const auto* const address = reinterpret_cast<const sockaddr*>(&word.address);
+    if ((::connect(socket.get(), address, word.address_bytes) != 0 && errno != EINPROGRESS) ||
+        ::poll(&entry, 1, kLimitMs) != 1) {
+        return;
+    }
+    // Fits into the empty buffer of a fresh connection.
+    ::send(socket.get(), word.text.data(), word.bytes, MSG_NOSIGNAL);
+    ::shutdown(socket.get(), SHUT_WR);
+    // Until it was read: to close a connection with an answer in it would take the word back.
+    std::array<char, 4096> answer{};
+    entry.events = POLLIN;
+    while (::poll(&entry, 1, kLimitMs) == 1 &&
+           ::recv(socket.get(), answer.data(), answer.size(), 0) > 0) {
+    }
+}
+
 /// The warden's whole life. `watched` is blocked and holds SIGCHLD and what is to be passed on.
-[[noreturn]] void stand_guard(Family family, UniqueFd own_end, const sigset_t& watched) {
+void Warden::stand_guard(const LastWords* words, pid_t agent, std::set<pid_t> inherited,
+                         UniqueFd own_end, const sigset_t& watched) {
+    Family family{.agent = agent, .inherited = std::move(inherited)};
     const UniqueFd bond = close_all_but(std::move(own_end));
     ::prctl(PR_SET_NAME, "regroup-warden", 0, 0, 0);
     std::optional<ExitStatus> status;
@@ -114,12 +195,14 @@ void sweep(const Family& family, const ExitStatus& status) {
     }
     char goodbye = 0;
     if (::recv(bond.get(), &goodbye, 1, MSG_DONTWAIT) != 1) {
+        // First: the workers die by their parent's death anyway, and others wait for the news.
+        send_last_word(words);
         sweep(family, *status);
     }
     end_like(*status);
 }
 
-}  // namespace
+// ---- The agent's side.
 
 void end_without_warden() noexcept {
     const SteadyClock clock;
@@ -161,6 +244,11 @@ Result<Warden> Warden::split(const std::vector<int>& signals) {
     // As a rule there is no child, which is much cheaper to find out than who they are.
     const bool has_child = ::waitid(P_ALL, 0, nullptr, WEXITED | WNOHANG | WNOWAIT) == 0;
     const auto children = has_child ? read_children(::getpid()) : std::nullopt;
+    void* const shared = ::mmap(nullptr, sizeof(LastWords), PROT_READ | PROT_WRITE,
+                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    // Without it others learn of our end a little later.
+    std::unique_ptr<LastWords, Unmap> words(shared != MAP_FAILED ? new (shared) LastWords
+                                                                 : nullptr);
     const pid_t child = ::fork();
     if (child < 0) {
         const int error = errno;
@@ -169,11 +257,11 @@ Result<Warden> Warden::split(const std::vector<int>& signals) {
     }
     if (child > 0) {
         agents_end.reset();
-        Family family{.agent = child, .inherited = {}};
+        std::set<pid_t> inherited;
         if (children) {
-            family.inherited.insert(children->begin(), children->end());
+            inherited.insert(children->begin(), children->end());
         }
-        stand_guard(std::move(family), std::move(wardens_end), watched);
+        stand_guard(words.get(), child, std::move(inherited), std::move(wardens_end), watched);
     }
     wardens_end.reset();
     ::setpgid(0, 0);
@@ -181,7 +269,7 @@ Result<Warden> Warden::split(const std::vector<int>& signals) {
     ::signal(SIGTTOU, SIG_IGN);
     become_subreaper();
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
-    return Warden(std::move(agents_end));
+    return Warden(std::move(agents_end), std::move(words));
 }
 
 void Warden::say_goodbye() noexcept {

@@ -20,6 +20,15 @@ std::string ranks(const std::vector<StackSubject>& subjects) {
            std::to_string(subjects.back().rank);
 }
 
+std::string doing(const rendezvous::RankPosition& position) {
+    if (position.step == 0 && position.doing.empty()) {
+        return "";
+    }
+    return "step " + std::to_string(position.step) +
+           (position.doing.empty() ? ""
+                                   : (position.waiting ? ", waits in " : ", in ") + position.doing);
+}
+
 std::string universal_time() {
     const std::time_t now = std::time(nullptr);
     std::tm universal{};
@@ -102,12 +111,7 @@ void NodeWatch::save_stacks(const SaveStacks& request) {
             position =
                 position_of(look_at(**worker.page, worker.local_rank, worker.rank, worker.pid));
         }
-        const std::string place = position.step == 0 ? "" : "step " + std::to_string(position.step);
-        subjects.push_back({position.rank, worker.pid,
-                            position.doing.empty() ? place
-                            : position.waiting && !place.empty()
-                                ? "waiting: " + position.doing + ", " + place
-                                : position.doing});
+        subjects.push_back({worker.rank, worker.pid, doing(position)});
         positions.push_back(std::move(position));
     }
     const Result<fs::path> folder = folder_for_stacks(request.round);

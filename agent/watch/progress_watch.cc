@@ -71,9 +71,13 @@ rendezvous::RankPosition position_of(const WorkerLook& look) {
     position.step = look.step;
     position.operations = look.operations;
     position.waiting = held_up(look);
-    position.doing = look.waiting && !look.section.empty() ? look.section
-                     : may_hang(look)                      ? words_for(look)
-                                                           : "";
+    if (look.waiting) {
+        position.doing = look.section;
+    } else if (look.phase == Phase::section) {
+        position.doing = "section '" + look.section + "'";
+    } else if (look.phase == Phase::forming) {
+        position.doing = "the forming of its group";
+    }
     return position;
 }
 
@@ -148,7 +152,7 @@ std::optional<rendezvous::Hang> ProgressWatch::look(Instant now, std::span<const
         return rendezvous::Hang{stuck->rank,
                                 "rank " + std::to_string(stuck->rank) + " has been " +
                                     words_for(*stuck) + spent(worker.still, limit_of(*stuck)),
-                                false};
+                                false, worker.still};
     }
     if (held != nullptr && held_count == workers) {
         const Worker& worker = workers_.at(held->local_rank);
@@ -160,7 +164,7 @@ std::optional<rendezvous::Hang> ProgressWatch::look(Instant now, std::span<const
                      ? "waiting in " + held->section + ", step " + std::to_string(held->step) + ","
                      : words_for(*held)) +
                 spent(worker.still, limit_of(*held)) + ", and every worker of its node waits",
-            true};
+            true, worker.still};
     }
     return std::nullopt;
 }
@@ -181,7 +185,7 @@ std::optional<rendezvous::Hang> ProgressWatch::look_at_output(Instant now, std::
                             "no worker of the node has written anything for " +
                                 format_duration(silence_) + " (limit " +
                                 format_duration(*limits_.most) + ", --hang-timeout)",
-                            true};
+                            true, silence_};
 }
 
 }  // namespace regroup::agent

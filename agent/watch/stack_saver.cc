@@ -12,6 +12,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "agent/process/process_tree.h"
 #include "agent/process/resolve_program.h"
 #include "agent/process/unique_fd.h"
 #include "agent/watch/kernel_view.h"
@@ -21,6 +22,8 @@ namespace regroup::agent {
 namespace {
 
 namespace asio = boost::asio;
+
+constexpr std::size_t kDescendantsMax = 8;  // Of one worker.
 
 /// A program that shows the stacks of a process on its standard output.
 struct StackTool {
@@ -93,30 +96,43 @@ struct StackSaver::Run {
         }
     }
 
+    void note(const std::filesystem::path& path, pid_t pid, const std::string& head) {
+        UniqueFd file(
+            ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+        const std::string text = head + "\n\nAs the kernel sees it:\n" + kernel_view(pid);
+        if (!file || !write_all(file.get(), text)) {
+            complain(system_failure("cannot write " + path.string(), errno).detail);
+            return;
+        }
+        ++result.files;
+        if (tool != nullptr) {
+            waiting.emplace_back(pid, std::move(file));
+        }
+    }
+
     // The kernel's view first, of all: it costs next to nothing, and a tool changes it.
-    void begin(const std::filesystem::path& folder, std::vector<StackSubject> subjects,
+    void begin(const std::filesystem::path& folder, const std::vector<StackSubject>& subjects,
                const std::string& heading) {
         std::error_code error;
         std::filesystem::create_directories(folder, error);
         if (error) {
             complain("cannot make the folder " + folder.string() + ": " + error.message());
         }
-        for (StackSubject& subject : subjects) {
-            const std::string path =
-                (folder / ("rank" + std::to_string(subject.rank) + ".txt")).string();
-            UniqueFd file(
-                ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
-            const std::string text = heading + "\nrank " + std::to_string(subject.rank) + ", pid " +
-                                     std::to_string(subject.pid) +
-                                     (subject.doing.empty() ? "" : ", " + subject.doing) +
-                                     "\n\nAs the kernel sees it:\n" + kernel_view(subject.pid);
-            if (file.get() < 0 || !write_all(file.get(), text)) {
-                complain(system_failure("cannot write " + path, errno).detail);
-                continue;
-            }
-            ++result.files;
-            if (tool != nullptr) {
-                waiting.emplace_back(subject.pid, std::move(file));
+        for (const StackSubject& subject : subjects) {
+            const std::string name = "rank" + std::to_string(subject.rank);
+            const std::string title = heading + "\nrank " + std::to_string(subject.rank);
+            const std::string pid = std::to_string(subject.pid);
+            note(folder / (name + ".txt"), subject.pid,
+                 title + ", pid " + pid + (subject.doing.empty() ? "" : ", " + subject.doing));
+            // Of a wrapper that only waits, and of processes that load data.
+            std::size_t count = 0;
+            for (const pid_t child : descendants(subject.pid)) {
+                if (++count > kDescendantsMax) {
+                    break;
+                }
+                const std::string number = std::to_string(child);
+                note(folder / (name + "." + number + ".txt"), child,
+                     title + ", pid " + number + ", a descendant of its process " + pid);
             }
         }
         timer.expires_after(options.limit);
@@ -225,11 +241,12 @@ StackSaver::StackSaver(asio::io_context& io, LinuxLauncher& launcher, StackOptio
 
 StackSaver::~StackSaver() = default;
 
-void StackSaver::save(const std::filesystem::path& folder, std::vector<StackSubject> subjects,
-                      const std::string& heading, std::function<void(const SavedStacks&)> on_done) {
+void StackSaver::save(const std::filesystem::path& folder,
+                      const std::vector<StackSubject>& subjects, const std::string& heading,
+                      std::function<void(const SavedStacks&)> on_done) {
     run_ = std::make_unique<Run>(io_, launcher_, options_, std::move(on_done));
     run_->choose_tool();
-    run_->begin(folder, std::move(subjects), heading);
+    run_->begin(folder, subjects, heading);
 }
 
 }  // namespace regroup::agent

@@ -40,9 +40,9 @@ struct SavedStacks {
 };
 
 /// Writes down where each thread of some processes is, before they are killed: FOLDER/rank5.txt for
-/// each, which has the kernel's view (kernel_view.h) and then the stacks of the program itself, if
-/// there is a tool for it. The tool stops its process for a moment; if it has to be killed, the
-/// process is made to run on.
+/// each (and rank5.PID.txt for some of its descendants), which has the kernel's view
+/// (kernel_view.h) and then the stacks of the program itself, if there is a tool for it. The tool
+/// stops its process for a moment; if it has to be killed, the process is made to run on.
 ///
 /// The tools are children that `launcher` knows. One thread; both references outlive this.
 class StackSaver {
@@ -56,7 +56,7 @@ class StackSaver {
     /// Makes `folder`, and calls `on_done` from the event loop once all files are written, after
     /// the limit at the latest. Each file begins with `heading`, a line. One call at a time: a new
     /// one ends the last, whose `on_done` is dropped.
-    void save(const std::filesystem::path& folder, std::vector<StackSubject> subjects,
+    void save(const std::filesystem::path& folder, const std::vector<StackSubject>& subjects,
               const std::string& heading, std::function<void(const SavedStacks&)> on_done);
 
    private:

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <set>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -72,6 +73,7 @@ struct ControlClient::Impl {
     std::weak_ptr<Impl> self;
     asio::io_context& io;
     EndpointTurn turn;
+    std::set<std::string> elsewhere_told;  ///< Since the last daemon that leads answered.
     Handlers handlers;
     tcp::socket socket;
     tcp::resolver resolver;
@@ -153,9 +155,12 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
 
 void ControlClient::Impl::leave_for(const Elsewhere& elsewhere) {
     const std::optional<Endpoint> leader = Endpoint::parse(elsewhere.endpoint);
-    trouble("the daemon at " + turn.current().text() + " does not lead" +
-                (leader ? "; it names " + leader->text() : " and knows of none that does"),
-            true);
+    // While the lead changes hands this may be said several times a second: once is enough.
+    std::string told = "the daemon at " + turn.current().text() + " does not lead" +
+                       (leader ? "; it names " + leader->text() : " and knows of none that does");
+    if (elsewhere_told.insert(told).second) {
+        trouble(told, true);
+    }
     if (leader) {
         turn.named(*leader);
     }
@@ -177,6 +182,7 @@ asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
             if (is_daemon) {
                 backoff = kBackoffFirst;
                 self->turn.answered();
+                self->elsewhere_told.clear();
             }
             self->close();
             self->connected = false;

@@ -75,9 +75,12 @@ std::vector<Incident> IncidentLedger::running(Instant now, std::uint64_t step) {
 }
 
 void IncidentLedger::close(Instant now) {
-    if (open_) {
+    if (open_ && formed_at_) {
         abandon(now);
+    } else if (open_ && !incident_.planned) {
+        lost_ += incident_.detect + (now - told_at_);  // No way back was begun.
     }
+    open_ = false;
 }
 
 // Its way back ends here, wherever it had come to.

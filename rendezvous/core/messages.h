@@ -130,6 +130,7 @@ struct Hang {
     /// Nothing moves on this node, perhaps because all of it waits for another: the round hangs
     /// once every running member says so. Taken back (no hang) when something moves.
     bool shared = false;
+    Duration stood{};  ///< For how long, by then.
 
     friend bool operator==(const Hang&, const Hang&) = default;
 };

@@ -294,7 +294,7 @@ void RendezvousCore::absorb_running(Instant now, const NodeId& id, const Node& n
     } else if (report.failure) {
         // What ended the round; who fails after that is a consequence, unless it outranks this.
         failure_ = report.failure;
-        begin_stopping(now, describe(*report.failure));
+        begin_stopping(now, describe(*report.failure), false, sign_of(*report.failure));
     } else if (report.state == NodeState::finished) {
         someone_finished_ = true;
         awaited_.erase(id);

@@ -160,6 +160,7 @@ class RendezvousCore {
     struct Inquiry {
         NodeId node;  // Who said so.
         Hang hang;
+        Instant sign{};  // Since when nothing moved.
         Instant deadline{};
         /// Whom the round hangs on; until then the stacks are being saved.
         std::optional<HangCulprit> culprit;
@@ -216,6 +217,8 @@ class RendezvousCore {
 
     // Hangs (rendezvous_hangs.cc).
 
+    /// Since when it went wrong, if that was long before the worker failed.
+    [[nodiscard]] std::optional<Instant> sign_of(const WorkerFailure& failure) const;
     void consider_hang(Instant now, const NodeId& id, const Node& node);
     void conclude_inquiry(Instant now);
     void overdue_inquiry(Instant now);

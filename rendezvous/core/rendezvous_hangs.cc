@@ -17,6 +17,13 @@ constexpr Duration kStacksLimit = std::chrono::seconds(6);
 // A worker that was to be ended by force, and of which nothing is heard so long.
 constexpr Duration kEndLimit = std::chrono::seconds(10);
 
+// Workers without the SDK: there are stacks, and the node's word.
+bool tell_nothing(const std::vector<RankPosition>& positions) {
+    return std::all_of(positions.begin(), positions.end(), [](const RankPosition& p) {
+        return p.step == 0 && p.operations == 0 && !p.waiting && p.doing.empty();
+    });
+}
+
 }  // namespace
 
 void RendezvousCore::consider_hang(Instant now, const NodeId& id, const Node& node) {
@@ -39,7 +46,12 @@ void RendezvousCore::consider_hang(Instant now, const NodeId& id, const Node& no
         (node.report.hang->shared && !std::all_of(awaited_.begin(), awaited_.end(), hangs))) {
         return;
     }
-    inquiry_ = Inquiry{id, *node.report.hang, after(now, kStacksLimit), std::nullopt, {}};
+    inquiry_ = Inquiry{id,
+                       *node.report.hang,
+                       now - node.report.hang->stood,
+                       after(now, kStacksLimit),
+                       std::nullopt,
+                       {}};
     for (const NodeId& member : awaited_) {
         effects_.push_back({member, SaveStacks{round_, inquiry_->hang.text}});
     }
@@ -57,8 +69,9 @@ void RendezvousCore::conclude_inquiry(Instant now) {
         }
     }
     const Hang& hang = inquiry_->hang;
-    const std::optional<HangCulprit> culprit =
-        positions.empty() ? HangCulprit{hang.rank, hang.text} : find_culprit(positions, hang.rank);
+    const std::optional<HangCulprit> culprit = tell_nothing(positions)
+                                                   ? HangCulprit{hang.rank, hang.text}
+                                                   : find_culprit(positions, hang.rank);
     if (!culprit) {
         blameless_ = true;
         stop_hung(now, hang.rank, inquiry_->node,
@@ -92,6 +105,11 @@ void RendezvousCore::overdue_inquiry(Instant now) {
               "round " + std::to_string(number(round_)) + " hangs: " + inquiry.culprit->reason);
 }
 
+std::optional<Instant> RendezvousCore::sign_of(const WorkerFailure& failure) const {
+    return inquiry_ && failure.kind == FailureKind::hang ? std::optional(inquiry_->sign)
+                                                         : std::nullopt;
+}
+
 // Nobody will report the failure, so that it is put down here.
 void RendezvousCore::stop_hung(Instant now, std::uint32_t rank, const NodeId& id,
                                const std::string& reason) {
@@ -101,7 +119,7 @@ void RendezvousCore::stop_hung(Instant now, std::uint32_t rank, const NodeId& id
     failure.node = name_of(id);
     failure.evidence = reason;
     failure_ = std::move(failure);
-    begin_stopping(now, reason);
+    begin_stopping(now, reason, false, inquiry_->sign);
 }
 
 }  // namespace regroup::rendezvous

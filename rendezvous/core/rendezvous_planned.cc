@@ -135,7 +135,7 @@ void RendezvousCore::absorb_preparing(Instant now, const NodeId& id, const Node&
         absorb_running(now, id, node);
     } else if (report.failure) {
         failure_ = report.failure;
-        begin_stopping(now, describe(*report.failure));
+        begin_stopping(now, describe(*report.failure), false, sign_of(*report.failure));
     } else if (has_no_workers(report)) {
         someone_finished_ = someone_finished_ || report.state == NodeState::finished;
         boundary_ = true;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/journal/journal.h"
+#include "rendezvous/journal/replay.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/field_reader.h"
 #include "rendezvous/protocol/parts.h"
@@ -185,6 +186,49 @@ Result<Entry> decode_entry(std::string_view text) {
         return malformed(*reader.complaint());
     }
     return entry;
+}
+
+std::string to_lines(const StoredJob& job) {
+    json head = {{"job", job.key.id}, {"began_ms", job.key.began_ms}, {"ended", job.ended}};
+    std::string lines = head.dump() + "\n";
+    for (const Entry& entry : job.entries) {
+        lines += encode(entry) + "\n";
+    }
+    return lines;
+}
+
+Result<std::vector<StoredJob>> from_lines(std::string_view text) {
+    std::vector<StoredJob> jobs;
+    std::size_t number = 0;
+    while (!text.empty()) {
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        const std::string_view line = text.substr(0, end);
+        text.remove_prefix(std::min(end + 1, text.size()));
+        ++number;
+        const std::string where = "line " + std::to_string(number) + ": ";
+        if (line.empty()) {
+            continue;
+        }
+        const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+        if (object.is_object() && object.contains("job")) {
+            FieldReader reader(object);
+            StoredJob& job = jobs.emplace_back();
+            reader.name("job", job.key.id);
+            reader.integer("began_ms", job.key.began_ms);
+            reader.flag("ended", job.ended);
+            if (reader.complaint()) {
+                return Failure(Errc::invalid_argument, where + *reader.complaint());
+            }
+            continue;
+        }
+        Result<Entry> entry = decode_entry(line);
+        if (!entry || jobs.empty()) {
+            return Failure(Errc::invalid_argument,
+                           where + (entry ? "an entry before any job" : entry.error().detail));
+        }
+        jobs.back().entries.push_back(std::move(*entry));
+    }
+    return jobs;
 }
 
 }  // namespace regroup::journal

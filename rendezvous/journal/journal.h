@@ -73,6 +73,9 @@ class Journal {
                         std::function<void()> done) = 0;
     /// Nobody needs the job any more. It is kept for a while, for `regroup replay`.
     virtual void end(const JobKey& job) = 0;
+    /// This daemon is about to end: whoever else may lead need not wait for it. Nothing is appended
+    /// after this.
+    virtual void resign(std::function<void()> done) { done(); }
 };
 
 /// What the core is told by `entry`, and what it answers.

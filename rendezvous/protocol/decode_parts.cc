@@ -65,6 +65,7 @@ void read_hang(FieldReader& outer, std::optional<Hang>& out) {
     reader->integer("rank", hang.rank);
     reader->text("text", hang.text, kSentenceBytesMax);
     reader->flag("shared", hang.shared);
+    reader->duration("stood_ms", hang.stood);
     outer.adopt(*reader);
 }
 

@@ -132,6 +132,9 @@ void write(json& object, const NodeReport& report) {
         if (report.hang->shared) {
             object["hang"]["shared"] = true;
         }
+        if (report.hang->stood != Duration::zero()) {
+            object["hang"]["stood_ms"] = milliseconds(report.hang->stood);
+        }
     }
     for (const RankPosition& position : most_behind(report.positions)) {
         object["positions"].push_back(to_json(position));

@@ -68,8 +68,10 @@ class Daemon {
     void set_store_handler(StoreHandler handler);
 
     /// Keeps all jobs in `journal`, and takes up those that it has. Without one, jobs end with this
-    /// process: their nodes form them anew with the next daemon. To be called before `listen`.
+    /// process: their nodes form them anew with the next daemon. At most once, before the
+    /// io_context runs.
     void use_journal(std::unique_ptr<journal::Journal> journal);
+    [[nodiscard]] bool keeps_jobs() const;
 
     /// What store clients speak that do not begin with a greeting. To be called before `listen`.
     void set_older_dialect(store::Dialect dialect);
@@ -78,6 +80,9 @@ class Daemon {
     /// been told, or after `limit`.
     void stop(const std::string& author, const std::string& reason, Duration limit,
               std::function<void()> done);
+    /// Lets go of the jobs that a journal keeps: accepts no one any more, and calls `done` once
+    /// another daemon may take them up, or after `limit`.
+    void resign(Duration limit, std::function<void()> done);
     /// Calls `done` once everything said so far has been handed to the kernel, or after `limit`.
     void flush(Duration limit, std::function<void()> done);
 

@@ -3,9 +3,8 @@
 // What operators ask for.
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "rendezvous/protocol/codec.h"
+#include "rendezvous/server/job_status_text.h"
 #include "rendezvous/server/job_table.h"
 
 namespace regroup::rendezvous {
@@ -71,16 +70,13 @@ void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& o
 }
 
 std::string JobTable::status(const std::string& job_id) const {
-    nlohmann::json object = {{"jobs", nlohmann::json::array()}};
+    std::vector<NamedStatus> all;
     for (const auto& [id, job] : jobs_) {
         if (job_id.empty() || id == job_id) {
-            object["jobs"].push_back({{"job", id},
-                                      {"phase", to_string(job.core.phase())},
-                                      {"round", number(job.core.round())},
-                                      {"text", job.core.explain(job.timeline(clock_.now()))}});
+            all.push_back({id, job.core.status(job.timeline(clock_.now()))});
         }
     }
-    return object.dump();
+    return status_text(all, protocol::kStatusBytesMax);
 }
 
 void JobTable::drain(const std::shared_ptr<Session>& session, Job& job, const Operate& operate) {

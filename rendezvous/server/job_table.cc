@@ -14,12 +14,17 @@ std::int64_t wall_ms() {
         .count();
 }
 
-/// A join that was refused and nothing else: it has changed nothing, and whoever repeats it must
-/// not be able to fill a journal.
+/// A join that was refused, which at most those who wait are told of: it has changed nothing, and
+/// whoever repeats it must not be able to fill a journal.
 bool is_refusal(const Event& event, const Effects& effects) {
     const auto* joined = std::get_if<NodeJoined>(&event);
-    return joined != nullptr && effects.size() == 1 && effects[0].node == joined->node &&
-           std::holds_alternative<Refused>(effects[0].message);
+    if (joined == nullptr || effects.empty() || effects[0].node != joined->node ||
+        !std::holds_alternative<Refused>(effects[0].message)) {
+        return false;
+    }
+    return std::all_of(effects.begin() + 1, effects.end(), [](const Send& effect) {
+        return std::holds_alternative<Waiting>(effect.message);
+    });
 }
 
 }  // namespace
@@ -323,6 +328,16 @@ void JobTable::stop(const std::string& author, const std::string& reason) {
     }
     closed_ = true;
     timer_.cancel();
+}
+
+void JobTable::resign(std::function<void()> done) {
+    closed_ = true;
+    timer_.cancel();
+    if (journal_) {
+        journal_->resign(std::move(done));
+    } else {
+        done();
+    }
 }
 
 std::size_t JobTable::open_jobs() const {

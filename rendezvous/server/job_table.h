@@ -40,6 +40,8 @@ class JobTable {
     /// once, before the first session.
     void use(std::unique_ptr<journal::Journal> journal);
 
+    [[nodiscard]] bool has_journal() const noexcept { return journal_ != nullptr; }
+
     void handle(const std::shared_ptr<Session>& session, FromAgent message);
     /// The session's connection has ended.
     void end(const std::shared_ptr<Session>& session);
@@ -48,6 +50,8 @@ class JobTable {
     void sweep();
     /// Closes every job for everyone, and accepts no new one.
     void stop(const std::string& author, const std::string& reason);
+    /// This daemon is about to end, its jobs are not.
+    void resign(std::function<void()> done);
     /// Jobs that are not closed.
     [[nodiscard]] std::size_t open_jobs() const;
 

@@ -153,15 +153,11 @@ Command alone(const Programs& programs, const RecoverJob& job) {
 /// An agent of several, which meet at `endpoint`; `number` tells them apart.
 Command one_of(const Programs& programs, const RecoverJob& job, const std::string& endpoint,
                const std::string& nodes, const std::string& address, const Command& flags = {}) {
-    Command command{programs.regroup,
-                    "run",
-                    "--nnodes=" + nodes,
-                    "--nproc-per-node=" + std::to_string(kWorkersEach),
-                    "--max-restarts=1000",
-                    "--rdzv-backend=c10d",
-                    "--rdzv-endpoint=" + endpoint,
-                    "--local-addr=" + address,
-                    "--last-call=0.5",
+    Command command{programs.regroup,          "run",
+                    "--nnodes=" + nodes,       "--nproc-per-node=" + std::to_string(kWorkersEach),
+                    "--max-restarts=1000",     "--max-strikes=0",
+                    "--rdzv-backend=c10d",     "--rdzv-endpoint=" + endpoint,
+                    "--local-addr=" + address, "--last-call=0.5",
                     "--grow-after=0"};
     command.insert(command.end(), flags.begin(), flags.end());
     command.push_back(programs.worker);

@@ -20,7 +20,7 @@ std::size_t host_of(const Fault& fault) {
 /// Whose end is not a surprise once this fault has begun.
 bool ends_node(FaultKind kind) {
     return kind == F::kill_agent || kind == F::kill_warden || kind == F::kill_node ||
-           kind == F::drain_node;
+           kind == F::drain_node || kind == F::drain_by_word;
 }
 
 bool signal(pid_t pid, int number) {
@@ -57,6 +57,12 @@ bool Breaker::begin(std::size_t number, const Fault& fault) {
             return signal(cluster_.warden(fault.node), SIGKILL);
         case F::drain_node:
             return signal(cluster_.warden(fault.node), SIGTERM);
+        case F::drain_by_word:
+            if (!cluster_.drain(fault.node)) {
+                cluster_.expect_no_end(fault.node);
+                return false;
+            }
+            return true;
         case F::kill_node:
             for (const pid_t pid : cluster_.family(fault.node)) {
                 signal(pid, SIGKILL);

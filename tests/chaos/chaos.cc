@@ -9,6 +9,7 @@
 // PROGRAMS are --regroup=, --worker=, --delay-proxy= and --clock-shim=. docs/chaos.md says what it
 // does and asserts. Exit code: 0 when all is well, 1 when not, 77 when this machine cannot stage
 // it.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -121,6 +122,26 @@ void print_schedule(const Options& options, const std::vector<Fault>& schedule) 
     }
 }
 
+/// How long training stood still between rounds.
+void print_changes(const History& history) {
+    std::vector<double> pauses;
+    std::int64_t last = 0;
+    for (const auto& [round, seen] : history.rounds) {
+        if (last != 0) {
+            pauses.push_back(static_cast<double>(seen.first_at - last) / 1e6);
+        }
+        last = seen.last_at;
+    }
+    if (pauses.empty()) {
+        return;
+    }
+    std::sort(pauses.begin(), pauses.end());
+    std::printf(
+        "  %zu changes of rounds, in which training stood still for %.1f ms at the median, "
+        "%.1f ms at most\n\n",
+        pauses.size(), pauses.at(pauses.size() / 2), pauses.back());
+}
+
 void print_result(const RunResult& result) {
     std::map<std::string, std::pair<int, int>> counts;
     for (const Deed& deed : result.deeds) {
@@ -135,11 +156,12 @@ void print_result(const RunResult& result) {
     const History& history = result.history;
     std::printf(
         "\n  %llu steps in %zu rounds by %llu processes, %llu applications, parameters "
-        "%016llx\n\n",
+        "%016llx\n",
         static_cast<unsigned long long>(history.steps), history.rounds.size(),
         static_cast<unsigned long long>(history.processes),
         static_cast<unsigned long long>(history.applications),
         static_cast<unsigned long long>(history.digest));
+    print_changes(history);
     for (const Verdicts::Line& line : result.verdicts.lines) {
         std::printf("  %-6s %s\n", line.wrongs.empty() ? "yes" : "NO", line.what.c_str());
         for (const std::string& wrong : line.wrongs) {
@@ -186,6 +208,7 @@ int run(Options options) {
     print_result(result);
     const bool good = result.verdicts.all_right();
     if (!options.keep.empty()) {
+        std::filesystem::remove_all(options.keep);
         std::filesystem::copy(scratch.path(), options.keep,
                               std::filesystem::copy_options::recursive |
                                   std::filesystem::copy_options::overwrite_existing);

@@ -98,10 +98,8 @@ void Cluster::start_daemon() {
         ended_.push_back(std::move(daemon_));
     }
     std::vector<std::string> command{plan_.regroup, "serve",
-                                     "--listen=" + Network::address(0) + ":" + kPort};
-    if (std::getenv("NOSTATE") == nullptr) {
-        command.push_back("--state=" + state_disk());
-    }
+                                     "--listen=" + Network::address(0) + ":" + kPort,
+                                     "--state=" + state_disk()};
     command.insert(command.end(), plan_.serve_flags.begin(), plan_.serve_flags.end());
     network_.within(0, "daemon", [&] {
         daemon_ = std::make_unique<Program>(
@@ -146,6 +144,20 @@ void Cluster::start_node(std::uint32_t node) {
                          "CHAOS_CLOCK=" + path("clock-" + node_name(node)), "OMP_NUM_THREADS=1"},
                         plan_.folder});
     });
+}
+
+bool Cluster::drain(std::uint32_t node) const {
+    constexpr std::chrono::seconds kLimit(3);
+    std::optional<int> code;
+    network_.within(0, "daemon", [&] {
+        Program program(
+            {{plan_.regroup, "drain", node_name(node),
+              "--endpoint=" + Network::address(0) + ":" + kPort, std::string("--job=") + kJob},
+             {},
+             plan_.folder});
+        code = program.wait(kLimit);
+    });
+    return code == 0;
 }
 
 bool Cluster::is_up(std::uint32_t node) {

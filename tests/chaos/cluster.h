@@ -48,6 +48,9 @@ class Cluster {
     void start_daemon();
     void start_node(std::uint32_t node);
 
+    /// Asks the daemon to drain a node, as an operator would; false if it will not.
+    [[nodiscard]] bool drain(std::uint32_t node) const;
+
     /// False while it has no launcher that runs.
     [[nodiscard]] bool is_up(std::uint32_t node);
     /// The daemon, a node's launcher, its agent, its worker number `worker` modulo their number: 0
@@ -64,6 +67,8 @@ class Cluster {
 
     /// Whose end is expected from now on, until it is started again.
     void expect_end(std::uint32_t node) { nodes_.at(node).end_is_expected = true; }
+    /// What is expected has not come about.
+    void expect_no_end(std::uint32_t node) { nodes_.at(node).end_is_expected = false; }
     /// Launchers that have ended since the last call without being expected to.
     [[nodiscard]] std::vector<Departure> departures();
     /// The exit code of a node's launcher, or of the daemon; nothing within `limit`.

@@ -39,7 +39,8 @@ std::vector<LedgerEntry> read_ledger(const std::string& folder) {
 }
 
 std::vector<std::string> check_ledger(const History& history,
-                                      const std::vector<LedgerEntry>& entries) {
+                                      const std::vector<LedgerEntry>& entries,
+                                      const std::vector<Interval>& excused) {
     std::vector<std::string> result;
     bool first = true;
     for (const auto& [round, seen] : history.rounds) {
@@ -47,7 +48,10 @@ std::vector<std::string> check_ledger(const History& history,
             std::any_of(entries.begin(), entries.end(), [&, number = round](const auto& entry) {
                 return entry.next_round == number && !entry.cause.empty();
             });
-        if (!first && !is_told) {
+        const bool is_excused = std::any_of(
+            excused.begin(), excused.end(),
+            [&, at = seen.first_at](const auto& when) { return when.from <= at && at <= when.to; });
+        if (!first && !is_told && !is_excused) {
             result.push_back("nothing leads to round " + std::to_string(round) +
                              ", which did steps " + std::to_string(seen.first_step) + " to " +
                              std::to_string(seen.last_step));

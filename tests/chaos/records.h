@@ -24,10 +24,17 @@ struct LedgerEntry {
 /// rank 0. In the order of rounds, each once.
 [[nodiscard]] std::vector<LedgerEntry> read_ledger(const std::string& folder);
 
-/// A sentence for each round in which steps were applied, after the first, that no entry leads to.
-/// `daemon_away` may excuse some.
+/// From and to, in ns of CLOCK_MONOTONIC.
+struct Interval {
+    std::int64_t from = 0;
+    std::int64_t to = 0;
+};
+
+/// A sentence for each round in which steps were applied, after the first, that no entry leads to,
+/// unless it began in one of `excused`.
 [[nodiscard]] std::vector<std::string> check_ledger(const History& history,
-                                                    const std::vector<LedgerEntry>& entries);
+                                                    const std::vector<LedgerEntry>& entries,
+                                                    const std::vector<Interval>& excused = {});
 
 /// Runs `regroup replay` over the daemon's journal of that job; what it objects to.
 [[nodiscard]] std::vector<std::string> replay(const std::string& regroup,

@@ -51,7 +51,7 @@ class Run {
         }
         begin_ = steady_clock::now();
         for (const Fault& fault : schedule) {
-            result_.deeds.push_back({fault});
+            result_.deeds.emplace_back().fault = fault;
         }
         while (steady_clock::now() - begin_ < plan_.lasts || !open_.empty()) {
             step();
@@ -94,6 +94,7 @@ class Run {
     }
     bool end_deed(std::size_t number) {
         Deed& deed = result_.deeds[number];
+        deed.exit_code = cluster_.await_end(deed.fault.node, std::chrono::milliseconds(0));
         if (!breaker_.end(number, deed.fault)) {
             const auto late = steady_clock::now() - begin_ - deed.fault.at - deed.fault.lasts;
             if (late < kEndPatience) {
@@ -109,8 +110,22 @@ class Run {
             (void)breaker_.end(number, deed.fault);
         }
         deed.healed_at = now_ns();
+        check_exit(deed);
         say("  over: " + describe(deed.fault).substr(11));
         return true;
+    }
+    /// A node that was drained says that it can be started again, or, if it had no workers, by
+    /// which signal it went.
+    void check_exit(const Deed& deed) {
+        constexpr int kDrained = 75;
+        constexpr int kBySignal = 128 + SIGTERM;
+        const bool is_drain =
+            deed.fault.kind == FaultKind::drain_node || deed.fault.kind == FaultKind::drain_by_word;
+        if (is_drain && deed.exit_code != kDrained && deed.exit_code != kBySignal) {
+            surprises_.push_back("node " + node_name(deed.fault.node) +
+                                 " was drained, and ended with exit code " +
+                                 std::to_string(deed.exit_code.value_or(-1)));
+        }
     }
     void supervise() {
         for (const Departure& departure : cluster_.departures()) {
@@ -150,12 +165,13 @@ class Run {
             }
         }
         say("the job has ended");
-        ::kill(cluster_.daemon(), SIGTERM);
-        if (cluster_.await_daemon_end(kFinishLimit) != 0) {
+        const pid_t daemon = cluster_.daemon();
+        if (daemon == 0 || ::kill(daemon, SIGTERM) != 0 ||
+            cluster_.await_daemon_end(kFinishLimit) != 0) {
             wrongs.push_back("the daemon did not end in order:" +
                              last_lines(cluster_.daemon_output()));
         }
-        add("no launcher ended but those that were hit", std::move(surprises_));
+        add("launchers ended when they were told to, and only then", std::move(surprises_));
         add("the job ended with success, everywhere", std::move(wrongs));
         add("no process is left", cluster_.find_orphans());
     }
@@ -168,10 +184,22 @@ class Run {
         add("no pause while the daemon was away", find_pauses(logs));
         if (!cluster_plan_.restarted) {
             add("every change of rounds is in the ledger",
-                check_ledger(result_.history, read_ledger(cluster_plan_.folder)));
+                check_ledger(result_.history, read_ledger(cluster_plan_.folder), full_disks()));
         }
         add("the daemon's journal replays to the same assignments",
             replay(cluster_plan_.regroup, cluster_.state_disk(), Cluster::kJob));
+    }
+
+    /// When some ledger could not be written.
+    std::vector<Interval> full_disks() const {
+        constexpr std::int64_t kAfter = 1'000'000'000;
+        std::vector<Interval> result;
+        for (const Deed& deed : result_.deeds) {
+            if (deed.done && deed.fault.kind == FaultKind::fill_disk) {
+                result.push_back({deed.began_at, deed.healed_at + kAfter});
+            }
+        }
+        return result;
     }
 
     /// While only the daemon was broken, steps went on.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <memory>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct Deed {
     bool done = false;          ///< There was something to break.
     std::int64_t began_at = 0;  ///< CLOCK_MONOTONIC, in ns.
     std::int64_t healed_at = 0;
+    std::optional<int> exit_code;  ///< Of its node's launcher, if that has ended.
 };
 
 /// What is asserted of a run, in the order in which it is told.

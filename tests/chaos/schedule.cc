@@ -31,6 +31,8 @@ constexpr std::array<Habit, kFaultKinds> kHabits{{
     {F::kill_warden, "kill-warden", "the warden is killed", 1, Ms(200), Ms(4000)},
     {F::kill_node, "kill-node", "all processes of the node are killed", 3, Ms(200), Ms(4000)},
     {F::drain_node, "drain-node", "the node is told to go (SIGTERM)", 3, Ms(1000), Ms(4000)},
+    {F::drain_by_word, "drain-by-word", "the node is drained (regroup drain)", 2, Ms(1000),
+     Ms(4000)},
     {F::stop_worker, "stop-worker", "a worker is stopped", 2, Ms(100), Ms(6000)},
     {F::stop_agent, "stop-agent", "the agent is stopped", 2, Ms(100), Ms(6000)},
     {F::kill_daemon, "kill-daemon", "the daemon is killed", 3, Ms(50), Ms(4000)},
@@ -145,6 +147,9 @@ std::vector<Fault> make_schedule(const SchedulePlan& plan) {
         fault.lasts = std::min(fault.lasts, plan.lasts - plan.calm - at);
         fault.strength = between(random, habit.strength_min, habit.strength_max);
         milliseconds* until = &daemon_busy;
+        if (habit.kind == F::drain_by_word && daemon_busy > at) {
+            continue;  // There is nobody to hear the word.
+        }
         if (hits_node(habit.kind)) {
             std::vector<std::uint32_t> nodes = targets(plan.nodes, at, at + fault.lasts);
             std::erase_if(nodes, [&](std::uint32_t node) {

@@ -19,6 +19,7 @@ enum class FaultKind : std::uint8_t {
     kill_warden,        ///< The same for the process that guards the agent.
     kill_node,          ///< SIGKILL to all processes of a node at one instant, as a power cut.
     drain_node,         ///< SIGTERM to a node's launcher, as a scheduler's preemption.
+    drain_by_word,      ///< `regroup drain` of a node, by an operator.
     stop_worker,        ///< SIGSTOP, and SIGCONT afterwards.
     stop_agent,         ///< The same for an agent.
     kill_daemon,        ///< SIGKILL to the daemon; started again afterwards.
@@ -34,7 +35,7 @@ enum class FaultKind : std::uint8_t {
     fill_disk,          ///< A node's run directory is full.
     fill_daemon_disk,   ///< The daemon's state directory is full.
 };
-inline constexpr std::size_t kFaultKinds = 19;
+inline constexpr std::size_t kFaultKinds = 20;
 [[nodiscard]] std::string_view to_string(FaultKind kind) noexcept;
 /// True if it is aimed at a node, not at the daemon.
 [[nodiscard]] bool hits_node(FaultKind kind) noexcept;

@@ -175,6 +175,23 @@ TEST_F(StacksTest, MoreProcessesThanToolsAtOnceTakeTurns) {
     }
 }
 
+TEST_F(StacksTest, WhatAWrapperHasStartedIsShownToo) {
+    auto [read_end, write_end] = make_pipe();
+    ProcessSpec spec = shell_spec("sleep 100 & echo $!; wait");
+    spec.stdout_fd = write_end.get();
+    auto child = launcher_.launch(spec);
+    write_end.reset();
+    ASSERT_TRUE(child);
+    const std::string sleeper = read_until(read_end.get(), "\n");
+    children_.push_back(std::move(*child));
+    const SavedStacks saved = save({path_with("eu-stack", "echo a frame"), kTestLimit, 16},
+                                   {{3, children_.back().pid(), ""}});
+    EXPECT_EQ(saved.files, 2U);
+    const std::string name = "rank3." + sleeper.substr(0, sleeper.find('\n')) + ".txt";
+    EXPECT_THAT(read_file(out() / name), HasSubstr("a descendant of its process"));
+    EXPECT_THAT(read_file(out() / name), HasSubstr("By eu-stack:\na frame\n"));
+}
+
 TEST_F(StacksTest, ProcessThatIsGoneIsNoTrouble) {
     const pid_t pid = start_hanging();
     children_.clear();

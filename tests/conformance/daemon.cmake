@@ -8,6 +8,7 @@ regroup_test(daemon_test conformance
     SOURCES ${CMAKE_CURRENT_LIST_DIR}/daemon_client_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/daemon_harness.cc
             ${CMAKE_CURRENT_LIST_DIR}/daemon_jobs_test.cc
+            ${CMAKE_CURRENT_LIST_DIR}/daemon_journal_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/daemon_store_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/daemon_strangers_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/daemon_traffic_test.cc

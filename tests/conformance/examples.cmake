@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every example really run, alone and under the launcher.
 set(examples hand_started spawn point_to_point collectives sub_groups parameter_server trainer
-    partitioner evaluation inference warm_restarts checkpoint pipeline linear_check)
+    partitioner evaluation inference warm_restarts checkpoint pipeline linear_check elastic)
 # Those that need Eigen or libtorch.
 foreach(example average_gradients mnist mixed_precision byte_lm torch_ddp)
     if(TARGET ${example})

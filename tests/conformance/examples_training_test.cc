@@ -164,5 +164,14 @@ TEST_F(TrainingExamples, PipelineOfTwoRanksIsTheUnsplitModelToTheBit) {
     EXPECT_EQ(run_alone("pipeline", {"--micro-batches", "5"}).exit_code, 2);
 }
 
+TEST_F(Examples, ElasticEndsTheSameWhetherARankIsKilledOrNot) {
+    const Outcome disturbed =
+        launch(3, "elastic", {"--steps=200", "--fail-at=50"}, {"--max-restarts=1"});
+    EXPECT_EQ(disturbed.exit_code, 0) << disturbed.output;
+    EXPECT_THAT(disturbed.output, HasSubstr("round 2: rank 1 of 3"));
+    const Outcome alone = run_alone("elastic", {"--steps=200"});
+    EXPECT_EQ(disturbed.after(0, "finished: "), alone.after(0, "finished: "));
+}
+
 }  // namespace
 }  // namespace regroup

@@ -43,6 +43,10 @@ std::string probe_program() {
     return PROBE_PROGRAM;
 }
 
+std::string elastic_probe_program() {
+    return ELASTIC_PROBE_PROGRAM;
+}
+
 std::string byte_lm_program() {
     return BYTE_LM_PROGRAM;
 }

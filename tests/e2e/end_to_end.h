@@ -23,6 +23,8 @@ using Words = std::vector<std::string>;
 /// The command under test: the one of this build, or what REGROUP_BINARY names.
 [[nodiscard]] std::string regroup_program();
 [[nodiscard]] std::string probe_program();
+/// The one that keeps its process when rounds change; see elastic_probe.cc.
+[[nodiscard]] std::string elastic_probe_program();
 [[nodiscard]] std::string byte_lm_program();
 
 /// What a rank left behind at a step `mark=NAME` of the probe: its pid as "pid", its arguments as

@@ -87,9 +87,10 @@ TEST_F(RunEnvironment, WorkersOfOneNodeGetTheWholeContractAndNothingElse) {
         expect_variables(mark, expected);
         EXPECT_THAT(std::atoi(value(mark, "MASTER_PORT").c_str()), Ge(1));
         // What the test gave the launcher, and what the probe notes beside the environment.
-        for (const char* name : {"PROBE_DIR", "REGROUP_TEST_PROGRAM", "PATH", "TMPDIR",
-                                 "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS",
-                                 "UBSAN_OPTIONS", "pid", "argument0"}) {
+        for (const char* name :
+             {"REGROUP_AGENT_SOCKET", "REGROUP_WORKER_ID", "PROBE_DIR", "REGROUP_TEST_PROGRAM",
+              "PATH", "TMPDIR", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS",
+              "UBSAN_OPTIONS", "pid", "argument0"}) {
             expected[name];
         }
         for (const auto& [name, text] : mark) {

@@ -308,8 +308,13 @@ void Simulation::begin_calm() {
 // these once more for whoever was on the way out when the faults stopped.
 Duration Simulation::calm_limit() const {
     const rendezvous::JobPolicy& policy = world_.job.policy;
+    // Where a change waits for a step boundary, and perhaps for a worker that hangs.
+    const Duration residents =
+        world_.job.resident
+            ? policy.prepare_timeout + 2 * world_.job.step_time + 4 * world_.plan.hang_limit
+            : Duration::zero();
     return kCalmMargin + 2 * (policy.heartbeat_timeout + policy.last_call + policy.grow_after) +
-           3 * policy.shutdown_timeout + 3 * world_.plan.lease;
+           3 * policy.shutdown_timeout + 3 * world_.plan.lease + residents;
 }
 
 SimulatedDaemon& Simulation::daemon() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// swarm --seed S --count N --hours H [--transcript]
+// swarm --seed S --count N --hours H [--progress SECONDS] [--transcript]
 //
 // Runs N seeds from S on, each for H simulated hours of faults and then a calm in which everything
 // must come right. Ends with 1 at the first seed that violates an invariant, with its story.
@@ -23,16 +23,18 @@ struct Arguments {
     std::uint64_t seed = 1;
     std::uint64_t count = 1;
     double hours = 1;
+    double progress = 0;
     bool transcript = false;
 };
 
 int usage() {
     std::fprintf(
         stderr,
-        "usage: swarm [--seed S] [--count N] [--hours H] [--transcript]\n"
+        "usage: swarm [--seed S] [--count N] [--hours H] [--progress P] [--transcript]\n"
         "  --seed S      the first seed (default 1); a commit hash's first digits do well\n"
         "  --count N     how many seeds (default 1)\n"
         "  --hours H     simulated hours of faults for each (default 1)\n"
+        "  --progress P  say how far it has come every P seconds (default 0: never)\n"
         "  --transcript  print everything that happened\n");
     return 2;
 }
@@ -52,6 +54,8 @@ bool parse(int count, char** values, Arguments& arguments) {
             arguments.seed = std::strtoull(values[i], &end, 0);
         } else if (flag == "--count") {
             arguments.count = std::strtoull(values[i], &end, 0);
+        } else if (flag == "--progress") {
+            arguments.progress = std::strtod(values[i], &end);
         } else if (flag == "--hours") {
             arguments.hours = std::strtod(values[i], &end);
         }
@@ -59,7 +63,7 @@ bool parse(int count, char** values, Arguments& arguments) {
             return false;
         }
     }
-    return arguments.hours > 0;
+    return arguments.hours > 0 && arguments.progress >= 0;
 }
 
 void print_story(const RunReport& report, std::size_t lines_max) {
@@ -88,6 +92,7 @@ int main(int count, char** values) {
     }
     RunReport total;
     const auto began = std::chrono::steady_clock::now();
+    auto said = began;
     for (std::uint64_t i = 0; i < arguments.count; ++i) {
         Options options;
         options.seed = arguments.seed + i;
@@ -107,6 +112,18 @@ int main(int count, char** values) {
         total.jobs += report.jobs;
         total.faults += report.faults;
         total.hash = total.hash * 31 + report.hash;
+        const auto now = std::chrono::steady_clock::now();
+        if (arguments.progress > 0 &&
+            now - said >= std::chrono::duration<double>(arguments.progress)) {
+            said = now;
+            const std::chrono::duration<double> so_far = now - began;
+            std::printf("seed %llu: %llu of %llu seeds hold, %.1f a second\n",
+                        static_cast<unsigned long long>(options.seed),
+                        static_cast<unsigned long long>(i + 1),
+                        static_cast<unsigned long long>(arguments.count),
+                        static_cast<double>(i + 1) / so_far.count());
+            std::fflush(stdout);
+        }
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
     std::printf(

@@ -46,7 +46,7 @@ const std::vector<Layer>& layers() {
         {"rendezvous/protocol/.*",
          standard + json + base + messages + "|\"rendezvous/protocol/.*\""},
         {"rendezvous/worker_link/.*", standard + base + link},
-        {"rendezvous/journal/.*", standard + posix + "|<boost/.*>" + json + base +
+        {"rendezvous/journal/.*", standard + posix + "|<boost/.*>|<sqlite3.h>" + json + base +
                                       "|\"rendezvous/(core|protocol|client|net|journal)/.*\""},
         {"rendezvous/net/.*", standard + asio + base + "|\"rendezvous/net/.*\""},
         {"rendezvous/client/.*",

@@ -39,7 +39,8 @@ inline rendezvous::NodeReport sample_report() {
     report.resident = true;
     report.step = 812;
     report.draining = "stopped by SIGTERM";
-    report.hang = rendezvous::Hang{13, "rank 13 has been in section 'load' for 12 s", true};
+    report.hang = rendezvous::Hang{13, "rank 13 has been in section 'load' for 12 s", true,
+                                   std::chrono::seconds(12)};
     report.positions = {{12, 812, 40, true, "all_reduce"}, {13, 811, 39, false, "load"}};
     return report;
 }

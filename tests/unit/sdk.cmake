@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(part connections context control_group float_arrays low_precision mpi_environment
+foreach(part connections context control_group failure float_arrays low_precision mpi_environment
         node_collectives reduce ring_schedule shared_memory store)
     list(APPEND sdk_test_sources ${CMAKE_CURRENT_LIST_DIR}/sdk_${part}_test.cc)
 endforeach()
@@ -14,6 +14,15 @@ foreach(header ${sdk_headers})
          CONTENT "#include <regroup/${name}>\n#include <regroup/${name}>\n" @ONLY)
     list(APPEND sdk_test_sources ${source})
 endforeach()
+
+# The line to the agent, and the loop that survives, with ranks as threads.
+regroup_test(sdk_elastic_test unit
+    SOURCES
+        ${CMAKE_CURRENT_LIST_DIR}/sdk_elastic_loop_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/sdk_elastic_parts_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/sdk_link_test.cc
+        ${PROJECT_SOURCE_DIR}/tests/support/fake_agent.cc
+    LINK regroup::worker_sdk regroup::worker_link regroup::store_core)
 
 regroup_test(sdk_test unit
     SOURCES ${sdk_test_sources}

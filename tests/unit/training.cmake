@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 regroup_test(training_test unit
     SOURCES
+        ${CMAKE_CURRENT_LIST_DIR}/training_checkpoint_fence_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/training_checkpoint_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/training_sampler_test.cc
-    LINK regroup::worker_sdk)
+    LINK regroup::worker_sdk regroup::worker_link)
 
 if(TARGET byte_lm)
     find_package(Eigen3 3.3 REQUIRED NO_MODULE)

@@ -196,9 +196,10 @@ class IncidentChecker final : public Checker {
             violated(which + " makes no sense: " + describe(incident));
         }
         const auto from = assigned_.find(incident.round);
-        // Clocks of daemons differ by seconds at most, and a lost node was last heard a little
-        // before.
-        if (from != assigned_.end() && incident.total() > now - from->second + kClockLimit) {
+        // Clocks of daemons differ by seconds at most; a lost node may have been silent for longer
+        // than the round had lasted.
+        if (from != assigned_.end() &&
+            incident.total() - incident.detect > now - from->second + kClockLimit) {
             violated(which + " took longer than there was time since the first of them began: " +
                      describe(incident));
         }

@@ -19,7 +19,8 @@ std::string text(RoundId round) {
 
 class StepsChecker final : public Checker {
    public:
-    void on_job(Instant /*now*/, const JobPolicy& /*policy*/) override {
+    void on_job(Instant /*now*/, const JobPolicy& policy) override {
+        nodes_max_ = policy.nodes_max;
         groups_.clear();
         processes_.clear();
         parked_.clear();
@@ -32,11 +33,18 @@ class StepsChecker final : public Checker {
     void on_worker_parked(Instant now, std::uint32_t host, RoundId /*round*/) override {
         parked_[host] = now;
     }
+    void on_trouble(Instant now, Instant until) override {
+        const Duration settling = std::chrono::seconds(20);
+        trouble_until_ = std::max({trouble_until_, after(now, settling), after(until, settling)});
+    }
     void on_tick(Instant now, const View& view) override {
         free_.resize(view.hosts.size(), Instant::max());
         for (std::size_t i = 0; i < view.hosts.size(); ++i) {
             const HostView& host = view.hosts[i];
-            const bool free = host.agent != nullptr && !host.agent->leaving() &&
+            // Who is set aside is not there, for whatever it holds.
+            const bool wanted =
+                view.rendezvous != nullptr && !view.rendezvous->is_set_aside(host.node);
+            const bool free = wanted && host.agent != nullptr && !host.agent->leaving() &&
                               !host.agent->draining() && host.agent->report().draining.empty() &&
                               host.agent->report().state == NodeState::stopped;
             free_[i] =
@@ -140,6 +148,14 @@ class StepsChecker final : public Checker {
     // Who had been in the last round that trained, and was there for the next one, is in it.
     void check_nothing_lost(Instant now, const GroupName& group, std::uint64_t step,
                             const std::vector<MemberView>& members) {
+        std::set<std::uint32_t> hosts;
+        for (const MemberView& member : members) {
+            hosts.insert(member.host);
+        }
+        // A full round takes its nodes by their slots, not by their steps.
+        if (hosts.size() >= nodes_max_ || now < trouble_until_) {
+            return;
+        }
         std::uint64_t last = 0;
         for (const auto& [other, known] : groups_) {
             last = other < group.id && known.votes > 0 ? std::max(last, other) : last;
@@ -160,6 +176,8 @@ class StepsChecker final : public Checker {
     }
     static constexpr Duration kFreeLimit = std::chrono::seconds(5);
 
+    std::size_t nodes_max_ = 0;
+    Instant trouble_until_{};
     std::map<std::uint64_t, Group> groups_;
     std::map<std::uint64_t, Process> processes_;
     std::map<std::uint32_t, Instant> parked_;

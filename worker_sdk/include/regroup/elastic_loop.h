@@ -155,8 +155,9 @@ class ElasticLoop {
 
     /// Registers what must be equal on all ranks after every step: parameters, the optimizer's
     /// state. The memory belongs to the caller and stays where it is while the loop lives; host or
-    /// GPU, as the back end needs it. The same names, in the same order, on every rank. Before
-    /// `run`. Throws Error `invalid_argument` for a name that is taken.
+    /// GPU, as the back end needs it; what is on a GPU is read and written in CUDA's default stream.
+    /// It changes nowhere but in the function given to `commit`. The same names, in the same order,
+    /// on every rank. Before `run`. Throws Error `invalid_argument` for a name that is taken.
     void keep(std::string name, TensorView tensor);
     /// The same for what is not a tensor: `save` gives its bytes, `load` takes them. Called
     /// between steps, on the thread of `run`.

@@ -18,6 +18,8 @@ constexpr std::size_t kLargeBytes = std::size_t{1} << 20U;
 /// How long a small one is left to whoever may come to wait for it, and how often the thread looks
 /// while operations are coming in; waking it for each would cost more than most take.
 constexpr Duration kGrace = std::chrono::microseconds(500);
+/// Between two wake-ups of those who are to stop.
+constexpr Duration kStirInterval = std::chrono::milliseconds(1);
 /// So many looks in vain, and the thread sleeps until it is told.
 constexpr int kLooksMax = 20;
 
@@ -184,9 +186,15 @@ std::vector<Operation> NodeExecutor::stop(bool orderly) {
         node_->give_up();
     }
     node_->stop();
+    std::unique_lock lock(mutex_);
+    // The wake-up is lost on who was just about to fall asleep.
+    while (!changed_.wait_for(lock, kStirInterval, [this] { return !running_; })) {
+        node_->stop();
+    }
+    lock.unlock();
     thread_.join();
     std::vector<Operation> left;
-    std::unique_lock lock(mutex_);
+    lock.lock();
     changed_.wait(lock, [this] { return !running_; });  // A waiting caller may still be at it.
     std::move(queue_.begin(), queue_.end(), std::back_inserter(left));
     queue_.clear();

@@ -72,10 +72,8 @@ void KeptState::add(std::string name, std::function<std::string()> save,
     if (!save || !load) {
         refuse("keep(\"" + name + "\"): both save and load are needed");
     }
-    items_.push_back({.name = std::move(name),
-                      .tensor = {},
-                      .save = std::move(save),
-                      .load = std::move(load)});
+    items_.push_back(
+        {.name = std::move(name), .tensor = {}, .save = std::move(save), .load = std::move(load)});
 }
 
 std::uint64_t KeptState::layout() const noexcept {

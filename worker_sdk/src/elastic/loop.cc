@@ -105,10 +105,8 @@ Loop::Outcome Loop::carry_out_round(const ElasticCallbacks& callbacks) {
         const bool first = !std::exchange(has_shown_, true);
         round_->shown = true;
         if (callbacks.on_round) {
-            callbacks.on_round({.context = &context,
-                                .group = round_->steps.get(),
-                                .step = step_,
-                                .first = first});
+            callbacks.on_round(
+                {.context = &context, .group = round_->steps.get(), .step = step_, .first = first});
         }
         // Now everything that hung on it has been built anew.
         past_.clear();
@@ -168,9 +166,9 @@ Loop::Outcome Loop::train(const ElasticCallbacks& callbacks) {
         ElasticStep step(*this);
         callbacks.on_step(step);
         if (stage_ == Stage::open) {
-            throw Error(Errc::invalid_argument,
-                        "on_step returned from step " + std::to_string(step_) +
-                            " without commit() or finish()");
+            throw Error(Errc::invalid_argument, "on_step returned from step " +
+                                                    std::to_string(step_) +
+                                                    " without commit() or finish()");
         }
         if (stage_ == Stage::finished) {
             return Outcome::finished;
@@ -195,9 +193,9 @@ SampleRange Loop::take(std::uint64_t count) {
 
 void Loop::require_step_open(const char* call) const {
     if (stage_ != Stage::open) {
-        throw Error(Errc::invalid_argument, std::string(call) + "() in a step that has been " +
-                                                (stage_ == Stage::committed ? "committed"
-                                                                            : "finished"));
+        throw Error(Errc::invalid_argument,
+                    std::string(call) + "() in a step that has been " +
+                        (stage_ == Stage::committed ? "committed" : "finished"));
     }
 }
 
@@ -293,7 +291,7 @@ void Loop::compare_pace() {
             link_->send(worker_link::Remark{
                 .text = "rank " + std::to_string(slow.rank) + " is slow: its own work takes " +
                         std::to_string(static_cast<int>(slow.excess * 100)) +
-                        " % longer than the median of the others, since " +
+                        " % longer than the median of the others, in most of the last " +
                         std::to_string(StragglerDetector::kWindows * options_.straggler_window) +
                         " steps"});
         }
@@ -308,12 +306,12 @@ void Loop::tell_resumed() {
         return;
     }
     using Milliseconds = std::chrono::duration<double, std::milli>;
-    link_->send(worker_link::Resumed{
-        .round = round_->context.round,
-        .step = step_,
-        .communicator_ms = Milliseconds(communicator_time_).count(),
-        .state_ms = Milliseconds(state_time_).count(),
-        .first_step_ms = Milliseconds(now() - training_began_).count()});
+    link_->send(
+        worker_link::Resumed{.round = round_->context.round,
+                             .step = step_,
+                             .communicator_ms = Milliseconds(communicator_time_).count(),
+                             .state_ms = Milliseconds(state_time_).count(),
+                             .first_step_ms = Milliseconds(now() - training_began_).count()});
 }
 
 /// Whether the error stems from the end of the round. Peers and agent find out about a loss in
@@ -374,8 +372,8 @@ void Loop::give_up_round(const std::string& reason) noexcept {
 Ending Loop::leave(const ElasticCallbacks& callbacks) {
     beacon_.set_phase(Phase::leaving);
     const auto pause = link_->await_pause(after(now(), kPauseLimit));
-    const Duration limit = pause && pause->limit_ms > 0 ? std::chrono::milliseconds(pause->limit_ms)
-                                                        : kLeaveLimit;
+    const Duration limit =
+        pause && pause->limit_ms > 0 ? std::chrono::milliseconds(pause->limit_ms) : kLeaveLimit;
     if (callbacks.on_leave) {
         callbacks.on_leave({.step = step_,
                             .reason = pause ? pause->reason : "this node leaves the job",

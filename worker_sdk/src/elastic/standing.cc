@@ -28,9 +28,9 @@ Origin choose_origin(std::span<const Standing> standings) {
     }
     for (std::uint32_t rank = 0; rank < standings.size(); ++rank) {
         const Standing& other = standings[rank];
-        origin.is_needed = origin.is_needed || (rank != origin.rank &&
-                                                (other.fresh != 0 ||
-                                                 other.step != origin.standing.step));
+        origin.is_needed =
+            origin.is_needed ||
+            (rank != origin.rank && (other.fresh != 0 || other.step != origin.standing.step));
     }
     return origin;
 }

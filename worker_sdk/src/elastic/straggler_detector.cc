@@ -2,6 +2,8 @@
 #include "worker_sdk/src/elastic/straggler_detector.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "rendezvous/base/ensure.h"
 
@@ -34,26 +36,23 @@ StragglerDetector::StragglerDetector(std::uint32_t world_size, double excess)
 
 std::vector<Straggler> StragglerDetector::observe(std::span<const Duration> work) {
     ENSURE(work.size() == records_.size());
+    const std::size_t slot = windows_++ % kWindows;
     std::vector<Straggler> found;
     for (std::uint32_t rank = 0; work.size() > 1 && rank < work.size(); ++rank) {
         const Duration usual = median_of_others(work, rank);
-        const auto median = static_cast<double>(usual.count());
-        const auto own = static_cast<double>(work[rank].count());
+        const double excess = static_cast<double>((work[rank] - usual).count()) /
+                              static_cast<double>(std::max<Duration>(usual, kExcessMin).count());
+        const bool slow = work[rank] - usual >= kExcessMin && excess >= excess_;
         Record& record = records_[rank];
-        if (work[rank] - usual < kExcessMin || own < median * (1 + excess_)) {
-            record.slow_windows = 0;
-            if (++record.well_windows >= kWindows) {
-                record.told = false;
-            }
-            continue;
-        }
-        const double excess = own / std::max(median, 1.0) - 1;
-        record.well_windows = 0;
-        record.least_excess =
-            record.slow_windows == 0 ? excess : std::min(record.least_excess, excess);
-        if (++record.slow_windows >= kWindows && !record.told) {
-            record.told = true;
-            found.push_back({.rank = rank, .excess = record.least_excess});
+        record.excesses[slot] = slow ? excess : 0;
+        const auto slow_windows =
+            kWindows - static_cast<std::size_t>(
+                           std::count(record.excesses.begin(), record.excesses.end(), 0.0));
+        if (slow_windows == 0) {
+            record.told = false;
+        } else if (slow_windows >= kSlowMin && !std::exchange(record.told, true)) {
+            const double sum = std::accumulate(record.excesses.begin(), record.excesses.end(), 0.0);
+            found.push_back({.rank = rank, .excess = sum / static_cast<double>(slow_windows)});
         }
     }
     return found;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -35,7 +36,8 @@ struct Packet {
 
 /// One packet; empty text at the end of the connection.
 Packet receive_packet(int socket) {
-    Packet packet{.text = std::string(worker_link::kMessageLimit, '\0'), .descriptor = Descriptor()};
+    Packet packet{.text = std::string(worker_link::kMessageLimit, '\0'),
+                  .descriptor = Descriptor()};
     alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
     iovec part{packet.text.data(), packet.text.size()};
     msghdr header{};
@@ -63,9 +65,8 @@ Result<Descriptor> dial(const std::string& path) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.empty() || path.size() >= sizeof address.sun_path) {
-        return Failure(Errc::invalid_argument,
-                       std::string(worker_link::kSocketVariable) + "=\"" + path +
-                           "\" is no path of a local socket");
+        return Failure(Errc::invalid_argument, std::string(worker_link::kSocketVariable) + "=\"" +
+                                                   path + "\" is no path of a local socket");
     }
     path.copy(address.sun_path, path.size());
     // In the abstract namespace every byte counts, so the name ends where its last letter does.
@@ -105,8 +106,9 @@ Result<WorkerPage*> map_page(const Descriptor& file) {
     struct stat facts{};
     if (::fstat(file.get(), &facts) != 0 ||
         static_cast<std::size_t>(facts.st_size) < sizeof(WorkerPage)) {
-        return Failure(Errc::invalid_argument, "the agent's page is too short: it is of another "
-                                               "build of regroup than this program's SDK");
+        return Failure(Errc::invalid_argument,
+                       "the agent's page is too short: it is of another "
+                       "build of regroup than this program's SDK");
     }
     void* const address =
         ::mmap(nullptr, sizeof(WorkerPage), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
@@ -117,9 +119,9 @@ Result<WorkerPage*> map_page(const Descriptor& file) {
     if (page->version != worker_link::kPageVersion) {
         const std::string theirs = std::to_string(page->version);
         ::munmap(address, sizeof(WorkerPage));
-        return Failure(Errc::invalid_argument,
-                       "the agent's page has version " + theirs + ", this program's SDK knows " +
-                           std::to_string(worker_link::kPageVersion));
+        return Failure(Errc::invalid_argument, "the agent's page has version " + theirs +
+                                                   ", this program's SDK knows " +
+                                                   std::to_string(worker_link::kPageVersion));
     }
     return page;
 }
@@ -152,16 +154,16 @@ Result<std::shared_ptr<AgentLink>> AgentLink::attach(const std::string& socket,
     }
     Packet packet = receive_packet(fd);
     const auto message = worker_link::decode_to_worker(packet.text);
-    if (packet.text.empty() || !message || !std::holds_alternative<worker_link::Welcome>(*message) ||
-        !packet.descriptor.is_open()) {
+    if (packet.text.empty() || !message ||
+        !std::holds_alternative<worker_link::Welcome>(*message) || !packet.descriptor.is_open()) {
         return Failure(Errc::disconnected, "the agent wants nothing of this process");
     }
     const Result<WorkerPage*> page = map_page(packet.descriptor);
     if (!page) {
         return page.error();
     }
-    return std::shared_ptr<AgentLink>(new AgentLink(
-        std::move(*dialled), std::move(packet.descriptor), *page, worker_id));
+    return std::shared_ptr<AgentLink>(
+        new AgentLink(std::move(*dialled), std::move(packet.descriptor), *page, worker_id));
 }
 
 AgentLink::AgentLink(Descriptor socket, Descriptor page_file, WorkerPage* page,
@@ -216,9 +218,11 @@ void AgentLink::receive_until_closed() {
             note_gone();
             continue;
         }
-        // What a newer agent says beyond this is not meant for us.
         if (const auto message = worker_link::decode_to_worker(packet.text)) {
             take(*message);
+        } else {
+            std::fprintf(stderr, "regroup: this worker's agent: %s\n",
+                         message.error().detail.c_str());
         }
     }
 }

@@ -11,8 +11,8 @@
 namespace regroup::link {
 namespace {
 
-/// Whose the link is, and the link: never destroyed, for it lasts until the kernel ends it. A forked
-/// child finds that it is not the owner; no lock, which it could find locked.
+/// Whose the link is, and the link: never destroyed, for it lasts until the kernel ends it. A
+/// forked child finds that it is not the owner; no lock, which it could find locked.
 std::atomic<pid_t> owner = 0;
 std::atomic<const std::shared_ptr<AgentLink>*> only_link = nullptr;
 

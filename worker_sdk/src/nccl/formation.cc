@@ -207,7 +207,11 @@ std::unique_ptr<ProcessGroup> Formation::meet() {
                            .device = device_,
                            .timeout = options_.timeout};
     std::iota(identity.members.begin(), identity.members.end(), 0U);
-    std::shared_ptr<Lane> lane = Lane::make(backend_, std::move(identity), wakeup, reaper);
+    const std::shared_ptr<Lane> lane = Lane::make(backend_, std::move(identity), wakeup, reaper);
+    const RoundScope::Registration forming(ContextScope::of(context_),
+                                           [&lane](const std::string& reason) {
+                                               lane->post({Errc::fenced, "aborted: " + reason, {}});
+                                           });
     meeting_.await({"all"}, "come", "here");
     if (!formation_.share_gpus) {
         refuse_shared_gpus();
@@ -222,7 +226,9 @@ std::unique_ptr<ProcessGroup> Formation::meet() {
         lane->post({error.code(), error.what(), {}});
         throw;
     }
-    return std::make_unique<NcclProcessGroup>(backend_, std::move(watchdog), std::move(lane));
+    auto group = std::make_unique<NcclProcessGroup>(backend_, std::move(watchdog), lane);
+    group->end_with(ContextScope::of(context_));
+    return group;
 }
 
 }  // namespace

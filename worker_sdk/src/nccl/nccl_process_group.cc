@@ -38,6 +38,7 @@ NcclProcessGroup::NcclProcessGroup(const Backend& backend, std::shared_ptr<Watch
       bounds_(bounds_of(backend, lane_->identity())) {}
 
 NcclProcessGroup::~NcclProcessGroup() {
+    registration_.reset();
     fail_batch("the group was destroyed");
     watchdog_->release(lane_);
 }
@@ -98,6 +99,10 @@ void NcclProcessGroup::fail_batch(std::string_view reason) noexcept {
             call.work->fail(Errc::fenced, "aborted: " + std::string(reason));
         }
     }
+}
+
+void NcclProcessGroup::end_with(const std::shared_ptr<RoundScope>& scope) {
+    registration_.emplace(scope, [this](const std::string& reason) { abort(reason); });
 }
 
 void NcclProcessGroup::abort(std::string_view reason) noexcept {

@@ -13,6 +13,7 @@
 #include "worker_sdk/src/nccl/arguments.h"
 #include "worker_sdk/src/nccl/lane.h"
 #include "worker_sdk/src/nccl/watchdog.h"
+#include "worker_sdk/src/round_scope.h"
 
 namespace regroup::nccl {
 
@@ -55,6 +56,9 @@ class NcclProcessGroup final : public ProcessGroup {
     void use_own_stream() override { lane_->use_stream(std::nullopt); }
     void abort(std::string_view reason) noexcept override;
 
+    /// From now on the group is aborted when `scope` is interrupted; at once, if it has been.
+    void end_with(const std::shared_ptr<RoundScope>& scope);
+
    protected:
     void begin_batch() override;
     void end_batch() override;
@@ -74,6 +78,7 @@ class NcclProcessGroup final : public ProcessGroup {
     std::uint32_t splits_ = 0;  // the caller's thread
     std::mutex mutex_;
     std::optional<std::vector<Call>> batch_;  // while one is open; guarded by mutex_
+    std::optional<RoundScope::Registration> registration_;
 };
 
 }  // namespace regroup::nccl

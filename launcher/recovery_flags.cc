@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/recovery_flags.h"
+
+#include <array>
+#include <sstream>
+
+#include "launcher/flag_values.h"
+
+namespace regroup::launcher {
+
+namespace {
+
+using rendezvous::Reaction;
+
+constexpr std::uint32_t kCountMax = 1000000;
+
+std::optional<Reaction> parse_reaction(const std::string& text) {
+    constexpr std::array kAll{Reaction::restart, Reaction::fail, Reaction::retry,
+                              Reaction::replace_node};
+    for (const Reaction reaction : kAll) {
+        if (text == to_string(reaction)) {
+            return reaction;
+        }
+    }
+    return std::nullopt;
+}
+
+FlagTable::Take count_into(std::optional<std::uint32_t>& out, const std::string& word) {
+    return [&out, word](const std::string& text) -> std::string {
+        if (text == word) {
+            out.reset();
+            return "";
+        }
+        std::uint32_t number = 0;
+        if (!number_into<std::uint32_t>(number, 0, kCountMax)(text).empty()) {
+            return "must be " + word + " or a whole number from 0 to " + std::to_string(kCountMax) +
+                   ", not " + in_quotes(text);
+        }
+        out = number;
+        return "";
+    };
+}
+
+FlagTable::Take positive_seconds_into(Duration& out) {
+    return [&out](const std::string& text) -> std::string {
+        const std::string wrong = seconds_into(out)(text);
+        return wrong.empty() && out == Duration::zero() ? "must be above 0" : wrong;
+    };
+}
+
+void declare_budgets(FlagTable& flags, RunOptions& options) {
+    rendezvous::Budgets& budgets = options.budgets;
+    flags.value({"--max-hangs", "N|restarts", "restarts",
+                 "Hangs that the job survives; left as it is, they count as worker failures",
+                 "--max-hangs=2", "", true},
+                count_into(budgets.hangs, "restarts"));
+    flags.value({"--max-node-losses", "N|any", "any", "Lost nodes that the job survives",
+                 "--max-node-losses=10", "", true},
+                count_into(budgets.losses, "any"));
+    flags.value({"--refill-steps", "N", "0",
+                 "All that was used of these numbers is given back after so many committed steps "
+                 "(programs with the SDK's loop report them); 0: never",
+                 "--refill-steps=1000", "", true},
+                number_into<std::uint64_t>(budgets.refill_steps, 0, 1000000000000));
+    flags.value({"--no-progress", "N", "5",
+                 "End the job, with exit code 4, after so many rounds in a row that ended badly "
+                 "without one more committed step; 0: never",
+                 "--no-progress=10", "", true},
+                number_into<std::uint32_t>(budgets.no_progress_max, 0, kCountMax));
+    flags.value({"--restart-delay", "S", "0.1",
+                 "Wait before the second restart in a row without progress; twice as long before "
+                 "each further one, half a minute at most. In seconds",
+                 "--restart-delay=1", "", true},
+                seconds_into(budgets.delay));
+    flags.value({"--max-strikes", "N", "3",
+                 "Set a node aside that is to blame for so many failures within --strikes-window, "
+                 "if enough others are there; 0: never",
+                 "--max-strikes=5", "", true},
+                number_into<std::uint32_t>(budgets.strikes_max, 0, kCountMax));
+    flags.value({"--strikes-window", "S", "600", "See --max-strikes; also for how long. In seconds",
+                 "--strikes-window=3600", "", true},
+                positive_seconds_into(budgets.strikes_window));
+}
+
+}  // namespace
+
+std::map<int, Reaction> default_reactions(Front front) {
+    if (front == Front::torchrun) {
+        return {};
+    }
+    return {{2, Reaction::fail},    // A usage error, by everybody's convention.
+            {64, Reaction::fail},   // EX_USAGE of sysexits.h,
+            {75, Reaction::retry},  // EX_TEMPFAIL,
+            {76, Reaction::replace_node}, {78, Reaction::fail},  // and EX_CONFIG.
+            {126, Reaction::fail},   // A shell: the program cannot be executed,
+            {127, Reaction::fail}};  // or is not there.
+}
+
+FlagTable::Take reactions_into(std::map<int, Reaction>& out) {
+    return [&out](const std::string& text) -> std::string {
+        if (text == "none") {
+            out.clear();
+            return "";
+        }
+        std::map<int, Reaction> result = out;
+        std::istringstream pairs(text);
+        for (std::string pair; std::getline(pairs, pair, ',');) {
+            const std::size_t equals = pair.find('=');
+            const auto code = parse_number<int>(pair.substr(0, equals));
+            const auto reaction =
+                equals == pair.npos ? std::nullopt : parse_reaction(pair.substr(equals + 1));
+            if (!code || *code < 1 || *code > 255 || !reaction) {
+                return "must be CODE=REACTION,..., with codes from 1 to 255 and fail, restart, "
+                       "retry or replace-node, or none; not " +
+                       in_quotes(pair);
+            }
+            result[*code] = *reaction;
+        }
+        if (text.empty() || text.back() == ',') {
+            return "must be CODE=REACTION,... or none, not " + in_quotes(text);
+        }
+        out = std::move(result);
+        return "";
+    };
+}
+
+void declare_recovery(FlagTable& flags, RunOptions& options) {
+    options.on_exit = default_reactions(options.front);
+    flags.group("Recovery");
+    flags.value({"--spares", "N", "0",
+                 "Nodes beyond MAX of --nnodes that wait with their workers started (programs with "
+                 "the SDK's loop), and take the ranks of a lost node at once",
+                 "--spares=1", "", true},
+                number_into<std::uint32_t>(options.spares, 0, kCountMax));
+    flags.value({"--on-exit", "CODE=REACTION,...",
+                 options.on_exit.empty() ? "none" : "2, 64, 78, 126, 127=fail, 75=retry, 76=...",
+                 "What a worker's exit code asks for: fail ends the job at once; restart, as all "
+                 "others do, costs one of --max-restarts; retry costs nothing; replace-node sets "
+                 "the node aside. Added to the defaults; none: no defaults",
+                 "--on-exit=3=fail,80=retry", "", true},
+                reactions_into(options.on_exit));
+    declare_budgets(flags, options);
+    flags.value({"--regroup-call", "S", "0.2",
+                 "After a loss, wait so long for nodes whose fate is not known, so that failures "
+                 "of one cause make one new round. In seconds",
+                 "--regroup-call=1", "", true},
+                seconds_into(options.regroup_call));
+    flags.value({"--prepare-timeout", "S", "120",
+                 "Programs with the SDK's loop change rounds between two steps when a node joins "
+                 "or leaves; whoever takes longer to come there is stopped. In seconds",
+                 "--prepare-timeout=600", "", true},
+                positive_seconds_into(options.prepare_timeout));
+}
+
+}  // namespace regroup::launcher

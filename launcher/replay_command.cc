@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/replay_command.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "agent/agent_core.h"
+#include "launcher/flag_table.h"
+#include "launcher/flag_values.h"
+#include "rendezvous/journal/replay.h"
+#include "rendezvous/journal/sqlite_journal.h"
+
+namespace regroup::launcher {
+
+namespace {
+
+using journal::SqliteJournal;
+using journal::StoredJob;
+
+constexpr std::string_view kSqliteMagic = "SQLite format 3";
+
+void complain(const std::string& line) {
+    std::fprintf(stderr, "regroup replay: %s\n", line.c_str());
+}
+
+std::string time_text(std::int64_t ms) {
+    const auto seconds = static_cast<std::time_t>(ms / 1000);
+    std::tm parts{};
+    char text[40] = "?";
+    if (::localtime_r(&seconds, &parts) != nullptr) {
+        std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
+    }
+    return text;
+}
+
+/// What a file holds: a daemon's database, whose entries are read when they are wanted, or lines.
+struct Source {
+    std::string path;
+    bool is_database = false;
+    std::vector<StoredJob> jobs;
+
+    Result<StoredJob> whole(const StoredJob& job) const {
+        return is_database ? SqliteJournal::job_in(path, job.key) : Result<StoredJob>(job);
+    }
+};
+
+Result<Source> open_source(const std::string& path) {
+    Source source{path, false, {}};
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored)) {
+        source.path += "/journal.sqlite3";
+    }
+    std::ifstream file(source.path, std::ios::binary);
+    if (!file) {
+        return system_failure("cannot open " + source.path, errno);
+    }
+    std::string head(kSqliteMagic.size(), '\0');
+    file.read(head.data(), static_cast<std::streamsize>(head.size()));
+    source.is_database = head == kSqliteMagic;
+    Result<std::vector<StoredJob>> jobs = std::vector<StoredJob>();
+    if (source.is_database) {
+        jobs = SqliteJournal::jobs_in(source.path);
+    } else {
+        file.clear();
+        file.seekg(0);
+        std::ostringstream text;
+        text << file.rdbuf();
+        jobs = journal::from_lines(text.str());
+        if (!jobs) {
+            return Failure(jobs.error().code, source.path + ", " + jobs.error().detail);
+        }
+    }
+    if (!jobs) {
+        return jobs.error();
+    }
+    source.jobs = std::move(*jobs);
+    return source;
+}
+
+/// The job that `id` names, the last of that name; without a name the last one there is.
+const StoredJob* choose(const Source& source, const std::string& id) {
+    const auto found =
+        std::find_if(source.jobs.rbegin(), source.jobs.rend(),
+                     [&](const StoredJob& job) { return id.empty() || job.key.id == id; });
+    return found == source.jobs.rend() ? nullptr : &*found;
+}
+
+int list(const Source& source) {
+    for (const StoredJob& job : source.jobs) {
+        std::printf("%s  %s%s\n", time_text(job.key.began_ms).c_str(), job.key.id.c_str(),
+                    job.ended ? "" : "  (not ended)");
+    }
+    return 0;
+}
+
+int replay_job(const StoredJob& job) {
+    std::printf("job %s, begun %s, %zu entries\n", job.key.id.c_str(),
+                time_text(job.key.began_ms).c_str(), job.entries.size());
+    const Result<journal::Replayed> result =
+        journal::replay(job, [](const std::string& line) { std::puts(line.c_str()); });
+    if (!result) {
+        complain(result.error().detail);
+        return agent::kExitUsage;
+    }
+    std::printf("%s: %zu of %zu assignments\n", result->is_same() ? "identical" : "DIFFERENT",
+                result->identical, result->assignments);
+    return result->is_same() ? 0 : 1;
+}
+
+}  // namespace
+
+int replay_command(std::span<const std::string> arguments) {
+    std::string id;
+    bool as_lines = false;
+    bool only_list = false;
+    FlagTable flags("regroup replay");
+    flags.usage = "regroup replay [FLAGS] FILE";
+    flags.introduction =
+        "Run what a daemon has kept of a job through the same state machine again, and print what\n"
+        "happened, what was decided, and why. FILE is a daemon's --state directory, the\n"
+        "journal.sqlite3 in it, or what --export has written. A running daemon is not disturbed.";
+    flags.footer =
+        "Exit code: 0 if each assignment came out as it was recorded, 1 if not, 2 for a mistake "
+        "on\n"
+        "the command line or a file that cannot be read.";
+    flags.group("Flags");
+    flags.value({"--job", "ID", "", "Which job; without it the last one that was begun",
+                 "--job=nightly", "-", true},
+                text_into(id));
+    flags.toggle({"--list", "", "", "Only list the jobs", "", "-", true}, only_list);
+    flags.toggle({"--export", "", "", "Print the job as lines of JSON instead", "", "-", true},
+                 as_lines);
+    const auto parsed = flags.parse(arguments);
+    if (!parsed) {
+        complain(parsed.error().detail);
+        return agent::kExitUsage;
+    }
+    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
+        std::fputs(show->text.c_str(), stdout);
+        return 0;
+    }
+    const auto& rest = std::get<std::vector<std::string>>(*parsed);
+    if (rest.size() != 1) {
+        complain(rest.empty() ? "needs a FILE (regroup replay --help)"
+                              : "takes one FILE, and flags before it");
+        return agent::kExitUsage;
+    }
+    const Result<Source> source = open_source(rest.front());
+    if (!source) {
+        complain(source.error().detail);
+        return agent::kExitUsage;
+    }
+    if (only_list) {
+        return list(*source);
+    }
+    const StoredJob* chosen = choose(*source, id);
+    if (chosen == nullptr) {
+        complain(source->path + (id.empty() ? " has no job"
+                                            : " has no job " + id + "; --list shows those it has"));
+        return agent::kExitUsage;
+    }
+    const Result<StoredJob> job = source->whole(*chosen);
+    if (!job) {
+        complain(job.error().detail);
+        return agent::kExitUsage;
+    }
+    if (as_lines) {
+        std::fputs(journal::to_lines(*job).c_str(), stdout);
+        return 0;
+    }
+    return replay_job(*job);
+}
+
+}  // namespace regroup::launcher

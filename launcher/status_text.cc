@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/status_text.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/base/clock.h"
+
+namespace regroup::launcher {
+
+namespace {
+
+using nlohmann::json;
+using Rows = std::vector<std::vector<std::string>>;
+
+// Another version's daemon may leave fields out: what is not there is shown as nothing.
+
+const json& field(const json& object, const char* key) {
+    static const json kNothing;
+    const auto found = object.is_object() ? object.find(key) : object.end();
+    return object.is_object() && found != object.end() ? *found : kNothing;
+}
+/// On one line, and without what moves a terminal's cursor.
+std::string text(const json& object, const char* key) {
+    const json& value = field(object, key);
+    std::string shown = value.is_string() ? value.get<std::string>() : "";
+    std::replace_if(
+        shown.begin(), shown.end(),
+        [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }, ' ');
+    return shown;
+}
+std::uint64_t number(const json& object, const char* key) {
+    const json& value = field(object, key);
+    return value.is_number_unsigned() ? value.get<std::uint64_t>() : 0;
+}
+std::string duration(const json& object, const char* key) {
+    const json& value = field(object, key);
+    const double seconds = value.is_number() ? value.get<double>() : 0;
+    return format_duration(std::chrono::duration_cast<Duration>(
+        std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e9))));
+}
+
+std::string table(const Rows& rows, const std::string& indent) {
+    std::vector<std::size_t> widths;
+    for (const auto& row : rows) {
+        widths.resize(std::max(widths.size(), row.size()));
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            widths[i] = std::max(widths[i], row[i].size());
+        }
+    }
+    std::string out;
+    for (const auto& row : rows) {
+        std::string line = indent;
+        for (std::size_t i = 0; i < row.size(); ++i) {
+            line += row[i] + std::string(widths[i] - row[i].size() + 2, ' ');
+        }
+        out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    }
+    return out;
+}
+
+std::string nodes_table(const json& job) {
+    Rows rows{{"NODE", "ADDRESS", "PLACE", "RANKS", "STATE", "STEP", "HEARD", ""}};
+    for (const json& node : field(job, "nodes")) {
+        const std::uint64_t first = number(node, "first_rank");
+        const std::uint64_t workers = number(node, "workers");
+        const std::string ranks =
+            !node.contains("first_rank") ? "-"
+            : workers <= 1               ? std::to_string(first)
+                           : std::to_string(first) + "-" + std::to_string(first + workers - 1);
+        rows.push_back({text(node, "name"), text(node, "address"), text(node, "place"), ranks,
+                        text(node, "state"), std::to_string(number(node, "step")),
+                        duration(node, "silent_s") + " ago", text(node, "detail")});
+    }
+    std::string out = rows.size() > 1 ? table(rows, "  ") : "";
+    if (const std::uint64_t more = number(job, "nodes_left_out")) {
+        out += "  and " + std::to_string(more) + " nodes more\n";
+    }
+    return out;
+}
+
+std::string set_aside(const json& job) {
+    std::string out;
+    for (const json& node : field(job, "set_aside")) {
+        out += "  set aside for " + duration(node, "left_s") + " more: " + text(node, "name") +
+               ", " + text(node, "reason") + "\n";
+    }
+    return out;
+}
+
+std::string budgets(const json& job) {
+    std::string out;
+    for (const json& budget : field(job, "budgets")) {
+        const bool bounded = budget.contains("allowed");
+        out += (out.empty() ? "  used: " : ", ") + text(budget, "what") + " " +
+               std::to_string(number(budget, "used")) +
+               (bounded ? " of " + std::to_string(number(budget, "allowed")) : "");
+    }
+    return out.empty() ? out : out + "\n";
+}
+
+std::string incidents(const json& job) {
+    constexpr std::size_t kShownMax = 5;
+    const json& all = field(job, "incidents");
+    if (!all.is_array() || all.empty()) {
+        return "";
+    }
+    std::string out = "  recoveries: " + std::to_string(number(job, "incidents_count")) + ", " +
+                      duration(job, "lost_s") + " of " + duration(job, "lasted_s") + "\n";
+    for (std::size_t i = all.size() - std::min(all.size(), kShownMax); i < all.size(); ++i) {
+        std::uint64_t total_us = 0;
+        for (const char* stage : {"detect_us", "decide_us", "stop_us", "join_us", "communicator_us",
+                                  "state_us", "first_step_us"}) {
+            total_us += number(all[i], stage);
+        }
+        out += "    round " + std::to_string(number(all[i], "next_round")) + " after " +
+               format_duration(std::chrono::microseconds(total_us)) + ": " + text(all[i], "cause") +
+               (text(all[i], "decision").empty() ? "" : "; " + text(all[i], "decision")) + "\n";
+    }
+    return out;
+}
+
+}  // namespace
+
+std::string status_table(const std::string& json_text) {
+    const json object = json::parse(json_text, nullptr, /*allow_exceptions=*/false);
+    const json& jobs = field(object, "jobs");
+    if (!jobs.is_array() || jobs.empty()) {
+        return jobs.is_array() ? "no jobs\n" : json_text + "\n";
+    }
+    std::string out;
+    for (const json& job : jobs) {
+        out += (out.empty() ? "job " : "\njob ") + text(job, "job") + ": " + text(job, "phase") +
+               ", round " + std::to_string(number(job, "round"));
+        if (number(job, "world_size") != 0) {
+            out += ", " + std::to_string(number(job, "world_size")) + " ranks, step " +
+                   std::to_string(number(job, "step")) + ", " +
+                   std::to_string(number(job, "restarts")) + " restarts";
+        }
+        out += "\n  " + text(job, "text") + "\n" + nodes_table(job) + set_aside(job) +
+               budgets(job) + incidents(job);
+    }
+    if (const std::uint64_t more = number(object, "jobs_left_out")) {
+        out += "\nand " + std::to_string(more) + " jobs more (name one with --job)\n";
+    }
+    return out;
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who leads is in etcd_leadership.cc, what is kept in etcd_journal.cc.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/journal/etcd_client.h"
+#include "rendezvous/journal/etcd_journal.h"
+
+namespace regroup::journal {
+
+namespace asio = boost::asio;
+using nlohmann::json;
+
+inline constexpr Duration kEtcdCallLimit = std::chrono::seconds(1);
+inline constexpr Duration kEtcdRetryInterval = std::chrono::milliseconds(100);
+
+struct EtcdJournal::Impl {
+    Impl(asio::io_context& io_in, const Clock& clock_in, Options options_in)
+        : io(io_in),
+          clock(clock_in),
+          options(std::move(options_in)),
+          lead_client(io_in, options.endpoints),
+          write_client(io_in, options.endpoints),
+          pause(io_in),
+          write_pause(io_in) {}
+
+    /// One operation on its way, and whom to tell.
+    struct Write {
+        json operation;
+        std::size_t bytes = 0;
+        std::function<void()> done;
+    };
+    using Self = std::shared_ptr<Impl>;
+
+    static asio::awaitable<void> run(Self self);
+    /// The endpoint of who leads, or nothing; false in `known` if etcd did not say.
+    static asio::awaitable<std::optional<std::string>> ask_leader(Self self, bool* known);
+    static asio::awaitable<bool> win(Self self);
+    static asio::awaitable<bool> load(Self self, std::vector<StoredJob>* jobs);
+    static asio::awaitable<void> hold(Self self);
+    static asio::awaitable<void> write(Self self);
+    static asio::awaitable<void> give_back(Self self, std::function<void()> done);
+    static asio::awaitable<void> wait_on(asio::steady_timer* timer, Duration span);
+
+    void take_up(std::vector<StoredJob> jobs);
+    void queue(Write write);
+    /// The next operations that go together.
+    [[nodiscard]] json next_batch(std::size_t* count) const;
+    void lose(const std::string& why);
+    void complain(const Failure& failure);
+    void etcd_is_back();
+    [[nodiscard]] std::string leader_key() const { return options.prefix + "leader"; }
+
+    std::weak_ptr<Impl> self;
+    asio::io_context& io;
+    const Clock& clock;
+    const Options options;
+    Hooks hooks;
+    EtcdClient lead_client;
+    EtcdClient write_client;
+    asio::steady_timer pause;
+    asio::steady_timer write_pause;
+
+    std::int64_t lease = 0;
+    Instant lease_ends{};
+    std::int64_t revision = 0;  ///< In which our key was created: the fence.
+    bool leading = false;
+    std::uint64_t term = 0;  ///< Counts the times that the lead was won.
+    std::optional<std::string> following;
+    std::map<JobKey, std::size_t> entries;  ///< How many each job has.
+    std::deque<Write> writes;
+    bool writing = false;
+    bool away = false;
+    bool closed = false;
+};
+
+}  // namespace regroup::journal

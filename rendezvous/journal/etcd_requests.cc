@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/journal/etcd_requests.h"
+
+#include <charconv>
+#include <cstdio>
+#include <utility>
+
+#include "rendezvous/journal/base64.h"
+
+namespace regroup::journal::etcd {
+
+using nlohmann::json;
+
+namespace {
+
+/// The first key behind all that begin with `prefix`, whose last byte is below 255.
+std::string behind(std::string prefix) {
+    ++prefix.back();
+    return prefix;
+}
+
+json compare_created(const std::string& key, std::int64_t revision) {
+    return {{"target", "CREATE"},
+            {"result", "EQUAL"},
+            {"key", to_base64(key)},
+            {"create_revision", std::to_string(revision)}};
+}
+
+}  // namespace
+
+const json& field_of(const json& object, const char* field) {
+    static const json kNothing;
+    if (!object.is_object()) {
+        return kNothing;
+    }
+    const auto found = object.find(field);
+    return found == object.end() ? kNothing : *found;
+}
+
+std::int64_t number_in(const json& object, const char* field) {
+    const json& value = field_of(object, field);
+    if (value.is_number_integer()) {
+        return value.get<std::int64_t>();
+    }
+    std::int64_t number = 0;
+    if (value.is_string()) {
+        const auto& text = value.get_ref<const std::string&>();
+        std::from_chars(text.data(), text.data() + text.size(), number);
+    }
+    return number;
+}
+
+std::vector<KeyValue> pairs_in(const json& range) {
+    std::vector<KeyValue> pairs;
+    for (const json& pair : field_of(range, "kvs")) {
+        const json& key = field_of(pair, "key");
+        const json& value = field_of(pair, "value");  // Absent when it is empty.
+        auto key_bytes = key.is_string() ? from_base64(key.get<std::string>()) : std::nullopt;
+        auto bytes = value.is_string() ? from_base64(value.get<std::string>())
+                                       : std::optional(std::string());
+        if (key_bytes && bytes) {
+            pairs.push_back({std::move(*key_bytes), std::move(*bytes)});
+        }
+    }
+    return pairs;
+}
+
+json put(const std::string& key, const std::string& value, std::int64_t lease) {
+    json request = {{"key", to_base64(key)}, {"value", to_base64(value)}};
+    if (lease != 0) {
+        request["lease"] = std::to_string(lease);
+    }
+    return {{"requestPut", std::move(request)}};
+}
+
+json delete_prefix(const std::string& prefix) {
+    return {{"requestDeleteRange",
+             {{"key", to_base64(prefix)}, {"range_end", to_base64(behind(prefix))}}}};
+}
+
+json range(const std::string& first, const std::string& prefix, std::int64_t count) {
+    return {{"key", to_base64(first)},
+            {"range_end", to_base64(behind(prefix))},
+            {"limit", std::to_string(count)}};
+}
+
+json campaign(const std::string& leader_key, const std::string& endpoint, std::int64_t lease) {
+    return {{"compare", json::array({compare_created(leader_key, 0)})},
+            {"success", json::array({put(leader_key, endpoint, lease)})},
+            {"failure", json::array({{{"requestRange", {{"key", to_base64(leader_key)}}}}})}};
+}
+
+json fenced(const std::string& leader_key, std::int64_t revision, json operations) {
+    return {{"compare", json::array({compare_created(leader_key, revision)})},
+            {"success", std::move(operations)}};
+}
+
+std::string job_prefix(const std::string& prefix, const JobKey& job) {
+    char began[24];
+    std::snprintf(began, sizeof began, "%016lld", static_cast<long long>(job.began_ms));
+    std::string id;
+    for (const char c : job.id) {
+        if (c == '/' || c == '%') {
+            id += c == '/' ? "%2F" : "%25";
+        } else {
+            id += c;
+        }
+    }
+    return prefix + "jobs/" + began + "-" + id + "/";
+}
+
+std::string entry_key(const std::string& job_prefix, std::size_t number) {
+    char digits[24];
+    std::snprintf(digits, sizeof digits, "%012zu", number);
+    return job_prefix + "entry/" + digits;
+}
+
+std::string head_value(const JobKey& job) {
+    return json({{"job", job.id}, {"began_ms", job.began_ms}})
+        .dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::vector<StoredJob> jobs_of(const std::vector<KeyValue>& pairs,
+                               const std::function<void(const std::string&)>& log) {
+    // In order of keys a job's entries come before its head.
+    std::vector<StoredJob> jobs;
+    std::vector<Entry> entries;
+    bool malformed = false;
+    for (const KeyValue& pair : pairs) {
+        if (pair.key.ends_with("/head")) {
+            const json head = json::parse(pair.value, nullptr, /*allow_exceptions=*/false);
+            const json& id = field_of(head, "job");
+            if (id.is_string() && !malformed) {
+                jobs.push_back({{id.get<std::string>(), number_in(head, "began_ms")},
+                                std::move(entries),
+                                false});
+            }
+            entries.clear();
+            malformed = false;
+            continue;
+        }
+        Result<Entry> entry = decode_entry(pair.value);
+        if (!entry) {
+            log("the record " + pair.key + " is left out, with its job: " + entry.error().detail);
+            malformed = true;
+            continue;
+        }
+        entries.push_back(std::move(*entry));
+    }
+    return jobs;
+}
+
+}  // namespace regroup::journal::etcd

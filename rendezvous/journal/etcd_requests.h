@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an EtcdJournal says to etcd and hears from it, as JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/journal/journal.h"
+
+namespace regroup::journal::etcd {
+
+struct KeyValue {
+    std::string key;
+    std::string value;
+};
+
+/// etcd's 64-bit numbers are strings in JSON; 0 if it is not there.
+[[nodiscard]] std::int64_t number_in(const nlohmann::json& object, const char* field);
+/// The field of an object, or null.
+[[nodiscard]] const nlohmann::json& field_of(const nlohmann::json& object, const char* field);
+[[nodiscard]] std::vector<KeyValue> pairs_in(const nlohmann::json& range);
+
+[[nodiscard]] nlohmann::json put(const std::string& key, const std::string& value,
+                                 std::int64_t lease = 0);
+[[nodiscard]] nlohmann::json delete_prefix(const std::string& prefix);
+/// Keys from `first` on that begin with `prefix`, at most `count`.
+[[nodiscard]] nlohmann::json range(const std::string& first, const std::string& prefix,
+                                   std::int64_t count);
+/// Takes the lead if nobody has it; else asks who does.
+[[nodiscard]] nlohmann::json campaign(const std::string& leader_key, const std::string& endpoint,
+                                      std::int64_t lease);
+/// `operations`, if the leader's key was created in `revision`.
+[[nodiscard]] nlohmann::json fenced(const std::string& leader_key, std::int64_t revision,
+                                    nlohmann::json operations);
+
+// Keys of a job: "jobs/BEGAN-ID/", in which ID has no slash; below it "head" and "entry/NUMBER".
+
+[[nodiscard]] std::string job_prefix(const std::string& prefix, const JobKey& job);
+[[nodiscard]] std::string entry_key(const std::string& job_prefix, std::size_t number);
+/// Jobs out of all pairs below "jobs/", in order of their keys. What is malformed is said to `log`
+/// and left out, with its job.
+[[nodiscard]] std::vector<StoredJob> jobs_of(const std::vector<KeyValue>& pairs,
+                                             const std::function<void(const std::string&)>& log);
+[[nodiscard]] std::string head_value(const JobKey& job);
+
+}  // namespace regroup::journal::etcd

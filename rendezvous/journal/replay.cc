@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/journal/replay.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <utility>
+
+#include "rendezvous/protocol/message_line.h"
+
+namespace regroup::journal {
+
+using namespace rendezvous;  // NOLINT: every event; this file is about them.
+
+namespace {
+
+std::string because(const std::string& reason) {
+    return reason.empty() ? "" : ": " + reason;
+}
+
+/// Tells what happens; nodes go by their names.
+class Storyteller {
+   public:
+    explicit Storyteller(const std::function<void(const std::string&)>& on_line)
+        : on_line_(on_line) {}
+
+    void tell(const Entry& entry) {
+        if (const auto* joined = entry.event ? std::get_if<NodeJoined>(&*entry.event) : nullptr) {
+            names_[joined->node] = joined->offer.name;
+        }
+        char seconds[40];
+        std::snprintf(seconds, sizeof seconds, "%12.6f s  ",
+                      std::chrono::duration<double>(entry.at.time_since_epoch()).count());
+        on_line_(seconds +
+                 (entry.event ? std::visit(*this, *entry.event) : std::string("(time passed)")));
+    }
+    /// The same word to several nodes is one line.
+    void tell(const Effects& effects) {
+        for (std::size_t i = 0; i < effects.size();) {
+            const std::string line = protocol::to_line(effects[i].message);
+            std::string to = name_of(effects[i].node);
+            std::size_t next = i + 1;
+            while (next < effects.size() && protocol::to_line(effects[next].message) == line) {
+                to += ", " + name_of(effects[next++].node);
+            }
+            on_line_("                  -> " + to + ": " + line);
+            i = next;
+        }
+    }
+    void say(const std::string& line) { on_line_("                  " + line); }
+
+    std::string operator()(const NodeJoined& event) const {
+        return event.offer.name + " joins with " + std::to_string(event.offer.workers) +
+               (event.offer.workers == 1 ? " worker, " : " workers, ") +
+               protocol::to_line(event.report);
+    }
+    std::string operator()(const NodeReported& event) const {
+        return name_of(event.node) + " reports " + protocol::to_line(event.report);
+    }
+    std::string operator()(const NodeDisconnected& event) const {
+        return "the connection of " + name_of(event.node) + " broke";
+    }
+    std::string operator()(const NodeLeft& event) const {
+        return name_of(event.node) + " leaves" + because(event.reason);
+    }
+    std::string operator()(const StopRequested& event) const {
+        return event.author + " stops the job" + because(event.reason);
+    }
+    std::string operator()(const DrainRequested& event) const {
+        return event.author + " drains node " + event.node + because(event.reason);
+    }
+    std::string operator()(const NodeResumed& event) const {
+        return name_of(event.node) + " has " + protocol::to_line(FromAgent(event.resumed));
+    }
+    std::string operator()(const Restarted& /*event*/) const {
+        return "another daemon takes the job over";
+    }
+
+    [[nodiscard]] std::string name_of(const NodeId& node) const {
+        const auto found = names_.find(node);
+        return found == names_.end() ? node : found->second;
+    }
+
+   private:
+    const std::function<void(const std::string&)>& on_line_;
+    std::map<NodeId, std::string> names_;
+};
+
+std::string shown(const Storyteller& story, const std::vector<Assigned>& all, std::size_t at) {
+    return at >= all.size() ? std::string("nothing")
+                            : story.name_of(all[at].node) + ": " +
+                                  protocol::to_line(FromDaemon(Assign{all[at].assignment}));
+}
+
+void compare(const std::vector<Assigned>& recorded, const std::vector<Assigned>& made,
+             Storyteller& story, Replayed& result) {
+    const std::size_t count = std::max(recorded.size(), made.size());
+    for (std::size_t i = 0; i < count; ++i) {
+        ++result.assignments;
+        if (i < recorded.size() && i < made.size() && recorded[i] == made[i]) {
+            ++result.identical;
+            continue;
+        }
+        story.say("DIFFERS, recorded: " + shown(story, recorded, i));
+        story.say("         replayed: " + shown(story, made, i));
+    }
+}
+
+}  // namespace
+
+Result<Replayed> replay(const StoredJob& job,
+                        const std::function<void(const std::string& line)>& on_line) {
+    const JobPolicy* policy = job.entries.empty() ? nullptr : policy_of(job.entries.front());
+    if (policy == nullptr) {
+        return Failure(Errc::invalid_argument,
+                       "what is kept of job " + job.key.id + " does not begin with a node");
+    }
+    RendezvousCore core(*policy);
+    Storyteller story(on_line);
+    Replayed result;
+    Instant last{};
+    std::string reason;
+    for (const Entry& entry : job.entries) {
+        if (entry.at < last) {
+            return Failure(Errc::invalid_argument,
+                           "what is kept of job " + job.key.id + " goes back in time");
+        }
+        last = entry.at;
+        Effects effects = apply(core, entry);
+        const std::vector<Assigned> made = assignments_of(effects);
+        std::erase_if(effects, [](const Send& effect) {
+            return std::holds_alternative<Alive>(effect.message);
+        });
+        story.tell(entry);
+        story.tell(effects);
+        compare(entry.assigned, made, story, result);
+        if (std::string now = core.explain(entry.at); now != reason) {
+            reason = std::move(now);
+            story.say("== " + std::string(to_string(core.phase())) + ": " + reason);
+        }
+    }
+    return result;
+}
+
+}  // namespace regroup::journal

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include "rendezvous/protocol/codec.h"
+#include "rendezvous/protocol/framing.h"
+#include "rendezvous/server/daemon_impl.h"
+#include "rendezvous/server/first_bytes.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+// A heartbeat has a hundred bytes, and there are thousands of connections.
+constexpr std::size_t kReadBytes = 4096;
+constexpr Duration kSweepInterval = std::chrono::seconds(1);
+
+/// Hosts whose store clients speak an older dialect are remembered, up to this many.
+constexpr std::size_t kOlderHostsMax = 4096;
+
+}  // namespace
+
+asio::awaitable<void> Daemon::Impl::accept(std::shared_ptr<Impl> self) {
+    while (!self->closed) {
+        auto [error, socket] = co_await self->acceptor->async_accept(kAwait);
+        if (self->closed) {
+            co_return;
+        }
+        if (!error) {
+            self->open(std::move(socket));
+            continue;
+        }
+        // Out of descriptors, most likely: wait for some to come back rather than spin.
+        self->log("cannot accept a connection: " + error.message());
+        asio::steady_timer pause(self->io, std::chrono::milliseconds(200));
+        co_await pause.async_wait(kAwait);
+    }
+}
+
+void Daemon::Impl::open(tcp::socket socket) {
+    auto session = std::make_shared<Session>(std::move(socket), [impl = self](std::size_t bytes) {
+        if (const auto alive = impl.lock()) {
+            alive->traffic.bytes_out += bytes;
+            alive->check_flushed();
+        }
+    });
+    if (!session->is_known()) {
+        return;  // Gone already.
+    }
+    if (connections_count() >= limits.sessions_max) {
+        turn_away(session->socket, session->peer);
+        return;
+    }
+    session->expires = after(clock.now(), limits.hello_limit);
+    sessions.insert(session);
+    asio::co_spawn(io, serve(self.lock(), session), asio::detached);
+}
+
+std::size_t Daemon::Impl::connections_count() const {
+    return sessions.size() + (store ? store->clients_count() : 0);
+}
+
+// Told in passing, and not kept: otherwise the limit would be none.
+void Daemon::Impl::turn_away(tcp::socket& socket, const std::string& peer) {
+    const std::string reason =
+        "the daemon has " + std::to_string(connections_count()) + " connections already";
+    log("refused " + peer + ": " + reason);
+    const std::string frame =
+        protocol::make_frame(protocol::encode(Refused{Errc::overloaded, reason}));
+    ErrorCode ignored;
+    socket.non_blocking(true, ignored);
+    socket.write_some(asio::buffer(frame), ignored);  // A new socket's buffer takes it whole.
+}
+
+asio::awaitable<void> Daemon::Impl::serve(std::shared_ptr<Impl> self,
+                                          std::shared_ptr<Session> session) {
+    std::vector<char> buffer(kReadBytes);
+    bool open = true;
+    while (open && session->socket.is_open()) {
+        const auto [error, count] =
+            co_await session->socket.async_read_some(asio::buffer(buffer), kAwait);
+        if (session->goes_to_store && session->socket.is_open() && !self->closed) {
+            session->first_bytes.append(buffer.data(), count);
+            self->hand_to_store(*session);
+            break;
+        }
+        if (error || !session->socket.is_open()) {
+            break;  // Closed meanwhile, perhaps with the Daemon.
+        }
+        const std::string_view bytes(buffer.data(), count);
+        self->traffic.bytes_in += count;
+        open = session->protocol_told ? self->consume(session, bytes) : self->begin(session, bytes);
+    }
+    self->end(session);
+}
+
+bool Daemon::Impl::begin(const std::shared_ptr<Session>& session, std::string_view bytes) {
+    session->first_bytes.append(bytes);
+    switch (tell_protocol(session->first_bytes)) {
+        case PortProtocol::undecided:
+            return true;
+        case PortProtocol::control:
+            session->protocol_told = true;
+            return consume(session, std::exchange(session->first_bytes, {}));
+        case PortProtocol::store:
+            break;
+    }
+    const bool is_older = !session->first_bytes.starts_with(std::string_view("\0\xCE", 2));
+    if (is_older && older_hosts.size() < kOlderHostsMax) {
+        older_hosts.insert(session->address);
+    }
+    hand_to_store(*session);
+    return false;
+}
+
+void Daemon::Impl::hand_to_store(Session& session) {
+    session.protocol_told = true;
+    if (store_handler) {
+        store_handler(std::move(session.socket), std::move(session.first_bytes));
+        return;
+    }
+    store->adopt(std::move(session.socket), std::move(session.first_bytes));
+}
+
+bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_view bytes) {
+    // What a refused peer still sends is read and thrown away, so that it can read the refusal
+    // instead of being reset.
+    if (!session->close_when_flushed) {
+        session->reader.feed(bytes);
+    }
+    while (!session->close_when_flushed && session->socket.is_open()) {
+        Result<std::optional<std::string>> payload = session->reader.next();
+        if (!payload) {
+            refuse(session, payload.error().code, payload.error().detail);
+            break;
+        }
+        if (!*payload) {
+            return true;
+        }
+        ++traffic.messages_in;
+        Result<FromAgent> message = protocol::decode_from_agent(**payload);
+        if (!message) {
+            refuse(session, message.error().code, message.error().detail);
+            break;
+        }
+        jobs->handle(session, std::move(*message));
+        if (!session->close_when_flushed) {
+            session->expires = after(clock.now(), session->silence_limit);
+        }
+    }
+    return session->socket.is_open();
+}
+
+void Daemon::Impl::send(const std::shared_ptr<Session>& session, const FromDaemon& message) {
+    if (!session->socket.is_open() || session->close_when_flushed) {
+        return;
+    }
+    ++traffic.messages_out;
+    std::string frame = protocol::make_frame(protocol::encode(message));
+    if (!Session::send(session, std::move(frame), limits.outbox_frames_max)) {
+        log("disconnected " + session->peer + ": it does not read what it is sent");
+        session->close();
+    }
+}
+
+void Daemon::Impl::refuse(const std::shared_ptr<Session>& session, Errc code,
+                          const std::string& reason) {
+    log((session->job.empty() ? "" : "job " + session->job + ": ") + "refused " + session->peer +
+        ": " + reason);
+    send(session, Refused{code, reason});
+    session->close_when_flushed = true;
+}
+
+void Daemon::Impl::end(const std::shared_ptr<Session>& session) {
+    session->close();
+    sessions.erase(session);
+    if (jobs) {
+        jobs->end(session);
+    }
+    check_flushed();
+}
+
+// Once a second: connections that say nothing, and jobs that nobody needs.
+void Daemon::Impl::sweep() {
+    sweep_timer.expires_after(std::min(kSweepInterval, limits.hello_limit));
+    sweep_timer.async_wait([impl = self.lock()](ErrorCode error) {
+        if (error || impl->closed) {
+            return;
+        }
+        const Instant now = impl->clock.now();
+        for (const auto& session : impl->sessions) {
+            if (now >= session->expires) {
+                impl->expire(*session);
+            }
+        }
+        impl->store->sweep();
+        impl->jobs->sweep();
+        impl->sweep();
+    });
+}
+
+// PyTorch 1.13 has a second connection for each store and never says a word on it, but does not
+// bear its end.
+void Daemon::Impl::expire(Session& session) {
+    if (session.protocol_told || !session.first_bytes.empty() ||
+        !older_hosts.contains(session.address)) {
+        session.close();
+        return;
+    }
+    session.goes_to_store = true;
+    ErrorCode ignored;
+    session.socket.cancel(ignored);
+}
+
+void Daemon::Impl::check_flushed() {
+    if (!on_flushed) {
+        return;
+    }
+    const bool flushed = std::all_of(sessions.begin(), sessions.end(),
+                                     [](const auto& session) { return session->is_flushed(); });
+    if (flushed) {
+        flush_timer.cancel();
+        asio::post(io, std::exchange(on_flushed, nullptr));
+    }
+}
+
+void Daemon::Impl::flush(Duration limit, std::function<void()> done) {
+    on_flushed = std::move(done);
+    flush_timer.expires_after(limit);
+    flush_timer.async_wait([impl = self.lock()](ErrorCode error) {
+        if (!error && impl->on_flushed) {
+            std::exchange(impl->on_flushed, nullptr)();
+        }
+    });
+    check_flushed();
+}
+
+}  // namespace regroup::rendezvous

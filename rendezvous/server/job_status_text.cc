@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/server/job_status_text.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/protocol/parts.h"
+
+namespace regroup::rendezvous {
+
+using nlohmann::json;
+
+namespace {
+
+double seconds(Duration duration) {
+    return std::chrono::duration<double>(duration).count();
+}
+
+json to_json(const JobStatus::Node& node) {
+    json object = {{"name", node.name},
+                   {"address", node.address},
+                   {"place", to_string(node.place)},
+                   {"state", to_string(node.state)},
+                   {"workers", node.workers},
+                   {"resident", node.resident},
+                   {"step", node.step},
+                   {"silent_s", seconds(node.silent)}};
+    if (node.place == JobStatus::Place::member) {
+        object["group_rank"] = node.group_rank;
+        object["first_rank"] = node.first_rank;
+    }
+    protocol::put_sentence(object, "detail", node.detail);
+    return object;
+}
+
+json to_json(const NamedStatus& named, std::size_t count_max) {
+    const JobStatus& status = named.status;
+    json object = {{"job", named.job},
+                   {"phase", status.phase},
+                   {"text", protocol::sentence(status.text)},
+                   {"round", number(status.round)},
+                   {"world_size", status.world_size},
+                   {"resident", status.resident},
+                   {"step", status.step},
+                   {"lasted_s", seconds(status.lasted)},
+                   {"lost_s", seconds(status.lost)},
+                   {"incidents_count", status.incidents_count},
+                   {"restarts", status.restarts},
+                   {"nodes", json::array()},
+                   {"set_aside", json::array()},
+                   {"budgets", json::array()},
+                   {"incidents", json::array()}};
+    const std::size_t nodes = std::min(count_max, status.nodes.size());
+    for (std::size_t i = 0; i < nodes; ++i) {
+        object["nodes"].push_back(to_json(status.nodes[i]));
+    }
+    for (std::size_t i = 0; i < std::min(count_max, status.set_aside.size()); ++i) {
+        const JobStatus::SetAside& node = status.set_aside[i];
+        object["set_aside"].push_back({{"name", node.name},
+                                       {"reason", protocol::sentence(node.reason)},
+                                       {"left_s", seconds(node.left)}});
+    }
+    for (const JobStatus::Budget& budget : status.budgets) {
+        object["budgets"].push_back({{"what", budget.what}, {"used", budget.used}});
+        if (budget.allowed) {
+            object["budgets"].back()["allowed"] = *budget.allowed;
+        }
+    }
+    const std::size_t incidents = std::min(count_max, status.incidents.size());
+    for (std::size_t i = status.incidents.size() - incidents; i < status.incidents.size(); ++i) {
+        json incident = json::object();
+        protocol::write(incident, status.incidents[i]);
+        object["incidents"].push_back(std::move(incident));
+    }
+    if (nodes < status.nodes.size()) {
+        object["nodes_left_out"] = status.nodes.size() - nodes;
+    }
+    if (status.verdict) {
+        protocol::write(object["verdict"], *status.verdict);
+    }
+    return object;
+}
+
+std::string dump(const std::vector<NamedStatus>& jobs, std::size_t jobs_max,
+                 std::size_t count_max) {
+    json object = {{"jobs", json::array()}};
+    for (std::size_t i = 0; i < std::min(jobs_max, jobs.size()); ++i) {
+        object["jobs"].push_back(to_json(jobs[i], count_max));
+    }
+    if (jobs_max < jobs.size()) {
+        object["jobs_left_out"] = jobs.size() - jobs_max;
+    }
+    return object.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string status_text(const std::vector<NamedStatus>& jobs, std::size_t bytes_max) {
+    std::size_t jobs_max = jobs.size();
+    std::size_t count_max = std::size_t{16} << 10;
+    std::string text = dump(jobs, jobs_max, count_max);
+    while (text.size() > bytes_max && (count_max > 0 || jobs_max > 0)) {
+        (count_max > 1 ? count_max : jobs_max) /= 2;
+        text = dump(jobs, jobs_max, count_max);
+    }
+    return text;
+}
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+find_program(REGROUP_ETCD NAMES etcd)
+if(REGROUP_ETCD)
+    regroup_test(etcd_journal_test conformance
+        SOURCES ${CMAKE_CURRENT_LIST_DIR}/etcd_journal_test.cc
+                ${CMAKE_CURRENT_LIST_DIR}/daemon_harness.cc
+                ${PROJECT_SOURCE_DIR}/tests/support/program.cc
+        LINK regroup::journal regroup::rendezvous_server regroup::protocol)
+    target_compile_definitions(etcd_journal_test PRIVATE REGROUP_ETCD="${REGROUP_ETCD}")
+    target_include_directories(etcd_journal_test PRIVATE ${PROJECT_SOURCE_DIR}/tests/unit)
+    target_link_libraries(etcd_journal_test PRIVATE nlohmann_json::nlohmann_json)
+endif()

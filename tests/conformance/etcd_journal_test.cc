@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The journal in a real etcd, which is stopped, continued and robbed of keys meanwhile.
+#include "rendezvous/journal/etcd_journal.h"
+
+#include <csignal>
+#include <memory>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <gmock/gmock.h>
+
+#include "daemon_harness.h"
+#include "journal_stories.h"
+#include "rendezvous/journal/base64.h"
+#include "rendezvous/journal/etcd_client.h"
+#include "rendezvous/journal/etcd_requests.h"
+#include "rendezvous/journal/replay.h"
+#include "tests/support/program.h"
+
+namespace regroup::journal {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using testing::Loop;
+using testing::Program;
+
+const SteadyClock kClock;
+
+TEST(Base64, ComesBackForEveryLength) {
+    std::string bytes;
+    for (int i = 0; i < 300; ++i) {
+        EXPECT_EQ(from_base64(to_base64(bytes)), bytes);
+        bytes += static_cast<char>(i * 37);
+    }
+    EXPECT_EQ(to_base64("light w"), "bGlnaHQgdw==");
+    EXPECT_EQ(from_base64("abc"), std::nullopt);
+    EXPECT_EQ(from_base64("ab=c"), std::nullopt);
+    EXPECT_EQ(from_base64("a\n=="), std::nullopt);
+}
+
+boost::asio::awaitable<void> fetch(EtcdClient* client, std::string path, json request,
+                                   std::optional<Result<json>>* answer) {
+    answer->emplace(co_await client->call(path, request, std::chrono::seconds(20)));
+}
+
+/// A daemon's side of a journal.
+struct Daemon {
+    Daemon(Loop& loop, std::uint16_t etcd, const std::string& name) {
+        EtcdJournal::Options options;
+        options.endpoints = {{"127.0.0.1", etcd}};
+        options.advertise = name + ":1";
+        options.lease = std::chrono::seconds(2);
+        journal = std::make_unique<EtcdJournal>(loop.io(), kClock, std::move(options));
+        journal->start({[this](std::vector<StoredJob> taken) {
+                            jobs = std::move(taken);
+                            leads = true;
+                        },
+                        [this](const std::string& endpoint) {
+                            leader = endpoint;
+                            leads = false;
+                        },
+                        [this](const std::string& line) { log += line + "\n"; }});
+    }
+    void append(const StoredJob& job) {
+        for (const Entry& entry : job.entries) {
+            journal->append(job.key, {entry}, [this] { ++done; });
+        }
+    }
+
+    std::unique_ptr<EtcdJournal> journal;
+    std::vector<StoredJob> jobs;
+    bool leads = false;
+    std::string leader;
+    std::string log;
+    std::size_t done = 0;
+};
+
+class EtcdJournalTest : public ::testing::Test {
+   protected:
+    EtcdJournalTest() : port_(testing::unused_port()) {
+        const std::string client = "http://127.0.0.1:" + std::to_string(port_);
+        const std::string peer = "http://127.0.0.1:" + std::to_string(testing::unused_port());
+        etcd_ = std::make_unique<Program>(
+            testing::ProgramSpec{{REGROUP_ETCD, "--data-dir", folder_.path() + "/etcd",
+                                  "--listen-client-urls", client, "--advertise-client-urls", client,
+                                  "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+                                  "--initial-cluster", "default=" + peer, "--unsafe-no-fsync"},
+                                 {},
+                                 {}});
+        EXPECT_TRUE(etcd_->prints("serving insecure client requests")) << etcd_->output();
+    }
+
+    std::unique_ptr<Daemon> daemon(const std::string& name) {
+        return std::make_unique<Daemon>(loop_, port_, name);
+    }
+    /// What etcd answers to one request.
+    json ask(const std::string& path, const json& request) {
+        EtcdClient client(loop_.io(), {{"127.0.0.1", port_}});
+        std::optional<Result<json>> answer;
+        boost::asio::co_spawn(loop_.io(), fetch(&client, path, request, &answer),
+                              boost::asio::detached);
+        EXPECT_TRUE(loop_.until([&] { return answer.has_value(); }));
+        EXPECT_TRUE(answer && *answer);
+        return answer && *answer ? **answer : json();
+    }
+
+    testing::TemporaryDirectory folder_;
+    std::uint16_t port_;
+    std::unique_ptr<Program> etcd_;
+    Loop loop_;
+};
+
+TEST_F(EtcdJournalTest, OneLeadsAndTheOtherKnowsWhoAndTakesOverWhenItIsGone) {
+    auto a = daemon("a");
+    ASSERT_TRUE(loop_.until([&] { return a->leads; }));
+    const auto b = daemon("b");
+    ASSERT_TRUE(loop_.until([&] { return b->leader == "a:1"; }));
+    EXPECT_FALSE(b->leads);
+    StoredJob story = testing::story_of_two_rounds().job();
+    story.key.id = "a/strange%job";
+    a->append(story);
+    ASSERT_TRUE(loop_.until([&] { return a->done == story.entries.size(); }));
+    a.reset();  // As if it had been killed: nothing is given back.
+    ASSERT_TRUE(loop_.until([&] { return b->leads; }));
+    ASSERT_EQ(b->jobs.size(), 1U);
+    EXPECT_EQ(to_lines(b->jobs[0]), to_lines(story));
+}
+
+TEST_F(EtcdJournalTest, WhoResignsIsNotWaitedFor) {
+    const auto a = daemon("a");
+    ASSERT_TRUE(loop_.until([&] { return a->leads; }));
+    const auto b = daemon("b");
+    ASSERT_TRUE(loop_.until([&] { return !b->leader.empty(); }));
+    bool resigned = false;
+    a->journal->resign([&] { resigned = true; });
+    EXPECT_TRUE(loop_.until([&] { return resigned && b->leads; }));
+    EXPECT_TRUE(
+        etcd::pairs_in(ask("/v3/kv/range", etcd::range("regroup/leader", "regroup/leader", 1)))
+            .front()
+            .value == "b:1");
+}
+
+TEST_F(EtcdJournalTest, WhoHasLostTheLeadKeepsNothing) {
+    const auto a = daemon("a");
+    ASSERT_TRUE(loop_.until([&] { return a->leads; }));
+    // Another daemon has led meanwhile, and `a`, whose lease is good, has not heard of it.
+    ask("/v3/kv/deleterange", {{"key", to_base64("regroup/leader")}});
+    ask("/v3/kv/put", {{"key", to_base64("regroup/leader")}, {"value", to_base64("usurper:1")}});
+    a->append(testing::story_of_two_rounds().job());
+    ASSERT_TRUE(loop_.until([&] { return !a->leads; }));
+    EXPECT_EQ(a->done, 0U);
+    EXPECT_THAT(a->log, HasSubstr("another daemon has taken the lead"));
+    EXPECT_TRUE(
+        etcd::pairs_in(ask("/v3/kv/range", etcd::range("regroup/jobs/", "regroup/jobs/", 9)))
+            .empty());
+}
+
+TEST_F(EtcdJournalTest, WhileEtcdIsAwayDecisionsWaitAndTheLeadEndsWithTheLease) {
+    const auto a = daemon("a");
+    ASSERT_TRUE(loop_.until([&] { return a->leads; }));
+    etcd_->signal(SIGSTOP);
+    a->append(testing::story_of_two_rounds().job());
+    ASSERT_TRUE(loop_.until([&] { return !a->leads; }));
+    EXPECT_EQ(a->done, 0U);
+    EXPECT_THAT(a->log, HasSubstr("decisions wait until etcd is back"));
+    etcd_->signal(SIGCONT);
+    EXPECT_TRUE(loop_.until([&] { return a->leads; }));
+    EXPECT_THAT(a->log, HasSubstr("etcd is back"));
+}
+
+TEST_F(EtcdJournalTest, LongJobsAreReadInPagesAndEndedOnesAreDeleted) {
+    auto a = daemon("a");
+    ASSERT_TRUE(loop_.until([&] { return a->leads; }));
+    const StoredJob story = testing::story_of_two_rounds().job();
+    constexpr std::size_t kEntries = 700;
+    for (std::size_t i = 0; i < kEntries; ++i) {
+        a->journal->append({"long", 1}, {story.entries[0]}, [&] { ++a->done; });
+    }
+    a->append(story);
+    ASSERT_TRUE(loop_.until([&] { return a->done == kEntries + story.entries.size(); }));
+    a->journal->end(story.key);
+    a->journal->append({"last", 9}, {story.entries[0]}, [&] { a->done = 0; });
+    ASSERT_TRUE(loop_.until([&] { return a->done == 0; }));
+    a.reset();
+    const auto b = daemon("b");
+    ASSERT_TRUE(loop_.until([&] { return b->leads; }));
+    ASSERT_EQ(b->jobs.size(), 2U);
+    EXPECT_EQ(b->jobs[0].key.id, "long");
+    EXPECT_EQ(b->jobs[0].entries.size(), kEntries);
+    EXPECT_EQ(b->jobs[1].key.id, "last");
+}
+
+TEST_F(EtcdJournalTest, ADaemonInItDecidesOnlyWhatIsKept) {
+    rendezvous::DaemonLimits limits;
+    testing::DaemonHost host(loop_, limits);
+    EtcdJournal::Options options;
+    options.endpoints = {{"127.0.0.1", port_}};
+    options.advertise = "127.0.0.1:" + std::to_string(host.port());
+    host.daemon().use_journal(
+        std::make_unique<EtcdJournal>(loop_.io(), kClock, std::move(options)));
+    ASSERT_TRUE(loop_.until([&] { return host.has_logged("this daemon leads"); }));
+    testing::Peer peer(loop_, host.port());
+    peer.say(testing::join_of("job", "a", 1));
+    EXPECT_TRUE(peer.expect<rendezvous::Assign>());
+    const auto jobs = etcd::jobs_of(
+        etcd::pairs_in(ask("/v3/kv/range", etcd::range("regroup/jobs/", "regroup/jobs/", 99))),
+        [](const std::string& line) { ADD_FAILURE() << line; });
+    ASSERT_EQ(jobs.size(), 1U);
+    EXPECT_EQ(jobs[0].key.id, "job");
+    ASSERT_FALSE(jobs[0].entries.empty());
+    EXPECT_EQ(jobs[0].entries[0].assigned.size(), 1U);
+}
+
+}  // namespace
+}  // namespace regroup::journal

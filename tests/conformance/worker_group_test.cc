@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Workers as processes, with and without the SDK: what the group hears of them, and when.
+#include "agent/process/proc_files.h"
+#include "agent/worker_group.h"
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <optional>
+#include <string>
+#include <sys/wait.h>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+extern char** environ;
+
+namespace regroup::agent {
+
+namespace {
+
+using std::chrono::seconds;
+
+/// Whether the kernel has told the parent that `pid` has ended; without reaping it.
+bool is_waitable(pid_t pid) {
+    siginfo_t info{};
+    return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == pid;
+}
+
+class WorkerGroupTest : public testing::Test {
+   protected:
+    WorkerGroupTest() : output_(io_, clock_, {}) {}
+
+    void start(std::vector<std::string> steps, std::uint32_t workers = 1) {
+        WorkerGroupOptions options;
+        options.job = "test";
+        options.node = "a";
+        options.workers = workers;
+        options.command.executable = LINK_HELPER;
+        options.command.arguments = {LINK_HELPER};
+        options.command.arguments.insert(options.command.arguments.end(), steps.begin(),
+                                         steps.end());
+        for (char** entry = environ; *entry != nullptr; ++entry) {
+            options.command.environment.emplace_back(*entry);
+        }
+        group_.emplace(io_, clock_, output_, std::move(options),
+                       [this](const AgentEvent& event) { hear(event); });
+        ASSERT_TRUE(group_->open_link());
+        assignment_.round = RoundId{1};
+        assignment_.world_size = workers;
+        assignment_.master_addr = "127.0.0.1";
+        assignment_.master_port = 1;
+        std::vector<std::uint32_t> all(workers);
+        for (std::uint32_t i = 0; i < workers; ++i) {
+            all[i] = i;
+        }
+        group_->launch(assignment_, all, "");
+        for (const LiveWorker& worker : group_->live()) {
+            pids_.push_back(worker.pid);
+        }
+    }
+
+    void hear(const AgentEvent& event) {
+        if (const auto* exited = std::get_if<WorkerExited>(&event)) {
+            exits_.push_back(*exited);
+            told_early_ = !is_waitable(pids_.at(exited->local_rank));
+        } else if (std::holds_alternative<WorkerAttached>(event)) {
+            ++attached_;
+        }
+    }
+
+    bool runs_until(const std::function<bool()>& condition) {
+        const Instant deadline = after(clock_.now(), seconds(60));
+        while (!condition() && clock_.now() < deadline) {
+            io_.run_for(std::chrono::milliseconds(20));
+        }
+        return condition();
+    }
+    bool has_said(const std::string& line) {
+        return runs_until([&] { return output_.last_output(0).find(line) != std::string::npos; });
+    }
+    bool has_exited(std::size_t count = 1) {
+        return runs_until([&] { return exits_.size() >= count; });
+    }
+    /// How the only worker ended.
+    [[nodiscard]] ExitStatus ending() const {
+        const std::optional<WorkerFailure>& failure = exits_.at(0).failure;
+        if (!failure) {
+            return ExitStatus::exited(0);
+        }
+        return failure->signal != 0 ? ExitStatus::signalled(failure->signal, false)
+                                    : ExitStatus::exited(failure->exit_code);
+    }
+
+    SteadyClock clock_;
+    boost::asio::io_context io_{1};
+    OutputRelay output_;
+    std::optional<WorkerGroup> group_;
+    Assignment assignment_;
+    std::vector<pid_t> pids_;
+    std::vector<WorkerExited> exits_;
+    bool told_early_ = false;  ///< The last exit, before the kernel told it.
+    int attached_ = 0;
+};
+
+TEST_F(WorkerGroupTest, ADeathIsToldBeforeTheMemoryIsFreed) {
+    start({"attach", "memory=512", "ready", "hold"});
+    ASSERT_TRUE(has_said("ready"));
+    ::kill(pids_[0], SIGKILL);
+    ASSERT_TRUE(has_exited());
+    EXPECT_TRUE(told_early_);
+    EXPECT_EQ(ending(), ExitStatus::signalled(SIGKILL, false));
+    EXPECT_TRUE(group_->live().empty());
+    // Its place can be taken while the kernel still works.
+    group_->launch(assignment_, {0}, "");
+    ASSERT_EQ(group_->live().size(), 1U);
+    pids_[0] = group_->live()[0].pid;
+    EXPECT_TRUE(runs_until([&] { return attached_ == 2; }));
+    EXPECT_EQ(exits_.size(), 1U);
+}
+
+TEST_F(WorkerGroupTest, EachEndingIsReportedAsItIs) {
+    struct Case {
+        const char* step;
+        ExitStatus expected;
+    };
+    for (const Case& one :
+         {Case{"return=0", ExitStatus::exited(0)}, Case{"return=4", ExitStatus::exited(4)},
+          Case{"exit=3", ExitStatus::exited(3)}, Case{"_exit=0", ExitStatus::exited(0)},
+          Case{"_exit=5", ExitStatus::exited(5)},
+          Case{"raise=15", ExitStatus::signalled(SIGTERM, false)},
+          Case{"raise=11", ExitStatus::signalled(SIGSEGV, false)}}) {
+        for (const bool attaches : {true, false}) {
+            SCOPED_TRACE(std::string(one.step) + (attaches ? " with" : " without") + " a link");
+            exits_.clear();
+            pids_.clear();
+            start({attaches ? "attach" : "ready", "memory=64", one.step});
+            ASSERT_TRUE(has_exited());
+            EXPECT_EQ(ending(), one.expected);
+            io_.run_for(std::chrono::milliseconds(1));
+            EXPECT_EQ(exits_.size(), 1U);
+            group_.reset();
+        }
+    }
+}
+
+TEST_F(WorkerGroupTest, AnotherProgramInTheSameProcessIsNoDeath) {
+    start({"attach", "exec", "attach", "memory=64", "ready", "_exit=7"});
+    ASSERT_TRUE(has_exited());
+    EXPECT_EQ(ending(), ExitStatus::exited(7));
+    EXPECT_EQ(attached_, 2);
+}
+
+TEST_F(WorkerGroupTest, AProgramWithoutTheSdkAfterOneWithItIsNoDeath) {
+    start({"attach", "exec", "ready", "_exit=7"});
+    ASSERT_TRUE(has_exited());
+    EXPECT_EQ(ending(), ExitStatus::exited(7));
+    EXPECT_EQ(exits_.size(), 1U);
+}
+
+TEST_F(WorkerGroupTest, TheDeathOfAChildIsNotTheWorkers) {
+    start({"attach", "fork", "fork", "ready", "hold"});
+    ASSERT_TRUE(has_said("ready"));
+    EXPECT_TRUE(exits_.empty());
+    ASSERT_EQ(group_->live().size(), 1U);
+    EXPECT_TRUE(group_->live()[0].attached);
+}
+
+TEST_F(WorkerGroupTest, WhoSaysSomethingElseIsDroppedAndTheWorkerIsNot) {
+    start({"attach", "garble", "garble", "ready", "hold"});
+    ASSERT_TRUE(has_said("ready"));
+    EXPECT_TRUE(group_->live().at(0).attached);
+}
+
+TEST_F(WorkerGroupTest, WorkersWithoutALinkThatAreAskedToEndAreNotWaitedForByTheKernelsMeasure) {
+    start({"memory=512", "ready", "hold"});
+    ASSERT_TRUE(has_said("ready"));
+    group_->end_by(SIGTERM, {0});
+    ASSERT_TRUE(has_exited());
+    EXPECT_EQ(ending(), ExitStatus::signalled(SIGTERM, false));
+}
+
+TEST_F(WorkerGroupTest, AStoppedWorkerIsNotTakenForADeadOne) {
+    start({"attach", "ready", "hold"});
+    ASSERT_TRUE(has_said("ready"));
+    ::kill(pids_[0], SIGSTOP);
+    ::waitpid(pids_[0], nullptr, WUNTRACED);
+    EXPECT_EQ(read_exit(pids_[0]), std::nullopt);
+    ::kill(pids_[0], SIGCONT);
+    EXPECT_TRUE(exits_.empty());
+}
+
+}  // namespace
+
+}  // namespace regroup::agent

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A worker that keeps its process when rounds change: the SDK's loop with hardly any work, until
+// the file $PROBE_DIR/finish is there. Leaves marks as the probe does, in
+// $PROBE_DIR/NAME.ROUND.RANK: `up` at the start of each round, `left` when its node leaves, `done`
+// at the end, each with the pid and with what the loop says. Arguments: memory=MEGABYTES that it
+// holds.
+#include <regroup/regroup.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <poll.h>
+#include <span>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+constexpr std::uint64_t kBatch = 60;  // Divides by any world of up to 6.
+
+std::string folder() {
+    const char* value = std::getenv("PROBE_DIR");
+    return value != nullptr ? value : ".";
+}
+
+void mark(const std::string& name, const regroup::Context& context, const std::string& facts) {
+    const std::string path = folder() + "/" + name + "." + std::to_string(context.round) + "." +
+                             std::to_string(context.rank);
+    const std::string part = path + ".part" + std::to_string(::getpid());
+    std::ofstream file(part);
+    file << "pid=" << ::getpid() << "\nlocal_rank=" << context.local_rank
+         << "\nworld_size=" << context.world_size << "\n"
+         << facts;
+    file.close();
+    std::filesystem::rename(part, path);
+}
+
+std::string position(std::uint64_t step, std::uint64_t samples) {
+    return "step=" + std::to_string(step) + "\nsamples=" + std::to_string(samples) + "\n";
+}
+
+int train(bool may_stall) {
+    regroup::ElasticLoop loop;
+    std::vector<float> weights(2);  // The sum of what was taken, and how often.
+    loop.keep("weights", std::span<float>(weights));
+    regroup::Context present;
+    std::uint64_t samples = 0;
+    std::uint64_t steps = 0;
+    const regroup::Ending ending = loop.run({
+        .on_round =
+            [&](const regroup::ElasticRound& round) {
+                present = *round.context;
+                mark("up", present, position(round.step, samples));
+                std::cout << "round " << present.round << " from step " << round.step << std::endl;
+            },
+        .on_step =
+            [&](regroup::ElasticStep& step) {
+                // All ranks come to the same decision.
+                std::vector<float> over{std::filesystem::exists(folder() + "/finish") ? 1.0F
+                                                                                      : 0.0F};
+                step.group().all_reduce(std::span<float>(over), regroup::ReduceOp::max).wait();
+                if (over[0] > 0) {
+                    samples = step.samples_begin();
+                    steps = step.number();
+                    return step.finish();
+                }
+                const regroup::SampleRange range = step.take(kBatch);
+                samples = range.last;
+                if (may_stall && std::filesystem::exists(folder() + "/stall")) {
+                    mark("stalled", present, "");
+                }
+                while (may_stall && std::filesystem::exists(folder() + "/stall")) {
+                    ::poll(nullptr, 0, 5);
+                }
+                ::poll(nullptr, 0, 2);
+                step.commit([&] {
+                    weights[0] += static_cast<float>(range.last - range.first);
+                    weights[1] += 1;
+                });
+            },
+        .on_leave =
+            [&](const regroup::ElasticLeave& leave) {
+                mark("left", present,
+                     position(leave.step, samples) + "reason=" + leave.reason + "\n");
+            },
+    });
+    if (ending == regroup::Ending::finished) {
+        mark("done", present,
+             position(steps, samples) + "taken=" + std::to_string(weights[0]) +
+                 "\ncommitted=" + std::to_string(weights[1]) + "\n");
+    }
+    return 0;
+}
+
+}  // namespace
+
+int main(int count, char** values) {
+    ::alarm(150);  // Nothing of this lives longer, even if the code under test fails to end it.
+    const bool may_stall = count > 1 && std::string(values[1]) == "stall";
+    try {
+        return train(may_stall);
+    } catch (const std::exception& error) {
+        std::cerr << "elastic_probe: " << error.what() << std::endl;
+        return 1;
+    }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Jobs whose workers keep their processes: losses, planned leaving, and spares.
+#include <csignal>
+#include <memory>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+using Marks = std::map<std::uint32_t, Mark>;
+
+/// The same in every mark, as it must be.
+std::string common(const Marks& marks, const std::string& name) {
+    std::string value;
+    for (const auto& [rank, mark] : marks) {
+        const auto found = mark.find(name);
+        const std::string here = found != mark.end() ? found->second : "missing";
+        EXPECT_THAT(value, AnyOf("", here)) << name << " of rank " << rank;
+        value = here;
+    }
+    return value;
+}
+
+class RunElastic : public EndToEnd {
+   protected:
+    [[nodiscard]] Program start_one(const Words& flags, const Words& arguments = {}) const {
+        return run(Words{"--standalone"} + flags + Words{elastic_probe_program()} + arguments);
+    }
+    [[nodiscard]] std::unique_ptr<Program> start_node(unsigned number, const std::string& nodes,
+                                                      const std::string& endpoint,
+                                                      const Words& flags = {}) const {
+        return std::make_unique<Program>(
+            ProgramSpec{Words{regroup_program(), "run"} + node(number, nodes, endpoint) +
+                            Words{"--nproc-per-node=2", "--shutdown-timeout=30", "--last-call=30"} +
+                            flags + Words{elastic_probe_program()},
+                        {"PROBE_DIR=" + folder()},
+                        folder()});
+    }
+    static void expect_same_process(const Marks& before, const Marks& after, std::uint32_t rank) {
+        EXPECT_EQ(pid_of(before.at(rank)), pid_of(after.at(rank))) << "rank " << rank;
+    }
+    /// Every rank has the sum of all samples: none was lost, none counted twice.
+    void expect_whole_training(std::size_t ranks) const {
+        const Marks done = last_marks("done");
+        ASSERT_THAT(done, SizeIs(ranks));
+        EXPECT_EQ(std::stod(common(done, "taken")), std::stod(common(done, "samples")));
+        EXPECT_EQ(std::stod(common(done, "committed")), std::stod(common(done, "step")));
+    }
+};
+
+TEST_F(RunElastic, ALostWorkerIsReplacedAndItsPeersKeepTheirProcesses) {
+    Program job = start_one({"--nproc-per-node=4", "--max-restarts=3"});
+    const Marks first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4));
+    ::kill(pid_of(first.at(2)), SIGKILL);
+    const Marks second = await_marks("up", 4, 2);
+    ASSERT_THAT(second, SizeIs(4)) << job.output();
+    for (const std::uint32_t rank : {0U, 1U, 3U}) {
+        expect_same_process(first, second, rank);
+    }
+    EXPECT_NE(pid_of(first.at(2)), pid_of(second.at(2)));
+    common(second, "step");
+    // The fresh one, and an old one together.
+    ::kill(pid_of(second.at(2)), SIGKILL);
+    ::kill(pid_of(second.at(0)), SIGKILL);
+    const Marks third = await_marks("up", 4, 3);
+    ASSERT_THAT(third, SizeIs(4)) << job.output();
+    expect_same_process(second, third, 1);
+    expect_same_process(second, third, 3);
+    release("finish");
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    expect_whole_training(4);
+    EXPECT_THAT(job.output(), HasSubstr("rank 2 on"));
+    EXPECT_THAT(job.output(), HasSubstr("was ended by SIGKILL"));
+    EXPECT_THAT(job.output(), HasSubstr("recovered in"));
+}
+
+TEST_F(RunElastic, WhatAWorkerWritesGoesToTheFilesOfItsRound) {
+    Program job =
+        start_one({"--nproc-per-node=2", "--max-restarts=1", "--rdzv-id=x", "--log-dir=runs"});
+    const Marks first = await_marks("up", 2);
+    ASSERT_THAT(first, SizeIs(2));
+    ::kill(pid_of(first.at(1)), SIGKILL);
+    ASSERT_THAT(await_marks("up", 2, 2), SizeIs(2)) << job.output();
+    release("finish");
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    const std::string runs = folder() + "/runs/x/";
+    EXPECT_EQ(read_file(runs + "round_1/rank00000.out"), "round 1 from step 0\n");
+    EXPECT_THAT(read_file(runs + "round_2/rank00000.out"), HasSubstr("round 2 from step "));
+    EXPECT_THAT(read_file(runs + "round_2/rank00001.out"), HasSubstr("round 2 from step "));
+}
+
+TEST_F(RunElastic, ASignalLetsTheLastNodeSaveItsState) {
+    Program job = start_one({"--nproc-per-node=2"});
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2));
+    job.signal(SIGTERM);
+    EXPECT_EQ(job.wait(), 75) << job.output();
+    const Marks left = last_marks("left");
+    ASSERT_THAT(left, SizeIs(2));
+    common(left, "step");
+    EXPECT_THAT(job.output(), HasSubstr("drained: stopped by SIGTERM"));
+    EXPECT_THAT(job.family(), IsEmpty());
+}
+
+TEST_F(RunElastic, ANodeThatLeavesTakesNoStepWithIt) {
+    const Rendezvous rendezvous;
+    std::vector<std::unique_ptr<Program>> nodes;
+    for (unsigned number = 1; number <= 3; ++number) {
+        nodes.push_back(start_node(number, "1:3", rendezvous.endpoint()));
+    }
+    const Marks first = await_marks("up", 6);
+    ASSERT_THAT(first, SizeIs(6));
+    nodes[1]->signal(SIGTERM);
+    EXPECT_EQ(nodes[1]->wait(), 75) << nodes[1]->output();
+    const Marks second = await_marks("up", 4, 2);
+    ASSERT_THAT(second, SizeIs(4)) << nodes[0]->output();
+    const Marks left = last_marks("left");
+    ASSERT_THAT(left, SizeIs(2));
+    EXPECT_EQ(common(left, "step"), common(second, "step"));
+    std::vector<pid_t> before;
+    for (const auto& [rank, mark] : first) {
+        before.push_back(pid_of(mark));
+    }
+    for (const auto& [rank, mark] : second) {
+        EXPECT_THAT(before, Contains(pid_of(mark))) << "rank " << rank;
+    }
+    release("finish");
+    EXPECT_EQ(nodes[0]->wait(), 0) << nodes[0]->output();
+    EXPECT_EQ(nodes[2]->wait(), 0) << nodes[2]->output();
+    expect_whole_training(4);
+}
+
+TEST_F(RunElastic, ADrainThatTakesTooLongIsCutShort) {
+    Program job = start_one({"--nproc-per-node=2", "--shutdown-timeout=1"}, {"stall"});
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2));
+    release("stall");
+    ASSERT_THAT(await_marks("stalled", 2), SizeIs(2));
+    job.signal(SIGTERM);
+    job.wait();
+    EXPECT_EQ(job.ended_by(), SIGTERM) << job.output();
+    EXPECT_THAT(last_marks("left"), IsEmpty());
+    EXPECT_THAT(job.family(), IsEmpty());
+}
+
+TEST_F(RunElastic, ASpareTakesThePlaceOfALostNodeWithWorkersThatWereThere) {
+    const Rendezvous rendezvous;
+    const Words flags{"--spares=1", "--last-call=0"};
+    auto first_node = start_node(1, "2:2", rendezvous.endpoint(), flags);
+    auto lost = start_node(2, "2:2", rendezvous.endpoint(), flags);
+    const Marks first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4));
+    auto spare = start_node(3, "2:2", rendezvous.endpoint(), flags);
+    ASSERT_TRUE(spare->prints("2 workers started ahead")) << spare->output();
+    // Warden, agent and workers; a program that has just begun may not show whose it is yet.
+    ASSERT_TRUE(eventually([&] { return spare->family().size() == 4; }));
+    const std::vector<pid_t> ahead = spare->family();
+    for (const pid_t pid : lost->family()) {
+        ::kill(pid, SIGKILL);
+    }
+    const Marks second = await_marks("up", 4, 2);
+    ASSERT_THAT(second, SizeIs(4)) << first_node->output() << spare->output();
+    for (const auto& [rank, mark] : second) {
+        const pid_t before = pid_of(first.at(rank));
+        if (pid_of(mark) != before) {
+            EXPECT_THAT(ahead, Contains(pid_of(mark)));
+            EXPECT_FALSE(is_alive(before));
+        }
+    }
+    release("finish");
+    EXPECT_EQ(first_node->wait(), 0) << first_node->output();
+    EXPECT_EQ(spare->wait(), 0) << spare->output();
+    expect_whole_training(4);
+    EXPECT_THAT(spare->output(), HasSubstr("waiting as a spare"));
+}
+
+TEST_F(RunElastic, AKilledAgentIsKnownToBeDeadAndNotOnlySuspected) {
+    const Rendezvous rendezvous;
+    auto other = start_node(1, "1:2", rendezvous.endpoint());
+    auto killed = start_node(2, "1:2", rendezvous.endpoint());
+    const Marks first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4));
+    const std::vector<pid_t> agents = children_of(killed->pid());
+    ASSERT_THAT(agents, SizeIs(1));
+    ::kill(agents[0], SIGKILL);
+    const Marks second = await_marks("up", 2, 2);
+    ASSERT_THAT(second, SizeIs(2)) << other->output();
+    EXPECT_THAT(other->output(), HasSubstr("left: its agent was killed"));
+    EXPECT_EQ(killed->wait(), 128 + SIGKILL);
+    EXPECT_THAT(killed->family(), IsEmpty());
+    release("finish");
+    EXPECT_EQ(other->wait(), 0) << other->output();
+    expect_whole_training(2);
+}
+
+TEST_F(RunElastic, ANodeThatHostsTheRendezvousStaysForTheOthersUntilTheyHaveLeftToo) {
+    const std::string endpoint = "127.0.0.2:" + std::to_string(unused_port());
+    auto host = start_node(1, "2:2", endpoint);
+    auto other = start_node(2, "2:2", endpoint);
+    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << host->output() << other->output();
+    host->signal(SIGTERM);
+    EXPECT_EQ(host->wait(), 75) << host->output();
+    EXPECT_EQ(other->wait(), 75) << other->output();
+    const Marks left = last_marks("left");
+    ASSERT_THAT(left, SizeIs(4));
+    common(left, "step");
+}
+
+TEST_F(RunElastic, ASpareThatIsNotNeededEndsWithTheJob) {
+    const Rendezvous rendezvous;
+    const Words flags{"--spares=1", "--last-call=0"};
+    auto member = start_node(1, "1:1", rendezvous.endpoint(), flags);
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2));
+    auto spare = start_node(2, "1:1", rendezvous.endpoint(), flags);
+    ASSERT_TRUE(spare->prints("2 workers started ahead")) << spare->output();
+    release("finish");
+    EXPECT_EQ(member->wait(), 0) << member->output();
+    EXPECT_EQ(spare->wait(), 0) << spare->output();
+    EXPECT_THAT(spare->family(), IsEmpty());
+}
+
+TEST_F(RunElastic, ExitCodesSayWhatTheyAskFor) {
+    Program failed =
+        run_probe({"--standalone", "--max-restarts=5", "--on-exit=9=fail"}, {"exit=9"});
+    EXPECT_EQ(failed.wait(), 9);
+    EXPECT_THAT(failed.output(), Not(HasSubstr("round 2")));
+    Program retried = run_probe({"--standalone"}, {"round=1?exit=75"});
+    EXPECT_EQ(retried.wait(), 0) << retried.output();
+    EXPECT_THAT(retried.output(), HasSubstr("round 2"));
+}
+
+}  // namespace
+}  // namespace regroup::testing

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rounds that hang: who is named, what is kept of it, and that the job goes on.
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class RunHang : public EndToEnd {
+   protected:
+    // Four ranks of the example on each node; its last line says whether each sample counted once.
+    [[nodiscard]] std::unique_ptr<Program> start(const Words& flags, const Words& arguments) const {
+        return std::make_unique<Program>(ProgramSpec{
+            Words{regroup_program(), "run", "--nproc-per-node=4", "--max-restarts=1",
+                  "--log-dir=runs", "--rdzv-id=job"} +
+                flags + Words{ELASTIC_EXAMPLE, "--step-ms=5", "--section=work"} + arguments,
+            {},
+            folder()});
+    }
+    // Of the run's folder.
+    [[nodiscard]] std::string text_of(const std::string& file) const {
+        std::ifstream in(folder() + "/runs/job/" + file);
+        return {std::istreambuf_iterator<char>(in), {}};
+    }
+};
+
+TEST_F(RunHang, CulpritIsNamedAndEndedWithTheStacksOfAllRanksSaved) {
+    Rendezvous rendezvous;
+    const Words arguments{"--steps=150", "--hang-at=100", "--fail-rank=6"};
+    auto first = start(node(0, "2", rendezvous.endpoint()) + Words{"--hang-floor=3"}, arguments);
+    auto second = start(node(1, "2", rendezvous.endpoint()) + Words{"--hang-floor=3"}, arguments);
+    EXPECT_EQ(first->wait(), 0) << first->output();
+    EXPECT_EQ(second->wait(), 0) << second->output();
+    const std::string seen = first->output() + second->output();
+
+    // On whichever node it ran.
+    EXPECT_THAT(seen, ContainsRegex("rank 6 has been in step 100 for [0-9.]+ s \\(limit 3.0 s\\)"));
+    EXPECT_THAT(seen, HasSubstr("every worker of its node waits"));
+    EXPECT_THAT(seen, HasSubstr("killing rank 6, on which the round hangs: rank 6 is not in a "
+                                "collective at step 100; the others wait for it"));
+    for (int rank = 0; rank < 8; ++rank) {
+        const std::string name = "hang-round1/rank" + std::to_string(rank) + ".txt";
+        const std::string text = text_of(name);
+        EXPECT_THAT(text, StartsWith("job job, round 1: rank ")) << name;
+        EXPECT_THAT(text, HasSubstr("\nAs the kernel sees it:\nthread ")) << name;
+    }
+    EXPECT_THAT(seen, HasSubstr("finished: 150 steps, 2400 samples, each once"));
+
+    const std::string ledger = text_of("recoveries.jsonl");
+    EXPECT_EQ(std::count(ledger.begin(), ledger.end(), '\n'), 1) << ledger;
+    EXPECT_THAT(ledger,
+                HasSubstr(R"("round":1,"next_round":2,"planned":false,"cause":"rank 6 on )"));
+    for (const Program* program : {first.get(), second.get()}) {
+        EXPECT_THAT(program->output(),
+                    ContainsRegex("regroup: recovered in [0-9.]+ ms: rank 6 on "));
+    }
+    // By the node that stays until the job is closed.
+    EXPECT_THAT(seen, ContainsRegex("regroup: 1 recovery took [0-9.]+ s; [0-9.]+ % of [0-9.]+ s"));
+}
+
+TEST_F(RunHang, RankThatIsFiveTimesAsSlowButAliveGivesNoAlarm) {
+    auto job = start({"--standalone", "--hang-floor=3", "--hang-factor=2"},
+                     {"--steps=60", "--slow-rank=2", "--slow-percent=400"});
+    EXPECT_EQ(job->wait(), 0) << job->output();
+    EXPECT_THAT(job->output(), HasSubstr("finished: 60 steps"));
+    EXPECT_THAT(job->output(), Not(HasSubstr("(limit ")));
+}
+
+TEST_F(RunHang, SilenceIsAHangForProgramsWithoutTheSdk) {
+    // Without a folder of its own, and without a program that shows stacks.
+    Program job = run({"--standalone", "--nproc-per-node=2", "--max-restarts=1", "--hang-timeout=1",
+                       "--log-dir=/dev/null", "/bin/sh", "-c", "echo up; exec /bin/sleep 100"},
+                      {"TMPDIR=" + folder(), "PATH=" + folder()});
+    EXPECT_EQ(job.wait(), 128 + 9) << job.output();
+    const std::string seen = job.output();
+    EXPECT_THAT(seen, HasSubstr("the stacks of ranks 0-1 are in " + folder() + "/regroup-stacks-"));
+    EXPECT_THAT(seen, HasSubstr("as the kernel sees them (neither eu-stack nor gdb is installed)"));
+    EXPECT_THAT(seen, ContainsRegex("regroup: recovered in [0-9.]+ ms: rank 0 on .* hung and was "
+                                    "ended"));
+    EXPECT_THAT(seen, HasSubstr("no worker of the node has written anything for 1."));
+    EXPECT_THAT(seen, HasSubstr("hung and was ended; the only restart is used"));
+}
+
+}  // namespace
+}  // namespace regroup::testing

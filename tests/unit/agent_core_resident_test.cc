@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The promises of AgentCore's header about workers that keep their processes: parking, taking a
+// place again, pausing, draining, and starting ahead of a round.
+#include "rendezvous/core/messages.h"
+#include "tests/unit/agent_core_fixture.h"
+
+namespace regroup::agent {
+namespace {
+
+using namespace rendezvous;
+using std::chrono::seconds;
+using Ranks = std::vector<std::uint32_t>;
+
+class AgentCoreResidentTest : public AgentCoreTest {
+   protected:
+    // Both workers are resident, in round 1.
+    void SetUp() override {
+        in_round(1);
+        attach(0);
+        attach(1);
+        ASSERT_TRUE(core.report().resident);
+        effects.clear();
+    }
+    void attach(std::uint32_t local_rank) { feed(WorkerAttached{local_rank, true}); }
+    void parks(std::uint64_t round, std::uint32_t local_rank) {
+        feed(WorkerParked{local_rank, RoundId{round}});
+    }
+    void prepare(bool leave) { hear(Prepare{RoundId{1}, leave, "a node joins"}); }
+    [[nodiscard]] bool reported(NodeState state) const {
+        const auto reports = sent<Report>();
+        return !reports.empty() && reports.back().report.state == state;
+    }
+};
+
+// ---- Losses.
+
+TEST_F(AgentCoreResidentTest, ResidentIsSaidOnceAllWorkersAre) {
+    core = AgentCore(config_of_two_workers(), now);
+    feed(StoreOffered{kPort});
+    feed(LinkUp{});
+    in_round(1);
+    attach(0);
+    EXPECT_TRUE(sent<Report>().empty());
+    feed(WorkerAttached{1, false});
+    EXPECT_FALSE(core.report().resident);
+    attach(1);
+    ASSERT_EQ(sent<Report>().size(), 1U);
+    EXPECT_TRUE(sent<Report>()[0].report.resident);
+}
+
+TEST_F(AgentCoreResidentTest, StopParksThemAndTheNextRoundGivesThemPlacesAgain) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    ASSERT_EQ(all<EndRound>().size(), 1U);
+    EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{0, 1}));
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    parks(1, 0);
+    EXPECT_FALSE(reported(NodeState::stopped));
+    parks(1, 1);
+    EXPECT_TRUE(reported(NodeState::stopped));
+    assign(2);
+    EXPECT_TRUE(all<LaunchWorkers>().empty());
+    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
+    EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
+    EXPECT_EQ(core.report().state, NodeState::running);
+}
+
+TEST_F(AgentCoreResidentTest, OnlyTheLostWorkerIsLaunchedAgain) {
+    exits(1, 0, crash(0, SIGKILL));
+    ASSERT_EQ(all<EndRound>().size(), 1U);
+    EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
+    EXPECT_TRUE(reported(NodeState::stopping));  // At once: the others are to hear of it.
+    parks(1, 1);
+    ASSERT_TRUE(core.report().failure.has_value());
+    EXPECT_EQ(core.report().failure->signal, SIGKILL);
+    assign(2);
+    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
+    EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{1}));
+    ASSERT_EQ(all<LaunchWorkers>().size(), 1U);
+    EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
+    EXPECT_TRUE(core.report().resident);  // Until the fresh one shows that it is not.
+    exits(2, 0, error(0));
+    ASSERT_TRUE(core.report().failure.has_value());
+    EXPECT_EQ(core.report().failure->exit_code, 1);
+}
+
+TEST_F(AgentCoreResidentTest, WhoHasNotAttachedEndsWithTheRound) {
+    exits(1, 0, crash(0, SIGKILL));
+    parks(1, 1);
+    assign(2);
+    effects.clear();
+    hear(Stop{RoundId{2}, "another node is lost"});
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{0}));
+    ASSERT_EQ(all<EndRound>().size(), 1U);
+    EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
+}
+
+TEST_F(AgentCoreResidentTest, WhoDoesNotParkInTimeIsKilledAndTheOthersAreNot) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    pass_answered(seconds(11));
+    ASSERT_FALSE(all<SignalWorkers>().empty());
+    EXPECT_TRUE(all<SignalWorkers>()[0].force());
+    EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{1}));
+    exits(1, 1, crash(1, SIGKILL));
+    EXPECT_EQ(core.report().state, NodeState::stopped);
+    EXPECT_FALSE(core.report().failure.has_value());  // It was we.
+}
+
+TEST_F(AgentCoreResidentTest, AWorkerThatParksUnaskedHasLostItsPeers) {
+    parks(1, 0);
+    ASSERT_EQ(all<EndRound>().size(), 1U);
+    EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
+    EXPECT_TRUE(reported(NodeState::stopping));
+    parks(1, 1);
+    EXPECT_TRUE(reported(NodeState::stopped));
+}
+
+TEST_F(AgentCoreResidentTest, ALateWordOfAnOlderRoundParksNobody) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    parks(1, 1);
+    assign(2);
+    effects.clear();
+    parks(1, 0);
+    EXPECT_FALSE(core.is_parked(0));
+    EXPECT_TRUE(all<EndRound>().empty());
+}
+
+TEST_F(AgentCoreResidentTest, AParkedWorkerThatDiesIsNobodysFailure) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    parks(1, 1);
+    exits(1, 0, crash(0));
+    EXPECT_FALSE(core.report().failure.has_value());
+    assign(2);
+    ASSERT_EQ(all<LaunchWorkers>().size(), 1U);
+    EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
+}
+
+TEST_F(AgentCoreResidentTest, FencedWorkersParkAndTheNodeJoinsAgain) {
+    hear(Fenced{"silent for 3 s"});
+    EXPECT_EQ(all<EndRound>().size(), 1U);
+    parks(1, 0);
+    EXPECT_TRUE(sent<Join>().empty());
+    parks(1, 1);
+    ASSERT_EQ(sent<Join>().size(), 1U);
+    EXPECT_EQ(sent<Join>()[0].report.state, NodeState::stopped);
+    EXPECT_TRUE(core.has_workers());
+}
+
+TEST_F(AgentCoreResidentTest, ClosedEndsParkedWorkersToo) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    effects.clear();
+    hear(Closed{Verdict{}});
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{0, 1}));
+    exits(1, 0, crash(0, SIGTERM));
+    EXPECT_FALSE(quit().has_value());
+    exits(1, 1, crash(1, SIGTERM));
+    EXPECT_TRUE(quit().has_value());
+}
+
+// ---- Planned changes.
+
+TEST_F(AgentCoreResidentTest, PrepareParksAtAStepBoundaryWithoutEndingTheRoundBefore) {
+    prepare(false);
+    prepare(false);
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_FALSE(all<PauseWorkers>()[0].leave);
+    parks(1, 0);
+    EXPECT_EQ(core.report().state, NodeState::running);
+    EXPECT_TRUE(all<EndRound>().empty());
+    parks(1, 1);
+    EXPECT_TRUE(reported(NodeState::stopped));
+}
+
+TEST_F(AgentCoreResidentTest, WhoIsToLeaveGoesWhenItsWorkersHaveEnded) {
+    prepare(true);
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
+    exits(1, 0);
+    EXPECT_FALSE(quit().has_value());
+    exits(1, 1);
+    ASSERT_EQ(sent<Leave>().size(), 1U);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, ASignalBeginsADrain) {
+    EXPECT_TRUE(core.would_drain());
+    feed(QuitRequested{SIGTERM});
+    EXPECT_FALSE(core.would_drain());
+    EXPECT_TRUE(core.draining());
+    EXPECT_TRUE(sent<Leave>().empty());
+    ASSERT_EQ(sent<Report>().size(), 1U);
+    EXPECT_EQ(sent<Report>()[0].report.draining, "stopped by SIGTERM");
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    prepare(true);
+    exits(1, 0);
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    EXPECT_EQ(quit()->signal, 0);
+}
+
+TEST_F(AgentCoreResidentTest, ADrainThatTakesTooLongEndsAsASignalDoes) {
+    feed(QuitRequested{SIGTERM});
+    pass_answered(seconds(9));
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    pass_answered(seconds(2));
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGTERM);
+    EXPECT_FALSE(sent<Leave>().empty());
+    both_obey(1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->signal, SIGTERM);
+}
+
+TEST_F(AgentCoreResidentTest, ASecondSignalEndsADrainAndAnEchoDoesNot) {
+    feed(QuitRequested{SIGTERM});
+    feed(QuitRequested{SIGHUP});
+    EXPECT_TRUE(core.draining());
+    pass_answered(seconds(2));
+    feed(QuitRequested{SIGTERM});
+    EXPECT_TRUE(core.leaving());
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_EQ(sent<Leave>().size(), 1U);
+}
+
+TEST_F(AgentCoreResidentTest, WithoutADaemonASignalEndsTheNodeAtOnce) {
+    feed(LinkDown{});
+    EXPECT_FALSE(core.would_drain());
+    feed(QuitRequested{SIGTERM});
+    EXPECT_TRUE(core.leaving());
+    EXPECT_EQ(all<SignalWorkers>().size(), 1U);
+}
+
+TEST_F(AgentCoreResidentTest, AFailureWhilePausingStopsTheRoundAsEver) {
+    prepare(false);
+    parks(1, 0);
+    exits(1, 1, crash(1));
+    EXPECT_EQ(core.report().state, NodeState::stopped);
+    ASSERT_TRUE(core.report().failure.has_value());
+    EXPECT_EQ(core.report().failure->signal, SIGSEGV);
+}
+
+// ---- Spares.
+
+TEST_F(AgentCoreResidentTest, ASpareStartsItsWorkersAheadAndGivesThemPlacesLater) {
+    core = AgentCore(config_of_two_workers(), now);
+    feed(StoreOffered{kPort});
+    feed(LinkUp{});
+    Waiting waiting;
+    waiting.spare = true;
+    hear(waiting);
+    EXPECT_TRUE(all<PrestartWorkers>().empty());
+    waiting.prestart = true;
+    hear(waiting);
+    hear(waiting);
+    ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
+    EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{0, 1}));
+    EXPECT_EQ(core.report().state, NodeState::stopped);
+    assign(7);
+    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
+    EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
+    EXPECT_TRUE(all<LaunchWorkers>().empty());
+    // The word that they are there comes late.
+    parks(0, 0);
+    EXPECT_FALSE(core.is_parked(0));
+    EXPECT_EQ(core.report().state, NodeState::running);
+}
+
+TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsNotStartedAgainUntilThereIsOne) {
+    core = AgentCore(config_of_two_workers(), now);
+    feed(StoreOffered{kPort});
+    feed(LinkUp{});
+    Waiting waiting;
+    waiting.spare = waiting.prestart = true;
+    hear(waiting);
+    exits(0, 0, error(0));
+    hear(waiting);
+    EXPECT_EQ(all<PrestartWorkers>().size(), 1U);
+    EXPECT_FALSE(core.report().failure.has_value());
+    assign(7);
+    ASSERT_EQ(all<LaunchWorkers>().size(), 1U);
+    EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
+}
+
+// ---- What passes through.
+
+TEST_F(AgentCoreResidentTest, TheFirstStepOfARoundIsToldByTheNodeWithRankZero) {
+    feed(WorkerResumed{1, Resumed{RoundId{1}, 5, {}, {}, {}}});
+    EXPECT_TRUE(sent<Resumed>().empty());
+    feed(WorkerResumed{0, Resumed{RoundId{1}, 5, {}, {}, {}}});
+    ASSERT_EQ(sent<Resumed>().size(), 1U);
+    EXPECT_EQ(sent<Resumed>()[0].step, 5U);
+    feed(StepsCommitted{9});
+    EXPECT_EQ(core.report().step, 9U);
+    feed(StepsCommitted{8});
+    EXPECT_EQ(core.report().step, 9U);
+}
+
+TEST_F(AgentCoreResidentTest, TheWorkerThatARoundHangsOnIsKilledAndItsFailureIsAHang) {
+    hear(EndWorker{RoundId{1}, 1, "rank 1 is not in the collective"});
+    ASSERT_EQ(all<KillWorker>().size(), 1U);
+    EXPECT_EQ(all<KillWorker>()[0].local_rank, 1U);
+    exits(1, 1, crash(1, SIGKILL));
+    ASSERT_TRUE(core.report().failure.has_value());
+    EXPECT_EQ(core.report().failure->kind, FailureKind::hang);
+}
+
+}  // namespace
+}  // namespace regroup::agent

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+
+#include "journal_stories.h"
+#include "rendezvous/journal/replay.h"
+
+namespace regroup::journal {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Told {
+    std::string text;
+    Result<Replayed> result;
+};
+
+Told replayed(const StoredJob& job) {
+    std::string text;
+    Result<Replayed> result = replay(job, [&](const std::string& line) { text += line + "\n"; });
+    return {text, std::move(result)};
+}
+
+TEST(JournalReplay, MakesTheSameAssignmentsAndTellsWhy) {
+    const Told told = replayed(regroup::testing::story_of_two_rounds().job());
+    ASSERT_TRUE(told.result) << told.result.error().detail;
+    EXPECT_TRUE(told.result->is_same());
+    EXPECT_EQ(told.result->assignments, 4U);
+    EXPECT_THAT(told.text, AllOf(HasSubstr("0.000000 s  a joins with 1 worker"),
+                                 HasSubstr("-> a: assign round 1"), HasSubstr("-> b: assign"),
+                                 HasSubstr("== running: "), HasSubstr("-> a: stop round 1"),
+                                 HasSubstr("assign round 2"), Not(HasSubstr("DIFFERS"))));
+}
+
+TEST(JournalReplay, SurvivesTheWayThroughLines) {
+    const auto jobs = from_lines(to_lines(regroup::testing::story_of_two_rounds().job()));
+    ASSERT_TRUE(jobs) << jobs.error().detail;
+    const Told told = replayed(jobs->front());
+    ASSERT_TRUE(told.result);
+    EXPECT_TRUE(told.result->is_same());
+    EXPECT_EQ(told.text, replayed(regroup::testing::story_of_two_rounds().job()).text);
+}
+
+TEST(JournalReplay, ShowsAnAssignmentThatDiffers) {
+    StoredJob job = regroup::testing::story_of_two_rounds().job();
+    job.entries[1].assigned[0].assignment.first_rank = 7;
+    const Told told = replayed(job);
+    ASSERT_TRUE(told.result);
+    EXPECT_EQ(told.result->assignments, 4U);
+    EXPECT_EQ(told.result->identical, 3U);
+    EXPECT_THAT(told.text, HasSubstr("DIFFERS, recorded: a: assign round 1: node 0 of 2, "
+                                     "ranks from 7"));
+}
+
+TEST(JournalReplay, ShowsAnAssignmentThatIsMissing) {
+    StoredJob job = regroup::testing::story_of_two_rounds().job();
+    job.entries[1].assigned.clear();
+    const Told told = replayed(job);
+    ASSERT_TRUE(told.result);
+    EXPECT_EQ(told.result->assignments, 4U);
+    EXPECT_EQ(told.result->identical, 2U);
+    EXPECT_THAT(told.text, HasSubstr("DIFFERS, recorded: nothing"));
+}
+
+TEST(JournalReplay, RefusesWhatIsNoJob) {
+    StoredJob job = regroup::testing::story_of_two_rounds().job();
+    EXPECT_FALSE(replayed({job.key, {}, false}).result);
+    std::swap(job.entries[1].at, job.entries[2].at);
+    EXPECT_THAT(replayed(job).result.error().detail, HasSubstr("back in time"));
+    job.entries.erase(job.entries.begin(), job.entries.begin() + 2);
+    EXPECT_THAT(replayed(job).result.error().detail, HasSubstr("does not begin with a node"));
+}
+
+}  // namespace
+}  // namespace regroup::journal

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+#include <gmock/gmock.h>
+
+#include "journal_stories.h"
+#include "rendezvous/journal/replay.h"
+#include "rendezvous/journal/sqlite_journal.h"
+
+namespace regroup::journal {
+namespace {
+
+using ::testing::HasSubstr;
+
+class JournalSqlite : public ::testing::Test {
+   protected:
+    JournalSqlite() {
+        std::string pattern = std::filesystem::temp_directory_path() / "regroup-journal-XXXXXX";
+        folder_ = ::mkdtemp(pattern.data());
+    }
+    ~JournalSqlite() override { std::filesystem::remove_all(folder_); }
+
+    [[nodiscard]] std::string directory() const { return folder_ + "/state"; }
+    [[nodiscard]] std::string file() const { return directory() + "/journal.sqlite3"; }
+
+    std::unique_ptr<SqliteJournal> opened(std::int64_t wall_ms = 1000000) {
+        Result<std::unique_ptr<SqliteJournal>> journal = SqliteJournal::open(directory(), wall_ms);
+        EXPECT_TRUE(journal) << journal.error().detail;
+        return journal ? std::move(*journal) : nullptr;
+    }
+    /// Starts it; what it took up is in `jobs`, what it said in `log`.
+    void start(SqliteJournal& journal) {
+        journal.start({[this](std::vector<StoredJob> taken) { jobs = std::move(taken); },
+                       [](const std::string&) { FAIL() << "it has nobody to follow"; },
+                       [this](const std::string& line) { log += line + "\n"; }});
+    }
+    void append(SqliteJournal& journal, const StoredJob& job) {
+        for (const Entry& entry : job.entries) {
+            journal.append(job.key, {entry}, [this] { ++done; });
+        }
+    }
+
+    std::string folder_;
+    std::vector<StoredJob> jobs;
+    std::string log;
+    std::size_t done = 0;
+};
+
+TEST_F(JournalSqlite, AJobIsTakenUpAsItWas) {
+    const StoredJob story = regroup::testing::story_of_two_rounds().job();
+    {
+        const auto journal = opened();
+        start(*journal);
+        EXPECT_TRUE(jobs.empty());
+        append(*journal, story);
+        EXPECT_EQ(done, story.entries.size());
+    }
+    const auto journal = opened();
+    start(*journal);
+    ASSERT_EQ(jobs.size(), 1U);
+    EXPECT_EQ(to_lines(jobs[0]), to_lines(story));
+    EXPECT_EQ(log, "");
+}
+
+TEST_F(JournalSqlite, ATakenUpJobGoesOnBehindItsEntries) {
+    const StoredJob story = regroup::testing::story_of_two_rounds().job();
+    for (int life = 0; life < 2; ++life) {
+        const auto journal = opened();
+        start(*journal);
+        append(*journal, story);
+    }
+    const Result<StoredJob> job = SqliteJournal::job_in(file(), story.key);
+    ASSERT_TRUE(job) << job.error().detail;
+    EXPECT_EQ(job->entries.size(), 2 * story.entries.size());
+}
+
+TEST_F(JournalSqlite, AnEndedJobIsNotTakenUpButCanBeReplayed) {
+    const StoredJob story = regroup::testing::story_of_two_rounds().job();
+    {
+        const auto journal = opened();
+        start(*journal);
+        append(*journal, story);
+        journal->end(story.key);
+    }
+    const auto journal = opened();
+    start(*journal);
+    EXPECT_TRUE(jobs.empty());
+    const auto listed = SqliteJournal::jobs_in(file());
+    ASSERT_TRUE(listed) << listed.error().detail;
+    ASSERT_EQ(listed->size(), 1U);
+    EXPECT_TRUE(listed->front().ended);
+    const Result<StoredJob> job = SqliteJournal::job_in(file(), listed->front().key);
+    ASSERT_TRUE(job) << job.error().detail;
+    EXPECT_EQ(job->entries.size(), story.entries.size());
+    EXPECT_FALSE(SqliteJournal::job_in(file(), {"nobody", 1}));
+}
+
+TEST_F(JournalSqlite, EndedJobsAreForgottenInTime) {
+    {
+        const auto journal = opened();
+        start(*journal);
+        for (std::int64_t i = 0; i < static_cast<std::int64_t>(SqliteJournal::kEndedMax) + 5; ++i) {
+            const JobKey key{"job", i};
+            journal->append(key, {Entry{}}, [] {});
+            journal->end(key);
+        }
+        journal->append({"alive", 1}, {Entry{}}, [] {});
+    }
+    opened();
+    EXPECT_EQ(SqliteJournal::jobs_in(file())->size(), SqliteJournal::kEndedMax + 1);
+    opened(std::int64_t{1} << 50U);
+    const auto left = SqliteJournal::jobs_in(file());
+    ASSERT_EQ(left->size(), 1U);
+    EXPECT_EQ(left->front().key.id, "alive");
+}
+
+TEST_F(JournalSqlite, ASecondDaemonIsRefusedAndToldWhoHasIt) {
+    const auto journal = opened();
+    const auto second = SqliteJournal::open(directory(), 1);
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code, Errc::overloaded);
+    EXPECT_THAT(second.error().detail,
+                HasSubstr("in use by process " + std::to_string(::getpid())));
+}
+
+TEST_F(JournalSqlite, AJobWhoseEntriesAreDamagedIsBegunAnew) {
+    const StoredJob story = regroup::testing::story_of_two_rounds().job();
+    {
+        const auto journal = opened();
+        start(*journal);
+        append(*journal, story);
+    }
+    {
+        Result<SqliteDatabase> database =
+            SqliteDatabase::open(file(), SqliteDatabase::Access::read_write);
+        ASSERT_TRUE(database);
+        ASSERT_TRUE(database->run("UPDATE entries SET entry = ? WHERE number = 2",
+                                  {std::string("{\"at_us\":1,\"event\":\"danced\"}")}));
+    }
+    const auto journal = opened();
+    start(*journal);
+    EXPECT_TRUE(jobs.empty());
+    EXPECT_THAT(log, HasSubstr("entry 2"));
+}
+
+TEST_F(JournalSqlite, ABrokenDatabaseIsSetAsideAndTheDaemonGoesOn) {
+    const StoredJob story = regroup::testing::story_of_two_rounds().job();
+    const auto journal = opened();
+    start(*journal);
+    append(*journal, story);
+    {
+        Result<SqliteDatabase> database =
+            SqliteDatabase::open(file(), SqliteDatabase::Access::read_write);
+        ASSERT_TRUE(database);
+        ASSERT_TRUE(database->run("DROP TABLE entries"));
+    }
+    done = 0;
+    append(*journal, story);
+    EXPECT_EQ(done, story.entries.size());
+    EXPECT_THAT(log, HasSubstr("goes on without a journal"));
+    EXPECT_FALSE(std::filesystem::exists(file()));
+    EXPECT_TRUE(std::filesystem::exists(file() + ".broken"));
+}
+
+TEST_F(JournalSqlite, WhatIsNoDatabaseIsRefused) {
+    std::filesystem::create_directories(directory());
+    std::ofstream(file()) << "this is not a database, but long enough to be looked at as one";
+    const auto journal = SqliteJournal::open(directory(), 1);
+    ASSERT_FALSE(journal);
+    EXPECT_THAT(journal.error().detail, HasSubstr("not a database"));
+    EXPECT_FALSE(SqliteJournal::jobs_in(folder_ + "/nothing"));
+}
+
+}  // namespace
+}  // namespace regroup::journal

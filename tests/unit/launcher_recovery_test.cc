@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The flags that say what a job survives, and how.
+#include <array>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launcher/recovery_flags.h"
+#include "launcher/run_plan.h"
+
+namespace regroup::launcher {
+namespace {
+
+using rendezvous::Reaction;
+using ::testing::HasSubstr;
+
+Result<std::variant<RunOptions, ShowText>> parse(Front front, std::vector<std::string> flags) {
+    flags.emplace_back("/bin/true");
+    return parse_run_options(front, flags);
+}
+
+RunOptions options_of(std::vector<std::string> flags, Front front = Front::run) {
+    auto parsed = parse(front, std::move(flags));
+    EXPECT_TRUE(parsed) << (parsed ? "" : parsed.error().detail);
+    return parsed ? std::get<RunOptions>(*parsed) : RunOptions();
+}
+
+std::string complaint_about(std::vector<std::string> flags) {
+    const auto parsed = parse(Front::run, std::move(flags));
+    return parsed ? "none" : parsed.error().detail;
+}
+
+TEST(RecoveryFlags, GoIntoThePolicy) {
+    const RunOptions options =
+        options_of({"--spares=2", "--max-hangs=1", "--max-node-losses=7", "--refill-steps=100",
+                    "--no-progress=9", "--restart-delay=2", "--max-strikes=4",
+                    "--strikes-window=60", "--regroup-call=0.5", "--prepare-timeout=30"});
+    const Result<RunPlan> plan = make_run_plan(options);
+    ASSERT_TRUE(plan);
+    const rendezvous::JobPolicy& policy = plan->agent.policy;
+    EXPECT_EQ(policy.spares_max, 2U);
+    EXPECT_EQ(policy.budgets.hangs, 1U);
+    EXPECT_EQ(policy.budgets.losses, 7U);
+    EXPECT_EQ(policy.budgets.refill_steps, 100U);
+    EXPECT_EQ(policy.budgets.no_progress_max, 9U);
+    EXPECT_EQ(policy.budgets.delay, std::chrono::seconds(2));
+    EXPECT_EQ(policy.budgets.strikes_max, 4U);
+    EXPECT_EQ(policy.budgets.strikes_window, std::chrono::seconds(60));
+    EXPECT_EQ(policy.regroup_call, std::chrono::milliseconds(500));
+    EXPECT_EQ(policy.prepare_timeout, std::chrono::seconds(30));
+}
+
+TEST(RecoveryFlags, LeftOutTheyAreThePolicysOwnDefaults) {
+    const Result<RunPlan> plan = make_run_plan(options_of({}));
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->agent.policy.budgets, rendezvous::Budgets());
+    EXPECT_EQ(plan->agent.policy.spares_max, rendezvous::JobPolicy().spares_max);
+    EXPECT_EQ(plan->agent.policy.regroup_call, rendezvous::JobPolicy().regroup_call);
+    EXPECT_EQ(plan->agent.policy.prepare_timeout, rendezvous::JobPolicy().prepare_timeout);
+}
+
+TEST(RecoveryFlags, ExitCodesAreAddedToTheDefaults) {
+    const RunOptions options = options_of({"--on-exit=3=fail,2=restart"});
+    EXPECT_EQ(options.on_exit.at(3), Reaction::fail);
+    EXPECT_EQ(options.on_exit.at(2), Reaction::restart);
+    EXPECT_EQ(options.on_exit.at(75), Reaction::retry);
+    EXPECT_EQ(options.on_exit.at(76), Reaction::replace_node);
+    EXPECT_TRUE(options_of({"--on-exit=none"}).on_exit.empty());
+    EXPECT_TRUE(options_of({}, Front::torchrun).on_exit.empty());
+}
+
+TEST(RecoveryFlags, MistakesAreNamed) {
+    EXPECT_THAT(complaint_about({"--on-exit=3"}), HasSubstr("CODE=REACTION"));
+    EXPECT_THAT(complaint_about({"--on-exit=3=explode"}), HasSubstr("'3=explode'"));
+    EXPECT_THAT(complaint_about({"--on-exit=0=fail"}), HasSubstr("from 1 to 255"));
+    EXPECT_THAT(complaint_about({"--on-exit=3=fail,"}), HasSubstr("--on-exit"));
+    EXPECT_THAT(complaint_about({"--max-hangs=many"}), HasSubstr("restarts or a whole number"));
+    EXPECT_THAT(complaint_about({"--prepare-timeout=0"}), HasSubstr("above 0"));
+}
+
+TEST(Endpoints, AreOneOrSeveral) {
+    const auto two = parse_endpoints("a:1, b", 29400);
+    ASSERT_TRUE(two);
+    ASSERT_EQ(two->size(), 2U);
+    EXPECT_EQ(two->at(0), (rendezvous::Endpoint{"a", 1}));
+    EXPECT_EQ(two->at(1), (rendezvous::Endpoint{"b", 29400}));
+    EXPECT_EQ(parse_endpoints("", 29400)->size(), 1U);
+    EXPECT_FALSE(parse_endpoints("a:1,,b:2", 29400));
+    EXPECT_FALSE(parse_endpoints("a:1,", 29400));
+}
+
+TEST(Endpoints, WithSeveralNoDaemonIsStartedHere) {
+    RunOptions options = options_of(
+        {"--rdzv-backend=c10d", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:29400,127.0.0.1:29401"});
+    const Result<RunPlan> plan = make_run_plan(options);
+    ASSERT_TRUE(plan);
+    EXPECT_EQ(plan->hosting, Hosting::never);
+    EXPECT_EQ(plan->other_endpoints.size(), 1U);
+    options.is_host = true;
+    EXPECT_FALSE(make_run_plan(options));
+    options = options_of({"--nnodes=2", "--rdzv-endpoint=a:1,b:2"});
+    const Result<RunPlan> fixed = make_run_plan(options);
+    ASSERT_FALSE(fixed);
+    EXPECT_THAT(fixed.error().detail, HasSubstr("one endpoint"));
+}
+
+}  // namespace
+}  // namespace regroup::launcher

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <regroup/error.h>
+#include <regroup/process_group.h>
+
+#include <array>
+#include <chrono>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/conformance/process_group_ranks.h"
+#include "worker_sdk/src/elastic/kept_state.h"
+#include "worker_sdk/src/elastic/standing.h"
+#include "worker_sdk/src/elastic/straggler_detector.h"
+#include "worker_sdk/src/elastic/vote.h"
+
+namespace regroup::elastic {
+namespace {
+
+using std::chrono::microseconds;
+using testing::error_of;
+using testing::run_ranks;
+
+// ---- Stragglers.
+
+constexpr int kWindowSteps = 10;
+
+/// Windows of steps of about 10 ms; `slow` takes `factor` times as long. The number of steps until
+/// it is named; -1 if it is not. Anybody else who is named fails the test.
+int steps_until_named(std::uint32_t world, std::uint32_t slow, double factor, double noise,
+                      int windows, unsigned seed) {
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<double> spread(-noise, noise);
+    StragglerDetector detector(world, 0.12);
+    for (int window = 1; window <= windows; ++window) {
+        std::vector<Duration> work(world);
+        for (std::uint32_t rank = 0; rank < world; ++rank) {
+            for (int step = 0; step < kWindowSteps; ++step) {
+                const double time = 10'000 * (1 + spread(random)) * (rank == slow ? factor : 1);
+                work[rank] += microseconds(static_cast<int>(time));
+            }
+        }
+        for (const Straggler& found : detector.observe(work)) {
+            EXPECT_EQ(found.rank, slow);
+            EXPECT_NEAR(found.excess, factor - 1, 0.1);
+            return window * kWindowSteps;
+        }
+    }
+    return -1;
+}
+
+TEST(StragglerDetector, NamesARankThatIsAFifthSlowerWithinFiftySteps) {
+    for (const std::uint32_t world : {2U, 3U, 4U, 16U}) {
+        for (unsigned seed = 0; seed < 50; ++seed) {
+            const int steps = steps_until_named(world, world - 1, 1.2, 0.1, 5, seed);
+            EXPECT_GT(steps, 0) << "world " << world << ", seed " << seed;
+            EXPECT_LE(steps, 50);
+        }
+    }
+}
+
+TEST(StragglerDetector, NamesNobodyForNoise) {
+    for (unsigned seed = 0; seed < 50; ++seed) {
+        EXPECT_EQ(steps_until_named(8, 8, 1.0, 0.2, 100, seed), -1) << "seed " << seed;
+    }
+}
+
+TEST(StragglerDetector, EveryOtherWindowIsNoNews) {
+    StragglerDetector detector(2, 0.12);
+    const std::array<Duration, 2> even{microseconds(100'000), microseconds(100'000)};
+    const std::array<Duration, 2> uneven{microseconds(100'000), microseconds(300'000)};
+    for (int i = 0; i < 20; ++i) {
+        EXPECT_TRUE(detector.observe(i % 2 == 0 ? even : uneven).empty()) << i;
+    }
+}
+
+TEST(StragglerDetector, TellsOnceUntilTheRankHasBeenWell) {
+    StragglerDetector detector(3, 0.12);
+    const std::vector<Duration> even(3, microseconds(100'000));
+    std::vector<Duration> uneven = even;
+    uneven[1] *= 2;
+    const auto named = [&](const std::vector<Duration>& work, std::uint32_t windows) {
+        std::size_t count = 0;
+        for (std::uint32_t i = 0; i < windows; ++i) {
+            count += detector.observe(work).size();
+        }
+        return count;
+    };
+    EXPECT_EQ(named(uneven, 20), 1U);
+    EXPECT_EQ(named(even, StragglerDetector::kWindows), 0U);
+    EXPECT_EQ(named(uneven, 20), 1U);
+}
+
+TEST(StragglerDetector, AWorldOfOneHasNone) {
+    StragglerDetector detector(1, 0.12);
+    const std::vector<Duration> work{microseconds(100'000)};
+    for (int i = 0; i < 10; ++i) {
+        EXPECT_TRUE(detector.observe(work).empty());
+    }
+}
+
+// ---- Where a round goes on from.
+
+Standing survivor(std::uint64_t step) {
+    return {.step = step, .samples = step * 10, .history = 5, .layout = 1, .fresh = 0};
+}
+
+Standing fresh(std::uint64_t step = 0) {
+    return {.step = step, .samples = step * 10, .history = 9, .layout = 1, .fresh = 1};
+}
+
+TEST(Origin, IsTheLowestRankThatHasCommittedMost) {
+    const std::array standings{fresh(), survivor(6), survivor(7), survivor(7)};
+    const Origin origin = choose_origin(standings);
+    EXPECT_EQ(origin.rank, 2U);
+    EXPECT_EQ(origin.standing, survivor(7));
+    EXPECT_TRUE(origin.is_needed);
+}
+
+TEST(Origin, PrefersASurvivorToAFreshRankThatIsAsFar) {
+    EXPECT_EQ(choose_origin(std::array{fresh(0), survivor(0)}).rank, 1U);
+    EXPECT_EQ(choose_origin(std::array{fresh(8), survivor(8)}).rank, 1U);
+}
+
+TEST(Origin, TakesWhatAFreshRankHasReadIfItIsFurther) {
+    EXPECT_EQ(choose_origin(std::array{survivor(8), fresh(9)}).rank, 1U);
+}
+
+TEST(Origin, IsNotNeededAmongSurvivorsThatAreEquallyFar) {
+    EXPECT_FALSE(choose_origin(std::array{survivor(4), survivor(4)}).is_needed);
+    EXPECT_FALSE(choose_origin(std::array{fresh()}).is_needed);
+    EXPECT_TRUE(choose_origin(std::array{fresh(), fresh()}).is_needed);
+    EXPECT_TRUE(choose_origin(std::array{survivor(4), survivor(3)}).is_needed);
+}
+
+TEST(Origin, RefusesRanksThatKeepDifferentThings) {
+    Standing other = survivor(4);
+    other.layout = 2;
+    const auto error = error_of(
+        [&] { static_cast<void>(choose_origin(std::array{survivor(4), survivor(4), other})); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::invalid_argument);
+    EXPECT_NE(std::string(error->what()).find("rank 2 keeps"), std::string::npos);
+}
+
+// ---- The vote.
+
+TEST(Vote, ToldToOneIsToldToAll) {
+    run_ranks(3, [](ProcessGroup& group) {
+        EXPECT_FALSE(vote(group, {.step = 4, .samples = 8}));
+        EXPECT_TRUE(vote(group, {.step = 5, .samples = 8, .pauses = group.rank() == 1}));
+    });
+}
+
+TEST(Vote, RanksAtDifferentThingsAreRefusedEverywhere) {
+    struct Case {
+        Ballot of_one;
+        const char* words;
+    };
+    const Ballot right{.step = 4, .samples = 8};
+    for (const Case& one : {Case{{.step = 5, .samples = 8}, "between 4 and 5 steps"},
+                            Case{{.step = 4, .samples = 9}, "between 8 and 9 samples"},
+                            Case{{.step = 4, .samples = 8, .finishes = true}, "finish()"}}) {
+        run_ranks(2, [&](ProcessGroup& group) {
+            const auto error = error_of(
+                [&] { static_cast<void>(vote(group, group.rank() == 1 ? one.of_one : right)); });
+            ASSERT_TRUE(error);
+            EXPECT_EQ(error->code(), Errc::invalid_argument);
+            EXPECT_NE(std::string(error->what()).find(one.words), std::string::npos)
+                << error->what();
+        });
+    }
+}
+
+// ---- What is kept.
+
+struct Replica {
+    std::vector<float> weights{1, 2, 3};
+    std::vector<std::int64_t> counts{4, 5};
+    std::string text = "initial";
+    KeptState kept;
+
+    Replica() {
+        kept.add("weights", TensorView(std::span<float>(weights)));
+        kept.add("counts", TensorView(std::span<std::int64_t>(counts)));
+        kept.add("empty", TensorView());
+        kept.add(
+            "text", [this] { return text; },
+            [this](std::string_view bytes) { text = std::string(bytes); });
+    }
+};
+
+TEST(KeptState, EverybodyGetsTheStateOfTheRoot) {
+    run_ranks(3, [](ProcessGroup& group) {
+        Replica mine;
+        if (group.rank() == 2) {
+            mine.weights = {7, 8, 9};
+            mine.counts = {-1, -2};
+            mine.text = "of rank 2, and longer";
+        }
+        const Groups groups{group, group};
+        mine.kept.broadcast(groups, 2);
+        EXPECT_EQ(mine.weights, (std::vector<float>{7, 8, 9}));
+        EXPECT_EQ(mine.counts, (std::vector<std::int64_t>{-1, -2}));
+        EXPECT_EQ(mine.text, "of rank 2, and longer");
+        mine.kept.compare(groups);
+    });
+}
+
+TEST(KeptState, ADifferenceNamesTheRankAndTheThing) {
+    run_ranks(3, [](ProcessGroup& group) {
+        Replica mine;
+        if (group.rank() == 1) {
+            mine.counts[1] = 6;
+        }
+        const auto error = error_of([&] { mine.kept.compare({group, group}); });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::invalid_argument);
+        EXPECT_NE(std::string(error->what()).find("\"counts\" of rank 1 is not"), std::string::npos)
+            << error->what();
+    });
+}
+
+TEST(KeptState, OfTwoBothAreNamed) {
+    run_ranks(2, [](ProcessGroup& group) {
+        Replica mine;
+        mine.text += std::to_string(group.rank());
+        const auto error = error_of([&] { mine.kept.compare({group, group}); });
+        ASSERT_TRUE(error);
+        EXPECT_NE(std::string(error->what()).find("\"text\" of ranks 0, 1"), std::string::npos)
+            << error->what();
+    });
+}
+
+TEST(KeptState, TheLayoutTellsNamesCountsAndTypesApart) {
+    std::vector<float> three(3);
+    std::vector<float> four(4);
+    std::vector<std::int32_t> whole(3);
+    const auto layout = [](const std::string& name, TensorView tensor) {
+        KeptState kept;
+        kept.add(name, tensor);
+        return kept.layout();
+    };
+    const TensorView plain{std::span<float>(three)};
+    EXPECT_EQ(layout("a", plain), layout("a", plain));
+    EXPECT_NE(layout("a", plain), layout("b", plain));
+    EXPECT_NE(layout("a", plain), layout("a", TensorView(std::span<float>(four))));
+    EXPECT_NE(layout("a", plain), layout("a", TensorView(std::span<std::int32_t>(whole))));
+}
+
+TEST(KeptState, RefusesANameThatIsTaken) {
+    Replica mine;
+    const auto error = error_of([&] { mine.kept.add("text", TensorView()); });
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::invalid_argument);
+}
+
+}  // namespace
+}  // namespace regroup::elastic

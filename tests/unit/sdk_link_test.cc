@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <regroup/error.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "tests/conformance/process_group_ranks.h"
+#include "tests/support/fake_agent.h"
+#include "worker_sdk/src/link/agent_link.h"
+#include "worker_sdk/src/link/assigned_context.h"
+
+namespace regroup::link {
+namespace {
+
+using testing::error_of;
+using testing::FakeAgent;
+using testing::FakeRounds;
+using testing::kPatience;
+using worker_link::Hello;
+using worker_link::Parked;
+
+std::shared_ptr<AgentLink> attach(FakeAgent& agent, const std::string& worker = "w") {
+    auto link = AgentLink::attach(agent.socket(), worker);
+    EXPECT_TRUE(link) << link.error().detail;
+    return *link;
+}
+
+AssignWorker place_in(std::uint64_t round, std::uint32_t rank = 0) {
+    AssignWorker place;
+    place.round = round;
+    place.job = "test";
+    place.rank = rank;
+    place.world_size = 3;
+    place.master_addr = "127.0.0.1";
+    place.master_port = 29500;
+    return place;
+}
+
+Instant soon() {
+    return SteadyClock().now() + kPatience;
+}
+
+TEST(AgentLink, SaysWhoItIsAndSharesThePage) {
+    FakeAgent agent;
+    const auto link = attach(agent);
+    EXPECT_EQ(agent.await<Hello>("w"), (Hello{.worker_id = "w"}));
+    link->declare_elastic();
+    EXPECT_EQ(agent.await<Hello>("w"), (Hello{.worker_id = "w", .elastic = true}));
+    link->page().step = 7;
+    EXPECT_EQ(agent.page("w").step, 7U);
+    EXPECT_NE(agent.page("w").alive, 0U) << "it is held from the beginning";
+    link->send(Parked{.round = 2, .step = 7});
+    EXPECT_EQ(agent.await<Parked>("w"), (Parked{.round = 2, .step = 7}));
+}
+
+TEST(AgentLink, AnOrderlyEndIsNoDeath) {
+    FakeAgent agent;
+    attach(agent).reset();
+    EXPECT_EQ(agent.page("w").exiting, 1U);
+    EXPECT_EQ(agent.page("w").alive & 0x40000000U, 0U) << "FUTEX_OWNER_DIED";
+}
+
+TEST(AgentLink, WithoutAnAgentThereIsNone) {
+    const auto link = AgentLink::attach("@nobody-listens-here", "w");
+    ASSERT_FALSE(link);
+    EXPECT_EQ(link.error().code, Errc::disconnected);
+}
+
+TEST(AgentLink, OfTwoProcessesOfOneNameTheAgentTakesTheFirst) {
+    FakeAgent agent;
+    const auto first = attach(agent);
+    const auto second = AgentLink::attach(agent.socket(), "w");
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code, Errc::disconnected);
+}
+
+TEST(AgentLink, TheEndOfARoundInterruptsItsScopeAndNoLaterOne) {
+    FakeAgent agent;
+    const auto link = attach(agent);
+    const auto old_scope = std::make_shared<RoundScope>();
+    link->guard(3, old_scope);
+    agent.end_round("w", 3, "b is lost");
+    EXPECT_TRUE(link->await_end(3, soon()));
+    while (!old_scope->reason()) {
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(old_scope->reason(), "round 3 is over: b is lost");
+    const auto scope = std::make_shared<RoundScope>();
+    link->guard(4, scope);
+    agent.end_round("w", 3, "again");
+    agent.send("w", place_in(5));
+    EXPECT_TRUE(std::holds_alternative<AssignWorker>(link->await_place(4)));
+    EXPECT_FALSE(scope->reason());
+    link->guard(3, old_scope);
+    const auto late = std::make_shared<RoundScope>();
+    link->guard(2, late);
+    EXPECT_TRUE(late->reason()) << "of a round that was over before";
+}
+
+TEST(AgentLink, GivesTheNewestPlaceAndNoOldOne) {
+    FakeAgent agent;
+    const auto link = attach(agent);
+    agent.send("w", place_in(4, 2));
+    agent.send("w", place_in(6, 1));
+    const auto place = link->await_place(5);
+    ASSERT_TRUE(std::holds_alternative<AssignWorker>(place));
+    EXPECT_EQ(std::get<AssignWorker>(place).rank, 1U);
+}
+
+TEST(AgentLink, ADrainEndsTheWaitForAPlace) {
+    FakeAgent agent;
+    const auto link = attach(agent);
+    agent.pause("w", 1, true);
+    EXPECT_TRUE(std::holds_alternative<AgentLink::Leave>(link->await_place(1)));
+    EXPECT_TRUE(link->leave_wanted(1));
+    EXPECT_FALSE(link->leave_wanted(2));
+    ASSERT_TRUE(link->await_pause(soon()));
+    EXPECT_EQ(link->await_pause(soon())->reason, "a drain");
+}
+
+TEST(AgentLink, TheEndOfTheAgentEndsEveryWait) {
+    FakeAgent agent;
+    const auto link = attach(agent);
+    const auto scope = std::make_shared<RoundScope>();
+    link->guard(1, scope);
+    agent.hang_up("w");
+    EXPECT_TRUE(std::holds_alternative<AgentLink::Gone>(link->await_place(1)));
+    EXPECT_TRUE(link->await_end(1, soon()));
+    EXPECT_FALSE(link->ended(1));
+    link->send(Parked{});  // Goes nowhere, and harms nobody.
+}
+
+// ---- What an interruption ends, wherever it waits.
+
+/// Interrupts `context` from another thread while `wait` blocks, which must end as fenced.
+void expect_interrupted(const Context& context, const std::function<void()>& wait) {
+    std::atomic<bool> begun = false;
+    std::thread other([&] {
+        while (!begun) {
+            std::this_thread::yield();
+        }
+        context.interrupt("enough");
+    });
+    begun = true;
+    const auto error = error_of(wait);
+    other.join();
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::fenced) << error->what();
+}
+
+TEST(Interrupt, EndsAWaitForTheStore) {
+    StoreService service(0);
+    Context context;
+    context.world_size = 2;
+    context.agent_store = true;
+    context.master_addr = "127.0.0.1";
+    context.master_port = service.port();
+    expect_interrupted(context, [&] { context.store()->wait({"never"}, kPatience); });
+    EXPECT_EQ(error_of([&] { static_cast<void>(context.store()->get("x")); })->code(),
+              Errc::fenced);
+}
+
+TEST(Interrupt, EndsTheSearchForAStoreThatIsNotThere) {
+    Context context;
+    context.world_size = 2;
+    context.agent_store = true;
+    context.master_addr = "127.0.0.1";
+    context.master_port = 1;
+    expect_interrupted(context, [&] { static_cast<void>(context.store()); });
+}
+
+TEST(Interrupt, EndsTheFormingOfAGroupWhosePeerNeverCalls) {
+    // Rank 1 says in the store where it is, and is not there.
+    const auto store = make_local_store(kPatience);
+    Context context = testing::context_of_rank(0, 2, store);
+    const std::string place = "pg/test/0.0/1/addr/";
+    std::thread interrupter([&] {
+        store->wait({place + "0"}, kPatience);
+        const std::string mine = store->get(place + "0");
+        store->set(place + "1", mine);  // Its own listener, which lets only rank 1 in.
+        context.interrupt("enough");
+    });
+    const auto error = error_of([&] {
+        static_cast<void>(
+            ProcessGroup::create("cpu", context, {.timeout = kPatience, .name = "test"}));
+    });
+    interrupter.join();
+    ASSERT_TRUE(error);
+    EXPECT_NE(error->code(), Errc::deadline_exceeded) << error->what();
+}
+
+TEST(Interrupt, EndsAnOperationThatAPeerNeverJoins) {
+    for (const char* const transport : {"tcp", "shm"}) {
+        const auto store = make_local_store(kPatience);
+        std::vector<Context> contexts;
+        for (std::uint32_t rank = 0; rank < 2; ++rank) {
+            contexts.push_back(testing::context_of_rank(rank, 2, store));
+            contexts.back().cpu_transport = transport;
+        }
+        const ProcessGroupOptions options{.timeout = kPatience, .name = "test"};
+        std::unique_ptr<ProcessGroup> idle;
+        std::thread other([&] { idle = ProcessGroup::create("cpu", contexts[1], options); });
+        const auto group = ProcessGroup::create("cpu", contexts[0], options);
+        other.join();
+        const Work work = group->barrier();
+        expect_interrupted(contexts[0], [&] { work.wait(); });
+        EXPECT_TRUE(error_of(idle->barrier())) << "the peer sees it gone";
+    }
+}
+
+TEST(Interrupt, TheFirstReasonStaysAndWhoComesLaterHearsItAtOnce) {
+    const auto scope = std::make_shared<RoundScope>();
+    int heard = 0;
+    {
+        const RoundScope::Registration early(scope, [&](const std::string&) { ++heard; });
+        const RoundScope::Registration gone(scope, [&](const std::string&) { heard += 100; });
+    }
+    const RoundScope::Registration early(scope, [&](const std::string&) { ++heard; });
+    scope->interrupt("first");
+    scope->interrupt("second");
+    const RoundScope::Registration late(
+        scope, [&](const std::string& reason) { heard += reason == "first"; });
+    EXPECT_EQ(heard, 2);
+}
+
+}  // namespace
+}  // namespace regroup::link

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <regroup/checkpoint.h>
+#include <regroup/error.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "worker_sdk/src/link/process_link.h"
+#include "worker_sdk/src/training/fence.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<Error> error_of(const std::function<void()>& action) {
+    try {
+        action();
+        return std::nullopt;
+    } catch (const Error& error) {
+        return error;
+    }
+}
+
+class CheckpointFence : public ::testing::Test {
+   public:
+    ~CheckpointFence() override {
+        link::enter_history(0);
+        fs::remove_all(directory_);
+    }
+
+   protected:
+    CheckpointFence() {
+        std::string pattern = (fs::temp_directory_path() / "regroup-fence-XXXXXX").string();
+        directory_ = ::mkdtemp(pattern.data());
+    }
+
+    /// As a worker that takes part in a training which began then.
+    std::optional<Error> save(std::uint64_t began, std::uint64_t round, std::int64_t value) {
+        link::enter_history(began);
+        Checkpoint checkpoint;
+        checkpoint.set_integer("value", value);
+        return error_of([&] { checkpoint.save(path(), {.round = round}); });
+    }
+    [[nodiscard]] std::int64_t saved() const { return Checkpoint::load(path()).integer("value"); }
+    [[nodiscard]] fs::path path() const { return directory_ / "state"; }
+
+   private:
+    fs::path directory_;
+};
+
+TEST_F(CheckpointFence, ALaterRoundSavesOverAnEarlierOneAndNotTheOtherWayRound) {
+    EXPECT_FALSE(save(100, 3, 1));
+    EXPECT_FALSE(save(100, 3, 2));
+    EXPECT_FALSE(save(100, 4, 3));
+    const auto error = save(100, 3, 4);
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::fenced);
+    EXPECT_NE(std::string(error->what()).find("round 4 has saved it since"), std::string::npos)
+        << error->what();
+    EXPECT_EQ(saved(), 3);
+}
+
+TEST_F(CheckpointFence, ATrainingThatBeganLaterIsRightWhateverItsRound) {
+    EXPECT_FALSE(save(100, 9, 1));
+    EXPECT_FALSE(save(200, 1, 2));
+    EXPECT_EQ(save(100, 10, 3)->code(), Errc::fenced);
+    EXPECT_EQ(saved(), 2);
+}
+
+TEST_F(CheckpointFence, WhoGoesOnFromACheckpointMaySaveOverIt) {
+    constexpr std::uint64_t kFarFuture = std::uint64_t{1} << 62U;
+    EXPECT_FALSE(save(kFarFuture, 9, 1));
+    EXPECT_EQ(saved(), 1);
+    EXPECT_GT(link::new_history(), kFarFuture);
+    EXPECT_FALSE(save(link::new_history(), 1, 2));
+}
+
+TEST_F(CheckpointFence, WithoutARoundNothingIsFencedAndTheFileIsAsItWas) {
+    EXPECT_FALSE(save(100, 9, 1));
+    EXPECT_FALSE(save(100, 0, 2));
+    EXPECT_EQ(saved(), 2);
+    EXPECT_EQ(training::author_of(path()).round, 0U);
+    EXPECT_FALSE(save(100, 1, 3)) << "it does not say who has saved it";
+    EXPECT_EQ(training::author_of(path()).round, 1U);
+}
+
+TEST_F(CheckpointFence, AFileThatIsNoCheckpointHasNoAuthor) {
+    EXPECT_EQ(training::author_of(path()).began, 0U);
+}
+
+}  // namespace
+}  // namespace regroup
