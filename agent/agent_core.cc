@@ -358,8 +358,8 @@ Instant AgentCore::next_deadline() const {
     }
     const Instant silence =
         link_up_ && !quit_ ? after(heard_at_, config_.policy.heartbeat_timeout) : Instant::max();
-    return std::min({heartbeat_at_, silence, force_at_, resist_at_, give_up_at_, drain_until_,
-                     depart_until_});
+    return std::min(
+        {heartbeat_at_, silence, force_at_, resist_at_, give_up_at_, drain_until_, depart_until_});
 }
 
 }  // namespace regroup::agent

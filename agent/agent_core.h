@@ -161,7 +161,7 @@ class AgentCore {
     Instant force_at_ = Instant::max();
     Instant resist_at_ = Instant::max();  ///< Workers alive by then survive even SIGKILL.
     Instant give_up_at_ = Instant::max();
-    Instant drain_until_ = Instant::max();  ///< A drain that takes longer is cut short.
+    Instant drain_until_ = Instant::max();   ///< A drain that takes longer is cut short.
     Instant depart_until_ = Instant::max();  ///< By then its workers have saved their state.
     AgentEffects effects_;
 };

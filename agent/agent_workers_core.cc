@@ -112,7 +112,8 @@ void AgentCore::on(Instant now, const WorkerParked& event) {
     // The word of one that was started ahead may come after its place was given to it. One that was
     // told to end is as good as gone, whatever it managed to say before.
     worker.left = worker.left || event.round >= worker.round;
-    if (worker.parked || worker.asked_by != 0 || !worker.hung.empty() || event.round < worker.round) {
+    if (worker.parked || worker.asked_by != 0 || !worker.hung.empty() ||
+        event.round < worker.round) {
         return;
     }
     worker.parked = true;
@@ -181,7 +182,8 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
         if (!settled()) {
             tell(now);  // A failure is news; else the daemon hears when the last one is gone.
         }
-    } else if (failure && worker.round == report_.round && !worker.left && !was_stopped_by_us(worker, *failure) &&
+    } else if (failure && worker.round == report_.round && !worker.left &&
+               !was_stopped_by_us(worker, *failure) &&
                (!report_.failure || outranks(*failure, *report_.failure))) {
         // It ended by itself while we were stopping it; perhaps that is why we were told to.
         report_.failure = failure;

@@ -235,6 +235,7 @@ TEST_F(CheckersTest, AJobMustNotFailBeforeItsBudgetIsGone) {
     watch(make_budget_checker());
     RendezvousCore poor(policy_of(1, 0));
     checker->on_daemon_effects(now, poor, poor.step(now, joined("a", policy_of(1, 0))));
+    checker->on_worker_end(now, 0, RoundId{1}, true);
     NodeReport report{RoundId{1}, NodeState::stopped, 0, WorkerFailure{}};
     checker->on_daemon_effects(now, poor, poor.step(now, NodeReported{"a", report}));
     ASSERT_TRUE(poor.verdict().has_value());
@@ -279,7 +280,8 @@ TEST_F(CheckersTest, ForceMustFollow) {
     watch(make_force_checker());
     agent::AgentCore busy = agent_of(policy);
     (void)busy.step(now, agent::Received{Assign{assignment(1, 1, 2)}});
-    agent_does(agent::SignalWorkers{RoundId{1}, false});
+    (void)busy.step(now, agent::Received{Stop{RoundId{1}, "why"}});
+    agent_does(agent::SignalWorkers{RoundId{1}, SIGTERM});
     now += seconds(5);
     checker->on_tick(now, view_of(&busy));
     EXPECT_EQ(violation(), "");
@@ -366,6 +368,7 @@ TEST_F(CheckersTest, AClosedJobMustHaveNoAgentsLeft) {
     daemon_hears(StopRequested{"ops", "enough"});
     checker->on_calm(now, view_of(nullptr));
     EXPECT_EQ(violation(), "");
+    now += minutes(1);
     checker->on_calm(now, view_of(&idle));
     EXPECT_EQ(violation(), "the job is closed but 1 agents have not ended");
 }

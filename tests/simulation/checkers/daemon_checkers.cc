@@ -109,7 +109,8 @@ class HeadlessChecker final : public Checker {
                         const agent::AgentEvent& event) override {
         Host& known = hosts_[host];
         if (std::holds_alternative<agent::LinkUp>(event)) {
-            known = {true, false};
+            known.linked = true;
+            known.reason = known.leaves;
         } else if (std::holds_alternative<agent::LinkDown>(event)) {
             known.linked = false;
         } else if (std::holds_alternative<agent::WorkerExited>(event) ||
@@ -124,6 +125,12 @@ class HeadlessChecker final : public Checker {
         known.reason = known.reason || core.leaving();
         if (std::holds_alternative<agent::DropLink>(effect)) {
             known.linked = false;
+        } else if (std::holds_alternative<agent::BeginRound>(effect)) {
+            known.leaves = false;
+        } else if (const auto* pause = std::get_if<agent::PauseWorkers>(&effect)) {
+            // Its workers have a limited time for that, daemon or not.
+            known.leaves = known.leaves || pause->leave;
+            known.reason = known.reason || known.leaves;
         }
         const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
         const bool disturbs = std::holds_alternative<agent::EndRound>(effect) ||
@@ -139,6 +146,7 @@ class HeadlessChecker final : public Checker {
    private:
     struct Host {
         bool linked = false;
+        bool leaves = false;  // It was told to leave at a step boundary.
         bool reason = false;  // Since the link was up, something else has happened.
     };
     std::map<std::uint32_t, Host> hosts_;

@@ -231,7 +231,7 @@ class ProgressChecker final : public Checker {
             if (host.agent == nullptr) {
                 continue;
             }
-            if (core.is_set_aside(host.node)) {
+            if (core.is_set_aside(host.node) && host.agent->report().round != core.round()) {
                 continue;  // It comes back when its time is over.
             }
             const bool is_late =

@@ -248,7 +248,7 @@ class KeepChecker final : public Checker {
 class PrepareChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
-        limit_ = policy.prepare_timeout;
+        limit_ = policy.prepare_timeout * 9 / 10;  // By a clock that may be fast.
         settling_ = 3 * policy.heartbeat_timeout + std::chrono::seconds(10);
         prepared_.clear();
     }
