@@ -139,6 +139,8 @@ class AgentCore {
     Duration heartbeat_interval_;
     rendezvous::NodeReport report_;
     Assignment assignment_;
+    /// Told, as rank 0's node, and not known to be heard: told again on every new connection.
+    std::optional<rendezvous::Resumed> resumed_;
     std::map<std::uint32_t, Worker> workers_;  ///< By local rank: those alive.
 
     bool link_up_ = false;
@@ -161,7 +163,7 @@ class AgentCore {
     Instant force_at_ = Instant::max();
     Instant resist_at_ = Instant::max();  ///< Workers alive by then survive even SIGKILL.
     Instant give_up_at_ = Instant::max();
-    Instant drain_until_ = Instant::max();  ///< A drain that takes longer is cut short.
+    Instant drain_until_ = Instant::max();   ///< A drain that takes longer is cut short.
     Instant depart_until_ = Instant::max();  ///< By then its workers have saved their state.
     AgentEffects effects_;
 };

@@ -27,6 +27,7 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     ENSURE(settled());
     const bool is_successor = assignment_.round != RoundId::none;
     assignment_ = assignment;
+    resumed_.reset();
     report_.round = assignment.round;
     report_.state = NodeState::running;
     report_.failure.reset();
@@ -112,7 +113,8 @@ void AgentCore::on(Instant now, const WorkerParked& event) {
     // The word of one that was started ahead may come after its place was given to it. One that was
     // told to end is as good as gone, whatever it managed to say before.
     worker.left = worker.left || event.round >= worker.round;
-    if (worker.parked || worker.asked_by != 0 || !worker.hung.empty() || event.round < worker.round) {
+    if (worker.parked || worker.asked_by != 0 || !worker.hung.empty() ||
+        event.round < worker.round) {
         return;
     }
     worker.parked = true;
@@ -131,8 +133,12 @@ void AgentCore::on(Instant now, const WorkerParked& event) {
 
 void AgentCore::on(Instant now, const WorkerResumed& event) {
     const bool is_rank_zero = assignment_.first_rank + event.local_rank == 0;
-    if (is_rank_zero && link_up_ && !quit_ && event.resumed.round == report_.round) {
-        report_.step = std::max(report_.step, event.resumed.step);
+    if (!is_rank_zero || quit_ || event.resumed.round != report_.round) {
+        return;
+    }
+    resumed_ = event.resumed;
+    report_.step = std::max(report_.step, event.resumed.step);
+    if (link_up_) {
         effects_.push_back(SendToDaemon{event.resumed});
         heartbeat_at_ = std::min(heartbeat_at_, after(now, heartbeat_interval_));
     }
@@ -181,7 +187,8 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
         if (!settled()) {
             tell(now);  // A failure is news; else the daemon hears when the last one is gone.
         }
-    } else if (failure && worker.round == report_.round && !worker.left && !was_stopped_by_us(worker, *failure) &&
+    } else if (failure && worker.round == report_.round && !worker.left &&
+               !was_stopped_by_us(worker, *failure) &&
                (!report_.failure || outranks(*failure, *report_.failure))) {
         // It ended by itself while we were stopping it; perhaps that is why we were told to.
         report_.failure = failure;
