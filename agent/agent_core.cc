@@ -50,6 +50,9 @@ void AgentCore::on(Instant now, const LinkUp& /*event*/) {
     // An older connection's promise: the answer to this join is the truth.
     next_assignment_.reset();
     send_join();
+    if (resumed_) {
+        effects_.push_back(SendToDaemon{*resumed_});
+    }
 }
 
 void AgentCore::on(Instant /*now*/, const LinkDown& /*event*/) {
@@ -221,6 +224,9 @@ void AgentCore::handle(Instant /*now*/, const rendezvous::Recovered& message) {
     const bool keep = message.incident.next_round == report_.round &&
                       assignment_.round == report_.round && assignment_.group_rank == 0;
     effects_.push_back(TellRecovery{message.incident, keep});
+    if (resumed_ && message.incident.next_round == resumed_->round) {
+        resumed_.reset();
+    }
 }
 
 void AgentCore::handle(Instant now, const rendezvous::Closed& message) {

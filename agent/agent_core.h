@@ -139,6 +139,8 @@ class AgentCore {
     Duration heartbeat_interval_;
     rendezvous::NodeReport report_;
     Assignment assignment_;
+    /// Told, as rank 0's node, and not known to be heard: told again on every new connection.
+    std::optional<rendezvous::Resumed> resumed_;
     std::map<std::uint32_t, Worker> workers_;  ///< By local rank: those alive.
 
     bool link_up_ = false;

@@ -27,6 +27,7 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     ENSURE(settled());
     const bool is_successor = assignment_.round != RoundId::none;
     assignment_ = assignment;
+    resumed_.reset();
     report_.round = assignment.round;
     report_.state = NodeState::running;
     report_.failure.reset();
@@ -132,8 +133,12 @@ void AgentCore::on(Instant now, const WorkerParked& event) {
 
 void AgentCore::on(Instant now, const WorkerResumed& event) {
     const bool is_rank_zero = assignment_.first_rank + event.local_rank == 0;
-    if (is_rank_zero && link_up_ && !quit_ && event.resumed.round == report_.round) {
-        report_.step = std::max(report_.step, event.resumed.step);
+    if (!is_rank_zero || quit_ || event.resumed.round != report_.round) {
+        return;
+    }
+    resumed_ = event.resumed;
+    report_.step = std::max(report_.step, event.resumed.step);
+    if (link_up_) {
         effects_.push_back(SendToDaemon{event.resumed});
         heartbeat_at_ = std::min(heartbeat_at_, after(now, heartbeat_interval_));
     }

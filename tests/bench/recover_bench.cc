@@ -144,7 +144,8 @@ class Results {
 Command alone(const Programs& programs, const RecoverJob& job) {
     Command command{programs.regroup,      "run",
                     "--standalone",        "--nproc-per-node=" + std::to_string(kWorkersAlone),
-                    "--max-restarts=1000", programs.worker};
+                    "--max-restarts=1000", "--max-strikes=0",
+                    programs.worker};
     const Command arguments = job.worker_arguments(kStepUs);
     command.insert(command.end(), arguments.begin(), arguments.end());
     return command;

@@ -118,7 +118,7 @@ std::vector<std::string> Cluster::run_command(std::uint32_t node) const {
         // A place is found for every newcomer, soon.
         "--grow-after=0", "--last-call=1", "--shutdown-timeout=5",
         // However often it is hit.
-        "--max-restarts=100000", "--log-dir=" + run_disk(node)};
+        "--max-restarts=100000", "--max-strikes=0", "--log-dir=" + run_disk(node)};
     command.insert(command.end(), plan_.run_flags.begin(), plan_.run_flags.end());
     for (const std::string& word :
          {plan_.worker, "--logs=" + step_logs(), "--end=" + path("end")}) {
@@ -150,11 +150,10 @@ bool Cluster::drain(std::uint32_t node) const {
     constexpr std::chrono::seconds kLimit(3);
     std::optional<int> code;
     network_.within(0, "daemon", [&] {
-        Program program(
-            {{plan_.regroup, "drain", node_name(node),
-              "--endpoint=" + Network::address(0) + ":" + kPort, std::string("--job=") + kJob},
-             {},
-             plan_.folder});
+        Program program({{plan_.regroup, "drain", "--endpoint=" + Network::address(0) + ":" + kPort,
+                          std::string("--job=") + kJob, node_name(node)},
+                         {},
+                         plan_.folder});
         code = program.wait(kLimit);
     });
     return code == 0;

@@ -74,7 +74,7 @@ std::vector<std::string> replay(const std::string& regroup, const std::string& s
     if (file.empty()) {
         return {"there is no journal in " + state_folder};
     }
-    testing::Program program({{regroup, "replay", file, "--job=" + job}, {}, ""});
+    testing::Program program({{regroup, "replay", "--job=" + job, file}, {}, ""});
     const auto code = program.wait(kLimit);
     if (code == 0) {
         return {};

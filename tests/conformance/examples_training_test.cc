@@ -164,7 +164,7 @@ TEST_F(TrainingExamples, PipelineOfTwoRanksIsTheUnsplitModelToTheBit) {
     EXPECT_EQ(run_alone("pipeline", {"--micro-batches", "5"}).exit_code, 2);
 }
 
-TEST_F(Examples, ElasticEndsTheSameWhetherARankIsKilledOrNot) {
+TEST_F(TrainingExamples, ElasticEndsTheSameWhetherARankIsKilledOrNot) {
     const Outcome disturbed =
         launch(3, "elastic", {"--steps=200", "--fail-at=50"}, {"--max-restarts=1"});
     EXPECT_EQ(disturbed.exit_code, 0) << disturbed.output;

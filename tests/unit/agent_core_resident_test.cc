@@ -303,6 +303,25 @@ TEST_F(AgentCoreResidentTest, TheFirstStepOfARoundIsToldByTheNodeWithRankZero) {
     EXPECT_EQ(core.report().step, 9U);
 }
 
+TEST_F(AgentCoreResidentTest, TheFirstStepIsToldAgainUntilItsRecoveryIsHeardOf) {
+    feed(LinkDown{});
+    feed(WorkerResumed{0, Resumed{RoundId{1}, 5, {}, {}, {}}});
+    EXPECT_TRUE(sent<Resumed>().empty());
+    feed(LinkUp{});
+    ASSERT_EQ(sent<Resumed>().size(), 1U);
+    // The daemon may have died of it.
+    feed(LinkDown{});
+    feed(LinkUp{});
+    ASSERT_EQ(sent<Resumed>().size(), 2U);
+    EXPECT_EQ(sent<Resumed>()[1].step, 5U);
+    rendezvous::Incident incident;
+    incident.next_round = RoundId{1};
+    hear(rendezvous::Recovered{incident});
+    feed(LinkDown{});
+    feed(LinkUp{});
+    EXPECT_EQ(sent<Resumed>().size(), 2U);
+}
+
 TEST_F(AgentCoreResidentTest, TheWorkerThatARoundHangsOnIsKilledAndItsFailureIsAHang) {
     hear(EndWorker{RoundId{1}, 1, "rank 1 is not in the collective"});
     ASSERT_EQ(all<KillWorker>().size(), 1U);
