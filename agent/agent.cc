@@ -121,7 +121,7 @@ struct Agent::Impl {
 
     // Ahead of whatever may lead to a report. It has no effects of its own.
     void note_steps() {
-        if (const std::uint64_t step = workers.highest_step(); step > core.report().step) {
+        if (const std::uint64_t step = workers.highest_step(); step != core.report().held_step) {
             apply(core.step(clock.now(), StepsCommitted{step}));
         }
     }
@@ -166,7 +166,7 @@ struct Agent::Impl {
         const AgentConfig& own = options.core;
         const rendezvous::FromAgent join =
             rendezvous::Join{own.job, own.node, own.policy, own.offer, core.report()};
-        const rendezvous::FromAgent leave = rendezvous::Leave{"its agent was killed"};
+        const rendezvous::FromAgent leave = rendezvous::Leave{"its agent was killed", true};
         options.on_last_word(*daemon, make_frame(encode(join)) + make_frame(encode(leave)));
     }
 

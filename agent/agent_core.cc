@@ -245,8 +245,13 @@ void AgentCore::on(Instant now, const StoreOffered& event) {
 // ---- The end.
 
 bool AgentCore::would_drain() const {
-    return !quit_ && drain_signal_ == 0 && link_up_ && report_.resident && !workers_.empty() &&
-           (report_.state == NodeState::running || report_.state == NodeState::stopping);
+    if (quit_ || drain_signal_ != 0 || !link_up_) {
+        return false;
+    }
+    // A spare trains nothing, but if the rendezvous goes with it, so do those who train.
+    return (config_.offer.hosts_rendezvous && spare_) ||
+           (report_.resident && !workers_.empty() &&
+            (report_.state == NodeState::running || report_.state == NodeState::stopping));
 }
 
 void AgentCore::on(Instant now, const QuitRequested& event) {

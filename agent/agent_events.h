@@ -49,8 +49,8 @@ struct WorkerResumed {
     std::uint32_t local_rank = 0;
     rendezvous::Resumed resumed;
 };
-/// The highest step that the workers have committed, as their pages say. The shell tells before
-/// anything else that may lead to a report.
+/// The highest step that the workers alive have committed or were given, as their pages say; 0 if
+/// none has. The shell tells of a change before anything else that may lead to a report.
 struct StepsCommitted {
     std::uint64_t step = 0;
 };

@@ -146,6 +146,7 @@ void AgentCore::on(Instant now, const WorkerResumed& event) {
 
 void AgentCore::on(Instant /*now*/, const StepsCommitted& event) {
     report_.step = std::max(report_.step, event.step);
+    report_.held_step = event.step;
 }
 
 void AgentCore::on(Instant now, const HangSuspected& event) {
@@ -173,6 +174,9 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
     }
     const Worker worker = found->second;
     workers_.erase(found);
+    if (workers_.empty()) {
+        report_.held_step = 0;
+    }
     std::optional<WorkerFailure> failure = event.failure;
     if (failure && !worker.hung.empty()) {
         failure->kind = rendezvous::FailureKind::hang;

@@ -112,6 +112,7 @@ class Node {
         options.endpoints = plan_.other_endpoints;
         options.endpoints.insert(options.endpoints.begin(), plan_.endpoint);
         options.core.stays_until_closed = daemon_ != nullptr;
+        options.core.offer.hosts_rendezvous = daemon_ != nullptr && plan_.other_endpoints.empty();
         options.command = std::move(command_);
         options.output = output_plan_.options;
         options.host = short_host_name();

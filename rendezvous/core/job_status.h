@@ -31,8 +31,9 @@ struct JobStatus {
         std::uint32_t first_rank = 0;
         bool resident = false;
         std::uint64_t step = 0;
-        Duration silent{};   ///< Since it was last heard.
-        std::string detail;  ///< A sentence, or empty.
+        std::uint64_t held_step = 0;  ///< Of which its workers have the state.
+        Duration silent{};            ///< Since it was last heard.
+        std::string detail;           ///< A sentence, or empty.
     };
     struct SetAside {
         std::string name;

@@ -49,6 +49,8 @@ struct Offer {
     bool address_is_explicit = false;
     /// Other addresses of the node, best first, for when `address` is loopback and others are not.
     std::vector<std::string> other_addresses;
+    /// The rendezvous ends with this node: it is the only one, and is kept in memory only.
+    bool hosts_rendezvous = false;
 };
 
 /// What kind of end it was, by which it is charged.
@@ -147,6 +149,9 @@ struct NodeReport {
     bool resident = false;
     /// The highest committed step among its workers, over all rounds; 0: none is known.
     std::uint64_t step = 0;
+    /// The highest committed step of which a worker process that is alive on the node has the
+    /// state, whether it trains or is parked; 0: there is none.
+    std::uint64_t held_step = 0;
     /// Why the node is about to leave, from when it wants to; or empty. The others go on without
     /// it after the next step boundary.
     std::string draining{};
@@ -174,6 +179,8 @@ struct Report {
 /// The node goes away by its own will; its workers are being ended.
 struct Leave {
     std::string reason;
+    /// Not by its own will: said in place of an agent that is dead, and counts as a loss.
+    bool killed = false;
 };
 /// The first step of `round` is committed; how long this node's part in it took. From the node with
 /// rank 0.

@@ -134,9 +134,22 @@ std::vector<Member> RankTable::arrange(std::vector<Member> candidates, std::size
     std::sort(candidates.begin(), candidates.end(), [&](const Member& a, const Member& b) {
         const bool a_home = owners.contains(a.node);
         const bool b_home = owners.contains(b.node);
-        return a_home != b_home ? a_home : comes_before(a, b);
+        if (a_home != b_home) {
+            return a_home;
+        }
+        const bool a_holds = a.held_step > 0;
+        const bool b_holds = b.held_step > 0;
+        return a_holds != b_holds ? a_holds : comes_before(a, b);
     });
     if (candidates.size() > nodes_max) {
+        // The round goes on from the state of whoever has come furthest: the first of these.
+        const auto furthest = std::max_element(
+            candidates.begin(), candidates.end(),
+            [](const Member& a, const Member& b) { return a.held_step < b.held_step; });
+        if (const auto last = candidates.begin() + static_cast<std::ptrdiff_t>(nodes_max) - 1;
+            furthest > last) {
+            std::iter_swap(furthest, last);
+        }
         candidates.resize(nodes_max);
     }
     std::map<NodeId, std::size_t> present;

@@ -19,6 +19,8 @@ struct Member {
     std::uint16_t store_port = 0;
     /// Its workers are started already: it is preferred among nodes that are new.
     bool warm = false;
+    /// The step of which it has the state; 0: none.
+    std::uint64_t held_step = 0;
 };
 
 /// True if host name `a` comes before `b` as a person counts: node7 before node66.
@@ -32,8 +34,9 @@ struct Member {
 /// the slot's last owner, then in natural order of names.
 class RankTable {
    public:
-    /// Picks up to `nodes_max` of `candidates`, those with a home first, and orders them by group
-    /// rank: element i of the result has group rank i. Requires distinct nodes.
+    /// Picks up to `nodes_max` of `candidates`, those with a home first, then those that have some
+    /// state, and orders them by group rank: element i of the result has group rank i. One of those
+    /// that have come furthest is always among them. Requires distinct nodes.
     [[nodiscard]] std::vector<Member> arrange(std::vector<Member> candidates,
                                               std::size_t nodes_max);
 

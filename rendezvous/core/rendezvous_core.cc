@@ -115,7 +115,8 @@ void RendezvousCore::on(Instant now, const NodeDisconnected& event) {
 }
 
 void RendezvousCore::on(Instant now, const NodeLeft& event) {
-    lose(now, event.node, "left: " + event.reason, Departure::left, now);
+    lose(now, event.node, "left: " + event.reason, event.killed ? Departure::lost : Departure::left,
+         now);
 }
 
 void RendezvousCore::on(Instant now, const StopRequested& event) {
@@ -176,6 +177,10 @@ bool RendezvousCore::is_routine(const Event& event) const {
                             reported->report.step > step_at_form_;
     NodeReport expected = node.report;
     expected.step = reported->report.step;
+    if (node.report.state == NodeState::running &&
+        reported->report.held_step >= node.report.held_step) {
+        expected.held_step = reported->report.held_step;
+    }
     return !first_step && expected == reported->report && expected.step >= node.report.step &&
            !wants_word(reported->node, node);
 }

@@ -36,10 +36,11 @@ struct NodeReported {
 struct NodeDisconnected {
     NodeId node;
 };
-/// The node said goodbye.
+/// The node said goodbye, or (`killed`) its goodbye was said for it.
 struct NodeLeft {
     NodeId node;
     std::string reason;
+    bool killed = false;
 };
 /// An operator ends the job for everyone.
 struct StopRequested {
@@ -201,6 +202,8 @@ class RendezvousCore {
     [[nodiscard]] bool is_resident() const noexcept { return !members_.empty() && mortal_ == 0; }
     [[nodiscard]] bool is_leaving(const Node& node) const;
     [[nodiscard]] std::string why_leaving(const Node& node) const;
+    /// Why nobody can go on without a node that leaves; or empty.
+    [[nodiscard]] std::string why_all_leave(const NodeId& id, const Node& node) const;
     /// A node has begun to want to leave.
     void begin_leaving(Instant now, const NodeId& id, const Node& node);
     /// The round is to change although nothing is wrong with it.
@@ -242,6 +245,10 @@ class RendezvousCore {
     [[nodiscard]] bool close_if_deserted(Instant now);
     /// `door_closed`: the last call is over. Only time decides that, never a report.
     void try_form(Instant now, bool door_closed = false);
+    /// The highest step of which somebody who is ready has the state.
+    [[nodiscard]] std::uint64_t held_by_ready() const;
+    /// True while a round would lose state that a node has which is not ready but about to be.
+    [[nodiscard]] bool awaits_holder(Instant now);
     void form(Instant now);
     void begin_round(Instant now);
     void lose_silent(Instant now);
@@ -308,6 +315,8 @@ class RendezvousCore {
     Instant round_ended_{};                // When it was told to stop.
     Instant deadline_ = Instant::max();    // Of last_call, preparing or stopping.
     Instant rest_until_ = Instant::max();  // No round is formed before; max: no rest.
+    Instant hold_until_ = Instant::max();  // Nor while a holder of the state is awaited,
+    std::optional<Instant> hold_since_;    // which began then.
     Instant notice_at_ = Instant::max();
     Duration notice_interval_{};
 

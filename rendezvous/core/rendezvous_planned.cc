@@ -62,25 +62,34 @@ void RendezvousCore::on(Instant now, const DrainRequested& event) {
     try_form(now);
 }
 
-void RendezvousCore::begin_leaving(Instant now, const NodeId& id, const Node& node) {
+std::string RendezvousCore::why_all_leave(const NodeId& id, const Node& node) const {
     const bool under_way = phase_ == Phase::running || phase_ == Phase::preparing;
+    if (!under_way || !is_resident()) {
+        return "";  // There is no step boundary to wait for.
+    }
+    const auto stay = std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+        return !is_leaving(entry.second) && !detector_.suspects(entry.first);
+    });
+    if (awaited_.contains(id) && static_cast<std::size_t>(stay) < policy_.nodes_min) {
+        return counted(static_cast<std::size_t>(stay), "node") + " would be left of at least " +
+               std::to_string(policy_.nodes_min);
+    }
+    return node.offer.hosts_rendezvous ? "the rendezvous goes with it" : "";
+}
+
+void RendezvousCore::begin_leaving(Instant now, const NodeId& id, const Node& node) {
     const std::string reason = why_leaving(node);
-    if (under_way && awaited_.contains(id) && is_resident() && evacuation_.empty()) {
-        const auto stay = std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
-            return !is_leaving(entry.second) && !detector_.suspects(entry.first);
-        });
-        if (static_cast<std::size_t>(stay) < policy_.nodes_min) {
+    if (evacuation_.empty()) {
+        if (const std::string why = why_all_leave(id, node); !why.empty()) {
             evacuated_by_ = "node " + node.offer.name;
-            evacuation_ = reason + "; " + counted(static_cast<std::size_t>(stay), "node") +
-                          " would be left of at least " + std::to_string(policy_.nodes_min) +
-                          ", so all save their state and leave";
+            evacuation_ = reason + "; " + why + ", so all save their state and leave";
             ready_.clear();
             prestarted_.clear();
         }
     }
-    if (phase_ == Phase::running && awaited_.contains(id)) {
+    if (phase_ == Phase::running && (awaited_.contains(id) || !evacuation_.empty())) {
         begin_change(now, evacuation_.empty() ? reason : evacuation_);
-    } else if (phase_ == Phase::preparing && awaited_.contains(id)) {
+    } else if (phase_ == Phase::preparing && (awaited_.contains(id) || !evacuation_.empty())) {
         if (!evacuation_.empty()) {
             cause_ = evacuation_;
         }

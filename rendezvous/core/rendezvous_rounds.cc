@@ -112,12 +112,19 @@ void RendezvousCore::try_form(Instant now, bool door_closed) {
     }
     if (ready_.size() < policy_.nodes_min || is_resting()) {
         phase_ = Phase::gathering;
-        deadline_ = Instant::max();
+        deadline_ = hold_until_ = Instant::max();
+        hold_since_.reset();
         if (is_resting()) {
             ledger_.held();
         } else {
             survivors_first_ = survivors_first_ && !missing_.empty();
         }
+        return;
+    }
+    if (awaits_holder(now)) {
+        phase_ = Phase::gathering;
+        deadline_ = Instant::max();
+        ledger_.held();
         return;
     }
     const bool full = ready_.size() >= policy_.nodes_max;
@@ -140,11 +147,47 @@ void RendezvousCore::try_form(Instant now, bool door_closed) {
     }
 }
 
+std::uint64_t RendezvousCore::held_by_ready() const {
+    std::uint64_t step = 0;
+    for (const NodeId& id : ready_) {
+        step = std::max(step, nodes_.at(id).report.held_step);
+    }
+    return step;
+}
+
+// A step is lost with the last process that has its state, and so a round must not begin without
+// it. Who has it comes back, parks its workers, or is lost: all of that takes a limited time.
+bool RendezvousCore::awaits_holder(Instant now) {
+    std::uint64_t held = held_by_ready();
+    const auto has_more = [&](const Node& node) { return node.report.held_step > held; };
+    const bool aside = std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+        return strikes_.is_aside(entry.second.offer.name) && has_more(entry.second);
+    });
+    if (aside) {
+        pardon(now);
+        held = held_by_ready();
+    }
+    const Instant limit =
+        after(after(hold_since_.value_or(now), policy_.shutdown_timeout), kStopMargin);
+    Instant until = Instant::min();
+    for (const auto& [id, node] : nodes_) {
+        if (has_more(node) && !is_leaving(node) && !strikes_.is_aside(node.offer.name)) {
+            const Instant known = detector_.suspects(id) ? detector_.lost_at(id) : limit;
+            until = std::max(until, std::min(known, limit));
+        }
+    }
+    const bool awaits = until > now;
+    hold_until_ = awaits ? until : Instant::max();
+    hold_since_ = awaits ? hold_since_.value_or(now) : hold_since_;
+    return awaits;
+}
+
 void RendezvousCore::form(Instant now) {
     std::vector<Member> candidates;
     for (const NodeId& id : ready_) {
         const Node& node = nodes_.at(id);
-        candidates.push_back({id, node.offer, node.report.store_port, node.report.resident});
+        candidates.push_back(
+            {id, node.offer, node.report.store_port, node.report.resident, node.report.held_step});
     }
     const std::vector<Member> members = ranks_.arrange(std::move(candidates), policy_.nodes_max);
     std::vector<Assignment> assignments = assign_ranks(members);
@@ -182,7 +225,8 @@ void RendezvousCore::form(Instant now) {
 void RendezvousCore::begin_round(Instant now) {
     round_began_ = now;
     first_began_ = first_began_.value_or(now);
-    deadline_ = Instant::max();
+    deadline_ = hold_until_ = Instant::max();
+    hold_since_.reset();
     notice_at_ = Instant::max();
     failure_.reset();
     blameless_ = false;
@@ -242,7 +286,7 @@ std::string RendezvousCore::decision(const std::vector<Member>& members) const {
 void RendezvousCore::close(Instant now, Verdict verdict) {
     ledger_.close(now);
     phase_ = Phase::closed;
-    deadline_ = Instant::max();
+    deadline_ = hold_until_ = Instant::max();
     notice_at_ = Instant::max();
     rest_until_ = Instant::max();
     inquiry_.reset();
@@ -329,8 +373,8 @@ Instant RendezvousCore::next_deadline() const {
     const Instant trains =
         trains_since_ ? after(*trains_since_, policy_.heartbeat_timeout) : Instant::max();
     const Instant aside = phase_ == Phase::closed ? Instant::max() : strikes_.next_deadline();
-    return std::min({detector_.next_deadline(), deadline_, rest_until_, notice_at_, grow_at(),
-                     inquiry, trains, aside});
+    return std::min({detector_.next_deadline(), deadline_, rest_until_, hold_until_, notice_at_,
+                     grow_at(), inquiry, trains, aside});
 }
 
 }  // namespace regroup::rendezvous

@@ -36,6 +36,7 @@ JobStatus::Node RendezvousCore::status_of(Instant now, const NodeId& id, const N
     row.workers = node.offer.workers;
     row.resident = node.report.resident;
     row.step = node.report.step;
+    row.held_step = node.report.held_step;
     row.silent = std::max(Duration::zero(), now - detector_.heard_at(id));
     const auto aside = strikes_.aside().find(node.offer.name);
     if (const auto member = members_.find(id); member != members_.end()) {
@@ -59,6 +60,10 @@ JobStatus::Node RendezvousCore::status_of(Instant now, const NodeId& id, const N
         row.detail = aside->second.reason;
     } else if (row.place == JobStatus::Place::spare && prestarted_.contains(id)) {
         row.detail = row.resident ? "its workers are started" : "its workers are being started";
+    }
+    if (row.place != JobStatus::Place::member && row.held_step > 0) {
+        row.detail += (row.detail.empty() ? "" : "; ") + std::string("its workers have step ") +
+                      std::to_string(row.held_step);
     }
     return row;
 }

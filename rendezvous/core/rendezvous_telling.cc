@@ -122,6 +122,17 @@ std::string RendezvousCore::explain(Instant now) const {
                        format_duration(std::max(Duration::zero(), rest_until_ - now)) +
                        ": rounds end too soon, the last one because " + cause_;
             }
+            if (hold_until_ != Instant::max()) {
+                std::set<NodeId> holders;
+                for (const auto& [id, node] : nodes_) {
+                    if (node.report.held_step > held_by_ready()) {
+                        holders.insert(id);
+                    }
+                }
+                return counted(ready_.size(), "node") + " ready, waiting for " + names_of(holders) +
+                       ", whose workers alone have the last state, for " +
+                       format_duration(std::max(Duration::zero(), hold_until_ - now));
+            }
             return std::to_string(ready_.size()) + " of " + counted(policy_.nodes_min, "node") +
                    " ready, waiting for " +
                    std::to_string(policy_.nodes_min -

@@ -50,6 +50,9 @@ struct EventWriter {
         object["event"] = "left";
         object["node"] = event.node;
         protocol::put_sentence(object, "reason", event.reason);
+        if (event.killed) {
+            object["killed"] = true;
+        }
     }
     void operator()(const StopRequested& event) const {
         object["event"] = "stop";
@@ -85,6 +88,7 @@ void read(FieldReader& reader, NodeReported& event) {
 }
 void read(FieldReader& reader, NodeLeft& event) {
     reader.text("reason", event.reason, protocol::kSentenceBytesMax);
+    reader.flag("killed", event.killed);
 }
 template <class Request>
 void read_request(FieldReader& reader, Request& event) {

@@ -72,6 +72,7 @@ void read(FieldReader& reader, Report& message) {
 }
 void read(FieldReader& reader, Leave& message) {
     reader.text("reason", message.reason, kSentenceBytesMax);
+    reader.flag("killed", message.killed);
 }
 void read(FieldReader& reader, Operate& message) {
     static constexpr Operate::Action kActions[] = {Operate::Action::drain, Operate::Action::stop,

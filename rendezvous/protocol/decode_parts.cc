@@ -128,6 +128,7 @@ void read(FieldReader& reader, NodeReport& report) {
     read(reader, "failure", report.failure);
     reader.flag("resident", report.resident);
     reader.integer("step", report.step);
+    reader.integer("held_step", report.held_step);
     reader.text("draining", report.draining, kSentenceBytesMax);
     read_hang(reader, report.hang);
     read_positions(reader, report.positions);
@@ -167,6 +168,7 @@ void read(FieldReader& reader, Offer& offer) {
     reader.name("address", offer.address);
     offer.address_is_explicit = !offer.address.empty();
     reader.names("other_addresses", offer.other_addresses);
+    reader.flag("hosts_rendezvous", offer.hosts_rendezvous);
 }
 
 void read(FieldReader& reader, Assignment& a) {

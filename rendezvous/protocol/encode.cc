@@ -40,7 +40,11 @@ struct AgentWriter {
         return object;
     }
     json operator()(const Leave& message) const {
-        return {{"type", "leave"}, {"reason", sentence(message.reason)}};
+        json object = {{"type", "leave"}, {"reason", sentence(message.reason)}};
+        if (message.killed) {
+            object["killed"] = true;
+        }
+        return object;
     }
     json operator()(const Resumed& message) const {
         json object = {{"type", "resumed"}};

@@ -126,6 +126,9 @@ void write(json& object, const NodeReport& report) {
     if (report.step != 0) {
         object["step"] = report.step;
     }
+    if (report.held_step != 0) {
+        object["held_step"] = report.held_step;
+    }
     put_sentence(object, "draining", report.draining);
     if (report.hang) {
         object["hang"] = {{"rank", report.hang->rank}, {"text", sentence(report.hang->text)}};
@@ -186,6 +189,9 @@ void write(json& object, const Offer& offer) {
             static_cast<std::ptrdiff_t>(std::min(offer.other_addresses.size(), kNamesMax));
         object["other_addresses"] = std::vector<std::string>(offer.other_addresses.begin(),
                                                              offer.other_addresses.begin() + count);
+    }
+    if (offer.hosts_rendezvous) {
+        object["hosts_rendezvous"] = true;
     }
 }
 

@@ -21,6 +21,10 @@ std::string report_text(const NodeReport& report) {
     }
     if (report.resident) {
         text += ", resident, step " + std::to_string(report.step);
+        if (report.held_step != report.step) {
+            text += report.held_step == 0 ? ", no state"
+                                          : ", state of step " + std::to_string(report.held_step);
+        }
     }
     if (!report.draining.empty()) {
         text += ", draining: " + report.draining;

@@ -26,6 +26,7 @@ json to_json(const JobStatus::Node& node) {
                    {"workers", node.workers},
                    {"resident", node.resident},
                    {"step", node.step},
+                   {"held_step", node.held_step},
                    {"silent_s", seconds(node.silent)}};
     if (node.place == JobStatus::Place::member) {
         object["group_rank"] = node.group_rank;

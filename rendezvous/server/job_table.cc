@@ -121,7 +121,7 @@ void JobTable::handle(const std::shared_ptr<Session>& session, FromAgent message
     } else if (auto* leave = std::get_if<Leave>(&message)) {
         // The connection stays until the agent closes it, but is nobody's any more.
         job.sessions.erase(session->node);
-        step(job, NodeLeft{session->node, std::move(leave->reason)});
+        step(job, NodeLeft{session->node, std::move(leave->reason), leave->killed});
     } else if (const auto* resumed = std::get_if<Resumed>(&message)) {
         step(job, NodeResumed{session->node, *resumed});
     }

@@ -39,7 +39,6 @@ void SimulatedAgent::start() {
     paused_until_ = world_.now;
     timer_at_ = Instant::max();
     quit_.reset();
-    told_step_ = 0;
     workers_.reset_pages(host_);
     world_.network.power_on(host_);
     world_.note([&] { return node_ + " starts"; });
@@ -206,8 +205,7 @@ void SimulatedAgent::step(const agent::AgentEvent& event) {
 
 void SimulatedAgent::tell_steps() {
     const std::uint64_t highest = workers_.highest_step(host_);
-    if (highest > told_step_) {
-        told_step_ = highest;
+    if (highest != core_->report().held_step) {
         apply(core_->step(clock_.local(world_.now), agent::StepsCommitted{highest}));
     }
 }

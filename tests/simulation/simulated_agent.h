@@ -88,7 +88,6 @@ class SimulatedAgent {
     std::uint64_t attempt_ = 0;  ///< Of connecting; a new one makes the older void.
     std::uint32_t connection_ = kNoConnection;
     std::uint32_t endpoint_ = 0;
-    std::uint64_t told_step_ = 0;
     Instant timer_at_ = Instant::max();
     Instant started_at_ = Instant::max();
     Instant paused_until_{};

@@ -233,7 +233,7 @@ void SimulatedDaemon::on_arrival(Arrival arrival) {
     } else if (auto* leave = std::get_if<rendezvous::Leave>(message)) {
         sessions_.erase(node);
         world_.network.close_by_daemon(world_.now, id);
-        submit(rendezvous::NodeLeft{node, std::move(leave->reason)});
+        submit(rendezvous::NodeLeft{node, std::move(leave->reason), leave->killed});
     }
 }
 

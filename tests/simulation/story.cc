@@ -376,7 +376,7 @@ void Story::deliver() {
         } else if (report != nullptr) {
             feed_daemon(NodeReported{node.id, report->report});
         } else if (const auto* leave = std::get_if<Leave>(&*letter.to_daemon)) {
-            feed_daemon(NodeLeft{node.id, leave->reason});
+            feed_daemon(NodeLeft{node.id, leave->reason, leave->killed});
             node.connected = false;
             feed_agent(node, agent::LinkDown{});
         }

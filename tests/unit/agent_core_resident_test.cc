@@ -177,6 +177,23 @@ TEST_F(AgentCoreResidentTest, PrepareParksAtAStepBoundaryWithoutEndingTheRoundBe
     EXPECT_TRUE(reported(NodeState::stopped));
 }
 
+TEST_F(AgentCoreResidentTest, ASpareWithWhichTheRendezvousGoesAsksTheOthersToSaveTheirStateFirst) {
+    AgentConfig config = config_of_two_workers();
+    config.offer.hosts_rendezvous = true;
+    core = AgentCore(config, now);
+    feed(LinkUp{});
+    EXPECT_FALSE(core.would_drain());
+    Waiting waiting;
+    waiting.spare = true;
+    hear(waiting);
+    feed(QuitRequested{SIGTERM});
+    EXPECT_TRUE(sent<Leave>().empty());
+    EXPECT_EQ(core.report().draining, "stopped by SIGTERM");
+    hear(rendezvous::Prepare{RoundId::none, true, "node a leaves"});
+    ASSERT_EQ(all<Quit>().size(), 1U);
+    EXPECT_EQ(all<Quit>()[0].exit_code, kExitRequeue);
+}
+
 TEST_F(AgentCoreResidentTest, WhoIsToLeaveGoesWhenItsWorkersHaveEnded) {
     prepare(true);
     ASSERT_EQ(all<PauseWorkers>().size(), 1U);
@@ -299,8 +316,21 @@ TEST_F(AgentCoreResidentTest, TheFirstStepOfARoundIsToldByTheNodeWithRankZero) {
     EXPECT_EQ(sent<Resumed>()[0].step, 5U);
     feed(StepsCommitted{9});
     EXPECT_EQ(core.report().step, 9U);
+    EXPECT_EQ(core.report().held_step, 9U);
     feed(StepsCommitted{8});
     EXPECT_EQ(core.report().step, 9U);
+    EXPECT_EQ(core.report().held_step, 8U);
+}
+
+TEST_F(AgentCoreResidentTest, TheStateIsGoneWithTheLastProcessThatHadIt) {
+    feed(StepsCommitted{9});
+    exits(1, 0, error(0));
+    EXPECT_EQ(core.report().held_step, 9U);
+    exits(1, 1, error(1));
+    EXPECT_EQ(core.report().held_step, 0U);
+    EXPECT_EQ(core.report().step, 9U);
+    ASSERT_FALSE(sent<Report>().empty());
+    EXPECT_EQ(sent<Report>().back().report.held_step, 0U);
 }
 
 TEST_F(AgentCoreResidentTest, TheFirstStepIsToldAgainUntilItsRecoveryIsHeardOf) {

@@ -55,6 +55,8 @@ TEST(JournalEntries, OtherEventsKeepEveryField) {
     EXPECT_EQ(through(NodeReported{"n", report}).node, "n");
     EXPECT_EQ(through(NodeDisconnected{"n"}).node, "n");
     EXPECT_EQ(through(NodeLeft{"n", "why"}).reason, "why");
+    EXPECT_FALSE(through(NodeLeft{"n", "why"}).killed);
+    EXPECT_TRUE(through(NodeLeft{"n", "why", true}).killed);
     EXPECT_EQ(through(StopRequested{"ann", "why"}).author, "ann");
     EXPECT_EQ(through(StopRequested{"ann", "why"}).reason, "why");
     EXPECT_EQ(through(DrainRequested{"a", "ann", "why"}).node, "a");

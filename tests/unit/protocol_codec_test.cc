@@ -53,6 +53,7 @@ void expect_same(const NodeReport& a, const NodeReport& b) {
     EXPECT_EQ(a.failure, b.failure);
     EXPECT_EQ(a.resident, b.resident);
     EXPECT_EQ(a.step, b.step);
+    EXPECT_EQ(a.held_step, b.held_step);
     EXPECT_EQ(a.draining, b.draining);
     EXPECT_EQ(a.hang, b.hang);
     EXPECT_EQ(a.positions, b.positions);
@@ -68,6 +69,7 @@ void expect_same(const Join& a, const Join& b) {
     EXPECT_EQ(a.offer.slot, b.offer.slot);
     EXPECT_EQ(a.offer.address, b.offer.address);
     EXPECT_EQ(a.offer.address_is_explicit, b.offer.address_is_explicit);
+    EXPECT_EQ(a.offer.hosts_rendezvous, b.offer.hosts_rendezvous);
     EXPECT_EQ(a.offer.other_addresses, b.offer.other_addresses);
     expect_same(a.report, b.report);
 }
@@ -103,7 +105,7 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
          {"last_call_ms", "heartbeat_timeout_ms", "shutdown_timeout_ms", "grow_after_ms", "role",
           "slot", "address", "other_addresses", "failure", "regroup_call_ms", "spares_max",
           "prepare_timeout_ms", "on_exit", "budgets", "resident", "step", "draining", "hang",
-          "positions"}) {
+          "positions", "held_step", "hosts_rendezvous"}) {
         EXPECT_FALSE(object.contains(key)) << key;
     }
 }
@@ -182,6 +184,8 @@ TEST(ProtocolCodec, FailureKeepsEachWayToEnd) {
 TEST(ProtocolCodec, LeaveKeepsItsReason) {
     EXPECT_EQ(through_agent(Leave{"SIGTERM"}).reason, "SIGTERM");
     EXPECT_EQ(through_agent(Leave{}).reason, "");
+    EXPECT_FALSE(through_agent(Leave{"SIGTERM"}).killed);
+    EXPECT_TRUE(through_agent(Leave{"its agent was killed", true}).killed);
 }
 
 TEST(ProtocolCodec, EveryKindOfFailureTravels) {

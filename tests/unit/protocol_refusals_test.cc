@@ -168,6 +168,7 @@ std::vector<Malformation> bad_report() {
         {"failure/kind", "bored"},
         {"resident", 1},
         {"step", -1},
+        {"held_step", -1},
         {"draining", 7},
         {"hang", "yes"},
         {"hang/rank", -1},
@@ -253,7 +254,7 @@ TEST(ProtocolRefusals, FailureThatTellsNoFailureIsRefused) {
 }
 
 TEST(ProtocolRefusals, EachMalformedFieldOfALeaveIsNamed) {
-    expect_each_is_named(json_of(FromAgent(Leave{"r"})), {{"reason", 7}}, decode_from_agent);
+    expect_each_is_named(json_of(FromAgent(Leave{"r"})), {{"reason", 7}, {"killed", "yes"}}, decode_from_agent);
 }
 
 TEST(ProtocolRefusals, EachMalformedFieldOfAPositionIsNamed) {

@@ -38,6 +38,7 @@ inline rendezvous::NodeReport sample_report() {
     report.failure = sample_failure();
     report.resident = true;
     report.step = 812;
+    report.held_step = 811;
     report.draining = "stopped by SIGTERM";
     report.hang = rendezvous::Hang{13, "rank 13 has been in section 'load' for 12 s", true,
                                    std::chrono::seconds(12)};
@@ -78,6 +79,7 @@ inline rendezvous::Join sample_join() {
     join.offer.address = "10.0.0.7";
     join.offer.address_is_explicit = true;
     join.offer.other_addresses = {"192.168.3.7", "2001:db8::7"};
+    join.offer.hosts_rendezvous = true;
     join.report = sample_report();
     return join;
 }
