@@ -138,6 +138,9 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
             depart_until_ = message.leave ? after(now, limit) : Instant::max();
             effects_.push_back(PauseWorkers{message.round, message.leave, limit, message.reason});
         }
+    } else if (message.leave && report_.state == NodeState::finished) {
+        quit(now,
+             Quit{0, 0, message.reason + "; all workers of this node have finished", std::nullopt});
     } else if (message.leave && report_.state == NodeState::stopped) {
         leave_reason_ = message.reason;
         leave(now);  // It trains nothing that could be saved.
