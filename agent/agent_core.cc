@@ -224,7 +224,8 @@ void AgentCore::handle(Instant now, const rendezvous::Refused& message) {
 }
 
 void AgentCore::handle(Instant /*now*/, const rendezvous::Recovered& message) {
-    const bool keep = message.incident.next_round == report_.round &&
+    // An older round's comes with that of the round that took its place.
+    const bool keep = message.incident.next_round <= report_.round &&
                       assignment_.round == report_.round && assignment_.group_rank == 0;
     effects_.push_back(TellRecovery{message.incident, keep});
     if (resumed_ && message.incident.next_round == resumed_->round) {
