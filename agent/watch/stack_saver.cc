@@ -2,10 +2,12 @@
 #include "agent/watch/stack_saver.h"
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <deque>
 #include <fcntl.h>
 #include <map>
+#include <poll.h>
 #include <unistd.h>
 #include <utility>
 
@@ -23,7 +25,8 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr std::size_t kDescendantsMax = 8;  // Of one worker.
+constexpr std::size_t kDescendantsMax = 8;      // Of one worker.
+constexpr std::chrono::seconds kDeathLimit(1);  // For tools that were killed.
 
 /// A program that shows the stacks of a process on its standard output.
 struct StackTool {
@@ -64,9 +67,18 @@ struct StackSaver::Run {
           on_done(std::move(on_done_in)),
           timer(io_in) {}
 
+    // Nobody hears of the tools' ends any more, and only after them a process can be woken: they
+    // are waited for, which is a matter of milliseconds.
     ~Run() {
         for (auto& [pid, walk] : walks) {
-            end(pid, walk);
+            walk.tool.signal_group(SIGKILL);
+        }
+        const auto deadline = std::chrono::steady_clock::now() + kDeathLimit;
+        for (auto& [pid, walk] : walks) {
+            while (!walk.tool.status() && std::chrono::steady_clock::now() < deadline) {
+                ::poll(nullptr, 0, 1);
+            }
+            wake(pid, walk, false);
         }
     }
 
@@ -173,12 +185,12 @@ struct StackSaver::Run {
         spec.environment = {"LC_ALL=C", "PATH=" + options.search_path};
         spec.stdout_fd = spec.stderr_fd = file.get();
         write_all(file.get(), std::string("\nBy ") + tool->name + ":\n");
+        const bool stopped = is_stopped(pid);  // A tool that runs may already have stopped it.
         Result<ChildProcess> child = launcher.launch(spec);
         if (!child) {
             complain(child.error().detail);
             return;
         }
-        const bool stopped = is_stopped(pid);
         Walk& walk =
             walks.emplace(pid, Walk{std::move(*child), std::move(file), stopped}).first->second;
         walk.tool.async_wait([this, pid](ExitStatus status) {
@@ -189,21 +201,19 @@ struct StackSaver::Run {
                 write_all(ended.file.get(), how + "\n");
                 complain(how + " on pid " + std::to_string(pid));
             }
-            wake(pid, ended);
+            wake(pid, ended, status.success());
             go_on();
         });
     }
 
-    // A tool that dies between attaching and detaching leaves its process stopped.
-    static void wake(pid_t pid, const Walk& walk) {
-        if (!walk.was_stopped && is_stopped(pid)) {
+    // The SIGSTOP of a tool that dies between attaching and detaching stops its process, and it may
+    // do so only after the tool's end: then the process is not yet stopped here, and SIGCONT, which
+    // takes back every stop that is on its way, is sent all the same. Not before the end, since a
+    // tool that is being killed may still attach.
+    static void wake(pid_t pid, const Walk& walk, bool detached) {
+        if (!walk.was_stopped && (!detached || is_stopped(pid))) {
             ::kill(pid, SIGCONT);
         }
-    }
-
-    static void end(pid_t pid, Walk& walk) {
-        walk.tool.signal_group(SIGKILL);
-        wake(pid, walk);
     }
 
     // The ends of the tools that are killed here are heard of as any other's.
@@ -217,7 +227,7 @@ struct StackSaver::Run {
                                            format_duration(options.limit) + ", and was ended\n");
             complain(std::string(tool->name) + " took longer than " +
                      format_duration(options.limit) + " on pid " + std::to_string(pid));
-            end(pid, walk);
+            walk.tool.signal_group(SIGKILL);
         }
         go_on();
     }

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "agent/process/proc_files.h"
 #include "agent/process/process_tree.h"
 #include "agent/process/resolve_program.h"
 #include "agent/watch/kernel_view.h"
@@ -44,7 +45,7 @@ class StacksTest : public ::testing::Test {
         read_until(read_end.get(), "ready");
         children_.push_back(std::move(*child));
         const pid_t pid = children_.back().pid();
-        EXPECT_TRUE(wait_until([&] { return read_process(pid)->state == 'S'; }));
+        EXPECT_TRUE(wait_until([&] { return sleeps(pid); }));
         return pid;
     }
 
@@ -76,8 +77,18 @@ class StacksTest : public ::testing::Test {
         return saved.value_or(SavedStacks());
     }
     [[nodiscard]] std::filesystem::path out() const { return folder_.path() / "run" / "hang"; }
-    std::string file(std::uint32_t rank) {
-        return read_file(out() / ("rank" + std::to_string(rank) + ".txt"));
+    [[nodiscard]] std::filesystem::path file_path(std::uint32_t rank) const {
+        return out() / ("rank" + std::to_string(rank) + ".txt");
+    }
+    std::string file(std::uint32_t rank) { return read_file(file_path(rank)); }
+
+    // A tool that stops its process as debuggers do, and never lets go of it.
+    std::string attaching_tool() {
+        return path_with("eu-stack", "for pid do :; done; exec " PROCESS_HELPER " attach $pid");
+    }
+    static bool sleeps(pid_t pid) {
+        const auto entry = read_process(pid);
+        return entry && entry->state == 'S';
     }
 
     // Threads and functions, by a real tool.
@@ -139,6 +150,25 @@ TEST_F(StacksTest, ToolThatDoesNotEndIsEndedAndItsProcessRunsOn) {
     EXPECT_THAT(file(0), HasSubstr("As the kernel sees it:\nthread "));
     EXPECT_TRUE(wait_until([&] { return !is_stopped(pid); }));
     EXPECT_FALSE(is_gone(pid));
+}
+
+TEST_F(StacksTest, DebuggerThatIsEndedWhileAttachedLetsItsProcessRunOn) {
+    const pid_t pid = start_hanging();
+    const SavedStacks saved =
+        save({attaching_tool(), std::chrono::milliseconds(300), 16}, {{0, pid, ""}});
+    EXPECT_EQ(saved.complaint, "eu-stack took longer than 300 ms on pid " + std::to_string(pid));
+    EXPECT_TRUE(wait_until([&] { return sleeps(pid); }));
+}
+
+TEST_F(StacksTest, DestructionWhileADebuggerIsAttachedLetsItsProcessRunOn) {
+    const pid_t pid = start_hanging();
+    {
+        StackSaver saver(io_, launcher_, {attaching_tool(), kTestLimit, 16});
+        saver.save(out(), {{0, pid, ""}}, "heading", [](const SavedStacks&) {});
+        ASSERT_TRUE(wait_until([&] { return read_file(file_path(0)).ends_with("attached\n"); }));
+        ASSERT_TRUE(is_stopped(pid));
+    }
+    EXPECT_TRUE(wait_until([&] { return sleeps(pid); }));
 }
 
 TEST_F(StacksTest, ProcessThatWasStoppedBeforeStaysSo) {

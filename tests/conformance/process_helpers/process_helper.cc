@@ -15,8 +15,10 @@
 #include <random>
 #include <string>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
 #include <vector>
@@ -186,6 +188,16 @@ ProcessSpec helper_spec(const std::vector<std::string>& arguments) {
     return spec;
 }
 
+/// Attaches to a process as a debugger does, says so, and never lets go of it.
+int attach(pid_t pid) {
+    if (::ptrace(PTRACE_ATTACH, pid, nullptr, nullptr) != 0 ||
+        ::waitpid(pid, nullptr, __WALL) != pid) {
+        return 1;
+    }
+    std::cout << "attached" << std::endl;
+    live_on();
+}
+
 /// Launches `report` with stray descriptors open, on a kernel that knows no close_range.
 int launch_without_close_range() {
     if (!forbid_close_range()) {
@@ -302,6 +314,9 @@ int main(int count, char** values) {
         ignore_all_signals();
         std::cout << "ready" << std::endl;
         live_on();
+    }
+    if (what == "attach") {
+        return attach(std::stoi(arguments.at(0)));
     }
     if (what == "tree") {
         return hostile_tree(arguments.at(0), arguments.size() > 1);

@@ -163,7 +163,13 @@ class HeadlessChecker final : public Checker {
 // Where the time of each recovery went.
 class IncidentChecker final : public Checker {
    public:
-    void on_job(Instant /*now*/, const JobPolicy& /*policy*/) override { forget(); }
+    void on_job(Instant /*now*/, const JobPolicy& /*policy*/) override {
+        rough_ = false;
+        forget();
+    }
+    void on_trouble(Instant /*now*/, Instant until) override {
+        rough_ = rough_ || until == Instant::max();  // The word of it, sent once, may be lost.
+    }
     void on_daemon_start(Instant /*now*/) override { forget(); }
     void on_daemon_effects(Instant now, const RendezvousCore& /*core*/,
                            const Effects& effects) override {
@@ -185,7 +191,7 @@ class IncidentChecker final : public Checker {
         const RoundId round = view.rendezvous->round();
         const auto voted = voted_.find(round);
         if (assigned_.size() > 1 && assigned_.rbegin()->first == round && voted != voted_.end() &&
-            now > after(voted->second, kTellLimit) && !told_.contains(round)) {
+            now > after(voted->second, kTellLimit) && !rough_ && !told_.contains(round)) {
             violated("nobody was told of the way to round " + std::to_string(number(round)) +
                      ", which has been training for " + format_duration(now - voted->second));
         }
@@ -222,6 +228,7 @@ class IncidentChecker final : public Checker {
         told_.insert_or_assign(incident.next_round, now);
     }
     static constexpr Duration kClockLimit = std::chrono::seconds(15);
+    bool rough_ = false;
     std::map<RoundId, Instant> assigned_;
     std::map<RoundId, Instant> voted_;  // Its first step.
     std::map<RoundId, Instant> told_;
