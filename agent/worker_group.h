@@ -108,7 +108,7 @@ class WorkerGroup {
 
     /// By local rank.
     [[nodiscard]] std::vector<LiveWorker> live() const;
-    /// What the living workers have committed, as their pages say.
+    /// The furthest step of which a living worker has the state, as their pages say.
     [[nodiscard]] std::uint64_t highest_step() const;
 
    private:

@@ -355,6 +355,26 @@ TEST_F(RendezvousCharges, ANodeThatIsNeededIsNeverSetAsideForItsStrikes) {
     }
 }
 
+TEST_F(RendezvousCharges, ANodeWhoseAgentWasKilledIsLostHoweverEarlyThatIsSaid) {
+    JobPolicy policy = small_policy();
+    policy.nodes_min = 1;
+    policy.last_call = {};
+    policy.budgets.losses = 0;
+    job = Job(policy);
+    job.join("a");
+    job.join("b");
+    job.pass(seconds(6));
+    job.report("a", NodeState::stopped, RoundId{1});
+    ASSERT_EQ(job.assignment("b").group_world_size, 2U);
+    job.run({"a", "b"});
+    job.killed("b");
+    job.report("a", NodeState::stopped, job.core.round());
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->reason,
+              "node b left: its agent was killed; no node losses are allowed "
+              "(--max-node-losses 0)");
+}
+
 TEST_F(RendezvousCharges, TooManyLostNodesCloseTheJobIfTheyAreLimited) {
     JobPolicy policy = small_policy();
     policy.nodes_min = 1;

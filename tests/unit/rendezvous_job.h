@@ -89,6 +89,7 @@ class Job {
         report.state = state;
         report.resident = true;
         report.step = step;
+        report.held_step = step;
         return report;
     }
     [[nodiscard]] const NodeReport& report_of(const std::string& node) { return reports_[node]; }
@@ -110,6 +111,11 @@ class Job {
     void leave(const std::string& node) {
         reports_.erase(node);
         keep(core.step(now, NodeLeft{node, "SIGTERM"}));
+    }
+    /// Its agent is dead, and its warden says so.
+    void killed(const std::string& node) {
+        reports_.erase(node);
+        keep(core.step(now, NodeLeft{node, "its agent was killed", true}));
     }
     void disconnect(const std::string& node) { keep(core.step(now, NodeDisconnected{node})); }
     void stop(const std::string& author, const std::string& reason) {

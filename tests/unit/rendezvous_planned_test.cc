@@ -187,6 +187,38 @@ TEST_F(RendezvousPlanned, TooFewRemainingMeansThatAllSaveTheirStateAndTheJobMayB
               "their state and leave");
 }
 
+TEST_F(RendezvousPlanned, ANodeWithWhichTheRendezvousGoesIsLeftByAll) {
+    job = Job(policy_of(1, 3));
+    Offer host = Job::offer_of("a");
+    host.hosts_rendezvous = true;
+    job.join("a", host);
+    job.join("b");
+    job.pass(seconds(5));
+    job.run_resident({"a", "b"}, 10);
+    job.clear();
+    leave("b");
+    EXPECT_FALSE(job.told<Prepare>("a")->leave);  // The other way round all is as ever.
+    leave("a");
+    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+    job.leave("a");
+    job.leave("b");
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
+    begin(policy_of(1, 3), {"c"});
+    job.join("a", host);
+    job.join("b");
+    job.tell("a", Job::resident_report(RoundId::none, NodeState::stopped));
+    job.tell("b", Job::resident_report(RoundId::none, NodeState::stopped));
+    job.clear();
+    leave("a");  // It waits, but without it the one that trains is alone.
+    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+    ASSERT_NE(job.told<Prepare>("c"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("c")->leave);
+    EXPECT_EQ(job.told<Prepare>("c")->reason,
+              "node a leaves: stopped by SIGTERM; the rendezvous goes with it, so all save their "
+              "state and leave");
+}
+
 TEST_F(RendezvousPlanned, WorkersThatEndWithSuccessBecauseTheyLeaveAreNoSuccessOfTheJob) {
     begin(policy_of(2, 3), {"a", "b"});
     leave("b");
@@ -318,6 +350,59 @@ TEST_F(RendezvousPlanned, TheNextRoundWaitsForSurvivorsUnderSuspicionOnly) {
 }
 
 // ---- A daemon that comes back.
+
+TEST_F(RendezvousPlanned, AFullRoundOfNewProcessesWaitsForTheOneThatHasTheState) {
+    begin(policy_of(1, 2), {"a", "b"});
+    job.join("c");
+    NodeReport fresh = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    fresh.held_step = 0;
+    job.disconnect("a");
+    job.resident("b", NodeState::running, 10);
+    fresh.failure = crash_on("b");
+    job.tell("b", fresh);
+    EXPECT_EQ(job.core.phase(), Phase::stopping);  // "a" has not parked.
+    job.park({"a"}, 10);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.run_resident({"a"}, 20);
+    job.tell("b", Job::resident_report(RoundId{2}, NodeState::running));
+    job.park({"a"}, 20);
+    job.disconnect("a");
+    fresh.round = RoundId{2};
+    job.tell("b", fresh);
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    EXPECT_EQ(job.core.explain(job.now),
+              "2 nodes ready, waiting for a, whose workers alone have the last state, for 200 ms");
+    job.park({"a"}, 20);
+    EXPECT_EQ(job.core.round(), RoundId{3});
+    EXPECT_EQ(job.assignment("a").round, RoundId{3});
+}
+
+TEST_F(RendezvousPlanned, WhoHasTheStateAndIsLostIsNotWaitedForLonger) {
+    begin(policy_of(1, 2), {"a", "b"});
+    job.join("c");
+    job.park({"a"}, 20);
+    job.silence("a");
+    job.disconnect("a");
+    NodeReport fresh = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    fresh.held_step = 0;
+    job.tell("b", fresh);
+    EXPECT_EQ(job.core.round(), RoundId{1});
+    job.pass(small_policy().regroup_call);
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("c").group_world_size, 2U);
+}
+
+TEST_F(RendezvousPlanned, ANodeWhoseWorkersStillParkIsWaitedForIfTheyHaveMost) {
+    job = Job(policy_of(1, 2));
+    job.join("a", Job::offer_of("a"), Job::resident_report(RoundId{7}, NodeState::running, 30));
+    job.join("b");
+    job.join("c");
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    EXPECT_NE(job.told<Stop>("a"), nullptr);
+    job.tell("a", Job::resident_report(RoundId{7}, NodeState::stopped, 30));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("a").group_rank, 0U);
+}
 
 TEST_F(RendezvousPlanned, ARestartedDaemonGivesEveryoneTimeToComeBack) {
     job.restart();

@@ -141,6 +141,30 @@ TEST(RankTable, ThoseWithAHomeGoBeforeSparesWhenThereIsNoPlaceForAll) {
     EXPECT_EQ(ids(table.arrange({member("a"), member("b"), member("c")}, 2)), (Nodes{"b", "c"}));
 }
 
+TEST(RankTable, WhoHasSomeStateGoesBeforeNewNodes) {
+    RankTable table;
+    Member holder = member("c");
+    holder.held_step = 7;
+    EXPECT_EQ(ids(table.arrange({member("a"), member("b"), holder}, 2)), (Nodes{"c", "a"}));
+}
+
+TEST(RankTable, OneOfThoseThatHaveComeFurthestHasAPlaceWhoeverElseWasThereBefore) {
+    RankTable table;
+    (void)table.arrange({member("a"), member("b")}, 2);
+    Member a = member("a");
+    Member c = member("c");
+    Member d = member("d");
+    c.held_step = 7;
+    d.held_step = 8;
+    EXPECT_EQ(ids(table.arrange({a, member("b"), c, d}, 2)), (Nodes{"a", "d"}));
+    // If one of them has a place already, the others' slots are what counts.
+    a.held_step = 8;
+    EXPECT_EQ(ids(table.arrange({a, member("b"), c, d}, 2)), (Nodes{"a", "d"}));
+    RankTable other;
+    (void)other.arrange({member("a"), member("b")}, 2);
+    EXPECT_EQ(ids(other.arrange({a, member("b"), c, d}, 2)), (Nodes{"a", "b"}));
+}
+
 TEST(RankTable, RandomHistoriesAlwaysGiveDenseWorldsOfTheRightNodes) {
     Random random(7);
     for (int history = 0; history < 300; ++history) {
