@@ -5,7 +5,7 @@
 // $PROBE_DIR/NAME.ROUND.RANK: `up` at the start of each round, `left` when its node leaves, `done`
 // at the end, each with the pid and with what the loop says. With the argument `beat`, rank 0 also
 // writes the number of each step to $PROBE_DIR/step; with `stall`, steps wait while there is a file
-// $PROBE_DIR/stall.
+// $PROBE_DIR/stall; with `save`, leaving takes until there is a file $PROBE_DIR/disk.
 #include <regroup/regroup.h>
 
 #include <algorithm>
@@ -51,7 +51,10 @@ void beat(std::uint64_t step) {
     std::filesystem::rename(path + ".part", path);
 }
 
-int train(bool may_stall, bool beats) {
+int train(const std::string& argument) {
+    const bool may_stall = argument == "stall";
+    const bool beats = argument == "beat";
+    const bool saves = argument == "save";
     regroup::ElasticLoop loop;
     std::vector<float> weights(2);  // The sum of what was taken, and how often.
     loop.keep("weights", std::span<float>(weights));
@@ -95,6 +98,12 @@ int train(bool may_stall, bool beats) {
             },
         .on_leave =
             [&](const regroup::ElasticLeave& leave) {
+                if (saves) {
+                    mark("saving", present, "");
+                }
+                while (saves && !std::filesystem::exists(folder() + "/disk")) {
+                    ::poll(nullptr, 0, 5);
+                }
                 mark("left", present,
                      position(leave.step, samples) + "reason=" + leave.reason + "\n");
             },
@@ -113,7 +122,7 @@ int main(int count, char** values) {
     ::alarm(150);  // Nothing of this lives longer, even if the code under test fails to end it.
     const std::string argument = count > 1 ? values[1] : "";
     try {
-        return train(argument == "stall", argument == "beat");
+        return train(argument);
     } catch (const std::exception& error) {
         std::cerr << "elastic_probe: " << error.what() << std::endl;
         return 1;

@@ -98,7 +98,7 @@ TEST_F(OperateCommand, MistakesAndSilenceAreTold) {
     const Said absent =
         regroup({"status", "--timeout=1", "--endpoint=127.0.0.1:" + std::to_string(unused_port())});
     EXPECT_EQ(absent.code, 3);
-    EXPECT_THAT(absent.text, AllOf(HasSubstr("regroup status: no daemon has answered within 1 s"),
+    EXPECT_THAT(absent.text, AllOf(HasSubstr("regroup status: no daemon has answered within 1.0 s"),
                                    HasSubstr("127.0.0.1:")));
     const Said none = operate({"drain", "a"});
     EXPECT_EQ(none.code, 1);

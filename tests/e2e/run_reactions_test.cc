@@ -43,7 +43,7 @@ TEST_P(RunReactions, AreByExitCode) {
 INSTANTIATE_TEST_SUITE_P(
     Rows, RunReactions,
     ::testing::Values(
-        Row{"Usage", {"--max-restarts=3"}, {"exit=2"}, 2, 1, "exit code 2"},
+        Row{"Usage", {"--max-restarts=3"}, {"exit=2"}, 2, 1, "--on-exit 2=fail"},
         Row{"ExUsage", {"--max-restarts=3"}, {"exit=64"}, 64, 1, "64"},
         Row{"ExConfig", {"--max-restarts=3"}, {"exit=78"}, 78, 1, "78"},
         Row{"NotExecutable", {"--max-restarts=3"}, {"exit=126"}, 126, 1, "126"},
@@ -51,7 +51,12 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"TemporaryCostsNothing", {}, {"round=1?exit=75", "round=2?exit=75"}, 0, 3, "round 3"},
         Row{"TemporaryForEver", {"--no-progress=3"}, {"exit=75"}, 4, 3, "progress"},
         Row{"AnyOther", {"--max-restarts=2"}, {"exit=3"}, 3, 3, "round 3"},
-        Row{"Changed", {"--max-restarts=3", "--on-exit=3=fail"}, {"exit=3"}, 3, 1, "exit code 3"},
+        Row{"Changed",
+            {"--max-restarts=3", "--on-exit=3=fail"},
+            {"exit=3"},
+            3,
+            1,
+            "--on-exit 3=fail"},
         Row{"NoneMeansAnything",
             {"--max-restarts=1", "--on-exit=none"},
             {"exit=2"},
@@ -90,7 +95,8 @@ TEST_F(RunReactionsOf, ABadNodeIsReplaced) {
     release("finish");
     EXPECT_EQ(good.wait(), 0) << good.output();
     EXPECT_EQ(spare.wait(), 0) << spare.output();
-    EXPECT_THAT(good.output(), HasSubstr("no such data set"));
+    EXPECT_THAT(bad.output(), HasSubstr("no such data set"));
+    EXPECT_THAT(good.output(), HasSubstr("spare 127.0.0.4 took slot 1"));
 }
 
 }  // namespace
