@@ -77,7 +77,7 @@ TEST_F(AgentCoreTest, WhoTrainsNoMoreWithoutADaemonGivesUp) {
     feed(StepsCommitted{5});
     feed(LinkDown{});
     feed(StepsCommitted{5});
-    pass(minutes(11));
+    pass(minutes(10) + seconds(1));
     both_obey(1);
     ASSERT_TRUE(quit().has_value());
     EXPECT_EQ(quit()->exit_code, kExitNoRendezvous);
