@@ -326,11 +326,15 @@ struct Agent::Impl {
                 output.say("lost the connection to the rendezvous at " + client->peer() +
                            "; reconnecting" +
                            (core.has_workers() ? ", the workers go on meanwhile" : ""));
+                lost = true;
             }
             feed(LinkDown{});
         };
         handlers.on_message = [this](const FromDaemon& message) {
             heard = true;
+            if (std::exchange(lost, false) && !core.leaving()) {
+                output.say("the rendezvous is back at " + client->peer());
+            }
             narrate(message);
             feed(Received{message});
         };
@@ -415,6 +419,7 @@ struct Agent::Impl {
     Instant waiting_since;
     int trouble_count = 0;
     bool heard = false;  ///< On this connection.
+    bool lost = false;   ///< It was there, and has not been heard since.
     Instant trouble_since{};
     Instant trouble_at{};
     Duration trouble_interval{};

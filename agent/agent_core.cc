@@ -306,6 +306,24 @@ void AgentCore::quit(Instant now, Quit how) {
     }
 }
 
+void AgentCore::give_up(Instant now) {
+    const std::string within =
+        " within " + format_duration(config_.join_timeout) + " (--join-timeout)";
+    if (link_up_ || report_.state != NodeState::finished) {
+        quit(now, Quit{kExitNoRendezvous, 0,
+                       (link_up_ ? "no round was formed" : "no rendezvous was reached") + within,
+                       std::nullopt});
+    } else if (assignment_.group_world_size == 1) {
+        quit(now, Quit{0, 0, "the workers have succeeded; no rendezvous was reached" + within,
+                       std::nullopt});
+    } else {
+        quit(now, Quit{kExitNoRendezvous, 0,
+                       "the workers of this node have succeeded, but no rendezvous was reached" +
+                           within + " to learn of the other nodes'",
+                       std::nullopt});
+    }
+}
+
 // ---- The passing of time.
 
 AgentEffects AgentCore::advance(Instant now) {
@@ -358,10 +376,7 @@ AgentEffects AgentCore::advance(Instant now) {
         quit_sent_ = true;
         effects_.push_back(*quit_);
     } else if (now >= give_up_at_) {
-        quit(now, Quit{kExitNoRendezvous, 0,
-                       std::string(link_up_ ? "no round was formed" : "no rendezvous was reached") +
-                           " within " + format_duration(config_.join_timeout) + " (--join-timeout)",
-                       std::nullopt});
+        give_up(now);
     }
     update_patience(now);
     return std::exchange(effects_, {});

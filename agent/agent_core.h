@@ -133,6 +133,8 @@ class AgentCore {
     /// The truth about this node, or that it leaves.
     void tell(Instant now);
     void update_patience(Instant now);
+    /// --join-timeout is over.
+    void give_up(Instant now);
     void update_resident(Instant now);
 
     AgentConfig config_;

@@ -145,8 +145,11 @@ void AgentCore::on(Instant now, const WorkerResumed& event) {
 }
 
 void AgentCore::on(Instant /*now*/, const StepsCommitted& event) {
-    report_.step = std::max(report_.step, event.step);
     report_.held_step = event.step;
+    if (event.step > report_.step) {
+        report_.step = event.step;
+        give_up_at_ = Instant::max();  // Whoever trains needs no daemon, for however long.
+    }
 }
 
 void AgentCore::on(Instant now, const HangSuspected& event) {
@@ -270,6 +273,7 @@ void AgentCore::settle(Instant now) {
         effects_.push_back(*quit_);
         return;
     }
+    give_up_at_ = Instant::max();  // What is to come has the whole time, from now.
     if (departed && orderly && workers_.empty()) {
         leave(now);
         return;

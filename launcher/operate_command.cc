@@ -48,22 +48,6 @@ std::string author() {
     return "user " + std::to_string(::getuid()) + "@" + short_host_name();
 }
 
-Result<std::vector<rendezvous::Endpoint>> endpoints_in(const std::string& text) {
-    std::vector<rendezvous::Endpoint> all;
-    std::size_t begin = 0;
-    while (begin <= text.size()) {
-        const std::size_t end = std::min(text.find(',', begin), text.size());
-        Result<rendezvous::Endpoint> one =
-            parse_endpoint(text.substr(begin, end - begin), kDefaultPort);
-        if (!one) {
-            return one.error();
-        }
-        all.push_back(std::move(*one));
-        begin = end + 1;
-    }
-    return all;
-}
-
 /// Says `wish` to whichever daemon leads. Errors: disconnected, with the last trouble, when none
 /// has answered within `limit`; what a daemon refused it with.
 Result<Operated> ask(const std::vector<rendezvous::Endpoint>& endpoints, const Operate& wish,
@@ -169,26 +153,35 @@ int operate_command(Operate::Action action, std::span<const std::string> argumen
         std::fprintf(stderr, "regroup %s: %s\n", command.c_str(), line.c_str());
         return agent::kExitUsage;
     };
-    const auto parsed = flags.parse(arguments);
-    if (!parsed) {
-        return complain(parsed.error().detail);
+    // Flags may stand on either side of NODE.
+    std::vector<std::string> rest;
+    std::vector<std::string> left(arguments.begin(), arguments.end());
+    while (!left.empty()) {
+        auto parsed = flags.parse(left);
+        if (!parsed) {
+            return complain(parsed.error().detail);
+        }
+        if (const auto* show = std::get_if<ShowText>(&*parsed)) {
+            std::fputs(show->text.c_str(), stdout);
+            return 0;
+        }
+        left = std::move(std::get<std::vector<std::string>>(*parsed));
+        if (!left.empty()) {
+            rest.push_back(std::move(left.front()));
+            left.erase(left.begin());
+        }
     }
-    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
-        std::fputs(show->text.c_str(), stdout);
-        return 0;
-    }
-    const auto& rest = std::get<std::vector<std::string>>(*parsed);
     const bool drains = action == Operate::Action::drain;
     if (drains && rest.size() != 1) {
         return complain(rest.empty() ? "needs the NODE that is to leave (regroup status lists them)"
-                                     : "takes one NODE, and flags before it");
+                                     : "takes one NODE, not '" + rest[1] + "' as well");
     }
     if (!drains && !rest.empty()) {
         return complain("takes no '" + rest.front() + "'");
     }
-    const auto endpoints = endpoints_in(options.endpoints);
+    const auto endpoints = parse_endpoints(options.endpoints, kDefaultPort, "--endpoint");
     if (!endpoints) {
-        return complain("--endpoint: " + endpoints.error().detail);
+        return complain(endpoints.error().detail);
     }
     const Operate wish{options.job, action, drains ? rest.front() : "", author(), options.reason};
     return report(action, command, options, ask(*endpoints, wish, options.limit));

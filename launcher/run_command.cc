@@ -26,6 +26,7 @@
 #include "launcher/output_plan.h"
 #include "launcher/report.h"
 #include "launcher/run_plan.h"
+#include "launcher/state.h"
 #include "launcher/torchrun_report.h"
 #include "launcher/worker_command.h"
 #include "rendezvous/server/daemon.h"
@@ -180,7 +181,7 @@ class Node {
         if (port) {
             daemon_ = std::move(daemon);
             plan_.endpoint.port = *port;
-            return {};
+            return keep_jobs();
         }
         if (plan_.hosting == Hosting::if_port_free) {
             // Another agent of this host serves the same endpoint; if it is somebody else, the
@@ -191,6 +192,22 @@ class Node {
         return Failure(port.error().code, "cannot serve the rendezvous at " +
                                               plan_.endpoint.text() + ": " + port.error().detail +
                                               "; choose another port");
+    }
+
+    Result<void> keep_jobs() {
+        StateOptions state;
+        state.where = run_options_.state;
+        state.advertise = plan_.endpoint.text();
+        Result<std::unique_ptr<journal::Journal>> opened = open_state(io_, clock_, state);
+        if (!opened) {
+            return Failure(opened.error().code, "--state: " + opened.error().detail);
+        }
+        if (*opened) {
+            daemon_->use_journal(std::move(*opened), [this](const std::string& line) {
+                output_.say("--state: " + line);
+            });
+        }
+        return {};
     }
 
     // As torchrun: on request by the environment, at a path given there or a fresh one.
@@ -280,8 +297,17 @@ class Node {
         });
     }
 
-    // With this process the job's rendezvous goes away: better said than found out.
+    // With this process the job's rendezvous goes away: better said than found out. A job that is
+    // kept goes on without it.
     void stop_daemon(const std::string& reason) {
+        if (daemon_->keeps_jobs() && daemon_->open_jobs() > 0) {
+            output_.say("job " + plan_.agent.job + " is kept in " + run_options_.state +
+                        ": its other nodes go on, and look for this one for " +
+                        format_duration(run_options_.join_timeout) +
+                        " (--join-timeout); the same line takes it up again");
+            daemon_->resign(kFlushLimit, [this] { io_.stop(); });
+            return;
+        }
         daemon_->stop("node " + plan_.agent.offer.name,
                       "the rendezvous ended with its host (" + reason + ")", kFlushLimit,
                       [this] { io_.stop(); });

@@ -114,6 +114,15 @@ void declare_rendezvous(FlagTable& flags, RunOptions& options,
     flags.value({"--local-addr", "ADDR", "as the daemon sees it",
                  "Address by which other nodes reach this one", "--local-addr=10.0.0.7"},
                 name_into(options.local_addr));
+    flags.value(
+        {"--state", "DIR|etcd://HOST:PORT[,...]|none", "none",
+         "On the node that the endpoint names: where its daemon keeps the job. If that node "
+         "is lost, the others go on; started again by the same line, it takes the job up",
+         "--state=/var/lib/regroup", "", true},
+        [&options](const std::string& text) {
+            return text.empty() ? "must be a directory, etcd://HOST:PORT or none"
+                                : text_into(options.state)(text);
+        });
     flags.value(store_dialect_flag(""), dialect_into(options.store_dialect));
 }
 

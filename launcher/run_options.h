@@ -50,6 +50,7 @@ struct RunOptions {
     std::string master_addr;
     std::optional<std::uint16_t> master_port;
     std::string local_addr;
+    std::string state = "none";  ///< Of the daemon in this process; see StateOptions::where.
     store::Dialect store_dialect = store::Dialect::v1_13;  ///< Of clients without a greeting.
 
     // Time.

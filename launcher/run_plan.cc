@@ -236,11 +236,11 @@ rendezvous::JobPolicy policy_of(const RunOptions& options) {
 
 }  // namespace
 
-Result<rendezvous::Endpoint> parse_endpoint(const std::string& given, std::uint16_t default_port) {
+Result<rendezvous::Endpoint> parse_endpoint(const std::string& given, std::uint16_t default_port,
+                                            const std::string& flag) {
     const std::string text = trimmed(given);
     const auto bad = [&](const std::string& why) {
-        return usage("--rdzv-endpoint '" + text + "': " + why +
-                     "; write HOST, HOST:PORT or [IPV6]:PORT");
+        return usage(flag + " '" + text + "': " + why + "; write HOST, HOST:PORT or [IPV6]:PORT");
     };
     rendezvous::Endpoint endpoint{text, default_port};
     if (text.empty()) {
@@ -293,15 +293,16 @@ Result<rendezvous::Endpoint> parse_endpoint(const std::string& given, std::uint1
 }
 
 Result<std::vector<rendezvous::Endpoint>> parse_endpoints(const std::string& text,
-                                                          std::uint16_t default_port) {
+                                                          std::uint16_t default_port,
+                                                          const std::string& flag) {
     std::vector<rendezvous::Endpoint> endpoints;
     for (std::size_t begin = 0; begin <= text.size();) {
         const std::size_t end = std::min(text.find(',', begin), text.size());
         const std::string part = text.substr(begin, end - begin);
         if (trimmed(part).empty() && part.size() != text.size()) {
-            return usage("--rdzv-endpoint '" + text + "': nothing stands between two commas");
+            return usage(flag + " '" + text + "': nothing stands between two commas");
         }
-        Result<rendezvous::Endpoint> endpoint = parse_endpoint(part, default_port);
+        Result<rendezvous::Endpoint> endpoint = parse_endpoint(part, default_port, flag);
         if (!endpoint) {
             return endpoint.error();
         }

@@ -35,10 +35,12 @@ struct RunPlan {
 Result<RunPlan> make_run_plan(const RunOptions& options);
 
 /// One or several, separated by commas; each as `parse_endpoint`. Errors: invalid_argument.
-Result<std::vector<rendezvous::Endpoint>> parse_endpoints(const std::string& text,
-                                                          std::uint16_t default_port);
+Result<std::vector<rendezvous::Endpoint>> parse_endpoints(
+    const std::string& text, std::uint16_t default_port,
+    const std::string& flag = "--rdzv-endpoint");
 
 /// "host[:port]" with IPv6 in brackets; an empty text is localhost. Errors: invalid_argument.
-Result<rendezvous::Endpoint> parse_endpoint(const std::string& text, std::uint16_t default_port);
+Result<rendezvous::Endpoint> parse_endpoint(const std::string& text, std::uint16_t default_port,
+                                            const std::string& flag = "--rdzv-endpoint");
 
 }  // namespace regroup::launcher

@@ -16,7 +16,8 @@ namespace regroup::launcher {
 
 /// Where a daemon keeps its jobs.
 struct StateOptions {
-    /// A directory, "etcd://HOST:PORT[,HOST:PORT...]", "none", or empty for the usual directory.
+    /// A directory, "etcd://HOST:PORT[,HOST:PORT...]", or "none". Empty, for `regroup serve`: the
+    /// usual directory.
     std::string where;
     Duration lease = std::chrono::seconds(3);  ///< etcd: how soon another daemon takes over.
     std::string advertise;                     ///< etcd: this daemon's HOST:PORT for agents.

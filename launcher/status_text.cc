@@ -43,6 +43,11 @@ std::string duration(const json& object, const char* key) {
         std::chrono::duration<double>(std::clamp(seconds, 0.0, 1e9))));
 }
 
+/// "1 node", "2 nodes"
+std::string count(std::uint64_t number, const std::string& what) {
+    return std::to_string(number) + " " + what + (number == 1 ? "" : "s");
+}
+
 std::string table(const Rows& rows, const std::string& indent) {
     std::vector<std::size_t> widths;
     for (const auto& row : rows) {
@@ -77,7 +82,7 @@ std::string nodes_table(const json& job) {
     }
     std::string out = rows.size() > 1 ? table(rows, "  ") : "";
     if (const std::uint64_t more = number(job, "nodes_left_out")) {
-        out += "  and " + std::to_string(more) + " nodes more\n";
+        out += "  and " + count(more, "node") + " more\n";
     }
     return out;
 }
@@ -136,15 +141,15 @@ std::string status_table(const std::string& json_text) {
         out += (out.empty() ? "job " : "\njob ") + text(job, "job") + ": " + text(job, "phase") +
                ", round " + std::to_string(number(job, "round"));
         if (number(job, "world_size") != 0) {
-            out += ", " + std::to_string(number(job, "world_size")) + " ranks, step " +
+            out += ", " + count(number(job, "world_size"), "rank") + ", step " +
                    std::to_string(number(job, "step")) + ", " +
-                   std::to_string(number(job, "restarts")) + " restarts";
+                   count(number(job, "restarts"), "restart");
         }
         out += "\n  " + text(job, "text") + "\n" + nodes_table(job) + set_aside(job) +
                budgets(job) + incidents(job);
     }
     if (const std::uint64_t more = number(object, "jobs_left_out")) {
-        out += "\nand " + std::to_string(more) + " jobs more (name one with --job)\n";
+        out += "\nand " + count(more, "job") + " more (--job=ID shows one)\n";
     }
     return out;
 }

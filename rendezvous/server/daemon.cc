@@ -66,8 +66,8 @@ void Daemon::set_store_handler(StoreHandler handler) {
     impl_->store_handler = std::move(handler);
 }
 
-void Daemon::use_journal(std::unique_ptr<journal::Journal> journal) {
-    impl_->jobs->use(std::move(journal));
+void Daemon::use_journal(std::unique_ptr<journal::Journal> journal, Log log) {
+    impl_->jobs->use(std::move(journal), std::move(log));
 }
 
 bool Daemon::keeps_jobs() const {

@@ -69,8 +69,9 @@ class Daemon {
 
     /// Keeps all jobs in `journal`, and takes up those that it has. Without one, jobs end with this
     /// process: their nodes form them anew with the next daemon. At most once, before the
-    /// io_context runs.
-    void use_journal(std::unique_ptr<journal::Journal> journal);
+    /// io_context runs. What becomes of the journal and of the jobs in it is said by `log`, or like
+    /// everything else if that is empty.
+    void use_journal(std::unique_ptr<journal::Journal> journal, Log log = {});
     [[nodiscard]] bool keeps_jobs() const;
 
     /// What store clients speak that do not begin with a greeting. To be called before `listen`.

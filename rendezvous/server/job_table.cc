@@ -33,11 +33,13 @@ JobTable::JobTable(boost::asio::io_context& io, const Clock& clock, const Daemon
                    Hooks hooks)
     : clock_(clock), limits_(limits), hooks_(std::move(hooks)), timer_(io) {}
 
-void JobTable::use(std::unique_ptr<journal::Journal> journal) {
+void JobTable::use(std::unique_ptr<journal::Journal> journal,
+                   std::function<void(const std::string&)> log) {
     journal_ = std::move(journal);
+    journal_log_ = log ? std::move(log) : hooks_.log;
     leading_ = false;
     journal_->start({[this](const std::vector<journal::StoredJob>& jobs) { lead(jobs); },
-                     [this](const std::string& endpoint) { follow(endpoint); }, hooks_.log});
+                     [this](const std::string& endpoint) { follow(endpoint); }, journal_log_});
 }
 
 void JobTable::lead(const std::vector<journal::StoredJob>& stored) {
@@ -45,7 +47,7 @@ void JobTable::lead(const std::vector<journal::StoredJob>& stored) {
     for (const journal::StoredJob& kept : stored) {
         Result<Job> job = Job::restored(kept, wall_ms(), clock_.now());
         if (!job) {
-            hooks_.log("job " + kept.key.id + " is begun anew: " + job.error().detail);
+            journal_log_("job " + kept.key.id + " is begun anew: " + job.error().detail);
             journal_->end(kept.key);
             continue;
         }
@@ -56,9 +58,9 @@ void JobTable::lead(const std::vector<journal::StoredJob>& stored) {
         }
     }
     for (auto& [id, job] : jobs_) {
-        hooks_.log("job " + id + ": taken up again from the journal, round " +
-                   std::to_string(number(job.core.round())) + "; its nodes have " +
-                   format_duration(job.core.policy().heartbeat_timeout) + " to come back");
+        journal_log_("job " + id + ": taken up again from the journal, round " +
+                     std::to_string(number(job.core.round())) + "; its nodes have " +
+                     format_duration(job.core.policy().heartbeat_timeout) + " to come back");
         step(job, Restarted{});
     }
 }

@@ -37,8 +37,9 @@ class JobTable {
              Hooks hooks);
 
     /// From now on the journal says which jobs there are, and whether this daemon decides. At most
-    /// once, before the first session.
-    void use(std::unique_ptr<journal::Journal> journal);
+    /// once, before the first session. `log` is for what concerns the journal; the hook if empty.
+    void use(std::unique_ptr<journal::Journal> journal,
+             std::function<void(const std::string&)> log);
 
     [[nodiscard]] bool has_journal() const noexcept { return journal_ != nullptr; }
 
@@ -86,6 +87,7 @@ class JobTable {
     const DaemonLimits limits_;
     const Hooks hooks_;
     std::unique_ptr<journal::Journal> journal_;  // May be none.
+    std::function<void(const std::string&)> journal_log_;
     std::map<std::string, Job> jobs_;
     bool leading_ = true;
     std::string leader_;  // Where another daemon leads, if that is known.

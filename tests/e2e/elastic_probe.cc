@@ -3,8 +3,9 @@
 // A worker that keeps its process when rounds change: the SDK's loop with hardly any work, until
 // the file $PROBE_DIR/finish is there. Leaves marks as the probe does, in
 // $PROBE_DIR/NAME.ROUND.RANK: `up` at the start of each round, `left` when its node leaves, `done`
-// at the end, each with the pid and with what the loop says. Arguments: memory=MEGABYTES that it
-// holds.
+// at the end, each with the pid and with what the loop says. With the argument `beat`, rank 0 also
+// writes the number of each step to $PROBE_DIR/step; with `stall`, steps wait while there is a file
+// $PROBE_DIR/stall; with `save`, leaving takes until there is a file $PROBE_DIR/disk.
 #include <regroup/regroup.h>
 
 #include <algorithm>
@@ -44,7 +45,16 @@ std::string position(std::uint64_t step, std::uint64_t samples) {
     return "step=" + std::to_string(step) + "\nsamples=" + std::to_string(samples) + "\n";
 }
 
-int train(bool may_stall) {
+void beat(std::uint64_t step) {
+    const std::string path = folder() + "/step";
+    std::ofstream(path + ".part") << step << "\n";
+    std::filesystem::rename(path + ".part", path);
+}
+
+int train(const std::string& argument) {
+    const bool may_stall = argument == "stall";
+    const bool beats = argument == "beat";
+    const bool saves = argument == "save";
     regroup::ElasticLoop loop;
     std::vector<float> weights(2);  // The sum of what was taken, and how often.
     loop.keep("weights", std::span<float>(weights));
@@ -69,6 +79,9 @@ int train(bool may_stall) {
                     steps = step.number();
                     return step.finish();
                 }
+                if (beats && present.rank == 0) {
+                    beat(step.number());
+                }
                 const regroup::SampleRange range = step.take(kBatch);
                 samples = range.last;
                 if (may_stall && std::filesystem::exists(folder() + "/stall")) {
@@ -85,6 +98,12 @@ int train(bool may_stall) {
             },
         .on_leave =
             [&](const regroup::ElasticLeave& leave) {
+                if (saves) {
+                    mark("saving", present, "");
+                }
+                while (saves && !std::filesystem::exists(folder() + "/disk")) {
+                    ::poll(nullptr, 0, 5);
+                }
                 mark("left", present,
                      position(leave.step, samples) + "reason=" + leave.reason + "\n");
             },
@@ -101,9 +120,9 @@ int train(bool may_stall) {
 
 int main(int count, char** values) {
     ::alarm(150);  // Nothing of this lives longer, even if the code under test fails to end it.
-    const bool may_stall = count > 1 && std::string(values[1]) == "stall";
+    const std::string argument = count > 1 ? values[1] : "";
     try {
-        return train(may_stall);
+        return train(argument);
     } catch (const std::exception& error) {
         std::cerr << "elastic_probe: " << error.what() << std::endl;
         return 1;

@@ -226,6 +226,11 @@ class Probe {
         } else if (what == "exit") {
             std::fflush(nullptr);
             std::_Exit(std::stoi(value));
+        } else if (what == "fatal") {
+            const auto kind = value == "user_error" ? regroup::FatalKind::user_error
+                              : value == "retry"    ? regroup::FatalKind::retry
+                                                    : regroup::FatalKind::bad_node;
+            regroup::report_fatal(kind, "there is no such data set");
         } else if (what == "raise") {
             end_by(std::stoi(value));
         } else if (what == "ignore") {

@@ -54,6 +54,36 @@ TEST_F(AgentCoreTest, SignalMakesTheNodeLeaveAndEndByThatSignal) {
     EXPECT_EQ(quit()->exit_code, 128 + SIGTERM);
 }
 
+TEST_F(AgentCoreTest, WhoTrainsNeedsNoDaemonForHoweverLong) {
+    in_round(1);
+    feed(LinkDown{});
+    for (std::uint64_t step = 1; step <= 20; ++step) {
+        pass(minutes(6));
+        feed(StepsCommitted{step});
+    }
+    EXPECT_FALSE(core.leaving());
+    pass(minutes(9));
+    exits(1, 0);
+    exits(1, 1);
+    pass(minutes(9));
+    EXPECT_FALSE(quit().has_value()) << "the end of the workers has its own time to be told";
+    pass(minutes(2));
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, 0) << "no other node has a part in the round";
+}
+
+TEST_F(AgentCoreTest, WhoTrainsNoMoreWithoutADaemonGivesUp) {
+    in_round(1);
+    feed(StepsCommitted{5});
+    feed(LinkDown{});
+    feed(StepsCommitted{5});
+    pass(minutes(10) + seconds(1));
+    both_obey(1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitNoRendezvous);
+    EXPECT_EQ(quit()->reason, "no rendezvous was reached within 600 s (--join-timeout)");
+}
+
 TEST_F(AgentCoreTest, SecondSignalShortensTheGraceToNothing) {
     for (const auto& [signal, wait] :
          {std::pair(SIGINT, milliseconds(200)), {SIGTERM, seconds(1)}}) {

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A job whose daemon is killed: its workers train on, and a daemon that comes back knows the job.
+#include <algorithm>
+#include <csignal>
+#include <memory>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+using Marks = std::map<std::uint32_t, Mark>;
+using Node = std::unique_ptr<Program>;
+
+std::size_t count(const std::string& text, const std::string& part) {
+    std::size_t found = 0;
+    for (std::size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) {
+        ++found;
+    }
+    return found;
+}
+
+class RunDaemonLoss : public EndToEnd {
+   protected:
+    [[nodiscard]] std::string state() const { return folder() + "/state"; }
+    [[nodiscard]] std::unique_ptr<Rendezvous> serve(std::uint16_t port) const {
+        return std::make_unique<Rendezvous>(
+            Words{"--listen=127.0.0.1:" + std::to_string(port), "--state=" + state()});
+    }
+    [[nodiscard]] Node start_node(unsigned number, const std::string& endpoint,
+                                  const Words& flags = {}) const {
+        return std::make_unique<Program>(ProgramSpec{
+            Words{regroup_program(), "run"} + node(number, "2:2", endpoint) +
+                Words{"--nproc-per-node=2", "--shutdown-timeout=30", "--max-restarts=2"} + flags +
+                Words{elastic_probe_program(), "beat"},
+            {"PROBE_DIR=" + folder()},
+            folder()});
+    }
+    /// The last step that rank 0 began.
+    [[nodiscard]] std::uint64_t step() const {
+        const std::string text = read_file(folder() + "/step");
+        return text.empty() ? 0 : std::stoull(text);
+    }
+    [[nodiscard]] bool goes_on() const {
+        const std::uint64_t before = step();
+        return eventually([&] { return step() > before + 3; });
+    }
+    static void expect_same_processes(const Marks& before, const Marks& after,
+                                      std::uint32_t fresh) {
+        ASSERT_THAT(after, SizeIs(before.size()));
+        for (const auto& [rank, mark] : before) {
+            EXPECT_EQ(pid_of(mark) == pid_of(after.at(rank)), rank != fresh) << "rank " << rank;
+        }
+    }
+    [[nodiscard]] std::string replayed() const {
+        Program replay({{regroup_program(), "replay", state()}, {}, folder()});
+        EXPECT_EQ(replay.wait(), 0) << replay.output();
+        return replay.output();
+    }
+};
+
+TEST_F(RunDaemonLoss, TheJobTrainsOnAndTheNextDaemonKnowsItsRoundsAndItsBudget) {
+    const std::uint16_t port = unused_port();
+    auto daemon = serve(port);
+    const std::string endpoint = daemon->endpoint();
+    Node a = start_node(1, endpoint);
+    Node b = start_node(2, endpoint);
+    const Marks first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4)) << a->output() << b->output();
+    ::kill(pid_of(first.at(3)), SIGKILL);
+    const Marks second = await_marks("up", 4, 2);
+    ASSERT_NO_FATAL_FAILURE(expect_same_processes(first, second, 3));
+
+    daemon->program().signal(SIGKILL);
+    daemon->program().wait();
+    ASSERT_TRUE(a->prints("the workers go on meanwhile")) << a->output();
+    ASSERT_TRUE(b->prints("the workers go on meanwhile")) << b->output();
+    EXPECT_TRUE(goes_on()) << a->output();
+    daemon = serve(port);
+    ASSERT_TRUE(daemon->program().prints("taken up again from the journal, round 2"))
+        << daemon->program().output();
+    ASSERT_TRUE(a->prints("the rendezvous is back at 127.0.0.1:")) << a->output();
+    ASSERT_TRUE(b->prints("the rendezvous is back at 127.0.0.1:")) << b->output();
+    EXPECT_TRUE(goes_on()) << a->output();
+    EXPECT_THAT(marks("up"), SizeIs(2)) << "a round was lost with the daemon";
+
+    ::kill(pid_of(second.at(1)), SIGKILL);
+    const Marks third = await_marks("up", 4, 3);
+    ASSERT_NO_FATAL_FAILURE(expect_same_processes(second, third, 1));
+    // Both restarts are used up, and the first of them was before the daemon's death.
+    ::kill(pid_of(third.at(2)), SIGKILL);
+    EXPECT_EQ(a->wait(), 128 + SIGKILL) << a->output();
+    EXPECT_EQ(b->wait(), 128 + SIGKILL) << b->output();
+    EXPECT_EQ(count(a->output(), "the workers go on meanwhile"), 1) << a->output();
+    EXPECT_THAT(replayed(), HasSubstr("identical: 6 of 6 assignments"));
+}
+
+TEST_F(RunDaemonLoss, ADaemonThatNeverComesBackDoesNotKeepTheAgents) {
+    Rendezvous daemon;
+    const Words flags{"--join-timeout=5"};
+    Node a = start_node(1, daemon.endpoint(), flags);
+    Node b = start_node(2, daemon.endpoint(), flags);
+    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << a->output() << b->output();
+    daemon.program().signal(SIGKILL);
+    daemon.program().wait();
+    ASSERT_TRUE(a->prints("the workers go on meanwhile")) << a->output();
+    ASSERT_TRUE(b->prints("the workers go on meanwhile")) << b->output();
+    EXPECT_TRUE(goes_on());
+    release("finish");
+    for (Program* agent : {a.get(), b.get()}) {
+        EXPECT_EQ(agent->wait(), 3) << agent->output();
+        EXPECT_THAT(lines_of(agent->output()).back(),
+                    AllOf(HasSubstr("the workers of this node have succeeded"),
+                          HasSubstr(daemon.endpoint())));
+        EXPECT_THAT(agent->family(), IsEmpty());
+    }
+    EXPECT_THAT(last_marks("done"), SizeIs(4));
+}
+
+TEST_F(RunDaemonLoss, TheDaemonComesBackAtTheOtherEndpoint) {
+    const std::uint16_t port = unused_port();
+    const std::uint16_t other = unused_port();
+    auto daemon = serve(port);
+    const std::string endpoints = daemon->endpoint() + ",127.0.0.1:" + std::to_string(other);
+    Node a = start_node(1, endpoints);
+    Node b = start_node(2, endpoints);
+    const Marks first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4)) << a->output() << b->output();
+    daemon->program().signal(SIGKILL);
+    daemon->program().wait();
+    daemon = serve(other);
+    ASSERT_TRUE(a->prints("the rendezvous is back at 127.0.0.1:")) << a->output();
+    ASSERT_TRUE(b->prints("the rendezvous is back at 127.0.0.1:")) << b->output();
+    ::kill(pid_of(first.at(0)), SIGKILL);
+    expect_same_processes(first, await_marks("up", 4, 2), 0);
+    release("finish");
+    EXPECT_EQ(a->wait(), 0) << a->output();
+    EXPECT_EQ(b->wait(), 0) << b->output();
+    EXPECT_THAT(replayed(), HasSubstr("identical: 4 of 4 assignments"));
+}
+
+TEST_F(RunDaemonLoss, ANodeThatKeepsTheJobMayBeKilledAndStartedAgain) {
+    const std::string endpoint = "127.0.0.2:" + std::to_string(unused_port());
+    const Words flags{"--state=" + state()};
+    Node host = start_node(1, endpoint, flags);
+    ASSERT_TRUE(host->prints("waiting: ")) << host->output();  // Else the other might serve.
+    Node other = start_node(2, endpoint, flags);
+    const Marks first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4)) << host->output() << other->output();
+    for (const pid_t pid : host->family()) {
+        ::kill(pid, SIGKILL);
+    }
+    host->wait();
+    ASSERT_TRUE(other->prints("the workers go on meanwhile")) << other->output();
+    Node again = start_node(1, endpoint, flags);
+    const Marks second = await_marks("up", 4, 2);
+    ASSERT_THAT(second, SizeIs(4)) << again->output() << other->output();
+    std::vector<pid_t> before;
+    for (const auto& [rank, mark] : first) {
+        before.push_back(pid_of(mark));
+    }
+    std::size_t kept = 0;
+    for (const auto& [rank, mark] : second) {
+        kept += std::count(before.begin(), before.end(), pid_of(mark)) > 0 ? 1U : 0U;
+    }
+    EXPECT_EQ(kept, 2U) << "those of the other node";
+    EXPECT_THAT(again->output(), HasSubstr("taken up again from the journal, round 1"));
+    release("finish");
+    EXPECT_EQ(again->wait(), 0) << again->output();
+    EXPECT_EQ(other->wait(), 0) << other->output();
+    EXPECT_THAT(replayed(), HasSubstr("identical: 4 of 4 assignments"));
+}
+
+TEST_F(RunDaemonLoss, AStateThatCannotBeUsedIsRefused) {
+    Program job = run_probe({"--standalone", "--state=/proc/no"}, {"hold"});
+    EXPECT_EQ(job.wait(), 2) << job.output();
+    EXPECT_THAT(lines_of(job.output()), SizeIs(1));
+    EXPECT_THAT(job.output(), AllOf(HasSubstr("--state"), HasSubstr("/proc/no")));
+}
+
+}  // namespace
+}  // namespace regroup::testing

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Two daemons on one etcd: either may be killed, and so may etcd. Skipped where there is none.
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <sstream>
+#include <unistd.h>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::SizeIs;
+
+std::string etcd_program() {
+    const char* path = std::getenv("PATH");
+    std::istringstream folders(path != nullptr ? path : "");
+    for (std::string folder; std::getline(folders, folder, ':');) {
+        if (::access((folder + "/etcd").c_str(), X_OK) == 0) {
+            return folder + "/etcd";
+        }
+    }
+    return "";
+}
+
+class RunEtcd : public EndToEnd {
+   protected:
+    void SetUp() override {
+        const std::string etcd = etcd_program();
+        if (etcd.empty()) {
+            GTEST_SKIP() << "there is no etcd on the PATH";
+        }
+        const std::string client = "http://127.0.0.1:" + std::to_string(port_);
+        const std::string peer = "http://127.0.0.1:" + std::to_string(unused_port());
+        etcd_ = std::make_unique<Program>(
+            ProgramSpec{{etcd, "--data-dir", folder() + "/etcd", "--listen-client-urls", client,
+                         "--advertise-client-urls", client, "--listen-peer-urls", peer,
+                         "--initial-advertise-peer-urls", peer, "--initial-cluster",
+                         "default=" + peer, "--unsafe-no-fsync"},
+                        {},
+                        {}});
+        ASSERT_TRUE(etcd_->prints("serving insecure client requests")) << etcd_->output();
+    }
+    [[nodiscard]] std::unique_ptr<Rendezvous> serve() const {
+        const std::string own = "127.0.0.1:" + std::to_string(unused_port());
+        return std::make_unique<Rendezvous>(
+            Words{"--listen=" + own, "--advertise=" + own, "--lease=2",
+                  "--state=etcd://127.0.0.1:" + std::to_string(port_)});
+    }
+    [[nodiscard]] std::unique_ptr<Program> start_node(unsigned number,
+                                                      const std::string& endpoints) const {
+        return std::make_unique<Program>(ProgramSpec{
+            Words{regroup_program(), "run"} + node(number, "2:2", endpoints) +
+                Words{"--nproc-per-node=2", "--max-restarts=3", elastic_probe_program(), "beat"},
+            {"PROBE_DIR=" + folder()},
+            folder()});
+    }
+    [[nodiscard]] std::uint64_t step() const {
+        const std::string text = read_file(folder() + "/step");
+        return text.empty() ? 0 : std::stoull(text);
+    }
+    [[nodiscard]] bool goes_on() const {
+        const std::uint64_t before = step();
+        return eventually([&] { return step() > before + 3; });
+    }
+
+    std::uint16_t port_ = unused_port();
+    std::unique_ptr<Program> etcd_;
+};
+
+TEST_F(RunEtcd, NoWorkerNoticesThatTheLeaderIsKilledAndNoRoundNeedsEtcd) {
+    auto a = serve();
+    ASSERT_TRUE(a->program().prints("this daemon leads")) << a->program().output();
+    auto b = serve();
+    const std::string endpoints = a->endpoint() + "," + b->endpoint();
+    auto first_node = start_node(1, endpoints);
+    auto second_node = start_node(2, endpoints);
+    const auto first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4)) << first_node->output() << second_node->output();
+
+    a->program().signal(SIGKILL);
+    ASSERT_TRUE(first_node->prints("the rendezvous is back at " + b->endpoint()))
+        << first_node->output() << b->program().output();
+    ASSERT_TRUE(second_node->prints("the rendezvous is back at " + b->endpoint()))
+        << second_node->output();
+    EXPECT_TRUE(goes_on());
+    EXPECT_THAT(marks("up"), SizeIs(1)) << "a round was lost with the leader";
+    ::kill(pid_of(first.at(1)), SIGKILL);
+    const auto second = await_marks("up", 4, 2);
+    ASSERT_THAT(second, SizeIs(4)) << first_node->output() << b->program().output();
+    for (const auto& [rank, mark] : first) {
+        EXPECT_EQ(pid_of(mark) == pid_of(second.at(rank)), rank != 1) << "rank " << rank;
+    }
+
+    etcd_->signal(SIGKILL);
+    ASSERT_TRUE(first_node->prints("lost the connection to the rendezvous at " + b->endpoint()))
+        << first_node->output() << b->program().output();
+    EXPECT_TRUE(goes_on()) << first_node->output();
+    EXPECT_THAT(marks("up"), SizeIs(2)) << "a round was lost with etcd";
+    EXPECT_TRUE(first_node->running());
+    EXPECT_TRUE(second_node->running());
+}
+
+}  // namespace
+}  // namespace regroup::testing

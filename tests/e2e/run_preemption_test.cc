@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A scheduler that takes the machine away: workers that are given time to save what they have, and
+// what happens when that is not enough.
+#include <csignal>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class RunPreemption : public EndToEnd {
+   protected:
+    [[nodiscard]] Words command(const Words& flags = {}) const {
+        return Words{regroup_program(), "run", "--standalone", "--nproc-per-node=2"} + flags +
+               Words{elastic_probe_program(), "save"};
+    }
+    [[nodiscard]] ProgramSpec in_folder(const Words& words) const {
+        return {words, {"PROBE_DIR=" + folder()}, folder()};
+    }
+};
+
+TEST_F(RunPreemption, ACheckpointThatIsBeingWrittenIsFinished) {
+    Program job(in_folder(command()));
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    job.signal(SIGTERM);
+    ASSERT_THAT(await_marks("saving", 2), SizeIs(2)) << job.output();
+    EXPECT_TRUE(job.running()) << job.output();
+    release("disk");
+    EXPECT_EQ(job.wait(), 75) << job.output();
+    EXPECT_THAT(last_marks("left"), SizeIs(2));
+    EXPECT_THAT(job.output(),
+                AllOf(HasSubstr("SIGTERM: the workers save at the next step boundary and leave; "
+                                "once more ends them at once"),
+                      HasSubstr("drained: stopped by SIGTERM")));
+    EXPECT_THAT(job.family(), IsEmpty());
+}
+
+TEST_F(RunPreemption, ASecondSignalDoesNotWaitForIt) {
+    Program job(in_folder(command({"--shutdown-timeout=3600"})));
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    job.signal(SIGTERM);
+    ASSERT_THAT(await_marks("saving", 2), SizeIs(2)) << job.output();
+    // One that comes within the same moment may be the same one, sent to a whole group.
+    EXPECT_TRUE(eventually([&] {
+        job.signal(SIGTERM);
+        return !job.running();
+    })) << job.output();
+    EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
+    EXPECT_THAT(last_marks("left"), IsEmpty());
+    EXPECT_THAT(job.family(), IsEmpty());
+}
+
+TEST_F(RunPreemption, ASaveThatTakesTooLongIsCutShort) {
+    Program job(in_folder(command({"--shutdown-timeout=1"})));
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    job.signal(SIGTERM);
+    EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("--shutdown-timeout"));
+    EXPECT_THAT(last_marks("left"), IsEmpty());
+    EXPECT_THAT(job.family(), IsEmpty());
+}
+
+TEST_F(RunPreemption, UnderTimeoutTheSignalMayReachTheWholeGroup) {
+    release("disk");
+    Program job(in_folder(Words{"/usr/bin/timeout", "--preserve-status", "3"} + command()));
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    EXPECT_EQ(job.wait(), 75) << job.output();
+    EXPECT_THAT(last_marks("left"), SizeIs(2)) << job.output();
+    EXPECT_THAT(job.family(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace regroup::testing

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the exit codes of workers ask for, and what the launcher makes of them.
+#include <fstream>
+#include <sys/stat.h>
+
+#include "tests/e2e/end_to_end.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+struct Row {
+    std::string name;
+    Words flags;
+    Words steps;          ///< Of the worker, in every round.
+    int code = 0;         ///< Of the launcher.
+    unsigned rounds = 1;  ///< That are begun.
+    std::string said;
+};
+
+std::ostream& operator<<(std::ostream& out, const Row& row) {
+    return out << row.name;
+}
+
+class RunReactionsOf : public EndToEnd {};
+
+class RunReactions : public EndToEnd, public ::testing::WithParamInterface<Row> {};
+
+TEST_P(RunReactions, AreByExitCode) {
+    const Row& row = GetParam();
+    Program job = run_probe(Words{"--standalone", "--restart-delay=0"} + row.flags,
+                            Words{"mark=up"} + row.steps);
+    EXPECT_EQ(job.wait(), row.code) << job.output();
+    EXPECT_EQ(marks("up").size(), row.rounds) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr(row.said));
+    EXPECT_THAT(job.family(), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rows, RunReactions,
+    ::testing::Values(
+        Row{"Usage", {"--max-restarts=3"}, {"exit=2"}, 2, 1, "--on-exit 2=fail"},
+        Row{"ExUsage", {"--max-restarts=3"}, {"exit=64"}, 64, 1, "64"},
+        Row{"ExConfig", {"--max-restarts=3"}, {"exit=78"}, 78, 1, "78"},
+        Row{"NotExecutable", {"--max-restarts=3"}, {"exit=126"}, 126, 1, "126"},
+        Row{"NotThere", {"--max-restarts=3"}, {"exit=127"}, 127, 1, "127"},
+        Row{"TemporaryCostsNothing", {}, {"round=1?exit=75", "round=2?exit=75"}, 0, 3, "round 3"},
+        Row{"TemporaryForEver", {"--no-progress=3"}, {"exit=75"}, 4, 3, "progress"},
+        Row{"AnyOther", {"--max-restarts=2"}, {"exit=3"}, 3, 3, "round 3"},
+        Row{"Changed",
+            {"--max-restarts=3", "--on-exit=3=fail"},
+            {"exit=3"},
+            3,
+            1,
+            "--on-exit 3=fail"},
+        Row{"NoneMeansAnything",
+            {"--max-restarts=1", "--on-exit=none"},
+            {"exit=2"},
+            2,
+            2,
+            "round 2"},
+        Row{"UserError", {"--max-restarts=3"}, {"fatal=user_error"}, 78, 1, "no such data set"},
+        Row{"Retry", {}, {"round=1?fatal=retry"}, 0, 2, "no such data set"}),
+    [](const ::testing::TestParamInfo<Row>& info) { return info.param.name; });
+
+TEST_F(RunReactionsOf, AProgramThatCannotRunIsNotTriedAgain) {
+    // The interpreter is what is not there; only the kernel finds that out.
+    std::ofstream(folder() + "/script") << "#!/no/such/interpreter\n";
+    ::chmod((folder() + "/script").c_str(), 0755);
+    Program job = run({"--standalone", "--max-restarts=3", folder() + "/script"});
+    const auto code = job.wait();
+    EXPECT_TRUE(code == 126 || code == 127 || code == 2) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("script"));
+    EXPECT_THAT(job.output(), Not(HasSubstr("round 2")));
+}
+
+TEST_F(RunReactionsOf, ABadNodeIsReplaced) {
+    const Rendezvous rendezvous;
+    const Words flags{"--last-call=0"};
+    Program good =
+        run_probe(node(1, "2:2", rendezvous.endpoint()) + flags, {"mark=up", "await=finish"});
+    ASSERT_TRUE(good.prints("waiting: ")) << good.output();
+    Program bad = run_probe(node(2, "2:2", rendezvous.endpoint()) + flags,
+                            {"mark=up", "await=break", "fatal=bad_node"});
+    ASSERT_EQ(await_marks("up", 2).size(), 2U) << good.output();
+    Program spare =
+        run_probe(node(3, "2:2", rendezvous.endpoint()) + flags, {"mark=up", "await=finish"});
+    ASSERT_TRUE(spare.prints("waiting")) << spare.output();
+    release("break");
+    ASSERT_EQ(await_marks("up", 2, 2).size(), 2U) << good.output() << bad.output();
+    release("finish");
+    EXPECT_EQ(good.wait(), 0) << good.output();
+    EXPECT_EQ(spare.wait(), 0) << spare.output();
+    EXPECT_THAT(bad.output(), HasSubstr("no such data set"));
+    EXPECT_THAT(good.output(), HasSubstr("spare 127.0.0.4 took slot 1"));
+}
+
+}  // namespace
+}  // namespace regroup::testing

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What `regroup status` shows for what a daemon answers, another version's daemon included.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "launcher/status_text.h"
+
+namespace regroup::launcher {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(StatusTable, ShowsAJobWithWhatItHasLost) {
+    const std::string text = status_table(R"({"jobs":[{
+        "job":"nightly","phase":"running","text":"round 3 is running on 2 nodes","round":3,
+        "world_size":16,"step":1200,"restarts":1,"lasted_s":3600,"lost_s":1.5,"incidents_count":7,
+        "nodes":[
+          {"name":"n0","address":"10.0.0.1","place":"member","state":"running","workers":8,
+           "first_rank":0,"step":1200,"silent_s":0.25},
+          {"name":"n12","address":"10.0.0.12","place":"member","state":"running","workers":1,
+           "first_rank":8,"step":1199,"silent_s":0.5,"detail":"draining"},
+          {"name":"n3","address":"10.0.0.3","place":"spare","state":"stopped","workers":8,
+           "step":0,"silent_s":1}],
+        "set_aside":[{"name":"n7","left_s":300,"reason":"3 failures within 600 s"}],
+        "budgets":[{"what":"restarts","used":1,"allowed":3},{"what":"lost nodes","used":2}],
+        "incidents":[{"next_round":3,"detect_us":200000,"stop_us":50000,
+                      "cause":"node n7 is lost","decision":"n3 takes its place"}]}]})");
+    EXPECT_EQ(text,
+              "job nightly: running, round 3, 16 ranks, step 1200, 1 restart\n"
+              "  round 3 is running on 2 nodes\n"
+              "  NODE  ADDRESS    PLACE   RANKS  STATE    STEP  HEARD\n"
+              "  n0    10.0.0.1   member  0-7    running  1200  250 ms ago\n"
+              "  n12   10.0.0.12  member  8      running  1199  500 ms ago  draining\n"
+              "  n3    10.0.0.3   spare   -      stopped  0     1.0 s ago\n"
+              "  set aside for 300 s more: n7, 3 failures within 600 s\n"
+              "  used: restarts 1 of 3, lost nodes 2\n"
+              "  recoveries: 7, 1.5 s of 3600 s\n"
+              "    round 3 after 250 ms: node n7 is lost; n3 takes its place\n");
+}
+
+TEST(StatusTable, ShowsNothingForWhatIsMissingOrOfAnotherKind) {
+    EXPECT_EQ(status_table(R"({"jobs":[]})"), "no jobs\n");
+    EXPECT_EQ(status_table("no json"), "no json\n");
+    EXPECT_EQ(status_table("{}"), "{}\n");
+    EXPECT_THAT(status_table(R"({"jobs":[{"job":1,"nodes":{"a":[]},"incidents":3}]})"),
+                HasSubstr("round 0"));
+    EXPECT_THAT(status_table(R"({"jobs":[7,null]})"), HasSubstr("round 0"));
+    EXPECT_THAT(status_table(R"({"jobs":[{"job":"a","nodes":[5,{"silent_s":-1e300}]}]})"),
+                HasSubstr("0 ms ago"));
+}
+
+TEST(StatusTable, WhatMovesATerminalsCursorIsNotShown) {
+    const std::string text =
+        status_table("{\"jobs\":[{\"job\":\"a\\u001b[2J\\nb\",\"phase\":\"running\"}]}");
+    EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+    EXPECT_THAT(text, HasSubstr("job a [2J b: running"));
+}
+
+TEST(StatusTable, SaysHowMuchIsLeftOut) {
+    const std::string text = status_table(
+        R"({"jobs":[{"job":"a","phase":"running","nodes_left_out":12}],"jobs_left_out":1})");
+    EXPECT_THAT(text, HasSubstr("  and 12 nodes more\n"));
+    EXPECT_THAT(text, HasSubstr("and 1 job more (--job=ID shows one)\n"));
+}
+
+}  // namespace
+}  // namespace regroup::launcher
