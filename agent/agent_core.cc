@@ -138,6 +138,9 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
             depart_until_ = message.leave ? after(now, limit) : Instant::max();
             effects_.push_back(PauseWorkers{message.round, message.leave, limit, message.reason});
         }
+    } else if (message.leave && report_.state == NodeState::finished) {
+        quit(now,
+             Quit{0, 0, message.reason + "; all workers of this node have finished", std::nullopt});
     } else if (message.leave && report_.state == NodeState::stopped) {
         leave_reason_ = message.reason;
         leave(now);  // It trains nothing that could be saved.
@@ -221,7 +224,8 @@ void AgentCore::handle(Instant now, const rendezvous::Refused& message) {
 }
 
 void AgentCore::handle(Instant /*now*/, const rendezvous::Recovered& message) {
-    const bool keep = message.incident.next_round == report_.round &&
+    // An older round's comes with that of the round that took its place.
+    const bool keep = message.incident.next_round <= report_.round &&
                       assignment_.round == report_.round && assignment_.group_rank == 0;
     effects_.push_back(TellRecovery{message.incident, keep});
     if (resumed_ && message.incident.next_round == resumed_->round) {

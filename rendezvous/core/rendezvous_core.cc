@@ -183,8 +183,11 @@ bool RendezvousCore::is_routine(const Event& event) const {
 void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeReport& report) {
     detector_.heard(id, now);
     // A daemon that is younger than the job goes on with the job's numbers.
-    if (report.round > std::max(round_, round_floor_)) {
-        round_floor_ = static_cast<RoundId>(number(report.round) + kUnseenRounds);
+    // Before its first round the furthest of all counts, whoever speaks first.
+    const RoundId known = round_ == RoundId::none ? RoundId::none : std::max(round_, round_floor_);
+    if (report.round > known) {
+        round_floor_ =
+            std::max(round_floor_, static_cast<RoundId>(number(report.round) + kUnseenRounds));
     }
     missing_.erase(id);
     const bool was_leaving = is_leaving(node);

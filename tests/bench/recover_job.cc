@@ -28,7 +28,7 @@ RecoverJob::RecoverJob(const chaos::Network* network)
 }
 
 Command RecoverJob::worker_arguments(int step_us) const {
-    return {"--logs=" + folder_.path() + kSteps, "--end=" + folder_.path() + "/end",
+    return {"--records=" + folder_.path() + kSteps, "--end=" + folder_.path() + "/end",
             "--step-us=" + std::to_string(step_us), "--checkpoint=" + folder_.path() + "/saved"};
 }
 

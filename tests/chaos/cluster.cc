@@ -121,7 +121,7 @@ std::vector<std::string> Cluster::run_command(std::uint32_t node) const {
         "--max-restarts=100000", "--max-strikes=0", "--log-dir=" + run_disk(node)};
     command.insert(command.end(), plan_.run_flags.begin(), plan_.run_flags.end());
     for (const std::string& word :
-         {plan_.worker, "--logs=" + step_logs(), "--end=" + path("end")}) {
+         {plan_.worker, "--records=" + step_logs(), "--end=" + path("end")}) {
         command.push_back(word);
     }
     if (plan_.restarted) {

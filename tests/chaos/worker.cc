@@ -2,7 +2,7 @@
 //
 // A rank of the chaos job:
 //
-//     chaos_worker --logs=DIR --end=DIAL [--steps=N] [--step-us=N] [--weights=N]
+//     chaos_worker --records=DIR --end=DIAL [--steps=N] [--step-us=N] [--weights=N]
 //                  [--restarted --checkpoint=FILE]
 #include "tests/chaos/worker.h"
 
@@ -41,7 +41,7 @@ bool parse(std::span<char*> words, JobOptions& options) {
             options.step_us = std::atoll(number.c_str());
         } else if (take(word, "weights", number)) {
             options.weights = std::strtoull(number.c_str(), nullptr, 10);
-        } else if (!take(word, "logs", options.logs) && !take(word, "end", options.end) &&
+        } else if (!take(word, "records", options.logs) && !take(word, "end", options.end) &&
                    !take(word, "checkpoint", options.checkpoint)) {
             return false;
         }
@@ -136,7 +136,7 @@ int main(int argc, char** argv) {
     JobOptions options;
     if (!parse(std::span(argv, static_cast<std::size_t>(argc)).subspan(1), options)) {
         std::fprintf(stderr,
-                     "usage: chaos_worker --logs=DIR --end=DIAL [--steps=N] [--step-us=N] "
+                     "usage: chaos_worker --records=DIR --end=DIAL [--steps=N] [--step-us=N] "
                      "[--weights=N] [--restarted --checkpoint=FILE]\n");
         return 2;
     }

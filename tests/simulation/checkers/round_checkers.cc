@@ -22,6 +22,7 @@ class RanksChecker final : public Checker {
     void on_job(Instant /*now*/, const JobPolicy& /*policy*/) override {
         forget();
         launched_.clear();
+        highest_told_ = RoundId::none;
         lives_differ_ = false;
     }
     void on_daemon_start(Instant /*now*/) override { forget(); }
@@ -61,6 +62,7 @@ class RanksChecker final : public Checker {
             if (told.round > round_) {
                 lives_differ_ = lives_differ_ || (round_ == RoundId::none && !knows_the_past());
                 round_ = told.round;
+                highest_told_ = std::max(highest_told_, round_);
                 told_.clear();
                 fresh.clear();
             }
@@ -86,8 +88,8 @@ class RanksChecker final : public Checker {
         heard_ = RoundId::none;
     }
     [[nodiscard]] bool knows_the_past() const {
-        return launched_.empty() || (heard_ > RoundId::none &&
-                                     number(heard_) + kGap >= number(launched_.rbegin()->first));
+        return highest_told_ == RoundId::none ||
+               (heard_ > RoundId::none && number(heard_) + kGap >= number(highest_told_));
     }
 
     void check_workers(const NodeId& node, const Assignment& told) {
@@ -129,6 +131,7 @@ class RanksChecker final : public Checker {
     RoundId round_ = RoundId::none;
     std::map<NodeId, Assignment> told_;
     std::map<RoundId, Assignment> launched_;
+    RoundId highest_told_ = RoundId::none;      // By any life; it may still be on its way.
     static constexpr std::uint64_t kGap = 100;  // That a younger daemon leaves.
     RoundId heard_ = RoundId::none;             // The highest of which this life was told.
     bool lives_differ_ = false;                 // Some life could not know of an earlier one's.
