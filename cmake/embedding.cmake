@@ -67,7 +67,8 @@ set(map ${PROJECT_SOURCE_DIR}/worker_sdk/src/c_api/exports.map)
 add_library(regroup_c SHARED ${regroup_objects})
 add_library(regroup::c_api ALIAS regroup_c)
 target_link_libraries(regroup_c PRIVATE regroup_options ${regroup_foreign})
-target_link_options(regroup_c PRIVATE LINKER:--version-script=${map})
+# Whoever unloads it keeps it: a thread of it listens to the launcher for as long as the process lives.
+target_link_options(regroup_c PRIVATE LINKER:--version-script=${map} LINKER:-z,nodelete)
 target_include_directories(regroup_c INTERFACE ${regroup_headers})
 set_target_properties(regroup_c PROPERTIES
     EXPORT_NAME c_api OUTPUT_NAME regroup LINKER_LANGUAGE CXX LINK_DEPENDS ${map}

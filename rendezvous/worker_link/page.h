@@ -33,7 +33,7 @@ enum class Phase : std::uint32_t {
 /// thread ends, which is before the process's memory is freed. How the process ended is by then in
 /// /proc/PID/stat. Layout of the word: the thread's id, FUTEX_WAITERS, FUTEX_OWNER_DIED, as
 /// futex(2) has it.
-struct WorkerPage {
+struct WorkerPage {  // NOLINT(clang-analyzer-optin.performance.Padding): by who writes
     std::uint32_t version = kPageVersion;
     std::uint32_t reserved = 0;
 

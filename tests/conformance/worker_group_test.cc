@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Workers as processes, with and without the SDK: what the group hears of them, and when.
-#include "agent/process/proc_files.h"
 #include "agent/worker_group.h"
 
 #include <chrono>
@@ -15,6 +14,8 @@
 #include <boost/asio/io_context.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "agent/process/proc_files.h"
 
 extern char** environ;
 
@@ -163,11 +164,16 @@ TEST_F(WorkerGroupTest, AProgramWithoutTheSdkAfterOneWithItIsNoDeath) {
 }
 
 TEST_F(WorkerGroupTest, TheDeathOfAChildIsNotTheWorkers) {
-    start({"attach", "fork", "fork", "ready", "hold"});
+    start({"attach", "fork", "fork_exit", "system", "again", "memory=512", "ready", "hold"});
     ASSERT_TRUE(has_said("ready"));
     EXPECT_TRUE(exits_.empty());
     ASSERT_EQ(group_->live().size(), 1U);
     EXPECT_TRUE(group_->live()[0].attached);
+    // Nor did a child that exited in order say that of the worker.
+    ::kill(pids_[0], SIGKILL);
+    ASSERT_TRUE(has_exited());
+    EXPECT_TRUE(told_early_);
+    EXPECT_EQ(ending(), ExitStatus::signalled(SIGKILL, false));
 }
 
 TEST_F(WorkerGroupTest, WhoSaysSomethingElseIsDroppedAndTheWorkerIsNot) {

@@ -4,6 +4,7 @@ launcher reduce, exchange messages and average gradients, and are told what they
 
     ctypes_test.py --library libregroup.so --regroup regroup
 """
+import _ctypes
 import argparse
 import array
 import ctypes
@@ -143,6 +144,27 @@ def give_up(regroup, group, rank):
         expect_failure(DISCONNECTED, "rank 0", regroup.recv, group, Tensor.of(values), 0, 0, None)
 
 
+def have_children(library):
+    """The launcher takes no child of a worker for the worker, and none is harmed."""
+    child = os.fork()
+    if child == 0:
+        Regroup(library).make("context_from_environment")
+        ctypes.CDLL(None).exit(3)  # With all that is to be called at an exit.
+    expect(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 3)
+    expect(os.waitstatus_to_exitcode(os.system("exit 4")), 4)
+    # os.environ still has what names the worker's own link.
+    for environment in (None, dict(os.environ)):
+        expect(subprocess.run([sys.executable, __file__, "--library", library, "--child"],
+                              env=environment, timeout=60).returncode, 0)
+
+
+def unload(regroup):
+    """Its thread lives on, and so must its code."""
+    _ctypes.dlclose(regroup.calls._handle)
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        assert "/libregroup.so" in maps.read()
+
+
 def work(library):
     regroup = Regroup(library)
     context = regroup.make("context_from_environment")
@@ -158,6 +180,7 @@ def work(library):
 
     group = regroup.make("group_create", context, b"cpu", None, ctypes.c_int64(60_000), ANY_DEVICE)
     reduce_and_exchange(regroup, group, info.rank, info.world_size)
+    have_children(library)
     average_gradients(regroup, group, info.rank, info.world_size)
     refuse(regroup, context, group, info.world_size)
     regroup.barrier(group, None)
@@ -166,13 +189,18 @@ def work(library):
     regroup.free("context", context)
     print(f"rank {info.rank} of {info.world_size} is done with regroup",
           regroup.calls.regroup_version().decode())
+    unload(regroup)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", required=True, dest="shared_object")
     parser.add_argument("--regroup", help="the launcher; without it, be a worker")
+    parser.add_argument("--child", action="store_true", help="be the child of a worker")
     options = parser.parse_args()
+    if options.child:
+        Regroup(options.shared_object).make("context_from_environment")
+        return
     if options.regroup is None:
         work(options.shared_object)
         return

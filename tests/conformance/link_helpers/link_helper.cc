@@ -5,7 +5,10 @@
 //     attach         takes up its link to the agent
 //     memory=N       holds N megabytes from then on
 //     garble         says something else to the agent, over a connection of its own
-//     fork           has a child that exits with 9, and waits for it
+//     fork           has a child that exits with 9 at once, and waits for it
+//     fork_exit      the same, but the child exits in order, and takes a look at the link before
+//     system         has a shell that exits with 9
+//     again          has a child that says that it is the worker, and dies by SIGKILL
 //     ready          says so on stdout
 //     exec           begins again as another program, with the arguments that follow
 //     exit=N, _exit=N, return=N, raise=N, hold
@@ -47,13 +50,26 @@ void garble() {
     ::close(socket);
 }
 
-void fork_and_wait() {
+void set_variables() {
+    ::setenv("REGROUP_AGENT_SOCKET", agent_socket.c_str(), 1);
+    ::setenv("REGROUP_WORKER_ID", worker_id.c_str(), 1);
+}
+
+/// A child that does `work` and is to end with `expected`.
+template <class Work>
+void fork_and_wait(int expected, const Work& work) {
     const pid_t child = ::fork();
     if (child == 0) {
-        ::_exit(9);
+        work();
+        ::_exit(97);
     }
-    ::waitpid(child, nullptr, 0);
+    int status = 0;
+    if (::waitpid(child, &status, 0) != child || status != expected) {
+        std::_Exit(96);
+    }
 }
+
+constexpr int kExited9 = 9 << 8;
 
 }  // namespace
 
@@ -77,12 +93,25 @@ int main(int count, char** values) {
         } else if (what == "garble") {
             garble();
         } else if (what == "fork") {
-            fork_and_wait();
+            fork_and_wait(kExited9, [] { ::_exit(9); });
+        } else if (what == "fork_exit") {
+            fork_and_wait(kExited9, [] {
+                (void)regroup::Context::from_environment();
+                std::exit(9);
+            });
+        } else if (what == "system") {
+            if (std::system("exit 9") != kExited9) {
+                std::_Exit(95);
+            }
+        } else if (what == "again") {
+            fork_and_wait(SIGKILL, [&] {
+                set_variables();
+                ::execl(values[0], values[0], "attach", "raise=9", nullptr);
+            });
         } else if (what == "ready") {
             std::cout << "ready" << std::endl;
         } else if (what == "exec") {
-            ::setenv("REGROUP_AGENT_SOCKET", agent_socket.c_str(), 1);
-            ::setenv("REGROUP_WORKER_ID", worker_id.c_str(), 1);
+            set_variables();
             values[i] = values[0];
             ::execv(values[0], values + i);
         } else if (what == "exit") {

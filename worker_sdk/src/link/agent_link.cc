@@ -289,7 +289,7 @@ bool AgentLink::await_end(std::uint64_t round, Instant deadline) {
     return changed_.wait_until(lock, deadline, [&] { return ended(round) || gone_; });
 }
 
-void AgentLink::guard(std::uint64_t round, std::shared_ptr<RoundScope> scope) {
+void AgentLink::guard(std::uint64_t round, const std::shared_ptr<RoundScope>& scope) {
     bool gone = false;
     {
         const std::lock_guard lock(mutex_);

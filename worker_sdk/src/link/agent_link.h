@@ -60,7 +60,7 @@ class AgentLink {
     /// Waits until it is, or the agent is gone; false if neither happens in time.
     [[nodiscard]] bool await_end(std::uint64_t round, Instant deadline);
     /// `scope` is interrupted when `round` is over or the agent is gone: at once, if it is.
-    void guard(std::uint64_t round, std::shared_ptr<RoundScope> scope);
+    void guard(std::uint64_t round, const std::shared_ptr<RoundScope>& scope);
     /// No scope is guarded any more.
     void unguard() noexcept;
 
