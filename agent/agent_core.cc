@@ -152,8 +152,11 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
 void AgentCore::handle(Instant now, const rendezvous::SaveStacks& message) {
     if (message.round == report_.round && !workers_.empty()) {
         if (!std::exchange(saving_stacks_, true)) {
-            report_.positions.clear();  // Of an earlier alarm in this round, which was none.
             effects_.push_back(SaveStacks{message.round, message.reason});
+            if (!report_.positions.empty()) {
+                report_.positions.clear();  // Of an earlier alarm in this round, which was none.
+                tell(now);                  // What comes next is the answer to this one.
+            }
         }
     } else {
         tell(now);

@@ -306,6 +306,10 @@ void RendezvousCore::absorb_running(Instant now, const NodeId& id, const Node& n
     } else if (report.state == NodeState::finished) {
         someone_finished_ = true;
         awaited_.erase(id);
+        hanging_.erase(id);
+        if (inquiry_) {
+            inquiry_->unanswered.erase(id);
+        }
         if (awaited_.empty()) {
             round_ended_ = now;
             end_stopping(now);

@@ -163,6 +163,9 @@ class RendezvousCore {
         Hang hang;
         Instant sign{};  // Since when nothing moved.
         Instant deadline{};
+        /// Members whose stacks are not saved yet. The positions are what they said before they
+        /// were asked, of an earlier alarm: no answer.
+        std::map<NodeId, std::vector<RankPosition>> unanswered;
         /// Whom the round hangs on; until then the stacks are being saved.
         std::optional<HangCulprit> culprit;
         NodeId culprit_node;
@@ -223,6 +226,9 @@ class RendezvousCore {
     /// Since when it went wrong, if that was long before the worker failed.
     [[nodiscard]] std::optional<Instant> sign_of(const WorkerFailure& failure) const;
     void consider_hang(Instant now, const NodeId& id, const Node& node);
+    void begin_inquiry(Instant now, const NodeId& id, const Hang& hang);
+    /// What the node says may be its answer to the inquiry.
+    void hear_answer(const NodeId& id, const NodeReport& report);
     void conclude_inquiry(Instant now);
     void overdue_inquiry(Instant now);
     void stop_hung(Instant now, std::uint32_t rank, const NodeId& id, const std::string& reason);
@@ -322,6 +328,7 @@ class RendezvousCore {
 
     std::string cause_;                     // Why the last stop, or what formed the round.
     std::optional<WorkerFailure> failure_;  // The first in `round_`.
+    std::set<NodeId> hanging_;              // Of those awaited, who says that `round_` hangs.
     std::optional<Inquiry> inquiry_;
     bool blameless_ = false;               // `failure_` is nobody's fault that we could name.
     bool lost_member_ = false;             // `round_` lost a member that had not finished.

@@ -242,6 +242,7 @@ void RendezvousCore::begin_round(Instant now) {
     missing_.clear();
     roster_.clear();
     unconfirmed_.clear();
+    hanging_.clear();
     mortal_ = 0;
     expects_resumed_ = false;
     step_at_form_ = budget_.step();
@@ -300,6 +301,7 @@ void RendezvousCore::close(Instant now, Verdict verdict) {
     members_.clear();
     mortal_ = 0;
     awaited_.clear();
+    hanging_.clear();
     unconfirmed_.clear();
     survivors_.clear();
     missing_.clear();
