@@ -35,7 +35,12 @@ Verdict failed(std::string author, int exit_code, std::string reason) {
 }  // namespace
 
 std::optional<Verdict> RendezvousCore::settle(Instant now) {
-    // A lost node explains the failures of its peers; one that went by its own will costs nothing.
+    // Trying again cannot help, whatever else has happened.
+    if (failure_ && reaction_to(*failure_) == Reaction::fail) {
+        return hopeless_verdict();
+    }
+    // A lost node explains the failures of its peers; one that went by its own will costs nothing,
+    // and if all parked at a step boundary first, it explains nothing either.
     if (lost_member_) {
         return lost_names_.empty() ? std::nullopt : settle_losses(now);
     }

@@ -277,8 +277,11 @@ void RendezvousCore::absorb_member(Instant now, const NodeId& id, const Node& no
 
 void RendezvousCore::absorb_stopping(Instant now, const NodeId& id, const Node& node) {
     const NodeReport& report = node.report;
-    if (failure_ && report.failure && report.round == round_ &&
-        outranks(*report.failure, *failure_)) {
+    // What was lost explains any failure after it but one of which the worker says what it is.
+    const bool first = !failure_ && report.failure &&
+                       report.failure->kind == FailureKind::user_error;
+    if (report.failure && report.round == round_ &&
+        (first || (failure_ && outranks(*report.failure, *failure_)))) {
         failure_ = report.failure;
         if (!lost_member_) {
             cause_ = describe(*failure_);
@@ -358,10 +361,8 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
     if (was_member && was_awaited) {
         all_finished_ = false;
         if (expected) {
-            // The others have parked at the same boundary, or never will: if its leave was cut
-            // short, they fail because of it.
+            // The others have parked at the same boundary, or never will.
             boundary_ = true;
-            lost_member_ = true;
             deadline_ = std::min(deadline_, after(now, kBoundaryMargin));
             end_if_all_out(now);
         } else {
