@@ -149,7 +149,7 @@ void RendezvousCore::on(Instant now, const Restarted& /*event*/) {
         update_ready(now, id);
     }
     // What was waited for could not come while nobody listened.
-    const Instant back = after(now, policy_.heartbeat_timeout);
+    const Instant back = after(now, detector_.absence_limit());
     if (deadline_ != Instant::max()) {
         deadline_ = std::max(deadline_, back);
     }

@@ -59,7 +59,7 @@ struct NodeResumed {
     Resumed resumed;
 };
 /// This machine was brought to its present state from a journal: no node is connected, and all have
-/// the time of the heartbeat timeout to come back. Their rounds go on.
+/// `FailureDetector::absence_limit` to come back. Their rounds go on.
 struct Restarted {};
 using Event = std::variant<NodeJoined, NodeReported, NodeDisconnected, NodeLeft, StopRequested,
                            DrainRequested, NodeResumed, Restarted>;
