@@ -28,6 +28,12 @@ void IncidentLedger::spoil(Instant now) noexcept {
     }
 }
 
+void IncidentLedger::spoil_stop(Instant sign) noexcept {
+    if (std::exchange(incident_.planned, false)) {
+        told_at_ = std::max(told_at_, boundary_at_ ? std::min(*boundary_at_, sign) : sign);
+    }
+}
+
 void IncidentLedger::at_boundary(Instant now) {
     if (!boundary_at_) {
         boundary_at_ = now;

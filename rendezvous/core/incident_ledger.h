@@ -24,6 +24,8 @@ class IncidentLedger {
     void begin(RoundId round, bool planned, Instant sign, Instant now);
     /// What seemed planned is none: something failed meanwhile.
     void spoil(Instant now) noexcept;
+    /// The same when the round is being stopped already: it trained until `sign`, at most.
+    void spoil_stop(Instant sign) noexcept;
     /// A planned change: the round trained until now.
     void at_boundary(Instant now);
     /// No worker of the round is left, except parked ones; this is why it ended.

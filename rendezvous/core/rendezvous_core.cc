@@ -375,6 +375,7 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
                 begin_stopping(now, cause, false, sign);
             } else {
                 cause_ = cause;
+                ledger_.spoil_stop(sign);
                 end_if_all_out(now);
             }
         }
