@@ -139,7 +139,14 @@ void RendezvousCore::on(Instant now, const NodeResumed& event) {
     if (members_.contains(event.node) && event.resumed.round == round_) {
         budget_.reach(event.resumed.step);
         trains_since_.reset();
-        tell_recovered(ledger_.resumed(event.resumed));
+        if (ledger_.awaits_training()) {
+            tell_recovered(ledger_.resumed(event.resumed));
+        } else {
+            // It says so until it is answered.
+            for (Incident& incident : ledger_.again(round_)) {
+                effects_.push_back({event.node, Recovered{std::move(incident)}});
+            }
+        }
     }
 }
 

@@ -233,9 +233,12 @@ TEST_F(RendezvousHang, ARecoveryIsToldToAllWithWhereTheTimeWent) {
     EXPECT_EQ(incident.communicator, milliseconds(3));
     EXPECT_EQ(incident.total(), milliseconds(213));
     EXPECT_EQ(incident.step, 11U);
+    const Incident recovered = incident;
     job.clear();
     job.resumed("a", 11);
-    EXPECT_EQ(job.told<Recovered>("a"), nullptr);  // Once.
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);  // It has not heard of it, or would be quiet.
+    EXPECT_EQ(job.told<Recovered>("a")->incident, recovered);
+    EXPECT_EQ(job.told<Recovered>("c"), nullptr);
     job.stop("ops", "enough");
     EXPECT_EQ(job.core.verdict()->lost, milliseconds(213));
     EXPECT_EQ(job.core.verdict()->recoveries, 1U);
