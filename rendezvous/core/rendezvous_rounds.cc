@@ -50,10 +50,6 @@ void RendezvousCore::stop_awaited(Instant now) {
 }
 
 void RendezvousCore::end_if_all_out(Instant now) {
-    if (parked_ && evacuation_.empty()) {
-        // The others go on while these save their state.
-        std::erase_if(awaited_, [&](const NodeId& id) { return is_leaving(nodes_.at(id)); });
-    }
     if (awaited_.empty()) {
         end_stopping(now);
     }
