@@ -137,7 +137,7 @@ std::vector<std::pair<NodeId, std::string>> FailureDetector::lost(Instant now) {
     for (const NodeId& node : overslept) {
         Entry& entry = entries_.at(node);
         entry.pardoned = true;
-        const Duration grace = !entry.suspected    ? silence_limit_
+        const Duration grace = !entry.suspected   ? silence_limit_
                                : entry.by_absence ? absence_limit()
                                                   : return_limit_;
         move_deadline(node, entry, after(now, grace));

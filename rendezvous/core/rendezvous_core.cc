@@ -68,6 +68,7 @@ RendezvousCore::RendezvousCore(JobPolicy policy)
 Effects RendezvousCore::step(Instant now, const Event& event) {
     std::visit([&](const auto& e) { on(now, e); }, event);
     offer_prestart(now);
+    tell_newcomers(now);
     return std::exchange(effects_, {});
 }
 
@@ -86,6 +87,7 @@ void RendezvousCore::on(Instant now, const NodeJoined& event) {
     }
     const auto [node, is_new] = nodes_.try_emplace(event.node, Node{event.offer, event.report, {}});
     node->second.offer = event.offer;
+    newcomers_.insert(event.node);
     hear(now, event.node, node->second, event.report);
 }
 
@@ -235,8 +237,11 @@ void RendezvousCore::update_ready(Instant now, const NodeId& id) {
     if (!ready) {
         ready_.erase(id);
         prestarted_.erase(id);
-    } else if (ready_.insert(id).second && notice_at_ == Instant::max()) {
-        begin_notices(now);
+    } else if (ready_.insert(id).second) {
+        newcomers_.insert(id);
+        if (notice_at_ == Instant::max()) {
+            begin_notices(now);
+        }
     }
 }
 
@@ -285,8 +290,8 @@ void RendezvousCore::absorb_member(Instant now, const NodeId& id, const Node& no
 void RendezvousCore::absorb_stopping(Instant now, const NodeId& id, const Node& node) {
     const NodeReport& report = node.report;
     // What was lost explains any failure after it but one of which the worker says what it is.
-    const bool first = !failure_ && report.failure &&
-                       report.failure->kind == FailureKind::user_error;
+    const bool first =
+        !failure_ && report.failure && report.failure->kind == FailureKind::user_error;
     if (report.failure && report.round == round_ &&
         (first || (failure_ && outranks(*report.failure, *failure_)))) {
         failure_ = report.failure;

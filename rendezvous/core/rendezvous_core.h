@@ -283,6 +283,11 @@ class RendezvousCore {
 
     void begin_notices(Instant now);
     void send_notices(Instant now);
+    /// Who has just come to wait hears at once what for, and that it may.
+    void tell_newcomers(Instant now);
+    /// Why the node is set aside, if it waits because of that.
+    [[nodiscard]] std::optional<std::string> why_aside(Instant now, const NodeId& id,
+                                                       const Node& node) const;
     void tell_waiting(Instant now, const std::string& detail);
     [[nodiscard]] Waiting notice(const std::string& detail) const;
     void tell_recovered(const std::vector<Incident>& incidents);
@@ -312,6 +317,7 @@ class RendezvousCore {
     std::set<NodeId> ready_;
     /// Members awaited: in running those not finished, in stopping those with live workers.
     std::set<NodeId> awaited_;
+    std::set<NodeId> newcomers_;  // Have come to wait in this very step.
     /// Of those ready, whose workers are being started ahead of a round, and since when.
     std::map<NodeId, Instant> prestarted_;
     std::set<NodeId> unconfirmed_;  // Members that have not said that they run `round_`.

@@ -157,9 +157,8 @@ void RendezvousCore::absorb_preparing(Instant now, const NodeId& id, const Node&
         if (!parked_ && report.state == NodeState::stopped && !is_leaving(node)) {
             parked_ = true;
             // The others go on while these save their state.
-            std::erase_if(awaited_, [&](const NodeId& other) {
-                return is_leaving(nodes_.at(other));
-            });
+            std::erase_if(awaited_,
+                          [&](const NodeId& other) { return is_leaving(nodes_.at(other)); });
         }
         end_if_all_out(now);
     } else if (report.state == NodeState::running) {
@@ -202,6 +201,7 @@ void RendezvousCore::offer_prestart(Instant now) {
             Waiting word = notice(explain(now));
             word.prestart = true;
             effects_.push_back({*id, std::move(word)});
+            newcomers_.erase(*id);
         }
     }
 }

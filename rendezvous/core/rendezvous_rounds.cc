@@ -342,6 +342,7 @@ Effects RendezvousCore::advance(Instant now) {
         send_notices(now);
     }
     offer_prestart(now);
+    tell_newcomers(now);
     return std::exchange(effects_, {});
 }
 
