@@ -125,6 +125,9 @@ class RendezvousCore {
     /// When `advance` is next due; Instant::max() when nothing is pending. Earlier than that,
     /// `advance` changes nothing at all, so that a journal need not know of it.
     [[nodiscard]] Instant next_deadline() const;
+    /// When `advance` may next decide something. What it does before that only tells those who wait
+    /// what they wait for, and a journal need not know of it either.
+    [[nodiscard]] Instant next_decision() const;
 
     /// True if `event` says nothing new: a heartbeat that would be answered by Alive and changes
     /// only when its node was last heard, and the step. Of a row of these for one node, all but the

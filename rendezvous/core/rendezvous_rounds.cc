@@ -368,12 +368,16 @@ void RendezvousCore::lose_silent(Instant now) {
 }
 
 Instant RendezvousCore::next_deadline() const {
+    return std::min(next_decision(), notice_at_);
+}
+
+Instant RendezvousCore::next_decision() const {
     const Instant inquiry = inquiry_ ? inquiry_->deadline : Instant::max();
     const Instant trains =
         trains_since_ ? after(*trains_since_, policy_.heartbeat_timeout) : Instant::max();
     const Instant aside = phase_ == Phase::closed ? Instant::max() : strikes_.next_deadline();
-    return std::min({detector_.next_deadline(), deadline_, rest_until_, hold_until_, notice_at_,
-                     grow_at(), inquiry, trains, aside});
+    return std::min({detector_.next_deadline(), deadline_, rest_until_, hold_until_, grow_at(),
+                     inquiry, trains, aside});
 }
 
 }  // namespace regroup::rendezvous

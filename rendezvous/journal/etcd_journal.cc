@@ -83,6 +83,12 @@ asio::awaitable<void> EtcdJournal::Impl::write(Self self) {
     self->writing = false;
 }
 
+void EtcdJournal::Impl::cancel_timers() {
+    for (asio::steady_timer* timer : {&pause, &keep_pause, &write_pause, &lease_timer}) {
+        timer->cancel();
+    }
+}
+
 asio::awaitable<void> EtcdJournal::Impl::give_back(Self self, std::function<void()> done) {
     EtcdClient client(self->io, self->options.endpoints);
     json revoke = {{"ID", std::to_string(self->lease)}};
@@ -101,9 +107,9 @@ EtcdJournal::~EtcdJournal() {
                     [](const std::string&) {}};
     impl_->writes.clear();
     impl_->lead_client.close();
+    impl_->lease_client.close();
     impl_->write_client.close();
-    impl_->pause.cancel();
-    impl_->write_pause.cancel();
+    impl_->cancel_timers();
 }
 
 void EtcdJournal::start(Hooks hooks) {
@@ -146,15 +152,15 @@ void EtcdJournal::end(const JobKey& job) {
 }
 
 void EtcdJournal::resign(std::function<void()> done) {
-    if (!impl_->leading) {
+    if (!impl_->elected) {
         done();
         return;
     }
     impl_->leading = false;
+    impl_->elected = false;
     impl_->closed = true;  // It does not campaign again.
     impl_->writes.clear();
-    impl_->pause.cancel();
-    impl_->write_pause.cancel();
+    impl_->cancel_timers();
     asio::co_spawn(impl_->io, Impl::give_back(impl_, std::move(done)), asio::detached);
 }
 

@@ -243,8 +243,9 @@ void JobTable::advance(Job& job, Instant now) {
         return;
     }
     journal::Entry entry = entry_of(job, std::nullopt);
+    const bool decides = job.core.next_decision() <= entry.at;
     Effects effects = journal::apply(job.core, entry);
-    if (journal_) {
+    if (journal_ && decides) {
         record(job, std::move(entry), std::move(effects), nullptr);
     } else {
         apply(job, effects);
