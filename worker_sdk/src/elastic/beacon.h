@@ -28,6 +28,8 @@ class Beacon {
     void set_phase(Phase phase) noexcept;
     void park() noexcept;
     void committed(std::uint64_t step) noexcept;
+    /// What was committed is not here any more, not in one piece.
+    void forget_state() noexcept { page_->step.store(0); }
     void begin_section(std::string_view name) noexcept;
     void end_section() noexcept;
     /// While this thread waits for an operation called `name`.

@@ -6,7 +6,6 @@
 #include <exception>
 #include <utility>
 
-#include "worker_sdk/src/elastic/standing.h"
 #include "worker_sdk/src/elastic/vote.h"
 #include "worker_sdk/src/link/assigned_context.h"
 #include "worker_sdk/src/link/process_link.h"
@@ -129,26 +128,6 @@ void Loop::form() {
         round_->own_control = ProcessGroup::create(
             "cpu", context, {.timeout = options_.timeout, .name = "elastic-control"});
     }
-}
-
-void Loop::bring_state() {
-    const Groups groups = round_->groups();
-    const Origin origin =
-        find_origin(groups.control, {.step = step_,
-                                     .samples = samples_,
-                                     .history = fresh_ ? link::new_history() : history_,
-                                     .layout = kept_.layout(),
-                                     .fresh = fresh_ ? 1U : 0U});
-    if (origin.is_needed) {
-        kept_.broadcast(groups, origin.rank);
-    }
-    kept_.compare(groups);
-    step_ = origin.standing.step;
-    samples_ = origin.standing.samples;
-    history_ = origin.standing.history;
-    fresh_ = false;
-    link::enter_history(history_);
-    beacon_.committed(step_);
 }
 
 Loop::Outcome Loop::train(const ElasticCallbacks& callbacks) {
