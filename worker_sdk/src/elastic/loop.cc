@@ -15,6 +15,8 @@ namespace {
 
 /// The rest of the word about a drain is behind its first sign, on its way.
 constexpr Duration kPauseLimit = std::chrono::seconds(1);
+/// A death is known far sooner. If it comes later it was said that the peers are out of reach.
+constexpr Duration kEndLimit = std::chrono::seconds(1);
 /// For a leave of which nothing more was said.
 constexpr Duration kLeaveLimit = std::chrono::seconds(30);
 
@@ -116,6 +118,7 @@ Loop::Outcome Loop::carry_out_round(const ElasticCallbacks& callbacks) {
             throw;
         }
         give_up_round(error.what());
+        learn_of_end(error);
         return Outcome::over;
     }
 }
@@ -293,21 +296,31 @@ void Loop::tell_resumed() {
                              .first_step_ms = Milliseconds(now() - training_began_).count()});
 }
 
-/// Whether the error stems from the end of the round. Peers and agent find out about a loss in
-/// different ways: what the group knows already, the agent may be about to say.
-bool Loop::is_loss(const Error& error) const {
+/// Whether peers are lost, so that the round cannot go on.
+bool Loop::is_loss(const Error& error) const noexcept {
     switch (error.code()) {
         case Errc::disconnected:
         case Errc::fenced:
         case Errc::deadline_exceeded:
         case Errc::closed:
-            break;
+            return link_ != nullptr;
         default:
             return false;
     }
+}
+
+/// Peers and agent find out about a loss in different ways: what the group knows already, the agent
+/// is about to say, if a worker has died. If none has, nobody knows but those between whom the
+/// connection broke: this rank then parks unasked, which ends the round without a failure.
+void Loop::learn_of_end(const Error& error) {
     const std::uint64_t round = round_->context.round;
-    return link_ && link_->await_end(round, after(now(), options_.loss_limit)) &&
-           link_->ended(round);
+    beacon_.park();
+    if (!link_->await_end(round, after(now(), kEndLimit))) {
+        link_->send(worker_link::Remark{
+            .text = "rank " + std::to_string(round_->context.rank) +
+                    " has lost its peers in round " + std::to_string(round) +
+                    ", of whose end nothing was heard, and gives it up: " + error.what()});
+    }
 }
 
 bool Loop::leaves_now() const noexcept {

@@ -83,7 +83,8 @@ class Loop {
     void look_after_step();
     void compare_pace();
     void tell_resumed();
-    [[nodiscard]] bool is_loss(const Error& error) const;
+    [[nodiscard]] bool is_loss(const Error& error) const noexcept;
+    void learn_of_end(const Error& error);
     [[nodiscard]] bool leaves_now() const noexcept;
     [[nodiscard]] bool find_next_place();
     void give_up_round(const std::string& reason) noexcept;
