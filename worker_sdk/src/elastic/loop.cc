@@ -65,6 +65,7 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
     BeaconMeter meter(beacon_);
     meter_ = &meter;
     const Farewell farewell{beacon_};
+    const BeaconOfThread own_beacon(beacon_);
     if (link_) {
         link_->declare_elastic();
     }
