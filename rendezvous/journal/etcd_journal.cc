@@ -97,7 +97,7 @@ EtcdJournal::EtcdJournal(asio::io_context& io, const Clock& clock, Options optio
 
 EtcdJournal::~EtcdJournal() {
     impl_->closed = true;
-    impl_->hooks = {[](std::vector<StoredJob>) {}, [](const std::string&) {},
+    impl_->hooks = {[](const std::vector<StoredJob>&) {}, [](const std::string&) {},
                     [](const std::string&) {}};
     impl_->writes.clear();
     impl_->lead_client.close();
@@ -114,7 +114,7 @@ void EtcdJournal::start(Hooks hooks) {
 void EtcdJournal::append(const JobKey& job, std::vector<Entry> entries,
                          std::function<void()> done) {
     std::size_t& count = impl_->entries[job];
-    if (count >= kEntriesMax) {
+    if (entries.empty() || count >= kEntriesMax) {
         done();
         return;
     }
@@ -122,12 +122,15 @@ void EtcdJournal::append(const JobKey& job, std::vector<Entry> entries,
     if (count == 0) {
         impl_->queue({etcd::put(prefix + "head", etcd::head_value(job)), 1024, nullptr});
     }
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-        const std::string value = encode(entries[i]);
-        const bool last = i + 1 == entries.size();
-        impl_->queue({etcd::put(etcd::entry_key(prefix, ++count), value), value.size(),
-                      last ? std::move(done) : nullptr});
+    const auto put = [&](const Entry& entry, std::function<void()> then) {
+        const std::string value = encode(entry);
+        impl_->queue(
+            {etcd::put(etcd::entry_key(prefix, ++count), value), value.size(), std::move(then)});
+    };
+    for (const Entry& entry : std::span(entries).first(entries.size() - 1)) {
+        put(entry, nullptr);
     }
+    put(entries.back(), std::move(done));
     if (count >= kEntriesMax) {
         impl_->hooks.log("job " + job.id + " has " + std::to_string(count) +
                          " entries in etcd: they are deleted, and if the lead changes now, the job "

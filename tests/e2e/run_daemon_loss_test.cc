@@ -177,6 +177,16 @@ TEST_F(RunDaemonLoss, ANodeThatKeepsTheJobMayBeKilledAndStartedAgain) {
     EXPECT_THAT(replayed(), HasSubstr("identical: 4 of 4 assignments"));
 }
 
+TEST_F(RunDaemonLoss, AJobThatHasFailedIsTriedAgainByTheSameLine) {
+    const Words flags{"--standalone", "--rdzv-id=x", "--state=" + state()};
+    Program failed = run_probe(flags, {"exit=3"});
+    EXPECT_EQ(failed.wait(), 3) << failed.output();
+    Program again = run_probe(flags, {"exit=0"});
+    EXPECT_EQ(again.wait(), 0) << again.output();
+    EXPECT_THAT(again.output(), ::testing::Not(HasSubstr("taken up again")));
+    EXPECT_THAT(again.output(), HasSubstr("round 1:"));
+}
+
 TEST_F(RunDaemonLoss, AStateThatCannotBeUsedIsRefused) {
     Program job = run_probe({"--standalone", "--state=/proc/no"}, {"hold"});
     EXPECT_EQ(job.wait(), 2) << job.output();
