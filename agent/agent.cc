@@ -67,7 +67,10 @@ WorkerGroupOptions group_options(const AgentOptions& options) {
 }
 
 NodeWatchOptions watch_options(const AgentOptions& options) {
-    return {options.core.job, options.hangs, options.output.folder, options.search_path};
+    // Tools that read torchrun's folders find there what torchrun puts there, and nothing else.
+    const bool keeps_ledger = options.output.layout != OutputLayout::torchrun;
+    return {options.core.job, options.hangs, options.output.folder, options.search_path,
+            keeps_ledger};
 }
 
 }  // namespace
