@@ -206,8 +206,10 @@ struct Agent::Impl {
 
     void act(const PauseWorkers& effect) {
         workers.pause(effect);
+        const bool trains = core.report().state == rendezvous::NodeState::running;
         output.say((effect.leave ? "leaving " : "changing ") + round_name(effect.round) +
-                   " at the next step boundary: " + effect.reason);
+                   (trains ? " at the next step boundary: " : " with its state saved: ") +
+                   effect.reason);
     }
 
     void act(const SignalWorkers& effect) {
