@@ -214,7 +214,7 @@ struct Agent::Impl {
 
     void act(const SignalWorkers& effect) {
         workers.end_by(effect.signal, effect.local_ranks);
-        if (effect.force()) {
+        if (effect.force() && !effect.waiting) {
             output.say("killing the workers of " + round_name(effect.round) +
                        (effect.hurried ? " at once" : " that have not ended in time"));
         }

@@ -255,14 +255,19 @@ void AgentCore::end_workers(Instant now, int signal) {
     }
     force_at_ = std::min(force_at_, after(now, config_.policy.shutdown_timeout));
     SignalWorkers effect{assignment_.round, signal, false, {}};
+    // A program's handler of the signal, which ends its training in order, would only hold up the
+    // end of who trains nothing.
+    SignalWorkers idle{assignment_.round, SIGKILL, false, {}, true};
     for (auto& [local_rank, worker] : workers_) {
         if (worker.asked_by == 0) {
-            worker.asked_by = signal;
-            effect.local_ranks.push_back(local_rank);
+            worker.asked_by = worker.parked ? SIGKILL : signal;
+            (worker.parked ? idle : effect).local_ranks.push_back(local_rank);
         }
     }
-    if (!effect.local_ranks.empty()) {
-        effects_.push_back(std::move(effect));
+    for (SignalWorkers* const some : {&effect, &idle}) {
+        if (!some->local_ranks.empty()) {
+            effects_.push_back(std::move(*some));
+        }
     }
 }
 
@@ -313,7 +318,7 @@ void AgentCore::depart(Instant now, const std::string& reason) {
     }
     leave_reason_ = reason;
     saved_ = unsaved_ = false;
-    SignalWorkers idle{assignment_.round, SIGKILL, false, {}};
+    SignalWorkers idle{assignment_.round, SIGKILL, false, {}, true};
     bool any_state = false;
     for (auto& [local_rank, worker] : workers_) {
         any_state = any_state || worker.trained;
