@@ -42,7 +42,8 @@ inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the jo
 ///
 /// Promises, each checked by the simulator: no worker of a round is launched, and none given a
 /// place in it, while one of an earlier round is alive and not parked; a round that was fenced is
-/// never begun afterwards; force follows a request to stop after `shutdown_timeout` at the latest;
+/// never begun afterwards; force follows a request to stop after `shutdown_timeout` at the latest,
+/// or once those have had their time that were to save their state and leave;
 /// the failure reported is the first one, never an echo of our own stopping; it quits with no
 /// worker alive unless they resist SIGKILL.
 ///

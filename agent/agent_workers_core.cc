@@ -369,7 +369,7 @@ void AgentCore::cut_departure_short(Instant now) {
     unsaved_ = true;
     if (quit_) {
         end_workers(now, SIGTERM);
-    } else if (report_.state == NodeState::stopped) {
+    } else {
         const int signal = drain_signal_;
         quit(now, Quit{signal != 0 ? 128 + signal : kExitJobFailed, signal,
                        leave_reason_ + "; the workers have not saved their state in time",
