@@ -67,7 +67,10 @@ WorkerGroupOptions group_options(const AgentOptions& options) {
 }
 
 NodeWatchOptions watch_options(const AgentOptions& options) {
-    return {options.core.job, options.hangs, options.output.folder, options.search_path};
+    // Tools that read torchrun's folders find there what torchrun puts there, and nothing else.
+    const bool keeps_ledger = options.output.layout != OutputLayout::torchrun;
+    return {options.core.job, options.hangs, options.output.folder, options.search_path,
+            keeps_ledger};
 }
 
 }  // namespace
@@ -203,13 +206,15 @@ struct Agent::Impl {
 
     void act(const PauseWorkers& effect) {
         workers.pause(effect);
+        const bool trains = core.report().state == rendezvous::NodeState::running;
         output.say((effect.leave ? "leaving " : "changing ") + round_name(effect.round) +
-                   " at the next step boundary: " + effect.reason);
+                   (trains ? " at the next step boundary: " : " with its state saved: ") +
+                   effect.reason);
     }
 
     void act(const SignalWorkers& effect) {
         workers.end_by(effect.signal, effect.local_ranks);
-        if (effect.force()) {
+        if (effect.force() && !effect.waiting) {
             output.say("killing the workers of " + round_name(effect.round) +
                        (effect.hurried ? " at once" : " that have not ended in time"));
         }

@@ -96,7 +96,8 @@ void AgentCore::update_patience(Instant now) {
 
 void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
     const Assignment& assignment = message.assignment;
-    if (assignment.round <= report_.round || quit_) {
+    const bool saves = departing_ && report_.state == NodeState::stopped;
+    if (assignment.round <= report_.round || quit_ || saves) {
         return;
     }
     if (assignment.group_rank == 0 && assignment.master_port != report_.store_port) {
@@ -128,22 +129,18 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
         return;
     }
     if (message.round == report_.round && report_.state == NodeState::running) {
-        if (!pausing_ || (message.leave && !departing_)) {
-            pausing_ = true;
-            departing_ = message.leave;
-            leave_reason_ = message.reason;
-            const Duration limit = drain_until_ != Instant::max()
-                                       ? std::max(Duration::zero(), drain_until_ - now)
-                                       : config_.policy.prepare_timeout;
-            depart_until_ = message.leave ? after(now, limit) : Instant::max();
-            effects_.push_back(PauseWorkers{message.round, message.leave, limit, message.reason});
+        if (message.leave) {
+            depart(now, message.reason);
+        } else if (!std::exchange(pausing_, true)) {
+            effects_.push_back(
+                PauseWorkers{message.round, false, config_.policy.prepare_timeout, message.reason});
         }
     } else if (message.leave && report_.state == NodeState::finished) {
         quit(now,
              Quit{0, 0, message.reason + "; all workers of this node have finished", std::nullopt});
-    } else if (message.leave && report_.state == NodeState::stopped) {
-        leave_reason_ = message.reason;
-        leave(now);  // It trains nothing that could be saved.
+    } else if (message.leave &&
+               (report_.state == NodeState::stopped || message.round == report_.round)) {
+        depart(now, message.reason);  // The word was late: its workers park, or have parked.
     } else {
         tell(now);
     }
@@ -244,6 +241,11 @@ void AgentCore::handle(Instant /*now*/, const rendezvous::Recovered& message) {
 }
 
 void AgentCore::handle(Instant now, const rendezvous::Closed& message) {
+    // It may be all that is heard of a drain of the whole job.
+    const bool drained = message.verdict.exit_code == kExitRequeue;
+    if (drained && !quit_ && report_.resident && report_.state != NodeState::finished) {
+        depart(now, message.verdict.reason);
+    }
     quit(now, Quit{message.verdict.exit_code, 0, "", message.verdict});
 }
 
@@ -304,14 +306,21 @@ void AgentCore::quit(Instant now, Quit how) {
     if (quit_) {
         return;
     }
+    // Who saves its state when the job is closed is not disturbed.
+    departing_ = departing_ && how.verdict && !workers_.empty();
+    if (departing_) {
+        begin_stopping(now, leave_reason_);
+    } else {
+        depart_until_ = Instant::max();
+    }
     quit_ = std::move(how);
     next_assignment_.reset();
-    drain_until_ = depart_until_ = Instant::max();
+    drain_until_ = Instant::max();
     tell(now);
     if (workers_.empty()) {
         quit_sent_ = true;
         effects_.push_back(*quit_);
-    } else {
+    } else if (!departing_) {
         end_workers(now, quit_->signal != 0 ? quit_->signal : SIGTERM);
     }
 }
@@ -354,11 +363,8 @@ AgentEffects AgentCore::advance(Instant now) {
                       format_duration(config_.policy.shutdown_timeout) + " (--shutdown-timeout)",
                   std::nullopt});
     }
-    if (now >= depart_until_ && !quit_) {
-        // Its peers may be gone: then there is no boundary, and nobody else who would say so.
-        depart_until_ = Instant::max();
-        begin_stopping(now, leave_reason_ + "; no step boundary was reached in time");
-        tell(now);
+    if (now >= depart_until_) {
+        cut_departure_short(now);
     }
     if (now >= force_at_ && !settled()) {
         if (resist_at_ == Instant::max()) {

@@ -43,7 +43,8 @@ inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the jo
 ///
 /// Promises, each checked by the simulator: no worker of a round is launched, and none given a
 /// place in it, while one of an earlier round is alive and not parked; a round that was fenced is
-/// never begun afterwards; force follows a request to stop after `shutdown_timeout` at the latest;
+/// never begun afterwards; force follows a request to stop after `shutdown_timeout` at the latest,
+/// or once those have had their time that were to save their state and leave;
 /// the failure reported is the first one, never an echo of our own stopping; it quits with no
 /// worker alive unless they resist SIGKILL.
 ///
@@ -110,6 +111,7 @@ class AgentCore {
         RoundId round = RoundId::none;        ///< In which it trains; none while it is parked.
         bool elastic = false;
         bool parked = false;
+        bool trained = false;  ///< Has had a place in a round, and may hold its state.
         bool left = false;  ///< Its round, by its own word; what ends it then is nobody's failure.
         int asked_by = 0;   ///< The signal by which it was asked to end.
         std::string hung;   ///< Why it was killed, if that is because a round hung on it.
@@ -128,6 +130,13 @@ class AgentCore {
     void prestart();
     /// Its workers have saved their state and ended, or train nothing: the node goes.
     void leave(Instant now);
+    /// Has the workers save their state and end: at the next step boundary, or as they are if they
+    /// are out of a round.
+    void depart(Instant now, const std::string& reason);
+    /// No worker is left of a node that departs.
+    void end_departure(Instant now, bool orderly);
+    /// Who departs has not done so in time.
+    void cut_departure_short(Instant now);
     /// Quits now, or as soon as the last worker is gone.
     void quit(Instant now, Quit how);
     void send_join();
@@ -155,7 +164,9 @@ class AgentCore {
     bool may_prestart_ = true;  ///< No worker that was started ahead has died since the last round.
     bool saving_stacks_ = false;  ///< Of this round's workers.
     bool pausing_ = false;        ///< The round's workers were asked to park at a step boundary.
-    bool departing_ = false;      ///< Or to save their state there and end.
+    bool departing_ = false;      ///< Or to save their state and end.
+    bool saved_ = false;          ///< Of these, one that had parked has ended with success;
+    bool unsaved_ = false;        ///< one has not.
     std::string leave_reason_;
     int drain_signal_ = 0;  ///< The node wants to leave because of it.
     std::optional<Assignment> next_assignment_;

@@ -130,6 +130,7 @@ struct SignalWorkers {
 
     bool hurried = false;  ///< Forced because it was asked for again, not because of the time.
     std::vector<std::uint32_t> local_ranks{};
+    bool waiting = false;  ///< They only wait for a round; forced at once, for nothing is lost.
 
     [[nodiscard]] bool force() const noexcept { return signal == SIGKILL; }
 };

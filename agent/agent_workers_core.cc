@@ -43,6 +43,7 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
         (is_new ? launch.local_ranks : assign.local_ranks).push_back(local_rank);
         worker->second.round = assignment.round;
         worker->second.parked = worker->second.left = false;
+        worker->second.trained = true;
         if (is_new) {
             worker->second.launched_in = assignment.round;
         }
@@ -200,8 +201,11 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
         // It ended by itself while we were stopping it; perhaps that is why we were told to.
         report_.failure = failure;
     }
+    if (departing_ && worker.parked && worker.trained) {
+        (failure ? unsaved_ : saved_) = true;
+    }
     // One that was parked, or ahead of a round, takes nothing with it.
-    if (settled() && (trained || quit_)) {
+    if (settled() && (trained || quit_ || (departing_ && workers_.empty()))) {
         settle(now);
     }
 }
@@ -224,6 +228,9 @@ void AgentCore::begin_stopping(Instant now, const std::string& reason) {
         return;
     }
     force_at_ = after(now, config_.policy.shutdown_timeout);
+    if (departing_ && depart_until_ != Instant::max()) {
+        force_at_ = std::max(force_at_, depart_until_);  // Some are saving already.
+    }
     EndRound end{assignment_.round, {}, reason};
     SignalWorkers signal{assignment_.round, SIGTERM, false, {}};
     for (auto& [local_rank, worker] : workers_) {
@@ -248,42 +255,48 @@ void AgentCore::end_workers(Instant now, int signal) {
     }
     force_at_ = std::min(force_at_, after(now, config_.policy.shutdown_timeout));
     SignalWorkers effect{assignment_.round, signal, false, {}};
+    // A program's handler of the signal, which ends its training in order, would only hold up the
+    // end of who trains nothing.
+    SignalWorkers idle{assignment_.round, SIGKILL, false, {}, true};
     for (auto& [local_rank, worker] : workers_) {
         if (worker.asked_by == 0) {
-            worker.asked_by = signal;
-            effect.local_ranks.push_back(local_rank);
+            worker.asked_by = worker.parked ? SIGKILL : signal;
+            (worker.parked ? idle : effect).local_ranks.push_back(local_rank);
         }
     }
-    if (!effect.local_ranks.empty()) {
-        effects_.push_back(std::move(effect));
+    for (SignalWorkers* const some : {&effect, &idle}) {
+        if (!some->local_ranks.empty()) {
+            effects_.push_back(std::move(*some));
+        }
     }
 }
 
 void AgentCore::settle(Instant now) {
     force_at_ = Instant::max();
     resist_at_ = Instant::max();
-    depart_until_ = Instant::max();
     const bool orderly = report_.state == NodeState::running;
-    const bool departed = std::exchange(departing_, false);
     pausing_ = false;
     report_.state =
-        orderly && workers_.empty() && !departed ? NodeState::finished : NodeState::stopped;
+        orderly && workers_.empty() && !departing_ ? NodeState::finished : NodeState::stopped;
     if (quit_) {
         quit_sent_ = true;
         effects_.push_back(*quit_);
         return;
     }
     give_up_at_ = Instant::max();  // What is to come has the whole time, from now.
-    if (departed && orderly && workers_.empty()) {
-        leave(now);
+    if (departing_ && workers_.empty()) {
+        end_departure(now, orderly);
         return;
     }
-    if (departed) {
-        // The round ended before the boundary was reached: the state is with the others.
-        const int signal = drain_signal_;
-        quit(now, Quit{signal != 0 ? 128 + signal : kExitJobFailed, signal,
-                       leave_reason_ + "; the round ended before a step boundary was reached",
-                       std::nullopt});
+    if (departing_) {
+        // The round has ended first; its workers know from their pages that they are to leave, and
+        // save what they have.
+        rejoin_ = false;
+        next_assignment_.reset();
+        if (depart_until_ == Instant::max()) {
+            depart_until_ = after(now, config_.policy.prepare_timeout);
+        }
+        tell(now);
         return;
     }
     if (std::exchange(rejoin_, false) && link_up_) {
@@ -295,6 +308,73 @@ void AgentCore::settle(Instant now) {
         return;
     }
     tell(now);
+}
+
+// ---- Leaving with the state saved.
+
+void AgentCore::depart(Instant now, const std::string& reason) {
+    if (std::exchange(departing_, true)) {
+        return;
+    }
+    leave_reason_ = reason;
+    saved_ = unsaved_ = false;
+    SignalWorkers idle{assignment_.round, SIGKILL, false, {}, true};
+    bool any_state = false;
+    for (auto& [local_rank, worker] : workers_) {
+        any_state = any_state || worker.trained;
+        if (!worker.trained) {
+            worker.asked_by = SIGKILL;
+            idle.local_ranks.push_back(local_rank);
+        }
+    }
+    if (!any_state) {
+        departing_ = false;
+        leave(now);  // It trains nothing that could be saved.
+        return;
+    }
+    pausing_ = report_.state == NodeState::running;
+    const Duration limit = drain_until_ != Instant::max()
+                               ? std::max(Duration::zero(), drain_until_ - now)
+                               : config_.policy.prepare_timeout;
+    depart_until_ = after(now, limit);
+    effects_.push_back(PauseWorkers{report_.round, true, limit, reason});
+    if (!idle.local_ranks.empty()) {
+        effects_.push_back(std::move(idle));
+    }
+}
+
+void AgentCore::end_departure(Instant now, bool orderly) {
+    departing_ = false;
+    depart_until_ = Instant::max();
+    if (orderly || (saved_ && !unsaved_)) {
+        leave(now);
+        return;
+    }
+    const int signal = drain_signal_;
+    quit(now, Quit{signal != 0 ? 128 + signal : kExitJobFailed, signal,
+                   leave_reason_ + (unsaved_ ? "; a worker failed as it saved its state"
+                                             : "; the round ended before the state was saved"),
+                   std::nullopt});
+}
+
+void AgentCore::cut_departure_short(Instant now) {
+    depart_until_ = Instant::max();
+    if (report_.state == NodeState::running) {
+        // Its peers may be gone: then there is no boundary, and nobody else who would say so.
+        begin_stopping(now, leave_reason_ + "; no step boundary was reached in time");
+        tell(now);
+        return;
+    }
+    departing_ = false;
+    unsaved_ = true;
+    if (quit_) {
+        end_workers(now, SIGTERM);
+    } else {
+        const int signal = drain_signal_;
+        quit(now, Quit{signal != 0 ? 128 + signal : kExitJobFailed, signal,
+                       leave_reason_ + "; the workers have not saved their state in time",
+                       std::nullopt});
+    }
 }
 
 }  // namespace regroup::agent

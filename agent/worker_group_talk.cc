@@ -99,11 +99,17 @@ void WorkerGroup::end_round(const EndRound& end) {
 
 void WorkerGroup::pause(const PauseWorkers& pause) {
     const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(pause.limit).count();
+    // Whoever sees that it is to pause brings the others there by the vote: by then each must be
+    // able to see that the node leaves.
+    for (auto& [key, process] : processes_) {
+        if (!process.told && process.page) {
+            (*process.page)->leave.store(pause.leave ? 1 : 0);
+        }
+    }
     for (auto& [key, process] : processes_) {
         if (process.told || !process.page) {
             continue;
         }
-        (*process.page)->leave.store(pause.leave ? 1 : 0);
         (*process.page)->pause_round.store(number(pause.round));
         link_->send(key, worker_link::Pause{number(pause.round), pause.leave,
                                             static_cast<std::uint64_t>(limit), pause.reason});

@@ -51,8 +51,8 @@ NodeWatch::NodeWatch(boost::asio::io_context& io, const Clock& clock, LinuxLaunc
       hangs_(io, clock, options_.limits,
              {[this] { return looks(); }, handlers_.output,
               [this](const std::optional<rendezvous::Hang>& hang) { tell_hang(hang); }}),
-      stacks_(io, launcher, {.search_path = options_.search_path}) {
-    if (!options_.folder.empty()) {
+      stacks_(io, clock, launcher, {.search_path = options_.search_path}) {
+    if (!options_.folder.empty() && options_.keeps_ledger) {
         ledger_.emplace(options_.folder / "recoveries.jsonl");
     }
 }

@@ -27,6 +27,7 @@ struct NodeWatchOptions {
     /// and there is no ledger.
     std::filesystem::path folder;
     std::string search_path;  ///< The value of PATH, for the programs that show stacks.
+    bool keeps_ledger = true;
 };
 
 /// What an agent sees of its workers, and what it keeps of what went wrong: hangs, stacks, and the

@@ -59,9 +59,10 @@ bool write_all(int fd, std::string_view text) {
 }  // namespace
 
 struct StackSaver::Run {
-    Run(asio::io_context& io_in, LinuxLauncher& launcher_in, const StackOptions& options_in,
-        std::function<void(const SavedStacks&)> on_done_in)
+    Run(asio::io_context& io_in, const Clock& clock_in, LinuxLauncher& launcher_in,
+        const StackOptions& options_in, std::function<void(const SavedStacks&)> on_done_in)
         : io(io_in),
+          clock(clock_in),
           launcher(launcher_in),
           options(options_in),
           on_done(std::move(on_done_in)),
@@ -73,9 +74,9 @@ struct StackSaver::Run {
         for (auto& [pid, walk] : walks) {
             walk.tool.signal_group(SIGKILL);
         }
-        const auto deadline = std::chrono::steady_clock::now() + kDeathLimit;
+        const Instant deadline = after(clock.now(), kDeathLimit);
         for (auto& [pid, walk] : walks) {
-            while (!walk.tool.status() && std::chrono::steady_clock::now() < deadline) {
+            while (!walk.tool.status() && clock.now() < deadline) {
                 ::poll(nullptr, 0, 1);
             }
             wake(pid, walk, false);
@@ -233,6 +234,7 @@ struct StackSaver::Run {
     }
 
     asio::io_context& io;
+    const Clock& clock;
     LinuxLauncher& launcher;
     StackOptions options;
     std::function<void(const SavedStacks&)> on_done;
@@ -246,15 +248,16 @@ struct StackSaver::Run {
     std::shared_ptr<bool> life = std::make_shared<bool>(true);  ///< For what is queued.
 };
 
-StackSaver::StackSaver(asio::io_context& io, LinuxLauncher& launcher, StackOptions options)
-    : io_(io), launcher_(launcher), options_(std::move(options)) {}
+StackSaver::StackSaver(asio::io_context& io, const Clock& clock, LinuxLauncher& launcher,
+                       StackOptions options)
+    : io_(io), clock_(clock), launcher_(launcher), options_(std::move(options)) {}
 
 StackSaver::~StackSaver() = default;
 
 void StackSaver::save(const std::filesystem::path& folder,
                       const std::vector<StackSubject>& subjects, const std::string& heading,
                       std::function<void(const SavedStacks&)> on_done) {
-    run_ = std::make_unique<Run>(io_, launcher_, options_, std::move(on_done));
+    run_ = std::make_unique<Run>(io_, clock_, launcher_, options_, std::move(on_done));
     run_->choose_tool();
     run_->begin(folder, subjects, heading);
 }

@@ -44,10 +44,11 @@ struct SavedStacks {
 /// (kernel_view.h) and then the stacks of the program itself, if there is a tool for it. The tool
 /// stops its process for a moment; if it has to be killed, the process is made to run on.
 ///
-/// The tools are children that `launcher` knows. One thread; both references outlive this.
+/// The tools are children that `launcher` knows. One thread; all references outlive this.
 class StackSaver {
    public:
-    StackSaver(boost::asio::io_context& io, LinuxLauncher& launcher, StackOptions options);
+    StackSaver(boost::asio::io_context& io, const Clock& clock, LinuxLauncher& launcher,
+               StackOptions options);
     /// Kills the tools that still run, and drops `on_done`.
     ~StackSaver();
     StackSaver(const StackSaver&) = delete;
@@ -63,6 +64,7 @@ class StackSaver {
     struct Run;
 
     boost::asio::io_context& io_;
+    const Clock& clock_;
     LinuxLauncher& launcher_;
     StackOptions options_;
     std::unique_ptr<Run> run_;

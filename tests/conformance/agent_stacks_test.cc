@@ -69,7 +69,7 @@ class StacksTest : public ::testing::Test {
     }
 
     SavedStacks save(StackOptions options, const std::vector<StackSubject>& subjects) {
-        StackSaver saver(io_, launcher_, std::move(options));
+        StackSaver saver(io_, clock_, launcher_, std::move(options));
         std::optional<SavedStacks> saved;
         saver.save(out(), subjects, "job j, round 3: rank 1 hangs",
                    [&](const SavedStacks& result) { saved = result; });
@@ -113,6 +113,7 @@ class StacksTest : public ::testing::Test {
     }
 
     boost::asio::io_context io_;
+    SteadyClock clock_;
     LinuxLauncher launcher_{io_};
     std::vector<ChildProcess> children_;
     TemporaryFolder folder_;
@@ -163,7 +164,7 @@ TEST_F(StacksTest, DebuggerThatIsEndedWhileAttachedLetsItsProcessRunOn) {
 TEST_F(StacksTest, DestructionWhileADebuggerIsAttachedLetsItsProcessRunOn) {
     const pid_t pid = start_hanging();
     {
-        StackSaver saver(io_, launcher_, {attaching_tool(), kTestLimit, 16});
+        StackSaver saver(io_, clock_, launcher_, {attaching_tool(), kTestLimit, 16});
         saver.save(out(), {{0, pid, ""}}, "heading", [](const SavedStacks&) {});
         ASSERT_TRUE(wait_until([&] { return read_file(file_path(0)).ends_with("attached\n"); }));
         ASSERT_TRUE(is_stopped(pid));
@@ -243,7 +244,7 @@ TEST_F(StacksTest, SecondCallAndDestructionEndTheFirst) {
     const pid_t pid = start_hanging();
     bool called = false;
     {
-        StackSaver saver(io_, launcher_,
+        StackSaver saver(io_, clock_, launcher_,
                          {path_with("eu-stack", "exec /bin/sleep 100"), kTestLimit, 16});
         const auto never = [&](const SavedStacks&) { called = true; };
         saver.save(out(), {{0, pid, ""}}, "first", never);

@@ -279,6 +279,19 @@ std::uint64_t Workers::highest_step(std::uint32_t host) const {
 void Workers::pause(std::uint32_t host, RoundId round, bool leave) {
     hosts_[host].paused = std::max(hosts_[host].paused, round);
     hosts_[host].leave = leave;
+    for (std::uint32_t local_rank = 0; local_rank < hosts_[host].workers.size(); ++local_rank) {
+        leave_if_told(host, local_rank);
+    }
+}
+
+void Workers::leave_if_told(std::uint32_t host, std::uint32_t local_rank) {
+    Worker& worker = hosts_[host].workers[local_rank];
+    if (hosts_[host].leave && worker.alive && worker.elastic && worker.stage == Stage::idle &&
+        worker.group == kNoGroup) {
+        worker.stage = Stage::leaving;
+        schedule_end(world_.now + between(world_.random, {}, kSaveMax), host, local_rank,
+                     Cause::success);
+    }
 }
 
 void Workers::end_round(std::uint32_t host, RoundId round,
@@ -332,6 +345,7 @@ void Workers::on_parks(std::uint32_t host, std::uint64_t tag) {
                std::to_string(number(round)) + ", step " + std::to_string(worker->step);
     });
     speak(*worker, host, agent::WorkerParked{static_cast<std::uint32_t>(tag & 0xffU), round});
+    leave_if_told(host, static_cast<std::uint32_t>(tag & 0xffU));
 }
 
 void Workers::break_group(std::size_t index, bool by_death) {

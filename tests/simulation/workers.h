@@ -163,6 +163,8 @@ class Workers {
                const rendezvous::Assignment& assignment);
     void ready_to_form(std::size_t group);
     void abort(std::uint32_t host, std::uint32_t local_rank);
+    /// A parked worker whose node leaves saves its state and ends.
+    void leave_if_told(std::uint32_t host, std::uint32_t local_rank);
     void leave_group(Worker& worker);
     void break_group(std::size_t group, bool by_death);
     [[nodiscard]] std::vector<Worker*> present(const Group& group, std::size_t index);

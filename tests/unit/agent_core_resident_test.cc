@@ -155,9 +155,13 @@ TEST_F(AgentCoreResidentTest, ClosedEndsParkedWorkersToo) {
     parks(1, 0);
     effects.clear();
     hear(Closed{Verdict{}});
-    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
-    EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{0, 1}));
-    exits(1, 0, crash(0, SIGTERM));
+    // Who is parked may handle SIGTERM, which is no reason to wait for it.
+    ASSERT_EQ(all<SignalWorkers>().size(), 2U);
+    EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{1}));
+    EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGTERM);
+    EXPECT_EQ(all<SignalWorkers>()[1].local_ranks, (Ranks{0}));
+    EXPECT_TRUE(all<SignalWorkers>()[1].force());
+    exits(1, 0, crash(0, SIGKILL));
     EXPECT_FALSE(quit().has_value());
     exits(1, 1, crash(1, SIGTERM));
     EXPECT_TRUE(quit().has_value());
@@ -262,6 +266,92 @@ TEST_F(AgentCoreResidentTest, AFailureWhilePausingStopsTheRoundAsEver) {
     EXPECT_EQ(core.report().state, NodeState::stopped);
     ASSERT_TRUE(core.report().failure.has_value());
     EXPECT_EQ(core.report().failure->signal, SIGSEGV);
+}
+
+// ---- Drains that come late, or meet a death.
+
+TEST_F(AgentCoreResidentTest, WhoHearsOfItsLeaveAfterTheBoundarySavesAllTheSame) {
+    parks(1, 0);
+    hear(Prepare{RoundId{1}, true, "all leave"});  // It is stopping by now.
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
+    parks(1, 1);
+    EXPECT_TRUE(reported(NodeState::stopped));
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    exits(1, 0);
+    EXPECT_FALSE(quit().has_value());
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, ParkedWorkersThatAreToLeaveAreToldAndWaitedFor) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    parks(1, 1);
+    hear(Prepare{RoundId{1}, true, "all leave"});
+    hear(Prepare{RoundId{1}, true, "all leave"});
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    exits(1, 0);
+    assign(2);
+    EXPECT_TRUE(all<AssignWorkers>().empty());
+    EXPECT_FALSE(quit().has_value());
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, WorkersThatVotedBeforeTheirNodeKnewPark) {
+    prepare(true);
+    parks(1, 0);  // They had looked at their pages just before.
+    parks(1, 1);
+    EXPECT_FALSE(quit().has_value());
+    exits(1, 0);
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, ADeathBeforeTheBoundaryLeavesTheSurvivorsTimeToSave) {
+    prepare(true);
+    exits(1, 0, crash(0, SIGKILL));
+    parks(1, 1);
+    ASSERT_TRUE(core.report().failure.has_value());
+    Verdict verdict;
+    verdict.exit_code = kExitRequeue;
+    hear(Closed{verdict});
+    pass(seconds(5));
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    EXPECT_FALSE(quit().has_value());
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, TheEndOfAJobThatIsDrainedIsEnoughToSave) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    parks(1, 1);
+    Verdict verdict;
+    verdict.exit_code = kExitRequeue;
+    hear(Closed{verdict});
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    pass(config_of_two_workers().policy.prepare_timeout + seconds(1));
+    ASSERT_FALSE(all<SignalWorkers>().empty());  // Not for ever.
+}
+
+TEST_F(AgentCoreResidentTest, WhoFailsToSaveIsNotTakenForSaved) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    parks(1, 1);
+    hear(Prepare{RoundId{1}, true, "all leave"});
+    exits(1, 0);
+    exits(1, 1, error(1));
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitJobFailed);
 }
 
 // ---- Spares.

@@ -4,7 +4,8 @@ regroup_test(training_test unit
         ${CMAKE_CURRENT_LIST_DIR}/training_checkpoint_fence_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/training_checkpoint_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/training_sampler_test.cc
-    LINK regroup::worker_sdk regroup::worker_link)
+        ${PROJECT_SOURCE_DIR}/tests/support/fake_agent.cc
+    LINK regroup::worker_sdk regroup::worker_link regroup::store_core)
 
 if(TARGET byte_lm)
     find_package(Eigen3 3.3 REQUIRED NO_MODULE)

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/fake_agent.h"
 #include "worker_sdk/src/link/process_link.h"
 #include "worker_sdk/src/training/fence.h"
 
@@ -79,6 +80,24 @@ TEST_F(CheckpointFence, WhoGoesOnFromACheckpointMaySaveOverIt) {
     EXPECT_EQ(saved(), 1);
     EXPECT_GT(link::new_history(), kFarFuture);
     EXPECT_FALSE(save(link::new_history(), 1, 2));
+}
+
+TEST_F(CheckpointFence, WhoLeavesMaySaveAfterTheEndOfItsRoundUnlessALaterOneHas) {
+    testing::FakeAgent agent;
+    ASSERT_TRUE(link::attach_process(agent.socket(), "w"));
+    worker_link::WorkerPage& page = link::process_link()->page();
+    page.ended_round.store(3);
+    const auto error = save(100, 3, 1);
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::fenced);
+    page.leave.store(1);
+    EXPECT_FALSE(save(100, 3, 2));
+    EXPECT_FALSE(save(100, 4, 3));
+    EXPECT_TRUE(save(100, 3, 4));
+    EXPECT_EQ(saved(), 3);
+    // The link lasts as long as the process, which other tests share.
+    page.ended_round.store(0);
+    page.leave.store(0);
 }
 
 TEST_F(CheckpointFence, WithoutARoundNothingIsFencedAndTheFileIsAsItWas) {

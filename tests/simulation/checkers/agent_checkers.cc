@@ -47,15 +47,23 @@ class ForceChecker final : public Checker {
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
         limit_ = policy.shutdown_timeout;
         asked_.clear();
+        saving_until_.clear();
     }
-    void on_agent_end(Instant /*now*/, std::uint32_t host) override { asked_.erase(host); }
+    void on_agent_end(Instant /*now*/, std::uint32_t host) override {
+        asked_.erase(host);
+        saving_until_.erase(host);
+    }
     void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
                          const agent::AgentEffect& effect) override {
         if (core.report().state == NodeState::stopped && !core.leaving()) {
             asked_.erase(host);  // Those that are parked have done as they were asked.
         }
         const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
-        if (signal != nullptr && signal->force()) {
+        const auto* pause = std::get_if<agent::PauseWorkers>(&effect);
+        if (pause != nullptr && pause->leave) {
+            saving_until_[host] = after(now, pause->limit + pause->limit / 10);
+        }
+        if (signal != nullptr && signal->force() && !signal->waiting) {
             asked_.erase(host);
         } else if (signal != nullptr || std::holds_alternative<agent::EndRound>(effect)) {
             const auto [known, is_new] = asked_.emplace(host, Asked{now, core.leaving()});
@@ -78,8 +86,9 @@ class ForceChecker final : public Checker {
             }
             // Clocks that drift make the agent's limit up to a tenth longer than the true one.
             const Duration allowed = limit_ + limit_ / 10 + std::chrono::milliseconds(100);
-            if (host.awake_since != Instant::max() &&
-                now > after(std::max(it->second.at, host.awake_since), allowed)) {
+            const Instant since =
+                std::max({it->second.at, host.awake_since, saving_until_[it->first]});
+            if (host.awake_since != Instant::max() && now > after(since, allowed)) {
                 violated("workers on node " + host.node + " were asked to stop " +
                          format_duration(now - it->second.at) + " ago and have not been forced");
             }
@@ -93,6 +102,7 @@ class ForceChecker final : public Checker {
         Instant at{};
         bool leaving = false;
     };
+    std::map<std::uint32_t, Instant> saving_until_;  // By host, of those that leave.
     std::map<std::uint32_t, Asked> asked_;  // By host: asked to end or park, SIGKILL not yet.
 };
 

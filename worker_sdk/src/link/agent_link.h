@@ -72,6 +72,8 @@ class AgentLink {
     [[nodiscard]] bool leave_wanted(std::uint64_t round) const noexcept {
         return pause_wanted(round) && page_->leave.load() != 0;
     }
+    /// This node leaves: its workers save their state, also after the end of their round.
+    [[nodiscard]] bool leaving() const noexcept { return page_->leave.load() != 0; }
     /// What was said about that; nothing if no word comes in time.
     [[nodiscard]] std::optional<worker_link::Pause> await_pause(Instant deadline);
 

@@ -30,7 +30,8 @@ std::string round_text(std::uint64_t round) {
 void check_fence(const std::filesystem::path& path, const Author& author) {
     const std::string saving = "saving " + path.string() + " in " + round_text(author.round) + ": ";
     const auto link = link::process_link();
-    if (link && link->ended(author.round)) {
+    // Who leaves because the round is over has nobody to stand in for it but the file itself.
+    if (link && link->ended(author.round) && !link->leaving()) {
         throw Error(Errc::fenced, saving + "this round is over");
     }
     const Author other = author_of(path);
