@@ -84,7 +84,7 @@ class Loop {
     void tell_resumed();
     [[nodiscard]] bool is_loss(const Error& error) const;
     [[nodiscard]] bool leaves_now() const noexcept;
-    [[nodiscard]] bool find_next_place();
+    [[nodiscard]] bool find_next_place(bool at_boundary);
     void give_up_round(const std::string& reason) noexcept;
     Ending leave(const ElasticCallbacks& callbacks);
 
