@@ -43,6 +43,7 @@ struct WorkerAttached {
 struct WorkerParked {
     std::uint32_t local_rank = 0;
     RoundId round = RoundId::none;
+    bool at_boundary = false;  ///< As agreed with all ranks, and not because peers are gone.
 };
 /// A resident worker has committed the first step of a round, and what the way there took.
 struct WorkerResumed {

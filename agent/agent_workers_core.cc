@@ -120,6 +120,8 @@ void AgentCore::on(Instant now, const WorkerParked& event) {
     }
     worker.parked = true;
     worker.round = RoundId::none;
+    // Some rank had heard that the round is to pause, and here the word was lost.
+    pausing_ = pausing_ || (event.at_boundary && report_.state == NodeState::running);
     if (report_.state == NodeState::running && !pausing_) {
         // Its peers are out of reach, and that is the end of the round, whoever says so first.
         begin_stopping(now, "a worker could not reach its peers");

@@ -139,7 +139,7 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
     }
     Process& process = found->second;
     if (const auto* parked = std::get_if<worker_link::Parked>(&message)) {
-        on_event_(WorkerParked{process.local_rank, RoundId{parked->round}});
+        on_event_(WorkerParked{process.local_rank, RoundId{parked->round}, parked->at_boundary});
     } else if (const auto* resumed = std::get_if<worker_link::Resumed>(&message)) {
         rendezvous::Resumed event;
         event.round = RoundId{resumed->round};

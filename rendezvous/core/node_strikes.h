@@ -40,6 +40,11 @@ class NodeStrikes {
     std::vector<std::string> expire(Instant now);
 
     [[nodiscard]] bool is_aside(const std::string& name) const { return aside_.contains(name); }
+    /// It is set aside, and not only as long as there are others.
+    [[nodiscard]] bool is_firmly_aside(const std::string& name) const {
+        const auto found = aside_.find(name);
+        return found != aside_.end() && found->second.firm;
+    }
     [[nodiscard]] const std::map<std::string, Aside>& aside() const noexcept { return aside_; }
     [[nodiscard]] std::string too_many() const;
     /// When `expire` is next due; Instant::max() if never.

@@ -14,9 +14,6 @@ namespace {
 // A younger daemon leaves out this many numbers: nodes that are away may still run a round of which
 // nobody here has heard, and no two rounds may have the same number.
 constexpr std::uint64_t kUnseenRounds = 100;
-// All workers reach a step boundary together; who has not parked so long after another one has left
-// there will not do so by itself.
-constexpr Duration kBoundaryMargin = std::chrono::seconds(1);
 
 // How far a node has come within a round; it never goes back.
 int progress(NodeState state) noexcept {
@@ -67,8 +64,7 @@ RendezvousCore::RendezvousCore(JobPolicy policy)
 
 Effects RendezvousCore::step(Instant now, const Event& event) {
     std::visit([&](const auto& e) { on(now, e); }, event);
-    offer_prestart(now);
-    tell_newcomers(now);
+    follow_up(now);
     return std::exchange(effects_, {});
 }
 
@@ -204,13 +200,16 @@ void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeR
             std::max(round_floor_, static_cast<RoundId>(number(report.round) + kUnseenRounds));
     }
     missing_.erase(id);
-    const bool was_leaving = is_leaving(node);
+    const bool was_leaving = is_leaving(node) || wants_to_leave(node);
     if (!is_older(report, node.report)) {
         learn(now, id, node, report);
+        if (!was_leaving && wants_to_leave(node)) {
+            detain_if_needed(now, id, node);
+        }
     }
     update_ready(now, id);
     absorb(now, id, node);
-    if (!was_leaving && is_leaving(node)) {
+    if (!was_leaving && wants_to_leave(node)) {
         begin_leaving(now, id, node);
     }
     try_form(now);
@@ -344,68 +343,6 @@ void RendezvousCore::count_out(const NodeId& id, const Node& node) {
     all_finished_ = all_finished_ && node.report.round == round_ &&
                     node.report.state == NodeState::finished && !is_leaving(node);
     awaited_.erase(id);
-}
-
-void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
-                          Departure departure, Instant sign) {
-    const auto found = nodes_.find(id);
-    if (found == nodes_.end()) {
-        return;
-    }
-    if (dismissed_.erase(id) > 0) {
-        departed_.insert(found->second.offer.name);  // Its goodbye may have been lost.
-    }
-    const std::string name = found->second.offer.name;
-    const bool was_mortal = !found->second.report.resident;
-    const bool expected =
-        phase_ == Phase::preparing && departure == Departure::left && is_leaving(found->second);
-    nodes_.erase(found);
-    detector_.forget(id);
-    ready_.erase(id);
-    prestarted_.erase(id);
-    survivors_.erase(id);
-    missing_.erase(id);
-    const bool was_member = members_.erase(id) > 0;
-    if (was_member && was_mortal) {
-        --mortal_;
-    }
-    const bool was_awaited = awaited_.erase(id) > 0;
-    if (was_member && was_awaited) {
-        all_finished_ = false;
-        if (expected) {
-            // The others have parked at the same boundary, or never will.
-            boundary_ = true;
-            deadline_ = std::min(deadline_, after(now, kBoundaryMargin));
-            end_if_all_out(now);
-        } else {
-            lost_member_ = true;
-            if (departure == Departure::lost) {
-                lost_names_.push_back(name);
-            }
-            const std::string cause = "node " + name + " " + how;
-            if (phase_ == Phase::running || phase_ == Phase::preparing) {
-                begin_stopping(now, cause, false, sign);
-            } else {
-                cause_ = cause;
-                ledger_.spoil_stop(sign);
-                end_if_all_out(now);
-            }
-        }
-    }
-    unconfirmed_.erase(id);
-    if (!close_if_deserted(now)) {
-        try_form(now);
-    }
-}
-
-// Who has finished and gone does not come back; to wait for it would only look like a hang.
-bool RendezvousCore::close_if_deserted(Instant now) {
-    const bool waits = phase_ == Phase::gathering || phase_ == Phase::last_call;
-    if (!waits || departed_.empty() || nodes_.size() >= policy_.nodes_min) {
-        return false;
-    }
-    close(now, departure_verdict());
-    return true;
 }
 
 }  // namespace regroup::rendezvous

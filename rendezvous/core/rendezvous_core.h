@@ -158,6 +158,8 @@ class RendezvousCore {
         Offer offer;
         NodeReport report;
         std::string drain;  // Why an operator wants it to leave, or empty.
+        /// It wants to leave, and takes part in one more round first.
+        bool detained = false;
     };
     enum class Departure : std::uint8_t { left, lost };
     /// A hang, from the first word of it until the round ends because of it.
@@ -206,7 +208,19 @@ class RendezvousCore {
     // Changes that lose no step (rendezvous_planned.cc).
 
     [[nodiscard]] bool is_resident() const noexcept { return !members_.empty() && mortal_ == 0; }
-    [[nodiscard]] bool is_leaving(const Node& node) const;
+    [[nodiscard]] static bool wants_to_leave(const Node& node) {
+        return !node.drain.empty() || !node.report.draining.empty();
+    }
+    [[nodiscard]] bool is_leaving(const Node& node) const {
+        return !evacuation_.empty() || (wants_to_leave(node) && !node.detained);
+    }
+    /// True if the next rounds can count on it.
+    [[nodiscard]] bool stays(const NodeId& id, const Node& node) const;
+    /// A node that has begun to want to leave takes part in one more round if the others cannot go
+    /// on, or only without the state.
+    void detain_if_needed(Instant now, const NodeId& id, Node& node);
+    /// Lets them go: the others have the state, or there will be no such round.
+    void release_detained(Instant now);
     [[nodiscard]] std::string why_leaving(const Node& node) const;
     /// Why nobody can go on without a node that leaves; or empty.
     [[nodiscard]] std::string why_all_leave(const NodeId& id, const Node& node) const;
@@ -261,6 +275,8 @@ class RendezvousCore {
     void form(Instant now);
     void begin_round(Instant now);
     void lose_silent(Instant now);
+    /// What every step and every advance ends with.
+    void follow_up(Instant now);
     [[nodiscard]] std::string decision(const std::vector<Member>& members) const;
     void close(Instant now, Verdict verdict);
 
@@ -354,7 +370,8 @@ class RendezvousCore {
     bool expects_resumed_ = false;    // `round_` will say itself when it trains.
     std::uint64_t step_at_form_ = 0;
     std::optional<Instant> trains_since_;  // It has committed a step, and has not said so yet.
-    std::string evacuation_;               // Why all nodes leave and the job ends; or empty.
+    std::set<NodeId> detained_;
+    std::string evacuation_;  // Why all nodes leave and the job ends; or empty.
     std::string evacuated_by_;
     std::optional<Verdict> verdict_;
     Effects effects_;

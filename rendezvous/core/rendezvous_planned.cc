@@ -3,6 +3,7 @@
 // How a RendezvousCore changes a round with which nothing is wrong: for growth, or because a node
 // is to leave.
 #include <algorithm>
+#include <utility>
 
 #include "rendezvous/core/node_state.h"
 #include "rendezvous/core/rendezvous_core.h"
@@ -17,8 +18,54 @@ constexpr Duration kPrestartLimit = std::chrono::seconds(30);
 
 }  // namespace
 
-bool RendezvousCore::is_leaving(const Node& node) const {
-    return !evacuation_.empty() || !node.drain.empty() || !node.report.draining.empty();
+bool RendezvousCore::stays(const NodeId& id, const Node& node) const {
+    return !is_leaving(node) && !detector_.suspects(id) &&
+           !strikes_.is_firmly_aside(node.offer.name);
+}
+
+void RendezvousCore::detain_if_needed(Instant now, const NodeId& id, Node& node) {
+    const bool under_way = phase_ == Phase::running || phase_ == Phase::preparing;
+    const bool takes_part = under_way ? awaited_.contains(id) && is_resident()
+                                      : (members_.contains(id) || survivors_.contains(id)) &&
+                                            node.report.resident && phase_ != Phase::closed;
+    if (!evacuation_.empty() || !takes_part || strikes_.is_aside(node.offer.name)) {
+        return;
+    }
+    std::size_t stay = 0;
+    bool state_stays = !under_way && node.report.held_step == 0;
+    for (const auto& [other, entry] : nodes_) {
+        if (other != id && stays(other, entry)) {
+            ++stay;
+            // At a step boundary all members have the state.
+            state_stays =
+                state_stays || (under_way ? members_.contains(other) : entry.report.held_step > 0);
+        }
+    }
+    const bool few = stay < policy_.nodes_min;
+    const bool hands_over = !state_stays && stay > 0 && policy_.nodes_max > 1;
+    if (!under_way) {
+        // Nothing can be saved between two rounds. In the next one all leave, or others have it.
+        const bool all_leave = few || node.offer.hosts_rendezvous;
+        node.detained = stay + 1 >= policy_.nodes_min && (all_leave || hands_over);
+    } else if (!few && hands_over && !node.offer.hosts_rendezvous) {
+        if (ready_.empty()) {
+            pardon(now);
+        }
+        node.detained = !ready_.empty();
+    }
+    if (node.detained) {
+        detained_.insert(id);
+    }
+}
+
+void RendezvousCore::release_detained(Instant now) {
+    for (const NodeId& id : std::exchange(detained_, {})) {
+        Node& node = nodes_.at(id);
+        node.detained = false;
+        update_ready(now, id);
+        begin_leaving(now, id, node);
+        tell_to_leave(id, node);
+    }
 }
 
 std::string RendezvousCore::why_leaving(const Node& node) const {
@@ -42,19 +89,21 @@ void RendezvousCore::on(Instant now, const DrainRequested& event) {
     std::vector<NodeId> chosen;
     for (auto& [id, node] : nodes_) {
         // An id names one node, a name all launchers of a host.
-        if ((id == event.node || node.offer.name == event.node) && !is_leaving(node)) {
+        if ((id == event.node || node.offer.name == event.node) && !is_leaving(node) &&
+            !wants_to_leave(node)) {
             chosen.push_back(id);
             node.drain =
                 "is drained by " + event.author + (event.reason.empty() ? "" : ": " + event.reason);
         }
     }
     for (const NodeId& id : chosen) {
+        detain_if_needed(now, id, nodes_.at(id));
         update_ready(now, id);
     }
     for (const NodeId& id : chosen) {
         if (const auto found = nodes_.find(id); found != nodes_.end()) {
             begin_leaving(now, id, found->second);
-            if (!members_.contains(id)) {
+            if (!found->second.detained) {
                 tell_to_leave(id, found->second);
             }
         }
@@ -68,7 +117,7 @@ std::string RendezvousCore::why_all_leave(const NodeId& id, const Node& node) co
         return "";  // There is no step boundary to wait for.
     }
     const auto stay = std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
-        return !is_leaving(entry.second) && !detector_.suspects(entry.first);
+        return stays(entry.first, entry.second);
     });
     if (awaited_.contains(id) && static_cast<std::size_t>(stay) < policy_.nodes_min) {
         return counted(static_cast<std::size_t>(stay), "node") + " would be left of at least " +
@@ -79,6 +128,12 @@ std::string RendezvousCore::why_all_leave(const NodeId& id, const Node& node) co
 
 void RendezvousCore::begin_leaving(Instant now, const NodeId& id, const Node& node) {
     const std::string reason = why_leaving(node);
+    if (node.detained) {
+        if (phase_ == Phase::running) {
+            begin_change(now, reason + ", once one that waits has its state");
+        }
+        return;
+    }
     if (evacuation_.empty()) {
         if (const std::string why = why_all_leave(id, node); !why.empty()) {
             evacuated_by_ = "node " + node.offer.name;

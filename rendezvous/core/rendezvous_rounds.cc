@@ -306,6 +306,14 @@ void RendezvousCore::close(Instant now, Verdict verdict) {
     }
 }
 
+void RendezvousCore::follow_up(Instant now) {
+    if (!detained_.empty() && phase_ == Phase::running && !ledger_.awaits_training()) {
+        release_detained(now);
+    }
+    offer_prestart(now);
+    tell_newcomers(now);
+}
+
 // ---- The passing of time.
 
 Effects RendezvousCore::advance(Instant now) {
@@ -341,30 +349,8 @@ Effects RendezvousCore::advance(Instant now) {
     if (now >= notice_at_) {
         send_notices(now);
     }
-    offer_prestart(now);
-    tell_newcomers(now);
+    follow_up(now);
     return std::exchange(effects_, {});
-}
-
-void RendezvousCore::lose_silent(Instant now) {
-    struct Silent {
-        NodeId id;
-        std::string reason;
-        Instant sign;
-    };
-    std::vector<Silent> silent;
-    for (auto& [id, reason] : detector_.lost(now)) {
-        silent.push_back({id, std::move(reason), detector_.first_sign(id)});
-    }
-    for (const Silent& node : silent) {
-        // Those lost at the same moment must not form a round with each other.
-        ready_.erase(node.id);
-        prestarted_.erase(node.id);
-        detector_.suspect(node.id, now);
-    }
-    for (const Silent& node : silent) {
-        lose(now, node.id, "is lost: " + node.reason, Departure::lost, node.sign);
-    }
 }
 
 Instant RendezvousCore::next_deadline() const {

@@ -188,6 +188,7 @@ void visit_fields(Visitor& fields, M& m) {
     } else if constexpr (Is<M, Parked>) {
         fields.number("round", m.round, true);
         fields.number("step", m.step);
+        fields.flag("at_boundary", m.at_boundary);
     } else if constexpr (Is<M, Resumed>) {
         fields.number("round", m.round, true);
         fields.number("step", m.step, true);

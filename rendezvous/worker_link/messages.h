@@ -43,6 +43,8 @@ struct Hello {
 struct Parked {
     std::uint64_t round = 0;
     std::uint64_t step = 0;  ///< Steps committed.
+    /// All ranks have parked after this step, as they had agreed; false: the round broke.
+    bool at_boundary = false;
 
     friend bool operator==(const Parked&, const Parked&) = default;
 };

@@ -33,6 +33,16 @@ class AgentCoreResidentTest : public AgentCoreTest {
     }
 };
 
+TEST_F(AgentCoreResidentTest, AStepBoundaryOfWhichOnlyTheWorkersHaveHeardIsNoLoss) {
+    feed(WorkerParked{0, RoundId{1}, true});
+    EXPECT_TRUE(all<EndRound>().empty());
+    EXPECT_EQ(core.report().state, NodeState::running);
+    feed(WorkerParked{1, RoundId{1}, true});
+    EXPECT_TRUE(reported(NodeState::stopped));
+    assign(2);
+    EXPECT_TRUE(all<LaunchWorkers>().empty());
+}
+
 // ---- Losses.
 
 TEST_F(AgentCoreResidentTest, ResidentIsSaidOnceAllWorkersAre) {

@@ -494,5 +494,77 @@ TEST_F(RendezvousPlanned, WhoComesToWaitHearsSoAtOnce) {
     EXPECT_EQ(job.times_told<Waiting>("e"), 2U);
 }
 
+// ---- Who leaves last hands the state over first.
+
+TEST_F(RendezvousPlanned, TheOnlyOneThatHasTheStateLeavesOnceOthersHaveIt) {
+    begin(policy_of(1, 3), {"a"});
+    job.join("b");
+    job.join("c");
+    job.clear();
+    leave("a");
+    ASSERT_EQ(job.core.phase(), Phase::preparing);
+    ASSERT_NE(job.told<Prepare>("a"), nullptr);
+    EXPECT_FALSE(job.told<Prepare>("a")->leave);
+    NodeReport parked = Job::resident_report(RoundId{1}, NodeState::stopped, 12);
+    parked.draining = "stopped by SIGTERM";
+    job.tell("a", parked);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("a").group_world_size, 3U);
+    NodeReport trains = Job::resident_report(RoundId{2}, NodeState::running, 12);
+    trains.draining = parked.draining;
+    job.run_resident({"b", "c"}, 12);
+    job.clear();
+    job.tell("a", trains);
+    EXPECT_EQ(job.told<Prepare>("a"), nullptr);
+    job.resumed("a", 13);
+    ASSERT_NE(job.told<Prepare>("a"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+    EXPECT_FALSE(job.told<Prepare>("b")->leave);
+    job.leave("a");
+    job.park({"b", "c"}, 14);
+    EXPECT_EQ(job.core.round(), RoundId{3});
+    EXPECT_EQ(job.assignment("b").group_world_size, 2U);
+}
+
+TEST_F(RendezvousPlanned, TooFewWhileARoundStopsMeansThatAllSaveTheirStateInTheNext) {
+    begin(policy_of(2, 2), {"a", "b"});
+    NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    failed.failure = crash_on("b");
+    job.tell("b", failed);
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    leave("a");
+    NodeReport a = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    a.draining = "stopped by SIGTERM";
+    job.tell("a", a);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    a.round = RoundId{2};
+    a.state = NodeState::running;
+    job.tell("a", a);
+    job.run_resident({"b"}, 10);
+    job.clear();
+    job.resumed("a", 11);
+    for (const char* node : {"a", "b"}) {
+        ASSERT_NE(job.told<Prepare>(node), nullptr);
+        EXPECT_TRUE(job.told<Prepare>(node)->leave);
+        job.leave(node);
+    }
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
+}
+
+TEST_F(RendezvousPlanned, WhoWasKeptForARoundThatCannotBeIsLetGo) {
+    begin(policy_of(2, 2), {"a", "b"});
+    job.fail("b", crash_on("b"));
+    leave("a");
+    job.disconnect("b");
+    NodeReport a = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    a.draining = "stopped by SIGTERM";
+    job.tell("a", a);
+    job.clear();
+    job.leave("b");
+    ASSERT_NE(job.told<Prepare>("a"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+}
+
 }  // namespace
 }  // namespace regroup::rendezvous

@@ -373,8 +373,10 @@ TEST_F(ElasticLoopTest, ADrainParksEverybodyAtOneStep) {
     };
     start_all({"a", "b", "c"}, script);
     EXPECT_EQ(finished("b").ending, Ending::left);
-    EXPECT_EQ(agent_.await<Parked>("a"), (Parked{.round = 1, .step = left_at}));
-    EXPECT_EQ(agent_.await<Parked>("c"), (Parked{.round = 1, .step = left_at}));
+    EXPECT_EQ(agent_.await<Parked>("a"),
+              (Parked{.round = 1, .step = left_at, .at_boundary = true}));
+    EXPECT_EQ(agent_.await<Parked>("c"),
+              (Parked{.round = 1, .step = left_at, .at_boundary = true}));
     EXPECT_EQ(finished("b").replica.history.size(), left_at);
     rounds_.assign({"a", "c"});
     expect_complete({"a", "c"});

@@ -31,7 +31,7 @@ AssignWorker sample_assign() {
 }
 
 std::vector<FromWorker> samples_from_worker() {
-    return {Hello{"9f3c01aa", 2, true}, Parked{6, 812}, Resumed{7, 813, 1.25, 0.5, 12.75},
+    return {Hello{"9f3c01aa", 2, true}, Parked{6, 812, true}, Resumed{7, 813, 1.25, 0.5, 12.75},
             Fatal{FatalKind::bad_node, "ECC error on GPU 3"}, Remark{"rank 3 is slow\n"}};
 }
 
@@ -67,7 +67,7 @@ TEST(WorkerLink, EveryMessageOfAnAgentKeepsEveryField) {
 }
 
 TEST(WorkerLink, ThePacketIsItsNameAndALineForEachField) {
-    EXPECT_EQ(encode(FromWorker(Parked{6, 812})), "parked\nround=6\nstep=812");
+    EXPECT_EQ(encode(FromWorker(Parked{6, 812})), "parked\nround=6\nstep=812\nat_boundary=0");
     EXPECT_EQ(encode(ToWorker(EndRound{6, "a\nb\\c"})), "end_round\nround=6\nreason=a\\nb\\\\c");
     EXPECT_EQ(encode(ToWorker(Welcome{})), "welcome");
 }

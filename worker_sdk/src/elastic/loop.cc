@@ -85,7 +85,8 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
             }
             return Ending::finished;
         }
-        if ((outcome == Outcome::boundary && leaves_now()) || !find_next_place()) {
+        const bool at_boundary = outcome == Outcome::boundary;
+        if ((at_boundary && leaves_now()) || !find_next_place(at_boundary)) {
             return leave(callbacks);
         }
     }
@@ -329,10 +330,10 @@ bool Loop::leaves_now() const noexcept {
 }
 
 /// Waits for the next round; false if this node leaves instead.
-bool Loop::find_next_place() {
+bool Loop::find_next_place(bool at_boundary) {
     const std::uint64_t round = round_->context.round;
     beacon_.park();
-    link_->send(worker_link::Parked{.round = round, .step = step_});
+    link_->send(worker_link::Parked{.round = round, .step = step_, .at_boundary = at_boundary});
     const link::AgentLink::Place place = link_->await_place(round);
     if (const auto* const assigned = std::get_if<worker_link::AssignWorker>(&place)) {
         auto next = std::make_unique<Round>(link::context_of(round_->context, *assigned));

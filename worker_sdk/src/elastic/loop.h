@@ -86,7 +86,7 @@ class Loop {
     [[nodiscard]] bool is_loss(const Error& error) const noexcept;
     void learn_of_end(const Error& error);
     [[nodiscard]] bool leaves_now() const noexcept;
-    [[nodiscard]] bool find_next_place();
+    [[nodiscard]] bool find_next_place(bool at_boundary);
     void give_up_round(const std::string& reason) noexcept;
     Ending leave(const ElasticCallbacks& callbacks);
 

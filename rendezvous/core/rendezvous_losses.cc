@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a RendezvousCore loses nodes: those that fell silent, and those that said so.
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/core/rendezvous_core.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+// All workers reach a step boundary together; who has not parked so long after another one has left
+// there will not do so by itself.
+constexpr Duration kBoundaryMargin = std::chrono::seconds(1);
+
+}  // namespace
+
+void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
+                          Departure departure, Instant sign) {
+    const auto found = nodes_.find(id);
+    if (found == nodes_.end()) {
+        return;
+    }
+    if (dismissed_.erase(id) > 0) {
+        departed_.insert(found->second.offer.name);  // Its goodbye may have been lost.
+    }
+    const std::string name = found->second.offer.name;
+    const bool was_mortal = !found->second.report.resident;
+    const bool expected =
+        phase_ == Phase::preparing && departure == Departure::left && is_leaving(found->second);
+    nodes_.erase(found);
+    detector_.forget(id);
+    ready_.erase(id);
+    prestarted_.erase(id);
+    survivors_.erase(id);
+    missing_.erase(id);
+    detained_.erase(id);
+    const bool was_member = members_.erase(id) > 0;
+    if (was_member && was_mortal) {
+        --mortal_;
+    }
+    const bool was_awaited = awaited_.erase(id) > 0;
+    if (was_member && was_awaited) {
+        all_finished_ = false;
+        if (expected) {
+            // The others have parked at the same boundary, or never will.
+            boundary_ = true;
+            deadline_ = std::min(deadline_, after(now, kBoundaryMargin));
+            end_if_all_out(now);
+        } else {
+            lost_member_ = true;
+            if (departure == Departure::lost) {
+                lost_names_.push_back(name);
+            }
+            const std::string cause = "node " + name + " " + how;
+            if (phase_ == Phase::running || phase_ == Phase::preparing) {
+                begin_stopping(now, cause, false, sign);
+            } else {
+                cause_ = cause;
+                ledger_.spoil_stop(sign);
+                end_if_all_out(now);
+            }
+        }
+    }
+    unconfirmed_.erase(id);
+    const bool waits = phase_ == Phase::gathering || phase_ == Phase::last_call;
+    if (waits && nodes_.size() < policy_.nodes_min) {
+        release_detained(now);
+    }
+    if (!close_if_deserted(now)) {
+        try_form(now);
+    }
+}
+
+// Who has finished and gone does not come back; to wait for it would only look like a hang.
+bool RendezvousCore::close_if_deserted(Instant now) {
+    const bool waits = phase_ == Phase::gathering || phase_ == Phase::last_call;
+    if (!waits || departed_.empty() || nodes_.size() >= policy_.nodes_min) {
+        return false;
+    }
+    close(now, departure_verdict());
+    return true;
+}
+
+void RendezvousCore::lose_silent(Instant now) {
+    struct Silent {
+        NodeId id;
+        std::string reason;
+        Instant sign;
+    };
+    std::vector<Silent> silent;
+    for (auto& [id, reason] : detector_.lost(now)) {
+        silent.push_back({id, std::move(reason), detector_.first_sign(id)});
+    }
+    for (const Silent& node : silent) {
+        // Those lost at the same moment must not form a round with each other.
+        ready_.erase(node.id);
+        prestarted_.erase(node.id);
+        detector_.suspect(node.id, now);
+    }
+    for (const Silent& node : silent) {
+        lose(now, node.id, "is lost: " + node.reason, Departure::lost, node.sign);
+    }
+}
+
+}  // namespace regroup::rendezvous
