@@ -105,7 +105,7 @@ Result<Operated> ask(const std::vector<rendezvous::Endpoint>& endpoints, const O
 
 void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
     if (action == Operate::Action::drain) {
-        flags.usage = "regroup drain [FLAGS] NODE";
+        flags.usage = "regroup drain NODE [FLAGS]";
         flags.introduction =
             "Have one node of a job leave: its workers save their state at the next step boundary "
             "and\n"
@@ -169,19 +169,28 @@ int operate_command(Operate::Action action, std::span<const std::string> argumen
         std::fprintf(stderr, "regroup %s: %s\n", command.c_str(), line.c_str());
         return agent::kExitUsage;
     };
-    const auto parsed = flags.parse(arguments);
-    if (!parsed) {
-        return complain(parsed.error().detail);
-    }
-    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
-        std::fputs(show->text.c_str(), stdout);
-        return 0;
-    }
-    const auto& rest = std::get<std::vector<std::string>>(*parsed);
+    // Flags may follow the node: it is one word, and not the start of another command line.
+    std::vector<std::string> rest;
+    std::vector<std::string> left(arguments.begin(), arguments.end());
+    do {
+        const auto parsed = flags.parse(left);
+        if (!parsed) {
+            return complain(parsed.error().detail);
+        }
+        if (const auto* show = std::get_if<ShowText>(&*parsed)) {
+            std::fputs(show->text.c_str(), stdout);
+            return 0;
+        }
+        left = std::get<std::vector<std::string>>(*parsed);
+        if (!left.empty()) {
+            rest.push_back(left.front());
+            left.erase(left.begin());
+        }
+    } while (!left.empty());
     const bool drains = action == Operate::Action::drain;
     if (drains && rest.size() != 1) {
         return complain(rest.empty() ? "needs the NODE that is to leave (regroup status lists them)"
-                                     : "takes one NODE, and flags before it");
+                                     : "takes one NODE, and '" + rest[1] + "' is another");
     }
     if (!drains && !rest.empty()) {
         return complain("takes no '" + rest.front() + "'");
