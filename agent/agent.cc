@@ -346,8 +346,8 @@ struct Agent::Impl {
         handlers.on_trouble = [this](const std::string& reason, bool answered) {
             trouble(reason, answered);
         };
-        client =
-            std::make_unique<rendezvous::ControlClient>(io, options.endpoints, std::move(handlers));
+        client = std::make_unique<rendezvous::ControlClient>(
+            io, options.endpoints, std::move(handlers), options.core.policy.heartbeat_timeout);
         client->start();
     }
 

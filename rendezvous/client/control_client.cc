@@ -38,14 +38,18 @@ constexpr Duration kConnectLimit = std::chrono::seconds(5);
 constexpr Duration kConnectLimitOfMany = std::chrono::seconds(1);
 constexpr Duration kBackoffFirst = std::chrono::milliseconds(50);
 constexpr Duration kBackoffLimit = std::chrono::seconds(2);
+// A daemon that was there is most likely being restarted, and counts the time until we are back.
+constexpr Duration kBackoffLimitOfKnown = std::chrono::milliseconds(500);
 constexpr std::size_t kOutboxFramesMax = 256;
 constexpr std::size_t kReadBytes = 16384;
 
 }  // namespace
 
 struct ControlClient::Impl {
-    Impl(asio::io_context& io_in, std::vector<Endpoint> endpoints_in, Handlers handlers_in)
+    Impl(asio::io_context& io_in, std::vector<Endpoint> endpoints_in, Handlers handlers_in,
+         Duration heartbeat_timeout_in)
         : io(io_in),
+          heartbeat_timeout(heartbeat_timeout_in),
           turn(std::move(endpoints_in)),
           handlers(std::move(handlers_in)),
           socket(io_in),
@@ -72,7 +76,10 @@ struct ControlClient::Impl {
 
     std::weak_ptr<Impl> self;
     asio::io_context& io;
+    const Duration heartbeat_timeout;
     EndpointTurn turn;
+    std::set<std::string> daemons;  ///< Endpoints at which one has answered.
+    std::set<std::string> mute;  ///< Endpoints that have hung up without a word, and it was said.
     std::set<std::string> elsewhere_told;  ///< Since the last daemon that leads answered.
     Handlers handlers;
     tcp::socket socket;
@@ -114,7 +121,8 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
             candidates.push_back(result.endpoint());
         }
     }
-    const Duration limit = self->turn.has_others() ? kConnectLimitOfMany : kConnectLimit;
+    const Duration limit = std::min(self->turn.has_others() ? kConnectLimitOfMany : kConnectLimit,
+                                    self->heartbeat_timeout);
     std::string reasons;
     for (const tcp::endpoint& candidate : candidates) {
         self->socket = tcp::socket(self->io);
@@ -182,6 +190,7 @@ asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
             if (is_daemon) {
                 backoff = kBackoffFirst;
                 self->turn.answered();
+                self->daemons.insert(self->turn.current().text());
                 self->elsewhere_told.clear();
             }
             self->close();
@@ -203,7 +212,8 @@ asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
         self->pause.expires_after(
             Duration(static_cast<std::int64_t>(half + self->random.below(half + 1))));
         co_await self->pause.async_wait(kAwait);
-        backoff = std::min(backoff * 3 / 2, kBackoffLimit);
+        const Duration limit = self->daemons.empty() ? kBackoffLimit : kBackoffLimitOfKnown;
+        backoff = std::min({backoff * 3 / 2, limit, self->heartbeat_timeout / 4});
     }
     self->finish_stop();
 }
@@ -219,7 +229,10 @@ asio::awaitable<bool> ControlClient::Impl::read(std::shared_ptr<Impl> self) {
             co_return is_daemon;
         }
         if (error) {
-            if (!is_daemon && error != asio::error::operation_aborted) {
+            // One that has answered before is being restarted; the others are suspected once.
+            const std::string endpoint = self->turn.current().text();
+            if (!is_daemon && error != asio::error::operation_aborted &&
+                !self->daemons.contains(endpoint) && self->mute.insert(endpoint).second) {
                 self->trouble(self->peer + " hung up without a word (" + error.message() +
                                   "); is it a regroup daemon?",
                               true);
@@ -292,8 +305,9 @@ ControlClient::ControlClient(asio::io_context& io, Endpoint endpoint, Handlers h
     : ControlClient(io, std::vector<Endpoint>{std::move(endpoint)}, std::move(handlers)) {}
 
 ControlClient::ControlClient(asio::io_context& io, std::vector<Endpoint> endpoints,
-                             Handlers handlers)
-    : impl_(std::make_shared<Impl>(io, std::move(endpoints), std::move(handlers))) {
+                             Handlers handlers, Duration heartbeat_timeout)
+    : impl_(std::make_shared<Impl>(io, std::move(endpoints), std::move(handlers),
+                                   heartbeat_timeout)) {
     impl_->self = impl_;
 }
 

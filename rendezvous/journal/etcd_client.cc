@@ -7,6 +7,7 @@
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
@@ -30,11 +31,25 @@ constexpr std::uint64_t kAnswerBytesMax = std::uint64_t{256} << 20U;
 
 }  // namespace
 
+namespace {
+
+/// A look-up cannot be ended, only be left alone: whoever waits for it waits on the timer.
+struct Lookup {
+    explicit Lookup(asio::io_context& io) : resolver(io), timer(io) {}
+
+    tcp::resolver resolver;
+    asio::steady_timer timer;
+    ErrorCode error = beast::error::timeout;
+    tcp::resolver::results_type found;
+};
+
+}  // namespace
+
 struct EtcdClient::Connection {
     Connection(asio::io_context& io_in, std::vector<rendezvous::Endpoint> endpoints_in)
-        : io(io_in), endpoints(std::move(endpoints_in)), resolver(io_in) {}
+        : io(io_in), endpoints(std::move(endpoints_in)) {}
 
-    static asio::awaitable<ErrorCode> connect(std::shared_ptr<Connection> self);
+    static asio::awaitable<ErrorCode> connect(std::shared_ptr<Connection> self, Duration limit);
     static asio::awaitable<ErrorCode> exchange(std::shared_ptr<Connection> self,
                                                http::request<http::string_body>* request,
                                                http::response<http::string_body>* response);
@@ -48,7 +63,7 @@ struct EtcdClient::Connection {
     asio::io_context& io;
     const std::vector<rendezvous::Endpoint> endpoints;
     std::size_t next = 0;
-    tcp::resolver resolver;
+    std::shared_ptr<Lookup> lookup;  // While a connection is being opened.
     std::unique_ptr<beast::tcp_stream> stream;
     beast::flat_buffer buffer;
     bool closed = false;
@@ -65,21 +80,35 @@ EtcdClient::~EtcdClient() {
 
 void EtcdClient::close() {
     connection_->closed = true;
-    connection_->resolver.cancel();
+    if (connection_->lookup) {
+        connection_->lookup->timer.cancel();
+    }
     if (connection_->stream) {
         connection_->stream->close();
     }
 }
 
-asio::awaitable<ErrorCode> EtcdClient::Connection::connect(std::shared_ptr<Connection> self) {
+asio::awaitable<ErrorCode> EtcdClient::Connection::connect(std::shared_ptr<Connection> self,
+                                                           Duration limit) {
     const rendezvous::Endpoint endpoint = self->endpoint();
     self->buffer.clear();
-    const auto [resolve_error, found] =
-        co_await self->resolver.async_resolve(endpoint.host, std::to_string(endpoint.port), kAwait);
-    if (resolve_error || self->closed) {
-        co_return resolve_error ? resolve_error : ErrorCode(asio::error::operation_aborted);
+    const auto lookup = std::make_shared<Lookup>(self->io);
+    self->lookup = lookup;
+    lookup->timer.expires_after(limit);
+    lookup->resolver.async_resolve(
+        endpoint.host, std::to_string(endpoint.port),
+        [lookup](ErrorCode resolve_error, tcp::resolver::results_type found) {
+            lookup->error = resolve_error;
+            lookup->found = std::move(found);
+            lookup->timer.cancel();
+        });
+    static_cast<void>(co_await lookup->timer.async_wait(kAwait));
+    lookup->resolver.cancel();
+    self->lookup.reset();
+    if (lookup->error || self->closed) {
+        co_return lookup->error ? lookup->error : ErrorCode(asio::error::operation_aborted);
     }
-    const auto [error, reached] = co_await self->stream->async_connect(found, kAwait);
+    const auto [error, reached] = co_await self->stream->async_connect(lookup->found, kAwait);
     if (error) {
         co_return error;
     }
@@ -126,7 +155,7 @@ asio::awaitable<Result<json>> EtcdClient::call(std::string path, json request_bo
         self->stream->expires_after(limit);
         error = ErrorCode();
         if (fresh) {
-            error = co_await Connection::connect(self);
+            error = co_await Connection::connect(self, limit);
         }
     }
     if (!error && !self->closed) {

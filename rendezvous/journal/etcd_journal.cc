@@ -14,6 +14,8 @@ namespace {
 // etcd takes 128 operations and 1.5 MiB in a transaction, keys and values in base64 not counted.
 constexpr std::size_t kOperationsMax = 100;
 constexpr std::size_t kBatchBytesMax = std::size_t{900} << 10U;
+// What may wait for etcd.
+constexpr std::size_t kWaitingBytesMax = std::size_t{256} << 20U;
 
 }  // namespace
 
@@ -21,22 +23,26 @@ void EtcdJournal::Impl::queue(Write next) {
     if (!leading || closed) {
         return;
     }
+    writes_bytes += next.bytes;
     writes.push_back(std::move(next));
+    if (writes_bytes > kWaitingBytesMax) {
+        lose("etcd is too slow: " + std::to_string(writes.size()) + " entries wait for it");
+        return;
+    }
     if (!writing) {
         writing = true;
         asio::co_spawn(io, write(self.lock()), asio::detached);
     }
 }
 
-json EtcdJournal::Impl::next_batch(std::size_t* count) const {
+json EtcdJournal::Impl::next_batch(std::size_t count_max, std::size_t* count) const {
     json operations = json::array();
     std::size_t bytes = 0;
     for (const Write& next : writes) {
         bytes += next.bytes;
         // A transaction must not touch a key twice: what deletes goes alone.
         const bool deletes = next.operation.contains("requestDeleteRange");
-        if (operations.size() == kOperationsMax ||
-            (*count > 0 && (bytes > kBatchBytesMax || deletes))) {
+        if (operations.size() == count_max || (*count > 0 && (bytes > kBatchBytesMax || deletes))) {
             break;
         }
         operations.push_back(next.operation);
@@ -48,20 +54,92 @@ json EtcdJournal::Impl::next_batch(std::size_t* count) const {
     return operations;
 }
 
+void EtcdJournal::Impl::confirm(std::size_t count) {
+    std::vector<std::function<void()>> done;
+    for (; count > 0; --count) {
+        writes_bytes -= writes.front().bytes;
+        done.push_back(std::move(writes.front().done));
+        writes.pop_front();
+    }
+    for (const auto& tell : done) {
+        if (tell) {
+            tell();
+        }
+    }
+}
+
+void EtcdJournal::Impl::forget_entries(const JobKey& job) {
+    const auto found = entries.find(job);
+    if (found != entries.end()) {
+        found->second = kEntriesMax;
+    }
+    queue({job, etcd::delete_prefix(etcd::job_prefix(options.prefix, job)), 1024, nullptr});
+}
+
+void EtcdJournal::Impl::give_up_on_job(const std::string& why) {
+    if (writes.front().operation.contains("requestDeleteRange")) {
+        hooks.log(why);
+        confirm(1);
+        return;
+    }
+    const JobKey job = writes.front().job;
+    std::vector<std::function<void()>> done;
+    std::erase_if(writes, [&](Write& write) {
+        if (write.job != job) {
+            return false;
+        }
+        writes_bytes -= write.bytes;
+        done.push_back(std::move(write.done));
+        return true;
+    });
+    if (entries.contains(job)) {
+        hooks.log(why + "; nothing more is kept of job " + job.id +
+                  ": it goes on, and if the lead changes now, it is formed anew by its nodes");
+        forget_entries(job);
+    }
+    for (const auto& tell : done) {
+        if (tell) {
+            tell();
+        }
+    }
+}
+
+bool EtcdJournal::Impl::has_stalled() const {
+    return stalled_since != Instant::max() &&
+           clock.now() >= after(stalled_since, options.stall_limit);
+}
+
 asio::awaitable<void> EtcdJournal::Impl::write(Self self) {
+    std::size_t count_max = kOperationsMax;
     while (self->leading && !self->closed && !self->writes.empty()) {
         const std::uint64_t term = self->term;
         std::size_t count = 0;
-        json batch = self->next_batch(&count);
+        json batch = self->next_batch(count_max, &count);
         json request = etcd::fenced(self->leader_key(), self->revision, std::move(batch));
         const Result<json> answer =
             co_await self->write_client.call("/v3/kv/txn", std::move(request), kEtcdCallLimit);
         if (self->term != term || !self->leading || self->closed) {
             continue;
         }
+        if (!answer && answer.error().code == Errc::invalid_argument) {
+            // It is one of them, and will be refused for ever.
+            if (count > 1) {
+                count_max = 1;
+            } else {
+                self->give_up_on_job(answer.error().detail);
+                count_max = kOperationsMax;
+            }
+            continue;
+        }
         if (!answer) {
             // Written or not: the same keys get the same values.
-            self->complain(answer.error());
+            self->complain(answer.error(), /*writes=*/true);
+            self->stalled_since = std::min(self->stalled_since, self->clock.now());
+            if (self->has_stalled()) {
+                self->lose("for " + format_duration(self->options.stall_limit) +
+                           " etcd has written nothing: " + answer.error().detail);
+                break;
+            }
             co_await wait_on(&self->write_pause, kEtcdRetryInterval);
             continue;
         }
@@ -69,16 +147,9 @@ asio::awaitable<void> EtcdJournal::Impl::write(Self self) {
             self->lose("another daemon has taken the lead");
             break;
         }
-        std::vector<std::function<void()>> done;
-        for (; count > 0; --count) {
-            done.push_back(std::move(self->writes.front().done));
-            self->writes.pop_front();
-        }
-        for (const auto& tell : done) {
-            if (tell) {
-                tell();
-            }
-        }
+        self->stalled_since = Instant::max();
+        self->etcd_is_back(/*writes=*/true);
+        self->confirm(count);
     }
     self->writing = false;
 }
@@ -126,12 +197,12 @@ void EtcdJournal::append(const JobKey& job, std::vector<Entry> entries,
     }
     const std::string prefix = etcd::job_prefix(impl_->options.prefix, job);
     if (count == 0) {
-        impl_->queue({etcd::put(prefix + "head", etcd::head_value(job)), 1024, nullptr});
+        impl_->queue({job, etcd::put(prefix + "head", etcd::head_value(job)), 1024, nullptr});
     }
     const auto put = [&](const Entry& entry, std::function<void()> then) {
         const std::string value = encode(entry);
-        impl_->queue(
-            {etcd::put(etcd::entry_key(prefix, ++count), value), value.size(), std::move(then)});
+        impl_->queue({job, etcd::put(etcd::entry_key(prefix, ++count), value), value.size(),
+                      std::move(then)});
     };
     for (const Entry& entry : std::span(entries).first(entries.size() - 1)) {
         put(entry, nullptr);
@@ -141,14 +212,14 @@ void EtcdJournal::append(const JobKey& job, std::vector<Entry> entries,
         impl_->hooks.log("job " + job.id + " has " + std::to_string(count) +
                          " entries in etcd: they are deleted, and if the lead changes now, the job "
                          "is formed anew by its nodes");
-        impl_->queue({etcd::delete_prefix(prefix), 1024, nullptr});
+        impl_->forget_entries(job);
     }
 }
 
 void EtcdJournal::end(const JobKey& job) {
     impl_->entries.erase(job);
     impl_->queue(
-        {etcd::delete_prefix(etcd::job_prefix(impl_->options.prefix, job)), 1024, nullptr});
+        {job, etcd::delete_prefix(etcd::job_prefix(impl_->options.prefix, job)), 1024, nullptr});
 }
 
 void EtcdJournal::resign(std::function<void()> done) {

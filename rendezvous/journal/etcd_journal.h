@@ -21,15 +21,18 @@ namespace regroup::journal {
 /// own clock a leader stops when its lease may have ended, whether etcd answers or not.
 ///
 /// While etcd is away nothing is decided: running rounds go on, and what agents report waits.
-/// Jobs are deleted when they have ended. No TLS and no users: keep etcd behind the firewall that
-/// the job is behind.
+/// An entry that etcd refuses, because it is too large, ends the journal of its job, and the job
+/// goes on without. Jobs are deleted when they have ended. No TLS and no users: keep etcd behind
+/// the firewall that the job is behind.
 class EtcdJournal final : public Journal {
    public:
     struct Options {
         std::vector<rendezvous::Endpoint> endpoints;  ///< Of etcd; at least one.
         std::string advertise;                        ///< Where agents reach this daemon.
         Duration lease = std::chrono::seconds(3);     ///< Whole seconds, 2 at least.
-        std::string prefix = "regroup/";              ///< Of all keys.
+        /// A leader whose entries etcd has not taken for so long resigns; another may do better.
+        Duration stall_limit = std::chrono::seconds(10);
+        std::string prefix = "regroup/";  ///< Of all keys.
     };
 
     /// `io` and `clock` outlive it.

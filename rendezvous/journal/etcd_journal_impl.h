@@ -45,6 +45,7 @@ struct EtcdJournal::Impl {
 
     /// One operation on its way, and whom to tell.
     struct Write {
+        JobKey job;
         json operation;
         std::size_t bytes = 0;
         std::function<void()> done;
@@ -69,12 +70,20 @@ struct EtcdJournal::Impl {
     void watch_lease();
     void take_up(std::vector<StoredJob> jobs);
     void queue(Write write);
+    /// Etcd will never take the first of the writes: nothing more is kept of its job.
+    void give_up_on_job(const std::string& why);
+    void forget_entries(const JobKey& job);
+    /// What the first `count` writes have had to wait for has happened.
+    void confirm(std::size_t count);
+    [[nodiscard]] bool has_stalled() const;
     /// The next operations that go together.
-    [[nodiscard]] json next_batch(std::size_t* count) const;
+    [[nodiscard]] json next_batch(std::size_t count_max, std::size_t* count) const;
     void lose(const std::string& why);
     void cancel_timers();
-    void complain(const Failure& failure);
-    void etcd_is_back();
+    /// Says that etcd does not answer, or does not write, once until it is back. Only a write that
+    /// was done shows that it writes again.
+    void complain(const Failure& failure, bool writes = false);
+    void etcd_is_back(bool writes = false);
     [[nodiscard]] std::string leader_key() const { return options.prefix + "leader"; }
 
     std::weak_ptr<Impl> self;
@@ -100,8 +109,11 @@ struct EtcdJournal::Impl {
     std::optional<std::string> following;
     std::map<JobKey, std::size_t> entries;  ///< How many each job has.
     std::deque<Write> writes;
+    std::size_t writes_bytes = 0;
+    Instant stalled_since = Instant::max();  ///< The first write has failed since then.
     bool writing = false;
     bool away = false;
+    bool away_for_writes = false;
     bool closed = false;
 };
 

@@ -44,6 +44,8 @@ asio::awaitable<void> EtcdJournal::Impl::run(Self self) {
 
 void EtcdJournal::Impl::follow(const std::string& leader) {
     following = leader;
+    away_for_writes = false;  // They are another's now.
+    etcd_is_back();
     const bool own = leader == options.advertise;
     hooks.log(own ? "etcd still has the lead of an earlier life of this daemon; it campaigns when "
                     "that lease has ended"
@@ -69,7 +71,8 @@ asio::awaitable<void> EtcdJournal::Impl::lead(Self self) {
     }
     self->lease_timer.cancel();
     if (!self->closed) {
-        co_await revoke(self);  // Nobody need wait for what is left of it.
+        co_await revoke(self);  // Nobody need wait for what is left of it,
+        co_await wait_on(&self->pause, 2 * kPollInterval);  // and others come first.
     }
 }
 
@@ -117,7 +120,7 @@ asio::awaitable<bool> EtcdJournal::Impl::win(Self self) {
     const Result<json> granted =
         co_await self->lead_client.call("/v3/lease/grant", std::move(grant), kEtcdCallLimit);
     if (!granted) {
-        self->complain(granted.error());
+        self->complain(granted.error(), /*writes=*/true);
         co_return false;
     }
     self->lease = etcd::number_in(*granted, "ID");
@@ -126,7 +129,7 @@ asio::awaitable<bool> EtcdJournal::Impl::win(Self self) {
     const Result<json> answer =
         co_await self->lead_client.call("/v3/kv/txn", std::move(wish), kEtcdCallLimit);
     if (!answer) {
-        self->complain(answer.error());
+        self->complain(answer.error(), /*writes=*/true);
         co_await revoke(self);  // It may have been done all the same.
         co_return false;
     }
@@ -134,6 +137,7 @@ asio::awaitable<bool> EtcdJournal::Impl::win(Self self) {
         co_await revoke(self);
         co_return false;
     }
+    self->etcd_is_back(/*writes=*/true);
     self->revision = etcd::number_in(etcd::field_of(*answer, "header"), "revision");
     co_return true;
 }
@@ -220,6 +224,8 @@ void EtcdJournal::Impl::lose(const std::string& why) {
     elected = false;
     const bool led = std::exchange(leading, false);
     writes.clear();
+    writes_bytes = 0;
+    stalled_since = Instant::max();
     cancel_timers();
     if (!led) {
         hooks.log("this daemon has lost the lead before it had read the jobs: " + why);
@@ -230,18 +236,20 @@ void EtcdJournal::Impl::lose(const std::string& why) {
     hooks.follow("");
 }
 
-void EtcdJournal::Impl::complain(const Failure& failure) {
+void EtcdJournal::Impl::complain(const Failure& failure, bool writes_fail) {
+    away_for_writes = away_for_writes || writes_fail;
     if (!away && !closed) {
         away = true;
         hooks.log(failure.detail + "; running rounds go on, decisions wait until etcd is back" +
-                  (elected ? ", and this daemon leads for at most " +
-                                 format_duration(lease_ends - clock.now()) + " more"
-                           : ""));
+                  (elected && !writes_fail ? ", and this daemon leads for at most " +
+                                                 format_duration(lease_ends - clock.now()) + " more"
+                                           : ""));
     }
 }
 
-void EtcdJournal::Impl::etcd_is_back() {
-    if (away) {
+void EtcdJournal::Impl::etcd_is_back(bool written) {
+    away_for_writes = away_for_writes && !written;
+    if (away && !away_for_writes) {
         away = false;
         hooks.log("etcd is back");
     }

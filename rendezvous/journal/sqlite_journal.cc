@@ -161,14 +161,21 @@ Result<void> SqliteJournal::prepare(std::int64_t wall_ms) {
         for (const char* table : kSchema) {
             all = all ? database_->run(table) : all;
         }
-        const std::string old =
-            "SELECT row FROM jobs WHERE ended_ms < ? OR (ended_ms IS NOT NULL AND row NOT IN "
-            "(SELECT row FROM jobs WHERE ended_ms IS NOT NULL ORDER BY ended_ms DESC LIMIT ?))";
-        const std::vector<SqliteDatabase::Value> bounds{wall_ms - kEndedMsMax,
-                                                        static_cast<std::int64_t>(kEndedMax)};
-        all = all ? database_->run("DELETE FROM entries WHERE job IN (" + old + ")", bounds) : all;
-        return all ? database_->run("DELETE FROM jobs WHERE row IN (" + old + ")", bounds) : all;
+        return all ? prune(wall_ms) : all;
     });
+}
+
+Result<void> SqliteJournal::prune(std::int64_t wall_ms) {
+    const std::string old =
+        "SELECT row FROM jobs WHERE ended_ms < ? OR (ended_ms IS NOT NULL AND row NOT IN "
+        "(SELECT row FROM jobs WHERE ended_ms IS NOT NULL "
+        "ORDER BY ended_ms DESC, row DESC LIMIT ?))";
+    const std::vector<SqliteDatabase::Value> bounds{wall_ms - kEndedMsMax,
+                                                    static_cast<std::int64_t>(kEndedMax)};
+    const Result<void> entries =
+        database_->run("DELETE FROM entries WHERE job IN (" + old + ")", bounds);
+    return entries ? database_->run("DELETE FROM jobs WHERE row IN (" + old + ")", bounds)
+                   : entries;
 }
 
 void SqliteJournal::start(Hooks hooks) {
@@ -184,6 +191,9 @@ void SqliteJournal::start(Hooks hooks) {
         if (const Result<void> read = read_entries(*database_, row, job); !read) {
             hooks_.log("job " + job.key.id + " is begun anew: " + read.error().detail);
             end(job.key);
+            if (!database_) {
+                break;  // Not even that: it has been set aside.
+            }
             continue;
         }
         jobs_[job.key] = {row, job.entries.size()};
@@ -235,11 +245,16 @@ void SqliteJournal::end(const JobKey& job) {
     if (!database_) {
         return;
     }
-    // The time of its last entry, or now by SQLite's clock, which is the wall's.
-    const Result<void> ended = database_->run(
-        "UPDATE jobs SET ended_ms = CAST(strftime('%s', 'now') AS INTEGER) * 1000 "
-        "WHERE id = ? AND began_ms = ? AND ended_ms IS NULL",
-        {job.id, job.began_ms});
+    const std::int64_t wall_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+                                     std::chrono::system_clock::now().time_since_epoch())
+                                     .count();
+    const Result<void> ended = database_->transact([&]() -> Result<void> {
+        const Result<void> marked = database_->run(
+            "UPDATE jobs SET ended_ms = ? WHERE id = ? AND began_ms = ? AND ended_ms IS NULL",
+            {wall_ms, job.id, job.began_ms});
+        // A daemon that runs for months starts many jobs.
+        return marked ? prune(wall_ms) : marked;
+    });
     if (!ended) {
         give_up(ended.error());
     }

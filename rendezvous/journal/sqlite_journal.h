@@ -49,6 +49,8 @@ class SqliteJournal final : public Journal {
     SqliteJournal(std::string directory, int lock, SqliteDatabase database);
 
     Result<void> prepare(std::int64_t wall_ms);
+    /// Deletes ended jobs beyond the bounds. Within a transaction.
+    Result<void> prune(std::int64_t wall_ms);
     /// Writing has failed: sets the database aside, says so, and keeps nothing from then on.
     void give_up(const Failure& failure);
 

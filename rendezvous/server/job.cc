@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/base/ensure.h"
-
 namespace regroup::rendezvous {
 
 Job::Job(journal::JobKey key_in, JobPolicy policy, Instant now)
@@ -13,7 +11,6 @@ Job::Job(journal::JobKey key_in, JobPolicy policy, Instant now)
 
 Job Job::following(const Job& old, JobPolicy policy, std::int64_t wall_ms, Instant now,
                    Duration retention, std::vector<journal::Entry>& entries) {
-    ENSURE(old.core.verdict());
     const std::int64_t began_ms = std::max(wall_ms, old.key.began_ms + 1);
     Job job({old.key.id, began_ms}, policy, now);
     // A core learns which rounds there have been from nodes that have seen them: one such node
@@ -29,8 +26,10 @@ Job Job::following(const Job& old, JobPolicy policy, std::int64_t wall_ms, Insta
         // What is said to it is said to nobody.
         static_cast<void>(journal::apply(job.core, entries.back()));
     }
-    job.former_ =
-        Former{*old.core.verdict(), old.core.round(), old.nodes_, after(old.idle_since, retention)};
+    if (const auto& verdict = old.core.verdict()) {
+        job.former_ =
+            Former{*verdict, old.core.round(), old.nodes_, after(old.idle_since, retention)};
+    }
     return job;
 }
 
@@ -52,6 +51,9 @@ Result<Job> Job::restored(const journal::StoredJob& stored, std::int64_t wall_ms
         static_cast<void>(journal::apply(job.core, entry));
         if (const auto* joined = entry.event ? std::get_if<NodeJoined>(&*entry.event) : nullptr) {
             job.remember(joined->node);
+        }
+        if (entry.event) {
+            job.told(*entry.event);
         }
     }
     // A wall clock that was set back makes the time away zero, never less.
@@ -76,9 +78,20 @@ void Job::remember(const NodeId& node) {
     }
 }
 
+void Job::told(const Event& event) {
+    if (std::holds_alternative<NodeLeft>(event)) {
+        left_ = core.nodes_count() == 0;
+    } else if (std::holds_alternative<NodeJoined>(event)) {
+        left_ = left_ && core.nodes_count() == 0;
+    }
+}
+
 bool Job::is_done_without(const Join& join) const {
-    return core.verdict() && core.verdict()->outcome == Outcome::succeeded &&
-           join.report.round == RoundId::none && !nodes_.contains(join.node);
+    const auto& verdict = core.verdict();
+    const bool is_done =
+        verdict ? verdict->outcome == Outcome::succeeded || verdict->exit_code == kExitRequeue
+                : left_;
+    return is_done && join.report.round == RoundId::none && !nodes_.contains(join.node);
 }
 
 const Verdict* Job::former_verdict(const Join& join, Instant now) const {

@@ -24,7 +24,7 @@ class Job {
     /// `now` is the daemon's.
     Job(journal::JobKey key_in, JobPolicy policy, Instant now);
 
-    /// Begins a new job of the same id after one that was closed by success. Its rounds have higher
+    /// Begins a new job of the same id after one that `is_done_without`. Its rounds have higher
     /// numbers, so that nobody takes one of the old job for one of the new. `entries` are what its
     /// core has been told until now.
     [[nodiscard]] static Job following(const Job& old, JobPolicy policy, std::int64_t wall_ms,
@@ -43,8 +43,11 @@ class Job {
     /// Notes that the node has joined.
     void remember(const NodeId& node);
 
-    /// Whether this job has ended well and `join` is from a node that had no part in it, which
-    /// means a new job and not the end of this one.
+    /// Notes what the core has been told last.
+    void told(const Event& event);
+
+    /// Whether this job has ended well or been drained, or all its nodes have left it, and `join`
+    /// is from a node that had no part in it, which means a new job and not the end of this one.
     [[nodiscard]] bool is_done_without(const Join& join) const;
 
     /// The verdict of the job before this one, for a node that had a part in that one and in no
@@ -74,6 +77,7 @@ class Job {
     std::map<NodeId, journal::Entry> held_;
     std::set<NodeId> nodes_;  // All that have ever joined, up to a bound.
     std::optional<Former> former_;
+    bool left_ = false;  // All nodes have said goodbye.
 };
 
 }  // namespace regroup::rendezvous

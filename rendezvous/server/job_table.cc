@@ -223,6 +223,7 @@ void JobTable::step(Job& job, const Event& event, Then then) {
     journal::Entry entry = entry_of(job, event);
     const bool says_nothing_new = journal_ && job.core.is_routine(event);
     Effects effects = journal::apply(job.core, entry);
+    job.told(event);
     if (says_nothing_new) {
         job.hold(std::get<NodeReported>(event).node, std::move(entry));
         apply(job, effects);

@@ -85,6 +85,50 @@ TEST_F(DaemonClient, MessagesWithoutAConnectionAreDropped) {
     EXPECT_EQ(host.daemon().traffic().messages_in, 0U);
 }
 
+TEST_F(DaemonClient, WhoHangsUpWithoutAWordIsSuspectedOnce) {
+    Listener listener(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
+    client.start();
+    for (int i = 0; i < 3; ++i) {
+        listener.accept().hang_up();
+    }
+    ASSERT_TRUE(loop.until([&] { return story.downs == 3; }));
+    EXPECT_EQ(story.troubles.size(), 1U);
+}
+
+TEST_F(DaemonClient, ADaemonThatHasAnsweredBeforeIsNotSuspected) {
+    Listener listener(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
+    client.start();
+    {
+        Peer peer = listener.accept();
+        ASSERT_TRUE(peer.send(protocol::make_frame(protocol::encode(FromDaemon(Alive{})))));
+        ASSERT_TRUE(loop.until([&] { return story.heard<Alive>(); }));
+    }
+    listener.accept().hang_up();
+    ASSERT_TRUE(loop.until([&] { return story.downs == 2; }));
+    EXPECT_TRUE(story.troubles.empty()) << story.troubles[0];
+}
+
+TEST_F(DaemonClient, ADaemonThatWasThereIsLookedForWithinItsHeartbeatTimeout) {
+    Listener listener(loop);
+    const Duration timeout = milliseconds(400);
+    ControlClient client(loop.io(), {Endpoint{"127.0.0.1", listener.port()}}, story.handlers(),
+                         timeout);
+    client.start();
+    std::vector<Instant> tries;
+    for (int i = 0; i < 12; ++i) {
+        Peer peer = listener.accept();
+        tries.push_back(SteadyClock().now());
+    }
+    // Without the limit the last pauses alone take more than ten times the timeout.
+    Duration shortest = Duration::max();
+    for (std::size_t i = 8; i < tries.size(); ++i) {
+        shortest = std::min(shortest, tries[i] - tries[i - 1]);
+    }
+    EXPECT_LT(shortest, timeout);
+}
+
 TEST_F(DaemonClient, RetriesUntilADaemonAppears) {
     const std::uint16_t port = port_of_nobody(loop);
     ControlClient client(loop.io(), Endpoint{"127.0.0.1", port}, story.handlers());

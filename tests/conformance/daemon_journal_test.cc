@@ -204,6 +204,56 @@ TEST_F(DaemonJournal, AJobThatIsBegunAnewIsAnotherOne) {
     }
 }
 
+TEST_F(DaemonJournal, AJobThatWasDrainedIsBegunAnew) {
+    const auto daemon = host();
+    Peer a(loop, daemon->port());
+    a.say(join_of("job", "a", 1));
+    ASSERT_TRUE(a.expect<Assign>());
+    Report report = running(RoundId{1});
+    report.report.resident = true;
+    report.report.draining = "stopped by SIGTERM";
+    a.say(report);
+    ASSERT_TRUE(a.expect<Prepare>());
+    report.report.state = NodeState::finished;
+    a.say(report);
+    const auto closed = a.expect<Closed>();
+    ASSERT_TRUE(closed);
+    ASSERT_EQ(closed->verdict.exit_code, kExitRequeue);
+    Peer b(loop, daemon->port());
+    b.say(join_of("job", "b", 1));
+    const auto assign = b.expect<Assign>();
+    ASSERT_TRUE(assign);
+    EXPECT_GT(assign->assignment.round, RoundId{1});
+}
+
+TEST_F(DaemonJournal, AJobThatAllHaveLeftIsBegunAnewAndOneThatLostThemGoesOn) {
+    auto daemon = host();
+    const auto join = [&](Peer& peer, const std::string& name) {
+        Join said = join_of("job", name, 1);
+        said.policy.restarts_max = 3;
+        peer.say(said);
+        return peer.expect<Assign>();
+    };
+    Peer a(loop, daemon->port());
+    ASSERT_TRUE(join(a, "a"));
+    a.say(Leave{"SIGTERM"});
+    // As the journal tells it to the next daemon, too.
+    ASSERT_TRUE(loop.until([&] { return only_job().entries.size() == 2; }));
+    daemon = host();
+    Peer b(loop, daemon->port());
+    const auto assign = join(b, "b");
+    ASSERT_TRUE(assign);
+    EXPECT_EQ(shelf.jobs.size(), 2U) << "another life";
+    EXPECT_GT(assign->assignment.round, RoundId{1});
+    Peer late(loop, daemon->port());
+    b.hang_up();  // It comes back, or it is lost; it is the same job.
+    Join back = join_of("job", "b", 1);
+    back.policy.restarts_max = 3;
+    late.say(back);
+    ASSERT_TRUE(late.expect<Assign>());
+    EXPECT_EQ(shelf.jobs.size(), 2U);
+}
+
 TEST_F(DaemonJournal, WhoDoesNotLeadNamesTheLeaderAndAcceptsNothing) {
     const auto daemon = host(/*leads=*/false);
     for (const std::string& leader : {std::string(), std::string("node2:29400")}) {

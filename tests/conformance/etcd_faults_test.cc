@@ -232,6 +232,56 @@ TEST_F(EtcdFaults, ACampaignWhoseResultIsUnknownGivesItsLeaseBack) {
     EXPECT_NE(leader, "a:1");
 }
 
+TEST_F(EtcdFaults, AnEntryThatIsTooLargeEndsTheJournalOfItsJobOnly) {
+    const StoredJob story = testing::story_of_two_rounds().job();
+    const std::string refused =
+        to_base64(etcd::entry_key(etcd::job_prefix("regroup/", {"large", 1}), 2));
+    int deleted = 0;
+    etcd.rule = [&](const std::string& path, const json& request) -> std::optional<Answer> {
+        const std::string text = request.dump();
+        deleted += text.find("requestDeleteRange") != std::string::npos ? 1 : 0;
+        return path == "/v3/kv/txn" && text.find(refused) != std::string::npos
+                   ? std::optional(Answer{{{"error", "request is too large"}}, 400, {}})
+                   : std::nullopt;
+    };
+    start();
+    ASSERT_TRUE(loop.until([&] { return leads; })) << log;
+    int done = 0;
+    for (int i = 0; i < 3; ++i) {
+        journal->append({"large", 1}, {story.entries[0]}, [&] { ++done; });
+        journal->append({"small", 1}, {story.entries[0]}, [&] { ++done; });
+    }
+    EXPECT_TRUE(loop.until([&] { return done == 6 && deleted == 1; })) << done << log;
+    EXPECT_THAT(log, HasSubstr("nothing more is kept of job large"));
+    journal->append({"large", 1}, {story.entries[0]}, [&] { ++done; });
+    EXPECT_EQ(done, 7);
+    EXPECT_TRUE(leads);
+}
+
+TEST_F(EtcdFaults, WhoCanKeepNothingResignsAndSaysOnceThatEtcdIsAway) {
+    bool full = true;
+    etcd.rule = [&](const std::string& path, const json&) -> std::optional<Answer> {
+        return full && leads && path == "/v3/kv/txn"
+                   ? std::optional(Answer{{{"error", "database space exceeded"}}, 429, {}})
+                   : std::nullopt;
+    };
+    configure = [](EtcdJournal::Options& options) {
+        options.stall_limit = std::chrono::seconds(3);  // Several renewals of the lease.
+    };
+    start();
+    ASSERT_TRUE(loop.until([&] { return leads; })) << log;
+    bool done = false;
+    journal->append({"job", 1}, {testing::story_of_two_rounds().job().entries[0]},
+                    [&] { done = true; });
+    ASSERT_TRUE(loop.until([&] { return !leads; })) << log;
+    EXPECT_FALSE(done);
+    EXPECT_THAT(log, HasSubstr("database space exceeded"));
+    EXPECT_THAT(log, Not(HasSubstr("\netcd is back")));
+    full = false;
+    ASSERT_TRUE(loop.until([&] { return leads; })) << log;
+    EXPECT_THAT(log, HasSubstr("\netcd is back"));
+}
+
 TEST_F(EtcdFaults, NobodyIsSentToWhereHeAsked) {
     etcd.leader = "a:1";  // Of an earlier life, whose lease is still good.
     etcd.lease_ends = kClock.now() + std::chrono::seconds(1);

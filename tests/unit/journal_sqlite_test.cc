@@ -117,6 +117,21 @@ TEST_F(JournalSqlite, EndedJobsAreForgottenInTime) {
     EXPECT_EQ(left->front().key.id, "alive");
 }
 
+TEST_F(JournalSqlite, ALongLivedDaemonForgetsEndedJobsToo) {
+    StoredJob story = regroup::testing::story_of_two_rounds().job();
+    const auto journal = opened();
+    start(*journal);
+    for (std::size_t i = 0; i < SqliteJournal::kEndedMax + 5; ++i) {
+        story.key.began_ms = static_cast<std::int64_t>(i + 1);
+        journal->append(story.key, {story.entries[0]}, [] {});
+        journal->end(story.key);
+    }
+    const auto kept = SqliteJournal::jobs_in(file());
+    ASSERT_TRUE(kept) << kept.error().detail;
+    ASSERT_EQ(kept->size(), SqliteJournal::kEndedMax);
+    EXPECT_EQ(kept->front().key.began_ms, 6);
+}
+
 TEST_F(JournalSqlite, ASecondDaemonIsRefusedAndToldWhoHasIt) {
     const auto journal = opened();
     const auto second = SqliteJournal::open(directory(), 1);
