@@ -27,6 +27,7 @@ class Beacon {
     void begin_round(std::uint64_t round, RoundScope& scope) noexcept;
     void set_phase(Phase phase) noexcept;
     void park() noexcept;
+    void finished() noexcept { page_->finished.store(1); }
     void committed(std::uint64_t step) noexcept;
     void begin_section(std::string_view name) noexcept;
     void end_section() noexcept;

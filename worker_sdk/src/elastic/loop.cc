@@ -65,7 +65,7 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
     meter_ = &meter;
     const Farewell farewell{beacon_};
     if (link_) {
-        link_->declare_elastic();
+        link_->declare_elastic(true);
     }
     while (true) {
         meter.use(ContextScope::of(round_->context).get());
@@ -78,8 +78,10 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
             throw;
         }
         if (outcome == Outcome::finished) {
+            beacon_.finished();
             if (link_) {
                 link_->unguard();
+                link_->declare_elastic(false);  // What it does from here on, no round interrupts.
             }
             return Ending::finished;
         }
