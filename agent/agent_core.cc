@@ -149,8 +149,11 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
 void AgentCore::handle(Instant now, const rendezvous::SaveStacks& message) {
     if (message.round == report_.round && !workers_.empty()) {
         if (!std::exchange(saving_stacks_, true)) {
-            report_.positions.clear();  // Of an earlier alarm in this round, which was none.
             effects_.push_back(SaveStacks{message.round, message.reason});
+            if (!report_.positions.empty()) {
+                report_.positions.clear();  // Of an earlier alarm in this round, which was none.
+                tell(now);                  // What comes next is the answer to this one.
+            }
         }
     } else {
         tell(now);
@@ -224,7 +227,14 @@ void AgentCore::handle(Instant /*now*/, const rendezvous::Recovered& message) {
     // An older round's comes with that of the round that took its place.
     const bool keep = message.incident.next_round <= report_.round &&
                       assignment_.round == report_.round && assignment_.group_rank == 0;
-    effects_.push_back(TellRecovery{message.incident, keep});
+    // What was not acknowledged in time is told again.
+    if (std::find(told_.begin(), told_.end(), message.incident) == told_.end()) {
+        effects_.push_back(TellRecovery{message.incident, keep});
+        told_.push_back(message.incident);
+        if (told_.size() > kToldLimit) {
+            told_.pop_front();
+        }
+    }
     if (resumed_ && message.incident.next_round == resumed_->round) {
         resumed_.reset();
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -152,6 +153,9 @@ class AgentCore {
     Assignment assignment_;
     /// Told, as rank 0's node, and not known to be heard: told again on every new connection.
     std::optional<rendezvous::Resumed> resumed_;
+    /// The last recoveries that were told of; more are never told at once.
+    static constexpr std::size_t kToldLimit = 32;
+    std::deque<rendezvous::Incident> told_;
     std::map<std::uint32_t, Worker> workers_;  ///< By local rank: those alive.
 
     bool link_up_ = false;

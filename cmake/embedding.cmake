@@ -78,6 +78,7 @@ if(NOT REGROUP_SANITIZE)
 endif()
 
 # libmpi.a holds the SDK too (worker_sdk/mpi.cmake).
+target_sources(regroup_mpi_whole PRIVATE ${regroup_objects})
 target_link_libraries(regroup_mpi_whole PRIVATE ${regroup_foreign})
 set_target_properties(regroup_mpi_whole PROPERTIES EXPORT_NAME mpi)
 

@@ -169,8 +169,10 @@ class Node {
         if (plan_.hosting == Hosting::never) {
             return {};
         }
-        auto daemon = std::make_unique<rendezvous::Daemon>(io_, clock_, rendezvous::DaemonLimits(),
-                                                           [](const std::string&) {});
+        rendezvous::DaemonLimits limits;
+        limits.failed_retention = Duration::zero();  // Who starts it again wants it tried again.
+        auto daemon =
+            std::make_unique<rendezvous::Daemon>(io_, clock_, limits, [](const std::string&) {});
         daemon->set_older_dialect(run_options_.store_dialect);
         Result<std::uint16_t> port = daemon->listen(plan_.bind_address, plan_.endpoint.port);
         if (!port && plan_.bind_address == "127.0.0.1" && plan_.endpoint.port == 0) {
@@ -302,9 +304,12 @@ class Node {
     void stop_daemon(const std::string& reason) {
         if (daemon_->keeps_jobs() && daemon_->open_jobs() > 0) {
             output_.say("job " + plan_.agent.job + " is kept in " + run_options_.state +
-                        ": its other nodes go on, and look for this one for " +
-                        format_duration(run_options_.join_timeout) +
-                        " (--join-timeout); the same line takes it up again");
+                        ", and the same line takes it up again" +
+                        (plan_.agent.policy.nodes_max == 1
+                             ? ""
+                             : "; its other nodes go on meanwhile, and need this one within " +
+                                   format_duration(run_options_.join_timeout) +
+                                   " (--join-timeout) once their workers wait for a round"));
             daemon_->resign(kFlushLimit, [this] { io_.stop(); });
             return;
         }

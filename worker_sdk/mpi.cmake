@@ -8,9 +8,7 @@ regroup_library(mpi
 target_include_directories(regroup_mpi PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/mpi)
 
 set(regroup_mpi_home ${PROJECT_BINARY_DIR}/mpi)
-add_library(regroup_mpi_whole STATIC
-    $<TARGET_OBJECTS:regroup_mpi> $<TARGET_OBJECTS:regroup_worker_sdk>
-    $<TARGET_OBJECTS:regroup_store_core> $<TARGET_OBJECTS:regroup_base>)
+add_library(regroup_mpi_whole STATIC $<TARGET_OBJECTS:regroup_mpi>)  # And cmake/embedding.cmake's.
 set_target_properties(regroup_mpi_whole PROPERTIES
     OUTPUT_NAME mpi LINKER_LANGUAGE CXX ARCHIVE_OUTPUT_DIRECTORY ${regroup_mpi_home}/lib)
 configure_file(mpi/mpi.h ${regroup_mpi_home}/include/mpi.h COPYONLY)

@@ -112,7 +112,7 @@ class Training {
             .all_reduce(regroup::TensorView(gradient.numbers()), regroup::ReduceOp::sum)
             .wait();
         step.commit([&] { model_.step(gradient); });
-        after_commit(step.number(), gradient);
+        after_commit(step, gradient);
     }
 
     /// Stands for the time that a real model would take.
@@ -138,7 +138,8 @@ class Training {
         }
     }
 
-    void after_commit(std::uint64_t committed, const example::Gradient& gradient) {
+    void after_commit(const regroup::ElasticStep& step, const example::Gradient& gradient) {
+        const std::uint64_t committed = step.number();
         const auto now = Clock::now();
         if (steps_in_round_++ == 0 && last_commit_ && rank_ == 0) {
             std::printf("round %" PRIu64 ": step %" PRIu64 " committed %.1f ms after the last\n",
@@ -150,6 +151,8 @@ class Training {
             std::printf(
                 "step %" PRIu64 ": loss %.6f\n", committed,
                 static_cast<double>(gradient.loss / gradient.samples) / (1 << example::kFraction));
+            // Copying and writing the state may take longer than any step.
+            const auto section = step.section("checkpoint");
             save(committed, round_);
         }
     }

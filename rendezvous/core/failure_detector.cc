@@ -59,7 +59,7 @@ void FailureDetector::suspect_all(Instant now) {
         entry.by_absence = true;
         entry.pardoned = false;
         entry.suspected_at = now;
-        entry.deadline = after(now, silence_limit_);
+        entry.deadline = after(now, absence_limit());
         deadlines_.insert({entry.deadline, node});
     }
     suspects_count_ = entries_.size();
@@ -114,7 +114,7 @@ std::string FailureDetector::reason_of(const Entry& entry) const {
         return "silent for " + format_duration(silence_limit_);
     }
     if (entry.by_absence) {
-        return "it did not come back within " + format_duration(silence_limit_) +
+        return "it did not come back within " + format_duration(absence_limit()) +
                " after a restart of the rendezvous";
     }
     return "its connection broke and did not come back within " + format_duration(return_limit_);
@@ -137,8 +137,10 @@ std::vector<std::pair<NodeId, std::string>> FailureDetector::lost(Instant now) {
     for (const NodeId& node : overslept) {
         Entry& entry = entries_.at(node);
         entry.pardoned = true;
-        const bool broken = entry.suspected && !entry.by_absence;
-        move_deadline(node, entry, after(now, broken ? return_limit_ : silence_limit_));
+        const Duration grace = !entry.suspected   ? silence_limit_
+                               : entry.by_absence ? absence_limit()
+                                                  : return_limit_;
+        move_deadline(node, entry, after(now, grace));
     }
     return result;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
@@ -20,6 +21,10 @@ namespace regroup::rendezvous {
 /// until it is heard again.
 class FailureDetector {
    public:
+    /// For as long, at least, nodes may be on their way back to a listener that was away: one that
+    /// was not reached is tried again within 2 s, and each attempt may take 5 s.
+    static constexpr Duration kReturnCycle = std::chrono::seconds(8);
+
     FailureDetector(Duration silence_limit, Duration return_limit);
 
     /// A sign of life; also ends a suspicion. Unknown nodes become known.
@@ -27,13 +32,17 @@ class FailureDetector {
     /// The node's connection broke. Unknown nodes are ignored; repeated suspicion does not prolong.
     void suspect(const NodeId& node, Instant now);
     /// We were away and everyone has to come back: all known nodes are under suspicion, each for
-    /// `silence_limit`.
+    /// `absence_limit`.
     void suspect_all(Instant now);
     void forget(const NodeId& node);
 
+    /// How long everyone has to come back after `suspect_all`.
+    [[nodiscard]] Duration absence_limit() const noexcept {
+        return std::max(silence_limit_, kReturnCycle);
+    }
     [[nodiscard]] bool suspects(const NodeId& node) const;
     /// True if any node is under suspicion: a decision about membership is better left until the
-    /// suspicion has been resolved, which takes at most `return_limit` (`silence_limit` after
+    /// suspicion has been resolved, which takes at most `return_limit` (`absence_limit` after
     /// `suspect_all`).
     [[nodiscard]] bool suspects_any() const noexcept { return suspects_count_ > 0; }
     [[nodiscard]] Instant heard_at(const NodeId& node) const;

@@ -28,6 +28,12 @@ void IncidentLedger::spoil(Instant now) noexcept {
     }
 }
 
+void IncidentLedger::spoil_stop(Instant sign) noexcept {
+    if (std::exchange(incident_.planned, false)) {
+        told_at_ = std::max(told_at_, boundary_at_ ? std::min(*boundary_at_, sign) : sign);
+    }
+}
+
 void IncidentLedger::at_boundary(Instant now) {
     if (!boundary_at_) {
         boundary_at_ = now;
@@ -101,11 +107,16 @@ void IncidentLedger::abandon(Instant now) {
     keep();
 }
 
+std::vector<Incident> IncidentLedger::again(RoundId round) const {
+    const bool is_last = !open_ && !told_.empty() && told_.back().next_round == round;
+    return is_last ? told_ : std::vector<Incident>{};
+}
+
 std::vector<Incident> IncidentLedger::complete() {
-    std::vector<Incident> told = std::exchange(pending_, {});
-    told.push_back(incident_);
+    told_ = std::exchange(pending_, {});
+    told_.push_back(incident_);
     keep();
-    return told;
+    return told_;
 }
 
 void IncidentLedger::keep() {

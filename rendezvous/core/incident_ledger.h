@@ -24,6 +24,8 @@ class IncidentLedger {
     void begin(RoundId round, bool planned, Instant sign, Instant now);
     /// What seemed planned is none: something failed meanwhile.
     void spoil(Instant now) noexcept;
+    /// The same when the round is being stopped already: it trained until `sign`, at most.
+    void spoil_stop(Instant sign) noexcept;
     /// A planned change: the round trained until now.
     void at_boundary(Instant now);
     /// No worker of the round is left, except parked ones; this is why it ended.
@@ -36,6 +38,8 @@ class IncidentLedger {
     [[nodiscard]] std::vector<Incident> resumed(const Resumed& resumed);
     /// The same for a round that says nothing of itself: its workers run, or have committed `step`.
     [[nodiscard]] std::vector<Incident> running(Instant now, std::uint64_t step);
+    /// What was told when the round came to train, again; nothing if another one has begun since.
+    [[nodiscard]] std::vector<Incident> again(RoundId round) const;
     /// The job ends.
     void close(Instant now);
 
@@ -59,6 +63,7 @@ class IncidentLedger {
     std::optional<Instant> stopped_at_;
     std::optional<Instant> formed_at_;
     std::vector<Incident> pending_;
+    std::vector<Incident> told_;  // Last.
     std::deque<Incident> recent_;
     Duration lost_{};
     std::uint32_t count_ = 0;

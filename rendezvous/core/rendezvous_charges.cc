@@ -11,6 +11,9 @@ namespace regroup::rendezvous {
 
 namespace {
 
+// At most one in so many nodes is set aside for strikes at a time.
+constexpr std::size_t kAsidePart = 4;
+
 std::string all_used(std::uint32_t allowed, const std::string& one, const std::string& none,
                      const char* flag) {
     const std::string limit = std::string(" (") + flag + " " + std::to_string(allowed) + ")";
@@ -35,7 +38,12 @@ Verdict failed(std::string author, int exit_code, std::string reason) {
 }  // namespace
 
 std::optional<Verdict> RendezvousCore::settle(Instant now) {
-    // A lost node explains the failures of its peers; one that went by its own will costs nothing.
+    // Trying again cannot help, whatever else has happened.
+    if (failure_ && reaction_to(*failure_) == Reaction::fail) {
+        return hopeless_verdict();
+    }
+    // A lost node explains the failures of its peers; one that went by its own will costs nothing,
+    // and if all parked at a step boundary first, it explains nothing either.
     if (lost_member_) {
         return lost_names_.empty() ? std::nullopt : settle_losses(now);
     }
@@ -113,7 +121,17 @@ void RendezvousCore::strike(Instant now, const std::string& name) {
         return node.offer.name != name && !is_leaving(node) && !detector_.suspects(entry.first) &&
                !strikes_.is_aside(node.offer.name);
     });
-    if (strikes_.strike(name, now) && static_cast<std::size_t>(others) >= policy_.nodes_min) {
+    std::set<std::string> known{name};
+    for (const auto& [id, node] : nodes_) {
+        known.insert(node.offer.name);
+    }
+    for (const auto& [aside, why] : strikes_.aside()) {
+        known.insert(aside);
+    }
+    // What strikes so many nodes is not one of them.
+    const std::size_t most = std::max<std::size_t>(1, known.size() / kAsidePart);
+    if (strikes_.strike(name, now) && static_cast<std::size_t>(others) >= policy_.nodes_min &&
+        strikes_.aside().size() < most) {
         strikes_.set_aside(name, strikes_.too_many() + ", the last one because " + cause_, now,
                            false);
     }

@@ -68,6 +68,7 @@ RendezvousCore::RendezvousCore(JobPolicy policy)
 Effects RendezvousCore::step(Instant now, const Event& event) {
     std::visit([&](const auto& e) { on(now, e); }, event);
     offer_prestart(now);
+    tell_newcomers(now);
     return std::exchange(effects_, {});
 }
 
@@ -86,6 +87,7 @@ void RendezvousCore::on(Instant now, const NodeJoined& event) {
     }
     const auto [node, is_new] = nodes_.try_emplace(event.node, Node{event.offer, event.report, {}});
     node->second.offer = event.offer;
+    newcomers_.insert(event.node);
     hear(now, event.node, node->second, event.report);
 }
 
@@ -139,7 +141,14 @@ void RendezvousCore::on(Instant now, const NodeResumed& event) {
     if (members_.contains(event.node) && event.resumed.round == round_) {
         budget_.reach(event.resumed.step);
         trains_since_.reset();
-        tell_recovered(ledger_.resumed(event.resumed));
+        if (ledger_.awaits_training()) {
+            tell_recovered(ledger_.resumed(event.resumed));
+        } else {
+            // It says so until it is answered.
+            for (Incident& incident : ledger_.again(round_)) {
+                effects_.push_back({event.node, Recovered{std::move(incident)}});
+            }
+        }
     }
 }
 
@@ -149,7 +158,7 @@ void RendezvousCore::on(Instant now, const Restarted& /*event*/) {
         update_ready(now, id);
     }
     // What was waited for could not come while nobody listened.
-    const Instant back = after(now, policy_.heartbeat_timeout);
+    const Instant back = after(now, detector_.absence_limit());
     if (deadline_ != Instant::max()) {
         deadline_ = std::max(deadline_, back);
     }
@@ -228,8 +237,11 @@ void RendezvousCore::update_ready(Instant now, const NodeId& id) {
     if (!ready) {
         ready_.erase(id);
         prestarted_.erase(id);
-    } else if (ready_.insert(id).second && notice_at_ == Instant::max()) {
-        begin_notices(now);
+    } else if (ready_.insert(id).second) {
+        newcomers_.insert(id);
+        if (notice_at_ == Instant::max()) {
+            begin_notices(now);
+        }
     }
 }
 
@@ -277,8 +289,11 @@ void RendezvousCore::absorb_member(Instant now, const NodeId& id, const Node& no
 
 void RendezvousCore::absorb_stopping(Instant now, const NodeId& id, const Node& node) {
     const NodeReport& report = node.report;
-    if (failure_ && report.failure && report.round == round_ &&
-        outranks(*report.failure, *failure_)) {
+    // What was lost explains any failure after it but one of which the worker says what it is.
+    const bool first =
+        !failure_ && report.failure && report.failure->kind == FailureKind::user_error;
+    if (report.failure && report.round == round_ &&
+        (first || (failure_ && outranks(*report.failure, *failure_)))) {
         failure_ = report.failure;
         if (!lost_member_) {
             cause_ = describe(*failure_);
@@ -306,6 +321,10 @@ void RendezvousCore::absorb_running(Instant now, const NodeId& id, const Node& n
     } else if (report.state == NodeState::finished) {
         someone_finished_ = true;
         awaited_.erase(id);
+        hanging_.erase(id);
+        if (inquiry_) {
+            inquiry_->unanswered.erase(id);
+        }
         if (awaited_.empty()) {
             round_ended_ = now;
             end_stopping(now);
@@ -355,10 +374,8 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
     if (was_member && was_awaited) {
         all_finished_ = false;
         if (expected) {
-            // The others have parked at the same boundary, or never will: if its leave was cut
-            // short, they fail because of it.
+            // The others have parked at the same boundary, or never will.
             boundary_ = true;
-            lost_member_ = true;
             deadline_ = std::min(deadline_, after(now, kBoundaryMargin));
             end_if_all_out(now);
         } else {
@@ -371,6 +388,7 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
                 begin_stopping(now, cause, false, sign);
             } else {
                 cause_ = cause;
+                ledger_.spoil_stop(sign);
                 end_if_all_out(now);
             }
         }

@@ -59,7 +59,7 @@ struct NodeResumed {
     Resumed resumed;
 };
 /// This machine was brought to its present state from a journal: no node is connected, and all have
-/// the time of the heartbeat timeout to come back. Their rounds go on.
+/// `FailureDetector::absence_limit` to come back. Their rounds go on.
 struct Restarted {};
 using Event = std::variant<NodeJoined, NodeReported, NodeDisconnected, NodeLeft, StopRequested,
                            DrainRequested, NodeResumed, Restarted>;
@@ -125,6 +125,9 @@ class RendezvousCore {
     /// When `advance` is next due; Instant::max() when nothing is pending. Earlier than that,
     /// `advance` changes nothing at all, so that a journal need not know of it.
     [[nodiscard]] Instant next_deadline() const;
+    /// When `advance` may next decide something. What it does before that only tells those who wait
+    /// what they wait for, and a journal need not know of it either.
+    [[nodiscard]] Instant next_decision() const;
 
     /// True if `event` says nothing new: a heartbeat that would be answered by Alive and changes
     /// only when its node was last heard, and the step. Of a row of these for one node, all but the
@@ -163,6 +166,9 @@ class RendezvousCore {
         Hang hang;
         Instant sign{};  // Since when nothing moved.
         Instant deadline{};
+        /// Members whose stacks are not saved yet. The positions are what they said before they
+        /// were asked, of an earlier alarm: no answer.
+        std::map<NodeId, std::vector<RankPosition>> unanswered;
         /// Whom the round hangs on; until then the stacks are being saved.
         std::optional<HangCulprit> culprit;
         NodeId culprit_node;
@@ -223,6 +229,9 @@ class RendezvousCore {
     /// Since when it went wrong, if that was long before the worker failed.
     [[nodiscard]] std::optional<Instant> sign_of(const WorkerFailure& failure) const;
     void consider_hang(Instant now, const NodeId& id, const Node& node);
+    void begin_inquiry(Instant now, const NodeId& id, const Hang& hang);
+    /// What the node says may be its answer to the inquiry.
+    void hear_answer(const NodeId& id, const NodeReport& report);
     void conclude_inquiry(Instant now);
     void overdue_inquiry(Instant now);
     void stop_hung(Instant now, std::uint32_t rank, const NodeId& id, const std::string& reason);
@@ -277,6 +286,11 @@ class RendezvousCore {
 
     void begin_notices(Instant now);
     void send_notices(Instant now);
+    /// Who has just come to wait hears at once what for, and that it may.
+    void tell_newcomers(Instant now);
+    /// Why the node is set aside, if it waits because of that.
+    [[nodiscard]] std::optional<std::string> why_aside(Instant now, const NodeId& id,
+                                                       const Node& node) const;
     void tell_waiting(Instant now, const std::string& detail);
     [[nodiscard]] Waiting notice(const std::string& detail) const;
     void tell_recovered(const std::vector<Incident>& incidents);
@@ -306,6 +320,7 @@ class RendezvousCore {
     std::set<NodeId> ready_;
     /// Members awaited: in running those not finished, in stopping those with live workers.
     std::set<NodeId> awaited_;
+    std::set<NodeId> newcomers_;  // Have come to wait in this very step.
     /// Of those ready, whose workers are being started ahead of a round, and since when.
     std::map<NodeId, Instant> prestarted_;
     std::set<NodeId> unconfirmed_;  // Members that have not said that they run `round_`.
@@ -322,6 +337,7 @@ class RendezvousCore {
 
     std::string cause_;                     // Why the last stop, or what formed the round.
     std::optional<WorkerFailure> failure_;  // The first in `round_`.
+    std::set<NodeId> hanging_;              // Of those awaited, who says that `round_` hangs.
     std::optional<Inquiry> inquiry_;
     bool blameless_ = false;               // `failure_` is nobody's fault that we could name.
     bool lost_member_ = false;             // `round_` lost a member that had not finished.

@@ -27,33 +27,52 @@ bool tell_nothing(const std::vector<RankPosition>& positions) {
 }  // namespace
 
 void RendezvousCore::consider_hang(Instant now, const NodeId& id, const Node& node) {
-    const auto hangs = [&](const NodeId& other) {
-        const NodeReport& report = nodes_.at(other).report;
-        return report.round == round_ && report.hang.has_value();
-    };
-    if (inquiry_) {
-        if (!inquiry_->culprit && std::none_of(awaited_.begin(), awaited_.end(), hangs)) {
-            inquiry_.reset();  // Everything moves again.
-        } else if (!inquiry_->culprit) {
-            conclude_inquiry(now);
-        } else if (id == inquiry_->culprit_node) {
+    const NodeReport& report = node.report;
+    const bool hangs = report.round == round_ && report.hang.has_value();
+    if (hangs) {
+        hanging_.insert(id);
+    } else {
+        hanging_.erase(id);
+    }
+    if (!inquiry_) {
+        if (hangs && (!report.hang->shared || hanging_.size() == awaited_.size())) {
+            begin_inquiry(now, id, *report.hang);
+        }
+    } else if (inquiry_->culprit) {
+        if (id == inquiry_->culprit_node) {
             effects_.push_back(
                 {id, EndWorker{round_, inquiry_->culprit->rank, inquiry_->culprit->reason}});
         }
-        return;
+    } else if (hanging_.empty()) {
+        inquiry_.reset();  // Everything moves again.
+    } else {
+        hear_answer(id, report);
+        if (inquiry_->unanswered.empty() || now >= inquiry_->deadline) {
+            conclude_inquiry(now);
+        }
     }
-    if (!hangs(id) ||
-        (node.report.hang->shared && !std::all_of(awaited_.begin(), awaited_.end(), hangs))) {
-        return;
-    }
-    inquiry_ = Inquiry{id,
-                       *node.report.hang,
-                       now - node.report.hang->stood,
-                       after(now, kStacksLimit),
-                       std::nullopt,
-                       {}};
+}
+
+void RendezvousCore::begin_inquiry(Instant now, const NodeId& id, const Hang& hang) {
+    inquiry_ = Inquiry{id, hang, now - hang.stood, after(now, kStacksLimit), {}, std::nullopt, {}};
     for (const NodeId& member : awaited_) {
-        effects_.push_back({member, SaveStacks{round_, inquiry_->hang.text}});
+        inquiry_->unanswered.emplace(member, nodes_.at(member).report.positions);
+        effects_.push_back({member, SaveStacks{round_, hang.text}});
+    }
+}
+
+// A node that is asked takes back what it said of an earlier alarm, and answers when its stacks are
+// saved. If the word of the former was lost, an answer differs from what was said before, unless
+// nothing has moved since.
+void RendezvousCore::hear_answer(const NodeId& id, const NodeReport& report) {
+    const auto entry = inquiry_->unanswered.find(id);
+    if (entry == inquiry_->unanswered.end() || report.round != round_) {
+        return;
+    }
+    if (report.positions.empty()) {
+        entry->second.clear();
+    } else if (report.positions != entry->second) {
+        inquiry_->unanswered.erase(entry);
     }
 }
 
@@ -61,11 +80,8 @@ void RendezvousCore::conclude_inquiry(Instant now) {
     std::vector<RankPosition> positions;
     for (const NodeId& id : awaited_) {
         const NodeReport& report = nodes_.at(id).report;
-        if (report.round == round_) {
+        if (report.round == round_ && !inquiry_->unanswered.contains(id)) {
             positions.insert(positions.end(), report.positions.begin(), report.positions.end());
-        }
-        if ((report.round != round_ || report.positions.empty()) && now < inquiry_->deadline) {
-            return;  // Its stacks are not saved yet.
         }
     }
     const Hang& hang = inquiry_->hang;

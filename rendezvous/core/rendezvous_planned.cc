@@ -104,6 +104,10 @@ void RendezvousCore::begin_leaving(Instant now, const NodeId& id, const Node& no
             tell_to_leave(other, entry);
         }
     }
+    const bool ending = phase_ == Phase::preparing || phase_ == Phase::stopping;
+    if (ending && parked_ && evacuation_.empty() && awaited_.erase(id) > 0) {
+        end_if_all_out(now);
+    }
 }
 
 void RendezvousCore::begin_change(Instant now, const std::string& reason) {
@@ -149,8 +153,13 @@ void RendezvousCore::absorb_preparing(Instant now, const NodeId& id, const Node&
         someone_finished_ = someone_finished_ || report.state == NodeState::finished;
         boundary_ = true;
         ledger_.at_boundary(now);
-        parked_ = parked_ || (report.state == NodeState::stopped && !is_leaving(node));
         count_out(id, node);
+        if (!parked_ && report.state == NodeState::stopped && !is_leaving(node)) {
+            parked_ = true;
+            // The others go on while these save their state.
+            std::erase_if(awaited_,
+                          [&](const NodeId& other) { return is_leaving(nodes_.at(other)); });
+        }
         end_if_all_out(now);
     } else if (report.state == NodeState::running) {
         tell_to_prepare(id, node);
@@ -192,6 +201,7 @@ void RendezvousCore::offer_prestart(Instant now) {
             Waiting word = notice(explain(now));
             word.prestart = true;
             effects_.push_back({*id, std::move(word)});
+            newcomers_.erase(*id);
         }
     }
 }

@@ -50,10 +50,6 @@ void RendezvousCore::stop_awaited(Instant now) {
 }
 
 void RendezvousCore::end_if_all_out(Instant now) {
-    if (parked_ && evacuation_.empty()) {
-        // The others go on while these save their state.
-        std::erase_if(awaited_, [&](const NodeId& id) { return is_leaving(nodes_.at(id)); });
-    }
     if (awaited_.empty()) {
         end_stopping(now);
     }
@@ -242,6 +238,7 @@ void RendezvousCore::begin_round(Instant now) {
     missing_.clear();
     roster_.clear();
     unconfirmed_.clear();
+    hanging_.clear();
     mortal_ = 0;
     expects_resumed_ = false;
     step_at_form_ = budget_.step();
@@ -300,6 +297,7 @@ void RendezvousCore::close(Instant now, Verdict verdict) {
     members_.clear();
     mortal_ = 0;
     awaited_.clear();
+    hanging_.clear();
     unconfirmed_.clear();
     survivors_.clear();
     missing_.clear();
@@ -344,6 +342,7 @@ Effects RendezvousCore::advance(Instant now) {
         send_notices(now);
     }
     offer_prestart(now);
+    tell_newcomers(now);
     return std::exchange(effects_, {});
 }
 
@@ -369,12 +368,16 @@ void RendezvousCore::lose_silent(Instant now) {
 }
 
 Instant RendezvousCore::next_deadline() const {
+    return std::min(next_decision(), notice_at_);
+}
+
+Instant RendezvousCore::next_decision() const {
     const Instant inquiry = inquiry_ ? inquiry_->deadline : Instant::max();
     const Instant trains =
         trains_since_ ? after(*trains_since_, policy_.heartbeat_timeout) : Instant::max();
     const Instant aside = phase_ == Phase::closed ? Instant::max() : strikes_.next_deadline();
-    return std::min({detector_.next_deadline(), deadline_, rest_until_, hold_until_, notice_at_,
-                     grow_at(), inquiry, trains, aside});
+    return std::min({detector_.next_deadline(), deadline_, rest_until_, hold_until_, grow_at(),
+                     inquiry, trains, aside});
 }
 
 }  // namespace regroup::rendezvous

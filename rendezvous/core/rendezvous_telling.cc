@@ -50,16 +50,46 @@ void RendezvousCore::tell_waiting(Instant now, const std::string& detail) {
     if (strikes_.aside().empty()) {
         return;
     }
+    word.prestart = false;
+    word.spare = true;
     for (const auto& [id, node] : nodes_) {
-        const auto aside = strikes_.aside().find(node.offer.name);
-        if (aside != strikes_.aside().end() && has_no_workers(node.report) &&
-            !members_.contains(id)) {
-            word.prestart = false;
-            word.spare = true;
-            word.detail = "node " + node.offer.name + " is set aside for " +
-                          format_duration(std::max(Duration::zero(), aside->second.until - now)) +
-                          ": " + aside->second.reason;
+        if (std::optional<std::string> why = why_aside(now, id, node)) {
+            word.detail = *std::move(why);
             effects_.push_back({id, word});
+        }
+    }
+}
+
+std::optional<std::string> RendezvousCore::why_aside(Instant now, const NodeId& id,
+                                                     const Node& node) const {
+    const auto aside = strikes_.aside().find(node.offer.name);
+    if (aside == strikes_.aside().end() || !has_no_workers(node.report) || members_.contains(id)) {
+        return std::nullopt;
+    }
+    return "node " + node.offer.name + " is set aside for " +
+           format_duration(std::max(Duration::zero(), aside->second.until - now)) + ": " +
+           aside->second.reason;
+}
+
+// Before a round there is the first interval in which others may come.
+void RendezvousCore::tell_newcomers(Instant now) {
+    const std::set<NodeId> newcomers = std::exchange(newcomers_, {});
+    if (phase_ != Phase::running && phase_ != Phase::preparing) {
+        return;
+    }
+    for (const NodeId& id : newcomers) {
+        const auto found = nodes_.find(id);
+        if (found == nodes_.end()) {
+            continue;
+        }
+        if (std::optional<std::string> why = why_aside(now, id, found->second)) {
+            Waiting word = notice(*why);
+            word.spare = true;
+            effects_.push_back({id, std::move(word)});
+        } else if (ready_.contains(id)) {
+            Waiting word = notice(explain(now));
+            word.prestart = prestarted_.contains(id);
+            effects_.push_back({id, std::move(word)});
         }
     }
 }

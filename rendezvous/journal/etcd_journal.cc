@@ -83,6 +83,12 @@ asio::awaitable<void> EtcdJournal::Impl::write(Self self) {
     self->writing = false;
 }
 
+void EtcdJournal::Impl::cancel_timers() {
+    for (asio::steady_timer* timer : {&pause, &keep_pause, &write_pause, &lease_timer}) {
+        timer->cancel();
+    }
+}
+
 asio::awaitable<void> EtcdJournal::Impl::give_back(Self self, std::function<void()> done) {
     EtcdClient client(self->io, self->options.endpoints);
     json revoke = {{"ID", std::to_string(self->lease)}};
@@ -97,13 +103,13 @@ EtcdJournal::EtcdJournal(asio::io_context& io, const Clock& clock, Options optio
 
 EtcdJournal::~EtcdJournal() {
     impl_->closed = true;
-    impl_->hooks = {[](std::vector<StoredJob>) {}, [](const std::string&) {},
+    impl_->hooks = {[](const std::vector<StoredJob>&) {}, [](const std::string&) {},
                     [](const std::string&) {}};
     impl_->writes.clear();
     impl_->lead_client.close();
+    impl_->lease_client.close();
     impl_->write_client.close();
-    impl_->pause.cancel();
-    impl_->write_pause.cancel();
+    impl_->cancel_timers();
 }
 
 void EtcdJournal::start(Hooks hooks) {
@@ -114,7 +120,7 @@ void EtcdJournal::start(Hooks hooks) {
 void EtcdJournal::append(const JobKey& job, std::vector<Entry> entries,
                          std::function<void()> done) {
     std::size_t& count = impl_->entries[job];
-    if (count >= kEntriesMax) {
+    if (entries.empty() || count >= kEntriesMax) {
         done();
         return;
     }
@@ -122,12 +128,15 @@ void EtcdJournal::append(const JobKey& job, std::vector<Entry> entries,
     if (count == 0) {
         impl_->queue({etcd::put(prefix + "head", etcd::head_value(job)), 1024, nullptr});
     }
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-        const std::string value = encode(entries[i]);
-        const bool last = i + 1 == entries.size();
-        impl_->queue({etcd::put(etcd::entry_key(prefix, ++count), value), value.size(),
-                      last ? std::move(done) : nullptr});
+    const auto put = [&](const Entry& entry, std::function<void()> then) {
+        const std::string value = encode(entry);
+        impl_->queue(
+            {etcd::put(etcd::entry_key(prefix, ++count), value), value.size(), std::move(then)});
+    };
+    for (const Entry& entry : std::span(entries).first(entries.size() - 1)) {
+        put(entry, nullptr);
     }
+    put(entries.back(), std::move(done));
     if (count >= kEntriesMax) {
         impl_->hooks.log("job " + job.id + " has " + std::to_string(count) +
                          " entries in etcd: they are deleted, and if the lead changes now, the job "
@@ -143,15 +152,15 @@ void EtcdJournal::end(const JobKey& job) {
 }
 
 void EtcdJournal::resign(std::function<void()> done) {
-    if (!impl_->leading) {
+    if (!impl_->elected) {
         done();
         return;
     }
     impl_->leading = false;
+    impl_->elected = false;
     impl_->closed = true;  // It does not campaign again.
     impl_->writes.clear();
-    impl_->pause.cancel();
-    impl_->write_pause.cancel();
+    impl_->cancel_timers();
     asio::co_spawn(impl_->io, Impl::give_back(impl_, std::move(done)), asio::detached);
 }
 

@@ -36,8 +36,11 @@ struct EtcdJournal::Impl {
           clock(clock_in),
           options(std::move(options_in)),
           lead_client(io_in, options.endpoints),
+          lease_client(io_in, options.endpoints),
           write_client(io_in, options.endpoints),
           pause(io_in),
+          keep_pause(io_in),
+          lease_timer(io_in),
           write_pause(io_in) {}
 
     /// One operation on its way, and whom to tell.
@@ -53,16 +56,23 @@ struct EtcdJournal::Impl {
     static asio::awaitable<std::optional<std::string>> ask_leader(Self self, bool* known);
     static asio::awaitable<bool> win(Self self);
     static asio::awaitable<bool> load(Self self, std::vector<StoredJob>* jobs);
-    static asio::awaitable<void> hold(Self self);
+    /// From the election to the end of the term.
+    static asio::awaitable<void> lead(Self self);
+    /// Renews the lease for as long as the term lasts.
+    static asio::awaitable<void> keep(Self self);
+    static asio::awaitable<void> revoke(Self self);
     static asio::awaitable<void> write(Self self);
     static asio::awaitable<void> give_back(Self self, std::function<void()> done);
     static asio::awaitable<void> wait_on(asio::steady_timer* timer, Duration span);
 
+    void follow(const std::string& leader);
+    void watch_lease();
     void take_up(std::vector<StoredJob> jobs);
     void queue(Write write);
     /// The next operations that go together.
     [[nodiscard]] json next_batch(std::size_t* count) const;
     void lose(const std::string& why);
+    void cancel_timers();
     void complain(const Failure& failure);
     void etcd_is_back();
     [[nodiscard]] std::string leader_key() const { return options.prefix + "leader"; }
@@ -73,15 +83,20 @@ struct EtcdJournal::Impl {
     const Options options;
     Hooks hooks;
     EtcdClient lead_client;
+    EtcdClient lease_client;
     EtcdClient write_client;
     asio::steady_timer pause;
+    asio::steady_timer keep_pause;
+    asio::steady_timer lease_timer;  ///< Due when the lease may have ended.
     asio::steady_timer write_pause;
 
     std::int64_t lease = 0;
     Instant lease_ends{};
     std::int64_t revision = 0;  ///< In which our key was created: the fence.
-    bool leading = false;
-    std::uint64_t term = 0;  ///< Counts the times that the lead was won.
+    bool elected = false;       ///< Our key is there, as far as we know.
+    bool keeping = false;       ///< `keep` runs.
+    bool leading = false;       ///< Elected, and the jobs have been handed over.
+    std::uint64_t term = 0;     ///< Counts the times that the lead was won.
     std::optional<std::string> following;
     std::map<JobKey, std::size_t> entries;  ///< How many each job has.
     std::deque<Write> writes;

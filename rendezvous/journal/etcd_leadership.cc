@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+
 #include "rendezvous/journal/etcd_journal_impl.h"
 #include "rendezvous/journal/etcd_requests.h"
 
@@ -11,6 +14,7 @@ namespace {
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kPollInterval = std::chrono::milliseconds(200);
 constexpr std::int64_t kPageEntries = 256;
+constexpr Duration kPageLimit = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -28,20 +32,67 @@ asio::awaitable<void> EtcdJournal::Impl::run(Self self) {
         }
         const bool is_news = known && leader && self->following != leader;
         if (is_news) {
-            self->following = leader;
-            self->hooks.log("the daemon at " + *leader + " leads; this one waits");
-            self->hooks.follow(*leader);
+            self->follow(*leader);
         }
-        const bool won = known && !leader && co_await win(self);
-        std::vector<StoredJob> jobs;
-        const bool ready = won && !self->closed && co_await load(self, &jobs);
-        if (ready && !self->closed) {
-            self->take_up(std::move(jobs));
-            co_await hold(self);
+        if (known && !leader && co_await win(self)) {
+            co_await lead(self);
         } else {
             co_await wait_on(&self->pause, kPollInterval);
         }
     }
+}
+
+void EtcdJournal::Impl::follow(const std::string& leader) {
+    following = leader;
+    const bool own = leader == options.advertise;
+    hooks.log(own ? "etcd still has the lead of an earlier life of this daemon; it campaigns when "
+                    "that lease has ended"
+                  : "the daemon at " + leader + " leads; this one waits");
+    // Who is sent to where he asked would only ask again.
+    hooks.follow(own ? "" : leader);
+}
+
+asio::awaitable<void> EtcdJournal::Impl::lead(Self self) {
+    self->elected = true;
+    self->keeping = true;
+    ++self->term;
+    self->watch_lease();
+    // The lease is renewed meanwhile, however long the jobs take to read.
+    asio::co_spawn(self->io, keep(self), asio::detached);
+    std::vector<StoredJob> jobs;
+    const bool ready = co_await load(self, &jobs);
+    if (ready && self->elected && !self->closed) {
+        self->take_up(std::move(jobs));
+    }
+    while ((self->elected || self->keeping) && !self->closed) {
+        co_await wait_on(&self->pause, kPollInterval);
+    }
+    self->lease_timer.cancel();
+    if (!self->closed) {
+        co_await revoke(self);  // Nobody need wait for what is left of it.
+    }
+}
+
+// By our own clock, whatever the connections to etcd are doing.
+void EtcdJournal::Impl::watch_lease() {
+    lease_timer.expires_after(std::max(Duration::zero(), lease_ends - clock.now()));
+    lease_timer.async_wait([weak = self](const boost::system::error_code& error) {
+        const Self impl = weak.lock();
+        if (error || !impl || !impl->elected || impl->closed) {
+            return;
+        }
+        if (impl->clock.now() < impl->lease_ends) {
+            impl->watch_lease();
+        } else {
+            impl->lose("etcd has not renewed the lease in time");
+        }
+    });
+}
+
+asio::awaitable<void> EtcdJournal::Impl::revoke(Self self) {
+    json request = {{"ID", std::to_string(self->lease)}};
+    static_cast<void>(
+        co_await self->lead_client.call("/v3/lease/revoke", std::move(request), kEtcdCallLimit));
 }
 
 asio::awaitable<std::optional<std::string>> EtcdJournal::Impl::ask_leader(Self self, bool* known) {
@@ -76,12 +127,11 @@ asio::awaitable<bool> EtcdJournal::Impl::win(Self self) {
         co_await self->lead_client.call("/v3/kv/txn", std::move(wish), kEtcdCallLimit);
     if (!answer) {
         self->complain(answer.error());
-        co_return false;  // If it was done all the same, the lease soon ends.
+        co_await revoke(self);  // It may have been done all the same.
+        co_return false;
     }
     if (etcd::field_of(*answer, "succeeded") != true) {
-        json revoke = {{"ID", std::to_string(self->lease)}};
-        static_cast<void>(
-            co_await self->lead_client.call("/v3/lease/revoke", std::move(revoke), kEtcdCallLimit));
+        co_await revoke(self);
         co_return false;
     }
     self->revision = etcd::number_in(etcd::field_of(*answer, "header"), "revision");
@@ -90,32 +140,34 @@ asio::awaitable<bool> EtcdJournal::Impl::win(Self self) {
 
 asio::awaitable<bool> EtcdJournal::Impl::load(Self self, std::vector<StoredJob>* jobs) {
     const std::string prefix = self->options.prefix + "jobs/";
-    std::vector<etcd::KeyValue> pairs;
+    etcd::JobsReader reader(self->hooks.log);
     std::string first = prefix;
     bool more = true;
-    while (more) {
+    while (more && self->elected && !self->closed) {
         json request = etcd::range(first, prefix, kPageEntries);
         const Result<json> page =
-            co_await self->lead_client.call("/v3/kv/range", std::move(request), kEtcdCallLimit);
-        if (!page || self->clock.now() >= self->lease_ends) {
-            if (!page) {
-                self->complain(page.error());
-            }
-            co_return false;
+            co_await self->lead_client.call("/v3/kv/range", std::move(request), kPageLimit);
+        if (!self->elected || self->closed) {
+            break;
         }
-        for (etcd::KeyValue& pair : etcd::pairs_in(*page)) {
+        if (!page) {
+            self->complain(page.error());
+            co_await wait_on(&self->pause, kEtcdRetryInterval);
+            continue;
+        }
+        // Page by page: the lease is renewed, and agents are answered, between two of them.
+        for (const etcd::KeyValue& pair : etcd::pairs_in(*page)) {
             first = pair.key + '\0';
-            pairs.push_back(std::move(pair));
+            reader.read(pair);
         }
         more = etcd::field_of(*page, "more") == true;
     }
-    *jobs = etcd::jobs_of(pairs, self->hooks.log);
-    co_return true;
+    *jobs = reader.take();
+    co_return !more;
 }
 
 void EtcdJournal::Impl::take_up(std::vector<StoredJob> jobs) {
     leading = true;
-    ++term;
     following.reset();
     entries.clear();
     for (const StoredJob& job : jobs) {
@@ -125,24 +177,20 @@ void EtcdJournal::Impl::take_up(std::vector<StoredJob> jobs) {
     hooks.lead(std::move(jobs));
 }
 
-asio::awaitable<void> EtcdJournal::Impl::hold(Self self) {
+asio::awaitable<void> EtcdJournal::Impl::keep(Self self) {
     const Duration interval = self->options.lease / 3;
-    Duration wait = Duration::zero();
-    while (self->leading && !self->closed) {
-        co_await wait_on(&self->pause, wait);
+    Duration wait = interval;
+    while (self->elected && !self->closed) {
+        co_await wait_on(&self->keep_pause, wait);
         const Instant asked = self->clock.now();
-        if (!self->leading || self->closed) {
-            break;
-        }
-        if (asked >= self->lease_ends) {
-            self->lose("etcd has not renewed the lease in time");
-            break;
+        if (!self->elected || self->closed || asked >= self->lease_ends) {
+            break;  // At its end the timer decides.
         }
         json renewal = {{"ID", std::to_string(self->lease)}};
         const Duration limit = std::min(interval, self->lease_ends - asked);
         const Result<json> answer =
-            co_await self->lead_client.call("/v3/lease/keepalive", std::move(renewal), limit);
-        if (!self->leading || self->closed) {
+            co_await self->lease_client.call("/v3/lease/keepalive", std::move(renewal), limit);
+        if (!self->elected || self->closed) {
             break;
         }
         if (!answer) {
@@ -158,18 +206,25 @@ asio::awaitable<void> EtcdJournal::Impl::hold(Self self) {
         }
         self->etcd_is_back();
         self->lease_ends = after(asked, std::chrono::seconds(seconds));
+        self->watch_lease();
         wait = interval;
     }
+    self->keeping = false;
+    self->pause.cancel();
 }
 
 void EtcdJournal::Impl::lose(const std::string& why) {
-    if (!leading) {
+    if (!elected) {
         return;
     }
-    leading = false;
+    elected = false;
+    const bool led = std::exchange(leading, false);
     writes.clear();
-    pause.cancel();
-    write_pause.cancel();
+    cancel_timers();
+    if (!led) {
+        hooks.log("this daemon has lost the lead before it had read the jobs: " + why);
+        return;
+    }
     hooks.log("this daemon leads no more: " + why +
               "; running rounds go on, and their agents look for the daemon that leads next");
     hooks.follow("");
@@ -179,7 +234,7 @@ void EtcdJournal::Impl::complain(const Failure& failure) {
     if (!away && !closed) {
         away = true;
         hooks.log(failure.detail + "; running rounds go on, decisions wait until etcd is back" +
-                  (leading ? ", and this daemon leads for at most " +
+                  (elected ? ", and this daemon leads for at most " +
                                  format_duration(lease_ends - clock.now()) + " more"
                            : ""));
     }

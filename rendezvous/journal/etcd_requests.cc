@@ -120,34 +120,29 @@ std::string head_value(const JobKey& job) {
         .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-std::vector<StoredJob> jobs_of(const std::vector<KeyValue>& pairs,
-                               const std::function<void(const std::string&)>& log) {
+void JobsReader::read(const KeyValue& pair) {
     // In order of keys a job's entries come before its head.
-    std::vector<StoredJob> jobs;
-    std::vector<Entry> entries;
-    bool malformed = false;
-    for (const KeyValue& pair : pairs) {
-        if (pair.key.ends_with("/head")) {
-            const json head = json::parse(pair.value, nullptr, /*allow_exceptions=*/false);
-            const json& id = field_of(head, "job");
-            if (id.is_string() && !malformed) {
-                jobs.push_back({{id.get<std::string>(), number_in(head, "began_ms")},
-                                std::move(entries),
-                                false});
-            }
-            entries.clear();
-            malformed = false;
-            continue;
+    if (pair.key.ends_with("/head")) {
+        const json head = json::parse(pair.value, nullptr, /*allow_exceptions=*/false);
+        const json& id = field_of(head, "job");
+        if (id.is_string() && !malformed_) {
+            jobs_.push_back(
+                {{id.get<std::string>(), number_in(head, "began_ms")}, std::move(entries_), false});
         }
-        Result<Entry> entry = decode_entry(pair.value);
-        if (!entry) {
-            log("the record " + pair.key + " is left out, with its job: " + entry.error().detail);
-            malformed = true;
-            continue;
-        }
-        entries.push_back(std::move(*entry));
+        entries_.clear();
+        malformed_ = false;
+        return;
     }
-    return jobs;
+    if (malformed_) {
+        return;
+    }
+    Result<Entry> entry = decode_entry(pair.value);
+    if (entry) {
+        entries_.push_back(std::move(*entry));
+    } else {
+        log_("the record " + pair.key + " is left out, with its job: " + entry.error().detail);
+        malformed_ = true;
+    }
 }
 
 }  // namespace regroup::journal::etcd

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -42,10 +44,22 @@ struct KeyValue {
 
 [[nodiscard]] std::string job_prefix(const std::string& prefix, const JobKey& job);
 [[nodiscard]] std::string entry_key(const std::string& job_prefix, std::size_t number);
-/// Jobs out of all pairs below "jobs/", in order of their keys. What is malformed is said to `log`
-/// and left out, with its job.
-[[nodiscard]] std::vector<StoredJob> jobs_of(const std::vector<KeyValue>& pairs,
-                                             const std::function<void(const std::string&)>& log);
 [[nodiscard]] std::string head_value(const JobKey& job);
+
+/// Makes jobs of the pairs below "jobs/", given one by one in order of their keys. What is
+/// malformed is said to `log` and left out, with its job.
+class JobsReader {
+   public:
+    explicit JobsReader(std::function<void(const std::string&)> log) : log_(std::move(log)) {}
+
+    void read(const KeyValue& pair);
+    [[nodiscard]] std::vector<StoredJob> take() { return std::move(jobs_); }
+
+   private:
+    std::function<void(const std::string&)> log_;
+    std::vector<StoredJob> jobs_;
+    std::vector<Entry> entries_;  // Of the job whose head is still to come.
+    bool malformed_ = false;
+};
 
 }  // namespace regroup::journal::etcd

@@ -75,7 +75,7 @@ class Journal {
     virtual void end(const JobKey& job) = 0;
     /// This daemon is about to end: whoever else may lead need not wait for it. Nothing is appended
     /// after this.
-    virtual void resign(std::function<void()> done) { done(); }
+    virtual void resign(std::function<void()> done) { done(); }  // NOLINT(performance-*)
 };
 
 /// What the core is told by `entry`, and what it answers.

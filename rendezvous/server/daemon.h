@@ -28,6 +28,8 @@ struct DaemonLimits {
     Duration hello_limit = std::chrono::seconds(10);
     /// For so long a closed job tells late comers how it ended; then its id may be used again.
     Duration closed_retention = std::chrono::seconds(30);
+    /// The same for one that had failed or been stopped before this daemon took it up.
+    Duration failed_retention = std::chrono::seconds(30);
     /// A job without any node is forgotten after this, or when it is joined with another policy.
     Duration empty_limit = std::chrono::minutes(10);
 };

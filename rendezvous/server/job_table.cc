@@ -51,6 +51,16 @@ void JobTable::lead(const std::vector<journal::StoredJob>& stored) {
             journal_->end(kept.key);
             continue;
         }
+        if (job->core.phase() == Phase::closed) {
+            const bool succeeded = job->core.verdict()->outcome == Outcome::succeeded;
+            job->idle_since = clock_.now() - std::chrono::milliseconds(std::max<std::int64_t>(
+                                                 0, wall_ms() - kept.entries.back().wall_ms));
+            if (clock_.now() >= after(job->idle_since, succeeded ? limits_.closed_retention
+                                                                 : limits_.failed_retention)) {
+                journal_->end(kept.key);
+                continue;
+            }
+        }
         const auto [found, is_new] = jobs_.emplace(kept.key.id, std::move(*job));
         if (!is_new) {  // A crash between two lives of a job; the later one counts.
             journal_->end(found->second.key);
@@ -58,6 +68,9 @@ void JobTable::lead(const std::vector<journal::StoredJob>& stored) {
         }
     }
     for (auto& [id, job] : jobs_) {
+        if (job.core.phase() == Phase::closed) {
+            continue;  // Nobody is to come back, but for who has not heard how it ended.
+        }
         journal_log_("job " + id + ": taken up again from the journal, round " +
                      std::to_string(number(job.core.round())) + "; its nodes have " +
                      format_duration(job.core.policy().heartbeat_timeout) + " to come back");
@@ -230,8 +243,9 @@ void JobTable::advance(Job& job, Instant now) {
         return;
     }
     journal::Entry entry = entry_of(job, std::nullopt);
+    const bool decides = job.core.next_decision() <= entry.at;
     Effects effects = journal::apply(job.core, entry);
-    if (journal_) {
+    if (journal_ && decides) {
         record(job, std::move(entry), std::move(effects), nullptr);
     } else {
         apply(job, effects);

@@ -149,6 +149,24 @@ TEST_F(DaemonJournal, HeartbeatsThatSayNothingNewWaitForAnEventThatDoes) {
     EXPECT_TRUE(replayed->is_same());
 }
 
+TEST_F(DaemonJournal, WhatThoseWhoWaitAreToldIsNotKept) {
+    const auto daemon = host();
+    Peer a(loop, daemon->port());
+    Peer spare(loop, daemon->port());
+    a.say(join_of("job", "a", 1));
+    ASSERT_TRUE(a.expect<Assign>());
+    a.say(running(RoundId{1}));
+    ASSERT_TRUE(a.expect<Alive>());
+    spare.say(join_of("job", "b", 1));
+    ASSERT_TRUE(loop.until([&] { return only_job().entries.size() == 3; }));
+    for (int notices = 0; notices < 2; ++notices) {
+        a.say(running(RoundId{1}));
+        ASSERT_TRUE(a.expect<Alive>());
+        ASSERT_TRUE(spare.expect<Waiting>());
+    }
+    EXPECT_EQ(only_job().entries.size(), 3U) << journal::to_lines(only_job());
+}
+
 TEST_F(DaemonJournal, ARefusedJoinIsNotKept) {
     const auto daemon = host();
     Peer a(loop, daemon->port());

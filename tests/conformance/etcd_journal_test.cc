@@ -204,9 +204,12 @@ TEST_F(EtcdJournalTest, ADaemonInItDecidesOnlyWhatIsKept) {
     testing::Peer peer(loop_, host.port());
     peer.say(testing::join_of("job", "a", 1));
     EXPECT_TRUE(peer.expect<rendezvous::Assign>());
-    const auto jobs = etcd::jobs_of(
-        etcd::pairs_in(ask("/v3/kv/range", etcd::range("regroup/jobs/", "regroup/jobs/", 99))),
-        [](const std::string& line) { ADD_FAILURE() << line; });
+    etcd::JobsReader reader([](const std::string& line) { ADD_FAILURE() << line; });
+    for (const etcd::KeyValue& pair :
+         etcd::pairs_in(ask("/v3/kv/range", etcd::range("regroup/jobs/", "regroup/jobs/", 99)))) {
+        reader.read(pair);
+    }
+    const std::vector<StoredJob> jobs = reader.take();
     ASSERT_EQ(jobs.size(), 1U);
     EXPECT_EQ(jobs[0].key.id, "job");
     ASSERT_FALSE(jobs[0].entries.empty());

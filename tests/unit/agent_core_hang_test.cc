@@ -47,8 +47,10 @@ TEST_F(AgentCoreHangTest, StacksAreSavedOnceForEachTimeTheyAreAskedFor) {
                                                  {1, 41, 6, false, "in step 41"}};
     feed(StacksSaved{RoundId{1}, positions});
     EXPECT_EQ(core.report().positions, positions);
+    const std::size_t reports = all<SendToDaemon>().size();
     hear(wanted);
     EXPECT_EQ(all<SaveStacks>().size(), 2U);
+    EXPECT_EQ(all<SendToDaemon>().size(), reports + 1) << "the daemon must not take them for new";
     EXPECT_TRUE(core.report().positions.empty()) << "those were of another time";
 }
 

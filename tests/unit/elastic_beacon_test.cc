@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <regroup/checkpoint.h>
+
+#include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -46,6 +50,32 @@ TEST_F(BeaconTest, StepsAndSectionsAreFirstTimesOnce) {
     EXPECT_EQ(longest_of("save"), 0) << "each name has a limit of its own";
     EXPECT_GE(page.longest, step) << "the rest of the step";
     EXPECT_EQ(page.phase, Phase::training);
+}
+
+TEST_F(BeaconTest, SavingACheckpointIsASectionOfItsOwn) {
+    const std::string path = testing::TempDir() + "/regroup-beacon-" + std::to_string(::getpid());
+    Checkpoint checkpoint;
+    checkpoint.set_text("words", "long");
+    const std::uint64_t beats = page.beats;
+    checkpoint.save(path);
+    EXPECT_EQ(page.beats, beats) << "no loop runs on this thread";
+    {
+        const BeaconOfThread own(beacon);
+        beacon.set_phase(Phase::training);
+        const std::uint64_t before = page.beats;
+        checkpoint.save(path);
+        EXPECT_EQ(page.beats, before + 2);
+        EXPECT_EQ(page.phase, Phase::training);
+        EXPECT_GT(longest_of("saving a checkpoint"), 0);
+        beacon.begin_section("mine");
+        checkpoint.save(path);
+        EXPECT_STREQ(page.section.data(), "mine") << "they do not nest";
+        beacon.end_section();
+        beacon.set_phase(Phase::leaving);
+        checkpoint.save(path);
+        EXPECT_EQ(page.phase, Phase::leaving);
+    }
+    std::filesystem::remove(path);
 }
 
 TEST_F(BeaconTest, SectionThatIsCutShortTeachesNothing) {

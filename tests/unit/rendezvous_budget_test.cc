@@ -405,5 +405,63 @@ TEST_F(RendezvousCharges, TooManyLostNodesCloseTheJobIfTheyAreLimited) {
               "(--max-node-losses 1)");
 }
 
+// ---- What excuses a failure, and what does not.
+
+TEST_F(RendezvousCharges, ANodeThatLeavesAsPlannedExcusesNobody) {
+    JobPolicy policy = small_policy();
+    policy.nodes_min = 1;
+    begin(policy, {"a", "b", "c"});
+    job.run_resident({"a", "b", "c"}, 10);
+    NodeReport leaving = job.report_of("b");
+    leaving.draining = "stopped by SIGTERM";
+    job.tell("b", leaving);
+    job.leave("b");
+    NodeReport wrong = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+    wrong.failure = kind_on("c", FailureKind::user_error, 2);
+    job.tell("c", wrong);
+    job.park({"a"}, 10);
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, 2);
+    EXPECT_EQ(job.core.verdict()->author, "node c");
+}
+
+TEST_F(RendezvousCharges, ALostNodeDoesNotExcuseWhatTheWorkerSaysCannotBeHelped) {
+    JobPolicy policy = small_policy();
+    begin(policy, {"a", "b", "c"});
+    job.silence("b");
+    job.disconnect("b");
+    job.pass(milliseconds(200));
+    job.fail("c", kind_on("c", FailureKind::user_error, 2));
+    job.report("a", NodeState::stopped);
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, 2);
+}
+
+TEST_F(RendezvousCharges, StrikesAloneSetAtMostAQuarterOfTheNodesAside) {
+    JobPolicy policy = small_policy();
+    policy.nodes_min = 1;
+    policy.nodes_max = 5;
+    policy.restarts_max = 100;
+    policy.budgets.no_progress_max = 100;
+    const std::vector<std::string> all = {"a", "b", "c", "d", "e"};
+    begin(policy, all);
+    std::size_t aside = 0;
+    for (const char* node : {"a", "b", "c", "d"}) {
+        for (int i = 0; i < 3; ++i) {
+            std::vector<std::string> others;
+            for (const std::string& other : all) {
+                if (other != node) {
+                    others.push_back(other);
+                }
+            }
+            job.pass(std::chrono::seconds(31));
+            job.run(all);
+            fail(node, crash_on(node), others);
+        }
+        aside = std::max(aside, job.core.status(job.now).set_aside.size());
+    }
+    EXPECT_EQ(aside, 1U);
+}
+
 }  // namespace
 }  // namespace regroup::rendezvous

@@ -136,11 +136,68 @@ TEST_F(RendezvousHang, AHangThatIsTakenBackIsNone) {
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
 }
 
+TEST_F(RendezvousHang, WhatWasSaidOfAnEarlierAlarmIsNoAnswer) {
+    NodeReport a = hanging(0);
+    job.tell("a", a);
+    a.hang.reset();
+    a.positions = {at(0, 10, 5, true), at(1, 10, 5, true)};
+    NodeReport b = Job::resident_report(RoundId{1}, NodeState::running, 10);
+    b.positions = {at(2, 10, 4, false, "load"), at(3, 10, 5, true)};
+    job.tell("a", a);  // It moves again; that its stacks are saved comes after that.
+    job.tell("b", b);
+    a.hang = hanging(0).hang;
+    a.step = 500;
+    b.step = 500;
+    job.clear();
+    job.tell("a", a);
+    EXPECT_EQ(job.times_told<SaveStacks>("b"), 1U);
+    a.positions = {at(0, 500, 4, false, "load"), at(1, 500, 5, true)};
+    job.tell("a", a);
+    job.beat("b");  // On its way when it was asked.
+    EXPECT_EQ(job.told<EndWorker>("b"), nullptr);
+    b.positions.clear();
+    job.tell("b", b);
+    EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
+    b.positions = {at(2, 500, 5, true), at(3, 500, 5, true)};
+    job.tell("b", b);
+    EXPECT_EQ(job.told<EndWorker>("b"), nullptr);
+    ASSERT_NE(job.told<EndWorker>("a"), nullptr);
+    EXPECT_EQ(job.told<EndWorker>("a")->rank, 0U);
+}
+
+TEST_F(RendezvousHang, WhatWasSaidOfAnEarlierAlarmBlamesNobodyWhenNoAnswerComes) {
+    NodeReport b = Job::resident_report(RoundId{1}, NodeState::running, 500);
+    b.positions = {at(2, 10, 4, false, "load"), at(3, 10, 5, true)};
+    job.tell("b", b);
+    NodeReport a = hanging(0);
+    job.tell("a", a);
+    a.positions = {at(0, 500, 4, false, "load"), at(1, 500, 5, true)};
+    job.tell("a", a);
+    job.pass(seconds(7));
+    EXPECT_EQ(job.told<EndWorker>("b"), nullptr);
+    ASSERT_NE(job.told<EndWorker>("a"), nullptr);
+}
+
+TEST_F(RendezvousHang, AnAnswerCountsEvenIfTheWordThatWithdrewTheLastOneWasLost) {
+    NodeReport b = Job::resident_report(RoundId{1}, NodeState::running, 500);
+    b.positions = {at(2, 10, 4, false, "load"), at(3, 10, 5, true)};
+    job.tell("b", b);
+    NodeReport a = hanging(0);
+    job.tell("a", a);
+    a.positions = {at(0, 500, 5, true), at(1, 500, 5, true)};
+    job.tell("a", a);
+    b.positions = {at(2, 500, 5, true), at(3, 500, 4, false, "load")};
+    job.tell("b", b);
+    ASSERT_NE(job.told<EndWorker>("b"), nullptr);
+    EXPECT_EQ(job.told<EndWorker>("b")->rank, 3U);
+}
+
 TEST_F(RendezvousHang, IfAllWaitForEachOtherNobodyIsEndedAndNobodyBlamed) {
     NodeReport a = hanging(0);
     a.positions = {at(0, 10, 5, true), at(1, 10, 5, true)};
     NodeReport b = hanging(2);
     b.positions = {at(2, 10, 5, true), at(3, 10, 5, true)};
+    job.tell("a", hanging(0));
     job.tell("a", a);
     job.tell("b", b);
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
@@ -176,9 +233,12 @@ TEST_F(RendezvousHang, ARecoveryIsToldToAllWithWhereTheTimeWent) {
     EXPECT_EQ(incident.communicator, milliseconds(3));
     EXPECT_EQ(incident.total(), milliseconds(213));
     EXPECT_EQ(incident.step, 11U);
+    const Incident recovered = incident;
     job.clear();
     job.resumed("a", 11);
-    EXPECT_EQ(job.told<Recovered>("a"), nullptr);  // Once.
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);  // It has not heard of it, or would be quiet.
+    EXPECT_EQ(job.told<Recovered>("a")->incident, recovered);
+    EXPECT_EQ(job.told<Recovered>("c"), nullptr);
     job.stop("ops", "enough");
     EXPECT_EQ(job.core.verdict()->lost, milliseconds(213));
     EXPECT_EQ(job.core.verdict()->recoveries, 1U);

@@ -409,14 +409,14 @@ TEST_F(RendezvousPlanned, ARestartedDaemonGivesEveryoneTimeToComeBack) {
     EXPECT_TRUE(job.log.empty());
     job.silence("a");
     job.silence("b");
-    job.pass(seconds(3) - milliseconds(1));
+    job.pass(seconds(8) - milliseconds(1));
     EXPECT_EQ(job.core.phase(), Phase::running);
     job.join("a", Job::offer_of("a"), Job::resident_report(RoundId{1}, NodeState::running, 50));
     job.pass(milliseconds(1));
     EXPECT_EQ(job.core.phase(), Phase::stopping);
     EXPECT_EQ(
         job.told<Stop>("a")->reason,
-        "node b is lost: it did not come back within 3.0 s after a restart of the rendezvous");
+        "node b is lost: it did not come back within 8.0 s after a restart of the rendezvous");
 }
 
 TEST_F(RendezvousPlanned, RoundsGoOnOverARestart) {
@@ -448,6 +448,50 @@ TEST_F(RendezvousPlanned, ARestartAmidARegroupingWaitsForAllSurvivors) {
     job.join("a", Job::offer_of("a"), job.report_of("a"));
     job.pass(seconds(2));
     EXPECT_EQ(job.core.phase(), Phase::stopping);
+}
+
+TEST_F(RendezvousPlanned, WhoTriesAgainAtItsSlowestIsNotLostToARestartedDaemon) {
+    job.restart();
+    for (const char* node : {"a", "b"}) {
+        job.silence(node);
+    }
+    job.pass(milliseconds(7900));
+    EXPECT_EQ(job.core.nodes_count(), 2U);
+    job.pass(milliseconds(200));
+    EXPECT_EQ(job.core.nodes_count(), 0U);
+}
+
+TEST_F(RendezvousPlanned, WhatWasPlannedIsNoneOnceSomethingIsLost) {
+    begin(policy_of(1, 3), {"a", "b", "c"});
+    leave("b");
+    job.pass(std::chrono::minutes(2));
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    job.silence("c");
+    job.disconnect("c");
+    job.pass(milliseconds(200));
+    job.park({"a", "b"}, 12);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.resumed("a", 13);
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);
+    EXPECT_FALSE(job.told<Recovered>("a")->incident.planned);
+    EXPECT_NE(job.told<Recovered>("a")->incident.cause.find("node c is lost"), std::string::npos);
+}
+
+TEST_F(RendezvousPlanned, WhoComesToWaitHearsSoAtOnce) {
+    begin(policy_of(2, 2), {"a", "b"});
+    job.join("c");
+    job.join("d");
+    ASSERT_NE(job.told<Waiting>("d"), nullptr);
+    EXPECT_TRUE(job.told<Waiting>("d")->spare);
+    job.pass(std::chrono::minutes(2));
+    job.clear();
+    job.join("e");
+    ASSERT_EQ(job.times_told<Waiting>("e"), 1U);
+    EXPECT_TRUE(job.told<Waiting>("e")->spare);
+    EXPECT_EQ(job.told<Waiting>("d"), nullptr);
+    job.disconnect("e");
+    job.join("e");
+    EXPECT_EQ(job.times_told<Waiting>("e"), 2U);
 }
 
 }  // namespace

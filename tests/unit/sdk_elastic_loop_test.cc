@@ -297,6 +297,61 @@ TEST_F(ElasticLoopTest, TheSourceOfTheStateDiesWhileItIsSent) {
     expect_complete({"c", "fresh"});
 }
 
+TEST_F(ElasticLoopTest, HalfAStateIsNobodysState) {
+    // "b" has taken the tensors of "a", of step 3, and not yet the values.
+    Script script;
+    script.on_save = [](Rank& rank) {
+        if (rank.name == "a" && rank.round == 0) {
+            throw Died{};
+        }
+    };
+    Script further = script;
+    further.resume_at = {3, 3 * kBatch};
+    ranks_["a"].replica.totals = {18, 153};
+    ranks_["a"].replica.history = "ttt";
+    auto places = rounds_.begin(2);
+    start("a", places[0], further);
+    start("b", places[1], script);
+    EXPECT_TRUE(finished("a").died);
+    rounds_.end({"b"});
+    EXPECT_EQ(ranks_["b"].replica.history, "");
+    EXPECT_EQ(agent_.page("b").step, 0U);
+    // Nor is it with one that has come since, with no more than the job begins with.
+    places = rounds_.begin(2);
+    agent_.send("b", places[0]);
+    start("fresh", places[1]);
+    const auto fatal = agent_.await<worker_link::Fatal>("b");
+    EXPECT_EQ(fatal.kind, worker_link::FatalKind::retry);
+    ASSERT_TRUE(finished("b").error);
+    EXPECT_NE(std::string(finished("b").error->what()).find("half of it"), std::string::npos);
+    rounds_.end({"fresh"});
+    rounds_.assign({"fresh"});
+    expect_complete({"fresh"});
+}
+
+TEST_F(ElasticLoopTest, WhoHasTheWholeStateHasItThoughTheSourceDiesBeforeItIsCompared) {
+    // Replicas are compared by what they save: the source is asked for it a second time.
+    Script script;
+    std::atomic<int> asked = 0;
+    script.on_save = [&](Rank& rank) {
+        if (rank.name == "a" && rank.round == 0 && ++asked == 2) {
+            throw Died{};
+        }
+    };
+    Script further = script;
+    further.resume_at = {3, 3 * kBatch};
+    ranks_["a"].replica.totals = {18, 153};
+    ranks_["a"].replica.history = "ttt";
+    const auto places = rounds_.begin(2);
+    start("a", places[0], further);
+    start("b", places[1], script);
+    EXPECT_TRUE(finished("a").died);
+    rounds_.end({"b"});
+    rounds_.assign({"b"});
+    expect_complete({"b"});
+    EXPECT_EQ(finished("b").rounds.front(), (std::pair<std::uint64_t, std::uint64_t>(2, 3)));
+}
+
 TEST_F(ElasticLoopTest, ARoundThatEndsBeforeItHasFormedIsLeftAtOnce) {
     start_all({"a", "b"}, dies("b", &Script::before_reduction, 2));
     EXPECT_TRUE(finished("b").died);
@@ -386,7 +441,6 @@ TEST_F(ElasticLoopTest, ACheckpointedStateOfAnyRankIsEverybodys) {
 
 TEST_F(ElasticLoopTest, AnErrorOfTheUsersOwnEndsTheLoopAndTellsTheOthers) {
     Script script;
-    script.options.loss_limit = std::chrono::milliseconds(50);
     script.before_commit = [](Rank& rank, ElasticStep& step) {
         if (rank.name == "b" && step.number() == 2) {
             throw std::runtime_error("the data is bad");
@@ -395,9 +449,31 @@ TEST_F(ElasticLoopTest, AnErrorOfTheUsersOwnEndsTheLoopAndTellsTheOthers) {
     start_all({"a", "b"}, script);
     ASSERT_TRUE(finished("b").error);
     EXPECT_STREQ(finished("b").error->what(), "the data is bad");
-    // Nobody ends the round: after a moment the failure is a's own.
-    ASSERT_TRUE(finished("a").error);
-    EXPECT_NE(finished("a").error->code(), Errc::invalid_argument);
+    rounds_.end({"a"});
+    rounds_.assign({"a"});
+    expect_complete({"a"});
+}
+
+TEST_F(ElasticLoopTest, WhoLosesItsPeersParksThoughNobodySaysThatTheRoundIsOver) {
+    // Both live; what is between them is broken. Their agent hears of it from them alone, and their
+    // state is there for however long it takes until there is another round.
+    Script script;
+    script.before_reduction = [](Rank& rank, ElasticStep& step) {
+        if (rank.name == "b" && step.number() == 3 && rank.round == 1) {
+            throw Error(Errc::disconnected, "the connection to rank 0 broke");
+        }
+    };
+    start_all({"a", "b"}, script);
+    const auto remark = agent_.await<worker_link::Remark>("b");
+    EXPECT_NE(remark.text.find("rank 1 has lost its peers in round 1"), std::string::npos);
+    EXPECT_NE(remark.text.find("the connection to rank 0 broke"), std::string::npos);
+    EXPECT_EQ(agent_.await<Parked>("b"), (Parked{.round = 1, .step = 3}));
+    EXPECT_EQ(agent_.await<Parked>("a"), (Parked{.round = 1, .step = 3}));
+    EXPECT_EQ(agent_.page("a").phase, worker_link::Phase::parked);
+    EXPECT_EQ(agent_.page("a").ended_round, 0U);
+    rounds_.assign({"a", "b"});
+    expect_complete({"a", "b"});
+    EXPECT_EQ(finished("b").rounds.back(), (std::pair<std::uint64_t, std::uint64_t>(2, 3)));
 }
 
 TEST_F(ElasticLoopTest, AStepThatIsNeitherCommittedNorFinishedIsAMistake) {

@@ -111,6 +111,12 @@ Standing fresh(std::uint64_t step = 0) {
     return {.step = step, .samples = step * 10, .history = 9, .layout = 1, .fresh = 1};
 }
 
+Standing torn(std::uint64_t step) {
+    Standing standing = survivor(step);
+    standing.torn = 1;
+    return standing;
+}
+
 TEST(Origin, IsTheLowestRankThatHasCommittedMost) {
     const std::array standings{fresh(), survivor(6), survivor(7), survivor(7)};
     const Origin origin = choose_origin(standings);
@@ -133,6 +139,20 @@ TEST(Origin, IsNotNeededAmongSurvivorsThatAreEquallyFar) {
     EXPECT_FALSE(choose_origin(std::array{fresh()}).is_needed);
     EXPECT_TRUE(choose_origin(std::array{fresh(), fresh()}).is_needed);
     EXPECT_TRUE(choose_origin(std::array{survivor(4), survivor(3)}).is_needed);
+}
+
+TEST(Origin, IsNeverARankThatIsTorn) {
+    const Origin origin = choose_origin(std::array{torn(8), survivor(6), torn(7), fresh(9)});
+    EXPECT_EQ(origin.rank, 3U);
+    EXPECT_EQ(choose_origin(std::array{torn(8), survivor(6), fresh()}).rank, 1U);
+    EXPECT_TRUE(choose_origin(std::array{survivor(6), torn(6)}).is_needed);
+}
+
+TEST(Origin, IsLostIfOnlyTornAndFreshRanksAreLeft) {
+    EXPECT_TRUE(is_state_lost(std::array{fresh(), torn(7)}));
+    EXPECT_TRUE(is_state_lost(std::array{torn(7), torn(7)}));
+    EXPECT_FALSE(is_state_lost(std::array{torn(7), survivor(6), fresh()}));
+    EXPECT_FALSE(is_state_lost(std::array{fresh(), fresh(4)}));
 }
 
 TEST(Origin, RefusesRanksThatKeepDifferentThings) {

@@ -209,7 +209,9 @@ TEST(Interrupt, EndsAnOperationThatAPeerNeverJoins) {
         other.join();
         const Work work = group->barrier();
         expect_interrupted(contexts[0], [&] { work.wait(); });
-        EXPECT_TRUE(error_of(idle->barrier())) << "the peer sees it gone";
+        // The first may still be answered by what was on its way.
+        const bool seen = error_of(idle->barrier()) || error_of(idle->barrier());
+        EXPECT_TRUE(seen) << "the peer sees it gone";
     }
 }
 

@@ -2,6 +2,7 @@
 #include <regroup/checkpoint.h>
 #include <regroup/error.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <thread>
 #include <type_traits>
 #include <unistd.h>
 #include <vector>
@@ -22,10 +24,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "worker_sdk/src/training/atomic_file.h"
+
 namespace regroup {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 namespace fs = std::filesystem;
@@ -296,6 +301,31 @@ TEST_F(CheckpointTest, RemovesWhatKilledWritersLeftButNotWhatIsBeingWritten) {
     EXPECT_THAT(files(), UnorderedElementsAre("model.ckpt", "model.ckpt.124-0.partial",
                                               "other.ckpt.123-0.partial"));
     ::close(fd);
+}
+
+TEST_F(CheckpointTest, WritersOfOnePathDoNotRemoveEachOthersFiles) {
+    // Each looks for what killed writers left while the others make their files, and lock them.
+    constexpr int kWriters = 4;
+    constexpr int kFiles = 1000;
+    std::array<std::string, kWriters> errors;
+    {
+        std::vector<std::jthread> writers;
+        for (std::string& error : errors) {
+            writers.emplace_back([this, &error] {
+                try {
+                    for (int i = 0; i < kFiles; ++i) {
+                        training::AtomicFile file(path());
+                        file.write("complete");
+                        file.publish(0);
+                    }
+                } catch (const Error& failure) {
+                    error = failure.what();
+                }
+            });
+        }
+    }
+    EXPECT_THAT(errors, Each(std::string()));
+    EXPECT_THAT(files(), UnorderedElementsAre("model.ckpt"));
 }
 
 TEST_F(CheckpointTest, RelativePathsWork) {

@@ -62,6 +62,8 @@ class Checkpoint {
     /// Writers keep each other out by a lock on PATH.lock, which stays behind, empty. A training
     /// that begins anew from a checkpoint may overwrite it, whatever round has saved it; one that
     /// begins from nothing may not overwrite a checkpoint with a date in the future.
+    ///
+    /// On the thread of an ElasticLoop, in a step and in no section, it is a section by itself.
     void save(const std::filesystem::path& path, const CheckpointOptions& options = {}) const;
 
     /// Reads and verifies `path`. Throws Error: `system` if it cannot be read, `invalid_argument`

@@ -49,9 +49,6 @@ struct ElasticOptions {
     std::string backend = "cpu";  ///< Of the group that steps use; see ProcessGroup::create.
     /// Limit for each operation. A peer that is lost ends operations at once, not after this.
     std::chrono::nanoseconds timeout = std::chrono::minutes(30);
-    /// How long the launcher may take to confirm that a round is over in which an operation has
-    /// failed; after that the failure is this rank's own, and `run` throws it.
-    std::chrono::nanoseconds loss_limit = std::chrono::seconds(30);
     /// Replicas are compared after every change of the membership, and every so many steps; 0:
     /// only then. A difference ends this job's round with an Error that names the rank.
     std::uint64_t compare_every = 0;
@@ -155,9 +152,10 @@ class ElasticLoop {
 
     /// Registers what must be equal on all ranks after every step: parameters, the optimizer's
     /// state. The memory belongs to the caller and stays where it is while the loop lives; host or
-    /// GPU, as the back end needs it; what is on a GPU is read and written in CUDA's default stream.
-    /// It changes nowhere but in the function given to `commit`. The same names, in the same order,
-    /// on every rank. Before `run`. Throws Error `invalid_argument` for a name that is taken.
+    /// GPU, as the back end needs it; what is on a GPU is read and written in CUDA's default
+    /// stream. It changes nowhere but in the function given to `commit`. The same names, in the
+    /// same order, on every rank. Before `run`. Throws Error `invalid_argument` for a name that is
+    /// taken.
     void keep(std::string name, TensorView tensor);
     /// The same for what is not a tensor: `save` gives its bytes, `load` takes them. Called
     /// between steps, on the thread of `run`.
@@ -172,7 +170,7 @@ class ElasticLoop {
     void on_straggler(std::function<void(std::uint32_t rank, double excess)> listener);
 
     /// Trains. Throws Error `invalid_argument` if replicas differ, naming the rank, or a callback
-    /// is missing; what callbacks throw, if no round has ended; without the launcher also
+    /// is missing; what callbacks throw, but for an Error of a lost peer; without the launcher also
     /// `disconnected` when a peer is lost, and with it when the agent goes away. Once.
     Ending run(const ElasticCallbacks& callbacks);
 

@@ -3,8 +3,34 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 namespace regroup::elastic {
+namespace {
+
+thread_local Beacon* of_this_thread = nullptr;
+
+}  // namespace
+
+BeaconOfThread::BeaconOfThread(Beacon& beacon) noexcept
+    : before_(std::exchange(of_this_thread, &beacon)) {}
+
+BeaconOfThread::~BeaconOfThread() {
+    of_this_thread = before_;
+}
+
+OwnSection::OwnSection(std::string_view name) noexcept {
+    if (of_this_thread != nullptr && of_this_thread->phase() == Phase::training) {
+        beacon_ = of_this_thread;
+        beacon_->begin_section(name);
+    }
+}
+
+OwnSection::~OwnSection() {
+    if (beacon_ != nullptr) {
+        beacon_->end_section();
+    }
+}
 
 void Beacon::begin_round(std::uint64_t round, RoundScope& scope) noexcept {
     page_->operations_issued.store(0);

@@ -29,6 +29,9 @@ class Beacon {
     void park() noexcept;
     void finished() noexcept { page_->finished.store(1); }
     void committed(std::uint64_t step) noexcept;
+    /// What was committed is not here any more, not in one piece.
+    void forget_state() noexcept { page_->step.store(0); }
+    [[nodiscard]] Phase phase() const noexcept { return page_->phase.load(); }
     void begin_section(std::string_view name) noexcept;
     void end_section() noexcept;
     /// While this thread waits for an operation called `name`.
@@ -54,6 +57,31 @@ class Beacon {
     std::size_t sections_count_ = 0;
     Kind* kind_ = nullptr;  ///< Of the present work, if it is of any.
     std::int64_t since_ = 0;
+};
+
+/// While it lives, the beacon is that of this thread, on which a loop runs.
+class BeaconOfThread {
+   public:
+    explicit BeaconOfThread(Beacon& beacon) noexcept;
+    ~BeaconOfThread();
+    BeaconOfThread(const BeaconOfThread&) = delete;
+    BeaconOfThread& operator=(const BeaconOfThread&) = delete;
+
+   private:
+    Beacon* const before_;
+};
+
+/// Long work of the SDK's own, in a section if this thread is in a step, and in no section of the
+/// user's: what takes longer than a step is no hang then.
+class OwnSection {
+   public:
+    explicit OwnSection(std::string_view name) noexcept;
+    ~OwnSection();
+    OwnSection(const OwnSection&) = delete;
+    OwnSection& operator=(const OwnSection&) = delete;
+
+   private:
+    Beacon* beacon_ = nullptr;
 };
 
 /// Measures and shows the waiting of the loop's thread.

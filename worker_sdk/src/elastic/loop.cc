@@ -6,7 +6,6 @@
 #include <exception>
 #include <utility>
 
-#include "worker_sdk/src/elastic/standing.h"
 #include "worker_sdk/src/elastic/vote.h"
 #include "worker_sdk/src/link/assigned_context.h"
 #include "worker_sdk/src/link/process_link.h"
@@ -16,6 +15,8 @@ namespace {
 
 /// The rest of the word about a drain is behind its first sign, on its way.
 constexpr Duration kPauseLimit = std::chrono::seconds(1);
+/// A death is known far sooner. If it comes later it was said that the peers are out of reach.
+constexpr Duration kEndLimit = std::chrono::seconds(1);
 /// For a leave of which nothing more was said.
 constexpr Duration kLeaveLimit = std::chrono::seconds(30);
 
@@ -64,6 +65,7 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
     BeaconMeter meter(beacon_);
     meter_ = &meter;
     const Farewell farewell{beacon_};
+    const BeaconOfThread own_beacon(beacon_);
     if (link_) {
         link_->declare_elastic(true);
     }
@@ -119,6 +121,7 @@ Loop::Outcome Loop::carry_out_round(const ElasticCallbacks& callbacks) {
             throw;
         }
         give_up_round(error.what());
+        learn_of_end(error);
         return Outcome::over;
     }
 }
@@ -131,26 +134,6 @@ void Loop::form() {
         round_->own_control = ProcessGroup::create(
             "cpu", context, {.timeout = options_.timeout, .name = "elastic-control"});
     }
-}
-
-void Loop::bring_state() {
-    const Groups groups = round_->groups();
-    const Origin origin =
-        find_origin(groups.control, {.step = step_,
-                                     .samples = samples_,
-                                     .history = fresh_ ? link::new_history() : history_,
-                                     .layout = kept_.layout(),
-                                     .fresh = fresh_ ? 1U : 0U});
-    if (origin.is_needed) {
-        kept_.broadcast(groups, origin.rank);
-    }
-    kept_.compare(groups);
-    step_ = origin.standing.step;
-    samples_ = origin.standing.samples;
-    history_ = origin.standing.history;
-    fresh_ = false;
-    link::enter_history(history_);
-    beacon_.committed(step_);
 }
 
 Loop::Outcome Loop::train(const ElasticCallbacks& callbacks) {
@@ -316,21 +299,31 @@ void Loop::tell_resumed() {
                              .first_step_ms = Milliseconds(now() - training_began_).count()});
 }
 
-/// Whether the error stems from the end of the round. Peers and agent find out about a loss in
-/// different ways: what the group knows already, the agent may be about to say.
-bool Loop::is_loss(const Error& error) const {
+/// Whether peers are lost, so that the round cannot go on.
+bool Loop::is_loss(const Error& error) const noexcept {
     switch (error.code()) {
         case Errc::disconnected:
         case Errc::fenced:
         case Errc::deadline_exceeded:
         case Errc::closed:
-            break;
+            return link_ != nullptr;
         default:
             return false;
     }
+}
+
+/// Peers and agent find out about a loss in different ways: what the group knows already, the agent
+/// is about to say, if a worker has died. If none has, nobody knows but those between whom the
+/// connection broke: this rank then parks unasked, which ends the round without a failure.
+void Loop::learn_of_end(const Error& error) {
     const std::uint64_t round = round_->context.round;
-    return link_ && link_->await_end(round, after(now(), options_.loss_limit)) &&
-           link_->ended(round);
+    beacon_.park();
+    if (!link_->await_end(round, after(now(), kEndLimit))) {
+        link_->send(worker_link::Remark{
+            .text = "rank " + std::to_string(round_->context.rank) +
+                    " has lost its peers in round " + std::to_string(round) +
+                    ", of whose end nothing was heard, and gives it up: " + error.what()});
+    }
 }
 
 bool Loop::leaves_now() const noexcept {

@@ -76,13 +76,15 @@ class Loop {
     Outcome train(const ElasticCallbacks& callbacks);
     void form();
     void bring_state();
+    [[noreturn]] void give_up_state();
     void require_step_open(const char* call) const;
     void settle_operations();
     [[nodiscard]] bool vote_on_step(bool finishes);
     void look_after_step();
     void compare_pace();
     void tell_resumed();
-    [[nodiscard]] bool is_loss(const Error& error) const;
+    [[nodiscard]] bool is_loss(const Error& error) const noexcept;
+    void learn_of_end(const Error& error);
     [[nodiscard]] bool leaves_now() const noexcept;
     [[nodiscard]] bool find_next_place();
     void give_up_round(const std::string& reason) noexcept;
@@ -98,6 +100,8 @@ class Loop {
     std::uint64_t samples_ = 0;
     std::uint64_t history_ = 0;
     bool fresh_ = true;
+    /// A state that was being received may have overwritten part of the one that was here.
+    bool torn_ = false;
     bool started_ = false;
 
     std::unique_ptr<Round> round_;

@@ -3,15 +3,15 @@
 
 #include <regroup/error.h>
 
+#include <algorithm>
 #include <string>
 #include <tuple>
-#include <vector>
 
 namespace regroup::elastic {
 
 Origin choose_origin(std::span<const Standing> standings) {
     const auto merit = [](const Standing& standing) {
-        return std::tuple(standing.step, standing.fresh == 0);
+        return std::tuple(standing.torn == 0, standing.step, standing.fresh == 0);
     };
     Origin origin{.standing = standings.front()};
     for (std::uint32_t rank = 1; rank < standings.size(); ++rank) {
@@ -29,19 +29,28 @@ Origin choose_origin(std::span<const Standing> standings) {
     for (std::uint32_t rank = 0; rank < standings.size(); ++rank) {
         const Standing& other = standings[rank];
         origin.is_needed =
-            origin.is_needed ||
-            (rank != origin.rank && (other.fresh != 0 || other.step != origin.standing.step));
+            origin.is_needed || (rank != origin.rank && (other.fresh != 0 || other.torn != 0 ||
+                                                         other.step != origin.standing.step));
     }
     return origin;
 }
 
-Origin find_origin(ProcessGroup& group, const Standing& mine) {
+bool is_state_lost(std::span<const Standing> standings) noexcept {
+    const auto is_torn = [](const Standing& standing) { return standing.torn != 0; };
+    const auto has_it = [](const Standing& standing) {
+        return standing.torn == 0 && standing.fresh == 0;
+    };
+    return std::any_of(standings.begin(), standings.end(), is_torn) &&
+           std::none_of(standings.begin(), standings.end(), has_it);
+}
+
+std::vector<Standing> gather_standings(ProcessGroup& group, const Standing& mine) {
     std::vector<Standing> all(group.world_size());
     group
         .all_gather(ConstTensorView(&mine, sizeof mine, DType::uint8),
                     TensorView(all.data(), all.size() * sizeof mine, DType::uint8))
         .wait();
-    return choose_origin(all);
+    return all;
 }
 
 }  // namespace regroup::elastic

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace regroup::elastic {
 
@@ -16,6 +17,7 @@ struct Standing {
     std::uint64_t history = 0;
     std::uint64_t layout = 0;  ///< Hash of what it keeps.
     std::uint64_t fresh = 1;   ///< 0 once it has taken part in a round.
+    std::uint64_t torn = 0;    ///< 1 while part of what it keeps may be another rank's.
 
     friend bool operator==(const Standing&, const Standing&) = default;
 };
@@ -27,12 +29,18 @@ struct Origin {
     bool is_needed = false;  ///< Somebody else has another state, or may have.
 };
 
-/// The rank that has committed most. Of those, one that has been there before, and the lowest. As
-/// no rank can be two steps behind another that has been there, nothing is lost that any survivor
-/// has applied. Throws Error `invalid_argument` naming two ranks that keep different things.
+/// The rank that has committed most, of those that are whole. Of those, one that has been there
+/// before, and the lowest. As no rank can be two steps behind another that has been there, nothing
+/// is lost that any survivor has applied. Throws Error `invalid_argument` naming two ranks that
+/// keep different things.
 [[nodiscard]] Origin choose_origin(std::span<const Standing> standings);
 
-/// Asks all ranks; a collective.
-[[nodiscard]] Origin find_origin(ProcessGroup& group, const Standing& mine);
+/// Whether the state went with its last holder: some are torn, and nobody is whole that has been
+/// there before. What fresh ranks have is no more than the job begins with, perhaps not even its
+/// checkpoint.
+[[nodiscard]] bool is_state_lost(std::span<const Standing> standings) noexcept;
+
+/// What all ranks say, by rank; a collective.
+[[nodiscard]] std::vector<Standing> gather_standings(ProcessGroup& group, const Standing& mine);
 
 }  // namespace regroup::elastic

@@ -36,6 +36,25 @@ class Descriptor {
     int fd_;
 };
 
+/// Locks a partial file that was just made. False if another writer was there first, took it for
+/// one that a killed writer left, and removes it.
+bool claim(int fd) noexcept {
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        // Where locks are unknown nothing is lost but the removal of stale files.
+        return errno != EWOULDBLOCK;
+    }
+    struct stat status{};
+    return ::fstat(fd, &status) != 0 || status.st_nlink > 0;
+}
+
+/// Whether `path` is still the file that was opened there.
+bool is_still(const std::filesystem::path& path, int fd) noexcept {
+    struct stat opened{};
+    struct stat named{};
+    return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+           opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path path)
@@ -50,9 +69,10 @@ AtomicFile::AtomicFile(std::filesystem::path path)
         if (fd_ < 0 && (errno != EEXIST || attempt == kAttempts)) {
             fail("open", partial_, errno);
         }
+        if (fd_ >= 0 && attempt < kAttempts && !claim(fd_)) {
+            ::close(std::exchange(fd_, -1));
+        }
     }
-    // Where locks are unknown nothing is lost but the removal of stale files.
-    ::flock(fd_, LOCK_EX | LOCK_NB);
 }
 
 AtomicFile::~AtomicFile() {
@@ -136,7 +156,9 @@ void AtomicFile::remove_stale_partials() const {
         const std::string name = entry->path().filename().string();
         if (name.starts_with(prefix) && name.ends_with(kPartialSuffix)) {
             const Descriptor partial(::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC));
-            if (partial.get() >= 0 && ::flock(partial.get(), LOCK_EX | LOCK_NB) == 0) {
+            // Its writer may have given it its final name meanwhile, and made another of this one.
+            if (partial.get() >= 0 && ::flock(partial.get(), LOCK_EX | LOCK_NB) == 0 &&
+                is_still(entry->path(), partial.get())) {
                 ::unlink(entry->path().c_str());
             }
         }

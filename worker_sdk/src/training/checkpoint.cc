@@ -12,6 +12,7 @@
 #include <type_traits>
 #include <unistd.h>
 
+#include "worker_sdk/src/elastic/beacon.h"
 #include "worker_sdk/src/link/process_link.h"
 #include "worker_sdk/src/training/atomic_file.h"
 #include "worker_sdk/src/training/fence.h"
@@ -281,6 +282,7 @@ bool Checkpoint::contains(std::string_view name) const {
 }
 
 void Checkpoint::save(const std::filesystem::path& path, const CheckpointOptions& options) const {
+    const elastic::OwnSection section("saving a checkpoint");
     std::uint64_t body_bytes = sizeof(std::uint64_t);
     for (const auto& [name, entry] : entries_) {
         body_bytes +=
@@ -354,6 +356,7 @@ Author training::author_of(const std::filesystem::path& path) {
 }
 
 std::optional<Checkpoint> Checkpoint::load_if_present(const std::filesystem::path& path) {
+    const elastic::OwnSection section("loading a checkpoint");
     const std::optional<std::string> content = read_file(path.string());
     if (!content) {
         return std::nullopt;

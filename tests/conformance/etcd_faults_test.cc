@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The journal in an etcd that is slow, full or particular, played by the test in the same thread.
+#include <deque>
+#include <memory>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <gmock/gmock.h>
+
+#include "daemon_harness.h"
+#include "journal_stories.h"
+#include "rendezvous/journal/base64.h"
+#include "rendezvous/journal/etcd_journal.h"
+#include "rendezvous/journal/etcd_requests.h"
+
+namespace regroup::journal {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using nlohmann::json;
+using ::testing::HasSubstr;
+using testing::Loop;
+using ::testing::Not;
+
+const SteadyClock kClock;
+constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+
+struct Answer {
+    json body = json::object();
+    unsigned status = 200;
+    Duration delay{};
+};
+
+/// Speaks for etcd: one lease, one leader's key, and what the test says of the rest.
+class FakeEtcd {
+   public:
+    using Rule = std::function<std::optional<Answer>(const std::string& path, const json& request)>;
+
+    explicit FakeEtcd(Loop& loop)
+        : io_(loop.io()), acceptor_(loop.io(), tcp::endpoint(asio::ip::address_v4::loopback(), 0)) {
+        asio::co_spawn(io_, accept(), asio::detached);
+    }
+
+    [[nodiscard]] std::uint16_t port() const { return acceptor_.local_endpoint().port(); }
+
+    Rule rule = [](const std::string&, const json&) { return std::nullopt; };
+    std::string leader;              // Of the key; empty: there is none.
+    std::vector<std::string> paths;  // Of all requests.
+    Instant lease_ends{};            // By etcd's clock.
+    Duration lease = std::chrono::seconds(2);
+
+    [[nodiscard]] std::size_t count(const std::string& path) const {
+        return static_cast<std::size_t>(std::count(paths.begin(), paths.end(), path));
+    }
+    [[nodiscard]] static bool is_campaign(const json& request) {
+        return etcd::number_in(request.at("compare").at(0), "create_revision") == 0;
+    }
+
+   private:
+    asio::awaitable<void> accept() {
+        for (;;) {
+            auto [error, socket] = co_await acceptor_.async_accept(kAwait);
+            if (error) {
+                co_return;
+            }
+            asio::co_spawn(io_, serve(std::move(socket)), asio::detached);
+        }
+    }
+    asio::awaitable<void> serve(tcp::socket socket) {
+        boost::beast::flat_buffer buffer;
+        for (;;) {
+            http::request<http::string_body> request;
+            if (std::get<0>(co_await http::async_read(socket, buffer, request, kAwait))) {
+                co_return;
+            }
+            const std::string path = request.target();
+            const json body = json::parse(request.body());
+            paths.push_back(path);
+            std::optional<Answer> answer = rule(path, body);
+            if (!answer) {
+                answer = usual(path, body);
+            }
+            asio::steady_timer timer(io_, answer->delay);
+            co_await timer.async_wait(kAwait);
+            http::response<http::string_body> response(http::status(answer->status), 11);
+            response.body() = answer->body.dump();
+            response.prepare_payload();
+            if (std::get<0>(co_await http::async_write(socket, response, kAwait))) {
+                co_return;
+            }
+        }
+    }
+    void expire() {
+        if (kClock.now() >= lease_ends) {
+            leader.clear();
+        }
+    }
+    Answer usual(const std::string& path, const json& request) {
+        expire();
+        const std::string seconds = std::to_string(lease / std::chrono::seconds(1));
+        if (path == "/v3/lease/grant") {
+            lease_ends = kClock.now() + lease;
+            return {{{"ID", "7"}, {"TTL", seconds}}};
+        }
+        if (path == "/v3/lease/keepalive") {
+            if (leader.empty()) {
+                return {{{"result", {{"ID", "7"}}}}};
+            }
+            lease_ends = kClock.now() + lease;
+            return {{{"result", {{"ID", "7"}, {"TTL", seconds}}}}};
+        }
+        if (path == "/v3/lease/revoke") {
+            leader.clear();
+        }
+        if (path == "/v3/kv/txn" && is_campaign(request)) {
+            const json& put = request.at("success").at(0).at("requestPut");
+            leader = from_base64(put.at("value").get<std::string>()).value();
+            return {{{"succeeded", true}, {"header", {{"revision", "5"}}}}};
+        }
+        if (path == "/v3/kv/txn") {
+            return {{{"succeeded", !leader.empty()}}};
+        }
+        if (path == "/v3/kv/range" && !leader.empty() &&
+            from_base64(request.at("key").get<std::string>()) == "regroup/leader") {
+            return {{{"kvs",
+                      json::array({{{"key", request.at("key")}, {"value", to_base64(leader)}}})}}};
+        }
+        return {};
+    }
+
+    asio::io_context& io_;
+    tcp::acceptor acceptor_;
+};
+
+bool reads_jobs(const std::string& path, const json& request) {
+    return path == "/v3/kv/range" &&
+           from_base64(request.at("key").get<std::string>())->starts_with("regroup/jobs/");
+}
+
+class EtcdFaults : public ::testing::Test {
+   protected:
+    void start() {
+        EtcdJournal::Options options;
+        options.endpoints = {{"127.0.0.1", etcd.port()}};
+        options.advertise = "a:1";
+        options.lease = std::chrono::seconds(2);
+        configure(options);
+        journal = std::make_unique<EtcdJournal>(loop.io(), kClock, std::move(options));
+        journal->start({[this](std::vector<StoredJob> taken) {
+                            jobs = std::move(taken);
+                            leads = true;
+                        },
+                        [this](const std::string& endpoint) {
+                            leader = endpoint;
+                            leads = false;
+                        },
+                        [this](const std::string& line) { log += line + "\n"; }});
+    }
+    std::function<void(EtcdJournal::Options&)> configure = [](EtcdJournal::Options&) {};
+
+    Loop loop;
+    FakeEtcd etcd{loop};
+    std::unique_ptr<EtcdJournal> journal;
+    std::vector<StoredJob> jobs;
+    bool leads = false;
+    std::string leader = "nobody yet";
+    std::string log;
+};
+
+TEST_F(EtcdFaults, TheLeaseIsKeptWhileManyJobsAreRead) {
+    const StoredJob story = testing::story_of_two_rounds().job();
+    int pages = 0;
+    // Longer than the lease, in pages as in a real etcd that has much to send.
+    etcd.rule = [&](const std::string& path, const json& request) -> std::optional<Answer> {
+        if (!reads_jobs(path, request)) {
+            return std::nullopt;
+        }
+        ++pages;
+        const bool last = pages == 8;
+        const std::string prefix = etcd::job_prefix("regroup/", {"long", 1});
+        const std::string key =
+            last ? prefix + "head" : etcd::entry_key(prefix, static_cast<std::size_t>(pages));
+        const std::string value = last ? etcd::head_value({"long", 1}) : encode(story.entries[0]);
+        return Answer{
+            {{"kvs", json::array({{{"key", to_base64(key)}, {"value", to_base64(value)}}})},
+             {"more", !last}},
+            200,
+            std::chrono::milliseconds(600)};
+    };
+    start();
+    ASSERT_TRUE(loop.until([&] { return leads; })) << log;
+    EXPECT_EQ(etcd.leader, "a:1");
+    EXPECT_THAT(log, Not(HasSubstr("lost")));
+    ASSERT_EQ(jobs.size(), 1U);
+    EXPECT_EQ(jobs[0].entries.size(), 7U);
+}
+
+TEST_F(EtcdFaults, APageThatDoesNotComeIsAskedForAgain) {
+    int pages = 0;
+    etcd.rule = [&](const std::string& path, const json& request) -> std::optional<Answer> {
+        return reads_jobs(path, request) && ++pages < 3 ? std::optional(Answer{{}, 503, {}})
+                                                        : std::nullopt;
+    };
+    start();
+    ASSERT_TRUE(loop.until([&] { return leads; })) << log;
+    EXPECT_EQ(pages, 3);
+    EXPECT_EQ(etcd.count("/v3/lease/grant"), 1U);
+}
+
+TEST_F(EtcdFaults, ACampaignWhoseResultIsUnknownGivesItsLeaseBack) {
+    int campaigns = 0;
+    etcd.rule = [&](const std::string& path, const json& request) -> std::optional<Answer> {
+        if (path == "/v3/kv/txn" && FakeEtcd::is_campaign(request) && ++campaigns == 1) {
+            etcd.leader = "a:1";  // Done, and the answer is lost.
+            return Answer{{}, 503, {}};
+        }
+        return std::nullopt;
+    };
+    start();
+    ASSERT_TRUE(loop.until([&] { return leads; })) << log;
+    EXPECT_EQ(etcd.count("/v3/lease/revoke"), 1U);
+    EXPECT_NE(leader, "a:1");
+}
+
+TEST_F(EtcdFaults, NobodyIsSentToWhereHeAsked) {
+    etcd.leader = "a:1";  // Of an earlier life, whose lease is still good.
+    etcd.lease_ends = kClock.now() + std::chrono::seconds(1);
+    start();
+    ASSERT_TRUE(loop.until([&] { return leader.empty(); })) << leader;
+    EXPECT_THAT(log, HasSubstr("an earlier life of this daemon"));
+    EXPECT_TRUE(loop.until([&] { return leads; }));
+}
+
+}  // namespace
+}  // namespace regroup::journal
