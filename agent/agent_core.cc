@@ -356,6 +356,10 @@ AgentEffects AgentCore::advance(Instant now) {
         effects_.push_back(DropLink{});
         on(now, LinkDown{});
     }
+    if (now >= drain_until_ && !quit_ && report_.state == NodeState::finished) {
+        quit(now, Quit{0, 0, report_.draining + "; all workers of this node have finished",
+                       std::nullopt});
+    }
     if (now >= drain_until_ && !quit_) {
         quit(now,
              Quit{128 + drain_signal_, drain_signal_,

@@ -167,6 +167,7 @@ class AgentCore {
     bool departing_ = false;      ///< Or to save their state and end.
     bool saved_ = false;          ///< Of these, one that had parked has ended with success;
     bool unsaved_ = false;        ///< one has not.
+    bool unfinished_ = false;     ///< One has ended in this round before the training was finished.
     std::string leave_reason_;
     int drain_signal_ = 0;  ///< The node wants to leave because of it.
     std::optional<Assignment> next_assignment_;

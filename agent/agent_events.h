@@ -33,8 +33,10 @@ struct WorkerExited {
     RoundId round = RoundId::none;  ///< In which it was launched; none: ahead of a round.
     std::uint32_t local_rank = 0;
     std::optional<WorkerFailure> failure;
+    bool finished = false;  ///< It had said that the training is, which a resident worker does.
 };
-/// A worker has said Hello over its link. One that never does is not resident.
+/// A worker has said Hello over its link. One that never does is not resident, nor is one that has
+/// said again that it is not: its training is finished.
 struct WorkerAttached {
     std::uint32_t local_rank = 0;
     bool elastic = false;  ///< It keeps its process when rounds change.

@@ -33,7 +33,7 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     report_.failure.reset();
     report_.hang.reset();
     report_.positions.clear();
-    saving_stacks_ = false;
+    saving_stacks_ = unfinished_ = false;
     spare_ = false;
     may_prestart_ = true;
     AssignWorkers assign{assignment, {}};
@@ -85,7 +85,13 @@ void AgentCore::prestart() {
 
 void AgentCore::on(Instant now, const WorkerAttached& event) {
     if (const auto worker = workers_.find(event.local_rank); worker != workers_.end()) {
-        worker->second.elastic = worker->second.elastic || event.elastic;
+        const bool is_through = worker->second.elastic && !event.elastic;
+        worker->second.elastic = event.elastic;
+        if (is_through && report_.resident) {
+            // It comes to no step boundary any more; what ends it is what ends any program.
+            report_.resident = false;
+            tell(now);
+        }
         update_resident(now);
     }
 }
@@ -203,6 +209,7 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
         // It ended by itself while we were stopping it; perhaps that is why we were told to.
         report_.failure = failure;
     }
+    unfinished_ = unfinished_ || (trained && !event.finished);
     if (departing_ && worker.parked && worker.trained) {
         (failure ? unsaved_ : saved_) = true;
     }
@@ -278,8 +285,13 @@ void AgentCore::settle(Instant now) {
     resist_at_ = Instant::max();
     const bool orderly = report_.state == NodeState::running;
     pausing_ = false;
-    report_.state =
-        orderly && workers_.empty() && !departing_ ? NodeState::finished : NodeState::stopped;
+    // The boundary may have been the last one.
+    const bool finished = orderly && workers_.empty() && (!departing_ || !unfinished_);
+    report_.state = finished ? NodeState::finished : NodeState::stopped;
+    if (finished) {
+        departing_ = false;
+        depart_until_ = Instant::max();
+    }
     if (quit_) {
         quit_sent_ = true;
         effects_.push_back(*quit_);

@@ -345,7 +345,9 @@ void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
     if (link_) {
         link_->forget(key);
     }
-    const WorkerExited exited{process.launched_in, process.local_rank, std::move(failure)};
+    const bool finished = process.page && (*process.page)->finished.load() != 0;
+    const WorkerExited exited{process.launched_in, process.local_rank, std::move(failure),
+                              finished};
     on_event_(exited);
 }
 

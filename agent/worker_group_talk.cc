@@ -125,7 +125,7 @@ void WorkerGroup::hear_hello(std::uint64_t key, pid_t pid, bool elastic, bool is
     }
     Process& process = found->second;
     process.attached = process.child && process.child->pid() == pid;
-    process.elastic = process.elastic || elastic;
+    process.elastic = elastic;
     if (is_new && process.attached) {
         deaths_->add(key, process.page);
     }

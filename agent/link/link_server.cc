@@ -269,6 +269,7 @@ bool LinkServer::greet(ConnectionAt connection, const worker_link::Hello& hello)
 bool LinkServer::welcome(Seat& seat, ConnectionAt connection) {
     forget_owner((*seat.page)->alive);
     (*seat.page)->exiting.store(0);
+    (*seat.page)->finished.store(0);
     if (!send_packet(connection->socket->fd(),
                      worker_link::encode(ToWorker(worker_link::Welcome())), seat.page->fd())) {
         drop(connection, std::string("cannot be welcomed: ") + std::strerror(errno));

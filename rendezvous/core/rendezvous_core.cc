@@ -339,9 +339,10 @@ void RendezvousCore::absorb_running(Instant now, const NodeId& id, const Node& n
 }
 
 void RendezvousCore::count_out(const NodeId& id, const Node& node) {
-    // Workers that were told to save their state and leave end like ones that have finished.
-    all_finished_ = all_finished_ && node.report.round == round_ &&
-                    node.report.state == NodeState::finished && !is_leaving(node);
+    // A node that leaves is finished, too, if the boundary at which it would have left was the
+    // last.
+    all_finished_ =
+        all_finished_ && node.report.round == round_ && node.report.state == NodeState::finished;
     awaited_.erase(id);
 }
 

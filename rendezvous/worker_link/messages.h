@@ -31,7 +31,8 @@ inline constexpr std::size_t kMessageLimit = 16384;
 // ---- From the worker.
 
 /// First. `elastic`: it takes part in several rounds (ElasticLoop) and is to be parked, not ended,
-/// when a round is over. May be sent again with `elastic` set, when the loop begins.
+/// when a round is over. Sent again with `elastic` set when the loop begins, and without
+/// when its training is finished.
 struct Hello {
     std::string worker_id;
     std::uint32_t version = 1;

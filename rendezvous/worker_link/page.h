@@ -61,6 +61,9 @@ struct WorkerPage {  // NOLINT(clang-analyzer-optin.performance.Padding): by who
     std::atomic<std::uint32_t> waiting{0};
     /// Name of the section, or of the collective that is waited for; ends with a zero.
     std::array<char, 48> section{};
+    /// 1 once its training is finished; without it, who was to leave and ends with success has
+    /// left.
+    std::atomic<std::uint32_t> finished{0};
 
     // ---- Written by the agent.
 

@@ -225,6 +225,7 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
             }
             break;
         case Group::Outcome::finish:
+            worker->finished = true;
             worker->stage = Stage::leaving;
             schedule_end(world_.now + between(world_.random, {}, world_.plan.skew_max), host,
                          local_rank, Cause::success);

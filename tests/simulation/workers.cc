@@ -217,7 +217,7 @@ void Workers::on_end(std::uint32_t host, std::uint64_t tag) {
 agent::WorkerExited Workers::describe_end(const Worker& worker, std::uint32_t local_rank,
                                           Cause cause) {
     static constexpr std::array kCodes{1, 1, 1, 3, 64, 75, 76};
-    agent::WorkerExited exited{worker.launched_in, local_rank, std::nullopt};
+    agent::WorkerExited exited{worker.launched_in, local_rank, std::nullopt, worker.finished};
     if (cause == Cause::success) {
         return exited;
     }

@@ -115,6 +115,7 @@ class Workers {
         bool hung = false;
         bool awaits_outcome = false;                  ///< Of a vote in its present round.
         bool resumed = false;                         ///< Has said Resumed in this round.
+        bool finished = false;                        ///< Its training.
         bool own_fault = false;                       ///< Of its end.
         bool condemned = false;                       ///< Is ended because the round hangs on it.
         std::optional<rendezvous::Assignment> place;  ///< For when it has said Hello.

@@ -364,6 +364,30 @@ TEST_F(AgentCoreResidentTest, WhoFailsToSaveIsNotTakenForSaved) {
     EXPECT_EQ(quit()->exit_code, kExitJobFailed);
 }
 
+TEST_F(AgentCoreResidentTest, ADrainOnTheLastStepFindsTheTrainingFinished) {
+    feed(QuitRequested{SIGTERM});
+    prepare(true);
+    feed(WorkerExited{RoundId{1}, 0, std::nullopt, true});
+    feed(WorkerExited{RoundId{1}, 1, std::nullopt, true});
+    EXPECT_TRUE(reported(NodeState::finished));
+    EXPECT_FALSE(quit().has_value());
+    pass_answered(seconds(11));  // It does not wait for the others for ever.
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, 0);
+    EXPECT_EQ(quit()->signal, 0);
+}
+
+TEST_F(AgentCoreResidentTest, WhoHasFinishedTrainingIsAsAnyProgram) {
+    feed(WorkerAttached{0, false});
+    EXPECT_FALSE(core.report().resident);
+    ASSERT_EQ(sent<Report>().size(), 1U);
+    EXPECT_FALSE(core.would_drain());
+    hear(Stop{RoundId{1}, "another node is lost"});
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{0}));
+    EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
+}
+
 // ---- Spares.
 
 TEST_F(AgentCoreResidentTest, ASpareStartsItsWorkersAheadAndGivesThemPlacesLater) {

@@ -219,7 +219,7 @@ TEST_F(RendezvousPlanned, ANodeWithWhichTheRendezvousGoesIsLeftByAll) {
               "state and leave");
 }
 
-TEST_F(RendezvousPlanned, WorkersThatEndWithSuccessBecauseTheyLeaveAreNoSuccessOfTheJob) {
+TEST_F(RendezvousPlanned, ADrainOnTheLastStepFindsTheJobFinished) {
     begin(policy_of(2, 3), {"a", "b"});
     leave("b");
     for (const char* node : {"a", "b"}) {
@@ -228,7 +228,7 @@ TEST_F(RendezvousPlanned, WorkersThatEndWithSuccessBecauseTheyLeaveAreNoSuccessO
         job.tell(node, report);
     }
     ASSERT_TRUE(job.core.verdict().has_value());
-    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
+    EXPECT_EQ(job.core.verdict()->exit_code, 0);
 }
 
 TEST_F(RendezvousPlanned, ASpareIsEnoughToGoOn) {

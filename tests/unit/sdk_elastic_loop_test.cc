@@ -212,6 +212,9 @@ TEST_F(ElasticLoopTest, TrainsToTheEnd) {
     expect_complete({"a", "b", "c"});
     EXPECT_EQ(finished("a").rounds.size(), 1U);
     EXPECT_EQ(agent_.await<Resumed>("a").step, 1U);
+    // Whatever the process does now, it does as any program.
+    EXPECT_EQ(agent_.page("a").finished, 1U);
+    EXPECT_FALSE(agent_.await<worker_link::Hello>("a").elastic);
 }
 
 TEST_F(ElasticLoopTest, APeerThatDiesBeforeTheReduction) {

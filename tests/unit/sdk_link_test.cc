@@ -49,7 +49,7 @@ TEST(AgentLink, SaysWhoItIsAndSharesThePage) {
     FakeAgent agent;
     const auto link = attach(agent);
     EXPECT_EQ(agent.await<Hello>("w"), (Hello{.worker_id = "w"}));
-    link->declare_elastic();
+    link->declare_elastic(true);
     EXPECT_EQ(agent.await<Hello>("w"), (Hello{.worker_id = "w", .elastic = true}));
     link->page().step = 7;
     EXPECT_EQ(agent.page("w").step, 7U);

@@ -27,6 +27,7 @@ class Beacon {
     void begin_round(std::uint64_t round, RoundScope& scope) noexcept;
     void set_phase(Phase phase) noexcept;
     void park() noexcept;
+    void finished() noexcept { page_->finished.store(1); }
     void committed(std::uint64_t step) noexcept;
     /// What was committed is not here any more, not in one piece.
     void forget_state() noexcept { page_->step.store(0); }

@@ -67,7 +67,7 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
     const Farewell farewell{beacon_};
     const BeaconOfThread own_beacon(beacon_);
     if (link_) {
-        link_->declare_elastic();
+        link_->declare_elastic(true);
     }
     while (true) {
         meter.use(ContextScope::of(round_->context).get());
@@ -80,8 +80,10 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
             throw;
         }
         if (outcome == Outcome::finished) {
+            beacon_.finished();
             if (link_) {
                 link_->unguard();
+                link_->declare_elastic(false);  // What it does from here on, no round interrupts.
             }
             return Ending::finished;
         }

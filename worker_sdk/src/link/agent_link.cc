@@ -277,10 +277,10 @@ void AgentLink::send(const FromWorker& message) noexcept {
     static_cast<void>(send_packet(socket_.get(), worker_link::encode(message)));
 }
 
-void AgentLink::declare_elastic() noexcept {
+void AgentLink::declare_elastic(bool elastic) noexcept {
     worker_link::Hello hello;
     hello.worker_id = worker_id_;
-    hello.elastic = true;
+    hello.elastic = elastic;
     send(hello);
 }
 

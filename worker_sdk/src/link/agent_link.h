@@ -50,8 +50,9 @@ class AgentLink {
 
     /// Sends if the agent is there; otherwise it does not matter any more. Never blocks for long.
     void send(const FromWorker& message) noexcept;
-    /// Says that this worker takes part in several rounds.
-    void declare_elastic() noexcept;
+    /// Says whether this worker takes part in several rounds: true from the start of its loop until
+    /// the training is finished.
+    void declare_elastic(bool elastic) noexcept;
 
     /// Whether `round` is over, as far as is known on this node.
     [[nodiscard]] bool ended(std::uint64_t round) const noexcept {
