@@ -165,7 +165,9 @@ class MemoryChecker final : public Checker {
     }
     void on_tick(Instant now, const View& view) override {
         // A daemon that overslept, or that goes on for another, gives everyone a second chance.
-        const Duration limit = 3 * policy_.heartbeat_timeout + std::chrono::seconds(2);
+        const Duration limit = 3 * policy_.heartbeat_timeout +
+                               2 * rendezvous::FailureDetector::kReturnCycle +
+                               std::chrono::seconds(2);
         if (view.daemon_awake_since == Instant::max() ||
             now <= after(view.daemon_awake_since, limit)) {
             return;
