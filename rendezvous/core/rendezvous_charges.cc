@@ -42,8 +42,8 @@ std::optional<Verdict> RendezvousCore::settle(Instant now) {
     if (failure_ && reaction_to(*failure_) == Reaction::fail) {
         return hopeless_verdict();
     }
-    // A lost node explains the failures of its peers; one that went by its own will costs nothing,
-    // and if all parked at a step boundary first, it explains nothing either.
+    // A node that is gone explains the failures of its peers; one that went by its own will costs
+    // nothing.
     if (lost_member_) {
         return lost_names_.empty() ? std::nullopt : settle_losses(now);
     }

@@ -44,8 +44,10 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
     if (was_member && was_awaited) {
         all_finished_ = false;
         if (expected) {
-            // The others have parked at the same boundary, or never will.
+            // The others have parked at the same boundary, or never will: if it left short of it,
+            // what its peers end with follows from that.
             boundary_ = true;
+            lost_member_ = true;
             deadline_ = std::min(deadline_, after(now, kBoundaryMargin));
             end_if_all_out(now);
         } else {
