@@ -34,7 +34,11 @@ asio::awaitable<void> EtcdJournal::Impl::run(Self self) {
         if (is_news) {
             self->follow(*leader);
         }
-        if (known && !leader && co_await win(self)) {
+        bool won = false;
+        if (known && !leader) {
+            won = co_await win(self);
+        }
+        if (won) {
             co_await lead(self);
         } else {
             co_await wait_on(&self->pause, kPollInterval);

@@ -80,7 +80,9 @@ class FakeEtcd {
         boost::beast::flat_buffer buffer;
         for (;;) {
             http::request<http::string_body> request;
-            if (std::get<0>(co_await http::async_read(socket, buffer, request, kAwait))) {
+            const auto [read_error, read] =
+                co_await http::async_read(socket, buffer, request, kAwait);
+            if (read_error) {
                 co_return;
             }
             const std::string path = request.target();
@@ -95,7 +97,9 @@ class FakeEtcd {
             http::response<http::string_body> response(http::status(answer->status), 11);
             response.body() = answer->body.dump();
             response.prepare_payload();
-            if (std::get<0>(co_await http::async_write(socket, response, kAwait))) {
+            const auto [write_error, written] =
+                co_await http::async_write(socket, response, kAwait);
+            if (write_error) {
                 co_return;
             }
         }
