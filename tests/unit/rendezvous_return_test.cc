@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who is waited for: after a round, and after a restart of the daemon.
+#include <gtest/gtest.h>
+
+#include "tests/unit/rendezvous_planned.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+// ---- Who is under suspicion when a round has ended.
+
+TEST_F(RendezvousPlanned, TheNextRoundWaitsForSurvivorsUnderSuspicionOnly) {
+    begin(policy_of(1, 4), {"a", "b", "c"});
+    job.join("d");
+    job.fail("a", crash_on("a"));
+    job.park({"b"});
+    job.disconnect("d");  // A stranger to this round.
+    job.park({"c"});
+    EXPECT_EQ(job.core.round(), RoundId{2});
+
+    begin(policy_of(1, 4), {"a", "b", "c"});
+    job.fail("a", crash_on("a"));
+    job.park({"b"});
+    job.disconnect("b");
+    job.silence("b");
+    job.park({"c"});
+    EXPECT_EQ(job.core.phase(), Phase::last_call);
+    job.pass(milliseconds(199));
+    EXPECT_EQ(job.core.round(), RoundId{1});
+    job.pass(milliseconds(1));
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("a").group_world_size, 2U);
+}
+
+// ---- A daemon that comes back.
+
+TEST_F(RendezvousPlanned, AFullRoundOfNewProcessesWaitsForTheOneThatHasTheState) {
+    begin(policy_of(1, 2), {"a", "b"});
+    job.join("c");
+    NodeReport fresh = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    fresh.held_step = 0;
+    job.disconnect("a");
+    job.resident("b", NodeState::running, 10);
+    fresh.failure = crash_on("b");
+    job.tell("b", fresh);
+    EXPECT_EQ(job.core.phase(), Phase::stopping);  // "a" has not parked.
+    job.park({"a"}, 10);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.run_resident({"a"}, 20);
+    job.tell("b", Job::resident_report(RoundId{2}, NodeState::running));
+    job.park({"a"}, 20);
+    job.disconnect("a");
+    fresh.round = RoundId{2};
+    job.tell("b", fresh);
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    EXPECT_EQ(job.core.explain(job.now),
+              "2 nodes ready, waiting for a, whose workers alone have the last state, for 200 ms");
+    job.park({"a"}, 20);
+    EXPECT_EQ(job.core.round(), RoundId{3});
+    EXPECT_EQ(job.assignment("a").round, RoundId{3});
+}
+
+TEST_F(RendezvousPlanned, WhoHasTheStateAndIsLostIsNotWaitedForLonger) {
+    begin(policy_of(1, 2), {"a", "b"});
+    job.join("c");
+    job.park({"a"}, 20);
+    job.silence("a");
+    job.disconnect("a");
+    NodeReport fresh = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    fresh.held_step = 0;
+    job.tell("b", fresh);
+    EXPECT_EQ(job.core.round(), RoundId{1});
+    job.pass(small_policy().regroup_call);
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("c").group_world_size, 2U);
+}
+
+TEST_F(RendezvousPlanned, ANodeWhoseWorkersStillParkIsWaitedForIfTheyHaveMost) {
+    job = Job(policy_of(1, 2));
+    job.join("a", Job::offer_of("a"), Job::resident_report(RoundId{7}, NodeState::running, 30));
+    job.join("b");
+    job.join("c");
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    EXPECT_NE(job.told<Stop>("a"), nullptr);
+    job.tell("a", Job::resident_report(RoundId{7}, NodeState::stopped, 30));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("a").group_rank, 0U);
+}
+
+TEST_F(RendezvousPlanned, ARestartedDaemonGivesEveryoneTimeToComeBack) {
+    job.restart();
+    EXPECT_TRUE(job.log.empty());
+    job.silence("a");
+    job.silence("b");
+    job.pass(seconds(8) - milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    job.join("a", Job::offer_of("a"), Job::resident_report(RoundId{1}, NodeState::running, 50));
+    job.pass(milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(
+        job.told<Stop>("a")->reason,
+        "node b is lost: it did not come back within 8.0 s after a restart of the rendezvous");
+}
+
+TEST_F(RendezvousPlanned, RoundsGoOnOverARestart) {
+    job.restart();
+    for (const char* node : {"b", "a"}) {
+        job.join(node, Job::offer_of(node),
+                 Job::resident_report(RoundId{1}, NodeState::running, 50));
+    }
+    job.clear();
+    job.pass(seconds(60));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.round(), RoundId{1});
+    EXPECT_EQ(job.told<Stop>("a"), nullptr);
+}
+
+TEST_F(RendezvousPlanned, ARestartAmidARegroupingWaitsForAllSurvivors) {
+    begin(policy_of(1, 3), {"a", "b", "c"});
+    job.fail("a", crash_on("a"));
+    job.park({"b", "c"});
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.leave("c");
+    job.report("a", NodeState::stopped, RoundId{2});
+    job.disconnect("b");
+    job.park({"b"});
+    ASSERT_EQ(job.core.phase(), Phase::running);
+    // Once more, and now the daemon dies when both have parked but one is under suspicion.
+    job.fail("a", crash_on("a"));
+    job.restart();
+    job.join("a", Job::offer_of("a"), job.report_of("a"));
+    job.pass(seconds(2));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+}
+
+TEST_F(RendezvousPlanned, WhoTriesAgainAtItsSlowestIsNotLostToARestartedDaemon) {
+    job.restart();
+    for (const char* node : {"a", "b"}) {
+        job.silence(node);
+    }
+    job.pass(milliseconds(7900));
+    EXPECT_EQ(job.core.nodes_count(), 2U);
+    job.pass(milliseconds(200));
+    EXPECT_EQ(job.core.nodes_count(), 0U);
+}
+
+TEST_F(RendezvousPlanned, WhatWasPlannedIsNoneOnceSomethingIsLost) {
+    begin(policy_of(1, 3), {"a", "b", "c"});
+    leave("b");
+    job.pass(std::chrono::minutes(2));
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    job.silence("c");
+    job.disconnect("c");
+    job.pass(milliseconds(200));
+    job.park({"a", "b"}, 12);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.resumed("a", 13);
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);
+    EXPECT_FALSE(job.told<Recovered>("a")->incident.planned);
+    EXPECT_NE(job.told<Recovered>("a")->incident.cause.find("node c is lost"), std::string::npos);
+}
+
+TEST_F(RendezvousPlanned, WhoComesToWaitHearsSoAtOnce) {
+    begin(policy_of(2, 2), {"a", "b"});
+    job.join("c");
+    job.join("d");
+    ASSERT_NE(job.told<Waiting>("d"), nullptr);
+    EXPECT_TRUE(job.told<Waiting>("d")->spare);
+    job.pass(std::chrono::minutes(2));
+    job.clear();
+    job.join("e");
+    ASSERT_EQ(job.times_told<Waiting>("e"), 1U);
+    EXPECT_TRUE(job.told<Waiting>("e")->spare);
+    EXPECT_EQ(job.told<Waiting>("d"), nullptr);
+    job.disconnect("e");
+    job.join("e");
+    EXPECT_EQ(job.times_told<Waiting>("e"), 2U);
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous
