@@ -19,6 +19,7 @@ endforeach()
 regroup_test(sdk_elastic_test unit
     SOURCES
         ${CMAKE_CURRENT_LIST_DIR}/sdk_elastic_loop_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/sdk_elastic_losses_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/sdk_elastic_parts_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/sdk_link_test.cc
         ${PROJECT_SOURCE_DIR}/tests/support/fake_agent.cc

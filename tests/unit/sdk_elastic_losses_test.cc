@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A loop whose peers are lost at each point of a step, and of the way into a round.
+#include <gtest/gtest.h>
+
+#include "tests/unit/sdk_elastic_ranks.h"
+
+namespace regroup::testing {
+namespace {
+
+TEST_F(ElasticLoopTest, TrainsToTheEnd) {
+    start_all({"a", "b", "c"});
+    expect_complete({"a", "b", "c"});
+    EXPECT_EQ(finished("a").rounds.size(), 1U);
+    EXPECT_EQ(agent_.await<Resumed>("a").step, 1U);
+    // Whatever the process does now, it does as any program.
+    EXPECT_EQ(agent_.page("a").finished, 1U);
+    EXPECT_FALSE(agent_.await<worker_link::Hello>("a").elastic);
+}
+
+TEST_F(ElasticLoopTest, APeerThatDiesBeforeTheReduction) {
+    start_all({"a", "b", "c"}, dies("b", &Script::before_reduction, 5));
+    EXPECT_TRUE(finished("b").died);
+    rounds_.end({"a", "c"});
+    rounds_.assign({"a", "c"});
+    expect_complete({"a", "c"});
+    EXPECT_EQ(finished("a").rounds.back(), (std::pair<std::uint64_t, std::uint64_t>(2, 5)));
+}
+
+TEST_F(ElasticLoopTest, APeerThatDiesInsteadOfVoting) {
+    start_all({"a", "b", "c"}, dies("a", &Script::before_commit, 5));
+    EXPECT_TRUE(finished("a").died);
+    rounds_.end({"b", "c"});
+    rounds_.assign({"b", "c"});
+    expect_complete({"b", "c"});
+    EXPECT_EQ(finished("b").rounds.back().second, 5U);
+}
+
+TEST_F(ElasticLoopTest, APeerThatDiesAfterACommitHasTakenItsStepWithIt) {
+    start_all({"a", "b", "c"}, dies("c", &Script::after_commit, 5));
+    EXPECT_TRUE(finished("c").died);
+    rounds_.end({"a", "b"});
+    const auto places = rounds_.begin(3);
+    start("fresh", places[0]);
+    agent_.send("a", places[1]);
+    agent_.send("b", places[2]);
+    expect_complete({"fresh", "a", "b"});
+}
+
+TEST_F(ElasticLoopTest, AFreshRankTakesAllStateFromTheSurvivors) {
+    Script script = dies("a", &Script::before_commit, 7);
+    start_all({"a", "b"}, script);
+    EXPECT_TRUE(finished("a").died);
+    rounds_.end({"b"});
+    const auto places = rounds_.begin(2);
+    start("fresh", places[0]);
+    agent_.send("b", places[1]);
+    expect_complete({"fresh", "b"});
+    EXPECT_EQ(finished("fresh").rounds.front(), (std::pair<std::uint64_t, std::uint64_t>(2, 7)));
+}
+
+TEST_F(ElasticLoopTest, ARankThatIsBehindByTheLastStepGetsIt) {
+    // One hears of the end of the round between its vote and its commit, the other after.
+    Script script;
+    script.after_commit = [this](Rank& rank, ElasticStep& step) {
+        if (rank.name == "a" && step.number() == 4 && rank.round == 1) {
+            agent_.end_round("a", 1, "test");
+            agent_.end_round("b", 1, "test");
+        }
+    };
+    start_all({"a", "b"}, script);
+    for (const char* const name : {"a", "b"}) {
+        EXPECT_EQ(agent_.await<Parked>(name).round, 1U);
+    }
+    rounds_.assign({"a", "b"});
+    expect_complete({"a", "b"});
+}
+
+TEST_F(ElasticLoopTest, TheSourceOfTheStateDiesWhileItIsSent) {
+    Script script = dies("a", &Script::before_reduction, 3);
+    script.on_save = [](Rank& rank) {
+        if (rank.name == "b" && rank.round == 1 && rank.replica.history.size() == 3) {
+            throw Died{};
+        }
+    };
+    start_all({"a", "b", "c"}, script);
+    EXPECT_TRUE(finished("a").died);
+    rounds_.end({"b", "c"});
+    auto places = rounds_.begin(3);
+    agent_.send("b", places[0]);
+    agent_.send("c", places[1]);
+    start("fresh", places[2]);
+    EXPECT_TRUE(finished("b").died);
+    rounds_.end({"c", "fresh"});
+    rounds_.assign({"c", "fresh"});
+    expect_complete({"c", "fresh"});
+}
+
+TEST_F(ElasticLoopTest, HalfAStateIsNobodysState) {
+    // "b" has taken the tensors of "a", of step 3, and not yet the values.
+    Script script;
+    script.on_save = [](Rank& rank) {
+        if (rank.name == "a" && rank.round == 0) {
+            throw Died{};
+        }
+    };
+    Script further = script;
+    further.resume_at = {3, 3 * kBatch};
+    ranks_["a"].replica.totals = {18, 153};
+    ranks_["a"].replica.history = "ttt";
+    auto places = rounds_.begin(2);
+    start("a", places[0], further);
+    start("b", places[1], script);
+    EXPECT_TRUE(finished("a").died);
+    rounds_.end({"b"});
+    EXPECT_EQ(ranks_["b"].replica.history, "");
+    EXPECT_EQ(agent_.page("b").step, 0U);
+    // Nor is it with one that has come since, with no more than the job begins with.
+    places = rounds_.begin(2);
+    agent_.send("b", places[0]);
+    start("fresh", places[1]);
+    const auto fatal = agent_.await<worker_link::Fatal>("b");
+    EXPECT_EQ(fatal.kind, worker_link::FatalKind::retry);
+    ASSERT_TRUE(finished("b").error);
+    EXPECT_NE(std::string(finished("b").error->what()).find("half of it"), std::string::npos);
+    rounds_.end({"fresh"});
+    rounds_.assign({"fresh"});
+    expect_complete({"fresh"});
+}
+
+TEST_F(ElasticLoopTest, WhoHasTheWholeStateHasItThoughTheSourceDiesBeforeItIsCompared) {
+    // Replicas are compared by what they save: the source is asked for it a second time.
+    Script script;
+    std::atomic<int> asked = 0;
+    script.on_save = [&](Rank& rank) {
+        if (rank.name == "a" && rank.round == 0 && ++asked == 2) {
+            throw Died{};
+        }
+    };
+    Script further = script;
+    further.resume_at = {3, 3 * kBatch};
+    ranks_["a"].replica.totals = {18, 153};
+    ranks_["a"].replica.history = "ttt";
+    const auto places = rounds_.begin(2);
+    start("a", places[0], further);
+    start("b", places[1], script);
+    EXPECT_TRUE(finished("a").died);
+    rounds_.end({"b"});
+    rounds_.assign({"b"});
+    expect_complete({"b"});
+    EXPECT_EQ(finished("b").rounds.front(), (std::pair<std::uint64_t, std::uint64_t>(2, 3)));
+}
+
+TEST_F(ElasticLoopTest, ARoundThatEndsBeforeItHasFormedIsLeftAtOnce) {
+    start_all({"a", "b"}, dies("b", &Script::before_reduction, 2));
+    EXPECT_TRUE(finished("b").died);
+    rounds_.end({"a"});
+    const auto never = rounds_.begin(2);
+    agent_.send("a", never[0]);  // Nobody is the other.
+    rounds_.end({"a"});
+    rounds_.assign({"a"});
+    expect_complete({"a"});
+}
+
+}  // namespace
+}  // namespace regroup::testing
