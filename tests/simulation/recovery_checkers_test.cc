@@ -150,6 +150,21 @@ TEST_F(RecoveryCheckersTest, WhoHasParkedIsNotEnded) {
     EXPECT_EQ(violation(), "worker 0 of host 0 was ended although it had parked");
 }
 
+TEST_F(RecoveryCheckersTest, OfANodeThatLeavesOnlyWhoHasNoStateIsEndedAtOnce) {
+    for (const bool trained : {true, false}) {
+        watch(make_keep_checker());
+        if (trained) {
+            agent_does(agent::LaunchWorkers{assignment(1), {0}});
+        } else {
+            agent_does(agent::PrestartWorkers{{0}});
+        }
+        agent_hears(agent::WorkerParked{0, trained ? RoundId{1} : RoundId::none});
+        agent_does(agent::PauseWorkers{RoundId{1}, true, seconds(5), "drained"});
+        agent_does(agent::SignalWorkers{RoundId{1}, SIGKILL, false, {0}, true});
+        EXPECT_EQ(violation().empty(), !trained) << violation();
+    }
+}
+
 TEST_F(RecoveryCheckersTest, WhoHasParkedIsNotReplaced) {
     watch(make_keep_checker());
     agent_hears(agent::WorkerParked{0, RoundId{1}});
