@@ -301,8 +301,12 @@ void RendezvousCore::absorb_stopping(Instant now, const NodeId& id, const Node& 
     if (has_no_workers(report)) {
         count_out(id, node);
         end_if_all_out(now);
-    } else if (report.state == NodeState::running && !may_be_saving(node)) {
-        effects_.push_back({id, Stop{report.round, cause_}});
+    } else if (report.state == NodeState::running) {
+        if (may_be_saving(node)) {
+            tell_to_prepare(id, node);  // It may not have heard so far.
+        } else {
+            effects_.push_back({id, Stop{report.round, cause_}});
+        }
     }
 }
 
