@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/simulation/checker_samples.h"
 #include "tests/simulation/simulation.h"
 
 namespace regroup::simulation {
@@ -23,14 +24,6 @@ Assignment assignment(std::uint64_t round) {
     result.round = RoundId{round};
     result.reason = "test";
     return result;
-}
-
-agent::AgentCore agent_of(const JobPolicy& policy) {
-    agent::AgentConfig config;
-    config.node = "a";
-    config.policy = policy;
-    config.offer.name = "a";
-    return agent::AgentCore(config, kStart);
 }
 
 class RecoveryCheckersTest : public testing::Test {
