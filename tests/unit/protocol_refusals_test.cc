@@ -175,6 +175,8 @@ std::vector<Malformation> bad_report() {
         {"hang/text", 7},
         {"positions", "here"},
         {"positions", json::array({7})},
+        {"broken_links", 7},
+        {"broken_links", json::array({"x"})},
     };
 }
 
@@ -265,6 +267,17 @@ TEST(ProtocolRefusals, EachMalformedFieldOfAPositionIsNamed) {
         object["positions"][1][bad.field] = bad.value;
         EXPECT_THAT(error_of(decode_from_agent(object.dump())),
                     HasSubstr("field 'positions[1]." + std::string(bad.field) + "'"));
+    }
+}
+
+TEST(ProtocolRefusals, EachMalformedFieldOfABrokenLinkIsNamed) {
+    json report = json_of(FromAgent(Report{sample_report()}));
+    for (const Malformation& bad :
+         std::vector<Malformation>{{"rank", -1}, {"peer", "x"}, {"text", 7}}) {
+        json object = report;
+        object["broken_links"][0][bad.field] = bad.value;
+        EXPECT_THAT(error_of(decode_from_agent(object.dump())),
+                    HasSubstr("field 'broken_links[0]." + std::string(bad.field) + "'"));
     }
 }
 

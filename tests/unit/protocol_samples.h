@@ -43,6 +43,7 @@ inline rendezvous::NodeReport sample_report() {
     report.hang = rendezvous::Hang{13, "rank 13 has been in section 'load' for 12 s", true,
                                    std::chrono::seconds(12)};
     report.positions = {{12, 812, 40, true, "all_reduce"}, {13, 811, 39, false, "load"}};
+    report.broken_links = {{12, 8, "closed the connection"}};
     return report;
 }
 
