@@ -102,11 +102,28 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
     join.offer.name = "a";
     expect_same(through_agent(join), join);
     const json object = json_of(FromAgent(join));
-    for (const char* key :
-         {"last_call_ms", "heartbeat_timeout_ms", "shutdown_timeout_ms", "grow_after_ms", "role",
-          "slot", "address", "other_addresses", "failure", "regroup_call_ms", "spares_max",
-          "prepare_timeout_ms", "on_exit", "budgets", "resident", "step", "draining", "hang",
-          "positions", "broken_links", "held_step", "hosts_rendezvous"}) {
+    for (const char* key : {"last_call_ms",
+                            "heartbeat_timeout_ms",
+                            "shutdown_timeout_ms",
+                            "grow_after_ms",
+                            "role",
+                            "slot",
+                            "address",
+                            "other_addresses",
+                            "failure",
+                            "regroup_call_ms",
+                            "spares_max",
+                            "prepare_timeout_ms",
+                            "on_exit",
+                            "budgets",
+                            "resident",
+                            "step",
+                            "draining",
+                            "hang",
+                            "positions",
+                            "broken_links",
+                            "held_step",
+                            "hosts_rendezvous"}) {
         EXPECT_FALSE(object.contains(key)) << key;
     }
 }
@@ -376,7 +393,8 @@ TEST(ProtocolCodec, NoMessageOutgrowsAFrame) {
     const std::uint64_t large = std::uint64_t{1} << 53U;
     join.report.positions.assign(
         5000, {4294967295U, large, large, true, std::string(100, worst.front())});
-    join.report.broken_links.assign(5000, {4294967295U, 4294967295U, worst});
+    join.report.broken_links.assign(5000,
+                                    {4294967295U, 4294967295U, std::string(1000, worst.front())});
     for (int code = 1; code < 256; ++code) {
         join.policy.on_exit[code] = Reaction::replace_node;
     }
