@@ -128,6 +128,10 @@ class AgentCore {
     void end_workers(Instant now, int signal);
     void settle(Instant now);
     void prestart();
+    /// Some worker that is alive has had a place in a round.
+    [[nodiscard]] bool holds_state() const;
+    /// The node was asked to go by a signal, and `report_` says so.
+    void begin_drain(Instant now, int signal);
     /// Its workers have saved their state and ended, or train nothing: the node goes.
     void leave(Instant now);
     /// Has the workers save their state and end: at the next step boundary, or as they are if they
