@@ -148,12 +148,14 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
 
 void AgentCore::handle(Instant now, const rendezvous::SaveStacks& message) {
     if (message.round == report_.round && !workers_.empty()) {
-        if (!std::exchange(saving_stacks_, true)) {
-            effects_.push_back(SaveStacks{message.round, message.reason});
-            if (!report_.positions.empty()) {
-                report_.positions.clear();  // Of an earlier alarm in this round, which was none.
-                tell(now);                  // What comes next is the answer to this one.
-            }
+        if (message.alarm == report_.alarm) {
+            tell(now);  // The answer was lost, or is on its way.
+            return;
+        }
+        stacks_wanted_ = message.alarm;
+        stacks_reason_ = message.reason;
+        if (stacks_being_saved_ == 0) {
+            save_stacks();
         }
     } else {
         tell(now);
@@ -198,6 +200,7 @@ void AgentCore::abandon(RoundId round) {
         report_.failure.reset();
         report_.hang.reset();
         report_.positions.clear();
+        report_.alarm = 0;
         if (settled()) {
             report_.state = NodeState::stopped;
         }
