@@ -33,7 +33,8 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     report_.failure.reset();
     report_.hang.reset();
     report_.positions.clear();
-    saving_stacks_ = unfinished_ = false;
+    report_.alarm = stacks_wanted_ = stacks_being_saved_ = 0;
+    unfinished_ = false;
     spare_ = false;
     may_prestart_ = true;
     AssignWorkers assign{assignment, {}};
@@ -169,12 +170,24 @@ void AgentCore::on(Instant now, const HangSuspected& event) {
     }
 }
 
+void AgentCore::save_stacks() {
+    stacks_being_saved_ = stacks_wanted_;
+    effects_.push_back(SaveStacks{report_.round, stacks_reason_});
+}
+
 void AgentCore::on(Instant now, const StacksSaved& event) {
-    if (event.round == report_.round && !quit_) {
-        saving_stacks_ = false;
-        report_.positions = event.positions;
-        tell(now);
+    if (event.round != report_.round || quit_ || stacks_being_saved_ == 0) {
+        return;
     }
+    const std::uint32_t alarm = std::exchange(stacks_being_saved_, 0);
+    if (alarm != stacks_wanted_) {
+        // That alarm was taken back, and where the workers stood then is no answer to this one.
+        save_stacks();
+        return;
+    }
+    report_.positions = event.positions;
+    report_.alarm = alarm;
+    tell(now);
 }
 
 // ---- Ending.

@@ -168,9 +168,8 @@ class RendezvousCore {
         Hang hang;
         Instant sign{};  // Since when nothing moved.
         Instant deadline{};
-        /// Members whose stacks are not saved yet. The positions are what they said before they
-        /// were asked, of an earlier alarm: no answer.
-        std::map<NodeId, std::vector<RankPosition>> unanswered;
+        std::uint32_t alarm = 0;
+        std::set<NodeId> unanswered;  // Members whose stacks are not saved yet.
         /// Whom the round hangs on; until then the stacks are being saved.
         std::optional<HangCulprit> culprit;
         NodeId culprit_node;
@@ -244,8 +243,9 @@ class RendezvousCore {
     [[nodiscard]] std::optional<Instant> sign_of(const WorkerFailure& failure) const;
     void consider_hang(Instant now, const NodeId& id, const Node& node);
     void begin_inquiry(Instant now, const NodeId& id, const Hang& hang);
-    /// What the node says may be its answer to the inquiry.
+    /// What the node says may be its answer to the inquiry; if not, it is asked again.
     void hear_answer(const NodeId& id, const NodeReport& report);
+    void ask_for_stacks(const NodeId& id);
     void conclude_inquiry(Instant now);
     void overdue_inquiry(Instant now);
     void stop_hung(Instant now, std::uint32_t rank, const NodeId& id, const std::string& reason);
@@ -355,6 +355,7 @@ class RendezvousCore {
     std::optional<WorkerFailure> failure_;  // The first in `round_`.
     std::set<NodeId> hanging_;              // Of those awaited, who says that `round_` hangs.
     std::optional<Inquiry> inquiry_;
+    std::uint32_t alarms_ = 0;             // In `round_`.
     bool blameless_ = false;               // `failure_` is nobody's fault that we could name.
     bool lost_member_ = false;             // `round_` lost a member that had not finished.
     std::vector<std::string> lost_names_;  // Of those, who did not go by their own will.

@@ -132,6 +132,7 @@ void read(FieldReader& reader, NodeReport& report) {
     reader.text("draining", report.draining, kSentenceBytesMax);
     read_hang(reader, report.hang);
     read_positions(reader, report.positions);
+    reader.integer("alarm", report.alarm);
 }
 
 void read(FieldReader& reader, JobPolicy& policy) {

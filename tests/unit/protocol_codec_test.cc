@@ -57,6 +57,7 @@ void expect_same(const NodeReport& a, const NodeReport& b) {
     EXPECT_EQ(a.draining, b.draining);
     EXPECT_EQ(a.hang, b.hang);
     EXPECT_EQ(a.positions, b.positions);
+    EXPECT_EQ(a.alarm, b.alarm);
 }
 
 void expect_same(const Join& a, const Join& b) {
@@ -105,7 +106,7 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
          {"last_call_ms", "heartbeat_timeout_ms", "shutdown_timeout_ms", "grow_after_ms", "role",
           "slot", "address", "other_addresses", "failure", "regroup_call_ms", "spares_max",
           "prepare_timeout_ms", "on_exit", "budgets", "resident", "step", "draining", "hang",
-          "positions", "held_step", "hosts_rendezvous"}) {
+          "positions", "alarm", "held_step", "hosts_rendezvous"}) {
         EXPECT_FALSE(object.contains(key)) << key;
     }
 }
@@ -252,8 +253,9 @@ TEST(ProtocolCodec, ShortAnswersKeepTheirFields) {
     EXPECT_EQ(stop.reason, "enough");
     EXPECT_EQ(through_daemon(Fenced{"lost"}).reason, "lost");
     EXPECT_EQ(through_daemon(Alive{RoundId{9}}).round, RoundId{9});
-    const SaveStacks save = through_daemon(SaveStacks{RoundId{9}, "rank 3 hangs"});
+    const SaveStacks save = through_daemon(SaveStacks{RoundId{9}, 2, "rank 3 hangs"});
     EXPECT_EQ(save.round, RoundId{9});
+    EXPECT_EQ(save.alarm, 2U);
     EXPECT_EQ(save.reason, "rank 3 hangs");
     const EndWorker end = through_daemon(EndWorker{RoundId{9}, 3, "it hung"});
     EXPECT_EQ(end.round, RoundId{9});

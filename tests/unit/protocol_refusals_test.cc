@@ -175,6 +175,7 @@ std::vector<Malformation> bad_report() {
         {"hang/text", 7},
         {"positions", "here"},
         {"positions", json::array({7})},
+        {"alarm", -1},
     };
 }
 
@@ -351,7 +352,7 @@ TEST(ProtocolRefusals, EachMalformedFieldOfTheAnswersAboutRecoveryIsNamed) {
     expect_each_is_named(prepare, {{"round", "4"}, {"leave", 1}, {"reason", 4}},
                          decode_from_daemon);
     expect_required(prepare, {"round"}, decode_from_daemon);
-    expect_required(json_of(FromDaemon(SaveStacks{RoundId{4}, "r"})), {"round"},
+    expect_required(json_of(FromDaemon(SaveStacks{RoundId{4}, 1, "r"})), {"round"},
                     decode_from_daemon);
     const json end = json_of(FromDaemon(EndWorker{RoundId{4}, 3, "r"}));
     expect_each_is_named(end, {{"rank", -1}}, decode_from_daemon);
