@@ -99,6 +99,7 @@ class AgentCore {
     void on(Instant now, const WorkerParked& event);
     void on(Instant now, const RoomForSuccessors& event);
     void on(Instant now, const WorkerResumed& event);
+    void on(Instant now, const WorkerLostPeer& event);
     void on(Instant now, const StepsCommitted& event);
     void on(Instant now, const HangSuspected& event);
     void on(Instant now, const StacksSaved& event);

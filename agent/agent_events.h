@@ -64,6 +64,13 @@ struct WorkerResumed {
     std::uint32_t local_rank = 0;
     rendezvous::Resumed resumed;
 };
+/// A worker's connection to `peer`, a rank, broke in `round`. The worker lives.
+struct WorkerLostPeer {
+    std::uint32_t local_rank = 0;
+    RoundId round = RoundId::none;
+    std::uint32_t peer = 0;
+    std::string text;  ///< The rest of a sentence about the peer.
+};
 /// The highest step that the workers alive have committed or were given, as their pages say; 0 if
 /// none has. The shell tells of a change before anything else that may lead to a report.
 struct StepsCommitted {
@@ -92,9 +99,10 @@ struct StoreOffered {
 struct QuitRequested {
     int signal = 0;
 };
-using AgentEvent = std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerAttached,
-                                WorkerParked, RoomForSuccessors, WorkerResumed, StepsCommitted,
-                                HangSuspected, StacksSaved, StoreOffered, QuitRequested>;
+using AgentEvent =
+    std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerAttached, WorkerParked,
+                 RoomForSuccessors, WorkerResumed, WorkerLostPeer, StepsCommitted, HangSuspected,
+                 StacksSaved, StoreOffered, QuitRequested>;
 
 // Effects: what the shell must now do, in this order. Workers are named by their local ranks, in
 // ascending order; a local rank means the process that was started last in its place, and none

@@ -34,6 +34,7 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     report_.failure.reset();
     report_.hang.reset();
     report_.positions.clear();
+    report_.broken_links.clear();
     report_.alarm = stacks_wanted_ = stacks_being_saved_ = 0;
     unfinished_ = false;
     spare_ = false;
@@ -95,6 +96,12 @@ void AgentCore::on(Instant now, const WorkerAttached& event) {
         const bool is_through = worker->second.elastic && !event.elastic;
         worker->second.elastic = event.elastic;
         worker->second.may_wait = event.may_wait;
+        if (is_through) {
+            // It needs its peers no more.
+            const std::uint32_t rank = assignment_.first_rank + event.local_rank;
+            std::erase_if(report_.broken_links,
+                          [&](const auto& link) { return link.rank == rank; });
+        }
         if (is_through && report_.resident) {
             // It comes to no step boundary any more; what ends it is what ends any program.
             report_.resident = false;
@@ -159,6 +166,18 @@ void AgentCore::on(Instant now, const WorkerResumed& event) {
     if (link_up_) {
         effects_.push_back(SendToDaemon{event.resumed});
         heartbeat_at_ = std::min(heartbeat_at_, after(now, heartbeat_interval_));
+    }
+}
+
+// Whether the peer is dead the daemon may know, or learn from the node at the other end.
+void AgentCore::on(Instant now, const WorkerLostPeer& event) {
+    const std::uint32_t rank = assignment_.first_rank + event.local_rank;
+    const bool is_news = std::none_of(report_.broken_links.begin(), report_.broken_links.end(),
+                                      [&](const auto& link) { return link.rank == rank; });
+    if (event.round == report_.round && report_.state == NodeState::running && !quit_ && is_news &&
+        !is_parked(event.local_rank)) {
+        report_.broken_links.push_back({rank, event.peer, event.text});
+        tell(now);
     }
 }
 

@@ -250,6 +250,19 @@ class RendezvousCore {
     void overdue_inquiry(Instant now);
     void stop_hung(Instant now, std::uint32_t rank, const NodeId& id, const std::string& reason);
 
+    // Connections between workers that break (rendezvous_links.cc).
+
+    /// The member with this rank, if it is still there.
+    [[nodiscard]] std::optional<NodeId> node_with(std::uint32_t rank) const;
+    [[nodiscard]] std::string text_of(const BrokenLink& link, bool by_both) const;
+    /// The rank at the other end says so, too.
+    [[nodiscard]] bool is_mutual(const BrokenLink& link) const;
+    void consider_links(Instant now, const Node& node);
+    /// Until when a break may be explained by something else; Instant::max() if there is none.
+    [[nodiscard]] Instant severed_until() const;
+    void overdue_links(Instant now);
+    void stop_severed(Instant now, const std::string& cause);
+
     // From one round to the next (rendezvous_rounds.cc).
 
     /// `planned`: nothing is wrong with the round. `sign`: the first of what is, else `now`.
@@ -286,6 +299,7 @@ class RendezvousCore {
     [[nodiscard]] std::optional<Verdict> settle(Instant now);
     [[nodiscard]] std::optional<Verdict> settle_losses(Instant now);
     [[nodiscard]] std::optional<Verdict> settle_failure(Instant now);
+    void settle_severed(Instant now);
     [[nodiscard]] Reaction reaction_to(const WorkerFailure& failure) const;
     void strike(Instant now, const std::string& name);
     /// Who was set aside for strikes comes back, since nodes are few.
@@ -356,6 +370,8 @@ class RendezvousCore {
     std::set<NodeId> hanging_;              // Of those awaited, who says that `round_` hangs.
     std::optional<Inquiry> inquiry_;
     std::uint32_t alarms_ = 0;             // In `round_`.
+    std::optional<Instant> severed_at_;    // When a connection in `round_` was first said to break.
+    bool severed_ = false;                 // `round_` ended for it; a failure would explain it.
     bool blameless_ = false;               // `failure_` is nobody's fault that we could name.
     bool lost_member_ = false;             // `round_` lost a member that had not finished.
     std::vector<std::string> lost_names_;  // Of those, who did not go by their own will.
