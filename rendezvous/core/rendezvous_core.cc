@@ -165,6 +165,10 @@ void RendezvousCore::on(Instant now, const Restarted& /*event*/) {
     try_form(now);
 }
 
+void RendezvousCore::on(Instant /*now*/, const JobFollows& event) {
+    round_floor_ = std::max(round_floor_, event.last);
+}
+
 bool RendezvousCore::is_routine(const Event& event) const {
     const auto* reported = std::get_if<NodeReported>(&event);
     if (reported == nullptr || phase_ == Phase::closed) {

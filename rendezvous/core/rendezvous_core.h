@@ -61,8 +61,14 @@ struct NodeResumed {
 /// This machine was brought to its present state from a journal: no node is connected, and all have
 /// `FailureDetector::absence_limit` to come back. Their rounds go on.
 struct Restarted {};
+/// The first event of a job that follows one of the same id: its rounds have higher numbers than
+/// `last`, so that nobody takes one of the old job for one of the new.
+struct JobFollows {
+    JobPolicy policy;
+    RoundId last = RoundId::none;
+};
 using Event = std::variant<NodeJoined, NodeReported, NodeDisconnected, NodeLeft, StopRequested,
-                           DrainRequested, NodeResumed, Restarted>;
+                           DrainRequested, NodeResumed, Restarted, JobFollows>;
 
 /// What the shell must now do: send these, in this order.
 struct Send {
@@ -137,6 +143,8 @@ class RendezvousCore {
     [[nodiscard]] Phase phase() const noexcept { return phase_; }
     [[nodiscard]] RoundId round() const noexcept { return round_; }
     [[nodiscard]] const JobPolicy& policy() const noexcept { return policy_; }
+    /// How long nodes have to come back after `Restarted`.
+    [[nodiscard]] Duration absence_limit() const noexcept { return detector_.absence_limit(); }
     /// Everything that people may want to know of the job. O(nodes).
     [[nodiscard]] JobStatus status(Instant now) const;
     /// The next round is held back for a while, because the last ones ended too soon.
@@ -183,6 +191,7 @@ class RendezvousCore {
     void on(Instant now, const DrainRequested& event);
     void on(Instant now, const NodeResumed& event);
     void on(Instant now, const Restarted& event);
+    void on(Instant now, const JobFollows& event);
 
     [[nodiscard]] std::optional<Refused> refusal(Instant now, const NodeJoined& event) const;
     /// Any word from a node: it lives, and `report` is the truth about it.
