@@ -168,6 +168,8 @@ struct NodeReport {
     /// Once the stacks of `round` were asked for: where its workers stand. Sent when the stacks
     /// are saved.
     std::vector<RankPosition> positions{};
+    /// The alarm that `positions` answer; 0: none.
+    std::uint32_t alarm = 0;
     /// In `round`: the first of each worker.
     std::vector<BrokenLink> broken_links{};
 
@@ -248,9 +250,10 @@ struct Prepare {
     std::string reason;
 };
 /// A round hangs: save the stacks of its workers before anything is killed, and report
-/// `positions`.
+/// `positions`. Said again until the node has answered this alarm.
 struct SaveStacks {
     RoundId round = RoundId::none;
+    std::uint32_t alarm = 0;  ///< Of `round`, from 1.
     std::string reason;
 };
 /// The round hung on this worker of the node: end it by force; its failure is a hang.

@@ -44,7 +44,11 @@ std::optional<Verdict> RendezvousCore::settle(Instant now) {
     }
     // A node that is gone explains the failures of its peers; one that went by its own will costs
     // nothing.
-    if (lost_member_) {
+    const bool leaver_is_away =
+        std::any_of(members_.begin(), members_.end(), [&](const auto& member) {
+            return detector_.suspects(member.first) && may_be_saving(nodes_.at(member.first));
+        });
+    if (lost_member_ || leaver_is_away) {
         return lost_names_.empty() ? std::nullopt : settle_losses(now);
     }
     if (failure_) {

@@ -165,6 +165,10 @@ void RendezvousCore::on(Instant now, const Restarted& /*event*/) {
     try_form(now);
 }
 
+void RendezvousCore::on(Instant /*now*/, const JobFollows& event) {
+    round_floor_ = std::max(round_floor_, event.last);
+}
+
 bool RendezvousCore::is_routine(const Event& event) const {
     const auto* reported = std::get_if<NodeReported>(&event);
     if (reported == nullptr || phase_ == Phase::closed) {
@@ -302,8 +306,12 @@ void RendezvousCore::absorb_stopping(Instant now, const NodeId& id, const Node& 
     if (has_no_workers(report)) {
         count_out(id, node);
         end_if_all_out(now);
-    } else if (report.state == NodeState::running && !may_be_saving(node)) {
-        effects_.push_back({id, Stop{report.round, cause_}});
+    } else if (report.state == NodeState::running) {
+        if (may_be_saving(node)) {
+            tell_to_prepare(id, node);  // It may not have heard so far.
+        } else {
+            effects_.push_back({id, Stop{report.round, cause_}});
+        }
     }
 }
 

@@ -241,6 +241,7 @@ void RendezvousCore::begin_round(Instant now) {
     roster_.clear();
     unconfirmed_.clear();
     hanging_.clear();
+    alarms_ = 0;
     mortal_ = 0;
     expects_resumed_ = false;
     step_at_form_ = budget_.step();

@@ -144,6 +144,7 @@ void read(FieldReader& reader, NodeReport& report) {
     reader.text("draining", report.draining, kSentenceBytesMax);
     read_hang(reader, report.hang);
     read_positions(reader, report.positions);
+    reader.integer("alarm", report.alarm);
     read_broken_links(reader, report.broken_links);
 }
 

@@ -57,6 +57,7 @@ void expect_same(const NodeReport& a, const NodeReport& b) {
     EXPECT_EQ(a.draining, b.draining);
     EXPECT_EQ(a.hang, b.hang);
     EXPECT_EQ(a.positions, b.positions);
+    EXPECT_EQ(a.alarm, b.alarm);
     EXPECT_EQ(a.broken_links, b.broken_links);
 }
 
@@ -121,6 +122,7 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
                             "draining",
                             "hang",
                             "positions",
+                            "alarm",
                             "broken_links",
                             "held_step",
                             "hosts_rendezvous"}) {
@@ -270,8 +272,9 @@ TEST(ProtocolCodec, ShortAnswersKeepTheirFields) {
     EXPECT_EQ(stop.reason, "enough");
     EXPECT_EQ(through_daemon(Fenced{"lost"}).reason, "lost");
     EXPECT_EQ(through_daemon(Alive{RoundId{9}}).round, RoundId{9});
-    const SaveStacks save = through_daemon(SaveStacks{RoundId{9}, "rank 3 hangs"});
+    const SaveStacks save = through_daemon(SaveStacks{RoundId{9}, 2, "rank 3 hangs"});
     EXPECT_EQ(save.round, RoundId{9});
+    EXPECT_EQ(save.alarm, 2U);
     EXPECT_EQ(save.reason, "rank 3 hangs");
     const EndWorker end = through_daemon(EndWorker{RoundId{9}, 3, "it hung"});
     EXPECT_EQ(end.round, RoundId{9});

@@ -175,6 +175,7 @@ std::vector<Malformation> bad_report() {
         {"hang/text", 7},
         {"positions", "here"},
         {"positions", json::array({7})},
+        {"alarm", -1},
         {"broken_links", 7},
         {"broken_links", json::array({"x"})},
     };
@@ -256,7 +257,8 @@ TEST(ProtocolRefusals, FailureThatTellsNoFailureIsRefused) {
 }
 
 TEST(ProtocolRefusals, EachMalformedFieldOfALeaveIsNamed) {
-    expect_each_is_named(json_of(FromAgent(Leave{"r"})), {{"reason", 7}, {"killed", "yes"}}, decode_from_agent);
+    expect_each_is_named(json_of(FromAgent(Leave{"r"})), {{"reason", 7}, {"killed", "yes"}},
+                         decode_from_agent);
 }
 
 TEST(ProtocolRefusals, EachMalformedFieldOfAPositionIsNamed) {
@@ -364,7 +366,7 @@ TEST(ProtocolRefusals, EachMalformedFieldOfTheAnswersAboutRecoveryIsNamed) {
     expect_each_is_named(prepare, {{"round", "4"}, {"leave", 1}, {"reason", 4}},
                          decode_from_daemon);
     expect_required(prepare, {"round"}, decode_from_daemon);
-    expect_required(json_of(FromDaemon(SaveStacks{RoundId{4}, "r"})), {"round"},
+    expect_required(json_of(FromDaemon(SaveStacks{RoundId{4}, 1, "r"})), {"round"},
                     decode_from_daemon);
     const json end = json_of(FromDaemon(EndWorker{RoundId{4}, 3, "r"}));
     expect_each_is_named(end, {{"rank", -1}}, decode_from_daemon);

@@ -375,6 +375,13 @@ void Loop::give_up_round(const std::string& reason) noexcept {
 
 Ending Loop::leave(const ElasticCallbacks& callbacks) {
     beacon_.set_phase(Phase::leaving);
+    if (torn_) {
+        throw Error(Errc::system,
+                    "this node leaves while this rank has half of a state, which is not saved");
+    }
+    if (fresh_) {
+        return Ending::left;  // Whoever has what the job has reached saves that.
+    }
     const auto pause = link_->await_pause(after(now(), kPauseLimit));
     const Duration limit =
         pause && pause->limit_ms > 0 ? std::chrono::milliseconds(pause->limit_ms) : kLeaveLimit;
