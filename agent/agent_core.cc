@@ -148,12 +148,14 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
 
 void AgentCore::handle(Instant now, const rendezvous::SaveStacks& message) {
     if (message.round == report_.round && !workers_.empty()) {
-        if (!std::exchange(saving_stacks_, true)) {
-            effects_.push_back(SaveStacks{message.round, message.reason});
-            if (!report_.positions.empty()) {
-                report_.positions.clear();  // Of an earlier alarm in this round, which was none.
-                tell(now);                  // What comes next is the answer to this one.
-            }
+        if (message.alarm == report_.alarm) {
+            tell(now);  // The answer was lost, or is on its way.
+            return;
+        }
+        stacks_wanted_ = message.alarm;
+        stacks_reason_ = message.reason;
+        if (stacks_being_saved_ == 0) {
+            save_stacks();
         }
     } else {
         tell(now);
@@ -198,6 +200,7 @@ void AgentCore::abandon(RoundId round) {
         report_.failure.reset();
         report_.hang.reset();
         report_.positions.clear();
+        report_.alarm = 0;
         if (settled()) {
             report_.state = NodeState::stopped;
         }
@@ -261,22 +264,43 @@ void AgentCore::on(Instant now, const StoreOffered& event) {
 // ---- The end.
 
 bool AgentCore::would_drain() const {
-    if (quit_ || drain_signal_ != 0 || !link_up_) {
+    if (quit_ || drain_signal_ != 0) {
         return false;
     }
     // A spare trains nothing, but if the rendezvous goes with it, so do those who train.
-    return (config_.offer.hosts_rendezvous && spare_) ||
-           (report_.resident && !workers_.empty() &&
-            (report_.state == NodeState::running || report_.state == NodeState::stopping));
+    const bool takes_job_along = config_.offer.hosts_rendezvous && spare_;
+    const bool in_round =
+        report_.state == NodeState::running || report_.state == NodeState::stopping;
+    if (!link_up_) {
+        // No step boundary can be agreed on; who is parked is at one.
+        return report_.resident && !in_round && holds_state();
+    }
+    // Between two rounds its processes may be gone: the daemon knows who else has their state.
+    const bool between = report_.state == NodeState::stopped && assignment_.round != RoundId::none;
+    return takes_job_along || (report_.resident && (between || (in_round && !workers_.empty())));
+}
+
+bool AgentCore::holds_state() const {
+    return std::any_of(workers_.begin(), workers_.end(),
+                       [](const auto& w) { return w.second.trained; });
+}
+
+void AgentCore::begin_drain(Instant now, int signal) {
+    drain_signal_ = signal;
+    drain_until_ = after(now, config_.policy.shutdown_timeout);
+    if (link_up_) {
+        tell(now);
+    } else {
+        depart(now, report_.draining);
+    }
 }
 
 void AgentCore::on(Instant now, const QuitRequested& event) {
+    const std::string why = "stopped by " + rendezvous::signal_name(event.signal);
     if (would_drain()) {
         quit_requested_at_ = now;
-        drain_signal_ = event.signal;
-        drain_until_ = after(now, config_.policy.shutdown_timeout);
-        report_.draining = "stopped by " + rendezvous::signal_name(event.signal);
-        tell(now);
+        report_.draining = why;
+        begin_drain(now, event.signal);
         return;
     }
     const Duration echo_limit = event.signal == SIGINT ? kEchoLimitOfKeyboard : kEchoLimit;
@@ -293,8 +317,13 @@ void AgentCore::on(Instant now, const QuitRequested& event) {
         return;
     }
     quit_requested_at_ = now;
-    quit(now, Quit{128 + event.signal, event.signal,
-                   "stopped by " + rendezvous::signal_name(event.signal), std::nullopt});
+    const bool prestarted = report_.state == NodeState::stopped && !workers_.empty();
+    if (prestarted && !holds_state() && !draining()) {
+        report_.draining = why;
+        leave(now);  // A place in the next round is all that it had.
+        return;
+    }
+    quit(now, Quit{128 + event.signal, event.signal, why, std::nullopt});
 }
 
 void AgentCore::leave(Instant now) {

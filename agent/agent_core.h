@@ -99,6 +99,7 @@ class AgentCore {
     void on(Instant now, const WorkerParked& event);
     void on(Instant now, const RoomForSuccessors& event);
     void on(Instant now, const WorkerResumed& event);
+    void on(Instant now, const WorkerLostPeer& event);
     void on(Instant now, const StepsCommitted& event);
     void on(Instant now, const HangSuspected& event);
     void on(Instant now, const StacksSaved& event);
@@ -138,6 +139,8 @@ class AgentCore {
     using WorkerMap = std::map<std::uint32_t, Worker>;  ///< By local rank: those alive.
 
     void begin_round(Instant now, const Assignment& assignment);
+    /// For the alarm of which was heard last.
+    void save_stacks();
     /// `round` and all before it will never be launched here.
     void abandon(RoundId round);
     /// Every worker is gone or parked, or its place was passed on; when quitting, gone.
@@ -153,6 +156,10 @@ class AgentCore {
     void end_workers(Instant now, int signal);
     void settle(Instant now);
     void prestart();
+    /// Some worker that is alive has had a place in a round.
+    [[nodiscard]] bool holds_state() const;
+    /// The node was asked to go by a signal, and `report_` says so.
+    void begin_drain(Instant now, int signal);
     /// Its workers have saved their state and ended, or train nothing: the node goes.
     void leave(Instant now);
     /// Has the workers save their state and end: at the next step boundary, or as they are if they
@@ -192,12 +199,14 @@ class AgentCore {
     bool rejoin_ = false;       ///< Fenced: join again once the workers are gone or parked.
     bool spare_ = false;        ///< Has a place in the queue for a round.
     bool may_prestart_ = true;  ///< No worker that was started ahead has died since the last round.
-    bool saving_stacks_ = false;  ///< Of this round's workers.
-    bool pausing_ = false;        ///< The round's workers were asked to park at a step boundary.
-    bool departing_ = false;      ///< Or to save their state and end.
-    bool saved_ = false;          ///< Of these, one that had parked has ended with success;
-    bool unsaved_ = false;        ///< one has not.
-    bool unfinished_ = false;     ///< One has ended in this round before the training was finished.
+    std::uint32_t stacks_wanted_ = 0;  ///< The last alarm of this round; 0: none.
+    std::string stacks_reason_;
+    std::uint32_t stacks_being_saved_ = 0;  ///< For this alarm; 0: they are not.
+    bool pausing_ = false;     ///< The round's workers were asked to park at a step boundary.
+    bool departing_ = false;   ///< Or to save their state and end.
+    bool saved_ = false;       ///< Of these, one that had parked has ended with success;
+    bool unsaved_ = false;     ///< one has not.
+    bool unfinished_ = false;  ///< One has ended in this round before the training was finished.
     std::string leave_reason_;
     int drain_signal_ = 0;  ///< The node wants to leave because of it.
     std::optional<Assignment> next_assignment_;

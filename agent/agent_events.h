@@ -64,6 +64,13 @@ struct WorkerResumed {
     std::uint32_t local_rank = 0;
     rendezvous::Resumed resumed;
 };
+/// A worker's connection to `peer`, a rank, broke in `round`. The worker lives.
+struct WorkerLostPeer {
+    std::uint32_t local_rank = 0;
+    RoundId round = RoundId::none;
+    std::uint32_t peer = 0;
+    std::string text;  ///< The rest of a sentence about the peer.
+};
 /// The highest step that the workers alive have committed or were given, as their pages say; 0 if
 /// none has. The shell tells of a change before anything else that may lead to a report.
 struct StepsCommitted {
@@ -84,17 +91,18 @@ struct StacksSaved {
 struct StoreOffered {
     std::uint16_t port = 0;
 };
-/// A signal asks this node to leave: by a drain if its workers are resident and the daemon is
-/// there, else at once. A second one turns a drain into leaving at once, and the next shortens the
-/// workers' grace to nothing; unless it comes so soon that it is the same wish: timeout(1) signals
-/// its child and then the child's group, systemd sends SIGHUP after SIGTERM. A person at a keyboard
-/// (SIGINT) is quicker than that.
+/// A signal asks this node to leave: by a drain if its workers are resident and the daemon is there
+/// (or they are parked, and can save what they have without it), else at once. A second one turns a
+/// drain into leaving at once, and the next shortens the workers' grace to nothing; unless it comes
+/// so soon that it is the same wish: timeout(1) signals its child and then the child's group,
+/// systemd sends SIGHUP after SIGTERM. A person at a keyboard (SIGINT) is quicker than that.
 struct QuitRequested {
     int signal = 0;
 };
-using AgentEvent = std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerAttached,
-                                WorkerParked, RoomForSuccessors, WorkerResumed, StepsCommitted,
-                                HangSuspected, StacksSaved, StoreOffered, QuitRequested>;
+using AgentEvent =
+    std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerAttached, WorkerParked,
+                 RoomForSuccessors, WorkerResumed, WorkerLostPeer, StepsCommitted, HangSuspected,
+                 StacksSaved, StoreOffered, QuitRequested>;
 
 // Effects: what the shell must now do, in this order. Workers are named by their local ranks, in
 // ascending order; a local rank means the process that was started last in its place, and none

@@ -34,7 +34,9 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     report_.failure.reset();
     report_.hang.reset();
     report_.positions.clear();
-    saving_stacks_ = unfinished_ = false;
+    report_.broken_links.clear();
+    report_.alarm = stacks_wanted_ = stacks_being_saved_ = 0;
+    unfinished_ = false;
     spare_ = false;
     may_prestart_ = true;
     AssignWorkers assign{assignment, {}};
@@ -94,6 +96,12 @@ void AgentCore::on(Instant now, const WorkerAttached& event) {
         const bool is_through = worker->second.elastic && !event.elastic;
         worker->second.elastic = event.elastic;
         worker->second.may_wait = event.may_wait;
+        if (is_through) {
+            // It needs its peers no more.
+            const std::uint32_t rank = assignment_.first_rank + event.local_rank;
+            std::erase_if(report_.broken_links,
+                          [&](const auto& link) { return link.rank == rank; });
+        }
         if (is_through && report_.resident) {
             // It comes to no step boundary any more; what ends it is what ends any program.
             report_.resident = false;
@@ -161,6 +169,18 @@ void AgentCore::on(Instant now, const WorkerResumed& event) {
     }
 }
 
+// Whether the peer is dead the daemon may know, or learn from the node at the other end.
+void AgentCore::on(Instant now, const WorkerLostPeer& event) {
+    const std::uint32_t rank = assignment_.first_rank + event.local_rank;
+    const bool is_news = std::none_of(report_.broken_links.begin(), report_.broken_links.end(),
+                                      [&](const auto& link) { return link.rank == rank; });
+    if (event.round == report_.round && report_.state == NodeState::running && !quit_ && is_news &&
+        !is_parked(event.local_rank)) {
+        report_.broken_links.push_back({rank, event.peer, event.text});
+        tell(now);
+    }
+}
+
 void AgentCore::on(Instant /*now*/, const StepsCommitted& event) {
     report_.held_step = event.step;
     if (event.step > report_.step) {
@@ -177,12 +197,24 @@ void AgentCore::on(Instant now, const HangSuspected& event) {
     }
 }
 
+void AgentCore::save_stacks() {
+    stacks_being_saved_ = stacks_wanted_;
+    effects_.push_back(SaveStacks{report_.round, stacks_reason_});
+}
+
 void AgentCore::on(Instant now, const StacksSaved& event) {
-    if (event.round == report_.round && !quit_) {
-        saving_stacks_ = false;
-        report_.positions = event.positions;
-        tell(now);
+    if (event.round != report_.round || quit_ || stacks_being_saved_ == 0) {
+        return;
     }
+    const std::uint32_t alarm = std::exchange(stacks_being_saved_, 0);
+    if (alarm != stacks_wanted_) {
+        // That alarm was taken back, and where the workers stood then is no answer to this one.
+        save_stacks();
+        return;
+    }
+    report_.positions = event.positions;
+    report_.alarm = alarm;
+    tell(now);
 }
 
 // ---- Ending.

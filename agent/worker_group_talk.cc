@@ -159,6 +159,8 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
         event.state = from_milliseconds(resumed->state_ms);
         event.first_step = from_milliseconds(resumed->first_step_ms);
         on_event_(WorkerResumed{process.local_rank, event});
+    } else if (const auto* lost = std::get_if<worker_link::PeerLost>(&message)) {
+        on_event_(WorkerLostPeer{process.local_rank, RoundId{lost->round}, lost->peer, lost->text});
     } else if (const auto* fatal = std::get_if<worker_link::Fatal>(&message)) {
         process.fatal = *fatal;
     } else if (const auto* remark = std::get_if<worker_link::Remark>(&message)) {

@@ -139,6 +139,38 @@ TEST_F(RunElastic, ANodeThatLeavesTakesNoStepWithIt) {
     expect_whole_training(4);
 }
 
+TEST_F(RunElastic, ANodeThatLeavesBetweenTwoRoundsSavesItsStateAndTheOthersGoOn) {
+    const Rendezvous rendezvous;
+    std::vector<std::unique_ptr<Program>> nodes;
+    for (unsigned number = 1; number <= 3; ++number) {
+        nodes.push_back(start_node(number, "3:3", rendezvous.endpoint()));
+    }
+    ASSERT_THAT(await_marks("up", 6), SizeIs(6)) << nodes[0]->output();
+    // Without it there is no round: the workers of the other two are parked.
+    for (const pid_t pid : nodes[2]->family()) {
+        ::kill(pid, SIGKILL);
+    }
+    ASSERT_TRUE(nodes[0]->prints("waiting: ")) << nodes[0]->output();
+    ASSERT_TRUE(nodes[1]->prints("waiting: ")) << nodes[1]->output();
+    nodes[1]->signal(SIGTERM);
+    EXPECT_EQ(nodes[1]->wait(), 75) << nodes[1]->output();
+    EXPECT_THAT(nodes[1]->output(), HasSubstr("drained: stopped by SIGTERM"));
+    EXPECT_THAT(nodes[1]->family(), IsEmpty());
+    const Marks left = last_marks("left");
+    ASSERT_THAT(left, SizeIs(2));
+    for (unsigned number = 4; number <= 5; ++number) {
+        nodes.push_back(start_node(number, "3:3", rendezvous.endpoint()));
+    }
+    const Marks second = await_marks("up", 6, 2);
+    ASSERT_THAT(second, SizeIs(6)) << nodes[0]->output();
+    EXPECT_EQ(common(left, "step"), common(second, "step"));
+    release("finish");
+    for (const std::size_t node : {0U, 3U, 4U}) {
+        EXPECT_EQ(nodes[node]->wait(), 0) << nodes[node]->output();
+    }
+    expect_whole_training(6);
+}
+
 TEST_F(RunElastic, ADrainThatTakesTooLongIsCutShort) {
     Program job = start_one({"--nproc-per-node=2", "--shutdown-timeout=1"}, {"stall"});
     ASSERT_THAT(await_marks("up", 2), SizeIs(2));
@@ -225,6 +257,22 @@ TEST_F(RunElastic, ASpareThatIsNotNeededEndsWithTheJob) {
     EXPECT_EQ(member->wait(), 0) << member->output();
     EXPECT_EQ(spare->wait(), 0) << spare->output();
     EXPECT_THAT(spare->family(), IsEmpty());
+}
+
+TEST_F(RunElastic, ASpareThatIsToLeaveIsDrainedAtOnce) {
+    const Rendezvous rendezvous;
+    const Words flags{"--spares=1", "--last-call=0"};
+    auto member = start_node(1, "1:1", rendezvous.endpoint(), flags);
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2));
+    auto spare = start_node(2, "1:1", rendezvous.endpoint(), flags);
+    ASSERT_TRUE(spare->prints("2 workers started ahead")) << spare->output();
+    spare->signal(SIGTERM);
+    EXPECT_EQ(spare->wait(), 75) << spare->output();
+    EXPECT_THAT(spare->family(), IsEmpty());
+    release("finish");
+    EXPECT_EQ(member->wait(), 0) << member->output();
+    EXPECT_THAT(last_marks("up"), SizeIs(2));
+    EXPECT_TRUE(marks("up").size() == 1) << member->output();
 }
 
 TEST_F(RunElastic, ExitCodesSayWhatTheyAskFor) {

@@ -269,6 +269,55 @@ TEST_F(AgentCoreResidentTest, WithoutADaemonASignalEndsTheNodeAtOnce) {
     EXPECT_EQ(all<SignalWorkers>().size(), 1U);
 }
 
+TEST_F(AgentCoreResidentTest, ASignalBetweenTwoRoundsBeginsADrainToo) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    parks(1, 1);
+    EXPECT_TRUE(core.would_drain());
+    feed(QuitRequested{SIGTERM});
+    EXPECT_TRUE(sent<Leave>().empty());
+    ASSERT_FALSE(sent<Report>().empty());
+    EXPECT_EQ(sent<Report>().back().report.draining, "stopped by SIGTERM");
+    hear(Prepare{RoundId{1}, true, "node a leaves"});
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
+    exits(1, 0);
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    EXPECT_EQ(quit()->reason, "drained: stopped by SIGTERM");
+}
+
+TEST_F(AgentCoreResidentTest, ASignalAfterTheLastWorkerWasLostLeavesItToTheDaemonWhoHasTheState) {
+    exits(1, 0, crash(0, SIGKILL));
+    exits(1, 1, crash(1, SIGKILL));
+    ASSERT_FALSE(core.has_workers());
+    feed(QuitRequested{SIGTERM});
+    EXPECT_TRUE(sent<Leave>().empty());
+    hear(Prepare{RoundId{1}, true, "node a leaves"});
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, ParkedWorkersSaveTheirStateWithoutADaemon) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    parks(1, 1);
+    feed(LinkDown{});
+    EXPECT_TRUE(core.would_drain());
+    feed(QuitRequested{SIGTERM});
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    feed(LinkUp{});
+    assign(2);  // Too late: they save.
+    EXPECT_TRUE(all<AssignWorkers>().empty());
+    exits(1, 0);
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
 TEST_F(AgentCoreResidentTest, AFailureWhilePausingStopsTheRoundAsEver) {
     prepare(false);
     parks(1, 0);
@@ -428,6 +477,25 @@ TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsNotStartedAgainUntilThereIsO
     assign(7);
     ASSERT_EQ(all<LaunchWorkers>().size(), 1U);
     EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
+}
+
+TEST_F(AgentCoreResidentTest, ASpareHasNothingToSaveAndLeavesAtOnceAsDrained) {
+    core = AgentCore(config_of_two_workers(), now);
+    feed(StoreOffered{kPort});
+    feed(LinkUp{});
+    Waiting waiting;
+    waiting.spare = waiting.prestart = true;
+    hear(waiting);
+    EXPECT_FALSE(core.would_drain());
+    feed(QuitRequested{SIGTERM});
+    EXPECT_EQ(sent<Leave>().size(), 1U);
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_TRUE(all<SignalWorkers>()[0].force());
+    exits(0, 0, crash(0, SIGKILL));
+    exits(0, 1, crash(1, SIGKILL));
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    EXPECT_EQ(quit()->signal, 0);
 }
 
 // ---- What passes through.
