@@ -165,6 +165,10 @@ void RendezvousCore::on(Instant now, const Restarted& /*event*/) {
     try_form(now);
 }
 
+void RendezvousCore::on(Instant /*now*/, const JobFollows& event) {
+    round_floor_ = std::max(round_floor_, event.last);
+}
+
 bool RendezvousCore::is_routine(const Event& event) const {
     const auto* reported = std::get_if<NodeReported>(&event);
     if (reported == nullptr || phase_ == Phase::closed) {
@@ -288,9 +292,10 @@ void RendezvousCore::absorb_member(Instant now, const NodeId& id, const Node& no
 
 void RendezvousCore::absorb_stopping(Instant now, const NodeId& id, const Node& node) {
     const NodeReport& report = node.report;
-    // What was lost explains any failure after it but one of which the worker says what it is.
-    const bool first =
-        !failure_ && report.failure && report.failure->kind == FailureKind::user_error;
+    // What was lost explains any failure after it but one of which the worker says what it is; and
+    // a connection that broke is explained by a failure.
+    const bool first = !failure_ && report.failure &&
+                       (severed_ || report.failure->kind == FailureKind::user_error);
     if (report.failure && report.round == round_ &&
         (first || (failure_ && outranks(*report.failure, *failure_)))) {
         failure_ = report.failure;
@@ -336,9 +341,16 @@ void RendezvousCore::absorb_running(Instant now, const NodeId& id, const Node& n
             effects_.push_back({id, Dismissed{round_}});
         }
     } else if (report.state != NodeState::running) {
-        begin_stopping(now, "node " + node.offer.name + " gave the round up");
+        if (report.broken_links.empty()) {
+            begin_stopping(now, "node " + node.offer.name + " gave the round up");
+        } else {
+            stop_severed(now, text_of(report.broken_links.front(), false));
+        }
     } else {
-        consider_hang(now, id, node);
+        consider_links(now, node);
+        if (phase_ == Phase::running) {
+            consider_hang(now, id, node);
+        }
     }
 }
 
