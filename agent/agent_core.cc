@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The link, what the daemon says, the end, and the passing of time; the workers are in
-// agent_workers_core.cc.
+// agent_workers_core.cc and agent_overlap_core.cc.
 #include "agent/agent_core.h"
 
 #include <algorithm>
@@ -148,12 +148,14 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
 
 void AgentCore::handle(Instant now, const rendezvous::SaveStacks& message) {
     if (message.round == report_.round && !workers_.empty()) {
-        if (!std::exchange(saving_stacks_, true)) {
-            effects_.push_back(SaveStacks{message.round, message.reason});
-            if (!report_.positions.empty()) {
-                report_.positions.clear();  // Of an earlier alarm in this round, which was none.
-                tell(now);                  // What comes next is the answer to this one.
-            }
+        if (message.alarm == report_.alarm) {
+            tell(now);  // The answer was lost, or is on its way.
+            return;
+        }
+        stacks_wanted_ = message.alarm;
+        stacks_reason_ = message.reason;
+        if (stacks_being_saved_ == 0) {
+            save_stacks();
         }
     } else {
         tell(now);
@@ -198,6 +200,7 @@ void AgentCore::abandon(RoundId round) {
         report_.failure.reset();
         report_.hang.reset();
         report_.positions.clear();
+        report_.alarm = 0;
         if (settled()) {
             report_.state = NodeState::stopped;
         }
@@ -261,29 +264,50 @@ void AgentCore::on(Instant now, const StoreOffered& event) {
 // ---- The end.
 
 bool AgentCore::would_drain() const {
-    if (quit_ || drain_signal_ != 0 || !link_up_) {
+    if (quit_ || drain_signal_ != 0) {
         return false;
     }
     // A spare trains nothing, but if the rendezvous goes with it, so do those who train.
-    return (config_.offer.hosts_rendezvous && spare_) ||
-           (report_.resident && !workers_.empty() &&
-            (report_.state == NodeState::running || report_.state == NodeState::stopping));
+    const bool takes_job_along = config_.offer.hosts_rendezvous && spare_;
+    const bool in_round =
+        report_.state == NodeState::running || report_.state == NodeState::stopping;
+    if (!link_up_) {
+        // No step boundary can be agreed on; who is parked is at one.
+        return report_.resident && !in_round && holds_state();
+    }
+    // Between two rounds its processes may be gone: the daemon knows who else has their state.
+    const bool between = report_.state == NodeState::stopped && assignment_.round != RoundId::none;
+    return takes_job_along || (report_.resident && (between || (in_round && !workers_.empty())));
+}
+
+bool AgentCore::holds_state() const {
+    return std::any_of(workers_.begin(), workers_.end(),
+                       [](const auto& w) { return w.second.trained; });
+}
+
+void AgentCore::begin_drain(Instant now, int signal) {
+    drain_signal_ = signal;
+    drain_until_ = after(now, config_.policy.shutdown_timeout);
+    if (link_up_) {
+        tell(now);
+    } else {
+        depart(now, report_.draining);
+    }
 }
 
 void AgentCore::on(Instant now, const QuitRequested& event) {
+    const std::string why = "stopped by " + rendezvous::signal_name(event.signal);
     if (would_drain()) {
         quit_requested_at_ = now;
-        drain_signal_ = event.signal;
-        drain_until_ = after(now, config_.policy.shutdown_timeout);
-        report_.draining = "stopped by " + rendezvous::signal_name(event.signal);
-        tell(now);
+        report_.draining = why;
+        begin_drain(now, event.signal);
         return;
     }
     const Duration echo_limit = event.signal == SIGINT ? kEchoLimitOfKeyboard : kEchoLimit;
     const bool is_echo =
         quit_requested_at_ != Instant::min() && now < after(quit_requested_at_, echo_limit);
     if (quit_) {
-        if (!workers_.empty() && resist_at_ == Instant::max() && !is_echo) {
+        if (has_workers() && resist_at_ == Instant::max() && !is_echo) {
             hurried_ = true;
             force_at_ = now;  // advance() does the rest.
         }
@@ -293,8 +317,13 @@ void AgentCore::on(Instant now, const QuitRequested& event) {
         return;
     }
     quit_requested_at_ = now;
-    quit(now, Quit{128 + event.signal, event.signal,
-                   "stopped by " + rendezvous::signal_name(event.signal), std::nullopt});
+    const bool prestarted = report_.state == NodeState::stopped && !workers_.empty();
+    if (prestarted && !holds_state() && !draining()) {
+        report_.draining = why;
+        leave(now);  // A place in the next round is all that it had.
+        return;
+    }
+    quit(now, Quit{128 + event.signal, event.signal, why, std::nullopt});
 }
 
 void AgentCore::leave(Instant now) {
@@ -317,7 +346,7 @@ void AgentCore::quit(Instant now, Quit how) {
     next_assignment_.reset();
     drain_until_ = Instant::max();
     tell(now);
-    if (workers_.empty()) {
+    if (!has_workers()) {
         quit_sent_ = true;
         effects_.push_back(*quit_);
     } else if (!departing_) {
@@ -382,15 +411,22 @@ AgentEffects AgentCore::advance(Instant now) {
                 kill.local_ranks.push_back(local_rank);
             }
         }
-        effects_.push_back(std::move(kill));
+        if (!kill.local_ranks.empty()) {
+            effects_.push_back(std::move(kill));
+        }
+        kill_outgoing();
+    }
+    if (now >= outgoing_force_at_) {
+        kill_outgoing();
     }
     if (now >= resist_at_) {
         const auto resisting = std::count_if(workers_.begin(), workers_.end(), [&](const auto& w) {
             return !w.second.parked || quit_;
         });
-        const std::string reason = std::to_string(resisting) +
-                                   " worker(s) did not end even after SIGKILL; they are probably "
-                                   "stuck in the kernel";
+        const std::string reason =
+            std::to_string(static_cast<std::size_t>(resisting) + outgoing_.size()) +
+            " worker(s) did not end even after SIGKILL; they are probably "
+            "stuck in the kernel";
         quit(now, Quit{kExitJobFailed, 0, reason, std::nullopt});
         quit_->reason = reason;
         quit_sent_ = true;
@@ -408,8 +444,8 @@ Instant AgentCore::next_deadline() const {
     }
     const Instant silence =
         link_up_ && !quit_ ? after(heard_at_, config_.policy.heartbeat_timeout) : Instant::max();
-    return std::min(
-        {heartbeat_at_, silence, force_at_, resist_at_, give_up_at_, drain_until_, depart_until_});
+    return std::min({heartbeat_at_, silence, force_at_, resist_at_, outgoing_force_at_, give_up_at_,
+                     drain_until_, depart_until_});
 }
 
 }  // namespace regroup::agent

@@ -137,6 +137,15 @@ struct Hang {
     friend bool operator==(const Hang&, const Hang&) = default;
 };
 
+/// A worker's connection to another one broke in its round, though the worker itself lives.
+struct BrokenLink {
+    std::uint32_t rank = 0;
+    std::uint32_t peer = 0;  ///< The rank at the other end, which may be dead.
+    std::string text;        ///< The rest of a sentence about it: "closed the connection".
+
+    friend bool operator==(const BrokenLink&, const BrokenLink&) = default;
+};
+
 /// The whole truth about a node. Sent on every change that the daemon must know, and as heartbeat.
 struct NodeReport {
     RoundId round = RoundId::none;  ///< The last round that the node took part in.
@@ -159,6 +168,10 @@ struct NodeReport {
     /// Once the stacks of `round` were asked for: where its workers stand. Sent when the stacks
     /// are saved.
     std::vector<RankPosition> positions{};
+    /// The alarm that `positions` answer; 0: none.
+    std::uint32_t alarm = 0;
+    /// In `round`: the first of each worker.
+    std::vector<BrokenLink> broken_links{};
 
     friend bool operator==(const NodeReport&, const NodeReport&) = default;
 };
@@ -237,9 +250,10 @@ struct Prepare {
     std::string reason;
 };
 /// A round hangs: save the stacks of its workers before anything is killed, and report
-/// `positions`.
+/// `positions`. Said again until the node has answered this alarm.
 struct SaveStacks {
     RoundId round = RoundId::none;
+    std::uint32_t alarm = 0;  ///< Of `round`, from 1.
     std::string reason;
 };
 /// The round hung on this worker of the node: end it by force; its failure is a hang.

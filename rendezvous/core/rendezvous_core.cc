@@ -296,9 +296,10 @@ void RendezvousCore::absorb_member(Instant now, const NodeId& id, const Node& no
 
 void RendezvousCore::absorb_stopping(Instant now, const NodeId& id, const Node& node) {
     const NodeReport& report = node.report;
-    // What was lost explains any failure after it but one of which the worker says what it is.
-    const bool first =
-        !failure_ && report.failure && report.failure->kind == FailureKind::user_error;
+    // What was lost explains any failure after it but one of which the worker says what it is; and
+    // a connection that broke is explained by a failure.
+    const bool first = !failure_ && report.failure &&
+                       (severed_ || report.failure->kind == FailureKind::user_error);
     if (report.failure && report.round == round_ &&
         (first || (failure_ && outranks(*report.failure, *failure_)))) {
         failure_ = report.failure;
@@ -309,8 +310,12 @@ void RendezvousCore::absorb_stopping(Instant now, const NodeId& id, const Node& 
     if (has_no_workers(report)) {
         count_out(id, node);
         end_if_all_out(now);
-    } else if (report.state == NodeState::running && !may_be_saving(node)) {
-        effects_.push_back({id, Stop{report.round, cause_}});
+    } else if (report.state == NodeState::running) {
+        if (may_be_saving(node)) {
+            tell_to_prepare(id, node);  // It may not have heard so far.
+        } else {
+            effects_.push_back({id, Stop{report.round, cause_}});
+        }
     }
 }
 
@@ -340,9 +345,16 @@ void RendezvousCore::absorb_running(Instant now, const NodeId& id, const Node& n
             effects_.push_back({id, Dismissed{round_}});
         }
     } else if (report.state != NodeState::running) {
-        begin_stopping(now, "node " + node.offer.name + " gave the round up");
+        if (report.broken_links.empty()) {
+            begin_stopping(now, "node " + node.offer.name + " gave the round up");
+        } else {
+            stop_severed(now, text_of(report.broken_links.front(), false));
+        }
     } else {
-        consider_hang(now, id, node);
+        consider_links(now, node);
+        if (phase_ == Phase::running) {
+            consider_hang(now, id, node);
+        }
     }
 }
 

@@ -176,9 +176,8 @@ class RendezvousCore {
         Hang hang;
         Instant sign{};  // Since when nothing moved.
         Instant deadline{};
-        /// Members whose stacks are not saved yet. The positions are what they said before they
-        /// were asked, of an earlier alarm: no answer.
-        std::map<NodeId, std::vector<RankPosition>> unanswered;
+        std::uint32_t alarm = 0;
+        std::set<NodeId> unanswered;  // Members whose stacks are not saved yet.
         /// Whom the round hangs on; until then the stacks are being saved.
         std::optional<HangCulprit> culprit;
         NodeId culprit_node;
@@ -253,11 +252,25 @@ class RendezvousCore {
     [[nodiscard]] std::optional<Instant> sign_of(const WorkerFailure& failure) const;
     void consider_hang(Instant now, const NodeId& id, const Node& node);
     void begin_inquiry(Instant now, const NodeId& id, const Hang& hang);
-    /// What the node says may be its answer to the inquiry.
+    /// What the node says may be its answer to the inquiry; if not, it is asked again.
     void hear_answer(const NodeId& id, const NodeReport& report);
+    void ask_for_stacks(const NodeId& id);
     void conclude_inquiry(Instant now);
     void overdue_inquiry(Instant now);
     void stop_hung(Instant now, std::uint32_t rank, const NodeId& id, const std::string& reason);
+
+    // Connections between workers that break (rendezvous_links.cc).
+
+    /// The member with this rank, if it is still there.
+    [[nodiscard]] std::optional<NodeId> node_with(std::uint32_t rank) const;
+    [[nodiscard]] std::string text_of(const BrokenLink& link, bool by_both) const;
+    /// The rank at the other end says so, too.
+    [[nodiscard]] bool is_mutual(const BrokenLink& link) const;
+    void consider_links(Instant now, const Node& node);
+    /// Until when a break may be explained by something else; Instant::max() if there is none.
+    [[nodiscard]] Instant severed_until() const;
+    void overdue_links(Instant now);
+    void stop_severed(Instant now, const std::string& cause);
 
     // From one round to the next (rendezvous_rounds.cc).
 
@@ -295,6 +308,7 @@ class RendezvousCore {
     [[nodiscard]] std::optional<Verdict> settle(Instant now);
     [[nodiscard]] std::optional<Verdict> settle_losses(Instant now);
     [[nodiscard]] std::optional<Verdict> settle_failure(Instant now);
+    void settle_severed(Instant now);
     [[nodiscard]] Reaction reaction_to(const WorkerFailure& failure) const;
     void strike(Instant now, const std::string& name);
     /// Who was set aside for strikes comes back, since nodes are few.
@@ -364,6 +378,9 @@ class RendezvousCore {
     std::optional<WorkerFailure> failure_;  // The first in `round_`.
     std::set<NodeId> hanging_;              // Of those awaited, who says that `round_` hangs.
     std::optional<Inquiry> inquiry_;
+    std::uint32_t alarms_ = 0;             // In `round_`.
+    std::optional<Instant> severed_at_;    // When a connection in `round_` was first said to break.
+    bool severed_ = false;                 // `round_` ended for it; a failure would explain it.
     bool blameless_ = false;               // `failure_` is nobody's fault that we could name.
     bool lost_member_ = false;             // `round_` lost a member that had not finished.
     std::vector<std::string> lost_names_;  // Of those, who did not go by their own will.

@@ -54,25 +54,26 @@ void RendezvousCore::consider_hang(Instant now, const NodeId& id, const Node& no
 }
 
 void RendezvousCore::begin_inquiry(Instant now, const NodeId& id, const Hang& hang) {
-    inquiry_ = Inquiry{id, hang, now - hang.stood, after(now, kStacksLimit), {}, std::nullopt, {}};
+    inquiry_ = Inquiry{id,        hang,     now - hang.stood, after(now, kStacksLimit),
+                       ++alarms_, awaited_, std::nullopt,     {}};
     for (const NodeId& member : awaited_) {
-        inquiry_->unanswered.emplace(member, nodes_.at(member).report.positions);
-        effects_.push_back({member, SaveStacks{round_, hang.text}});
+        ask_for_stacks(member);
     }
 }
 
-// A node that is asked takes back what it said of an earlier alarm, and answers when its stacks are
-// saved. If the word of the former was lost, an answer differs from what was said before, unless
-// nothing has moved since.
+void RendezvousCore::ask_for_stacks(const NodeId& id) {
+    effects_.push_back({id, SaveStacks{round_, inquiry_->alarm, inquiry_->hang.text}});
+}
+
+// An answer to an earlier alarm, which was taken back, is none to this one.
 void RendezvousCore::hear_answer(const NodeId& id, const NodeReport& report) {
-    const auto entry = inquiry_->unanswered.find(id);
-    if (entry == inquiry_->unanswered.end() || report.round != round_) {
+    if (!inquiry_->unanswered.contains(id)) {
         return;
     }
-    if (report.positions.empty()) {
-        entry->second.clear();
-    } else if (report.positions != entry->second) {
-        inquiry_->unanswered.erase(entry);
+    if (report.round == round_ && report.alarm == inquiry_->alarm) {
+        inquiry_->unanswered.erase(id);
+    } else {
+        ask_for_stacks(id);
     }
 }
 

@@ -109,6 +109,7 @@ void read(FieldReader& reader, Prepare& message) {
 }
 void read(FieldReader& reader, SaveStacks& message) {
     read_about_round(reader, message);
+    reader.integer("alarm", message.alarm);
 }
 void read(FieldReader& reader, EndWorker& message) {
     read_about_round(reader, message);

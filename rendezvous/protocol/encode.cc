@@ -84,7 +84,9 @@ struct DaemonWriter {
         return object;
     }
     json operator()(const SaveStacks& message) const {
-        return about_round("save_stacks", message.round, message.reason);
+        json object = about_round("save_stacks", message.round, message.reason);
+        object["alarm"] = message.alarm;
+        return object;
     }
     json operator()(const EndWorker& message) const {
         json object = about_round("end_worker", message.round, message.reason);

@@ -84,6 +84,26 @@ TEST_F(RunElastic, ALostWorkerIsReplacedAndItsPeersKeepTheirProcesses) {
     EXPECT_THAT(job.output(), HasSubstr("recovered in"));
 }
 
+TEST_F(RunElastic, AConnectionThatBreaksEndsTheRoundWithBothEndsNamedAndChargesNobody) {
+    const Words flags{"--max-restarts=0", "--rdzv-id=x", "--log-dir=runs"};
+    Program job = start_one(Words{"--nproc-per-node=4"} + flags, {"sever"});
+    const Marks first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4));
+    release("sever");
+    const Marks second = await_marks("up", 4, 2);
+    ASSERT_THAT(second, SizeIs(4)) << job.output();
+    for (std::uint32_t rank = 0; rank < 4; ++rank) {
+        expect_same_process(first, second, rank);
+    }
+    release("finish");
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    expect_whole_training(4);
+    EXPECT_THAT(job.output(), HasSubstr("the connection between rank 0 on "));
+    EXPECT_THAT(job.output(), Not(HasSubstr("gave the round up")));
+    EXPECT_THAT(read_file(folder() + "/runs/x/recoveries.jsonl"),
+                HasSubstr("the connection between rank 0 on "));
+}
+
 TEST_F(RunElastic, WhatAWorkerWritesGoesToTheFilesOfItsRound) {
     Program job =
         start_one({"--nproc-per-node=2", "--max-restarts=1", "--rdzv-id=x", "--log-dir=runs"});
@@ -137,6 +157,38 @@ TEST_F(RunElastic, ANodeThatLeavesTakesNoStepWithIt) {
     EXPECT_EQ(nodes[0]->wait(), 0) << nodes[0]->output();
     EXPECT_EQ(nodes[2]->wait(), 0) << nodes[2]->output();
     expect_whole_training(4);
+}
+
+TEST_F(RunElastic, ANodeThatLeavesBetweenTwoRoundsSavesItsStateAndTheOthersGoOn) {
+    const Rendezvous rendezvous;
+    std::vector<std::unique_ptr<Program>> nodes;
+    for (unsigned number = 1; number <= 3; ++number) {
+        nodes.push_back(start_node(number, "3:3", rendezvous.endpoint()));
+    }
+    ASSERT_THAT(await_marks("up", 6), SizeIs(6)) << nodes[0]->output();
+    // Without it there is no round: the workers of the other two are parked.
+    for (const pid_t pid : nodes[2]->family()) {
+        ::kill(pid, SIGKILL);
+    }
+    ASSERT_TRUE(nodes[0]->prints("waiting: ")) << nodes[0]->output();
+    ASSERT_TRUE(nodes[1]->prints("waiting: ")) << nodes[1]->output();
+    nodes[1]->signal(SIGTERM);
+    EXPECT_EQ(nodes[1]->wait(), 75) << nodes[1]->output();
+    EXPECT_THAT(nodes[1]->output(), HasSubstr("drained: stopped by SIGTERM"));
+    EXPECT_THAT(nodes[1]->family(), IsEmpty());
+    const Marks left = last_marks("left");
+    ASSERT_THAT(left, SizeIs(2));
+    for (unsigned number = 4; number <= 5; ++number) {
+        nodes.push_back(start_node(number, "3:3", rendezvous.endpoint()));
+    }
+    const Marks second = await_marks("up", 6, 2);
+    ASSERT_THAT(second, SizeIs(6)) << nodes[0]->output();
+    EXPECT_EQ(common(left, "step"), common(second, "step"));
+    release("finish");
+    for (const std::size_t node : {0U, 3U, 4U}) {
+        EXPECT_EQ(nodes[node]->wait(), 0) << nodes[node]->output();
+    }
+    expect_whole_training(6);
 }
 
 TEST_F(RunElastic, ADrainThatTakesTooLongIsCutShort) {
@@ -225,6 +277,22 @@ TEST_F(RunElastic, ASpareThatIsNotNeededEndsWithTheJob) {
     EXPECT_EQ(member->wait(), 0) << member->output();
     EXPECT_EQ(spare->wait(), 0) << spare->output();
     EXPECT_THAT(spare->family(), IsEmpty());
+}
+
+TEST_F(RunElastic, ASpareThatIsToLeaveIsDrainedAtOnce) {
+    const Rendezvous rendezvous;
+    const Words flags{"--spares=1", "--last-call=0"};
+    auto member = start_node(1, "1:1", rendezvous.endpoint(), flags);
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2));
+    auto spare = start_node(2, "1:1", rendezvous.endpoint(), flags);
+    ASSERT_TRUE(spare->prints("2 workers started ahead")) << spare->output();
+    spare->signal(SIGTERM);
+    EXPECT_EQ(spare->wait(), 75) << spare->output();
+    EXPECT_THAT(spare->family(), IsEmpty());
+    release("finish");
+    EXPECT_EQ(member->wait(), 0) << member->output();
+    EXPECT_THAT(last_marks("up"), SizeIs(2));
+    EXPECT_TRUE(marks("up").size() == 1) << member->output();
 }
 
 TEST_F(RunElastic, ExitCodesSayWhatTheyAskFor) {

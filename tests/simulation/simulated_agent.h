@@ -62,6 +62,7 @@ class SimulatedAgent {
     void act(agent::LaunchWorkers& effect);
     void act(agent::PrestartWorkers& effect);
     void act(agent::AssignWorkers& effect);
+    void act(agent::ReleasePlaces& effect);
     void act(agent::EndRound& effect);
     void act(agent::PauseWorkers& effect);
     void act(agent::SignalWorkers& effect);

@@ -58,7 +58,6 @@ class SimulatedDaemon {
         std::uint64_t epoch = 0;
         Instant until{};  ///< As far as this daemon can know; etcd lets it end no sooner.
     };
-    enum class Request : std::uint8_t { campaign, keep_alive };
 
     [[nodiscard]] bool keeps_log() const { return world_.plan.durability != Durability::memory; }
     [[nodiscard]] bool is_replicated() const {
@@ -71,7 +70,7 @@ class SimulatedDaemon {
 
     void join(std::uint32_t connection, rendezvous::Join join);
     void turn_away(std::uint32_t connection);
-    void submit(std::variant<TimePassed, rendezvous::Event> what);
+    void submit(std::optional<rendezvous::Event> event);
     /// Works through what has come in, until it must wait for etcd.
     void pump();
     /// Records everything that has come in, and the heartbeats before it.
@@ -81,11 +80,13 @@ class SimulatedDaemon {
     void recorded(const std::vector<rendezvous::Effects>& effects);
     /// True if it died.
     [[nodiscard]] bool dies_midway();
-    void digest_routine(const Record& record);
+    void digest_routine(const journal::Entry& entry);
+    /// True if a journal need not know of it.
+    [[nodiscard]] bool is_routine(const journal::Entry& entry) const;
     void send(rendezvous::Effects effects);
     void restore();
     void resign();
-    void ask(Request request);
+    [[nodiscard]] EtcdCall question(EtcdCall::Kind kind) const;
     void arm();
 
     World& world_;

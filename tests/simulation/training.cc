@@ -39,7 +39,7 @@ void Workers::enter(std::uint32_t host, std::uint32_t local_rank,
     worker.rank = assignment.first_rank + local_rank;
     worker.group = group_of(assignment);
     worker.assigned_at = world_.now;
-    worker.resumed = worker.awaits_outcome = false;
+    worker.resumed = worker.awaits_outcome = worker.at_boundary = false;
     groups_[worker.group].members.emplace_back(host, local_rank);
     world_.tell([&](Checker& c) { c.on_worker_start(world_.now, host, assignment.round); });
 }
@@ -221,6 +221,7 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
                              Cause::success);
             } else {
                 worker->stage = Stage::aborting;
+                worker->at_boundary = true;
                 schedule_parks(host, local_rank, std::chrono::milliseconds(5));
             }
             break;
@@ -345,7 +346,8 @@ void Workers::on_parks(std::uint32_t host, std::uint64_t tag) {
         return worker->node + ": worker " + std::to_string(tag & 0xffU) + " parks after round " +
                std::to_string(number(round)) + ", step " + std::to_string(worker->step);
     });
-    speak(*worker, host, agent::WorkerParked{static_cast<std::uint32_t>(tag & 0xffU), round});
+    speak(*worker, host,
+          agent::WorkerParked{static_cast<std::uint32_t>(tag & 0xffU), round, worker->at_boundary});
     leave_if_told(host, static_cast<std::uint32_t>(tag & 0xffU));
 }
 

@@ -116,6 +116,7 @@ class Workers {
         bool awaits_outcome = false;                  ///< Of a vote in its present round.
         bool resumed = false;                         ///< Has said Resumed in this round.
         bool finished = false;                        ///< Its training.
+        bool at_boundary = false;                     ///< It parks where all have agreed to.
         bool own_fault = false;                       ///< Of its end.
         bool condemned = false;                       ///< Is ended because the round hangs on it.
         std::optional<rendezvous::Assignment> place;  ///< For when it has said Hello.

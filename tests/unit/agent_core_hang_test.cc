@@ -37,26 +37,44 @@ TEST_F(AgentCoreHangTest, HangOfAnotherRoundOrOfARoundThatIsBeingStoppedIsNone) 
     EXPECT_FALSE(core.report().hang);
 }
 
-TEST_F(AgentCoreHangTest, StacksAreSavedOnceForEachTimeTheyAreAskedFor) {
+TEST_F(AgentCoreHangTest, StacksAreSavedOnceForEachAlarmHoweverOftenTheyAreAskedFor) {
     in_round(1);
-    const rendezvous::SaveStacks wanted{RoundId{1}, "rank 1 hangs"};
-    hear(wanted);
-    hear(wanted);
+    const rendezvous::SaveStacks first{RoundId{1}, 1, "rank 1 hangs"};
+    hear(first);
+    hear(first);
     EXPECT_EQ(all<SaveStacks>().size(), 1U);
     const std::vector<RankPosition> positions = {{0, 41, 7, true, "all_reduce"},
                                                  {1, 41, 6, false, "in step 41"}};
     feed(StacksSaved{RoundId{1}, positions});
     EXPECT_EQ(core.report().positions, positions);
+    EXPECT_EQ(core.report().alarm, 1U);
     const std::size_t reports = all<SendToDaemon>().size();
-    hear(wanted);
+    hear(first);
+    EXPECT_EQ(all<SaveStacks>().size(), 1U);
+    EXPECT_EQ(all<SendToDaemon>().size(), reports + 1) << "the answer may have been lost";
+    hear(rendezvous::SaveStacks{RoundId{1}, 2, "rank 0 hangs"});
     EXPECT_EQ(all<SaveStacks>().size(), 2U);
-    EXPECT_EQ(all<SendToDaemon>().size(), reports + 1) << "the daemon must not take them for new";
-    EXPECT_TRUE(core.report().positions.empty()) << "those were of another time";
+    EXPECT_EQ(core.report().alarm, 1U) << "not answered yet";
+}
+
+TEST_F(AgentCoreHangTest, AnAlarmThatIsRaisedWhileStacksAreSavedForAnotherIsAnsweredItself) {
+    in_round(1);
+    hear(rendezvous::SaveStacks{RoundId{1}, 1, "rank 1 hangs"});
+    hear(rendezvous::SaveStacks{RoundId{1}, 2, "rank 0 hangs"});
+    EXPECT_EQ(all<SaveStacks>().size(), 1U);
+    feed(StacksSaved{RoundId{1}, {{1, 41, 6, false, ""}}});
+    EXPECT_EQ(core.report().alarm, 0U) << "it moved again after that";
+    ASSERT_EQ(all<SaveStacks>().size(), 2U);
+    EXPECT_EQ(all<SaveStacks>()[1].reason, "rank 0 hangs");
+    const std::vector<RankPosition> positions = {{0, 42, 7, false, ""}};
+    feed(StacksSaved{RoundId{1}, positions});
+    EXPECT_EQ(core.report().alarm, 2U);
+    EXPECT_EQ(core.report().positions, positions);
 }
 
 TEST_F(AgentCoreHangTest, StacksOfARoundThatIsNotRunHereAreAnsweredWithTheTruth) {
     in_round(2);
-    hear(rendezvous::SaveStacks{RoundId{1}, "rank 1 hangs"});
+    hear(rendezvous::SaveStacks{RoundId{1}, 1, "rank 1 hangs"});
     EXPECT_EQ(all<SaveStacks>().size(), 0U);
     EXPECT_EQ(all<SendToDaemon>().size(), 1U);
 }
@@ -76,13 +94,16 @@ TEST_F(AgentCoreHangTest, WorkerThatIsEndedForItFailsOfAHang) {
 TEST_F(AgentCoreHangTest, NextRoundBeginsWithoutThem) {
     in_round(1);
     feed(HangSuspected{RoundId{1}, hang});
+    hear(rendezvous::SaveStacks{RoundId{1}, 1, hang.text});
     feed(StacksSaved{RoundId{1}, {{0, 41, 7, true, ""}}});
+    ASSERT_FALSE(core.report().positions.empty());
     hear(EndWorker{RoundId{1}, 1, hang.text});
     exits(1, 1, crash(1, SIGKILL));
     exits(1, 0, crash(0, SIGTERM));
     in_round(2);
     EXPECT_FALSE(core.report().hang);
     EXPECT_TRUE(core.report().positions.empty());
+    EXPECT_EQ(core.report().alarm, 0U);
     exits(2, 1, crash(1, SIGKILL));
     ASSERT_TRUE(core.report().failure);
     EXPECT_EQ(core.report().failure->kind, FailureKind::failure);

@@ -127,6 +127,33 @@ TEST_F(AgentCoreResidentTest, AWorkerThatParksUnaskedHasLostItsPeers) {
     EXPECT_TRUE(reported(NodeState::stopped));
 }
 
+TEST_F(AgentCoreResidentTest, AConnectionThatBreaksIsToldAtOnceAndEndsNothingHere) {
+    feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
+    const std::uint32_t rank = core.assignment().first_rank + 1;
+    const std::vector<BrokenLink> links = {{rank, 2, "closed the connection"}};
+    ASSERT_EQ(sent<Report>().size(), 1U);
+    EXPECT_EQ(sent<Report>()[0].report.broken_links, links);
+    EXPECT_TRUE(reported(NodeState::running));
+    EXPECT_TRUE(all<EndRound>().empty());
+    // What follows from it is no news, nor is what an earlier round had.
+    feed(WorkerLostPeer{1, RoundId{1}, 3, "closed the connection"});
+    feed(WorkerLostPeer{0, RoundId{0}, 3, "closed the connection"});
+    EXPECT_EQ(core.report().broken_links, links);
+    hear(Stop{RoundId{1}, "it broke"});
+    parks(1, 0);
+    parks(1, 1);
+    assign(2);
+    EXPECT_TRUE(core.report().broken_links.empty());
+}
+
+TEST_F(AgentCoreResidentTest, WhoseTrainingIsFinishedHasLostNobody) {
+    feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
+    feed(WorkerAttached{1, false});
+    EXPECT_TRUE(core.report().broken_links.empty());
+    ASSERT_FALSE(sent<Report>().empty());
+    EXPECT_TRUE(sent<Report>().back().report.broken_links.empty());
+}
+
 TEST_F(AgentCoreResidentTest, ALateWordOfAnOlderRoundParksNobody) {
     hear(Stop{RoundId{1}, "another node is lost"});
     parks(1, 0);
@@ -267,6 +294,55 @@ TEST_F(AgentCoreResidentTest, WithoutADaemonASignalEndsTheNodeAtOnce) {
     feed(QuitRequested{SIGTERM});
     EXPECT_TRUE(core.leaving());
     EXPECT_EQ(all<SignalWorkers>().size(), 1U);
+}
+
+TEST_F(AgentCoreResidentTest, ASignalBetweenTwoRoundsBeginsADrainToo) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    parks(1, 1);
+    EXPECT_TRUE(core.would_drain());
+    feed(QuitRequested{SIGTERM});
+    EXPECT_TRUE(sent<Leave>().empty());
+    ASSERT_FALSE(sent<Report>().empty());
+    EXPECT_EQ(sent<Report>().back().report.draining, "stopped by SIGTERM");
+    hear(Prepare{RoundId{1}, true, "node a leaves"});
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
+    exits(1, 0);
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    EXPECT_EQ(quit()->reason, "drained: stopped by SIGTERM");
+}
+
+TEST_F(AgentCoreResidentTest, ASignalAfterTheLastWorkerWasLostLeavesItToTheDaemonWhoHasTheState) {
+    exits(1, 0, crash(0, SIGKILL));
+    exits(1, 1, crash(1, SIGKILL));
+    ASSERT_FALSE(core.has_workers());
+    feed(QuitRequested{SIGTERM});
+    EXPECT_TRUE(sent<Leave>().empty());
+    hear(Prepare{RoundId{1}, true, "node a leaves"});
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, ParkedWorkersSaveTheirStateWithoutADaemon) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    parks(1, 1);
+    feed(LinkDown{});
+    EXPECT_TRUE(core.would_drain());
+    feed(QuitRequested{SIGTERM});
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    feed(LinkUp{});
+    assign(2);  // Too late: they save.
+    EXPECT_TRUE(all<AssignWorkers>().empty());
+    exits(1, 0);
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
 }
 
 TEST_F(AgentCoreResidentTest, AFailureWhilePausingStopsTheRoundAsEver) {
@@ -428,6 +504,25 @@ TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsNotStartedAgainUntilThereIsO
     assign(7);
     ASSERT_EQ(all<LaunchWorkers>().size(), 1U);
     EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
+}
+
+TEST_F(AgentCoreResidentTest, ASpareHasNothingToSaveAndLeavesAtOnceAsDrained) {
+    core = AgentCore(config_of_two_workers(), now);
+    feed(StoreOffered{kPort});
+    feed(LinkUp{});
+    Waiting waiting;
+    waiting.spare = waiting.prestart = true;
+    hear(waiting);
+    EXPECT_FALSE(core.would_drain());
+    feed(QuitRequested{SIGTERM});
+    EXPECT_EQ(sent<Leave>().size(), 1U);
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_TRUE(all<SignalWorkers>()[0].force());
+    exits(0, 0, crash(0, SIGKILL));
+    exits(0, 1, crash(1, SIGKILL));
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    EXPECT_EQ(quit()->signal, 0);
 }
 
 // ---- What passes through.

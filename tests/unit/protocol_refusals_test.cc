@@ -175,6 +175,9 @@ std::vector<Malformation> bad_report() {
         {"hang/text", 7},
         {"positions", "here"},
         {"positions", json::array({7})},
+        {"alarm", -1},
+        {"broken_links", 7},
+        {"broken_links", json::array({"x"})},
     };
 }
 
@@ -254,7 +257,8 @@ TEST(ProtocolRefusals, FailureThatTellsNoFailureIsRefused) {
 }
 
 TEST(ProtocolRefusals, EachMalformedFieldOfALeaveIsNamed) {
-    expect_each_is_named(json_of(FromAgent(Leave{"r"})), {{"reason", 7}, {"killed", "yes"}}, decode_from_agent);
+    expect_each_is_named(json_of(FromAgent(Leave{"r"})), {{"reason", 7}, {"killed", "yes"}},
+                         decode_from_agent);
 }
 
 TEST(ProtocolRefusals, EachMalformedFieldOfAPositionIsNamed) {
@@ -265,6 +269,17 @@ TEST(ProtocolRefusals, EachMalformedFieldOfAPositionIsNamed) {
         object["positions"][1][bad.field] = bad.value;
         EXPECT_THAT(error_of(decode_from_agent(object.dump())),
                     HasSubstr("field 'positions[1]." + std::string(bad.field) + "'"));
+    }
+}
+
+TEST(ProtocolRefusals, EachMalformedFieldOfABrokenLinkIsNamed) {
+    json report = json_of(FromAgent(Report{sample_report()}));
+    for (const Malformation& bad :
+         std::vector<Malformation>{{"rank", -1}, {"peer", "x"}, {"text", 7}}) {
+        json object = report;
+        object["broken_links"][0][bad.field] = bad.value;
+        EXPECT_THAT(error_of(decode_from_agent(object.dump())),
+                    HasSubstr("field 'broken_links[0]." + std::string(bad.field) + "'"));
     }
 }
 
@@ -351,7 +366,7 @@ TEST(ProtocolRefusals, EachMalformedFieldOfTheAnswersAboutRecoveryIsNamed) {
     expect_each_is_named(prepare, {{"round", "4"}, {"leave", 1}, {"reason", 4}},
                          decode_from_daemon);
     expect_required(prepare, {"round"}, decode_from_daemon);
-    expect_required(json_of(FromDaemon(SaveStacks{RoundId{4}, "r"})), {"round"},
+    expect_required(json_of(FromDaemon(SaveStacks{RoundId{4}, 1, "r"})), {"round"},
                     decode_from_daemon);
     const json end = json_of(FromDaemon(EndWorker{RoundId{4}, 3, "r"}));
     expect_each_is_named(end, {{"rank", -1}}, decode_from_daemon);

@@ -43,6 +43,8 @@ inline rendezvous::NodeReport sample_report() {
     report.hang = rendezvous::Hang{13, "rank 13 has been in section 'load' for 12 s", true,
                                    std::chrono::seconds(12)};
     report.positions = {{12, 812, 40, true, "all_reduce"}, {13, 811, 39, false, "load"}};
+    report.alarm = 2;
+    report.broken_links = {{12, 8, "closed the connection"}};
     return report;
 }
 
@@ -163,7 +165,7 @@ inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {
     return {rendezvous::Assign{sample_assignment()},
             rendezvous::Stop{rendezvous::RoundId{4}, "node node4 is lost"},
             rendezvous::Prepare{rendezvous::RoundId{4}, true, "drained by ann@login1"},
-            rendezvous::SaveStacks{rendezvous::RoundId{4}, "rank 13 hangs"},
+            rendezvous::SaveStacks{rendezvous::RoundId{4}, 1, "rank 13 hangs"},
             rendezvous::EndWorker{rendezvous::RoundId{4}, 13, "the round hung on it"},
             rendezvous::Fenced{"this node was given up as lost"},
             rendezvous::Dismissed{rendezvous::RoundId{4}},

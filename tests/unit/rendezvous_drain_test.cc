@@ -48,6 +48,58 @@ TEST_F(RendezvousPlanned, WhoDoesNotParkSoonAfterALeavingNodeHasGoneIsStopped) {
     EXPECT_NE(job.told<Stop>("a"), nullptr);
 }
 
+TEST_F(RendezvousPlanned, WhatPeersOfALeavingNodeEndWithIsNotChargedEvenIfAnotherHadParked) {
+    for (const bool leaves : {true, false}) {  // Or its word has not come.
+        JobPolicy policy = policy_of(1, 3);
+        policy.restarts_max = 5;
+        begin(policy, {"a", "b", "c"});
+        leave("b");
+        job.park({"a"}, 12);
+        ASSERT_EQ(job.core.phase(), Phase::preparing);
+        if (leaves) {
+            job.leave("b");
+        } else {
+            job.disconnect("b");
+        }
+        NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopped, 11);
+        failed.failure = crash_on("c");
+        job.tell("c", failed);
+        ASSERT_EQ(job.core.round(), RoundId{2});
+        EXPECT_EQ(job.assignment("a").restart_count, 0U);
+    }
+}
+
+TEST_F(RendezvousPlanned, WhoIsToLeaveIsToldSoAlsoWhileTheRoundStops) {
+    begin(policy_of(3, 3), {"a", "b", "c"});
+    leave("c");
+    job.leave("c");
+    NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopped, 11);
+    failed.failure = crash_on("b");
+    job.tell("b", failed);
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    job.clear();
+    job.beat("a");  // It has not heard of the drain.
+    ASSERT_NE(job.told<Prepare>("a"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+    EXPECT_EQ(job.told<Stop>("a"), nullptr);
+}
+
+TEST_F(RendezvousPlanned, AFailureBeforeTheBoundaryIsChargedAlthoughANodeLeaves) {
+    JobPolicy policy = policy_of(1, 3);
+    policy.restarts_max = 5;
+    begin(policy, {"a", "b", "c"});
+    leave("b");
+    NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopped, 11);
+    failed.failure = crash_on("c");
+    job.tell("c", failed);
+    job.park({"a"}, 11);
+    NodeReport b = Job::resident_report(RoundId{1}, NodeState::stopped, 11);
+    b.draining = "stopped by SIGTERM";
+    job.tell("b", b);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("a").restart_count, 1U);
+}
+
 TEST_F(RendezvousPlanned, TooFewRemainingMeansThatAllSaveTheirStateAndTheJobMayBeStartedAgain) {
     begin(policy_of(2, 3), {"a", "b"});
     leave("b");

@@ -63,6 +63,12 @@ class RendezvousHang : public testing::Test {
         policy.restarts_max = 10;
         return policy;
     }
+    /// Where the workers of a node stand, as the answer to that alarm.
+    static void answer(NodeReport& report, std::uint32_t alarm,
+                       std::vector<RankPosition> positions) {
+        report.alarm = alarm;
+        report.positions = std::move(positions);
+    }
     NodeReport hanging(std::uint32_t rank, bool shared = false) const {
         NodeReport report = Job::resident_report(job.core.round(), NodeState::running, 10);
         report.hang = Hang{rank, "rank " + std::to_string(rank) + " stands still", shared};
@@ -79,11 +85,11 @@ TEST_F(RendezvousHang, StacksAreSavedThenTheCulpritIsEndedAndTheRoundStops) {
     EXPECT_EQ(job.told<SaveStacks>("b")->reason, "rank 0 stands still");
     EXPECT_EQ(job.core.explain(job.now),
               "round 1 hangs: rank 0 stands still; stacks are being saved");
-    a.positions = {at(0, 10, 5, true, "all_reduce"), at(1, 10, 5, true, "all_reduce")};
+    answer(a, 1, {at(0, 10, 5, true, "all_reduce"), at(1, 10, 5, true, "all_reduce")});
     job.tell("a", a);
     EXPECT_EQ(job.told<EndWorker>("b"), nullptr);  // Its stacks are not saved yet.
     NodeReport b = Job::resident_report(RoundId{1}, NodeState::running, 10);
-    b.positions = {at(2, 10, 5, true, "all_reduce"), at(3, 10, 4, false, "load")};
+    answer(b, 1, {at(2, 10, 5, true, "all_reduce"), at(3, 10, 4, false, "load")});
     job.tell("b", b);
     ASSERT_NE(job.told<EndWorker>("b"), nullptr);
     EXPECT_EQ(job.told<EndWorker>("b")->rank, 3U);
@@ -136,13 +142,35 @@ TEST_F(RendezvousHang, AHangThatIsTakenBackIsNone) {
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
 }
 
+TEST_F(RendezvousHang, WhoHasNotHeardOfAnAlarmIsToldAgain) {
+    NodeReport a = hanging(0);
+    job.tell("a", a);
+    NodeReport b = Job::resident_report(RoundId{1}, NodeState::running, 10);
+    job.clear();
+    job.disconnect("b");  // And with its connection what was on its way to it.
+    job.join("b", policy(), Job::offer_of("b"), b);
+    ASSERT_NE(job.told<SaveStacks>("b"), nullptr);
+    EXPECT_EQ(job.told<SaveStacks>("b")->alarm, 1U);
+    job.clear();
+    job.tell("b", b);
+    EXPECT_NE(job.told<SaveStacks>("b"), nullptr);
+    answer(b, 1, {at(2, 10, 5, true), at(3, 10, 4, false, "load")});
+    job.clear();
+    job.tell("b", b);
+    EXPECT_EQ(job.told<SaveStacks>("b"), nullptr);
+    answer(a, 1, {at(0, 10, 5, true), at(1, 10, 5, true)});
+    job.tell("a", a);
+    ASSERT_NE(job.told<EndWorker>("b"), nullptr);
+    EXPECT_EQ(job.told<EndWorker>("b")->rank, 3U);
+}
+
 TEST_F(RendezvousHang, WhatWasSaidOfAnEarlierAlarmIsNoAnswer) {
     NodeReport a = hanging(0);
     job.tell("a", a);
     a.hang.reset();
-    a.positions = {at(0, 10, 5, true), at(1, 10, 5, true)};
+    answer(a, 1, {at(0, 10, 5, true), at(1, 10, 5, true)});
     NodeReport b = Job::resident_report(RoundId{1}, NodeState::running, 10);
-    b.positions = {at(2, 10, 4, false, "load"), at(3, 10, 5, true)};
+    answer(b, 1, {at(2, 10, 4, false, "load"), at(3, 10, 5, true)});
     job.tell("a", a);  // It moves again; that its stacks are saved comes after that.
     job.tell("b", b);
     a.hang = hanging(0).hang;
@@ -150,15 +178,14 @@ TEST_F(RendezvousHang, WhatWasSaidOfAnEarlierAlarmIsNoAnswer) {
     b.step = 500;
     job.clear();
     job.tell("a", a);
-    EXPECT_EQ(job.times_told<SaveStacks>("b"), 1U);
-    a.positions = {at(0, 500, 4, false, "load"), at(1, 500, 5, true)};
+    ASSERT_EQ(job.times_told<SaveStacks>("b"), 1U);
+    EXPECT_EQ(job.told<SaveStacks>("b")->alarm, 2U);
+    answer(a, 2, {at(0, 500, 4, false, "load"), at(1, 500, 5, true)});
     job.tell("a", a);
     job.beat("b");  // On its way when it was asked.
     EXPECT_EQ(job.told<EndWorker>("b"), nullptr);
-    b.positions.clear();
-    job.tell("b", b);
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
-    b.positions = {at(2, 500, 5, true), at(3, 500, 5, true)};
+    answer(b, 2, {at(2, 500, 5, true), at(3, 500, 5, true)});
     job.tell("b", b);
     EXPECT_EQ(job.told<EndWorker>("b"), nullptr);
     ASSERT_NE(job.told<EndWorker>("a"), nullptr);
@@ -166,37 +193,25 @@ TEST_F(RendezvousHang, WhatWasSaidOfAnEarlierAlarmIsNoAnswer) {
 }
 
 TEST_F(RendezvousHang, WhatWasSaidOfAnEarlierAlarmBlamesNobodyWhenNoAnswerComes) {
+    job.tell("a", hanging(0));
+    job.run_resident({"a"}, 11);  // It moves again.
     NodeReport b = Job::resident_report(RoundId{1}, NodeState::running, 500);
-    b.positions = {at(2, 10, 4, false, "load"), at(3, 10, 5, true)};
+    answer(b, 1, {at(2, 10, 4, false, "load"), at(3, 10, 5, true)});
     job.tell("b", b);
     NodeReport a = hanging(0);
     job.tell("a", a);
-    a.positions = {at(0, 500, 4, false, "load"), at(1, 500, 5, true)};
+    answer(a, 2, {at(0, 500, 4, false, "load"), at(1, 500, 5, true)});
     job.tell("a", a);
     job.pass(seconds(7));
     EXPECT_EQ(job.told<EndWorker>("b"), nullptr);
     ASSERT_NE(job.told<EndWorker>("a"), nullptr);
 }
 
-TEST_F(RendezvousHang, AnAnswerCountsEvenIfTheWordThatWithdrewTheLastOneWasLost) {
-    NodeReport b = Job::resident_report(RoundId{1}, NodeState::running, 500);
-    b.positions = {at(2, 10, 4, false, "load"), at(3, 10, 5, true)};
-    job.tell("b", b);
-    NodeReport a = hanging(0);
-    job.tell("a", a);
-    a.positions = {at(0, 500, 5, true), at(1, 500, 5, true)};
-    job.tell("a", a);
-    b.positions = {at(2, 500, 5, true), at(3, 500, 4, false, "load")};
-    job.tell("b", b);
-    ASSERT_NE(job.told<EndWorker>("b"), nullptr);
-    EXPECT_EQ(job.told<EndWorker>("b")->rank, 3U);
-}
-
 TEST_F(RendezvousHang, IfAllWaitForEachOtherNobodyIsEndedAndNobodyBlamed) {
     NodeReport a = hanging(0);
-    a.positions = {at(0, 10, 5, true), at(1, 10, 5, true)};
+    answer(a, 1, {at(0, 10, 5, true), at(1, 10, 5, true)});
     NodeReport b = hanging(2);
-    b.positions = {at(2, 10, 5, true), at(3, 10, 5, true)};
+    answer(b, 1, {at(2, 10, 5, true), at(3, 10, 5, true)});
     job.tell("a", hanging(0));
     job.tell("a", a);
     job.tell("b", b);

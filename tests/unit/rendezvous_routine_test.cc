@@ -25,7 +25,7 @@ std::string text_of(const Prepare& m) {
     return std::string("prepare ") + (m.leave ? "leave " : "") + m.reason;
 }
 std::string text_of(const SaveStacks& m) {
-    return "stacks " + m.reason;
+    return "stacks " + std::to_string(m.alarm) + " " + m.reason;
 }
 std::string text_of(const EndWorker& m) {
     return "end " + std::to_string(m.rank) + " " + m.reason;
@@ -233,6 +233,7 @@ class History {
         report.failure.reset();
         report.hang.reset();
         report.positions.clear();
+        report.alarm = 0;
         report.round = core.round();
         report.state = core.phase() == Phase::running ? NodeState::running : NodeState::stopped;
         report.resident = random_.below(8) != 0;
@@ -253,6 +254,7 @@ class History {
                 break;
             case 3:
                 report.positions = {{0, report.step, 1, random_.below(2) == 0, ""}};
+                report.alarm = 1 + static_cast<std::uint32_t>(random_.below(2));
                 break;
             case 4:
                 report.draining = random_.below(8) == 0 ? "stopped by SIGTERM" : "";

@@ -181,6 +181,8 @@ class KeepChecker final : public Checker {
         parked_[host].clear();
         asked_[host].clear();
         places_[host].clear();
+        trained_[host].clear();
+        departs_.erase(host);
     }
     void on_agent_event(Instant /*now*/, std::uint32_t host,
                         const agent::AgentEvent& event) override {
@@ -195,6 +197,7 @@ class KeepChecker final : public Checker {
         } else if (const auto* exited = std::get_if<agent::WorkerExited>(&event)) {
             parked_[host].erase(exited->local_rank);
             asked_[host].erase(exited->local_rank);
+            trained_[host].erase(exited->local_rank);
         }
     }
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& core,
@@ -203,15 +206,27 @@ class KeepChecker final : public Checker {
             for (const std::uint32_t local_rank : assign->local_ranks) {
                 parked_[host].erase(local_rank);
                 places_[host][local_rank] = assign->assignment.round;
+                trained_[host].insert(local_rank);
             }
         } else if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
             for (const std::uint32_t local_rank : launch->local_ranks) {
                 check_free(host, local_rank);
                 asked_[host].erase(local_rank);
+                trained_[host].insert(local_rank);
             }
+        } else if (const auto* pause = std::get_if<agent::PauseWorkers>(&effect)) {
+            if (pause->leave) {
+                departs_.insert(host);
+            }
+        } else if (std::holds_alternative<agent::BeginRound>(effect)) {
+            departs_.erase(host);
         } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
             for (const std::uint32_t local_rank : signal->local_ranks) {
-                if (parked_[host].contains(local_rank) && !core.leaving()) {
+                // A node that leaves has the state saved by those who have it, and no use for the
+                // others.
+                const bool useless = departs_.contains(host) &&
+                                     !trained_[host].contains(local_rank) && signal->waiting;
+                if (parked_[host].contains(local_rank) && !core.leaving() && !useless) {
                     violated("worker " + std::to_string(local_rank) + " of host " +
                              std::to_string(host) + " was ended although it had parked");
                 }
@@ -232,6 +247,8 @@ class KeepChecker final : public Checker {
     std::map<std::uint32_t, std::set<std::uint32_t>> parked_;  // By host: local ranks.
     std::map<std::uint32_t, std::set<std::uint32_t>> asked_;   // To end.
     std::map<std::uint32_t, std::map<std::uint32_t, RoundId>> places_;
+    std::map<std::uint32_t, std::set<std::uint32_t>> trained_;  // Have had a place in a round.
+    std::set<std::uint32_t> departs_;                           // Hosts that were told to leave.
 };
 
 // A planned change interrupts nobody in a step.
