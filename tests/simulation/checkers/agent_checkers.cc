@@ -196,7 +196,8 @@ class FirstFailureChecker final : public Checker {
         } else if (const auto* kill = std::get_if<agent::KillWorker>(&effect)) {
             known.training[kill->local_rank].hung = true;
             known.training[kill->local_rank].reason = kill->reason;
-        } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
+        } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
+                   signal != nullptr && signal->round == known.round) {
             known.asked_to_stop = true;
             known.forced = known.forced || signal->force();
         } else if (std::holds_alternative<agent::EndRound>(effect)) {

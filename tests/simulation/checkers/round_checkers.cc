@@ -230,7 +230,8 @@ class OneRoundChecker final : public Checker {
                          const agent::AgentEffect& effect) override {
         if (std::holds_alternative<agent::BeginRound>(effect)) {
             asked_[host].clear();
-        } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
+        } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
+                   signal != nullptr && !signal->released) {
             asked_[host].insert(signal->local_ranks.begin(), signal->local_ranks.end());
         } else if (const auto* release = std::get_if<agent::ReleasePlaces>(&effect)) {
             for (const std::uint32_t local_rank : release->local_ranks) {
