@@ -57,11 +57,11 @@ class ForceChecker final : public Checker {
     }
     void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
                          const agent::AgentEffect& effect) override {
-        if (core.report().state == NodeState::stopped && !core.leaving()) {
-            asked_.erase(host);  // Those that are parked have done as they were asked.
-        }
         if (std::holds_alternative<agent::ReleasePlaces>(effect)) {
             outgoing_[host] = asked_.contains(host) ? asked_[host].at : now;
+        }
+        if (core.report().state == NodeState::stopped && !core.leaving()) {
+            asked_.erase(host);  // Those that are parked have done as they were asked.
         }
         const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
         if (signal != nullptr && signal->released) {
