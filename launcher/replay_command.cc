@@ -140,7 +140,7 @@ int replay_command(std::span<const std::string> arguments) {
     flags.toggle({"--list", "", "", "Only list the jobs", "", "-", true}, only_list);
     flags.toggle({"--export", "", "", "Print the job as lines of JSON instead", "", "-", true},
                  as_lines);
-    const auto parsed = flags.parse(arguments);
+    const auto parsed = flags.parse_anywhere(arguments);
     if (!parsed) {
         complain(parsed.error().detail);
         return agent::kExitUsage;
@@ -152,7 +152,7 @@ int replay_command(std::span<const std::string> arguments) {
     const auto& rest = std::get<std::vector<std::string>>(*parsed);
     if (rest.size() != 1) {
         complain(rest.empty() ? "needs a FILE (regroup replay --help)"
-                              : "takes one FILE, and flags before it");
+                              : "takes one FILE, not '" + rest[1] + "' as well");
         return agent::kExitUsage;
     }
     const Result<Source> source = open_source(rest.front());

@@ -84,6 +84,26 @@ TEST_F(RunElastic, ALostWorkerIsReplacedAndItsPeersKeepTheirProcesses) {
     EXPECT_THAT(job.output(), HasSubstr("recovered in"));
 }
 
+TEST_F(RunElastic, AConnectionThatBreaksEndsTheRoundWithBothEndsNamedAndChargesNobody) {
+    const Words flags{"--max-restarts=0", "--rdzv-id=x", "--log-dir=runs"};
+    Program job = start_one(Words{"--nproc-per-node=4"} + flags, {"sever"});
+    const Marks first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4));
+    release("sever");
+    const Marks second = await_marks("up", 4, 2);
+    ASSERT_THAT(second, SizeIs(4)) << job.output();
+    for (std::uint32_t rank = 0; rank < 4; ++rank) {
+        expect_same_process(first, second, rank);
+    }
+    release("finish");
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    expect_whole_training(4);
+    EXPECT_THAT(job.output(), HasSubstr("the connection between rank 0 on "));
+    EXPECT_THAT(job.output(), Not(HasSubstr("gave the round up")));
+    EXPECT_THAT(read_file(folder() + "/runs/x/recoveries.jsonl"),
+                HasSubstr("the connection between rank 0 on "));
+}
+
 TEST_F(RunElastic, WhatAWorkerWritesGoesToTheFilesOfItsRound) {
     Program job =
         start_one({"--nproc-per-node=2", "--max-restarts=1", "--rdzv-id=x", "--log-dir=runs"});

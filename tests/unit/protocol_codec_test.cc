@@ -396,7 +396,8 @@ TEST(ProtocolCodec, NoMessageOutgrowsAFrame) {
     const std::uint64_t large = std::uint64_t{1} << 53U;
     join.report.positions.assign(
         5000, {4294967295U, large, large, true, std::string(100, worst.front())});
-    join.report.broken_links.assign(5000, {4294967295U, 4294967295U, worst});
+    join.report.broken_links.assign(5000,
+                                    {4294967295U, 4294967295U, std::string(1000, worst.front())});
     for (int code = 1; code < 256; ++code) {
         join.policy.on_exit[code] = Reaction::replace_node;
     }
