@@ -114,6 +114,12 @@ Plan Plan::from_seed(std::uint64_t seed) {
     Random more(seed ^ 0xa0761d6478bd642fULL);
     draw_durability(more, plan, density);
     draw_residents(more, plan, density);
+    Random others(seed ^ 0xe7037ed1a0b428dbULL);
+    if (others.chance(0.4)) {
+        plan.attaches = others.chance(0.6);
+        plan.overlaps = others.chance(0.5);
+        plan.room = pick<double, 2>(others, {0.6, 1});
+    }
     return plan;
 }
 

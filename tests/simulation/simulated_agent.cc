@@ -37,6 +37,7 @@ void SimulatedAgent::start() {
     config.join_timeout = world_.job.join_timeout;
     config.offer.hosts_rendezvous = config.stays_until_closed = world_.job.hosted && host_ == 0;
     last_word_ = {{config.job, node_, config.policy, config.offer, {}}, 0, false};
+    config.overlap_restart = world_.plan.overlaps;
     started_at_ = world_.now;
     paused_until_ = world_.now;
     timer_at_ = Instant::max();
@@ -274,12 +275,21 @@ void SimulatedAgent::act(agent::LaunchWorkers& effect) {
         return node_ + " launches " + std::to_string(effect.local_ranks.size()) +
                " worker(s) for round " + std::to_string(number(effect.assignment.round));
     });
-    workers_.launch(host_, incarnation_, node_, effect.assignment, effect.local_ranks);
+    workers_.launch(host_, incarnation_, node_, effect);
 }
 
 void SimulatedAgent::act(agent::PrestartWorkers& effect) {
     world_.note([&] { return node_ + " starts workers ahead of a round"; });
-    workers_.prestart(host_, incarnation_, node_, effect.local_ranks);
+    workers_.prestart(host_, incarnation_, node_, effect);
+}
+
+void SimulatedAgent::act(agent::ReleasePlaces& effect) {
+    world_.note([&] {
+        return node_ + " lets others take the places of " +
+               std::to_string(effect.local_ranks.size()) + " worker(s) of round " +
+               std::to_string(number(effect.round)) + ", which are ending";
+    });
+    workers_.release(host_, effect.local_ranks);
 }
 
 void SimulatedAgent::act(agent::AssignWorkers& effect) {
@@ -312,7 +322,11 @@ void SimulatedAgent::act(agent::SignalWorkers& effect) {
                std::to_string(effect.local_ranks.size()) + " worker(s) in round " +
                std::to_string(number(effect.round));
     });
-    workers_.signal(host_, effect.local_ranks, effect.force());
+    workers_.signal(host_, effect.local_ranks, effect.force(), effect.released);
+    if (effect.overlaps && world_.plan.room > 0 && world_.random.chance(world_.plan.room)) {
+        workers_.say(host_, incarnation_, between(world_.random, {}, std::chrono::milliseconds(2)),
+                     agent::RoomForSuccessors{effect.round});
+    }
 }
 
 void SimulatedAgent::act(agent::SaveStacks& effect) {

@@ -220,7 +220,8 @@ class KeepChecker final : public Checker {
             }
         } else if (std::holds_alternative<agent::BeginRound>(effect)) {
             departs_.erase(host);
-        } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
+        } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
+                   signal != nullptr && !signal->released) {
             for (const std::uint32_t local_rank : signal->local_ranks) {
                 // A node that leaves has the state saved by those who have it, and no use for the
                 // others.
