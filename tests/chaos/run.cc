@@ -188,7 +188,7 @@ class Run {
         if (!cluster_plan_.restarted) {
             const std::vector<LedgerEntry> ledger = read_ledger(cluster_plan_.folder);
             add("every change of rounds is in the ledger",
-                check_ledger(result_.history, ledger, full_disks()));
+                check_ledger(result_.history, ledger, full_disks(), daemon_deaths()));
             add("who was drained by word left at a step boundary", check_drains(ledger));
             add("a reset between live workers is in the ledger, with both ends",
                 check_resets(ledger));
@@ -282,6 +282,19 @@ class Run {
         for (const Deed& deed : result_.deeds) {
             if (deed.done && deed.fault.kind == FaultKind::fill_disk) {
                 result.push_back({deed.began_at, deed.healed_at + kAfter});
+            }
+        }
+        return result;
+    }
+
+    /// From when the daemon may not have heard of a round any more until another one has.
+    std::vector<Interval> daemon_deaths() const {
+        constexpr std::int64_t kBefore = 2'000'000'000;
+        constexpr std::int64_t kAfter = 1'000'000'000;
+        std::vector<Interval> result;
+        for (const Deed& deed : result_.deeds) {
+            if (deed.done && deed.fault.kind == FaultKind::kill_daemon) {
+                result.push_back({deed.began_at - kBefore, deed.healed_at + kAfter});
             }
         }
         return result;

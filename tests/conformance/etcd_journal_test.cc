@@ -160,7 +160,7 @@ TEST_F(EtcdJournalTest, WhoHasLostTheLeadKeepsNothing) {
 TEST_F(EtcdJournalTest, WhileEtcdIsAwayDecisionsWaitAndTheLeadEndsWithTheLease) {
     const auto a = daemon("a");
     ASSERT_TRUE(loop_.until([&] { return a->leads; }));
-    etcd_->signal(SIGSTOP);
+    ASSERT_TRUE(etcd_->stop());
     a->append(testing::story_of_two_rounds().job());
     ASSERT_TRUE(loop_.until([&] { return !a->leads; }));
     EXPECT_EQ(a->done, 0U);
