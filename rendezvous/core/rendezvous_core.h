@@ -223,7 +223,7 @@ class RendezvousCore {
         return !evacuation_.empty() || (wants_to_leave(node) && !node.detained);
     }
     /// True if the next rounds can count on it.
-    [[nodiscard]] bool stays(const NodeId& id, const Node& node) const;
+    [[nodiscard]] bool means_to_stay(const Node& node) const;
     /// A node that has begun to want to leave takes part in one more round if the others cannot go
     /// on, or only without the state.
     void detain_if_needed(Instant now, const NodeId& id, Node& node);

@@ -156,7 +156,7 @@ void draw_budgets(Random& random, rendezvous::JobPolicy& policy) {
     }
 }
 
-JobPlan JobPlan::draw(Random& random, const Plan& plan) {
+JobPlan JobPlan::draw(Random& random, Random& second, const Plan& plan) {
     JobPlan job;
     rendezvous::JobPolicy& policy = job.policy;
     policy.nodes_min = static_cast<std::uint32_t>(1 + random.below(plan.hosts));
@@ -192,6 +192,7 @@ JobPlan JobPlan::draw(Random& random, const Plan& plan) {
     policy.spares_max = random.chance(0.5) ? static_cast<std::uint32_t>(random.below(3)) : 0;
     policy.regroup_call =
         pick<Duration, 4>(random, {seconds(0), milliseconds(200), milliseconds(200), seconds(1)});
+    job.hosted = plan.durability == Durability::memory && second.chance(0.4);
     return job;
 }
 

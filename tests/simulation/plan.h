@@ -110,8 +110,12 @@ struct JobPlan {
     Duration start_spread{};  ///< All hosts start within this.
     bool resident = false;    ///< The workers keep their processes when rounds change.
     Duration step_time{};     ///< Of their training.
+    /// The launcher of host 0 serves the rendezvous: where nothing is kept of it, it lives and ends
+    /// with that process.
+    bool hosted = false;
 
-    [[nodiscard]] static JobPlan draw(Random& random, const Plan& plan);
+    /// `second` is for what was added later, so that old seeds keep their stories.
+    [[nodiscard]] static JobPlan draw(Random& random, Random& second, const Plan& plan);
 };
 
 /// Uniform in [low, high].

@@ -31,6 +31,37 @@ TEST_F(RendezvousPlanned, TheOthersGoOnWhileALeavingNodeSavesItsState) {
     EXPECT_EQ(job.core.round(), RoundId{2});
 }
 
+TEST_F(RendezvousPlanned, ADrainThatIsHeardBeforeTheOthersAreBackEndsNoJob) {
+    // As when the daemon has stood still, and all have to connect anew.
+    begin(policy_of(1, 3), {"a", "b", "c"});
+    for (const std::string node : {"a", "b", "c"}) {
+        job.disconnect(node);
+    }
+    leave("b");
+    for (const std::string node : {"a", "c"}) {
+        job.beat(node);
+    }
+    EXPECT_EQ(job.core.phase(), Phase::preparing);
+    EXPECT_TRUE(job.told<Prepare>("b")->leave);
+    ASSERT_NE(job.told<Prepare>("a"), nullptr);
+    EXPECT_FALSE(job.told<Prepare>("a")->leave);
+    EXPECT_FALSE(job.told<Prepare>("c")->leave);
+    job.park({"a", "c"}, 12);
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("a").group_world_size, 2U);
+}
+
+TEST_F(RendezvousPlanned, ADrainThatIsHeardWhileTheOnlyOtherNodeIsBeingLostSavesItsOwnState) {
+    job.disconnect("a");
+    job.silence("a");
+    leave("b");
+    job.pass(seconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_TRUE(job.told<Prepare>("b")->leave);
+    job.leave("b");
+    EXPECT_NE(job.core.phase(), Phase::running);
+}
+
 TEST_F(RendezvousPlanned, ALeavingNodeThatIsQuickerThanTheNewsOfTheBoundaryHarmsNobody) {
     leave("b");
     job.leave("b");
