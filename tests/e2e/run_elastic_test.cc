@@ -195,7 +195,8 @@ TEST_F(RunElastic, ADrainThatTakesTooLongIsCutShort) {
     Program job = start_one({"--nproc-per-node=2", "--shutdown-timeout=1"}, {"stall"});
     ASSERT_THAT(await_marks("up", 2), SizeIs(2));
     release("stall");
-    ASSERT_THAT(await_marks("stalled", 2), SizeIs(2));
+    // The other one may have passed that point, and wait in the collectives of the step.
+    ASSERT_TRUE(eventually([&] { return !last_marks("stalled").empty(); }));
     job.signal(SIGTERM);
     job.wait();
     EXPECT_EQ(job.ended_by(), SIGTERM) << job.output();
