@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "tests/simulation/checker.h"
 
@@ -162,7 +163,7 @@ class BoundaryChecker final : public Checker {
         names_.clear();
     }
     void on_daemon_gone(Instant now) override { on_trouble(now, now); }
-    void on_daemon_event(Instant now, const Event& event) override {
+    void on_daemon_event(Instant /*now*/, const Event& event) override {
         if (const auto* joined = std::get_if<NodeJoined>(&event)) {
             names_[joined->node] = joined->offer.name;
         } else if (const auto* left = std::get_if<NodeLeft>(&event)) {
@@ -170,8 +171,16 @@ class BoundaryChecker final : public Checker {
         } else if (const auto* drain = std::get_if<DrainRequested>(&event)) {
             for (const auto& [node, name] : names_) {
                 if (name == drain->node) {
-                    drained_.emplace(node, now);
+                    wanted_.insert(node);
                 }
+            }
+        }
+    }
+    void on_daemon_effects(Instant now, const RendezvousCore& core,
+                           const Effects& /*effects*/) override {
+        for (const NodeId& node : std::exchange(wanted_, {})) {
+            if (core.knows(node)) {
+                drained_.emplace(node, now);
             }
         }
     }
@@ -268,6 +277,7 @@ class BoundaryChecker final : public Checker {
     std::map<std::uint64_t, Group> groups_;
     std::map<std::uint64_t, std::uint64_t> last_;  // By process: the group that it was in last.
     std::map<NodeId, std::string> names_;
+    std::set<NodeId> wanted_;  // To leave, by the word that is being heard.
     std::map<NodeId, Instant> drained_;
     std::map<std::uint32_t, Told> told_to_leave_;  // By host.
 };
