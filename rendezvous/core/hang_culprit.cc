@@ -24,7 +24,7 @@ std::optional<HangCulprit> find_culprit(std::span<const RankPosition> positions,
     const bool others_are_ahead =
         std::any_of(positions.begin(), positions.end(),
                     [&](const RankPosition& other) { return behind(last, other); });
-    if (last.waiting && positions.size() > 1 && !others_are_ahead) {
+    if (last.waiting && !others_are_ahead) {
         return std::nullopt;
     }
     const std::string where = "rank " + std::to_string(last.rank) + " is " +

@@ -44,11 +44,13 @@ std::optional<Verdict> RendezvousCore::settle(Instant now) {
     }
     // A node that is gone explains the failures of its peers; one that went by its own will costs
     // nothing.
-    const bool leaver_is_away =
+    // Nor does one that leaves, is not awaited, and may be gone.
+    const bool leaver_may_be_gone =
         std::any_of(members_.begin(), members_.end(), [&](const auto& member) {
-            return detector_.suspects(member.first) && may_be_saving(nodes_.at(member.first));
+            const Node& node = nodes_.at(member.first);
+            return may_be_saving(node) && node.report.state == NodeState::running;
         });
-    if (lost_member_ || leaver_is_away) {
+    if (lost_member_ || leaver_may_be_gone) {
         return lost_names_.empty() ? std::nullopt : settle_losses(now);
     }
     if (failure_) {

@@ -86,9 +86,13 @@ void RendezvousCore::conclude_inquiry(Instant now) {
         }
     }
     const Hang& hang = inquiry_->hang;
-    const std::optional<HangCulprit> culprit = tell_nothing(positions)
-                                                   ? HangCulprit{hang.rank, hang.text}
-                                                   : find_culprit(positions, hang.rank);
+    std::optional<HangCulprit> culprit = tell_nothing(positions)
+                                             ? HangCulprit{hang.rank, hang.text}
+                                             : find_culprit(positions, hang.rank);
+    if (!culprit && !hang.shared && inquiry_->unanswered.contains(inquiry_->node)) {
+        // All who have answered wait, and so for the one whose node named it, though not again.
+        culprit = HangCulprit{hang.rank, hang.text};
+    }
     if (!culprit) {
         blameless_ = true;
         stop_hung(now, hang.rank, inquiry_->node,

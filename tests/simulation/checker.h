@@ -40,6 +40,15 @@ struct MemberView {
     std::uint64_t step = 0;  ///< That it had committed before.
 };
 
+/// One worker that does nothing any more.
+struct HungView {
+    std::uint32_t host = 0;
+    std::uint32_t local_rank = 0;
+    std::uint64_t life = 0;
+    std::uint32_t rank = 0;
+    rendezvous::RoundId round = rendezvous::RoundId::none;
+};
+
 /// The whole of a run at one moment.
 struct View {
     const rendezvous::RendezvousCore* rendezvous = nullptr;  ///< Null: daemon down or still empty.
@@ -51,6 +60,8 @@ struct View {
     bool verdict_was_forgotten = false;
     std::size_t in_flight = 0;  ///< Messages in the network.
     Duration network_limit{};   ///< No message takes longer than this one way, save by a fault.
+    Duration step_limit{};      ///< No step takes longer of a round with which nothing is wrong.
+    Duration hang_limit{};      ///< After that, a group that stands still is said to hang.
     bool reliable = true;  ///< Messages over a living connection are neither lost nor mixed up.
 };
 
@@ -103,6 +114,9 @@ class Checker {
                                  const std::vector<MemberView>& /*members*/) {}
     /// All ranks have agreed that the next step counts; and whether they park after it.
     virtual void on_vote(Instant /*now*/, const GroupName& /*group*/, bool /*park*/) {}
+    /// And that it was the last one.
+    virtual void on_finished(Instant /*now*/, const GroupName& /*group*/) {}
+    virtual void on_hung(Instant /*now*/, const HungView& /*hung*/) {}
     /// A rank has applied it.
     virtual void on_commit(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
                            const GroupName& /*group*/, std::uint64_t /*step*/) {}
@@ -184,6 +198,14 @@ std::unique_ptr<Checker> make_keep_checker();
 std::unique_ptr<Checker> make_prepare_checker();
 /// A node that says that its state is saved has saved it.
 std::unique_ptr<Checker> make_drain_checker();
+/// A resident round with which nothing is wrong commits steps, whatever becomes of daemons.
+std::unique_ptr<Checker> make_steady_checker();
+/// A hang ends in time, and at the cost of the worker that hung.
+std::unique_ptr<Checker> make_hang_checker();
+/// Spares have their workers started, and take the ranks of lost nodes at once.
+std::unique_ptr<Checker> make_spare_checker();
+/// A drained node goes; the others keep their step and repeat none.
+std::unique_ptr<Checker> make_boundary_checker();
 
 [[nodiscard]] Checkers make_all_checkers();
 

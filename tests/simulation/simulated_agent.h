@@ -39,6 +39,8 @@ class SimulatedAgent {
     void on_second_signal(std::uint64_t incarnation);
     /// The warden of an agent that was killed says so.
     void on_last_word(bool daemon_is_up);
+    [[nodiscard]] bool has_last_word() const noexcept { return !last_words_.empty(); }
+    void forget_last_words() { last_words_.clear(); }
     /// To whom the next of them speaks.
     [[nodiscard]] std::uint32_t last_word_endpoint() const { return last_words_.front().endpoint; }
 

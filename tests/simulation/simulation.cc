@@ -190,7 +190,9 @@ void Simulation::handle(const Happening& event) {
             agents_[host]->on_store_offer(event.tag);
             break;
         case EventKind::last_word:
-            agents_[host]->on_last_word(daemons_[agents_[host]->last_word_endpoint()]->up());
+            if (agents_[host]->has_last_word()) {
+                agents_[host]->on_last_word(daemons_[agents_[host]->last_word_endpoint()]->up());
+            }
             break;
         case EventKind::host_lingers:
             on_host_lingers(Instant(Duration(static_cast<Duration::rep>(event.tag))));
@@ -262,6 +264,9 @@ void Simulation::start_job() {
     log_.forget();
     for (const auto& daemon : daemons_) {
         daemon->forget_job();
+    }
+    for (const auto& agent : agents_) {
+        agent->forget_last_words();
     }
     begin_hosting();
     const rendezvous::JobPolicy& policy = world_.job.policy;
@@ -356,6 +361,8 @@ void Simulation::look(View& view) {
     view.in_flight = world_.network.in_flight();
     view.network_limit = world_.network.delay_limit();
     view.verdict_was_forgotten = job_over_ && !job_is_closed();
+    view.step_limit = world_.job.step_time + world_.plan.apply_max;
+    view.hang_limit = world_.plan.hang_limit;
     view.reliable = world_.plan.loss <= 0 && !world_.plan.reorder;
     view.hosts.resize(agents_.size());
     for (std::uint32_t host = 0; host < agents_.size(); ++host) {

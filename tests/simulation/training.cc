@@ -188,6 +188,9 @@ void Workers::on_vote(std::uint32_t index) {
     }
     world_.tell([&](Checker& c) {
         c.on_vote(world_.now, {index, group.round}, group.outcome == Group::Outcome::park);
+        if (group.outcome == Group::Outcome::finish) {
+            c.on_finished(world_.now, {index, group.round});
+        }
     });
 }
 
@@ -254,15 +257,24 @@ void Workers::on_standstill(std::uint32_t index) {
     if (group.broken) {
         return;
     }
-    // Every agent looks at its own workers' pages, and sees them stand still at about this time.
+    // Every agent looks at its own workers' pages, and sees at about this time that one stands
+    // still, or else that all of them wait for somebody elsewhere.
+    std::map<std::uint32_t, const Worker*> suspects;  // By host.
     for (const auto& [host, local_rank] : group.members) {
-        Worker& worker = hosts_[host].workers[local_rank];
-        if (worker.alive && worker.group == index && world_.random.chance(0.7)) {
-            agent::HangSuspected suspected{
-                group.round, rendezvous::Hang{worker.rank, "rank " + std::to_string(worker.rank) +
-                                                               " stands still"}};
-            say(host, worker.incarnation, between(world_.random, {}, std::chrono::seconds(1)),
-                std::move(suspected));
+        const Worker& worker = hosts_[host].workers[local_rank];
+        if (worker.alive && worker.group == index) {
+            const auto [known, is_new] = suspects.emplace(host, &worker);
+            known->second = worker.hung ? &worker : known->second;
+        }
+    }
+    for (const auto& [host, worker] : suspects) {
+        if (worker->hung || world_.random.chance(0.7)) {
+            say(host, worker->incarnation, between(world_.random, {}, std::chrono::seconds(1)),
+                agent::HangSuspected{
+                    group.round,
+                    rendezvous::Hang{worker->rank,
+                                     "rank " + std::to_string(worker->rank) + " stands still",
+                                     !worker->hung, world_.plan.hang_limit}});
         }
     }
     world_.queue.push(world_.now + world_.plan.hang_limit, EventKind::group_standstill, index);

@@ -212,6 +212,9 @@ void Workers::hang(std::uint32_t host) {
         Worker& worker = hosts_[host].workers[local_rank];
         if (worker.alive && worker.elastic && worker.stage == Stage::training && !worker.hung) {
             worker.hung = true;
+            world_.tell([&](Checker& c) {
+                c.on_hung(world_.now, {host, local_rank, worker.life, worker.rank, worker.round});
+            });
             world_.note(
                 [&] { return worker.node + ": worker " + std::to_string(local_rank) + " hangs"; });
             return;

@@ -80,16 +80,16 @@ TEST_F(RendezvousPlanned, WhoDoesNotParkSoonAfterALeavingNodeHasGoneIsStopped) {
 }
 
 TEST_F(RendezvousPlanned, WhatPeersOfALeavingNodeEndWithIsNotChargedEvenIfAnotherHadParked) {
-    for (const bool leaves : {true, false}) {  // Or its word has not come.
+    for (const char* word : {"leaves", "is away", "may be gone"}) {
         JobPolicy policy = policy_of(1, 3);
         policy.restarts_max = 5;
         begin(policy, {"a", "b", "c"});
         leave("b");
         job.park({"a"}, 12);
         ASSERT_EQ(job.core.phase(), Phase::preparing);
-        if (leaves) {
+        if (word == std::string("leaves")) {
             job.leave("b");
-        } else {
+        } else if (word == std::string("is away")) {
             job.disconnect("b");
         }
         NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopped, 11);

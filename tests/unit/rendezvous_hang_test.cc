@@ -48,6 +48,7 @@ TEST(HangCulprit, NobodyIfAllWaitAtTheSamePlace) {
     const RankPosition positions[] = {at(0, 7, 3, true), at(1, 7, 3, true)};
     EXPECT_FALSE(find_culprit(positions, 0).has_value());
     EXPECT_FALSE(find_culprit({}, 0).has_value());
+    EXPECT_FALSE(find_culprit(std::span(positions).first(1), 1).has_value());
 }
 
 class RendezvousHang : public testing::Test {
@@ -115,6 +116,19 @@ TEST_F(RendezvousHang, WhoDoesNotSaveItsStacksIsNotWaitedForLong) {
     ASSERT_NE(job.told<EndWorker>("a"), nullptr);
     EXPECT_EQ(job.told<EndWorker>("a")->rank, 1U);
     EXPECT_GT(job.times_told<EndWorker>("a"), 1U);  // Until it obeys.
+}
+
+TEST_F(RendezvousHang, WhoWaitsIsNotBlamedBecauseOthersDoNotAnswer) {
+    NodeReport a = Job::resident_report(job.core.round(), NodeState::running, 10);
+    job.tell("b", hanging(3));
+    ASSERT_NE(job.told<SaveStacks>("a"), nullptr);
+    a.alarm = job.told<SaveStacks>("a")->alarm;
+    a.positions = {at(0, 10, 5, true, "all_reduce"), at(1, 10, 5, true, "all_reduce")};
+    job.tell("a", a);
+    job.pass(seconds(7));
+    EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
+    ASSERT_NE(job.told<EndWorker>("b"), nullptr);
+    EXPECT_EQ(job.told<EndWorker>("b")->rank, 3U);
 }
 
 TEST_F(RendezvousHang, AWorkerThatIsNotEndedStopsTheRoundNevertheless) {

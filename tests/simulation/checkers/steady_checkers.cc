@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What must be true of rounds with which nothing is wrong, and of those that hang.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tests/simulation/checker.h"
+
+namespace regroup::simulation {
+
+namespace {
+
+using namespace rendezvous;
+
+// Whatever becomes of daemons.
+class SteadyChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& policy) override {
+        settling_ = 3 * policy.heartbeat_timeout + std::chrono::seconds(10);
+        change_limit_ = policy.prepare_timeout + settling_;
+        groups_.clear();
+        hung_.clear();
+        away_since_.reset();
+    }
+    void on_trouble(Instant now, Instant until) override {
+        trouble_until_ = std::max({trouble_until_, after(now, settling_), after(until, settling_)});
+    }
+    void on_agent_start(Instant now, std::uint32_t /*host*/) override { on_trouble(now, now); }
+    void on_agent_end(Instant now, std::uint32_t /*host*/) override { on_trouble(now, now); }
+    void on_worker_end(Instant now, std::uint32_t /*host*/, RoundId /*round*/,
+                       bool own_fault) override {
+        if (own_fault) {
+            on_trouble(now, now);
+        }
+    }
+    void on_daemon_start(Instant now) override { on_trouble(now, now); }
+    void on_daemon_gone(Instant now) override { away_since_ = away_since_.value_or(now); }
+    void on_daemon_restored(Instant now, const RendezvousCore& /*core*/) override {
+        if (away_since_ && trouble_until_ > *away_since_) {
+            on_trouble(now, now);  // What happened meanwhile, the daemon learns only now.
+        }
+        away_since_.reset();
+    }
+    void on_daemon_event(Instant now, const Event& event) override {
+        if (std::holds_alternative<StopRequested>(event)) {
+            on_trouble(now, now);
+        }
+    }
+    void on_daemon_effects(Instant now, const RendezvousCore& /*core*/,
+                           const Effects& effects) override {
+        for (const Send& effect : effects) {
+            const auto* stop = std::get_if<Stop>(&effect.message);
+            const bool planned =
+                stop != nullptr && (stop->reason.find(" joined") != std::string::npos ||
+                                    stop->reason.find(" drained ") != std::string::npos ||
+                                    stop->reason.find(" leaves") != std::string::npos);
+            if (planned || std::holds_alternative<Prepare>(effect.message)) {
+                on_trouble(now, after(now, change_limit_));
+            }
+        }
+    }
+    void on_group_formed(Instant now, const GroupName& group, std::uint64_t /*step*/,
+                         const std::vector<MemberView>& members) override {
+        Group formed{group.round, now, {}};
+        for (const MemberView& member : members) {
+            formed.members.insert(member.life);
+            leave_group(member.life);
+        }
+        groups_[group.id] = std::move(formed);
+    }
+    void on_vote(Instant /*now*/, const GroupName& group, bool park) override {
+        if (park) {
+            groups_.erase(group.id);
+        }
+    }
+    void on_finished(Instant /*now*/, const GroupName& group) override { groups_.erase(group.id); }
+    void on_commit(Instant now, std::uint32_t /*host*/, std::uint64_t /*life*/,
+                   const GroupName& group, std::uint64_t /*step*/) override {
+        if (const auto known = groups_.find(group.id); known != groups_.end()) {
+            known->second.since = now;
+        }
+    }
+    void on_hung(Instant /*now*/, const HungView& hung) override { hung_.insert(hung.life); }
+    void on_aborted(Instant now, std::uint32_t /*host*/, std::uint64_t life, RoundId /*round*/,
+                    bool /*trained*/) override {
+        interrupt(now, life, "was told to abandon it");
+    }
+    void on_process_end(Instant now, std::uint32_t /*host*/, std::uint64_t life,
+                        bool success) override {
+        if (!success) {
+            interrupt(now, life, "was ended");
+        }
+        hung_.erase(life);
+    }
+    void on_tick(Instant now, const View& view) override {
+        for (const auto& [id, group] : groups_) {
+            const bool hangs =
+                std::any_of(group.members.begin(), group.members.end(),
+                            [&](std::uint64_t life) { return hung_.contains(life); });
+            const Instant since = std::max(group.since, trouble_until_);
+            if (!hangs && now > after(since, 3 * view.step_limit)) {
+                violated("round " + std::to_string(number(group.round)) +
+                         " has committed no step for " + format_duration(now - group.since) +
+                         daemon_text() + ", and nothing was wrong with it");
+            }
+        }
+    }
+
+   private:
+    struct Group {
+        RoundId round = RoundId::none;
+        Instant since{};                  // The last commit, or that it was formed.
+        std::set<std::uint64_t> members;  // Processes.
+    };
+    [[nodiscard]] std::string daemon_text() const {
+        return away_since_ ? ", the daemon being away" : "";
+    }
+    std::optional<RoundId> leave_group(std::uint64_t life) {
+        for (auto it = groups_.begin(); it != groups_.end(); ++it) {
+            if (it->second.members.contains(life)) {
+                const RoundId round = it->second.round;
+                groups_.erase(it);
+                return round;
+            }
+        }
+        return std::nullopt;
+    }
+    void interrupt(Instant now, std::uint64_t life, const std::string& how) {
+        const bool hung = hung_.contains(life);
+        const std::optional<RoundId> round = leave_group(life);
+        if (round && now >= trouble_until_ && !hung) {
+            violated("a worker of round " + std::to_string(number(*round)) + " " + how +
+                     daemon_text() + ", and nothing was wrong with the round");
+        }
+    }
+
+    Duration settling_{};
+    Duration change_limit_{};
+    Instant trouble_until_{};
+    std::optional<Instant> away_since_;      // The daemon.
+    std::map<std::uint64_t, Group> groups_;  // Those that train.
+    std::set<std::uint64_t> hung_;
+};
+
+// Who is ended because a round hangs on it is who was made to hang; and that comes in time.
+class HangChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& policy) override {
+        limit_ = policy.prepare_timeout + policy.shutdown_timeout + 2 * policy.heartbeat_timeout +
+                 std::chrono::seconds(60);
+        hung_.clear();
+        rough_ = false;
+    }
+    void on_trouble(Instant now, Instant until) override {
+        rough_ = rough_ || until == Instant::max();
+        trouble_until_ = std::max({trouble_until_, now, until});
+    }
+    void on_hung(Instant now, const HungView& hung) override { hung_[hung.life] = {hung, now}; }
+    void on_process_end(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t life,
+                        bool /*success*/) override {
+        hung_.erase(life);
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
+                         const agent::AgentEffect& effect) override {
+        const auto* kill = std::get_if<agent::KillWorker>(&effect);
+        if (kill == nullptr) {
+            return;
+        }
+        const bool right = std::any_of(hung_.begin(), hung_.end(), [&](const auto& entry) {
+            return entry.second.who.host == host && entry.second.who.local_rank == kill->local_rank;
+        });
+        if (!right) {
+            violated("worker " + std::to_string(kill->local_rank) + " of host " +
+                     std::to_string(host) +
+                     " was ended for a hang that was not its own: " + kill->reason);
+        }
+    }
+    void on_tick(Instant now, const View& view) override {
+        if (rough_ || view.rendezvous == nullptr || view.daemon_awake_since == Instant::max()) {
+            last_disturbed_ = now;
+        }
+        for (const HostView& host : view.hosts) {
+            if (host.agent != nullptr) {
+                last_disturbed_ = std::max(last_disturbed_, host.undisturbed_since == Instant::max()
+                                                                ? now
+                                                                : host.undisturbed_since);
+            }
+        }
+        for (const auto& [life, hang] : hung_) {
+            const Instant since = std::max({hang.at, last_disturbed_, trouble_until_});
+            const Duration limit = limit_ + 2 * view.step_limit + 3 * view.hang_limit;
+            if (now > after(since, limit)) {
+                violated("rank " + std::to_string(hang.who.rank) + " of round " +
+                         std::to_string(number(hang.who.round)) + " has been hanging for " +
+                         format_duration(now - hang.at));
+            }
+        }
+    }
+
+   private:
+    struct Hang {
+        HungView who;
+        Instant at{};
+    };
+    Duration limit_{};
+    bool rough_ = false;
+    Instant trouble_until_{};
+    Instant last_disturbed_{};
+    std::map<std::uint64_t, Hang> hung_;  // By process.
+};
+
+}  // namespace
+
+std::unique_ptr<Checker> make_steady_checker() {
+    return std::make_unique<SteadyChecker>();
+}
+std::unique_ptr<Checker> make_hang_checker() {
+    return std::make_unique<HangChecker>();
+}
+
+}  // namespace regroup::simulation
