@@ -78,7 +78,8 @@ class AgentCore {
     }
     /// Whether a worker is there and waits for a round.
     [[nodiscard]] bool is_parked(std::uint32_t local_rank) const;
-    /// Whether any is still ending whose place was released.
+    /// Of these, whether any has a place, or is still ending after its place was released.
+    [[nodiscard]] bool has_placed() const noexcept { return !workers_.empty(); }
     [[nodiscard]] bool has_outgoing() const noexcept { return !outgoing_.empty(); }
     /// Whether this is the end of one of those.
     [[nodiscard]] bool is_outgoing(const WorkerExited& exited) const;

@@ -134,6 +134,7 @@ struct PrestartWorkers {
 struct ReleasePlaces {
     RoundId round = RoundId::none;  ///< Theirs.
     std::vector<std::uint32_t> local_ranks{};
+    bool passed_on = false;  ///< The next round does not wait for their end.
 };
 /// Tell these, which have been parked or prestarted, their places in a round. One that has not come
 /// so far yet is told when it has.

@@ -58,7 +58,7 @@ void AgentCore::on(Instant now, const RoomForSuccessors& event) {
     }
     ++generation_;
     outgoing_round_ = assignment_.round;
-    ReleasePlaces release{outgoing_round_, {}};
+    ReleasePlaces release{outgoing_round_, {}, config_.overlap_restart};
     for (auto worker = workers_.begin(); worker != workers_.end();) {
         if (worker->second.parked) {
             ++worker;

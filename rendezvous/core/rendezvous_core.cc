@@ -251,6 +251,10 @@ void RendezvousCore::update_ready(Instant now, const NodeId& id) {
 bool RendezvousCore::wants_word(const NodeId& id, const Node& node) const {
     const NodeReport& report = node.report;
     if (const auto member = members_.find(id); member != members_.end()) {
+        if (phase_ == Phase::stopping && report.round == round_ && !report.failure &&
+            report.state != NodeState::running) {
+            return false;  // Its workers are ending, and may take long; or have ended.
+        }
         // Who has finished is dismissed again; who is awaited in a change is told again.
         return report.round < round_ || phase_ == Phase::preparing || phase_ == Phase::stopping ||
                report.state != NodeState::running;

@@ -56,7 +56,7 @@ struct StoredJob {
 struct KeptJob {
     JobKey key;
     bool ended = false;
-    /// The next few entries, some thousands at most; none at the end. Errors: system and
+    /// The next few entries, a thousand or so at most; none at the end. Errors: system and
     /// invalid_argument, after which it is not called again. May be used for as long as the journal
     /// that gave it, or the lead that came with it, lasts.
     std::function<Result<std::vector<Entry>>()> next;
@@ -79,7 +79,7 @@ class Journal {
     };
     /// What a job may take: what is beyond is not kept, and the daemon says so. docs/daemon.md says
     /// how much that is.
-    static constexpr std::size_t kJobBytesMax = std::size_t{256} << 20U;
+    static constexpr std::size_t kJobBytesMax = std::size_t{64} << 20U;
 
     virtual ~Journal() = default;
 
@@ -130,7 +130,7 @@ class JobReader {
 [[nodiscard]] std::string encode(const Entry& entry);
 [[nodiscard]] Result<Entry> decode_entry(std::string_view text);
 
-/// Entries as records, of which each is one JSON value of about half a megabyte at most; only an
+/// Entries as records, each of which is one JSON value of some tens of kilobytes at most; only an
 /// entry that is larger by itself has a larger one. What nodes report in a row, which is most of
 /// what a journal is told, takes little more than their names.
 [[nodiscard]] std::vector<std::string> to_records(std::span<const Entry> entries);

@@ -18,9 +18,10 @@ using protocol::FieldReader;
 
 namespace {
 
-// A record of so many reports has half a megabyte even if all names are as long as they may be.
-constexpr std::size_t kRecordEntriesMax = 1024;
-constexpr std::size_t kRecordBytesMax = std::size_t{512} << 10U;
+// So many reports in one table, and so large a record if it has more than one element: it is read
+// in one go, in some milliseconds.
+constexpr std::size_t kTableRowsMax = 512;
+constexpr std::size_t kRecordBytesMax = std::size_t{32} << 10U;
 // A report is compared with so many others: nodes in one phase of a round say the same.
 constexpr std::size_t kKindsCompared = 16;
 
@@ -148,7 +149,7 @@ Result<void> read_reports(const json& object, std::vector<Entry>& out) {
     table.require("at_us");
     table.microseconds("at_us", at);
     table.integer("wall_ms", wall_ms);
-    const std::vector<NodeId> nodes = nodes_in(table, kRecordEntriesMax);
+    const std::vector<NodeId> nodes = nodes_in(table, kTableRowsMax);
     std::vector<NodeReport> kinds;
     for (FieldReader& kind : table.objects("reports", nodes.size())) {
         protocol::read(kind, kinds.emplace_back());
@@ -282,7 +283,7 @@ std::vector<std::string> to_records(std::span<const Entry> entries) {
     for (std::size_t begin = 0; begin < entries.size();) {
         std::size_t end = begin + 1;
         if (is_mere_report(entries[begin])) {
-            while (end < entries.size() && end - begin < kRecordEntriesMax &&
+            while (end < entries.size() && end - begin < kTableRowsMax &&
                    is_mere_report(entries[end])) {
                 ++end;
             }

@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kFile = "/journal.sqlite3";
 // PRAGMA user_version. In 1 each row is a single entry, which 2 reads as well.
 constexpr std::int64_t kFormat = 2;
-constexpr std::int64_t kPageRecords = 16;
+constexpr std::int64_t kPageRecords = 1;
 constexpr const char* kSchema[] = {
     "CREATE TABLE IF NOT EXISTS jobs (row INTEGER PRIMARY KEY, id TEXT NOT NULL, "
     "began_ms INTEGER NOT NULL, ended_ms INTEGER, UNIQUE (id, began_ms))",

@@ -89,10 +89,10 @@ void SimulatedDaemon::forget_job() {
     }
 }
 
-void SimulatedDaemon::operator_stop() {
+void SimulatedDaemon::stop_job(const std::string& author, const std::string& reason) {
     if (core_ && leads()) {
-        world_.note([] { return "an operator stops the job"; });
-        submit(rendezvous::StopRequested{"operator", "enough"});
+        world_.note([&] { return "stopped by " + author; });
+        submit(rendezvous::StopRequested{author, reason});
     }
 }
 

@@ -31,7 +31,7 @@ class SimulatedDaemon {
     void kill_midway(Duration outage) { dies_midway_for_ = outage; }
     void spare_midway() { dies_midway_for_.reset(); }
     void pause(Instant until) { paused_until_ = std::max(paused_until_, until); }
-    void operator_stop();
+    void stop_job(const std::string& author, const std::string& reason);
     void operator_drain(const std::string& node);
     /// The next join begins a new job.
     void forget_job();
@@ -42,6 +42,7 @@ class SimulatedDaemon {
     void on_etcd_answer(EtcdCall call);
 
     [[nodiscard]] bool up() const noexcept { return up_; }
+    [[nodiscard]] bool has_sessions() const noexcept { return !sessions_.empty(); }
     [[nodiscard]] Instant paused_until() const noexcept { return paused_until_; }
     /// Since when it has been up, not paused, and in charge, with nothing that it waits for.
     /// Instant::max() while it is not.
