@@ -149,7 +149,10 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
         event.first_step = from_milliseconds(resumed->first_step_ms);
         on_event_(WorkerResumed{process.local_rank, event});
     } else if (const auto* fatal = std::get_if<worker_link::Fatal>(&message)) {
-        process.fatal = *fatal;
+        if (!process.fatal) {
+            process.fatal = *fatal;
+            process.announced = !process.asked;
+        }
     } else if (const auto* remark = std::get_if<worker_link::Remark>(&message)) {
         output_.say(remark->text);
     }

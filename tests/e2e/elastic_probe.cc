@@ -5,7 +5,9 @@
 // $PROBE_DIR/NAME.ROUND.RANK: `up` at the start of each round, `left` when its node leaves, `done`
 // at the end, each with the pid and with what the loop says. With the argument `beat`, rank 0 also
 // writes the number of each step to $PROBE_DIR/step; with `stall`, steps wait while there is a file
-// $PROBE_DIR/stall; with `save`, leaving takes until there is a file $PROBE_DIR/disk.
+// $PROBE_DIR/stall; with `save`, leaving takes until there is a file $PROBE_DIR/disk; with `throw`,
+// rank 0 fails at the first step after there is a file $PROBE_DIR/throw, and takes for its end
+// until there is a file $PROBE_DIR/core, as one that writes its core does.
 #include <regroup/regroup.h>
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 #include <iostream>
 #include <poll.h>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -55,6 +58,7 @@ int train(const std::string& argument) {
     const bool may_stall = argument == "stall";
     const bool beats = argument == "beat";
     const bool saves = argument == "save";
+    const bool throws = argument == "throw";
     regroup::ElasticLoop loop;
     std::vector<float> weights(2);  // The sum of what was taken, and how often.
     loop.keep("weights", std::span<float>(weights));
@@ -81,6 +85,9 @@ int train(const std::string& argument) {
                 }
                 if (beats && present.rank == 0) {
                     beat(step.number());
+                }
+                if (throws && present.rank == 0 && std::filesystem::exists(folder() + "/throw")) {
+                    throw std::runtime_error("no such shard");
                 }
                 const regroup::SampleRange range = step.take(kBatch);
                 samples = range.last;
@@ -125,6 +132,9 @@ int main(int count, char** values) {
         return train(argument);
     } catch (const std::exception& error) {
         std::cerr << "elastic_probe: " << error.what() << std::endl;
+        while (argument == "throw" && !std::filesystem::exists(folder() + "/core")) {
+            ::poll(nullptr, 0, 5);
+        }
         return 1;
     }
 }
