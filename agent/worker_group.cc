@@ -314,6 +314,9 @@ void WorkerGroup::look_at(std::uint64_t key) {
 }
 
 void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
+    if (link_) {
+        link_->hear_out(key);  // Why it fails may be its last word.
+    }
     Process& process = processes_.at(key);
     process.told = true;
     output_.drain(process.local_rank);
