@@ -292,7 +292,8 @@ struct Agent::Impl {
             output.say("a worker that waited for a round is gone: local rank " +
                        std::to_string(exited.local_rank) + ", pid " +
                        std::to_string(ended_badly.pid) + ", " + end_of(ended_badly));
-        } else if (!failure && core.report().state == rendezvous::NodeState::running) {
+        } else if (!failure && (core.report().state == rendezvous::NodeState::running ||
+                                (ended_badly.announced && !core.leaving()))) {
             output.say(describe(ended_badly) +
                        (ended_badly.pid != 0 ? ", pid " + std::to_string(ended_badly.pid) : ""));
             failure = ended_badly;

@@ -270,7 +270,7 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
 
 bool AgentCore::was_stopped_by_us(const Worker& worker, const WorkerFailure& failure) const {
     const bool forced = resist_at_ != Instant::max();
-    return worker.hung.empty() &&
+    return worker.hung.empty() && !failure.announced &&
            (failure.signal == 0 || (worker.asked_by != 0 && failure.signal == worker.asked_by) ||
             (failure.signal == SIGKILL && forced));
 }

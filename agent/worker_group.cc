@@ -45,6 +45,8 @@ rendezvous::FailureKind kind_of(worker_link::FatalKind kind) {
             return rendezvous::FailureKind::retry;
         case worker_link::FatalKind::bad_node:
             return rendezvous::FailureKind::bad_node;
+        case worker_link::FatalKind::error:
+            return rendezvous::FailureKind::failure;
     }
     return rendezvous::FailureKind::failure;
 }
@@ -324,6 +326,9 @@ void WorkerGroup::look_at(std::uint64_t key) {
 }
 
 void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
+    if (link_) {
+        link_->hear_out(key);  // Why it fails may be its last word.
+    }
     Process& process = processes_.at(key);
     process.told = true;
     output_.drain(process.output);
@@ -339,9 +344,9 @@ void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
             failure->evidence = process.hung;
         } else if (process.fatal) {
             failure->kind = kind_of(process.fatal->kind);
-            if (failure->error_message.empty()) {
-                failure->error_message = process.fatal->text;
-            }
+            failure->announced = process.announced;
+            const std::string in_file = std::exchange(failure->error_message, process.fatal->text);
+            failure->error_message += (in_file.empty() ? "" : "\n") + in_file;
         }
         if (status.signal == SIGKILL && !process.forced && process.hung.empty() && oom_watch_) {
             failure->evidence = oom_watch_->evidence(pid);

@@ -162,7 +162,10 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
     } else if (const auto* lost = std::get_if<worker_link::PeerLost>(&message)) {
         on_event_(WorkerLostPeer{process.local_rank, RoundId{lost->round}, lost->peer, lost->text});
     } else if (const auto* fatal = std::get_if<worker_link::Fatal>(&message)) {
-        process.fatal = *fatal;
+        if (!process.fatal) {
+            process.fatal = *fatal;
+            process.announced = !process.asked;
+        }
     } else if (const auto* remark = std::get_if<worker_link::Remark>(&message)) {
         output_.say(remark->text);
     }

@@ -184,6 +184,18 @@ void LinkServer::admit(UniqueFd socket) {
 }
 
 void LinkServer::read(ConnectionAt connection) {
+    if (read_pending(connection)) {
+        connection->socket->arm();
+    }
+}
+
+void LinkServer::hear_out(std::uint64_t key) {
+    if (const auto seat = seats_.find(key); seat != seats_.end() && seat->second.connection) {
+        static_cast<void>(read_pending(*seat->second.connection));
+    }
+}
+
+bool LinkServer::read_pending(ConnectionAt connection) {
     std::array<char, worker_link::kMessageLimit> buffer;  // NOLINT(*-member-init)
     for (int i = 0; i < kPacketsPerTurn; ++i) {
         const ssize_t count = ::recv(connection->socket->fd(), buffer.data(), buffer.size(),
@@ -193,19 +205,19 @@ void LinkServer::read(ConnectionAt connection) {
         }
         if (count <= 0) {
             close(connection);
-            return;
+            return false;
         }
         const auto length = static_cast<std::size_t>(count);
         if (length > buffer.size()) {
             drop(connection, "sent a message of " + std::to_string(length) + " bytes; at most " +
                                  std::to_string(buffer.size()) + " are allowed");
-            return;
+            return false;
         }
         if (!take(connection, std::string_view(buffer.data(), length))) {
-            return;
+            return false;
         }
     }
-    connection->socket->arm();
+    return true;
 }
 
 bool LinkServer::take(ConnectionAt connection, std::string_view packet) {

@@ -48,6 +48,8 @@ class LinkServer {
 
     /// A worker is about to be started; the result is for its REGROUP_WORKER_ID.
     [[nodiscard]] std::string expect(std::uint64_t key, std::shared_ptr<SharedPage> page);
+    /// The worker is gone: what it has said before is told now, from within.
+    void hear_out(std::uint64_t key);
     /// The worker is gone: nothing more is heard of it.
     void forget(std::uint64_t key);
 
@@ -75,6 +77,8 @@ class LinkServer {
     void accept_all();
     void admit(UniqueFd socket);
     void read(ConnectionAt connection);
+    /// False if the connection is gone after that.
+    [[nodiscard]] bool read_pending(ConnectionAt connection);
     /// False if the connection is gone.
     bool take(ConnectionAt connection, std::string_view packet);
     bool greet(ConnectionAt connection, const worker_link::Hello& hello);

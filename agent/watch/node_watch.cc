@@ -114,13 +114,14 @@ void NodeWatch::save_stacks(const SaveStacks& request) {
         subjects.push_back({worker.rank, worker.pid, doing(position)});
         positions.push_back(std::move(position));
     }
-    const Result<fs::path> folder = folder_for_stacks(request.round);
+    Result<fs::path> folder = folder_for_stacks(request.round);
     if (subjects.empty() || !folder) {
         handlers_.say(folder ? "no worker is left whose stacks could be saved"
                              : folder.error().detail);
         handlers_.on_stacks(StacksSaved{request.round, std::move(positions)});
         return;
     }
+    folder = unused_folder(*folder, subjects);
     const std::string heading =
         "job " + options_.job + ", " + round_name(request.round) + ": " + request.reason;
     stacks_.save(*folder, subjects, heading,

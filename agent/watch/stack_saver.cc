@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/watch/stack_saver.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -27,6 +28,7 @@ namespace asio = boost::asio;
 
 constexpr std::size_t kDescendantsMax = 8;      // Of one worker.
 constexpr std::chrono::seconds kDeathLimit(1);  // For tools that were killed.
+constexpr int kFoldersMax = 1000;               // Under one name; the last is used again.
 
 /// A program that shows the stacks of a process on its standard output.
 struct StackTool {
@@ -56,7 +58,28 @@ bool write_all(int fd, std::string_view text) {
     return true;
 }
 
+std::string file_name(const StackSubject& subject) {
+    return "rank" + std::to_string(subject.rank);
+}
+
 }  // namespace
+
+std::filesystem::path unused_folder(const std::filesystem::path& folder,
+                                    const std::vector<StackSubject>& subjects) {
+    std::filesystem::path result = folder;
+    for (int number = 2; number <= kFoldersMax; ++number) {
+        const bool used = std::any_of(subjects.begin(), subjects.end(), [&](const auto& subject) {
+            std::error_code ignored;
+            return std::filesystem::exists(result / (file_name(subject) + ".txt"), ignored);
+        });
+        if (!used) {
+            break;
+        }
+        result = folder;
+        result += "-" + std::to_string(number);
+    }
+    return result;
+}
 
 struct StackSaver::Run {
     Run(asio::io_context& io_in, const Clock& clock_in, LinuxLauncher& launcher_in,
@@ -132,7 +155,7 @@ struct StackSaver::Run {
             complain("cannot make the folder " + folder.string() + ": " + error.message());
         }
         for (const StackSubject& subject : subjects) {
-            const std::string name = "rank" + std::to_string(subject.rank);
+            const std::string name = file_name(subject);
             const std::string title = heading + "\nrank " + std::to_string(subject.rank);
             const std::string pid = std::to_string(subject.pid);
             note(folder / (name + ".txt"), subject.pid,

@@ -39,6 +39,12 @@ struct SavedStacks {
     std::string complaint;  ///< What went wrong, in a sentence; or empty.
 };
 
+/// `folder`, or the first of `folder`-2, `folder`-3 and so on that holds nothing of these ranks
+/// yet: stacks that an earlier run of the job, or an earlier alarm, has left are kept. All nodes
+/// that write into one folder come to the same one.
+[[nodiscard]] std::filesystem::path unused_folder(const std::filesystem::path& folder,
+                                                  const std::vector<StackSubject>& subjects);
+
 /// Writes down where each thread of some processes is, before they are killed: FOLDER/rank5.txt for
 /// each (and rank5.PID.txt for some of its descendants), which has the kernel's view
 /// (kernel_view.h) and then the stacks of the program itself, if there is a tool for it. The tool

@@ -56,6 +56,28 @@ std::string signal_name(int signal) {
     return "signal " + std::to_string(signal);
 }
 
+namespace {
+
+// What a worker has said of its failure, as part of a sentence.
+std::string own_words(const WorkerFailure& failure) {
+    constexpr std::size_t kBytesMax = 300;
+    if (!failure.announced) {
+        return "";
+    }
+    std::string words = failure.error_message.substr(0, failure.error_message.find('\n'));
+    if (words.size() > kBytesMax) {
+        std::size_t end = kBytesMax;
+        while (end > 0 && (static_cast<unsigned char>(words[end]) & 0xc0U) == 0x80) {
+            --end;  // Within a character.
+        }
+        words = words.substr(0, end) + "...";
+    }
+    const std::size_t last = words.find_last_not_of(words.ends_with("...") ? " " : ". ");
+    return last == std::string::npos ? "" : ": " + words.substr(0, last + 1);
+}
+
+}  // namespace
+
 std::string describe(const WorkerFailure& failure) {
     const std::string who = "rank " + std::to_string(failure.rank) + " on " + failure.node;
     if (!failure.start_error.empty()) {
@@ -65,27 +87,28 @@ std::string describe(const WorkerFailure& failure) {
         return who + " hung and was ended";
     }
     if (failure.signal != 0) {
-        return who + " was ended by " + signal_name(failure.signal);
+        return who + " was ended by " + signal_name(failure.signal) + own_words(failure);
     }
-    return who + " exited with code " + std::to_string(failure.exit_code);
+    return who + " exited with code " + std::to_string(failure.exit_code) + own_words(failure);
 }
 
 bool outranks(const WorkerFailure& a, const WorkerFailure& b) noexcept {
-    const auto from_outside = [](const WorkerFailure& failure) {
+    const auto weight = [](const WorkerFailure& failure) {
+        const int own = failure.announced ? 1 : 0;
         switch (failure.signal) {
             case 0:
-                return !failure.start_error.empty();
+                return failure.start_error.empty() ? own : 2;
             case SIGABRT:
             case SIGHUP:
             case SIGINT:
             case SIGPIPE:
             case SIGTERM:
-                return false;
+                return own;
             default:
-                return true;
+                return 2;  // From outside, or a crash.
         }
     };
-    return from_outside(a) && !from_outside(b);
+    return weight(a) > weight(b);
 }
 
 int shell_exit_code(const WorkerFailure& failure) noexcept {

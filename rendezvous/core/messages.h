@@ -89,15 +89,20 @@ struct WorkerFailure {
     /// on the node that has all of it. Empty when it said nothing.
     std::string error_message;
     std::string error_file;
+    /// It had said, unasked, that it fails, and not because of its peers: `error_message` begins
+    /// with why.
+    bool announced = false;
 
     friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };
 
-/// "rank 5 on b ended by SIGSEGV", "rank 0 on a exited with code 3", "rank 1 on a could not start".
+/// "rank 5 on b was ended by SIGSEGV", "rank 0 on a exited with code 3", "rank 1 on a could not
+/// start: ..."; with what it said itself: "rank 0 on a exited with code 78: there is no data set".
 [[nodiscard]] std::string describe(const WorkerFailure& failure);
 /// True if `a` rather than `b` began it, whichever was reported first: a process that is killed or
-/// crashes takes its peers with it, and they end with an error or abort. Reports of one event come
-/// from several nodes and may overtake each other.
+/// crashes takes its peers with it, and they end with an error or abort; one that fails for a
+/// reason of its own may take longer over its end than they. Reports of one event come from several
+/// nodes and may overtake each other.
 [[nodiscard]] bool outranks(const WorkerFailure& a, const WorkerFailure& b) noexcept;
 /// What a shell would show for it: the exit code, 128 + signal, or 127 when it could not start.
 [[nodiscard]] int shell_exit_code(const WorkerFailure& failure) noexcept;

@@ -110,8 +110,8 @@ std::optional<Verdict> RendezvousCore::settle_failure(Instant now) {
         case Reaction::retry:
             break;
         case Reaction::replace_node:
-            strikes_.set_aside(failure_->node,
-                               describe(*failure_) + ", which asks for another node", now, true);
+            strikes_.set_aside(failure_->node, describe(*failure_) + "; it asks for another node",
+                               now, true);
             break;
         case Reaction::restart:
             charge = failure_->kind == FailureKind::hang ? Charge::hang : Charge::failure;

@@ -111,6 +111,9 @@ void write(json& object, const WorkerFailure& failure) {
         object["error_message"] = end_of(failure.error_message, kOutputBytesMax);
     }
     put_sentence(object, "error_file", failure.error_file);
+    if (failure.announced) {
+        object["announced"] = true;
+    }
 }
 
 void write(json& object, const NodeReport& report) {

@@ -129,7 +129,7 @@ class Reader {
     void kind(std::string_view key, FatalKind& out) {
         const std::string_view* text = find(key, true);
         for (const FatalKind kind :
-             {FatalKind::user_error, FatalKind::retry, FatalKind::bad_node}) {
+             {FatalKind::user_error, FatalKind::retry, FatalKind::bad_node, FatalKind::error}) {
             if (text != nullptr && *text == to_string(kind)) {
                 out = kind;
                 return;
@@ -317,6 +317,8 @@ std::string_view to_string(FatalKind kind) noexcept {
             return "retry";
         case FatalKind::bad_node:
             return "bad_node";
+        case FatalKind::error:
+            return "error";
     }
     return "unknown";
 }

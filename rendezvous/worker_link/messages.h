@@ -59,9 +59,15 @@ struct Resumed {
 
     friend bool operator==(const Resumed&, const Resumed&) = default;
 };
-enum class FatalKind : std::uint8_t { user_error, retry, bad_node };
+enum class FatalKind : std::uint8_t {
+    user_error,
+    retry,
+    bad_node,
+    error,  ///< No more is known than how it ends.
+};
 [[nodiscard]] std::string_view to_string(FatalKind kind) noexcept;
-/// It is about to end, and why.
+/// It is about to end, and why; for a reason of its own, not because its peers are gone. The first
+/// one counts.
 struct Fatal {
     FatalKind kind = FatalKind::user_error;
     std::string text;

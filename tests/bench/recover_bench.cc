@@ -57,6 +57,7 @@ void leave_alone(int failure) {
 struct Measured {
     std::vector<double> ms;
     std::string trouble;
+    bool started = true;
 };
 
 /// What is killed, the n-th time; false if it is not there.
@@ -73,6 +74,7 @@ Measured measure(RecoverJob& job, std::uint32_t world, int failures, const Strik
         if (!job.steps().await_round(since, world, limit)) {
             result.trouble = "no world of " + std::to_string(world) + " before failure " +
                              std::to_string(failure + 1) + job.last_words();
+            result.started = failure > 0;
             return result;
         }
         leave_alone(failure);
@@ -99,7 +101,9 @@ Measured measure(RecoverJob& job, std::uint32_t world, int failures, const Strik
 class Results {
    public:
     void add(const std::string& name, const Measured& measured) {
-        if (measured.ms.empty()) {
+        if (!measured.started) {
+            table_.add({name, "0", "not started", "-", "-"});
+        } else if (measured.ms.empty()) {
             table_.add(
                 {name, "1", "never", "-", "> " + std::to_string(kRecoverLimit.count()) + " s"});
         } else {
@@ -145,7 +149,7 @@ Command alone(const Programs& programs, const RecoverJob& job) {
     Command command{programs.regroup,      "run",
                     "--standalone",        "--nproc-per-node=" + std::to_string(kWorkersAlone),
                     "--max-restarts=1000", "--max-strikes=0",
-                    programs.worker};
+                    "--restart-delay=0",   programs.worker};
     const Command arguments = job.worker_arguments(kStepUs);
     command.insert(command.end(), arguments.begin(), arguments.end());
     return command;

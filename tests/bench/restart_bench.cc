@@ -103,7 +103,9 @@ std::vector<std::string> regroup_command(const std::string& regroup, const Shape
                                          int failures, const std::string& worker) {
     std::vector<std::string> command = {regroup, "run",
                                         "--nproc-per-node=" + std::to_string(shape.workers),
-                                        "--max-restarts=" + std::to_string(failures)};
+                                        "--max-restarts=" + std::to_string(failures),
+                                        // It would wait from the second restart on; others do not.
+                                        "--restart-delay=0"};
     if (shape.agents == 1) {
         command.emplace_back("--standalone");
     } else {

@@ -240,6 +240,20 @@ TEST_F(StacksTest, FolderThatCannotBeMadeIsSaid) {
     EXPECT_THAT(saved.complaint, StartsWith("cannot make the folder "));
 }
 
+TEST_F(StacksTest, WhatAnEarlierRunHasLeftIsKept) {
+    const auto folder = folder_.path() / "hang-round1";
+    const std::vector<StackSubject> mine{{4, 1, ""}, {5, 1, ""}};
+    EXPECT_EQ(unused_folder(folder, mine), folder);
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "rank0.txt") << "another node of this run";
+    EXPECT_EQ(unused_folder(folder, mine), folder);
+    std::ofstream(folder / "rank5.txt") << "an earlier run";
+    EXPECT_EQ(unused_folder(folder, mine), folder_.path() / "hang-round1-2");
+    std::filesystem::create_directories(folder_.path() / "hang-round1-2");
+    std::ofstream(folder_.path() / "hang-round1-2" / "rank4.txt") << "and one more";
+    EXPECT_EQ(unused_folder(folder, mine), folder_.path() / "hang-round1-3");
+}
+
 TEST_F(StacksTest, SecondCallAndDestructionEndTheFirst) {
     const pid_t pid = start_hanging();
     bool called = false;

@@ -6,7 +6,9 @@
 // at the end, each with the pid and with what the loop says. With the argument `beat`, rank 0 also
 // writes the number of each step to $PROBE_DIR/step; with `stall`, steps wait while there is a file
 // $PROBE_DIR/stall; with `save`, leaving takes until there is a file $PROBE_DIR/disk; with `sever`,
-// rank 0's connections to all others break once there is a file $PROBE_DIR/sever, in round 1.
+// rank 0's connections to all others break once there is a file $PROBE_DIR/sever, in round 1; with
+// `throw`, rank 0 fails at the first step after there is a file $PROBE_DIR/throw, and takes for its
+// end until there is a file $PROBE_DIR/core, as one that writes its core does.
 #include <regroup/regroup.h>
 
 #include <algorithm>
@@ -17,6 +19,7 @@
 #include <iostream>
 #include <poll.h>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -70,6 +73,7 @@ int train(const std::string& argument) {
     const bool may_stall = argument == "stall";
     const bool beats = argument == "beat";
     const bool saves = argument == "save";
+    const bool throws = argument == "throw";
     regroup::ElasticLoop loop;
     std::vector<float> weights(2);  // The sum of what was taken, and how often.
     loop.keep("weights", std::span<float>(weights));
@@ -96,6 +100,9 @@ int train(const std::string& argument) {
                 }
                 if (beats && present.rank == 0) {
                     beat(step.number());
+                }
+                if (throws && present.rank == 0 && std::filesystem::exists(folder() + "/throw")) {
+                    throw std::runtime_error("no such shard");
                 }
                 const regroup::SampleRange range = step.take(kBatch);
                 samples = range.last;
@@ -144,6 +151,9 @@ int main(int count, char** values) {
         return train(argument);
     } catch (const std::exception& error) {
         std::cerr << "elastic_probe: " << error.what() << std::endl;
+        while (argument == "throw" && !std::filesystem::exists(folder() + "/core")) {
+            ::poll(nullptr, 0, 5);
+        }
         return 1;
     }
 }

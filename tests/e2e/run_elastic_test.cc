@@ -37,11 +37,12 @@ class RunElastic : public EndToEnd {
     }
     [[nodiscard]] std::unique_ptr<Program> start_node(unsigned number, const std::string& nodes,
                                                       const std::string& endpoint,
-                                                      const Words& flags = {}) const {
+                                                      const Words& flags = {},
+                                                      const Words& arguments = {}) const {
         return std::make_unique<Program>(
             ProgramSpec{Words{regroup_program(), "run"} + node(number, nodes, endpoint) +
                             Words{"--nproc-per-node=2", "--shutdown-timeout=30", "--last-call=30"} +
-                            flags + Words{elastic_probe_program()},
+                            flags + Words{elastic_probe_program()} + arguments,
                         {"PROBE_DIR=" + folder()},
                         folder()});
     }
@@ -294,6 +295,23 @@ TEST_F(RunElastic, ASpareThatIsToLeaveIsDrainedAtOnce) {
     EXPECT_EQ(member->wait(), 0) << member->output();
     EXPECT_THAT(last_marks("up"), SizeIs(2));
     EXPECT_TRUE(marks("up").size() == 1) << member->output();
+}
+
+TEST_F(RunElastic, AnErrorIsItsOwnersHoweverLongItTakesToEnd) {
+    const Rendezvous rendezvous;
+    auto first = start_node(1, "2:2", rendezvous.endpoint(), {}, {"throw"});
+    auto second = start_node(2, "2:2", rendezvous.endpoint(), {}, {"throw"});
+    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << first->output() << second->output();
+    release("throw");
+    // Everybody else has noticed long ago, and nobody knows why.
+    EXPECT_TRUE(first->prints("has lost its peers in round 1")) << first->output();
+    EXPECT_TRUE(second->prints("has lost its peers in round 1")) << second->output();
+    release("core");
+    const std::string cause = "exited with code 1: no such shard";
+    for (const auto& node : {&first, &second}) {
+        EXPECT_EQ((*node)->wait(), 1) << (*node)->output();  // It is charged: there is no restart.
+        EXPECT_THAT((*node)->output(), HasSubstr(cause));
+    }
 }
 
 TEST_F(RunElastic, ExitCodesSayWhatTheyAskFor) {

@@ -96,6 +96,8 @@ TEST_F(RunReactionsOf, ABadNodeIsReplaced) {
     EXPECT_EQ(good.wait(), 0) << good.output();
     EXPECT_EQ(spare.wait(), 0) << spare.output();
     EXPECT_THAT(bad.output(), HasSubstr("no such data set"));
+    EXPECT_THAT(good.output(),
+                HasSubstr("exited with code 76: there is no such data set"));  // The cause.
     EXPECT_THAT(good.output(), HasSubstr("spare 127.0.0.4 took slot 1"));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/fake_agent.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -212,6 +213,16 @@ worker_link::FromWorker FakeAgent::await_kind(const std::string& worker, std::si
     worker_link::FromWorker message = std::move(said.front());
     said.pop_front();
     return message;
+}
+
+bool FakeAgent::has_said_kind(const std::string& worker, std::size_t kind) {
+    std::unique_lock lock(mutex_);
+    const Worker& its = attached(lock, worker);
+    if (!changed_.wait_for(lock, kPatience, [&] { return its.socket < 0; })) {
+        fail(worker + " has not hung up");
+    }
+    return std::any_of(its.said.begin(), its.said.end(),
+                       [&](const auto& message) { return message.index() == kind; });
 }
 
 void FakeAgent::await_death(const std::string& worker) {

@@ -43,6 +43,12 @@ class FakeAgent {
     [[nodiscard]] Message await(const std::string& worker) {
         return std::get<Message>(await_kind(worker, worker_link::FromWorker(Message{}).index()));
     }
+    /// Waits for the end of the worker's connection; whether a message of this kind came that was
+    /// not taken.
+    template <class Message>
+    [[nodiscard]] bool has_said(const std::string& worker) {
+        return has_said_kind(worker, worker_link::FromWorker(Message{}).index());
+    }
     /// Waits until the kernel says that the worker's control thread is gone, as the watcher of an
     /// agent does.
     void await_death(const std::string& worker);
@@ -64,6 +70,7 @@ class FakeAgent {
     void admit(int socket, const std::string& packet);
     void take(int socket, const std::string& packet);
     [[nodiscard]] Worker& attached(std::unique_lock<std::mutex>& lock, const std::string& worker);
+    [[nodiscard]] bool has_said_kind(const std::string& worker, std::size_t kind);
     [[nodiscard]] worker_link::FromWorker await_kind(const std::string& worker, std::size_t kind);
 
     std::string socket_name_;

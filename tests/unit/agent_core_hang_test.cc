@@ -44,7 +44,7 @@ TEST_F(AgentCoreHangTest, StacksAreSavedOnceForEachAlarmHoweverOftenTheyAreAsked
     hear(first);
     EXPECT_EQ(all<SaveStacks>().size(), 1U);
     const std::vector<RankPosition> positions = {{0, 41, 7, true, "all_reduce"},
-                                                 {1, 41, 6, false, "in step 41"}};
+                                                 {1, 41, 6, false, "section 'load'"}};
     feed(StacksSaved{RoundId{1}, positions});
     EXPECT_EQ(core.report().positions, positions);
     EXPECT_EQ(core.report().alarm, 1U);

@@ -118,6 +118,17 @@ TEST_F(AgentCoreResidentTest, WhoDoesNotParkInTimeIsKilledAndTheOthersAreNot) {
     EXPECT_FALSE(core.report().failure.has_value());  // It was we.
 }
 
+TEST_F(AgentCoreResidentTest, WhoSaidThatItFailsHasFailedHoweverLongItTakesToEnd) {
+    parks(1, 0);  // Its peer of this very node is as good as gone, and has not ended yet.
+    ASSERT_EQ(core.report().state, NodeState::stopping);
+    WorkerFailure announced = error(1);
+    announced.announced = true;
+    exits(1, 1, announced);
+    EXPECT_EQ(core.report().state, NodeState::stopped);
+    ASSERT_TRUE(core.report().failure.has_value());
+    EXPECT_TRUE(core.report().failure->announced);
+}
+
 TEST_F(AgentCoreResidentTest, AWorkerThatParksUnaskedHasLostItsPeers) {
     parks(1, 0);
     ASSERT_EQ(all<EndRound>().size(), 1U);

@@ -51,6 +51,24 @@ TEST(Messages, DescribeSaysHowAWorkerEnded) {
     EXPECT_EQ(describe(failure), "rank 5 on b could not start: Exec format error");
 }
 
+TEST(Messages, DescribeAddsTheFirstLineOfWhatTheWorkerSaidOfItsFailure) {
+    WorkerFailure failure;
+    failure.rank = 5;
+    failure.node = "b";
+    failure.exit_code = 78;
+    failure.error_message = "there is no data set.\nLook again.";
+    EXPECT_EQ(describe(failure), "rank 5 on b exited with code 78");  // Another's words, of a file.
+    failure.announced = true;
+    EXPECT_EQ(describe(failure), "rank 5 on b exited with code 78: there is no data set");
+    failure.signal = SIGABRT;
+    EXPECT_EQ(describe(failure), "rank 5 on b was ended by SIGABRT: there is no data set");
+    failure.error_message.clear();
+    EXPECT_EQ(describe(failure), "rank 5 on b was ended by SIGABRT");
+    failure.error_message = std::string(299, 'x') + "\u00e4\u00e4";
+    EXPECT_EQ(describe(failure),
+              "rank 5 on b was ended by SIGABRT: " + std::string(299, 'x') + "...");
+}
+
 TEST(Messages, ShellExitCodeIsWhatAShellWouldShowForEveryCodeAndSignal) {
     for (int code = 0; code < 256; ++code) {
         EXPECT_EQ(shell_exit_code(error_on("a", code)), code);
@@ -70,6 +88,16 @@ TEST(Messages, ACrashOutranksAnErrorButNotAnotherCrash) {
     EXPECT_FALSE(outranks(crash_on("a"), crash_on("b")));
     EXPECT_FALSE(outranks(error_on("a"), error_on("b")));
     EXPECT_FALSE(outranks(crash_on("a", SIGTERM), error_on("b")));
+}
+
+TEST(Messages, WhoSaidThatItFailsOutranksWhoMerelyDid) {
+    WorkerFailure announced = error_on("a");
+    announced.announced = true;
+    EXPECT_TRUE(outranks(announced, error_on("b")));
+    EXPECT_TRUE(outranks(announced, crash_on("b", SIGABRT)));
+    EXPECT_FALSE(outranks(announced, crash_on("b", SIGSEGV)));
+    EXPECT_FALSE(outranks(announced, announced));
+    EXPECT_TRUE(outranks(crash_on("b", SIGSEGV), announced));
 }
 
 TEST(Messages, StatesAndOutcomesHaveNames) {

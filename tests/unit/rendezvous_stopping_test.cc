@@ -102,6 +102,19 @@ TEST_F(RendezvousStopping, TheRootOfAFailureIsFoundEvenIfItsConsequenceIsReporte
     EXPECT_EQ(job.core.verdict()->exit_code, 128 + SIGSEGV);
 }
 
+TEST_F(RendezvousStopping, PeersThatNoticeAFailureFirstDoNotMakeItFree) {
+    job.report("b", NodeState::stopping);  // Its workers have lost a peer, nobody knows which.
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    job.confirm_stopped({"b", "c"});
+    WorkerFailure slow = error_on("a", 1);
+    slow.announced = true;
+    slow.error_message = "no such shard";
+    job.fail("a", slow);
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("b").restart_count, 1U);
+    EXPECT_EQ(job.assignment("b").reason, "rank 0 on a exited with code 1: no such shard");
+}
+
 TEST_F(RendezvousStopping, ALostNodeExplainsTheFailuresOfItsPeers) {
     job.silence("c");
     job.fail("a", error_on("a"));

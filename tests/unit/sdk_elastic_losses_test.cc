@@ -141,6 +141,31 @@ TEST_F(ElasticLoopTest, TheSourceOfTheStateDiesWhileItIsSent) {
     expect_complete({"c", "fresh"});
 }
 
+TEST_F(ElasticLoopTest, WhoFailsForAReasonOfItsOwnSaysSoAndWhoFailsBecauseOfItDoesNot) {
+    Script script;
+    script.before_reduction = [](Rank& rank, ElasticStep& step) {
+        if (step.number() != 3 || rank.round != 1) {
+            return;
+        }
+        if (rank.name == "b") {
+            throw std::runtime_error("no such shard");
+        }
+        try {
+            step.group().barrier().wait();
+        } catch (const Error& error) {
+            throw std::runtime_error(std::string("lost: ") + error.what());
+        }
+    };
+    start_all({"a", "b"}, script);
+    const auto fatal = agent_.await<worker_link::Fatal>("b");
+    EXPECT_EQ(fatal.kind, worker_link::FatalKind::error);
+    EXPECT_EQ(fatal.text, "no such shard");
+    ASSERT_TRUE(finished("b").error);
+    ASSERT_TRUE(finished("a").error);
+    EXPECT_EQ(std::string(finished("a").error->what()).find("lost: "), 0U);
+    EXPECT_FALSE(agent_.has_said<worker_link::Fatal>("a"));
+}
+
 TEST_F(ElasticLoopTest, HalfAStateIsNobodysState) {
     // "b" has taken the tensors of "a", of step 3, and not yet the values.
     Script script;

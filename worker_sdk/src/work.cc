@@ -79,18 +79,32 @@ void Work::wait() const {
         return;
     }
     WaitMeter* const meter = WaitMeter::current();
-    if (meter == nullptr || state_->done()) {
+    if (meter == nullptr) {
         return state_->wait();
     }
     struct Measured {
-        explicit Measured(WaitMeter& meter_in) noexcept : meter(meter_in) { meter.begin(); }
-        ~Measured() { meter.end(); }
+        Measured(WaitMeter& meter_in, bool waits_in) noexcept : meter(meter_in), waits(waits_in) {
+            if (waits) {
+                meter.begin();
+            }
+        }
+        ~Measured() {
+            if (waits) {
+                meter.end();
+            }
+        }
         Measured(const Measured&) = delete;
         Measured& operator=(const Measured&) = delete;
         WaitMeter& meter;
+        const bool waits;
     };
-    const Measured measured(*meter);
-    state_->wait();
+    const Measured measured(*meter, !state_->done());
+    try {
+        state_->wait();
+    } catch (const Error&) {
+        meter->note_failure();
+        throw;
+    }
 }
 
 bool Work::done() const {

@@ -33,18 +33,25 @@ class WaitMeter {
     WaitMeter& operator=(const WaitMeter&) = delete;
 
     [[nodiscard]] Duration waited() const noexcept { return waited_; }
+    /// Whether what was waited for has failed.
+    [[nodiscard]] bool has_failed() const noexcept { return failed_; }
     /// That of this thread, or nullptr.
     [[nodiscard]] static WaitMeter* current() noexcept;
 
     /// Around each wait.
     void begin() noexcept;
     void end() noexcept;
+    void note_failure() noexcept { failed_ = true; }
+
+   protected:
+    void forget_failure() noexcept { failed_ = false; }
 
    private:
     virtual void waiting(bool /*begins*/) noexcept {}
 
     Instant began_{};
     Duration waited_{};
+    bool failed_ = false;
 };
 
 /// How one operation ended, shared by the thread that carries it out (which calls `succeed` or

@@ -88,7 +88,11 @@ class OwnSection {
 class BeaconMeter final : public WaitMeter {
    public:
     explicit BeaconMeter(Beacon& beacon) noexcept : beacon_(beacon) {}
-    void use(const RoundScope* scope) noexcept { scope_ = scope; }
+    /// In a round that begins.
+    void use(const RoundScope* scope) noexcept {
+        scope_ = scope;
+        forget_failure();
+    }
 
    private:
     void waiting(bool begins) noexcept override {

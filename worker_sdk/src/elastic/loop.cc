@@ -75,6 +75,7 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
         try {
             outcome = carry_out_round(callbacks);
         } catch (const std::exception& error) {
+            tell_failure(error.what());
             // The others are not to wait for a rank that will not come.
             give_up_round(std::string("training has failed on this rank: ") + error.what());
             throw;
@@ -91,6 +92,14 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
         if ((at_boundary && leaves_now()) || !find_next_place(at_boundary)) {
             return leave(callbacks);
         }
+    }
+}
+
+/// Before the others can notice: what they say of it, or end with, follows from this. A rank that
+/// fails because of the others says nothing.
+void Loop::tell_failure(const char* what) {
+    if (link_ && !meter_->has_failed() && !link_->ended(round_->context.round)) {
+        link_->send(worker_link::Fatal{.kind = worker_link::FatalKind::error, .text = what});
     }
 }
 
@@ -285,7 +294,7 @@ void Loop::compare_pace() {
                 .text = "rank " + std::to_string(slow.rank) + " is slow: its own work takes " +
                         std::to_string(static_cast<int>(slow.excess * 100)) +
                         " % longer than the median of the others, in most of the last " +
-                        std::to_string(StragglerDetector::kWindows * options_.straggler_window) +
+                        std::to_string(slow.windows * options_.straggler_window) +
                         " steps"});
         }
         if (straggler_listener_) {

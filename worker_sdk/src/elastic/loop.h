@@ -85,6 +85,7 @@ class Loop {
     void tell_resumed();
     [[nodiscard]] bool is_loss(const Error& error) const noexcept;
     void learn_of_end(const Error& error);
+    void tell_failure(const char* what);
     [[nodiscard]] bool leaves_now() const noexcept;
     [[nodiscard]] bool find_next_place(bool at_boundary);
     void give_up_round(const std::string& reason) noexcept;

@@ -2,6 +2,7 @@
 #include "worker_sdk/src/elastic/straggler_detector.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -10,23 +11,29 @@
 namespace regroup::elastic {
 namespace {
 
-/// Less than that in a whole window is noise, however little the work.
+/// Less than that in a whole window is nothing to speak of, however little the work.
 constexpr Duration kExcessMin = std::chrono::milliseconds(1);
+/// How unlikely so many slow windows must be by chance.
+constexpr double kChance = 1e-4;
 
 /// With the rank itself among them, the median of two would lie half-way to the slow one.
-Duration median_of_others(std::span<const Duration> work, std::size_t rank) {
-    std::vector<Duration> others;
-    for (std::size_t other = 0; other < work.size(); ++other) {
-        if (other != rank) {
-            others.push_back(work[other]);
-        }
+Duration median_without(std::span<const Duration> sorted, Duration own) {
+    const auto at = static_cast<std::size_t>(std::lower_bound(sorted.begin(), sorted.end(), own) -
+                                             sorted.begin());
+    const auto other = [&](std::size_t i) { return sorted[i < at ? i : i + 1]; };
+    const std::size_t others = sorted.size() - 1;
+    return others % 2 == 1 ? other(others / 2) : (other(others / 2) + other(others / 2 - 1)) / 2;
+}
+
+/// Whether `slow` of `windows` are more than chance makes of windows that are slow with probability
+/// `usual` each, by Chernoff's bound.
+bool is_beyond_chance(double slow, double windows, double usual) {
+    const double part = slow / windows;
+    if (usual <= 0 || part <= usual) {
+        return usual <= 0;
     }
-    const auto middle = others.begin() + static_cast<std::ptrdiff_t>(others.size() / 2);
-    std::nth_element(others.begin(), middle, others.end());
-    if (others.size() % 2 == 1) {
-        return *middle;
-    }
-    return (*middle + *std::max_element(others.begin(), middle)) / 2;
+    const double well = part < 1 ? (1 - part) * std::log((1 - part) / (1 - usual)) : 0;
+    return windows * (part * std::log(part / usual) + well) >= -std::log(kChance);
 }
 
 }  // namespace
@@ -36,26 +43,72 @@ StragglerDetector::StragglerDetector(std::uint32_t world_size, double excess)
 
 std::vector<Straggler> StragglerDetector::observe(std::span<const Duration> work) {
     ENSURE(work.size() == records_.size());
+    if (work.size() < 2) {
+        return {};
+    }
+    std::vector<Duration> sorted(work.begin(), work.end());
+    std::sort(sorted.begin(), sorted.end());
     const std::size_t slot = windows_++ % kWindows;
-    std::vector<Straggler> found;
-    for (std::uint32_t rank = 0; work.size() > 1 && rank < work.size(); ++rank) {
-        const Duration usual = median_of_others(work, rank);
+    for (std::size_t rank = 0; rank < work.size(); ++rank) {
+        const Duration usual = median_without(sorted, work[rank]);
         const double excess = static_cast<double>((work[rank] - usual).count()) /
                               static_cast<double>(std::max<Duration>(usual, kExcessMin).count());
         const bool slow = work[rank] - usual >= kExcessMin && excess >= excess_;
+        records_[rank].excesses[slot] = slow ? excess : 0;
+    }
+    std::vector<Straggler> found;
+    for (std::uint32_t rank = 0; rank < work.size(); ++rank) {
         Record& record = records_[rank];
-        record.excesses[slot] = slow ? excess : 0;
-        const auto slow_windows =
-            kWindows - static_cast<std::size_t>(
-                           std::count(record.excesses.begin(), record.excesses.end(), 0.0));
-        if (slow_windows == 0) {
+        if (slow_windows(record, kWindowsMin) == 0) {
             record.told = false;
-        } else if (slow_windows >= kSlowMin && !std::exchange(record.told, true)) {
-            const double sum = std::accumulate(record.excesses.begin(), record.excesses.end(), 0.0);
-            found.push_back({.rank = rank, .excess = sum / static_cast<double>(slow_windows)});
+        } else if (const auto slow = judge(rank); slow && !std::exchange(record.told, true)) {
+            found.push_back(*slow);
         }
     }
     return found;
+}
+
+std::uint32_t StragglerDetector::slow_windows(const Record& record, std::uint32_t windows) const {
+    std::uint32_t count = 0;
+    for (std::uint64_t ago = 1; ago <= std::min<std::uint64_t>(windows, windows_); ++ago) {
+        count += record.excesses[(windows_ - ago) % kWindows] > 0 ? 1 : 0;
+    }
+    return count;
+}
+
+// Without the slowest quarter: who else is slow for good is not noise.
+double StragglerDetector::usual_part(std::uint32_t but_rank) const {
+    std::vector<std::uint32_t> counts;
+    for (std::uint32_t rank = 0; rank < records_.size(); ++rank) {
+        if (rank != but_rank) {
+            counts.push_back(slow_windows(records_[rank], kWindows));
+        }
+    }
+    std::sort(counts.begin(), counts.end());
+    counts.resize(counts.size() - counts.size() / 4);
+    const auto windows = static_cast<double>(std::min<std::uint64_t>(windows_, kWindows));
+    return std::accumulate(counts.begin(), counts.end(), 0.0) /
+           (windows * static_cast<double>(counts.size()));
+}
+
+std::optional<Straggler> StragglerDetector::judge(std::uint32_t rank) const {
+    const Record& record = records_[rank];
+    std::optional<double> usual;
+    for (std::uint32_t windows = kWindowsMin; windows <= kWindows; windows *= 2) {
+        const std::uint32_t slow = slow_windows(record, windows);
+        if (slow < kSlowPart * windows) {
+            continue;
+        }
+        usual = usual ? usual : usual_part(rank);
+        if (is_beyond_chance(slow, windows, *usual)) {
+            double sum = 0;
+            for (std::uint64_t ago = 1; ago <= std::min<std::uint64_t>(windows, windows_); ++ago) {
+                sum += record.excesses[(windows_ - ago) % kWindows];
+            }
+            return Straggler{.rank = rank, .excess = sum / slow, .windows = windows};
+        }
+    }
+    return std::nullopt;
 }
 
 }  // namespace regroup::elastic

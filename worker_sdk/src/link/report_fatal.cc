@@ -2,6 +2,9 @@
 #include <regroup/failure.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <memory>
 #include <string>
 #include <unistd.h>
 
@@ -29,11 +32,26 @@ Way way_of(FatalKind kind) noexcept {
     return {worker_link::FatalKind::user_error, 78, "trying again cannot help"};
 }
 
+/// A wrong flag is often found before the program has asked for its place: then it attaches now.
+/// nullptr without an agent.
+std::shared_ptr<link::AgentLink> link_to_agent() noexcept {
+    try {
+        const char* const socket = std::getenv(worker_link::kSocketVariable);
+        const char* const worker_id = std::getenv(worker_link::kWorkerIdVariable);
+        if (!link::process_link() && socket != nullptr && worker_id != nullptr) {
+            static_cast<void>(link::attach_process(socket, worker_id));
+        }
+        return link::process_link();
+    } catch (const std::exception&) {
+        return nullptr;
+    }
+}
+
 }  // namespace
 
 void report_fatal(FatalKind kind, std::string_view text) noexcept {
     const Way way = way_of(kind);
-    if (const auto link = link::process_link()) {
+    if (const auto link = link_to_agent()) {
         link->send(worker_link::Fatal{.kind = way.said, .text = std::string(text)});
     }
     std::fprintf(stderr, "fatal (%s): %.*s\n", way.words, static_cast<int>(text.size()),
