@@ -48,7 +48,9 @@ std::optional<Verdict> RendezvousCore::settle(Instant now) {
     const bool leaver_may_be_gone =
         std::any_of(members_.begin(), members_.end(), [&](const auto& member) {
             const Node& node = nodes_.at(member.first);
-            return may_be_saving(node) && node.report.state == NodeState::running;
+            const bool unknown =
+                node.report.round < round_ || node.report.state == NodeState::running;
+            return may_be_saving(node) && unknown;
         });
     if (lost_member_ || leaver_may_be_gone) {
         return lost_names_.empty() ? std::nullopt : settle_losses(now);

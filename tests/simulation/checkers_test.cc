@@ -144,6 +144,15 @@ TEST_F(CheckersTest, DaemonMustNotRepeatRoundsThatNodesSpokeOf) {
     EXPECT_EQ(violation(), "round 1 was formed although a node had spoken of 9");
 }
 
+TEST_F(CheckersTest, OfWhoIsRefusedADaemonLearnsNothing) {
+    watch(make_round_order_checker());
+    const NodeJoined refused = joined("c", policy, {RoundId{9}, NodeState::stopped, 0, {}});
+    checker->on_daemon_event(now, refused);
+    checker->on_daemon_effects(now, RendezvousCore(policy), {{"c", Refused{}}});
+    form_round();
+    EXPECT_EQ(violation(), "");
+}
+
 TEST_F(CheckersTest, DaemonMustNotGoBack) {
     watch(make_round_order_checker());
     form_round();

@@ -333,10 +333,10 @@ void SimulatedDaemon::recorded(const std::vector<Effects>& effects) {
 }
 
 bool SimulatedDaemon::is_routine(const journal::Entry& entry) const {
-    return entry.event ? core_->is_routine(*entry.event) : core_->next_decision() > entry.at;
+    return entry.event && core_->is_routine(*entry.event);
 }
 
-// Nothing that must be recorded: a heartbeat, a notice, or anything of a daemon that keeps no log.
+// Nothing that must be recorded: a heartbeat, or anything of a daemon that keeps no log.
 void SimulatedDaemon::digest_routine(const journal::Entry& entry) {
     ++world_.steps;
     if (entry.event) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "tests/simulation/checker.h"
 
@@ -46,13 +47,20 @@ class RanksChecker final : public Checker {
     void on_daemon_event(Instant /*now*/, const Event& event) override {
         if (const auto* joined = std::get_if<NodeJoined>(&event)) {
             workers_[joined->node] = joined->offer.workers;
-            heard_ = std::max(heard_, joined->report.round);
+            speaker_ = joined->node;
+            spoken_of_ = joined->report.round;
         }
     }
 
     void on_daemon_effects(Instant /*now*/, const RendezvousCore& /*core*/,
                            const Effects& effects) override {
         std::vector<const Assignment*> fresh;
+        // Of who is refused, a daemon learns nothing.
+        const bool refused = std::any_of(effects.begin(), effects.end(), [&](const Send& effect) {
+            return effect.node == speaker_ && std::holds_alternative<Refused>(effect.message);
+        });
+        const RoundId spoken_of = std::exchange(spoken_of_, RoundId::none);
+        heard_ = refused ? heard_ : std::max(heard_, spoken_of);
         for (const Send& effect : effects) {
             const auto* assign = std::get_if<Assign>(&effect.message);
             if (assign == nullptr) {
@@ -134,6 +142,8 @@ class RanksChecker final : public Checker {
     RoundId highest_told_ = RoundId::none;      // By any life; it may still be on its way.
     static constexpr std::uint64_t kGap = 100;  // That a younger daemon leaves.
     RoundId heard_ = RoundId::none;             // The highest of which this life was told.
+    NodeId speaker_;                            // Who joins in the step under examination,
+    RoundId spoken_of_ = RoundId::none;         // and the round of which it speaks.
     bool lives_differ_ = false;                 // Some life could not know of an earlier one's.
     std::map<NodeId, std::uint32_t> workers_;
     std::map<std::uint32_t, std::uint32_t> by_rank_;  // Workers by group rank.
@@ -150,11 +160,19 @@ class RoundOrderChecker final : public Checker {
     }
     void on_daemon_event(Instant /*now*/, const Event& event) override {
         if (const auto* joined = std::get_if<NodeJoined>(&event)) {
-            floor_ = std::max(floor_, joined->report.round);
+            speaker_ = joined->node;
+            spoken_of_ = joined->report.round;
         }
     }
+    // Who is refused, as the warden of a dead node may be whose place another has taken, is not of
+    // the job.
     void on_daemon_effects(Instant /*now*/, const RendezvousCore& core,
-                           const Effects& /*effects*/) override {
+                           const Effects& effects) override {
+        const bool refused = std::any_of(effects.begin(), effects.end(), [&](const Send& effect) {
+            return effect.node == speaker_ && std::holds_alternative<Refused>(effect.message);
+        });
+        const RoundId spoken_of = std::exchange(spoken_of_, RoundId::none);
+        floor_ = refused ? floor_ : std::max(floor_, spoken_of);
         if (core.round() < round_) {
             violated("the daemon went back from round " + text(round_) + " to " +
                      text(core.round()));
@@ -183,6 +201,8 @@ class RoundOrderChecker final : public Checker {
 
    private:
     RoundId floor_ = RoundId::none;         // The highest round in any join so far.
+    NodeId speaker_;                        // Who joins in the step under examination,
+    RoundId spoken_of_ = RoundId::none;     // and the round of which it speaks.
     RoundId floor_before_ = RoundId::none;  // The same, before the step under examination.
     RoundId round_ = RoundId::none;
     std::map<std::uint32_t, RoundId> launched_;

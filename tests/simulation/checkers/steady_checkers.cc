@@ -150,6 +150,7 @@ class HangChecker final : public Checker {
         limit_ = policy.prepare_timeout + policy.shutdown_timeout + 2 * policy.heartbeat_timeout +
                  std::chrono::seconds(60);
         hung_.clear();
+        gone_.clear();
         rough_ = false;
     }
     void on_trouble(Instant now, Instant until) override {
@@ -157,19 +158,29 @@ class HangChecker final : public Checker {
         trouble_until_ = std::max({trouble_until_, now, until});
     }
     void on_hung(Instant now, const HungView& hung) override { hung_[hung.life] = {hung, now}; }
-    void on_process_end(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t life,
+    void on_process_end(Instant now, std::uint32_t /*host*/, std::uint64_t life,
                         bool /*success*/) override {
-        hung_.erase(life);
+        if (const auto hung = hung_.find(life); hung != hung_.end()) {
+            gone_.push_back({hung->second.who, now});
+            hung_.erase(hung);
+        }
     }
-    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
+    void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
         const auto* kill = std::get_if<agent::KillWorker>(&effect);
         if (kill == nullptr) {
             return;
         }
-        const bool right = std::any_of(hung_.begin(), hung_.end(), [&](const auto& entry) {
-            return entry.second.who.host == host && entry.second.who.local_rank == kill->local_rank;
-        });
+        const auto is_it = [&](const HungView& who) {
+            return who.host == host && who.local_rank == kill->local_rank;
+        };
+        // Its agent may not have heard of its end, or have been paused meanwhile.
+        const bool right =
+            std::any_of(hung_.begin(), hung_.end(),
+                        [&](const auto& entry) { return is_it(entry.second.who); }) ||
+            std::any_of(gone_.begin(), gone_.end(), [&](const Hang& hang) {
+                return is_it(hang.who) && now < hang.at + std::chrono::seconds(1);
+            });
         if (!right) {
             violated("worker " + std::to_string(kill->local_rank) + " of host " +
                      std::to_string(host) +
@@ -208,6 +219,7 @@ class HangChecker final : public Checker {
     Instant trouble_until_{};
     Instant last_disturbed_{};
     std::map<std::uint64_t, Hang> hung_;  // By process.
+    std::vector<Hang> gone_;              // Those that have ended, and when.
 };
 
 }  // namespace
