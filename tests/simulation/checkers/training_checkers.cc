@@ -215,7 +215,6 @@ class KeepChecker final : public Checker {
         } else if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
             for (const std::uint32_t local_rank : launch->local_ranks) {
                 check_free(host, local_rank);
-                generations_[host][local_rank] = launch->generation;
                 asked_[host].erase(local_rank);
                 trained_[host].insert(local_rank);
                 generations_[host][local_rank] = launch->generation;
@@ -227,12 +226,6 @@ class KeepChecker final : public Checker {
                 trained_[host].erase(local_rank);
                 places_[host].erase(local_rank);
                 generations_[host][local_rank] = prestart->generation;
-            }
-        } else if (const auto* prestart = std::get_if<agent::PrestartWorkers>(&effect)) {
-            for (const std::uint32_t local_rank : prestart->local_ranks) {
-                generations_[host][local_rank] = prestart->generation;
-                asked_[host].erase(local_rank);
-                trained_[host].erase(local_rank);
             }
         } else if (const auto* pause = std::get_if<agent::PauseWorkers>(&effect)) {
             if (pause->leave) {
@@ -268,7 +261,6 @@ class KeepChecker final : public Checker {
     std::map<std::uint32_t, std::set<std::uint32_t>> parked_;  // By host: local ranks.
     std::map<std::uint32_t, std::set<std::uint32_t>> asked_;   // To end.
     std::map<std::uint32_t, std::map<std::uint32_t, RoundId>> places_;
-    std::map<std::uint32_t, std::map<std::uint32_t, std::uint32_t>> generations_;
     std::map<std::uint32_t, std::set<std::uint32_t>> trained_;  // Have had a place in a round.
     // By local rank: of the process that was started last.
     std::map<std::uint32_t, std::map<std::uint32_t, std::uint32_t>> generations_;
