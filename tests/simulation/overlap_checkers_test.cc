@@ -72,6 +72,17 @@ TEST_F(OverlapCheckersTest, NoMoreThanOneGenerationMustBeBehind) {
     EXPECT_EQ(violation(), "host 0 launched round 3 while a worker of round 1 was alive");
 }
 
+TEST_F(OverlapCheckersTest, TheRoundAfterTheNextMustWait) {
+    watch(make_one_round_checker());
+    begins(1);
+    releases(1, true);
+    begins(2);
+    checker->on_worker_end(now, 0, RoundId{2}, false);
+    EXPECT_EQ(violation(), "");
+    begins(3);
+    EXPECT_EQ(violation(), "host 0 launched round 3 while a worker of round 1 was alive");
+}
+
 TEST_F(OverlapCheckersTest, ALateEndMustNotBeBlamed) {
     watch(make_first_failure_checker());
     WorkerFailure late;

@@ -250,6 +250,11 @@ class OneRoundChecker final : public Checker {
                          const agent::AgentEffect& effect) override {
         if (std::holds_alternative<agent::BeginRound>(effect)) {
             asked_[host].clear();
+            // The round after the next one waits for those who are behind.
+            const auto passed_on = passed_on_.find(host);
+            if (passed_on != passed_on_.end() && std::exchange(passed_on->second.begun, true)) {
+                passed_on_.erase(passed_on);
+            }
         } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
                    signal != nullptr && !signal->released) {
             asked_[host].insert(signal->local_ranks.begin(), signal->local_ranks.end());
@@ -261,7 +266,7 @@ class OneRoundChecker final : public Checker {
                 }
             }
             if (release->passed_on) {
-                passed_on_[host] = {release->round, release->local_ranks.size()};
+                passed_on_[host] = {release->round, release->local_ranks.size(), false};
             }
         }
     }
@@ -270,8 +275,8 @@ class OneRoundChecker final : public Checker {
         for (const auto& [other, count] : alive) {
             const auto passed_on = passed_on_.find(host);
             const bool may_live = passed_on != passed_on_.end() &&
-                                  passed_on->second.first == other &&
-                                  static_cast<std::size_t>(count) <= passed_on->second.second;
+                                  passed_on->second.round == other &&
+                                  static_cast<std::size_t>(count) <= passed_on->second.count;
             if (other != round && count > 0 && !may_live) {
                 violated("host " + std::to_string(host) + " launched round " + text(round) +
                          " while a worker of round " + text(other) + " was alive");
@@ -296,8 +301,12 @@ class OneRoundChecker final : public Checker {
    private:
     std::map<std::uint32_t, std::map<RoundId, int>> alive_;
     std::map<std::uint32_t, std::set<std::uint32_t>> asked_;  // By host: to end, in this round.
-    // By host: the last round whose workers hold up no other, and how many they were.
-    std::map<std::uint32_t, std::pair<RoundId, std::size_t>> passed_on_;
+    struct PassedOn {
+        RoundId round = RoundId::none;
+        std::size_t count = 0;
+        bool begun = false;  // A round has, beside them.
+    };
+    std::map<std::uint32_t, PassedOn> passed_on_;  // By host: who does not hold up the next round.
 };
 
 class StaleRoundChecker final : public Checker {
