@@ -41,7 +41,9 @@ add_library(regroup_asio INTERFACE)
 target_link_libraries(regroup_asio INTERFACE Boost::headers Threads::Threads)
 target_compile_definitions(regroup_asio INTERFACE BOOST_ASIO_SEPARATE_COMPILATION
                            BOOST_ASIO_NO_DEPRECATED)
-# A false alarm of g++ 12 about the frames of optimised coroutines.
+# A false alarm of g++ 12 about the frames of optimised coroutines: awaitable_frame_base has an
+# operator new that calls aligned_alloc() and an operator delete that calls free(), as they should;
+# with -O2 only the first is inlined, and the second is taken for a stranger to the memory.
 target_compile_options(regroup_asio INTERFACE
     $<$<CXX_COMPILER_ID:GNU>:-Wno-mismatched-new-delete>)
 

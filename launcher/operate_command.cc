@@ -62,7 +62,11 @@ Result<Operated> ask(const std::vector<rendezvous::Endpoint>& endpoints, const O
         client->stop(kStopLimit, [&io] { io.stop(); });
     };
     rendezvous::ControlClient::Handlers handlers;
-    handlers.on_up = [&] { client->send(wish); };
+    std::string silent;  // Who has been asked, and has not said anything.
+    handlers.on_up = [&] {
+        silent = client->peer();
+        client->send(wish);
+    };
     handlers.on_down = [] {};
     handlers.on_message = [&](rendezvous::FromDaemon message) {
         if (auto* operated = std::get_if<Operated>(&message)) {
@@ -71,12 +75,20 @@ Result<Operated> ask(const std::vector<rendezvous::Endpoint>& endpoints, const O
             take(Failure(refused->code, refused->reason));
         }
     };
-    handlers.on_trouble = [&](const std::string& reason, bool) { trouble = reason; };
+    handlers.on_trouble = [&](const std::string& reason, bool) {
+        trouble = reason;
+        silent.clear();
+    };
     client.emplace(io, endpoints, std::move(handlers));
     boost::asio::steady_timer deadline(io, limit);
     deadline.async_wait([&](boost::system::error_code error) {
         if (!error) {
-            const std::string why = trouble.empty() ? "" : ": " + trouble;
+            std::string why = trouble.empty() ? "" : ": " + trouble;
+            if (!silent.empty()) {
+                why = ": " + silent + " has accepted the connection and says nothing" +
+                      (wish.action == Operate::Action::status ? "; is it a regroup daemon?"
+                                                              : "; it may do it yet");
+            }
             take(Failure(Errc::disconnected,
                          "no daemon has answered within " + format_duration(limit) + why));
         }

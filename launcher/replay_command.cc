@@ -95,7 +95,7 @@ const StoredJob* choose(const Source& source, const std::string& id) {
 int list(const Source& source) {
     for (const StoredJob& job : source.jobs) {
         std::printf("%s  %s%s\n", time_text(job.key.began_ms).c_str(), job.key.id.c_str(),
-                    job.ended ? "" : "  (not ended)");
+                    job.ended ? "" : "  (the daemon's)");
     }
     return 0;
 }

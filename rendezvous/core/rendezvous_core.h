@@ -331,12 +331,12 @@ class RendezvousCore {
     bool someone_finished_ = false;        // Some member of `round_` has, even if lost since.
     bool parked_ = false;                  // A member that goes on has parked at the step boundary.
     bool boundary_ = false;           // Some member has reached the step boundary, and so have all.
+    bool survivors_first_ = false;    // A round has ended: form the next with who is left.
+    bool expects_resumed_ = false;    // `round_` will say itself when it trains.
     std::set<NodeId> dismissed_;      // Were told that they may leave `round_`.
     std::set<std::string> departed_;  // Names of those who have.
-    bool survivors_first_ = false;    // A round has ended: form the next with who is left.
     std::set<NodeId> survivors_;      // Of that round.
     std::set<NodeId> missing_;        // Of these, who is under suspicion.
-    bool expects_resumed_ = false;    // `round_` will say itself when it trains.
     std::uint64_t step_at_form_ = 0;
     std::optional<Instant> trains_since_;  // It has committed a step, and has not said so yet.
     std::set<NodeId> detained_;

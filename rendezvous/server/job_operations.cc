@@ -95,7 +95,8 @@ void JobTable::drain(const std::shared_ptr<Session>& session, Job& job, const Op
 
 void JobTable::stop(const std::shared_ptr<Session>& session, Job& job, const Operate& operate) {
     const std::string text = "job " + job.key.id + " is stopped on all its nodes";
-    step(job, StopRequested{operate.author, operate.reason},
+    step(job,
+         StopRequested{operate.author, operate.reason.empty() ? "regroup stop" : operate.reason},
          [this, session, text] { answer(session, true, text); });
 }
 

@@ -22,7 +22,10 @@ constexpr std::size_t kWordsPerSession = 8;
 void JobTable::use(std::unique_ptr<journal::Journal> journal,
                    std::function<void(const std::string&)> log) {
     journal_ = std::move(journal);
-    journal_log_ = log ? std::move(log) : hooks_.log;
+    journal_log_ = hooks_.log;
+    if (log) {
+        journal_log_ = std::move(log);
+    }
     leading_ = false;
     journal_->start({[this](std::vector<journal::KeptJob> jobs) { lead(std::move(jobs)); },
                      [this](const std::string& endpoint) { follow(endpoint); }, journal_log_});

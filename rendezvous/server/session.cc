@@ -26,7 +26,7 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 }  // namespace
 
 Session::Session(tcp::socket socket_in, std::function<void(std::size_t bytes)> written_in)
-    : socket(std::move(socket_in)), written(std::move(written_in)) {
+    : socket(std::move(socket_in)), written_(std::move(written_in)) {
     net::set_close_on_exec(socket.native_handle());
     ErrorCode error;
     socket.set_option(tcp::no_delay(true), error);
@@ -48,36 +48,36 @@ bool Session::send(const std::shared_ptr<Session>& session, std::string frame,
     if (!session->socket.is_open() || session->close_when_flushed) {
         return true;
     }
-    if (session->outbox.size() >= frames_max) {
+    if (session->outbox_.size() >= frames_max) {
         return false;
     }
-    session->outbox.push_back(std::move(frame));
-    if (!session->writing) {
-        session->writing = true;
+    session->outbox_.push_back(std::move(frame));
+    if (!session->writing_) {
+        session->writing_ = true;
         asio::co_spawn(session->socket.get_executor(), write(session), asio::detached);
     }
     return true;
 }
 
 asio::awaitable<void> Session::write(std::shared_ptr<Session> session) {
-    while (!session->outbox.empty() && session->socket.is_open()) {
-        const std::string frame = std::move(session->outbox.front());
-        session->outbox.pop_front();
+    while (!session->outbox_.empty() && session->socket.is_open()) {
+        const std::string frame = std::move(session->outbox_.front());
+        session->outbox_.pop_front();
         const auto [error, count] =
             co_await asio::async_write(session->socket, asio::buffer(frame), kAwait);
-        session->written(count);
+        session->written_(count);
         if (error) {
             session->close();  // The reader sees it and ends the session.
         }
     }
-    session->outbox.clear();
-    session->writing = false;
+    session->outbox_.clear();
+    session->writing_ = false;
     if (session->close_when_flushed && session->socket.is_open()) {
         // Only our direction: the peer reads to the end, closes, and the reader ends the session.
         ErrorCode ignored;
         session->socket.shutdown(tcp::socket::shutdown_send, ignored);
     }
-    session->written(0);
+    session->written_(0);
 }
 
 }  // namespace regroup::rendezvous

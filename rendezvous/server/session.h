@@ -32,7 +32,7 @@ struct Session {
     /// is closed or is to close.
     static bool send(const std::shared_ptr<Session>& session, std::string frame,
                      std::size_t frames_max);
-    [[nodiscard]] bool is_flushed() const { return !writing || !socket.is_open(); }
+    [[nodiscard]] bool is_flushed() const { return !writing_ || !socket.is_open(); }
 
     boost::asio::ip::tcp::socket socket;
     std::string peer;     ///< "10.0.0.4:41234", for the log.
@@ -51,9 +51,9 @@ struct Session {
    private:
     static boost::asio::awaitable<void> write(std::shared_ptr<Session> session);
 
-    std::deque<std::string> outbox;  ///< Without the frame that is being written.
-    bool writing = false;
-    std::function<void(std::size_t bytes)> written;
+    std::deque<std::string> outbox_;  ///< Without the frame that is being written.
+    bool writing_ = false;
+    std::function<void(std::size_t bytes)> written_;
 };
 
 }  // namespace regroup::rendezvous
