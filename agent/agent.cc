@@ -188,12 +188,10 @@ struct Agent::Impl {
         }
     }
 
-    void act(const LaunchWorkers& effect) {
-        workers.launch(effect.assignment, effect.local_ranks, client->local_address());
-    }
+    void act(const LaunchWorkers& effect) { workers.launch(effect, client->local_address()); }
 
     void act(const PrestartWorkers& effect) {
-        workers.prestart(effect.local_ranks, client->local_address());
+        workers.prestart(effect, client->local_address());
         if (options.announces) {
             output.say(counted(effect.local_ranks.size(), "worker") +
                        " started ahead, to take a place at once");
@@ -212,11 +210,37 @@ struct Agent::Impl {
                    effect.reason);
     }
 
+    void act(const ReleasePlaces& effect) {
+        workers.release(effect.local_ranks);
+        if (options.announces) {
+            output.say("the next workers start while " +
+                       counted(effect.local_ranks.size(), "worker") + " of " +
+                       round_name(effect.round) +
+                       (effect.local_ranks.size() == 1 ? " is" : " are") + " still ending");
+        }
+    }
+
     void act(const SignalWorkers& effect) {
-        workers.end_by(effect.signal, effect.local_ranks);
+        if (effect.released) {
+            workers.end_released(effect.signal, effect.local_ranks);
+        } else {
+            workers.end_by(effect.signal, effect.local_ranks);
+        }
+        if (effect.overlaps) {
+            look_for_room(effect.round);
+        }
         if (effect.force() && !effect.waiting) {
             output.say("killing the workers of " + round_name(effect.round) +
                        (effect.hurried ? " at once" : " that have not ended in time"));
+        }
+    }
+
+    void look_for_room(RoundId round) {
+        const MemoryRoom room = workers.room_for_successors();
+        if (room.is_enough()) {
+            feed(RoomForSuccessors{round});
+        } else if (options.core.overlap_restart) {
+            output.say("the new workers wait for the old ones: " + room.text());
         }
     }
 
@@ -261,6 +285,9 @@ struct Agent::Impl {
     // The first failure is news; what follows from it, or from our stopping, is not.
     void note_failure(const WorkerExited& exited) {
         const WorkerFailure& ended_badly = *exited.failure;
+        if (core.is_outgoing(exited)) {
+            return;
+        }
         if (core.is_parked(exited.local_rank) && !core.leaving()) {
             output.say("a worker that waited for a round is gone: local rank " +
                        std::to_string(exited.local_rank) + ", pid " +

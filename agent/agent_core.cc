@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The link, what the daemon says, the end, and the passing of time; the workers are in
-// agent_workers_core.cc.
+// agent_workers_core.cc and agent_overlap_core.cc.
 #include "agent/agent_core.h"
 
 #include <algorithm>
@@ -307,7 +307,7 @@ void AgentCore::on(Instant now, const QuitRequested& event) {
     const bool is_echo =
         quit_requested_at_ != Instant::min() && now < after(quit_requested_at_, echo_limit);
     if (quit_) {
-        if (!workers_.empty() && resist_at_ == Instant::max() && !is_echo) {
+        if (has_workers() && resist_at_ == Instant::max() && !is_echo) {
             hurried_ = true;
             force_at_ = now;  // advance() does the rest.
         }
@@ -346,7 +346,7 @@ void AgentCore::quit(Instant now, Quit how) {
     next_assignment_.reset();
     drain_until_ = Instant::max();
     tell(now);
-    if (workers_.empty()) {
+    if (!has_workers()) {
         quit_sent_ = true;
         effects_.push_back(*quit_);
     } else if (!departing_) {
@@ -411,15 +411,22 @@ AgentEffects AgentCore::advance(Instant now) {
                 kill.local_ranks.push_back(local_rank);
             }
         }
-        effects_.push_back(std::move(kill));
+        if (!kill.local_ranks.empty()) {
+            effects_.push_back(std::move(kill));
+        }
+        kill_outgoing();
+    }
+    if (now >= outgoing_force_at_) {
+        kill_outgoing();
     }
     if (now >= resist_at_) {
         const auto resisting = std::count_if(workers_.begin(), workers_.end(), [&](const auto& w) {
             return !w.second.parked || quit_;
         });
-        const std::string reason = std::to_string(resisting) +
-                                   " worker(s) did not end even after SIGKILL; they are probably "
-                                   "stuck in the kernel";
+        const std::string reason =
+            std::to_string(static_cast<std::size_t>(resisting) + outgoing_.size()) +
+            " worker(s) did not end even after SIGKILL; they are probably "
+            "stuck in the kernel";
         quit(now, Quit{kExitJobFailed, 0, reason, std::nullopt});
         quit_->reason = reason;
         quit_sent_ = true;
@@ -437,8 +444,8 @@ Instant AgentCore::next_deadline() const {
     }
     const Instant silence =
         link_up_ && !quit_ ? after(heard_at_, config_.policy.heartbeat_timeout) : Instant::max();
-    return std::min(
-        {heartbeat_at_, silence, force_at_, resist_at_, give_up_at_, drain_until_, depart_until_});
+    return std::min({heartbeat_at_, silence, force_at_, resist_at_, outgoing_force_at_, give_up_at_,
+                     drain_until_, depart_until_});
 }
 
 }  // namespace regroup::agent

@@ -24,6 +24,9 @@ struct AgentConfig {
     /// Others depend on this process, which serves the rendezvous: it goes when the job is closed,
     /// not when its own workers are done.
     bool stays_until_closed = false;
+    /// A round's workers that have been asked to end do not hold up the next one, where there is
+    /// memory for both.
+    bool overlap_restart = false;
 };
 
 /// Exit codes of an agent that no worker is to blame for.
@@ -41,8 +44,13 @@ inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the jo
 /// its round, but parks and is given a place in the next one. All others, and who has not parked in
 /// time, end with their round.
 ///
+/// Where there is memory, the next workers are started while the last ones are still ending. Those
+/// of programs with the SDK wait for their places until the last ones are gone. With
+/// `overlap_restart` any are launched, for a new round, beside old ones that were asked to end.
+///
 /// Promises, each checked by the simulator: no worker of a round is launched, and none given a
-/// place in it, while one of an earlier round is alive and not parked; a round that was fenced is
+/// place in it, while one of an earlier round is alive and not parked, or with `overlap_restart`
+/// was not asked to end, or is from before the last round; a round that was fenced is
 /// never begun afterwards; force follows a request to stop after `shutdown_timeout` at the latest,
 /// or once those have had their time that were to save their state and leave;
 /// the failure reported is the first one, never an echo of our own stopping; it quits with no
@@ -64,10 +72,17 @@ class AgentCore {
     [[nodiscard]] const rendezvous::NodeReport& report() const noexcept { return report_; }
     /// The last one that was begun.
     [[nodiscard]] const Assignment& assignment() const noexcept { return assignment_; }
-    /// Parked and prestarted ones included.
-    [[nodiscard]] bool has_workers() const noexcept { return !workers_.empty(); }
+    /// Parked and prestarted ones included, and those that are ending.
+    [[nodiscard]] bool has_workers() const noexcept {
+        return !workers_.empty() || !outgoing_.empty();
+    }
     /// Whether a worker is there and waits for a round.
     [[nodiscard]] bool is_parked(std::uint32_t local_rank) const;
+    /// Of these, whether any has a place, or is still ending after its place was released.
+    [[nodiscard]] bool has_placed() const noexcept { return !workers_.empty(); }
+    [[nodiscard]] bool has_outgoing() const noexcept { return !outgoing_.empty(); }
+    /// Whether this is the end of one of those.
+    [[nodiscard]] bool is_outgoing(const WorkerExited& exited) const;
     /// The node is on its way out, or is out.
     [[nodiscard]] bool leaving() const noexcept { return quit_.has_value(); }
     [[nodiscard]] bool done() const noexcept { return quit_sent_; }
@@ -83,7 +98,9 @@ class AgentCore {
     void on(Instant now, const WorkerExited& event);
     void on(Instant now, const WorkerAttached& event);
     void on(Instant now, const WorkerParked& event);
+    void on(Instant now, const RoomForSuccessors& event);
     void on(Instant now, const WorkerResumed& event);
+    void on(Instant now, const WorkerLostPeer& event);
     void on(Instant now, const StepsCommitted& event);
     void on(Instant now, const HangSuspected& event);
     void on(Instant now, const StacksSaved& event);
@@ -108,8 +125,11 @@ class AgentCore {
     /// A process, as long as it is alive.
     struct Worker {
         RoundId launched_in = RoundId::none;  ///< None: ahead of a round.
-        RoundId round = RoundId::none;        ///< In which it trains; none while it is parked.
+        std::uint32_t generation = 0;
+        RoundId round = RoundId::none;  ///< In which it trains; none while it is parked.
         bool elastic = false;
+        bool may_wait = false;   ///< Another like it can be started ahead of a round.
+        bool successor = false;  ///< Was started as its predecessor, which was not elastic, ended.
         bool parked = false;
         bool trained = false;  ///< Has had a place in a round, and may hold its state.
         bool left = false;  ///< Its round, by its own word; what ends it then is nobody's failure.
@@ -117,13 +137,20 @@ class AgentCore {
         std::string hung;   ///< Why it was killed, if that is because a round hung on it.
     };
 
+    using WorkerMap = std::map<std::uint32_t, Worker>;  ///< By local rank: those alive.
+
     void begin_round(Instant now, const Assignment& assignment);
     /// For the alarm of which was heard last.
     void save_stacks();
     /// `round` and all before it will never be launched here.
     void abandon(RoundId round);
-    /// Every worker is gone or parked; when quitting, gone.
+    /// Every worker is gone or parked, or its place was passed on; when quitting, gone.
     [[nodiscard]] bool settled() const;
+    /// Those who are to end may be succeeded before they have.
+    [[nodiscard]] bool may_overlap() const;
+    /// As far as is known here, the job does not end with this round.
+    [[nodiscard]] bool expects_another_round() const;
+    void kill_outgoing();
     [[nodiscard]] bool was_stopped_by_us(const Worker& worker, const WorkerFailure& failure) const;
     void begin_stopping(Instant now, const std::string& reason);
     /// Asks all workers to end that were not asked yet.
@@ -162,7 +189,12 @@ class AgentCore {
     /// The last recoveries that were told of; more are never told at once.
     static constexpr std::size_t kToldLimit = 32;
     std::deque<rendezvous::Incident> told_;
-    std::map<std::uint32_t, Worker> workers_;  ///< By local rank: those alive.
+    WorkerMap workers_;
+    /// Of one generation: they have been asked to end, and their places were released.
+    WorkerMap outgoing_;
+    RoundId outgoing_round_ = RoundId::none;
+    bool passed_on_ = false;        ///< They do not hold up the next round, or the end of this one.
+    std::uint32_t generation_ = 0;  ///< Grows whenever places are released.
 
     bool link_up_ = false;
     bool rejoin_ = false;       ///< Fenced: join again once the workers are gone or parked.
@@ -187,7 +219,8 @@ class AgentCore {
     Instant heard_at_{};
     Instant heartbeat_at_ = Instant::max();
     Instant force_at_ = Instant::max();
-    Instant resist_at_ = Instant::max();  ///< Workers alive by then survive even SIGKILL.
+    Instant resist_at_ = Instant::max();          ///< Workers alive by then survive even SIGKILL.
+    Instant outgoing_force_at_ = Instant::max();  ///< For those whose places were passed on.
     Instant give_up_at_ = Instant::max();
     Instant drain_until_ = Instant::max();   ///< A drain that takes longer is cut short.
     Instant depart_until_ = Instant::max();  ///< By then its workers have saved their state.

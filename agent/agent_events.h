@@ -34,23 +34,42 @@ struct WorkerExited {
     std::uint32_t local_rank = 0;
     std::optional<WorkerFailure> failure;
     bool finished = false;  ///< It had said that the training is, which a resident worker does.
+    std::uint32_t generation = 0;  ///< That of the effect by which it was started; so below.
 };
 /// A worker has said Hello over its link. One that never does is not resident, nor is one that has
 /// said again that it is not: its training is finished.
 struct WorkerAttached {
     std::uint32_t local_rank = 0;
     bool elastic = false;  ///< It keeps its process when rounds change.
+    /// Another process like it could be started ahead of a round: the program that was launched has
+    /// the SDK itself, and not one below it, which may get its rank from a command line.
+    bool may_wait = false;
+    std::uint32_t generation = 0;
 };
-/// A resident worker has left `round` (none: it has not been in any) and waits for the next one.
+/// A resident worker, or one that was started ahead, has left `round` (none: it has not been in
+/// any) and waits for the next one.
 struct WorkerParked {
     std::uint32_t local_rank = 0;
     RoundId round = RoundId::none;
     bool at_boundary = false;  ///< As agreed with all ranks, and not because peers are gone.
+    std::uint32_t generation = 0;
+};
+/// Answers SignalWorkers::overlaps: the machine has memory for the next workers beside those of
+/// `round`, which are ending.
+struct RoomForSuccessors {
+    RoundId round = RoundId::none;
 };
 /// A resident worker has committed the first step of a round, and what the way there took.
 struct WorkerResumed {
     std::uint32_t local_rank = 0;
     rendezvous::Resumed resumed;
+};
+/// A worker's connection to `peer`, a rank, broke in `round`. The worker lives.
+struct WorkerLostPeer {
+    std::uint32_t local_rank = 0;
+    RoundId round = RoundId::none;
+    std::uint32_t peer = 0;
+    std::string text;  ///< The rest of a sentence about the peer.
 };
 /// The highest step that the workers alive have committed or were given, as their pages say; 0 if
 /// none has. The shell tells of a change before anything else that may lead to a report.
@@ -80,12 +99,14 @@ struct StoreOffered {
 struct QuitRequested {
     int signal = 0;
 };
-using AgentEvent = std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerAttached,
-                                WorkerParked, WorkerResumed, StepsCommitted, HangSuspected,
-                                StacksSaved, StoreOffered, QuitRequested>;
+using AgentEvent =
+    std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerAttached, WorkerParked,
+                 RoomForSuccessors, WorkerResumed, WorkerLostPeer, StepsCommitted, HangSuspected,
+                 StacksSaved, StoreOffered, QuitRequested>;
 
 // Effects: what the shell must now do, in this order. Workers are named by their local ranks, in
-// ascending order.
+// ascending order; a local rank means the process that was started last in its place, and none
+// once that has been released.
 
 struct SendToDaemon {
     rendezvous::FromAgent message;
@@ -101,10 +122,19 @@ struct BeginRound {
 struct LaunchWorkers {
     Assignment assignment;
     std::vector<std::uint32_t> local_ranks{};
+    std::uint32_t generation = 0;  ///< Events about these processes name it.
 };
 /// Start these workers ahead of a round, of which they will be told by AssignWorkers.
 struct PrestartWorkers {
     std::vector<std::uint32_t> local_ranks{};
+    std::uint32_t generation = 0;
+};
+/// These have been asked to end, and others are started in their places before they have. From here
+/// on only SignalWorkers::released speaks of them.
+struct ReleasePlaces {
+    RoundId round = RoundId::none;  ///< Theirs.
+    std::vector<std::uint32_t> local_ranks{};
+    bool passed_on = false;  ///< The next round does not wait for their end.
 };
 /// Tell these, which have been parked or prestarted, their places in a round. One that has not come
 /// so far yet is told when it has.
@@ -134,6 +164,9 @@ struct SignalWorkers {
     bool hurried = false;  ///< Forced because it was asked for again, not because of the time.
     std::vector<std::uint32_t> local_ranks{};
     bool waiting = false;  ///< They only wait for a round; forced at once, for nothing is lost.
+    /// Their successors may be started before they are gone: if there is room, say so.
+    bool overlaps = false;
+    bool released = false;  ///< These are those whose places were released.
 
     [[nodiscard]] bool force() const noexcept { return signal == SIGKILL; }
 };
@@ -159,9 +192,9 @@ struct Quit {
     std::string reason;                          ///< For people; empty when the verdict says it.
     std::optional<rendezvous::Verdict> verdict;  ///< The job's, when it was closed.
 };
-using AgentEffect =
-    std::variant<SendToDaemon, DropLink, BeginRound, LaunchWorkers, PrestartWorkers, AssignWorkers,
-                 EndRound, PauseWorkers, SignalWorkers, SaveStacks, KillWorker, TellRecovery, Quit>;
+using AgentEffect = std::variant<SendToDaemon, DropLink, BeginRound, LaunchWorkers, PrestartWorkers,
+                                 AssignWorkers, ReleasePlaces, EndRound, PauseWorkers,
+                                 SignalWorkers, SaveStacks, KillWorker, TellRecovery, Quit>;
 using AgentEffects = std::vector<AgentEffect>;
 
 }  // namespace regroup::agent

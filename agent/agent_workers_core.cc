@@ -17,7 +17,8 @@ bool AgentCore::is_parked(std::uint32_t local_rank) const {
 }
 
 bool AgentCore::settled() const {
-    return std::all_of(workers_.begin(), workers_.end(),
+    return (outgoing_.empty() || (passed_on_ && !quit_)) &&
+           std::all_of(workers_.begin(), workers_.end(),
                        [&](const auto& w) { return w.second.parked && !quit_; });
 }
 
@@ -33,25 +34,28 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     report_.failure.reset();
     report_.hang.reset();
     report_.positions.clear();
+    report_.broken_links.clear();
     report_.alarm = stacks_wanted_ = stacks_being_saved_ = 0;
     unfinished_ = false;
     spare_ = false;
     may_prestart_ = true;
     AssignWorkers assign{assignment, {}};
-    LaunchWorkers launch{assignment, {}};
+    LaunchWorkers launch{assignment, {}, generation_};
+    bool any_keeps_process = false;
     for (std::uint32_t local_rank = 0; local_rank < config_.offer.workers; ++local_rank) {
         const auto [worker, is_new] = workers_.try_emplace(local_rank);
         (is_new ? launch.local_ranks : assign.local_ranks).push_back(local_rank);
         worker->second.round = assignment.round;
         worker->second.parked = worker->second.left = false;
+        any_keeps_process = any_keeps_process || (!is_new && !worker->second.successor);
         worker->second.trained = true;
         if (is_new) {
             worker->second.launched_in = assignment.round;
+            worker->second.generation = generation_;
         }
     }
     effects_.push_back(BeginRound{assignment});
-    const bool all_are_new = assign.local_ranks.empty();
-    if (!all_are_new) {
+    if (!assign.local_ranks.empty()) {
         effects_.push_back(std::move(assign));
     }
     if (!launch.local_ranks.empty()) {
@@ -59,7 +63,7 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     }
     // Workers that keep their processes say themselves when they train again. Of others this is
     // the end of the way back, which the next heartbeat would tell late.
-    if (is_successor && all_are_new && link_up_) {
+    if (is_successor && !any_keeps_process && link_up_) {
         tell(now);
     }
 }
@@ -69,11 +73,13 @@ void AgentCore::prestart() {
     if (quit_ || !may_prestart_) {
         return;
     }
-    PrestartWorkers start;
+    PrestartWorkers start{{}, generation_};
     for (std::uint32_t local_rank = 0; local_rank < config_.offer.workers; ++local_rank) {
         const auto [worker, is_new] = workers_.try_emplace(local_rank);
         if (is_new) {
             worker->second.parked = true;
+            worker->second.generation = generation_;
+            worker->second.successor = report_.state == NodeState::stopping;
             start.local_ranks.push_back(local_rank);
         }
     }
@@ -85,9 +91,17 @@ void AgentCore::prestart() {
 // ---- What the workers say.
 
 void AgentCore::on(Instant now, const WorkerAttached& event) {
-    if (const auto worker = workers_.find(event.local_rank); worker != workers_.end()) {
+    const auto worker = workers_.find(event.local_rank);
+    if (worker != workers_.end() && worker->second.generation == event.generation) {
         const bool is_through = worker->second.elastic && !event.elastic;
         worker->second.elastic = event.elastic;
+        worker->second.may_wait = event.may_wait;
+        if (is_through) {
+            // It needs its peers no more.
+            const std::uint32_t rank = assignment_.first_rank + event.local_rank;
+            std::erase_if(report_.broken_links,
+                          [&](const auto& link) { return link.rank == rank; });
+        }
         if (is_through && report_.resident) {
             // It comes to no step boundary any more; what ends it is what ends any program.
             report_.resident = false;
@@ -112,11 +126,12 @@ void AgentCore::update_resident(Instant now) {
 
 void AgentCore::on(Instant now, const WorkerParked& event) {
     const auto found = workers_.find(event.local_rank);
-    if (found == workers_.end()) {
+    if (found == workers_.end() || found->second.generation != event.generation) {
         return;
     }
     Worker& worker = found->second;
-    worker.elastic = true;
+    // Any program with the SDK can wait for its first place; this one's has no loop, or will say.
+    worker.elastic = worker.elastic || !worker.successor;
     update_resident(now);
     // The word of one that was started ahead may come after its place was given to it. One that was
     // told to end is as good as gone, whatever it managed to say before.
@@ -151,6 +166,18 @@ void AgentCore::on(Instant now, const WorkerResumed& event) {
     if (link_up_) {
         effects_.push_back(SendToDaemon{event.resumed});
         heartbeat_at_ = std::min(heartbeat_at_, after(now, heartbeat_interval_));
+    }
+}
+
+// Whether the peer is dead the daemon may know, or learn from the node at the other end.
+void AgentCore::on(Instant now, const WorkerLostPeer& event) {
+    const std::uint32_t rank = assignment_.first_rank + event.local_rank;
+    const bool is_news = std::none_of(report_.broken_links.begin(), report_.broken_links.end(),
+                                      [&](const auto& link) { return link.rank == rank; });
+    if (event.round == report_.round && report_.state == NodeState::running && !quit_ && is_news &&
+        !is_parked(event.local_rank)) {
+        report_.broken_links.push_back({rank, event.peer, event.text});
+        tell(now);
     }
 }
 
@@ -193,21 +220,30 @@ void AgentCore::on(Instant now, const StacksSaved& event) {
 // ---- Ending.
 
 void AgentCore::on(Instant now, const WorkerExited& event) {
-    const auto found = workers_.find(event.local_rank);
-    if (found == workers_.end() || found->second.launched_in != event.round) {
+    const bool outgoing = is_outgoing(event);
+    WorkerMap& living = outgoing ? outgoing_ : workers_;
+    const auto found = living.find(event.local_rank);
+    if (found == living.end() || found->second.launched_in != event.round ||
+        found->second.generation != event.generation) {
         return;
     }
     const Worker worker = found->second;
-    workers_.erase(found);
+    living.erase(found);
     if (workers_.empty()) {
         report_.held_step = 0;
+    }
+    if (outgoing_.empty()) {
+        outgoing_force_at_ = Instant::max();
     }
     std::optional<WorkerFailure> failure = event.failure;
     if (failure && !worker.hung.empty()) {
         failure->kind = rendezvous::FailureKind::hang;
         failure->evidence = worker.hung;
     }
-    const bool trained = worker.round != RoundId::none;
+    // What becomes of one whose place was passed on is of no consequence but for who waits for it.
+    const bool awaited = outgoing && !passed_on_;
+    const bool trained = worker.round != RoundId::none &&
+                         (!outgoing || (awaited && worker.round == assignment_.round));
     if (!trained) {
         may_prestart_ = may_prestart_ && worker.asked_by != 0;
     } else if (failure && report_.state == NodeState::running) {
@@ -227,7 +263,7 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
         (failure ? unsaved_ : saved_) = true;
     }
     // One that was parked, or ahead of a round, takes nothing with it.
-    if (settled() && (trained || quit_ || (departing_ && workers_.empty()))) {
+    if (settled() && (trained || awaited || quit_ || (departing_ && workers_.empty()))) {
         settle(now);
     }
 }
@@ -246,6 +282,7 @@ void AgentCore::begin_stopping(Instant now, const std::string& reason) {
     }
     report_.state = NodeState::stopping;
     pausing_ = false;
+    passed_on_ = false;  // At most one generation is behind: the next round waits for it.
     if (settled()) {
         return;
     }
@@ -267,6 +304,7 @@ void AgentCore::begin_stopping(Instant now, const std::string& reason) {
     effects_.push_back(std::move(end));
     if (!signal.local_ranks.empty()) {
         report_.resident = false;
+        signal.overlaps = may_overlap();
         effects_.push_back(std::move(signal));
     }
 }
@@ -346,7 +384,7 @@ void AgentCore::depart(Instant now, const std::string& reason) {
     leave_reason_ = reason;
     saved_ = unsaved_ = false;
     SignalWorkers idle{assignment_.round, SIGKILL, false, {}, true};
-    bool any_state = false;
+    bool any_state = !outgoing_.empty() && !passed_on_;
     for (auto& [local_rank, worker] : workers_) {
         any_state = any_state || worker.trained;
         if (!worker.trained) {

@@ -8,13 +8,17 @@ namespace regroup::agent {
 namespace {
 
 constexpr const char* kRankPrefix = "[${node}:${rank}] ";
-/// In place of round_N or attempt_N, for a worker that was started ahead of its round.
-constexpr const char* kAhead = "ahead";
 constexpr const char* kTorchrunPrefix = "[${role_name}${local_rank}]:";
+
+/// In place of round_N or attempt_N, for a worker that was started ahead of its round. One that it
+/// succeeds may still have such a folder itself.
+std::string ahead_folder(const WorkerIdentity& worker) {
+    return worker.generation == 0 ? "ahead" : "ahead_" + std::to_string(worker.generation);
+}
 
 std::filesystem::path attempt_folder(const OutputOptions& options, const WorkerIdentity& worker) {
     return options.folder / (worker.ahead
-                                 ? std::string(kAhead)
+                                 ? ahead_folder(worker)
                                  : "attempt_" + std::to_string(worker.assignment.restart_count));
 }
 
@@ -27,8 +31,9 @@ std::string file_name(const WorkerIdentity& worker, const std::string& node) {
 }
 
 std::string rank_text(const WorkerIdentity& worker) {
-    return worker.ahead ? "spare" + std::to_string(worker.local_rank)
-                        : std::to_string(worker.assignment.first_rank + worker.local_rank);
+    return worker.ahead
+               ? (worker.generation == 0 ? "spare" : "next") + std::to_string(worker.local_rank)
+               : std::to_string(worker.assignment.first_rank + worker.local_rank);
 }
 
 }  // namespace
@@ -46,7 +51,7 @@ std::filesystem::path worker_folder(const OutputOptions& options, const WorkerId
         return attempt_folder(options, worker) / std::to_string(worker.local_rank);
     }
     return options.folder / (worker.ahead
-                                 ? std::string(kAhead)
+                                 ? ahead_folder(worker)
                                  : "round_" + std::to_string(number(worker.assignment.round)));
 }
 

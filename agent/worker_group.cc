@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How a WorkerGroup starts processes and sees them end; what it says to them, and hears, is in
-// worker_group_talk.cc.
+// worker_group_talk.cc, and what it does while successors are started in worker_group_overlap.cc.
 #include "agent/worker_group.h"
 
 #include <algorithm>
@@ -28,7 +28,6 @@ constexpr Duration kLookFirst = std::chrono::milliseconds(1);
 constexpr Duration kLookLongest = std::chrono::milliseconds(50);
 // After that its pidfd decides: it has executed another program, or ends with success.
 constexpr int kLooksMax = 8;
-
 std::string wall_clock_time() {
     const std::time_t now = std::time(nullptr);
     std::tm local{};
@@ -68,25 +67,22 @@ WorkerGroup::WorkerGroup(boost::asio::io_context& io, const Clock& clock, Output
 
 // ---- Starting.
 
-void WorkerGroup::launch(const Assignment& assignment,
-                         const std::vector<std::uint32_t>& local_ranks,
-                         const std::string& own_address) {
-    choose_interface(assignment, own_address);
-    for (const std::uint32_t local_rank : local_ranks) {
-        start(assignment, local_rank, false);
+void WorkerGroup::launch(const LaunchWorkers& launch, const std::string& own_address) {
+    choose_interface(launch.assignment, own_address);
+    for (const std::uint32_t local_rank : launch.local_ranks) {
+        start(launch.assignment, local_rank, launch.generation, false);
     }
     // What can wait until they run.
     oom_watch_.emplace();
     output_.open_files();
 }
 
-void WorkerGroup::prestart(const std::vector<std::uint32_t>& local_ranks,
-                           const std::string& own_address) {
+void WorkerGroup::prestart(const PrestartWorkers& prestart, const std::string& own_address) {
     Assignment unknown;
     unknown.group_world_size = 2;  // Others: that is what it waits for.
     choose_interface(unknown, own_address);
-    for (const std::uint32_t local_rank : local_ranks) {
-        start(unknown, local_rank, true);
+    for (const std::uint32_t local_rank : prestart.local_ranks) {
+        start(unknown, local_rank, prestart.generation, true);
     }
     output_.open_files();
 }
@@ -101,14 +97,17 @@ void WorkerGroup::choose_interface(const Assignment& assignment, const std::stri
     }
 }
 
-void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank, bool ahead) {
+void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank,
+                        std::uint32_t generation, bool ahead) {
     const std::uint64_t key = ++last_key_;
     Process& process = processes_[key];
-    process.local_rank = local_rank;
+    process.local_rank = process.output = local_rank;
+    process.generation = generation;
     process.launched_in = assignment.round;
     process.assignment = assignment;
     WorkerIdentity identity = identity_of(assignment, local_rank);
     identity.ahead = ahead;
+    identity.generation = generation;
     const WorkerOutput plan = plan_output(options_.output, identity, options_.node, options_.host);
     make_folder(worker_folder(options_.output, identity));
     process.error_file = identity.error_file = plan.error_file;
@@ -193,7 +192,8 @@ void WorkerGroup::make_folder(const std::filesystem::path& folder) {
 void WorkerGroup::not_started(Process& process, const Failure& why) {
     WorkerFailure failure = failure_of(process);
     failure.start_error = why.detail;
-    const WorkerExited exited{process.launched_in, process.local_rank, std::move(failure)};
+    const WorkerExited exited{process.launched_in, process.local_rank, std::move(failure), false,
+                              process.generation};
     if (link_) {
         link_->forget(last_key_);
     }
@@ -206,14 +206,18 @@ void WorkerGroup::not_started(Process& process, const Failure& why) {
 void WorkerGroup::end_by(int signal, const std::vector<std::uint32_t>& local_ranks) {
     for (const std::uint32_t local_rank : local_ranks) {
         if (Process* const process = living(local_rank)) {
-            process->asked = true;
-            process->forced = process->forced || signal == SIGKILL;
-            process->child->signal_group(signal);
-            // A stopped process cannot answer SIGTERM.
-            process->child->signal_group(SIGCONT);
+            this->signal(*process, signal);
         }
     }
     look_soon();
+}
+
+void WorkerGroup::signal(Process& process, int signal) {
+    process.asked = true;
+    process.forced = process.forced || signal == SIGKILL;
+    process.child->signal_group(signal);
+    // A stopped process cannot answer SIGTERM.
+    process.child->signal_group(SIGCONT);
 }
 
 void WorkerGroup::kill(std::uint32_t local_rank, const std::string& reason) {
@@ -225,7 +229,7 @@ void WorkerGroup::kill(std::uint32_t local_rank, const std::string& reason) {
 
 void WorkerGroup::forward(int signal) {
     for (auto& [key, process] : processes_) {
-        if (!process.told) {
+        if (!process.told && !process.released) {
             process.child->signal_group(signal);
         }
     }
@@ -238,8 +242,13 @@ void WorkerGroup::reaped(std::uint64_t key, ExitStatus status) {
     std::set<pid_t> spared = launcher_.children();  // Its peers, and who looks at them.
     spared.erase(process.child->pid());
     bool any_living = false;
+    bool successors_train = false;
     for (const auto& [other_key, other] : processes_) {
-        any_living = any_living || (other_key != key && !other.told);
+        successors_train =
+            successors_train || (process.released && !other.released && !other.told &&
+                                 other.assignment.round != RoundId::none);
+        any_living = any_living ||
+                     (other_key != key && !other.told && other.generation == process.generation);
     }
     // Whatever a worker left behind must be gone before the next round may begin. As long as its
     // peers end with it they may still need that.
@@ -247,7 +256,10 @@ void WorkerGroup::reaped(std::uint64_t key, ExitStatus status) {
         if (others_stay) {
             process.child->signal_group(SIGKILL);
         }
-        sweep(spared);
+        // What has moved out of a successor's tree looks the same. The next sweep finds it.
+        if (!successors_train) {
+            sweep(spared);
+        }
     }
     if (!told_before) {
         tell_end(key, status);
@@ -319,7 +331,7 @@ void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
     }
     Process& process = processes_.at(key);
     process.told = true;
-    output_.drain(process.local_rank);
+    output_.drain(process.output);
     const pid_t pid = process.child->pid();
     std::optional<WorkerFailure> failure;
     if (!status.success()) {
@@ -351,8 +363,9 @@ void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
         link_->forget(key);
     }
     const bool finished = process.page && (*process.page)->finished.load() != 0;
-    const WorkerExited exited{process.launched_in, process.local_rank, std::move(failure),
-                              finished};
+    const WorkerExited exited{process.launched_in, process.local_rank, std::move(failure), finished,
+                              process.generation};
+    forget_late_error(process);
     on_event_(exited);
 }
 
@@ -375,8 +388,8 @@ WorkerFailure WorkerGroup::failure_of(const Process& process) {
     result.node = options_.node;
     result.host = options_.full_host;
     result.time = wall_clock_time();
-    result.last_output = output_.last_output(process.local_rank);
-    result.log_file = output_.last_output_file(process.local_rank);
+    result.last_output = output_.last_output(process.output);
+    result.log_file = output_.last_output_file(process.output);
     read_error_file(process.error_file, result);
     if (process.child) {
         result.pid = process.child->pid();

@@ -2,6 +2,8 @@
 //
 // What a WorkerGroup says to workers that have the SDK, and hears from them.
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -16,6 +18,12 @@ Duration from_milliseconds(double count) {
     const std::chrono::duration<double, std::milli> time(
         count >= 0 ? std::min(count, kLongest) : 0.0);  // Also for what is not a number.
     return std::chrono::duration_cast<Duration>(time);
+}
+
+/// Whether the process still executes the program that it was started as.
+bool runs(pid_t pid, const std::string& executable) {
+    std::error_code error;
+    return std::filesystem::equivalent("/proc/" + std::to_string(pid) + "/exe", executable, error);
 }
 
 }  // namespace
@@ -49,7 +57,7 @@ void WorkerGroup::assign(const Assignment& assignment,
                          const std::vector<std::uint32_t>& local_ranks) {
     for (const std::uint32_t local_rank : local_ranks) {
         const auto found = std::find_if(processes_.begin(), processes_.end(), [&](const auto& p) {
-            return p.second.local_rank == local_rank && !p.second.told;
+            return p.second.local_rank == local_rank && !p.second.told && !p.second.released;
         });
         if (found == processes_.end()) {
             continue;  // It has ended meanwhile, and that is said.
@@ -90,8 +98,9 @@ void WorkerGroup::end_round(const EndRound& end) {
         }
     }
     for (auto& [key, process] : processes_) {
-        if (!process.told && std::find(end.local_ranks.begin(), end.local_ranks.end(),
-                                       process.local_rank) != end.local_ranks.end()) {
+        if (!process.told && !process.released &&
+            std::find(end.local_ranks.begin(), end.local_ranks.end(), process.local_rank) !=
+                end.local_ranks.end()) {
             link_->send(key, worker_link::EndRound{number(end.round), end.reason});
         }
     }
@@ -102,12 +111,12 @@ void WorkerGroup::pause(const PauseWorkers& pause) {
     // Whoever sees that it is to pause brings the others there by the vote: by then each must be
     // able to see that the node leaves.
     for (auto& [key, process] : processes_) {
-        if (!process.told && process.page) {
+        if (!process.told && !process.released && process.page) {
             (*process.page)->leave.store(pause.leave ? 1 : 0);
         }
     }
     for (auto& [key, process] : processes_) {
-        if (process.told || !process.page) {
+        if (process.told || process.released || !process.page) {
             continue;
         }
         (*process.page)->pause_round.store(number(pause.round));
@@ -129,7 +138,8 @@ void WorkerGroup::hear_hello(std::uint64_t key, pid_t pid, bool elastic, bool is
     if (is_new && process.attached) {
         deaths_->add(key, process.page);
     }
-    on_event_(WorkerAttached{process.local_rank, process.elastic});
+    const bool may_wait = process.attached && runs(pid, options_.command.executable);
+    on_event_(WorkerAttached{process.local_rank, process.elastic, may_wait, process.generation});
 }
 
 void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message) {
@@ -139,7 +149,8 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
     }
     Process& process = found->second;
     if (const auto* parked = std::get_if<worker_link::Parked>(&message)) {
-        on_event_(WorkerParked{process.local_rank, RoundId{parked->round}, parked->at_boundary});
+        on_event_(WorkerParked{process.local_rank, RoundId{parked->round}, parked->at_boundary,
+                               process.generation});
     } else if (const auto* resumed = std::get_if<worker_link::Resumed>(&message)) {
         rendezvous::Resumed event;
         event.round = RoundId{resumed->round};
@@ -148,6 +159,8 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
         event.state = from_milliseconds(resumed->state_ms);
         event.first_step = from_milliseconds(resumed->first_step_ms);
         on_event_(WorkerResumed{process.local_rank, event});
+    } else if (const auto* lost = std::get_if<worker_link::PeerLost>(&message)) {
+        on_event_(WorkerLostPeer{process.local_rank, RoundId{lost->round}, lost->peer, lost->text});
     } else if (const auto* fatal = std::get_if<worker_link::Fatal>(&message)) {
         if (!process.fatal) {
             process.fatal = *fatal;
@@ -162,7 +175,7 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
 
 WorkerGroup::Process* WorkerGroup::living(std::uint32_t local_rank) {
     for (auto& [key, process] : processes_) {
-        if (process.local_rank == local_rank && !process.told) {
+        if (process.local_rank == local_rank && !process.told && !process.released) {
             return &process;
         }
     }
@@ -187,7 +200,7 @@ std::vector<LiveWorker> WorkerGroup::live() const {
 std::uint64_t WorkerGroup::highest_step() const {
     std::uint64_t step = 0;
     for (const auto& [key, process] : processes_) {
-        if (!process.told && process.page) {
+        if (!process.told && !process.released && process.page) {
             step = std::max(step, (*process.page)->step.load());
         }
     }

@@ -239,9 +239,26 @@ Result<std::size_t> FlagTable::take_flag(std::span<const std::string> arguments,
 
 Result<std::variant<std::vector<std::string>, ShowText>> FlagTable::parse(
     std::span<const std::string> arguments) {
+    return parse(arguments, /*anywhere=*/false);
+}
+
+Result<std::variant<std::vector<std::string>, ShowText>> FlagTable::parse_anywhere(
+    std::span<const std::string> arguments) {
+    return parse(arguments, /*anywhere=*/true);
+}
+
+Result<std::variant<std::vector<std::string>, ShowText>> FlagTable::parse(
+    std::span<const std::string> arguments, bool anywhere) {
+    std::vector<std::string> words;
     std::size_t at = 0;
-    while (at < arguments.size() && arguments[at] != "--" && arguments[at].size() > 1 &&
-           arguments[at][0] == '-') {
+    while (at < arguments.size() && arguments[at] != "--") {
+        if (arguments[at].size() < 2 || arguments[at][0] != '-') {
+            if (!anywhere) {
+                break;
+            }
+            words.push_back(arguments[at++]);
+            continue;
+        }
         const Result<std::size_t> next = take_flag(arguments, at);
         if (!next) {
             return next.error();
@@ -260,8 +277,8 @@ Result<std::variant<std::vector<std::string>, ShowText>> FlagTable::parse(
     if (const Result<void> read = read_environment(); !read) {
         return read.error();
     }
-    return std::variant<std::vector<std::string>, ShowText>(std::vector<std::string>(
-        arguments.begin() + static_cast<std::ptrdiff_t>(at), arguments.end()));
+    words.insert(words.end(), arguments.begin() + static_cast<std::ptrdiff_t>(at), arguments.end());
+    return std::variant<std::vector<std::string>, ShowText>(std::move(words));
 }
 
 // ---- Help.

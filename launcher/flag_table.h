@@ -57,6 +57,10 @@ class FlagTable {
     /// the flag or variable.
     Result<std::variant<std::vector<std::string>, ShowText>> parse(
         std::span<const std::string> arguments);
+    /// The same for a command that starts no program: flags may stand on either side of the other
+    /// words, which are returned.
+    Result<std::variant<std::vector<std::string>, ShowText>> parse_anywhere(
+        std::span<const std::string> arguments);
 
     /// True after parse() if the flag, in either spelling, stood on the command line.
     [[nodiscard]] bool was_given(const std::string& flag) const { return given_.contains(flag); }
@@ -79,6 +83,8 @@ class FlagTable {
         bool* toggle = nullptr;
     };
 
+    Result<std::variant<std::vector<std::string>, ShowText>> parse(
+        std::span<const std::string> arguments, bool anywhere);
     void add(Entry entry);
     [[nodiscard]] std::string help() const;
     /// The entry for a word without its value. Errors: unknown, ambiguous.

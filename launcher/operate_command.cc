@@ -153,24 +153,15 @@ int operate_command(Operate::Action action, std::span<const std::string> argumen
         std::fprintf(stderr, "regroup %s: %s\n", command.c_str(), line.c_str());
         return agent::kExitUsage;
     };
-    // Flags may stand on either side of NODE.
-    std::vector<std::string> rest;
-    std::vector<std::string> left(arguments.begin(), arguments.end());
-    while (!left.empty()) {
-        auto parsed = flags.parse(left);
-        if (!parsed) {
-            return complain(parsed.error().detail);
-        }
-        if (const auto* show = std::get_if<ShowText>(&*parsed)) {
-            std::fputs(show->text.c_str(), stdout);
-            return 0;
-        }
-        left = std::move(std::get<std::vector<std::string>>(*parsed));
-        if (!left.empty()) {
-            rest.push_back(std::move(left.front()));
-            left.erase(left.begin());
-        }
+    const auto parsed = flags.parse_anywhere(arguments);
+    if (!parsed) {
+        return complain(parsed.error().detail);
     }
+    if (const auto* show = std::get_if<ShowText>(&*parsed)) {
+        std::fputs(show->text.c_str(), stdout);
+        return 0;
+    }
+    const auto& rest = std::get<std::vector<std::string>>(*parsed);
     const bool drains = action == Operate::Action::drain;
     if (drains && rest.size() != 1) {
         return complain(rest.empty() ? "needs the NODE that is to leave (regroup status lists them)"

@@ -19,6 +19,7 @@ namespace regroup::launcher {
 
 namespace {
 
+using journal::KeptJob;
 using journal::SqliteJournal;
 using journal::StoredJob;
 
@@ -44,8 +45,9 @@ struct Source {
     bool is_database = false;
     std::vector<StoredJob> jobs;
 
-    Result<StoredJob> whole(const StoredJob& job) const {
-        return is_database ? SqliteJournal::job_in(path, job.key) : Result<StoredJob>(job);
+    Result<KeptJob> open(const StoredJob& job) const {
+        return is_database ? SqliteJournal::job_in(path, job.key)
+                           : Result<KeptJob>(journal::kept(job));
     }
 };
 
@@ -98,17 +100,20 @@ int list(const Source& source) {
     return 0;
 }
 
-int replay_job(const StoredJob& job) {
-    std::printf("job %s, begun %s, %zu entries\n", job.key.id.c_str(),
-                time_text(job.key.began_ms).c_str(), job.entries.size());
-    const Result<journal::Replayed> result =
-        journal::replay(job, [](const std::string& line) { std::puts(line.c_str()); });
+void print(const std::string& line) {
+    std::puts(line.c_str());
+}
+
+int replay_job(const KeptJob& job) {
+    std::printf("job %s, begun %s\n", job.key.id.c_str(), time_text(job.key.began_ms).c_str());
+    const Result<journal::Replayed> result = journal::replay(job, print);
     if (!result) {
         complain(result.error().detail);
         return agent::kExitUsage;
     }
-    std::printf("%s: %zu of %zu assignments\n", result->is_same() ? "identical" : "DIFFERENT",
-                result->identical, result->assignments);
+    std::printf("%s: %zu of %zu assignments, in %zu entries\n",
+                result->is_same() ? "identical" : "DIFFERENT", result->identical,
+                result->assignments, result->entries);
     return result->is_same() ? 0 : 1;
 }
 
@@ -135,7 +140,7 @@ int replay_command(std::span<const std::string> arguments) {
     flags.toggle({"--list", "", "", "Only list the jobs", "", "-", true}, only_list);
     flags.toggle({"--export", "", "", "Print the job as lines of JSON instead", "", "-", true},
                  as_lines);
-    const auto parsed = flags.parse(arguments);
+    const auto parsed = flags.parse_anywhere(arguments);
     if (!parsed) {
         complain(parsed.error().detail);
         return agent::kExitUsage;
@@ -147,7 +152,7 @@ int replay_command(std::span<const std::string> arguments) {
     const auto& rest = std::get<std::vector<std::string>>(*parsed);
     if (rest.size() != 1) {
         complain(rest.empty() ? "needs a FILE (regroup replay --help)"
-                              : "takes one FILE, and flags before it");
+                              : "takes one FILE, not '" + rest[1] + "' as well");
         return agent::kExitUsage;
     }
     const Result<Source> source = open_source(rest.front());
@@ -164,14 +169,17 @@ int replay_command(std::span<const std::string> arguments) {
                                             : " has no job " + id + "; --list shows those it has"));
         return agent::kExitUsage;
     }
-    const Result<StoredJob> job = source->whole(*chosen);
+    const Result<KeptJob> job = source->open(*chosen);
     if (!job) {
         complain(job.error().detail);
         return agent::kExitUsage;
     }
     if (as_lines) {
-        std::fputs(journal::to_lines(*job).c_str(), stdout);
-        return 0;
+        const Result<void> written = journal::to_lines(*job, print);
+        if (!written) {
+            complain(written.error().detail);
+        }
+        return written ? 0 : agent::kExitUsage;
     }
     return replay_job(*job);
 }

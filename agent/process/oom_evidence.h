@@ -48,7 +48,6 @@ class OomWatch {
         std::string record;
     };
 
-    [[nodiscard]] std::optional<std::filesystem::path> cgroup_folder(const std::string& type) const;
     void choose_counter();
     void read_log();
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 regroup_library(process
     SOURCES
+        process/cgroup.cc
         process/child_process.cc
         process/exit_status.cc
         process/line_splitter.cc
         process/line_writer.cc
         process/linux_launcher.cc
+        process/memory_room.cc
         process/oom_evidence.cc
         process/orphan_reaper.cc
         process/output_relay.cc

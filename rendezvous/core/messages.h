@@ -142,6 +142,15 @@ struct Hang {
     friend bool operator==(const Hang&, const Hang&) = default;
 };
 
+/// A worker's connection to another one broke in its round, though the worker itself lives.
+struct BrokenLink {
+    std::uint32_t rank = 0;
+    std::uint32_t peer = 0;  ///< The rank at the other end, which may be dead.
+    std::string text;        ///< The rest of a sentence about it: "closed the connection".
+
+    friend bool operator==(const BrokenLink&, const BrokenLink&) = default;
+};
+
 /// The whole truth about a node. Sent on every change that the daemon must know, and as heartbeat.
 struct NodeReport {
     RoundId round = RoundId::none;  ///< The last round that the node took part in.
@@ -166,6 +175,8 @@ struct NodeReport {
     std::vector<RankPosition> positions{};
     /// The alarm that `positions` answer; 0: none.
     std::uint32_t alarm = 0;
+    /// In `round`: the first of each worker.
+    std::vector<BrokenLink> broken_links{};
 
     friend bool operator==(const NodeReport&, const NodeReport&) = default;
 };

@@ -44,10 +44,29 @@ std::optional<Verdict> RendezvousCore::settle(Instant now) {
     }
     // A node that is gone explains the failures of its peers; one that went by its own will costs
     // nothing.
-    if (lost_member_) {
+    const bool leaver_is_away =
+        std::any_of(members_.begin(), members_.end(), [&](const auto& member) {
+            return detector_.suspects(member.first) && may_be_saving(nodes_.at(member.first));
+        });
+    if (lost_member_ || leaver_is_away) {
         return lost_names_.empty() ? std::nullopt : settle_losses(now);
     }
-    return failure_ ? settle_failure(now) : std::nullopt;
+    if (failure_) {
+        return settle_failure(now);
+    }
+    if (severed_) {
+        settle_severed(now);
+    }
+    return std::nullopt;
+}
+
+// Nobody's fault that we could name; but what cannot be connected is not to be tried without end.
+void RendezvousCore::settle_severed(Instant now) {
+    const RestartBudget::Ruling ruling =
+        budget_.charge(Charge::severed, round_, round_ended_ - round_began_);
+    if (ruling.delay > Duration::zero()) {
+        rest_until_ = after(now, ruling.delay);
+    }
 }
 
 std::optional<Verdict> RendezvousCore::settle_losses(Instant now) {

@@ -165,6 +165,10 @@ void RendezvousCore::on(Instant now, const Restarted& /*event*/) {
     try_form(now);
 }
 
+void RendezvousCore::on(Instant /*now*/, const JobFollows& event) {
+    round_floor_ = std::max(round_floor_, event.last);
+}
+
 bool RendezvousCore::is_routine(const Event& event) const {
     const auto* reported = std::get_if<NodeReported>(&event);
     if (reported == nullptr || phase_ == Phase::closed) {
@@ -247,6 +251,10 @@ void RendezvousCore::update_ready(Instant now, const NodeId& id) {
 bool RendezvousCore::wants_word(const NodeId& id, const Node& node) const {
     const NodeReport& report = node.report;
     if (const auto member = members_.find(id); member != members_.end()) {
+        if (phase_ == Phase::stopping && report.round == round_ && !report.failure &&
+            report.state != NodeState::running) {
+            return false;  // Its workers are ending, and may take long; or have ended.
+        }
         // Who has finished is dismissed again; who is awaited in a change is told again.
         return report.round < round_ || phase_ == Phase::preparing || phase_ == Phase::stopping ||
                report.state != NodeState::running;
@@ -288,10 +296,10 @@ void RendezvousCore::absorb_member(Instant now, const NodeId& id, const Node& no
 
 void RendezvousCore::absorb_stopping(Instant now, const NodeId& id, const Node& node) {
     const NodeReport& report = node.report;
-    // What was lost explains any failure after it but one of which the worker says what it is. If
-    // nothing was, peers have only noticed a failure before its worker was gone.
+    // What was lost explains any failure after it but one of which the worker says what it is; and
+    // a connection that broke, or peers that noticed something, are explained by a failure.
     const bool first = !failure_ && report.failure &&
-                       (report.failure->kind == FailureKind::user_error ||
+                       (severed_ || report.failure->kind == FailureKind::user_error ||
                         (report.failure->announced && !lost_member_));
     if (report.failure && report.round == round_ &&
         (first || (failure_ && outranks(*report.failure, *failure_)))) {
@@ -303,8 +311,12 @@ void RendezvousCore::absorb_stopping(Instant now, const NodeId& id, const Node& 
     if (has_no_workers(report)) {
         count_out(id, node);
         end_if_all_out(now);
-    } else if (report.state == NodeState::running && !may_be_saving(node)) {
-        effects_.push_back({id, Stop{report.round, cause_}});
+    } else if (report.state == NodeState::running) {
+        if (may_be_saving(node)) {
+            tell_to_prepare(id, node);  // It may not have heard so far.
+        } else {
+            effects_.push_back({id, Stop{report.round, cause_}});
+        }
     }
 }
 
@@ -334,9 +346,16 @@ void RendezvousCore::absorb_running(Instant now, const NodeId& id, const Node& n
             effects_.push_back({id, Dismissed{round_}});
         }
     } else if (report.state != NodeState::running) {
-        begin_stopping(now, "node " + node.offer.name + " gave the round up");
+        if (report.broken_links.empty()) {
+            begin_stopping(now, "node " + node.offer.name + " gave the round up");
+        } else {
+            stop_severed(now, text_of(report.broken_links.front(), false));
+        }
     } else {
-        consider_hang(now, id, node);
+        consider_links(now, node);
+        if (phase_ == Phase::running) {
+            consider_hang(now, id, node);
+        }
     }
 }
 

@@ -61,8 +61,14 @@ struct NodeResumed {
 /// This machine was brought to its present state from a journal: no node is connected, and all have
 /// `FailureDetector::absence_limit` to come back. Their rounds go on.
 struct Restarted {};
+/// The first event of a job that follows one of the same id: its rounds have higher numbers than
+/// `last`, so that nobody takes one of the old job for one of the new.
+struct JobFollows {
+    JobPolicy policy;
+    RoundId last = RoundId::none;
+};
 using Event = std::variant<NodeJoined, NodeReported, NodeDisconnected, NodeLeft, StopRequested,
-                           DrainRequested, NodeResumed, Restarted>;
+                           DrainRequested, NodeResumed, Restarted, JobFollows>;
 
 /// What the shell must now do: send these, in this order.
 struct Send {
@@ -137,6 +143,8 @@ class RendezvousCore {
     [[nodiscard]] Phase phase() const noexcept { return phase_; }
     [[nodiscard]] RoundId round() const noexcept { return round_; }
     [[nodiscard]] const JobPolicy& policy() const noexcept { return policy_; }
+    /// How long nodes have to come back after `Restarted`.
+    [[nodiscard]] Duration absence_limit() const noexcept { return detector_.absence_limit(); }
     /// Everything that people may want to know of the job. O(nodes).
     [[nodiscard]] JobStatus status(Instant now) const;
     /// The next round is held back for a while, because the last ones ended too soon.
@@ -183,6 +191,7 @@ class RendezvousCore {
     void on(Instant now, const DrainRequested& event);
     void on(Instant now, const NodeResumed& event);
     void on(Instant now, const Restarted& event);
+    void on(Instant now, const JobFollows& event);
 
     [[nodiscard]] std::optional<Refused> refusal(Instant now, const NodeJoined& event) const;
     /// Any word from a node: it lives, and `report` is the truth about it.
@@ -214,7 +223,7 @@ class RendezvousCore {
         return !evacuation_.empty() || (wants_to_leave(node) && !node.detained);
     }
     /// True if the next rounds can count on it.
-    [[nodiscard]] bool stays(const NodeId& id, const Node& node) const;
+    [[nodiscard]] bool means_to_stay(const Node& node) const;
     /// A node that has begun to want to leave takes part in one more round if the others cannot go
     /// on, or only without the state.
     void detain_if_needed(Instant now, const NodeId& id, Node& node);
@@ -249,6 +258,19 @@ class RendezvousCore {
     void conclude_inquiry(Instant now);
     void overdue_inquiry(Instant now);
     void stop_hung(Instant now, std::uint32_t rank, const NodeId& id, const std::string& reason);
+
+    // Connections between workers that break (rendezvous_links.cc).
+
+    /// The member with this rank, if it is still there.
+    [[nodiscard]] std::optional<NodeId> node_with(std::uint32_t rank) const;
+    [[nodiscard]] std::string text_of(const BrokenLink& link, bool by_both) const;
+    /// The rank at the other end says so, too.
+    [[nodiscard]] bool is_mutual(const BrokenLink& link) const;
+    void consider_links(Instant now, const Node& node);
+    /// Until when a break may be explained by something else; Instant::max() if there is none.
+    [[nodiscard]] Instant severed_until() const;
+    void overdue_links(Instant now);
+    void stop_severed(Instant now, const std::string& cause);
 
     // From one round to the next (rendezvous_rounds.cc).
 
@@ -286,6 +308,7 @@ class RendezvousCore {
     [[nodiscard]] std::optional<Verdict> settle(Instant now);
     [[nodiscard]] std::optional<Verdict> settle_losses(Instant now);
     [[nodiscard]] std::optional<Verdict> settle_failure(Instant now);
+    void settle_severed(Instant now);
     [[nodiscard]] Reaction reaction_to(const WorkerFailure& failure) const;
     void strike(Instant now, const std::string& name);
     /// Who was set aside for strikes comes back, since nodes are few.
@@ -356,6 +379,8 @@ class RendezvousCore {
     std::set<NodeId> hanging_;              // Of those awaited, who says that `round_` hangs.
     std::optional<Inquiry> inquiry_;
     std::uint32_t alarms_ = 0;             // In `round_`.
+    std::optional<Instant> severed_at_;    // When a connection in `round_` was first said to break.
+    bool severed_ = false;                 // `round_` ended for it; a failure would explain it.
     bool blameless_ = false;               // `failure_` is nobody's fault that we could name.
     bool lost_member_ = false;             // `round_` lost a member that had not finished.
     std::vector<std::string> lost_names_;  // Of those, who did not go by their own will.

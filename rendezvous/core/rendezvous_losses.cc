@@ -29,6 +29,8 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
     const bool was_mortal = !found->second.report.resident;
     const bool expected =
         phase_ == Phase::preparing && departure == Departure::left && is_leaving(found->second);
+    const bool was_saving = may_be_saving(found->second) && !found->second.report.failure &&
+                            found->second.report.state != NodeState::finished;
     nodes_.erase(found);
     detector_.forget(id);
     ready_.erase(id);
@@ -65,6 +67,9 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
             }
         }
     }
+    // Not awaited, for another one had parked; that does not mean that this one came so far.
+    const bool is_ending = phase_ == Phase::preparing || phase_ == Phase::stopping;
+    lost_member_ = lost_member_ || (was_member && !was_awaited && was_saving && is_ending);
     unconfirmed_.erase(id);
     const bool waits = phase_ == Phase::gathering || phase_ == Phase::last_call;
     if (waits && nodes_.size() < policy_.nodes_min) {

@@ -18,9 +18,8 @@ constexpr Duration kPrestartLimit = std::chrono::seconds(30);
 
 }  // namespace
 
-bool RendezvousCore::stays(const NodeId& id, const Node& node) const {
-    return !is_leaving(node) && !detector_.suspects(id) &&
-           !strikes_.is_firmly_aside(node.offer.name);
+bool RendezvousCore::means_to_stay(const Node& node) const {
+    return !is_leaving(node) && !strikes_.is_firmly_aside(node.offer.name);
 }
 
 void RendezvousCore::detain_if_needed(Instant now, const NodeId& id, Node& node) {
@@ -34,7 +33,7 @@ void RendezvousCore::detain_if_needed(Instant now, const NodeId& id, Node& node)
     std::size_t stay = 0;
     bool state_stays = !under_way && node.report.held_step == 0;
     for (const auto& [other, entry] : nodes_) {
-        if (other != id && stays(other, entry)) {
+        if (other != id && means_to_stay(entry) && !detector_.suspects(other)) {
             ++stay;
             // At a step boundary all members have the state.
             state_stays =
@@ -116,8 +115,10 @@ std::string RendezvousCore::why_all_leave(const NodeId& id, const Node& node) co
     if (!under_way || !is_resident()) {
         return "";  // There is no step boundary to wait for.
     }
+    // Those under suspicion are about to be back: after a pause of this daemon that is everybody,
+    // and a job is not to end for that.
     const auto stay = std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
-        return stays(entry.first, entry.second);
+        return means_to_stay(entry.second);
     });
     if (awaited_.contains(id) && static_cast<std::size_t>(stay) < policy_.nodes_min) {
         return counted(static_cast<std::size_t>(stay), "node") + " would be left of at least " +

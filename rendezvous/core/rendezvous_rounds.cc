@@ -225,6 +225,8 @@ void RendezvousCore::begin_round(Instant now) {
     hold_since_.reset();
     notice_at_ = Instant::max();
     failure_.reset();
+    severed_at_.reset();
+    severed_ = false;
     blameless_ = false;
     lost_member_ = false;
     lost_names_.clear();
@@ -337,6 +339,9 @@ Effects RendezvousCore::advance(Instant now) {
         }
     }
     try_form(now);
+    if (now >= severed_until()) {
+        overdue_links(now);
+    }
     if (inquiry_ && now >= inquiry_->deadline) {
         overdue_inquiry(now);
     }
@@ -364,7 +369,7 @@ Instant RendezvousCore::next_decision() const {
         trains_since_ ? after(*trains_since_, policy_.heartbeat_timeout) : Instant::max();
     const Instant aside = phase_ == Phase::closed ? Instant::max() : strikes_.next_deadline();
     return std::min({detector_.next_deadline(), deadline_, rest_until_, hold_until_, grow_at(),
-                     inquiry, trains, aside});
+                     severed_until(), inquiry, trains, aside});
 }
 
 }  // namespace regroup::rendezvous

@@ -41,7 +41,9 @@ Charge RestartBudget::account(Charge charge) const noexcept {
 
 std::uint32_t RestartBudget::used(Charge charge) const noexcept {
     const Charge where = account(charge);
-    return where == Charge::retry ? 0 : used_[static_cast<std::size_t>(where)];
+    return where == Charge::retry || where == Charge::severed
+               ? 0
+               : used_[static_cast<std::size_t>(where)];
 }
 
 std::optional<std::uint32_t> RestartBudget::allowed(Charge charge) const noexcept {
@@ -53,6 +55,7 @@ std::optional<std::uint32_t> RestartBudget::allowed(Charge charge) const noexcep
         case Charge::loss:
             return budgets_.losses;
         case Charge::retry:
+        case Charge::severed:
             return std::nullopt;
     }
     return std::nullopt;
@@ -60,15 +63,19 @@ std::optional<std::uint32_t> RestartBudget::allowed(Charge charge) const noexcep
 
 RestartBudget::Ruling RestartBudget::charge(Charge charge, RoundId round, Duration lasted,
                                             std::uint32_t count) {
+    const bool of_nodes = charge == Charge::loss || charge == Charge::severed;
     const bool progressed = steps_expected_ ? step_ > step_at_end_ : lasted >= kLongRound;
     step_at_end_ = step_;
     if (progressed) {
         barren_ = 0;
-    } else if (charge != Charge::loss && (steps_expected_ || charge == Charge::retry)) {
+    } else if (!of_nodes && (steps_expected_ || charge == Charge::retry)) {
         ++barren_;
     }
     if (charge != Charge::loss) {
         hasty_ = progressed || lasted >= kLongRound ? 0 : hasty_ + 1;
+    }
+    if (charge == Charge::severed) {
+        return {Answer::again, delay(round)};
     }
     if (const Charge where = account(charge); where != Charge::retry) {
         std::uint32_t& used = used_[static_cast<std::size_t>(where)];

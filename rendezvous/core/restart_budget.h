@@ -14,6 +14,9 @@ enum class Charge : std::uint8_t {
     hang,
     loss,   ///< Of nodes. Never counts as lack of progress.
     retry,  ///< Charged to nothing, and bounded by the lack of progress alone.
+    /// A connection between live workers broke. Charged to nothing, but rests before it tries
+    /// again.
+    severed,
 };
 
 /// What a job has used up, what it may still lose, and how long it rests before it tries again.

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/journal/entry_json.h"
 #include "rendezvous/journal/journal.h"
-#include "rendezvous/journal/replay.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/field_reader.h"
 #include "rendezvous/protocol/parts.h"
@@ -17,10 +17,6 @@ using nlohmann::json;
 using protocol::FieldReader;
 
 namespace {
-
-Failure malformed(const std::string& what) {
-    return {Errc::invalid_argument, "malformed journal entry: " + what};
-}
 
 // ---- Writing.
 
@@ -71,6 +67,11 @@ struct EventWriter {
         protocol::write(object, event.resumed);
     }
     void operator()(const Restarted& /*event*/) const { object["event"] = "restarted"; }
+    void operator()(const JobFollows& event) const {
+        object["event"] = "follows";
+        protocol::write(object, event.policy);
+        object["last_round"] = number(event.last);
+    }
 };
 
 // ---- Reading.
@@ -106,6 +107,11 @@ void read(FieldReader& reader, NodeResumed& event) {
 }
 void read(FieldReader& /*reader*/, NodeDisconnected& /*event*/) {}
 void read(FieldReader& /*reader*/, Restarted& /*event*/) {}
+void read(FieldReader& reader, JobFollows& event) {
+    protocol::read(reader, event.policy);
+    reader.require("last_round");
+    reader.round("last_round", event.last);
+}
 
 template <class Message>
 concept HasNode = requires(Message message) { message.node; };
@@ -130,39 +136,28 @@ constexpr std::pair<std::string_view, Event (*)(FieldReader&)> kEvents[] = {
     {"drain", read_event<DrainRequested>},
     {"resumed", read_event<NodeResumed>},
     {"restarted", read_event<Restarted>},
+    {"follows", read_event<JobFollows>},
 };
 static_assert(std::size(kEvents) == std::variant_size_v<Event>);
 
-void read_assigned(FieldReader& reader, std::vector<Assigned>& out) {
-    for (FieldReader& element : reader.objects("assigned", RendezvousCore::kNodesLimit)) {
-        Assigned& assigned = out.emplace_back();
-        element.require("node");
-        element.name("node", assigned.node);
-        protocol::read(element, assigned.assignment);
-        reader.adopt(element);
-    }
-}
-
 }  // namespace
 
-std::string encode(const Entry& entry) {
-    json object = {
-        {"at_us", std::chrono::duration_cast<std::chrono::microseconds>(entry.at.time_since_epoch())
-                      .count()},
-        {"wall_ms", entry.wall_ms}};
+Failure malformed(const std::string& what) {
+    return {Errc::invalid_argument, "malformed journal entry: " + what};
+}
+
+json to_json(const Entry& entry) {
+    json object = {{"at_us", microseconds_of(entry.at)}, {"wall_ms", entry.wall_ms}};
     if (entry.event) {
         std::visit(EventWriter{object}, *entry.event);
     }
-    for (const Assigned& assigned : entry.assigned) {
-        json element = {{"node", assigned.node}};
-        protocol::write(element, assigned.assignment);
-        object["assigned"].push_back(std::move(element));
+    if (!entry.assigned.empty()) {
+        object["assigned"] = to_json(entry.assigned);
     }
-    return object.dump(-1, ' ', false, json::error_handler_t::replace);
+    return object;
 }
 
-Result<Entry> decode_entry(std::string_view text) {
-    const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+Result<Entry> entry_of(const json& object) {
     if (!object.is_object()) {
         return malformed("not a JSON object");
     }
@@ -192,47 +187,12 @@ Result<Entry> decode_entry(std::string_view text) {
     return entry;
 }
 
-std::string to_lines(const StoredJob& job) {
-    json head = {{"job", job.key.id}, {"began_ms", job.key.began_ms}, {"ended", job.ended}};
-    std::string lines = head.dump() + "\n";
-    for (const Entry& entry : job.entries) {
-        lines += encode(entry) + "\n";
-    }
-    return lines;
+std::string encode(const Entry& entry) {
+    return text_of(to_json(entry));
 }
 
-Result<std::vector<StoredJob>> from_lines(std::string_view text) {
-    std::vector<StoredJob> jobs;
-    std::size_t number = 0;
-    while (!text.empty()) {
-        const std::size_t end = std::min(text.find('\n'), text.size());
-        const std::string_view line = text.substr(0, end);
-        text.remove_prefix(std::min(end + 1, text.size()));
-        ++number;
-        const std::string where = "line " + std::to_string(number) + ": ";
-        if (line.empty()) {
-            continue;
-        }
-        const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
-        if (object.is_object() && object.contains("job")) {
-            FieldReader reader(object);
-            StoredJob& job = jobs.emplace_back();
-            reader.name("job", job.key.id);
-            reader.integer("began_ms", job.key.began_ms);
-            reader.flag("ended", job.ended);
-            if (reader.complaint()) {
-                return Failure(Errc::invalid_argument, where + *reader.complaint());
-            }
-            continue;
-        }
-        Result<Entry> entry = decode_entry(line);
-        if (!entry || jobs.empty()) {
-            return Failure(Errc::invalid_argument,
-                           where + (entry ? "an entry before any job" : entry.error().detail));
-        }
-        jobs.back().entries.push_back(std::move(*entry));
-    }
-    return jobs;
+Result<Entry> decode_entry(std::string_view text) {
+    return entry_of(json::parse(text, nullptr, /*allow_exceptions=*/false));
 }
 
 }  // namespace regroup::journal

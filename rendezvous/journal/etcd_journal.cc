@@ -5,7 +5,6 @@
 #include <boost/asio/detached.hpp>
 
 #include "rendezvous/journal/etcd_journal_impl.h"
-#include "rendezvous/journal/etcd_requests.h"
 
 namespace regroup::journal {
 
@@ -69,9 +68,9 @@ void EtcdJournal::Impl::confirm(std::size_t count) {
 }
 
 void EtcdJournal::Impl::forget_entries(const JobKey& job) {
-    const auto found = entries.find(job);
-    if (found != entries.end()) {
-        found->second = kEntriesMax;
+    const auto found = kept.find(job);
+    if (found != kept.end()) {
+        found->second.bytes = kJobBytesMax;
     }
     queue({job, etcd::delete_prefix(etcd::job_prefix(options.prefix, job)), 1024, nullptr});
 }
@@ -92,7 +91,7 @@ void EtcdJournal::Impl::give_up_on_job(const std::string& why) {
         done.push_back(std::move(write.done));
         return true;
     });
-    if (entries.contains(job)) {
+    if (kept.contains(job)) {
         hooks.log(why + "; nothing more is kept of job " + job.id +
                   ": it goes on, and if the lead changes now, it is formed anew by its nodes");
         forget_entries(job);
@@ -174,7 +173,7 @@ EtcdJournal::EtcdJournal(asio::io_context& io, const Clock& clock, Options optio
 
 EtcdJournal::~EtcdJournal() {
     impl_->closed = true;
-    impl_->hooks = {[](const std::vector<StoredJob>&) {}, [](const std::string&) {},
+    impl_->hooks = {[](const std::vector<KeptJob>&) {}, [](const std::string&) {},
                     [](const std::string&) {}};
     impl_->writes.clear();
     impl_->lead_client.close();
@@ -190,34 +189,32 @@ void EtcdJournal::start(Hooks hooks) {
 
 void EtcdJournal::append(const JobKey& job, std::vector<Entry> entries,
                          std::function<void()> done) {
-    std::size_t& count = impl_->entries[job];
-    if (entries.empty() || count >= kEntriesMax) {
+    Impl::Kept& kept = impl_->kept[job];
+    if (entries.empty() || kept.bytes >= kJobBytesMax) {
         done();
         return;
     }
     const std::string prefix = etcd::job_prefix(impl_->options.prefix, job);
-    if (count == 0) {
+    if (kept.records == 0) {
         impl_->queue({job, etcd::put(prefix + "head", etcd::head_value(job)), 1024, nullptr});
     }
-    const auto put = [&](const Entry& entry, std::function<void()> then) {
-        const std::string value = encode(entry);
-        impl_->queue({job, etcd::put(etcd::entry_key(prefix, ++count), value), value.size(),
-                      std::move(then)});
-    };
-    for (const Entry& entry : std::span(entries).first(entries.size() - 1)) {
-        put(entry, nullptr);
+    const std::vector<std::string> records = to_records(entries);
+    for (const std::string& record : records) {
+        kept.bytes += record.size();
+        const bool last = &record == &records.back();
+        impl_->queue({job, etcd::put(etcd::entry_key(prefix, ++kept.records), record),
+                      record.size(), last ? std::move(done) : nullptr});
     }
-    put(entries.back(), std::move(done));
-    if (count >= kEntriesMax) {
-        impl_->hooks.log("job " + job.id + " has " + std::to_string(count) +
-                         " entries in etcd: they are deleted, and if the lead changes now, the job "
-                         "is formed anew by its nodes");
+    if (kept.bytes >= kJobBytesMax) {
+        impl_->hooks.log("job " + job.id + " takes " + std::to_string(kept.bytes >> 20U) +
+                         " MiB in etcd: that is deleted, and if the lead changes now, the job is "
+                         "formed anew by its nodes");
         impl_->forget_entries(job);
     }
 }
 
 void EtcdJournal::end(const JobKey& job) {
-    impl_->entries.erase(job);
+    impl_->kept.erase(job);
     impl_->queue(
         {job, etcd::delete_prefix(etcd::job_prefix(impl_->options.prefix, job)), 1024, nullptr});
 }

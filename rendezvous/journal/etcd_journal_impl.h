@@ -21,6 +21,7 @@
 
 #include "rendezvous/journal/etcd_client.h"
 #include "rendezvous/journal/etcd_journal.h"
+#include "rendezvous/journal/etcd_requests.h"
 
 namespace regroup::journal {
 
@@ -56,7 +57,7 @@ struct EtcdJournal::Impl {
     /// The endpoint of who leads, or nothing; false in `known` if etcd did not say.
     static asio::awaitable<std::optional<std::string>> ask_leader(Self self, bool* known);
     static asio::awaitable<bool> win(Self self);
-    static asio::awaitable<bool> load(Self self, std::vector<StoredJob>* jobs);
+    static asio::awaitable<bool> load(Self self, std::vector<etcd::JobsReader::Job>* jobs);
     /// From the election to the end of the term.
     static asio::awaitable<void> lead(Self self);
     /// Renews the lease for as long as the term lasts.
@@ -68,7 +69,7 @@ struct EtcdJournal::Impl {
 
     void follow(const std::string& leader);
     void watch_lease();
-    void take_up(std::vector<StoredJob> jobs);
+    void take_up(std::vector<etcd::JobsReader::Job> jobs);
     void queue(Write write);
     /// Etcd will never take the first of the writes: nothing more is kept of its job.
     void give_up_on_job(const std::string& why);
@@ -107,7 +108,12 @@ struct EtcdJournal::Impl {
     bool leading = false;       ///< Elected, and the jobs have been handed over.
     std::uint64_t term = 0;     ///< Counts the times that the lead was won.
     std::optional<std::string> following;
-    std::map<JobKey, std::size_t> entries;  ///< How many each job has.
+    /// What a job has there.
+    struct Kept {
+        std::size_t records = 0;
+        std::size_t bytes = 0;
+    };
+    std::map<JobKey, Kept> kept;
     std::deque<Write> writes;
     std::size_t writes_bytes = 0;
     Instant stalled_since = Instant::max();  ///< The first write has failed since then.

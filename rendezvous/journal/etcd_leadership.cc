@@ -5,7 +5,6 @@
 #include <boost/asio/detached.hpp>
 
 #include "rendezvous/journal/etcd_journal_impl.h"
-#include "rendezvous/journal/etcd_requests.h"
 
 namespace regroup::journal {
 
@@ -65,7 +64,7 @@ asio::awaitable<void> EtcdJournal::Impl::lead(Self self) {
     self->watch_lease();
     // The lease is renewed meanwhile, however long the jobs take to read.
     asio::co_spawn(self->io, keep(self), asio::detached);
-    std::vector<StoredJob> jobs;
+    std::vector<etcd::JobsReader::Job> jobs;
     const bool ready = co_await load(self, &jobs);
     if (ready && self->elected && !self->closed) {
         self->take_up(std::move(jobs));
@@ -146,9 +145,9 @@ asio::awaitable<bool> EtcdJournal::Impl::win(Self self) {
     co_return true;
 }
 
-asio::awaitable<bool> EtcdJournal::Impl::load(Self self, std::vector<StoredJob>* jobs) {
+asio::awaitable<bool> EtcdJournal::Impl::load(Self self, std::vector<etcd::JobsReader::Job>* jobs) {
     const std::string prefix = self->options.prefix + "jobs/";
-    etcd::JobsReader reader(self->hooks.log);
+    etcd::JobsReader reader;
     std::string first = prefix;
     bool more = true;
     while (more && self->elected && !self->closed) {
@@ -164,9 +163,9 @@ asio::awaitable<bool> EtcdJournal::Impl::load(Self self, std::vector<StoredJob>*
             continue;
         }
         // Page by page: the lease is renewed, and agents are answered, between two of them.
-        for (const etcd::KeyValue& pair : etcd::pairs_in(*page)) {
+        for (etcd::KeyValue& pair : etcd::pairs_in(*page)) {
             first = pair.key + '\0';
-            reader.read(pair);
+            reader.read(std::move(pair));
         }
         more = etcd::field_of(*page, "more") == true;
     }
@@ -174,15 +173,17 @@ asio::awaitable<bool> EtcdJournal::Impl::load(Self self, std::vector<StoredJob>*
     co_return !more;
 }
 
-void EtcdJournal::Impl::take_up(std::vector<StoredJob> jobs) {
+void EtcdJournal::Impl::take_up(std::vector<etcd::JobsReader::Job> jobs) {
     leading = true;
     following.reset();
-    entries.clear();
-    for (const StoredJob& job : jobs) {
-        entries[job.key] = job.entries.size();
+    kept.clear();
+    std::vector<KeptJob> handed_over;
+    for (etcd::JobsReader::Job& job : jobs) {
+        kept[job.job.key] = {job.records, job.bytes};
+        handed_over.push_back(std::move(job.job));
     }
     hooks.log("this daemon leads");
-    hooks.lead(std::move(jobs));
+    hooks.lead(std::move(handed_over));
 }
 
 asio::awaitable<void> EtcdJournal::Impl::keep(Self self) {

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cstdio>
+#include <memory>
 #include <utility>
 
 #include "rendezvous/journal/base64.h"
@@ -120,29 +121,29 @@ std::string head_value(const JobKey& job) {
         .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-void JobsReader::read(const KeyValue& pair) {
-    // In order of keys a job's entries come before its head.
-    if (pair.key.ends_with("/head")) {
-        const json head = json::parse(pair.value, nullptr, /*allow_exceptions=*/false);
-        const json& id = field_of(head, "job");
-        if (id.is_string() && !malformed_) {
-            jobs_.push_back(
-                {{id.get<std::string>(), number_in(head, "began_ms")}, std::move(entries_), false});
+void JobsReader::read(KeyValue pair) {
+    // In order of keys a job's records come before its head.
+    if (!pair.key.ends_with("/head")) {
+        bytes_ += pair.value.size();
+        records_.push_back(std::move(pair.value));
+        return;
+    }
+    const json head = json::parse(pair.value, nullptr, /*allow_exceptions=*/false);
+    const json& id = field_of(head, "job");
+    Job& job = jobs_.emplace_back();
+    job.job.key = {id.is_string() ? id.get<std::string>() : "", number_in(head, "began_ms")};
+    job.records = records_.size();
+    job.bytes = std::exchange(bytes_, 0);
+    // Each goes once it has been read: all of them and all that is made of them are much.
+    const auto rest = std::make_shared<std::deque<std::string>>(std::exchange(records_, {}));
+    job.job.next = [rest]() -> Result<std::vector<Entry>> {
+        if (rest->empty()) {
+            return std::vector<Entry>();
         }
-        entries_.clear();
-        malformed_ = false;
-        return;
-    }
-    if (malformed_) {
-        return;
-    }
-    Result<Entry> entry = decode_entry(pair.value);
-    if (entry) {
-        entries_.push_back(std::move(*entry));
-    } else {
-        log_("the record " + pair.key + " is left out, with its job: " + entry.error().detail);
-        malformed_ = true;
-    }
+        const std::string record = std::move(rest->front());
+        rest->pop_front();
+        return decode_record(record);
+    };
 }
 
 }  // namespace regroup::journal::etcd

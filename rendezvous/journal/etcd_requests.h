@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
@@ -46,20 +46,23 @@ struct KeyValue {
 [[nodiscard]] std::string entry_key(const std::string& job_prefix, std::size_t number);
 [[nodiscard]] std::string head_value(const JobKey& job);
 
-/// Makes jobs of the pairs below "jobs/", given one by one in order of their keys. What is
-/// malformed is said to `log` and left out, with its job.
+/// Makes jobs of the pairs below "jobs/", given one by one in order of their keys. A record that is
+/// malformed is found when the job is read.
 class JobsReader {
    public:
-    explicit JobsReader(std::function<void(const std::string&)> log) : log_(std::move(log)) {}
+    struct Job {
+        KeptJob job;
+        std::size_t records = 0;
+        std::size_t bytes = 0;
+    };
 
-    void read(const KeyValue& pair);
-    [[nodiscard]] std::vector<StoredJob> take() { return std::move(jobs_); }
+    void read(KeyValue pair);
+    [[nodiscard]] std::vector<Job> take() { return std::move(jobs_); }
 
    private:
-    std::function<void(const std::string&)> log_;
-    std::vector<StoredJob> jobs_;
-    std::vector<Entry> entries_;  // Of the job whose head is still to come.
-    bool malformed_ = false;
+    std::vector<Job> jobs_;
+    std::deque<std::string> records_;  // Of the job whose head is still to come.
+    std::size_t bytes_ = 0;
 };
 
 }  // namespace regroup::journal::etcd

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/journal/journal.h"
 
+#include <iterator>
+#include <memory>
+#include <utility>
 #include <variant>
 
 namespace regroup::journal {
@@ -8,13 +11,73 @@ namespace regroup::journal {
 using rendezvous::Effects;
 using rendezvous::RendezvousCore;
 
+namespace {
+
+/// The policy of the job whose first entry this is; nothing if no job begins so.
+const rendezvous::JobPolicy* policy_of(const Entry& first) {
+    if (!first.event) {
+        return nullptr;
+    }
+    if (const auto* follows = std::get_if<rendezvous::JobFollows>(&*first.event)) {
+        return &follows->policy;
+    }
+    const auto* joined = std::get_if<rendezvous::NodeJoined>(&*first.event);
+    return joined == nullptr ? nullptr : &joined->policy;
+}
+
+}  // namespace
+
 Effects apply(RendezvousCore& core, const Entry& entry) {
     return entry.event ? core.step(entry.at, *entry.event) : core.advance(entry.at);
 }
 
-const rendezvous::JobPolicy* policy_of(const Entry& first) {
-    const auto* joined = first.event ? std::get_if<rendezvous::NodeJoined>(&*first.event) : nullptr;
-    return joined == nullptr ? nullptr : &joined->policy;
+Result<bool> JobReader::read(const OnEntry& on_entry) {
+    const Result<std::vector<Entry>> entries = job_.next();
+    if (!entries) {
+        return entries.error();
+    }
+    for (const Entry& entry : *entries) {
+        if (!core_) {
+            const rendezvous::JobPolicy* policy = policy_of(entry);
+            if (policy == nullptr || !validate(*policy)) {
+                return Failure(Errc::invalid_argument, "what is kept of job " + job_.key.id +
+                                                           " does not begin with a node");
+            }
+            core_.emplace(*policy);
+        }
+        if (entry.at < last_at_) {
+            return Failure(Errc::invalid_argument,
+                           "what is kept of job " + job_.key.id + " goes back in time");
+        }
+        last_at_ = entry.at;
+        last_wall_ms_ = entry.wall_ms;
+        on_entry(entry, apply(*core_, entry));
+    }
+    if (entries->empty() && !core_) {
+        return Failure(Errc::invalid_argument, "nothing is kept of job " + job_.key.id);
+    }
+    return !entries->empty();
+}
+
+Result<StoredJob> read_all(const KeptJob& job) {
+    StoredJob all{job.key, {}, job.ended};
+    for (;;) {
+        Result<std::vector<Entry>> next = job.next();
+        if (!next) {
+            return next.error();
+        }
+        if (next->empty()) {
+            return all;
+        }
+        all.entries.insert(all.entries.end(), std::make_move_iterator(next->begin()),
+                           std::make_move_iterator(next->end()));
+    }
+}
+
+KeptJob kept(StoredJob job) {
+    const auto rest = std::make_shared<std::vector<Entry>>(std::move(job.entries));
+    return {std::move(job.key), job.ended,
+            [rest]() -> Result<std::vector<Entry>> { return std::exchange(*rest, {}); }};
 }
 
 std::vector<Assigned> assignments_of(const Effects& effects) {

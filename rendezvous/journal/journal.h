@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/base/clock.h"
@@ -35,8 +37,10 @@ struct Assigned {
 
 /// One step of a job's core.
 struct Entry {
-    Instant at{};              ///< On the job's own timeline, in whole microseconds.
-    std::int64_t wall_ms = 0;  ///< Wall-clock time since 1970: how the timeline goes on.
+    Instant at{};  ///< On the job's own timeline, in whole microseconds.
+    /// Wall-clock time since 1970: how the timeline goes on. Of reports in a row that are kept
+    /// together, all come back with that of the last.
+    std::int64_t wall_ms = 0;
     std::optional<rendezvous::Event> event{};  ///< Nothing: time has passed, and the core acted.
     std::vector<Assigned> assigned{};
 };
@@ -47,28 +51,44 @@ struct StoredJob {
     bool ended = false;  ///< Nobody needs it any more; kept for `regroup replay`.
 };
 
+/// A job whose entries are read as they are needed: of a large job that has run for long, all at
+/// once would not fit into memory.
+struct KeptJob {
+    JobKey key;
+    bool ended = false;
+    /// The next few entries, a thousand or so at most; none at the end. Errors: system and
+    /// invalid_argument, after which it is not called again. May be used for as long as the journal
+    /// that gave it, or the lead that came with it, lasts.
+    std::function<Result<std::vector<Entry>>()> next;
+};
+[[nodiscard]] Result<StoredJob> read_all(const KeptJob& job);
+[[nodiscard]] KeptJob kept(StoredJob job);
+
 /// Where entries are kept. Everything runs on the daemon's one thread; `done` and the hooks may be
 /// called before the function returns. Must not be destroyed from within one of them.
 class Journal {
    public:
     struct Hooks {
-        /// This daemon decides from now on, for these jobs, whose entries are complete.
-        std::function<void(std::vector<StoredJob> jobs)> lead;
+        /// This daemon decides from now on, for these jobs, whose entries are complete; those of a
+        /// name in the order in which they began.
+        std::function<void(std::vector<KeptJob> jobs)> lead;
         /// Another decides, at `endpoint` if that is known. What was not `done` never will be.
         std::function<void(const std::string& endpoint)> follow;
         /// One line for the log.
         std::function<void(const std::string& line)> log;
     };
-    /// How many entries a job may have: what is beyond is not kept, and the daemon says so.
-    static constexpr std::size_t kEntriesMax = 200000;
+    /// What a job may take: what is beyond is not kept, and the daemon says so. docs/daemon.md says
+    /// how much that is.
+    static constexpr std::size_t kJobBytesMax = std::size_t{64} << 20U;
 
     virtual ~Journal() = default;
 
     /// Begins to call the hooks. Once.
     virtual void start(Hooks hooks) = 0;
-    /// Keeps `entries`, all or none, after what was appended before; then `done`. The first ones of
-    /// a key begin it. If they cannot be kept and this daemon decides all the same, that is said in
-    /// the log, and `done` is called too.
+    /// Keeps `entries` after what was appended before, in order: who dies meanwhile leaves some
+    /// first ones of them or none; then `done`. The first ones of a key begin it. If they cannot be
+    /// kept and this daemon decides all the same, that is said in the log, and `done` is called
+    /// too.
     virtual void append(const JobKey& job, std::vector<Entry> entries,
                         std::function<void()> done) = 0;
     /// Nobody needs the job any more. It is kept for a while, for `regroup replay`.
@@ -80,12 +100,41 @@ class Journal {
 
 /// What the core is told by `entry`, and what it answers.
 [[nodiscard]] rendezvous::Effects apply(rendezvous::RendezvousCore& core, const Entry& entry);
-/// The policy of the job whose first entry this is; nothing if no job begins so.
-[[nodiscard]] const rendezvous::JobPolicy* policy_of(const Entry& first);
 [[nodiscard]] std::vector<Assigned> assignments_of(const rendezvous::Effects& effects);
+
+/// Takes a fresh core through what is kept of a job, a few entries at a time.
+class JobReader {
+   public:
+    using OnEntry = std::function<void(const Entry& entry, rendezvous::Effects effects)>;
+
+    explicit JobReader(KeptJob job) : job_(std::move(job)) {}
+
+    /// Steps over the next entries and tells `on_entry` of each. False at the end. Errors: those of
+    /// reading; invalid_argument, when the entries do not begin with a node or go back in time.
+    Result<bool> read(const OnEntry& on_entry);
+
+    [[nodiscard]] const JobKey& key() const noexcept { return job_.key; }
+    /// Requires that something has been read.
+    [[nodiscard]] rendezvous::RendezvousCore& core() { return *core_; }
+    [[nodiscard]] Instant last_at() const noexcept { return last_at_; }
+    [[nodiscard]] std::int64_t last_wall_ms() const noexcept { return last_wall_ms_; }
+
+   private:
+    KeptJob job_;
+    std::optional<rendezvous::RendezvousCore> core_;  // From the first entry on.
+    Instant last_at_{};
+    std::int64_t last_wall_ms_ = 0;
+};
 
 /// An entry as one JSON object, and back. Errors: invalid_argument, naming the field.
 [[nodiscard]] std::string encode(const Entry& entry);
 [[nodiscard]] Result<Entry> decode_entry(std::string_view text);
+
+/// Entries as records, each of which is one JSON value of some tens of kilobytes at most; only an
+/// entry that is larger by itself has a larger one. What nodes report in a row, which is most of
+/// what a journal is told, takes little more than their names.
+[[nodiscard]] std::vector<std::string> to_records(std::span<const Entry> entries);
+/// Back, also from a single entry. Errors: invalid_argument, naming the field.
+[[nodiscard]] Result<std::vector<Entry>> decode_record(std::string_view record);
 
 }  // namespace regroup::journal

@@ -6,11 +6,13 @@
 #include <map>
 #include <utility>
 
+#include "rendezvous/journal/entry_json.h"
 #include "rendezvous/protocol/message_line.h"
 
 namespace regroup::journal {
 
 using namespace rendezvous;  // NOLINT: every event; this file is about them.
+using nlohmann::json;
 
 namespace {
 
@@ -75,6 +77,10 @@ class Storyteller {
     std::string operator()(const Restarted& /*event*/) const {
         return "another daemon takes the job over";
     }
+    std::string operator()(const JobFollows& event) const {
+        return "the job is begun anew, after round " + std::to_string(number(event.last)) +
+               " of the one before";
+    }
 
     [[nodiscard]] std::string name_of(const NodeId& node) const {
         const auto found = names_.find(node);
@@ -108,38 +114,86 @@ void compare(const std::vector<Assigned>& recorded, const std::vector<Assigned>&
 
 }  // namespace
 
-Result<Replayed> replay(const StoredJob& job,
+Result<Replayed> replay(const KeptJob& job,
                         const std::function<void(const std::string& line)>& on_line) {
-    const JobPolicy* policy = job.entries.empty() ? nullptr : policy_of(job.entries.front());
-    if (policy == nullptr) {
-        return Failure(Errc::invalid_argument,
-                       "what is kept of job " + job.key.id + " does not begin with a node");
-    }
-    RendezvousCore core(*policy);
+    JobReader reader(job);
     Storyteller story(on_line);
     Replayed result;
-    Instant last{};
     std::string reason;
-    for (const Entry& entry : job.entries) {
-        if (entry.at < last) {
-            return Failure(Errc::invalid_argument,
-                           "what is kept of job " + job.key.id + " goes back in time");
-        }
-        last = entry.at;
-        Effects effects = apply(core, entry);
-        const std::vector<Assigned> made = assignments_of(effects);
-        std::erase_if(effects, [](const Send& effect) {
-            return std::holds_alternative<Alive>(effect.message);
+    for (;;) {
+        const Result<bool> more = reader.read([&](const Entry& entry, Effects effects) {
+            ++result.entries;
+            const std::vector<Assigned> made = assignments_of(effects);
+            std::erase_if(effects, [](const Send& effect) {
+                return std::holds_alternative<Alive>(effect.message);
+            });
+            story.tell(entry);
+            story.tell(effects);
+            compare(entry.assigned, made, story, result);
+            const RendezvousCore& core = reader.core();
+            if (std::string now = core.explain(entry.at); now != reason) {
+                reason = std::move(now);
+                story.say("== " + std::string(to_string(core.phase())) + ": " + reason);
+            }
         });
-        story.tell(entry);
-        story.tell(effects);
-        compare(entry.assigned, made, story, result);
-        if (std::string now = core.explain(entry.at); now != reason) {
-            reason = std::move(now);
-            story.say("== " + std::string(to_string(core.phase())) + ": " + reason);
+        if (!more) {
+            return more.error();
+        }
+        if (!*more) {
+            return result;
         }
     }
-    return result;
+}
+
+Result<void> to_lines(const KeptJob& job,
+                      const std::function<void(const std::string& line)>& on_line) {
+    on_line(text_of({{"job", job.key.id}, {"began_ms", job.key.began_ms}, {"ended", job.ended}}));
+    for (;;) {
+        const Result<std::vector<Entry>> entries = job.next();
+        if (!entries) {
+            return entries.error();
+        }
+        if (entries->empty()) {
+            return {};
+        }
+        for (const Entry& entry : *entries) {
+            on_line(encode(entry));
+        }
+    }
+}
+
+Result<std::vector<StoredJob>> from_lines(std::string_view text) {
+    std::vector<StoredJob> jobs;
+    std::size_t number = 0;
+    while (!text.empty()) {
+        const std::size_t end = std::min(text.find('\n'), text.size());
+        const std::string_view line = text.substr(0, end);
+        text.remove_prefix(std::min(end + 1, text.size()));
+        ++number;
+        const std::string where = "line " + std::to_string(number) + ": ";
+        if (line.empty()) {
+            continue;
+        }
+        const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+        if (object.is_object() && object.contains("job")) {
+            protocol::FieldReader reader(object);
+            StoredJob& job = jobs.emplace_back();
+            reader.name("job", job.key.id);
+            reader.integer("began_ms", job.key.began_ms);
+            reader.flag("ended", job.ended);
+            if (reader.complaint()) {
+                return Failure(Errc::invalid_argument, where + *reader.complaint());
+            }
+            continue;
+        }
+        Result<Entry> entry = entry_of(object);
+        if (!entry || jobs.empty()) {
+            return Failure(Errc::invalid_argument,
+                           where + (entry ? "an entry before any job" : entry.error().detail));
+        }
+        jobs.back().entries.push_back(std::move(*entry));
+    }
+    return jobs;
 }
 
 }  // namespace regroup::journal

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
+#include <iterator>
 #include <sys/file.h>
 #include <unistd.h>
 #include <utility>
@@ -15,7 +16,9 @@ namespace regroup::journal {
 namespace {
 
 constexpr const char* kFile = "/journal.sqlite3";
-constexpr std::int64_t kFormat = 1;  // PRAGMA user_version
+// PRAGMA user_version. In 1 each row is a single entry, which 2 reads as well.
+constexpr std::int64_t kFormat = 2;
+constexpr std::int64_t kPageRecords = 1;
 constexpr const char* kSchema[] = {
     "CREATE TABLE IF NOT EXISTS jobs (row INTEGER PRIMARY KEY, id TEXT NOT NULL, "
     "began_ms INTEGER NOT NULL, ended_ms INTEGER, UNIQUE (id, began_ms))",
@@ -67,24 +70,37 @@ Result<int> lock(const std::string& directory) {
     return fd;
 }
 
-Result<void> read_entries(SqliteDatabase& database, std::int64_t row, StoredJob& job) {
+/// The records of a job behind `number`, some at a time; `number` and `bytes` grow with them.
+Result<std::vector<Entry>> read_page(SqliteDatabase& database, const JobKey& key, std::int64_t row,
+                                     std::int64_t& number, std::size_t& bytes) {
+    std::vector<Entry> entries;
     std::optional<Failure> unreadable;
-    Result<void> read = database.run(
-        "SELECT entry FROM entries WHERE job = ? ORDER BY number", {row}, [&](const Row& found) {
+    const Result<void> read = database.run(
+        "SELECT number, entry FROM entries WHERE job = ? AND number > ? ORDER BY number LIMIT ?",
+        {row, number, kPageRecords}, [&](const Row& found) {
             if (unreadable) {
                 return;
             }
-            Result<Entry> entry = decode_entry(text_in(found, 0));
-            if (!entry) {
+            number = number_in(found, 0);
+            const std::string text = text_in(found, 1);
+            bytes += text.size();
+            Result<std::vector<Entry>> record = decode_record(text);
+            if (!record) {
                 unreadable = Failure(Errc::invalid_argument,
-                                     database.path() + ", job " + job.key.id + ", entry " +
-                                         std::to_string(job.entries.size() + 1) + ": " +
-                                         entry.error().detail);
+                                     database.path() + ", job " + key.id + ", entry " +
+                                         std::to_string(number) + ": " + record.error().detail);
                 return;
             }
-            job.entries.push_back(std::move(*entry));
+            entries.insert(entries.end(), std::make_move_iterator(record->begin()),
+                           std::make_move_iterator(record->end()));
         });
-    return !read ? read : unreadable ? Result<void>(*unreadable) : Result<void>();
+    if (!read) {
+        return read.error();
+    }
+    if (unreadable) {
+        return *unreadable;
+    }
+    return entries;
 }
 
 Result<std::vector<std::pair<std::int64_t, StoredJob>>> read_jobs(SqliteDatabase& database,
@@ -104,8 +120,12 @@ Result<std::vector<std::pair<std::int64_t, StoredJob>>> read_jobs(SqliteDatabase
 
 }  // namespace
 
-SqliteJournal::SqliteJournal(std::string directory, int lock, SqliteDatabase database)
-    : directory_(std::move(directory)), lock_(lock), database_(std::move(database)) {}
+SqliteJournal::SqliteJournal(std::string directory, int lock, SqliteDatabase database,
+                             std::size_t job_bytes_max)
+    : directory_(std::move(directory)),
+      lock_(lock),
+      database_(std::move(database)),
+      job_bytes_max_(job_bytes_max) {}
 
 SqliteJournal::~SqliteJournal() {
     database_.reset();
@@ -113,7 +133,8 @@ SqliteJournal::~SqliteJournal() {
 }
 
 Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& directory,
-                                                           std::int64_t wall_ms) {
+                                                           std::int64_t wall_ms,
+                                                           std::size_t job_bytes_max) {
     std::error_code error;
     if (std::filesystem::create_directories(directory, error)) {
         std::filesystem::permissions(directory, std::filesystem::perms::owner_all, error);
@@ -134,7 +155,7 @@ Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& di
     }
     // Not make_unique: the constructor is private.
     std::unique_ptr<SqliteJournal> journal(
-        new SqliteJournal(directory, *lock_held, std::move(*database)));
+        new SqliteJournal(directory, *lock_held, std::move(*database), job_bytes_max));
     if (const Result<void> prepared = journal->prepare(wall_ms); !prepared) {
         return prepared.error();
     }
@@ -180,7 +201,7 @@ Result<void> SqliteJournal::prune(std::int64_t wall_ms) {
 
 void SqliteJournal::start(Hooks hooks) {
     hooks_ = std::move(hooks);
-    std::vector<StoredJob> jobs;
+    std::vector<KeptJob> jobs;
     auto stored = read_jobs(*database_, "WHERE ended_ms IS NULL");
     if (!stored) {
         give_up(stored.error());
@@ -188,53 +209,57 @@ void SqliteJournal::start(Hooks hooks) {
         return;
     }
     for (auto& [row, job] : *stored) {
-        if (const Result<void> read = read_entries(*database_, row, job); !read) {
-            hooks_.log("job " + job.key.id + " is begun anew: " + read.error().detail);
-            end(job.key);
-            if (!database_) {
-                break;  // Not even that: it has been set aside.
-            }
-            continue;
-        }
-        jobs_[job.key] = {row, job.entries.size()};
-        jobs.push_back(std::move(job));
+        const auto numbers = std::make_shared<Numbers>(Numbers{row, 0, 0});
+        jobs_[job.key] = numbers;
+        jobs.push_back(
+            {job.key, false, [this, key = job.key, numbers]() -> Result<std::vector<Entry>> {
+                 if (!database_) {
+                     return Failure(Errc::system, "the journal is broken");
+                 }
+                 return read_page(*database_, key, numbers->row, numbers->records, numbers->bytes);
+             }});
     }
     hooks_.lead(std::move(jobs));
 }
 
+Result<void> SqliteJournal::write(const JobKey& job, std::span<const Entry> entries) {
+    Numbers& numbers = *jobs_[job];
+    if (numbers.row == 0) {
+        const Result<void> begun = database_->run(
+            "INSERT INTO jobs (id, began_ms) VALUES (?, ?) RETURNING row", {job.id, job.began_ms},
+            [&](const Row& row) { numbers.row = number_in(row, 0); });
+        if (!begun) {
+            return begun;
+        }
+    }
+    for (std::string& record : to_records(entries)) {
+        numbers.bytes += record.size();
+        const Result<void> inserted =
+            database_->run("INSERT INTO entries (job, number, entry) VALUES (?, ?, ?)",
+                           {numbers.row, ++numbers.records, std::move(record)});
+        if (!inserted) {
+            return inserted;
+        }
+    }
+    return {};
+}
+
 void SqliteJournal::append(const JobKey& job, std::vector<Entry> entries,
                            std::function<void()> done) {
-    Numbers& numbers = jobs_[job];
-    if (database_ && numbers.entries < kEntriesMax) {
-        const Result<void> written = database_->transact([&]() -> Result<void> {
-            if (numbers.row == 0) {
-                const Result<void> begun =
-                    database_->run("INSERT INTO jobs (id, began_ms) VALUES (?, ?) RETURNING row",
-                                   {job.id, job.began_ms},
-                                   [&](const Row& row) { numbers.row = number_in(row, 0); });
-                if (!begun) {
-                    return begun;
-                }
-            }
-            for (const Entry& entry : entries) {
-                const auto number = static_cast<std::int64_t>(++numbers.entries);
-                const Result<void> inserted =
-                    database_->run("INSERT INTO entries (job, number, entry) VALUES (?, ?, ?)",
-                                   {numbers.row, number, encode(entry)});
-                if (!inserted) {
-                    return inserted;
-                }
-            }
-            return {};
-        });
+    std::shared_ptr<Numbers>& numbers = jobs_[job];
+    if (!numbers) {
+        numbers = std::make_shared<Numbers>();
+    }
+    if (database_ && numbers->bytes < job_bytes_max_) {
+        const Result<void> written = database_->transact([&] { return write(job, entries); });
         if (!written) {
             give_up(written.error());
-        } else if (numbers.entries >= kEntriesMax) {
-            hooks_.log("job " + job.id + " has " + std::to_string(numbers.entries) +
-                       " entries in the journal: no more are kept, and if the daemon ends now, the "
-                       "job is formed anew by its nodes");
+        } else if (numbers->bytes >= job_bytes_max_) {
+            hooks_.log("job " + job.id + " takes " + std::to_string(numbers->bytes >> 20U) +
+                       " MiB in the journal: no more is kept of it, and if the daemon ends now, "
+                       "the job is formed anew by its nodes");
             end(job);
-            jobs_[job].entries = kEntriesMax;
+            jobs_[job] = std::make_shared<Numbers>(Numbers{0, 0, job_bytes_max_});
         }
     }
     done();
@@ -293,21 +318,23 @@ Result<std::vector<StoredJob>> SqliteJournal::jobs_in(const std::string& file) {
     return jobs;
 }
 
-Result<StoredJob> SqliteJournal::job_in(const std::string& file, const JobKey& key) {
-    Result<SqliteDatabase> database = SqliteDatabase::open(file, SqliteDatabase::Access::read_only);
-    if (!database) {
-        return database.error();
+Result<KeptJob> SqliteJournal::job_in(const std::string& file, const JobKey& key) {
+    Result<SqliteDatabase> opened = SqliteDatabase::open(file, SqliteDatabase::Access::read_only);
+    if (!opened) {
+        return opened.error();
     }
-    auto stored = read_jobs(*database, "");
+    const auto database = std::make_shared<SqliteDatabase>(std::move(*opened));
+    const auto stored = read_jobs(*database, "");
     if (!stored) {
         return stored.error();
     }
-    for (auto& [row, job] : *stored) {
+    for (const auto& [row, job] : *stored) {
         if (job.key == key) {
-            if (const Result<void> read = read_entries(*database, row, job); !read) {
-                return read.error();
-            }
-            return std::move(job);
+            return KeptJob{key, job.ended,
+                           [database, key, at = row, number = std::int64_t{0},
+                            bytes = std::size_t{0}]() mutable {
+                               return read_page(*database, key, at, number, bytes);
+                           }};
         }
     }
     return Failure(Errc::invalid_argument, file + " has no job " + key.id);

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,10 +31,12 @@ class SqliteJournal final : public Journal {
     static constexpr std::int64_t kEndedMsMax = std::int64_t{30} * 24 * 3600 * 1000;
 
     /// Creates `directory` if it is missing (with mode 0700: entries hold what workers print).
-    /// `wall_ms` is now. Errors: overloaded, if another daemon holds the directory, naming its
-    /// process; system, if it cannot be created or the database not be opened.
+    /// `wall_ms` is now; `job_bytes_max` what a job may take. Errors: overloaded, if another daemon
+    /// holds the directory, naming its process; system, if it cannot be created or the database not
+    /// be opened.
     static Result<std::unique_ptr<SqliteJournal>> open(const std::string& directory,
-                                                       std::int64_t wall_ms);
+                                                       std::int64_t wall_ms,
+                                                       std::size_t job_bytes_max = kJobBytesMax);
     ~SqliteJournal() override;
 
     void start(Hooks hooks) override;
@@ -43,12 +46,15 @@ class SqliteJournal final : public Journal {
     /// All jobs of the database in `file`, ended ones too, without their entries; the newest last.
     /// May be called while a daemon writes to it. Errors: system, invalid_argument.
     static Result<std::vector<StoredJob>> jobs_in(const std::string& file);
-    static Result<StoredJob> job_in(const std::string& file, const JobKey& job);
+    /// One of them. It keeps the file open.
+    static Result<KeptJob> job_in(const std::string& file, const JobKey& job);
 
    private:
-    SqliteJournal(std::string directory, int lock, SqliteDatabase database);
+    SqliteJournal(std::string directory, int lock, SqliteDatabase database,
+                  std::size_t job_bytes_max);
 
     Result<void> prepare(std::int64_t wall_ms);
+    Result<void> write(const JobKey& job, std::span<const Entry> entries);
     /// Deletes ended jobs beyond the bounds. Within a transaction.
     Result<void> prune(std::int64_t wall_ms);
     /// Writing has failed: sets the database aside, says so, and keeps nothing from then on.
@@ -60,9 +66,11 @@ class SqliteJournal final : public Journal {
     Hooks hooks_;
     struct Numbers {
         std::int64_t row = 0;  // Of the job.
-        std::size_t entries = 0;
+        std::int64_t records = 0;
+        std::size_t bytes = 0;
     };
-    std::map<JobKey, Numbers> jobs_;
+    const std::size_t job_bytes_max_;
+    std::map<JobKey, std::shared_ptr<Numbers>> jobs_;
 };
 
 }  // namespace regroup::journal

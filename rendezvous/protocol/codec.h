@@ -25,6 +25,9 @@ inline constexpr std::size_t kNamesMax = 64;
 /// Of the positions of a node's ranks those most behind are sent, and of what a rank does so much.
 inline constexpr std::size_t kPositionsMax = 256;
 inline constexpr std::size_t kDoingBytesMax = 48;
+/// Of the broken connections of a node's ranks so many are sent, and of what is said of one.
+inline constexpr std::size_t kBrokenLinksMax = 16;
+inline constexpr std::size_t kLinkBytesMax = 128;
 /// The answer to an operator; who makes a JSON object of it keeps within this.
 inline constexpr std::size_t kStatusBytesMax = std::size_t{80} << 10;
 /// A payload whose objects and lists are nested deeper than this is refused.

@@ -81,6 +81,18 @@ void read_positions(FieldReader& outer, std::vector<RankPosition>& out) {
     }
 }
 
+void read_broken_links(FieldReader& outer, std::vector<BrokenLink>& out) {
+    for (FieldReader& reader : outer.objects("broken_links", kBrokenLinksMax)) {
+        BrokenLink& link = out.emplace_back();
+        reader.require("rank");
+        reader.require("peer");
+        reader.integer("rank", link.rank);
+        reader.integer("peer", link.peer);
+        reader.text("text", link.text, kLinkBytesMax);
+        outer.adopt(reader);
+    }
+}
+
 }  // namespace
 
 void read(FieldReader& outer, std::string_view key, std::optional<WorkerFailure>& out) {
@@ -134,6 +146,7 @@ void read(FieldReader& reader, NodeReport& report) {
     read_hang(reader, report.hang);
     read_positions(reader, report.positions);
     reader.integer("alarm", report.alarm);
+    read_broken_links(reader, report.broken_links);
 }
 
 void read(FieldReader& reader, JobPolicy& policy) {

@@ -148,6 +148,14 @@ void write(json& object, const NodeReport& report) {
     if (report.alarm != 0) {
         object["alarm"] = report.alarm;
     }
+    for (const BrokenLink& link : report.broken_links) {
+        json& list = object["broken_links"];
+        if (list.size() < kBrokenLinksMax) {
+            list.push_back({{"rank", link.rank},
+                            {"peer", link.peer},
+                            {"text", beginning_of(link.text, kLinkBytesMax)}});
+        }
+    }
 }
 
 void write(json& object, const JobPolicy& policy) {

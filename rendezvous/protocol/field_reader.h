@@ -67,6 +67,8 @@ class FieldReader {
     /// The elements of the list of objects at `key`, if there is one; those after the first
     /// `count_max` are left out.
     [[nodiscard]] std::vector<FieldReader> objects(std::string_view key, std::size_t count_max);
+    /// The object itself, for what is no field by field.
+    [[nodiscard]] const nlohmann::json& raw() const { return *object_; }
     /// The names of all fields.
     [[nodiscard]] std::vector<std::string> keys() const;
 

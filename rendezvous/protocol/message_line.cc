@@ -32,6 +32,10 @@ std::string report_text(const NodeReport& report) {
     if (report.hang) {
         text += ", " + report.hang->text;
     }
+    for (const BrokenLink& link : report.broken_links) {
+        text += ", rank " + std::to_string(link.rank) + " has lost rank " +
+                std::to_string(link.peer) + " (" + link.text + ")";
+    }
     return text;
 }
 

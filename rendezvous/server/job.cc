@@ -9,57 +9,37 @@ namespace regroup::rendezvous {
 Job::Job(journal::JobKey key_in, JobPolicy policy, Instant now)
     : key(std::move(key_in)), core(std::move(policy)), shift_(-now.time_since_epoch()) {}
 
+Job::Job(journal::JobKey key_in, RendezvousCore core_in, Attendance attendance, Duration shift)
+    : key(std::move(key_in)),
+      core(std::move(core_in)),
+      shift_(shift),
+      attendance_(std::move(attendance)) {}
+
 Job Job::following(const Job& old, JobPolicy policy, std::int64_t wall_ms, Instant now,
                    Duration retention, std::vector<journal::Entry>& entries) {
     const std::int64_t began_ms = std::max(wall_ms, old.key.began_ms + 1);
     Job job({old.key.id, began_ms}, policy, now);
-    // A core learns which rounds there have been from nodes that have seen them: one such node
-    // comes, still at work so that no round is formed of it, and goes.
-    NodeJoined witness{"the job before", std::move(policy), {}, {}};
-    witness.offer.name = witness.node;
-    witness.offer.workers = 1;
-    witness.report.round = old.core.round();
-    witness.report.state = NodeState::running;
-    const NodeLeft gone{witness.node, "it is over"};
-    for (const Event& event : {Event(witness), Event(gone)}) {
-        entries.push_back({job.timeline(now), wall_ms, event, {}});
-        // What is said to it is said to nobody.
-        static_cast<void>(journal::apply(job.core, entries.back()));
-    }
-    if (const auto& verdict = old.core.verdict()) {
-        job.former_ =
-            Former{*verdict, old.core.round(), old.nodes_, after(old.idle_since, retention)};
-    }
+    entries.push_back(
+        {job.timeline(now), wall_ms, JobFollows{std::move(policy), old.core.round()}, {}});
+    // It says nothing to anybody.
+    static_cast<void>(journal::apply(job.core, entries.back()));
+    job.remember_former(old, retention);
     return job;
 }
 
-Result<Job> Job::restored(const journal::StoredJob& stored, std::int64_t wall_ms, Instant now) {
-    const JobPolicy* policy =
-        stored.entries.empty() ? nullptr : journal::policy_of(stored.entries.front());
-    if (policy == nullptr) {
-        return Failure(Errc::invalid_argument,
-                       "what is kept of job " + stored.key.id + " does not begin with a node");
+bool Job::remember_former(const Job& old, Duration retention) {
+    if (const auto& verdict = old.core.verdict()) {
+        former_ = Former{old.key, *verdict, old.core.round(), old.attendance_.nodes,
+                         after(old.idle_since, retention)};
     }
-    Job job(stored.key, *policy, now);
-    Instant last{};
-    for (const journal::Entry& entry : stored.entries) {
-        if (entry.at < last) {
-            return Failure(Errc::invalid_argument,
-                           "what is kept of job " + stored.key.id + " goes back in time");
-        }
-        last = entry.at;
-        static_cast<void>(journal::apply(job.core, entry));
-        if (const auto* joined = entry.event ? std::get_if<NodeJoined>(&*entry.event) : nullptr) {
-            job.remember(joined->node);
-        }
-        if (entry.event) {
-            job.told(*entry.event);
-        }
+    return former_.has_value();
+}
+
+std::optional<journal::JobKey> Job::take_outdated(Instant now) {
+    if (!former_ || now < former_->until) {
+        return std::nullopt;
     }
-    // A wall clock that was set back makes the time away zero, never less.
-    const std::int64_t away_ms = std::max<std::int64_t>(0, wall_ms - stored.entries.back().wall_ms);
-    job.shift_ += last.time_since_epoch() + std::chrono::milliseconds(away_ms);
-    return job;
+    return std::exchange(former_, std::nullopt)->key;
 }
 
 Instant Job::timeline(Instant now) const {
@@ -72,30 +52,38 @@ Instant Job::next_deadline() const {
     return next == Instant::max() ? next : next - shift_ + std::chrono::microseconds(1);
 }
 
-void Job::remember(const NodeId& node) {
-    if (nodes_.size() < RendezvousCore::kNodesLimit) {
-        nodes_.insert(node);
+void Job::Attendance::add(const NodeId& node) {
+    if (nodes.size() < RendezvousCore::kNodesLimit) {
+        nodes.insert(node);
     }
 }
 
-void Job::told(const Event& event) {
+void Job::Attendance::note(const Event& event, const RendezvousCore& after) {
     if (std::holds_alternative<NodeLeft>(event)) {
-        left_ = core.nodes_count() == 0;
+        left = after.nodes_count() == 0;
     } else if (std::holds_alternative<NodeJoined>(event)) {
-        left_ = left_ && core.nodes_count() == 0;
+        left = left && after.nodes_count() == 0;
     }
+}
+
+void Job::remember(const NodeId& node) {
+    attendance_.add(node);
+}
+
+void Job::told(const Event& event) {
+    attendance_.note(event, core);
 }
 
 bool Job::is_done_without(const Join& join) const {
     const auto& verdict = core.verdict();
     const bool is_done =
         verdict ? verdict->outcome == Outcome::succeeded || verdict->exit_code == kExitRequeue
-                : left_;
-    return is_done && join.report.round == RoundId::none && !nodes_.contains(join.node);
+                : attendance_.left;
+    return is_done && join.report.round == RoundId::none && !attendance_.nodes.contains(join.node);
 }
 
 const Verdict* Job::former_verdict(const Join& join, Instant now) const {
-    if (!former_ || now >= former_->until || nodes_.contains(join.node)) {
+    if (!former_ || now >= former_->until || attendance_.nodes.contains(join.node)) {
         return nullptr;
     }
     const bool took_part =
@@ -107,18 +95,53 @@ void Job::hold(const NodeId& node, journal::Entry entry) {
     held_.insert_or_assign(node, std::move(entry));
 }
 
-std::vector<journal::Entry> Job::with_held(journal::Entry entry) {
+void Job::drain_held() {
     std::multimap<Instant, journal::Entry> in_order;
     for (auto& [node, held] : held_) {
         in_order.emplace(held.at, std::move(held));
     }
     held_.clear();
-    std::vector<journal::Entry> entries;
     for (auto& [at, held] : in_order) {
-        entries.push_back(std::move(held));
+        deferred_.push_back(std::move(held));
     }
-    entries.push_back(std::move(entry));
-    return entries;
+}
+
+void Job::defer(journal::Entry entry) {
+    drain_held();
+    deferred_.push_back(std::move(entry));
+}
+
+std::vector<journal::Entry> Job::with_held(journal::Entry entry) {
+    defer(std::move(entry));
+    return take_deferred();
+}
+
+std::vector<journal::Entry> Job::take_deferred() {
+    return std::exchange(deferred_, {});
+}
+
+Result<bool> JobRestoration::read() {
+    return reader_.read([this](const journal::Entry& entry, const Effects& /*effects*/) {
+        if (!entry.event) {
+            return;
+        }
+        if (const auto* joined = std::get_if<NodeJoined>(&*entry.event)) {
+            attendance_.add(joined->node);
+        }
+        attendance_.note(*entry.event, reader_.core());
+    });
+}
+
+Job JobRestoration::finish(std::int64_t wall_ms, Instant now) && {
+    // A wall clock that was set back makes the time away zero, never less.
+    const std::int64_t away_ms = std::max<std::int64_t>(0, wall_ms - reader_.last_wall_ms());
+    const Duration shift = reader_.last_at().time_since_epoch() +
+                           std::chrono::milliseconds(away_ms) - now.time_since_epoch();
+    Job job(reader_.key(), std::move(reader_.core()), std::move(attendance_), shift);
+    if (job.core.phase() == Phase::closed) {
+        job.idle_since = now - std::chrono::milliseconds(away_ms);
+    }
+    return job;
 }
 
 }  // namespace regroup::rendezvous

@@ -31,10 +31,12 @@ class Job {
                                        Instant now, Duration retention,
                                        std::vector<journal::Entry>& entries);
 
-    /// A job as it was when its last entry was written, `wall_ms - that entry's` later. Errors:
-    /// invalid_argument, when the entries are not those of a job.
-    [[nodiscard]] static Result<Job> restored(const journal::StoredJob& stored,
-                                              std::int64_t wall_ms, Instant now);
+    /// Knows of `old`, of the same id and kept as well, what `following` would have told it. False
+    /// if that is nothing.
+    bool remember_former(const Job& old, Duration retention);
+    [[nodiscard]] bool remembers_former() const noexcept { return former_.has_value(); }
+    /// What is kept of the job before this one, and is of no use any more.
+    [[nodiscard]] std::optional<journal::JobKey> take_outdated(Instant now);
 
     /// The daemon's instant as one of the job's, in whole microseconds; and back.
     [[nodiscard]] Instant timeline(Instant now) const;
@@ -56,8 +58,12 @@ class Job {
 
     /// A heartbeat that says nothing new waits for the next entry that does.
     void hold(const NodeId& node, journal::Entry entry);
+    /// So does a report by which nothing was decided, for a moment.
+    void defer(journal::Entry entry);
     /// What is to be kept now: `entry` and what waited for it, in order.
     [[nodiscard]] std::vector<journal::Entry> with_held(journal::Entry entry);
+    [[nodiscard]] std::size_t deferred_count() const noexcept { return deferred_.size(); }
+    [[nodiscard]] std::vector<journal::Entry> take_deferred();
 
     journal::JobKey key;
     RendezvousCore core;
@@ -66,18 +72,52 @@ class Job {
     std::string last_log;
 
    private:
+    friend class JobRestoration;
+
     struct Former {
+        journal::JobKey key;
         Verdict verdict;
         RoundId round = RoundId::none;
         std::set<NodeId> nodes;
         Instant until{};
     };
+    /// Who has been there.
+    struct Attendance {
+        std::set<NodeId> nodes;  // All that have ever joined, up to a bound.
+        bool left = false;       // All of them have said goodbye.
+
+        void add(const NodeId& node);
+        void note(const Event& event, const RendezvousCore& after);
+    };
+
+    Job(journal::JobKey key_in, RendezvousCore core_in, Attendance attendance, Duration shift);
+    void drain_held();
 
     Duration shift_{};  // From the daemon's instants to the job's.
     std::map<NodeId, journal::Entry> held_;
-    std::set<NodeId> nodes_;  // All that have ever joined, up to a bound.
+    std::vector<journal::Entry> deferred_;
+    Attendance attendance_;
     std::optional<Former> former_;
-    bool left_ = false;  // All nodes have said goodbye.
+};
+
+/// Brings a job to where it was when its last entry was written, a few entries at a time: all of
+/// them may take seconds, in which the daemon has other duties.
+class JobRestoration {
+   public:
+    explicit JobRestoration(journal::KeptJob kept) : reader_(std::move(kept)) {}
+
+    /// Goes on by some entries; false once there are no more. Errors: those of JobReader.
+    Result<bool> read();
+    /// The job, once all has been read, as long after its last entry as `wall_ms` says. Requires
+    /// that there was an entry.
+    [[nodiscard]] Job finish(std::int64_t wall_ms, Instant now) &&;
+
+    [[nodiscard]] const journal::JobKey& key() const noexcept { return reader_.key(); }
+    [[nodiscard]] std::int64_t last_wall_ms() const noexcept { return reader_.last_wall_ms(); }
+
+   private:
+    journal::JobReader reader_;
+    Job::Attendance attendance_;
 };
 
 }  // namespace regroup::rendezvous

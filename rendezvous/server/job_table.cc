@@ -8,11 +8,8 @@ namespace regroup::rendezvous {
 
 namespace {
 
-std::int64_t wall_ms() {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(
-               std::chrono::system_clock::now().time_since_epoch())
-        .count();
-}
+// Reports that wait to be kept: of a large job, a round's end or beginning.
+constexpr std::size_t kDeferredMax = 4096;
 
 /// A join that was refused, which at most those who wait are told of: it has changed nothing, and
 /// whoever repeats it must not be able to fill a journal.
@@ -27,68 +24,25 @@ bool is_refusal(const Event& event, const Effects& effects) {
     });
 }
 
+/// A report that is answered by nothing but a sign of life. If the daemon dies before it is kept,
+/// the node says the same again to the next one: each report is the whole truth. What is long or
+/// urgent does not wait.
+bool is_only_noted(const Event& event, const Effects& effects) {
+    const auto* reported = std::get_if<NodeReported>(&event);
+    if (reported == nullptr || reported->report.failure || reported->report.hang ||
+        !reported->report.positions.empty()) {
+        return false;
+    }
+    return std::all_of(effects.begin(), effects.end(), [&](const Send& effect) {
+        return effect.node == reported->node && std::holds_alternative<Alive>(effect.message);
+    });
+}
+
 }  // namespace
 
 JobTable::JobTable(boost::asio::io_context& io, const Clock& clock, const DaemonLimits& limits,
                    Hooks hooks)
     : clock_(clock), limits_(limits), hooks_(std::move(hooks)), timer_(io) {}
-
-void JobTable::use(std::unique_ptr<journal::Journal> journal,
-                   std::function<void(const std::string&)> log) {
-    journal_ = std::move(journal);
-    journal_log_ = log ? std::move(log) : hooks_.log;
-    leading_ = false;
-    journal_->start({[this](const std::vector<journal::StoredJob>& jobs) { lead(jobs); },
-                     [this](const std::string& endpoint) { follow(endpoint); }, journal_log_});
-}
-
-void JobTable::lead(const std::vector<journal::StoredJob>& stored) {
-    leading_ = true;
-    for (const journal::StoredJob& kept : stored) {
-        Result<Job> job = Job::restored(kept, wall_ms(), clock_.now());
-        if (!job) {
-            journal_log_("job " + kept.key.id + " is begun anew: " + job.error().detail);
-            journal_->end(kept.key);
-            continue;
-        }
-        if (job->core.phase() == Phase::closed) {
-            const bool succeeded = job->core.verdict()->outcome == Outcome::succeeded;
-            job->idle_since = clock_.now() - std::chrono::milliseconds(std::max<std::int64_t>(
-                                                 0, wall_ms() - kept.entries.back().wall_ms));
-            if (clock_.now() >= after(job->idle_since, succeeded ? limits_.closed_retention
-                                                                 : limits_.failed_retention)) {
-                journal_->end(kept.key);
-                continue;
-            }
-        }
-        const auto [found, is_new] = jobs_.emplace(kept.key.id, std::move(*job));
-        if (!is_new) {  // A crash between two lives of a job; the later one counts.
-            journal_->end(found->second.key);
-            found->second = std::move(*Job::restored(kept, wall_ms(), clock_.now()));
-        }
-    }
-    for (auto& [id, job] : jobs_) {
-        if (job.core.phase() == Phase::closed) {
-            continue;  // Nobody is to come back, but for who has not heard how it ended.
-        }
-        journal_log_("job " + id + ": taken up again from the journal, round " +
-                     std::to_string(number(job.core.round())) + "; its nodes have " +
-                     format_duration(job.core.policy().heartbeat_timeout) + " to come back");
-        step(job, Restarted{});
-    }
-}
-
-void JobTable::follow(const std::string& endpoint) {
-    leading_ = false;
-    leader_ = endpoint;
-    for (auto& [id, job] : jobs_) {
-        for (const auto& [node, session] : job.sessions) {
-            session->close();
-        }
-    }
-    jobs_.clear();
-    arm();
-}
 
 // False before the join, after the leave or a refusal, and once a newer connection has taken over.
 bool JobTable::speaks_for_node(const std::shared_ptr<Session>& session) const {
@@ -100,7 +54,17 @@ bool JobTable::speaks_for_node(const std::shared_ptr<Session>& session) const {
     return found != job->second.sessions.end() && found->second == session;
 }
 
+std::int64_t JobTable::wall_ms() {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
+}
+
 void JobTable::handle(const std::shared_ptr<Session>& session, FromAgent message) {
+    if (taking_up_) {
+        wait(session, std::move(message));
+        return;
+    }
     if (!leading_) {
         hooks_.send(session, Elsewhere{leader_});
         session->close_when_flushed = true;
@@ -165,7 +129,11 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
             Job next = Job::following(found->second, join.policy, wall_ms(), clock_.now(),
                                       limits_.closed_retention, entries);
             if (journal_) {
-                journal_->end(found->second.key);
+                // Its verdict may be wanted yet, also by the next daemon.
+                if (!next.remembers_former()) {
+                    journal_->end(found->second.key);
+                }
+                end_former(found->second, Instant::max());
                 journal_->append(next.key, std::move(entries), [] {});
             }
             found->second = std::move(next);
@@ -201,6 +169,7 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
 
 void JobTable::forget(std::map<std::string, Job>::iterator job) {
     if (journal_) {
+        end_former(job->second, Instant::max());
         journal_->end(job->second.key);
     }
     jobs_.erase(job);
@@ -222,10 +191,18 @@ journal::Entry JobTable::entry_of(const Job& job, std::optional<Event> event) co
 void JobTable::step(Job& job, const Event& event, Then then) {
     journal::Entry entry = entry_of(job, event);
     const bool says_nothing_new = journal_ && job.core.is_routine(event);
+    const auto before = std::pair(job.core.phase(), job.core.round());
     Effects effects = journal::apply(job.core, entry);
     job.told(event);
     if (says_nothing_new) {
         job.hold(std::get<NodeReported>(event).node, std::move(entry));
+        apply(job, effects);
+    } else if (journal_ && std::pair(job.core.phase(), job.core.round()) == before &&
+               is_only_noted(event, effects)) {
+        job.defer(std::move(entry));
+        if (job.deferred_count() >= kDeferredMax) {
+            keep_deferred(job);
+        }
         apply(job, effects);
     } else if (journal_ && !is_refusal(event, effects)) {
         record(job, std::move(entry), std::move(effects), std::move(then));
@@ -330,7 +307,11 @@ void JobTable::sweep() {
     const Instant now = clock_.now();
     for (auto next = jobs_.begin(); next != jobs_.end();) {
         const auto found = next++;
-        const Job& job = found->second;
+        Job& job = found->second;
+        if (journal_) {
+            keep_deferred(job);
+            end_former(job, now);
+        }
         const Duration limit =
             job.core.phase() == Phase::closed ? limits_.closed_retention : limits_.empty_limit;
         if (job.sessions.empty() && now >= after(job.idle_since, limit)) {
@@ -343,14 +324,19 @@ void JobTable::stop(const std::string& author, const std::string& reason) {
     for (auto& [id, job] : jobs_) {
         step(job, StopRequested{author, reason});
     }
+    taking_up_.reset();
     closed_ = true;
     timer_.cancel();
 }
 
 void JobTable::resign(std::function<void()> done) {
+    taking_up_.reset();
     closed_ = true;
     timer_.cancel();
     if (journal_) {
+        for (auto& [id, job] : jobs_) {
+            keep_deferred(job);
+        }
         journal_->resign(std::move(done));
     } else {
         done();

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -59,8 +62,20 @@ class JobTable {
    private:
     using Then = std::function<void()>;
 
-    void lead(const std::vector<journal::StoredJob>& stored);
+    // What a journal says (job_table_journal.cc).
+
+    /// The jobs are stepped over again in slices, between which the daemon does its other duties.
+    void lead(std::vector<journal::KeptJob> kept);
+    void take_up();
+    void adopt(Job job);
+    void begin_leading();
     void follow(const std::string& endpoint);
+    /// What nodes say meanwhile waits.
+    void wait(const std::shared_ptr<Session>& session, FromAgent message);
+    /// Reports that have decided nothing do not wait for long to be kept.
+    void keep_deferred(Job& job);
+    /// Ends what is kept of the job before this one, if that is of no use any more at `now`.
+    void end_former(Job& job, Instant now);
 
     void join(const std::shared_ptr<Session>& session, Join join);
     [[nodiscard]] bool is_over(const Job& job, const JobPolicy& policy) const;
@@ -82,6 +97,8 @@ class JobTable {
     [[nodiscard]] journal::Entry entry_of(const Job& job, std::optional<Event> event) const;
     [[nodiscard]] bool speaks_for_node(const std::shared_ptr<Session>& session) const;
     void arm();
+    /// Since 1970.
+    [[nodiscard]] static std::int64_t wall_ms();
 
     const Clock& clock_;
     const DaemonLimits limits_;
@@ -89,6 +106,11 @@ class JobTable {
     std::unique_ptr<journal::Journal> journal_;  // May be none.
     std::function<void(const std::string&)> journal_log_;
     std::map<std::string, Job> jobs_;
+    struct TakingUp {
+        std::deque<JobRestoration> rest;
+        std::deque<std::pair<std::shared_ptr<Session>, FromAgent>> words;
+    };
+    std::shared_ptr<TakingUp> taking_up_;  // Until this daemon leads.
     bool leading_ = true;
     std::string leader_;  // Where another daemon leads, if that is known.
     bool closed_ = false;

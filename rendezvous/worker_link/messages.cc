@@ -200,6 +200,10 @@ void visit_fields(Visitor& fields, M& m) {
         fields.sentence("text", m.text);
     } else if constexpr (Is<M, Remark>) {
         fields.sentence("text", m.text);
+    } else if constexpr (Is<M, PeerLost>) {
+        fields.number("round", m.round, true);
+        fields.number("peer", m.peer, true);
+        fields.sentence("text", m.text);
     } else if constexpr (Is<M, AssignWorker>) {
         fields.number("round", m.round, true);
         fields.name("job", m.job);
@@ -239,6 +243,8 @@ constexpr std::string_view name_of() {
         return "fatal";
     } else if constexpr (Is<M, Remark>) {
         return "remark";
+    } else if constexpr (Is<M, PeerLost>) {
+        return "peer_lost";
     } else if constexpr (Is<M, Welcome>) {
         return "welcome";
     } else if constexpr (Is<M, AssignWorker>) {

@@ -80,7 +80,15 @@ struct Remark {
 
     friend bool operator==(const Remark&, const Remark&) = default;
 };
-using FromWorker = std::variant<Hello, Parked, Resumed, Fatal, Remark>;
+/// Its connection to another worker broke, in `round`; that one may be dead, or only out of reach.
+struct PeerLost {
+    std::uint64_t round = 0;
+    std::uint32_t peer = 0;  ///< Its rank.
+    std::string text;        ///< The rest of a sentence about it: "closed the connection".
+
+    friend bool operator==(const PeerLost&, const PeerLost&) = default;
+};
+using FromWorker = std::variant<Hello, Parked, Resumed, Fatal, Remark, PeerLost>;
 
 // ---- From the agent.
 

@@ -17,12 +17,6 @@ std::size_t host_of(const Fault& fault) {
     return fault.node + 1;
 }
 
-/// Whose end is not a surprise once this fault has begun.
-bool ends_node(FaultKind kind) {
-    return kind == F::kill_agent || kind == F::kill_warden || kind == F::kill_node ||
-           kind == F::drain_node || kind == F::drain_by_word;
-}
-
 bool signal(pid_t pid, int number) {
     return pid != 0 && ::kill(pid, number) == 0;
 }
@@ -91,6 +85,9 @@ bool Breaker::begin(std::size_t number, const Fault& fault) {
         case F::part_pair:
             network.part(host_of(fault), fault.other + 1, name_of(number));
             return true;
+        case F::reset_pair:
+            network.reset(host_of(fault), fault.other + 1, name_of(number));
+            return true;
         case F::slow_line:
             cluster_.slow_line().set(fault.strength * 1000);
             return true;
@@ -141,6 +138,7 @@ void Breaker::heal(std::size_t number, const Fault& fault) {
         case F::deaf_node:
         case F::mute_node:
         case F::part_pair:
+        case F::reset_pair:
             network.heal(host_of(fault), name_of(number));
             return;
         case F::slow_line:

@@ -153,6 +153,7 @@ void print_result(const RunResult& result) {
     for (const auto& [name, count] : counts) {
         std::printf(" %s %d/%d", name.c_str(), count.first, count.second);
     }
+    std::printf("\n  nodes came back: %zu times", result.returns);
     const History& history = result.history;
     std::printf(
         "\n  %llu steps in %zu rounds by %llu processes, %llu applications, parameters "

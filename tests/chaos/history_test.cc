@@ -126,6 +126,18 @@ TEST_F(HistoryTest, LedgerWithoutAWordOnARoundIsSeen) {
                 IsEmpty());
 }
 
+TEST(Ledger, TheLastRoundOfADaemonThatDiesWithoutAJournalMayBeMissingAndNoOther) {
+    History history;
+    for (const std::uint64_t round : {1U, 2U, 3U, 105U}) {
+        history.rounds[round] = {.first_at = static_cast<std::int64_t>(round) * 100};
+    }
+    const std::vector<LedgerEntry> told = {
+        {.round = 1, .next_round = 2, .cause = "rank 0 is lost"}};
+    EXPECT_THAT(check_ledger(history, told), ElementsAre(HasSubstr("round 3")));
+    EXPECT_THAT(check_ledger(history, told, {}, {{250, 350}}), IsEmpty());
+    EXPECT_THAT(check_ledger(history, {}, {}, {{150, 350}}), ElementsAre(HasSubstr("round 2")));
+}
+
 TEST(Undisturbed, EveryStepDependsOnAllBefore) {
     const auto digests = undisturbed(4, kWeights);
     EXPECT_EQ(undisturbed(2, kWeights).back(), digests.at(1));

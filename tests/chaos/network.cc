@@ -110,6 +110,12 @@ void Network::part(std::size_t host, std::size_t other, const std::string& fault
                                           "ip daddr " + address(other) + " drop")));
 }
 
+void Network::reset(std::size_t host, std::size_t other, const std::string& fault) const {
+    const std::string answer = " ip protocol tcp reject with tcp reset";
+    ENSURE(hosts_.at(host).run(make_table(fault, "ip saddr " + address(other) + answer,
+                                          "ip daddr " + address(other) + answer)));
+}
+
 void Network::heal(std::size_t host, const std::string& fault) const {
     ENSURE(hosts_.at(host).run({{"nft", "delete table inet " + table_of(fault)}}));
 }

@@ -31,6 +31,8 @@ class Network {
     void lose_packets(std::size_t host, const std::string& fault, unsigned in, unsigned out) const;
     /// Loses all packets between two hosts.
     void part(std::size_t host, std::size_t other, const std::string& fault) const;
+    /// Answers each TCP packet between two hosts with a reset.
+    void reset(std::size_t host, std::size_t other, const std::string& fault) const;
     void heal(std::size_t host, const std::string& fault) const;
     /// From now on the host's outgoing TCP connections to others go to that port of its own, but
     /// for those with the mark 1.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <map>
 
 #include <nlohmann/json.hpp>
@@ -40,22 +41,28 @@ std::vector<LedgerEntry> read_ledger(const std::string& folder) {
 
 std::vector<std::string> check_ledger(const History& history,
                                       const std::vector<LedgerEntry>& entries,
-                                      const std::vector<Interval>& excused) {
+                                      const std::vector<Interval>& excused,
+                                      const std::vector<Interval>& deaths) {
     // A daemon that lost its journal knows of no earlier round, and leaves a gap in the numbers.
     constexpr std::uint64_t kGap = 90;
+    const auto is_within = [](const std::vector<Interval>& times, std::int64_t at) {
+        return std::any_of(times.begin(), times.end(),
+                           [&](const Interval& when) { return when.from <= at && at <= when.to; });
+    };
     std::vector<std::string> result;
     std::uint64_t last = 0;
-    for (const auto& [round, seen] : history.rounds) {
+    for (auto it = history.rounds.begin(); it != history.rounds.end(); ++it) {
+        const auto& [round, seen] = *it;
+        const auto next = std::next(it);
         const bool first = last == 0 || round - last > kGap;
+        const bool forgotten = next != history.rounds.end() && next->first - round > kGap &&
+                               is_within(deaths, seen.first_at);
         last = round;
         const bool is_told =
             std::any_of(entries.begin(), entries.end(), [&, number = round](const auto& entry) {
                 return entry.next_round == number && !entry.cause.empty();
             });
-        const bool is_excused = std::any_of(
-            excused.begin(), excused.end(),
-            [&, at = seen.first_at](const auto& when) { return when.from <= at && at <= when.to; });
-        if (!first && !is_told && !is_excused) {
+        if (!first && !forgotten && !is_told && !is_within(excused, seen.first_at)) {
             result.push_back("nothing leads to round " + std::to_string(round) +
                              ", which did steps " + std::to_string(seen.first_step) + " to " +
                              std::to_string(seen.last_step));

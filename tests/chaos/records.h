@@ -31,10 +31,12 @@ struct Interval {
 };
 
 /// A sentence for each round in which steps were applied, after the first, that no entry leads to,
-/// unless it began in one of `excused`.
+/// unless it began in one of `excused`; or in one of `deaths`, of the daemon, and was the last that
+/// its successor, which had lost the journal, has not heard of.
 [[nodiscard]] std::vector<std::string> check_ledger(const History& history,
                                                     const std::vector<LedgerEntry>& entries,
-                                                    const std::vector<Interval>& excused = {});
+                                                    const std::vector<Interval>& excused = {},
+                                                    const std::vector<Interval>& deaths = {});
 
 /// Runs `regroup replay` over the daemon's journal of that job; what it objects to.
 [[nodiscard]] std::vector<std::string> replay(const std::string& regroup,

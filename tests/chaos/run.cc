@@ -24,6 +24,8 @@ constexpr std::chrono::seconds kSupervise(1);
 constexpr std::chrono::seconds kEndPatience(20);
 constexpr std::chrono::seconds kFinishLimit(60);
 constexpr std::size_t kWeights = 256;
+/// Of a node whose workers have saved their state and left.
+constexpr int kDrained = 75;
 
 std::int64_t now_ns() {
     return std::chrono::nanoseconds(steady_clock::now().time_since_epoch()).count();
@@ -111,13 +113,13 @@ class Run {
         }
         deed.healed_at = now_ns();
         check_exit(deed);
+        result_.returns += ends_node(deed.fault.kind) ? 1 : 0;
         say("  over: " + describe(deed.fault).substr(11));
         return true;
     }
     /// A node that was drained says that it can be started again, or, if it had no workers, by
     /// which signal it went.
     void check_exit(const Deed& deed) {
-        constexpr int kDrained = 75;
         constexpr int kBySignal = 128 + SIGTERM;
         const bool is_drain =
             deed.fault.kind == FaultKind::drain_node || deed.fault.kind == FaultKind::drain_by_word;
@@ -141,6 +143,7 @@ class Run {
                 return false;
             }
             cluster_.start_node(entry.first);
+            ++result_.returns;
             return true;
         });
     }
@@ -183,11 +186,93 @@ class Run {
             result_.history.wrongs);
         add("no pause while the daemon was away", find_pauses(logs));
         if (!cluster_plan_.restarted) {
+            const std::vector<LedgerEntry> ledger = read_ledger(cluster_plan_.folder);
             add("every change of rounds is in the ledger",
-                check_ledger(result_.history, read_ledger(cluster_plan_.folder), full_disks()));
+                check_ledger(result_.history, ledger, full_disks(), daemon_deaths()));
+            add("who was drained by word left at a step boundary", check_drains(ledger));
+            add("a reset between live workers is in the ledger, with both ends",
+                check_resets(ledger));
         }
+        add("everything was broken that was to be", check_kinds());
         add("the daemon's journal replays to the same assignments",
             replay(cluster_plan_.regroup, cluster_.state_disk(), Cluster::kJob));
+    }
+
+    /// True if nothing else was broken from a while before the deed until its end.
+    bool is_alone(const Deed& deed) const {
+        constexpr std::int64_t kBefore = 5'000'000'000;  // Others' recoveries are over by then.
+        return std::none_of(result_.deeds.begin(), result_.deeds.end(), [&](const Deed& other) {
+            const std::int64_t over = std::max(other.began_at, other.healed_at);
+            return &other != &deed && other.done && over > deed.began_at - kBefore &&
+                   other.began_at < deed.healed_at;
+        });
+    }
+
+    /// An operator's word is obeyed, and costs the others no step.
+    std::vector<std::string> check_drains(const std::vector<LedgerEntry>& ledger) const {
+        std::vector<std::string> result;
+        for (const Deed& deed : result_.deeds) {
+            if (deed.fault.kind != FaultKind::drain_by_word || !is_alone(deed)) {
+                continue;
+            }
+            const std::string cause = "node " + node_name(deed.fault.node) + " is drained by ";
+            const bool is_told =
+                std::any_of(ledger.begin(), ledger.end(), [&](const LedgerEntry& entry) {
+                    return entry.planned && entry.cause.starts_with(cause);
+                });
+            if (!deed.done) {
+                result.push_back("the daemon refused it: " + describe(deed.fault));
+            } else if (deed.exit_code == kDrained && !is_told) {
+                result.push_back("the ledger has no such change: " + describe(deed.fault));
+            }
+        }
+        return result;
+    }
+
+    /// Between members, if nothing else was wrong.
+    std::vector<std::string> check_resets(const std::vector<LedgerEntry>& ledger) const {
+        std::vector<std::string> result;
+        for (const Deed& deed : result_.deeds) {
+            if (deed.fault.kind != FaultKind::reset_pair || !is_alone(deed)) {
+                continue;
+            }
+            const auto names = [&](const LedgerEntry& entry, std::uint32_t node) {
+                return entry.cause.find(" on " + node_name(node)) != std::string::npos;
+            };
+            const auto changed = std::find_if(result_.history.rounds.begin(),
+                                              result_.history.rounds.end(), [&](const auto& it) {
+                                                  return it.second.last_at >= deed.began_at &&
+                                                         it.second.last_at <= deed.healed_at;
+                                              });
+            const bool is_told =
+                std::any_of(ledger.begin(), ledger.end(), [&](const LedgerEntry& entry) {
+                    return entry.cause.starts_with("the connection between rank ") &&
+                           names(entry, deed.fault.node) && names(entry, deed.fault.other);
+                });
+            if (changed != result_.history.rounds.end() && !is_told) {
+                result.push_back("after round " + std::to_string(changed->first) + ": " +
+                                 describe(deed.fault));
+            }
+        }
+        return result;
+    }
+
+    /// A run that has the time for it has every kind.
+    std::vector<std::string> check_kinds() const {
+        constexpr std::chrono::seconds kLong(300);
+        std::vector<std::string> result;
+        for (std::size_t i = 0; i < kFaultKinds; ++i) {
+            const auto kind = static_cast<FaultKind>(i);
+            const bool is_asked_for =
+                plan_.kinds.empty() || std::count(plan_.kinds.begin(), plan_.kinds.end(), kind) > 0;
+            const bool is_done =
+                std::any_of(result_.deeds.begin(), result_.deeds.end(),
+                            [&](const Deed& deed) { return deed.done && deed.fault.kind == kind; });
+            if (plan_.lasts >= kLong && is_asked_for && !is_done) {
+                result.push_back("not once: " + std::string(to_string(kind)));
+            }
+        }
+        return result;
     }
 
     /// When some ledger could not be written.
@@ -197,6 +282,19 @@ class Run {
         for (const Deed& deed : result_.deeds) {
             if (deed.done && deed.fault.kind == FaultKind::fill_disk) {
                 result.push_back({deed.began_at, deed.healed_at + kAfter});
+            }
+        }
+        return result;
+    }
+
+    /// From when the daemon may not have heard of a round any more until another one has.
+    std::vector<Interval> daemon_deaths() const {
+        constexpr std::int64_t kBefore = 2'000'000'000;
+        constexpr std::int64_t kAfter = 1'000'000'000;
+        std::vector<Interval> result;
+        for (const Deed& deed : result_.deeds) {
+            if (deed.done && deed.fault.kind == FaultKind::kill_daemon) {
+                result.push_back({deed.began_at - kBefore, deed.healed_at + kAfter});
             }
         }
         return result;

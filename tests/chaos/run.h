@@ -34,6 +34,7 @@ struct Verdicts {
 
 struct RunResult {
     std::vector<Deed> deeds;
+    std::size_t returns = 0;  ///< Of nodes, after whatever had ended them.
     History history;
     Verdicts verdicts;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <utility>
 
 #include "rendezvous/base/random.h"
 
@@ -42,6 +43,7 @@ constexpr std::array<Habit, kFaultKinds> kHabits{{
     {F::deaf_node, "deaf-node", "the node hears nothing", 1, Ms(300), Ms(5000)},
     {F::mute_node, "mute-node", "nobody hears the node", 1, Ms(300), Ms(5000)},
     {F::part_pair, "part-pair", "the node cannot reach node", 1, Ms(300), Ms(4000)},
+    {F::reset_pair, "reset-pair", "connections are reset, with node", 2, Ms(100), Ms(2000)},
     {F::slow_line, "slow-line", "the line is slow, by ms", 2, Ms(500), Ms(4000), 2, 200},
     {F::jump_clock, "jump-clock", "the wall clock is off, minutes", 1, Ms(500), Ms(5000), -600,
      600},
@@ -78,6 +80,10 @@ std::vector<std::uint32_t> targets(std::uint32_t nodes, milliseconds from, milli
     return result;
 }
 
+bool is_of_pair(FaultKind kind) {
+    return kind == F::part_pair || kind == F::reset_pair;
+}
+
 std::int64_t between(Random& random, std::int64_t least, std::int64_t most) {
     return least +
            static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(most - least) + 1));
@@ -87,15 +93,37 @@ milliseconds between(Random& random, milliseconds least, milliseconds most) {
     return milliseconds(between(random, least.count(), most.count()));
 }
 
-const Habit& draw(Random& random, const std::vector<FaultKind>& kinds) {
-    std::vector<const Habit*> cards;
-    for (const Habit& habit : kHabits) {
-        if (kinds.empty() || std::count(kinds.begin(), kinds.end(), habit.kind) > 0) {
-            cards.insert(cards.end(), static_cast<std::size_t>(habit.weight), &habit);
+/// Cards of all kinds, of each as many as it weighs; none twice before all have been dealt, so that
+/// a long run has every kind. What has no place at the moment stays in the deck.
+class Deck {
+   public:
+    explicit Deck(const std::vector<FaultKind>& kinds) {
+        for (const Habit& habit : kHabits) {
+            if (kinds.empty() || std::count(kinds.begin(), kinds.end(), habit.kind) > 0) {
+                all_.insert(all_.end(), static_cast<std::size_t>(habit.weight), &habit);
+            }
         }
     }
-    return *cards.at(random.below(cards.size()));
-}
+    /// Deals cards by chance until `take` takes one; false if it takes none of them.
+    template <class Take>
+    bool deal(Random& random, const Take& take) {
+        if (left_.empty()) {
+            left_ = all_;
+        }
+        for (std::size_t tried = 0; tried < left_.size(); ++tried) {
+            std::swap(left_[tried], left_[tried + random.below(left_.size() - tried)]);
+            if (take(*left_[tried])) {
+                left_.erase(left_.begin() + static_cast<std::ptrdiff_t>(tried));
+                return true;
+            }
+        }
+        return false;
+    }
+
+   private:
+    std::vector<const Habit*> all_;
+    std::vector<const Habit*> left_;
+};
 
 }  // namespace
 
@@ -106,6 +134,11 @@ std::string_view to_string(FaultKind kind) noexcept {
 bool hits_node(FaultKind kind) noexcept {
     return kind != F::kill_daemon && kind != F::stop_daemon && kind != F::jump_daemon_clock &&
            kind != F::fill_daemon_disk;
+}
+
+bool ends_node(FaultKind kind) noexcept {
+    return kind == F::kill_agent || kind == F::kill_warden || kind == F::kill_node ||
+           kind == F::drain_node || kind == F::drain_by_word;
 }
 
 std::string node_name(std::uint32_t node) {
@@ -122,7 +155,7 @@ std::string describe(const Fault& fault) {
     text += habit.text;
     if (fault.kind == F::kill_worker || fault.kind == F::stop_worker) {
         text += " (number " + std::to_string(fault.other) + ")";
-    } else if (fault.kind == F::part_pair) {
+    } else if (is_of_pair(fault.kind)) {
         text += " " + node_name(fault.other);
     } else if (habit.strength_max != 0) {
         text += ": " + std::to_string(fault.strength);
@@ -135,42 +168,47 @@ std::string describe(const Fault& fault) {
 
 std::vector<Fault> make_schedule(const SchedulePlan& plan) {
     Random random(plan.seed);
+    Deck deck(plan.kinds);
     std::vector<Fault> result;
     std::vector<milliseconds> busy(plan.nodes);  // Until when each node has a fault.
     milliseconds daemon_busy{};
-    for (milliseconds at = plan.first; at < plan.lasts - plan.calm;
-         at += between(random, plan.gap_min, plan.gap_max)) {
-        const Habit& habit = draw(random, plan.kinds);
+    milliseconds at = plan.first;
+    const auto place = [&](const Habit& habit) {
         Fault fault{.at = at,
                     .lasts = between(random, habit.lasts_min, habit.lasts_max),
                     .kind = habit.kind};
         fault.lasts = std::min(fault.lasts, plan.lasts - plan.calm - at);
         fault.strength = between(random, habit.strength_min, habit.strength_max);
-        milliseconds* until = &daemon_busy;
+        if (!hits_node(habit.kind)) {
+            if (daemon_busy > at) {
+                return false;
+            }
+            daemon_busy = at + fault.lasts;
+            result.push_back(fault);
+            return true;
+        }
         if (habit.kind == F::drain_by_word && daemon_busy > at) {
-            continue;  // There is nobody to hear the word.
+            return false;  // There is nobody to hear the word.
         }
-        if (hits_node(habit.kind)) {
-            std::vector<std::uint32_t> nodes = targets(plan.nodes, at, at + fault.lasts);
-            std::erase_if(nodes, [&](std::uint32_t node) {
-                return busy[node] > at || (habit.kind == F::slow_line && node != plan.nodes - 1);
-            });
-            if (nodes.empty()) {
-                continue;
-            }
-            fault.node = nodes.at(random.below(nodes.size()));
-            fault.other = static_cast<std::uint32_t>(random.below(plan.workers));
-            if (habit.kind == F::part_pair) {
-                fault.other = static_cast<std::uint32_t>(
-                    (fault.node + 1 + random.below(plan.nodes - 1)) % plan.nodes);
-            }
-            until = &busy[fault.node];
+        std::vector<std::uint32_t> nodes = targets(plan.nodes, at, at + fault.lasts);
+        std::erase_if(nodes, [&](std::uint32_t node) {
+            return busy[node] > at || (habit.kind == F::slow_line && node != plan.nodes - 1);
+        });
+        if (nodes.empty()) {
+            return false;
         }
-        if (*until > at) {
-            continue;
+        fault.node = nodes.at(random.below(nodes.size()));
+        fault.other = static_cast<std::uint32_t>(random.below(plan.workers));
+        if (is_of_pair(habit.kind)) {
+            fault.other = static_cast<std::uint32_t>(
+                (fault.node + 1 + random.below(plan.nodes - 1)) % plan.nodes);
         }
-        *until = at + fault.lasts;
+        busy[fault.node] = at + fault.lasts;
         result.push_back(fault);
+        return true;
+    };
+    for (; at < plan.lasts - plan.calm; at += between(random, plan.gap_min, plan.gap_max)) {
+        deck.deal(random, place);
     }
     return result;
 }

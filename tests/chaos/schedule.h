@@ -29,23 +29,26 @@ enum class FaultKind : std::uint8_t {
     deaf_node,          ///< One-way partition: a node hears nothing.
     mute_node,          ///< One-way partition: nobody hears a node.
     part_pair,          ///< Two nodes cannot reach each other; the daemon can reach both.
+    reset_pair,         ///< Every packet between two nodes is answered by a reset.
     slow_line,          ///< What the slow node's TCP connections carry takes `strength` ms longer.
     jump_clock,         ///< A node's wall clock is `strength` minutes off.
     jump_daemon_clock,  ///< The daemon's is.
     fill_disk,          ///< A node's run directory is full.
     fill_daemon_disk,   ///< The daemon's state directory is full.
 };
-inline constexpr std::size_t kFaultKinds = 20;
+inline constexpr std::size_t kFaultKinds = 21;
 [[nodiscard]] std::string_view to_string(FaultKind kind) noexcept;
 /// True if it is aimed at a node, not at the daemon.
 [[nodiscard]] bool hits_node(FaultKind kind) noexcept;
+/// True if its node's launcher ends because of it.
+[[nodiscard]] bool ends_node(FaultKind kind) noexcept;
 
 struct Fault {
     milliseconds at{};     ///< From the beginning.
     milliseconds lasts{};  ///< Until it is healed or restarted; zero: there is nothing to heal.
     FaultKind kind = FaultKind::kill_worker;
     std::uint32_t node = 0;
-    std::uint32_t other = 0;    ///< A worker of the node, or for `part_pair` another node.
+    std::uint32_t other = 0;    ///< A worker of the node, or for a pair the other node.
     std::int64_t strength = 0;  ///< See the kinds.
 
     friend bool operator==(const Fault&, const Fault&) = default;

@@ -9,7 +9,9 @@ regroup_test(daemon_test conformance
             ${CMAKE_CURRENT_LIST_DIR}/daemon_harness.cc
             ${CMAKE_CURRENT_LIST_DIR}/daemon_jobs_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/daemon_journal_test.cc
+            ${CMAKE_CURRENT_LIST_DIR}/daemon_lives_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/daemon_store_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/daemon_strangers_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/daemon_traffic_test.cc
     LINK regroup::rendezvous_server regroup::rendezvous_client regroup::protocol regroup::net)
+target_include_directories(daemon_test PRIVATE ${PROJECT_SOURCE_DIR}/tests/unit)

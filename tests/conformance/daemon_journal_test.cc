@@ -3,12 +3,13 @@
 // A daemon that keeps its jobs: what it must not say too early, and what the next one knows.
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <memory>
 
 #include <gmock/gmock.h>
 
 #include "daemon_harness.h"
+#include "daemon_shelf.h"
+#include "journal_stories.h"
 #include "rendezvous/journal/replay.h"
 #include "rendezvous/journal/sqlite_journal.h"
 
@@ -16,78 +17,13 @@ namespace regroup::rendezvous {
 namespace {
 
 using testing::DaemonHost;
+using testing::DaemonJournal;
 using ::testing::HasSubstr;
 using testing::join_of;
 using testing::Loop;
 using testing::Peer;
 using testing::running;
-
-/// What outlives a journal, and how it behaves.
-struct Shelf {
-    std::map<journal::JobKey, journal::StoredJob> jobs;
-    std::vector<std::function<void()>> waiting;  // While `slow`.
-    bool slow = false;
-    journal::Journal::Hooks hooks;
-
-    void release() {
-        slow = false;
-        for (const auto& done : std::exchange(waiting, {})) {
-            done();
-        }
-    }
-};
-
-class ShelfJournal final : public journal::Journal {
-   public:
-    ShelfJournal(Shelf& shelf, bool leads) : shelf_(shelf), leads_(leads) {}
-
-    void start(Hooks hooks) override {
-        shelf_.hooks = std::move(hooks);
-        if (leads_) {
-            lead(shelf_);
-        }
-    }
-    static void lead(Shelf& shelf) {
-        std::vector<journal::StoredJob> open;
-        for (const auto& [key, job] : shelf.jobs) {
-            if (!job.ended) {
-                open.push_back(job);
-            }
-        }
-        shelf.hooks.lead(open);
-    }
-    void append(const journal::JobKey& key, std::vector<journal::Entry> entries,
-                std::function<void()> done) override {
-        journal::StoredJob& job = shelf_.jobs[key];
-        job.key = key;
-        for (journal::Entry& entry : entries) {
-            job.entries.push_back(std::move(entry));
-        }
-        if (shelf_.slow) {
-            shelf_.waiting.push_back(std::move(done));
-        } else {
-            done();
-        }
-    }
-    void end(const journal::JobKey& key) override { shelf_.jobs[key].ended = true; }
-
-   private:
-    Shelf& shelf_;
-    bool leads_;
-};
-
-class DaemonJournal : public ::testing::Test {
-   protected:
-    std::unique_ptr<DaemonHost> host(bool leads = true) {
-        auto daemon = std::make_unique<DaemonHost>(loop);
-        daemon->daemon().use_journal(std::make_unique<ShelfJournal>(shelf, leads));
-        return daemon;
-    }
-    [[nodiscard]] const journal::StoredJob& only_job() const { return shelf.jobs.begin()->second; }
-
-    Loop loop;
-    Shelf shelf;
-};
+using testing::ShelfJournal;
 
 TEST_F(DaemonJournal, NobodyHearsOfADecisionBeforeItsEventIsKept) {
     const auto daemon = host();
@@ -103,29 +39,6 @@ TEST_F(DaemonJournal, NobodyHearsOfADecisionBeforeItsEventIsKept) {
     EXPECT_TRUE(a.expect<Assign>());
 }
 
-TEST_F(DaemonJournal, TheNextDaemonKnowsTheRoundAndGoesOnWithIt) {
-    auto daemon = host();
-    Peer a(loop, daemon->port());
-    Peer b(loop, daemon->port());
-    Join join = join_of("job", "a", 2);
-    a.say(join);
-    b.say(join_of("job", "b", 2));
-    const auto assign = a.expect<Assign>();
-    ASSERT_TRUE(assign && b.expect<Assign>());
-    a.say(running(RoundId{1}));
-    ASSERT_TRUE(a.expect<Alive>());
-    daemon = host();
-    EXPECT_TRUE(daemon->has_logged("job job: taken up again from the journal, round 1"));
-    Peer again(loop, daemon->port());
-    join.report = running(RoundId{1}).report;
-    again.say(join);
-    again.say(running(RoundId{1}));
-    // It is a member still: it has nothing to do, and is neither fenced nor stopped.
-    const std::optional<FromDaemon> answer = again.next();
-    ASSERT_TRUE(answer);
-    EXPECT_TRUE(std::holds_alternative<Alive>(*answer)) << testing::shown(answer);
-}
-
 TEST_F(DaemonJournal, HeartbeatsThatSayNothingNewWaitForAnEventThatDoes) {
     const auto daemon = host();
     Peer a(loop, daemon->port());
@@ -133,7 +46,8 @@ TEST_F(DaemonJournal, HeartbeatsThatSayNothingNewWaitForAnEventThatDoes) {
     ASSERT_TRUE(a.expect<Assign>());
     a.say(running(RoundId{1}));
     ASSERT_TRUE(a.expect<Alive>());
-    const std::size_t before = only_job().entries.size();
+    ASSERT_TRUE(loop.until([&] { return only_job().entries.size() == 2; }));
+    const std::size_t before = 2;
     for (int i = 0; i < 20; ++i) {
         a.say(running(RoundId{1}));
         ASSERT_TRUE(a.expect<Alive>());
@@ -144,9 +58,51 @@ TEST_F(DaemonJournal, HeartbeatsThatSayNothingNewWaitForAnEventThatDoes) {
     const auto& entries = only_job().entries;
     EXPECT_TRUE(std::holds_alternative<NodeReported>(*entries[before].event));
     EXPECT_TRUE(std::holds_alternative<NodeDisconnected>(*entries[before + 1].event));
-    const auto replayed = journal::replay(only_job(), [](const std::string&) {});
+    const auto replayed = journal::replay(journal::kept(only_job()), [](const std::string&) {});
     ASSERT_TRUE(replayed) << replayed.error().detail;
     EXPECT_TRUE(replayed->is_same());
+}
+
+TEST_F(DaemonJournal, AReportThatDecidesNothingIsKeptALittleLaterAndInItsPlace) {
+    const auto daemon = host();
+    Peer a(loop, daemon->port());
+    Peer b(loop, daemon->port());
+    Join join_a = join_of("job", "a", 2);
+    Join join_b = join_of("job", "b", 2);
+    join_a.policy.restarts_max = join_b.policy.restarts_max = 1;
+    a.say(join_a);
+    b.say(join_b);
+    ASSERT_TRUE(a.expect<Assign>() && b.expect<Assign>());
+    ASSERT_EQ(only_job().entries.size(), 2U);
+    a.say(running(RoundId{1}));
+    ASSERT_TRUE(a.expect<Alive>());
+    b.say(running(RoundId{1}));
+    ASSERT_TRUE(b.expect<Alive>());
+    EXPECT_EQ(only_job().entries.size(), 2U);
+    EXPECT_TRUE(loop.until([&] { return only_job().entries.size() == 4; }));
+    Report failed = running(RoundId{1});
+    failed.report.state = NodeState::stopped;
+    failed.report.failure.emplace().exit_code = 1;
+    a.say(failed);
+    ASSERT_TRUE(b.expect<Stop>());
+    Report stopping = running(RoundId{1});
+    stopping.report.state = NodeState::stopping;
+    b.say(stopping);
+    ASSERT_TRUE(b.expect<Alive>());
+    stopping.report.state = NodeState::stopped;
+    b.say(stopping);
+    ASSERT_TRUE(b.expect<Assign>());
+    std::vector<std::string> told;
+    const auto replayed = journal::replay(journal::kept(only_job()), [&](const std::string& line) {
+        if (line.find(" reports ") != std::string::npos) {
+            told.push_back(line.substr(line.find_first_not_of("0123456789. s")));
+        }
+    });
+    ASSERT_TRUE(replayed) << replayed.error().detail;
+    EXPECT_TRUE(replayed->is_same());
+    ASSERT_EQ(told.size(), 5U) << testing::lines_of(only_job());
+    EXPECT_THAT(told[3], HasSubstr("b reports stopping"));
+    EXPECT_THAT(told[4], HasSubstr("b reports stopped"));
 }
 
 TEST_F(DaemonJournal, WhatThoseWhoWaitAreToldIsNotKept) {
@@ -164,7 +120,7 @@ TEST_F(DaemonJournal, WhatThoseWhoWaitAreToldIsNotKept) {
         ASSERT_TRUE(a.expect<Alive>());
         ASSERT_TRUE(spare.expect<Waiting>());
     }
-    EXPECT_EQ(only_job().entries.size(), 3U) << journal::to_lines(only_job());
+    EXPECT_EQ(only_job().entries.size(), 3U) << testing::lines_of(only_job());
 }
 
 TEST_F(DaemonJournal, ARefusedJoinIsNotKept) {
@@ -177,81 +133,7 @@ TEST_F(DaemonJournal, ARefusedJoinIsNotKept) {
         other.say(join_of("job", "b", 3));
         ASSERT_TRUE(other.expect<Refused>());
     }
-    EXPECT_EQ(only_job().entries.size(), 1U) << journal::to_lines(only_job());
-}
-
-TEST_F(DaemonJournal, AJobThatIsBegunAnewIsAnotherOne) {
-    const auto daemon = host();
-    Peer a(loop, daemon->port());
-    a.say(join_of("job", "a", 1));
-    ASSERT_TRUE(a.expect<Assign>());
-    Report finished = running(RoundId{1});
-    finished.report.state = NodeState::finished;
-    a.say(finished);
-    ASSERT_TRUE(a.expect<Closed>());
-    Peer b(loop, daemon->port());
-    b.say(join_of("job", "b", 1));
-    const auto assign = b.expect<Assign>();
-    ASSERT_TRUE(assign);
-    EXPECT_GT(assign->assignment.round, RoundId{1});
-    ASSERT_EQ(shelf.jobs.size(), 2U);
-    EXPECT_TRUE(only_job().ended);
-    for (const auto& [key, job] : shelf.jobs) {
-        const auto replayed = journal::replay(job, [](const std::string&) {});
-        ASSERT_TRUE(replayed) << replayed.error().detail;
-        EXPECT_TRUE(replayed->is_same());
-        EXPECT_EQ(replayed->assignments, 1U);
-    }
-}
-
-TEST_F(DaemonJournal, AJobThatWasDrainedIsBegunAnew) {
-    const auto daemon = host();
-    Peer a(loop, daemon->port());
-    a.say(join_of("job", "a", 1));
-    ASSERT_TRUE(a.expect<Assign>());
-    Report report = running(RoundId{1});
-    report.report.resident = true;
-    report.report.draining = "stopped by SIGTERM";
-    a.say(report);
-    ASSERT_TRUE(a.expect<Prepare>());
-    report.report.state = NodeState::stopped;
-    a.say(report);
-    const auto closed = a.expect<Closed>();
-    ASSERT_TRUE(closed);
-    ASSERT_EQ(closed->verdict.exit_code, kExitRequeue);
-    Peer b(loop, daemon->port());
-    b.say(join_of("job", "b", 1));
-    const auto assign = b.expect<Assign>();
-    ASSERT_TRUE(assign);
-    EXPECT_GT(assign->assignment.round, RoundId{1});
-}
-
-TEST_F(DaemonJournal, AJobThatAllHaveLeftIsBegunAnewAndOneThatLostThemGoesOn) {
-    auto daemon = host();
-    const auto join = [&](Peer& peer, const std::string& name) {
-        Join said = join_of("job", name, 1);
-        said.policy.restarts_max = 3;
-        peer.say(said);
-        return peer.expect<Assign>();
-    };
-    Peer a(loop, daemon->port());
-    ASSERT_TRUE(join(a, "a"));
-    a.say(Leave{"SIGTERM"});
-    // As the journal tells it to the next daemon, too.
-    ASSERT_TRUE(loop.until([&] { return only_job().entries.size() == 2; }));
-    daemon = host();
-    Peer b(loop, daemon->port());
-    const auto assign = join(b, "b");
-    ASSERT_TRUE(assign);
-    EXPECT_EQ(shelf.jobs.size(), 2U) << "another life";
-    EXPECT_GT(assign->assignment.round, RoundId{1});
-    Peer late(loop, daemon->port());
-    b.hang_up();  // It comes back, or it is lost; it is the same job.
-    Join back = join_of("job", "b", 1);
-    back.policy.restarts_max = 3;
-    late.say(back);
-    ASSERT_TRUE(late.expect<Assign>());
-    EXPECT_EQ(shelf.jobs.size(), 2U);
+    EXPECT_EQ(only_job().entries.size(), 1U) << testing::lines_of(only_job());
 }
 
 TEST_F(DaemonJournal, WhoDoesNotLeadNamesTheLeaderAndAcceptsNothing) {

@@ -160,8 +160,8 @@ class EtcdFaults : public ::testing::Test {
         options.lease = std::chrono::seconds(2);
         configure(options);
         journal = std::make_unique<EtcdJournal>(loop.io(), kClock, std::move(options));
-        journal->start({[this](std::vector<StoredJob> taken) {
-                            jobs = std::move(taken);
+        journal->start({[this](const std::vector<KeptJob>& taken) {
+                            jobs = testing::read_jobs(taken);
                             leads = true;
                         },
                         [this](const std::string& endpoint) {

@@ -53,8 +53,8 @@ struct Daemon {
         options.advertise = name + ":1";
         options.lease = std::chrono::seconds(2);
         journal = std::make_unique<EtcdJournal>(loop.io(), kClock, std::move(options));
-        journal->start({[this](std::vector<StoredJob> taken) {
-                            jobs = std::move(taken);
+        journal->start({[this](const std::vector<KeptJob>& taken) {
+                            jobs = testing::read_jobs(taken);
                             leads = true;
                         },
                         [this](const std::string& endpoint) {
@@ -125,7 +125,7 @@ TEST_F(EtcdJournalTest, OneLeadsAndTheOtherKnowsWhoAndTakesOverWhenItIsGone) {
     a.reset();  // As if it had been killed: nothing is given back.
     ASSERT_TRUE(loop_.until([&] { return b->leads; }));
     ASSERT_EQ(b->jobs.size(), 1U);
-    EXPECT_EQ(to_lines(b->jobs[0]), to_lines(story));
+    EXPECT_EQ(testing::lines_of(b->jobs[0]), testing::lines_of(story));
 }
 
 TEST_F(EtcdJournalTest, WhoResignsIsNotWaitedFor) {
@@ -160,7 +160,7 @@ TEST_F(EtcdJournalTest, WhoHasLostTheLeadKeepsNothing) {
 TEST_F(EtcdJournalTest, WhileEtcdIsAwayDecisionsWaitAndTheLeadEndsWithTheLease) {
     const auto a = daemon("a");
     ASSERT_TRUE(loop_.until([&] { return a->leads; }));
-    etcd_->signal(SIGSTOP);
+    ASSERT_TRUE(etcd_->stop());
     a->append(testing::story_of_two_rounds().job());
     ASSERT_TRUE(loop_.until([&] { return !a->leads; }));
     EXPECT_EQ(a->done, 0U);
@@ -204,12 +204,16 @@ TEST_F(EtcdJournalTest, ADaemonInItDecidesOnlyWhatIsKept) {
     testing::Peer peer(loop_, host.port());
     peer.say(testing::join_of("job", "a", 1));
     EXPECT_TRUE(peer.expect<rendezvous::Assign>());
-    etcd::JobsReader reader([](const std::string& line) { ADD_FAILURE() << line; });
-    for (const etcd::KeyValue& pair :
+    etcd::JobsReader reader;
+    for (etcd::KeyValue& pair :
          etcd::pairs_in(ask("/v3/kv/range", etcd::range("regroup/jobs/", "regroup/jobs/", 99)))) {
-        reader.read(pair);
+        reader.read(std::move(pair));
     }
-    const std::vector<StoredJob> jobs = reader.take();
+    std::vector<KeptJob> kept;
+    for (etcd::JobsReader::Job& job : reader.take()) {
+        kept.push_back(std::move(job.job));
+    }
+    const std::vector<StoredJob> jobs = testing::read_jobs(kept);
     ASSERT_EQ(jobs.size(), 1U);
     EXPECT_EQ(jobs[0].key.id, "job");
     ASSERT_FALSE(jobs[0].entries.empty());

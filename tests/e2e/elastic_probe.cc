@@ -5,9 +5,10 @@
 // $PROBE_DIR/NAME.ROUND.RANK: `up` at the start of each round, `left` when its node leaves, `done`
 // at the end, each with the pid and with what the loop says. With the argument `beat`, rank 0 also
 // writes the number of each step to $PROBE_DIR/step; with `stall`, steps wait while there is a file
-// $PROBE_DIR/stall; with `save`, leaving takes until there is a file $PROBE_DIR/disk; with `throw`,
-// rank 0 fails at the first step after there is a file $PROBE_DIR/throw, and takes for its end
-// until there is a file $PROBE_DIR/core, as one that writes its core does.
+// $PROBE_DIR/stall; with `save`, leaving takes until there is a file $PROBE_DIR/disk; with `sever`,
+// rank 0's connections to all others break once there is a file $PROBE_DIR/sever, in round 1; with
+// `throw`, rank 0 fails at the first step after there is a file $PROBE_DIR/throw, and takes for its
+// end until there is a file $PROBE_DIR/core, as one that writes its core does.
 #include <regroup/regroup.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <vector>
 
@@ -52,6 +54,19 @@ void beat(std::uint64_t step) {
     const std::string path = folder() + "/step";
     std::ofstream(path + ".part") << step << "\n";
     std::filesystem::rename(path + ".part", path);
+}
+
+/// Breaks all TCP connections of this process.
+void sever() {
+    constexpr int kDescriptors = 1024;
+    for (int fd = 0; fd < kDescriptors; ++fd) {
+        sockaddr_storage address{};
+        socklen_t size = sizeof address;
+        if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+            (address.ss_family == AF_INET || address.ss_family == AF_INET6)) {
+            ::shutdown(fd, SHUT_RDWR);
+        }
+    }
 }
 
 int train(const std::string& argument) {
@@ -96,6 +111,10 @@ int train(const std::string& argument) {
                 }
                 while (may_stall && std::filesystem::exists(folder() + "/stall")) {
                     ::poll(nullptr, 0, 5);
+                }
+                if (argument == "sever" && present.rank == 0 && present.round == 1 &&
+                    std::filesystem::exists(folder() + "/sever")) {
+                    sever();
                 }
                 ::poll(nullptr, 0, 2);
                 step.commit([&] {

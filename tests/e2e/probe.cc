@@ -135,6 +135,7 @@ volatile std::sig_atomic_t code_on_term = 0;
     }
     mark("saving");
     await(disk);
+    std::cout << "saved in round " << variable("REGROUP_ROUND") << std::endl;
     mark("saved");
     ::_exit(0);
 }
@@ -257,6 +258,8 @@ class Probe {
             try_store(value);
         } else if (what == "memory") {
             use_memory(std::stoul(value));
+        } else if (what == "attach") {
+            (void)regroup::Context::from_environment();
         } else if (what == "join") {
             regroup::ProcessGroupOptions options;
             options.timeout = kGroupLimit;

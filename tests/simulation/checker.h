@@ -141,7 +141,8 @@ std::unique_ptr<Checker> make_ranks_checker();
 std::unique_ptr<Checker> make_round_order_checker();
 /// A round that an agent was fenced from, or told to stop, is never launched by it afterwards.
 std::unique_ptr<Checker> make_fencing_checker();
-/// No worker is launched on a host while one of another round is alive there.
+/// No worker is launched on a host while one of another round is alive there, except those of the
+/// last one whose places were passed on after they had been asked to end.
 std::unique_ptr<Checker> make_one_round_checker();
 /// A closed job stays closed, with one verdict, and says nothing else.
 std::unique_ptr<Checker> make_closed_checker();

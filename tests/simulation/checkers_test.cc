@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/simulation/checker_samples.h"
 #include "tests/simulation/simulation.h"
 
 namespace regroup::simulation {
@@ -39,14 +40,6 @@ Assignment assignment(std::uint64_t round, std::uint32_t group_rank, std::uint32
     result.group_world_size = result.world_size = nodes;
     result.reason = "test";
     return result;
-}
-
-agent::AgentCore agent_of(const JobPolicy& policy) {
-    agent::AgentConfig config;
-    config.node = "a";
-    config.policy = policy;
-    config.offer.name = "a";
-    return agent::AgentCore(config, kStart);
 }
 
 // Two nodes in round 1, in the daemon's core and in what was told to each.

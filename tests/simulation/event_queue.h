@@ -28,6 +28,8 @@ enum class EventKind : std::uint8_t {
     group_standstill,  ///< For too long.
     store_offer,    ///< A new socket for the next round's store. `subject` host, `tag` incarnation.
     spawn,          ///< An agent is started. `subject` host.
+    last_word,      ///< A warden tells of its agent's death. `subject` host.
+    host_lingers,   ///< The rendezvous outlives the agent beside it. `tag` until when.
     second_signal,  ///< A person presses Ctrl-C again. `subject` host, `tag` incarnation.
     heal,           ///< A fault's end. `subject` host, `tag` which.
     fault,          ///< The next fault is chosen.

@@ -57,11 +57,16 @@ void Simulation::strike_daemon(FaultKind kind, Duration outage) {
         case FaultKind::daemon_paused:
             if (struck.paused_until() <= world_.now) {
                 struck.pause(world_.now + outage);
+                if (world_.job.hosted) {
+                    agents_.front()->pause(world_.now + outage);
+                }
                 disturb_all();
             }
             break;
         case FaultKind::daemon_killed:
-            if (struck.up()) {
+            if (world_.job.hosted) {
+                strike_host(FaultKind::agent_killed, 0, outage);
+            } else if (struck.up()) {
                 struck.kill();
                 world_.queue.push(world_.now + outage, EventKind::daemon_return, index);
             }
@@ -81,7 +86,7 @@ void Simulation::strike_daemon(FaultKind kind, Duration outage) {
             break;
         case FaultKind::operator_stop:
             if (struck.paused_until() <= world_.now) {
-                struck.operator_stop();
+                struck.stop_job("operator", "enough");
             }
             break;
         case FaultKind::operator_drain:
@@ -105,6 +110,14 @@ void Simulation::strike_daemon(FaultKind kind, Duration outage) {
 
 void Simulation::strike_host(FaultKind kind, std::uint32_t host, Duration outage) {
     SimulatedAgent& agent = *agents_[host];
+    if (is_host(host) && kind == FaultKind::host_lost) {
+        kind = FaultKind::agent_killed;
+    }
+    const bool is_cut = kind == FaultKind::partition || kind == FaultKind::deaf_agent ||
+                        kind == FaultKind::mute_agent;
+    if (is_cut && is_host(host)) {
+        return;  // There is no network between the two.
+    }
     const bool cuts_in = kind == FaultKind::partition || kind == FaultKind::deaf_agent;
     const bool cuts_out = kind == FaultKind::partition || kind == FaultKind::mute_agent;
     if (cuts_in || cuts_out) {
@@ -141,6 +154,10 @@ void Simulation::strike_host(FaultKind kind, std::uint32_t host, Duration outage
             if (awake) {
                 agent.pause(world_.now + outage);
                 undisturbed_since_[host] = Instant::max();
+                if (is_host(host)) {
+                    daemons_.front()->pause(world_.now + outage);
+                    disturb_all();
+                }
             }
             break;
         case FaultKind::connection_broken:

@@ -24,10 +24,10 @@ rendezvous::NodeId node_of(const rendezvous::Event& event) {
 
 }  // namespace
 
-void RoutineFold::add(Instant at, rendezvous::Event event) {
-    rendezvous::NodeId node = node_of(event);
-    std::erase_if(kept_, [&](const auto& entry) { return entry.first == node; });
-    kept_.emplace_back(std::move(node), Record{at, std::move(event), true});
+void RoutineFold::add(journal::Entry entry) {
+    rendezvous::NodeId node = node_of(*entry.event);
+    std::erase_if(kept_, [&](const auto& other) { return other.first == node; });
+    kept_.emplace_back(std::move(node), Record{std::move(entry), true});
 }
 
 std::vector<Record> RoutineFold::take() {
@@ -37,13 +37,6 @@ std::vector<Record> RoutineFold::take() {
     }
     kept_.clear();
     return result;
-}
-
-rendezvous::Effects apply_record(rendezvous::RendezvousCore& core, const Record& record) {
-    if (const auto* event = std::get_if<rendezvous::Event>(&record.what)) {
-        return core.step(record.at, *event);
-    }
-    return core.advance(record.at);
 }
 
 void JobLog::begin(rendezvous::JobPolicy policy) {
@@ -58,9 +51,9 @@ void JobLog::forget() {
 }
 
 rendezvous::Effects JobLog::append(Record record) {
-    ENSURE(machine_.has_value() && record.at >= last_at());
+    ENSURE(machine_.has_value() && record.entry.at >= last_at());
     records_.push_back(std::move(record));
-    return apply_record(*machine_, records_.back());
+    return journal::apply(*machine_, records_.back().entry);
 }
 
 std::vector<rendezvous::Effects> commit(World& world, JobLog& log, std::vector<Record> batch) {
@@ -72,7 +65,7 @@ std::vector<rendezvous::Effects> commit(World& world, JobLog& log, std::vector<R
             continue;
         }
         world.tell([&](Checker& c) {
-            if (const auto* event = std::get_if<rendezvous::Event>(&log.records().back().what)) {
+            if (const auto& event = log.records().back().entry.event) {
                 c.on_daemon_event(world.now, *event);
             }
             c.on_daemon_effects(world.now, log.machine(), effects);

@@ -4,22 +4,16 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "rendezvous/core/rendezvous_core.h"
+#include "rendezvous/journal/journal.h"
 
 namespace regroup::simulation {
 
-/// The core was asked to look at the clock.
-struct TimePassed {
-    friend bool operator==(const TimePassed&, const TimePassed&) = default;
-};
-
 /// What one job's machine was given, and when on the job's timeline.
 struct Record {
-    Instant at{};
-    std::variant<TimePassed, rendezvous::Event> what;
+    journal::Entry entry;
     bool folded = false;  ///< A routine heartbeat, which has had its answer already.
 };
 
@@ -27,7 +21,7 @@ struct Record {
 /// into the log just before the next record.
 class RoutineFold {
    public:
-    void add(Instant at, rendezvous::Event event);
+    void add(journal::Entry entry);
     /// What was kept, in the order of time; nothing is kept any more.
     [[nodiscard]] std::vector<Record> take();
     void clear() { kept_.clear(); }
@@ -52,7 +46,7 @@ class JobLog {
     [[nodiscard]] bool begun() const noexcept { return machine_.has_value(); }
     [[nodiscard]] std::size_t size() const noexcept { return records_.size(); }
     [[nodiscard]] Instant last_at() const noexcept {
-        return records_.empty() ? Instant::min() : records_.back().at;
+        return records_.empty() ? Instant::min() : records_.back().entry.at;
     }
     [[nodiscard]] const rendezvous::RendezvousCore& machine() const { return *machine_; }
     [[nodiscard]] const std::vector<Record>& records() const noexcept { return records_; }
@@ -62,10 +56,6 @@ class JobLog {
     std::vector<Record> records_;
     std::uint64_t job_ = 0;
 };
-
-/// Applies one record; the same for the log's machine and for a daemon's.
-[[nodiscard]] rendezvous::Effects apply_record(rendezvous::RendezvousCore& core,
-                                               const Record& record);
 
 struct World;
 /// Appends, and tells the checkers what was decided by it: from here on it counts, sent or not.

@@ -114,6 +114,12 @@ Plan Plan::from_seed(std::uint64_t seed) {
     Random more(seed ^ 0xa0761d6478bd642fULL);
     draw_durability(more, plan, density);
     draw_residents(more, plan, density);
+    Random others(seed ^ 0xe7037ed1a0b428dbULL);
+    if (others.chance(0.4)) {
+        plan.attaches = others.chance(0.6);
+        plan.overlaps = others.chance(0.5);
+        plan.room = pick<double, 2>(others, {0.6, 1});
+    }
     return plan;
 }
 
@@ -150,7 +156,7 @@ void draw_budgets(Random& random, rendezvous::JobPolicy& policy) {
     }
 }
 
-JobPlan JobPlan::draw(Random& random, const Plan& plan) {
+JobPlan JobPlan::draw(Random& random, Random& second, const Plan& plan) {
     JobPlan job;
     rendezvous::JobPolicy& policy = job.policy;
     policy.nodes_min = static_cast<std::uint32_t>(1 + random.below(plan.hosts));
@@ -186,6 +192,7 @@ JobPlan JobPlan::draw(Random& random, const Plan& plan) {
     policy.spares_max = random.chance(0.5) ? static_cast<std::uint32_t>(random.below(3)) : 0;
     policy.regroup_call =
         pick<Duration, 4>(random, {seconds(0), milliseconds(200), milliseconds(200), seconds(1)});
+    job.hosted = plan.durability == Durability::memory && second.chance(0.4);
     return job;
 }
 

@@ -85,6 +85,9 @@ struct Plan {
     Duration attach_max{};     ///< From a process's start to its Hello.
     Duration park_max{};       ///< From the word that a round is over until a worker has parked.
     double never_parks = 0;    ///< Chance that it does not.
+    bool attaches = false;     ///< Workers that end with their round have the SDK, too.
+    bool overlaps = false;     ///< Agents have --overlap-restart.
+    double room = 0;           ///< Chance of memory for two generations of workers.
     double dies_of_peers = 0;  ///< Chance that a resident worker dies when a peer does.
     Duration apply_max{};      ///< From a vote until a rank has applied the step.
     Duration hang_limit{};     ///< For which a group may stand still.
@@ -107,8 +110,12 @@ struct JobPlan {
     Duration start_spread{};  ///< All hosts start within this.
     bool resident = false;    ///< The workers keep their processes when rounds change.
     Duration step_time{};     ///< Of their training.
+    /// The launcher of host 0 serves the rendezvous: where nothing is kept of it, it lives and ends
+    /// with that process.
+    bool hosted = false;
 
-    [[nodiscard]] static JobPlan draw(Random& random, const Plan& plan);
+    /// `second` is for what was added later, so that old seeds keep their stories.
+    [[nodiscard]] static JobPlan draw(Random& random, Random& second, const Plan& plan);
 };
 
 /// Uniform in [low, high].

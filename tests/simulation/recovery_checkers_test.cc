@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/simulation/checker_samples.h"
 #include "tests/simulation/simulation.h"
 
 namespace regroup::simulation {
@@ -23,14 +24,6 @@ Assignment assignment(std::uint64_t round) {
     result.round = RoundId{round};
     result.reason = "test";
     return result;
-}
-
-agent::AgentCore agent_of(const JobPolicy& policy) {
-    agent::AgentConfig config;
-    config.node = "a";
-    config.policy = policy;
-    config.offer.name = "a";
-    return agent::AgentCore(config, kStart);
 }
 
 class RecoveryCheckersTest : public testing::Test {
@@ -148,6 +141,21 @@ TEST_F(RecoveryCheckersTest, WhoHasParkedIsNotEnded) {
     EXPECT_EQ(violation(), "");
     agent_does(agent::SignalWorkers{RoundId{1}, SIGKILL, false, {0}});
     EXPECT_EQ(violation(), "worker 0 of host 0 was ended although it had parked");
+}
+
+TEST_F(RecoveryCheckersTest, OfANodeThatLeavesOnlyWhoHasNoStateIsEndedAtOnce) {
+    for (const bool trained : {true, false}) {
+        watch(make_keep_checker());
+        if (trained) {
+            agent_does(agent::LaunchWorkers{assignment(1), {0}});
+        } else {
+            agent_does(agent::PrestartWorkers{{0}});
+        }
+        agent_hears(agent::WorkerParked{0, trained ? RoundId{1} : RoundId::none});
+        agent_does(agent::PauseWorkers{RoundId{1}, true, seconds(5), "drained"});
+        agent_does(agent::SignalWorkers{RoundId{1}, SIGKILL, false, {0}, true});
+        EXPECT_EQ(violation().empty(), !trained) << violation();
+    }
 }
 
 TEST_F(RecoveryCheckersTest, WhoHasParkedIsNotReplaced) {

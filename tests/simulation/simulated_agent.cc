@@ -35,6 +35,9 @@ void SimulatedAgent::start() {
     config.offer.slot = world_.job.slots[host_];
     config.offer.address = "10.0.0." + std::to_string(host_ + 1);
     config.join_timeout = world_.job.join_timeout;
+    config.offer.hosts_rendezvous = config.stays_until_closed = world_.job.hosted && host_ == 0;
+    last_word_ = {{config.job, node_, config.policy, config.offer, {}}, 0, false};
+    config.overlap_restart = world_.plan.overlaps;
     started_at_ = world_.now;
     paused_until_ = world_.now;
     timer_at_ = Instant::max();
@@ -60,6 +63,11 @@ void SimulatedAgent::end() {
 
 void SimulatedAgent::kill() {
     world_.note([&] { return node_ + " is killed"; });
+    // Before the workers are ended. A warden that is killed as well says nothing.
+    if (last_word_.was_sent && world_.second_random.chance(0.8)) {
+        last_words_.push_back(last_word_);
+        world_.queue.push(world_.now + world_.network.draw_delay(), EventKind::last_word, host_);
+    }
     workers_.orphan(host_);
     end();
 }
@@ -190,6 +198,19 @@ void SimulatedAgent::on_second_signal(std::uint64_t incarnation) {
     }
 }
 
+void SimulatedAgent::on_last_word(bool daemon_is_up) {
+    const LastWord word = std::move(last_words_.front());
+    last_words_.pop_front();
+    if (!daemon_is_up || !world_.network.passable(host_)) {
+        return;
+    }
+    world_.note([&] { return "the warden of " + word.join.node + " -> daemon  it was killed"; });
+    const std::uint32_t connection = world_.network.open(host_, word.endpoint);
+    world_.network.send(world_.now, connection, word.join);
+    world_.network.send(world_.now, connection, rendezvous::Leave{"its agent was killed", true});
+    world_.network.close_by_agent(world_.now, connection);
+}
+
 void SimulatedAgent::offer_store() {
     world_.next_port = static_cast<std::uint16_t>(world_.next_port % 65535 + 1);
     step(agent::StoreOffered{world_.next_port});
@@ -223,6 +244,9 @@ void SimulatedAgent::apply(agent::AgentEffects effects) {
 void SimulatedAgent::act(agent::SendToDaemon& effect) {
     if (connection_ != kNoConnection) {
         world_.note([&] { return node_ + " -> daemon  " + test::to_line(effect.message); });
+        last_word_.join.report = core_->report();
+        last_word_.endpoint = endpoint_;
+        last_word_.was_sent = true;
         world_.network.send(world_.now, connection_, std::move(effect.message));
     }
 }
@@ -251,12 +275,21 @@ void SimulatedAgent::act(agent::LaunchWorkers& effect) {
         return node_ + " launches " + std::to_string(effect.local_ranks.size()) +
                " worker(s) for round " + std::to_string(number(effect.assignment.round));
     });
-    workers_.launch(host_, incarnation_, node_, effect.assignment, effect.local_ranks);
+    workers_.launch(host_, incarnation_, node_, effect);
 }
 
 void SimulatedAgent::act(agent::PrestartWorkers& effect) {
     world_.note([&] { return node_ + " starts workers ahead of a round"; });
-    workers_.prestart(host_, incarnation_, node_, effect.local_ranks);
+    workers_.prestart(host_, incarnation_, node_, effect);
+}
+
+void SimulatedAgent::act(agent::ReleasePlaces& effect) {
+    world_.note([&] {
+        return node_ + " lets others take the places of " +
+               std::to_string(effect.local_ranks.size()) + " worker(s) of round " +
+               std::to_string(number(effect.round)) + ", which are ending";
+    });
+    workers_.release(host_, effect.local_ranks);
 }
 
 void SimulatedAgent::act(agent::AssignWorkers& effect) {
@@ -289,7 +322,11 @@ void SimulatedAgent::act(agent::SignalWorkers& effect) {
                std::to_string(effect.local_ranks.size()) + " worker(s) in round " +
                std::to_string(number(effect.round));
     });
-    workers_.signal(host_, effect.local_ranks, effect.force());
+    workers_.signal(host_, effect.local_ranks, effect.force(), effect.released);
+    if (effect.overlaps && world_.plan.room > 0 && world_.random.chance(world_.plan.room)) {
+        workers_.say(host_, incarnation_, between(world_.random, {}, std::chrono::milliseconds(2)),
+                     agent::RoomForSuccessors{effect.round});
+    }
 }
 
 void SimulatedAgent::act(agent::SaveStacks& effect) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <string>
 
@@ -36,6 +37,10 @@ class SimulatedAgent {
     void on_worker_word(const Workers::Word& word);
     void on_store_offer(std::uint64_t incarnation);
     void on_second_signal(std::uint64_t incarnation);
+    /// The warden of an agent that was killed says so.
+    void on_last_word(bool daemon_is_up);
+    /// To whom the next of them speaks.
+    [[nodiscard]] std::uint32_t last_word_endpoint() const { return last_words_.front().endpoint; }
 
     [[nodiscard]] bool running() const noexcept { return core_.has_value(); }
     [[nodiscard]] const agent::AgentCore* core() const noexcept {
@@ -62,6 +67,7 @@ class SimulatedAgent {
     void act(agent::LaunchWorkers& effect);
     void act(agent::PrestartWorkers& effect);
     void act(agent::AssignWorkers& effect);
+    void act(agent::ReleasePlaces& effect);
     void act(agent::EndRound& effect);
     void act(agent::PauseWorkers& effect);
     void act(agent::SignalWorkers& effect);
@@ -92,6 +98,14 @@ class SimulatedAgent {
     Instant started_at_ = Instant::max();
     Instant paused_until_{};
     std::optional<agent::Quit> quit_;
+    /// What the warden would say: a join as of the last message, and a goodbye.
+    struct LastWord {
+        rendezvous::Join join;
+        std::uint32_t endpoint = 0;
+        bool was_sent = false;  ///< The agent has said anything at all.
+    };
+    LastWord last_word_;
+    std::deque<LastWord> last_words_;  ///< Of agents that are dead, on their way.
 };
 
 }  // namespace regroup::simulation

@@ -89,10 +89,10 @@ void SimulatedDaemon::forget_job() {
     }
 }
 
-void SimulatedDaemon::operator_stop() {
+void SimulatedDaemon::stop_job(const std::string& author, const std::string& reason) {
     if (core_ && leads()) {
-        world_.note([] { return "an operator stops the job"; });
-        submit(rendezvous::StopRequested{"operator", "enough"});
+        world_.note([&] { return "stopped by " + author; });
+        submit(rendezvous::StopRequested{author, reason});
     }
 }
 
@@ -120,31 +120,25 @@ void SimulatedDaemon::on_duty(std::uint64_t life) {
     if (!up_ || life != life_) {
         return;
     }
-    ask(leads() ? Request::keep_alive : Request::campaign);
+    etcd_.call(question(leads() ? EtcdCall::Kind::keep_alive : EtcdCall::Kind::campaign));
     if (!pending_.empty()) {
         send_append();  // The answer may have been lost.
     }
     world_.queue.push(world_.now + world_.plan.lease / 4, EventKind::daemon_duty, index_, life_);
 }
 
-void SimulatedDaemon::ask(Request request) {
+EtcdCall SimulatedDaemon::question(EtcdCall::Kind kind) const {
     EtcdCall call;
-    call.kind =
-        request == Request::campaign ? EtcdCall::Kind::campaign : EtcdCall::Kind::keep_alive;
+    call.kind = kind;
     call.daemon = index_;
     call.life = life_;
     call.asked = world_.now;
     call.epoch = lease_ ? lease_->epoch : 0;
-    etcd_.call(std::move(call));
+    return call;
 }
 
 void SimulatedDaemon::send_append() {
-    EtcdCall call;
-    call.kind = EtcdCall::Kind::append;
-    call.daemon = index_;
-    call.life = life_;
-    call.asked = world_.now;
-    call.epoch = lease_->epoch;
+    EtcdCall call = question(EtcdCall::Kind::append);
     call.job = log_.job();
     call.position = position_;
     call.batch = pending_;
@@ -274,9 +268,9 @@ void SimulatedDaemon::on_timer(std::uint64_t life) {
     }
 }
 
-void SimulatedDaemon::submit(std::variant<TimePassed, rendezvous::Event> what) {
+void SimulatedDaemon::submit(std::optional<rendezvous::Event> event) {
     if (core_) {
-        inbox_.push_back(Record{job_now(), std::move(what)});
+        inbox_.push_back({{job_now(), 0, std::move(event), {}}});
         pump();
     }
 }
@@ -290,14 +284,12 @@ void SimulatedDaemon::pump() {
             if (core_->next_deadline() > job_now()) {
                 break;
             }
-            inbox_.push_back(Record{job_now(), TimePassed{}});
+            inbox_.push_back({{job_now(), 0, std::nullopt, {}}});
         }
-        const auto* event = std::get_if<rendezvous::Event>(&inbox_.front().what);
-        const bool routine = event != nullptr && keeps_log() && core_->is_routine(*event);
-        if (routine || !keeps_log()) {
-            const Record record = std::move(inbox_.front());
+        if (!keeps_log() || is_routine(inbox_.front().entry)) {
+            const journal::Entry entry = std::move(inbox_.front().entry);
             inbox_.pop_front();
-            digest_routine(record);
+            digest_routine(entry);
         } else {
             record_all();
         }
@@ -333,23 +325,27 @@ void SimulatedDaemon::recorded(const std::vector<Effects>& effects) {
     for (std::size_t i = 0; i < batch.size(); ++i) {
         if (!batch[i].folded) {
             ++world_.steps;
-            Effects mine = apply_record(*core_, batch[i]);
+            Effects mine = journal::apply(*core_, batch[i].entry);
             world_.tell([&](Checker& c) { c.on_replayed(world_.now, mine, effects[i]); });
             send(std::move(mine));
         }
     }
 }
 
-// Nothing that must be recorded: a heartbeat, or anything of a daemon that keeps no log.
-void SimulatedDaemon::digest_routine(const Record& record) {
+bool SimulatedDaemon::is_routine(const journal::Entry& entry) const {
+    return entry.event ? core_->is_routine(*entry.event) : core_->next_decision() > entry.at;
+}
+
+// Nothing that must be recorded: a heartbeat, a notice, or anything of a daemon that keeps no log.
+void SimulatedDaemon::digest_routine(const journal::Entry& entry) {
     ++world_.steps;
-    if (const auto* event = std::get_if<rendezvous::Event>(&record.what)) {
-        world_.tell([&](Checker& c) { c.on_daemon_event(world_.now, *event); });
+    if (entry.event) {
+        world_.tell([&](Checker& c) { c.on_daemon_event(world_.now, *entry.event); });
         if (keeps_log()) {
-            fold_.add(record.at, *event);
+            fold_.add(entry);
         }
     }
-    Effects effects = apply_record(*core_, record);
+    Effects effects = journal::apply(*core_, entry);
     world_.tell([&](Checker& c) { c.on_daemon_effects(world_.now, *core_, effects); });
     send(std::move(effects));
 }

@@ -31,7 +31,7 @@ class SimulatedDaemon {
     void kill_midway(Duration outage) { dies_midway_for_ = outage; }
     void spare_midway() { dies_midway_for_.reset(); }
     void pause(Instant until) { paused_until_ = std::max(paused_until_, until); }
-    void operator_stop();
+    void stop_job(const std::string& author, const std::string& reason);
     void operator_drain(const std::string& node);
     /// The next join begins a new job.
     void forget_job();
@@ -42,6 +42,7 @@ class SimulatedDaemon {
     void on_etcd_answer(EtcdCall call);
 
     [[nodiscard]] bool up() const noexcept { return up_; }
+    [[nodiscard]] bool has_sessions() const noexcept { return !sessions_.empty(); }
     [[nodiscard]] Instant paused_until() const noexcept { return paused_until_; }
     /// Since when it has been up, not paused, and in charge, with nothing that it waits for.
     /// Instant::max() while it is not.
@@ -58,7 +59,6 @@ class SimulatedDaemon {
         std::uint64_t epoch = 0;
         Instant until{};  ///< As far as this daemon can know; etcd lets it end no sooner.
     };
-    enum class Request : std::uint8_t { campaign, keep_alive };
 
     [[nodiscard]] bool keeps_log() const { return world_.plan.durability != Durability::memory; }
     [[nodiscard]] bool is_replicated() const {
@@ -71,7 +71,7 @@ class SimulatedDaemon {
 
     void join(std::uint32_t connection, rendezvous::Join join);
     void turn_away(std::uint32_t connection);
-    void submit(std::variant<TimePassed, rendezvous::Event> what);
+    void submit(std::optional<rendezvous::Event> event);
     /// Works through what has come in, until it must wait for etcd.
     void pump();
     /// Records everything that has come in, and the heartbeats before it.
@@ -81,11 +81,13 @@ class SimulatedDaemon {
     void recorded(const std::vector<rendezvous::Effects>& effects);
     /// True if it died.
     [[nodiscard]] bool dies_midway();
-    void digest_routine(const Record& record);
+    void digest_routine(const journal::Entry& entry);
+    /// True if a journal need not know of it.
+    [[nodiscard]] bool is_routine(const journal::Entry& entry) const;
     void send(rendezvous::Effects effects);
     void restore();
     void resign();
-    void ask(Request request);
+    [[nodiscard]] EtcdCall question(EtcdCall::Kind kind) const;
     void arm();
 
     World& world_;

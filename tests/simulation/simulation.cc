@@ -147,7 +147,7 @@ void Simulation::handle(const Happening& event) {
             daemons_[event.subject]->on_duty(event.tag);
             break;
         case EventKind::daemon_return:
-            if (!daemons_[event.subject]->up()) {
+            if (!daemons_[event.subject]->up() && !world_.job.hosted) {
                 daemons_[event.subject]->start();
             }
             break;
@@ -189,10 +189,23 @@ void Simulation::handle(const Happening& event) {
         case EventKind::store_offer:
             agents_[host]->on_store_offer(event.tag);
             break;
+        case EventKind::last_word:
+            agents_[host]->on_last_word(daemons_[agents_[host]->last_word_endpoint()]->up());
+            break;
+        case EventKind::host_lingers:
+            on_host_lingers(Instant(Duration(static_cast<Duration::rep>(event.tag))));
+            break;
         case EventKind::spawn:
+            if (is_host(host) && lingers_) {
+                spawn(host, kTick);  // The port is taken.
+                break;
+            }
             // Late comers to a job that is over are welcome too: they must be told so.
             if (event.tag == epoch_ && !agents_[host]->running() &&
                 (!job_over_ || (!calm_ && !new_job_due_ && world_.random.chance(0.5)))) {
+                if (is_host(host) && !daemons_.front()->up()) {
+                    daemons_.front()->start();
+                }
                 agents_[host]->start();
             }
             break;
@@ -227,12 +240,15 @@ void Simulation::observe() {
     for (std::uint32_t host = 0; host < agents_.size(); ++host) {
         const bool running = agents_[host]->running();
         anyone = anyone || running;
+        if (was_running_[host] && !running && is_host(host)) {
+            host_ended();
+        }
         if (was_running_[host] && !running && agents_[host]->last_quit() && !job_over_) {
             spawn(host, std::chrono::seconds(calm_ ? 1 : 10));
         }
         was_running_[host] = running;
     }
-    if (job_over_ && !anyone && !new_job_due_) {
+    if (job_over_ && !anyone && !new_job_due_ && !lingers_) {
         new_job_due_ = true;
         world_.queue.push(world_.now + kNewJobPause, EventKind::new_job);
     }
@@ -242,11 +258,12 @@ void Simulation::start_job() {
     ++epoch_;
     job_over_ = new_job_due_ = false;
     last_round_ = rendezvous::RoundId::none;
-    world_.job = JobPlan::draw(world_.random, world_.plan);
+    world_.job = JobPlan::draw(world_.random, world_.second_random, world_.plan);
     log_.forget();
     for (const auto& daemon : daemons_) {
         daemon->forget_job();
     }
+    begin_hosting();
     const rendezvous::JobPolicy& policy = world_.job.policy;
     world_.note([&] {
         return "a job begins: nodes " + std::to_string(policy.nodes_min) + ":" +
@@ -255,7 +272,8 @@ void Simulation::start_job() {
                format_duration(policy.last_call) + ", heartbeat " +
                format_duration(policy.heartbeat_timeout) + ", shutdown " +
                format_duration(policy.shutdown_timeout) + ", grow after " +
-               format_duration(policy.grow_after);
+               format_duration(policy.grow_after) +
+               (world_.job.hosted ? ", served by the launcher on a" : "");
     });
     const Plan& plan = world_.plan;
     const bool rough = plan.loss > 0 || plan.reorder || plan.straggler > 0 ||
@@ -297,7 +315,7 @@ void Simulation::begin_calm() {
     for (std::uint32_t index = 0; index < daemons_.size(); ++index) {
         etcd_.cut(index, false);
         daemons_[index]->spare_midway();
-        if (!daemons_[index]->up()) {
+        if (!daemons_[index]->up() && !world_.job.hosted) {
             daemons_[index]->start();
         }
     }

@@ -53,6 +53,15 @@ class Simulation {
     void strike_host(FaultKind kind, std::uint32_t host, Duration outage);
     void strike_daemon(FaultKind kind, Duration outage);
     void heal(std::uint32_t subject);
+
+    // The launcher that serves the rendezvous (hosting.cc).
+
+    [[nodiscard]] bool is_host(std::uint32_t host) const { return world_.job.hosted && host == 0; }
+    /// A job begins: its daemon runs already, or comes with its host.
+    void begin_hosting();
+    /// The agent beside the rendezvous has ended.
+    void host_ended();
+    void on_host_lingers(Instant until);
     void disturb_all();
     /// The one in charge, else the first.
     [[nodiscard]] SimulatedDaemon& daemon() const;
@@ -77,6 +86,7 @@ class Simulation {
     bool job_over_ = false;
     bool new_job_due_ = false;
     bool calm_ = false;
+    std::optional<std::string> lingers_;  ///< The rendezvous does, after an agent's end. Why.
     Instant calm_from_{};
     Instant calm_until_ = Instant::max();
     rendezvous::RoundId last_round_ = rendezvous::RoundId::none;

@@ -39,7 +39,7 @@ void Workers::enter(std::uint32_t host, std::uint32_t local_rank,
     worker.rank = assignment.first_rank + local_rank;
     worker.group = group_of(assignment);
     worker.assigned_at = world_.now;
-    worker.resumed = worker.awaits_outcome = false;
+    worker.resumed = worker.awaits_outcome = worker.at_boundary = false;
     groups_[worker.group].members.emplace_back(host, local_rank);
     world_.tell([&](Checker& c) { c.on_worker_start(world_.now, host, assignment.round); });
 }
@@ -57,7 +57,9 @@ void Workers::assign(std::uint32_t host, const rendezvous::Assignment& assignmen
             continue;
         }
         enter(host, local_rank, assignment);
-        if (worker.stage == Stage::idle) {
+        if (worker.stage == Stage::idle && !worker.elastic) {
+            train_plainly(host, local_rank);
+        } else if (worker.stage == Stage::idle) {
             worker.stage = Stage::forming;
             if (groups_[worker.group].broken) {
                 schedule_consequence(host, local_rank);
@@ -71,15 +73,25 @@ void Workers::assign(std::uint32_t host, const rendezvous::Assignment& assignmen
 
 void Workers::on_ready(std::uint32_t host, std::uint64_t tag) {
     Worker* worker = find(host, tag);
-    if (worker == nullptr || worker->stage != Stage::starting) {
+    if (worker == nullptr || (worker->elastic && worker->stage != Stage::starting)) {
         return;
     }
     const auto local_rank = static_cast<std::uint32_t>(tag & 0xffU);
-    speak(*worker, host, agent::WorkerAttached{local_rank, true});
+    speak(*worker, host,
+          agent::WorkerAttached{local_rank, worker->elastic, true, worker->generation});
     if (worker->launched_in == RoundId::none) {
-        speak(*worker, host, agent::WorkerParked{local_rank, RoundId::none});
+        speak(*worker, host,
+              agent::WorkerParked{local_rank, RoundId::none, false, worker->generation});
     }
     worker->place.reset();
+    if (!worker->elastic) {
+        if (worker->stage == Stage::starting && worker->group != kNoGroup) {
+            train_plainly(host, local_rank);
+        } else if (worker->stage == Stage::starting) {
+            worker->stage = Stage::idle;
+        }
+        return;
+    }
     worker->stage = worker->group == kNoGroup ? Stage::idle : Stage::forming;
     if (worker->group == kNoGroup) {
         return;
@@ -221,6 +233,7 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
                              Cause::success);
             } else {
                 worker->stage = Stage::aborting;
+                worker->at_boundary = true;
                 schedule_parks(host, local_rank, std::chrono::milliseconds(5));
             }
             break;
@@ -257,7 +270,9 @@ void Workers::on_standstill(std::uint32_t index) {
 
 std::vector<rendezvous::RankPosition> Workers::positions(std::uint32_t host) const {
     std::vector<rendezvous::RankPosition> result;
-    for (const Worker& worker : hosts_[host].workers) {
+    const std::vector<Worker>& workers = hosts_[host].workers;
+    for (std::size_t slot = 0; slot < std::min<std::size_t>(workers.size(), kReleased); ++slot) {
+        const Worker& worker = workers[slot];
         if (worker.alive && worker.round != RoundId::none) {
             // Who hangs has not issued what the others wait in.
             result.push_back({worker.rank, worker.step, worker.hung ? 1U : 2U, !worker.hung,
@@ -345,7 +360,9 @@ void Workers::on_parks(std::uint32_t host, std::uint64_t tag) {
         return worker->node + ": worker " + std::to_string(tag & 0xffU) + " parks after round " +
                std::to_string(number(round)) + ", step " + std::to_string(worker->step);
     });
-    speak(*worker, host, agent::WorkerParked{static_cast<std::uint32_t>(tag & 0xffU), round});
+    speak(*worker, host,
+          agent::WorkerParked{static_cast<std::uint32_t>(tag & 0xffU), round, worker->at_boundary,
+                              worker->generation});
     leave_if_told(host, static_cast<std::uint32_t>(tag & 0xffU));
 }
 

@@ -37,7 +37,7 @@ void Workers::reset_pages(std::uint32_t host) {
 
 Workers::Worker& Workers::start(std::uint32_t host, std::uint64_t incarnation,
                                 const rendezvous::NodeId& node, std::uint32_t local_rank,
-                                RoundId round) {
+                                RoundId round, std::uint32_t generation) {
     std::vector<Worker>& workers = hosts_[host].workers;
     if (workers.size() <= local_rank) {
         workers.resize(local_rank + 1);
@@ -49,15 +49,17 @@ Workers::Worker& Workers::start(std::uint32_t host, std::uint64_t incarnation,
     worker.incarnation = incarnation;
     worker.node = node;
     worker.launched_in = round;
+    worker.generation = generation;
     worker.elastic = world_.job.resident;
     return worker;
 }
 
 void Workers::launch(std::uint32_t host, std::uint64_t incarnation, const rendezvous::NodeId& node,
-                     const rendezvous::Assignment& assignment,
-                     std::span<const std::uint32_t> local_ranks) {
-    for (const std::uint32_t local_rank : local_ranks) {
-        Worker& worker = start(host, incarnation, node, local_rank, assignment.round);
+                     const agent::LaunchWorkers& launch) {
+    const rendezvous::Assignment& assignment = launch.assignment;
+    for (const std::uint32_t local_rank : launch.local_ranks) {
+        Worker& worker =
+            start(host, incarnation, node, local_rank, assignment.round, launch.generation);
         enter(host, local_rank, assignment);
         const Plan& plan = world_.plan;
         if (plan.start_error > 0 && world_.random.chance(plan.start_error)) {
@@ -66,28 +68,36 @@ void Workers::launch(std::uint32_t host, std::uint64_t incarnation, const rendez
             schedule_end(world_.now + between(world_.random, {}, std::chrono::seconds(1)), host,
                          local_rank, Cause::fault);
         }
+        if (worker.elastic || plan.attaches) {
+            world_.queue.push(world_.now + between(world_.random, kWordMax, plan.attach_max),
+                              EventKind::worker_ready, host, tag_of(worker, local_rank));
+        }
         if (worker.elastic) {
             schedule_own_faults(host, local_rank, Instant::max());
-            world_.queue.push(world_.now + between(world_.random, kWordMax, world_.plan.attach_max),
-                              EventKind::worker_ready, host, tag_of(worker, local_rank));
-            continue;
-        }
-        worker.stage = Stage::training;
-        const Instant success =
-            std::max(groups_[worker.group].finish_at, world_.now + std::chrono::milliseconds(1)) +
-            between(world_.random, {}, plan.skew_max);
-        schedule_end(success, host, local_rank, Cause::success);
-        schedule_own_faults(host, local_rank, success);
-        if (groups_[worker.group].broken) {
-            schedule_consequence(host, local_rank);
+        } else {
+            train_plainly(host, local_rank);
         }
     }
 }
 
+void Workers::train_plainly(std::uint32_t host, std::uint32_t local_rank) {
+    Worker& worker = hosts_[host].workers[local_rank];
+    worker.stage = Stage::training;
+    const Instant success =
+        std::max(groups_[worker.group].finish_at, world_.now + std::chrono::milliseconds(1)) +
+        between(world_.random, {}, world_.plan.skew_max);
+    schedule_end(success, host, local_rank, Cause::success);
+    schedule_own_faults(host, local_rank, success);
+    if (groups_[worker.group].broken) {
+        schedule_consequence(host, local_rank);
+    }
+}
+
 void Workers::prestart(std::uint32_t host, std::uint64_t incarnation,
-                       const rendezvous::NodeId& node, std::span<const std::uint32_t> local_ranks) {
-    for (const std::uint32_t local_rank : local_ranks) {
-        Worker& worker = start(host, incarnation, node, local_rank, RoundId::none);
+                       const rendezvous::NodeId& node, const agent::PrestartWorkers& prestart) {
+    for (const std::uint32_t local_rank : prestart.local_ranks) {
+        Worker& worker =
+            start(host, incarnation, node, local_rank, RoundId::none, prestart.generation);
         schedule_own_faults(host, local_rank, Instant::max());
         world_.queue.push(world_.now + between(world_.random, kWordMax, world_.plan.attach_max),
                           EventKind::worker_ready, host, tag_of(worker, local_rank));
@@ -129,8 +139,27 @@ void Workers::schedule_consequence(std::uint32_t host, std::uint32_t local_rank)
     }
 }
 
-void Workers::signal(std::uint32_t host, std::span<const std::uint32_t> local_ranks, bool force) {
+void Workers::release(std::uint32_t host, std::span<const std::uint32_t> local_ranks) {
+    std::vector<Worker>& workers = hosts_[host].workers;
     for (const std::uint32_t local_rank : local_ranks) {
+        if (local_rank >= workers.size()) {
+            continue;
+        }
+        const std::uint32_t slot = local_rank + kReleased;
+        workers.resize(std::max<std::size_t>(workers.size(), slot + 1));
+        workers[slot] = std::exchange(workers[local_rank], Worker{});
+        if (workers[slot].group != kNoGroup) {
+            auto& members = groups_[workers[slot].group].members;
+            std::replace(members.begin(), members.end(), std::pair(host, local_rank),
+                         std::pair(host, slot));
+        }
+    }
+}
+
+void Workers::signal(std::uint32_t host, std::span<const std::uint32_t> local_ranks, bool force,
+                     bool released) {
+    for (std::uint32_t local_rank : local_ranks) {
+        local_rank += released ? kReleased : 0;
         if (local_rank >= hosts_[host].workers.size() || !hosts_[host].workers[local_rank].alive) {
             continue;
         }
@@ -192,8 +221,12 @@ void Workers::hang(std::uint32_t host) {
 
 void Workers::on_end(std::uint32_t host, std::uint64_t tag) {
     const auto cause = static_cast<Cause>(tag & 0xffU);
-    const auto local_rank = static_cast<std::uint32_t>(tag >> 8U & 0xffU);
+    auto local_rank = static_cast<std::uint32_t>(tag >> 8U & 0xffU);
     const Worker* worker = find(host, tag >> 16U << 8U | local_rank);
+    if (worker == nullptr && local_rank < kReleased) {
+        local_rank += kReleased;  // Released meanwhile.
+        worker = find(host, tag >> 16U << 8U | local_rank);
+    }
     if (worker == nullptr) {
         return;
     }
@@ -217,7 +250,9 @@ void Workers::on_end(std::uint32_t host, std::uint64_t tag) {
 agent::WorkerExited Workers::describe_end(const Worker& worker, std::uint32_t local_rank,
                                           Cause cause) {
     static constexpr std::array kCodes{1, 1, 1, 3, 64, 75, 76};
-    agent::WorkerExited exited{worker.launched_in, local_rank, std::nullopt, worker.finished};
+    local_rank %= kReleased;
+    agent::WorkerExited exited{worker.launched_in, local_rank, std::nullopt, worker.finished,
+                               worker.generation};
     if (cause == Cause::success) {
         return exited;
     }

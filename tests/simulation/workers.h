@@ -26,10 +26,11 @@ class Workers {
     /// A new agent on `host`: its pages are new.
     void reset_pages(std::uint32_t host);
     void launch(std::uint32_t host, std::uint64_t incarnation, const rendezvous::NodeId& node,
-                const rendezvous::Assignment& assignment,
-                std::span<const std::uint32_t> local_ranks);
+                const agent::LaunchWorkers& launch);
     void prestart(std::uint32_t host, std::uint64_t incarnation, const rendezvous::NodeId& node,
-                  std::span<const std::uint32_t> local_ranks);
+                  const agent::PrestartWorkers& prestart);
+    /// Others are started in their places while they end.
+    void release(std::uint32_t host, std::span<const std::uint32_t> local_ranks);
     void assign(std::uint32_t host, const rendezvous::Assignment& assignment,
                 std::span<const std::uint32_t> local_ranks);
     void end_round(std::uint32_t host, rendezvous::RoundId round,
@@ -37,7 +38,8 @@ class Workers {
     void pause(std::uint32_t host, rendezvous::RoundId round, bool leave);
     /// The round hangs on it: it is ended by force.
     void condemn(std::uint32_t host, std::uint32_t local_rank);
-    void signal(std::uint32_t host, std::span<const std::uint32_t> local_ranks, bool force);
+    void signal(std::uint32_t host, std::span<const std::uint32_t> local_ranks, bool force,
+                bool released = false);
     /// Where the workers of `host` stand.
     [[nodiscard]] std::vector<rendezvous::RankPosition> positions(std::uint32_t host) const;
     /// The highest step that one of them has committed.
@@ -92,6 +94,7 @@ class Workers {
         kill,
     };
     static constexpr std::size_t kNoGroup = static_cast<std::size_t>(-1);
+    static constexpr std::uint32_t kReleased = 64;
     enum class Stage : std::uint8_t {
         starting,  ///< Has not said Hello yet.
         idle,      ///< Parked.
@@ -104,6 +107,7 @@ class Workers {
         bool alive = false;
         std::uint64_t life = 0;  ///< Distinguishes this process from earlier ones in its place.
         std::uint64_t incarnation = 0;
+        std::uint32_t generation = 0;
         rendezvous::NodeId node;
         rendezvous::RoundId launched_in = rendezvous::RoundId::none;
         rendezvous::RoundId round = rendezvous::RoundId::none;  ///< None while it is parked.
@@ -116,6 +120,7 @@ class Workers {
         bool awaits_outcome = false;                  ///< Of a vote in its present round.
         bool resumed = false;                         ///< Has said Resumed in this round.
         bool finished = false;                        ///< Its training.
+        bool at_boundary = false;                     ///< It parks where all have agreed to.
         bool own_fault = false;                       ///< Of its end.
         bool condemned = false;                       ///< Is ended because the round hangs on it.
         std::optional<rendezvous::Assignment> place;  ///< For when it has said Hello.
@@ -123,6 +128,7 @@ class Workers {
         Instant last_word_at{};  ///< A worker's words keep their order.
     };
     struct Host {
+        /// By local rank; those whose places were released are kReleased further on.
         std::vector<Worker> workers;
         rendezvous::RoundId ended = rendezvous::RoundId::none;
         rendezvous::RoundId paused = rendezvous::RoundId::none;
@@ -149,7 +155,9 @@ class Workers {
         return worker.life << 8U | local_rank;
     }
     Worker& start(std::uint32_t host, std::uint64_t incarnation, const rendezvous::NodeId& node,
-                  std::uint32_t local_rank, rendezvous::RoundId round);
+                  std::uint32_t local_rank, rendezvous::RoundId round, std::uint32_t generation);
+    /// Of a round that it does not outlive.
+    void train_plainly(std::uint32_t host, std::uint32_t local_rank);
     void schedule_own_faults(std::uint32_t host, std::uint32_t local_rank, Instant success);
     void schedule_end(Instant at, std::uint32_t host, std::uint32_t local_rank, Cause cause);
     void schedule_consequence(std::uint32_t host, std::uint32_t local_rank);

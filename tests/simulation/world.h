@@ -19,12 +19,14 @@ struct World {
     World(std::uint64_t seed, std::size_t trace_lines)
         : plan(Plan::from_seed(seed)),
           random(seed ^ 0x5bf03635d1a5f3c7ULL),
+          second_random(seed ^ 0xe7037ed1a0b428dbULL),
           network(queue, Random(seed ^ 0x9ddfea08eb382d69ULL), plan),
           trace(trace_lines) {}
 
     Plan plan;
     JobPlan job;
     Random random;
+    Random second_random;  ///< See JobPlan::draw.
     EventQueue queue;
     Network network;
     Trace trace;

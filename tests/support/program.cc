@@ -144,6 +144,15 @@ void Program::signal(int number) const {
     }
 }
 
+bool Program::stop() const {
+    signal(SIGSTOP);
+    return eventually([&] {
+        siginfo_t info{};
+        return ::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED | WNOHANG) == 0 &&
+               info.si_pid == pid_;
+    });
+}
+
 bool Program::prints(const std::string& text, std::chrono::milliseconds limit) {
     bool found = false;
     eventually(

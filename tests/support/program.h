@@ -37,6 +37,8 @@ class Program {
     [[nodiscard]] std::vector<pid_t> family() const;
 
     void signal(int number) const;
+    /// SIGSTOP; true once all its threads stand still, which is a while after the signal was sent.
+    [[nodiscard]] bool stop() const;
     /// True once `text` has been printed; false if it has not within `limit` or the program ended.
     [[nodiscard]] bool prints(const std::string& text,
                               std::chrono::milliseconds limit = std::chrono::seconds(40));

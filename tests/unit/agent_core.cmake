@@ -3,5 +3,6 @@ regroup_test(agent_core_test unit
     SOURCES ${CMAKE_CURRENT_LIST_DIR}/agent_core_end_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/agent_core_resident_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/agent_core_hang_test.cc
+            ${CMAKE_CURRENT_LIST_DIR}/agent_core_overlap_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/agent_core_test.cc
     LINK regroup::agent_core)

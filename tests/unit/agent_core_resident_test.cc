@@ -138,6 +138,33 @@ TEST_F(AgentCoreResidentTest, AWorkerThatParksUnaskedHasLostItsPeers) {
     EXPECT_TRUE(reported(NodeState::stopped));
 }
 
+TEST_F(AgentCoreResidentTest, AConnectionThatBreaksIsToldAtOnceAndEndsNothingHere) {
+    feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
+    const std::uint32_t rank = core.assignment().first_rank + 1;
+    const std::vector<BrokenLink> links = {{rank, 2, "closed the connection"}};
+    ASSERT_EQ(sent<Report>().size(), 1U);
+    EXPECT_EQ(sent<Report>()[0].report.broken_links, links);
+    EXPECT_TRUE(reported(NodeState::running));
+    EXPECT_TRUE(all<EndRound>().empty());
+    // What follows from it is no news, nor is what an earlier round had.
+    feed(WorkerLostPeer{1, RoundId{1}, 3, "closed the connection"});
+    feed(WorkerLostPeer{0, RoundId{0}, 3, "closed the connection"});
+    EXPECT_EQ(core.report().broken_links, links);
+    hear(Stop{RoundId{1}, "it broke"});
+    parks(1, 0);
+    parks(1, 1);
+    assign(2);
+    EXPECT_TRUE(core.report().broken_links.empty());
+}
+
+TEST_F(AgentCoreResidentTest, WhoseTrainingIsFinishedHasLostNobody) {
+    feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
+    feed(WorkerAttached{1, false});
+    EXPECT_TRUE(core.report().broken_links.empty());
+    ASSERT_FALSE(sent<Report>().empty());
+    EXPECT_TRUE(sent<Report>().back().report.broken_links.empty());
+}
+
 TEST_F(AgentCoreResidentTest, ALateWordOfAnOlderRoundParksNobody) {
     hear(Stop{RoundId{1}, "another node is lost"});
     parks(1, 0);

@@ -2,12 +2,12 @@
 #include <gmock/gmock.h>
 
 #include "journal_stories.h"
-#include "rendezvous/journal/replay.h"
 
 namespace regroup::journal {
 namespace {
 
 using namespace rendezvous;  // NOLINT: every event.
+using regroup::testing::lines_of;
 using ::testing::HasSubstr;
 
 Entry entry_with(std::optional<Event> event) {
@@ -88,6 +88,7 @@ TEST(JournalEntries, WhatIsWrongIsNamed) {
              {R"({"at_us":1,"event":"danced"})", "event"},
              {R"({"at_us":1,"event":"left"})", "node"},
              {R"({"at_us":1,"event":"reported","node":"n","round":1,"state":"x"})", "state"},
+             {R"({"at_us":1,"event":"follows","nodes_min":1,"nodes_max":1})", "last_round"},
              {R"({"at_us":1,"assigned":[{"node":"n"}]})", "round"}}) {
         const Result<Entry> decoded = decode_entry(text);
         ASSERT_FALSE(decoded) << text;
@@ -95,18 +96,24 @@ TEST(JournalEntries, WhatIsWrongIsNamed) {
     }
 }
 
+TEST(JournalEntries, AJobThatFollowsAnotherKeepsItsPolicyAndTheRound) {
+    const JobFollows event{regroup::testing::sample_join().policy, RoundId{17}};
+    EXPECT_EQ(through(event).policy, event.policy);
+    EXPECT_EQ(through(event).last, RoundId{17});
+}
+
 TEST(JournalEntries, LinesOfSeveralJobsComeBack) {
     StoredJob one = regroup::testing::story_of_two_rounds().job();
     StoredJob other = one;
     other.key = {"other", 7};
     other.ended = true;
-    const auto jobs = from_lines(to_lines(one) + to_lines(other));
+    const auto jobs = from_lines(lines_of(one) + lines_of(other));
     ASSERT_TRUE(jobs) << jobs.error().detail;
     ASSERT_EQ(jobs->size(), 2U);
     EXPECT_EQ((*jobs)[0].key, one.key);
     EXPECT_EQ((*jobs)[1].key, other.key);
     EXPECT_TRUE((*jobs)[1].ended);
-    EXPECT_EQ(to_lines((*jobs)[0]), to_lines(one));
+    EXPECT_EQ(lines_of((*jobs)[0]), lines_of(one));
     EXPECT_FALSE(from_lines(R"({"at_us":1})"));
     EXPECT_THAT(from_lines("{\"job\":\"a\"}\nnonsense").error().detail, HasSubstr("line 2"));
 }

@@ -18,7 +18,8 @@ struct Told {
 
 Told replayed(const StoredJob& job) {
     std::string text;
-    Result<Replayed> result = replay(job, [&](const std::string& line) { text += line + "\n"; });
+    Result<Replayed> result =
+        replay(kept(job), [&](const std::string& line) { text += line + "\n"; });
     return {text, std::move(result)};
 }
 
@@ -34,7 +35,8 @@ TEST(JournalReplay, MakesTheSameAssignmentsAndTellsWhy) {
 }
 
 TEST(JournalReplay, SurvivesTheWayThroughLines) {
-    const auto jobs = from_lines(to_lines(regroup::testing::story_of_two_rounds().job()));
+    const auto jobs =
+        from_lines(regroup::testing::lines_of(regroup::testing::story_of_two_rounds().job()));
     ASSERT_TRUE(jobs) << jobs.error().detail;
     const Told told = replayed(jobs->front());
     ASSERT_TRUE(told.result);

@@ -13,6 +13,7 @@
 namespace regroup::journal {
 namespace {
 
+using regroup::testing::lines_of;
 using ::testing::HasSubstr;
 
 class JournalSqlite : public ::testing::Test {
@@ -26,6 +27,11 @@ class JournalSqlite : public ::testing::Test {
     [[nodiscard]] std::string directory() const { return folder_ + "/state"; }
     [[nodiscard]] std::string file() const { return directory() + "/journal.sqlite3"; }
 
+    [[nodiscard]] Result<StoredJob> whole(const JobKey& key) const {
+        const Result<KeptJob> job = SqliteJournal::job_in(file(), key);
+        return job ? read_all(*job) : job.error();
+    }
+
     std::unique_ptr<SqliteJournal> opened(std::int64_t wall_ms = 1000000) {
         Result<std::unique_ptr<SqliteJournal>> journal = SqliteJournal::open(directory(), wall_ms);
         EXPECT_TRUE(journal) << journal.error().detail;
@@ -33,7 +39,17 @@ class JournalSqlite : public ::testing::Test {
     }
     /// Starts it; what it took up is in `jobs`, what it said in `log`.
     void start(SqliteJournal& journal) {
-        journal.start({[this](std::vector<StoredJob> taken) { jobs = std::move(taken); },
+        journal.start({[this](const std::vector<KeptJob>& taken) {
+                           jobs.clear();
+                           for (const KeptJob& job : taken) {
+                               Result<StoredJob> all = read_all(job);
+                               if (all) {
+                                   jobs.push_back(std::move(*all));
+                               } else {
+                                   unreadable += all.error().detail + "\n";
+                               }
+                           }
+                       },
                        [](const std::string&) { FAIL() << "it has nobody to follow"; },
                        [this](const std::string& line) { log += line + "\n"; }});
     }
@@ -46,6 +62,7 @@ class JournalSqlite : public ::testing::Test {
     std::string folder_;
     std::vector<StoredJob> jobs;
     std::string log;
+    std::string unreadable;
     std::size_t done = 0;
 };
 
@@ -61,7 +78,7 @@ TEST_F(JournalSqlite, AJobIsTakenUpAsItWas) {
     const auto journal = opened();
     start(*journal);
     ASSERT_EQ(jobs.size(), 1U);
-    EXPECT_EQ(to_lines(jobs[0]), to_lines(story));
+    EXPECT_EQ(lines_of(jobs[0]), lines_of(story));
     EXPECT_EQ(log, "");
 }
 
@@ -72,7 +89,7 @@ TEST_F(JournalSqlite, ATakenUpJobGoesOnBehindItsEntries) {
         start(*journal);
         append(*journal, story);
     }
-    const Result<StoredJob> job = SqliteJournal::job_in(file(), story.key);
+    const Result<StoredJob> job = whole(story.key);
     ASSERT_TRUE(job) << job.error().detail;
     EXPECT_EQ(job->entries.size(), 2 * story.entries.size());
 }
@@ -92,7 +109,7 @@ TEST_F(JournalSqlite, AnEndedJobIsNotTakenUpButCanBeReplayed) {
     ASSERT_TRUE(listed) << listed.error().detail;
     ASSERT_EQ(listed->size(), 1U);
     EXPECT_TRUE(listed->front().ended);
-    const Result<StoredJob> job = SqliteJournal::job_in(file(), listed->front().key);
+    const Result<StoredJob> job = whole(listed->front().key);
     ASSERT_TRUE(job) << job.error().detail;
     EXPECT_EQ(job->entries.size(), story.entries.size());
     EXPECT_FALSE(SqliteJournal::job_in(file(), {"nobody", 1}));
@@ -158,7 +175,7 @@ TEST_F(JournalSqlite, AJobWhoseEntriesAreDamagedIsBegunAnew) {
     const auto journal = opened();
     start(*journal);
     EXPECT_TRUE(jobs.empty());
-    EXPECT_THAT(log, HasSubstr("entry 2"));
+    EXPECT_THAT(unreadable, HasSubstr("entry 2"));
 }
 
 TEST_F(JournalSqlite, ABrokenDatabaseIsSetAsideAndTheDaemonGoesOn) {
@@ -178,6 +195,29 @@ TEST_F(JournalSqlite, ABrokenDatabaseIsSetAsideAndTheDaemonGoesOn) {
     EXPECT_THAT(log, HasSubstr("goes on without a journal"));
     EXPECT_FALSE(std::filesystem::exists(file()));
     EXPECT_TRUE(std::filesystem::exists(file() + ".broken"));
+}
+
+TEST_F(JournalSqlite, AJobThatTakesTooMuchIsKeptNoFurtherAndNotTakenUp) {
+    const StoredJob story = regroup::testing::story_of_two_rounds().job();
+    auto journal = SqliteJournal::open(directory(), 1, /*job_bytes_max=*/3000);
+    ASSERT_TRUE(journal) << journal.error().detail;
+    start(**journal);
+    append(**journal, story);
+    EXPECT_EQ(log, "");
+    std::size_t stories = 1;
+    while (log.empty() && stories < 10) {
+        append(**journal, story);
+        ++stories;
+    }
+    EXPECT_THAT(log, HasSubstr("no more is kept"));
+    append(**journal, story);
+    EXPECT_EQ(done, (stories + 1) * story.entries.size()) << "and the job goes on";
+    journal->reset();
+    start(*opened());
+    EXPECT_TRUE(jobs.empty());
+    const Result<StoredJob> kept = whole(story.key);
+    ASSERT_TRUE(kept) << kept.error().detail;
+    EXPECT_LE(kept->entries.size(), stories * story.entries.size());
 }
 
 TEST_F(JournalSqlite, WhatIsNoDatabaseIsRefused) {

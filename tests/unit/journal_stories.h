@@ -6,7 +6,7 @@
 #include <string>
 
 #include "protocol_samples.h"
-#include "rendezvous/journal/journal.h"
+#include "rendezvous/journal/replay.h"
 
 namespace regroup::testing {
 
@@ -53,6 +53,24 @@ inline rendezvous::NodeReported reported(const std::string& name, std::uint64_t 
     event.report.state = state;
     event.report.store_port = 40000;
     return event;
+}
+
+inline std::string lines_of(const journal::StoredJob& job) {
+    std::string lines;
+    const Result<void> all = journal::to_lines(
+        journal::kept(job), [&](const std::string& line) { lines += line + "\n"; });
+    return all ? lines : all.error().detail;
+}
+
+/// All that a journal hands over.
+inline std::vector<journal::StoredJob> read_jobs(const std::vector<journal::KeptJob>& kept) {
+    std::vector<journal::StoredJob> jobs;
+    for (const journal::KeptJob& job : kept) {
+        if (Result<journal::StoredJob> all = journal::read_all(job)) {
+            jobs.push_back(std::move(*all));
+        }
+    }
+    return jobs;
 }
 
 /// Two nodes form a round, a worker fails, they form another.

@@ -58,6 +58,7 @@ void expect_same(const NodeReport& a, const NodeReport& b) {
     EXPECT_EQ(a.hang, b.hang);
     EXPECT_EQ(a.positions, b.positions);
     EXPECT_EQ(a.alarm, b.alarm);
+    EXPECT_EQ(a.broken_links, b.broken_links);
 }
 
 void expect_same(const Join& a, const Join& b) {
@@ -102,11 +103,29 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
     join.offer.name = "a";
     expect_same(through_agent(join), join);
     const json object = json_of(FromAgent(join));
-    for (const char* key :
-         {"last_call_ms", "heartbeat_timeout_ms", "shutdown_timeout_ms", "grow_after_ms", "role",
-          "slot", "address", "other_addresses", "failure", "regroup_call_ms", "spares_max",
-          "prepare_timeout_ms", "on_exit", "budgets", "resident", "step", "draining", "hang",
-          "positions", "alarm", "held_step", "hosts_rendezvous"}) {
+    for (const char* key : {"last_call_ms",
+                            "heartbeat_timeout_ms",
+                            "shutdown_timeout_ms",
+                            "grow_after_ms",
+                            "role",
+                            "slot",
+                            "address",
+                            "other_addresses",
+                            "failure",
+                            "regroup_call_ms",
+                            "spares_max",
+                            "prepare_timeout_ms",
+                            "on_exit",
+                            "budgets",
+                            "resident",
+                            "step",
+                            "draining",
+                            "hang",
+                            "positions",
+                            "alarm",
+                            "broken_links",
+                            "held_step",
+                            "hosts_rendezvous"}) {
         EXPECT_FALSE(object.contains(key)) << key;
     }
 }
@@ -377,6 +396,8 @@ TEST(ProtocolCodec, NoMessageOutgrowsAFrame) {
     const std::uint64_t large = std::uint64_t{1} << 53U;
     join.report.positions.assign(
         5000, {4294967295U, large, large, true, std::string(100, worst.front())});
+    join.report.broken_links.assign(5000,
+                                    {4294967295U, 4294967295U, std::string(1000, worst.front())});
     for (int code = 1; code < 256; ++code) {
         join.policy.on_exit[code] = Reaction::replace_node;
     }

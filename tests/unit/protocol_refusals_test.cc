@@ -176,6 +176,8 @@ std::vector<Malformation> bad_report() {
         {"positions", "here"},
         {"positions", json::array({7})},
         {"alarm", -1},
+        {"broken_links", 7},
+        {"broken_links", json::array({"x"})},
     };
 }
 
@@ -255,7 +257,8 @@ TEST(ProtocolRefusals, FailureThatTellsNoFailureIsRefused) {
 }
 
 TEST(ProtocolRefusals, EachMalformedFieldOfALeaveIsNamed) {
-    expect_each_is_named(json_of(FromAgent(Leave{"r"})), {{"reason", 7}, {"killed", "yes"}}, decode_from_agent);
+    expect_each_is_named(json_of(FromAgent(Leave{"r"})), {{"reason", 7}, {"killed", "yes"}},
+                         decode_from_agent);
 }
 
 TEST(ProtocolRefusals, EachMalformedFieldOfAPositionIsNamed) {
@@ -266,6 +269,17 @@ TEST(ProtocolRefusals, EachMalformedFieldOfAPositionIsNamed) {
         object["positions"][1][bad.field] = bad.value;
         EXPECT_THAT(error_of(decode_from_agent(object.dump())),
                     HasSubstr("field 'positions[1]." + std::string(bad.field) + "'"));
+    }
+}
+
+TEST(ProtocolRefusals, EachMalformedFieldOfABrokenLinkIsNamed) {
+    json report = json_of(FromAgent(Report{sample_report()}));
+    for (const Malformation& bad :
+         std::vector<Malformation>{{"rank", -1}, {"peer", "x"}, {"text", 7}}) {
+        json object = report;
+        object["broken_links"][0][bad.field] = bad.value;
+        EXPECT_THAT(error_of(decode_from_agent(object.dump())),
+                    HasSubstr("field 'broken_links[0]." + std::string(bad.field) + "'"));
     }
 }
 

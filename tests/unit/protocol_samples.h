@@ -44,6 +44,7 @@ inline rendezvous::NodeReport sample_report() {
                                    std::chrono::seconds(12)};
     report.positions = {{12, 812, 40, true, "all_reduce"}, {13, 811, 39, false, "load"}};
     report.alarm = 2;
+    report.broken_links = {{12, 8, "closed the connection"}};
     return report;
 }
 

@@ -31,6 +31,37 @@ TEST_F(RendezvousPlanned, TheOthersGoOnWhileALeavingNodeSavesItsState) {
     EXPECT_EQ(job.core.round(), RoundId{2});
 }
 
+TEST_F(RendezvousPlanned, ADrainThatIsHeardBeforeTheOthersAreBackEndsNoJob) {
+    // As when the daemon has stood still, and all have to connect anew.
+    begin(policy_of(1, 3), {"a", "b", "c"});
+    for (const std::string node : {"a", "b", "c"}) {
+        job.disconnect(node);
+    }
+    leave("b");
+    for (const std::string node : {"a", "c"}) {
+        job.beat(node);
+    }
+    EXPECT_EQ(job.core.phase(), Phase::preparing);
+    EXPECT_TRUE(job.told<Prepare>("b")->leave);
+    ASSERT_NE(job.told<Prepare>("a"), nullptr);
+    EXPECT_FALSE(job.told<Prepare>("a")->leave);
+    EXPECT_FALSE(job.told<Prepare>("c")->leave);
+    job.park({"a", "c"}, 12);
+    EXPECT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("a").group_world_size, 2U);
+}
+
+TEST_F(RendezvousPlanned, ADrainThatIsHeardWhileTheOnlyOtherNodeIsBeingLostSavesItsOwnState) {
+    job.disconnect("a");
+    job.silence("a");
+    leave("b");
+    job.pass(seconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_TRUE(job.told<Prepare>("b")->leave);
+    job.leave("b");
+    EXPECT_NE(job.core.phase(), Phase::running);
+}
+
 TEST_F(RendezvousPlanned, ALeavingNodeThatIsQuickerThanTheNewsOfTheBoundaryHarmsNobody) {
     leave("b");
     job.leave("b");
@@ -46,6 +77,58 @@ TEST_F(RendezvousPlanned, WhoDoesNotParkSoonAfterALeavingNodeHasGoneIsStopped) {
     job.pass(seconds(1));
     EXPECT_EQ(job.core.phase(), Phase::stopping);
     EXPECT_NE(job.told<Stop>("a"), nullptr);
+}
+
+TEST_F(RendezvousPlanned, WhatPeersOfALeavingNodeEndWithIsNotChargedEvenIfAnotherHadParked) {
+    for (const bool leaves : {true, false}) {  // Or its word has not come.
+        JobPolicy policy = policy_of(1, 3);
+        policy.restarts_max = 5;
+        begin(policy, {"a", "b", "c"});
+        leave("b");
+        job.park({"a"}, 12);
+        ASSERT_EQ(job.core.phase(), Phase::preparing);
+        if (leaves) {
+            job.leave("b");
+        } else {
+            job.disconnect("b");
+        }
+        NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopped, 11);
+        failed.failure = crash_on("c");
+        job.tell("c", failed);
+        ASSERT_EQ(job.core.round(), RoundId{2});
+        EXPECT_EQ(job.assignment("a").restart_count, 0U);
+    }
+}
+
+TEST_F(RendezvousPlanned, WhoIsToLeaveIsToldSoAlsoWhileTheRoundStops) {
+    begin(policy_of(3, 3), {"a", "b", "c"});
+    leave("c");
+    job.leave("c");
+    NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopped, 11);
+    failed.failure = crash_on("b");
+    job.tell("b", failed);
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    job.clear();
+    job.beat("a");  // It has not heard of the drain.
+    ASSERT_NE(job.told<Prepare>("a"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+    EXPECT_EQ(job.told<Stop>("a"), nullptr);
+}
+
+TEST_F(RendezvousPlanned, AFailureBeforeTheBoundaryIsChargedAlthoughANodeLeaves) {
+    JobPolicy policy = policy_of(1, 3);
+    policy.restarts_max = 5;
+    begin(policy, {"a", "b", "c"});
+    leave("b");
+    NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopped, 11);
+    failed.failure = crash_on("c");
+    job.tell("c", failed);
+    job.park({"a"}, 11);
+    NodeReport b = Job::resident_report(RoundId{1}, NodeState::stopped, 11);
+    b.draining = "stopped by SIGTERM";
+    job.tell("b", b);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
 
 TEST_F(RendezvousPlanned, TooFewRemainingMeansThatAllSaveTheirStateAndTheJobMayBeStartedAgain) {

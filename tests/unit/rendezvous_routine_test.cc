@@ -319,6 +319,24 @@ TEST(RendezvousRoutine, HeartbeatsOfARoundThatTrainsAreRoutine) {
     EXPECT_FALSE(job.core.is_routine(NodeReported{"a", job.report_of("a")}));
 }
 
+TEST(RendezvousRoutine, HeartbeatsOfNodesWhoseWorkersTakeLongToEndAreRoutine) {
+    JobPolicy policy = fixed_policy(2);
+    policy.restarts_max = 1;
+    Job job(policy);
+    job.join("a");
+    job.join("b");
+    job.run({"a", "b"});
+    job.fail("a", crash_on("a"));
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    NodeReport report = job.report_of("b");
+    EXPECT_FALSE(job.core.is_routine(NodeReported{"b", report})) << "it has not heard of it yet";
+    report.state = NodeState::stopping;
+    job.report("b", NodeState::stopping);
+    EXPECT_TRUE(job.core.is_routine(NodeReported{"b", report}));
+    report.state = NodeState::stopped;
+    EXPECT_FALSE(job.core.is_routine(NodeReported{"b", report}));
+}
+
 TEST(RendezvousRoutine, HeartbeatsOfNodesThatWaitAreRoutine) {
     Job job(fixed_policy(3));
     job.join("a");

@@ -1,12 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A loop whose peers are lost at each point of a step, and of the way into a round.
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <gtest/gtest.h>
 
 #include "tests/unit/sdk_elastic_ranks.h"
 
 namespace regroup::testing {
 namespace {
+
+/// Breaks all TCP connections of this process, but for those with `port` at one end.
+void break_connections(std::uint16_t port) {
+    constexpr int kDescriptors = 1024;
+    const auto port_of = [](const sockaddr_storage& address) {
+        return address.ss_family == AF_INET6
+                   ? ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port)
+                   : ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+    };
+    for (int fd = 0; fd < kDescriptors; ++fd) {
+        sockaddr_storage mine{};
+        sockaddr_storage theirs{};
+        socklen_t mine_size = sizeof mine;
+        socklen_t theirs_size = sizeof theirs;
+        if (::getsockname(fd, reinterpret_cast<sockaddr*>(&mine), &mine_size) == 0 &&
+            ::getpeername(fd, reinterpret_cast<sockaddr*>(&theirs), &theirs_size) == 0 &&
+            (mine.ss_family == AF_INET || mine.ss_family == AF_INET6) && port_of(mine) != port &&
+            port_of(theirs) != port) {
+            ::shutdown(fd, SHUT_RDWR);
+        }
+    }
+}
+
+TEST_F(ElasticLoopTest, BothEndsOfAConnectionThatBreaksSaySoAtOnce) {
+    const auto places = rounds_.begin(2);
+    Script script;
+    script.before_reduction = [port = places[0].master_port](Rank& rank, ElasticStep& step) {
+        if (rank.name == "b" && step.number() == 3 && rank.round == 1) {
+            break_connections(port);
+        }
+    };
+    start("a", places[0], script);
+    start("b", places[1], script);
+    const auto from_a = agent_.await<worker_link::PeerLost>("a");
+    EXPECT_EQ(from_a, (worker_link::PeerLost{1, 1, from_a.text}));
+    EXPECT_FALSE(from_a.text.empty());
+    const auto from_b = agent_.await<worker_link::PeerLost>("b");
+    EXPECT_EQ(from_b, (worker_link::PeerLost{1, 0, from_b.text}));
+    rounds_.end({"a", "b"});
+    rounds_.assign({"a", "b"});
+    expect_complete({"a", "b"});
+}
 
 TEST_F(ElasticLoopTest, TrainsToTheEnd) {
     start_all({"a", "b", "c"});

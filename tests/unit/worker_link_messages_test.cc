@@ -31,8 +31,9 @@ AssignWorker sample_assign() {
 }
 
 std::vector<FromWorker> samples_from_worker() {
-    return {Hello{"9f3c01aa", 2, true}, Parked{6, 812, true}, Resumed{7, 813, 1.25, 0.5, 12.75},
-            Fatal{FatalKind::bad_node, "ECC error on GPU 3"}, Remark{"rank 3 is slow\n"}};
+    return {Hello{"9f3c01aa", 2, true},        Parked{6, 812, true},
+            Resumed{7, 813, 1.25, 0.5, 12.75}, Fatal{FatalKind::bad_node, "ECC error on GPU 3"},
+            Remark{"rank 3 is slow\n"},        PeerLost{7, 12, "closed the connection"}};
 }
 
 std::vector<ToWorker> samples_to_worker() {

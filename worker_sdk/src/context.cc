@@ -175,8 +175,8 @@ void attach_once(bool prestarted) {
     ::unsetenv(worker_link::kSocketVariable);
     ::unsetenv(worker_link::kWorkerIdVariable);
     if (!attached && prestarted) {
-        throw Error(attached.error().code, "started ahead of its round, but " +
-                                               attached.error().detail);
+        throw Error(attached.error().code,
+                    "started ahead of its round, but " + attached.error().detail);
     }
 }
 
@@ -198,6 +198,24 @@ std::optional<worker_link::AssignWorker> assigned_place(bool prestarted) {
     }
     throw Error(Errc::disconnected,
                 "started ahead of its round, but its agent is gone or leaves the job");
+}
+
+/// For the rest of the program, and its children, which look there for what is usually there from
+/// the start.
+void publish(const worker_link::AssignWorker& place) {
+    const std::pair<const char*, std::string> variables[] = {
+        {"RANK", std::to_string(place.rank)},
+        {"WORLD_SIZE", std::to_string(place.world_size)},
+        {"GROUP_RANK", std::to_string(place.group_rank)},
+        {"GROUP_WORLD_SIZE", std::to_string(place.group_world_size)},
+        {"MASTER_ADDR", place.master_addr},
+        {"MASTER_PORT", std::to_string(place.master_port)},
+        {"TORCHELASTIC_RESTART_COUNT", std::to_string(place.restart_count)},
+        {"REGROUP_ROUND", std::to_string(place.round)}};
+    for (const auto& [name, value] : variables) {
+        ::setenv(name, value.c_str(), 1);
+    }
+    ::unsetenv(worker_link::kPrestartedVariable);
 }
 
 }  // namespace
@@ -267,6 +285,9 @@ Context Context::from_environment() {
     const bool prestarted = variable(worker_link::kPrestartedVariable) == "1";
     attach_once(prestarted);
     const auto place = assigned_place(prestarted);
+    if (place && prestarted) {
+        publish(*place);
+    }
     Context context;
     if (place) {
         context.agent_store = true;

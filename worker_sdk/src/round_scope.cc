@@ -35,6 +35,18 @@ void RoundScope::interrupt(std::string_view reason) noexcept {
     }
 }
 
+void RoundScope::on_break(BreakListener listener) {
+    const std::lock_guard lock(mutex_);
+    break_listener_ = std::move(listener);
+}
+
+void RoundScope::note_break(std::uint32_t peer, const std::string& how) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (break_listener_ && !reason_) {
+        break_listener_(peer, how);
+    }
+}
+
 std::optional<std::string> RoundScope::reason() const {
     const std::lock_guard lock(mutex_);
     return reason_;

@@ -43,6 +43,13 @@ class RoundScope {
     void interrupt(std::string_view reason) noexcept;
     [[nodiscard]] std::optional<std::string> reason() const;
 
+    /// Hears of the first connection of each group that breaks: `peer` is the rank, in the world,
+    /// at its other end, which may be dead or alive, and `how` the rest of a sentence about it.
+    /// Called from the group's thread, for which it must not wait.
+    using BreakListener = std::function<void(std::uint32_t peer, const std::string& how)>;
+    void on_break(BreakListener listener);
+    void note_break(std::uint32_t peer, const std::string& how) noexcept;
+
     /// Counts into `issued` and `done` from now on, which outlive all that is made from this scope.
     /// Before any group is formed.
     void count_into(std::atomic<std::uint64_t>& issued, std::atomic<std::uint64_t>& done) noexcept {
@@ -61,7 +68,8 @@ class RoundScope {
 
    private:
     mutable std::mutex mutex_;
-    std::list<Listener> listeners_;     // guarded by mutex_
+    std::list<Listener> listeners_;      // guarded by mutex_
+    BreakListener break_listener_;       // guarded by mutex_
     std::optional<std::string> reason_;  // guarded by mutex_
     std::atomic<std::uint64_t> own_issued_ = 0;
     std::atomic<std::uint64_t> own_done_ = 0;

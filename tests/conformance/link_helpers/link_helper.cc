@@ -9,7 +9,7 @@
 //     fork_exit      the same, but the child exits in order, and takes a look at the link before
 //     system         has a shell that exits with 9
 //     again          has a child that says that it is the worker, and dies by SIGKILL
-//     ready          says so on stdout
+//     ready          says so on stderr, behind what a sanitizer may have to say of a forked child
 //     exec           begins again as another program, with the arguments that follow
 //     exit=N, _exit=N, return=N, raise=N, hold
 #include <regroup/regroup.h>
@@ -109,7 +109,7 @@ int main(int count, char** values) {
                 ::execl(values[0], values[0], "attach", "raise=9", nullptr);
             });
         } else if (what == "ready") {
-            std::cout << "ready" << std::endl;
+            std::cerr << "ready" << std::endl;
         } else if (what == "exec") {
             set_variables();
             values[i] = values[0];

@@ -48,17 +48,26 @@ class ForceChecker final : public Checker {
         limit_ = policy.shutdown_timeout;
         asked_.clear();
         saving_until_.clear();
+        outgoing_.clear();
     }
     void on_agent_end(Instant /*now*/, std::uint32_t host) override {
         asked_.erase(host);
         saving_until_.erase(host);
+        outgoing_.erase(host);
     }
     void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
                          const agent::AgentEffect& effect) override {
+        if (std::holds_alternative<agent::ReleasePlaces>(effect)) {
+            outgoing_[host] = asked_.contains(host) ? asked_[host].at : now;
+        }
         if (core.report().state == NodeState::stopped && !core.leaving()) {
             asked_.erase(host);  // Those that are parked have done as they were asked.
         }
         const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
+        if (signal != nullptr && signal->released) {
+            outgoing_[host] = signal->force() ? Instant::max() : outgoing_[host];
+            return;
+        }
         const auto* pause = std::get_if<agent::PauseWorkers>(&effect);
         if (pause != nullptr && pause->leave) {
             saving_until_[host] = after(now, pause->limit + pause->limit / 10);
@@ -78,7 +87,7 @@ class ForceChecker final : public Checker {
         for (auto it = asked_.begin(); it != asked_.end();) {
             const HostView& host = view.hosts[it->first];
             const bool waits =
-                host.agent != nullptr && host.agent->has_workers() &&
+                host.agent != nullptr && host.agent->has_placed() &&
                 (host.agent->leaving() || host.agent->report().state == NodeState::stopping);
             if (!waits) {
                 it = asked_.erase(it);
@@ -94,10 +103,25 @@ class ForceChecker final : public Checker {
             }
             ++it;
         }
+        for (auto it = outgoing_.begin(); it != outgoing_.end();) {
+            const HostView& host = view.hosts[it->first];
+            if (host.agent == nullptr || !host.agent->has_outgoing()) {
+                it = outgoing_.erase(it);
+                continue;
+            }
+            const Instant since = std::max(it->second, host.awake_since);
+            if (since != Instant::max() &&
+                now > after(since, limit_ + limit_ / 10 + std::chrono::milliseconds(100))) {
+                violated("workers on node " + host.node + " whose places were released " +
+                         format_duration(now - it->second) + " ago have not been forced");
+            }
+            ++it;
+        }
     }
 
    private:
     Duration limit_{};
+    std::map<std::uint32_t, Instant> outgoing_;  // By host: when asked; max: forced.
     struct Asked {
         Instant at{};
         bool leaving = false;
@@ -124,7 +148,8 @@ class FirstFailureChecker final : public Checker {
             return;
         }
         const auto worker = known.training.find(exited->local_rank);
-        if (worker == known.training.end() || worker->second.launched_in != exited->round) {
+        if (worker == known.training.end() || worker->second.launched_in != exited->round ||
+            worker->second.generation != exited->generation) {
             return;  // It was parked, or is one of an earlier round.
         }
         const Worker ended = worker->second;
@@ -151,21 +176,28 @@ class FirstFailureChecker final : public Checker {
             known = {begin->assignment.round, {}, std::nullopt, false, false, known.ahead};
         } else if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
             for (const std::uint32_t local_rank : launch->local_ranks) {
-                known.training[local_rank] = {launch->assignment.round, false, {}};
-                known.ahead[local_rank] = launch->assignment.round;
+                known.ahead[local_rank] = {launch->assignment.round, launch->generation, false, {}};
+                known.training[local_rank] = known.ahead[local_rank];
             }
         } else if (const auto* prestart = std::get_if<agent::PrestartWorkers>(&effect)) {
             for (const std::uint32_t local_rank : prestart->local_ranks) {
-                known.ahead[local_rank] = RoundId::none;
+                known.ahead[local_rank] = {RoundId::none, prestart->generation, false, {}};
+            }
+        } else if (const auto* release = std::get_if<agent::ReleasePlaces>(&effect)) {
+            for (const std::uint32_t local_rank : release->local_ranks) {
+                if (release->passed_on) {
+                    known.training.erase(local_rank);  // Nobody's failure from here on.
+                }
             }
         } else if (const auto* assign = std::get_if<agent::AssignWorkers>(&effect)) {
             for (const std::uint32_t local_rank : assign->local_ranks) {
-                known.training[local_rank] = {known.ahead[local_rank], false, {}};
+                known.training[local_rank] = known.ahead[local_rank];
             }
         } else if (const auto* kill = std::get_if<agent::KillWorker>(&effect)) {
             known.training[kill->local_rank].hung = true;
             known.training[kill->local_rank].reason = kill->reason;
-        } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
+        } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
+                   signal != nullptr && signal->round == known.round) {
             known.asked_to_stop = true;
             known.forced = known.forced || signal->force();
         } else if (std::holds_alternative<agent::EndRound>(effect)) {
@@ -182,6 +214,7 @@ class FirstFailureChecker final : public Checker {
    private:
     struct Worker {
         RoundId launched_in = RoundId::none;
+        std::uint32_t generation = 0;
         bool hung = false;
         std::string reason;  // Why, if it was killed because a round hung on it.
     };
@@ -192,7 +225,7 @@ class FirstFailureChecker final : public Checker {
         std::optional<WorkerFailure> root;
         bool asked_to_stop = false;
         bool forced = false;
-        std::map<std::uint32_t, RoundId> ahead;  // In which round each process was launched.
+        std::map<std::uint32_t, Worker> ahead;  // As each process was started.
     };
     void check(std::uint32_t host, const Host& known, const NodeReport& report) {
         if (report.failure && report.round == known.round &&

@@ -181,6 +181,9 @@ class KeepChecker final : public Checker {
         parked_[host].clear();
         asked_[host].clear();
         places_[host].clear();
+        trained_[host].clear();
+        generations_[host].clear();
+        departs_.erase(host);
     }
     void on_agent_event(Instant /*now*/, std::uint32_t host,
                         const agent::AgentEvent& event) override {
@@ -189,12 +192,16 @@ class KeepChecker final : public Checker {
             // started ahead may come after its place was given to it.
             const bool late = places_[host].contains(word->local_rank) &&
                               word->round < places_[host][word->local_rank];
-            if (!late && !asked_[host].contains(word->local_rank)) {
+            const bool released = word->generation != generations_[host][word->local_rank];
+            if (!late && !released && !asked_[host].contains(word->local_rank)) {
                 parked_[host].insert(word->local_rank);
             }
-        } else if (const auto* exited = std::get_if<agent::WorkerExited>(&event)) {
+        } else if (const auto* exited = std::get_if<agent::WorkerExited>(&event);
+                   exited != nullptr &&
+                   exited->generation == generations_[host][exited->local_rank]) {
             parked_[host].erase(exited->local_rank);
             asked_[host].erase(exited->local_rank);
+            trained_[host].erase(exited->local_rank);
         }
     }
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& core,
@@ -203,15 +210,37 @@ class KeepChecker final : public Checker {
             for (const std::uint32_t local_rank : assign->local_ranks) {
                 parked_[host].erase(local_rank);
                 places_[host][local_rank] = assign->assignment.round;
+                trained_[host].insert(local_rank);
             }
         } else if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
             for (const std::uint32_t local_rank : launch->local_ranks) {
                 check_free(host, local_rank);
                 asked_[host].erase(local_rank);
+                trained_[host].insert(local_rank);
+                generations_[host][local_rank] = launch->generation;
             }
-        } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
+        } else if (const auto* prestart = std::get_if<agent::PrestartWorkers>(&effect)) {
+            for (const std::uint32_t local_rank : prestart->local_ranks) {
+                check_free(host, local_rank);
+                asked_[host].erase(local_rank);
+                trained_[host].erase(local_rank);
+                places_[host].erase(local_rank);
+                generations_[host][local_rank] = prestart->generation;
+            }
+        } else if (const auto* pause = std::get_if<agent::PauseWorkers>(&effect)) {
+            if (pause->leave) {
+                departs_.insert(host);
+            }
+        } else if (std::holds_alternative<agent::BeginRound>(effect)) {
+            departs_.erase(host);
+        } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
+                   signal != nullptr && !signal->released) {
             for (const std::uint32_t local_rank : signal->local_ranks) {
-                if (parked_[host].contains(local_rank) && !core.leaving()) {
+                // A node that leaves has the state saved by those who have it, and no use for the
+                // others.
+                const bool useless = departs_.contains(host) &&
+                                     !trained_[host].contains(local_rank) && signal->waiting;
+                if (parked_[host].contains(local_rank) && !core.leaving() && !useless) {
                     violated("worker " + std::to_string(local_rank) + " of host " +
                              std::to_string(host) + " was ended although it had parked");
                 }
@@ -232,6 +261,10 @@ class KeepChecker final : public Checker {
     std::map<std::uint32_t, std::set<std::uint32_t>> parked_;  // By host: local ranks.
     std::map<std::uint32_t, std::set<std::uint32_t>> asked_;   // To end.
     std::map<std::uint32_t, std::map<std::uint32_t, RoundId>> places_;
+    std::map<std::uint32_t, std::set<std::uint32_t>> trained_;  // Have had a place in a round.
+    // By local rank: of the process that was started last.
+    std::map<std::uint32_t, std::map<std::uint32_t, std::uint32_t>> generations_;
+    std::set<std::uint32_t> departs_;  // Hosts that were told to leave.
 };
 
 // A planned change interrupts nobody in a step.

@@ -68,7 +68,8 @@ struct Context {
     /// starts a thread of the SDK's own (see ElasticLoop), and takes REGROUP_AGENT_SOCKET and
     /// REGROUP_WORKER_ID out of the environment: they are for this process, not for its children. A
     /// process that was started ahead of its round (REGROUP_PRESTARTED=1) blocks here until it is
-    /// given a place, and throws Error `disconnected` if its agent goes away before.
+    /// given a place, which it then finds in the variables above too, and throws Error
+    /// `disconnected` if its agent goes away before.
     [[nodiscard]] static Context from_environment();
 
    private:

@@ -29,7 +29,7 @@ ControlLine::ControlLine(Mesh& mesh, Instant deadline, const std::function<void(
             meet(std::move(failure));
             return;
         }
-        announce_failure(failure.code, failure.cause);
+        announce_failure(failure.code, failure.cause, failure.broken_to);
         throw Error(failure.code, failure.cause);
     } catch (const Error& error) {
         announce_failure(error.code(), error.what());  // `check` has had enough: at once.
@@ -50,8 +50,10 @@ void ControlLine::connect(Instant deadline, const std::function<void()>& check) 
     const Outbound& outbound = mesh_.outbound(mesh_.seat().next(), ChannelKind::control);
     while (!look_for_neighbours()) {
         if (outbound.ended()) {
+            mesh_.tell_break(mesh_.seat().next(), outbound.ending());
             throw GroupFailure{.code = Errc::disconnected,
-                               .cause = next.name + " " + outbound.ending()};
+                               .cause = next.name + " " + outbound.ending(),
+                               .broken_to = mesh_.seat().next()};
         }
         if (check) {
             check();
@@ -151,8 +153,11 @@ void ControlLine::read(Line& line) {
         }
     }
     if (!line.left && line.stream->input_ended()) {
+        const std::string how = "closed the connection";
+        mesh_.tell_break(line.peer, how);
         throw GroupFailure{.code = Errc::disconnected,
-                           .cause = mesh_.peer(line.peer).name + " closed the connection"};
+                           .cause = mesh_.peer(line.peer).name + " " + how,
+                           .broken_to = line.peer};
     }
 }
 
@@ -167,6 +172,10 @@ void ControlLine::handle(Line& line, const Notice& notice) {
     const std::string reporter = notice.reporter < mesh_.seat().world_size
                                      ? mesh_.peer(notice.reporter).name
                                      : mesh_.peer(line.peer).name;
+    if (notice.broken_to == mesh_.seat().rank && notice.reporter < mesh_.seat().world_size) {
+        // This rank lives, and may be the only one to know that.
+        mesh_.tell_break(notice.reporter, "says that the connection broke");
+    }
     throw GroupFailure{.code = notice.code, .cause = reporter + " reports: " + line.text};
 }
 
@@ -174,7 +183,8 @@ void ControlLine::announce_leave() noexcept {
     send({.kind = NoticeKind::leave}, {});
 }
 
-void ControlLine::announce_failure(Errc code, const std::string& text) noexcept {
+void ControlLine::announce_failure(Errc code, const std::string& text,
+                                   std::optional<std::uint32_t> broken_to) noexcept {
     if (heard_) {
         return send(*heard_, heard_text_);
     }
@@ -184,6 +194,7 @@ void ControlLine::announce_failure(Errc code, const std::string& text) noexcept 
     send({.kind = NoticeKind::failure,
           .code = code == Errc::fenced ? Errc::disconnected : code,
           .reporter = mesh_.seat().rank,
+          .broken_to = broken_to.value_or(Notice::kNobody),
           .text_bytes = bytes},
          text);
 }

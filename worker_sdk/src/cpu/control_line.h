@@ -30,8 +30,9 @@ class ControlLine final : public Participant {
     /// Tells the neighbours that this rank leaves in order.
     void announce_leave() noexcept;
     /// Tells the neighbours why the group has failed: what was heard from others, else `code` and
-    /// `text`.
-    void announce_failure(Errc code, const std::string& text) noexcept;
+    /// `text`; and to whom a connection has broken, if that is why.
+    void announce_failure(Errc code, const std::string& text,
+                          std::optional<std::uint32_t> broken_to = std::nullopt) noexcept;
 
    private:
     struct Line {

@@ -29,6 +29,13 @@ Pollable make_wakeup() {
     return {.fd = std::move(fd)};
 }
 
+std::unique_ptr<Mesh> listened_to(std::unique_ptr<Mesh> mesh,
+                                  const std::shared_ptr<RoundScope>& scope) {
+    mesh->on_break(
+        [scope](std::uint32_t peer, const std::string& how) { scope->note_break(peer, how); });
+    return mesh;
+}
+
 bool on_one_node(const std::vector<Peer>& peers) {
     return peers.front().node != 0 &&
            std::all_of(peers.begin(), peers.end(),
@@ -47,7 +54,7 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
       must_share_(founding.must_share),
       node_ranks_(founding.node_ranks),
       scope_(founding.scope),
-      mesh_(std::move(mesh)),
+      mesh_(listened_to(std::move(mesh), scope_)),
       interruption_(*mesh_, scope_),
       control_(*mesh_, founding.deadline, founding.check),
       lane_(*mesh_),

@@ -121,7 +121,7 @@ void CpuProcessGroup::finish(GroupFailure failure) {
     }
     std::vector<Operation> failed = messenger_.take_all();
     const std::string met_by = failure.operation.empty() ? "" : failure.operation + ": ";
-    control_.announce_failure(failure.code, met_by + failure.cause);
+    control_.announce_failure(failure.code, met_by + failure.cause, failure.broken_to);
     mesh_.reset();
     {
         const std::lock_guard lock(mutex_);

@@ -64,10 +64,21 @@ void Mesh::await(std::uint32_t peer, ChannelKind kind, const Signature& operatio
 void Mesh::suspect(std::uint32_t peer, const Signature& operation) {
     if (!suspicion_) {
         const Instant now = SteadyClock().now();
+        const bool left = left_.contains(peer);
         suspicion_ = {.failure = {.code = Errc::disconnected,
                                   .cause = peers_[peer].name + " " + endings_[peer],
                                   .operation = describe(operation)},
-                      .until = left_.contains(peer) ? now : after(now, kExplanationLimit)};
+                      .until = left ? now : after(now, kExplanationLimit)};
+        if (!left) {
+            suspicion_->failure.broken_to = peer;
+            tell_break(peer, endings_[peer]);
+        }
+    }
+}
+
+void Mesh::tell_break(std::uint32_t peer, const std::string& how) {
+    if (const auto listener = std::exchange(break_listener_, nullptr)) {
+        listener(peers_[peer].world_rank, how);
     }
 }
 

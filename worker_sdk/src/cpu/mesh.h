@@ -14,6 +14,7 @@
 #include "worker_sdk/src/cpu/poll_set.h"
 #include "worker_sdk/src/cpu/socket.h"
 #include "worker_sdk/src/cpu/wire.h"
+#include "worker_sdk/src/round_scope.h"
 
 namespace regroup::cpu {
 
@@ -23,6 +24,8 @@ struct GroupFailure {
     std::string cause{};
     /// The operation that met it; empty if the caller is to fill in the one under way.
     std::string operation{};
+    /// The rank of this group to which a connection has broken, if that is what this rank has met.
+    std::optional<std::uint32_t> broken_to{};
 };
 
 /// This rank's place in the group.
@@ -78,6 +81,12 @@ class Mesh {
     void note_left(std::uint32_t peer);
     [[nodiscard]] bool gone(std::uint32_t peer) const { return !endings_[peer].empty(); }
 
+    /// Called once, with the rank in the world of the first peer to whom a connection breaks,
+    /// though it has not left, and with the rest of a sentence about it: before any explanation is
+    /// known.
+    void on_break(RoundScope::BreakListener listener) { break_listener_ = std::move(listener); }
+    void tell_break(std::uint32_t peer, const std::string& how);
+
     /// What the next turn also waits for.
     [[nodiscard]] PollSet& poll() noexcept { return poll_; }
     /// `participant` takes part in every turn from now on, and must outlive the last.
@@ -101,6 +110,7 @@ class Mesh {
     std::vector<std::string> endings_;  // by rank; empty while it is there
     std::set<std::uint32_t> left_;
     std::optional<Suspicion> suspicion_;
+    RoundScope::BreakListener break_listener_;  // Empty once it was called.
     std::vector<Participant*> participants_;
     PollSet poll_;
 };

@@ -107,7 +107,11 @@ struct Notice {
     NoticeKind kind = NoticeKind::leave;
     Errc code = Errc::disconnected;
     std::uint32_t reporter = 0;  ///< The rank that met the failure first.
+    /// The rank to which its connection has broken, if it was that.
+    std::uint32_t broken_to = kNobody;
     std::uint32_t text_bytes = 0;
+
+    static constexpr std::uint32_t kNobody = 0xffffffffU;
 };
 
 template <class T>

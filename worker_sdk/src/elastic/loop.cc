@@ -109,6 +109,13 @@ Loop::Outcome Loop::carry_out_round(const ElasticCallbacks& callbacks) {
         beacon_.begin_round(context.round, *ContextScope::of(context));
         if (link_) {
             link_->guard(context.round, ContextScope::of(context));
+            ContextScope::of(context)->on_break([link = std::weak_ptr(link_),
+                                                 round = context.round](std::uint32_t peer,
+                                                                        const std::string& how) {
+                if (const auto agent = link.lock()) {
+                    agent->send({worker_link::PeerLost{.round = round, .peer = peer, .text = how}});
+                }
+            });
         }
         const Instant began = now();
         form();
@@ -323,8 +330,9 @@ bool Loop::is_loss(const Error& error) const noexcept {
 }
 
 /// Peers and agent find out about a loss in different ways: what the group knows already, the agent
-/// is about to say, if a worker has died. If none has, nobody knows but those between whom the
-/// connection broke: this rank then parks unasked, which ends the round without a failure.
+/// is about to say, if a worker has died. If none has, the agent knows from those between whom the
+/// connection broke, and ends the round for that. If it says nothing, since no daemon is there,
+/// this rank parks unasked.
 void Loop::learn_of_end(const Error& error) {
     const std::uint64_t round = round_->context.round;
     beacon_.park();

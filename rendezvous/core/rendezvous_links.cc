@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a RendezvousCore does about a connection that broke between two workers. Mostly one of them
+// is dead, and its node says so, or is lost itself: that is then the cause. If both say that they
+// have lost each other they live, and the round is over for that alone; if only one says so, and
+// nothing has explained it within the regroup call, likewise.
+#include <algorithm>
+
+#include "rendezvous/core/rendezvous_core.h"
+
+namespace regroup::rendezvous {
+
+std::optional<NodeId> RendezvousCore::node_with(std::uint32_t rank) const {
+    for (const auto& [id, assignment] : members_) {
+        if (rank >= assignment.first_rank &&
+            rank - assignment.first_rank < nodes_.at(id).offer.workers) {
+            return id;
+        }
+    }
+    return std::nullopt;
+}
+
+std::string RendezvousCore::text_of(const BrokenLink& link, bool by_both) const {
+    const auto named = [&](std::uint32_t rank) {
+        const std::optional<NodeId> id = node_with(rank);
+        return "rank " + std::to_string(rank) + (id ? " on " + name_of(*id) : "");
+    };
+    const std::string first = named(by_both ? std::min(link.rank, link.peer) : link.rank);
+    const std::string second = named(by_both ? std::max(link.rank, link.peer) : link.peer);
+    std::string text = "the connection between " + first + " and " + second + " broke";
+    if (!by_both && !link.text.empty()) {
+        text += ": rank " + std::to_string(link.peer) + " " + link.text;
+    }
+    return text;
+}
+
+bool RendezvousCore::is_mutual(const BrokenLink& link) const {
+    const std::optional<NodeId> other = node_with(link.peer);
+    if (!other) {
+        return false;
+    }
+    const NodeReport& report = nodes_.at(*other).report;
+    const std::vector<BrokenLink>& theirs = report.broken_links;
+    return report.round == round_ && report.state == NodeState::running &&
+           std::any_of(theirs.begin(), theirs.end(), [&](const BrokenLink& said) {
+               return said.rank == link.peer && said.peer == link.rank;
+           });
+}
+
+void RendezvousCore::consider_links(Instant now, const Node& node) {
+    for (const BrokenLink& link : node.report.broken_links) {
+        severed_at_ = severed_at_.value_or(now);
+        if (is_mutual(link)) {
+            stop_severed(now, text_of(link, true));
+            return;
+        }
+    }
+}
+
+Instant RendezvousCore::severed_until() const {
+    if (phase_ != Phase::running || !severed_at_) {
+        return Instant::max();
+    }
+    Instant until = after(*severed_at_, policy_.regroup_call);
+    // Whoever is under suspicion is about to be lost, which explains it, or to speak.
+    for (const auto& [id, assignment] : members_) {
+        if (detector_.suspects(id)) {
+            until = std::max(until, detector_.lost_at(id));
+        }
+    }
+    return until;
+}
+
+void RendezvousCore::overdue_links(Instant now) {
+    for (const auto& [id, assignment] : members_) {
+        const NodeReport& report = nodes_.at(id).report;
+        if (report.round == round_ && report.state == NodeState::running &&
+            !report.broken_links.empty()) {
+            stop_severed(now, text_of(report.broken_links.front(), false));
+            return;
+        }
+    }
+    severed_at_.reset();  // Who said so has come to its end otherwise.
+}
+
+void RendezvousCore::stop_severed(Instant now, const std::string& cause) {
+    severed_ = true;
+    begin_stopping(now, cause, false, severed_at_);
+}
+
+}  // namespace regroup::rendezvous

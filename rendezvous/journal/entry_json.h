@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How entries look as JSON: one by one in entry_codec.cc, many that are alike in record_codec.cc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/journal/journal.h"
+#include "rendezvous/protocol/field_reader.h"
+
+namespace regroup::journal {
+
+[[nodiscard]] Failure malformed(const std::string& what);
+
+[[nodiscard]] inline std::int64_t microseconds_of(Instant at) {
+    return std::chrono::duration_cast<std::chrono::microseconds>(at.time_since_epoch()).count();
+}
+/// Text that is no UTF-8 does not end a journal.
+[[nodiscard]] inline std::string text_of(const nlohmann::json& value) {
+    return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+[[nodiscard]] nlohmann::json to_json(const Entry& entry);
+[[nodiscard]] Result<Entry> entry_of(const nlohmann::json& object);
+
+/// What many nodes are assigned in one step differs in their ranks only, and is said once.
+[[nodiscard]] nlohmann::json to_json(const std::vector<Assigned>& assigned);
+void read_assigned(protocol::FieldReader& entry, std::vector<Assigned>& out);
+
+}  // namespace regroup::journal

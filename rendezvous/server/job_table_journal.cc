@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a daemon takes jobs up, and lets go of them, when its journal says so.
+#include <algorithm>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+
+#include "rendezvous/server/job_table.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+// A slice of what is stepped over again. Beside a lease of seconds and heartbeats it is nothing.
+constexpr Duration kSlice = std::chrono::milliseconds(10);
+// What nodes may say meanwhile, for each connection that there may be: a join, and heartbeats.
+constexpr std::size_t kWordsPerSession = 8;
+
+}  // namespace
+
+void JobTable::use(std::unique_ptr<journal::Journal> journal,
+                   std::function<void(const std::string&)> log) {
+    journal_ = std::move(journal);
+    journal_log_ = log ? std::move(log) : hooks_.log;
+    leading_ = false;
+    journal_->start({[this](std::vector<journal::KeptJob> jobs) { lead(std::move(jobs)); },
+                     [this](const std::string& endpoint) { follow(endpoint); }, journal_log_});
+}
+
+void JobTable::lead(std::vector<journal::KeptJob> kept) {
+    taking_up_ = std::make_shared<TakingUp>();
+    for (journal::KeptJob& job : kept) {
+        taking_up_->rest.emplace_back(std::move(job));
+    }
+    take_up();
+    if (taking_up_) {
+        journal_log_("reading the journal");
+    }
+}
+
+void JobTable::take_up() {
+    const Instant began = clock_.now();
+    std::deque<JobRestoration>& rest = taking_up_->rest;
+    while (!rest.empty()) {
+        const Result<bool> more = rest.front().read();
+        if (!more) {
+            const journal::JobKey key = rest.front().key();
+            rest.pop_front();
+            journal_log_("job " + key.id + " is begun anew: " + more.error().detail);
+            journal_->end(key);
+        } else if (!*more) {
+            JobRestoration all = std::move(rest.front());
+            rest.pop_front();
+            adopt(std::move(all).finish(wall_ms(), clock_.now()));
+        }
+        if (clock_.now() - began >= kSlice) {
+            boost::asio::post(timer_.get_executor(), [this, mine = std::weak_ptr(taking_up_)] {
+                if (!mine.expired()) {  // Nor is this table gone, then.
+                    take_up();
+                }
+            });
+            return;
+        }
+    }
+    begin_leading();
+}
+
+void JobTable::adopt(Job job) {
+    if (job.core.phase() == Phase::closed) {
+        const bool succeeded = job.core.verdict()->outcome == Outcome::succeeded;
+        if (clock_.now() >= after(job.idle_since, succeeded ? limits_.closed_retention
+                                                            : limits_.failed_retention)) {
+            journal_->end(job.key);
+            return;
+        }
+    }
+    const auto found = jobs_.find(job.key.id);
+    if (found == jobs_.end()) {
+        const std::string id = job.key.id;
+        jobs_.emplace(id, std::move(job));
+        return;
+    }
+    // Two lives of a job: of the earlier one nothing counts but how it has ended.
+    end_former(found->second, Instant::max());
+    if (!job.remember_former(found->second, limits_.closed_retention)) {
+        journal_->end(found->second.key);
+    }
+    found->second = std::move(job);
+}
+
+void JobTable::begin_leading() {
+    leading_ = true;
+    const auto words = std::exchange(taking_up_->words, {});
+    taking_up_.reset();
+    for (auto& [id, job] : jobs_) {
+        if (job.core.phase() == Phase::closed) {
+            continue;  // Nobody is to come back, but for who has not heard how it ended.
+        }
+        journal_log_("job " + id + ": taken up again from the journal, round " +
+                     std::to_string(number(job.core.round())) + "; its nodes have " +
+                     format_duration(job.core.absence_limit()) + " to come back");
+        step(job, Restarted{});
+    }
+    for (const auto& [session, message] : words) {
+        if (session->socket.is_open() && !session->close_when_flushed) {
+            handle(session, message);
+        }
+    }
+}
+
+void JobTable::wait(const std::shared_ptr<Session>& session, FromAgent message) {
+    if (taking_up_->words.size() >= limits_.sessions_max * kWordsPerSession) {
+        session->close();  // It comes back.
+        return;
+    }
+    session->silence_limit = std::max(session->silence_limit, limits_.hello_limit);
+    taking_up_->words.emplace_back(session, std::move(message));
+}
+
+void JobTable::follow(const std::string& endpoint) {
+    leading_ = false;
+    leader_ = endpoint;
+    if (taking_up_) {
+        for (const auto& [session, message] : taking_up_->words) {
+            session->close();
+        }
+        taking_up_.reset();
+    }
+    for (auto& [id, job] : jobs_) {
+        for (const auto& [node, session] : job.sessions) {
+            session->close();
+        }
+    }
+    jobs_.clear();
+    arm();
+}
+
+void JobTable::keep_deferred(Job& job) {
+    if (job.deferred_count() > 0) {
+        journal_->append(job.key, job.take_deferred(), [] {});
+    }
+}
+
+void JobTable::end_former(Job& job, Instant now) {
+    if (const std::optional<journal::JobKey> former = job.take_outdated(now)) {
+        journal_->end(*former);
+    }
+}
+
+}  // namespace regroup::rendezvous

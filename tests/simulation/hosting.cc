@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A launcher that serves the rendezvous of its job: daemon and agent are one process.
+#include "tests/simulation/simulation.h"
+
+namespace regroup::simulation {
+
+namespace {
+
+constexpr Duration kLingerInterval = std::chrono::milliseconds(100);
+constexpr Duration kFlushLimit = std::chrono::seconds(2);
+
+}  // namespace
+
+void Simulation::begin_hosting() {
+    lingers_.reset();
+    SimulatedDaemon& first = *daemons_.front();
+    if (world_.job.hosted) {
+        if (first.up()) {
+            first.kill();
+        }
+    } else if (!first.up()) {
+        first.start();
+    }
+}
+
+// As `regroup run` does: it tells the others of the end, or waits for those who are about to leave,
+// or closes the job because it goes.
+void Simulation::host_ended() {
+    SimulatedDaemon& first = *daemons_.front();
+    const std::optional<agent::Quit>& quit = agents_.front()->last_quit();
+    if (!quit) {
+        if (first.up()) {
+            first.kill();
+        }
+        return;
+    }
+    lingers_ = quit->reason;
+    const bool waits = quit->exit_code == agent::kExitRequeue && !quit->verdict;
+    const Duration limit = quit->verdict ? kFlushLimit
+                           : waits       ? world_.job.policy.shutdown_timeout
+                                         : Duration::zero();
+    on_host_lingers(world_.now + limit);
+}
+
+void Simulation::on_host_lingers(Instant until) {
+    SimulatedDaemon& first = *daemons_.front();
+    if (!lingers_ || !first.up()) {
+        return;
+    }
+    if (first.closed_job() && world_.now < until && first.has_sessions()) {
+        until = std::min(until, world_.now + kFlushLimit);
+    } else if (!first.has_sessions() || world_.now >= until) {
+        if (!first.closed_job()) {
+            world_.tell([&](Checker& c) { c.on_trouble(world_.now, world_.now); });
+            first.stop_job("node a", *lingers_);
+            job_over_ = job_over_ || job_is_closed();
+        }
+        lingers_.reset();
+        first.kill();
+        return;
+    }
+    world_.queue.push(world_.now + kLingerInterval, EventKind::host_lingers, 0,
+                      static_cast<std::uint64_t>(until.time_since_epoch().count()));
+}
+
+}  // namespace regroup::simulation

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Connections between workers that break, and what is held for their cause.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/rendezvous_planned.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Three nodes of two workers, a to c, with ranks 0 to 5.
+class RendezvousLinks : public RendezvousPlanned {
+   protected:
+    RendezvousLinks() { begin(policy_of(1, 3), {"a", "b", "c"}); }
+    void lose_peer(const std::string& node, std::uint32_t rank, std::uint32_t peer) {
+        NodeReport report = job.report_of(node);
+        report.broken_links.push_back({rank, peer, "closed the connection"});
+        job.tell(node, report);
+    }
+    /// All park, the next round forms and trains.
+    void recover(const std::vector<std::string>& nodes, std::uint64_t step) {
+        job.park(nodes, step);
+        ASSERT_EQ(job.core.phase(), Phase::running);
+        job.run_resident(nodes, step);
+        job.resumed(nodes.front(), step + 1);
+    }
+};
+
+TEST_F(RendezvousLinks, WhatBothEndsSayEndsTheRoundAtOnceAndIsTheCause) {
+    lose_peer("a", 1, 2);
+    EXPECT_EQ(job.core.phase(), Phase::running) << "rank 2 may be dead";
+    lose_peer("b", 2, 1);
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    const std::string cause = "the connection between rank 1 on a and rank 2 on b broke";
+    ASSERT_NE(job.told<Stop>("c"), nullptr);
+    EXPECT_EQ(job.told<Stop>("c")->reason, cause);
+    recover({"a", "b", "c"}, 10);
+    EXPECT_EQ(job.assignment("a").restart_count, 0U) << "nobody's fault";
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);
+    const Incident& incident = job.told<Recovered>("a")->incident;
+    EXPECT_EQ(incident.cause, cause);
+    EXPECT_FALSE(incident.planned);
+    EXPECT_EQ(incident.detect, Duration::zero());
+}
+
+TEST_F(RendezvousLinks, WhatOneEndSaysIsTheCauseIfNothingExplainsItInTime) {
+    lose_peer("a", 1, 2);
+    lose_peer("c", 4, 3);
+    job.pass(job.core.policy().regroup_call - milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    job.pass(milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.told<Stop>("b")->reason,
+              "the connection between rank 1 on a and rank 2 on b broke: rank 2 closed the "
+              "connection");
+    recover({"a", "b", "c"}, 10);
+    EXPECT_EQ(job.told<Recovered>("a")->incident.detect, job.core.policy().regroup_call);
+}
+
+TEST_F(RendezvousLinks, TheDeathOfTheOtherEndExplainsIt) {
+    lose_peer("a", 1, 2);
+    NodeReport report = job.report_of("b");
+    report.state = NodeState::stopping;
+    report.failure = crash_on("b", SIGKILL);
+    job.tell("b", report);
+    EXPECT_EQ(job.told<Stop>("a")->reason, "rank 0 on b was ended by SIGKILL");
+    job.pass(seconds(1));
+    recover({"a", "b", "c"}, 10);
+    EXPECT_EQ(job.assignment("a").restart_count, 1U);
+}
+
+TEST_F(RendezvousLinks, ADeathThatIsToldLateStillExplainsIt) {
+    lose_peer("a", 1, 2);
+    job.pass(seconds(1));
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    job.park({"a", "c"}, 10);
+    NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+    report.failure = crash_on("b", SIGKILL);
+    job.tell("b", report);
+    ASSERT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("a").reason, "rank 0 on b was ended by SIGKILL");
+    EXPECT_EQ(job.assignment("a").restart_count, 1U);
+}
+
+TEST_F(RendezvousLinks, TheLossOfTheOtherNodeExplainsIt) {
+    lose_peer("a", 1, 2);
+    job.pass(milliseconds(100));
+    job.disconnect("b");
+    job.silence("b");
+    job.pass(milliseconds(150));
+    EXPECT_EQ(job.core.phase(), Phase::running) << "the node is about to be lost, or to speak";
+    job.pass(milliseconds(100));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_THAT(job.told<Stop>("a")->reason, HasSubstr("node b is lost"));
+}
+
+TEST_F(RendezvousLinks, ANodeThatComesBackDoesNotExplainIt) {
+    lose_peer("a", 1, 2);
+    job.disconnect("b");
+    job.beat("b");
+    job.pass(milliseconds(250));
+    EXPECT_THAT(job.told<Stop>("a")->reason, HasSubstr("between rank 1 on a and rank 2 on b"));
+}
+
+TEST_F(RendezvousLinks, WorkersThatParkUnaskedNameTheConnectionThatTheyHaveLost) {
+    NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+    report.broken_links = {{1, 2, "closed the connection"}};
+    job.tell("a", report);
+    EXPECT_THAT(job.told<Stop>("b")->reason, HasSubstr("between rank 1 on a and rank 2 on b"));
+}
+
+TEST_F(RendezvousLinks, AConnectionThatStaysBrokenIsNotTriedWithoutEndAndEndsNoJob) {
+    const Instant began = job.now;
+    for (int round = 0; round < 12; ++round) {
+        lose_peer("a", 1, 2);
+        lose_peer("b", 2, 1);
+        job.park({"a", "b", "c"}, 10);
+        while (job.core.phase() == Phase::gathering || job.core.phase() == Phase::last_call) {
+            job.pass(milliseconds(10));
+        }
+        ASSERT_EQ(job.core.phase(), Phase::running);
+        job.run_resident({"a", "b", "c"}, 10);
+    }
+    EXPECT_GT(job.now - began, seconds(30)) << "each rest is twice as long";
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous
