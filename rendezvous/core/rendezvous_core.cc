@@ -296,9 +296,8 @@ void RendezvousCore::absorb_member(Instant now, const NodeId& id, const Node& no
 
 void RendezvousCore::absorb_stopping(Instant now, const NodeId& id, const Node& node) {
     const NodeReport& report = node.report;
-    // What was lost explains any failure after it but one of which the worker says what it is. If
-    // nothing was, peers have only noticed a failure before its worker was gone; and a connection
-    // that broke is explained by any.
+    // What was lost explains any failure after it but one of which the worker says what it is; and
+    // a connection that broke, or peers that noticed something, are explained by a failure.
     const bool first = !failure_ && report.failure &&
                        (severed_ || report.failure->kind == FailureKind::user_error ||
                         (report.failure->announced && !lost_member_));
