@@ -302,6 +302,10 @@ void SimulatedDaemon::pump() {
 void SimulatedDaemon::record_all() {
     pending_since_ = world_.now;
     pending_ = fold_.take();
+    // Words that come without a pause do not keep it from looking at the clock.
+    if (inbox_.back().entry.event && core_->next_deadline() <= job_now()) {
+        inbox_.push_back({{job_now(), 0, std::nullopt, {}}});
+    }
     std::move(inbox_.begin(), inbox_.end(), std::back_inserter(pending_));
     inbox_.clear();
     if (is_replicated()) {
@@ -333,10 +337,10 @@ void SimulatedDaemon::recorded(const std::vector<Effects>& effects) {
 }
 
 bool SimulatedDaemon::is_routine(const journal::Entry& entry) const {
-    return entry.event && core_->is_routine(*entry.event);
+    return entry.event ? core_->is_routine(*entry.event) : core_->next_decision() > entry.at;
 }
 
-// Nothing that must be recorded: a heartbeat, or anything of a daemon that keeps no log.
+// Nothing that must be recorded: a heartbeat, a notice, or anything of a daemon that keeps no log.
 void SimulatedDaemon::digest_routine(const journal::Entry& entry) {
     ++world_.steps;
     if (entry.event) {

@@ -272,6 +272,7 @@ class PrepareChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
         limit_ = policy.prepare_timeout * 9 / 10;  // By a clock that may be fast.
+        drain_limit_ = std::min(limit_, policy.shutdown_timeout * 9 / 10);
         settling_ = 3 * policy.heartbeat_timeout + std::chrono::seconds(10);
         prepared_.clear();
     }
@@ -293,15 +294,22 @@ class PrepareChecker final : public Checker {
                            const Effects& effects) override {
         for (const Send& effect : effects) {
             if (const auto* prepare = std::get_if<Prepare>(&effect.message)) {
-                prepared_.emplace(prepare->round, now);
+                // A node that was asked to end by a signal gives its workers less time.
+                const bool signalled = prepare->reason.find("stopped by ") != std::string::npos;
+                const auto known =
+                    prepared_.emplace(prepare->round, std::pair(now, after(now, limit_))).first;
+                if (signalled) {
+                    known->second.second =
+                        std::min(known->second.second, after(known->second.first, drain_limit_));
+                }
             }
         }
     }
     void on_aborted(Instant now, std::uint32_t host, std::uint64_t /*life*/, RoundId round,
                     bool trained) override {
         const auto prepared = prepared_.find(round);
-        if (trained && prepared != prepared_.end() && prepared->second > trouble_until_ &&
-            now > trouble_until_ && now < after(prepared->second, limit_)) {
+        if (trained && prepared != prepared_.end() && prepared->second.first > trouble_until_ &&
+            now > trouble_until_ && now < prepared->second.second) {
             violated("a worker on host " + std::to_string(host) +
                      " was interrupted in a step of round " + text(round) +
                      ", which was to change at a step boundary, and nothing had gone wrong");
@@ -311,7 +319,8 @@ class PrepareChecker final : public Checker {
    private:
     Duration limit_{};
     Duration settling_{};
-    std::map<RoundId, Instant> prepared_;
+    Duration drain_limit_{};
+    std::map<RoundId, std::pair<Instant, Instant>> prepared_;  // When, and until when it may be.
     Instant trouble_until_{};
 };
 
