@@ -59,7 +59,7 @@ class WorkerGroupTest : public testing::Test {
         for (std::uint32_t i = 0; i < workers; ++i) {
             all[i] = i;
         }
-        group_->launch(assignment_, all, "");
+        group_->launch({assignment_, all}, "");
         for (const LiveWorker& worker : group_->live()) {
             pids_.push_back(worker.pid);
         }
@@ -117,7 +117,7 @@ TEST_F(WorkerGroupTest, ADeathIsToldBeforeTheMemoryIsFreed) {
     EXPECT_EQ(ending(), ExitStatus::signalled(SIGKILL, false));
     EXPECT_TRUE(group_->live().empty());
     // Its place can be taken while the kernel still works.
-    group_->launch(assignment_, {0}, "");
+    group_->launch({assignment_, {0}}, "");
     ASSERT_EQ(group_->live().size(), 1U);
     pids_[0] = group_->live()[0].pid;
     EXPECT_TRUE(runs_until([&] { return attached_ == 2; }));
