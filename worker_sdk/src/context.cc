@@ -160,26 +160,6 @@ void read_transport(Context& context) {
     context.agent_store = flag_or("TORCHELASTIC_USE_AGENT_STORE", context.agent_store);
 }
 
-/// Attaches this process to the agent that started it, once. Where that fails the program is as
-/// well off as under any other launcher, unless it waits for its place.
-void attach_once(bool prestarted) {
-    static std::mutex mutex;
-    const std::lock_guard lock(mutex);
-    const auto socket = variable(worker_link::kSocketVariable);
-    const auto worker_id = variable(worker_link::kWorkerIdVariable);
-    if (link::process_link() || !socket || !worker_id) {
-        return;
-    }
-    const Result<void> attached = link::attach_process(*socket, *worker_id);
-    // For this process alone: its children are not the agent's workers.
-    ::unsetenv(worker_link::kSocketVariable);
-    ::unsetenv(worker_link::kWorkerIdVariable);
-    if (!attached && prestarted) {
-        throw Error(attached.error().code,
-                    "started ahead of its round, but " + attached.error().detail);
-    }
-}
-
 /// The place that the agent gave this process later than its environment.
 std::optional<worker_link::AssignWorker> assigned_place(bool prestarted) {
     const auto link = link::process_link();
@@ -219,6 +199,20 @@ void publish(const worker_link::AssignWorker& place) {
 }
 
 }  // namespace
+
+Result<void> link::attach_from_environment() {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    const auto socket = variable(worker_link::kSocketVariable);
+    const auto worker_id = variable(worker_link::kWorkerIdVariable);
+    if (link::process_link() || !socket || !worker_id) {
+        return {};
+    }
+    // For this process alone: its children are not the agent's workers.
+    ::unsetenv(worker_link::kSocketVariable);
+    ::unsetenv(worker_link::kWorkerIdVariable);
+    return link::attach_process(*socket, *worker_id);
+}
 
 Context link::context_of(const Context& base, const worker_link::AssignWorker& place) {
     Context context;
@@ -283,7 +277,13 @@ void Context::use_store(std::shared_ptr<Store> store) {
 
 Context Context::from_environment() {
     const bool prestarted = variable(worker_link::kPrestartedVariable) == "1";
-    attach_once(prestarted);
+    // Where it fails the program is as well off as under any other launcher, unless it waits for
+    // its place.
+    const Result<void> attached = link::attach_from_environment();
+    if (!attached && prestarted) {
+        throw Error(attached.error().code,
+                    "started ahead of its round, but " + attached.error().detail);
+    }
     const auto place = assigned_place(prestarted);
     if (place && prestarted) {
         publish(*place);

@@ -2,12 +2,12 @@
 #include <regroup/failure.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <string>
 #include <unistd.h>
 
+#include "worker_sdk/src/link/assigned_context.h"
 #include "worker_sdk/src/link/process_link.h"
 
 namespace regroup {
@@ -36,11 +36,7 @@ Way way_of(FatalKind kind) noexcept {
 /// nullptr without an agent.
 std::shared_ptr<link::AgentLink> link_to_agent() noexcept {
     try {
-        const char* const socket = std::getenv(worker_link::kSocketVariable);
-        const char* const worker_id = std::getenv(worker_link::kWorkerIdVariable);
-        if (!link::process_link() && socket != nullptr && worker_id != nullptr) {
-            static_cast<void>(link::attach_process(socket, worker_id));
-        }
+        static_cast<void>(link::attach_from_environment());
         return link::process_link();
     } catch (const std::exception&) {
         return nullptr;
