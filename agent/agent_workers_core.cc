@@ -142,6 +142,8 @@ void AgentCore::on(Instant now, const WorkerParked& event) {
     }
     worker.parked = true;
     worker.round = RoundId::none;
+    // The round is ending, and who is from before it holds up the next one.
+    passed_on_ = passed_on_ && report_.state != NodeState::running;
     // Some rank had heard that the round is to pause, and here the word was lost.
     pausing_ = pausing_ || (event.at_boundary && report_.state == NodeState::running);
     if (report_.state == NodeState::running && !pausing_) {

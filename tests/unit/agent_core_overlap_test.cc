@@ -242,6 +242,23 @@ TEST_F(AgentCoreOverlapTest, ASecondStopWaitsForTheOldGeneration) {
     EXPECT_TRUE(asks_for_room());
 }
 
+TEST_F(AgentCoreOverlapTest, ARoundThatPausesWaitsForTheOldGenerationToo) {
+    begin(true);
+    hear(Stop{RoundId{1}, "a node joined"});
+    feed(RoomForSuccessors{RoundId{1}});
+    assign(2);
+    feed(WorkerAttached{0, true, true, 1});
+    feed(WorkerAttached{1, true, true, 1});
+    hear(rendezvous::Prepare{RoundId{2}, false, "another node is drained"});
+    feed(WorkerParked{0, RoundId{2}, true, 1});
+    feed(WorkerParked{1, RoundId{2}, true, 1});
+    EXPECT_EQ(core.report().state, NodeState::running);
+    exits(1, 0, crash(0, SIGTERM));
+    exits(1, 1, crash(1, SIGTERM));
+    EXPECT_EQ(core.report().state, NodeState::stopped);
+    EXPECT_FALSE(core.report().failure.has_value());
+}
+
 TEST_F(AgentCoreOverlapTest, ANodeWhoseWorkersHaveSucceededQuitsWhenTheOldOnesAreGoneToo) {
     begin(true);
     hear(Stop{RoundId{1}, "a node is lost"});

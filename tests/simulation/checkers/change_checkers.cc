@@ -146,6 +146,7 @@ class BoundaryChecker final : public Checker {
         last_.clear();
         names_.clear();
         drained_.clear();
+        stopped_.clear();
     }
     void on_trouble(Instant now, Instant until) override {
         trouble_until_ = std::max({trouble_until_, after(now, settling_), after(until, settling_)});
@@ -177,7 +178,12 @@ class BoundaryChecker final : public Checker {
         }
     }
     void on_daemon_effects(Instant now, const RendezvousCore& core,
-                           const Effects& /*effects*/) override {
+                           const Effects& effects) override {
+        for (const Send& effect : effects) {
+            if (const auto* stop = std::get_if<Stop>(&effect.message)) {
+                stopped_.insert(stop->round);
+            }
+        }
         for (const NodeId& node : std::exchange(wanted_, {})) {
             if (core.knows(node)) {
                 drained_.emplace(node, now);
@@ -192,8 +198,9 @@ class BoundaryChecker final : public Checker {
                 continue;
             }
             const Group& before = groups_[last->second];
-            if (before.parks && before.agreed > trouble_until_ && now > trouble_until_ &&
-                (step < before.step || member.step != before.step)) {
+            const bool waited_for = !stopped_.contains(before.round);
+            if (before.parks && waited_for && before.agreed > trouble_until_ &&
+                now > trouble_until_ && (step < before.step || member.step != before.step)) {
                 violated("round " + std::to_string(number(before.round)) + " was changed at step " +
                          std::to_string(before.step) +
                          " and nothing had gone wrong, but a rank that kept step " +
@@ -277,6 +284,9 @@ class BoundaryChecker final : public Checker {
     std::map<std::uint64_t, Group> groups_;
     std::map<std::uint64_t, std::uint64_t> last_;  // By process: the group that it was in last.
     std::map<NodeId, std::string> names_;
+    // Those that were not left to end at their boundary; whether they might be is checked
+    // elsewhere.
+    std::set<RoundId> stopped_;
     std::set<NodeId> wanted_;  // To leave, by the word that is being heard.
     std::map<NodeId, Instant> drained_;
     std::map<std::uint32_t, Told> told_to_leave_;  // By host.
