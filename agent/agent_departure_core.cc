@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How an AgentCore leaves: at once, or with its workers' state saved.
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "agent/agent_core.h"
+
+namespace regroup::agent {
+
+using rendezvous::NodeState;
+
+namespace {
+
+// Within this of the first request, another is taken for its echo.
+constexpr Duration kEchoLimit = std::chrono::seconds(1);
+constexpr Duration kEchoLimitOfKeyboard = std::chrono::milliseconds(200);
+
+}  // namespace
+
+bool AgentCore::would_drain() const {
+    if (quit_ || drain_signal_ != 0) {
+        return false;
+    }
+    // A spare trains nothing, but if the rendezvous goes with it, so do those who train.
+    const bool takes_job_along = config_.offer.hosts_rendezvous && spare_;
+    const bool in_round =
+        report_.state == NodeState::running || report_.state == NodeState::stopping;
+    if (!link_up_) {
+        // No step boundary can be agreed on; who is parked is at one.
+        return report_.resident && !in_round && holds_state();
+    }
+    // Between two rounds its processes may be gone: the daemon knows who else has their state.
+    const bool between = report_.state == NodeState::stopped && assignment_.round != RoundId::none;
+    return takes_job_along || (report_.resident && (between || (in_round && !workers_.empty())));
+}
+
+bool AgentCore::holds_state() const {
+    return std::any_of(workers_.begin(), workers_.end(),
+                       [](const auto& w) { return w.second.trained; });
+}
+
+void AgentCore::begin_drain(Instant now, int signal) {
+    drain_signal_ = signal;
+    drain_until_ = after(now, config_.policy.shutdown_timeout);
+    if (link_up_) {
+        tell(now);
+    } else {
+        depart(now, report_.draining);
+    }
+}
+
+void AgentCore::on(Instant now, const QuitRequested& event) {
+    const std::string why = "stopped by " + rendezvous::signal_name(event.signal);
+    if (would_drain()) {
+        quit_requested_at_ = now;
+        report_.draining = why;
+        begin_drain(now, event.signal);
+        return;
+    }
+    const Duration echo_limit = event.signal == SIGINT ? kEchoLimitOfKeyboard : kEchoLimit;
+    const bool is_echo =
+        quit_requested_at_ != Instant::min() && now < after(quit_requested_at_, echo_limit);
+    if (quit_) {
+        if (has_workers() && resist_at_ == Instant::max() && !is_echo) {
+            hurried_ = true;
+            force_at_ = now;  // advance() does the rest.
+        }
+        return;
+    }
+    if (draining() && is_echo) {
+        return;
+    }
+    quit_requested_at_ = now;
+    const bool prestarted = report_.state == NodeState::stopped && !workers_.empty();
+    if (prestarted && !holds_state() && !draining()) {
+        report_.draining = why;
+        leave(now);  // A place in the next round is all that it had.
+        return;
+    }
+    quit(now, Quit{128 + event.signal, event.signal, why, std::nullopt});
+}
+
+void AgentCore::leave(Instant now) {
+    const std::string why = !report_.draining.empty() ? report_.draining : leave_reason_;
+    quit(now, Quit{kExitRequeue, 0, "drained: " + why, std::nullopt});
+}
+
+void AgentCore::quit(Instant now, Quit how) {
+    if (quit_) {
+        return;
+    }
+    // Who saves its state when the job is closed is not disturbed.
+    departing_ = departing_ && how.verdict && !workers_.empty();
+    if (departing_) {
+        begin_stopping(now, leave_reason_);
+    } else {
+        depart_until_ = Instant::max();
+    }
+    quit_ = std::move(how);
+    next_assignment_.reset();
+    drain_until_ = Instant::max();
+    tell(now);
+    if (!has_workers()) {
+        quit_sent_ = true;
+        effects_.push_back(*quit_);
+    } else if (!departing_) {
+        end_workers(now, quit_->signal != 0 ? quit_->signal : SIGTERM);
+    }
+}
+
+void AgentCore::give_up(Instant now) {
+    const std::string within =
+        " within " + format_duration(config_.join_timeout) + " (--join-timeout)";
+    if (link_up_ || report_.state != NodeState::finished) {
+        quit(now, Quit{kExitNoRendezvous, 0,
+                       (link_up_ ? "no round was formed" : "no rendezvous was reached") + within,
+                       std::nullopt});
+    } else if (assignment_.group_world_size == 1) {
+        quit(now, Quit{0, 0, "the workers have succeeded; no rendezvous was reached" + within,
+                       std::nullopt});
+    } else {
+        quit(now, Quit{kExitNoRendezvous, 0,
+                       "the workers of this node have succeeded, but no rendezvous was reached" +
+                           within + " to learn of the other nodes'",
+                       std::nullopt});
+    }
+}
+
+// ---- Leaving with the state saved.
+
+void AgentCore::depart(Instant now, const std::string& reason) {
+    if (std::exchange(departing_, true)) {
+        return;
+    }
+    leave_reason_ = reason;
+    saved_ = unsaved_ = false;
+    SignalWorkers idle{assignment_.round, SIGKILL, false, {}, true};
+    bool any_state = !outgoing_.empty() && !passed_on_;
+    for (auto& [local_rank, worker] : workers_) {
+        any_state = any_state || worker.trained;
+        if (!worker.trained) {
+            worker.asked_by = SIGKILL;
+            idle.local_ranks.push_back(local_rank);
+        }
+    }
+    if (!any_state) {
+        departing_ = false;
+        leave(now);  // It trains nothing that could be saved.
+        return;
+    }
+    pausing_ = report_.state == NodeState::running;
+    const Duration limit = drain_until_ != Instant::max()
+                               ? std::max(Duration::zero(), drain_until_ - now)
+                               : config_.policy.prepare_timeout;
+    depart_until_ = after(now, limit);
+    effects_.push_back(PauseWorkers{report_.round, true, limit, reason});
+    if (!idle.local_ranks.empty()) {
+        effects_.push_back(std::move(idle));
+    }
+}
+
+void AgentCore::end_departure(Instant now, bool orderly) {
+    departing_ = false;
+    depart_until_ = Instant::max();
+    if (orderly || (saved_ && !unsaved_)) {
+        leave(now);
+        return;
+    }
+    const int signal = drain_signal_;
+    quit(now, Quit{signal != 0 ? 128 + signal : kExitJobFailed, signal,
+                   leave_reason_ + (unsaved_ ? "; a worker failed as it saved its state"
+                                             : "; the round ended before the state was saved"),
+                   std::nullopt});
+}
+
+void AgentCore::cut_departure_short(Instant now) {
+    depart_until_ = Instant::max();
+    if (report_.state == NodeState::running) {
+        // Its peers may be gone: then there is no boundary, and nobody else who would say so.
+        begin_stopping(now, leave_reason_ + "; no step boundary was reached in time");
+        tell(now);
+        return;
+    }
+    departing_ = false;
+    unsaved_ = true;
+    if (quit_) {
+        end_workers(now, SIGTERM);
+    } else {
+        const int signal = drain_signal_;
+        quit(now, Quit{signal != 0 ? 128 + signal : kExitJobFailed, signal,
+                       leave_reason_ + "; the workers have not saved their state in time",
+                       std::nullopt});
+    }
+}
+
+}  // namespace regroup::agent
