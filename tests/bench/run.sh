@@ -14,7 +14,7 @@
 # REGROUP_PYTORCH_DEBIAN, as for the tests (cmake/pytorch.cmake).
 set -eu
 
-build=${1:?usage: sh tests/bench/run.sh BUILD_DIR}
+build=$(cd "${1:?usage: sh tests/bench/run.sh BUILD_DIR}" && pwd) # some run in folders of their own
 here=$(dirname "$0")
 bench=$build/tests/bench
 regroup=$build/launcher/regroup

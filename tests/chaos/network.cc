@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/chaos/network.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <tuple>
 #include <unistd.h>
@@ -87,9 +88,14 @@ Result<void> Network::plug_in(std::size_t host) {
 
 void Network::within(std::size_t host, const std::string& name,
                      const std::function<void()>& action) const {
+    // What is started afterwards is to have this machine's name again: others can resolve it.
+    const int home = ::open("/proc/thread-self/ns/uts", O_RDONLY | O_CLOEXEC);
+    ENSURE(home >= 0);
     ENSURE(::unshare(CLONE_NEWUTS) == 0);
     ENSURE(::sethostname(name.data(), name.size()) == 0);
     hosts_.at(host).within(action);
+    ENSURE(::setns(home, CLONE_NEWUTS) == 0);
+    ::close(home);
 }
 
 void Network::pull(std::size_t host) const {
