@@ -336,12 +336,14 @@ void AgentCore::end_workers(Instant now, int signal) {
 void AgentCore::settle(Instant now) {
     force_at_ = Instant::max();
     resist_at_ = Instant::max();
-    const bool orderly = report_.state == NodeState::running;
+    const bool orderly =
+        report_.state == NodeState::running || (report_.state == NodeState::finished && !rejoin_);
     pausing_ = false;
     // The boundary may have been the last one.
     const bool finished = orderly && workers_.empty() && (!departing_ || !unfinished_);
     report_.state = finished ? NodeState::finished : NodeState::stopped;
     if (finished) {
+        passed_on_ = false;  // As at a pause: should there be another round, it waits for them.
         departing_ = false;
         depart_until_ = Instant::max();
     }

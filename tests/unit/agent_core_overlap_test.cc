@@ -274,6 +274,25 @@ TEST_F(AgentCoreOverlapTest, ANodeWhoseWorkersHaveSucceededQuitsWhenTheOldOnesAr
     EXPECT_EQ(quit()->exit_code, 0);
 }
 
+TEST_F(AgentCoreOverlapTest, ARoundAfterOneThatHasSucceededWaitsForTheOldGenerationToo) {
+    begin(true);
+    hear(Stop{RoundId{1}, "a node is lost"});
+    feed(RoomForSuccessors{RoundId{1}});
+    assign(2);
+    ends(2, 0, 1, std::nullopt);
+    ends(2, 1, 1, std::nullopt);
+    effects.clear();
+    assign(3);
+    EXPECT_TRUE(all<LaunchWorkers>().empty());
+    exits(1, 0, crash(0, SIGTERM));
+    EXPECT_EQ(core.report().state, NodeState::finished);
+    EXPECT_TRUE(all<LaunchWorkers>().empty());
+    exits(1, 1, crash(1, SIGTERM));
+    EXPECT_EQ(all<LaunchWorkers>().size(), 1U);
+    EXPECT_EQ(core.report().round, RoundId{3});
+    EXPECT_EQ(core.report().state, NodeState::running);
+}
+
 TEST_F(AgentCoreOverlapTest, ElasticWorkersParkAndNobodyIsStartedBesideThem) {
     begin(true);
     feed(WorkerAttached{0, true, true, 0});
