@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Resident workers in planned changes: pauses, and drains of all kinds.
+#include "rendezvous/core/messages.h"
+#include "tests/unit/agent_core_resident_fixture.h"
+
+namespace regroup::agent {
+namespace {
+
+using namespace rendezvous;
+using std::chrono::seconds;
+using Ranks = std::vector<std::uint32_t>;
+
+// ---- Planned changes.
+
+TEST_F(AgentCoreResidentTest, PrepareParksAtAStepBoundaryWithoutEndingTheRoundBefore) {
+    prepare(false);
+    prepare(false);
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_FALSE(all<PauseWorkers>()[0].leave);
+    parks(1, 0);
+    EXPECT_EQ(core.report().state, NodeState::running);
+    EXPECT_TRUE(all<EndRound>().empty());
+    parks(1, 1);
+    EXPECT_TRUE(reported(NodeState::stopped));
+}
+
+TEST_F(AgentCoreResidentTest, ASpareWithWhichTheRendezvousGoesAsksTheOthersToSaveTheirStateFirst) {
+    AgentConfig config = config_of_two_workers();
+    config.offer.hosts_rendezvous = true;
+    core = AgentCore(config, now);
+    feed(LinkUp{});
+    EXPECT_FALSE(core.would_drain());
+    Waiting waiting;
+    waiting.spare = true;
+    hear(waiting);
+    feed(QuitRequested{SIGTERM});
+    EXPECT_TRUE(sent<Leave>().empty());
+    EXPECT_EQ(core.report().draining, "stopped by SIGTERM");
+    hear(rendezvous::Prepare{RoundId::none, true, "node a leaves"});
+    ASSERT_EQ(all<Quit>().size(), 1U);
+    EXPECT_EQ(all<Quit>()[0].exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, WhoIsToLeaveGoesWhenItsWorkersHaveEnded) {
+    prepare(true);
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
+    exits(1, 0);
+    EXPECT_FALSE(quit().has_value());
+    exits(1, 1);
+    ASSERT_EQ(sent<Leave>().size(), 1U);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, ASignalBeginsADrain) {
+    EXPECT_TRUE(core.would_drain());
+    feed(QuitRequested{SIGTERM});
+    EXPECT_FALSE(core.would_drain());
+    EXPECT_TRUE(core.draining());
+    EXPECT_TRUE(sent<Leave>().empty());
+    ASSERT_EQ(sent<Report>().size(), 1U);
+    EXPECT_EQ(sent<Report>()[0].report.draining, "stopped by SIGTERM");
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    prepare(true);
+    exits(1, 0);
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    EXPECT_EQ(quit()->signal, 0);
+}
+
+TEST_F(AgentCoreResidentTest, ADrainThatTakesTooLongEndsAsASignalDoes) {
+    feed(QuitRequested{SIGTERM});
+    pass_answered(seconds(9));
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    pass_answered(seconds(2));
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGTERM);
+    EXPECT_FALSE(sent<Leave>().empty());
+    both_obey(1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->signal, SIGTERM);
+}
+
+TEST_F(AgentCoreResidentTest, ASecondSignalEndsADrainAndAnEchoDoesNot) {
+    feed(QuitRequested{SIGTERM});
+    feed(QuitRequested{SIGHUP});
+    EXPECT_TRUE(core.draining());
+    pass_answered(seconds(2));
+    feed(QuitRequested{SIGTERM});
+    EXPECT_TRUE(core.leaving());
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_EQ(sent<Leave>().size(), 1U);
+}
+
+TEST_F(AgentCoreResidentTest, WithoutADaemonASignalEndsTheNodeAtOnce) {
+    feed(LinkDown{});
+    EXPECT_FALSE(core.would_drain());
+    feed(QuitRequested{SIGTERM});
+    EXPECT_TRUE(core.leaving());
+    EXPECT_EQ(all<SignalWorkers>().size(), 1U);
+}
+
+TEST_F(AgentCoreResidentTest, ASignalBetweenTwoRoundsBeginsADrainToo) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    parks(1, 1);
+    EXPECT_TRUE(core.would_drain());
+    feed(QuitRequested{SIGTERM});
+    EXPECT_TRUE(sent<Leave>().empty());
+    ASSERT_FALSE(sent<Report>().empty());
+    EXPECT_EQ(sent<Report>().back().report.draining, "stopped by SIGTERM");
+    hear(Prepare{RoundId{1}, true, "node a leaves"});
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
+    exits(1, 0);
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    EXPECT_EQ(quit()->reason, "drained: stopped by SIGTERM");
+}
+
+TEST_F(AgentCoreResidentTest, ASignalAfterTheLastWorkerWasLostLeavesItToTheDaemonWhoHasTheState) {
+    exits(1, 0, crash(0, SIGKILL));
+    exits(1, 1, crash(1, SIGKILL));
+    ASSERT_FALSE(core.has_workers());
+    feed(QuitRequested{SIGTERM});
+    EXPECT_TRUE(sent<Leave>().empty());
+    hear(Prepare{RoundId{1}, true, "node a leaves"});
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, ParkedWorkersSaveTheirStateWithoutADaemon) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    parks(1, 1);
+    feed(LinkDown{});
+    EXPECT_TRUE(core.would_drain());
+    feed(QuitRequested{SIGTERM});
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    feed(LinkUp{});
+    assign(2);  // Too late: they save.
+    EXPECT_TRUE(all<AssignWorkers>().empty());
+    exits(1, 0);
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, AFailureWhilePausingStopsTheRoundAsEver) {
+    prepare(false);
+    parks(1, 0);
+    exits(1, 1, crash(1));
+    EXPECT_EQ(core.report().state, NodeState::stopped);
+    ASSERT_TRUE(core.report().failure.has_value());
+    EXPECT_EQ(core.report().failure->signal, SIGSEGV);
+}
+
+// ---- Drains that come late, or meet a death.
+
+TEST_F(AgentCoreResidentTest, WhoHearsOfItsLeaveAfterTheBoundarySavesAllTheSame) {
+    parks(1, 0);
+    hear(Prepare{RoundId{1}, true, "all leave"});  // It is stopping by now.
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
+    parks(1, 1);
+    EXPECT_TRUE(reported(NodeState::stopped));
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    exits(1, 0);
+    EXPECT_FALSE(quit().has_value());
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, ParkedWorkersThatAreToLeaveAreToldAndWaitedFor) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    parks(1, 1);
+    hear(Prepare{RoundId{1}, true, "all leave"});
+    hear(Prepare{RoundId{1}, true, "all leave"});
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    exits(1, 0);
+    assign(2);
+    EXPECT_TRUE(all<AssignWorkers>().empty());
+    EXPECT_FALSE(quit().has_value());
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, WorkersThatVotedBeforeTheirNodeKnewPark) {
+    prepare(true);
+    parks(1, 0);  // They had looked at their pages just before.
+    parks(1, 1);
+    EXPECT_FALSE(quit().has_value());
+    exits(1, 0);
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, ADeathBeforeTheBoundaryLeavesTheSurvivorsTimeToSave) {
+    prepare(true);
+    exits(1, 0, crash(0, SIGKILL));
+    parks(1, 1);
+    ASSERT_TRUE(core.report().failure.has_value());
+    Verdict verdict;
+    verdict.exit_code = kExitRequeue;
+    hear(Closed{verdict});
+    pass(seconds(5));
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    EXPECT_FALSE(quit().has_value());
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, TheEndOfAJobThatIsDrainedIsEnoughToSave) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    parks(1, 1);
+    Verdict verdict;
+    verdict.exit_code = kExitRequeue;
+    hear(Closed{verdict});
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    pass(config_of_two_workers().policy.prepare_timeout + seconds(1));
+    ASSERT_FALSE(all<SignalWorkers>().empty());  // Not for ever.
+}
+
+TEST_F(AgentCoreResidentTest, WhoFailsToSaveIsNotTakenForSaved) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 0);
+    parks(1, 1);
+    hear(Prepare{RoundId{1}, true, "all leave"});
+    exits(1, 0);
+    exits(1, 1, error(1));
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitJobFailed);
+}
+
+TEST_F(AgentCoreResidentTest, ADrainOnTheLastStepFindsTheTrainingFinished) {
+    feed(QuitRequested{SIGTERM});
+    prepare(true);
+    feed(WorkerExited{RoundId{1}, 0, std::nullopt, true});
+    feed(WorkerExited{RoundId{1}, 1, std::nullopt, true});
+    EXPECT_TRUE(reported(NodeState::finished));
+    EXPECT_FALSE(quit().has_value());
+    pass_answered(seconds(11));  // It does not wait for the others for ever.
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, 0);
+    EXPECT_EQ(quit()->signal, 0);
+}
+
+TEST_F(AgentCoreResidentTest, WhoHasFinishedTrainingIsAsAnyProgram) {
+    feed(WorkerAttached{0, false});
+    EXPECT_FALSE(core.report().resident);
+    ASSERT_EQ(sent<Report>().size(), 1U);
+    EXPECT_FALSE(core.would_drain());
+    hear(Stop{RoundId{1}, "another node is lost"});
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{0}));
+    EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
+}
+
+}  // namespace
+}  // namespace regroup::agent

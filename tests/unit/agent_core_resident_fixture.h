@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/unit/agent_core_fixture.h"
+
+namespace regroup::agent {
+
+/// An agent whose two workers keep their processes while rounds change.
+class AgentCoreResidentTest : public AgentCoreTest {
+   protected:
+    // Both workers are resident, in round 1.
+    void SetUp() override {
+        in_round(1);
+        attach(0);
+        attach(1);
+        ASSERT_TRUE(core.report().resident);
+        effects.clear();
+    }
+    void attach(std::uint32_t local_rank) { feed(WorkerAttached{local_rank, true}); }
+    void parks(std::uint64_t round, std::uint32_t local_rank) {
+        feed(WorkerParked{local_rank, RoundId{round}});
+    }
+    void prepare(bool leave) { hear(rendezvous::Prepare{RoundId{1}, leave, "a node joins"}); }
+    [[nodiscard]] bool reported(rendezvous::NodeState state) const {
+        const auto reports = sent<rendezvous::Report>();
+        return !reports.empty() && reports.back().report.state == state;
+    }
+};
+
+}  // namespace regroup::agent
