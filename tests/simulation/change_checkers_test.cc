@@ -17,10 +17,8 @@ using std::chrono::minutes;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-class ChangeCheckersTest : public testing::Test {
+class ChangeCheckersTest : public CheckerFixture {
    protected:
-    ChangeCheckersTest() : core(policy), idle(agent_of(policy)) {}
-
     void watch(std::unique_ptr<Checker> one) {
         checker = std::move(one);
         core = RendezvousCore(policy);
@@ -30,10 +28,6 @@ class ChangeCheckersTest : public testing::Test {
     }
     void form(std::uint64_t round, std::uint64_t step, std::vector<MemberView> members) {
         checker->on_group_formed(now, {round, RoundId{round}}, step, members);
-    }
-    void daemon_hears(const Event& event) {
-        checker->on_daemon_event(now, event);
-        checker->on_daemon_effects(now, core, core.step(now, event));
     }
     void join(const std::string& node) {
         Offer offer;
@@ -52,13 +46,6 @@ class ChangeCheckersTest : public testing::Test {
         view.hosts[0].undisturbed_since = view.hosts[0].awake_since = kStart;
         checker->on_tick(now, view);
     }
-    [[nodiscard]] std::string violation() const { return checker->violation().value_or(""); }
-
-    JobPolicy policy;
-    RendezvousCore core;
-    agent::AgentCore idle;
-    std::unique_ptr<Checker> checker;
-    Instant now = kStart;
 };
 
 TEST_F(ChangeCheckersTest, ARoundCommitsStepsWhileTheDaemonIsAway) {

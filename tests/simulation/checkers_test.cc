@@ -43,9 +43,9 @@ Assignment assignment(std::uint64_t round, std::uint32_t group_rank, std::uint32
 }
 
 // Two nodes in round 1, in the daemon's core and in what was told to each.
-class CheckersTest : public testing::Test {
+class CheckersTest : public CheckerFixture {
    protected:
-    CheckersTest() : policy(policy_of(2)), core(policy), idle(agent_of(policy)) {}
+    CheckersTest() : CheckerFixture(policy_of(2)) {}
 
     void watch(std::unique_ptr<Checker> one) {
         checker = std::move(one);
@@ -54,10 +54,6 @@ class CheckersTest : public testing::Test {
         for (std::uint32_t host = 0; host < 2; ++host) {
             checker->on_agent_start(now, host);
         }
-    }
-    void daemon_hears(const Event& event) {
-        checker->on_daemon_event(now, event);
-        checker->on_daemon_effects(now, core, core.step(now, event));
     }
     void form_round() {
         daemon_hears(joined("a", policy));
@@ -84,13 +80,6 @@ class CheckersTest : public testing::Test {
         view.hosts[0].undisturbed_since = view.hosts[0].awake_since = kStart;
         return view;
     }
-    [[nodiscard]] std::string violation() const { return checker->violation().value_or(""); }
-
-    JobPolicy policy;
-    RendezvousCore core;
-    agent::AgentCore idle;
-    std::unique_ptr<Checker> checker;
-    Instant now = kStart;
 };
 
 TEST_F(CheckersTest, RanksMustBeDense) {

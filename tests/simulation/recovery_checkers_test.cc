@@ -26,10 +26,8 @@ Assignment assignment(std::uint64_t round) {
     return result;
 }
 
-class RecoveryCheckersTest : public testing::Test {
+class RecoveryCheckersTest : public CheckerFixture {
    protected:
-    RecoveryCheckersTest() : core(policy), idle(agent_of(policy)) {}
-
     void watch(std::unique_ptr<Checker> one) {
         checker = std::move(one);
         checker->on_job(now, policy);
@@ -49,13 +47,6 @@ class RecoveryCheckersTest : public testing::Test {
     void commit(std::uint64_t life, std::uint64_t round, std::uint64_t step) {
         checker->on_commit(now, 0, life, {round, RoundId{round}}, step);
     }
-    [[nodiscard]] std::string violation() const { return checker->violation().value_or(""); }
-
-    JobPolicy policy;
-    RendezvousCore core;
-    agent::AgentCore idle;
-    std::unique_ptr<Checker> checker;
-    Instant now = kStart;
 };
 
 TEST_F(RecoveryCheckersTest, EveryStepIsCommittedByAllOfARoundOnce) {
