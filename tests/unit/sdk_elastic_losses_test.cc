@@ -35,10 +35,15 @@ void break_connections(std::uint16_t port) {
 
 TEST_F(ElasticLoopTest, BothEndsOfAConnectionThatBreaksSaySoAtOnce) {
     const auto places = rounds_.begin(2);
+    std::promise<void> both_have_spoken;
+    const std::shared_future<void> released = both_have_spoken.get_future().share();
     Script script;
-    script.before_reduction = [port = places[0].master_port](Rank& rank, ElasticStep& step) {
+    script.before_reduction = [port = places[0].master_port, released](Rank& rank,
+                                                                       ElasticStep& step) {
         if (rank.name == "b" && step.number() == 3 && rank.round == 1) {
             break_connections(port);
+            // The ranks share memory: all steps may be over before a thread looks at a connection.
+            released.wait_for(kPatience);
         }
     };
     start("a", places[0], script);
@@ -48,6 +53,7 @@ TEST_F(ElasticLoopTest, BothEndsOfAConnectionThatBreaksSaySoAtOnce) {
     EXPECT_FALSE(from_a.text.empty());
     const auto from_b = agent_.await<worker_link::PeerLost>("b");
     EXPECT_EQ(from_b, (worker_link::PeerLost{1, 0, from_b.text}));
+    both_have_spoken.set_value();
     rounds_.end({"a", "b"});
     rounds_.assign({"a", "b"});
     expect_complete({"a", "b"});
