@@ -106,6 +106,19 @@ TEST_F(ChangeCheckersTest, WhoIsEndedForAHangIsWhoHangs) {
     EXPECT_EQ(violation(), "worker 0 of host 0 was ended for a hang that was not its own: why");
 }
 
+// One that was stopped, say, when the word came.
+TEST_F(ChangeCheckersTest, AnAgentEndsWhoHungUntilItHearsOfItsEnd) {
+    watch(make_hang_checker());
+    checker->on_hung(now, {0, 1, 11, 5, RoundId{1}});
+    checker->on_process_end(now, 0, 11, false);
+    now += minutes(2);
+    checker->on_agent_effect(now, 0, idle, agent::KillWorker{1, "why"});
+    EXPECT_EQ(violation(), "");
+    checker->on_agent_event(now, 0, agent::WorkerExited{RoundId{1}, 1, {}});
+    checker->on_agent_effect(now, 0, idle, agent::KillWorker{1, "why"});
+    EXPECT_EQ(violation(), "worker 1 of host 0 was ended for a hang that was not its own: why");
+}
+
 TEST_F(ChangeCheckersTest, AHangEndsInTime) {
     for (const bool ends : {true, false}) {
         watch(make_hang_checker());

@@ -158,14 +158,25 @@ class HangChecker final : public Checker {
         trouble_until_ = std::max({trouble_until_, now, until});
     }
     void on_hung(Instant now, const HungView& hung) override { hung_[hung.life] = {hung, now}; }
-    void on_process_end(Instant now, std::uint32_t /*host*/, std::uint64_t life,
+    void on_process_end(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t life,
                         bool /*success*/) override {
         if (const auto hung = hung_.find(life); hung != hung_.end()) {
-            gone_.push_back({hung->second.who, now});
+            gone_.push_back(hung->second.who);
             hung_.erase(hung);
         }
     }
-    void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& /*core*/,
+    void on_agent_start(Instant /*now*/, std::uint32_t host) override {
+        std::erase_if(gone_, [&](const HungView& who) { return who.host == host; });
+    }
+    void on_agent_event(Instant /*now*/, std::uint32_t host,
+                        const agent::AgentEvent& event) override {
+        if (const auto* exited = std::get_if<agent::WorkerExited>(&event)) {
+            std::erase_if(gone_, [&](const HungView& who) {
+                return who.host == host && who.local_rank == exited->local_rank;
+            });
+        }
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
         const auto* kill = std::get_if<agent::KillWorker>(&effect);
         if (kill == nullptr) {
@@ -174,13 +185,10 @@ class HangChecker final : public Checker {
         const auto is_it = [&](const HungView& who) {
             return who.host == host && who.local_rank == kill->local_rank;
         };
-        // Its agent may not have heard of its end, or have been paused meanwhile.
         const bool right =
             std::any_of(hung_.begin(), hung_.end(),
                         [&](const auto& entry) { return is_it(entry.second.who); }) ||
-            std::any_of(gone_.begin(), gone_.end(), [&](const Hang& hang) {
-                return is_it(hang.who) && now < hang.at + std::chrono::seconds(1);
-            });
+            std::any_of(gone_.begin(), gone_.end(), is_it);
         if (!right) {
             violated("worker " + std::to_string(kill->local_rank) + " of host " +
                      std::to_string(host) +
@@ -219,7 +227,7 @@ class HangChecker final : public Checker {
     Instant trouble_until_{};
     Instant last_disturbed_{};
     std::map<std::uint64_t, Hang> hung_;  // By process.
-    std::vector<Hang> gone_;              // Those that have ended, and when.
+    std::vector<HungView> gone_;          // Those of whose end their agents have yet to hear.
 };
 
 }  // namespace
