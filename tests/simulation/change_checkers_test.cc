@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Proof that the checkers of steady rounds, hangs, spares and boundaries can fail.
+#include <csignal>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -84,6 +85,24 @@ TEST_F(ChangeCheckersTest, WhoTrainsIsNotInterruptedForNothing) {
     form(1, 0, {{0, 11, 0}, {1, 12, 0}});
     checker->on_aborted(now, 0, 12, RoundId{1}, true);
     EXPECT_THAT(violation(), HasSubstr("was told to abandon it, and nothing was wrong"));
+}
+
+TEST_F(ChangeCheckersTest, WhoIsAskedToEndInTimeMayTakeLongOverIt) {
+    for (const bool in_trouble : {true, false}) {
+        watch(make_steady_checker());
+        agent::AgentCore leaving = agent_of(policy);
+        static_cast<void>(leaving.step(now, agent::QuitRequested{SIGTERM}));
+        checker->on_group_formed(now, {1, RoundId{1}}, 0, {{0, 11, 0}});
+        if (in_trouble) {
+            checker->on_trouble(now, now);
+        }
+        checker->on_agent_effect(now, 0, leaving, agent::SignalWorkers{RoundId{1}, SIGTERM});
+        now += minutes(1);
+        checker->on_process_end(now, 0, 11, false);
+        EXPECT_EQ(violation(), in_trouble ? ""
+                                          : "a worker of round 1 was asked to end, and nothing "
+                                            "was wrong with the round");
+    }
 }
 
 TEST_F(ChangeCheckersTest, WhoHasFinishedOrParkedCommitsNoMore) {

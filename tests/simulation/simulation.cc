@@ -182,6 +182,12 @@ void Simulation::handle(const Happening& event) {
         case EventKind::group_standstill:
             workers_.on_standstill(event.subject);
             break;
+        case EventKind::group_severed:
+            workers_.on_severed(event.subject);
+            break;
+        case EventKind::worker_bereft:
+            workers_.on_bereft(host, event.tag);
+            break;
         case EventKind::store_offer:
             agents_[host]->on_store_offer(event.tag);
             break;

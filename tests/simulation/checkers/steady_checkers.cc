@@ -62,9 +62,10 @@ class SteadyChecker final : public Checker {
     }
     void on_group_formed(Instant now, const GroupName& group, std::uint64_t /*step*/,
                          const std::vector<MemberView>& members) override {
-        Group formed{group.round, now, {}};
+        Group formed{group.round, now, {}, {}};
         for (const MemberView& member : members) {
             formed.members.insert(member.life);
+            formed.hosts.insert(member.host);
             leave_group(member.life);
         }
         groups_[group.id] = std::move(formed);
@@ -82,6 +83,19 @@ class SteadyChecker final : public Checker {
         }
     }
     void on_hung(Instant /*now*/, const HungView& hung) override { hung_.insert(hung.life); }
+    void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
+                         const agent::AgentEffect& effect) override {
+        if (!std::holds_alternative<agent::SignalWorkers>(effect) || !core.leaving()) {
+            return;
+        }
+        // When they end, then or much later, is up to them.
+        for (auto it = groups_.begin(); it != groups_.end();) {
+            const auto group = it++;
+            if (group->second.hosts.contains(host)) {
+                interrupt(now, *group->second.members.begin(), "was asked to end");
+            }
+        }
+    }
     void on_aborted(Instant now, std::uint32_t /*host*/, std::uint64_t life, RoundId /*round*/,
                     bool /*trained*/) override {
         interrupt(now, life, "was told to abandon it");
@@ -112,6 +126,7 @@ class SteadyChecker final : public Checker {
         RoundId round = RoundId::none;
         Instant since{};                  // The last commit, or that it was formed.
         std::set<std::uint64_t> members;  // Processes.
+        std::set<std::uint32_t> hosts;
     };
     [[nodiscard]] std::string daemon_text() const {
         return away_since_ ? ", the daemon being away" : "";
