@@ -49,12 +49,14 @@ bool Breaker::begin(std::size_t number, Fault& fault) {
     if (!ends_node(fault.kind)) {
         return act(number, fault);
     }
+    if (cluster_.expects_end(fault.node)) {
+        return false;  // It takes its time: an end has one cause, and is looked at for it.
+    }
     const auto spare = fault.kind != F::kill_taker ? cluster_.spare() : std::nullopt;
     taker_ = spare != fault.node ? spare : std::nullopt;
-    const bool was_expected = cluster_.expects_end(fault.node);
     cluster_.expect_end(fault.node);
     const bool done = act(number, fault);
-    if (!done && !was_expected) {
+    if (!done) {
         cluster_.expect_no_end(fault.node);
     }
     return done;

@@ -123,6 +123,8 @@ bool parse(std::span<char*> words, Options& options) {
     const JobTraits drawn = draw_traits(options.schedule.seed);
     options.cluster.traits.form = options.form.value_or(drawn.form);
     options.cluster.traits.spares = options.schedule.spares = options.spares.value_or(drawn.spares);
+    options.schedule.ahead =
+        options.schedule.spares > 0 && options.cluster.traits.form == JobForm::in_place;
     if (options.schedule.spares + 2 > options.schedule.nodes) {
         std::fprintf(stderr, "chaos: %u nodes are too few for %u spares\n", options.schedule.nodes,
                      options.schedule.spares);

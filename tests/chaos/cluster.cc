@@ -166,7 +166,7 @@ bool Cluster::drain(std::uint32_t node) const {
 
 std::optional<std::uint32_t> Cluster::spare() const {
     constexpr std::chrono::milliseconds kLimit(300);
-    if (plan_.traits.spares == 0 || daemon() == 0) {
+    if (daemon() == 0) {
         return std::nullopt;
     }
     std::string answer;

@@ -263,13 +263,10 @@ class Run {
         std::vector<std::string> result;
         for (std::size_t i = 0; i < kFaultKinds; ++i) {
             const auto kind = static_cast<FaultKind>(i);
-            const bool is_asked_for =
-                plan_.kinds.empty() ? plan_.spares > 0 || !aims_at_spare(kind)
-                                    : std::count(plan_.kinds.begin(), plan_.kinds.end(), kind) > 0;
             const bool is_done =
                 std::any_of(result_.deeds.begin(), result_.deeds.end(),
                             [&](const Deed& deed) { return deed.done && deed.fault.kind == kind; });
-            if (plan_.lasts >= kLong && is_asked_for && !is_done) {
+            if (plan_.lasts >= kLong && may_have(plan_, kind) && !is_done) {
                 result.push_back("not once: " + std::string(to_string(kind)));
             }
         }

@@ -107,11 +107,8 @@ milliseconds between(Random& random, milliseconds least, milliseconds most) {
 class Deck {
    public:
     explicit Deck(const SchedulePlan& plan) {
-        const std::vector<FaultKind>& kinds = plan.kinds;
         for (const Habit& habit : kHabits) {
-            const bool can_be = plan.spares > 0 || !aims_at_spare(habit.kind);
-            if (can_be &&
-                (kinds.empty() || std::count(kinds.begin(), kinds.end(), habit.kind) > 0)) {
+            if (may_have(plan, habit.kind)) {
                 all_.insert(all_.end(), static_cast<std::size_t>(habit.weight), &habit);
             }
         }
@@ -155,6 +152,12 @@ bool ends_node(FaultKind kind) noexcept {
 
 bool aims_at_spare(FaultKind kind) noexcept {
     return kind == F::kill_spare_worker || kind == F::kill_taker;
+}
+
+bool may_have(const SchedulePlan& plan, FaultKind kind) {
+    const bool is_asked_for =
+        plan.kinds.empty() || std::count(plan.kinds.begin(), plan.kinds.end(), kind) > 0;
+    return is_asked_for && (plan.ahead || kind != F::kill_spare_worker);
 }
 
 std::string_view to_string(JobForm form) noexcept {

@@ -67,7 +67,8 @@ struct SchedulePlan {
     milliseconds lasts = std::chrono::minutes(10);
     std::uint32_t nodes = 5;
     std::uint32_t workers = 2;  ///< Of each node.
-    std::uint32_t spares = 0;   ///< Nodes that wait with workers that are started ahead.
+    std::uint32_t spares = 0;   ///< Nodes that wait, at most; one does in any case.
+    bool ahead = false;         ///< These have started their workers ahead.
     /// Between the beginnings of faults, at least and at most.
     milliseconds gap_min{400};
     milliseconds gap_max{4000};
@@ -75,6 +76,9 @@ struct SchedulePlan {
     milliseconds calm{5000};            ///< and for how long before the end none begins or lasts.
     std::vector<FaultKind> kinds = {};  ///< Empty: all of them.
 };
+
+/// True if the plan may have faults of that kind.
+[[nodiscard]] bool may_have(const SchedulePlan& plan, FaultKind kind);
 
 /// The faults in the order of their beginnings. At each instant two nodes, or one more than there
 /// are spares, are left in peace, of which all but one were left in peace before as well, so that
