@@ -124,6 +124,10 @@ std::vector<std::string> Cluster::run_command(std::uint32_t node) const {
     if (plan_.traits.form == JobForm::overlap) {
         command.emplace_back("--overlap-restart");
     }
+    if (plan_.traits.form != JobForm::in_place) {
+        // Nobody sees their steps, and for want of progress most of the time would be waited.
+        command.emplace_back("--restart-delay=0");
+    }
     command.insert(command.end(), plan_.run_flags.begin(), plan_.run_flags.end());
     for (const std::string& word :
          {plan_.worker, "--records=" + step_logs(), "--end=" + path("end")}) {
