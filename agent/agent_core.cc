@@ -100,7 +100,7 @@ void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
     if (assignment.group_rank == 0 && assignment.master_port != report_.store_port) {
         // Everyone was told of a store that has served an earlier round and is closed: an old
         // message from here had overtaken a newer one.
-        abandon(assignment.round);
+        abandon(now, assignment.round);
         tell(now);
         return;
     }
@@ -109,11 +109,12 @@ void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
     } else if (!next_assignment_ || next_assignment_->round < assignment.round) {
         next_assignment_ = assignment;
         begin_stopping(now, assignment.reason);
+        await_outgoing(now);
     }
 }
 
 void AgentCore::handle(Instant now, const rendezvous::Stop& message) {
-    abandon(message.round);
+    abandon(now, message.round);
     if (message.round == report_.round && report_.state == NodeState::running) {
         begin_stopping(now, message.reason);
     } else {
@@ -173,7 +174,7 @@ void AgentCore::handle(Instant now, const rendezvous::EndWorker& message) {
 
 void AgentCore::handle(Instant now, const rendezvous::Fenced& message) {
     if (next_assignment_) {
-        abandon(next_assignment_->round);
+        abandon(now, next_assignment_->round);
     }
     if (quit_) {
         return;
@@ -184,10 +185,11 @@ void AgentCore::handle(Instant now, const rendezvous::Fenced& message) {
     } else {
         rejoin_ = true;
         begin_stopping(now, message.reason);
+        await_outgoing(now);
     }
 }
 
-void AgentCore::abandon(RoundId round) {
+void AgentCore::abandon(Instant now, RoundId round) {
     if (next_assignment_ && next_assignment_->round <= round) {
         next_assignment_.reset();
     }
@@ -200,6 +202,9 @@ void AgentCore::abandon(RoundId round) {
         report_.alarm = 0;
         if (settled()) {
             report_.state = NodeState::stopped;
+        } else if (report_.state == NodeState::finished) {
+            report_.state = NodeState::stopping;  // It was the round before that has finished.
+            await_outgoing(now);
         }
     }
 }

@@ -143,13 +143,15 @@ class AgentCore {
     /// For the alarm of which was heard last.
     void save_stacks();
     /// `round` and all before it will never be launched here.
-    void abandon(RoundId round);
+    void abandon(Instant now, RoundId round);
     /// Every worker is gone or parked, or its place was passed on; when quitting, gone.
     [[nodiscard]] bool settled() const;
     /// Those who are to end may be succeeded before they have.
     [[nodiscard]] bool may_overlap() const;
     /// As far as is known here, the job does not end with this round.
     [[nodiscard]] bool expects_another_round() const;
+    /// The next round waits for them, and not without a limit.
+    void await_outgoing(Instant now);
     void kill_outgoing();
     [[nodiscard]] bool was_stopped_by_us(const Worker& worker, const WorkerFailure& failure) const;
     void begin_stopping(Instant now, const std::string& reason);

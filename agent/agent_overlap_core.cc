@@ -77,6 +77,14 @@ void AgentCore::on(Instant now, const RoomForSuccessors& event) {
     }
 }
 
+// They were asked to end before their successors' round began; its success asked nothing more of
+// them, and they had no limit but for the one SIGKILL.
+void AgentCore::await_outgoing(Instant now) {
+    if (!outgoing_.empty() && force_at_ == Instant::max()) {
+        force_at_ = outgoing_force_at_ != Instant::max() ? outgoing_force_at_ : now;
+    }
+}
+
 void AgentCore::kill_outgoing() {
     outgoing_force_at_ = Instant::max();
     SignalWorkers kill{outgoing_round_, SIGKILL, hurried_, {}};

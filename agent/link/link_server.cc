@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <linux/futex.h>
 #include <sys/random.h>
@@ -13,11 +12,15 @@
 #include <unistd.h>
 #include <utility>
 
+#include "rendezvous/worker_link/packet.h"
+
 namespace regroup::agent {
 namespace {
 
 using worker_link::FromWorker;
+using worker_link::send_packet;
 using worker_link::ToWorker;
+using worker_link::WhenFull;
 
 constexpr std::size_t kStrangersMax = 64;  ///< Connections that have not said who they are.
 constexpr std::size_t kUnsentMax = 16;     ///< Messages to a worker that has not attached.
@@ -39,25 +42,6 @@ std::string secret() {
         text += "0123456789abcdef"[byte & 15U];
     }
     return text;
-}
-
-/// Whether all of it went out; SOCK_SEQPACKET sends all or nothing.
-bool send_packet(int socket, std::string_view packet, int descriptor = -1) {
-    iovec part{const_cast<char*>(packet.data()), packet.size()};
-    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
-    msghdr header{};
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    if (descriptor >= 0) {
-        header.msg_control = control.data();
-        header.msg_controllen = control.size();
-        cmsghdr* const rider = CMSG_FIRSTHDR(&header);
-        rider->cmsg_level = SOL_SOCKET;
-        rider->cmsg_type = SCM_RIGHTS;
-        rider->cmsg_len = CMSG_LEN(sizeof(int));
-        std::memcpy(CMSG_DATA(rider), &descriptor, sizeof descriptor);
-    }
-    return ::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
 /// A word that an earlier program of the same process has left marked (it executed another).
@@ -136,7 +120,7 @@ void LinkServer::send(std::uint64_t key, const ToWorker& message) {
             seat.unsent.pop_front();
         }
         seat.unsent.push_back(std::move(packet));
-    } else if (!send_packet((*seat.connection)->socket->fd(), packet)) {
+    } else if (!send_packet((*seat.connection)->socket->fd(), packet, WhenFull::fail)) {
         drop(*seat.connection, std::string("cannot be told anything: ") + std::strerror(errno));
     }
 }
@@ -267,7 +251,7 @@ bool LinkServer::greet(ConnectionAt connection, const worker_link::Hello& hello)
         seat.connection = connection;
         connection->key = key;
         for (const std::string& packet : std::exchange(seat.unsent, {})) {
-            if (!send_packet(connection->socket->fd(), packet)) {
+            if (!send_packet(connection->socket->fd(), packet, WhenFull::fail)) {
                 drop(connection, "reads nothing");
                 return false;
             }
@@ -283,7 +267,8 @@ bool LinkServer::welcome(Seat& seat, ConnectionAt connection) {
     (*seat.page)->exiting.store(0);
     (*seat.page)->finished.store(0);
     if (!send_packet(connection->socket->fd(),
-                     worker_link::encode(ToWorker(worker_link::Welcome())), seat.page->fd())) {
+                     worker_link::encode(ToWorker(worker_link::Welcome())), WhenFull::fail,
+                     seat.page->fd())) {
         drop(connection, std::string("cannot be welcomed: ") + std::strerror(errno));
         return false;
     }

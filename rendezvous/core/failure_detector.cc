@@ -10,6 +10,8 @@ namespace {
 
 // Whoever looks this part of the silence limit too late was not listening either.
 constexpr int kOversleptPart = 10;
+// While somebody has to come back it is noted that often that we are there.
+constexpr Duration kAttendance = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -28,14 +30,17 @@ void FailureDetector::move_deadline(const NodeId& node, Entry& entry, Instant de
     entry.deadline = deadline;
 }
 
+void FailureDetector::clear(Entry& entry) {
+    suspects_count_ -= entry.suspected ? 1 : 0;
+    absent_count_ -= entry.by_absence ? 1 : 0;
+    entry.suspected = entry.by_absence = false;
+    attend_at_ = absent_count_ > 0 ? attend_at_ : Instant::max();
+}
+
 void FailureDetector::heard(const NodeId& node, Instant now) {
     Entry& entry = entries_[node];
-    if (entry.suspected) {
-        entry.suspected = false;
-        --suspects_count_;
-    }
+    clear(entry);
     entry.heard = now;
-    entry.by_absence = false;
     entry.pardoned = false;
     move_deadline(node, entry, after(now, silence_limit_));
 }
@@ -46,7 +51,6 @@ void FailureDetector::suspect(const NodeId& node, Instant now) {
         return;
     }
     found->second.suspected = true;
-    found->second.by_absence = false;
     found->second.suspected_at = now;
     ++suspects_count_;
     move_deadline(node, found->second, std::min(found->second.deadline, after(now, return_limit_)));
@@ -54,15 +58,25 @@ void FailureDetector::suspect(const NodeId& node, Instant now) {
 
 void FailureDetector::suspect_all(Instant now) {
     deadlines_.clear();
+    const Duration waited_in_vain = std::max(Duration::zero(), attended_ - kReturnPause);
     for (auto& [node, entry] : entries_) {
+        if (entry.by_absence) {
+            entry.return_time = std::max(kReturnPause, entry.return_time - waited_in_vain);
+            ++entry.absences;
+        } else {
+            entry.return_time = absence_limit();
+            entry.absences = 1;
+            entry.suspected_at = now;
+        }
         entry.suspected = true;
         entry.by_absence = true;
         entry.pardoned = false;
-        entry.suspected_at = now;
-        entry.deadline = after(now, absence_limit());
+        entry.deadline = after(now, entry.return_time);
         deadlines_.insert({entry.deadline, node});
     }
-    suspects_count_ = entries_.size();
+    suspects_count_ = absent_count_ = entries_.size();
+    attended_ = Duration::zero();
+    attend_at_ = entries_.empty() ? Instant::max() : after(now, kAttendance);
 }
 
 void FailureDetector::forget(const NodeId& node) {
@@ -70,9 +84,7 @@ void FailureDetector::forget(const NodeId& node) {
     if (found == entries_.end()) {
         return;
     }
-    if (found->second.suspected) {
-        --suspects_count_;
-    }
+    clear(found->second);
     deadlines_.erase({found->second.deadline, node});
     entries_.erase(found);
 }
@@ -101,8 +113,13 @@ Instant FailureDetector::lost_at(const NodeId& node) const {
     return found == entries_.end() ? Instant::min() : found->second.deadline;
 }
 
+Instant FailureDetector::last_deadline() const {
+    return deadlines_.empty() ? Instant::min() : deadlines_.rbegin()->first;
+}
+
 Instant FailureDetector::next_deadline() const {
-    return deadlines_.empty() ? Instant::max() : deadlines_.begin()->first;
+    const Instant next = deadlines_.empty() ? Instant::max() : deadlines_.begin()->first;
+    return std::min(next, attend_at_);
 }
 
 bool FailureDetector::fell_silent(const Entry& entry) const {
@@ -113,6 +130,10 @@ std::string FailureDetector::reason_of(const Entry& entry) const {
     if (!entry.suspected || fell_silent(entry)) {
         return "silent for " + format_duration(silence_limit_);
     }
+    if (entry.by_absence && entry.absences > 1) {
+        return "it did not come back after " + std::to_string(entry.absences) +
+               " restarts of the rendezvous";
+    }
     if (entry.by_absence) {
         return "it did not come back within " + format_duration(absence_limit()) +
                " after a restart of the rendezvous";
@@ -121,6 +142,10 @@ std::string FailureDetector::reason_of(const Entry& entry) const {
 }
 
 std::vector<std::pair<NodeId, std::string>> FailureDetector::lost(Instant now) {
+    if (now >= attend_at_) {
+        attended_ += kAttendance;  // Whatever it is late by we may have slept.
+        attend_at_ = after(now, kAttendance);
+    }
     std::vector<std::pair<NodeId, std::string>> result;
     std::vector<NodeId> overslept;
     for (const auto& [deadline, node] : deadlines_) {
@@ -138,7 +163,7 @@ std::vector<std::pair<NodeId, std::string>> FailureDetector::lost(Instant now) {
         Entry& entry = entries_.at(node);
         entry.pardoned = true;
         const Duration grace = !entry.suspected   ? silence_limit_
-                               : entry.by_absence ? absence_limit()
+                               : entry.by_absence ? entry.return_time
                                                   : return_limit_;
         move_deadline(node, entry, after(now, grace));
     }

@@ -19,11 +19,18 @@ namespace regroup::rendezvous {
 /// Silence proves nothing to a listener who was asleep (SIGSTOP, a suspended machine): if `lost` is
 /// asked much later than a limit ran out, the node gets one more period of grace, and only one
 /// until it is heard again.
+///
+/// A listener that was away gives everyone a time to come back. Should it go away again before that
+/// is over, it goes on where it was, as far as it knows: while somebody is missing it notes once a
+/// second that it still listens. What does not count is the beginning of each time that it was
+/// there, since a node may just have paused between two attempts.
 class FailureDetector {
    public:
     /// For as long, at least, nodes may be on their way back to a listener that was away: one that
     /// was not reached is tried again within 2 s, and each attempt may take 5 s.
     static constexpr Duration kReturnCycle = std::chrono::seconds(8);
+    /// Nodes pause for so long at most between two attempts.
+    static constexpr Duration kReturnPause = std::chrono::seconds(2);
 
     FailureDetector(Duration silence_limit, Duration return_limit);
 
@@ -32,11 +39,11 @@ class FailureDetector {
     /// The node's connection broke. Unknown nodes are ignored; repeated suspicion does not prolong.
     void suspect(const NodeId& node, Instant now);
     /// We were away and everyone has to come back: all known nodes are under suspicion, each for
-    /// `absence_limit`.
+    /// `absence_limit`, or for what was left of it when we went away again.
     void suspect_all(Instant now);
     void forget(const NodeId& node);
 
-    /// How long everyone has to come back after `suspect_all`.
+    /// How long everyone has to come back after `suspect_all`, at most.
     [[nodiscard]] Duration absence_limit() const noexcept {
         return std::max(silence_limit_, kReturnCycle);
     }
@@ -52,7 +59,11 @@ class FailureDetector {
     /// When the node will be lost if nothing is heard of it; Instant::min() if it is not known.
     [[nodiscard]] Instant lost_at(const NodeId& node) const;
 
-    /// When the next node will be lost if nothing is heard; Instant::max() if there is none.
+    /// When the last node will be lost if nothing is heard; Instant::min() if there is none.
+    [[nodiscard]] Instant last_deadline() const;
+
+    /// When `lost` is to be asked again: if nothing is heard, the next node will be lost, or it is
+    /// to be noted that we still listen. Instant::max() if there is no node.
     [[nodiscard]] Instant next_deadline() const;
     /// The nodes that are lost at `now`, with the reason. They stay known until forgotten; the
     /// caller is expected to ask at `next_deadline()` and to forget them.
@@ -64,12 +75,16 @@ class FailureDetector {
         Instant deadline;
         Instant suspected_at{};
         bool suspected = false;
-        bool by_absence = false;  // It is we who were away.
-        bool pardoned = false;    // Has had its second period.
+        bool by_absence = false;     // It is we who were away,
+        std::uint32_t absences = 0;  // so often since it was heard.
+        Duration return_time{};      // How long it has to come back since the last time.
+        bool pardoned = false;       // Has had its second period.
     };
     /// True if it is silence, rather than a broken connection, that ends the node's time.
     [[nodiscard]] bool fell_silent(const Entry& entry) const;
     [[nodiscard]] std::string reason_of(const Entry& entry) const;
+    /// No longer under suspicion.
+    void clear(Entry& entry);
     void move_deadline(const NodeId& node, Entry& entry, Instant deadline);
 
     Duration silence_limit_;
@@ -77,6 +92,9 @@ class FailureDetector {
     std::map<NodeId, Entry> entries_;
     std::set<std::pair<Instant, NodeId>> deadlines_;
     std::size_t suspects_count_ = 0;
+    std::size_t absent_count_ = 0;  // Of these, those who have to come back because we were away.
+    Duration attended_{};           // For how long we have listened since then, as far as is noted.
+    Instant attend_at_ = Instant::max();  // When that is to be noted next.
 };
 
 }  // namespace regroup::rendezvous

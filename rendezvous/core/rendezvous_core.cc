@@ -154,7 +154,7 @@ void RendezvousCore::on(Instant now, const Restarted& /*event*/) {
         update_ready(now, id);
     }
     // What was waited for could not come while nobody listened.
-    const Instant back = after(now, detector_.absence_limit());
+    const Instant back = detector_.last_deadline();
     if (deadline_ != Instant::max()) {
         deadline_ = std::max(deadline_, back);
     }

@@ -86,7 +86,7 @@ class RendezvousCore {
     [[nodiscard]] Phase phase() const noexcept { return phase_; }
     [[nodiscard]] RoundId round() const noexcept { return round_; }
     [[nodiscard]] const JobPolicy& policy() const noexcept { return policy_; }
-    /// How long nodes have to come back after `Restarted`.
+    /// How long nodes have to come back after `Restarted`, at most.
     [[nodiscard]] Duration absence_limit() const noexcept { return detector_.absence_limit(); }
     /// Everything that people may want to know of the job. O(nodes).
     [[nodiscard]] JobStatus status(Instant now) const;

@@ -52,7 +52,7 @@ struct NodeResumed {
     Resumed resumed;
 };
 /// This machine was brought to its present state from a journal: no node is connected, and all have
-/// `FailureDetector::absence_limit` to come back. Their rounds go on.
+/// `FailureDetector::absence_limit` to come back, over all restarts. Their rounds go on.
 struct Restarted {};
 /// The first event of a job that follows one of the same id: its rounds have higher numbers than
 /// `last`, so that nobody takes one of the old job for one of the new.

@@ -102,7 +102,7 @@ void JobTable::begin_leading() {
         }
         journal_log_("job " + id + ": taken up again from the journal, round " +
                      std::to_string(number(job.core.round())) + "; its nodes have " +
-                     format_duration(job.core.absence_limit()) + " to come back");
+                     format_duration(job.core.absence_limit()) + " at most to come back");
         step(job, Restarted{});
     }
     for (const auto& [session, message] : words) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <signal.h>
+#include <utility>
 
 namespace regroup::chaos {
 namespace {
@@ -33,30 +34,50 @@ bool Breaker::stop(std::size_t number, pid_t pid) {
     return true;
 }
 
-bool Breaker::begin(std::size_t number, const Fault& fault) {
-    const Network& network = cluster_.network();
-    const auto percent = static_cast<unsigned>(fault.strength);
+bool Breaker::begin(std::size_t number, Fault& fault) {
+    if (aims_at_spare(fault.kind)) {
+        const auto spare =
+            fault.kind == F::kill_taker ? std::exchange(taker_, std::nullopt) : cluster_.spare();
+        if (!spare || cluster_.expects_end(*spare)) {
+            return false;
+        }
+        fault.node = *spare;
+    }
     if (hits_node(fault.kind) && !cluster_.is_up(fault.node)) {
         return false;
     }
-    if (ends_node(fault.kind)) {
-        cluster_.expect_end(fault.node);
+    if (!ends_node(fault.kind)) {
+        return act(number, fault);
     }
+    if (cluster_.expects_end(fault.node)) {
+        return false;  // It takes its time: an end has one cause, and is looked at for it.
+    }
+    const auto spare = fault.kind != F::kill_taker ? cluster_.spare() : std::nullopt;
+    taker_ = spare != fault.node ? spare : std::nullopt;
+    cluster_.expect_end(fault.node);
+    const bool done = act(number, fault);
+    if (!done) {
+        cluster_.expect_no_end(fault.node);
+    }
+    return done;
+}
+
+bool Breaker::act(std::size_t number, const Fault& fault) {
+    const Network& network = cluster_.network();
+    const auto percent = static_cast<unsigned>(fault.strength);
     switch (fault.kind) {
         case F::kill_worker:
+        case F::kill_spare_worker:
             return signal(cluster_.worker(fault.node, fault.other), SIGKILL);
         case F::kill_agent:
+        case F::kill_taker:
             return signal(cluster_.agent(fault.node), SIGKILL);
         case F::kill_warden:
             return signal(cluster_.warden(fault.node), SIGKILL);
         case F::drain_node:
             return signal(cluster_.warden(fault.node), SIGTERM);
         case F::drain_by_word:
-            if (!cluster_.drain(fault.node)) {
-                cluster_.expect_no_end(fault.node);
-                return false;
-            }
-            return true;
+            return cluster_.drain(fault.node);
         case F::kill_node:
             for (const pid_t pid : cluster_.family(fault.node)) {
                 signal(pid, SIGKILL);

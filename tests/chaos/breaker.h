@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "tests/chaos/cluster.h"
@@ -15,18 +16,21 @@ class Breaker {
    public:
     explicit Breaker(Cluster& cluster) : cluster_(cluster) {}
 
-    /// False if there was nothing to break: a worker that is not there, a node that is down.
-    bool begin(std::size_t number, const Fault& fault);
+    /// Finds a fault that aims at a spare its node. False if there was nothing to break: a worker
+    /// that is not there, a node that is down.
+    bool begin(std::size_t number, Fault& fault);
     /// Heals what `begin` broke; starts again what it ended. After `begin` has said true. False if
     /// what is to be started again has not ended yet: to be called again, soon.
     [[nodiscard]] bool end(std::size_t number, const Fault& fault);
 
    private:
+    bool act(std::size_t number, const Fault& fault);
     void heal(std::size_t number, const Fault& fault);
     bool stop(std::size_t number, pid_t pid);
 
     Cluster& cluster_;
     std::map<std::size_t, pid_t> stopped_;  ///< By the fault's number.
+    std::optional<std::uint32_t> taker_;    ///< Who was a spare when the last node was ended.
 };
 
 }  // namespace regroup::chaos

@@ -4,11 +4,11 @@
 // lost:
 //
 //     chaos PROGRAMS [--seed=N] [--seconds=N] [--nodes=N] [--workers=N] [--faults=KIND,...]
-//           [--restarted] [--keep=DIR] [--list]
+//           [--form=in-place|restarted|overlap] [--spares=N] [--keep=DIR] [--list]
 //
-// PROGRAMS are --regroup=, --worker=, --delay-proxy= and --clock-shim=. docs/chaos.md says what it
-// does and asserts. Exit code: 0 when all is well, 1 when not, 77 when this machine cannot stage
-// it.
+// The seed also decides the form of the job and the spares, if they are not given. PROGRAMS are
+// --regroup=, --worker=, --delay-proxy= and --clock-shim=. docs/chaos.md says what it does and
+// asserts. Exit code: 0 when all is well, 1 when not, 77 when this machine cannot stage it.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -33,6 +33,8 @@ constexpr int kExitCannot = 77;
 struct Options {
     ClusterPlan cluster;
     SchedulePlan schedule;
+    std::optional<JobForm> form;
+    std::optional<std::uint32_t> spares;
     std::string keep;
     bool list = false;
 };
@@ -42,6 +44,15 @@ std::optional<FaultKind> kind_of(const std::string& name) {
         const auto kind = static_cast<FaultKind>(i);
         if (to_string(kind) == name) {
             return kind;
+        }
+    }
+    return std::nullopt;
+}
+
+std::optional<JobForm> form_of(const std::string& name) {
+    for (const JobForm form : {JobForm::in_place, JobForm::restarted, JobForm::overlap}) {
+        if (to_string(form) == name) {
+            return form;
         }
     }
     return std::nullopt;
@@ -98,8 +109,10 @@ bool parse(std::span<char*> words, Options& options) {
             options.schedule.workers = options.cluster.workers = static_cast<std::uint32_t>(number);
         } else if (name == "--keep") {
             options.keep = absolute(value);
-        } else if (name == "--restarted") {
-            options.cluster.restarted = true;
+        } else if (name == "--form" && form_of(value)) {
+            options.form = form_of(value);
+        } else if (name == "--spares") {
+            options.spares = static_cast<std::uint32_t>(number);
         } else if (name == "--list") {
             options.list = true;
         } else if (name != "--faults" || !take_kinds(value, options.schedule.kinds)) {
@@ -107,16 +120,28 @@ bool parse(std::span<char*> words, Options& options) {
             return false;
         }
     }
+    const JobTraits drawn = draw_traits(options.schedule.seed);
+    options.cluster.traits.form = options.form.value_or(drawn.form);
+    options.cluster.traits.spares = options.schedule.spares = options.spares.value_or(drawn.spares);
+    options.schedule.ahead =
+        options.schedule.spares > 0 && options.cluster.traits.form == JobForm::in_place;
+    if (options.schedule.spares + 2 > options.schedule.nodes) {
+        std::fprintf(stderr, "chaos: %u nodes are too few for %u spares\n", options.schedule.nodes,
+                     options.schedule.spares);
+        return false;
+    }
     return options.list ||
            (!options.cluster.regroup.empty() && !options.cluster.worker.empty() &&
             !options.cluster.delay_proxy.empty() && !options.cluster.clock_shim.empty());
 }
 
 void print_schedule(const Options& options, const std::vector<Fault>& schedule) {
-    std::printf("chaos: seed %llu, %lld s, %u nodes x %u workers, %zu faults\n",
+    std::printf("chaos: seed %llu, %lld s, %u nodes x %u workers, form %s, %u spares, %zu faults\n",
                 static_cast<unsigned long long>(options.schedule.seed),
                 static_cast<long long>(options.schedule.lasts.count() / 1000),
-                options.schedule.nodes, options.schedule.workers, schedule.size());
+                options.schedule.nodes, options.schedule.workers,
+                std::string(to_string(options.cluster.traits.form)).c_str(),
+                options.schedule.spares, schedule.size());
     for (const Fault& fault : schedule) {
         std::printf("  %s\n", describe(fault).c_str());
     }
@@ -233,7 +258,8 @@ int main(int argc, char** argv) {
         std::fprintf(stderr,
                      "usage: chaos --regroup=F --worker=F --delay-proxy=F --clock-shim=F "
                      "[--seed=N] [--seconds=N]\n             [--nodes=N] [--workers=N] "
-                     "[--faults=KIND,...] [--gap-ms=N] [--restarted] [--keep=DIR] [--list]\n");
+                     "[--faults=KIND,...] [--gap-ms=N]\n             "
+                     "[--form=in-place|restarted|overlap] [--spares=N] [--keep=DIR] [--list]\n");
         return 2;
     }
     return regroup::chaos::run(options);

@@ -10,7 +10,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-#include "tests/chaos/schedule.h"
+#include <nlohmann/json.hpp>
 
 namespace regroup::chaos {
 namespace {
@@ -110,7 +110,8 @@ void Cluster::start_daemon() {
 }
 
 std::vector<std::string> Cluster::run_command(std::uint32_t node) const {
-    const std::string nodes_max = std::to_string(plan_.nodes - 1);
+    const std::uint32_t spares = plan_.traits.spares;
+    const std::string nodes_max = std::to_string(plan_.nodes - std::max(1U, spares));
     std::vector<std::string> command{
         plan_.regroup, "run", "--nnodes=1:" + nodes_max,
         "--nproc-per-node=" + std::to_string(plan_.workers), "--rdzv-backend=c10d",
@@ -118,14 +119,22 @@ std::vector<std::string> Cluster::run_command(std::uint32_t node) const {
         // A place is found for every newcomer, soon.
         "--grow-after=0", "--last-call=1", "--shutdown-timeout=5",
         // However often it is hit.
-        "--max-restarts=100000", "--max-strikes=0", "--log-dir=" + run_disk(node)};
+        "--max-restarts=100000", "--max-strikes=0", "--spares=" + std::to_string(spares),
+        "--log-dir=" + run_disk(node)};
+    if (plan_.traits.form == JobForm::overlap) {
+        command.emplace_back("--overlap-restart");
+    }
+    if (plan_.traits.form != JobForm::in_place) {
+        // Nobody sees their steps, and for want of progress most of the time would be waited.
+        command.emplace_back("--restart-delay=0");
+    }
     command.insert(command.end(), plan_.run_flags.begin(), plan_.run_flags.end());
     for (const std::string& word :
          {plan_.worker, "--records=" + step_logs(), "--end=" + path("end")}) {
         command.push_back(word);
     }
-    if (plan_.restarted) {
-        command.emplace_back("--restarted");
+    if (plan_.traits.form != JobForm::in_place) {
+        command.emplace_back(plan_.traits.form == JobForm::overlap ? "--slow-end" : "--restarted");
         command.push_back("--checkpoint=" + path("checkpoint"));
     }
     return command;
@@ -157,6 +166,35 @@ bool Cluster::drain(std::uint32_t node) const {
         code = program.wait(kLimit);
     });
     return code == 0;
+}
+
+std::optional<std::uint32_t> Cluster::spare() const {
+    constexpr std::chrono::milliseconds kLimit(300);
+    if (daemon() == 0) {
+        return std::nullopt;
+    }
+    std::string answer;
+    network_.within(0, "daemon", [&] {
+        Program program(
+            {{plan_.regroup, "status", "--json", "--endpoint=" + Network::address(0) + ":" + kPort,
+              std::string("--job=") + kJob},
+             {},
+             plan_.folder});
+        answer = program.wait(kLimit) == 0 ? program.output() : "";
+    });
+    const auto status = nlohmann::json::parse(answer, nullptr, false);
+    if (!status.is_object() || status["jobs"].empty()) {
+        return std::nullopt;
+    }
+    for (const auto& row : status["jobs"][0]["nodes"]) {
+        for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
+            if (row["place"] == "spare" && row["name"] == node_name(node) &&
+                !nodes_[node].end_is_expected) {
+                return node;
+            }
+        }
+    }
+    return std::nullopt;
 }
 
 bool Cluster::is_up(std::uint32_t node) {

@@ -10,6 +10,7 @@
 
 #include "tests/chaos/dial.h"
 #include "tests/chaos/network.h"
+#include "tests/chaos/schedule.h"
 #include "tests/support/program.h"
 
 namespace regroup::chaos {
@@ -19,10 +20,11 @@ struct ClusterPlan {
     std::string worker;
     std::string delay_proxy;
     std::string clock_shim;
-    std::string folder;       ///< All that is written goes below it; must be there.
-    std::uint32_t nodes = 5;  ///< All but one are members of a round; one is a spare.
+    std::string folder;  ///< All that is written goes below it; must be there.
+    /// All but one, or the spares, are members of a round.
+    std::uint32_t nodes = 5;
     std::uint32_t workers = 2;
-    bool restarted = false;                  ///< Workers are restarted, not kept.
+    JobTraits traits{};
     std::vector<std::string> run_flags{};    ///< More of them, for every agent,
     std::vector<std::string> serve_flags{};  ///< and for the daemon.
 };
@@ -51,6 +53,10 @@ class Cluster {
     /// Asks the daemon to drain a node, as an operator would; false if it will not.
     [[nodiscard]] bool drain(std::uint32_t node) const;
 
+    /// A node that waits for a place, and is not about to end, as the daemon knows; if there is
+    /// one.
+    [[nodiscard]] std::optional<std::uint32_t> spare() const;
+
     /// False while it has no launcher that runs.
     [[nodiscard]] bool is_up(std::uint32_t node);
     /// The daemon, a node's launcher, its agent, its worker number `worker` modulo their number: 0
@@ -69,6 +75,9 @@ class Cluster {
     void expect_end(std::uint32_t node) { nodes_.at(node).end_is_expected = true; }
     /// What is expected has not come about.
     void expect_no_end(std::uint32_t node) { nodes_.at(node).end_is_expected = false; }
+    [[nodiscard]] bool expects_end(std::uint32_t node) const {
+        return nodes_.at(node).end_is_expected;
+    }
     /// Launchers that have ended since the last call without being expected to.
     [[nodiscard]] std::vector<Departure> departures();
     /// The exit code of a node's launcher, or of the daemon; nothing within `limit`.

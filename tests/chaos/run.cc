@@ -185,10 +185,10 @@ class Run {
         add("no step lost or doubled, parameters those of the undisturbed run",
             result_.history.wrongs);
         add("no pause while the daemon was away", find_pauses(logs));
-        if (!cluster_plan_.restarted) {
-            const std::vector<LedgerEntry> ledger = read_ledger(cluster_plan_.folder);
-            add("every change of rounds is in the ledger",
-                check_ledger(result_.history, ledger, full_disks(), daemon_deaths()));
+        const std::vector<LedgerEntry> ledger = read_ledger(cluster_plan_.folder);
+        add("every change of rounds is in the ledger",
+            check_ledger(result_.history, ledger, full_disks(), daemon_deaths()));
+        if (cluster_plan_.traits.form == JobForm::in_place) {
             add("who was drained by word left at a step boundary", check_drains(ledger));
             add("a reset between live workers is in the ledger, with both ends",
                 check_resets(ledger));
@@ -263,12 +263,10 @@ class Run {
         std::vector<std::string> result;
         for (std::size_t i = 0; i < kFaultKinds; ++i) {
             const auto kind = static_cast<FaultKind>(i);
-            const bool is_asked_for =
-                plan_.kinds.empty() || std::count(plan_.kinds.begin(), plan_.kinds.end(), kind) > 0;
             const bool is_done =
                 std::any_of(result_.deeds.begin(), result_.deeds.end(),
                             [&](const Deed& deed) { return deed.done && deed.fault.kind == kind; });
-            if (plan_.lasts >= kLong && is_asked_for && !is_done) {
+            if (plan_.lasts >= kLong && may_have(plan_, kind) && !is_done) {
                 result.push_back("not once: " + std::string(to_string(kind)));
             }
         }

@@ -26,6 +26,10 @@ struct Habit {
 using F = FaultKind;
 using Ms = milliseconds;
 
+// What is drawn besides does not change what is drawn in the first place.
+constexpr std::uint64_t kTraitsStream = 0x7472'6169'7473;
+constexpr std::uint64_t kFollowersStream = 0x666f'6c6c'6f77;
+
 constexpr std::array<Habit, kFaultKinds> kHabits{{
     {F::kill_worker, "kill-worker", "a worker is killed", 6, Ms(0), Ms(0)},
     {F::kill_agent, "kill-agent", "the agent is killed", 3, Ms(200), Ms(4000)},
@@ -51,6 +55,10 @@ constexpr std::array<Habit, kFaultKinds> kHabits{{
      Ms(5000), -600, 600},
     {F::fill_disk, "fill-disk", "the disk is full", 1, Ms(300), Ms(4000)},
     {F::fill_daemon_disk, "fill-daemon-disk", "the disk is full", 1, Ms(300), Ms(4000)},
+    {F::kill_spare_worker, "kill-spare-worker", "a worker that was started ahead is killed", 2,
+     Ms(0), Ms(0)},
+    {F::kill_taker, "kill-taker", "the agent is killed as it takes a lost node's place", 3, Ms(200),
+     Ms(4000)},
 }};
 
 const Habit& habit_of(FaultKind kind) {
@@ -58,16 +66,17 @@ const Habit& habit_of(FaultKind kind) {
                          [&](const Habit& habit) { return habit.kind == kind; });
 }
 
-/// Of `nodes`, those that may be hit by a fault during [from, to]. The pair that is left in peace
-/// moves on by one node every so often; during the moments before it does, so does the next pair.
-std::vector<std::uint32_t> targets(std::uint32_t nodes, milliseconds from, milliseconds to) {
+/// The nodes that may be hit by a fault during [from, to]. The pair that is left in peace moves on
+/// by one node every so often; during the moments before it does, so does the next pair.
+std::vector<std::uint32_t> targets(const SchedulePlan& plan, milliseconds from, milliseconds to) {
     constexpr milliseconds kPeace(10000);
     constexpr milliseconds kBefore(4000);
+    const std::uint32_t peaceful = std::max(2U, plan.spares + 1);
     std::vector<std::uint32_t> result;
-    for (std::uint32_t node = 0; node < nodes; ++node) {
+    for (std::uint32_t node = 0; node < plan.nodes; ++node) {
         const auto in_peace = [&](std::int64_t period) {
-            const auto first = static_cast<std::uint32_t>(period % nodes);
-            return node == first || node == (first + 1) % nodes;
+            const auto first = static_cast<std::uint32_t>(period % plan.nodes);
+            return (node + plan.nodes - first) % plan.nodes < peaceful;
         };
         bool spared = false;
         for (std::int64_t period = from / kPeace; period <= (to + kBefore) / kPeace; ++period) {
@@ -97,9 +106,9 @@ milliseconds between(Random& random, milliseconds least, milliseconds most) {
 /// a long run has every kind. What has no place at the moment stays in the deck.
 class Deck {
    public:
-    explicit Deck(const std::vector<FaultKind>& kinds) {
+    explicit Deck(const SchedulePlan& plan) {
         for (const Habit& habit : kHabits) {
-            if (kinds.empty() || std::count(kinds.begin(), kinds.end(), habit.kind) > 0) {
+            if (may_have(plan, habit.kind)) {
                 all_.insert(all_.end(), static_cast<std::size_t>(habit.weight), &habit);
             }
         }
@@ -138,7 +147,39 @@ bool hits_node(FaultKind kind) noexcept {
 
 bool ends_node(FaultKind kind) noexcept {
     return kind == F::kill_agent || kind == F::kill_warden || kind == F::kill_node ||
-           kind == F::drain_node || kind == F::drain_by_word;
+           kind == F::drain_node || kind == F::drain_by_word || kind == F::kill_taker;
+}
+
+bool aims_at_spare(FaultKind kind) noexcept {
+    return kind == F::kill_spare_worker || kind == F::kill_taker;
+}
+
+bool may_have(const SchedulePlan& plan, FaultKind kind) {
+    const bool is_asked_for =
+        plan.kinds.empty() || std::count(plan.kinds.begin(), plan.kinds.end(), kind) > 0;
+    return is_asked_for && (plan.ahead || kind != F::kill_spare_worker);
+}
+
+std::string_view to_string(JobForm form) noexcept {
+    switch (form) {
+        case JobForm::in_place:
+            return "in-place";
+        case JobForm::restarted:
+            return "restarted";
+        case JobForm::overlap:
+            return "overlap";
+    }
+    return "unknown";
+}
+
+JobTraits draw_traits(std::uint64_t seed) {
+    constexpr std::array kForms{JobForm::in_place, JobForm::in_place, JobForm::restarted,
+                                JobForm::overlap, JobForm::overlap};
+    Random random(seed ^ kTraitsStream);
+    JobTraits traits;
+    traits.form = kForms.at(random.below(kForms.size()));
+    traits.spares = static_cast<std::uint32_t>(random.below(2));
+    return traits;
 }
 
 std::string node_name(std::uint32_t node) {
@@ -147,10 +188,12 @@ std::string node_name(std::uint32_t node) {
 
 std::string describe(const Fault& fault) {
     const Habit& habit = habit_of(fault.kind);
+    const std::string whom = !hits_node(fault.kind)        ? "daemon"
+                             : fault.node == Fault::kSpare ? "a spare"
+                                                           : "node " + node_name(fault.node);
     std::array<char, 64> time{};
     std::snprintf(time.data(), time.size(), "%7.3f s  %-18s",
-                  static_cast<double>(fault.at.count()) / 1000,
-                  hits_node(fault.kind) ? ("node " + node_name(fault.node)).c_str() : "daemon");
+                  static_cast<double>(fault.at.count()) / 1000, whom.c_str());
     std::string text = time.data();
     text += habit.text;
     if (fault.kind == F::kill_worker || fault.kind == F::stop_worker) {
@@ -166,51 +209,131 @@ std::string describe(const Fault& fault) {
     return text;
 }
 
-std::vector<Fault> make_schedule(const SchedulePlan& plan) {
-    Random random(plan.seed);
-    Deck deck(plan.kinds);
-    std::vector<Fault> result;
-    std::vector<milliseconds> busy(plan.nodes);  // Until when each node has a fault.
-    milliseconds daemon_busy{};
-    milliseconds at = plan.first;
-    const auto place = [&](const Habit& habit) {
+namespace {
+
+/// Lays faults out in time.
+class Scheduler {
+   public:
+    explicit Scheduler(const SchedulePlan& plan)
+        : plan_(plan),
+          random_(plan.seed),
+          followers_(plan.seed ^ kFollowersStream),
+          busy_(plan.nodes) {}
+
+    std::vector<Fault> run() {
+        Deck deck(plan_);
+        const milliseconds end = plan_.lasts - plan_.calm;
+        for (at_ = plan_.first; at_ < end; at_ += between(random_, plan_.gap_min, plan_.gap_max)) {
+            deck.deal(random_, [&](const Habit& habit) { return place(habit); });
+        }
+        return std::move(result_);
+    }
+
+   private:
+    void add(const Fault& fault) {
+        const auto later = [](const Fault& a, const Fault& b) { return a.at < b.at; };
+        result_.insert(std::upper_bound(result_.begin(), result_.end(), fault, later), fault);
+    }
+    Fault draw(const Habit& habit, milliseconds at, Random& random) const {
         Fault fault{.at = at,
                     .lasts = between(random, habit.lasts_min, habit.lasts_max),
                     .kind = habit.kind};
-        fault.lasts = std::min(fault.lasts, plan.lasts - plan.calm - at);
+        fault.lasts = std::min(fault.lasts, plan_.lasts - plan_.calm - at);
         fault.strength = between(random, habit.strength_min, habit.strength_max);
+        return fault;
+    }
+    bool place(const Habit& habit) {
+        Fault fault = draw(habit, at_, random_);
         if (!hits_node(habit.kind)) {
-            if (daemon_busy > at) {
+            if (daemon_busy_ > at_) {
                 return false;
             }
-            daemon_busy = at + fault.lasts;
-            result.push_back(fault);
+            daemon_busy_ = at_ + fault.lasts;
+            add(fault);
             return true;
         }
-        if (habit.kind == F::drain_by_word && daemon_busy > at) {
-            return false;  // There is nobody to hear the word.
+        const bool needs_daemon = habit.kind == F::drain_by_word || aims_at_spare(habit.kind);
+        if (needs_daemon && daemon_busy_ > at_) {
+            return false;  // There is nobody to hear the word, or to say who is a spare.
         }
-        std::vector<std::uint32_t> nodes = targets(plan.nodes, at, at + fault.lasts);
+        if (habit.kind == F::kill_spare_worker) {
+            fault.node = Fault::kSpare;
+            fault.other = any_worker(random_);
+            add(fault);
+            return true;
+        }
+        if (habit.kind == F::kill_taker) {
+            return place_taker(fault);
+        }
+        return aim(fault, random_) && (follow(fault), true);
+    }
+    /// Finds the fault a node that may be hit.
+    bool aim(Fault& fault, Random& random) {
+        std::vector<std::uint32_t> nodes = targets(plan_, fault.at, fault.at + fault.lasts);
         std::erase_if(nodes, [&](std::uint32_t node) {
-            return busy[node] > at || (habit.kind == F::slow_line && node != plan.nodes - 1);
+            return busy_[node] > at_ || (fault.kind == F::slow_line && node != plan_.nodes - 1);
         });
         if (nodes.empty()) {
             return false;
         }
         fault.node = nodes.at(random.below(nodes.size()));
-        fault.other = static_cast<std::uint32_t>(random.below(plan.workers));
-        if (is_of_pair(habit.kind)) {
+        fault.other = any_worker(random);
+        if (is_of_pair(fault.kind)) {
             fault.other = static_cast<std::uint32_t>(
-                (fault.node + 1 + random.below(plan.nodes - 1)) % plan.nodes);
+                (fault.node + 1 + random.below(plan_.nodes - 1)) % plan_.nodes);
         }
-        busy[fault.node] = at + fault.lasts;
-        result.push_back(fault);
+        busy_[fault.node] = fault.at + fault.lasts;
+        add(fault);
         return true;
-    };
-    for (; at < plan.lasts - plan.calm; at += between(random, plan.gap_min, plan.gap_max)) {
-        deck.deal(random, place);
     }
-    return result;
+    /// A node is lost, and at once the spare that takes its place.
+    bool place_taker(Fault taker) {
+        constexpr milliseconds kLater(300);
+        Fault first =
+            draw(habit_of(random_.below(2) == 0 ? F::kill_node : F::kill_agent), at_, random_);
+        if (!aim(first, random_)) {
+            return false;
+        }
+        taker.node = Fault::kSpare;
+        taker.at += between(random_, milliseconds(0), kLater);
+        taker.lasts = std::min(taker.lasts, plan_.lasts - plan_.calm - taker.at);
+        if (taker.lasts > milliseconds(0)) {
+            add(taker);
+        }
+        return true;
+    }
+    /// Another worker is killed while the first one's round ends.
+    void follow(const Fault& first) {
+        constexpr milliseconds kSoonest(20);
+        constexpr milliseconds kLatest(1500);
+        if (first.kind != F::kill_worker || followers_.below(2) == 0) {
+            return;
+        }
+        Fault second = first;
+        second.at += between(followers_, kSoonest, kLatest);
+        if (second.at < plan_.lasts - plan_.calm) {
+            aim(second, followers_);
+        }
+    }
+    /// A node may have as many again that are starting or ending.
+    static std::uint32_t any_worker(Random& random) {
+        constexpr std::uint64_t kMany = 60;
+        return static_cast<std::uint32_t>(random.below(kMany));
+    }
+
+    const SchedulePlan& plan_;
+    Random random_;
+    Random followers_;
+    std::vector<milliseconds> busy_;  ///< Until when each node has a fault.
+    milliseconds daemon_busy_{};
+    milliseconds at_{};
+    std::vector<Fault> result_;
+};
+
+}  // namespace
+
+std::vector<Fault> make_schedule(const SchedulePlan& plan) {
+    return Scheduler(plan).run();
 }
 
 }  // namespace regroup::chaos

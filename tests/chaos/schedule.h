@@ -14,7 +14,7 @@ namespace regroup::chaos {
 using std::chrono::milliseconds;
 
 enum class FaultKind : std::uint8_t {
-    kill_worker,        ///< SIGKILL to one worker.
+    kill_worker,        ///< SIGKILL to one worker, whichever of those that start, run and end.
     kill_agent,         ///< SIGKILL to a node's agent; the node is started again afterwards.
     kill_warden,        ///< The same for the process that guards the agent.
     kill_node,          ///< SIGKILL to all processes of a node at one instant, as a power cut.
@@ -35,15 +35,21 @@ enum class FaultKind : std::uint8_t {
     jump_daemon_clock,  ///< The daemon's is.
     fill_disk,          ///< A node's run directory is full.
     fill_daemon_disk,   ///< The daemon's state directory is full.
+    kill_spare_worker,  ///< SIGKILL to a worker that a spare has started ahead.
+    kill_taker,         ///< SIGKILL to the agent of the spare that takes the place of a lost node.
 };
-inline constexpr std::size_t kFaultKinds = 21;
+inline constexpr std::size_t kFaultKinds = 23;
 [[nodiscard]] std::string_view to_string(FaultKind kind) noexcept;
 /// True if it is aimed at a node, not at the daemon.
 [[nodiscard]] bool hits_node(FaultKind kind) noexcept;
 /// True if its node's launcher ends because of it.
 [[nodiscard]] bool ends_node(FaultKind kind) noexcept;
+/// True if its node is not known before: it is a spare when its time has come.
+[[nodiscard]] bool aims_at_spare(FaultKind kind) noexcept;
 
 struct Fault {
+    static constexpr std::uint32_t kSpare = 0xffff'ffff;  ///< As `node`: see `aims_at_spare`.
+
     milliseconds at{};     ///< From the beginning.
     milliseconds lasts{};  ///< Until it is healed or restarted; zero: there is nothing to heal.
     FaultKind kind = FaultKind::kill_worker;
@@ -61,6 +67,8 @@ struct SchedulePlan {
     milliseconds lasts = std::chrono::minutes(10);
     std::uint32_t nodes = 5;
     std::uint32_t workers = 2;  ///< Of each node.
+    std::uint32_t spares = 0;   ///< Nodes that wait, at most; one does in any case.
+    bool ahead = false;         ///< These have started their workers ahead.
     /// Between the beginnings of faults, at least and at most.
     milliseconds gap_min{400};
     milliseconds gap_max{4000};
@@ -69,11 +77,32 @@ struct SchedulePlan {
     std::vector<FaultKind> kinds = {};  ///< Empty: all of them.
 };
 
-/// The faults in the order of their beginnings. At each instant two nodes are left in peace, one of
-/// which was left in peace before as well, so that the training state survives in somebody's
-/// memory; all others, and the daemon, may be broken at once. The slow node of `slow_line` is the
-/// last one.
+/// True if the plan may have faults of that kind.
+[[nodiscard]] bool may_have(const SchedulePlan& plan, FaultKind kind);
+
+/// The faults in the order of their beginnings. At each instant two nodes, or one more than there
+/// are spares, are left in peace, of which all but one were left in peace before as well, so that
+/// the training state survives in somebody's memory; all others, and the daemon, may be broken at
+/// once, and whoever is a spare. Of two workers that are killed the second often follows soon, when
+/// those that take the first one's place are starting. The slow node of `slow_line` is the last
+/// one.
 [[nodiscard]] std::vector<Fault> make_schedule(const SchedulePlan& plan);
+
+/// What becomes of the workers of a round that ends.
+enum class JobForm : std::uint8_t {
+    in_place,   ///< They keep their processes.
+    restarted,  ///< They end, and resume from a checkpoint.
+    overlap,    ///< They take their time to end, while the next ones run: --overlap-restart.
+};
+[[nodiscard]] std::string_view to_string(JobForm form) noexcept;
+
+/// What kind of job is broken.
+struct JobTraits {
+    JobForm form = JobForm::in_place;
+    std::uint32_t spares = 0;
+};
+/// By chance, which is the same for the same seed.
+[[nodiscard]] JobTraits draw_traits(std::uint64_t seed);
 
 /// "a", "b", ...
 [[nodiscard]] std::string node_name(std::uint32_t node);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +19,11 @@ using ::testing::Not;
 constexpr std::uint32_t kNodes = 5;
 
 SchedulePlan plan_of(std::uint64_t seed) {
-    return {.seed = seed, .lasts = std::chrono::minutes(10), .nodes = kNodes};
+    return {.seed = seed,
+            .lasts = std::chrono::minutes(10),
+            .nodes = kNodes,
+            .spares = 1,
+            .ahead = true};
 }
 
 TEST(Schedule, IsTheSameForTheSameSeedAndAnotherForAnother) {
@@ -60,7 +65,8 @@ TEST(Schedule, LeavesTwoNodesInPeaceAtEachInstantAndBreaksNoneInTwoWaysAtOnce) {
             std::set<std::uint32_t> broken;
             for (const Fault& fault : faults) {
                 const bool is_open = fault.at <= now.at && now.at < fault.at + fault.lasts;
-                if (hits_node(fault.kind) && (is_open || fault == now)) {
+                const bool is_aimed = hits_node(fault.kind) && !aims_at_spare(fault.kind);
+                if (is_aimed && (is_open || fault == now)) {
                     EXPECT_TRUE(broken.insert(fault.node).second) << describe(fault);
                     EXPECT_LT(fault.node, kNodes);
                 }
@@ -68,6 +74,49 @@ TEST(Schedule, LeavesTwoNodesInPeaceAtEachInstantAndBreaksNoneInTwoWaysAtOnce) {
             EXPECT_LE(broken.size(), kNodes - 2);
         }
     }
+}
+
+TEST(Schedule, ATakerIsBrokenSoonAfterANodeIsLostAndWorkersAheadOnlyIfThereAreAny) {
+    for (std::uint64_t seed = 1; seed <= 50; ++seed) {
+        SchedulePlan plan = plan_of(seed);
+        const Fault* last_end = nullptr;
+        for (const auto faults = make_schedule(plan); const Fault& fault : faults) {
+            EXPECT_EQ(aims_at_spare(fault.kind), fault.node == Fault::kSpare);
+            if (fault.kind == FaultKind::kill_taker) {
+                ASSERT_NE(last_end, nullptr);
+                EXPECT_LE(fault.at - last_end->at, milliseconds(300));
+            } else if (ends_node(fault.kind)) {
+                last_end = &fault;
+            }
+        }
+        plan.ahead = false;
+        for (const Fault& fault : make_schedule(plan)) {
+            EXPECT_NE(fault.kind, FaultKind::kill_spare_worker) << describe(fault);
+        }
+    }
+}
+
+TEST(Schedule, ManyWorkersAreKilledWhileTheRoundOfAnotherEnds) {
+    constexpr milliseconds kWhile(1500);
+    int soon = 0;
+    milliseconds last{};
+    for (const Fault& fault : make_schedule(plan_of(1))) {
+        if (fault.kind == FaultKind::kill_worker) {
+            soon += fault.at - last <= kWhile ? 1 : 0;
+            last = fault.at;
+        }
+    }
+    EXPECT_GE(soon, 5);
+}
+
+TEST(Traits, EveryFormAndNumberOfSparesIsDrawn) {
+    std::set<std::pair<JobForm, std::uint32_t>> seen;
+    for (std::uint64_t seed = 1; seed <= 200; ++seed) {
+        const JobTraits traits = draw_traits(seed);
+        EXPECT_EQ(traits.form, draw_traits(seed).form);
+        seen.insert({traits.form, traits.spares});
+    }
+    EXPECT_EQ(seen.size(), 6U);
 }
 
 TEST(Schedule, KeepsToTheKindsThatAreAskedFor) {

@@ -3,7 +3,7 @@
 // A rank of the chaos job:
 //
 //     chaos_worker --records=DIR --end=DIAL [--steps=N] [--step-us=N] [--weights=N]
-//                  [--restarted --checkpoint=FILE]
+//                  [--restarted|--slow-end --checkpoint=FILE]
 #include "tests/chaos/worker.h"
 
 #include <regroup/checkpoint.h>
@@ -11,11 +11,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <span>
 #include <string_view>
 #include <thread>
+#include <unistd.h>
+
+#include "rendezvous/base/random.h"
 
 namespace regroup::chaos {
 namespace {
@@ -33,8 +37,9 @@ bool take(std::string_view word, std::string_view name, std::string& value) {
 bool parse(std::span<char*> words, JobOptions& options) {
     for (const std::string_view word : words) {
         std::string number;
-        if (word == "--restarted") {
+        if (word == "--restarted" || word == "--slow-end") {
             options.restarted = true;
+            options.slow_end = word == "--slow-end";
         } else if (take(word, "steps", number)) {
             options.steps = std::strtoull(number.c_str(), nullptr, 10);
         } else if (take(word, "step-us", number)) {
@@ -94,7 +99,34 @@ void Job::end(RecordKind how, const Context& context, std::uint64_t steps) {
     std::fflush(stdout);
 }
 
-int train_restarted(Job& job) {
+SlowEnd::SlowEnd() {
+    constexpr std::uint64_t kMilliseconds = 2500;
+    constexpr std::uint64_t kOneInSoManyResists = 10;
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    Random random(static_cast<std::uint64_t>(::getpid()));
+    const auto lasts = std::chrono::milliseconds(random.below(kMilliseconds));
+    const bool resists = random.below(kOneInSoManyResists) == 0;
+    std::thread([this, signals, lasts, resists] {
+        int signal = 0;
+        ::sigwait(&signals, &signal);
+        asked_.store(true);
+        do {
+            std::this_thread::sleep_for(lasts);
+        } while (resists);
+        std::_Exit(128 + signal);
+    }).detach();
+}
+
+void SlowEnd::pass() const {
+    while (asked_.load()) {
+        ::pause();
+    }
+}
+
+int train_restarted(Job& job, const SlowEnd* slow_end) {
     const Context context = Context::from_environment();
     std::uint64_t step = 0;
     if (const auto saved = Checkpoint::load_if_present(job.options().checkpoint)) {
@@ -114,6 +146,9 @@ int train_restarted(Job& job) {
         const SampleRange samples{step * kBatch, (step + 1) * kBatch};
         if (!job.compute(context, *group, step, samples)) {
             break;
+        }
+        if (slow_end != nullptr) {
+            slow_end->pass();
         }
         job.apply();
         job.log(RecordKind::step, context, step, samples);
@@ -137,13 +172,18 @@ int main(int argc, char** argv) {
     if (!parse(std::span(argv, static_cast<std::size_t>(argc)).subspan(1), options)) {
         std::fprintf(stderr,
                      "usage: chaos_worker --records=DIR --end=DIAL [--steps=N] [--step-us=N] "
-                     "[--weights=N] [--restarted --checkpoint=FILE]\n");
+                     "[--weights=N] [--restarted|--slow-end --checkpoint=FILE]\n");
         return 2;
     }
+    // Its thread outlives what is here.
+    const SlowEnd* const slow_end = options.slow_end ? new SlowEnd : nullptr;
     try {
         Job job(options);
-        return options.restarted ? train_restarted(job) : train_in_place(job);
+        return options.restarted ? train_restarted(job, slow_end) : train_in_place(job);
     } catch (const regroup::Error& error) {
+        if (slow_end != nullptr) {
+            slow_end->pass();
+        }
         std::fprintf(stderr, "chaos_worker: %s\n", error.what());
         return 1;
     }

@@ -8,6 +8,7 @@
 #include <regroup/distributed_sampler.h>
 #include <regroup/process_group.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -30,6 +31,23 @@ struct JobOptions {
     std::int64_t step_us = 10'000;  ///< What a step takes besides.
     std::size_t weights = 256;
     bool restarted = false;  ///< The form that is restarted.
+    bool slow_end = false;   ///< It takes its time to begin, and to end when it is asked to.
+};
+
+/// What SIGTERM does to a program that is in no hurry: it trains no more, tidies up for as long as
+/// chance has it, perhaps for longer than it may, and ends.
+class SlowEnd {
+   public:
+    /// To be made before there is another thread. One in a process, which it outlives.
+    SlowEnd();
+    SlowEnd(const SlowEnd&) = delete;
+    SlowEnd& operator=(const SlowEnd&) = delete;
+
+    /// Does not return once the process was asked to end.
+    void pass() const;
+
+   private:
+    std::atomic<bool> asked_{false};
 };
 
 class Job {
@@ -64,6 +82,6 @@ class Job {
 
 /// Both return the process's exit code.
 int train_in_place(Job& job);
-int train_restarted(Job& job);
+int train_restarted(Job& job, const SlowEnd* slow_end);
 
 }  // namespace regroup::chaos

@@ -328,6 +328,21 @@ TEST_F(CheckersTest, TheDaemonMustForgetTheDead) {
     EXPECT_EQ(violation(), "the daemon remembers 2 nodes, but only 0 were heard of late");
 }
 
+TEST_F(CheckersTest, TheLostMustBeForgottenHoweverOftenTheDaemonDies) {
+    for (const Duration life : {seconds(3), seconds(10)}) {
+        watch(make_memory_checker());
+        form_round();
+        View view = view_of(nullptr);
+        for (int i = 0; i < 12; ++i) {
+            view.daemon_awake_since = now;
+            checker->on_tick(now, view);
+            now += life;
+            checker->on_tick(now, view);
+        }
+        EXPECT_EQ(violation().empty(), life == seconds(3));
+    }
+}
+
 TEST_F(CheckersTest, TheNetworkMustNotFillUp) {
     watch(make_memory_checker());
     now += seconds(60);

@@ -2,12 +2,9 @@
 #include "tests/support/fake_agent.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstddef>
-#include <cstring>
 #include <linux/futex.h>
 #include <new>
 #include <poll.h>
@@ -21,6 +18,8 @@
 
 #include <climits>
 
+#include "rendezvous/worker_link/packet.h"
+
 namespace regroup::testing {
 namespace {
 
@@ -32,23 +31,10 @@ constexpr std::chrono::seconds kPatience{60};
     throw std::runtime_error("fake agent: " + what);
 }
 
-void send_packet(int socket, const std::string& packet, int descriptor = -1) {
-    alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
-    iovec part{const_cast<char*>(packet.data()), packet.size()};
-    msghdr header{};
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    if (descriptor >= 0) {
-        header.msg_control = control.data();
-        header.msg_controllen = control.size();
-        cmsghdr* const rider = CMSG_FIRSTHDR(&header);
-        rider->cmsg_level = SOL_SOCKET;
-        rider->cmsg_type = SCM_RIGHTS;
-        rider->cmsg_len = CMSG_LEN(sizeof descriptor);
-        std::memcpy(CMSG_DATA(rider), &descriptor, sizeof descriptor);
-    }
-    // A worker that has died meanwhile is what some tests are about.
-    [[maybe_unused]] const ssize_t sent = ::sendmsg(socket, &header, MSG_NOSIGNAL);
+/// A worker that has died meanwhile is what some tests are about.
+void post(int socket, const worker_link::ToWorker& message, int descriptor = -1) {
+    static_cast<void>(worker_link::send_packet(socket, worker_link::encode(message),
+                                               worker_link::WhenFull::wait, descriptor));
 }
 
 /// Empty at the end of the connection.
@@ -146,7 +132,7 @@ void FakeAgent::admit(int socket, const std::string& packet) {
     worker.socket = socket;
     worker.page = new (address) WorkerPage();
     worker.said.emplace_back(*hello);
-    send_packet(socket, worker_link::encode(worker_link::ToWorker(worker_link::Welcome())), file);
+    post(socket, worker_link::Welcome(), file);
     ::close(file);
     changed_.notify_all();
 }
@@ -194,7 +180,7 @@ void FakeAgent::send(const std::string& worker, const worker_link::ToWorker& mes
     std::unique_lock lock(mutex_);
     const int socket = attached(lock, worker).socket;
     if (socket >= 0) {
-        send_packet(socket, worker_link::encode(message));
+        post(socket, message);
     }
 }
 

@@ -45,6 +45,7 @@ const std::vector<Layer>& layers() {
         {"rendezvous/store/(?!store_server).*", standard + posix + base + store},
         {"rendezvous/protocol/.*",
          standard + json + base + messages + "|\"rendezvous/protocol/.*\""},
+        {"rendezvous/worker_link/packet\\..*", standard + posix + link},
         {"rendezvous/worker_link/.*", standard + base + link},
         {"rendezvous/journal/.*", standard + posix + "|<boost/.*>|<sqlite3.h>" + json + base +
                                       "|\"rendezvous/(core|protocol|client|net|journal)/.*\""},

@@ -293,6 +293,66 @@ TEST_F(AgentCoreOverlapTest, ARoundAfterOneThatHasSucceededWaitsForTheOldGenerat
     EXPECT_EQ(core.report().state, NodeState::running);
 }
 
+TEST_F(AgentCoreOverlapTest, OldOnesThatResistHoldUpTheRoundAfterASuccessForAsLongAsAnyOther) {
+    for (const bool killed_before : {false, true}) {
+        begin(true);
+        hear(Stop{RoundId{1}, "a node is lost"});
+        feed(RoomForSuccessors{RoundId{1}});
+        assign(2);
+        ends(2, 0, 1, std::nullopt);
+        ends(2, 1, 1, std::nullopt);
+        exits(1, 0, crash(0, SIGTERM));
+        pass_answered(std::chrono::seconds(killed_before ? 60 : 4));
+        EXPECT_FALSE(quit().has_value()) << "nothing waits for them";
+        effects.clear();
+        assign(3);
+        pass_answered(std::chrono::seconds(killed_before ? 9 : 15));
+        ASSERT_FALSE(all<SignalWorkers>().empty());
+        EXPECT_TRUE(all<SignalWorkers>().back().released);
+        EXPECT_TRUE(all<SignalWorkers>().back().force());
+        EXPECT_FALSE(quit().has_value());
+        pass_answered(std::chrono::seconds(2));
+        ASSERT_TRUE(quit().has_value());
+        EXPECT_EQ(quit()->exit_code, kExitJobFailed);
+        EXPECT_EQ(quit()->reason,
+                  "1 worker(s) did not end even after SIGKILL; they are probably stuck in the "
+                  "kernel");
+        effects.clear();
+    }
+}
+
+TEST_F(AgentCoreOverlapTest, ARoundThatEndsWhileItWaitsForTheOldOnesWasNotFinishedHere) {
+    begin(true);
+    hear(Stop{RoundId{1}, "a node is lost"});
+    feed(RoomForSuccessors{RoundId{1}});
+    assign(2);
+    ends(2, 0, 1, std::nullopt);
+    ends(2, 1, 1, std::nullopt);
+    assign(3);
+    hear(Stop{RoundId{3}, "another node is lost"});
+    EXPECT_EQ(core.report().round, RoundId{3});
+    EXPECT_EQ(core.report().state, NodeState::stopping);
+    exits(1, 0, crash(0, SIGTERM));
+    EXPECT_EQ(core.report().state, NodeState::stopping);
+    exits(1, 1, crash(1, SIGTERM));
+    EXPECT_EQ(core.report().state, NodeState::stopped);
+    EXPECT_EQ(last_told(), NodeState::stopped);
+}
+
+TEST_F(AgentCoreOverlapTest, AlsoOneThatWasHeardOfByItsEndOnlyIsNotHeldUpWithoutALimit) {
+    begin(true);
+    hear(Stop{RoundId{1}, "a node is lost"});
+    feed(RoomForSuccessors{RoundId{1}});
+    assign(2);
+    ends(2, 0, 1, std::nullopt);
+    ends(2, 1, 1, std::nullopt);
+    hear(Stop{RoundId{3}, "another node is lost"});
+    EXPECT_EQ(core.report().state, NodeState::stopping);
+    pass_answered(std::chrono::seconds(21));
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitJobFailed);
+}
+
 TEST_F(AgentCoreOverlapTest, ElasticWorkersParkAndNobodyIsStartedBesideThem) {
     begin(true);
     feed(WorkerAttached{0, true, true, 0});

@@ -114,5 +114,91 @@ TEST_F(FailureDetectorTest, ReturnLimitIsNeverLongerThanTheSilenceLimit) {
     EXPECT_EQ(quick.next_deadline(), t0 + milliseconds(200));
 }
 
+// ---- It is we who were away.
+
+class AbsenceTest : public FailureDetectorTest {
+   protected:
+    /// Asks when it is due, as a listener that lives for so long.
+    Nodes listen(Duration span) {
+        Nodes result;
+        const Instant end = now + span;
+        while (detector.next_deadline() <= end) {
+            now = detector.next_deadline();
+            for (auto& [node, reason] : detector.lost(now)) {
+                result.push_back(node);
+                reasons.push_back(reason);
+            }
+            for (const NodeId& node : result) {
+                detector.forget(node);
+            }
+        }
+        now = end;
+        return result;
+    }
+    void return_after(Duration away) {
+        now += away;
+        detector.suspect_all(now);
+    }
+    Instant now = t0;
+};
+
+TEST_F(AbsenceTest, EveryoneHasTheWholeTimeToComeBackAndNotesOfListeningEndWithTheLast) {
+    detector.heard("a", now);
+    return_after(seconds(60));
+    EXPECT_EQ(detector.last_deadline(), now + seconds(8));
+    EXPECT_EQ(listen(seconds(8) - Duration(1)), Nodes{});
+    EXPECT_EQ(detector.first_sign("a"), now - seconds(8) + Duration(1));
+    detector.heard("b", now);
+    EXPECT_EQ(listen(Duration(1)), Nodes{"a"});
+    EXPECT_EQ(reasons.back(),
+              "it did not come back within 8.0 s after a restart of the rendezvous");
+    EXPECT_EQ(detector.next_deadline(), now + seconds(3) - Duration(1));
+}
+
+TEST_F(AbsenceTest, WhoAwaitsAgainAndAgainGoesOnWhereItWas) {
+    detector.heard("a", now);
+    return_after(seconds(1));
+    const Instant first = now;
+    EXPECT_EQ(listen(milliseconds(5500)), Nodes{});
+    return_after(seconds(1));
+    // Of 5 s that were noted 3 count.
+    EXPECT_EQ(detector.last_deadline(), now + seconds(5));
+    EXPECT_EQ(listen(milliseconds(4500)), Nodes{});
+    return_after(seconds(30));
+    EXPECT_EQ(detector.last_deadline(), now + seconds(3));
+    EXPECT_EQ(detector.first_sign("a"), first);
+    EXPECT_EQ(listen(seconds(3)), Nodes{"a"});
+    EXPECT_EQ(reasons.back(), "it did not come back after 3 restarts of the rendezvous");
+}
+
+TEST_F(AbsenceTest, WhoIsNeverThereForLongDoesNotLoseThoseWhoJustPaused) {
+    detector.heard("a", now);
+    for (int life = 0; life < 20; ++life) {
+        return_after(seconds(1));
+        EXPECT_EQ(listen(milliseconds(2900)), Nodes{});
+    }
+    EXPECT_EQ(detector.last_deadline(), now - milliseconds(2900) + seconds(8));
+}
+
+TEST_F(AbsenceTest, WhoCameBackHasTheWholeTimeAgain) {
+    detector.heard("a", now);
+    detector.heard("b", now);
+    return_after(seconds(1));
+    EXPECT_EQ(listen(seconds(6)), Nodes{});
+    detector.heard("b", now);
+    return_after(seconds(1));
+    EXPECT_EQ(detector.lost_at("a"), now + seconds(4));
+    EXPECT_EQ(detector.lost_at("b"), now + seconds(8));
+}
+
+TEST_F(AbsenceTest, WhoSleptHasNotListened) {
+    detector.heard("a", now);
+    return_after(seconds(1));
+    now += seconds(7);
+    EXPECT_EQ(detector.lost(now), (std::vector<std::pair<NodeId, std::string>>{}));
+    return_after(seconds(1));
+    EXPECT_EQ(detector.last_deadline(), now + seconds(8));
+}
+
 }  // namespace
 }  // namespace regroup::rendezvous

@@ -145,6 +145,24 @@ TEST_F(RendezvousPlanned, WhoTriesAgainAtItsSlowestIsNotLostToARestartedDaemon) 
     EXPECT_EQ(job.core.nodes_count(), 0U);
 }
 
+TEST_F(RendezvousPlanned, ALostNodeIsFoundHoweverOftenTheDaemonDies) {
+    job.silence("b");
+    const auto live = [&](Duration span) {
+        job.restart();
+        job.join("a", Job::offer_of("a"), Job::resident_report(RoundId{1}, NodeState::running, 50));
+        job.pass(span);
+    };
+    live(milliseconds(4500));
+    live(milliseconds(4500));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    live(seconds(4) - milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    job.pass(milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.told<Stop>("a")->reason,
+              "node b is lost: it did not come back after 3 restarts of the rendezvous");
+}
+
 TEST_F(RendezvousPlanned, WhatWasPlannedIsNoneOnceSomethingIsLost) {
     begin(policy_of(1, 3), {"a", "b", "c"});
     leave("b");

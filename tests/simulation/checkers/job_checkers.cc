@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "tests/simulation/checker.h"
 
@@ -156,11 +157,11 @@ class MemoryChecker final : public Checker {
         policy_ = policy;
         heard_.clear();
     }
-    void on_daemon_event(Instant now, const Event& event) override {
+    void on_daemon_event(Instant /*now*/, const Event& event) override {
         if (const auto* joined = std::get_if<NodeJoined>(&event)) {
-            heard_[joined->node] = now;
+            heard_[joined->node] = attended_;
         } else if (const auto* reported = std::get_if<NodeReported>(&event)) {
-            heard_[reported->node] = now;
+            heard_[reported->node] = attended_;
         }
     }
     void on_tick(Instant now, const View& view) override {
@@ -168,11 +169,14 @@ class MemoryChecker final : public Checker {
         const Duration limit = 3 * policy_.heartbeat_timeout +
                                2 * rendezvous::FailureDetector::kReturnCycle +
                                std::chrono::seconds(2);
-        if (view.daemon_awake_since == Instant::max() ||
-            now <= after(view.daemon_awake_since, limit)) {
+        const Instant before = std::exchange(awake_since_, view.daemon_awake_since);
+        if (awake_since_ == Instant::max()) {
             return;
         }
-        std::erase_if(heard_, [&](const auto& entry) { return now > after(entry.second, limit); });
+        const Duration counts = std::max(Duration::zero(), now - awake_since_ - kUncounted);
+        attended_ += before == awake_since_ ? counts - counted_ : Duration::zero();
+        counted_ = counts;
+        std::erase_if(heard_, [&](const auto& entry) { return attended_ > entry.second + limit; });
         if (view.rendezvous != nullptr && view.rendezvous->nodes_count() > heard_.size()) {
             violated("the daemon remembers " + std::to_string(view.rendezvous->nodes_count()) +
                      " nodes, but only " + std::to_string(heard_.size()) + " were heard of late");
@@ -184,8 +188,15 @@ class MemoryChecker final : public Checker {
 
    private:
     static constexpr std::size_t kInFlightLimit = 20000;
+    /// Of each time that it was there, however often it dies: nodes may have paused, and what it
+    /// noted last may be a second old.
+    static constexpr Duration kUncounted =
+        rendezvous::FailureDetector::kReturnPause + std::chrono::seconds(1);
     JobPolicy policy_;
-    std::map<NodeId, Instant> heard_;
+    Instant awake_since_ = Instant::max();
+    Duration attended_{};               // By the daemon, in all.
+    Duration counted_{};                // Since `awake_since_`.
+    std::map<NodeId, Duration> heard_;  // At what time of these.
 };
 
 class StormChecker final : public Checker {

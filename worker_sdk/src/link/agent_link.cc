@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/worker_link/packet.h"
 #include "worker_sdk/src/helper_thread.h"
 #include "worker_sdk/src/link/robust_hold.h"
 
@@ -126,12 +127,9 @@ Result<WorkerPage*> map_page(const Descriptor& file) {
     return page;
 }
 
-bool send_packet(int socket, const std::string& packet) noexcept {
-    ssize_t sent = 0;
-    do {
-        sent = ::send(socket, packet.data(), packet.size(), MSG_NOSIGNAL);
-    } while (sent < 0 && errno == EINTR);
-    return sent >= 0;
+bool post(int socket, const FromWorker& message) noexcept {
+    return worker_link::send_packet(socket, worker_link::encode(message),
+                                    worker_link::WhenFull::wait);
 }
 
 }  // namespace
@@ -145,7 +143,7 @@ Result<std::shared_ptr<AgentLink>> AgentLink::attach(const std::string& socket,
     const int fd = dialled->get();
     worker_link::Hello hello;
     hello.worker_id = worker_id;
-    if (!send_packet(fd, worker_link::encode(FromWorker(hello)))) {
+    if (!post(fd, hello)) {
         return Failure(Errc::disconnected, "the agent hung up before this worker's hello");
     }
     if (!await_input(fd, after(SteadyClock().now(), kAttachLimit))) {
@@ -274,7 +272,7 @@ void AgentLink::note_gone() {
 }
 
 void AgentLink::send(const FromWorker& message) noexcept {
-    static_cast<void>(send_packet(socket_.get(), worker_link::encode(message)));
+    static_cast<void>(post(socket_.get(), message));
 }
 
 void AgentLink::declare_elastic(bool elastic) noexcept {
