@@ -197,6 +197,7 @@ void AgentCore::abandon(RoundId round) {
         report_.failure.reset();
         report_.hang.reset();
         report_.positions.clear();
+        report_.broken_links.clear();
         report_.alarm = 0;
         if (settled()) {
             report_.state = NodeState::stopped;

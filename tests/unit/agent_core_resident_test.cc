@@ -136,6 +136,17 @@ TEST_F(AgentCoreResidentTest, AConnectionThatBreaksIsToldAtOnceAndEndsNothingHer
     EXPECT_TRUE(core.report().broken_links.empty());
 }
 
+TEST_F(AgentCoreResidentTest, ARoundThatWasNeverBegunHadNoConnectionsThatBroke) {
+    feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
+    hear(Stop{RoundId{1}, "it broke"});
+    parks(1, 0);
+    parks(1, 1);
+    ASSERT_FALSE(core.report().broken_links.empty());
+    hear(Stop{RoundId{2}, "over before it began"});
+    EXPECT_EQ(core.report().round, RoundId{2});
+    EXPECT_TRUE(core.report().broken_links.empty());
+}
+
 TEST_F(AgentCoreResidentTest, WhoseTrainingIsFinishedHasLostNobody) {
     feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
     feed(WorkerAttached{1, false});
