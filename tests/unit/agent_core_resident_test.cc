@@ -231,6 +231,23 @@ TEST_F(AgentCoreResidentTest, ASpareStartsItsWorkersAheadAndGivesThemPlacesLater
     EXPECT_EQ(core.report().state, NodeState::running);
 }
 
+// Of a round, that is, which the others have to do again.
+TEST_F(AgentCoreResidentTest, WhoHasFinishedIsASpareAsAny) {
+    exits(1, 0, std::nullopt);
+    exits(1, 1, std::nullopt);
+    ASSERT_EQ(core.report().state, NodeState::finished);
+    Waiting waiting;
+    waiting.spare = waiting.prestart = true;
+    hear(waiting);
+    ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
+    EXPECT_EQ(core.report().state, NodeState::finished);
+    parks(0, 0);
+    EXPECT_EQ(core.report().state, NodeState::finished);
+    assign(3);
+    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
+    EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
+}
+
 TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsNotStartedAgainUntilThereIsOne) {
     core = AgentCore(config_of_two_workers(), now);
     feed(StoreOffered{kPort});
