@@ -201,10 +201,10 @@ class Run {
     /// True if nothing else was broken from a while before the deed until its end.
     bool is_alone(const Deed& deed) const {
         constexpr std::int64_t kBefore = 5'000'000'000;  // Others' recoveries are over by then.
+        const auto over = [](const Deed& one) { return std::max(one.began_at, one.healed_at); };
         return std::none_of(result_.deeds.begin(), result_.deeds.end(), [&](const Deed& other) {
-            const std::int64_t over = std::max(other.began_at, other.healed_at);
-            return &other != &deed && other.done && over > deed.began_at - kBefore &&
-                   other.began_at < deed.healed_at;
+            return &other != &deed && other.done && over(other) > deed.began_at - kBefore &&
+                   other.began_at <= over(deed);
         });
     }
 

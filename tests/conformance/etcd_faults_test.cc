@@ -15,10 +15,8 @@
 #include <boost/beast/http.hpp>
 #include <gmock/gmock.h>
 
-#include "daemon_harness.h"
-#include "journal_stories.h"
+#include "etcd_side.h"
 #include "rendezvous/journal/base64.h"
-#include "rendezvous/journal/etcd_journal.h"
 #include "rendezvous/journal/etcd_requests.h"
 
 namespace regroup::journal {
@@ -151,34 +149,18 @@ bool reads_jobs(const std::string& path, const json& request) {
            from_base64(request.at("key").get<std::string>())->starts_with("regroup/jobs/");
 }
 
-class EtcdFaults : public ::testing::Test {
+class EtcdFaults : public ::testing::Test, protected testing::EtcdSide {
    protected:
+    EtcdFaults() { leader = "nobody yet"; }
     void start() {
-        EtcdJournal::Options options;
-        options.endpoints = {{"127.0.0.1", etcd.port()}};
-        options.advertise = "a:1";
-        options.lease = std::chrono::seconds(2);
+        EtcdJournal::Options options = options_of(etcd.port(), "a");
         configure(options);
-        journal = std::make_unique<EtcdJournal>(loop.io(), kClock, std::move(options));
-        journal->start({[this](const std::vector<KeptJob>& taken) {
-                            jobs = testing::read_jobs(taken);
-                            leads = true;
-                        },
-                        [this](const std::string& endpoint) {
-                            leader = endpoint;
-                            leads = false;
-                        },
-                        [this](const std::string& line) { log += line + "\n"; }});
+        EtcdSide::start(loop, std::move(options));
     }
     std::function<void(EtcdJournal::Options&)> configure = [](EtcdJournal::Options&) {};
 
     Loop loop;
     FakeEtcd etcd{loop};
-    std::unique_ptr<EtcdJournal> journal;
-    std::vector<StoredJob> jobs;
-    bool leads = false;
-    std::string leader = "nobody yet";
-    std::string log;
 };
 
 TEST_F(EtcdFaults, TheLeaseIsKeptWhileManyJobsAreRead) {

@@ -10,8 +10,7 @@
 #include <boost/asio/detached.hpp>
 #include <gmock/gmock.h>
 
-#include "daemon_harness.h"
-#include "journal_stories.h"
+#include "etcd_side.h"
 #include "rendezvous/journal/base64.h"
 #include "rendezvous/journal/etcd_client.h"
 #include "rendezvous/journal/etcd_requests.h"
@@ -22,6 +21,7 @@ namespace regroup::journal {
 namespace {
 
 using nlohmann::json;
+using testing::EtcdSide;
 using ::testing::HasSubstr;
 using testing::Loop;
 using testing::Program;
@@ -45,38 +45,6 @@ boost::asio::awaitable<void> fetch(EtcdClient* client, std::string path, json re
     answer->emplace(co_await client->call(path, request, std::chrono::seconds(20)));
 }
 
-/// A daemon's side of a journal.
-struct Daemon {
-    Daemon(Loop& loop, std::uint16_t etcd, const std::string& name) {
-        EtcdJournal::Options options;
-        options.endpoints = {{"127.0.0.1", etcd}};
-        options.advertise = name + ":1";
-        options.lease = std::chrono::seconds(2);
-        journal = std::make_unique<EtcdJournal>(loop.io(), kClock, std::move(options));
-        journal->start({[this](const std::vector<KeptJob>& taken) {
-                            jobs = testing::read_jobs(taken);
-                            leads = true;
-                        },
-                        [this](const std::string& endpoint) {
-                            leader = endpoint;
-                            leads = false;
-                        },
-                        [this](const std::string& line) { log += line + "\n"; }});
-    }
-    void append(const StoredJob& job) {
-        for (const Entry& entry : job.entries) {
-            journal->append(job.key, {entry}, [this] { ++done; });
-        }
-    }
-
-    std::unique_ptr<EtcdJournal> journal;
-    std::vector<StoredJob> jobs;
-    bool leads = false;
-    std::string leader;
-    std::string log;
-    std::size_t done = 0;
-};
-
 class EtcdJournalTest : public ::testing::Test {
    protected:
     EtcdJournalTest() : port_(testing::unused_port()) {
@@ -92,8 +60,10 @@ class EtcdJournalTest : public ::testing::Test {
         EXPECT_TRUE(etcd_->prints("serving insecure client requests")) << etcd_->output();
     }
 
-    std::unique_ptr<Daemon> daemon(const std::string& name) {
-        return std::make_unique<Daemon>(loop_, port_, name);
+    std::unique_ptr<EtcdSide> daemon(const std::string& name) {
+        auto side = std::make_unique<EtcdSide>();
+        side->start(loop_, EtcdSide::options_of(port_, name));
+        return side;
     }
     /// What etcd answers to one request.
     json ask(const std::string& path, const json& request) {
