@@ -7,7 +7,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "agent/failure_text.h"
+#include "agent/narrator.h"
 #include "agent/watch/node_watch.h"
 #include "rendezvous/net/listen.h"
 #include "rendezvous/protocol/codec.h"
@@ -21,29 +21,6 @@ namespace asio = boost::asio;
 using rendezvous::FromDaemon;
 
 constexpr Duration kGoodbyeLimit = std::chrono::seconds(1);
-// The first failed attempts to reach the daemon are silent: it is often only a moment late.
-constexpr Duration kTroubleFirst = std::chrono::milliseconds(500);
-constexpr Duration kTroubleLimit = std::chrono::seconds(30);
-
-std::string round_name(RoundId round) {
-    return "round " + std::to_string(number(round));
-}
-
-std::string counted(std::size_t count, const std::string& what) {
-    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
-}
-
-// "ended by SIGKILL", without the rank, which says nothing of a worker that has none.
-std::string end_of(const WorkerFailure& failure) {
-    return failure.signal != 0           ? "ended by " + rendezvous::signal_name(failure.signal)
-           : failure.start_error.empty() ? "exited with code " + std::to_string(failure.exit_code)
-                                         : "could not start: " + failure.start_error;
-}
-
-std::string rank_range(std::uint32_t first, std::uint32_t count) {
-    return count == 1 ? "rank " + std::to_string(first)
-                      : "ranks " + std::to_string(first) + "-" + std::to_string(first + count - 1);
-}
 
 store::StoreServer::Options store_options(const AgentOptions& options) {
     store::StoreServer::Options result;
@@ -83,19 +60,18 @@ struct Agent::Impl {
           output(output_in),
           options(std::move(options_in)),
           core(options.core, clock.now()),
+          narrator(clock_in, output_in, options, core),
           workers(io_in, clock_in, output_in, group_options(options),
                   [this](const AgentEvent& event) {
-                      const auto* exited = std::get_if<WorkerExited>(&event);
-                      if (exited != nullptr && exited->failure) {
-                          note_failure(*exited);
+                      if (const auto* exited = std::get_if<WorkerExited>(&event)) {
+                          narrator.exited(*exited);
                       }
                       feed(event);
                       watch.attached();
                   }),
           watch(io_in, clock_in, workers.launcher(), watch_options(options), watch_handlers()),
           store(io_in, store_options(options)),
-          timer(io_in),
-          waiting_since(clock.now()) {}
+          timer(io_in) {}
 
     // ---- From events to effects. Effects may cause further events, which wait for their turn.
 
@@ -174,14 +150,13 @@ struct Agent::Impl {
     }
 
     void act(const DropLink& /*effect*/) {
-        output.say("the rendezvous at " + client->peer() + " has been silent for " +
-                   format_duration(options.core.policy.heartbeat_timeout) + "; reconnecting");
+        narrator.silent(client->peer());
         client->drop();
     }
 
     void act(const BeginRound& effect) {
-        report_failure(effect.assignment.reason);
-        announce(effect.assignment);
+        has_run = true;
+        narrator.round_begins(effect.assignment);
         watch.round_began(effect.assignment, options.core.offer.workers);
         if (effect.assignment.group_rank == 0) {
             serve_store();
@@ -192,10 +167,7 @@ struct Agent::Impl {
 
     void act(const PrestartWorkers& effect) {
         workers.prestart(effect, client->local_address());
-        if (options.announces) {
-            output.say(counted(effect.local_ranks.size(), "worker") +
-                       " started ahead, to take a place at once");
-        }
+        narrator.started_ahead(effect);
     }
 
     void act(const AssignWorkers& effect) { workers.assign(effect.assignment, effect.local_ranks); }
@@ -204,20 +176,12 @@ struct Agent::Impl {
 
     void act(const PauseWorkers& effect) {
         workers.pause(effect);
-        const bool trains = core.report().state == rendezvous::NodeState::running;
-        output.say((effect.leave ? "leaving " : "changing ") + round_name(effect.round) +
-                   (trains ? " at the next step boundary: " : " with its state saved: ") +
-                   effect.reason);
+        narrator.pauses(effect);
     }
 
     void act(const ReleasePlaces& effect) {
         workers.release(effect.local_ranks);
-        if (options.announces) {
-            output.say("the next workers start while " +
-                       counted(effect.local_ranks.size(), "worker") + " of " +
-                       round_name(effect.round) +
-                       (effect.local_ranks.size() == 1 ? " is" : " are") + " still ending");
-        }
+        narrator.places_released(effect);
     }
 
     void act(const SignalWorkers& effect) {
@@ -229,27 +193,22 @@ struct Agent::Impl {
         if (effect.overlaps) {
             look_for_room(effect.round);
         }
-        if (effect.force() && !effect.waiting) {
-            output.say("killing the workers of " + round_name(effect.round) +
-                       (effect.hurried ? " at once" : " that have not ended in time"));
-        }
+        narrator.killed_late(effect);
     }
 
     void look_for_room(RoundId round) {
         const MemoryRoom room = workers.room_for_successors();
         if (room.is_enough()) {
             feed(RoomForSuccessors{round});
-        } else if (options.core.overlap_restart) {
-            output.say("the new workers wait for the old ones: " + room.text());
+        } else {
+            narrator.has_no_room(room.text());
         }
     }
 
     void act(const SaveStacks& effect) { watch.save_stacks(effect); }
 
     void act(const KillWorker& effect) {
-        output.say("killing rank " +
-                   std::to_string(core.assignment().first_rank + effect.local_rank) +
-                   ", on which the round hangs: " + effect.reason);
+        narrator.hangs(effect);
         workers.kill(effect.local_rank, effect.reason);
     }
 
@@ -258,9 +217,7 @@ struct Agent::Impl {
     void act(const Quit& effect) {
         timer.cancel();
         workers.kill_leftovers();
-        if (failure && (!effect.verdict || !effect.verdict->failure)) {
-            report_failure(describe(*failure));
-        }
+        narrator.quits(effect.verdict);
         output.close_all();
         client->stop(kGoodbyeLimit, [this, effect] {
             if (on_done) {
@@ -278,42 +235,6 @@ struct Agent::Impl {
             .on_stacks = [this](const StacksSaved& event) { feed(event); },
             .say = [this](const std::string& line) { output.say(line); },
         };
-    }
-
-    // ---- Failures.
-
-    // The first failure is news; what follows from it, or from our stopping, is not.
-    void note_failure(const WorkerExited& exited) {
-        const WorkerFailure& ended_badly = *exited.failure;
-        if (core.is_outgoing(exited)) {
-            return;
-        }
-        if (core.is_parked(exited.local_rank) && !core.leaving()) {
-            output.say("a worker that waited for a round is gone: local rank " +
-                       std::to_string(exited.local_rank) + ", pid " +
-                       std::to_string(ended_badly.pid) + ", " + end_of(ended_badly));
-        } else if (!failure && (core.report().state == rendezvous::NodeState::running ||
-                                (ended_badly.announced && !core.leaving()))) {
-            output.say(describe(ended_badly) +
-                       (ended_badly.pid != 0 ? ", pid " + std::to_string(ended_badly.pid) : ""));
-            failure = ended_badly;
-            failure_round = core.report().round;
-        }
-    }
-
-    // In full once the daemon has settled on `cause`, if that is our failure; what merely followed
-    // from another node's is one line. A verdict is told by the launcher.
-    void report_failure(const std::string& cause) {
-        if (!failure) {
-            return;
-        }
-        if (cause == describe(*failure)) {
-            output.say_text("regroup: failure report of " + round_name(failure_round) + ":\n" +
-                            failure_text(*failure));
-        } else {
-            output.say("that " + describe(*failure) + " followed from: " + cause);
-        }
-        failure.reset();
     }
 
     // ---- The store. The socket that was offered serves this round; a new one is offered next.
@@ -344,91 +265,28 @@ struct Agent::Impl {
         }
     }
 
-    // ---- The daemon, and what people should know.
+    // ---- The daemon.
 
     void connect() {
         rendezvous::ControlClient::Handlers handlers;
         handlers.on_up = [this] {
-            trouble_count = 0;
-            heard = false;
+            narrator.connected();
             feed(LinkUp{});
         };
         handlers.on_down = [this] {
-            // One that was not the daemon's, or not the leading one's, is told as trouble.
-            if (!core.leaving() && heard) {
-                output.say("lost the connection to the rendezvous at " + client->peer() +
-                           "; reconnecting" +
-                           (core.has_workers() ? ", the workers go on meanwhile" : ""));
-                lost = true;
-            }
+            narrator.disconnected(client->peer());
             feed(LinkDown{});
         };
         handlers.on_message = [this](const FromDaemon& message) {
-            heard = true;
-            if (std::exchange(lost, false) && !core.leaving()) {
-                output.say("the rendezvous is back at " + client->peer());
-            }
-            narrate(message);
+            narrator.received(message, client->peer());
             feed(Received{message});
         };
         handlers.on_trouble = [this](const std::string& reason, bool answered) {
-            trouble(reason, answered);
+            narrator.trouble(reason, answered);
         };
         client = std::make_unique<rendezvous::ControlClient>(
             io, options.endpoints, std::move(handlers), options.core.policy.heartbeat_timeout);
         client->start();
-    }
-
-    void trouble(const std::string& reason, bool answered) {
-        const Instant now = clock.now();
-        if (trouble_count++ == 0) {
-            trouble_since = now;
-            trouble_interval = kTroubleFirst;
-            trouble_at = after(now, trouble_interval);
-        }
-        if (answered || now >= trouble_at) {
-            output.say(reason + "; trying again for " +
-                       format_duration(std::max(
-                           Duration::zero(), options.core.join_timeout - (now - trouble_since))) +
-                       " (--join-timeout)");
-            trouble_interval = std::min(trouble_interval * 2, kTroubleLimit);
-            trouble_at = after(now, trouble_interval);
-        }
-    }
-
-    void narrate(const FromDaemon& message) {
-        if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
-            std::string names;
-            for (const std::string& name : waiting->joined) {
-                names += (names.empty() ? "" : ", ") + name;
-            }
-            const Duration left = options.core.join_timeout - (clock.now() - waiting_since);
-            output.say(waiting->spare
-                           ? "waiting as a spare: " + waiting->detail
-                           : "waiting: " + waiting->detail + " (here: " + names + "; at " +
-                                 client->peer() + "; for up to " +
-                                 format_duration(std::max(Duration::zero(), left)) + ")");
-        } else if (const auto* stop = std::get_if<rendezvous::Stop>(&message)) {
-            if (core.report().state == rendezvous::NodeState::running) {
-                output.say("stopping " + round_name(stop->round) + ": " + stop->reason);
-            }
-        } else if (const auto* fenced = std::get_if<rendezvous::Fenced>(&message)) {
-            output.say("fenced by the rendezvous: " + fenced->reason + "; joining again");
-        }
-    }
-
-    void announce(const Assignment& a) {
-        has_run = true;
-        waiting_since = clock.now();
-        if (!options.announces) {
-            return;
-        }
-        output.say(round_name(a.round) + ": " +
-                   rank_range(a.first_rank, options.core.offer.workers) + " of " +
-                   std::to_string(a.world_size) + " on node " + options.core.offer.name +
-                   " (group rank " + std::to_string(a.group_rank) + " of " +
-                   std::to_string(a.group_world_size) + "), master " +
-                   rendezvous::Endpoint{a.master_addr, a.master_port}.text() + ": " + a.reason);
     }
 
     asio::io_context& io;
@@ -436,6 +294,7 @@ struct Agent::Impl {
     OutputRelay& output;
     AgentOptions options;
     AgentCore core;
+    Narrator narrator;
     WorkerGroup workers;
     NodeWatch watch;
     store::StoreServer store;
@@ -445,17 +304,7 @@ struct Agent::Impl {
     std::deque<AgentEvent> events;
     bool busy = false;
     bool has_run = false;
-    std::optional<WorkerFailure> failure;  ///< The first of a round, not yet reported in full.
-    RoundId failure_round = RoundId::none;
     std::function<void(const Quit&)> on_done;
-
-    Instant waiting_since;
-    int trouble_count = 0;
-    bool heard = false;  ///< On this connection.
-    bool lost = false;   ///< It was there, and has not been heard since.
-    Instant trouble_since{};
-    Instant trouble_at{};
-    Duration trouble_interval{};
 };
 
 Agent::Agent(asio::io_context& io, const Clock& clock, OutputRelay& output, AgentOptions options)

@@ -199,6 +199,7 @@ void AgentCore::abandon(Instant now, RoundId round) {
         report_.failure.reset();
         report_.hang.reset();
         report_.positions.clear();
+        report_.broken_links.clear();
         report_.alarm = 0;
         if (settled()) {
             report_.state = NodeState::stopped;
@@ -218,7 +219,10 @@ void AgentCore::handle(Instant now, const rendezvous::Dismissed& message) {
 
 void AgentCore::handle(Instant /*now*/, const rendezvous::Waiting& message) {
     spare_ = message.spare;
-    if (message.prestart && report_.state == NodeState::stopped && settled()) {
+    // Who has finished in a round that the others have to repeat is a spare as any.
+    const bool in_no_round =
+        report_.state == NodeState::stopped || report_.state == NodeState::finished;
+    if (message.prestart && in_no_round && settled()) {
         prestart();
     }
 }

@@ -45,7 +45,7 @@ inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the jo
 /// time, end with their round.
 ///
 /// Where there is memory, the next workers are started while the last ones are still ending. Those
-/// of programs with the SDK wait for their places until the last ones are gone. With
+/// of programs with the SDK wait for their places until the last ones are gone, or parked. With
 /// `overlap_restart` any are launched, for a new round, beside old ones that were asked to end.
 ///
 /// Promises, each checked by the simulator: no worker of a round is launched, and none given a
@@ -159,6 +159,7 @@ class AgentCore {
     void end_workers(Instant now, int signal);
     void settle(Instant now);
     void prestart();
+    void replace_lost(const Worker& lost);
     /// Some worker that is alive has had a place in a round.
     [[nodiscard]] bool holds_state() const;
     /// The node was asked to go by a signal, and `report_` says so.

@@ -264,9 +264,20 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
     if (departing_ && worker.parked && worker.trained) {
         (failure ? unsaved_ : saved_) = true;
     }
+    if (trained && failure && !settled()) {
+        replace_lost(worker);
+    }
     // One that was parked, or ahead of a round, takes nothing with it.
     if (settled() && (trained || awaited || quit_ || (departing_ && workers_.empty()))) {
         settle(now);
+    }
+}
+
+// While its peers, who keep their processes, are still on their way out of the round.
+void AgentCore::replace_lost(const Worker& lost) {
+    if (report_.state == NodeState::stopping && report_.resident && lost.elastic && lost.may_wait &&
+        !departing_ && drain_signal_ == 0 && expects_another_round()) {
+        prestart();
     }
 }
 

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "agent/agent.h"
 #include "agent/error_file.h"
@@ -23,13 +22,12 @@
 #include "agent/watchdog.h"
 #include "launcher/event_line.h"
 #include "launcher/host.h"
+#include "launcher/hosted_daemon.h"
 #include "launcher/output_plan.h"
 #include "launcher/report.h"
 #include "launcher/run_plan.h"
-#include "launcher/state.h"
 #include "launcher/torchrun_report.h"
 #include "launcher/worker_command.h"
-#include "rendezvous/server/daemon.h"
 
 namespace regroup::launcher {
 
@@ -39,7 +37,6 @@ namespace asio = boost::asio;
 namespace fs = std::filesystem;
 
 constexpr Duration kFlushLimit = std::chrono::seconds(1);
-constexpr Duration kLingerInterval = std::chrono::milliseconds(10);
 constexpr const char* kErrorFile = "TORCHELASTIC_ERROR_FILE";
 
 void say(const std::string& line) {
@@ -98,48 +95,26 @@ class Node {
           plan_(std::move(prepared.plan)),
           command_(std::move(prepared.command)),
           output_plan_(std::move(prepared.output)),
-          output_(io_, clock_, {.files = !output_plan_.options.folder.empty()}) {}
+          output_(io_, clock_, {.files = !output_plan_.options.folder.empty()}),
+          daemon_(io_, clock_, run_options_,
+                  [this](const std::string& line) { output_.say(line); }) {}
 
     Ending run(agent::Warden& warden) {
         for (const std::string& note : plan_.notes) {
             output_.say(note);
         }
-        if (const Result<void> hosted = host_daemon(); !hosted) {
+        if (const Result<void> hosted = daemon_.open(plan_); !hosted) {
             output_.say(hosted.error().detail);
             return {agent::kExitUsage, 0};
         }
-        agent::AgentOptions options;
-        options.core = plan_.agent;
-        options.endpoints = plan_.other_endpoints;
-        options.endpoints.insert(options.endpoints.begin(), plan_.endpoint);
-        options.core.stays_until_closed = daemon_ != nullptr;
-        options.core.offer.hosts_rendezvous = daemon_ != nullptr && plan_.other_endpoints.empty();
-        options.command = std::move(command_);
-        options.output = output_plan_.options;
-        options.host = short_host_name();
-        options.full_host = full_host_name();
-        options.store_dialect = run_options_.store_dialect;
-        options.hangs = hang_limits(run_options_);
-        const char* path = std::getenv("PATH");
-        options.search_path = path != nullptr ? path : "";
-        options.announces = run_options_.front != Front::torchrun;
-        if (run_options_.console_events) {
-            options.on_event = [this](const agent::WorkerEvent& event) {
-                output_.say_text(event_line(event, run_options_, plan_.agent) + "\n");
-            };
-        }
-        options.on_last_word = [&warden](const rendezvous::Endpoint& daemon,
-                                         const std::string& bytes) {
-            warden.set_last_word(daemon.host, daemon.port, bytes);
-        };
-        options.fixed_store_port = plan_.fixed_master ? plan_.endpoint.port : std::uint16_t{0};
+        agent::AgentOptions options = agent_options(warden);
         if (const Result<void> watching = open_watchdog(options.command); !watching) {
             output_.say(watching.error().detail);
             return {agent::kExitJobFailed, 0};
         }
         agent_ = std::make_unique<agent::Agent>(io_, clock_, output_, std::move(options));
-        if (daemon_ && plan_.fixed_master) {
-            daemon_->set_store_handler(
+        if (daemon_.is_open() && plan_.fixed_master) {
+            daemon_.daemon().set_store_handler(
                 [this](asio::ip::tcp::socket socket, std::string first_bytes) {
                     agent_->store().adopt(std::move(socket), std::move(first_bytes));
                 });
@@ -165,51 +140,33 @@ class Node {
     }
 
    private:
-    Result<void> host_daemon() {
-        if (plan_.hosting == Hosting::never) {
-            return {};
+    agent::AgentOptions agent_options(agent::Warden& warden) {
+        agent::AgentOptions options;
+        options.core = plan_.agent;
+        options.endpoints = plan_.other_endpoints;
+        options.endpoints.insert(options.endpoints.begin(), plan_.endpoint);
+        options.core.stays_until_closed = daemon_.is_open();
+        options.core.offer.hosts_rendezvous = daemon_.is_open() && plan_.other_endpoints.empty();
+        options.command = std::move(command_);
+        options.output = output_plan_.options;
+        options.host = short_host_name();
+        options.full_host = full_host_name();
+        options.store_dialect = run_options_.store_dialect;
+        options.hangs = hang_limits(run_options_);
+        const char* path = std::getenv("PATH");
+        options.search_path = path != nullptr ? path : "";
+        options.announces = run_options_.front != Front::torchrun;
+        if (run_options_.console_events) {
+            options.on_event = [this](const agent::WorkerEvent& event) {
+                output_.say_text(event_line(event, run_options_, plan_.agent) + "\n");
+            };
         }
-        rendezvous::DaemonLimits limits;
-        limits.failed_retention = Duration::zero();  // Who starts it again wants it tried again.
-        auto daemon =
-            std::make_unique<rendezvous::Daemon>(io_, clock_, limits, [](const std::string&) {});
-        daemon->set_older_dialect(run_options_.store_dialect);
-        Result<std::uint16_t> port = daemon->listen(plan_.bind_address, plan_.endpoint.port);
-        if (!port && plan_.bind_address == "127.0.0.1" && plan_.endpoint.port == 0) {
-            // A machine without any IPv4 has a loopback all the same.
-            plan_.bind_address = plan_.endpoint.host = "::1";
-            port = daemon->listen(plan_.bind_address, 0);
-        }
-        if (port) {
-            daemon_ = std::move(daemon);
-            plan_.endpoint.port = *port;
-            return keep_jobs();
-        }
-        if (plan_.hosting == Hosting::if_port_free) {
-            // Another agent of this host serves the same endpoint; if it is somebody else, the
-            // connection will tell.
-            port_holder_ = port.error().detail;
-            return {};
-        }
-        return Failure(port.error().code, "cannot serve the rendezvous at " +
-                                              plan_.endpoint.text() + ": " + port.error().detail +
-                                              "; choose another port");
-    }
-
-    Result<void> keep_jobs() {
-        StateOptions state;
-        state.where = run_options_.state;
-        state.advertise = plan_.endpoint.text();
-        Result<std::unique_ptr<journal::Journal>> opened = open_state(io_, clock_, state);
-        if (!opened) {
-            return Failure(opened.error().code, "--state: " + opened.error().detail);
-        }
-        if (*opened) {
-            daemon_->use_journal(std::move(*opened), [this](const std::string& line) {
-                output_.say("--state: " + line);
-            });
-        }
-        return {};
+        options.on_last_word = [&warden](const rendezvous::Endpoint& daemon,
+                                         const std::string& bytes) {
+            warden.set_last_word(daemon.host, daemon.port, bytes);
+        };
+        options.fixed_store_port = plan_.fixed_master ? plan_.endpoint.port : std::uint16_t{0};
+        return options;
     }
 
     // As torchrun: on request by the environment, at a path given there or a fresh one.
@@ -244,7 +201,7 @@ class Node {
                                                    : ": leaving the rendezvous"));
             }
             agent_->request_quit(signal);
-            leave_daemon_at_ = Instant::min();  // If it is all that keeps this process.
+            daemon_.hurry();  // If it is all that keeps this process.
         };
         handlers.on_warden_gone = [] { agent::end_without_warden(); };
         return agent::QuitSignals::listen(io_, warden_fd, signals_of(run_options_),
@@ -268,54 +225,7 @@ class Node {
             !line.empty() && agent_->has_run()) {
             output_.say(line);
         }
-        if (!daemon_) {
-            io_.stop();
-        } else if (quit.verdict) {
-            daemon_->flush(kFlushLimit, [this] { io_.stop(); });
-        } else if (quit.exit_code == agent::kExitRequeue) {
-            leave_daemon_at_ = after(clock_.now(), run_options_.shutdown_timeout);
-            linger(quit.reason, false);
-        } else {
-            stop_daemon(quit.reason);
-        }
-    }
-
-    // This node has left in peace; the others may be about to, or need another daemon.
-    void linger(const std::string& reason, bool said) {
-        linger_timer_.expires_after(kLingerInterval);
-        linger_timer_.async_wait([this, reason, said](const boost::system::error_code& error) {
-            if (error || daemon_->sessions_count() == 0 || clock_.now() >= leave_daemon_at_) {
-                stop_daemon(reason);
-                return;
-            }
-            if (!said) {
-                output_.say(reason +
-                            "; this process stays for the rendezvous, which other nodes "
-                            "need, for up to " +
-                            format_duration(run_options_.shutdown_timeout) +
-                            " (--shutdown-timeout)");
-            }
-            linger(reason, true);
-        });
-    }
-
-    // With this process the job's rendezvous goes away: better said than found out. A job that is
-    // kept goes on without it.
-    void stop_daemon(const std::string& reason) {
-        if (daemon_->keeps_jobs() && daemon_->open_jobs() > 0) {
-            output_.say("job " + plan_.agent.job + " is kept in " + run_options_.state +
-                        ", and the same line takes it up again" +
-                        (plan_.agent.policy.nodes_max == 1
-                             ? ""
-                             : "; its other nodes go on meanwhile, and need this one within " +
-                                   format_duration(run_options_.join_timeout) +
-                                   " (--join-timeout) once their workers wait for a round"));
-            daemon_->resign(kFlushLimit, [this] { io_.stop(); });
-            return;
-        }
-        daemon_->stop("node " + plan_.agent.offer.name,
-                      "the rendezvous ended with its host (" + reason + ")", kFlushLimit,
-                      [this] { io_.stop(); });
+        daemon_.leave(quit, [this] { io_.stop(); });
     }
 
     void tell_failure(const rendezvous::Verdict& verdict) {
@@ -354,7 +264,7 @@ class Node {
             endpoints += ", " + other.text();
         }
         return (plan_.other_endpoints.empty() ? "; the endpoint is " : "; the endpoints are ") +
-               endpoints + (port_holder_.empty() ? "" : ", and " + port_holder_);
+               endpoints + (daemon_.port_holder().empty() ? "" : ", and " + daemon_.port_holder());
     }
 
     const SteadyClock clock_;
@@ -364,12 +274,9 @@ class Node {
     OutputPlan output_plan_;
     asio::io_context io_{1};
     agent::OutputRelay output_;
-    std::unique_ptr<rendezvous::Daemon> daemon_;
+    HostedDaemon daemon_;
     std::unique_ptr<agent::Watchdog> watchdog_;
     std::unique_ptr<agent::Agent> agent_;
-    std::string port_holder_;
-    asio::steady_timer linger_timer_{io_};
-    Instant leave_daemon_at_ = Instant::max();
     bool signalled_ = false;
     Ending ending_;
 };

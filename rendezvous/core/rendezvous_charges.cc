@@ -14,16 +14,16 @@ namespace {
 // At most one in so many nodes is set aside for strikes at a time.
 constexpr std::size_t kAsidePart = 4;
 
-std::string all_used(std::uint32_t allowed, const std::string& one, const std::string& none,
+std::string all_used(std::uint32_t allowed, const std::string& one, const std::string& many,
                      const char* flag) {
     const std::string limit = std::string(" (") + flag + " " + std::to_string(allowed) + ")";
     if (allowed == 0) {
-        return "no " + none + " are allowed" + limit;
+        return "no " + many + " are allowed" + limit;
     }
     if (allowed == 1) {
         return "the only " + one + " is used" + limit;
     }
-    return "all " + counted(allowed, one) + " used" + limit;
+    return "all " + std::to_string(allowed) + " " + many + " used" + limit;
 }
 
 Verdict failed(std::string author, int exit_code, std::string reason) {
@@ -58,7 +58,7 @@ std::optional<Verdict> RendezvousCore::settle(Instant now) {
     if (failure_) {
         return settle_failure(now);
     }
-    if (severed_) {
+    if (severed_ || given_up_) {
         settle_severed(now);
     }
     return std::nullopt;

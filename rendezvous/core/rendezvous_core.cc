@@ -346,11 +346,7 @@ void RendezvousCore::absorb_running(Instant now, const NodeId& id, const Node& n
             effects_.push_back({id, Dismissed{round_}});
         }
     } else if (report.state != NodeState::running) {
-        if (report.broken_links.empty()) {
-            begin_stopping(now, "node " + node.offer.name + " gave the round up");
-        } else {
-            stop_severed(now, text_of(report.broken_links.front(), false));
-        }
+        stop_given_up(now, node);
     } else {
         consider_links(now, node);
         if (phase_ == Phase::running) {

@@ -214,6 +214,8 @@ class RendezvousCore {
     [[nodiscard]] Instant severed_until() const;
     void overdue_links(Instant now);
     void stop_severed(Instant now, const std::string& cause);
+    /// A node has ended the round for itself, unasked.
+    void stop_given_up(Instant now, const Node& node);
 
     // From one round to the next (rendezvous_rounds.cc).
 
@@ -324,6 +326,7 @@ class RendezvousCore {
     std::uint32_t alarms_ = 0;             // In `round_`.
     std::optional<Instant> severed_at_;    // When a connection in `round_` was first said to break.
     bool severed_ = false;                 // `round_` ended for it; a failure would explain it.
+    bool given_up_ = false;                // `round_` ended since a node did, for no known reason.
     bool blameless_ = false;               // `failure_` is nobody's fault that we could name.
     bool lost_member_ = false;             // `round_` lost a member that had not finished.
     std::vector<std::string> lost_names_;  // Of those, who did not go by their own will.

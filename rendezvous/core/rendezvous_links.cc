@@ -58,7 +58,7 @@ void RendezvousCore::consider_links(Instant now, const Node& node) {
 }
 
 Instant RendezvousCore::severed_until() const {
-    if (phase_ != Phase::running || !severed_at_) {
+    if ((phase_ != Phase::running && phase_ != Phase::preparing) || !severed_at_) {
         return Instant::max();
     }
     Instant until = after(*severed_at_, policy_.regroup_call);
@@ -81,6 +81,27 @@ void RendezvousCore::overdue_links(Instant now) {
         }
     }
     severed_at_.reset();  // Who said so has come to its end otherwise.
+}
+
+// Workers park unasked when their peers are out of reach. Whose connection broke has said so, or is
+// not there to say it.
+void RendezvousCore::stop_given_up(Instant now, const Node& node) {
+    const auto broken = [&](const NodeReport& report) {
+        return report.round == round_ && !report.broken_links.empty();
+    };
+    if (broken(node.report)) {
+        stop_severed(now, text_of(node.report.broken_links.front(), false));
+        return;
+    }
+    for (const auto& [id, assignment] : members_) {
+        const NodeReport& report = nodes_.at(id).report;
+        if (broken(report)) {
+            stop_severed(now, text_of(report.broken_links.front(), false));
+            return;
+        }
+    }
+    given_up_ = true;
+    begin_stopping(now, "node " + node.offer.name + " gave the round up");
 }
 
 void RendezvousCore::stop_severed(Instant now, const std::string& cause) {

@@ -117,9 +117,8 @@ std::string RendezvousCore::why_all_leave(const NodeId& id, const Node& node) co
     }
     // Those under suspicion are about to be back: after a pause of this daemon that is everybody,
     // and a job is not to end for that.
-    const auto stay = std::count_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
-        return means_to_stay(entry.second);
-    });
+    const auto stay = std::count_if(nodes_.begin(), nodes_.end(),
+                                    [&](const auto& entry) { return means_to_stay(entry.second); });
     if (awaited_.contains(id) && static_cast<std::size_t>(stay) < policy_.nodes_min) {
         return counted(static_cast<std::size_t>(stay), "node") + " would be left of at least " +
                std::to_string(policy_.nodes_min);
@@ -205,6 +204,8 @@ void RendezvousCore::absorb_preparing(Instant now, const NodeId& id, const Node&
     } else if (report.failure) {
         failure_ = report.failure;
         begin_stopping(now, describe(*report.failure), false, sign_of(*report.failure));
+    } else if (report.state == NodeState::stopped && !report.broken_links.empty() && !boundary_) {
+        stop_given_up(now, node);  // Its workers have parked short of the boundary.
     } else if (has_no_workers(report)) {
         someone_finished_ = someone_finished_ || report.state == NodeState::finished;
         boundary_ = true;
@@ -218,8 +219,11 @@ void RendezvousCore::absorb_preparing(Instant now, const NodeId& id, const Node&
         }
         end_if_all_out(now);
     } else if (report.state == NodeState::running) {
-        tell_to_prepare(id, node);
-        consider_hang(now, id, node);
+        consider_links(now, node);
+        if (phase_ == Phase::preparing) {
+            tell_to_prepare(id, node);
+            consider_hang(now, id, node);
+        }
     }
 }
 

@@ -227,6 +227,7 @@ void RendezvousCore::begin_round(Instant now) {
     failure_.reset();
     severed_at_.reset();
     severed_ = false;
+    given_up_ = false;
     blameless_ = false;
     lost_member_ = false;
     lost_names_.clear();

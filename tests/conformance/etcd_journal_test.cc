@@ -162,6 +162,27 @@ TEST_F(EtcdJournalTest, LongJobsAreReadInPagesAndEndedOnesAreDeleted) {
     EXPECT_EQ(b->jobs[1].key.id, "last");
 }
 
+TEST_F(EtcdJournalTest, ARoundOfAsManyNodesAsThereMayBeIsKept) {
+    auto a = daemon("a");
+    ASSERT_TRUE(loop_.until([&] { return a->leads; }));
+    StoredJob story{{"vast", 1},
+                    {{Instant(std::chrono::seconds(1)), 1, rendezvous::Restarted{}, {}}}};
+    rendezvous::Assignment assignment = testing::sample_assignment();
+    for (std::uint32_t i = 0; i < rendezvous::RendezvousCore::kNodesLimit; ++i) {
+        assignment.group_rank = i;
+        assignment.first_rank = assignment.role_first_rank = 8 * i;
+        const std::string name = "node-" + std::to_string(i) + ".rack-7.cluster.example.org#1";
+        story.entries[0].assigned.push_back({name, assignment});
+    }
+    a->append(story);
+    ASSERT_TRUE(loop_.until([&] { return a->done == 1; })) << a->log;
+    a.reset();
+    const auto b = daemon("b");
+    ASSERT_TRUE(loop_.until([&] { return b->leads; }));
+    ASSERT_EQ(b->jobs.size(), 1U);
+    EXPECT_EQ(b->jobs[0].entries.at(0).assigned, story.entries[0].assigned);
+}
+
 TEST_F(EtcdJournalTest, ADaemonInItDecidesOnlyWhatIsKept) {
     rendezvous::DaemonLimits limits;
     testing::DaemonHost host(loop_, limits);

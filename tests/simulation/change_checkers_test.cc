@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Proof that the checkers of steady rounds, hangs, spares and boundaries can fail.
+#include <csignal>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -86,6 +87,24 @@ TEST_F(ChangeCheckersTest, WhoTrainsIsNotInterruptedForNothing) {
     EXPECT_THAT(violation(), HasSubstr("was told to abandon it, and nothing was wrong"));
 }
 
+TEST_F(ChangeCheckersTest, WhoIsAskedToEndInTimeMayTakeLongOverIt) {
+    for (const bool in_trouble : {true, false}) {
+        watch(make_steady_checker());
+        agent::AgentCore leaving = agent_of(policy);
+        static_cast<void>(leaving.step(now, agent::QuitRequested{SIGTERM}));
+        checker->on_group_formed(now, {1, RoundId{1}}, 0, {{0, 11, 0}});
+        if (in_trouble) {
+            checker->on_trouble(now, now);
+        }
+        checker->on_agent_effect(now, 0, leaving, agent::SignalWorkers{RoundId{1}, SIGTERM});
+        now += minutes(1);
+        checker->on_process_end(now, 0, 11, false);
+        EXPECT_EQ(violation(), in_trouble ? ""
+                                          : "a worker of round 1 was asked to end, and nothing "
+                                            "was wrong with the round");
+    }
+}
+
 TEST_F(ChangeCheckersTest, WhoHasFinishedOrParkedCommitsNoMore) {
     watch(make_steady_checker());
     form(1, 0, {{0, 11, 0}});
@@ -104,6 +123,19 @@ TEST_F(ChangeCheckersTest, WhoIsEndedForAHangIsWhoHangs) {
     EXPECT_EQ(violation(), "");
     checker->on_agent_effect(now, 0, idle, agent::KillWorker{0, "why"});
     EXPECT_EQ(violation(), "worker 0 of host 0 was ended for a hang that was not its own: why");
+}
+
+// One that was stopped, say, when the word came.
+TEST_F(ChangeCheckersTest, AnAgentEndsWhoHungUntilItHearsOfItsEnd) {
+    watch(make_hang_checker());
+    checker->on_hung(now, {0, 1, 11, 5, RoundId{1}});
+    checker->on_process_end(now, 0, 11, false);
+    now += minutes(2);
+    checker->on_agent_effect(now, 0, idle, agent::KillWorker{1, "why"});
+    EXPECT_EQ(violation(), "");
+    checker->on_agent_event(now, 0, agent::WorkerExited{RoundId{1}, 1, {}});
+    checker->on_agent_effect(now, 0, idle, agent::KillWorker{1, "why"});
+    EXPECT_EQ(violation(), "worker 1 of host 0 was ended for a hang that was not its own: why");
 }
 
 TEST_F(ChangeCheckersTest, AHangEndsInTime) {

@@ -49,6 +49,15 @@ struct HungView {
     rendezvous::RoundId round = rendezvous::RoundId::none;
 };
 
+/// A connection between two live workers that breaks.
+struct SeveredView {
+    GroupName group;
+    std::vector<std::uint64_t> members;  ///< Processes of the group.
+    std::uint32_t rank = 0;
+    std::uint32_t peer = 0;
+    Instant noticed{};  ///< By one of the two.
+};
+
 /// The whole of a run at one moment.
 struct View {
     const rendezvous::RendezvousCore* rendezvous = nullptr;  ///< Null: daemon down or still empty.
@@ -117,6 +126,10 @@ class Checker {
     /// And that it was the last one.
     virtual void on_finished(Instant /*now*/, const GroupName& /*group*/) {}
     virtual void on_hung(Instant /*now*/, const HungView& /*hung*/) {}
+    /// Who cares for nothing more of it: a trouble like any.
+    virtual void on_severed(Instant now, const SeveredView& severed) {
+        on_trouble(now, severed.noticed);
+    }
     /// A rank has applied it.
     virtual void on_commit(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
                            const GroupName& /*group*/, std::uint64_t /*step*/) {}
@@ -202,6 +215,8 @@ std::unique_ptr<Checker> make_drain_checker();
 std::unique_ptr<Checker> make_steady_checker();
 /// A hang ends in time, and at the cost of the worker that hung.
 std::unique_ptr<Checker> make_hang_checker();
+/// A connection that breaks between live workers ends its round in time, and costs no more.
+std::unique_ptr<Checker> make_link_checker();
 /// Spares have their workers started, and take the ranks of lost nodes at once.
 std::unique_ptr<Checker> make_spare_checker();
 /// A drained node goes; the others keep their step and repeat none.

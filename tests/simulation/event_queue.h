@@ -23,9 +23,11 @@ enum class EventKind : std::uint8_t {
     worker_ready,   ///< It can say Hello. `subject` host, `tag` names worker; so for the next two.
     worker_parks,
     worker_apply,      ///< It learns the outcome of a vote.
-    group_formed,      ///< `subject` group; so for the next two.
+    group_formed,      ///< `subject` group; so for the next three.
     group_vote,        ///< All its ranks vote whether the step counts.
     group_standstill,  ///< For too long.
+    group_severed,     ///< A connection in it breaks, which has not been mended since the last one.
+    worker_bereft,     ///< A worker notices that a connection of its has broken. As worker_ready.
     store_offer,    ///< A new socket for the next round's store. `subject` host, `tag` incarnation.
     spawn,          ///< An agent is started. `subject` host.
     last_word,      ///< A warden tells of its agent's death. `subject` host.

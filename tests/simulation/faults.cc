@@ -32,7 +32,7 @@ void Simulation::apply_fault() {
                std::string(1, static_cast<char>('a' + host)) + ", " + format_duration(outage) + ")";
     });
     const bool is_trouble =
-        kind != FaultKind::operator_drain &&
+        kind != FaultKind::operator_drain && kind != FaultKind::peers_severed &&
         (kind != FaultKind::daemon_killed || plan.durability == Durability::memory) &&
         kind != FaultKind::daemon_killed_midway;
     if (is_trouble) {
@@ -136,6 +136,9 @@ void Simulation::strike_host(FaultKind kind, std::uint32_t host, Duration outage
     }
     if (kind == FaultKind::worker_hung) {
         workers_.hang(host);
+    }
+    if (kind == FaultKind::peers_severed) {
+        workers_.sever(host, world_.now + outage);
     }
     if (!agent.running()) {
         return;

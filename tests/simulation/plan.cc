@@ -89,7 +89,8 @@ const char* to_string(FaultKind kind) noexcept {
         "mute agent",         "agent paused",  "daemon paused",   "connection broken",
         "connection doubled", "daemon killed", "agent signalled", "worker killed",
         "operator stop",      "slow network",  "mass outage",     "daemon killed midway",
-        "etcd cut",           "etcd away",     "worker hung",     "operator drain"};
+        "etcd cut",           "etcd away",     "worker hung",     "operator drain",
+        "peers severed"};
     return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -114,6 +115,10 @@ Plan Plan::from_seed(std::uint64_t seed) {
     Random more(seed ^ 0xa0761d6478bd642fULL);
     draw_durability(more, plan, density);
     draw_residents(more, plan, density);
+    Random connections(seed ^ 0x8ebc6af09c88c6e3ULL);
+    if (connections.chance(density)) {
+        plan.faults.push_back(FaultKind::peers_severed);
+    }
     Random others(seed ^ 0xe7037ed1a0b428dbULL);
     if (others.chance(0.4)) {
         plan.attaches = others.chance(0.6);

@@ -36,8 +36,9 @@ enum class FaultKind : std::uint8_t {
     // And these for jobs whose workers keep their processes.
     worker_hung,     ///< One worker does nothing any more.
     operator_drain,  ///< An operator wants a node to leave.
+    peers_severed,   ///< Two workers of a round lose their connection; both live.
 };
-inline constexpr std::size_t kFaultKinds = 20;
+inline constexpr std::size_t kFaultKinds = 21;
 [[nodiscard]] const char* to_string(FaultKind kind) noexcept;
 
 /// What outlives a daemon.

@@ -13,10 +13,6 @@ constexpr Duration kTick = std::chrono::seconds(1);
 // A new agent on a host starts after the old one's workers are gone for certain.
 constexpr Duration kRespawnMin = std::chrono::milliseconds(300);
 constexpr Duration kNewJobPause = std::chrono::seconds(1);
-// What the liveness phase allows beyond the policy's own limits: connecting again, a few rounds of
-// messages, and clocks that drift.
-constexpr Duration kCalmMargin = std::chrono::seconds(15);
-
 }  // namespace
 
 Simulation::Simulation(const Options& options)
@@ -186,6 +182,12 @@ void Simulation::handle(const Happening& event) {
         case EventKind::group_standstill:
             workers_.on_standstill(event.subject);
             break;
+        case EventKind::group_severed:
+            workers_.on_severed(event.subject);
+            break;
+        case EventKind::worker_bereft:
+            workers_.on_bereft(host, event.tag);
+            break;
         case EventKind::store_offer:
             agents_[host]->on_store_offer(event.tag);
             break;
@@ -300,46 +302,6 @@ void Simulation::spawn(std::uint32_t host, Duration within) {
                       EventKind::spawn, host, epoch_);
 }
 
-// ---- Calm.
-
-void Simulation::begin_calm() {
-    calm_ = true;
-    world_.now = std::max(world_.now, calm_from_);
-    world_.note([] { return "no more faults"; });
-    world_.plan = world_.plan.calm();
-    world_.network.set_plan(world_.plan);
-    world_.network.set_slowness(1);
-    for (std::uint32_t host = 0; host < agents_.size(); ++host) {
-        cuts_[host] = 0;
-        world_.network.heal(world_.now, host);
-        if (!agents_[host]->running() && !job_over_) {
-            spawn(host, kTick);
-        }
-    }
-    etcd_.set_down(false);
-    for (std::uint32_t index = 0; index < daemons_.size(); ++index) {
-        etcd_.cut(index, false);
-        daemons_[index]->spare_midway();
-        if (!daemons_[index]->up() && !world_.job.hosted) {
-            daemons_[index]->start();
-        }
-    }
-    calm_until_ = world_.now + calm_limit();
-}
-
-// A silent node is lost, workers are stopped, the door closes, a late one is let in, and each of
-// these once more for whoever was on the way out when the faults stopped.
-Duration Simulation::calm_limit() const {
-    const rendezvous::JobPolicy& policy = world_.job.policy;
-    // Where a change waits for a step boundary, and perhaps for a worker that hangs.
-    const Duration residents =
-        world_.job.resident
-            ? policy.prepare_timeout + 2 * world_.job.step_time + 4 * world_.plan.hang_limit
-            : Duration::zero();
-    return kCalmMargin + 2 * (policy.heartbeat_timeout + policy.last_call + policy.grow_after) +
-           3 * policy.shutdown_timeout + 3 * world_.plan.lease + residents;
-}
-
 SimulatedDaemon& Simulation::daemon() const {
     for (const auto& daemon : daemons_) {
         if (daemon->core() != nullptr) {
@@ -388,6 +350,7 @@ void Simulation::look(View& view) {
 void Simulation::tick() {
     look(view_);
     world_.tell([&](Checker& c) { c.on_tick(world_.now, view_); });
+    await_returns();
     world_.queue.push(world_.now + kTick, EventKind::tick);
 }
 

@@ -66,8 +66,14 @@ class Simulation {
     /// The one in charge, else the first.
     [[nodiscard]] SimulatedDaemon& daemon() const;
     [[nodiscard]] bool job_is_closed() const;
+
+    // Calm (calm.cc).
+
     void begin_calm();
     [[nodiscard]] Duration calm_limit() const;
+    /// Calm lasts until the nodes are back that had been set aside.
+    void await_returns();
+
     void tick();
     void look(View& view);
 
@@ -80,6 +86,7 @@ class Simulation {
     std::vector<std::unique_ptr<SimulatedAgent>> agents_;
     std::vector<Instant> undisturbed_since_;
     std::vector<bool> was_running_;
+    std::ptrdiff_t were_aside_ = 0;    ///< So many nodes, at the last tick.
     std::vector<std::uint32_t> cuts_;  ///< How many partitions each host is in.
     View view_;
     std::uint64_t epoch_ = 0;  ///< The job's number.

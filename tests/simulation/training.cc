@@ -40,6 +40,7 @@ void Workers::enter(std::uint32_t host, std::uint32_t local_rank,
     worker.group = group_of(assignment);
     worker.assigned_at = world_.now;
     worker.resumed = worker.awaits_outcome = worker.at_boundary = false;
+    worker.parks_at = Instant::max();
     groups_[worker.group].members.emplace_back(host, local_rank);
     world_.tell([&](Checker& c) { c.on_worker_start(world_.now, host, assignment.round); });
 }
@@ -126,13 +127,17 @@ void Workers::ready_to_form(std::size_t index) {
     if (ready) {
         world_.queue.push(world_.now + between(world_.random, {}, kFormMax),
                           EventKind::group_formed, static_cast<std::uint32_t>(index));
+        if (severed_ && world_.now < severed_->until) {
+            world_.queue.push(world_.now + between(world_.random, {}, 4 * kFormMax),
+                              EventKind::group_severed, static_cast<std::uint32_t>(index));
+        }
     }
 }
 
 // The state comes from who has come furthest; from here on all have it.
 void Workers::on_formed(std::uint32_t index) {
     Group& group = groups_[index];
-    if (group.broken || std::exchange(group.formed, true)) {
+    if (group.broken || group.severed || std::exchange(group.formed, true)) {
         return;
     }
     std::vector<Worker*> workers = present(group, index);
@@ -162,7 +167,7 @@ void Workers::on_formed(std::uint32_t index) {
 
 void Workers::on_vote(std::uint32_t index) {
     Group& group = groups_[index];
-    if (group.broken) {
+    if (group.broken || group.severed) {
         return;
     }
     const std::vector<Worker*> workers = present(group, index);
@@ -221,7 +226,7 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
     --group.to_apply;
     switch (group.outcome) {
         case Group::Outcome::go_on:
-            if (group.to_apply == 0 && !group.broken) {
+            if (group.to_apply == 0 && !group.broken && !group.severed) {
                 world_.queue.push(world_.now + world_.job.step_time, EventKind::group_vote,
                                   static_cast<std::uint32_t>(index));
             }
@@ -254,7 +259,7 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
 
 void Workers::on_standstill(std::uint32_t index) {
     const Group& group = groups_[index];
-    if (group.broken) {
+    if (group.broken || group.severed) {
         return;
     }
     // Every agent looks at its own workers' pages, and sees at about this time that one stands
@@ -356,7 +361,8 @@ void Workers::leave_group(Worker& worker) {
 
 void Workers::on_parks(std::uint32_t host, std::uint64_t tag) {
     Worker* worker = find(host, tag);
-    if (worker == nullptr || worker->hung || worker->round == RoundId::none) {
+    if (worker == nullptr || worker->hung || worker->round == RoundId::none ||
+        world_.now < worker->parks_at) {
         return;
     }
     const bool noticed = worker->group != kNoGroup && groups_[worker->group].broken &&

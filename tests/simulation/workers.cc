@@ -16,6 +16,8 @@ namespace {
 
 constexpr Duration kWordMax = std::chrono::milliseconds(3);
 constexpr Duration kOrphanMax = std::chrono::milliseconds(100);
+// So long a worker that has lost its peers waits for the word that its round is over.
+constexpr Duration kEndLimit = std::chrono::seconds(1);
 constexpr Duration kKillMax = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -121,16 +123,21 @@ void Workers::schedule_end(Instant at, std::uint32_t host, std::uint32_t local_r
         life << 16U | std::uint64_t{local_rank} << 8U | static_cast<std::uint64_t>(cause));
 }
 
-void Workers::schedule_parks(std::uint32_t host, std::uint32_t local_rank, Duration within) {
-    world_.queue.push(world_.now + between(world_.random, {}, within), EventKind::worker_parks,
-                      host, tag_of(hosts_[host].workers[local_rank], local_rank));
+void Workers::schedule_parks(std::uint32_t host, std::uint32_t local_rank, Duration within,
+                             Duration least) {
+    Worker& worker = hosts_[host].workers[local_rank];
+    const Instant at = world_.now + least + between(world_.random, {}, within);
+    worker.parks_at = std::min(worker.parks_at, at);
+    world_.queue.push(at, EventKind::worker_parks, host, tag_of(worker, local_rank));
 }
 
 void Workers::schedule_consequence(std::uint32_t host, std::uint32_t local_rank) {
     const bool elastic = hosts_[host].workers[local_rank].elastic;
     if (elastic && !world_.random.chance(world_.plan.dies_of_peers)) {
         // It notices by itself, or waits for the agent's word.
-        if (world_.random.chance(0.5)) {
+        if (groups_[hosts_[host].workers[local_rank].group].severed) {
+            schedule_parks(host, local_rank, kWordMax, kEndLimit);
+        } else if (world_.random.chance(0.5)) {
             schedule_parks(host, local_rank, world_.plan.consequence_max);
         }
     } else if (elastic || !world_.random.chance(world_.plan.hang)) {

@@ -55,6 +55,9 @@ class Workers {
     void hit(std::uint32_t host);
     /// One worker of the host, if any trains, does nothing any more.
     void hang(std::uint32_t host);
+    /// One worker of the host, if any is in a round with others, loses its connection to another;
+    /// both live. Mostly only once; else it breaks again in each round of the two hosts until then.
+    void sever(std::uint32_t host, Instant until);
 
     // ---- Events that this class has scheduled.
 
@@ -69,6 +72,8 @@ class Workers {
     void on_formed(std::uint32_t group);
     void on_vote(std::uint32_t group);
     void on_standstill(std::uint32_t group);
+    void on_severed(std::uint32_t group);
+    void on_bereft(std::uint32_t host, std::uint64_t tag);
 
     /// Something that reaches the agent: a worker's end, or its word.
     struct Word {
@@ -117,12 +122,14 @@ class Workers {
         Stage stage = Stage::starting;
         std::uint64_t step = 0;  ///< Committed.
         bool hung = false;
-        bool awaits_outcome = false;                  ///< Of a vote in its present round.
-        bool resumed = false;                         ///< Has said Resumed in this round.
-        bool finished = false;                        ///< Its training.
-        bool at_boundary = false;                     ///< It parks where all have agreed to.
-        bool own_fault = false;                       ///< Of its end.
-        bool condemned = false;                       ///< Is ended because the round hangs on it.
+        bool awaits_outcome = false;        ///< Of a vote in its present round.
+        bool resumed = false;               ///< Has said Resumed in this round.
+        bool finished = false;              ///< Its training.
+        bool at_boundary = false;           ///< It parks where all have agreed to.
+        bool own_fault = false;             ///< Of its end.
+        bool condemned = false;             ///< Is ended because the round hangs on it.
+        Instant parks_at = Instant::max();  ///< Leaves its round, if nothing else does it.
+        std::uint32_t lost_peer = 0;        ///< The rank that it will not reach any more.
         std::optional<rendezvous::Assignment> place;  ///< For when it has said Hello.
         Instant assigned_at{};
         Instant last_word_at{};  ///< A worker's words keep their order.
@@ -141,6 +148,7 @@ class Workers {
         std::uint32_t world_size = 0;
         bool broken = false;    ///< One of them is gone: the others fail, hang or park.
         bool bereaved = false;  ///< And by a death; else somebody left it before its end.
+        bool severed = false;   ///< Two of them do not reach each other: it comes to no vote more.
         bool formed = false;
         bool stands_still = false;
         Instant formed_at{};
@@ -161,7 +169,8 @@ class Workers {
     void schedule_own_faults(std::uint32_t host, std::uint32_t local_rank, Instant success);
     void schedule_end(Instant at, std::uint32_t host, std::uint32_t local_rank, Cause cause);
     void schedule_consequence(std::uint32_t host, std::uint32_t local_rank);
-    void schedule_parks(std::uint32_t host, std::uint32_t local_rank, Duration within);
+    void schedule_parks(std::uint32_t host, std::uint32_t local_rank, Duration within,
+                        Duration least = {});
     void end(std::uint32_t host, std::uint32_t local_rank, Cause cause, bool tell_agent);
     [[nodiscard]] agent::WorkerExited describe_end(const Worker& worker, std::uint32_t local_rank,
                                                    Cause cause);
@@ -176,6 +185,8 @@ class Workers {
     void leave_if_told(std::uint32_t host, std::uint32_t local_rank);
     void leave_group(Worker& worker);
     void break_group(std::size_t group, bool by_death);
+    /// Breaks it between a worker of each of these hosts, which may be the same.
+    void sever_group(std::size_t group, std::uint32_t one_host, std::uint32_t other_host);
     [[nodiscard]] std::vector<Worker*> present(const Group& group, std::size_t index);
 
     World& world_;
@@ -184,6 +195,13 @@ class Workers {
     std::map<std::pair<rendezvous::RoundId, std::uint16_t>, std::size_t> group_by_master_;
     std::vector<Word> words_;
     std::vector<std::uint32_t> free_words_;
+    /// Between these two hosts all connections of workers break.
+    struct Severed {
+        std::uint32_t one_host = 0;
+        std::uint32_t other_host = 0;
+        Instant until{};
+    };
+    std::optional<Severed> severed_;
     std::uint64_t next_life_ = 1;
 };
 

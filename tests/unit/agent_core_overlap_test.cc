@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The next workers, while the last ones are still ending.
+#include <functional>
+
 #include "tests/unit/agent_core_fixture.h"
 
 namespace regroup::agent {
@@ -26,6 +28,11 @@ class AgentCoreOverlapTest : public AgentCoreTest {
     void both_attach(std::uint32_t generation = 0, bool may_wait = true) {
         for (const std::uint32_t local_rank : {0U, 1U}) {
             feed(WorkerAttached{local_rank, false, may_wait, generation});
+        }
+    }
+    void both_are_elastic() {
+        for (const std::uint32_t local_rank : {0U, 1U}) {
+            feed(WorkerAttached{local_rank, true, true, 0});
         }
     }
     void ends(std::uint64_t round, std::uint32_t local_rank, std::uint32_t generation,
@@ -165,6 +172,68 @@ TEST_F(AgentCoreOverlapTest, QuittingKillsWhoWaitsAndWaitsForWhoEnds) {
     exits(1, 1, crash(1, SIGTERM));
     ASSERT_TRUE(quit().has_value());
     EXPECT_FALSE(core.has_workers());
+}
+
+// ---- Workers that keep their processes: a lost one's place is filled while the others park.
+
+TEST_F(AgentCoreOverlapTest, WhoTakesALostOnesPlaceStartsWhileItsPeersLeaveTheRound) {
+    begin(false);
+    both_are_elastic();
+    exits(1, 0, crash(0, SIGKILL));
+    ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
+    EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{0}));
+    EXPECT_EQ(core.report().state, NodeState::stopping);
+    EXPECT_TRUE(core.report().resident);
+    feed(WorkerParked{0, RoundId::none});
+    EXPECT_EQ(core.report().state, NodeState::stopping);  // Its peer trains.
+    feed(WorkerParked{1, RoundId{1}});
+    EXPECT_EQ(last_told(), NodeState::stopped);
+    assign(2);
+    EXPECT_TRUE(all<LaunchWorkers>().empty());
+    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
+    EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
+    // The next loss may be that of the new one.
+    both_are_elastic();
+    exits(0, 0, crash(0, SIGKILL));
+    EXPECT_EQ(all<PrestartWorkers>().size(), 2U);
+}
+
+TEST_F(AgentCoreOverlapTest, TheSecondOfTwoLostOnesIsReplacedAsSoonAsTheFirst) {
+    AgentConfig config = config_of_two_workers();
+    config.policy.restarts_max = 3;
+    config.offer.workers = 3;
+    core = AgentCore(std::move(config), now);
+    feed(StoreOffered{kPort});
+    feed(LinkUp{});
+    in_round(1);
+    both_are_elastic();
+    feed(WorkerAttached{2, true, true, 0});
+    exits(1, 2, crash(2, SIGKILL));
+    exits(1, 0, crash(0, SIGKILL));
+    ASSERT_EQ(all<PrestartWorkers>().size(), 2U);
+    EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{2}));
+    EXPECT_EQ(all<PrestartWorkers>()[1].local_ranks, (Ranks{0}));
+}
+
+TEST_F(AgentCoreOverlapTest, NobodyTakesAPlaceAheadOfARoundThatIsNotToBeExpected) {
+    const auto replaced = [this](const std::function<void()>& before, WorkerFailure failure) {
+        begin(false);
+        both_are_elastic();
+        before();
+        effects.clear();
+        exits(1, 0, std::move(failure));
+        return !all<PrestartWorkers>().empty();
+    };
+    WorkerFailure hopeless = error(0);
+    hopeless.exit_code = 2;
+    EXPECT_FALSE(replaced([] {}, hopeless));
+    EXPECT_FALSE(replaced([this] { feed(QuitRequested{SIGTERM}); }, crash(0)));
+    EXPECT_FALSE(
+        replaced([this] { hear(rendezvous::Prepare{RoundId{1}, true, "drained"}); }, crash(0)));
+    // One that is below another program, or a peer that ends with the round.
+    EXPECT_FALSE(replaced([this] { feed(WorkerAttached{0, true, false, 0}); }, crash(0)));
+    EXPECT_FALSE(replaced([this] { feed(WorkerAttached{1, false, true, 0}); }, crash(0)));
+    EXPECT_TRUE(replaced([] {}, crash(0)));
 }
 
 // ---- Any program, if it was asked for: the old ones hold up nothing.

@@ -136,6 +136,17 @@ TEST_F(AgentCoreResidentTest, AConnectionThatBreaksIsToldAtOnceAndEndsNothingHer
     EXPECT_TRUE(core.report().broken_links.empty());
 }
 
+TEST_F(AgentCoreResidentTest, ARoundThatWasNeverBegunHadNoConnectionsThatBroke) {
+    feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
+    hear(Stop{RoundId{1}, "it broke"});
+    parks(1, 0);
+    parks(1, 1);
+    ASSERT_FALSE(core.report().broken_links.empty());
+    hear(Stop{RoundId{2}, "over before it began"});
+    EXPECT_EQ(core.report().round, RoundId{2});
+    EXPECT_TRUE(core.report().broken_links.empty());
+}
+
 TEST_F(AgentCoreResidentTest, WhoseTrainingIsFinishedHasLostNobody) {
     feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
     feed(WorkerAttached{1, false});
@@ -218,6 +229,23 @@ TEST_F(AgentCoreResidentTest, ASpareStartsItsWorkersAheadAndGivesThemPlacesLater
     parks(0, 0);
     EXPECT_FALSE(core.is_parked(0));
     EXPECT_EQ(core.report().state, NodeState::running);
+}
+
+// Of a round, that is, which the others have to do again.
+TEST_F(AgentCoreResidentTest, WhoHasFinishedIsASpareAsAny) {
+    exits(1, 0, std::nullopt);
+    exits(1, 1, std::nullopt);
+    ASSERT_EQ(core.report().state, NodeState::finished);
+    Waiting waiting;
+    waiting.spare = waiting.prestart = true;
+    hear(waiting);
+    ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
+    EXPECT_EQ(core.report().state, NodeState::finished);
+    parks(0, 0);
+    EXPECT_EQ(core.report().state, NodeState::finished);
+    assign(3);
+    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
+    EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
 }
 
 TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsNotStartedAgainUntilThereIsOne) {

@@ -375,6 +375,27 @@ TEST_F(RendezvousCharges, ANodeWhoseAgentWasKilledIsLostHoweverEarlyThatIsSaid) 
               "(--max-node-losses 0)");
 }
 
+TEST_F(RendezvousCharges, HowManyLostNodesWereAllowedIsSaid) {
+    JobPolicy policy = small_policy();
+    policy.nodes_min = 1;
+    policy.last_call = {};
+    policy.budgets.losses = 2;
+    job = Job(policy);
+    job.join("a");
+    for (std::uint64_t round = 1; round <= 3; ++round) {
+        job.join("b");
+        job.pass(seconds(6));
+        job.report("a", NodeState::stopped, job.core.round());
+        ASSERT_EQ(job.assignment("b").group_world_size, 2U);
+        job.run({"a", "b"});
+        job.killed("b");
+        job.report("a", NodeState::stopped, job.core.round());
+    }
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->reason,
+              "node b left: its agent was killed; all 2 node losses used (--max-node-losses 2)");
+}
+
 TEST_F(RendezvousCharges, TooManyLostNodesCloseTheJobIfTheyAreLimited) {
     JobPolicy policy = small_policy();
     policy.nodes_min = 1;

@@ -112,6 +112,61 @@ TEST_F(RendezvousLinks, WorkersThatParkUnaskedNameTheConnectionThatTheyHaveLost)
     EXPECT_THAT(job.told<Stop>("b")->reason, HasSubstr("between rank 1 on a and rank 2 on b"));
 }
 
+TEST_F(RendezvousLinks, WhoParksUnaskedBeforeTheBreakIsOverdueDoesSoBecauseOfIt) {
+    lose_peer("a", 1, 2);
+    job.tell("c", Job::resident_report(job.core.round(), NodeState::stopping, 10));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.told<Stop>("b")->reason,
+              "the connection between rank 1 on a and rank 2 on b broke: rank 2 closed the "
+              "connection");
+}
+
+TEST_F(RendezvousLinks, RoundsThatAreGivenUpForNoKnownReasonAreNotTriedWithoutEnd) {
+    const Instant began = job.now;
+    for (int round = 0; round < 12; ++round) {
+        job.tell("c", Job::resident_report(job.core.round(), NodeState::stopping, 10));
+        EXPECT_EQ(job.told<Stop>("a")->reason, "node c gave the round up");
+        job.park({"a", "b", "c"}, 10);
+        while (job.core.phase() == Phase::gathering || job.core.phase() == Phase::last_call) {
+            job.pass(milliseconds(10));
+        }
+        ASSERT_EQ(job.core.phase(), Phase::running);
+        EXPECT_EQ(job.assignment("a").restart_count, 0U);
+        job.run_resident({"a", "b", "c"}, 10);
+    }
+    EXPECT_GT(job.now - began, seconds(30)) << "each rest is twice as long";
+}
+
+// The boundary would never come.
+TEST_F(RendezvousLinks, ABreakOnTheWayToAStepBoundaryEndsTheRoundAtOnce) {
+    leave("c");
+    ASSERT_EQ(job.core.phase(), Phase::preparing);
+    lose_peer("a", 1, 2);
+    EXPECT_EQ(job.core.phase(), Phase::preparing);
+    lose_peer("b", 2, 1);
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.told<Stop>("a")->reason,
+              "the connection between rank 1 on a and rank 2 on b broke");
+}
+
+TEST_F(RendezvousLinks, ABreakOnTheWayToAStepBoundaryOfWhichOneEndSaysSoIsNotWaitedForLong) {
+    leave("c");
+    lose_peer("a", 1, 2);
+    job.pass(job.core.policy().regroup_call);
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+}
+
+TEST_F(RendezvousLinks, WhoParksShortOfTheStepBoundaryForABreakHasNotReachedIt) {
+    leave("c");
+    NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+    report.broken_links = {{1, 2, "closed the connection"}};
+    job.tell("a", report);
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_NE(job.told<Stop>("b"), nullptr);
+    EXPECT_THAT(job.told<Stop>("b")->reason, HasSubstr("between rank 1 on a and rank 2 on b"));
+    EXPECT_NE(job.told<Stop>("c"), nullptr) << "it saves what it has";
+}
+
 TEST_F(RendezvousLinks, AConnectionThatStaysBrokenIsNotTriedWithoutEndAndEndsNoJob) {
     const Instant began = job.now;
     for (int round = 0; round < 12; ++round) {

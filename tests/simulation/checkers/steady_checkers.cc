@@ -62,9 +62,10 @@ class SteadyChecker final : public Checker {
     }
     void on_group_formed(Instant now, const GroupName& group, std::uint64_t /*step*/,
                          const std::vector<MemberView>& members) override {
-        Group formed{group.round, now, {}};
+        Group formed{group.round, now, {}, {}};
         for (const MemberView& member : members) {
             formed.members.insert(member.life);
+            formed.hosts.insert(member.host);
             leave_group(member.life);
         }
         groups_[group.id] = std::move(formed);
@@ -82,6 +83,19 @@ class SteadyChecker final : public Checker {
         }
     }
     void on_hung(Instant /*now*/, const HungView& hung) override { hung_.insert(hung.life); }
+    void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
+                         const agent::AgentEffect& effect) override {
+        if (!std::holds_alternative<agent::SignalWorkers>(effect) || !core.leaving()) {
+            return;
+        }
+        // When they end, then or much later, is up to them.
+        for (auto it = groups_.begin(); it != groups_.end();) {
+            const auto group = it++;
+            if (group->second.hosts.contains(host)) {
+                interrupt(now, *group->second.members.begin(), "was asked to end");
+            }
+        }
+    }
     void on_aborted(Instant now, std::uint32_t /*host*/, std::uint64_t life, RoundId /*round*/,
                     bool /*trained*/) override {
         interrupt(now, life, "was told to abandon it");
@@ -112,6 +126,7 @@ class SteadyChecker final : public Checker {
         RoundId round = RoundId::none;
         Instant since{};                  // The last commit, or that it was formed.
         std::set<std::uint64_t> members;  // Processes.
+        std::set<std::uint32_t> hosts;
     };
     [[nodiscard]] std::string daemon_text() const {
         return away_since_ ? ", the daemon being away" : "";
@@ -158,14 +173,25 @@ class HangChecker final : public Checker {
         trouble_until_ = std::max({trouble_until_, now, until});
     }
     void on_hung(Instant now, const HungView& hung) override { hung_[hung.life] = {hung, now}; }
-    void on_process_end(Instant now, std::uint32_t /*host*/, std::uint64_t life,
+    void on_process_end(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t life,
                         bool /*success*/) override {
         if (const auto hung = hung_.find(life); hung != hung_.end()) {
-            gone_.push_back({hung->second.who, now});
+            gone_.push_back(hung->second.who);
             hung_.erase(hung);
         }
     }
-    void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& /*core*/,
+    void on_agent_start(Instant /*now*/, std::uint32_t host) override {
+        std::erase_if(gone_, [&](const HungView& who) { return who.host == host; });
+    }
+    void on_agent_event(Instant /*now*/, std::uint32_t host,
+                        const agent::AgentEvent& event) override {
+        if (const auto* exited = std::get_if<agent::WorkerExited>(&event)) {
+            std::erase_if(gone_, [&](const HungView& who) {
+                return who.host == host && who.local_rank == exited->local_rank;
+            });
+        }
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
         const auto* kill = std::get_if<agent::KillWorker>(&effect);
         if (kill == nullptr) {
@@ -174,13 +200,10 @@ class HangChecker final : public Checker {
         const auto is_it = [&](const HungView& who) {
             return who.host == host && who.local_rank == kill->local_rank;
         };
-        // Its agent may not have heard of its end, or have been paused meanwhile.
         const bool right =
             std::any_of(hung_.begin(), hung_.end(),
                         [&](const auto& entry) { return is_it(entry.second.who); }) ||
-            std::any_of(gone_.begin(), gone_.end(), [&](const Hang& hang) {
-                return is_it(hang.who) && now < hang.at + std::chrono::seconds(1);
-            });
+            std::any_of(gone_.begin(), gone_.end(), is_it);
         if (!right) {
             violated("worker " + std::to_string(kill->local_rank) + " of host " +
                      std::to_string(host) +
@@ -219,7 +242,7 @@ class HangChecker final : public Checker {
     Instant trouble_until_{};
     Instant last_disturbed_{};
     std::map<std::uint64_t, Hang> hung_;  // By process.
-    std::vector<Hang> gone_;              // Those that have ended, and when.
+    std::vector<HungView> gone_;          // Those of whose end their agents have yet to hear.
 };
 
 }  // namespace

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/narrator.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "agent/failure_text.h"
+
+namespace regroup::agent {
+namespace {
+
+// The first failed attempts to reach the daemon are silent: it is often only a moment late.
+constexpr Duration kTroubleFirst = std::chrono::milliseconds(500);
+constexpr Duration kTroubleLimit = std::chrono::seconds(30);
+
+std::string round_name(RoundId round) {
+    return "round " + std::to_string(number(round));
+}
+
+std::string counted(std::size_t count, const std::string& what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+// "ended by SIGKILL", without the rank, which says nothing of a worker that has none.
+std::string end_of(const WorkerFailure& failure) {
+    return failure.signal != 0           ? "ended by " + rendezvous::signal_name(failure.signal)
+           : failure.start_error.empty() ? "exited with code " + std::to_string(failure.exit_code)
+                                         : "could not start: " + failure.start_error;
+}
+
+std::string rank_range(std::uint32_t first, std::uint32_t count) {
+    return count == 1 ? "rank " + std::to_string(first)
+                      : "ranks " + std::to_string(first) + "-" + std::to_string(first + count - 1);
+}
+
+}  // namespace
+
+Narrator::Narrator(const Clock& clock, OutputRelay& output, const AgentOptions& options,
+                   const AgentCore& core)
+    : clock_(clock), output_(output), options_(options), core_(core), waiting_since_(clock.now()) {}
+
+void Narrator::connected() {
+    trouble_count_ = 0;
+    heard_ = false;
+}
+
+void Narrator::disconnected(const std::string& peer) {
+    // One that was not the daemon's, or not the leading one's, is told as trouble.
+    if (core_.leaving() || !heard_) {
+        return;
+    }
+    output_.say("lost the connection to the rendezvous at " + peer + "; reconnecting" +
+                (core_.has_workers() ? ", the workers go on meanwhile" : ""));
+    lost_ = true;
+}
+
+void Narrator::received(const rendezvous::FromDaemon& message, const std::string& peer) {
+    heard_ = true;
+    if (std::exchange(lost_, false) && !core_.leaving()) {
+        output_.say("the rendezvous is back at " + peer);
+    }
+    if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
+        std::string names;
+        for (const std::string& name : waiting->joined) {
+            names += (names.empty() ? "" : ", ") + name;
+        }
+        const Duration left = options_.core.join_timeout - (clock_.now() - waiting_since_);
+        output_.say(waiting->spare ? "waiting as a spare: " + waiting->detail
+                                   : "waiting: " + waiting->detail + " (here: " + names + "; at " +
+                                         peer + "; for up to " +
+                                         format_duration(std::max(Duration::zero(), left)) + ")");
+    } else if (const auto* stop = std::get_if<rendezvous::Stop>(&message)) {
+        if (core_.report().state == rendezvous::NodeState::running) {
+            output_.say("stopping " + round_name(stop->round) + ": " + stop->reason);
+        }
+    } else if (const auto* fenced = std::get_if<rendezvous::Fenced>(&message)) {
+        output_.say("fenced by the rendezvous: " + fenced->reason + "; joining again");
+    }
+}
+
+void Narrator::silent(const std::string& peer) {
+    output_.say("the rendezvous at " + peer + " has been silent for " +
+                format_duration(options_.core.policy.heartbeat_timeout) + "; reconnecting");
+}
+
+void Narrator::trouble(const std::string& reason, bool answered) {
+    const Instant now = clock_.now();
+    if (trouble_count_++ == 0) {
+        trouble_since_ = now;
+        trouble_interval_ = kTroubleFirst;
+        trouble_at_ = after(now, trouble_interval_);
+    }
+    if (answered || now >= trouble_at_) {
+        output_.say(reason + "; trying again for " +
+                    format_duration(std::max(Duration::zero(),
+                                             options_.core.join_timeout - (now - trouble_since_))) +
+                    " (--join-timeout)");
+        trouble_interval_ = std::min(trouble_interval_ * 2, kTroubleLimit);
+        trouble_at_ = after(now, trouble_interval_);
+    }
+}
+
+void Narrator::round_begins(const Assignment& assignment) {
+    report_failure(assignment.reason);
+    waiting_since_ = clock_.now();
+    if (!options_.announces) {
+        return;
+    }
+    const auto& offer = options_.core.offer;
+    output_.say(round_name(assignment.round) + ": " +
+                rank_range(assignment.first_rank, offer.workers) + " of " +
+                std::to_string(assignment.world_size) + " on node " + offer.name + " (group rank " +
+                std::to_string(assignment.group_rank) + " of " +
+                std::to_string(assignment.group_world_size) + "), master " +
+                rendezvous::Endpoint{assignment.master_addr, assignment.master_port}.text() + ": " +
+                assignment.reason);
+}
+
+void Narrator::pauses(const PauseWorkers& effect) {
+    const bool trains = core_.report().state == rendezvous::NodeState::running;
+    output_.say((effect.leave ? "leaving " : "changing ") + round_name(effect.round) +
+                (trains ? " at the next step boundary: " : " with its state saved: ") +
+                effect.reason);
+}
+
+void Narrator::started_ahead(const PrestartWorkers& effect) {
+    if (options_.announces) {
+        output_.say(counted(effect.local_ranks.size(), "worker") +
+                    " started ahead, to take a place at once");
+    }
+}
+
+void Narrator::places_released(const ReleasePlaces& effect) {
+    if (options_.announces) {
+        output_.say("the next workers start while " + counted(effect.local_ranks.size(), "worker") +
+                    " of " + round_name(effect.round) +
+                    (effect.local_ranks.size() == 1 ? " is" : " are") + " still ending");
+    }
+}
+
+void Narrator::killed_late(const SignalWorkers& effect) {
+    if (effect.force() && !effect.waiting) {
+        output_.say("killing the workers of " + round_name(effect.round) +
+                    (effect.hurried ? " at once" : " that have not ended in time"));
+    }
+}
+
+void Narrator::hangs(const KillWorker& effect) {
+    output_.say("killing rank " +
+                std::to_string(core_.assignment().first_rank + effect.local_rank) +
+                ", on which the round hangs: " + effect.reason);
+}
+
+void Narrator::has_no_room(const std::string& memory) {
+    // Without the flag, starting ahead is a gift that nobody waits for.
+    if (options_.core.overlap_restart) {
+        output_.say("the new workers wait for the old ones: " + memory);
+    }
+}
+
+void Narrator::exited(const WorkerExited& exited) {
+    if (!exited.failure || core_.is_outgoing(exited)) {
+        return;
+    }
+    const WorkerFailure& failure = *exited.failure;
+    if (core_.is_parked(exited.local_rank) && !core_.leaving()) {
+        output_.say("a worker that waited for a round is gone: local rank " +
+                    std::to_string(exited.local_rank) + ", pid " + std::to_string(failure.pid) +
+                    ", " + end_of(failure));
+    } else if (!failure_ && (core_.report().state == rendezvous::NodeState::running ||
+                             (failure.announced && !core_.leaving()))) {
+        output_.say(describe(failure) +
+                    (failure.pid != 0 ? ", pid " + std::to_string(failure.pid) : ""));
+        failure_ = failure;
+        failure_round_ = core_.report().round;
+    }
+}
+
+void Narrator::quits(const std::optional<rendezvous::Verdict>& verdict) {
+    if (failure_ && (!verdict || !verdict->failure)) {
+        report_failure(describe(*failure_));
+    }
+}
+
+/// In full once the daemon has settled on `cause`, if that is our failure; what merely followed
+/// from another node's is one line.
+void Narrator::report_failure(const std::string& cause) {
+    if (!failure_) {
+        return;
+    }
+    if (cause == describe(*failure_)) {
+        output_.say_text("regroup: failure report of " + round_name(failure_round_) + ":\n" +
+                         failure_text(*failure_));
+    } else {
+        output_.say("that " + describe(*failure_) + " followed from: " + cause);
+    }
+    failure_.reset();
+}
+
+}  // namespace regroup::agent

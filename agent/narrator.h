@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "agent/agent.h"
+
+namespace regroup::agent {
+
+/// Tells the people at this node's terminal what happens to its part of the job: where its ranks
+/// are, what is waited for, what failed and what followed from it. It decides nothing.
+class Narrator {
+   public:
+    /// `options` and `core` are the agent's own; all references outlive the narrator.
+    Narrator(const Clock& clock, OutputRelay& output, const AgentOptions& options,
+             const AgentCore& core);
+
+    // ---- The daemon; `peer` is its address.
+
+    void connected();
+    void disconnected(const std::string& peer);
+    /// Before the message is acted upon.
+    void received(const rendezvous::FromDaemon& message, const std::string& peer);
+    void silent(const std::string& peer);
+    /// An attempt to reach it has failed; `answered` if somebody was there who is not the daemon.
+    void trouble(const std::string& reason, bool answered);
+
+    // ---- Rounds and workers.
+
+    void round_begins(const Assignment& assignment);
+    void pauses(const PauseWorkers& effect);
+    void started_ahead(const PrestartWorkers& effect);
+    void places_released(const ReleasePlaces& effect);
+    void killed_late(const SignalWorkers& effect);
+    void hangs(const KillWorker& effect);
+    void has_no_room(const std::string& memory);
+
+    // ---- Failures.
+
+    /// Before it is acted upon. The first failure of a round is news; what follows from it, or from
+    /// our own stopping, is not.
+    void exited(const WorkerExited& exited);
+    /// The agent ends; if a verdict names a failure, the launcher tells that.
+    void quits(const std::optional<rendezvous::Verdict>& verdict);
+
+   private:
+    void report_failure(const std::string& cause);
+
+    const Clock& clock_;
+    OutputRelay& output_;
+    const AgentOptions& options_;
+    const AgentCore& core_;
+    std::optional<WorkerFailure> failure_;  // The first of a round, not yet reported in full.
+    RoundId failure_round_ = RoundId::none;
+    Instant waiting_since_;
+    int trouble_count_ = 0;
+    bool heard_ = false;  // On this connection.
+    bool lost_ = false;   // It was there, and has not been heard since.
+    Instant trouble_since_{};
+    Instant trouble_at_{};
+    Duration trouble_interval_{};
+};
+
+}  // namespace regroup::agent

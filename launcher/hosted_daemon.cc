@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher/hosted_daemon.h"
+
+#include <utility>
+
+#include "launcher/state.h"
+
+namespace regroup::launcher {
+namespace {
+
+constexpr Duration kFlushLimit = std::chrono::seconds(1);
+constexpr Duration kLingerInterval = std::chrono::milliseconds(10);
+
+}  // namespace
+
+HostedDaemon::HostedDaemon(boost::asio::io_context& io, const Clock& clock,
+                           const RunOptions& options, Say say)
+    : io_(io), clock_(clock), options_(options), say_(std::move(say)), timer_(io) {}
+
+Result<void> HostedDaemon::open(RunPlan& plan) {
+    if (plan.hosting == Hosting::never) {
+        return {};
+    }
+    rendezvous::DaemonLimits limits;
+    limits.failed_retention = Duration::zero();  // Who starts it again wants it tried again.
+    auto daemon =
+        std::make_unique<rendezvous::Daemon>(io_, clock_, limits, [](const std::string&) {});
+    daemon->set_older_dialect(options_.store_dialect);
+    Result<std::uint16_t> port = daemon->listen(plan.bind_address, plan.endpoint.port);
+    if (!port && plan.bind_address == "127.0.0.1" && plan.endpoint.port == 0) {
+        // A machine without any IPv4 has a loopback all the same.
+        plan.bind_address = plan.endpoint.host = "::1";
+        port = daemon->listen(plan.bind_address, 0);
+    }
+    if (port) {
+        daemon_ = std::move(daemon);
+        plan.endpoint.port = *port;
+        job_ = plan.agent.job;
+        node_ = plan.agent.offer.name;
+        endpoint_ = plan.endpoint.text();
+        alone_ = plan.agent.policy.nodes_max == 1;
+        return keep_jobs();
+    }
+    if (plan.hosting == Hosting::if_port_free) {
+        // Another agent of this host serves the same endpoint; if it is somebody else, the
+        // connection will tell.
+        port_holder_ = port.error().detail;
+        return {};
+    }
+    return Failure(port.error().code, "cannot serve the rendezvous at " + plan.endpoint.text() +
+                                          ": " + port.error().detail + "; choose another port");
+}
+
+Result<void> HostedDaemon::keep_jobs() {
+    StateOptions state;
+    state.where = options_.state;
+    state.advertise = endpoint_;
+    Result<std::unique_ptr<journal::Journal>> opened = open_state(io_, clock_, state);
+    if (!opened) {
+        return Failure(opened.error().code, "--state: " + opened.error().detail);
+    }
+    if (*opened) {
+        daemon_->use_journal(std::move(*opened),
+                             [this](const std::string& line) { say_("--state: " + line); });
+    }
+    return {};
+}
+
+void HostedDaemon::leave(const agent::Quit& quit, std::function<void()> done) {
+    done_ = std::move(done);
+    if (!daemon_) {
+        done_();
+    } else if (quit.verdict) {
+        daemon_->flush(kFlushLimit, [this] { done_(); });
+    } else if (quit.exit_code == agent::kExitRequeue) {
+        leave_at_ = after(clock_.now(), options_.shutdown_timeout);
+        linger(quit.reason, false);
+    } else {
+        stop(quit.reason);
+    }
+}
+
+/// This node has left in peace; the others may be about to, or need another daemon.
+void HostedDaemon::linger(const std::string& reason, bool said) {
+    timer_.expires_after(kLingerInterval);
+    timer_.async_wait([this, reason, said](const boost::system::error_code& error) {
+        if (error || daemon_->sessions_count() == 0 || clock_.now() >= leave_at_) {
+            stop(reason);
+            return;
+        }
+        if (!said) {
+            say_(reason +
+                 "; this process stays for the rendezvous, which other nodes need, for up to " +
+                 format_duration(options_.shutdown_timeout) + " (--shutdown-timeout)");
+        }
+        linger(reason, true);
+    });
+}
+
+/// With this process the job's rendezvous goes away: better said than found out. A job that is kept
+/// goes on without it.
+void HostedDaemon::stop(const std::string& reason) {
+    if (daemon_->keeps_jobs() && daemon_->open_jobs() > 0) {
+        say_("job " + job_ + " is kept in " + options_.state +
+             ", and the same line takes it up again" +
+             (alone_ ? ""
+                     : "; its other nodes go on meanwhile, and need this one within " +
+                           format_duration(options_.join_timeout) +
+                           " (--join-timeout) once their workers wait for a round"));
+        daemon_->resign(kFlushLimit, [this] { done_(); });
+        return;
+    }
+    daemon_->stop("node " + node_, "the rendezvous ended with its host (" + reason + ")",
+                  kFlushLimit, [this] { done_(); });
+}
+
+}  // namespace regroup::launcher

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/agent_events.h"
+#include "launcher/run_options.h"
+#include "launcher/run_plan.h"
+#include "rendezvous/server/daemon.h"
+
+namespace regroup::launcher {
+
+/// The rendezvous of a job, in the process of one of its agents: which of them serves it, and how
+/// long that process stays for the other nodes.
+class HostedDaemon {
+   public:
+    using Say = std::function<void(const std::string& line)>;
+
+    /// All references outlive it.
+    HostedDaemon(boost::asio::io_context& io, const Clock& clock, const RunOptions& options,
+                 Say say);
+
+    /// Serves the rendezvous if `plan` says that this process is to, and writes into `plan` where.
+    /// Errors: those of the socket and of --state, one line that says what to do.
+    Result<void> open(RunPlan& plan);
+    [[nodiscard]] bool is_open() const noexcept { return daemon_ != nullptr; }
+    /// Requires `is_open()`.
+    [[nodiscard]] rendezvous::Daemon& daemon() noexcept { return *daemon_; }
+    /// Why the port could not be had, if another process of this host has it.
+    [[nodiscard]] const std::string& port_holder() const noexcept { return port_holder_; }
+
+    /// The agent here has ended like that; calls `done` when the process may. That is after the
+    /// other nodes have heard of the end, or found their way without this daemon.
+    void leave(const agent::Quit& quit, std::function<void()> done);
+    /// Whoever waits for this process is out of patience.
+    void hurry() noexcept { leave_at_ = Instant::min(); }
+
+   private:
+    Result<void> keep_jobs();
+    void linger(const std::string& reason, bool said);
+    void stop(const std::string& reason);
+
+    boost::asio::io_context& io_;
+    const Clock& clock_;
+    const RunOptions& options_;
+    const Say say_;
+    std::string job_;
+    std::string node_;
+    std::string endpoint_;
+    bool alone_ = false;  // No other node will ever be in this job.
+    std::unique_ptr<rendezvous::Daemon> daemon_;
+    std::string port_holder_;
+    std::function<void()> done_;
+    boost::asio::steady_timer timer_;
+    Instant leave_at_ = Instant::max();
+};
+
+}  // namespace regroup::launcher

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a simulation's faults stop, and how long it may then take until all has come right.
+#include <algorithm>
+#include <utility>
+
+#include "tests/simulation/simulation.h"
+
+namespace regroup::simulation {
+
+namespace {
+
+constexpr Duration kSpawnMax = std::chrono::seconds(1);
+// What the liveness phase allows beyond the policy's own limits: connecting again, a few rounds of
+// messages, and clocks that drift.
+constexpr Duration kCalmMargin = std::chrono::seconds(15);
+
+}  // namespace
+
+void Simulation::begin_calm() {
+    calm_ = true;
+    world_.now = std::max(world_.now, calm_from_);
+    world_.note([] { return "no more faults"; });
+    world_.plan = world_.plan.calm();
+    world_.network.set_plan(world_.plan);
+    world_.network.set_slowness(1);
+    for (std::uint32_t host = 0; host < agents_.size(); ++host) {
+        cuts_[host] = 0;
+        world_.network.heal(world_.now, host);
+        if (!agents_[host]->running() && !job_over_) {
+            spawn(host, kSpawnMax);
+        }
+    }
+    etcd_.set_down(false);
+    for (std::uint32_t index = 0; index < daemons_.size(); ++index) {
+        etcd_.cut(index, false);
+        daemons_[index]->spare_midway();
+        if (!daemons_[index]->up() && !world_.job.hosted) {
+            daemons_[index]->start();
+        }
+    }
+    calm_until_ = world_.now + calm_limit();
+}
+
+// A silent node is lost, workers are stopped, the door closes, a late one is let in, and each of
+// these once more for whoever was on the way out when the faults stopped.
+Duration Simulation::calm_limit() const {
+    const rendezvous::JobPolicy& policy = world_.job.policy;
+    // Where a change waits for a step boundary, and perhaps for a worker that hangs.
+    const Duration residents =
+        world_.job.resident
+            ? policy.prepare_timeout + 2 * world_.job.step_time + 4 * world_.plan.hang_limit
+            : Duration::zero();
+    return kCalmMargin + 2 * (policy.heartbeat_timeout + policy.last_call + policy.grow_after) +
+           3 * policy.shutdown_timeout + 3 * world_.plan.lease + residents;
+}
+
+// A node that was set aside comes back as late as its window says: the round that lets it in takes
+// as long as any.
+void Simulation::await_returns() {
+    const rendezvous::RendezvousCore* core = daemon().core();
+    const auto aside = std::count_if(agents_.begin(), agents_.end(), [&](const auto& agent) {
+        return core != nullptr && agent->running() && core->is_set_aside(agent->node());
+    });
+    if (calm_ && aside < std::exchange(were_aside_, aside)) {
+        calm_until_ = std::max(calm_until_, world_.now + calm_limit());
+    }
+}
+
+}  // namespace regroup::simulation
