@@ -102,20 +102,19 @@ void Job::end(RecordKind how, const Context& context, std::uint64_t steps) {
 SlowEnd::SlowEnd() {
     constexpr std::uint64_t kMilliseconds = 2500;
     constexpr std::uint64_t kOneInSoManyResists = 10;
+    constexpr std::chrono::milliseconds kForce(60'000);
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     Random random(static_cast<std::uint64_t>(::getpid()));
-    const auto lasts = std::chrono::milliseconds(random.below(kMilliseconds));
     const bool resists = random.below(kOneInSoManyResists) == 0;
-    std::thread([this, signals, lasts, resists] {
+    const auto lasts = resists ? kForce : std::chrono::milliseconds(random.below(kMilliseconds));
+    std::thread([this, signals, lasts] {
         int signal = 0;
         ::sigwait(&signals, &signal);
         asked_.store(true);
-        do {
-            std::this_thread::sleep_for(lasts);
-        } while (resists);
+        std::this_thread::sleep_for(lasts);
         std::_Exit(128 + signal);
     }).detach();
 }

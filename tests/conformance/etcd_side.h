@@ -24,7 +24,7 @@ struct EtcdSide {
         return options;
     }
     void start(Loop& loop, journal::EtcdJournal::Options options) {
-        journal = std::make_unique<journal::EtcdJournal>(loop.io(), clock, std::move(options));
+        journal = std::make_unique<journal::EtcdJournal>(loop.io(), kClock, std::move(options));
         journal->start({[this](const std::vector<journal::KeptJob>& taken) {
                             jobs = read_jobs(taken);
                             leads = true;
@@ -42,7 +42,7 @@ struct EtcdSide {
     }
 
     /// The journal's coroutines ask it until the loop has ended them.
-    static inline const SteadyClock clock;
+    static inline const SteadyClock kClock;
     std::vector<journal::StoredJob> jobs;
     bool leads = false;
     std::string leader;

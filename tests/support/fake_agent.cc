@@ -58,7 +58,8 @@ FakeAgent::FakeAgent() {
         static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_name_.size());
     listener_ = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     stop_ = ::eventfd(0, EFD_CLOEXEC);
-    if (::bind(listener_, reinterpret_cast<const sockaddr*>(&address), bytes) != 0 ||
+    if (listener_ < 0 ||
+        ::bind(listener_, reinterpret_cast<const sockaddr*>(&address), bytes) != 0 ||
         ::listen(listener_, 64) != 0) {
         fail("cannot listen");
     }
