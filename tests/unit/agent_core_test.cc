@@ -246,6 +246,19 @@ TEST_F(AgentCoreTest, StopOfARoundThatIsWaitingForItsTurnPreventsIt) {
     EXPECT_EQ(core.report().state, NodeState::stopped);
 }
 
+// As when the daemon gave out two rounds before it could tell of the first.
+TEST_F(AgentCoreTest, ARoundThatWaitedForItsTurnIsNotBegunWithAStoreThatIsSpentByThen) {
+    in_round(1);
+    assign(2, 0);
+    feed(StoreOffered{4001});
+    both_obey(1);
+    EXPECT_TRUE(all<LaunchWorkers>().empty());
+    EXPECT_EQ(core.report().round, RoundId{2});
+    EXPECT_EQ(core.report().state, NodeState::stopped);
+    assign(3, 0);
+    EXPECT_TRUE(launched(3));
+}
+
 TEST_F(AgentCoreTest, StopOfAnOlderRoundStopsNothing) {
     in_round(3);
     hear(Stop{RoundId{2}, "why"});
