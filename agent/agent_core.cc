@@ -99,6 +99,7 @@ void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
     }
     if (names_spent_store(assignment)) {
         abandon(assignment.round);
+        begin_stopping(now, assignment.reason);  // What runs here is over, too.
         tell(now);
         return;
     }
