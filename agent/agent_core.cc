@@ -97,10 +97,9 @@ void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
     if (assignment.round <= report_.round || quit_ || saves) {
         return;
     }
-    if (assignment.group_rank == 0 && assignment.master_port != report_.store_port) {
-        // Everyone was told of a store that has served an earlier round and is closed: an old
-        // message from here had overtaken a newer one.
+    if (names_spent_store(assignment)) {
         abandon(now, assignment.round);
+        begin_stopping(now, assignment.reason);  // What runs here is over, too.
         tell(now);
         return;
     }
@@ -111,6 +110,12 @@ void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
         begin_stopping(now, assignment.reason);
         await_outgoing(now);
     }
+}
+
+// Everyone was told of a store that has served an earlier round and is closed: an old message from
+// here had overtaken a newer one, or the daemon had not been heard when it gave out that round.
+bool AgentCore::names_spent_store(const Assignment& assignment) const {
+    return assignment.group_rank == 0 && assignment.master_port != report_.store_port;
 }
 
 void AgentCore::handle(Instant now, const rendezvous::Stop& message) {

@@ -140,6 +140,7 @@ class AgentCore {
     using WorkerMap = std::map<std::uint32_t, Worker>;  ///< By local rank: those alive.
 
     void begin_round(Instant now, const Assignment& assignment);
+    [[nodiscard]] bool names_spent_store(const Assignment& assignment) const;
     /// For the alarm of which was heard last.
     void save_stacks();
     /// `round` and all before it will never be launched here.

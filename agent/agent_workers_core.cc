@@ -385,9 +385,12 @@ void AgentCore::settle(Instant now) {
         send_join();
         return;
     }
-    if (next_assignment_) {
+    if (next_assignment_ && !names_spent_store(*next_assignment_)) {
         begin_round(now, *std::exchange(next_assignment_, std::nullopt));
         return;
+    }
+    if (next_assignment_) {
+        abandon(next_assignment_->round);
     }
     tell(now);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/journal/journal.h"
 
+#include <algorithm>
 #include <iterator>
 #include <memory>
 #include <utility>
@@ -78,6 +79,29 @@ KeptJob kept(StoredJob job) {
     const auto rest = std::make_shared<std::vector<Entry>>(std::move(job.entries));
     return {std::move(job.key), job.ended,
             [rest]() -> Result<std::vector<Entry>> { return std::exchange(*rest, {}); }};
+}
+
+bool is_refusal(const rendezvous::Event& event, const Effects& effects) {
+    const auto* joined = std::get_if<rendezvous::NodeJoined>(&event);
+    if (joined == nullptr || effects.empty() || effects[0].node != joined->node ||
+        !std::holds_alternative<rendezvous::Refused>(effects[0].message)) {
+        return false;
+    }
+    return std::all_of(effects.begin() + 1, effects.end(), [](const rendezvous::Send& effect) {
+        return std::holds_alternative<rendezvous::Waiting>(effect.message);
+    });
+}
+
+bool is_only_noted(const rendezvous::Event& event, const Effects& effects) {
+    const auto* reported = std::get_if<rendezvous::NodeReported>(&event);
+    if (reported == nullptr || reported->report.failure || reported->report.hang ||
+        !reported->report.positions.empty()) {
+        return false;
+    }
+    return std::all_of(effects.begin(), effects.end(), [&](const rendezvous::Send& effect) {
+        return effect.node == reported->node &&
+               std::holds_alternative<rendezvous::Alive>(effect.message);
+    });
 }
 
 std::vector<Assigned> assignments_of(const Effects& effects) {

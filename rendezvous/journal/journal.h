@@ -101,6 +101,14 @@ class Journal {
 /// What the core is told by `entry`, and what it answers.
 [[nodiscard]] rendezvous::Effects apply(rendezvous::RendezvousCore& core, const Entry& entry);
 [[nodiscard]] std::vector<Assigned> assignments_of(const rendezvous::Effects& effects);
+/// A join that was refused, which at most those who wait are told of: it has changed nothing, and
+/// whoever repeats it must not be able to fill a journal.
+[[nodiscard]] bool is_refusal(const rendezvous::Event& event, const rendezvous::Effects& effects);
+/// A report that is answered by nothing but a sign of life, and may wait to be kept if phase and
+/// round have stayed what they were. If the daemon dies before that, the node says the same again
+/// to the next one: each report is the whole truth. What is long or urgent does not wait.
+[[nodiscard]] bool is_only_noted(const rendezvous::Event& event,
+                                 const rendezvous::Effects& effects);
 
 /// Takes a fresh core through what is kept of a job, a few entries at a time.
 class JobReader {

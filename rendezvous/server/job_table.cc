@@ -11,33 +11,6 @@ namespace {
 // Reports that wait to be kept: of a large job, a round's end or beginning.
 constexpr std::size_t kDeferredMax = 4096;
 
-/// A join that was refused, which at most those who wait are told of: it has changed nothing, and
-/// whoever repeats it must not be able to fill a journal.
-bool is_refusal(const Event& event, const Effects& effects) {
-    const auto* joined = std::get_if<NodeJoined>(&event);
-    if (joined == nullptr || effects.empty() || effects[0].node != joined->node ||
-        !std::holds_alternative<Refused>(effects[0].message)) {
-        return false;
-    }
-    return std::all_of(effects.begin() + 1, effects.end(), [](const Send& effect) {
-        return std::holds_alternative<Waiting>(effect.message);
-    });
-}
-
-/// A report that is answered by nothing but a sign of life. If the daemon dies before it is kept,
-/// the node says the same again to the next one: each report is the whole truth. What is long or
-/// urgent does not wait.
-bool is_only_noted(const Event& event, const Effects& effects) {
-    const auto* reported = std::get_if<NodeReported>(&event);
-    if (reported == nullptr || reported->report.failure || reported->report.hang ||
-        !reported->report.positions.empty()) {
-        return false;
-    }
-    return std::all_of(effects.begin(), effects.end(), [&](const Send& effect) {
-        return effect.node == reported->node && std::holds_alternative<Alive>(effect.message);
-    });
-}
-
 }  // namespace
 
 JobTable::JobTable(boost::asio::io_context& io, const Clock& clock, const DaemonLimits& limits,
@@ -198,13 +171,13 @@ void JobTable::step(Job& job, const Event& event, Then then) {
         job.hold(std::get<NodeReported>(event).node, std::move(entry));
         apply(job, effects);
     } else if (journal_ && std::pair(job.core.phase(), job.core.round()) == before &&
-               is_only_noted(event, effects)) {
+               journal::is_only_noted(event, effects)) {
         job.defer(std::move(entry));
         if (job.deferred_count() >= kDeferredMax) {
             keep_deferred(job);
         }
         apply(job, effects);
-    } else if (journal_ && !is_refusal(event, effects)) {
+    } else if (journal_ && !journal::is_refusal(event, effects)) {
         record(job, std::move(entry), std::move(effects), std::move(then));
         then = nullptr;
     } else {

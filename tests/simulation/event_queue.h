@@ -15,6 +15,8 @@ enum class EventKind : std::uint8_t {
     agent_timer,    ///< `subject` host, `tag` incarnation.
     daemon_timer,   ///< `subject` daemon, `tag` its life.
     daemon_duty,    ///< It keeps or seeks its lease. `subject` daemon, `tag` its life.
+    daemon_sweep,   ///< It records what may wait for a moment. As daemon_timer.
+    daemon_read,    ///< It knows what was recorded. `subject` daemon, `tag` which reading.
     daemon_return,  ///< It is started again. `subject` daemon.
     etcd_call,      ///< Reaches etcd. `subject` call.
     etcd_answer,    ///< Reaches the daemon. `subject` call.

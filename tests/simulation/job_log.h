@@ -14,7 +14,7 @@ namespace regroup::simulation {
 /// What one job's machine was given, and when on the job's timeline.
 struct Record {
     journal::Entry entry;
-    bool folded = false;  ///< A routine heartbeat, which has had its answer already.
+    bool folded = false;  ///< A heartbeat, or a report that decided nothing: it has been answered.
 };
 
 /// The routine heartbeats since the last record: only the last one of each node is kept, and goes

@@ -15,8 +15,7 @@ using rendezvous::Send;
 
 namespace {
 
-// A daemon whose records take longer than this to be accepted is not in charge of anything.
-constexpr Duration kPrompt = std::chrono::milliseconds(500);
+constexpr Duration kReadMax = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -25,6 +24,7 @@ constexpr Duration kPrompt = std::chrono::milliseconds(500);
 void SimulatedDaemon::start() {
     up_ = true;
     ++life_;
+    sweeps_ = false;
     in_charge_since_ = paused_until_ = world_.now;
     timer_at_ = Instant::max();
     if (is_replicated()) {
@@ -37,7 +37,7 @@ void SimulatedDaemon::start() {
                (log_.begun() ? "its journal" : "nothing");
     });
     if (keeps_log()) {
-        restore();
+        take_over();
     } else {
         world_.tell([&](Checker& c) { c.on_daemon_start(world_.now); });
     }
@@ -52,18 +52,48 @@ void SimulatedDaemon::kill() {
 
 // Whatever it was about to decide, it does not.
 void SimulatedDaemon::resign() {
-    if (core_ && keeps_log()) {
+    if ((core_ || reads_) && keeps_log()) {
         world_.tell([&](Checker& c) { c.on_daemon_gone(world_.now); });
     }
     core_.reset();
     lease_.reset();
     sessions_.clear();
-    inbox_.clear();
     fold_.clear();
+    deferred_.clear();
+    outbox_.clear();
     pending_.clear();
+    reads_ = false;
+    ++reading_;
+    words_.clear();
     begin_.reset();
     timer_at_ = Instant::max();
     world_.network.close_all_by_daemon(world_.now, index_);
+}
+
+void SimulatedDaemon::take_over() {
+    const Duration needs = log_.begun() && world_.second_random.chance(0.5)
+                               ? between(world_.second_random, {}, kReadMax)
+                               : Duration::zero();
+    if (needs == Duration::zero()) {
+        restore();
+        return;
+    }
+    reads_ = true;
+    world_.queue.push(world_.now + needs, EventKind::daemon_read, index_, ++reading_);
+}
+
+void SimulatedDaemon::on_has_read(std::uint64_t reading) {
+    if (!reads_ || reading != reading_ || !leads()) {
+        return;
+    }
+    reads_ = false;
+    const std::vector<Arrival> words = std::exchange(words_, {});
+    restore();
+    for (const Arrival& word : words) {
+        if (world_.network.connection(word.connection).daemon_open) {
+            hear(word);
+        }
+    }
 }
 
 void SimulatedDaemon::restore() {
@@ -141,7 +171,9 @@ void SimulatedDaemon::send_append() {
     EtcdCall call = question(EtcdCall::Kind::append);
     call.job = log_.job();
     call.position = position_;
-    call.batch = pending_;
+    for (const Step& step : pending_) {
+        call.batch.insert(call.batch.end(), step.records.begin(), step.records.end());
+    }
     call.begin = begin_;
     etcd_.call(std::move(call));
 }
@@ -155,7 +187,7 @@ void SimulatedDaemon::on_etcd_answer(EtcdCall call) {
         if (call.granted && !lease_) {
             world_.note([&] { return "daemon " + std::to_string(index_) + " leads"; });
             lease_ = Lease{call.epoch, call.asked + world_.plan.lease};
-            restore();
+            take_over();
         }
         return;
     }
@@ -173,7 +205,6 @@ void SimulatedDaemon::on_etcd_answer(EtcdCall call) {
     } else if (!pending_.empty() && call.job == log_.job() && call.position == position_) {
         if (!dies_midway()) {
             recorded(etcd_.last_effects());
-            pump();
         }
     }
 }
@@ -200,6 +231,23 @@ void SimulatedDaemon::on_arrival(Arrival arrival) {
         return;
     }
     const bool leading = leads();
+    if (leading && reads_) {
+        if (std::holds_alternative<rendezvous::FromAgent>(arrival.message)) {
+            words_.push_back(std::move(arrival));
+        } else {
+            world_.network.close_by_daemon(world_.now, arrival.connection);
+        }
+        return;
+    }
+    if (!leading && std::holds_alternative<rendezvous::FromAgent>(arrival.message)) {
+        world_.trace.mix(std::get<rendezvous::FromAgent>(arrival.message).index());
+        turn_away(arrival.connection);
+        return;
+    }
+    hear(std::move(arrival));
+}
+
+void SimulatedDaemon::hear(Arrival arrival) {
     const std::uint32_t id = arrival.connection;
     const NodeId node = world_.network.connection(id).node;
     auto* message = std::get_if<rendezvous::FromAgent>(&arrival.message);
@@ -214,9 +262,7 @@ void SimulatedDaemon::on_arrival(Arrival arrival) {
         return;
     }
     world_.trace.mix(message->index());
-    if (!leading) {
-        turn_away(id);
-    } else if (auto* hello = std::get_if<rendezvous::Join>(message)) {
+    if (auto* hello = std::get_if<rendezvous::Join>(message)) {
         join(id, std::move(*hello));
     } else if (!speaks_over(id)) {
         return;  // A message that overtook its connection's join; only unreliable networks do that.
@@ -263,137 +309,20 @@ void SimulatedDaemon::on_timer(std::uint64_t life) {
         return;
     }
     timer_at_ = Instant::max();
-    if (leads()) {
-        pump();
+    if (!leads() || !core_) {
+        return;
     }
-}
-
-void SimulatedDaemon::submit(std::optional<rendezvous::Event> event) {
-    if (core_) {
-        inbox_.push_back({{job_now(), 0, std::move(event), {}}});
-        pump();
-    }
-}
-
-// ---- What is decided.
-
-void SimulatedDaemon::pump() {
-    const std::uint64_t life = life_;
-    while (life == life_ && core_ && pending_.empty()) {
-        if (inbox_.empty()) {
-            if (core_->next_deadline() > job_now()) {
-                break;
-            }
-            inbox_.push_back({{job_now(), 0, std::nullopt, {}}});
-        }
-        if (!keeps_log() || is_routine(inbox_.front().entry)) {
-            const journal::Entry entry = std::move(inbox_.front().entry);
-            inbox_.pop_front();
-            digest_routine(entry);
-        } else {
-            record_all();
-        }
-    }
-    if (life == life_) {
+    if (core_->next_deadline() <= job_now()) {
+        submit(std::nullopt);
+    } else {
         arm();
-    }
-}
-
-void SimulatedDaemon::record_all() {
-    pending_since_ = world_.now;
-    pending_ = fold_.take();
-    // Words that come without a pause do not keep it from looking at the clock.
-    if (inbox_.back().entry.event && core_->next_deadline() <= job_now()) {
-        inbox_.push_back({{job_now(), 0, std::nullopt, {}}});
-    }
-    std::move(inbox_.begin(), inbox_.end(), std::back_inserter(pending_));
-    inbox_.clear();
-    if (is_replicated()) {
-        send_append();
-        return;
-    }
-    const std::vector<Effects> effects = commit(world_, log_, pending_);
-    if (!dies_midway()) {
-        recorded(effects);
-    }
-}
-
-void SimulatedDaemon::recorded(const std::vector<Effects>& effects) {
-    if (world_.now > pending_since_ + kPrompt) {
-        in_charge_since_ = world_.now;
-    }
-    const std::vector<Record> batch = std::exchange(pending_, {});
-    position_ += batch.size();
-    begin_.reset();
-    ENSURE(batch.size() == effects.size());
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-        if (!batch[i].folded) {
-            ++world_.steps;
-            Effects mine = journal::apply(*core_, batch[i].entry);
-            world_.tell([&](Checker& c) { c.on_replayed(world_.now, mine, effects[i]); });
-            send(std::move(mine));
-        }
-    }
-}
-
-bool SimulatedDaemon::is_routine(const journal::Entry& entry) const {
-    return entry.event ? core_->is_routine(*entry.event) : core_->next_decision() > entry.at;
-}
-
-// Nothing that must be recorded: a heartbeat, a notice, or anything of a daemon that keeps no log.
-void SimulatedDaemon::digest_routine(const journal::Entry& entry) {
-    ++world_.steps;
-    if (entry.event) {
-        world_.tell([&](Checker& c) { c.on_daemon_event(world_.now, *entry.event); });
-        if (keeps_log()) {
-            fold_.add(entry);
-        }
-    }
-    Effects effects = journal::apply(*core_, entry);
-    world_.tell([&](Checker& c) { c.on_daemon_effects(world_.now, *core_, effects); });
-    send(std::move(effects));
-}
-
-void SimulatedDaemon::send(Effects effects) {
-    world_.trace.mix(number(core_->round()) << 8U | static_cast<std::uint64_t>(core_->phase()));
-    for (Send& effect : effects) {
-        const auto found = sessions_.find(effect.node);
-        if (found == sessions_.end() || (world_.swallow && world_.swallow(effect.message))) {
-            continue;
-        }
-        const std::uint32_t connection = found->second;
-        const bool refused = std::holds_alternative<rendezvous::Refused>(effect.message);
-        world_.network.send(world_.now, connection, std::move(effect.message));
-        if (refused) {
-            sessions_.erase(found);
-            world_.network.close_by_daemon(world_.now, connection);
-        }
-    }
-    if (world_.trace.keeps_text()) {
-        const std::string line = core_->explain(job_now());
-        if (line != explained_) {
-            world_.note([&] { return "= " + line; });
-            explained_ = line;
-        }
-    }
-}
-
-void SimulatedDaemon::arm() {
-    if (!core_ || !pending_.empty()) {
-        return;
-    }
-    const Instant due = core_->next_deadline();
-    const Instant at = due == Instant::max() ? due : std::max(due - offset_, world_.now);
-    if (at < timer_at_) {
-        timer_at_ = at;
-        world_.queue.push(at, EventKind::daemon_timer, index_, life_);
     }
 }
 
 Instant SimulatedDaemon::awake_since() const noexcept {
     const bool waits = !pending_.empty() && world_.now > pending_since_ + kPrompt;
     const bool in_charge =
-        up_ && (!is_replicated() || lease_) && !waits && paused_until_ <= world_.now;
+        up_ && (!is_replicated() || lease_) && !waits && !reads_ && paused_until_ <= world_.now;
     return in_charge ? std::max(in_charge_since_, paused_until_) : Instant::max();
 }
 

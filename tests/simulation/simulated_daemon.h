@@ -16,9 +16,12 @@ namespace regroup::simulation {
 /// the real server does, in simulated time.
 ///
 /// What it remembers when it is killed is the plan's `durability`: nothing; or what it has written
-/// into a journal, each event before its consequences are sent; or what it has written into etcd
-/// while it led. In etcd's case an event waits for its record to be accepted before the core is
-/// given it, later ones wait behind it, and one that is refused has had no consequences.
+/// into a journal, or into etcd while it led. The core is given each event as it comes, and nobody
+/// hears of what follows before the event is recorded, behind all that came earlier. In etcd's case
+/// that takes a while, in which more may come; and if it is refused, the core is given up with all
+/// that it has been told since. A report that decides nothing is answered at once, and recorded a
+/// moment later, or never. A daemon that comes back needs a while to read what was recorded, in
+/// which what nodes say waits.
 class SimulatedDaemon {
    public:
     SimulatedDaemon(World& world, JobLog& log, SimulatedEtcd& etcd, std::uint32_t index)
@@ -40,6 +43,10 @@ class SimulatedDaemon {
     void on_timer(std::uint64_t life);
     void on_duty(std::uint64_t life);
     void on_etcd_answer(EtcdCall call);
+    /// What has decided nothing is recorded now.
+    void on_sweep(std::uint64_t life);
+    /// It has read what was recorded.
+    void on_has_read(std::uint64_t reading);
 
     [[nodiscard]] bool up() const noexcept { return up_; }
     [[nodiscard]] bool has_sessions() const noexcept { return !sessions_.empty(); }
@@ -60,6 +67,9 @@ class SimulatedDaemon {
         Instant until{};  ///< As far as this daemon can know; etcd lets it end no sooner.
     };
 
+    /// A daemon whose records take longer than this to be accepted is not in charge of anything.
+    static constexpr Duration kPrompt = std::chrono::milliseconds(500);
+
     [[nodiscard]] bool keeps_log() const { return world_.plan.durability != Durability::memory; }
     [[nodiscard]] bool is_replicated() const {
         return world_.plan.durability == Durability::replicated;
@@ -69,22 +79,29 @@ class SimulatedDaemon {
     [[nodiscard]] bool speaks_over(std::uint32_t connection) const;
     [[nodiscard]] Instant job_now() const { return world_.now + offset_; }
 
+    /// What waits to be recorded: the last of the records, and what it made the core say.
+    struct Step {
+        std::vector<Record> records;
+        rendezvous::Effects effects;
+    };
+
+    void hear(Arrival arrival);
     void join(std::uint32_t connection, rendezvous::Join join);
     void turn_away(std::uint32_t connection);
+    /// The core is told of `event`, or that time has passed.
     void submit(std::optional<rendezvous::Event> event);
-    /// Works through what has come in, until it must wait for etcd.
-    void pump();
-    /// Records everything that has come in, and the heartbeats before it.
+    /// A record that may wait for the next that may not.
+    void defer(journal::Entry entry);
+    /// Records all that waits, unless etcd has yet to answer.
     void record_all();
     void send_append();
     /// All that is pending is recorded, with these effects.
     void recorded(const std::vector<rendezvous::Effects>& effects);
     /// True if it died.
     [[nodiscard]] bool dies_midway();
-    void digest_routine(const journal::Entry& entry);
-    /// True if a journal need not know of it.
-    [[nodiscard]] bool is_routine(const journal::Entry& entry) const;
     void send(rendezvous::Effects effects);
+    /// It is in charge, once it has read what was recorded.
+    void take_over();
     void restore();
     void resign();
     [[nodiscard]] EtcdCall question(EtcdCall::Kind kind) const;
@@ -104,12 +121,17 @@ class SimulatedDaemon {
     std::map<rendezvous::NodeId, std::uint32_t> sessions_;  ///< Connection by node.
     std::string explained_;
 
-    std::deque<Record> inbox_;
     RoutineFold fold_;
-    Duration offset_{};  ///< From this daemon's clock to the job's timeline.
+    std::vector<Record> deferred_;
+    bool sweeps_ = false;      ///< It will, in a moment.
+    std::deque<Step> outbox_;  ///< Stepped over, and not on the way into the log yet.
+    bool reads_ = false;       ///< What was recorded.
+    std::uint64_t reading_ = 0;
+    std::vector<Arrival> words_;  ///< That came meanwhile.
+    Duration offset_{};           ///< From this daemon's clock to the job's timeline.
     std::optional<Lease> lease_;
     std::optional<std::uint32_t> known_leader_;
-    std::vector<Record> pending_;  ///< On its way into the log.
+    std::vector<Step> pending_;  ///< On its way into the log.
     Instant pending_since_{};
     std::size_t position_ = 0;                    ///< Where `pending_` goes.
     std::optional<rendezvous::JobPolicy> begin_;  ///< The job is begun with the next append.

@@ -87,6 +87,8 @@ bool Simulation::postponed(const Happening& event) {
             break;
         case EventKind::daemon_timer:
         case EventKind::daemon_duty:
+        case EventKind::daemon_sweep:
+        case EventKind::daemon_read:
             until = daemons_[event.subject]->paused_until();
             break;
         case EventKind::etcd_answer:
@@ -141,6 +143,12 @@ void Simulation::handle(const Happening& event) {
             break;
         case EventKind::daemon_duty:
             daemons_[event.subject]->on_duty(event.tag);
+            break;
+        case EventKind::daemon_sweep:
+            daemons_[event.subject]->on_sweep(event.tag);
+            break;
+        case EventKind::daemon_read:
+            daemons_[event.subject]->on_has_read(event.tag);
             break;
         case EventKind::daemon_return:
             if (!daemons_[event.subject]->up() && !world_.job.hosted) {
@@ -318,7 +326,11 @@ bool Simulation::job_is_closed() const {
 // ---- What the checkers see.
 
 void Simulation::look(View& view) {
+    // What is on its way into the log may never have been.
     view.rendezvous = daemon().core();
+    if (view.rendezvous != nullptr && world_.plan.durability != Durability::memory) {
+        view.rendezvous = log_.begun() ? &log_.machine() : nullptr;
+    }
     view.daemon_awake_since = daemon().awake_since();
     view.in_flight = world_.network.in_flight();
     view.network_limit = world_.network.delay_limit();

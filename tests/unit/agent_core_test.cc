@@ -246,6 +246,35 @@ TEST_F(AgentCoreTest, StopOfARoundThatIsWaitingForItsTurnPreventsIt) {
     EXPECT_EQ(core.report().state, NodeState::stopped);
 }
 
+// As when the daemon gave out two rounds before it could tell of the first.
+TEST_F(AgentCoreTest, ARoundThatWaitedForItsTurnIsNotBegunWithAStoreThatIsSpentByThen) {
+    in_round(1);
+    assign(2, 0);
+    feed(StoreOffered{4001});
+    both_obey(1);
+    EXPECT_TRUE(all<LaunchWorkers>().empty());
+    EXPECT_EQ(core.report().round, RoundId{2});
+    EXPECT_EQ(core.report().state, NodeState::stopped);
+    assign(3, 0);
+    EXPECT_TRUE(launched(3));
+}
+
+TEST_F(AgentCoreTest, WhoIsAssignedASpentStoreRunsNeitherThatRoundNorTheOneBefore) {
+    in_round(1);
+    Assignment spent;
+    spent.round = RoundId{2};
+    spent.master_port = 1;
+    hear(Assign{spent});
+    EXPECT_EQ(all<SignalWorkers>().size(), 1U);
+    ASSERT_EQ(sent<Report>().size(), 1U);
+    EXPECT_EQ(sent<Report>()[0].report.round, RoundId{2});
+    EXPECT_EQ(sent<Report>()[0].report.state, NodeState::stopping);
+    exits(1, 0, error(0));
+    exits(1, 1, error(1));
+    EXPECT_EQ(core.report().state, NodeState::stopped);
+    EXPECT_FALSE(core.report().failure.has_value()) << "it was of round 1";
+}
+
 TEST_F(AgentCoreTest, StopOfAnOlderRoundStopsNothing) {
     in_round(3);
     hear(Stop{RoundId{2}, "why"});

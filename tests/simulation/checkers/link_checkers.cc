@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "tests/simulation/checker.h"
 
@@ -61,7 +62,7 @@ class LinkChecker final : public Checker {
     void on_finished(Instant now, const GroupName& /*group*/) override { on_trouble(now, now); }
     void on_commit(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
                    const GroupName& /*group*/, std::uint64_t /*step*/) override {
-        barren_ = 0;
+        committed_ = true;
     }
     void on_severed(Instant now, const SeveredView& severed) override {
         const bool hangs = std::any_of(severed.members.begin(), severed.members.end(),
@@ -69,7 +70,8 @@ class LinkChecker final : public Checker {
         if (!rough_ && now > trouble_until_ && !hangs && severed.group.round == round_) {
             severed_ = Severed{severed, now, restarts_};
             // What was not long ago may count for more than one.
-            barren_ = now < after(began_, RestartBudget::kLongRound * 9 / 10) ? barren_ + 1 : 0;
+            const bool lasted = now >= after(began_, RestartBudget::kLongRound * 9 / 10);
+            barren_ = std::exchange(committed_, false) || lasted ? 0 : barren_ + 1;
         } else {
             severed_.reset();
             barren_ = 0;
@@ -196,6 +198,7 @@ class LinkChecker final : public Checker {
     std::optional<Instant> over_at_;  // Its last worker was gone or parked.
     std::uint32_t restarts_ = 0;      // Of which its members were told.
     std::optional<Severed> severed_;  // In `round_`, while nothing else is wrong.
+    bool committed_ = false;          // A step, since the last one.
     std::uint32_t barren_ = 0;        // Rounds in a row that ended so, without a step.
     std::set<std::uint64_t> hung_;    // Processes.
     std::set<std::uint32_t> forced_;  // Hosts whose workers did not park in time.
