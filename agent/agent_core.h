@@ -208,7 +208,7 @@ class AgentCore {
     std::uint32_t stacks_being_saved_ = 0;  ///< For this alarm; 0: they are not.
     bool pausing_ = false;     ///< The round's workers were asked to park at a step boundary.
     bool departing_ = false;   ///< Or to save their state and end.
-    bool saved_ = false;       ///< Of these, one that had parked has ended with success;
+    bool saved_ = false;       ///< Of these, one has ended with success;
     bool unsaved_ = false;     ///< one has not.
     bool unfinished_ = false;  ///< One has ended in this round before the training was finished.
     std::string leave_reason_;

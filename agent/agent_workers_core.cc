@@ -261,7 +261,9 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
         report_.failure = failure;
     }
     unfinished_ = unfinished_ || (trained && !event.finished);
-    if (departing_ && worker.parked && worker.trained) {
+    // Who has not parked and ends with success has left at the boundary, though the round may have
+    // been stopped for others that had yet to reach it.
+    if (departing_ && worker.trained && (worker.parked || !failure)) {
         (failure ? unsaved_ : saved_) = true;
     }
     if (trained && failure && !settled()) {

@@ -84,7 +84,11 @@ void RendezvousCore::on(Instant now, const NodeJoined& event) {
     const auto [node, is_new] = nodes_.try_emplace(event.node, Node{event.offer, event.report, {}});
     node->second.offer = event.offer;
     newcomers_.insert(event.node);
+    const bool was_drained = is_new && resume_drain(event.node, node->second);
     hear(now, event.node, node->second, event.report);
+    if (was_drained) {
+        begin_leaving(now, event.node, node->second);
+    }
 }
 
 void RendezvousCore::on(Instant now, const NodeReported& event) {

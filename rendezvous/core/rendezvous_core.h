@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -177,6 +178,9 @@ class RendezvousCore {
     [[nodiscard]] std::string why_all_leave(const NodeId& id, const Node& node) const;
     /// A node has begun to want to leave.
     void begin_leaving(Instant now, const NodeId& id, const Node& node);
+    /// An operator's wish holds for a node that is lost and comes back: until its agent has ended.
+    void keep_drain(const NodeId& id, const Node& node);
+    [[nodiscard]] bool resume_drain(const NodeId& id, Node& node);
     /// The round is to change although nothing is wrong with it.
     void begin_change(Instant now, const std::string& reason);
     void begin_preparing(Instant now, const std::string& reason);
@@ -343,6 +347,7 @@ class RendezvousCore {
     std::uint64_t step_at_form_ = 0;
     std::optional<Instant> trains_since_;  // It has committed a step, and has not said so yet.
     std::set<NodeId> detained_;
+    std::deque<std::pair<NodeId, std::string>> kept_drains_;  // Of nodes that were lost.
     std::string evacuation_;  // Why all nodes leave and the job ends; or empty.
     std::string evacuated_by_;
     std::optional<Verdict> verdict_;

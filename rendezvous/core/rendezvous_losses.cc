@@ -31,6 +31,9 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
         phase_ == Phase::preparing && departure == Departure::left && is_leaving(found->second);
     const bool was_saving = may_be_saving(found->second) && !found->second.report.failure &&
                             found->second.report.state != NodeState::finished;
+    if (departure == Departure::lost) {
+        keep_drain(id, found->second);
+    }
     nodes_.erase(found);
     detector_.forget(id);
     ready_.erase(id);

@@ -13,6 +13,8 @@ namespace regroup::rendezvous {
 
 namespace {
 
+// Most of those that were lost while they were to leave are gone for good.
+constexpr std::size_t kDrainsKept = 64;
 // Growth waits so long, and no longer, for the workers of nodes that are new.
 constexpr Duration kPrestartLimit = std::chrono::seconds(30);
 
@@ -108,6 +110,26 @@ void RendezvousCore::on(Instant now, const DrainRequested& event) {
         }
     }
     try_form(now);
+}
+
+void RendezvousCore::keep_drain(const NodeId& id, const Node& node) {
+    if (!node.drain.empty()) {
+        kept_drains_.emplace_back(id, node.drain);
+        if (kept_drains_.size() > kDrainsKept) {
+            kept_drains_.pop_front();
+        }
+    }
+}
+
+bool RendezvousCore::resume_drain(const NodeId& id, Node& node) {
+    const auto found = std::find_if(kept_drains_.begin(), kept_drains_.end(),
+                                    [&](const auto& kept) { return kept.first == id; });
+    if (found == kept_drains_.end()) {
+        return false;
+    }
+    node.drain = std::move(found->second);
+    kept_drains_.erase(found);
+    return true;
 }
 
 std::string RendezvousCore::why_all_leave(const NodeId& id, const Node& node) const {

@@ -247,6 +247,24 @@ TEST_F(AgentCoreResidentTest, WhoFailsToSaveIsNotTakenForSaved) {
     EXPECT_EQ(quit()->exit_code, kExitJobFailed);
 }
 
+TEST_F(AgentCoreResidentTest, WhoHasSavedAtTheBoundaryHasSavedThoughTheRoundIsStoppedForOthers) {
+    prepare(true);
+    exits(1, 0);
+    hear(Stop{RoundId{1}, "not all workers reached a step boundary in time"});
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, WhoEndsByForceInsteadHasNotSaved) {
+    prepare(true);
+    hear(Stop{RoundId{1}, "not all workers reached a step boundary in time"});
+    exits(1, 0, crash(0, SIGKILL));
+    exits(1, 1, crash(1, SIGKILL));
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitJobFailed);
+}
+
 TEST_F(AgentCoreResidentTest, ADrainOnTheLastStepFindsTheTrainingFinished) {
     feed(QuitRequested{SIGTERM});
     prepare(true);

@@ -229,6 +229,25 @@ TEST_F(RendezvousPlanned, ANodeThatWaitsIsDrainedAtOnce) {
     EXPECT_EQ(job.core.round(), RoundId{1});  // It is not let in any more.
 }
 
+TEST_F(RendezvousPlanned, ANodeThatIsLostBeforeItLeavesIsStillToLeaveWhenItComesBack) {
+    job.drain("b");
+    job.disconnect("b");
+    job.silence("b");
+    job.park({"a"}, 12);
+    job.pass(seconds(1));
+    ASSERT_FALSE(job.core.knows("b"));
+    ASSERT_EQ(job.assignment("a").group_world_size, 1U);
+    job.clear();
+    job.join("b2", Job::offer_of("b"));
+    EXPECT_EQ(job.told<Prepare>("b2"), nullptr) << "another agent on that machine";
+    job.join("b");
+    ASSERT_NE(job.told<Prepare>("b"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("b")->leave);
+    EXPECT_EQ(job.told<Prepare>("b")->reason, "node b is drained by ops: maintenance");
+    job.pass(seconds(40));
+    EXPECT_EQ(job.told<Assign>("b"), nullptr);
+}
+
 TEST_F(RendezvousPlanned, ADrainOfWorkersThatCannotParkStopsTheRound) {
     job.run({"a", "b"});
     job.drain("b");
