@@ -106,7 +106,7 @@ bool parse(std::span<char*> words, Options& options) {
         } else if (name == "--nodes" && number >= 3 && number <= 26) {
             options.schedule.nodes = options.cluster.nodes = static_cast<std::uint32_t>(number);
         } else if (name == "--workers" && number >= 1 && number <= 64) {
-            options.schedule.workers = options.cluster.workers = static_cast<std::uint32_t>(number);
+            options.cluster.workers = static_cast<std::uint32_t>(number);
         } else if (name == "--keep") {
             options.keep = absolute(value);
         } else if (name == "--form" && form_of(value)) {
@@ -139,7 +139,7 @@ void print_schedule(const Options& options, const std::vector<Fault>& schedule) 
     std::printf("chaos: seed %llu, %lld s, %u nodes x %u workers, form %s, %u spares, %zu faults\n",
                 static_cast<unsigned long long>(options.schedule.seed),
                 static_cast<long long>(options.schedule.lasts.count() / 1000),
-                options.schedule.nodes, options.schedule.workers,
+                options.schedule.nodes, options.cluster.workers,
                 std::string(to_string(options.cluster.traits.form)).c_str(),
                 options.schedule.spares, schedule.size());
     for (const Fault& fault : schedule) {

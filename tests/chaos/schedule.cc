@@ -265,7 +265,11 @@ class Scheduler {
         if (habit.kind == F::kill_taker) {
             return place_taker(fault);
         }
-        return aim(fault, random_) && (follow(fault), true);
+        if (!aim(fault, random_)) {
+            return false;
+        }
+        follow(fault);
+        return true;
     }
     /// Finds the fault a node that may be hit.
     bool aim(Fault& fault, Random& random) {

@@ -66,9 +66,8 @@ struct SchedulePlan {
     std::uint64_t seed = 1;
     milliseconds lasts = std::chrono::minutes(10);
     std::uint32_t nodes = 5;
-    std::uint32_t workers = 2;  ///< Of each node.
-    std::uint32_t spares = 0;   ///< Nodes that wait, at most; one does in any case.
-    bool ahead = false;         ///< These have started their workers ahead.
+    std::uint32_t spares = 0;  ///< Nodes that wait, at most; one does in any case.
+    bool ahead = false;        ///< These have started their workers ahead.
     /// Between the beginnings of faults, at least and at most.
     milliseconds gap_min{400};
     milliseconds gap_max{4000};
