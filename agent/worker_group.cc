@@ -63,7 +63,8 @@ WorkerGroup::WorkerGroup(boost::asio::io_context& io, const Clock& clock, Output
       on_event_(std::move(on_event)),
       launcher_(io),
       reaper_(io, launcher_),
-      look_timer_(io) {}
+      look_timer_(io),
+      files_timer_(io) {}
 
 // ---- Starting.
 
@@ -72,9 +73,7 @@ void WorkerGroup::launch(const LaunchWorkers& launch, const std::string& own_add
     for (const std::uint32_t local_rank : launch.local_ranks) {
         start(launch.assignment, local_rank, launch.generation, false);
     }
-    // What can wait until they run.
-    oom_watch_.emplace();
-    output_.open_files();
+    begin_records();
 }
 
 void WorkerGroup::prestart(const PrestartWorkers& prestart, const std::string& own_address) {
@@ -84,7 +83,7 @@ void WorkerGroup::prestart(const PrestartWorkers& prestart, const std::string& o
     for (const std::uint32_t local_rank : prestart.local_ranks) {
         start(unknown, local_rank, prestart.generation, true);
     }
-    output_.open_files();
+    open_files_soon();
 }
 
 // Gloo looks for its address behind the host's name, and falls back to loopback.
@@ -331,6 +330,7 @@ void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
     }
     Process& process = processes_.at(key);
     process.told = true;
+    open_files_now();
     output_.drain(process.output);
     const pid_t pid = process.child->pid();
     std::optional<WorkerFailure> failure;

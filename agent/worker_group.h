@@ -149,6 +149,9 @@ class WorkerGroup {
                                              std::uint32_t local_rank) const;
     void choose_interface(const Assignment& assignment, const std::string& own_address);
     void make_folder(const std::filesystem::path& folder);
+    void begin_records();
+    void open_files_soon();
+    void open_files_now();
     void not_started(Process& process, const Failure& why);
 
     void hear_hello(std::uint64_t key, pid_t pid, bool elastic, bool is_new);
@@ -183,6 +186,8 @@ class WorkerGroup {
     std::unique_ptr<DeathWatch> deaths_;
     boost::asio::steady_timer look_timer_;
     Duration look_interval_{};
+    boost::asio::steady_timer files_timer_;
+    bool files_wanted_ = false;
     std::filesystem::path made_folder_;
     std::string network_interface_;      ///< Towards the master of the last launch.
     std::optional<OomWatch> oom_watch_;  ///< Since the last round began.

@@ -13,6 +13,9 @@ namespace regroup::agent {
 
 namespace {
 
+/// Output opens its file itself; who prints nothing has an empty one after this time.
+constexpr Duration kFilesPause = std::chrono::milliseconds(20);
+
 Duration from_milliseconds(double count) {
     constexpr double kLongest = 1e12;  // Whatever a worker may say: thirty years.
     const std::chrono::duration<double, std::milli> time(
@@ -84,11 +87,9 @@ void WorkerGroup::assign(const Assignment& assignment,
         const WorkerIdentity identity = identity_of(assignment, local_rank);
         const WorkerOutput plan =
             plan_output(options_.output, identity, options_.node, options_.host);
-        make_folder(worker_folder(options_.output, identity));
         output_.replan(local_rank, plan.out, plan.err);
     }
-    output_.open_files();
-    oom_watch_.emplace();
+    begin_records();
 }
 
 void WorkerGroup::end_round(const EndRound& end) {
@@ -168,6 +169,34 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
         }
     } else if (const auto* remark = std::get_if<worker_link::Remark>(&message)) {
         output_.say(remark->text);
+    }
+}
+
+// ---- What is kept of a round.
+
+void WorkerGroup::begin_records() {
+    if (oom_watch_) {
+        oom_watch_->begin_again();
+    } else {
+        oom_watch_.emplace();
+    }
+    open_files_soon();
+}
+
+// The workers are about to ask for their store. Files are the disk's, which may take its time.
+void WorkerGroup::open_files_soon() {
+    files_wanted_ = true;
+    files_timer_.expires_after(kFilesPause);
+    files_timer_.async_wait([this](const boost::system::error_code& error) {
+        if (!error) {
+            open_files_now();
+        }
+    });
+}
+
+void WorkerGroup::open_files_now() {
+    if (std::exchange(files_wanted_, false)) {
+        output_.open_files();
     }
 }
 

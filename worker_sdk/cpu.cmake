@@ -19,6 +19,7 @@ target_sources(regroup_worker_sdk PRIVATE
     src/cpu/node_executor.cc
     src/cpu/node_formation.cc
     src/cpu/node_memory.cc
+    src/cpu/node_offer.cc
     src/cpu/outbound.cc
     src/cpu/poll_set.cc
     src/cpu/reduce.cc

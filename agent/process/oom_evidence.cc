@@ -81,6 +81,16 @@ void OomWatch::choose_counter() {
     }
 }
 
+void OomWatch::begin_again() {
+    if (log_ && ::lseek(log_.get(), 0, SEEK_END) < 0) {
+        log_.reset();
+    }
+    victims_.clear();
+    if (const auto count = read_count(counter_.file, "oom_kill")) {
+        count_before_ = *count;
+    }
+}
+
 void OomWatch::read_log() {
     std::array<char, 8192> record;  // NOLINT(cppcoreguidelines-pro-type-member-init)
     for (int count = 0; log_ && count < kLogRecordsMax; ++count) {

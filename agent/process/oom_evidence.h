@@ -17,7 +17,7 @@ namespace regroup::agent {
 /// counter of this process's memory cgroup (v2 or v1), or the machine's where there is no such
 /// cgroup.
 ///
-/// Construct one when a round's workers are started: what happened before is not counted.
+/// Construct one when the first workers are started: what happened before is not counted.
 class OomWatch {
    public:
     /// `root`: below it lie proc, dev and all mount points. Notes the counter and the end of the
@@ -26,6 +26,10 @@ class OomWatch {
 
     OomWatch(const OomWatch&) = delete;
     OomWatch& operator=(const OomWatch&) = delete;
+
+    /// From here on, what has happened so far is not counted either. Costs far less than another
+    /// one of these.
+    void begin_again();
 
     /// One sentence, or "" when nothing points to the killer. For `pid`, which has ended, when the
     /// log names it; else for some process of the cgroup. In a container with pids of its own the

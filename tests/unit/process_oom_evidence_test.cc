@@ -115,6 +115,21 @@ TEST_F(OomEvidenceTest, TheLogNamesTheVictim) {
               "the kernel log says: Out of memory: Killed process 1234 (train)");
 }
 
+TEST_F(OomEvidenceTest, WhatHappenedBeforeItBeganAgainIsNotCounted) {
+    show_log("pid:[4026531836]");
+    OomWatch watch(root_);
+    log("3,9,20,-;Out of memory: Killed process 123 (train) total-vm:9kB");
+    write("proc/vmstat", "oom_kill 8\n");
+    EXPECT_NE(watch.evidence(kWorker), "");
+    log("3,9,21,-;Out of memory: Killed process 123 (train) total-vm:9kB");
+    watch.begin_again();
+    EXPECT_EQ(watch.evidence(kWorker), "");
+    write("proc/vmstat", "oom_kill 9\n");
+    EXPECT_EQ(watch.evidence(kWorker),
+              "the kernel's out-of-memory killer ended 1 process of this machine (/proc/vmstat "
+              "oom_kill 8 -> 9)");
+}
+
 TEST_F(OomEvidenceTest, DamagedRecordsAreNoEvidence) {
     show_log("pid:[4026531836]");
     OomWatch watch(root_);

@@ -15,6 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Version 1 tells no limit by the largest number of whole pages.
+constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 62U;
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
 /// Our path in the hierarchy with this controller: "" is that of version 2.
@@ -95,8 +97,11 @@ std::size_t control_group_memory_left(const fs::path& root) {
                       "total_inactive_file"}}) {
         for_each_level(root, files.controller, [&](const fs::path& folder) {
             const auto limit = number_in(folder / files.limit);
+            if (!limit || *limit >= kUnlimited) {
+                return;  // Then what is used says nothing, and takes the kernel long to add up.
+            }
             const auto usage = number_in(folder / files.usage);
-            if (!limit || !usage) {
+            if (!usage) {
                 return;
             }
             const std::uint64_t needed =

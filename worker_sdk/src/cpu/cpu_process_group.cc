@@ -33,13 +33,16 @@ std::unique_ptr<Mesh> listened_to(std::unique_ptr<Mesh> mesh,
                                   const std::shared_ptr<RoundScope>& scope) {
     mesh->on_break(
         [scope](std::uint32_t peer, const std::string& how) { scope->note_break(peer, how); });
+    // The ring's, which is needed next, beside the control line's.
+    static_cast<void>(mesh->outbound(mesh->seat().next(), ChannelKind::collective));
     return mesh;
 }
 
 bool on_one_node(const std::vector<Peer>& peers) {
     return peers.front().node != 0 &&
-           std::all_of(peers.begin(), peers.end(),
-                       [&](const Peer& peer) { return peer.node == peers.front().node; });
+           std::all_of(peers.begin(), peers.end(), [&](const Peer& peer) {
+               return peer.node == peers.front().node && peer.offer.has_value();
+           });
 }
 
 }  // namespace
@@ -85,8 +88,10 @@ void CpuProcessGroup::share_node(const Founding& founding) {
     std::unique_ptr<NodeCollectives> node;
     if (on_one_node(peers_)) {
         std::vector<std::string> names;
+        std::vector<NodeOffer> offers;
         for (const Peer& peer : peers_) {
             names.push_back(peer.name);
+            offers.push_back(*peer.offer);
         }
         check_ = founding.check;
         const Table over_tcp{
@@ -100,7 +105,8 @@ void CpuProcessGroup::share_node(const Founding& founding) {
                 lane_.end();
             }};
         try {
-            node = form_node(over_tcp, node_ranks_, std::move(names), problem);
+            node = form_node(over_tcp, std::move(founding.share->memory), offers, std::move(names),
+                             problem);
         } catch (const GroupFailure& failure) {
             throw Error(failure.code, failure.cause);
         }
@@ -221,7 +227,7 @@ Buffer CpuProcessGroup::allocate(std::size_t bytes) {
     if (!node_ || bytes == 0) {
         return ProcessGroup::allocate(bytes);
     }
-    SharedParts shared = share_memory(table(), bytes, true);
+    SharedParts shared = share_memory(table(), bytes);
     if (shared.parts.empty()) {
         throw Error(Errc::system, "allocate: " + shared.problem);
     }

@@ -33,7 +33,9 @@ struct Founding {
     std::function<void()> check{};
     /// Of a sub-group: with whom it is aborted.
     std::shared_ptr<Descendants> siblings{};
-    bool must_share = false;       ///< Without shared memory it is an error.
+    bool must_share = false;  ///< Without shared memory it is an error.
+    /// What this rank has offered; nullptr if it expects no other on its node, or wants none.
+    std::shared_ptr<NodeShare> share{};
     std::uint32_t node_ranks = 1;  ///< Of this job on this node.
     /// That of the Context: with it the group ends, formed or not, and its operations are counted.
     std::shared_ptr<RoundScope> scope{};

@@ -29,11 +29,15 @@ Peer parse_peer(std::uint32_t rank, const std::string& text) {
     std::string address;
     std::uint64_t token = 0;
     std::uint64_t node = 0;
+    std::string offer;
     if (!(words >> address >> token >> node)) {
         throw Error(Errc::invalid_argument, "the store's entry for rank " + std::to_string(rank) +
                                                 " is malformed: \"" + text + "\"");
     }
-    return make_peer(rank, rank, SocketAddress::parse(address), token, node);
+    Peer peer = make_peer(rank, rank, SocketAddress::parse(address), token, node);
+    words >> offer;
+    peer.offer = NodeOffer::parse(offer);
+    return peer;
 }
 
 std::string address_key(std::uint32_t rank) {
@@ -97,9 +101,15 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
     const bool shares = context.cpu_transport != "tcp";
     Descriptor listener =
         listen_on(local_address_towards(context.master_addr, context.master_port));
+    // Before the others are waited for, not after: most are here long before the last one.
+    const auto share =
+        shares && context.group_world_size <= 1
+            ? std::make_shared<NodeShare>(make_share(context.world_size, context.local_world_size))
+            : nullptr;
     group_store->set(address_key(context.rank),
                      bound_address(listener).text() + " " + std::to_string(random_token()) + " " +
-                         std::to_string(shares ? node_identity(context) : 0));
+                         std::to_string(shares ? node_identity(context) : 0) +
+                         (share ? " " + share->offer.text() : ""));
     std::vector<Peer> peers = gather_peers(*group_store, context, options, deadline);
 
     const Seat seat{.rank = context.rank,
@@ -112,6 +122,7 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
             std::move(mesh), options,
             Founding{.deadline = deadline,
                      .must_share = context.cpu_transport == "shm",
+                     .share = share,
                      .node_ranks = context.local_world_size,
                      .scope = ContextScope::of(context)});
     } catch (const Error& error) {

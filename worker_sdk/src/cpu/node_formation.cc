@@ -4,16 +4,13 @@
 #include <regroup/error.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <fstream>
 #include <map>
-#include <sched.h>
 #include <sys/stat.h>
 #include <type_traits>
 #include <utility>
 
-#include "worker_sdk/src/cpu/control_group.h"
 #include "worker_sdk/src/cpu/group_formation.h"
 
 namespace regroup::cpu {
@@ -28,39 +25,71 @@ std::vector<T> gather(const Table& table, const T& mine) {
     return all;
 }
 
-/// The processors on which a rank may run, and what it knows of its node.
-struct Processors {
-    std::array<std::uint64_t, 16> mask{};
-    std::uint64_t node_ranks = 1;
-    ProcessorQuota quota{};
+enum class Outcome : std::uint64_t { good, no_memory, out_of_reach };
+
+/// Everybody's memory, as far as this rank can open it: what it cannot is left out, and said.
+struct Opened {
+    std::vector<SharedMemory> parts{};
+    Outcome outcome = Outcome::good;
 };
 
-Processors processors(std::uint32_t node_ranks) {
-    Processors result{.node_ranks = node_ranks, .quota = control_group_processors()};
-    cpu_set_t set;
-    static_assert(sizeof set == sizeof result.mask);
-    // Fails on machines with more processors than fit: those are not short of any.
-    if (::sched_getaffinity(0, sizeof set, &set) == 0) {
-        result.mask = std::bit_cast<decltype(result.mask)>(set);
+Opened open_all(const Table& table, SharedMemory own,
+                const std::vector<SharedMemory::Ticket>& tickets) {
+    Opened opened;
+    for (std::uint32_t rank = 0; rank < table.world_size; ++rank) {
+        if (rank == table.rank) {
+            opened.parts.push_back(std::move(own));
+        } else if (auto memory = SharedMemory::open(tickets[rank])) {
+            opened.parts.push_back(std::move(*memory));
+        } else {
+            opened.outcome = Outcome::out_of_reach;
+        }
+    }
+    return opened;
+}
+
+/// Why the ranks cannot share memory; empty if they can. A rank that has none is out of reach too,
+/// and is the one to name.
+std::string problem_among(const std::vector<Outcome>& outcomes, std::size_t bytes) {
+    for (const Outcome worst : {Outcome::no_memory, Outcome::out_of_reach}) {
+        const auto found = std::find(outcomes.begin(), outcomes.end(), worst);
+        if (found != outcomes.end()) {
+            return "rank " + std::to_string(found - outcomes.begin()) +
+                   (worst == Outcome::no_memory
+                        ? " has no " + std::to_string(bytes) + " bytes of shared memory"
+                        : " cannot open the shared memory of every other rank (another "
+                          "container, another user, or no /proc)");
+        }
+    }
+    return {};
+}
+
+/// The end of all ranks' attempts.
+SharedParts settle(const Table& table, Opened opened, Outcome mine, std::size_t bytes) {
+    SharedParts result{.parts = std::move(opened.parts),
+                       .problem = problem_among(gather(table, mine), bytes)};
+    if (!result.problem.empty()) {
+        result.parts.clear();
     } else {
-        result.mask.fill(~std::uint64_t{0});
+        result.parts[table.rank].close_ticket();
     }
     return result;
 }
 
 /// True if the ranks of the node have fewer processors than there are ranks.
-bool is_crowded(const Table& table, std::uint32_t node_ranks) {
-    Processors together{.node_ranks = table.world_size};
+bool is_crowded(const std::vector<NodeOffer>& offers) {
+    auto together = decltype(NodeOffer::processors){};
+    std::uint64_t node_ranks = offers.size();
     std::map<std::uint64_t, std::uint64_t> quotas;  // by control group
-    for (const Processors& of_rank : gather(table, processors(node_ranks))) {
-        for (std::size_t i = 0; i < together.mask.size(); ++i) {
-            together.mask[i] |= of_rank.mask[i];
+    for (const NodeOffer& of_rank : offers) {
+        for (std::size_t i = 0; i < together.size(); ++i) {
+            together[i] |= of_rank.processors[i];
         }
-        together.node_ranks = std::max(together.node_ranks, of_rank.node_ranks);
+        node_ranks = std::max(node_ranks, of_rank.node_ranks);
         quotas[of_rank.quota.group] = of_rank.quota.processors;
     }
     std::uint64_t count = 0;
-    for (const std::uint64_t word : together.mask) {
+    for (const std::uint64_t word : together) {
         count += static_cast<std::uint64_t>(std::popcount(word));
     }
     if (!quotas.contains(0)) {
@@ -70,7 +99,7 @@ bool is_crowded(const Table& table, std::uint32_t node_ranks) {
         }
         count = std::min(count, allowed);
     }
-    return count < together.node_ranks;
+    return count < node_ranks;
 }
 
 }  // namespace
@@ -87,8 +116,7 @@ std::uint64_t node_identity(const Context& context) {
            1U;
 }
 
-SharedParts share_memory(const Table& table, std::size_t bytes, bool reserved) {
-    enum class Outcome : std::uint64_t { good, no_memory, out_of_reach };
+SharedParts share_memory(const Table& table, std::size_t bytes) {
     // Asked before anybody takes any. The kernel would not say no: it would kill somebody.
     Outcome mine = bytes <= SharedMemory::available_bytes() / table.world_size ? Outcome::good
                                                                                : Outcome::no_memory;
@@ -98,52 +126,41 @@ SharedParts share_memory(const Table& table, std::size_t bytes, bool reserved) {
     SharedMemory own;
     try {
         if (hopeful) {
-            own = SharedMemory::create(bytes, reserved);
+            own = SharedMemory::create(bytes, true);
         }
     } catch (const Error&) {
         mine = Outcome::no_memory;
     }
     const std::vector<SharedMemory::Ticket> tickets = gather(table, own.ticket());
-    SharedParts result;
-    for (std::uint32_t rank = 0; rank < table.world_size; ++rank) {
-        if (rank == table.rank) {
-            result.parts.push_back(std::move(own));
-        } else if (auto memory = SharedMemory::open(tickets[rank])) {
-            result.parts.push_back(std::move(*memory));
-        } else if (mine == Outcome::good) {
-            mine = Outcome::out_of_reach;
-        }
+    Opened opened = open_all(table, std::move(own), tickets);
+    if (mine == Outcome::good) {
+        mine = opened.outcome;
     }
-    // A rank that has no memory is out of reach too, and is the one to name.
-    const std::vector<Outcome> outcomes = gather(table, mine);
-    for (const Outcome worst : {Outcome::no_memory, Outcome::out_of_reach}) {
-        const auto found = std::find(outcomes.begin(), outcomes.end(), worst);
-        if (found != outcomes.end() && result.problem.empty()) {
-            result.problem = "rank " + std::to_string(found - outcomes.begin()) +
-                             (worst == Outcome::no_memory
-                                  ? " has no " + std::to_string(bytes) + " bytes of shared memory"
-                                  : " cannot open the shared memory of every other rank (another "
-                                    "container, another user, or no /proc)");
-        }
-    }
-    if (!result.problem.empty()) {
-        result.parts.clear();
-    } else {
-        result.parts[table.rank].close_ticket();
-    }
-    return result;
+    return settle(table, std::move(opened), mine, bytes);
 }
 
-std::unique_ptr<NodeCollectives> form_node(const Table& table, std::uint32_t node_ranks,
+std::unique_ptr<NodeCollectives> form_node(const Table& table, SharedMemory own,
+                                           const std::vector<NodeOffer>& offers,
                                            std::vector<std::string> names, std::string& problem) {
-    SharedParts shared = share_memory(table, NodeMemory::segment_bytes(), false);
+    std::vector<SharedMemory::Ticket> tickets;
+    std::vector<Outcome> hopes;
+    for (const NodeOffer& offer : offers) {
+        tickets.push_back(offer.memory);
+        hopes.push_back(offer.memory.bytes > 0 ? Outcome::good : Outcome::no_memory);
+    }
+    problem = problem_among(hopes, NodeMemory::segment_bytes());
+    if (!problem.empty()) {
+        return nullptr;  // As on all ranks, for the same reason.
+    }
+    Opened opened = open_all(table, std::move(own), tickets);
+    const Outcome mine = opened.outcome;
+    SharedParts shared = settle(table, std::move(opened), mine, NodeMemory::segment_bytes());
     if (shared.parts.empty()) {
         problem = shared.problem;
         return nullptr;
     }
-    const bool crowded = is_crowded(table, node_ranks);
-    return std::make_unique<NodeCollectives>(NodeMemory(std::move(shared.parts), crowded),
-                                             table.rank, std::move(names));
+    return std::make_unique<NodeCollectives>(
+        NodeMemory(std::move(shared.parts), is_crowded(offers)), table.rank, std::move(names));
 }
 
 }  // namespace regroup::cpu

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "worker_sdk/src/cpu/node_collectives.h"
+#include "worker_sdk/src/cpu/node_offer.h"
 #include "worker_sdk/src/cpu/shared_memory.h"
 
 namespace regroup::cpu {
@@ -35,14 +36,15 @@ struct SharedParts {
     std::string problem{};              ///< Why, and the same on all ranks.
 };
 
-/// Makes `bytes` of memory on every rank and maps everybody's. A collective of the table, which
-/// ends the same way on all ranks.
-[[nodiscard]] SharedParts share_memory(const Table& table, std::size_t bytes, bool reserved);
+/// Makes `bytes` of memory, which are there for certain, on every rank and maps everybody's. A
+/// collective of the table, which ends the same way on all ranks.
+[[nodiscard]] SharedParts share_memory(const Table& table, std::size_t bytes);
 
-/// The shared memory of a group whose ranks believe to be on one node. `node_ranks` is how many
-/// ranks the node has in all groups together. nullptr, and `problem` says why, if they are not.
-[[nodiscard]] std::unique_ptr<NodeCollectives> form_node(const Table& table,
-                                                         std::uint32_t node_ranks,
+/// The shared memory of a group whose ranks believe to be on one node, of which they have made
+/// these offers: this rank's stands for `own`. nullptr, and `problem` says why, if they are not. A
+/// collective as above, with one exchange in it: whether everybody could open everything.
+[[nodiscard]] std::unique_ptr<NodeCollectives> form_node(const Table& table, SharedMemory own,
+                                                         const std::vector<NodeOffer>& offers,
                                                          std::vector<std::string> names,
                                                          std::string& problem);
 

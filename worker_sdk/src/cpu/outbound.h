@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "worker_sdk/src/cpu/node_offer.h"
 #include "worker_sdk/src/cpu/poll_set.h"
 #include "worker_sdk/src/cpu/socket.h"
 #include "worker_sdk/src/cpu/wire.h"
@@ -14,9 +16,10 @@ namespace regroup::cpu {
 struct Peer {
     SocketAddress address;
     std::uint64_t token = 0;
-    std::uint64_t node = 0;        ///< node_identity; 0: shares no memory.
-    std::uint32_t world_rank = 0;  ///< In the group of all; differs in a sub-group.
-    std::string name{};            ///< For people: "rank 3 (10.0.0.4:4711)".
+    std::uint64_t node = 0;            ///< node_identity; 0: shares no memory.
+    std::optional<NodeOffer> offer{};  ///< None if it expects peers on other nodes.
+    std::uint32_t world_rank = 0;      ///< In the group of all; differs in a sub-group.
+    std::string name{};                ///< For people: "rank 3 (10.0.0.4:4711)".
 };
 
 /// A connection that this rank has dialled: connecting -> greeting -> ready, or ended at any point.

@@ -22,11 +22,19 @@ struct Entry {
     std::uint64_t agreement = 0;  ///< Hash of what the group is to be.
     std::uint64_t token = 0;
     std::array<char, 112> address{};  ///< Ends with zeroes; empty for those who stay outside.
+    NodeOffer offer{};                ///< Of 0 ranks if it makes none.
 };
 static_assert(WireStruct<Entry>);
 
 std::string title(const ProcessGroupOptions& options) {
     return "new_group \"" + options.name + "\"";
+}
+
+/// Whether all members are on one node, and share memory.
+bool on_one_node(const std::vector<Peer>& peers, const std::vector<std::uint32_t>& ranks) {
+    const std::uint64_t node = peers[ranks.front()].node;
+    return node != 0 && std::all_of(ranks.begin(), ranks.end(),
+                                    [&](std::uint32_t rank) { return peers[rank].node == node; });
 }
 
 std::vector<Entry> exchange(const Parent& parent, const Entry& mine) {
@@ -54,8 +62,7 @@ void check_agreement(const std::vector<Entry>& entries, const Entry& mine,
 
 std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
                                             const std::vector<std::uint32_t>& ranks,
-                                            const ProcessGroupOptions& options,
-                                            const Founding& founding) {
+                                            const ProcessGroupOptions& options, Founding founding) {
     const auto place = std::find(ranks.begin(), ranks.end(), parent.seat.rank);
     const bool member = place != ranks.end();
     std::string words = std::to_string(parent.seat.group) + "/" + std::to_string(parent.division) +
@@ -69,6 +76,11 @@ std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
         listener = listen_on(parent.peers[parent.seat.rank].address.with_port(0));
         const std::string text = bound_address(listener).text();
         text.copy(mine.address.data(), mine.address.size() - 1);
+        if (on_one_node(parent.peers, ranks)) {
+            founding.share = std::make_shared<NodeShare>(
+                make_share(static_cast<std::uint32_t>(ranks.size()), founding.node_ranks));
+            mine.offer = founding.share->offer;
+        }
     }
     const std::vector<Entry> entries = exchange(parent, mine);
     check_agreement(entries, mine, options);
@@ -85,6 +97,9 @@ std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
                                   parent.peers[rank].world_rank,
                                   SocketAddress::parse(entries[rank].address.data()),
                                   entries[rank].token, parent.peers[rank].node));
+        if (entries[rank].offer.node_ranks > 0) {
+            peers.back().offer = entries[rank].offer;
+        }
     }
     const Seat seat{.rank = static_cast<std::uint32_t>(place - ranks.begin()),
                     .world_size = static_cast<std::uint32_t>(ranks.size()),

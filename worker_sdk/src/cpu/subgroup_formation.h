@@ -26,6 +26,6 @@ struct Parent {
 [[nodiscard]] std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
                                                           const std::vector<std::uint32_t>& ranks,
                                                           const ProcessGroupOptions& options,
-                                                          const Founding& founding);
+                                                          Founding founding);
 
 }  // namespace regroup::cpu

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/cpu/node_offer.h"
+
+#include <regroup/error.h>
+
+#include <bit>
+#include <charconv>
+#include <sched.h>
+
+#include "worker_sdk/src/cpu/node_memory.h"
+#include "worker_sdk/src/cpu/wire.h"
+
+namespace regroup::cpu {
+namespace {
+
+static_assert(WireStruct<NodeOffer>);
+
+constexpr std::string_view kDigits = "0123456789abcdef";
+
+std::array<std::uint64_t, 16> own_processors() {
+    std::array<std::uint64_t, 16> mask{};
+    cpu_set_t set;
+    static_assert(sizeof set == sizeof mask);
+    // Fails on machines with more processors than fit: those are not short of any.
+    if (::sched_getaffinity(0, sizeof set, &set) == 0) {
+        mask = std::bit_cast<decltype(mask)>(set);
+    } else {
+        mask.fill(~std::uint64_t{0});
+    }
+    return mask;
+}
+
+}  // namespace
+
+std::string NodeOffer::text() const {
+    std::string text;
+    for (const std::byte byte : bytes_of(*this)) {
+        text += kDigits[std::to_integer<unsigned>(byte) >> 4U];
+        text += kDigits[std::to_integer<unsigned>(byte) & 15U];
+    }
+    return text;
+}
+
+std::optional<NodeOffer> NodeOffer::parse(std::string_view text) {
+    std::array<unsigned char, sizeof(NodeOffer)> bytes{};
+    if (text.size() != 2 * bytes.size()) {
+        return std::nullopt;
+    }
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        const char* const digits = text.data() + 2 * i;
+        if (std::from_chars(digits, digits + 2, bytes[i], 16).ptr != digits + 2) {
+            return std::nullopt;
+        }
+    }
+    return std::bit_cast<NodeOffer>(bytes);
+}
+
+NodeShare make_share(std::uint32_t world_size, std::uint32_t node_ranks) {
+    NodeShare share;
+    share.offer.processors = own_processors();
+    share.offer.node_ranks = node_ranks;
+    share.offer.quota = control_group_processors();
+    // The kernel would not say no when the memory is touched: it would kill somebody.
+    if (NodeMemory::segment_bytes() > SharedMemory::available_bytes() / world_size) {
+        return share;
+    }
+    try {
+        share.memory = SharedMemory::create(NodeMemory::segment_bytes(), false);
+        share.offer.memory = share.memory.ticket();
+    } catch (const Error&) {
+        // As if there were no room: the others hear of it in the same way.
+    }
+    return share;
+}
+
+}  // namespace regroup::cpu
