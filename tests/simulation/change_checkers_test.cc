@@ -87,6 +87,16 @@ TEST_F(ChangeCheckersTest, WhoTrainsIsNotInterruptedForNothing) {
     EXPECT_THAT(violation(), HasSubstr("was told to abandon it, and nothing was wrong"));
 }
 
+TEST_F(ChangeCheckersTest, ARoundWhoseConnectionsBreakWaitsForADaemon) {
+    watch(make_steady_checker());
+    checker->on_group_formed(now, {1, RoundId{1}}, 0, {{0, 11, 0}, {1, 12, 0}});
+    checker->on_severed(now, {{1, RoundId{1}}, {11, 12}, 0, 1, now});
+    checker->on_daemon_gone(now);
+    now += minutes(10);
+    look();
+    EXPECT_EQ(violation(), "");
+}
+
 TEST_F(ChangeCheckersTest, WhoIsAskedToEndInTimeMayTakeLongOverIt) {
     for (const bool in_trouble : {true, false}) {
         watch(make_steady_checker());

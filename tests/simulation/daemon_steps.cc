@@ -94,7 +94,7 @@ void SimulatedDaemon::record_all() {
     for (const Step& step : pending_) {
         batch.insert(batch.end(), step.records.begin(), step.records.end());
     }
-    const std::vector<Effects> effects = commit(world_, log_, std::move(batch));
+    const std::vector<Effects> effects = commit(world_, log_, batch);
     if (!dies_midway()) {
         recorded(effects);
     }

@@ -41,32 +41,36 @@ std::vector<Record> RoutineFold::take() {
 
 void JobLog::begin(rendezvous::JobPolicy policy) {
     machine_.emplace(std::move(policy));
-    records_.clear();
+    size_ = 0;
+    last_at_ = Instant::min();
 }
 
 void JobLog::forget() {
     ++job_;
     machine_.reset();
-    records_.clear();
+    size_ = 0;
+    last_at_ = Instant::min();
 }
 
-rendezvous::Effects JobLog::append(Record record) {
-    ENSURE(machine_.has_value() && record.entry.at >= last_at());
-    records_.push_back(std::move(record));
-    return journal::apply(*machine_, records_.back().entry);
+rendezvous::Effects JobLog::append(const journal::Entry& entry) {
+    ENSURE(machine_.has_value() && entry.at >= last_at_);
+    last_at_ = entry.at;
+    ++size_;
+    return journal::apply(*machine_, entry);
 }
 
-std::vector<rendezvous::Effects> commit(World& world, JobLog& log, std::vector<Record> batch) {
+std::vector<rendezvous::Effects> commit(World& world, JobLog& log,
+                                        const std::vector<Record>& batch) {
     std::vector<rendezvous::Effects> result;
-    for (Record& record : batch) {
-        const bool folded = record.folded;
-        const rendezvous::Effects& effects = result.emplace_back(log.append(std::move(record)));
-        if (folded) {
+    result.reserve(batch.size());
+    for (const Record& record : batch) {
+        const rendezvous::Effects& effects = result.emplace_back(log.append(record.entry));
+        if (record.folded) {
             continue;
         }
         world.tell([&](Checker& c) {
-            if (const auto& event = log.records().back().entry.event) {
-                c.on_daemon_event(world.now, *event);
+            if (record.entry.event) {
+                c.on_daemon_event(world.now, *record.entry.event);
             }
             c.on_daemon_effects(world.now, log.machine(), effects);
         });

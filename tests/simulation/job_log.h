@@ -30,8 +30,8 @@ class RoutineFold {
     std::vector<std::pair<rendezvous::NodeId, Record>> kept_;
 };
 
-/// What survives every daemon: the records of one job. Beside them it carries a machine that is
-/// given nothing but these records, in their order: whatever a daemon decides must be what this
+/// What survives every daemon: the records of one job, as the state of a machine that is given
+/// nothing but these records, in their order: whatever a daemon decides must be what this
 /// machine decides, and a daemon that comes back goes on from a copy of it.
 class JobLog {
    public:
@@ -39,27 +39,27 @@ class JobLog {
     void forget();
 
     /// Returns what it makes the machine say. Requires a begun job.
-    rendezvous::Effects append(Record record);
+    rendezvous::Effects append(const journal::Entry& entry);
 
     /// Which job this is the log of.
     [[nodiscard]] std::uint64_t job() const noexcept { return job_; }
     [[nodiscard]] bool begun() const noexcept { return machine_.has_value(); }
-    [[nodiscard]] std::size_t size() const noexcept { return records_.size(); }
-    [[nodiscard]] Instant last_at() const noexcept {
-        return records_.empty() ? Instant::min() : records_.back().entry.at;
-    }
+    /// So many records.
+    [[nodiscard]] std::size_t size() const noexcept { return size_; }
+    [[nodiscard]] Instant last_at() const noexcept { return last_at_; }
     [[nodiscard]] const rendezvous::RendezvousCore& machine() const { return *machine_; }
-    [[nodiscard]] const std::vector<Record>& records() const noexcept { return records_; }
 
    private:
     std::optional<rendezvous::RendezvousCore> machine_;
-    std::vector<Record> records_;
+    std::size_t size_ = 0;
+    Instant last_at_ = Instant::min();
     std::uint64_t job_ = 0;
 };
 
 struct World;
 /// Appends, and tells the checkers what was decided by it: from here on it counts, sent or not.
 /// Returns the effects of each record.
-std::vector<rendezvous::Effects> commit(World& world, JobLog& log, std::vector<Record> batch);
+std::vector<rendezvous::Effects> commit(World& world, JobLog& log,
+                                        const std::vector<Record>& batch);
 
 }  // namespace regroup::simulation

@@ -93,11 +93,11 @@ void Workers::sever_group(std::size_t index, std::uint32_t one_host, std::uint32
     });
 }
 
-// It says so, and gives the round up: whatever waits for it elsewhere comes back, too.
+// It says so, and gives the round up: whatever waits for it elsewhere comes back, too. One that
+// hangs has a thread that looks at its connections all the same.
 void Workers::on_bereft(std::uint32_t host, std::uint64_t tag) {
     Worker* worker = find(host, tag);
-    if (worker == nullptr || worker->hung || worker->group == kNoGroup ||
-        !groups_[worker->group].severed ||
+    if (worker == nullptr || worker->group == kNoGroup || !groups_[worker->group].severed ||
         (worker->stage != Stage::forming && worker->stage != Stage::training)) {
         return;
     }
@@ -105,7 +105,9 @@ void Workers::on_bereft(std::uint32_t host, std::uint64_t tag) {
     speak(*worker, host,
           agent::WorkerLostPeer{static_cast<std::uint32_t>(tag & 0xffU), groups_[group].round,
                                 worker->lost_peer, "closed the connection"});
-    break_group(group, false);
+    if (!worker->hung) {
+        break_group(group, false);
+    }
 }
 
 }  // namespace regroup::simulation

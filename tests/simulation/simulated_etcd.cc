@@ -76,7 +76,7 @@ void SimulatedEtcd::carry_out(EtcdCall& call) {
             // Asked again because the answer was lost: it is there already, and only this epoch
             // can have put it there.
             if (call.granted && call.position == log_.size()) {
-                effects_ = commit(world_, log_, std::move(call.batch));
+                effects_ = commit(world_, log_, call.batch);
             }
             break;
     }

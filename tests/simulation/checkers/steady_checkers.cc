@@ -83,6 +83,11 @@ class SteadyChecker final : public Checker {
         }
     }
     void on_hung(Instant /*now*/, const HungView& hung) override { hung_.insert(hung.life); }
+    // It commits no more, and if the daemon is away another round may be long in coming.
+    void on_severed(Instant now, const SeveredView& severed) override {
+        on_trouble(now, severed.noticed);
+        groups_.erase(severed.group.id);
+    }
     void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
                          const agent::AgentEffect& effect) override {
         if (!std::holds_alternative<agent::SignalWorkers>(effect) || !core.leaving()) {
