@@ -190,6 +190,13 @@ TEST_F(RendezvousPlanned, WhoWasAwayWhenTheRoundTrainedAgainHearsOfItWhenItIsBac
     job.clear();
     job.report("a", NodeState::running);
     EXPECT_EQ(job.told<Recovered>("a"), nullptr);
+    // Also while the round ends.
+    job.report("b", NodeState::stopping, RoundId{2}, crash_on("b"));
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    job.disconnect("a");
+    job.join("a", Job::offer_of("a"), report);
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);
+    EXPECT_EQ(job.told<Recovered>("a")->incident, incident);
 }
 
 TEST_F(RendezvousPlanned, WhatWasPlannedIsNoneOnceSomethingIsLost) {
