@@ -108,7 +108,7 @@ void IncidentLedger::abandon(Instant now) {
 }
 
 std::vector<Incident> IncidentLedger::again(RoundId round) const {
-    const bool is_last = !open_ && !told_.empty() && told_.back().next_round == round;
+    const bool is_last = !told_.empty() && told_.back().next_round == round;
     return is_last ? told_ : std::vector<Incident>{};
 }
 

@@ -38,7 +38,8 @@ class IncidentLedger {
     [[nodiscard]] std::vector<Incident> resumed(const Resumed& resumed);
     /// The same for a round that says nothing of itself: its workers run, or have committed `step`.
     [[nodiscard]] std::vector<Incident> running(Instant now, std::uint64_t step);
-    /// What was told when the round came to train, again; nothing if another one has begun since.
+    /// What was told when the round came to train, again, also while it ends; nothing once another
+    /// one has come to train.
     [[nodiscard]] std::vector<Incident> again(RoundId round) const;
     /// The job ends.
     void close(Instant now);

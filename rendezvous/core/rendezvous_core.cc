@@ -85,7 +85,15 @@ void RendezvousCore::on(Instant now, const NodeJoined& event) {
     node->second.offer = event.offer;
     newcomers_.insert(event.node);
     const bool was_drained = is_new && resume_drain(event.node, node->second);
+    // What was told while it was away. Who has heard it all the same knows it again.
+    std::vector<Incident> missed;
+    if (members_.contains(event.node) && event.report.round == round_) {
+        missed = ledger_.again(round_);
+    }
     hear(now, event.node, node->second, event.report);
+    for (Incident& incident : missed) {
+        effects_.push_back({event.node, Recovered{std::move(incident)}});
+    }
     if (was_drained) {
         begin_leaving(now, event.node, node->second);
     }

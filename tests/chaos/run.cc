@@ -98,7 +98,7 @@ class Run {
         Deed& deed = result_.deeds[number];
         deed.exit_code = cluster_.await_end(deed.fault.node, std::chrono::milliseconds(0));
         if (!breaker_.end(number, deed.fault)) {
-            const auto late = steady_clock::now() - begin_ - deed.fault.at - deed.fault.lasts;
+            const auto late = std::chrono::nanoseconds(now_ns() - deed.began_at) - deed.fault.lasts;
             if (late < kEndPatience) {
                 return false;
             }

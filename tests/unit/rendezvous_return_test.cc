@@ -163,6 +163,42 @@ TEST_F(RendezvousPlanned, ALostNodeIsFoundHoweverOftenTheDaemonDies) {
               "node b is lost: it did not come back after 3 restarts of the rendezvous");
 }
 
+TEST_F(RendezvousPlanned, WhoWasAwayWhenTheRoundTrainedAgainHearsOfItWhenItIsBack) {
+    job = Job(policy_of(1, 2));
+    job.join("a");
+    job.join("b");
+    job.pass(small_policy().last_call);
+    job.run({"a", "b"});
+    job.fail("b", crash_on("b"));
+    job.report("a", NodeState::stopped);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.run({"a"});
+    // The ledger is kept by node a, which comes back to the next daemon last.
+    job.restart();
+    job.silence("a");
+    job.run({"b"});
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);  // And nobody has sent it.
+    const Incident incident = job.told<Recovered>("a")->incident;
+    job.clear();
+    NodeReport report;
+    report.round = RoundId{2};
+    report.state = NodeState::running;
+    job.join("a", Job::offer_of("a"), report);
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);
+    EXPECT_EQ(job.told<Recovered>("a")->incident, incident);
+    EXPECT_EQ(job.told<Recovered>("b"), nullptr);
+    job.clear();
+    job.report("a", NodeState::running);
+    EXPECT_EQ(job.told<Recovered>("a"), nullptr);
+    // Also while the round ends.
+    job.report("b", NodeState::stopping, RoundId{2}, crash_on("b"));
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    job.disconnect("a");
+    job.join("a", Job::offer_of("a"), report);
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);
+    EXPECT_EQ(job.told<Recovered>("a")->incident, incident);
+}
+
 TEST_F(RendezvousPlanned, WhatWasPlannedIsNoneOnceSomethingIsLost) {
     begin(policy_of(1, 3), {"a", "b", "c"});
     leave("b");
