@@ -167,6 +167,7 @@ class AgentCore {
     void begin_drain(Instant now, int signal);
     /// Its workers have saved their state and ended, or train nothing: the node goes.
     void leave(Instant now);
+    [[nodiscard]] std::string drained_for() const;
     /// Has the workers save their state and end: at the next step boundary, or as they are if they
     /// are out of a round.
     void depart(Instant now, const std::string& reason);

@@ -82,9 +82,12 @@ void AgentCore::on(Instant now, const QuitRequested& event) {
     quit(now, Quit{128 + event.signal, event.signal, why, std::nullopt});
 }
 
+std::string AgentCore::drained_for() const {
+    return "drained: " + (!report_.draining.empty() ? report_.draining : leave_reason_);
+}
+
 void AgentCore::leave(Instant now) {
-    const std::string why = !report_.draining.empty() ? report_.draining : leave_reason_;
-    quit(now, Quit{kExitRequeue, 0, "drained: " + why, std::nullopt});
+    quit(now, Quit{kExitRequeue, 0, drained_for(), std::nullopt});
 }
 
 void AgentCore::quit(Instant now, Quit how) {

@@ -361,6 +361,10 @@ void AgentCore::settle(Instant now) {
         depart_until_ = Instant::max();
     }
     if (quit_) {
+        if (departing_ && drain_signal_ != 0 && saved_ && !unsaved_ &&
+            quit_->exit_code == kExitRequeue) {
+            quit_->reason = drained_for();  // The verdict has come first, and says the same.
+        }
         quit_sent_ = true;
         effects_.push_back(*quit_);
         return;
@@ -390,7 +394,7 @@ void AgentCore::settle(Instant now) {
         return;
     }
     if (next_assignment_) {
-        abandon(next_assignment_->round);
+        abandon(now, next_assignment_->round);
     }
     tell(now);
 }

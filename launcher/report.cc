@@ -34,7 +34,8 @@ std::string failure_report(const std::string& job, const rendezvous::Verdict& ve
 }
 
 std::string ending_line(const std::string& job, const agent::Quit& quit) {
-    if (quit.verdict && quit.verdict->outcome == rendezvous::Outcome::stopped) {
+    if (quit.verdict && quit.verdict->outcome == rendezvous::Outcome::stopped &&
+        quit.reason.empty()) {
         return "job " + job + " was stopped by " + quit.verdict->author + ": " +
                quit.verdict->reason;
     }

@@ -71,6 +71,20 @@ TEST_F(AgentCoreResidentTest, ASignalBeginsADrain) {
     EXPECT_EQ(quit()->signal, 0);
 }
 
+TEST_F(AgentCoreResidentTest, WhoWasAskedToGoSaysSoThoughTheEndOfTheJobIsHeardFirst) {
+    feed(QuitRequested{SIGTERM});
+    prepare(true);
+    exits(1, 0);
+    Verdict verdict;
+    verdict.exit_code = kExitRequeue;
+    hear(Closed{verdict});
+    EXPECT_FALSE(quit().has_value());
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    EXPECT_EQ(quit()->reason, "drained: stopped by SIGTERM");
+}
+
 TEST_F(AgentCoreResidentTest, ADrainThatTakesTooLongEndsAsASignalDoes) {
     feed(QuitRequested{SIGTERM});
     pass_answered(seconds(9));
