@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/core/restart_budget.h"
 #include "tests/simulation/simulation.h"
 
 namespace regroup::simulation {
@@ -43,7 +44,8 @@ void Simulation::begin_calm() {
 }
 
 // A silent node is lost, workers are stopped, the door closes, a late one is let in, and each of
-// these once more for whoever was on the way out when the faults stopped.
+// these once more for whoever was on the way out when the faults stopped; before that the rounds
+// may have ended so fast that the next one waits for as long as it may.
 Duration Simulation::calm_limit() const {
     const rendezvous::JobPolicy& policy = world_.job.policy;
     // Where a change waits for a step boundary, and perhaps for a worker that hangs.
@@ -51,7 +53,8 @@ Duration Simulation::calm_limit() const {
         world_.job.resident
             ? policy.prepare_timeout + 2 * world_.job.step_time + 4 * world_.plan.hang_limit
             : Duration::zero();
-    return kCalmMargin + 2 * (policy.heartbeat_timeout + policy.last_call + policy.grow_after) +
+    return kCalmMargin + rendezvous::RestartBudget::kDelayLimit +
+           2 * (policy.heartbeat_timeout + policy.last_call + policy.grow_after) +
            3 * policy.shutdown_timeout + 3 * world_.plan.lease + residents;
 }
 
