@@ -20,6 +20,12 @@ constexpr Duration kSaveMax = std::chrono::seconds(1);
 std::size_t Workers::group_of(const rendezvous::Assignment& assignment) {
     const auto key = std::pair(assignment.round, assignment.master_port);
     auto found = group_by_master_.find(key);
+    // A daemon that remembers nothing may give a round out again that group rank 0 has never heard
+    // of, and whose workers are gone.
+    if (found != group_by_master_.end() && is_gone(found->second)) {
+        group_by_master_.erase(found);
+        found = group_by_master_.end();
+    }
     if (found == group_by_master_.end()) {
         Group& group = groups_.emplace_back();
         group.round = assignment.round;
@@ -29,6 +35,15 @@ std::size_t Workers::group_of(const rendezvous::Assignment& assignment) {
         found = group_by_master_.emplace(key, groups_.size() - 1).first;
     }
     return found->second;
+}
+
+bool Workers::is_gone(std::size_t index) const {
+    const Group& group = groups_[index];
+    return group.broken &&
+           std::none_of(group.members.begin(), group.members.end(), [&](const auto& member) {
+               const Worker& worker = hosts_[member.first].workers[member.second];
+               return worker.alive && worker.group == index;
+           });
 }
 
 // From here on it is a worker of that round, whether it can act already or not.

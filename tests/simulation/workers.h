@@ -177,6 +177,8 @@ class Workers {
     void speak(Worker& worker, std::uint32_t host, agent::AgentEvent event);
 
     std::size_t group_of(const rendezvous::Assignment& assignment);
+    /// All who were in it have left it or have ended.
+    [[nodiscard]] bool is_gone(std::size_t index) const;
     void enter(std::uint32_t host, std::uint32_t local_rank,
                const rendezvous::Assignment& assignment);
     void ready_to_form(std::size_t group);
