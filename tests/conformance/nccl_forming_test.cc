@@ -4,9 +4,13 @@
 
 #include <cstdlib>
 #include <fcntl.h>
+#include <filesystem>
 #include <set>
-#include <sys/resource.h>
+#include <string>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <utility>
 
 #include <gmock/gmock.h>
 
@@ -140,24 +144,63 @@ TEST(NcclForming, PlansRoots) {
     EXPECT_EQ(plan(8, 72, 8, false), std::pair(1U, 1U));
 }
 
-TEST(NcclForming, KeepsTheRootsSocketFromChildren) {
-    testing::StandIn stand_in;
-    const ncclUniqueId id = nccl::make_unique_id(stand_in.api());
-    EXPECT_EQ(nccl::to_text(nccl::parse_unique_id(nccl::to_text(id))), nccl::to_text(id));
-    rlimit limit{};
-    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-    int listening_count = 0;
-    for (int fd = 3; fd < static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 4096)); ++fd) {
-        int listening = 0;
-        socklen_t bytes = sizeof listening;
-        if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &bytes) == 0 &&
-            listening != 0) {
-            ++listening_count;
-            EXPECT_NE(::fcntl(fd, F_GETFD) & FD_CLOEXEC, 0);
+bool is_listening(int fd) {
+    int listening = 0;
+    socklen_t bytes = sizeof listening;
+    return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &bytes) == 0 && listening != 0;
+}
+
+// By number and inode, for threads of other tests may still be closing sockets.
+std::set<std::pair<int, ino_t>> listening_sockets() {
+    std::set<std::pair<int, ino_t>> found;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        const int fd = std::stoi(entry.path().filename());
+        struct stat status{};
+        if (is_listening(fd) && ::fstat(fd, &status) == 0) {
+            found.emplace(fd, status.st_ino);
         }
     }
-    EXPECT_GE(listening_count, 1);
+    return found;
+}
+
+TEST(NcclForming, KeepsTheRootsSocketFromChildren) {
+    testing::StandIn stand_in;
+    const auto before = listening_sockets();
+    const ncclUniqueId id = nccl::make_unique_id(stand_in.api());
+    EXPECT_EQ(nccl::to_text(nccl::parse_unique_id(nccl::to_text(id))), nccl::to_text(id));
+    int made = 0;
+    for (const auto& socket : listening_sockets()) {
+        if (!before.contains(socket)) {
+            ++made;
+            EXPECT_NE(::fcntl(socket.first, F_GETFD) & FD_CLOEXEC, 0);
+        }
+    }
+    EXPECT_GE(made, 1);
     EXPECT_TRUE(error_of([] { (void)nccl::parse_unique_id("xyz"); }));
+}
+
+int number_that_is_freed = -1;
+
+TEST(NcclForming, KeepsARootsSocketUnderAReusedNumberFromChildren) {
+    number_that_is_freed = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ASSERT_GE(number_that_is_freed, 0);
+    testing::StandIn stand_in;
+    nccl::NcclApi api = stand_in.api();
+    // As when another thread closes a descriptor and NCCL's socket gets its number.
+    api.get_unique_id = [](ncclUniqueId* /*id*/) {
+        const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        const bool listens =
+            ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(sa_family_t)) == 0 &&
+            ::listen(socket, 1) == 0 && ::dup2(socket, number_that_is_freed) >= 0;
+        ::close(socket);
+        return listens ? ncclSuccess : ncclSystemError;
+    };
+    (void)nccl::make_unique_id(api);
+    ASSERT_TRUE(is_listening(number_that_is_freed));
+    EXPECT_NE(::fcntl(number_that_is_freed, F_GETFD) & FD_CLOEXEC, 0);
+    ::close(number_that_is_freed);
 }
 
 TEST(NcclForming, RefusesTwoRanksOnOneGpuNamingBoth) {

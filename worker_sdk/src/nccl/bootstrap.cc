@@ -9,12 +9,16 @@
 #include <memory>
 #include <set>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <utility>
 
 namespace regroup::nccl {
 namespace {
 
-std::set<int> open_descriptors() {
-    std::set<int> found;
+// By number and inode: another thread may close a descriptor at any time, and the kernel gives its
+// number to the next one.
+std::set<std::pair<int, ino_t>> open_descriptors() {
+    std::set<std::pair<int, ino_t>> found;
     const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/fd"), ::closedir);
     if (!folder) {
         return found;
@@ -22,11 +26,12 @@ std::set<int> open_descriptors() {
     while (const dirent* const entry = ::readdir(folder.get())) {
         int fd = -1;
         const std::string_view name = entry->d_name;
-        if (std::from_chars(name.data(), name.data() + name.size(), fd).ec == std::errc{}) {
-            found.insert(fd);
+        struct stat status{};
+        if (std::from_chars(name.data(), name.data() + name.size(), fd).ec == std::errc{} &&
+            ::fstat(fd, &status) == 0) {
+            found.emplace(fd, status.st_ino);
         }
     }
-    found.erase(::dirfd(folder.get()));
     return found;
 }
 
@@ -48,7 +53,7 @@ RootPlan plan_roots(std::uint32_t rank, std::uint32_t world_size, std::uint32_t 
 }
 
 ncclUniqueId make_unique_id(const NcclApi& api) {
-    const std::set<int> before = open_descriptors();
+    const auto before = open_descriptors();
     ncclUniqueId id{};
     const ncclResult_t result = api.get_unique_id(&id);
     if (result != ncclSuccess) {
@@ -57,9 +62,9 @@ ncclUniqueId make_unique_id(const NcclApi& api) {
                         api.get_last_error(nullptr) +
                         "); NCCL_SOCKET_IFNAME names the network interface that it should use");
     }
-    for (const int fd : open_descriptors()) {
-        if (!before.contains(fd) && is_listening(fd)) {
-            (void)::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    for (const auto& descriptor : open_descriptors()) {
+        if (!before.contains(descriptor) && is_listening(descriptor.first)) {
+            (void)::fcntl(descriptor.first, F_SETFD, FD_CLOEXEC);
         }
     }
     return id;
