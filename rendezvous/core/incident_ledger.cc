@@ -80,13 +80,14 @@ std::vector<Incident> IncidentLedger::running(Instant now, std::uint64_t step) {
     return complete();
 }
 
-void IncidentLedger::close(Instant now) {
+std::vector<Incident> IncidentLedger::close(Instant now) {
     if (open_ && formed_at_) {
         abandon(now);
     } else if (open_ && !incident_.planned) {
         lost_ += incident_.detect + (now - told_at_);  // No way back was begun.
     }
     open_ = false;
+    return std::exchange(pending_, {});
 }
 
 // Its way back ends here, wherever it had come to.

@@ -41,8 +41,8 @@ class IncidentLedger {
     /// What was told when the round came to train, again, also while it ends; nothing once another
     /// one has come to train.
     [[nodiscard]] std::vector<Incident> again(RoundId round) const;
-    /// The job ends.
-    void close(Instant now);
+    /// The job ends. Returns what was not told: incidents whose round did not come to train.
+    [[nodiscard]] std::vector<Incident> close(Instant now);
 
     /// A new round was formed and is not known to train yet.
     [[nodiscard]] bool awaits_training() const noexcept { return formed_at_.has_value(); }

@@ -285,7 +285,7 @@ std::string RendezvousCore::decision(const std::vector<Member>& members) const {
 }
 
 void RendezvousCore::close(Instant now, Verdict verdict) {
-    ledger_.close(now);
+    tell_recovered(ledger_.close(now));
     phase_ = Phase::closed;
     deadline_ = hold_until_ = Instant::max();
     notice_at_ = Instant::max();

@@ -104,7 +104,8 @@ TEST_F(RunElastic, AConnectionThatBreaksEndsTheRoundWithBothEndsNamedAndChargesN
     const char* const cause = "the connection between rank [0-3] on .* and rank [0-3] on .* broke";
     EXPECT_THAT(job.output(), ContainsRegex(cause));
     EXPECT_THAT(job.output(), Not(HasSubstr("gave the round up")));
-    EXPECT_THAT(read_file(folder() + "/runs/x/recoveries.jsonl"), ContainsRegex(cause));
+    EXPECT_THAT(read_file(folder() + "/runs/x/recoveries.jsonl"), ContainsRegex(cause))
+        << job.output();
 }
 
 TEST_F(RunElastic, WhatAWorkerWritesGoesToTheFilesOfItsRound) {

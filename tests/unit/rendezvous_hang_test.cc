@@ -350,6 +350,23 @@ TEST_F(RendezvousHang, ARoundThatEndsBeforeItsFirstStepIsAnIncidentOfItsOwn) {
     EXPECT_EQ(status.incidents[2].join, Duration::zero());
 }
 
+TEST_F(RendezvousHang, AJobThatEndsBeforeTheFirstStepAfterALossTellsItsIncidentAllTheSame) {
+    job.fail("b", crash_on("b"));
+    job.park({"a"}, 10);
+    job.run_resident({"a", "b"}, 10);
+    job.now += milliseconds(40);
+    job.clear();
+    job.report("a", NodeState::finished);
+    EXPECT_EQ(job.told<Recovered>("b"), nullptr);
+    job.report("b", NodeState::finished);
+    ASSERT_NE(job.told<Closed>("b"), nullptr);
+    ASSERT_NE(job.told<Recovered>("b"), nullptr);
+    const Incident& incident = job.told<Recovered>("b")->incident;
+    EXPECT_EQ(incident.first_step, milliseconds(40));
+    EXPECT_EQ(incident.decision, "started again on node b, ended before its first step");
+    EXPECT_EQ(job.told<Closed>("b")->verdict.recoveries, 1U);
+}
+
 TEST(IncidentLedger, RemembersTheLastHundredAndTheSumOfAll) {
     IncidentLedger ledger;
     Instant now = Instant{} + seconds(1);
