@@ -16,6 +16,7 @@
 #include "rendezvous/net/listen.h"
 #include "rendezvous/store/store_server.h"
 #include "rendezvous/store/store_wire.h"
+#include "tests/support/program.h"
 
 namespace regroup::rendezvous {
 namespace {
@@ -148,10 +149,6 @@ class DaemonStore : public ::testing::Test {
         store::StoreServer server_;
     };
 
-    std::uint16_t unused_port() {
-        return net::listen_on(loop.io(), "127.0.0.1", 0)->local_endpoint().port();
-    }
-
     Loop loop;
     DaemonHost host;
 };
@@ -216,7 +213,7 @@ TEST_F(DaemonStore, TheSilentSecondConnectionOfAnOlderClientIsKept) {
 
 TEST_F(DaemonStore, WorkersWhoServeTheirStoreAreLeftAlone) {
     const auto first = launcher("job");
-    const std::uint16_t port = unused_port();
+    const std::uint16_t port = testing::unused_port();
     publish(*first, "job", 0, port);
     EXPECT_EQ(first->get(key("job", 0, "MASTER_ADDR")), "node0.cluster");
     EXPECT_EQ(first->get(key("job", 0, "MASTER_PORT")), std::to_string(port));

@@ -20,24 +20,17 @@
 
 #include <gtest/gtest.h>
 
-#include "worker_sdk/src/cpu/socket.h"
+#include "tests/support/program.h"
 
 namespace regroup {
 namespace {
 
 constexpr std::chrono::seconds kPatience{60};
 
-/// A port that was free a moment ago. Rank 0 binds it; a loser of the race fails loudly.
-std::uint16_t free_port() {
-    const cpu::Descriptor socket = cpu::listen_on(cpu::SocketAddress::parse("127.0.0.1:0"));
-    const std::string text = cpu::bound_address(socket).text();
-    return static_cast<std::uint16_t>(std::stoul(text.substr(text.rfind(':') + 1)));
-}
-
 /// Starts one process per rank, with the variables of a hand-started job. Each ends with status 0
 /// if `body` returns true.
 std::vector<pid_t> start_ranks(std::uint32_t world_size, const std::function<bool()>& body) {
-    const std::string port = std::to_string(free_port());
+    const std::string port = std::to_string(testing::unused_port());
     const pid_t parent = ::getpid();
     std::vector<pid_t> pids;
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
