@@ -116,10 +116,13 @@ void expect_the_killed_rank_is_named(const Step& step, std::size_t row_count) {
     SCOPED_TRACE(std::string(step.name) + " of rows of " + std::to_string(row_count));
     const std::vector<pid_t> pids = start_ranks(5, [&] {
         const Context context = Context::from_environment();
-        const auto group = join(context);
         std::vector<float> rows(row_count * context.world_size, 1.0F);
         std::vector<float> row(row_count, 1.0F);
+        std::string operation;
         try {
+            // Who only sends may be ten operations ahead, and dead, before another has joined.
+            const auto group = join(context);
+            operation = std::string(step.name) + " #";
             for (int i = 1;; ++i) {
                 if (context.rank == 3 && i == 10) {
                     ::raise(SIGKILL);
@@ -130,7 +133,7 @@ void expect_the_killed_rank_is_named(const Step& step, std::size_t row_count) {
             const std::string text = error.what();
             const bool right = error.code() == Errc::disconnected &&
                                text.find("rank 3 (127.0.0.1:") != std::string::npos &&
-                               text.find(std::string(step.name) + " #") != std::string::npos;
+                               text.find(operation) != std::string::npos;
             if (!right) {
                 std::fprintf(stderr, "rank %u: %s\n", context.rank, error.what());
             }
