@@ -231,7 +231,7 @@ TEST_F(ByteLmProcesses, SameSeedGivesTheSameParametersToTheBit) {
 TEST_F(ByteLmProcesses, SurvivorsOfAKilledRankEndAndTheJobResumesOnFewerRanks) {
     const Arguments with_checkpoint{"--checkpoint", file("state"), "--checkpoint-every", "10"};
     Arguments slowly = with_checkpoint;
-    slowly.insert(slowly.end(), {"--step-delay-ms", "20"});
+    slowly.insert(slowly.end(), {"--step-delay-ms", "100"});
     const Job job = start(3, slowly);
     ASSERT_TRUE(job[0]->wait_for_output("step 30/60")) << job[0]->output();
     job[1]->kill();
