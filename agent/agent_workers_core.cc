@@ -261,10 +261,8 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
         report_.failure = failure;
     }
     unfinished_ = unfinished_ || (trained && !event.finished);
-    // Who has not parked and ends with success has left at the boundary, though the round may have
-    // been stopped for others that had yet to reach it.
-    if (departing_ && worker.trained && (worker.parked || !failure)) {
-        (failure ? unsaved_ : saved_) = true;
+    if (departing_ && worker.trained) {
+        count_departed(worker, failure.has_value());
     }
     if (trained && failure && !settled()) {
         replace_lost(worker);

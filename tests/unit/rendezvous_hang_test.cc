@@ -363,6 +363,7 @@ TEST_F(RendezvousHang, AJobThatEndsBeforeTheFirstStepAfterALossTellsItsIncidentA
     ASSERT_NE(job.told<Recovered>("b"), nullptr);
     const Incident& incident = job.told<Recovered>("b")->incident;
     EXPECT_EQ(incident.first_step, milliseconds(40));
+    EXPECT_EQ(incident.total(), milliseconds(40));  // The round's end is not its predecessor's.
     EXPECT_EQ(incident.decision, "started again on node b, ended before its first step");
     EXPECT_EQ(job.told<Closed>("b")->verdict.recoveries, 1U);
 }
