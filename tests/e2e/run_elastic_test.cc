@@ -189,7 +189,13 @@ TEST_F(RunElastic, ANodeThatLeavesBetweenTwoRoundsSavesItsStateAndTheOthersGoOn)
     }
     const Marks second = await_marks("up", 6, 2);
     ASSERT_THAT(second, SizeIs(6)) << nodes[0]->output();
-    EXPECT_EQ(common(left, "step"), common(second, "step"));
+    // The last vote may have reached some ranks of a node and not others: a step, and no more.
+    const std::uint64_t reached = std::stoull(common(second, "step"));
+    for (const auto& [rank, mark] : left) {
+        const std::uint64_t saved = std::stoull(mark.at("step"));
+        EXPECT_LE(saved, reached + 1) << "rank " << rank;
+        EXPECT_GE(saved + 1, reached) << "rank " << rank;
+    }
     release("finish");
     for (const std::size_t node : {0U, 3U, 4U}) {
         EXPECT_EQ(nodes[node]->wait(), 0) << nodes[node]->output();
