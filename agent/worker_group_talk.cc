@@ -164,8 +164,11 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
         on_event_(WorkerLostPeer{process.local_rank, RoundId{lost->round}, lost->peer, lost->text});
     } else if (const auto* fatal = std::get_if<worker_link::Fatal>(&message)) {
         if (!process.fatal) {
-            process.fatal = *fatal;
             process.announced = !process.asked;
+        }
+        // What the program says of an error is more than what the loop knew of it.
+        if (!process.fatal || process.fatal->kind == worker_link::FatalKind::error) {
+            process.fatal = *fatal;
         }
     } else if (const auto* remark = std::get_if<worker_link::Remark>(&message)) {
         output_.say(remark->text);

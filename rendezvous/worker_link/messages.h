@@ -67,7 +67,7 @@ enum class FatalKind : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(FatalKind kind) noexcept;
 /// It is about to end, and why; for a reason of its own, not because its peers are gone. The first
-/// one counts.
+/// one counts, but an `error` only until more is said.
 struct Fatal {
     FatalKind kind = FatalKind::user_error;
     std::string text;

@@ -330,6 +330,16 @@ TEST_F(RunElastic, AnErrorIsItsOwnersHoweverLongItTakesToEnd) {
     }
 }
 
+TEST_F(RunElastic, WhatTheProgramSaysOfItsErrorCountsMoreThanWhatTheLoopDid) {
+    // Exit codes mean nothing here: the kind is known from what was said alone.
+    Program job =
+        start_one({"--nproc-per-node=2", "--max-restarts=3", "--on-exit=none"}, {"explain"});
+    release("throw");
+    EXPECT_EQ(job.wait(), 78) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("exited with code 78: there is no such data set"));
+    EXPECT_THAT(job.output(), Not(HasSubstr("round 2")));
+}
+
 TEST_F(RunElastic, ExitCodesSayWhatTheyAskFor) {
     Program failed =
         run_probe({"--standalone", "--max-restarts=5", "--on-exit=9=fail"}, {"exit=9"});
