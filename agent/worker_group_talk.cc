@@ -75,6 +75,8 @@ void WorkerGroup::assign(const Assignment& assignment,
         message.local_world_size = options_.workers;
         message.group_rank = assignment.group_rank;
         message.group_world_size = assignment.group_world_size;
+        message.role_rank = assignment.role_first_rank + local_rank;
+        message.role_world_size = assignment.role_world_size;
         message.restart_count = assignment.restart_count;
         message.max_restarts = options_.max_restarts;
         message.master_addr = assignment.master_addr;

@@ -105,6 +105,8 @@ struct AssignWorker {
     std::uint32_t local_world_size = 1;
     std::uint32_t group_rank = 0;
     std::uint32_t group_world_size = 1;
+    std::uint32_t role_rank = 0;
+    std::uint32_t role_world_size = 1;
     std::uint32_t restart_count = 0;
     std::uint32_t max_restarts = 0;
     std::string master_addr;
