@@ -5,11 +5,9 @@
 #include <csignal>
 #include <string>
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/simulation/checker_samples.h"
-#include "tests/simulation/simulation.h"
 
 namespace regroup::simulation {
 namespace {
@@ -377,37 +375,6 @@ TEST_F(CheckersTest, AClosedJobMustHaveNoAgentsLeft) {
     now += minutes(1);
     checker->on_calm(now, view_of(&idle));
     EXPECT_EQ(violation(), "the job is closed but 1 agents have not ended");
-}
-
-// ---- And in whole runs, with a daemon that keeps something back.
-
-template <class Message>
-std::string violation_without() {
-    for (std::uint64_t seed = 1; seed < 40; ++seed) {
-        Options options;
-        options.seed = seed;
-        options.safety = minutes(10);
-        options.swallow = [](const FromDaemon& message) {
-            return std::holds_alternative<Message>(message);
-        };
-        const RunReport report = Simulation(options).run();
-        if (report.violation) {
-            return *report.violation;
-        }
-    }
-    return "";
-}
-
-TEST(Sabotage, ADaemonThatNeverSaysStopIsFoundOut) {
-    EXPECT_THAT(violation_without<Stop>(), testing::HasSubstr("which is over, for"));
-}
-
-TEST(Sabotage, ADaemonThatNeverAssignsIsFoundOut) {
-    EXPECT_NE(violation_without<Assign>(), "");
-}
-
-TEST(Sabotage, ADaemonThatNeverSaysClosedIsFoundOut) {
-    EXPECT_NE(violation_without<Closed>(), "");
 }
 
 }  // namespace

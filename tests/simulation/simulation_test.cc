@@ -2,7 +2,9 @@
 #include "tests/simulation/simulation.h"
 
 #include <set>
+#include <string>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace regroup::simulation {
@@ -99,6 +101,37 @@ TEST(Simulation, SeedsThatOnceFailedHold) {
         const RunReport report = run_seed(options_of(seed, std::chrono::hours(1)));
         EXPECT_FALSE(report.violation.has_value()) << "seed " << seed << ": " << *report.violation;
     }
+}
+
+// ---- Whole runs with a daemon that keeps something back.
+
+template <class Message>
+std::string violation_without() {
+    for (std::uint64_t seed = 1; seed < 40; ++seed) {
+        Options options;
+        options.seed = seed;
+        options.safety = minutes(10);
+        options.swallow = [](const rendezvous::FromDaemon& message) {
+            return std::holds_alternative<Message>(message);
+        };
+        const RunReport report = Simulation(options).run();
+        if (report.violation) {
+            return *report.violation;
+        }
+    }
+    return "";
+}
+
+TEST(Sabotage, ADaemonThatNeverSaysStopIsFoundOut) {
+    EXPECT_THAT(violation_without<rendezvous::Stop>(), testing::HasSubstr("which is over, for"));
+}
+
+TEST(Sabotage, ADaemonThatNeverAssignsIsFoundOut) {
+    EXPECT_NE(violation_without<rendezvous::Assign>(), "");
+}
+
+TEST(Sabotage, ADaemonThatNeverSaysClosedIsFoundOut) {
+    EXPECT_NE(violation_without<rendezvous::Closed>(), "");
 }
 
 TEST(EventQueue, GivesTheSoonestFirstAndEqualsInOrder) {
