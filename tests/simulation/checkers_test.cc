@@ -211,6 +211,20 @@ TEST_F(CheckersTest, ChargesNeedAWorkerThatFailedByItself) {
     }
 }
 
+TEST_F(CheckersTest, AGroupThatCannotFormIsAHangOfItsRound) {
+    policy.restarts_max = 1;
+    for (const std::uint64_t stuck : {1U, 2U}) {
+        watch(make_budget_checker());
+        Assignment next = assignment(1, 0, 1);
+        daemon_says("a", Assign{next});
+        checker->on_stuck(now, {0, RoundId{stuck}});
+        next.round = RoundId{2};
+        next.restart_count = 1;
+        daemon_says("a", Assign{next});
+        EXPECT_EQ(violation().empty(), stuck == 1) << violation();
+    }
+}
+
 TEST_F(CheckersTest, RestartsMustNotExceedTheBudget) {
     watch(make_budget_checker());
     Assignment next = assignment(1, 0, 1);

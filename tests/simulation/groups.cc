@@ -80,7 +80,7 @@ void Workers::ready_to_form(std::size_t index) {
     if (ready) {
         world_.queue.push(world_.now + between(world_.random, {}, kFormMax),
                           EventKind::group_formed, static_cast<std::uint32_t>(index));
-        if (severed_ && world_.now < severed_->until) {
+        if (severed_ && world_.now < severed_->until && !severed_->silent) {
             world_.queue.push(world_.now + between(world_.random, {}, 4 * kFormMax),
                               EventKind::group_severed, static_cast<std::uint32_t>(index));
         }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/watch/progress_watch.h"
 #include "tests/simulation/workers.h"
 
 namespace regroup::simulation {
@@ -13,7 +14,9 @@ using rendezvous::RoundId;
 
 namespace {
 
+constexpr Duration kLookMax = std::chrono::seconds(1);
 constexpr Duration kSaveMax = std::chrono::seconds(1);
+constexpr Duration kFinishedMax = std::chrono::milliseconds(3);
 
 }  // namespace
 
@@ -81,9 +84,15 @@ void Workers::on_ready(std::uint32_t host, std::uint64_t tag) {
 // The state comes from who has come furthest; from here on all have it.
 void Workers::on_formed(std::uint32_t index) {
     Group& group = groups_[index];
-    if (group.broken || group.severed || std::exchange(group.formed, true)) {
+    if (group.broken || group.severed || group.formed) {
         return;
     }
+    if (is_apart(group)) {
+        form_later(index);
+        return;
+    }
+    group.formed = true;
+    end_standstill(group, index);
     std::vector<Worker*> workers = present(group, index);
     std::uint64_t source = 0;
     std::vector<MemberView> members;
@@ -116,7 +125,7 @@ void Workers::on_vote(std::uint32_t index) {
     }
     const std::vector<Worker*> workers = present(group, index);
     if (std::any_of(workers.begin(), workers.end(), [](const Worker* w) { return w->hung; })) {
-        group.stands_still = true;
+        group.still_since = world_.now;
         world_.queue.push(world_.now + world_.plan.hang_limit, EventKind::group_standstill, index);
         return;
     }
@@ -192,6 +201,9 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
         case Group::Outcome::finish:
             worker->finished = true;
             worker->stage = Stage::leaving;
+            // From here on it is as any program, which ends when its round does.
+            speak(*worker, host, between(world_.second_random, {}, kFinishedMax),
+                  agent::WorkerAttached{local_rank, false, true, worker->generation});
             schedule_end(world_.now + between(world_.random, {}, world_.plan.skew_max), host,
                          local_rank, Cause::success);
             break;
@@ -203,8 +215,12 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
 
 void Workers::on_standstill(std::uint32_t index) {
     const Group& group = groups_[index];
-    if (group.broken || group.severed) {
+    if (group.broken || group.severed ||
+        world_.now < after(group.still_since, world_.plan.hang_limit)) {
         return;
+    }
+    if (!group.formed) {
+        world_.tell([&](Checker& c) { c.on_stuck(world_.now, {index, group.round}); });
     }
     // Every agent looks at its own workers' pages, and sees at about this time that one stands
     // still, or else that all of them wait for somebody elsewhere.
@@ -218,7 +234,7 @@ void Workers::on_standstill(std::uint32_t index) {
     }
     for (const auto& [host, worker] : suspects) {
         if (worker->hung || world_.random.chance(0.7)) {
-            say(host, worker->incarnation, between(world_.random, {}, std::chrono::seconds(1)),
+            say(host, worker->incarnation, between(world_.random, {}, kLookMax),
                 agent::HangSuspected{
                     group.round,
                     rendezvous::Hang{worker->rank,
@@ -229,16 +245,47 @@ void Workers::on_standstill(std::uint32_t index) {
     world_.queue.push(world_.now + world_.plan.hang_limit, EventKind::group_standstill, index);
 }
 
+// All move again, and the agents see it.
+void Workers::end_standstill(Group& group, std::size_t index) {
+    const Instant since = std::exchange(group.still_since, Instant::max());
+    if (world_.now < after(since, world_.plan.hang_limit)) {
+        return;
+    }
+    std::map<std::uint32_t, std::uint64_t> incarnations;  // By host.
+    for (const auto& [host, local_rank] : group.members) {
+        const Worker& worker = hosts_[host].workers[local_rank];
+        if (worker.alive && worker.group == index) {
+            incarnations[host] = worker.incarnation;
+        }
+    }
+    for (const auto& [host, incarnation] : incarnations) {
+        // Behind what they have seen before.
+        say(host, incarnation, kLookMax + between(world_.second_random, {}, kLookMax),
+            agent::HangSuspected{group.round, std::nullopt});
+    }
+}
+
 std::vector<rendezvous::RankPosition> Workers::positions(std::uint32_t host) const {
     std::vector<rendezvous::RankPosition> result;
     const std::vector<Worker>& workers = hosts_[host].workers;
     for (std::size_t slot = 0; slot < std::min<std::size_t>(workers.size(), kReleased); ++slot) {
         const Worker& worker = workers[slot];
-        if (worker.alive && worker.round != RoundId::none) {
-            // Who hangs has not issued what the others wait in.
-            result.push_back({worker.rank, worker.step, worker.hung ? 1U : 2U, !worker.hung,
-                              worker.hung ? "load" : "all_reduce"});
+        if (!worker.alive || worker.round == RoundId::none) {
+            continue;
         }
+        agent::WorkerLook look;
+        look.rank = worker.rank;
+        look.step = worker.step;
+        if (worker.stage == Stage::forming) {
+            look.phase = worker_link::Phase::forming;
+        } else {
+            // Who hangs has not issued what the others wait in.
+            look.phase = worker_link::Phase::training;
+            look.operations = worker.hung ? 1 : 2;
+            look.waiting = !worker.hung;
+            look.section = worker.hung ? "load" : "all_reduce";
+        }
+        result.push_back(agent::position_of(look));
     }
     return result;
 }
