@@ -129,7 +129,7 @@ class WorkerGroup {
         std::shared_ptr<SharedPage> page;
         std::string error_file;
         std::optional<worker_link::Fatal> fatal;  ///< What it said of its own end,
-        bool announced = false;                   ///< before it was asked to end.
+        bool announced = false;                   ///< first before it was asked to end.
         std::string hung;                         ///< Why it was killed, if for a hang.
         bool attached = false;                    ///< The process itself, not a child of its.
         bool elastic = false;

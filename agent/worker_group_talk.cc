@@ -75,6 +75,8 @@ void WorkerGroup::assign(const Assignment& assignment,
         message.local_world_size = options_.workers;
         message.group_rank = assignment.group_rank;
         message.group_world_size = assignment.group_world_size;
+        message.role_rank = assignment.role_first_rank + local_rank;
+        message.role_world_size = assignment.role_world_size;
         message.restart_count = assignment.restart_count;
         message.max_restarts = options_.max_restarts;
         message.master_addr = assignment.master_addr;
@@ -164,8 +166,11 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
         on_event_(WorkerLostPeer{process.local_rank, RoundId{lost->round}, lost->peer, lost->text});
     } else if (const auto* fatal = std::get_if<worker_link::Fatal>(&message)) {
         if (!process.fatal) {
-            process.fatal = *fatal;
             process.announced = !process.asked;
+        }
+        // What the program says of an error is more than what the loop knew of it.
+        if (!process.fatal || process.fatal->kind == worker_link::FatalKind::error) {
+            process.fatal = *fatal;
         }
     } else if (const auto* remark = std::get_if<worker_link::Remark>(&message)) {
         output_.say(remark->text);

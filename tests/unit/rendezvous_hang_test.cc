@@ -232,7 +232,7 @@ TEST_F(RendezvousHang, IfAllWaitForEachOtherNobodyIsEndedAndNobodyBlamed) {
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
     EXPECT_EQ(job.core.phase(), Phase::stopping);
     EXPECT_EQ(job.told<Stop>("a")->reason,
-              "round 1 hangs: rank 0 stands still; all ranks wait in the same collective");
+              "round 1 hangs: rank 0 stands still; all ranks wait for each other");
 }
 
 // ---- The ledger.

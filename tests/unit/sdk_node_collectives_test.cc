@@ -91,6 +91,7 @@ TEST_F(TwoRanks, WhatWasReadFromARankThatHasGivenUpIsNoResult) {
     ASSERT_TRUE(failure);
     EXPECT_EQ(failure->code, Errc::disconnected);
     EXPECT_EQ(failure->cause, "rank 0 has given the group up");
+    EXPECT_TRUE(failure->follows);
 }
 
 TEST_F(TwoRanks, ARankThatGivesUpSaysSoBeforeItsCallerCanKnow) {

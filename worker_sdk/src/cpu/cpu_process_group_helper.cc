@@ -45,7 +45,9 @@ void CpuProcessGroup::progress() {
         if (abort_reason_) {
             throw GroupFailure{Errc::fenced, *abort_reason_, {}};
         }
-        if (node_failure_) {
+        if (node_failure_ && node_failure_->follows) {
+            mesh_->suspect(*node_failure_);
+        } else if (node_failure_) {
             throw GroupFailure(*node_failure_);
         }
         if (closing_) {

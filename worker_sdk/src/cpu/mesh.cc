@@ -76,6 +76,12 @@ void Mesh::suspect(std::uint32_t peer, const Signature& operation) {
     }
 }
 
+void Mesh::suspect(const GroupFailure& failure) {
+    if (!suspicion_) {
+        suspicion_ = {.failure = failure, .until = after(SteadyClock().now(), kExplanationLimit)};
+    }
+}
+
 void Mesh::tell_break(std::uint32_t peer, const std::string& how) {
     if (const auto listener = std::exchange(break_listener_, nullptr)) {
         listener(peers_[peer].world_rank, how);

@@ -26,6 +26,8 @@ struct GroupFailure {
     std::string operation{};
     /// The rank of this group to which a connection has broken, if that is what this rank has met.
     std::optional<std::uint32_t> broken_to{};
+    /// It follows from what has failed on another rank, which is telling.
+    bool follows = false;
 };
 
 /// This rank's place in the group.
@@ -74,6 +76,8 @@ class Mesh {
     /// a moment throws GroupFailure: a rank that closes because of a third one usually says so, and
     /// the third one is the one to name.
     void suspect(std::uint32_t peer, const Signature& operation);
+    /// The same for a failure that follows from another rank's.
+    void suspect(const GroupFailure& failure);
 
     /// `peer` will send nothing more; `ending` is the rest of a sentence about it.
     void note_gone(std::uint32_t peer, const std::string& ending);

@@ -193,7 +193,8 @@ void NodeCollectives::check_sources() const {
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
         if (memory_.board(rank).failed.load() != 0) {
             throw GroupFailure{.code = Errc::disconnected,
-                               .cause = names_[rank] + " has given the group up"};
+                               .cause = names_[rank] + " has given the group up",
+                               .follows = true};
         }
     }
 }
