@@ -171,6 +171,8 @@ class AgentCore {
     /// Has the workers save their state and end: at the next step boundary, or as they are if they
     /// are out of a round.
     void depart(Instant now, const std::string& reason);
+    /// One that was to save its state has ended.
+    void count_departed(const Worker& worker, bool failed);
     /// No worker is left of a node that departs.
     void end_departure(Instant now, bool orderly);
     /// Who departs has not done so in time.
@@ -211,7 +213,9 @@ class AgentCore {
     bool pausing_ = false;     ///< The round's workers were asked to park at a step boundary.
     bool departing_ = false;   ///< Or to save their state and end.
     bool saved_ = false;       ///< Of these, one has ended with success;
-    bool unsaved_ = false;     ///< one has not.
+    bool unsaved_ = false;     ///< one has failed as it saved;
+    bool left_ = false;        ///< one has ended with success without parking;
+    bool died_ = false;        ///< one has failed without parking.
     bool unfinished_ = false;  ///< One has ended in this round before the training was finished.
     std::string leave_reason_;
     int drain_signal_ = 0;  ///< The node wants to leave because of it.

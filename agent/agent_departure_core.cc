@@ -138,7 +138,7 @@ void AgentCore::depart(Instant now, const std::string& reason) {
         return;
     }
     leave_reason_ = reason;
-    saved_ = unsaved_ = false;
+    saved_ = unsaved_ = left_ = died_ = false;
     SignalWorkers idle{assignment_.round, SIGKILL, false, {}, true};
     bool any_state = !outgoing_.empty() && !passed_on_;
     for (auto& [local_rank, worker] : workers_) {
@@ -162,6 +162,17 @@ void AgentCore::depart(Instant now, const std::string& reason) {
     if (!idle.local_ranks.empty()) {
         effects_.push_back(std::move(idle));
     }
+}
+
+// Who has not parked and ends with success has left at the boundary, though the round may have been
+// stopped for others that had yet to reach it. With one of them all were there, so that who has
+// failed without parking has failed to save; else it died in its round, and the parked ones save
+// what that has reached.
+void AgentCore::count_departed(const Worker& worker, bool failed) {
+    saved_ = saved_ || !failed;
+    left_ = left_ || (!failed && !worker.parked);
+    died_ = died_ || (failed && !worker.parked);
+    unsaved_ = unsaved_ || (failed && worker.parked) || (left_ && died_);
 }
 
 void AgentCore::end_departure(Instant now, bool orderly) {

@@ -171,13 +171,17 @@ void AgentCore::on(Instant now, const WorkerResumed& event) {
     }
 }
 
-// Whether the peer is dead the daemon may know, or learn from the node at the other end.
+// Whether the peer is dead the daemon may know, or learn from the node at the other end. One whose
+// training is finished needs no peer.
 void AgentCore::on(Instant now, const WorkerLostPeer& event) {
+    const auto worker = workers_.find(event.local_rank);
+    if (worker == workers_.end() || !worker->second.elastic || worker->second.parked) {
+        return;
+    }
     const std::uint32_t rank = assignment_.first_rank + event.local_rank;
     const bool is_news = std::none_of(report_.broken_links.begin(), report_.broken_links.end(),
                                       [&](const auto& link) { return link.rank == rank; });
-    if (event.round == report_.round && report_.state == NodeState::running && !quit_ && is_news &&
-        !is_parked(event.local_rank)) {
+    if (event.round == report_.round && report_.state == NodeState::running && !quit_ && is_news) {
         report_.broken_links.push_back({rank, event.peer, event.text});
         tell(now);
     }
@@ -261,10 +265,8 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
         report_.failure = failure;
     }
     unfinished_ = unfinished_ || (trained && !event.finished);
-    // Who has not parked and ends with success has left at the boundary, though the round may have
-    // been stopped for others that had yet to reach it.
-    if (departing_ && worker.trained && (worker.parked || !failure)) {
-        (failure ? unsaved_ : saved_) = true;
+    if (departing_ && worker.trained) {
+        count_departed(worker, failure.has_value());
     }
     if (trained && failure && !settled()) {
         replace_lost(worker);

@@ -37,20 +37,6 @@ std::string wall_clock_time() {
     return text;
 }
 
-rendezvous::FailureKind kind_of(worker_link::FatalKind kind) {
-    switch (kind) {
-        case worker_link::FatalKind::user_error:
-            return rendezvous::FailureKind::user_error;
-        case worker_link::FatalKind::retry:
-            return rendezvous::FailureKind::retry;
-        case worker_link::FatalKind::bad_node:
-            return rendezvous::FailureKind::bad_node;
-        case worker_link::FatalKind::error:
-            return rendezvous::FailureKind::failure;
-    }
-    return rendezvous::FailureKind::failure;
-}
-
 }  // namespace
 
 WorkerGroup::WorkerGroup(boost::asio::io_context& io, const Clock& clock, OutputRelay& output,
@@ -343,10 +329,7 @@ void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
             failure->kind = rendezvous::FailureKind::hang;
             failure->evidence = process.hung;
         } else if (process.fatal) {
-            failure->kind = kind_of(process.fatal->kind);
-            failure->announced = process.announced;
-            const std::string in_file = std::exchange(failure->error_message, process.fatal->text);
-            failure->error_message += (in_file.empty() ? "" : "\n") + in_file;
+            add_own_words(process, *failure);
         }
         if (status.signal == SIGKILL && !process.forced && process.hung.empty() && oom_watch_) {
             failure->evidence = oom_watch_->evidence(pid);

@@ -129,7 +129,7 @@ class WorkerGroup {
         std::shared_ptr<SharedPage> page;
         std::string error_file;
         std::optional<worker_link::Fatal> fatal;  ///< What it said of its own end,
-        bool announced = false;                   ///< before it was asked to end.
+        bool announced = false;                   ///< first before it was asked to end.
         std::string hung;                         ///< Why it was killed, if for a hang.
         bool attached = false;                    ///< The process itself, not a child of its.
         bool elastic = false;
@@ -169,6 +169,8 @@ class WorkerGroup {
     /// Kills what the dead have left behind, and nothing of the living.
     void sweep(const std::set<pid_t>& spared);
     [[nodiscard]] WorkerFailure failure_of(const Process& process);
+    /// Why it failed, as it said itself.
+    static void add_own_words(const Process& process, WorkerFailure& failure);
     void record(WorkerEvent::State state, const Process& process, int exit_code) const;
     /// Who has its place.
     [[nodiscard]] Process* living(std::uint32_t local_rank);

@@ -7,7 +7,11 @@
 #include <unistd.h>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "agent/worker_group.h"
+#include "rendezvous/protocol/codec.h"
+#include "rendezvous/protocol/text.h"
 
 namespace regroup::agent {
 
@@ -21,6 +25,27 @@ Duration from_milliseconds(double count) {
     const std::chrono::duration<double, std::milli> time(
         count >= 0 ? std::min(count, kLongest) : 0.0);  // Also for what is not a number.
     return std::chrono::duration_cast<Duration>(time);
+}
+
+/// What the daemon will hear of `text`: what is no UTF-8 is replaced. Then its words are ours.
+std::string as_reported(const std::string& text) {
+    using nlohmann::json;
+    const json heard = json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
+    return protocol::beginning_of(heard.get<std::string>(), protocol::kSentenceBytesMax);
+}
+
+rendezvous::FailureKind kind_of(worker_link::FatalKind kind) {
+    switch (kind) {
+        case worker_link::FatalKind::user_error:
+            return rendezvous::FailureKind::user_error;
+        case worker_link::FatalKind::retry:
+            return rendezvous::FailureKind::retry;
+        case worker_link::FatalKind::bad_node:
+            return rendezvous::FailureKind::bad_node;
+        case worker_link::FatalKind::error:
+            return rendezvous::FailureKind::failure;
+    }
+    return rendezvous::FailureKind::failure;
 }
 
 /// Whether the process still executes the program that it was started as.
@@ -75,6 +100,8 @@ void WorkerGroup::assign(const Assignment& assignment,
         message.local_world_size = options_.workers;
         message.group_rank = assignment.group_rank;
         message.group_world_size = assignment.group_world_size;
+        message.role_rank = assignment.role_first_rank + local_rank;
+        message.role_world_size = assignment.role_world_size;
         message.restart_count = assignment.restart_count;
         message.max_restarts = options_.max_restarts;
         message.master_addr = assignment.master_addr;
@@ -164,11 +191,25 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
         on_event_(WorkerLostPeer{process.local_rank, RoundId{lost->round}, lost->peer, lost->text});
     } else if (const auto* fatal = std::get_if<worker_link::Fatal>(&message)) {
         if (!process.fatal) {
-            process.fatal = *fatal;
             process.announced = !process.asked;
+        }
+        // What the program says of an error is more than what the loop knew of it.
+        if (!process.fatal || process.fatal->kind == worker_link::FatalKind::error) {
+            process.fatal = {fatal->kind, as_reported(fatal->text)};
         }
     } else if (const auto* remark = std::get_if<worker_link::Remark>(&message)) {
         output_.say(remark->text);
+    }
+}
+
+void WorkerGroup::add_own_words(const Process& process, WorkerFailure& failure) {
+    failure.kind = kind_of(process.fatal->kind);
+    failure.announced = process.announced;
+    const std::string in_file = std::exchange(failure.error_message, process.fatal->text);
+    if (!in_file.empty()) {
+        // A report has room for the end of both, and the beginning says why.
+        const std::size_t room = protocol::kOutputBytesMax - process.fatal->text.size() - 1;
+        failure.error_message += "\n" + protocol::end_of(in_file, room);
     }
 }
 

@@ -21,12 +21,12 @@ std::string ranks(const std::vector<StackSubject>& subjects) {
 }
 
 std::string doing(const rendezvous::RankPosition& position) {
-    if (position.step == 0 && position.doing.empty()) {
-        return "";
+    std::string text = position.step == 0 ? "" : "step " + std::to_string(position.step);
+    if (!position.doing.empty()) {
+        text += text.empty() ? "" : ", ";
+        text += (position.waiting ? "waits in " : "in ") + position.doing;
     }
-    return "step " + std::to_string(position.step) +
-           (position.doing.empty() ? ""
-                                   : (position.waiting ? ", waits in " : ", in ") + position.doing);
+    return text;
 }
 
 std::string universal_time() {

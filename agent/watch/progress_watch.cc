@@ -68,7 +68,9 @@ WorkerLook look_at(const worker_link::WorkerPage& page, std::uint32_t local_rank
 rendezvous::RankPosition position_of(const WorkerLook& look) {
     rendezvous::RankPosition position;
     position.rank = look.rank;
-    position.step = look.step;
+    // Until its group has formed and all have one state, a step tells who has been in the job for
+    // longer, and not who is behind.
+    position.step = look.phase == Phase::forming ? 0 : look.step;
     position.operations = look.operations;
     position.waiting = held_up(look);
     if (look.waiting) {

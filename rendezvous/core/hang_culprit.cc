@@ -29,7 +29,7 @@ std::optional<HangCulprit> find_culprit(std::span<const RankPosition> positions,
     }
     const std::string where = "rank " + std::to_string(last.rank) + " is " +
                               (last.doing.empty() ? "not in a collective" : "in " + last.doing) +
-                              " at step " + std::to_string(last.step);
+                              (last.step == 0 ? "" : " at step " + std::to_string(last.step));
     std::string rest;
     if (last.waiting) {
         rest = ", " + std::to_string(last.operations) +

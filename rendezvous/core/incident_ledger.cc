@@ -41,8 +41,8 @@ void IncidentLedger::at_boundary(Instant now) {
 }
 
 void IncidentLedger::stopped(Instant now, std::string cause) {
-    if (!open_) {
-        return;
+    if (!open_ || formed_at_) {
+        return;  // What has ended is the round after it, before it was known to train.
     }
     incident_.cause = std::move(cause);
     // Until the boundary the round went on training: that is no loss.

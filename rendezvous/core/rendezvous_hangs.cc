@@ -97,7 +97,7 @@ void RendezvousCore::conclude_inquiry(Instant now) {
         blameless_ = true;
         stop_hung(now, hang.rank, inquiry_->node,
                   "round " + std::to_string(number(round_)) + " hangs: " + hang.text +
-                      "; all ranks wait in the same collective");
+                      "; all ranks wait for each other");
         return;
     }
     const auto owner = std::find_if(awaited_.begin(), awaited_.end(), [&](const NodeId& id) {

@@ -213,6 +213,8 @@ void visit_fields(Visitor& fields, M& m) {
         fields.number("local_world_size", m.local_world_size, true);
         fields.number("group_rank", m.group_rank, true);
         fields.number("group_world_size", m.group_world_size, true);
+        fields.number("role_rank", m.role_rank);
+        fields.number("role_world_size", m.role_world_size);
         fields.number("restart_count", m.restart_count);
         fields.number("max_restarts", m.max_restarts);
         fields.name("master_addr", m.master_addr);

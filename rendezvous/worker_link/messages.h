@@ -67,7 +67,7 @@ enum class FatalKind : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(FatalKind kind) noexcept;
 /// It is about to end, and why; for a reason of its own, not because its peers are gone. The first
-/// one counts.
+/// one counts, but an `error` only until more is said.
 struct Fatal {
     FatalKind kind = FatalKind::user_error;
     std::string text;
@@ -105,6 +105,8 @@ struct AssignWorker {
     std::uint32_t local_world_size = 1;
     std::uint32_t group_rank = 0;
     std::uint32_t group_world_size = 1;
+    std::uint32_t role_rank = 0;
+    std::uint32_t role_world_size = 1;
     std::uint32_t restart_count = 0;
     std::uint32_t max_restarts = 0;
     std::string master_addr;

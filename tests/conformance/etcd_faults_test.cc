@@ -152,6 +152,8 @@ bool reads_jobs(const std::string& path, const json& request) {
 class EtcdFaults : public ::testing::Test, protected testing::EtcdSide {
    protected:
     EtcdFaults() { leader = "nobody yet"; }
+    // The journal's connections are closed while the loop that serves them is there.
+    ~EtcdFaults() override { journal.reset(); }
     void start() {
         EtcdJournal::Options options = options_of(etcd.port(), "a");
         configure(options);

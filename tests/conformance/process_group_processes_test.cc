@@ -258,7 +258,11 @@ TEST(Processes, OneThatIsKilledAtAnyMomentIsNamedByAllOthers) {
             });
         });
         begun.wait_for_byte();
-        std::this_thread::sleep_for(std::chrono::microseconds(delay_us(random)));
+        const auto moment =
+            std::chrono::steady_clock::now() + std::chrono::microseconds(delay_us(random));
+        while (std::chrono::steady_clock::now() < moment) {
+            std::this_thread::yield();
+        }
         EXPECT_EQ(::kill(pids[2], SIGKILL), 0);
         for (std::size_t rank = 0; rank < pids.size(); ++rank) {
             const int status = status_of(pids[rank]);

@@ -16,6 +16,8 @@
 #include <gtest/gtest.h>
 
 #include "agent/process/proc_files.h"
+#include "rendezvous/protocol/codec.h"
+#include "tests/support/program.h"
 
 extern char** environ;
 
@@ -24,6 +26,9 @@ namespace regroup::agent {
 namespace {
 
 using std::chrono::seconds;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // The news of a death passes two threads before it is told. On a busy machine the kernel may have
 // freed the memory before both had their turn, but not each time.
@@ -36,7 +41,7 @@ bool is_waitable(pid_t pid) {
            info.si_pid == pid;
 }
 
-class WorkerGroupTest : public testing::Test {
+class WorkerGroupTest : public ::testing::Test {
    protected:
     WorkerGroupTest() : output_(io_, clock_, {}) {}
 
@@ -45,6 +50,7 @@ class WorkerGroupTest : public testing::Test {
         options.job = "test";
         options.node = "a";
         options.workers = workers;
+        options.output = output_options_;
         options.command.executable = LINK_HELPER;
         options.command.arguments = {LINK_HELPER};
         options.command.arguments.insert(options.command.arguments.end(), steps.begin(),
@@ -124,6 +130,7 @@ class WorkerGroupTest : public testing::Test {
     SteadyClock clock_;
     boost::asio::io_context io_{1};
     OutputRelay output_;
+    OutputOptions output_options_;
     std::optional<WorkerGroup> group_;
     Assignment assignment_;
     std::vector<pid_t> pids_;
@@ -166,6 +173,26 @@ TEST_F(WorkerGroupTest, EachEndingIsReportedAsItIs) {
             group_.reset();
         }
     }
+}
+
+// The daemon's cause is compared with what is known here.
+TEST_F(WorkerGroupTest, WhyAWorkerFailsReachesTheDaemonAsItIsKnownHereHoweverMuchItsFileSays) {
+    const testing::TemporaryDirectory folder;
+    output_options_.folder = folder.path();
+    start({"attach", "fatal"});
+    ASSERT_TRUE(has_exited());
+    const WorkerFailure& failure = exits_[0].failure.value();
+    EXPECT_TRUE(failure.announced);
+    EXPECT_THAT(failure.error_message, StartsWith("the caf\xef\xbf\xbd is closed\nxxx"));
+    EXPECT_THAT(failure.error_message, HasSubstr("x\nee"));
+    EXPECT_THAT(failure.error_message, EndsWith("ee at its end"));
+    rendezvous::Report report;
+    report.report.failure = failure;
+    const auto heard = protocol::decode_from_agent(protocol::encode(report));
+    ASSERT_TRUE(heard) << heard.error().detail;
+    const WorkerFailure& known = std::get<rendezvous::Report>(*heard).report.failure.value();
+    EXPECT_EQ(known.error_message, failure.error_message);
+    EXPECT_EQ(describe(known), describe(failure));
 }
 
 TEST_F(WorkerGroupTest, AnotherProgramInTheSameProcessIsNoDeath) {

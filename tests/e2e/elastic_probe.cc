@@ -8,7 +8,8 @@
 // $PROBE_DIR/stall; with `save`, leaving takes until there is a file $PROBE_DIR/disk; with `sever`,
 // rank 0's connections to all others break once there is a file $PROBE_DIR/sever, in round 1; with
 // `throw`, rank 0 fails at the first step after there is a file $PROBE_DIR/throw, and takes for its
-// end until there is a file $PROBE_DIR/core, as one that writes its core does.
+// end until there is a file $PROBE_DIR/core, as one that writes its core does; with `explain`, it
+// fails as soon, and ends with report_fatal().
 #include <regroup/regroup.h>
 
 #include <algorithm>
@@ -75,7 +76,7 @@ int train(const std::string& argument) {
     const bool may_stall = argument == "stall";
     const bool beats = argument == "beat";
     const bool saves = argument == "save";
-    const bool throws = argument == "throw";
+    const bool throws = argument == "throw" || argument == "explain";
     regroup::ElasticLoop loop;
     std::vector<float> weights(2);  // The sum of what was taken, and how often.
     loop.keep("weights", std::span<float>(weights));
@@ -153,6 +154,9 @@ int main(int count, char** values) {
         return train(argument);
     } catch (const std::exception& error) {
         std::cerr << "elastic_probe: " << error.what() << std::endl;
+        if (argument == "explain") {
+            regroup::report_fatal(regroup::FatalKind::user_error, "there is no such data set");
+        }
         while (argument == "throw" && !std::filesystem::exists(folder() + "/core")) {
             ::poll(nullptr, 0, 5);
         }

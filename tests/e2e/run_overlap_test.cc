@@ -10,9 +10,12 @@
 namespace regroup::testing {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Key;
 using ::testing::Not;
+using ::testing::Pair;
 using ::testing::SizeIs;
 
 // Rank 1 fails when it is let go; rank 0 then takes its time to save.
@@ -130,6 +133,13 @@ TEST_F(RunOverlap, ProgramsWithTheSdkStartAheadAndGetTheirPlacesWhenTheLastHasEn
     release("disk");
     ASSERT_THAT(await_marks("second", 2, 2), SizeIs(2)) << job.output();
     EXPECT_THAT(marks("second"), SizeIs(1));
+    // They lack no variable that one has which was started for its round.
+    const Mark place = mark("second", 2, 1);
+    for (const auto& [name, value] : mark("up", 1, 1)) {
+        EXPECT_THAT(place, Contains(Key(name)));
+    }
+    EXPECT_THAT(place, Contains(Pair("ROLE_RANK", "1")));
+    EXPECT_THAT(place, Contains(Pair("ROLE_WORLD_SIZE", "2")));
     release("end");
     EXPECT_EQ(job.wait(), 0) << job.output();
     EXPECT_LT(job.output().find("saved in round 1"), job.output().find("round 2: "))

@@ -32,6 +32,7 @@ void Simulation::begin_calm() {
             spawn(host, kSpawnMax);
         }
     }
+    workers_.heal();
     etcd_.set_down(false);
     for (std::uint32_t index = 0; index < daemons_.size(); ++index) {
         etcd_.cut(index, false);

@@ -148,6 +148,23 @@ TEST_F(ChangeCheckersTest, AnAgentEndsWhoHungUntilItHearsOfItsEnd) {
     EXPECT_EQ(violation(), "worker 1 of host 0 was ended for a hang that was not its own: why");
 }
 
+TEST_F(ChangeCheckersTest, WhereAGroupCannotFormNobodyIsEndedForIt) {
+    agent::AgentCore running(agent_of(policy));
+    Assignment assignment;
+    assignment.round = RoundId{1};
+    (void)running.step(now, agent::LinkUp{});
+    (void)running.step(now, agent::Received{Assign{assignment}});
+    for (const bool formed : {false, true}) {
+        watch(make_hang_checker());
+        checker->on_stuck(now, {1, RoundId{1}});
+        if (formed) {
+            form(1, 5, {{0, 11, 5}});  // The answers may be from before and after.
+        }
+        checker->on_agent_effect(now, 0, running, agent::KillWorker{0, "it is behind"});
+        EXPECT_EQ(violation().empty(), formed) << violation();
+    }
+}
+
 TEST_F(ChangeCheckersTest, AHangEndsInTime) {
     for (const bool ends : {true, false}) {
         watch(make_hang_checker());

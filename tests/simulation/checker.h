@@ -130,6 +130,8 @@ class Checker {
     virtual void on_severed(Instant now, const SeveredView& severed) {
         on_trouble(now, severed.noticed);
     }
+    /// The group cannot form, and all its ranks have waited for that for as long as they may.
+    virtual void on_stuck(Instant now, const GroupName& /*group*/) { on_trouble(now, now); }
     /// A rank has applied it.
     virtual void on_commit(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
                            const GroupName& /*group*/, std::uint64_t /*step*/) {}

@@ -119,6 +119,25 @@ TEST_F(LinkCheckersTest, ALinkThatBreaksAgainAndAgainHasLongerAndLongerWaitsAndN
     EXPECT_EQ(violation(), "");
 }
 
+// A break that is noticed late ends a round that was worth while by then.
+TEST_F(LinkCheckersTest, ARoundHasLastedUntilItsEnd) {
+    for (std::uint64_t round = 1; round <= 6; ++round) {
+        sever_and_go_on(round);
+    }
+    for (int second = 1; second <= 11; ++second) {
+        pass(seconds(1));
+        report(7, NodeState::running);
+        if (second == 8) {
+            sever(7);
+        }
+    }
+    report(7, NodeState::running, {{0, 1, "closed the connection"}});
+    pass(policy.regroup_call);
+    report(7, NodeState::stopped);
+    EXPECT_EQ(core.round(), RoundId{8}) << "at once";
+    EXPECT_EQ(violation(), "");
+}
+
 TEST_F(LinkCheckersTest, TheJobGoesOn) {
     sever();
     report(1, NodeState::running, {{0, 1, "closed the connection"}});

@@ -182,6 +182,20 @@ TEST_F(RecoveryCheckersTest, SavedMeansSaved) {
     }
 }
 
+TEST_F(RecoveryCheckersTest, WhoFailsWhereOthersHaveSavedHasNot) {
+    for (const bool both : {true, false}) {
+        watch(make_drain_checker());
+        agent_does(agent::BeginRound{assignment(1)});
+        agent_does(agent::LaunchWorkers{assignment(1), {0, 1}});
+        checker->on_saved(now, 0, 11, {1, RoundId{1}}, 5);
+        checker->on_saved(now, 0, 12, {1, RoundId{1}}, 5);
+        checker->on_process_end(now, 0, 11, true);
+        checker->on_process_end(now, 0, 12, both);
+        agent_does(agent::Quit{agent::kExitRequeue, 0, "drained", std::nullopt});
+        EXPECT_EQ(violation().empty(), both) << violation();
+    }
+}
+
 TEST_F(RecoveryCheckersTest, DecisionsFollowFromTheRecords) {
     watch(make_replay_checker());
     checker->on_replayed(now, {{"a", Alive{RoundId{1}}}}, {{"a", Alive{RoundId{1}}}});

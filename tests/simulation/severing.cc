@@ -16,6 +16,8 @@ namespace {
 constexpr Duration kNoticeMax = std::chrono::milliseconds(3);
 // Where nobody resets a connection, its end is noticed by what remains unanswered.
 constexpr Duration kLateNoticeMax = std::chrono::seconds(2);
+// Between two attempts to connect.
+constexpr Duration kAgainPause = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -27,11 +29,42 @@ void Workers::sever(std::uint32_t host, Instant until) {
         const auto& members = groups_[worker.group].members;
         const std::uint32_t other = members[world_.random.below(members.size())].first;
         if (world_.random.chance(0.3)) {
-            severed_ = Severed{host, other, until};
+            severed_ =
+                Severed{host, other, until, other != host && world_.second_random.chance(0.4)};
         }
         sever_group(worker.group, host, other);
         return;
     }
+}
+
+void Workers::heal() {
+    severed_.reset();
+}
+
+bool Workers::is_apart(const Group& group) const {
+    const auto has = [&](std::uint32_t host) {
+        return std::any_of(group.members.begin(), group.members.end(),
+                           [&](const auto& member) { return member.first == host; });
+    };
+    return severed_ && severed_->silent && world_.now < severed_->until &&
+           has(severed_->one_host) && has(severed_->other_host);
+}
+
+// Their kernels try again and again, and now and then one gives it up.
+void Workers::form_later(std::uint32_t index) {
+    Group& group = groups_[index];
+    if (group.still_since == Instant::max()) {
+        group.still_since = world_.now;
+        world_.note([&] {
+            return "round " + std::to_string(number(group.round)) +
+                   " cannot form: two of its hosts do not reach each other";
+        });
+        world_.queue.push(world_.now + world_.plan.hang_limit, EventKind::group_standstill, index);
+    } else if (world_.second_random.chance(0.02)) {
+        sever_group(index, severed_->one_host, severed_->other_host);
+        return;
+    }
+    world_.queue.push(world_.now + kAgainPause, EventKind::group_formed, index);
 }
 
 void Workers::on_severed(std::uint32_t index) {

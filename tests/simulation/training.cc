@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What workers do between their start and their end: rounds, groups, steps.
+// What workers do between their start and their end: rounds and steps. Their groups are in
+// groups.cc.
 #include <algorithm>
 #include <utility>
 
+#include "agent/watch/progress_watch.h"
 #include "tests/simulation/workers.h"
 
 namespace regroup::simulation {
@@ -12,53 +14,11 @@ using rendezvous::RoundId;
 
 namespace {
 
-constexpr Duration kFormMax = std::chrono::milliseconds(300);
+constexpr Duration kLookMax = std::chrono::seconds(1);
 constexpr Duration kSaveMax = std::chrono::seconds(1);
+constexpr Duration kFinishedMax = std::chrono::milliseconds(3);
 
 }  // namespace
-
-std::size_t Workers::group_of(const rendezvous::Assignment& assignment) {
-    const auto key = std::pair(assignment.round, assignment.master_port);
-    auto found = group_by_master_.find(key);
-    // A daemon that remembers nothing may give a round out again that group rank 0 has never heard
-    // of, and whose workers are gone.
-    if (found != group_by_master_.end() && is_gone(found->second)) {
-        group_by_master_.erase(found);
-        found = group_by_master_.end();
-    }
-    if (found == group_by_master_.end()) {
-        Group& group = groups_.emplace_back();
-        group.round = assignment.round;
-        group.world_size = assignment.world_size;
-        group.finish_at =
-            world_.now + between(world_.random, world_.plan.work_min, world_.plan.work_max);
-        found = group_by_master_.emplace(key, groups_.size() - 1).first;
-    }
-    return found->second;
-}
-
-bool Workers::is_gone(std::size_t index) const {
-    const Group& group = groups_[index];
-    return group.broken &&
-           std::none_of(group.members.begin(), group.members.end(), [&](const auto& member) {
-               const Worker& worker = hosts_[member.first].workers[member.second];
-               return worker.alive && worker.group == index;
-           });
-}
-
-// From here on it is a worker of that round, whether it can act already or not.
-void Workers::enter(std::uint32_t host, std::uint32_t local_rank,
-                    const rendezvous::Assignment& assignment) {
-    Worker& worker = hosts_[host].workers[local_rank];
-    worker.round = assignment.round;
-    worker.rank = assignment.first_rank + local_rank;
-    worker.group = group_of(assignment);
-    worker.assigned_at = world_.now;
-    worker.resumed = worker.awaits_outcome = worker.at_boundary = false;
-    worker.parks_at = Instant::max();
-    groups_[worker.group].members.emplace_back(host, local_rank);
-    world_.tell([&](Checker& c) { c.on_worker_start(world_.now, host, assignment.round); });
-}
 
 void Workers::assign(std::uint32_t host, const rendezvous::Assignment& assignment,
                      std::span<const std::uint32_t> local_ranks) {
@@ -121,40 +81,18 @@ void Workers::on_ready(std::uint32_t host, std::uint64_t tag) {
     }
 }
 
-std::vector<Workers::Worker*> Workers::present(const Group& group, std::size_t index) {
-    std::vector<Worker*> result;
-    for (const auto& [host, local_rank] : group.members) {
-        Worker& worker = hosts_[host].workers[local_rank];
-        if (worker.alive && worker.group == index) {
-            result.push_back(&worker);
-        }
-    }
-    return result;
-}
-
-void Workers::ready_to_form(std::size_t index) {
-    const Group& group = groups_[index];
-    const std::vector<Worker*> workers = present(group, index);
-    const bool ready = !group.broken && !group.formed && workers.size() == group.world_size &&
-                       std::all_of(workers.begin(), workers.end(), [](const Worker* worker) {
-                           return worker->stage == Stage::forming;
-                       });
-    if (ready) {
-        world_.queue.push(world_.now + between(world_.random, {}, kFormMax),
-                          EventKind::group_formed, static_cast<std::uint32_t>(index));
-        if (severed_ && world_.now < severed_->until) {
-            world_.queue.push(world_.now + between(world_.random, {}, 4 * kFormMax),
-                              EventKind::group_severed, static_cast<std::uint32_t>(index));
-        }
-    }
-}
-
 // The state comes from who has come furthest; from here on all have it.
 void Workers::on_formed(std::uint32_t index) {
     Group& group = groups_[index];
-    if (group.broken || group.severed || std::exchange(group.formed, true)) {
+    if (group.broken || group.severed || group.formed) {
         return;
     }
+    if (is_apart(group)) {
+        form_later(index);
+        return;
+    }
+    group.formed = true;
+    end_standstill(group, index);
     std::vector<Worker*> workers = present(group, index);
     std::uint64_t source = 0;
     std::vector<MemberView> members;
@@ -187,7 +125,7 @@ void Workers::on_vote(std::uint32_t index) {
     }
     const std::vector<Worker*> workers = present(group, index);
     if (std::any_of(workers.begin(), workers.end(), [](const Worker* w) { return w->hung; })) {
-        group.stands_still = true;
+        group.still_since = world_.now;
         world_.queue.push(world_.now + world_.plan.hang_limit, EventKind::group_standstill, index);
         return;
     }
@@ -263,6 +201,9 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
         case Group::Outcome::finish:
             worker->finished = true;
             worker->stage = Stage::leaving;
+            // From here on it is as any program, which ends when its round does.
+            speak(*worker, host, between(world_.second_random, {}, kFinishedMax),
+                  agent::WorkerAttached{local_rank, false, true, worker->generation});
             schedule_end(world_.now + between(world_.random, {}, world_.plan.skew_max), host,
                          local_rank, Cause::success);
             break;
@@ -274,8 +215,12 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
 
 void Workers::on_standstill(std::uint32_t index) {
     const Group& group = groups_[index];
-    if (group.broken || group.severed) {
+    if (group.broken || group.severed ||
+        world_.now < after(group.still_since, world_.plan.hang_limit)) {
         return;
+    }
+    if (!group.formed) {
+        world_.tell([&](Checker& c) { c.on_stuck(world_.now, {index, group.round}); });
     }
     // Every agent looks at its own workers' pages, and sees at about this time that one stands
     // still, or else that all of them wait for somebody elsewhere.
@@ -289,7 +234,7 @@ void Workers::on_standstill(std::uint32_t index) {
     }
     for (const auto& [host, worker] : suspects) {
         if (worker->hung || world_.random.chance(0.7)) {
-            say(host, worker->incarnation, between(world_.random, {}, std::chrono::seconds(1)),
+            say(host, worker->incarnation, between(world_.random, {}, kLookMax),
                 agent::HangSuspected{
                     group.round,
                     rendezvous::Hang{worker->rank,
@@ -300,16 +245,47 @@ void Workers::on_standstill(std::uint32_t index) {
     world_.queue.push(world_.now + world_.plan.hang_limit, EventKind::group_standstill, index);
 }
 
+// All move again, and the agents see it.
+void Workers::end_standstill(Group& group, std::size_t index) {
+    const Instant since = std::exchange(group.still_since, Instant::max());
+    if (world_.now < after(since, world_.plan.hang_limit)) {
+        return;
+    }
+    std::map<std::uint32_t, std::uint64_t> incarnations;  // By host.
+    for (const auto& [host, local_rank] : group.members) {
+        const Worker& worker = hosts_[host].workers[local_rank];
+        if (worker.alive && worker.group == index) {
+            incarnations[host] = worker.incarnation;
+        }
+    }
+    for (const auto& [host, incarnation] : incarnations) {
+        // Behind what they have seen before.
+        say(host, incarnation, kLookMax + between(world_.second_random, {}, kLookMax),
+            agent::HangSuspected{group.round, std::nullopt});
+    }
+}
+
 std::vector<rendezvous::RankPosition> Workers::positions(std::uint32_t host) const {
     std::vector<rendezvous::RankPosition> result;
     const std::vector<Worker>& workers = hosts_[host].workers;
     for (std::size_t slot = 0; slot < std::min<std::size_t>(workers.size(), kReleased); ++slot) {
         const Worker& worker = workers[slot];
-        if (worker.alive && worker.round != RoundId::none) {
-            // Who hangs has not issued what the others wait in.
-            result.push_back({worker.rank, worker.step, worker.hung ? 1U : 2U, !worker.hung,
-                              worker.hung ? "load" : "all_reduce"});
+        if (!worker.alive || worker.round == RoundId::none) {
+            continue;
         }
+        agent::WorkerLook look;
+        look.rank = worker.rank;
+        look.step = worker.step;
+        if (worker.stage == Stage::forming) {
+            look.phase = worker_link::Phase::forming;
+        } else {
+            // Who hangs has not issued what the others wait in.
+            look.phase = worker_link::Phase::training;
+            look.operations = worker.hung ? 1 : 2;
+            look.waiting = !worker.hung;
+            look.section = worker.hung ? "load" : "all_reduce";
+        }
+        result.push_back(agent::position_of(look));
     }
     return result;
 }
@@ -367,13 +343,6 @@ void Workers::abort(std::uint32_t host, std::uint32_t local_rank) {
     leave_group(worker);
 }
 
-void Workers::leave_group(Worker& worker) {
-    const std::size_t group = std::exchange(worker.group, kNoGroup);
-    if (group != kNoGroup) {
-        break_group(group, false);
-    }
-}
-
 void Workers::on_parks(std::uint32_t host, std::uint64_t tag) {
     Worker* worker = find(host, tag);
     if (worker == nullptr || worker->hung || worker->round == RoundId::none ||
@@ -397,19 +366,6 @@ void Workers::on_parks(std::uint32_t host, std::uint64_t tag) {
           agent::WorkerParked{static_cast<std::uint32_t>(tag & 0xffU), round, worker->at_boundary,
                               worker->generation});
     leave_if_told(host, static_cast<std::uint32_t>(tag & 0xffU));
-}
-
-void Workers::break_group(std::size_t index, bool by_death) {
-    groups_[index].bereaved = groups_[index].bereaved || by_death;
-    if (std::exchange(groups_[index].broken, true)) {
-        return;
-    }
-    for (const auto& [host, local_rank] : groups_[index].members) {
-        const Worker& worker = hosts_[host].workers[local_rank];
-        if (worker.alive && worker.group == index && worker.stage != Stage::starting) {
-            schedule_consequence(host, local_rank);
-        }
-    }
 }
 
 }  // namespace regroup::simulation

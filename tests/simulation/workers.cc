@@ -341,8 +341,11 @@ void Workers::say(std::uint32_t host, std::uint64_t incarnation, Duration within
 }
 
 void Workers::speak(Worker& worker, std::uint32_t host, agent::AgentEvent event) {
-    const Instant at =
-        std::max(worker.last_word_at, world_.now + between(world_.random, {}, kWordMax));
+    speak(worker, host, between(world_.random, {}, kWordMax), std::move(event));
+}
+
+void Workers::speak(Worker& worker, std::uint32_t host, Duration within, agent::AgentEvent event) {
+    const Instant at = std::max(worker.last_word_at, world_.now + within);
     worker.last_word_at = at;
     say(host, worker.incarnation, at - world_.now, std::move(event));
 }

@@ -56,8 +56,11 @@ class Workers {
     /// One worker of the host, if any trains, does nothing any more.
     void hang(std::uint32_t host);
     /// One worker of the host, if any is in a round with others, loses its connection to another;
-    /// both live. Mostly only once; else it breaks again in each round of the two hosts until then.
+    /// both live. Mostly only once; else it breaks again in each round of the two hosts until then,
+    /// or cannot even be made.
     void sever(std::uint32_t host, Instant until);
+    /// All connections can be made again.
+    void heal();
 
     // ---- Events that this class has scheduled.
 
@@ -150,7 +153,7 @@ class Workers {
         bool bereaved = false;  ///< And by a death; else somebody left it before its end.
         bool severed = false;   ///< Two of them do not reach each other: it comes to no vote more.
         bool formed = false;
-        bool stands_still = false;
+        Instant still_since = Instant::max();  ///< All wait, for one that hangs or for each other.
         Instant formed_at{};
         Instant finish_at{};
         std::uint32_t to_apply = 0;
@@ -175,6 +178,8 @@ class Workers {
     [[nodiscard]] agent::WorkerExited describe_end(const Worker& worker, std::uint32_t local_rank,
                                                    Cause cause);
     void speak(Worker& worker, std::uint32_t host, agent::AgentEvent event);
+    /// It takes `within` at most.
+    void speak(Worker& worker, std::uint32_t host, Duration within, agent::AgentEvent event);
 
     std::size_t group_of(const rendezvous::Assignment& assignment);
     /// All who were in it have left it or have ended.
@@ -182,6 +187,10 @@ class Workers {
     void enter(std::uint32_t host, std::uint32_t local_rank,
                const rendezvous::Assignment& assignment);
     void ready_to_form(std::size_t group);
+    /// Whether two of its hosts do not reach each other, so that it cannot form.
+    [[nodiscard]] bool is_apart(const Group& group) const;
+    void form_later(std::uint32_t group);
+    void end_standstill(Group& group, std::size_t index);
     void abort(std::uint32_t host, std::uint32_t local_rank);
     /// A parked worker whose node leaves saves its state and ends.
     void leave_if_told(std::uint32_t host, std::uint32_t local_rank);
@@ -202,6 +211,7 @@ class Workers {
         std::uint32_t one_host = 0;
         std::uint32_t other_host = 0;
         Instant until{};
+        bool silent = false;  ///< Nothing passes and nothing is refused: no group forms.
     };
     std::optional<Severed> severed_;
     std::uint64_t next_life_ = 1;

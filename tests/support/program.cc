@@ -153,12 +153,13 @@ bool Program::stop() const {
     });
 }
 
-bool Program::prints(const std::string& text, std::chrono::milliseconds limit) {
+bool Program::prints_behind(std::size_t begin, const std::string& text,
+                            std::chrono::milliseconds limit) {
     bool found = false;
     eventually(
         [&] {
             const bool over = !running();
-            found = output().find(text) != std::string::npos;
+            found = output().find(text, begin) != std::string::npos;
             return found || over;
         },
         limit);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -41,7 +42,12 @@ class Program {
     [[nodiscard]] bool stop() const;
     /// True once `text` has been printed; false if it has not within `limit` or the program ended.
     [[nodiscard]] bool prints(const std::string& text,
-                              std::chrono::milliseconds limit = std::chrono::seconds(40));
+                              std::chrono::milliseconds limit = std::chrono::seconds(40)) {
+        return prints_behind(0, text, limit);
+    }
+    /// The same for what comes behind the first `begin` bytes of the output.
+    [[nodiscard]] bool prints_behind(std::size_t begin, const std::string& text,
+                                     std::chrono::milliseconds limit = std::chrono::seconds(40));
     /// As a shell shows it: the code, or 128 + signal; nothing if it still runs after `limit`.
     std::optional<int> wait(std::chrono::milliseconds limit = std::chrono::seconds(60));
     [[nodiscard]] bool running() { return !wait(std::chrono::milliseconds(0)).has_value(); }

@@ -279,6 +279,45 @@ TEST_F(AgentCoreResidentTest, WhoEndsByForceInsteadHasNotSaved) {
     EXPECT_EQ(quit()->exit_code, kExitJobFailed);
 }
 
+TEST_F(AgentCoreResidentTest, WhoFailsToSaveAtTheBoundaryIsNotTakenForSaved) {
+    prepare(true);
+    exits(1, 0);
+    exits(1, 1, error(1));
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitJobFailed);
+    EXPECT_EQ(quit()->reason, "a node joins; a worker failed as it saved its state");
+}
+
+TEST_F(AgentCoreResidentTest, WhoFailsToSaveIsNotMadeGoodByWhoSavesAtTheSameBoundaryLater) {
+    prepare(true);
+    exits(1, 0, error(0));
+    ASSERT_EQ(sent<Report>().size(), 1U);
+    EXPECT_TRUE(sent<Report>()[0].report.failure.has_value());
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitJobFailed);
+}
+
+TEST_F(AgentCoreResidentTest, WhoIsKilledAtTheLimitAfterAnotherHasSavedHasNot) {
+    feed(QuitRequested{SIGTERM});
+    prepare(true);
+    exits(1, 0);
+    hear(Stop{RoundId{1}, "not all workers reached a step boundary in time"});
+    exits(1, 1, crash(1, SIGKILL));
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, 128 + SIGTERM);
+}
+
+TEST_F(AgentCoreResidentTest, WhoDiesInItsRoundTakesNothingFromWhatTheParkedOnesHaveSaved) {
+    prepare(true);
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 1);
+    exits(1, 1);
+    exits(1, 0, crash(0, SIGKILL));
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
 TEST_F(AgentCoreResidentTest, ADrainOnTheLastStepFindsTheTrainingFinished) {
     feed(QuitRequested{SIGTERM});
     prepare(true);

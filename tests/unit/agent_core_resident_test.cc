@@ -153,6 +153,11 @@ TEST_F(AgentCoreResidentTest, WhoseTrainingIsFinishedHasLostNobody) {
     EXPECT_TRUE(core.report().broken_links.empty());
     ASSERT_FALSE(sent<Report>().empty());
     EXPECT_TRUE(sent<Report>().back().report.broken_links.empty());
+    // Nor from then on: its peers end, each in its own time and way.
+    effects.clear();
+    feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
+    EXPECT_TRUE(core.report().broken_links.empty());
+    EXPECT_TRUE(sent<Report>().empty());
 }
 
 TEST_F(AgentCoreResidentTest, ALateWordOfAnOlderRoundParksNobody) {

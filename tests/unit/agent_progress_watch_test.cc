@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/watch/progress_watch.h"
+#include "rendezvous/core/hang_culprit.h"
 
 namespace regroup::agent {
 namespace {
@@ -268,6 +269,22 @@ TEST(PageLookTest, SaysWhatThePageSays) {
     EXPECT_EQ(position.operations, 12U);
     EXPECT_TRUE(position.waiting);
     EXPECT_EQ(position.doing, "all?reduce");
+}
+
+// A survivor and a new process wait for each other: neither is behind for what it brings.
+TEST(PageLookTest, WhoFormsAGroupIsNotBehindForItsStep) {
+    std::vector<rendezvous::RankPosition> positions;
+    for (const std::uint64_t step : {17U, 18U, 0U}) {
+        worker_link::WorkerPage page;
+        page.phase = Phase::forming;
+        page.step = step;
+        positions.push_back(
+            position_of(look_at(page, 0, static_cast<std::uint32_t>(positions.size()), 4711)));
+    }
+    EXPECT_FALSE(rendezvous::find_culprit(positions, 0).has_value());
+    positions[1].operations = 1;
+    positions[2].operations = 1;
+    EXPECT_EQ(rendezvous::find_culprit(positions, 1)->rank, 0U) << "the others have the state";
 }
 
 TEST(PageLookTest, NameWithoutAnEndEndsWithItsField) {

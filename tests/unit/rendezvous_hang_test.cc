@@ -232,7 +232,7 @@ TEST_F(RendezvousHang, IfAllWaitForEachOtherNobodyIsEndedAndNobodyBlamed) {
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
     EXPECT_EQ(job.core.phase(), Phase::stopping);
     EXPECT_EQ(job.told<Stop>("a")->reason,
-              "round 1 hangs: rank 0 stands still; all ranks wait in the same collective");
+              "round 1 hangs: rank 0 stands still; all ranks wait for each other");
 }
 
 // ---- The ledger.
@@ -363,6 +363,7 @@ TEST_F(RendezvousHang, AJobThatEndsBeforeTheFirstStepAfterALossTellsItsIncidentA
     ASSERT_NE(job.told<Recovered>("b"), nullptr);
     const Incident& incident = job.told<Recovered>("b")->incident;
     EXPECT_EQ(incident.first_step, milliseconds(40));
+    EXPECT_EQ(incident.total(), milliseconds(40));  // The round's end is not its predecessor's.
     EXPECT_EQ(incident.decision, "started again on node b, ended before its first step");
     EXPECT_EQ(job.told<Closed>("b")->verdict.recoveries, 1U);
 }

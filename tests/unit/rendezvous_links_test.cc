@@ -137,6 +137,33 @@ TEST_F(RendezvousLinks, RoundsThatAreGivenUpForNoKnownReasonAreNotTriedWithoutEn
     EXPECT_GT(job.now - began, seconds(30)) << "each rest is twice as long";
 }
 
+// Without a daemon workers park unasked after a second; who comes back first says so.
+TEST_F(RendezvousLinks, AFailureThatIsToldAfterARoundWasGivenUpIsWhyItWas) {
+    job.tell("c", Job::resident_report(job.core.round(), NodeState::stopped, 10));
+    ASSERT_EQ(job.told<Stop>("b")->reason, "node c gave the round up");
+    NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+    report.failure = crash_on("b", SIGKILL);
+    job.tell("b", report);
+    job.park({"a"}, 10);
+    ASSERT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("a").reason, "rank 0 on b was ended by SIGKILL");
+    EXPECT_EQ(job.assignment("a").restart_count, 1U);
+}
+
+TEST_F(RendezvousLinks, AFailureThatIsToldAfterARoundWasGivenUpEndsTheJobIfNoneIsAllowed) {
+    JobPolicy policy = policy_of(1, 3);
+    policy.restarts_max = 0;
+    begin(policy, {"a", "b", "c"});
+    job.tell("c", Job::resident_report(job.core.round(), NodeState::stopped, 10));
+    NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+    report.failure = crash_on("b", SIGKILL);
+    job.tell("b", report);
+    job.park({"a"}, 10);
+    ASSERT_NE(job.told<Closed>("a"), nullptr);
+    EXPECT_EQ(job.told<Closed>("a")->verdict.exit_code, 128 + SIGKILL);
+    EXPECT_EQ(job.told<Closed>("a")->verdict.author, "node b");
+}
+
 // The boundary would never come.
 TEST_F(RendezvousLinks, ABreakOnTheWayToAStepBoundaryEndsTheRoundAtOnce) {
     leave("c");

@@ -36,7 +36,9 @@ TEST_F(RendezvousPlanned, TheNextRoundWaitsForSurvivorsUnderSuspicionOnly) {
 // ---- A daemon that comes back.
 
 TEST_F(RendezvousPlanned, AFullRoundOfNewProcessesWaitsForTheOneThatHasTheState) {
-    begin(policy_of(1, 2), {"a", "b"});
+    JobPolicy policy = policy_of(1, 2);
+    policy.restarts_max = 2;  // "b" fails twice.
+    begin(policy, {"a", "b"});
     job.join("c");
     NodeReport fresh = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
     fresh.held_step = 0;

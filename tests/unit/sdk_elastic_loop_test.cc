@@ -1,12 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A loop that changes its ranks as planned, ends, and is used wrongly.
+#include <barrier>
+#include <map>
+#include <mutex>
+#include <string>
+#include <sys/socket.h>
+
 #include <gtest/gtest.h>
 
 #include "tests/unit/sdk_elastic_ranks.h"
 
 namespace regroup::testing {
 namespace {
+
+/// Breaks all TCP connections of this process.
+void sever_all() {
+    constexpr int kDescriptors = 1024;
+    for (int fd = 0; fd < kDescriptors; ++fd) {
+        sockaddr_storage address{};
+        socklen_t size = sizeof address;
+        if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+            (address.ss_family == AF_INET || address.ss_family == AF_INET6)) {
+            ::shutdown(fd, SHUT_RDWR);
+        }
+    }
+}
 
 TEST_F(ElasticLoopTest, ADrainParksEverybodyAtOneStep) {
     Script script;
@@ -70,6 +89,32 @@ TEST_F(ElasticLoopTest, WhenOneDiesAtTheFinishTheOthersFinish) {
     rounds_.end({"a", "c"});
     rounds_.assign({"a", "c"});
     expect_complete({"a", "c"});
+}
+
+TEST_F(ElasticLoopTest, WhoHasFinishedTellsOfNoConnectionThatBreaks) {
+    // The loops are still there, with their groups, as one that its peers' processes outlive.
+    std::map<std::string, ProcessGroup*> groups;
+    std::mutex mutex;
+    std::barrier<> both(2);
+    Script script;
+    script.on_round = [&](Rank& rank, const ElasticRound& round) {
+        const std::lock_guard lock(mutex);
+        groups[rank.name] = round.group;
+    };
+    script.after_run = [&](Rank& rank) {
+        both.arrive_and_wait();
+        if (rank.name == "a") {
+            sever_all();
+        }
+        // Until the group has noticed, which comes behind what it tells.
+        EXPECT_THROW(while (true) { groups.at(rank.name)->barrier().wait(); }, Error);
+        both.arrive_and_wait();
+    };
+    start_all({"a", "b"}, script);
+    expect_complete({"a", "b"});
+    for (const char* const name : {"a", "b"}) {
+        EXPECT_FALSE(agent_.has_said<worker_link::PeerLost>(name)) << name;
+    }
 }
 
 TEST_F(ElasticLoopTest, ACheckpointedStateOfAnyRankIsEverybodys) {

@@ -57,6 +57,7 @@ struct Script {
     std::function<void(Rank&, const ElasticRound&)> on_round = {};
     std::function<void(Rank&)> on_save = {};
     std::function<void(Rank&, const ElasticLeave&)> on_leave = {};
+    std::function<void(Rank&)> after_run = {};
     ElasticOptions options = {};
     std::uint64_t steps = kSteps;
     std::optional<std::pair<std::uint64_t, std::uint64_t>> resume_at = {};
@@ -102,6 +103,9 @@ struct Rank {
             }
         };
         ending = loop.run(callbacks);
+        if (script.after_run) {
+            script.after_run(*this);
+        }
     }
 
     void carry_out(ElasticStep& step) {

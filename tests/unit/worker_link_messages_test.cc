@@ -22,6 +22,8 @@ AssignWorker sample_assign() {
     assign.local_world_size = 8;
     assign.group_rank = 1;
     assign.group_world_size = 2;
+    assign.role_rank = 3;
+    assign.role_world_size = 6;
     assign.restart_count = 3;
     assign.max_restarts = 4;
     assign.master_addr = "10.0.0.4";

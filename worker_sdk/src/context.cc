@@ -188,6 +188,8 @@ void publish(const worker_link::AssignWorker& place) {
         {"WORLD_SIZE", std::to_string(place.world_size)},
         {"GROUP_RANK", std::to_string(place.group_rank)},
         {"GROUP_WORLD_SIZE", std::to_string(place.group_world_size)},
+        {"ROLE_RANK", std::to_string(place.role_rank)},
+        {"ROLE_WORLD_SIZE", std::to_string(place.role_world_size)},
         {"MASTER_ADDR", place.master_addr},
         {"MASTER_PORT", std::to_string(place.master_port)},
         {"TORCHELASTIC_RESTART_COUNT", std::to_string(place.restart_count)},

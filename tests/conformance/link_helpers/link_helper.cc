@@ -11,11 +11,13 @@
 //     again          has a child that says that it is the worker, and dies by SIGKILL
 //     ready          says so on stderr, behind what a sanitizer may have to say of a forked child
 //     exec           begins again as another program, with the arguments that follow
-//     exit=N, _exit=N, return=N, raise=N, hold
+//     fatal          leaves an error file of 20 KB, and says in two lines, not all UTF-8, why it
+//     ends exit=N, _exit=N, return=N, raise=N, hold
 #include <regroup/regroup.h>
 
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <string>
 #include <sys/prctl.h>
@@ -116,6 +118,11 @@ int main(int count, char** values) {
             set_variables();
             values[i] = values[0];
             ::execv(values[0], values + i);
+        } else if (what == "fatal") {
+            std::ofstream(variable("TORCHELASTIC_ERROR_FILE"))
+                << R"({"message": ")" << std::string(20'000, 'e') << R"( at its end"})";
+            regroup::report_fatal(regroup::FatalKind::user_error,
+                                  "the caf\xe9 is closed\n" + std::string(4'000, 'x'));
         } else if (what == "exit") {
             std::exit(number);
         } else if (what == "_exit") {

@@ -63,6 +63,10 @@ class BudgetChecker final : public Checker {
             own_faults_.insert(round);
         }
     }
+    // A hang, which is nobody's.
+    void on_stuck(Instant /*now*/, const GroupName& group) override {
+        own_faults_.insert(group.round);
+    }
     void on_daemon_effects(Instant /*now*/, const RendezvousCore& core,
                            const Effects& effects) override {
         for (const Send& effect : effects) {

@@ -69,9 +69,7 @@ class LinkChecker final : public Checker {
                                        [&](std::uint64_t life) { return hung_.contains(life); });
         if (!rough_ && now > trouble_until_ && !hangs && severed.group.round == round_) {
             severed_ = Severed{severed, now, restarts_};
-            // What was not long ago may count for more than one.
-            const bool lasted = now >= after(began_, RestartBudget::kLongRound * 9 / 10);
-            barren_ = std::exchange(committed_, false) || lasted ? 0 : barren_ + 1;
+            barren_ = std::exchange(committed_, false) ? 0 : barren_ + 1;
         } else {
             severed_.reset();
             barren_ = 0;
@@ -173,6 +171,12 @@ class LinkChecker final : public Checker {
         if (restarts_ != severed_->restarts) {
             violated(name_of(*severed_) + " broke, and that was charged as a restart");
         }
+        // Who notices it late has let the round last; and what was not long ago may count for more
+        // than one.
+        const Instant over_at = over_at_.value_or(now);
+        if (over_at >= after(began_, RestartBudget::kLongRound * 9 / 10)) {
+            barren_ = 0;
+        }
         // By at least three quarters of the second, fourth, ... part of the longest wait.
         Duration wait{};
         if (barren_ >= 2) {
@@ -182,7 +186,7 @@ class LinkChecker final : public Checker {
             }
             wait = std::min(wait, RestartBudget::kDelayLimit) * 7 / 10;
         }
-        const Duration waited = now - over_at_.value_or(now);
+        const Duration waited = now - over_at;
         if (waited + std::chrono::milliseconds(500) < wait) {
             violated("connections have broken in " + std::to_string(barren_) +
                      " rounds in a row without progress, and the next one began after " +

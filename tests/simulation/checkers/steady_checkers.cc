@@ -171,6 +171,8 @@ class HangChecker final : public Checker {
                  std::chrono::seconds(60);
         hung_.clear();
         gone_.clear();
+        stuck_.reset();
+        moved_ = {};
         rough_ = false;
     }
     void on_trouble(Instant now, Instant until) override {
@@ -178,6 +180,17 @@ class HangChecker final : public Checker {
         trouble_until_ = std::max({trouble_until_, now, until});
     }
     void on_hung(Instant now, const HungView& hung) override { hung_[hung.life] = {hung, now}; }
+    void on_stuck(Instant now, const GroupName& group) override {
+        on_trouble(now, now);
+        stuck_ = group.id;
+    }
+    // What was asked while nobody could form may be answered by one that can.
+    void on_group_formed(Instant now, const GroupName& group, std::uint64_t /*step*/,
+                         const std::vector<MemberView>& /*members*/) override {
+        if (stuck_ == group.id) {
+            moved_ = {group.round, now};
+        }
+    }
     void on_process_end(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t life,
                         bool /*success*/) override {
         if (const auto hung = hung_.find(life); hung != hung_.end()) {
@@ -196,10 +209,12 @@ class HangChecker final : public Checker {
             });
         }
     }
-    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
+    void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
                          const agent::AgentEffect& effect) override {
         const auto* kill = std::get_if<agent::KillWorker>(&effect);
-        if (kill == nullptr) {
+        const bool overtaken =
+            core.report().round == moved_.first && now < after(moved_.second, kInquiryLimit);
+        if (kill == nullptr || overtaken) {
             return;
         }
         const auto is_it = [&](const HungView& who) {
@@ -242,12 +257,15 @@ class HangChecker final : public Checker {
         HungView who;
         Instant at{};
     };
+    static constexpr Duration kInquiryLimit = std::chrono::seconds(30);
     Duration limit_{};
     bool rough_ = false;
     Instant trouble_until_{};
     Instant last_disturbed_{};
-    std::map<std::uint64_t, Hang> hung_;  // By process.
-    std::vector<HungView> gone_;          // Those of whose end their agents have yet to hear.
+    std::optional<std::uint64_t> stuck_;   // The last group that could not form.
+    std::pair<RoundId, Instant> moved_{};  // Of these the last that could in the end.
+    std::map<std::uint64_t, Hang> hung_;   // By process.
+    std::vector<HungView> gone_;           // Those of whose end their agents have yet to hear.
 };
 
 }  // namespace

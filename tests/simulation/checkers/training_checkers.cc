@@ -351,28 +351,34 @@ class DrainChecker final : public Checker {
             known.training = 0;
         }
         const auto* quit = std::get_if<agent::Quit>(&effect);
-        if (quit != nullptr && quit->exit_code == agent::kExitRequeue && !quit->verdict &&
-            known.saved.size() < known.training) {
-            violated("host " + std::to_string(host) + " ended with code 75, but only " +
-                     std::to_string(known.saved.size()) + " of its " +
+        const bool all = known.saved.size() >= known.training && known.ends.size() < 2;
+        if (quit != nullptr && quit->exit_code == agent::kExitRequeue && !quit->verdict && !all) {
+            violated("host " + std::to_string(host) + " ended with code 75, but not all of its " +
                      std::to_string(known.training) + " workers have saved their state");
         }
     }
     void on_saved(Instant /*now*/, std::uint32_t host, std::uint64_t life,
                   const GroupName& /*group*/, std::uint64_t /*step*/) override {
         hosts_[host].saved.insert(life);
+        hosts_[host].leaving.insert(life);
     }
     void on_process_end(Instant /*now*/, std::uint32_t host, std::uint64_t life,
                         bool success) override {
+        Host& known = hosts_[host];
         if (success) {
-            hosts_[host].saved.insert(life);
+            known.saved.insert(life);
+        }
+        if (known.leaving.erase(life) != 0) {
+            known.ends.insert(success);
         }
     }
 
    private:
     struct Host {
         std::size_t training = 0;
-        std::set<std::uint64_t> saved;  // Processes; those that came to their end included.
+        std::set<std::uint64_t> saved;    // Processes; those that came to their end included.
+        std::set<std::uint64_t> leaving;  // At a boundary, where they save.
+        std::set<bool> ends;              // Of those: with success, or without.
     };
     std::map<std::uint32_t, Host> hosts_;
 };

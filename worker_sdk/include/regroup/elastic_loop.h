@@ -116,7 +116,9 @@ class ElasticStep {
 
 /// Why this rank is about to leave, while its state is still there to be saved.
 struct ElasticLeave {
-    std::uint64_t step = 0;  ///< The last committed one, the same on every rank.
+    /// Committed steps. The same on every rank that leaves at a step boundary; where a loss has
+    /// ended the round before, some may not have had the last one yet.
+    std::uint64_t step = 0;
     std::string reason;
     std::chrono::steady_clock::time_point deadline;
 };
@@ -128,7 +130,7 @@ struct ElasticCallbacks {
     /// Called for each step; must end with commit(), finish() or an exception. Required.
     std::function<void(ElasticStep&)> on_step = {};
     /// Called on each rank of a node that leaves (a drain, a preemption), at a step boundary that
-    /// is the same for all; `run` returns afterwards with Ending::left.
+    /// is the same for all, or between two rounds; `run` returns afterwards with Ending::left.
     std::function<void(const ElasticLeave&)> on_leave = {};
 };
 

@@ -83,6 +83,8 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
         if (outcome == Outcome::finished) {
             beacon_.finished();
             if (link_) {
+                // The others may end before this one, and without a word.
+                ContextScope::of(round_->context)->on_break({});
                 link_->unguard();
                 link_->declare_elastic(false);  // What it does from here on, no round interrupts.
             }

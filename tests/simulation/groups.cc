@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The workers of one round as a group: who is in it, when it can form, how it breaks.
+#include <algorithm>
+#include <utility>
+
+#include "tests/simulation/workers.h"
+
+namespace regroup::simulation {
+
+using rendezvous::RoundId;
+
+namespace {
+
+constexpr Duration kFormMax = std::chrono::milliseconds(300);
+
+}  // namespace
+
+std::size_t Workers::group_of(const rendezvous::Assignment& assignment) {
+    const auto key = std::pair(assignment.round, assignment.master_port);
+    auto found = group_by_master_.find(key);
+    // A daemon that remembers nothing may give a round out again that group rank 0 has never heard
+    // of, and whose workers are gone.
+    if (found != group_by_master_.end() && is_gone(found->second)) {
+        group_by_master_.erase(found);
+        found = group_by_master_.end();
+    }
+    if (found == group_by_master_.end()) {
+        Group& group = groups_.emplace_back();
+        group.round = assignment.round;
+        group.world_size = assignment.world_size;
+        group.finish_at =
+            world_.now + between(world_.random, world_.plan.work_min, world_.plan.work_max);
+        found = group_by_master_.emplace(key, groups_.size() - 1).first;
+    }
+    return found->second;
+}
+
+bool Workers::is_gone(std::size_t index) const {
+    const Group& group = groups_[index];
+    return group.broken &&
+           std::none_of(group.members.begin(), group.members.end(), [&](const auto& member) {
+               const Worker& worker = hosts_[member.first].workers[member.second];
+               return worker.alive && worker.group == index;
+           });
+}
+
+// From here on it is a worker of that round, whether it can act already or not.
+void Workers::enter(std::uint32_t host, std::uint32_t local_rank,
+                    const rendezvous::Assignment& assignment) {
+    Worker& worker = hosts_[host].workers[local_rank];
+    worker.round = assignment.round;
+    worker.rank = assignment.first_rank + local_rank;
+    worker.group = group_of(assignment);
+    worker.assigned_at = world_.now;
+    worker.resumed = worker.awaits_outcome = worker.at_boundary = false;
+    worker.parks_at = Instant::max();
+    groups_[worker.group].members.emplace_back(host, local_rank);
+    world_.tell([&](Checker& c) { c.on_worker_start(world_.now, host, assignment.round); });
+}
+
+std::vector<Workers::Worker*> Workers::present(const Group& group, std::size_t index) {
+    std::vector<Worker*> result;
+    for (const auto& [host, local_rank] : group.members) {
+        Worker& worker = hosts_[host].workers[local_rank];
+        if (worker.alive && worker.group == index) {
+            result.push_back(&worker);
+        }
+    }
+    return result;
+}
+
+void Workers::ready_to_form(std::size_t index) {
+    const Group& group = groups_[index];
+    const std::vector<Worker*> workers = present(group, index);
+    const bool ready = !group.broken && !group.formed && workers.size() == group.world_size &&
+                       std::all_of(workers.begin(), workers.end(), [](const Worker* worker) {
+                           return worker->stage == Stage::forming;
+                       });
+    if (ready) {
+        world_.queue.push(world_.now + between(world_.random, {}, kFormMax),
+                          EventKind::group_formed, static_cast<std::uint32_t>(index));
+        if (severed_ && world_.now < severed_->until && !severed_->silent) {
+            world_.queue.push(world_.now + between(world_.random, {}, 4 * kFormMax),
+                              EventKind::group_severed, static_cast<std::uint32_t>(index));
+        }
+    }
+}
+
+void Workers::leave_group(Worker& worker) {
+    const std::size_t group = std::exchange(worker.group, kNoGroup);
+    if (group != kNoGroup) {
+        break_group(group, false);
+    }
+}
+
+void Workers::break_group(std::size_t index, bool by_death) {
+    groups_[index].bereaved = groups_[index].bereaved || by_death;
+    if (std::exchange(groups_[index].broken, true)) {
+        return;
+    }
+    for (const auto& [host, local_rank] : groups_[index].members) {
+        const Worker& worker = hosts_[host].workers[local_rank];
+        if (worker.alive && worker.group == index && worker.stage != Stage::starting) {
+            schedule_consequence(host, local_rank);
+        }
+    }
+}
+
+}  // namespace regroup::simulation
