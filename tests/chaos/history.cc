@@ -132,8 +132,24 @@ class Judge {
             most = std::max(most.value_or(0), seen.last_step);
         }
     }
+    /// After all steps; or before the last one, if only those applied it who are lost, and the
+    /// round that would have repeated it was told to end before. Who has applied it has not
+    /// forgotten it.
+    [[nodiscard]] bool is_end(const ProcessLog& log, std::uint64_t steps) const {
+        const Record& end = log.records.back();
+        if (end.step == steps) {
+            return true;
+        }
+        const bool knew_more =
+            std::any_of(log.records.begin(), log.records.end(), [&](const Record& record) {
+                return record.kind == RecordKind::step && record.step >= end.step;
+            });
+        return end.step + 1 == steps && end.round > result_.rounds.rbegin()->first && !knew_more;
+    }
     void check_end(const std::vector<ProcessLog>& logs) {
+        const std::uint64_t steps = steps_of(logs);
         std::set<std::uint32_t> ranks;
+        std::set<std::uint64_t> ends;
         std::uint32_t world_size = 0;
         for (const ProcessLog& log : logs) {
             if (log.records.empty() || log.records.back().kind != RecordKind::finished) {
@@ -141,14 +157,18 @@ class Judge {
             }
             const Record& end = log.records.back();
             ranks.insert(end.rank);
+            ends.insert(end.step);
             world_size = end.world_size;
             result_.digest = end.digest;
-            if (end.step != steps_of(logs) ||
-                (end.step > 0 && end.digest != digests_.at(end.step - 1))) {
+            if (!is_end(log, steps) || (end.step > 0 && end.digest != digests_.at(end.step - 1))) {
                 wrong("rank " + std::to_string(end.rank) + " finished after " +
-                      std::to_string(end.step) + " steps of " + std::to_string(steps_of(logs)) +
+                      std::to_string(end.step) + " steps of " + std::to_string(steps) +
                       ", or with other parameters");
             }
+        }
+        if (ends.size() > 1) {
+            wrong("ranks finished after " + std::to_string(*ends.begin()) + " steps and after " +
+                  std::to_string(*ends.rbegin()));
         }
         if (ranks.empty() || ranks.size() != world_size) {
             wrong(std::to_string(ranks.size()) + " of " + std::to_string(world_size) +

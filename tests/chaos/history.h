@@ -38,7 +38,8 @@ struct History {
 /// - a process that goes back, or does a step twice;
 /// - a round that begins before the last step that is still in the memory of one of its workers;
 /// - a round in which a step was applied by some ranks only, unless it was its last;
-/// - a run of which not every rank of the last round has ended after the same step.
+/// - a run that not every rank of its last round has ended after the same step: the last one, or
+///   the one before if nobody is left who had applied that, and the round was over before it.
 [[nodiscard]] History judge(const std::vector<ProcessLog>& logs,
                             const std::vector<std::uint64_t>& digests);
 

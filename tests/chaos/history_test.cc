@@ -3,7 +3,9 @@
 // That the judge of chaos runs sees what is wrong: each history here has one fault.
 #include "tests/chaos/history.h"
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -112,6 +114,55 @@ TEST_F(HistoryTest, StepsThatAreLostAreSeen) {
         add(3, 3, 0, step);
     }
     EXPECT_THAT(wrongs(), Contains(HasSubstr("round 3 began with step 2, after step 4")));
+}
+
+/// Lets b and c end round 2 at once, after `steps`.
+void end_at_once(std::vector<ProcessLog>& logs, std::uint64_t steps, std::uint64_t digest) {
+    for (const std::size_t process : {1U, 2U}) {
+        std::vector<Record>& records = logs[process].records;
+        records.back().step = steps;
+        records.back().digest = digest;
+        records.erase(std::find_if(records.begin(), records.end(),
+                                   [](const Record& record) { return record.round == 2; }),
+                      std::prev(records.end()));
+    }
+}
+
+TEST_F(HistoryTest, LastStepOfTheLostNeedNotBeRepeatedIfAllEndsBeforeIt) {
+    end_at_once(logs_, 2, digests_.at(1));
+    const History history = judge(logs_, digests_);
+    EXPECT_THAT(history.wrongs, IsEmpty());
+    EXPECT_EQ(history.digest, digests_.at(1));
+}
+
+TEST_F(HistoryTest, EndBeforeTheLastStepOfTheRoundBeforeIsSeen) {
+    end_at_once(logs_, 1, digests_.at(0));
+    EXPECT_THAT(wrongs(), Contains(HasSubstr("rank 1 finished after 1 steps of 3")));
+}
+
+TEST_F(HistoryTest, EndThatForgetsWhatItsWorkersKnewIsSeen) {
+    Record forgotten = of_b(2);
+    forgotten.round = 1;
+    end_at_once(logs_, 2, digests_.at(1));
+    logs_[1].records.insert(std::prev(logs_[1].records.end()), forgotten);
+    EXPECT_THAT(wrongs(), ElementsAre(HasSubstr("rank 1 finished after 2 steps of 3")));
+}
+
+TEST_F(HistoryTest, RanksThatEndAfterDifferentStepsAreSeen) {
+    logs_[2].records.back().step = 4;
+    logs_[2].records.back().digest = digests_.at(3);
+    EXPECT_THAT(wrongs(), ElementsAre(HasSubstr("rank 0 finished after 4 steps of 5"),
+                                      HasSubstr("ranks finished after 4 steps and after 5")));
+}
+
+TEST_F(HistoryTest, StepThatOnlySomeRanksKnowOfAtTheEndIsSeen) {
+    Record known = of_b(2);
+    known.round = 1;
+    end_at_once(logs_, 2, digests_.at(1));
+    logs_[1].records.insert(std::prev(logs_[1].records.end()), known);
+    logs_[1].records.back().step = 3;
+    logs_[1].records.back().digest = digests_.at(2);
+    EXPECT_THAT(wrongs(), ElementsAre(HasSubstr("ranks finished after 2 steps and after 3")));
 }
 
 TEST_F(HistoryTest, RankThatDoesNotFinishIsSeen) {
