@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <gmock/gmock.h>
@@ -22,6 +23,15 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr const char* kSystemPath = "/usr/local/bin:/usr/bin:/bin";
+
+/// Whether this user may attach to processes that are no descendants of who attaches.
+bool may_attach() {
+    int scope = 0;  // Where the file is not, nothing forbids it.
+    std::ifstream("/proc/sys/kernel/yama/ptrace_scope") >> scope;
+    constexpr int kNobody = 3;
+    return scope == 0 || (scope < kNobody && ::geteuid() == 0);
+}
+constexpr const char* kMayNotAttach = "kernel.yama.ptrace_scope forbids debuggers to attach";
 
 class StacksTest : public ::testing::Test {
    protected:
@@ -97,6 +107,9 @@ class StacksTest : public ::testing::Test {
         if (!path) {
             GTEST_SKIP() << name << " is not installed";
         }
+        if (!may_attach()) {
+            GTEST_SKIP() << kMayNotAttach;
+        }
         const pid_t first = start_hanging();
         const pid_t second = start_hanging();
         const SavedStacks saved =
@@ -154,6 +167,9 @@ TEST_F(StacksTest, ToolThatDoesNotEndIsEndedAndItsProcessRunsOn) {
 }
 
 TEST_F(StacksTest, DebuggerThatIsEndedWhileAttachedLetsItsProcessRunOn) {
+    if (!may_attach()) {
+        GTEST_SKIP() << kMayNotAttach;
+    }
     const pid_t pid = start_hanging();
     const SavedStacks saved =
         save({attaching_tool(), std::chrono::milliseconds(300), 16}, {{0, pid, ""}});
@@ -162,6 +178,9 @@ TEST_F(StacksTest, DebuggerThatIsEndedWhileAttachedLetsItsProcessRunOn) {
 }
 
 TEST_F(StacksTest, DestructionWhileADebuggerIsAttachedLetsItsProcessRunOn) {
+    if (!may_attach()) {
+        GTEST_SKIP() << kMayNotAttach;
+    }
     const pid_t pid = start_hanging();
     {
         StackSaver saver(io_, clock_, launcher_, {attaching_tool(), kTestLimit, 16});

@@ -13,5 +13,6 @@ regroup_test(daemon_test conformance
             ${CMAKE_CURRENT_LIST_DIR}/daemon_store_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/daemon_strangers_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/daemon_traffic_test.cc
-    LINK regroup::rendezvous_server regroup::rendezvous_client regroup::protocol regroup::net)
+    LINK regroup::rendezvous_server regroup::rendezvous_client regroup::protocol regroup::net
+        regroup_test_support)
 target_include_directories(daemon_test PRIVATE ${PROJECT_SOURCE_DIR}/tests/unit)

@@ -7,6 +7,7 @@
 #include "daemon_harness.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/protocol/codec.h"
+#include "tests/support/program.h"
 
 namespace regroup::rendezvous {
 namespace {
@@ -20,6 +21,7 @@ using testing::Listener;
 using testing::Loop;
 using testing::Peer;
 using testing::running;
+using testing::unused_port;
 
 /// What a client has told its owner.
 struct Story {
@@ -47,10 +49,6 @@ struct Story {
         return ups + downs + static_cast<int>(messages.size() + troubles.size());
     }
 };
-
-std::uint16_t port_of_nobody(Loop& loop) {
-    return Listener(loop).port();
-}
 
 class DaemonClient : public ::testing::Test {
    protected:
@@ -130,7 +128,7 @@ TEST_F(DaemonClient, ADaemonThatWasThereIsLookedForWithinItsHeartbeatTimeout) {
 }
 
 TEST_F(DaemonClient, RetriesUntilADaemonAppears) {
-    const std::uint16_t port = port_of_nobody(loop);
+    const std::uint16_t port = unused_port();
     ControlClient client(loop.io(), Endpoint{"127.0.0.1", port}, story.handlers());
     client.start();
     ASSERT_TRUE(loop.until([&] { return story.troubles.size() >= 3; }));
@@ -144,8 +142,8 @@ TEST_F(DaemonClient, RetriesUntilADaemonAppears) {
 }
 
 TEST_F(DaemonClient, ReconnectsToADaemonThatCameBack) {
-    auto host = std::make_unique<DaemonHost>(loop);
-    const std::uint16_t port = host->port();
+    const std::uint16_t port = unused_port();
+    auto host = std::make_unique<DaemonHost>(loop, DaemonLimits{}, port);
     ControlClient client(loop.io(), Endpoint{"127.0.0.1", port}, story.handlers());
     client.start();
     ASSERT_TRUE(loop.until([&] { return story.ups == 1; }));
@@ -174,7 +172,7 @@ TEST_F(DaemonClient, DropOpensAnotherConnection) {
 
 TEST_F(DaemonClient, GoesOnToTheNextEndpoint) {
     DaemonHost host(loop);
-    const std::uint16_t nobody = port_of_nobody(loop);
+    const std::uint16_t nobody = unused_port();
     ControlClient client(loop.io(),
                          std::vector<Endpoint>{{"127.0.0.1", nobody}, {"127.0.0.1", host.port()}},
                          story.handlers());
@@ -214,7 +212,7 @@ TEST_F(DaemonClient, LocalhostIsTriedInBothFamilies) {
     EXPECT_TRUE(loop.until([&] { return story.ups == 1; }));
 
     Story other;
-    const std::uint16_t nobody = port_of_nobody(loop);
+    const std::uint16_t nobody = unused_port();
     ControlClient lost(loop.io(), Endpoint{"localhost", nobody}, other.handlers());
     lost.start();
     ASSERT_TRUE(loop.until([&] { return !other.troubles.empty(); }));
@@ -360,8 +358,7 @@ TEST_F(DaemonClient, StopAtAnyMomentCallsBackAndNothingElse) {
         Story own;
         const bool somebody = moment % 2 == 0;
         const std::string name = moment % 3 == 0 ? "LOCALHOST" : "127.0.0.1";
-        ControlClient client(loop.io(),
-                             Endpoint{name, somebody ? host.port() : port_of_nobody(loop)},
+        ControlClient client(loop.io(), Endpoint{name, somebody ? host.port() : unused_port()},
                              own.handlers());
         if (moment > 0) {
             client.start();
@@ -384,8 +381,7 @@ TEST_F(DaemonClient, HandlersAreNotCalledAfterDestruction) {
         const bool somebody = moment % 2 == 0;
         const std::string name = moment % 3 == 0 ? "LOCALHOST" : "127.0.0.1";
         auto client = std::make_unique<ControlClient>(
-            loop.io(), Endpoint{name, somebody ? host.port() : port_of_nobody(loop)},
-            own->handlers());
+            loop.io(), Endpoint{name, somebody ? host.port() : unused_port()}, own->handlers());
         if (moment > 0) {
             client->start();
         }
@@ -409,8 +405,7 @@ TEST_F(DaemonClient, HandlerMayDestroyTheClient) {
                 destroyed = true;
             }
         };
-        const Endpoint endpoint{"127.0.0.1",
-                                when == "trouble" ? port_of_nobody(loop) : host.port()};
+        const Endpoint endpoint{"127.0.0.1", when == "trouble" ? unused_port() : host.port()};
         client = std::make_unique<ControlClient>(
             loop.io(), endpoint,
             ControlClient::Handlers{
@@ -437,7 +432,7 @@ TEST_F(DaemonClient, HandlerMayDestroyTheClient) {
 TEST(DaemonClientLoop, EverythingPendingGoesWithTheEventLoop) {
     Story story;
     auto loop = std::make_unique<Loop>();
-    const std::uint16_t nobody = port_of_nobody(*loop);
+    const std::uint16_t nobody = unused_port();
     {
         DaemonHost host(*loop);
         ControlClient connected(loop->io(), Endpoint{"127.0.0.1", host.port()}, story.handlers());

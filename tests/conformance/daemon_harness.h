@@ -123,7 +123,8 @@ std::optional<Message> Peer::expect() {
     return std::nullopt;
 }
 
-/// A join of node `name` for a job of `nodes` nodes with two workers each, patient with slow tests.
+/// A join of node `name` for a job of `nodes` nodes with two workers each, patient with slow tests:
+/// who is silent, or has hung up, is not lost while a test runs.
 rendezvous::Join join_of(const std::string& job, const std::string& name, std::uint32_t nodes);
 rendezvous::Report running(rendezvous::RoundId round);
 

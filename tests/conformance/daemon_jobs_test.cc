@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
 #include <gmock/gmock.h>
 
 #include "daemon_harness.h"
@@ -18,18 +20,20 @@ using testing::shown;
 
 class DaemonJobs : public ::testing::Test {
    protected:
-    DaemonJobs() : host(loop, limits()) {}
-
-    static DaemonLimits limits() {
-        DaemonLimits result;
-        result.closed_retention = milliseconds(400);
-        return result;
-    }
+    explicit DaemonJobs(const DaemonLimits& limits = {}) : host(loop, limits) {}
 
     Peer joined(const Join& join) {
         Peer peer(loop, host.port());
         EXPECT_TRUE(peer.say(join));
         return peer;
+    }
+
+    /// Nodes a and b of `job`. Who has hung up is lost after `regroup_call`.
+    static std::pair<Join, Join> pair_of(
+        const std::string& job, Duration regroup_call = join_of("", "", 2).policy.regroup_call) {
+        std::pair joins{join_of(job, "a", 2), join_of(job, "b", 2)};
+        joins.first.policy.regroup_call = joins.second.policy.regroup_call = regroup_call;
+        return joins;
     }
 
     /// Two nodes of `job`, told their round and running.
@@ -38,8 +42,9 @@ class DaemonJobs : public ::testing::Test {
         Peer b;
         RoundId round = RoundId::none;
     };
-    Pair running_pair(const std::string& job) {
-        Pair pair{joined(join_of(job, "a", 2)), joined(join_of(job, "b", 2))};
+    Pair running_pair(const std::string& job) { return running_pair(pair_of(job)); }
+    Pair running_pair(const std::pair<Join, Join>& joins) {
+        Pair pair{joined(joins.first), joined(joins.second)};
         for (Peer* peer : {&pair.a, &pair.b}) {
             if (const auto assign = peer->expect<Assign>()) {
                 pair.round = assign->assignment.round;
@@ -153,10 +158,11 @@ TEST_F(DaemonJobs, ManyMessagesInOnePacketAreAnsweredInTurn) {
 // ---- Connections come and go; the node stays.
 
 TEST_F(DaemonJobs, DisconnectAndReturnWithinTheLimitChangesNothing) {
-    Pair pair = running_pair("job");
+    const Duration limit = std::chrono::seconds(3);
+    Pair pair = running_pair(pair_of("job", limit));
     pair.a.hang_up();
     ASSERT_TRUE(loop.until([&] { return host.daemon().sessions_count() == 1; }));
-    Join again = join_of("job", "a", 2);
+    Join again = pair_of("job", limit).first;
     again.report = running(pair.round).report;
     Peer returned = joined(again);
     returned.say(running(pair.round));
@@ -164,7 +170,7 @@ TEST_F(DaemonJobs, DisconnectAndReturnWithinTheLimitChangesNothing) {
     ASSERT_TRUE(alive);
     EXPECT_EQ(alive->round, pair.round);
     // Longer than a suspicion lasts.
-    loop.run_for(milliseconds(700));
+    loop.run_for(limit + milliseconds(500));
     pair.b.say(running(pair.round));
     const auto also_alive = pair.b.expect<Alive>();
     ASSERT_TRUE(also_alive);
@@ -172,7 +178,7 @@ TEST_F(DaemonJobs, DisconnectAndReturnWithinTheLimitChangesNothing) {
 }
 
 TEST_F(DaemonJobs, NodeThatDoesNotReturnIsLost) {
-    Pair pair = running_pair("job");
+    Pair pair = running_pair(pair_of("job", milliseconds(200)));
     pair.a.hang_up();
     const auto stop = pair.b.expect<Stop>();
     ASSERT_TRUE(stop);
@@ -212,13 +218,14 @@ TEST_F(DaemonJobs, ConnectionThatHasLeftDoesNotSpeakForTheNodeThatCameBack) {
 }
 
 TEST_F(DaemonJobs, NewerConnectionOfANodeTakesOver) {
-    Pair pair = running_pair("job");
-    Join again = join_of("job", "a", 2);
+    const Duration limit = milliseconds(200);
+    Pair pair = running_pair(pair_of("job", limit));
+    Join again = pair_of("job", limit).first;
     again.report = running(pair.round).report;
     Peer newer = joined(again);
     EXPECT_TRUE(pair.a.is_closed_by_peer());
     // The end of the old connection is not the end of the node, now or later.
-    loop.run_for(milliseconds(700));
+    loop.run_for(limit + milliseconds(500));
     newer.say(running(pair.round));
     EXPECT_TRUE(newer.expect<Alive>());
     pair.b.say(running(pair.round));
@@ -243,7 +250,7 @@ TEST_F(DaemonJobs, WhatASupersededConnectionStillSaidCountsNoMore) {
 }
 
 TEST_F(DaemonJobs, FencedNodeJoinsAgainOnTheSameConnection) {
-    Pair pair = running_pair("job");
+    Pair pair = running_pair(pair_of("job", milliseconds(200)));
     pair.a.hang_up();
     ASSERT_TRUE(pair.b.expect<Stop>());  // Lost by now.
     Peer late = joined(join_of("other", "x", 1));
@@ -256,7 +263,18 @@ TEST_F(DaemonJobs, FencedNodeJoinsAgainOnTheSameConnection) {
 
 // ---- Ends of jobs.
 
-TEST_F(DaemonJobs, ClosedJobTellsLateComersHowItEndedAndThenFreesItsId) {
+class DaemonJobsSoonForgotten : public DaemonJobs {
+   protected:
+    DaemonJobsSoonForgotten() : DaemonJobs(limits()) {}
+
+    static DaemonLimits limits() {
+        DaemonLimits result;
+        result.closed_retention = std::chrono::seconds(3);
+        return result;
+    }
+};
+
+TEST_F(DaemonJobsSoonForgotten, ClosedJobTellsLateComersHowItEndedAndThenFreesItsId) {
     Peer only = joined(join_of("job", "a", 1));
     const auto assign = only.expect<Assign>();
     ASSERT_TRUE(assign);

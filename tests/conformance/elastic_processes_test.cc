@@ -19,6 +19,8 @@ using worker_link::Phase;
 using worker_link::Resumed;
 
 constexpr const char* kSteps = "--steps=60";
+// For who has something to do before the last step: seconds are left for it.
+constexpr const char* kUnhurried = "--step-ms=40";
 
 std::string last_line(const std::string& output) {
     const std::vector<std::string> lines = lines_of(output);
@@ -139,7 +141,7 @@ TEST_F(Elastic, ASpareThatWasStartedBeforeTakesTheRankOfTheLost) {
 }
 
 TEST_F(Elastic, APeerThatDiesWhileTheRoundFormsHoldsNobodyUp) {
-    start_all({"a", "b", "c"}, {"--step-ms=2"});
+    start_all({"a", "b", "c"}, {kUnhurried});
     await_resumed({"a", "b", "c"});
     rounds_.end({"a", "b", "c"});
     programs_["c"]->signal(SIGKILL);
@@ -154,7 +156,7 @@ TEST_F(Elastic, APeerThatDiesWhileTheRoundFormsHoldsNobodyUp) {
 }
 
 TEST_F(Elastic, APauseParksEverybodyAtTheSameStepAndANewRankLosesNoSample) {
-    start_all({"a", "b"}, {"--step-ms=2"});
+    start_all({"a", "b"}, {kUnhurried});
     await_resumed({"a", "b"});
     agent_.pause("a", rounds_.round(), false);
     agent_.pause("b", rounds_.round(), false);
@@ -169,7 +171,7 @@ TEST_F(Elastic, APauseParksEverybodyAtTheSameStepAndANewRankLosesNoSample) {
 }
 
 TEST_F(Elastic, ADrainedRankLeavesAtTheStepWhereTheOthersPark) {
-    start_all({"a", "b", "c"}, {"--step-ms=2"});
+    start_all({"a", "b", "c"}, {kUnhurried});
     await_resumed({"a", "b", "c"});
     agent_.pause("b", rounds_.round(), false);
     agent_.pause("a", rounds_.round(), false);
@@ -185,7 +187,7 @@ TEST_F(Elastic, ADrainedRankLeavesAtTheStepWhereTheOthersPark) {
 }
 
 TEST_F(Elastic, AParkedRankThatIsToLeaveDoes) {
-    start_all({"a", "b"}, {"--step-ms=2"});
+    start_all({"a", "b"}, {kUnhurried});
     await_resumed({"a", "b"});
     rounds_.end({"a", "b"});
     agent_.pause("b", rounds_.round(), true);
@@ -196,7 +198,7 @@ TEST_F(Elastic, AParkedRankThatIsToLeaveDoes) {
 }
 
 TEST_F(Elastic, WithItsAgentAWorkerEndsAndSaysWhy) {
-    start_all({"a", "b"}, {"--step-ms=2"});
+    start_all({"a", "b"}, {kUnhurried});
     await_resumed({"a", "b"});
     agent_.hang_up("a");
     EXPECT_EQ(programs_["a"]->wait(), 1);

@@ -55,7 +55,7 @@ class FakeEtcd {
     std::string leader;              // Of the key; empty: there is none.
     std::vector<std::string> paths;  // Of all requests.
     Instant lease_ends{};            // By etcd's clock.
-    Duration lease = std::chrono::seconds(2);
+    Duration lease = std::chrono::seconds(5);
 
     [[nodiscard]] std::size_t count(const std::string& path) const {
         return static_cast<std::size_t>(std::count(paths.begin(), paths.end(), path));
@@ -183,7 +183,7 @@ TEST_F(EtcdFaults, TheLeaseIsKeptWhileManyJobsAreRead) {
             {{"kvs", json::array({{{"key", to_base64(key)}, {"value", to_base64(value)}}})},
              {"more", !last}},
             200,
-            std::chrono::milliseconds(600)};
+            std::chrono::milliseconds(800)};
     };
     start();
     ASSERT_TRUE(loop.until([&] { return leads; })) << log;
@@ -254,7 +254,7 @@ TEST_F(EtcdFaults, WhoCanKeepNothingResignsAndSaysOnceThatEtcdIsAway) {
                    : std::nullopt;
     };
     configure = [](EtcdJournal::Options& options) {
-        options.stall_limit = std::chrono::seconds(3);  // Several renewals of the lease.
+        options.stall_limit = std::chrono::seconds(6);  // Several renewals of the lease.
     };
     start();
     ASSERT_TRUE(loop.until([&] { return leads; })) << log;

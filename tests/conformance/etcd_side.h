@@ -20,7 +20,7 @@ struct EtcdSide {
         journal::EtcdJournal::Options options;
         options.endpoints = {{"127.0.0.1", etcd}};
         options.advertise = name + ":1";
-        options.lease = std::chrono::seconds(2);
+        options.lease = std::chrono::seconds(5);
         return options;
     }
     void start(Loop& loop, journal::EtcdJournal::Options options) {

@@ -17,7 +17,7 @@ if(REGROUP_HAVE_CUDA)
     foreach(part results operations failures forming processes)
         regroup_test(nccl_${part}_test conformance
             SOURCES ${CMAKE_CURRENT_LIST_DIR}/nccl_${part}_test.cc ${stand_in}/host_runtime.cc
-            LINK regroup::worker_sdk regroup_cuda)
+            LINK regroup::worker_sdk regroup_cuda regroup_test_support)
         target_compile_definitions(nccl_${part}_test PRIVATE
             STAND_IN_NCCL="$<TARGET_FILE:stand_in_nccl>")
         add_dependencies(nccl_${part}_test stand_in_nccl)

@@ -8,19 +8,13 @@
 #include <unistd.h>
 
 #include "tests/conformance/nccl_ranks.h"
-#include "worker_sdk/src/cpu/socket.h"
+#include "tests/support/program.h"
 
 namespace regroup {
 namespace {
 
 using testing::kPatience;
 using testing::view;
-
-std::uint16_t free_port() {
-    const cpu::Descriptor socket = cpu::listen_on(cpu::SocketAddress::parse("127.0.0.1:0"));
-    const std::string text = cpu::bound_address(socket).text();
-    return static_cast<std::uint16_t>(std::stoul(text.substr(text.rfind(':') + 1)));
-}
 
 using Body = std::function<bool(const Context&, ProcessGroup&)>;
 
@@ -44,7 +38,7 @@ using Body = std::function<bool(const Context&, ProcessGroup&)>;
 }
 
 std::vector<int> run_processes(std::uint32_t world_size, const Body& body) {
-    const std::uint16_t port = free_port();
+    const std::uint16_t port = testing::unused_port();
     const pid_t parent = ::getpid();
     std::vector<pid_t> pids;
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {

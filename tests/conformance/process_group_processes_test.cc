@@ -20,24 +20,17 @@
 
 #include <gtest/gtest.h>
 
-#include "worker_sdk/src/cpu/socket.h"
+#include "tests/support/program.h"
 
 namespace regroup {
 namespace {
 
 constexpr std::chrono::seconds kPatience{60};
 
-/// A port that was free a moment ago. Rank 0 binds it; a loser of the race fails loudly.
-std::uint16_t free_port() {
-    const cpu::Descriptor socket = cpu::listen_on(cpu::SocketAddress::parse("127.0.0.1:0"));
-    const std::string text = cpu::bound_address(socket).text();
-    return static_cast<std::uint16_t>(std::stoul(text.substr(text.rfind(':') + 1)));
-}
-
 /// Starts one process per rank, with the variables of a hand-started job. Each ends with status 0
 /// if `body` returns true.
 std::vector<pid_t> start_ranks(std::uint32_t world_size, const std::function<bool()>& body) {
-    const std::string port = std::to_string(free_port());
+    const std::string port = std::to_string(testing::unused_port());
     const pid_t parent = ::getpid();
     std::vector<pid_t> pids;
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
@@ -123,10 +116,13 @@ void expect_the_killed_rank_is_named(const Step& step, std::size_t row_count) {
     SCOPED_TRACE(std::string(step.name) + " of rows of " + std::to_string(row_count));
     const std::vector<pid_t> pids = start_ranks(5, [&] {
         const Context context = Context::from_environment();
-        const auto group = join(context);
         std::vector<float> rows(row_count * context.world_size, 1.0F);
         std::vector<float> row(row_count, 1.0F);
+        std::string operation;
         try {
+            // Who only sends may be ten operations ahead, and dead, before another has joined.
+            const auto group = join(context);
+            operation = std::string(step.name) + " #";
             for (int i = 1;; ++i) {
                 if (context.rank == 3 && i == 10) {
                     ::raise(SIGKILL);
@@ -137,7 +133,7 @@ void expect_the_killed_rank_is_named(const Step& step, std::size_t row_count) {
             const std::string text = error.what();
             const bool right = error.code() == Errc::disconnected &&
                                text.find("rank 3 (127.0.0.1:") != std::string::npos &&
-                               text.find(std::string(step.name) + " #") != std::string::npos;
+                               text.find(operation) != std::string::npos;
             if (!right) {
                 std::fprintf(stderr, "rank %u: %s\n", context.rank, error.what());
             }

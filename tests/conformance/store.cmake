@@ -9,4 +9,4 @@ regroup_test(store_server_test conformance
 
 regroup_test(store_client_test conformance
     SOURCES store_client_test.cc
-    LINK regroup::store_server regroup::net)
+    LINK regroup::store_server regroup::net regroup_test_support)

@@ -17,13 +17,14 @@
 
 #include "rendezvous/store/store_wire.h"
 #include "tests/conformance/store_support.h"
+#include "tests/support/program.h"
 
 namespace regroup::store {
 namespace {
 
 using boost::asio::ip::tcp;
 using std::chrono::milliseconds;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 /// A server that follows a script instead of the protocol, for one connection after the other.
 class ScriptedServer {
@@ -82,13 +83,8 @@ std::string encoded(const Request& request) {
 
 TEST(StoreClient, TriesAgainUntilTheServerIsThere) {
     // A port that is free now and taken a little later: let the client find it closed first.
-    std::uint16_t port = 0;
+    const std::uint16_t port = testing::unused_port();
     boost::asio::io_context io;
-    {
-        auto acceptor = net::listen_on(io, "127.0.0.1", 0);
-        ASSERT_TRUE(acceptor);
-        port = acceptor->local_endpoint().port();
-    }
     StoreClient early;
     ASSERT_FALSE(early.connect("127.0.0.1", port, milliseconds(1)));
     std::atomic<bool> connected = false;
@@ -118,19 +114,13 @@ TEST(StoreClient, ADroppedGreetingIsTriedOnANewConnection) {
 }
 
 TEST(StoreClient, GivesUpAtTheDeadlineAndSaysWhy) {
-    boost::asio::io_context io;
-    std::uint16_t port = 0;
-    {
-        auto acceptor = net::listen_on(io, "127.0.0.1", 0);
-        ASSERT_TRUE(acceptor);
-        port = acceptor->local_endpoint().port();
-    }
+    const std::uint16_t port = testing::unused_port();
     StoreClient client;
-    const auto connected = client.connect("127.0.0.1", port, milliseconds(50));
+    const auto connected = client.connect("127.0.0.1", port, std::chrono::seconds(2));
     ASSERT_FALSE(connected);
     EXPECT_EQ(connected.error().code, Errc::deadline_exceeded);
     EXPECT_THAT(connected.error().detail, HasSubstr("127.0.0.1:" + std::to_string(port)));
-    EXPECT_THAT(connected.error().detail, HasSubstr("gave up after 50 ms"));
+    EXPECT_THAT(connected.error().detail, HasSubstr("gave up after 2.0 s"));
     EXPECT_THAT(connected.error().detail, HasSubstr("refused"));
     EXPECT_EQ(client.set("k", "v", kPatience).error().code, Errc::disconnected);
 }
@@ -173,7 +163,7 @@ TEST(StoreClient, PutsASlashBeforeEachKeyAndTakesItOff) {
     ASSERT_TRUE(client->multi_set({"a", "/b"}, {"1", "2"}, kPatience));
     EXPECT_EQ(client->get("never", milliseconds(1)).error().detail,
               "wait timeout after 1ms, keys: /never");
-    EXPECT_THAT(*client->list_keys(kPatience), testing::ElementsAre("/b", "a", "k"));
+    EXPECT_THAT(*client->list_keys(kPatience), ::testing::ElementsAre("/b", "a", "k"));
 }
 
 TEST(StoreClient, KeysOfOtherKindsAreCountedAndNotListed) {
@@ -189,7 +179,7 @@ TEST(StoreClient, KeysOfOtherKindsAreCountedAndNotListed) {
     }});
     StoreClient client;
     ASSERT_TRUE(client.connect("127.0.0.1", server.port(), kPatience));
-    EXPECT_THAT(*client.list_keys(kPatience), testing::ElementsAre("", "mine"));
+    EXPECT_THAT(*client.list_keys(kPatience), ::testing::ElementsAre("", "mine"));
 }
 
 // ---- Waiting.
@@ -313,13 +303,7 @@ TEST(StoreClient, AnInterruptBeforeACallEndsItToo) {
 }
 
 TEST(StoreClient, AnInterruptEndsConnecting) {
-    boost::asio::io_context io;
-    std::uint16_t port = 0;
-    {
-        auto acceptor = net::listen_on(io, "127.0.0.1", 0);
-        ASSERT_TRUE(acceptor);
-        port = acceptor->local_endpoint().port();
-    }
+    const std::uint16_t port = testing::unused_port();
     StoreClient client;
     std::thread connecting([&] {
         EXPECT_EQ(client.connect("127.0.0.1", port, kPatience).error().code, Errc::fenced);

@@ -12,11 +12,9 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <netinet/in.h>
 #include <poll.h>
 #include <random>
 #include <string>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,6 +22,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/support/program.h"
 
 namespace regroup {
 namespace {
@@ -175,7 +175,7 @@ class ByteLmProcesses : public ::testing::Test {
                             "--global-batch", "26"};
         arguments.insert(arguments.end(), more.begin(), more.end());
         Job job;
-        const std::uint16_t port = free_port();
+        const std::uint16_t port = testing::unused_port();
         for (std::uint32_t rank = 0; rank < world_size; ++rank) {
             job.push_back(std::make_unique<Process>(Place{rank, world_size, port}, arguments));
         }
@@ -197,19 +197,6 @@ class ByteLmProcesses : public ::testing::Test {
     }
 
    private:
-    static std::uint16_t free_port() {
-        const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        EXPECT_GE(fd, 0);
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t bytes = sizeof address;
-        EXPECT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), bytes), 0);
-        EXPECT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
-        ::close(fd);
-        return ntohs(address.sin_port);
-    }
-
     fs::path directory_;
 };
 
@@ -244,7 +231,7 @@ TEST_F(ByteLmProcesses, SameSeedGivesTheSameParametersToTheBit) {
 TEST_F(ByteLmProcesses, SurvivorsOfAKilledRankEndAndTheJobResumesOnFewerRanks) {
     const Arguments with_checkpoint{"--checkpoint", file("state"), "--checkpoint-every", "10"};
     Arguments slowly = with_checkpoint;
-    slowly.insert(slowly.end(), {"--step-delay-ms", "20"});
+    slowly.insert(slowly.end(), {"--step-delay-ms", "100"});
     const Job job = start(3, slowly);
     ASSERT_TRUE(job[0]->wait_for_output("step 30/60")) << job[0]->output();
     job[1]->kill();

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -57,14 +58,15 @@ void beat(std::uint64_t step) {
     std::filesystem::rename(path + ".part", path);
 }
 
-/// Breaks all TCP connections of this process.
+/// Breaks all TCP connections of this process, but for those that a child would have too.
 void sever() {
     constexpr int kDescriptors = 1024;
     for (int fd = 0; fd < kDescriptors; ++fd) {
         sockaddr_storage address{};
         socklen_t size = sizeof address;
         if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
-            (address.ss_family == AF_INET || address.ss_family == AF_INET6)) {
+            (address.ss_family == AF_INET || address.ss_family == AF_INET6) &&
+            (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0) {
             ::shutdown(fd, SHUT_RDWR);
         }
     }

@@ -165,6 +165,8 @@ TEST_F(GracePeriod, CtrlCTwiceShortensItToNothing) {
                        {"ignore=2", "ignore=15", "mark=up", "hold"});
     ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << first->output();
     first->signal(SIGINT);
+    ASSERT_TRUE(first->prints("SIGINT: stopping the workers")) << first->output();
+    // Longer than one that comes is taken for the same.
     EXPECT_FALSE(first->wait(std::chrono::milliseconds(400))) << first->output();
     first->signal(SIGINT);
     EXPECT_EQ(first->wait(), 128 + SIGINT) << first->output();

@@ -83,7 +83,7 @@ TEST_F(RunDeparture, WorkerOfAnOldRoundReachesNoStoreOfTheNewOne) {
                       "round=2?set=new",
                       "mark=second",
                       "await=finish"};
-    const Words flags{"--heartbeat-timeout=1", "--last-call=60"};
+    const Words flags{"--heartbeat-timeout=8", "--last-call=60"};
     auto survivor = start(1, steps, "1:2", flags);
     auto frozen = start(2, steps, "1:2", flags);
     const auto up = await_marks("up", 2);

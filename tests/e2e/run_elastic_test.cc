@@ -249,8 +249,10 @@ TEST_F(RunElastic, ASpareTakesThePlaceOfALostNodeWithWorkersThatWereThere) {
 
 TEST_F(RunElastic, AKilledAgentIsKnownToBeDeadAndNotOnlySuspected) {
     const Rendezvous rendezvous;
-    auto other = start_node(1, "1:2", rendezvous.endpoint());
-    auto killed = start_node(2, "1:2", rendezvous.endpoint());
+    // Time enough for its last word, which is not its agent's.
+    const Words patient{"--regroup-call=5"};
+    auto other = start_node(1, "1:2", rendezvous.endpoint(), patient);
+    auto killed = start_node(2, "1:2", rendezvous.endpoint(), patient);
     const Marks first = await_marks("up", 4);
     ASSERT_THAT(first, SizeIs(4));
     const std::vector<pid_t> agents = children_of(killed->pid());

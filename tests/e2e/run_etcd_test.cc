@@ -46,7 +46,7 @@ class RunEtcd : public EndToEnd {
     [[nodiscard]] std::unique_ptr<Rendezvous> serve() const {
         const std::string own = "127.0.0.1:" + std::to_string(unused_port());
         return std::make_unique<Rendezvous>(
-            Words{"--listen=" + own, "--advertise=" + own, "--lease=2",
+            Words{"--listen=" + own, "--advertise=" + own, "--lease=5",
                   "--state=etcd://127.0.0.1:" + std::to_string(port_)});
     }
     [[nodiscard]] std::unique_ptr<Program> start_node(unsigned number,

@@ -36,8 +36,9 @@ class RunHang : public EndToEnd {
 TEST_F(RunHang, CulpritIsNamedAndEndedWithTheStacksOfAllRanksSaved) {
     Rendezvous rendezvous;
     const Words arguments{"--steps=150", "--hang-at=100", "--fail-rank=6"};
-    auto first = start(node(0, "2", rendezvous.endpoint()) + Words{"--hang-floor=3"}, arguments);
-    auto second = start(node(1, "2", rendezvous.endpoint()) + Words{"--hang-floor=3"}, arguments);
+    const Words floor{"--hang-floor=3", "--hang-factor=1"};  // However slow the steps are.
+    auto first = start(node(0, "2", rendezvous.endpoint()) + floor, arguments);
+    auto second = start(node(1, "2", rendezvous.endpoint()) + floor, arguments);
     EXPECT_EQ(first->wait(), 0) << first->output();
     EXPECT_EQ(second->wait(), 0) << second->output();
     const std::string seen = first->output() + second->output();
@@ -86,7 +87,7 @@ TEST_F(RunHang, SilenceIsAHangForProgramsWithoutTheSdk) {
     EXPECT_THAT(seen, HasSubstr("as the kernel sees them (neither eu-stack nor gdb is installed)"));
     EXPECT_THAT(seen, ContainsRegex("regroup: recovered in [0-9.]+ ms: rank 0 on .* hung and was "
                                     "ended"));
-    EXPECT_THAT(seen, HasSubstr("no worker of the node has written anything for 1."));
+    EXPECT_THAT(seen, ContainsRegex("no worker of the node has written anything for [0-9.]+ s"));
     EXPECT_THAT(seen, HasSubstr("hung and was ended; the only restart is used"));
 }
 

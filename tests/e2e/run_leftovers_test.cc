@@ -96,8 +96,8 @@ TEST_F(RunLeftovers, SecondSignalDoesNotWaitForTheShutdownTimeout) {
     Program job = run_probe(kTwo + Words{"--shutdown-timeout=1000"}, kHostile);
     await_trees(job);
     job.signal(SIGTERM);
-    ASSERT_TRUE(job.prints("SIGTERM: stopping the workers")) << job.output();
     job.signal(SIGTERM);  // So soon, it is taken for the same.
+    ASSERT_TRUE(job.prints("SIGTERM: stopping the workers")) << job.output();
     EXPECT_FALSE(job.wait(std::chrono::milliseconds(1100))) << job.output();
     job.signal(SIGTERM);
     EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();

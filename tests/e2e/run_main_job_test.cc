@@ -46,7 +46,7 @@ TEST_F(RunMainJob, LossAfterAKilledWorkerIsThatOfAnUndisturbedRun) {
     const Words flags{"--nproc-per-node=2", "--max-restarts=3", "--shutdown-timeout=5"};
     const Words command =
         training() + Words{"--checkpoint", folder() + "/checkpoint", "--checkpoint-every",
-                           "20",           "--step-delay-ms",        "10"};
+                           "20",           "--step-delay-ms",        "30"};
     Program first = run(node(1, "2", rendezvous.endpoint()) + flags + command);
     Program second = run(node(2, "2", rendezvous.endpoint()) + flags + command);
     ASSERT_TRUE(first.prints(":0] step 60/200")) << first.output() << second.output();

@@ -70,7 +70,7 @@ TEST_F(RunOverlap, WithoutTheFlagTheNextRoundBeginsAfterTheLastEnd) {
 }
 
 TEST_F(RunOverlap, WhoResistsIsKilledInItsTimeAndNothingElseIs) {
-    Program job = run_probe(overlap_ + Words{"--shutdown-timeout=1"}, kFirstRound + kSecondRound);
+    Program job = run_probe(overlap_ + Words{"--shutdown-timeout=5"}, kFirstRound + kSecondRound);
     fail_once(job);
     const pid_t old = pid_of(mark("saving", 1));
     EXPECT_TRUE(job.prints("killing the workers of round 1 that have not ended in time"))

@@ -68,8 +68,9 @@ TEST_F(RunPreemption, ASaveThatTakesTooLongIsCutShort) {
 
 TEST_F(RunPreemption, UnderTimeoutTheSignalMayReachTheWholeGroup) {
     release("disk");
-    Program job(in_folder(Words{"/usr/bin/timeout", "--preserve-status", "3"} + command()));
+    Program job(in_folder(Words{"/usr/bin/timeout", "--preserve-status", "300"} + command()));
     ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    job.signal(SIGTERM);  // It does with it what it does when the time is over.
     EXPECT_EQ(job.wait(), 75) << job.output();
     EXPECT_THAT(last_marks("left"), SizeIs(2)) << job.output();
     EXPECT_THAT(job.family(), IsEmpty());

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -329,8 +330,9 @@ TEST(CApi, TheSamplerDealsOutTheEpoch) {
 }
 
 TEST(CApi, ACheckpointComesBack) {
-    const auto path = std::filesystem::path(testing::TempDir()) / "regroup_c_api_test.ckpt";
-    std::filesystem::remove(path);
+    std::string folder = std::filesystem::path(testing::TempDir()) / "regroup-c-api-XXXXXX";
+    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+    const std::filesystem::path path = std::filesystem::path(folder) / "checkpoint";
     regroup_checkpoint* checkpoint = nullptr;
     EXPECT_OK(regroup_checkpoint_load(path.c_str(), &checkpoint));
     EXPECT_EQ(checkpoint, nullptr);
@@ -363,7 +365,7 @@ TEST(CApi, ACheckpointComesBack) {
     EXPECT_EQ(present, 0);
     EXPECT_REFUSED(regroup_checkpoint_get_integer(checkpoint, "model", &step), "model");
     regroup_checkpoint_free(checkpoint);
-    std::filesystem::remove(path);
+    std::filesystem::remove_all(folder);
 }
 
 }  // namespace

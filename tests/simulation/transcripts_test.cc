@@ -42,7 +42,9 @@ TEST(Transcripts, ADifferenceIsShownWithItsLine) {
     if (std::getenv("REGROUP_REWRITE") != nullptr) {
         GTEST_SKIP() << "REGROUP_REWRITE is set, so that nothing can differ";
     }
-    const std::string path = testing::TempDir() + "/transcript.txt";
+    std::string folder = std::filesystem::path(testing::TempDir()) / "regroup-transcript-XXXXXX";
+    ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+    const std::string path = folder + "/transcript.txt";
     std::ofstream(path) << "# A story.\nhello\n----\nworld\n";
     const auto answer = [](const std::string& text) {
         return [text](const std::string&) { return std::vector<std::string>{text}; };
@@ -51,6 +53,7 @@ TEST(Transcripts, ADifferenceIsShownWithItsLine) {
     const std::string difference = test::check_transcript(path, answer("moon"));
     EXPECT_NE(difference.find("line 4\n  expected: world\n  actual:   moon"), std::string::npos);
     EXPECT_NE(test::check_transcript(path + ".missing", answer("")), "");
+    std::filesystem::remove_all(folder);
 }
 
 }  // namespace

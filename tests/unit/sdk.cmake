@@ -27,4 +27,4 @@ regroup_test(sdk_elastic_test unit
 
 regroup_test(sdk_test unit
     SOURCES ${sdk_test_sources}
-    LINK regroup::worker_sdk regroup::store_core)
+    LINK regroup::worker_sdk regroup::store_core regroup_test_support)

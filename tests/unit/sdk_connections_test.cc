@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/program.h"
 #include "worker_sdk/src/cpu/acceptor.h"
 #include "worker_sdk/src/cpu/outbound.h"
 
@@ -128,11 +129,8 @@ TEST_F(Door, IsNotHeldUpByStrangersWhoSayNothing) {
 }
 
 TEST(Outbound, ToNobodySaysWhy) {
-    Peer peer{.address = {}, .name = "rank 1"};
-    {
-        const Descriptor listener = listen_on(SocketAddress::parse("127.0.0.1:0"));
-        peer.address = bound_address(listener);
-    }
+    const std::string closed = "127.0.0.1:" + std::to_string(testing::unused_port());
+    const Peer peer{.address = SocketAddress::parse(closed), .name = "rank 1"};
     Outbound caller(peer, Hello{});
     const Instant deadline = after(SteadyClock().now(), kPatience);
     while (!caller.ended() && SteadyClock().now() < deadline) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -20,10 +21,9 @@ constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 class ControlGroup : public ::testing::Test {
    protected:
     ControlGroup() {
-        const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
-        root_ = fs::path(::testing::TempDir()) / (std::string("control_group_") + test->name());
-        fs::remove_all(root_);
-        fs::create_directories(root_);
+        std::string pattern = fs::path(::testing::TempDir()) / "regroup-control-group-XXXXXX";
+        EXPECT_NE(::mkdtemp(pattern.data()), nullptr);
+        root_ = pattern;
     }
     ~ControlGroup() override { fs::remove_all(root_); }
 

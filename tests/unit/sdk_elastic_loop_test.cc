@@ -253,18 +253,30 @@ TEST_F(ElasticLoopTest, ThePageTellsWhereARankIs) {
 }
 
 TEST_F(ElasticLoopTest, ASlowRankIsNamed) {
+    std::atomic<bool> named = false;
     Script script;
-    script.steps = 300;
-    script.before_reduction = [](Rank& rank, ElasticStep& /*step*/) {
+    script.steps = 1000;
+    script.options.straggler_window = 5;
+    script.before_reduction = [&named](Rank& rank, ElasticStep& /*step*/) {
         const auto until =
-            std::chrono::steady_clock::now() + std::chrono::milliseconds(rank.name == "b" ? 9 : 3);
-        std::this_thread::sleep_until(until);
+            std::chrono::steady_clock::now() + std::chrono::milliseconds(rank.name == "b" ? 30 : 3);
+        if (!named) {
+            std::this_thread::sleep_until(until);
+        }
     };
     const auto places = rounds_.begin(2);
     start("a", places[0], script);
     start("b", places[1], script);
-    const auto remark = agent_.await<worker_link::Remark>("a");
-    EXPECT_NE(remark.text.find("rank 1 is slow"), std::string::npos) << remark.text;
+    // On a busy machine the other one may have a bad moment first.
+    std::vector<std::string> others;
+    while (!named) {
+        const auto remark = agent_.await<worker_link::Remark>("a");
+        named = remark.text.find("rank 1 is slow") != std::string::npos;
+        if (!named) {
+            others.push_back(remark.text);
+        }
+    }
+    EXPECT_LE(others.size(), 1U) << ::testing::PrintToString(others);
     join();
 }
 

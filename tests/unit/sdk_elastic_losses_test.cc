@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A loop whose peers are lost at each point of a step, and of the way into a round.
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -11,7 +12,8 @@
 namespace regroup::testing {
 namespace {
 
-/// Breaks all TCP connections of this process, but for those with `port` at one end.
+/// Breaks all TCP connections of this process, but for those with `port` at one end and those that
+/// a child would have too: they are our parent's.
 void break_connections(std::uint16_t port) {
     constexpr int kDescriptors = 1024;
     const auto port_of = [](const sockaddr_storage& address) {
@@ -27,7 +29,7 @@ void break_connections(std::uint16_t port) {
         if (::getsockname(fd, reinterpret_cast<sockaddr*>(&mine), &mine_size) == 0 &&
             ::getpeername(fd, reinterpret_cast<sockaddr*>(&theirs), &theirs_size) == 0 &&
             (mine.ss_family == AF_INET || mine.ss_family == AF_INET6) && port_of(mine) != port &&
-            port_of(theirs) != port) {
+            port_of(theirs) != port && (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0) {
             ::shutdown(fd, SHUT_RDWR);
         }
     }

@@ -96,7 +96,7 @@ TEST_F(TwoRanks, WhatWasReadFromARankThatHasGivenUpIsNoResult) {
 
 TEST_F(TwoRanks, ARankThatGivesUpSaysSoBeforeItsCallerCanKnow) {
     std::promise<GroupFailure> failed;
-    NodeExecutor executor(real(0), std::chrono::milliseconds(100),
+    NodeExecutor executor(real(0), std::chrono::seconds(2),
                           {.complete = [](const Operation&) { ADD_FAILURE(); },
                            .fail = [&](GroupFailure failure) { failed.set_value(failure); }});
     executor.post(broadcast(0));

@@ -9,7 +9,7 @@ regroup_test(store_fuzz_test unit
 
 regroup_test(store_listen_test unit
     SOURCES store_listen_test.cc
-    LINK regroup::net)
+    LINK regroup::net regroup_test_support)
 
 regroup_test(store_first_bytes_test unit
     SOURCES store_first_bytes_test.cc

@@ -11,12 +11,13 @@
 
 #include "rendezvous/net/listen.h"
 #include "rendezvous/net/port_holder.h"
+#include "tests/support/program.h"
 
 namespace regroup::net {
 namespace {
 
 using boost::asio::ip::tcp;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 bool can_connect(boost::asio::io_context& io, const char* address, std::uint16_t port) {
     tcp::socket socket(io);
@@ -73,11 +74,10 @@ TEST(Listen, ATakenPortIsReportedWithItsHolder) {
 
 TEST(Listen, APortIsFreeAgainAtOnceAfterItsOwnerAndAClientHaveGone) {
     boost::asio::io_context io;
-    std::uint16_t port = 0;
+    const std::uint16_t port = testing::unused_port();
     {
-        auto acceptor = listen_on(io, "127.0.0.1", 0);
+        auto acceptor = listen_on(io, "127.0.0.1", port);
         ASSERT_TRUE(acceptor);
-        port = acceptor->local_endpoint().port();
         tcp::socket client(io);
         client.connect({boost::asio::ip::make_address("127.0.0.1"), port});
         tcp::socket accepted = acceptor->accept();

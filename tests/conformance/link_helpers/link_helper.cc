@@ -3,7 +3,7 @@
 // A worker with the SDK that does what its arguments say, one after the other:
 //
 //     attach         takes up its link to the agent
-//     memory=N       holds N megabytes from then on
+//     memory=N       holds N megabytes from then on, which take the kernel a while to free
 //     garble         says something else to the agent, over a connection of its own
 //     fork           has a child that exits with 9 at once, and waits for it
 //     fork_exit      the same, but the child exits in order, and takes a look at the link before
@@ -20,6 +20,7 @@
 #include <fstream>
 #include <iostream>
 #include <string>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -91,6 +92,7 @@ int main(int count, char** values) {
         if (what == "attach") {
             (void)regroup::Context::from_environment();
         } else if (what == "memory") {
+            ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);  // Small pages: many to free.
             memory.assign(static_cast<std::size_t>(number) << 20U, 'x');
         } else if (what == "garble") {
             garble();

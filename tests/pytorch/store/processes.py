@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs under test: started, waited for with a deadline, ended with all their descendants."""
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -36,9 +37,15 @@ def require_release(interpreter):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that was free a moment ago, from a range out of which the kernel gives none."""
+    while True:
+        port = random.randint(20000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 def children_of(pid):
