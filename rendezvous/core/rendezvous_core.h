@@ -218,6 +218,8 @@ class RendezvousCore {
     [[nodiscard]] Instant severed_until() const;
     void overdue_links(Instant now);
     void stop_severed(Instant now, const std::string& cause);
+    /// Whether the failure may be what broke the connection for which the round is stopping.
+    [[nodiscard]] bool explains_break(const NodeReport& report) const;
     /// A node has ended the round for itself, unasked.
     void stop_given_up(Instant now, const Node& node);
 
