@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/fake_agent.h"
@@ -13,6 +14,8 @@
 namespace regroup::testing {
 namespace {
 
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
 using worker_link::AssignWorker;
 using worker_link::Parked;
 using worker_link::Phase;
@@ -126,7 +129,8 @@ TEST_F(Elastic, AFreshProcessGetsTheStateFromTheOthers) {
     agent_.send("c", places[2]);
     expect_undisturbed_ending({"fresh", "b", "c"});
     EXPECT_NE(output("fresh").find("round 2: rank 0 of 3"), std::string::npos);
-    EXPECT_NE(output("fresh").find("from step 30"), std::string::npos) << output("fresh");
+    // The vote on the step before may have reached neither of the others.
+    EXPECT_THAT(output("fresh"), AnyOf(HasSubstr("from step 30"), HasSubstr("from step 29")));
 }
 
 TEST_F(Elastic, ASpareThatWasStartedBeforeTakesTheRankOfTheLost) {

@@ -155,10 +155,13 @@ TEST_F(ElasticLoopTest, WhoFailsForAReasonOfItsOwnSaysSoAndWhoFailsBecauseOfItDo
         if (step.number() != 3 || rank.round != 1) {
             return;
         }
+        // Both are here: else the other may not have heard of the last vote yet.
         if (rank.name == "b") {
+            step.group().barrier().wait();
             throw std::runtime_error("no such shard");
         }
         try {
+            step.group().barrier().wait();
             step.group().barrier().wait();
         } catch (const Error& error) {
             throw std::runtime_error(std::string("lost: ") + error.what());

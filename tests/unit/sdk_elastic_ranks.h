@@ -178,11 +178,18 @@ class ElasticLoopTest : public ::testing::Test {
             EXPECT_EQ(rank.replica.history, std::string(kSteps, 't')) << name;
         }
     }
-    /// A script in which `name` dies at `where` of step `step` in round 1.
+    /// A script in which `name` dies at `where` of step `step` in round 1. All others have
+    /// committed the step before by then.
     static Script dies(const std::string& name, Hook Script::* where, std::uint64_t step) {
         Script script;
-        script.*where = [name, step](Rank& rank, ElasticStep& now) {
-            if (rank.name == name && now.number() >= step && rank.round == 1) {
+        script.*where = [name, where, step](Rank& rank, ElasticStep& now) {
+            if (now.number() != step || rank.round != 1) {
+                return;
+            }
+            if (where == &Script::before_reduction) {
+                now.group().barrier().wait();  // Else one may not have heard of that vote yet.
+            }
+            if (rank.name == name) {
                 throw Died{};
             }
         };
