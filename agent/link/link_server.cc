@@ -232,6 +232,11 @@ bool LinkServer::greet(ConnectionAt connection, const worker_link::Hello& hello)
         drop(connection, "is no worker of ours");
         return false;
     }
+    if (hello.version < worker_link::kOldestLinkVersion ||
+        hello.version > worker_link::kLinkVersion) {
+        turn_away(connection, hello.version);
+        return false;
+    }
     const std::uint64_t key = found->first;
     Seat& seat = found->second;
     const bool is_new = seat.connection != connection;
@@ -260,6 +265,22 @@ bool LinkServer::greet(ConnectionAt connection, const worker_link::Hello& hello)
     handlers_.on_hello(key, connection->pid, hello.elastic, is_new);
     const auto now = seats_.find(key);
     return now != seats_.end() && now->second.connection == connection;
+}
+
+// All workers of a job are mostly of one program, in every round.
+void LinkServer::turn_away(ConnectionAt connection, std::uint32_t version) {
+    if (std::exchange(has_turned_away_, true)) {
+        close(connection);
+        return;
+    }
+    const bool is_newer = version > worker_link::kLinkVersion;
+    drop(connection, std::string("was built with ") + (is_newer ? "a newer" : "an older") +
+                         " SDK than this regroup serves (its link has version " +
+                         std::to_string(version) + ", not " +
+                         std::to_string(worker_link::kLinkVersion) + "): " +
+                         (is_newer ? "start it with a regroup that is at least as new"
+                                   : "build the program again with the SDK of this regroup") +
+                         "; until then it is treated as one without the SDK");
 }
 
 bool LinkServer::welcome(Seat& seat, ConnectionAt connection) {

@@ -24,6 +24,7 @@ namespace regroup::agent {
 /// Only processes of our own user get in, and only who knows the secret of a worker that we have
 /// started; of those, one at a time. Who says anything else is dropped, with one line. Never waits:
 /// a worker that does not read what it is sent loses its link, and is then like any other program.
+/// So is one whose SDK speaks another version; that is said once.
 class LinkServer {
    public:
     struct Handlers {
@@ -82,6 +83,7 @@ class LinkServer {
     /// False if the connection is gone.
     bool take(ConnectionAt connection, std::string_view packet);
     bool greet(ConnectionAt connection, const worker_link::Hello& hello);
+    void turn_away(ConnectionAt connection, std::uint32_t version);
     bool welcome(Seat& seat, ConnectionAt connection);
     void drop(ConnectionAt connection, const std::string& why);
     void close(ConnectionAt connection);
@@ -92,6 +94,7 @@ class LinkServer {
     std::optional<ReadableWatch> listener_;
     std::list<Connection> connections_;
     std::map<std::uint64_t, Seat> seats_;
+    bool has_turned_away_ = false;
 };
 
 }  // namespace regroup::agent

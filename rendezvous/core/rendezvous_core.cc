@@ -312,7 +312,7 @@ void RendezvousCore::absorb_stopping(Instant now, const NodeId& id, const Node& 
     // a connection that broke, or peers that noticed something or gave up, are explained by a
     // failure.
     const bool first = !failure_ && report.failure &&
-                       (severed_ || given_up_ || report.failure->kind == FailureKind::user_error ||
+                       (explains_break(report) || report.failure->kind == FailureKind::user_error ||
                         (report.failure->announced && !lost_member_));
     if (report.failure && report.round == round_ &&
         (first || (failure_ && outranks(*report.failure, *failure_)))) {

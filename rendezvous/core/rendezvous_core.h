@@ -218,6 +218,9 @@ class RendezvousCore {
     [[nodiscard]] Instant severed_until() const;
     void overdue_links(Instant now);
     void stop_severed(Instant now, const std::string& cause);
+    /// Whether the failure may be why the round is stopping: for a connection that broke, or since
+    /// a node gave it up.
+    [[nodiscard]] bool explains_break(const NodeReport& report) const;
     /// A node has ended the round for itself, unasked.
     void stop_given_up(Instant now, const Node& node);
 

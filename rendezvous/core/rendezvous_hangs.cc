@@ -17,11 +17,12 @@ constexpr Duration kStacksLimit = std::chrono::seconds(6);
 // A worker that was to be ended by force, and of which nothing is heard so long.
 constexpr Duration kEndLimit = std::chrono::seconds(10);
 
-// Workers without the SDK: there are stacks, and the node's word.
+// Workers without the SDK: there are stacks, and the node's word. No answer is not an empty one.
 bool tell_nothing(const std::vector<RankPosition>& positions) {
-    return std::all_of(positions.begin(), positions.end(), [](const RankPosition& p) {
-        return p.step == 0 && p.operations == 0 && !p.waiting && p.doing.empty();
-    });
+    return !positions.empty() &&
+           std::all_of(positions.begin(), positions.end(), [](const RankPosition& p) {
+               return p.step == 0 && p.operations == 0 && !p.waiting && p.doing.empty();
+           });
 }
 
 }  // namespace

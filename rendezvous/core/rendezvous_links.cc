@@ -104,6 +104,15 @@ void RendezvousCore::stop_given_up(Instant now, const Node& node) {
     begin_stopping(now, "node " + node.offer.name + " gave the round up");
 }
 
+// Who has said that it lost a peer was alive then, and in a round that stops more and more of its
+// peers are gone: to end with an error for that is no cause, unless it says or shows that it is.
+bool RendezvousCore::explains_break(const NodeReport& report) const {
+    const bool outlived =
+        std::any_of(report.broken_links.begin(), report.broken_links.end(),
+                    [&](const BrokenLink& link) { return link.rank == report.failure->rank; });
+    return (severed_ || given_up_) && (!outlived || outranks(*report.failure, WorkerFailure{}));
+}
+
 void RendezvousCore::stop_severed(Instant now, const std::string& cause) {
     severed_ = true;
     begin_stopping(now, cause, false, severed_at_);

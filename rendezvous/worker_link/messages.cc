@@ -183,7 +183,7 @@ template <class Visitor, class M>
 void visit_fields(Visitor& fields, M& m) {
     if constexpr (Is<M, Hello>) {
         fields.name("worker_id", m.worker_id);
-        fields.number("version", m.version);
+        fields.number("version", m.version, true);
         fields.flag("elastic", m.elastic);
     } else if constexpr (Is<M, Parked>) {
         fields.number("round", m.round, true);

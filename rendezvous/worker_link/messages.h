@@ -25,6 +25,16 @@ inline constexpr const char* kWorkerIdVariable = "REGROUP_WORKER_ID";
 /// "1" for a process that was started ahead of its round: its rank and the rest come with Assign.
 inline constexpr const char* kPrestartedVariable = "REGROUP_PRESTARTED";
 
+/// What both speak: grows with each message and each value of a field that the other side has to
+/// know, and with the page. A program carries its SDK within it, and the agent comes with the
+/// launcher, so they may be of different builds. The agent must not be the older one: it serves
+/// its own version and those before it down to `kOldestLinkVersion`, turns all others away at their
+/// Hello, and says what to do about it. Who is turned away goes on as a program without the SDK.
+///
+/// A field that an agent or a worker can go on without needs no new version.
+inline constexpr std::uint32_t kLinkVersion = 2;
+inline constexpr std::uint32_t kOldestLinkVersion = 2;
+
 /// Longest message; whatever is longer is refused. Texts are cut to fit.
 inline constexpr std::size_t kMessageLimit = 16384;
 
@@ -35,7 +45,7 @@ inline constexpr std::size_t kMessageLimit = 16384;
 /// when its training is finished.
 struct Hello {
     std::string worker_id;
-    std::uint32_t version = 1;
+    std::uint32_t version = kLinkVersion;
     bool elastic = false;
 
     friend bool operator==(const Hello&, const Hello&) = default;
@@ -134,7 +144,7 @@ struct Pause {
 using ToWorker = std::variant<Welcome, AssignWorker, EndRound, Pause>;
 
 /// One message as a packet: its name and then one "field=value" per line, with backslash escapes.
-/// Unknown fields are ignored, so that either side may be newer.
+/// Unknown fields are ignored.
 [[nodiscard]] std::string encode(const FromWorker& message);
 [[nodiscard]] std::string encode(const ToWorker& message);
 /// Errors: invalid_argument, naming the message or field that is wrong.

@@ -11,7 +11,8 @@
 
 namespace regroup::worker_link {
 
-/// A value of the layout below; a worker that was built against another one has no link.
+/// A value of the layout below; a worker that was built against another one has no link. A new one
+/// needs a new kLinkVersion, and no older worker is served then (kOldestLinkVersion).
 inline constexpr std::uint32_t kPageVersion = 1;
 
 /// What a worker is doing, as far as hangs are concerned.

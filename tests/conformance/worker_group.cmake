@@ -7,6 +7,7 @@ target_link_libraries(link_helper PRIVATE regroup_options regroup::worker_sdk)
 
 regroup_test(worker_group_test conformance
     SOURCES ${CMAKE_CURRENT_LIST_DIR}/worker_group_test.cc
+            ${CMAKE_CURRENT_LIST_DIR}/link_server_test.cc
             ${PROJECT_SOURCE_DIR}/tests/support/program.cc
     LINK regroup::agent regroup::protocol)
 target_compile_definitions(worker_group_test PRIVATE LINK_HELPER="$<TARGET_FILE:link_helper>")

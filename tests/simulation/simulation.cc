@@ -247,6 +247,7 @@ void Simulation::observe() {
         last_round_ = core->round();
         ++rounds_;
     }
+    const bool was_over = job_over_;
     job_over_ = job_over_ || job_is_closed();
     bool anyone = false;
     for (std::uint32_t host = 0; host < agents_.size(); ++host) {
@@ -259,6 +260,9 @@ void Simulation::observe() {
             spawn(host, std::chrono::seconds(calm_ ? 1 : 10));
         }
         was_running_[host] = running;
+    }
+    if (calm_ && job_over_ && !was_over) {
+        calm_until_ = std::max(calm_until_, world_.now + calm_limit());  // All are to hear of it.
     }
     if (job_over_ && !anyone && !new_job_due_ && !lingers_) {
         new_job_due_ = true;

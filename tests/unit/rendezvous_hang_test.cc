@@ -235,6 +235,15 @@ TEST_F(RendezvousHang, IfAllWaitForEachOtherNobodyIsEndedAndNobodyBlamed) {
               "round 1 hangs: rank 0 stands still; all ranks wait for each other");
 }
 
+TEST_F(RendezvousHang, OfThoseWhoAllWaitNobodyIsEndedBecauseNoneAnswersInTime) {
+    job.tell("a", hanging(0, true));
+    job.tell("b", hanging(2, true));
+    ASSERT_NE(job.told<SaveStacks>("a"), nullptr);
+    job.pass(seconds(7));
+    EXPECT_EQ(job.told<EndWorker>("b"), nullptr);
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+}
+
 // ---- The ledger.
 
 TEST_F(RendezvousHang, ARecoveryIsToldToAllWithWhereTheTimeWent) {

@@ -85,6 +85,28 @@ TEST_F(RendezvousLinks, ADeathThatIsToldLateStillExplainsIt) {
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
 
+// Once the others have been ended, or have parked, more of its peers are gone for who has yet to
+// hear.
+TEST_F(RendezvousLinks, WhoHasSaidThatItLostAPeerHasOutlivedTheBreakAndDoesNotExplainIt) {
+    for (const bool announced : {false, true}) {
+        lose_peer("a", 1, 2);
+        job.pass(seconds(1));
+        ASSERT_EQ(job.core.phase(), Phase::stopping);
+        job.park({"b", "c"}, 10);
+        NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+        report.broken_links = {{1, 2, "closed the connection"}};
+        report.failure = WorkerFailure{};
+        report.failure->node = "a";
+        report.failure->rank = 1;
+        report.failure->exit_code = 1;
+        report.failure->announced = announced;
+        job.tell("a", report);
+        ASSERT_EQ(job.core.phase(), Phase::running);
+        EXPECT_EQ(job.assignment("a").restart_count, announced ? 1U : 0U);
+        job.run_resident({"a", "b", "c"}, 10);
+    }
+}
+
 TEST_F(RendezvousLinks, TheLossOfTheOtherNodeExplainsIt) {
     lose_peer("a", 1, 2);
     job.pass(milliseconds(100));

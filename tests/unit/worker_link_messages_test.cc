@@ -96,7 +96,8 @@ TEST(WorkerLink, WhatIsWrongIsNamed) {
     assign.master_addr = "";
     EXPECT_THAT(error_of(encode(ToWorker(assign))), HasSubstr("'master_addr'"));
     for (const char* packet :
-         {"hello\nversion=1", "hello\nworker_id=", "fatal\nkind=bored",
+         {"hello\nversion=1", "hello\nworker_id=x",
+          "hello\nversion=1\nworker_id=", "fatal\nkind=bored",
           "resumed\nround=1\nstep=1\nstate_ms=nan", "resumed\nround=1\nstep=1\nstate_ms=-1"}) {
         EXPECT_FALSE(decode_from_worker(packet)) << packet;
     }

@@ -296,8 +296,7 @@ void Loop::compare_pace() {
                 .text = "rank " + std::to_string(slow.rank) + " is slow: its own work takes " +
                         std::to_string(static_cast<int>(slow.excess * 100)) +
                         " % longer than the median of the others, in most of the last " +
-                        std::to_string(slow.windows * options_.straggler_window) +
-                        " steps"});
+                        std::to_string(slow.windows * options_.straggler_window) + " steps"});
         }
         if (straggler_listener_) {
             straggler_listener_(slow.rank, slow.excess);
