@@ -282,9 +282,7 @@ void RendezvousCore::absorb(Instant now, const NodeId& id, const Node& node) {
     } else if (is_leaving(node)) {
         tell_to_leave(id, node);
     } else if (node.report.state == NodeState::running) {
-        effects_.push_back(
-            {id, Stop{node.report.round,
-                      "round " + std::to_string(number(node.report.round)) + " is over"}});
+        tell_of_the_end(id, node);
     }
 }
 

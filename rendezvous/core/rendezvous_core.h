@@ -187,6 +187,8 @@ class RendezvousCore {
     void tell_to_prepare(const NodeId& id, const Node& node);
     /// A node that is in no round and is to leave.
     void tell_to_leave(const NodeId& id, const Node& node);
+    /// One that runs a round of which it is no member any more.
+    void tell_of_the_end(const NodeId& id, const Node& node);
     /// When the running round is stopped for growth; Instant::max() if it is not.
     [[nodiscard]] Instant grow_at() const;
     [[nodiscard]] bool may_grow() const;

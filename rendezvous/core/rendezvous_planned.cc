@@ -214,9 +214,19 @@ void RendezvousCore::tell_to_prepare(const NodeId& id, const Node& node) {
 
 void RendezvousCore::tell_to_leave(const NodeId& id, const Node& node) {
     // A member that has finished is needed until the round is over: it may serve the store.
-    if (!members_.contains(id) && node.report.state != NodeState::stopping) {
+    if (members_.contains(id) || node.report.state == NodeState::stopping) {
+        return;
+    }
+    if (node.report.state == NodeState::running && !node.report.resident) {
+        tell_of_the_end(id, node);  // It comes to no step boundary, and is to leave once it is out.
+    } else {
         effects_.push_back({id, Prepare{node.report.round, true, why_leaving(node)}});
     }
+}
+
+void RendezvousCore::tell_of_the_end(const NodeId& id, const Node& node) {
+    const RoundId round = node.report.round;
+    effects_.push_back({id, Stop{round, "round " + std::to_string(number(round)) + " is over"}});
 }
 
 void RendezvousCore::absorb_preparing(Instant now, const NodeId& id, const Node& node) {

@@ -31,6 +31,28 @@ TEST_F(RendezvousPlanned, TheOthersGoOnWhileALeavingNodeSavesItsState) {
     EXPECT_EQ(job.core.round(), RoundId{2});
 }
 
+// There is no step boundary ahead of it, and nothing that it could save.
+TEST_F(RendezvousPlanned, WhoRunsAPlainRoundThatIsOverIsStoppedBeforeItLeaves) {
+    job = Job(fixed_policy(2));
+    job.join("a");
+    job.join("b");
+    job.report("a", NodeState::running);
+    job.report("b", NodeState::running);
+    job.killed("b");
+    job.report("a", NodeState::stopped);
+    ASSERT_EQ(job.core.phase(), Phase::gathering);
+    job.join("b", Job::offer_of("b"), {RoundId{1}, NodeState::running, 2000, {}});
+    job.clear();
+    job.drain("b");
+    job.beat("b");
+    EXPECT_EQ(job.told<Prepare>("b"), nullptr);
+    ASSERT_NE(job.told<Stop>("b"), nullptr);
+    EXPECT_EQ(job.told<Stop>("b")->reason, "round 1 is over");
+    job.report("b", NodeState::stopped);
+    ASSERT_NE(job.told<Prepare>("b"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("b")->leave);
+}
+
 TEST_F(RendezvousPlanned, ADrainThatIsHeardBeforeTheOthersAreBackEndsNoJob) {
     // As when the daemon has stood still, and all have to connect anew.
     begin(policy_of(1, 3), {"a", "b", "c"});
