@@ -13,6 +13,8 @@ namespace {
 // etcd takes 128 operations and 1.5 MiB in a transaction, keys and values in base64 not counted.
 constexpr std::size_t kOperationsMax = 100;
 constexpr std::size_t kBatchBytesMax = std::size_t{900} << 10U;
+// For a large write on a busy machine, beyond what any call has: 4 s for a MiB.
+constexpr Duration kTimeOfByte = std::chrono::microseconds(4);
 // What may wait for etcd.
 constexpr std::size_t kWaitingBytesMax = std::size_t{256} << 20U;
 
@@ -34,9 +36,11 @@ void EtcdJournal::Impl::queue(Write next) {
     }
 }
 
-json EtcdJournal::Impl::next_batch(std::size_t count_max, std::size_t* count) const {
+json EtcdJournal::Impl::next_batch(std::size_t count_max, std::size_t* count,
+                                   Duration* limit) const {
     json operations = json::array();
     std::size_t bytes = 0;
+    *limit = kEtcdCallLimit;
     for (const Write& next : writes) {
         bytes += next.bytes;
         // A transaction must not touch a key twice: what deletes goes alone.
@@ -46,6 +50,7 @@ json EtcdJournal::Impl::next_batch(std::size_t count_max, std::size_t* count) co
         }
         operations.push_back(next.operation);
         ++*count;
+        *limit += static_cast<Duration::rep>(next.bytes) * kTimeOfByte;
         if (deletes) {
             break;
         }
@@ -113,10 +118,11 @@ asio::awaitable<void> EtcdJournal::Impl::write(Self self) {
     while (self->leading && !self->closed && !self->writes.empty()) {
         const std::uint64_t term = self->term;
         std::size_t count = 0;
-        json batch = self->next_batch(count_max, &count);
+        Duration limit{};
+        json batch = self->next_batch(count_max, &count, &limit);
         json request = etcd::fenced(self->leader_key(), self->revision, std::move(batch));
         const Result<json> answer =
-            co_await self->write_client.call("/v3/kv/txn", std::move(request), kEtcdCallLimit);
+            co_await self->write_client.call("/v3/kv/txn", std::move(request), limit);
         if (self->term != term || !self->leading || self->closed) {
             continue;
         }

@@ -77,8 +77,8 @@ struct EtcdJournal::Impl {
     /// What the first `count` writes have had to wait for has happened.
     void confirm(std::size_t count);
     [[nodiscard]] bool has_stalled() const;
-    /// The next operations that go together.
-    [[nodiscard]] json next_batch(std::size_t count_max, std::size_t* count) const;
+    /// The next operations that go together, and how long etcd has for them.
+    [[nodiscard]] json next_batch(std::size_t count_max, std::size_t* count, Duration* limit) const;
     void lose(const std::string& why);
     void cancel_timers();
     /// Says that etcd does not answer, or does not write, once until it is back. Only a write that
