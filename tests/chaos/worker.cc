@@ -10,10 +10,12 @@
 #include <regroup/error.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <semaphore.h>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -23,6 +25,11 @@
 
 namespace regroup::chaos {
 namespace {
+
+// What SIGTERM's handler touches.
+std::atomic<bool> asked{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+sem_t asked_to_end;
 
 /// Takes the value of `--name=value`; false if `word` is another flag.
 bool take(std::string_view word, std::string_view name, std::string& value) {
@@ -99,33 +106,44 @@ void Job::end(RecordKind how, const Context& context, std::uint64_t steps) {
     std::fflush(stdout);
 }
 
-SlowEnd::SlowEnd() {
+// A handler, so that the thread that trains takes no further step, however late another one would
+// hear of it on a busy machine.
+void end_slowly() {
     constexpr std::uint64_t kMilliseconds = 2500;
     constexpr std::uint64_t kOneInSoManyResists = 10;
     constexpr std::chrono::milliseconds kForce(60'000);
-    sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGTERM);
-    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     Random random(static_cast<std::uint64_t>(::getpid()));
     const bool resists = random.below(kOneInSoManyResists) == 0;
     const auto lasts = resists ? kForce : std::chrono::milliseconds(random.below(kMilliseconds));
-    std::thread([this, signals, lasts] {
-        int signal = 0;
-        ::sigwait(&signals, &signal);
-        asked_.store(true);
+    ::sem_init(&asked_to_end, 0, 0);
+    sigset_t signals;
+    sigset_t before;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &signals, &before);
+    std::thread([lasts] {
+        while (::sem_wait(&asked_to_end) != 0) {
+        }
         std::this_thread::sleep_for(lasts);
-        std::_Exit(128 + signal);
+        std::_Exit(128 + SIGTERM);
     }).detach();
+    struct sigaction action{};
+    action.sa_flags = SA_RESTART;
+    action.sa_handler = [](int /*signal*/) {
+        asked.store(true);
+        ::sem_post(&asked_to_end);
+    };
+    ::sigaction(SIGTERM, &action, nullptr);
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-void SlowEnd::pass() const {
-    while (asked_.load()) {
+void pass_unless_ending() {
+    while (asked.load()) {
         ::pause();
     }
 }
 
-int train_restarted(Job& job, const SlowEnd* slow_end) {
+int train_restarted(Job& job) {
     const Context context = Context::from_environment();
     std::uint64_t step = 0;
     if (const auto saved = Checkpoint::load_if_present(job.options().checkpoint)) {
@@ -146,9 +164,7 @@ int train_restarted(Job& job, const SlowEnd* slow_end) {
         if (!job.compute(context, *group, step, samples)) {
             break;
         }
-        if (slow_end != nullptr) {
-            slow_end->pass();
-        }
+        pass_unless_ending();
         job.apply();
         job.log(RecordKind::step, context, step, samples);
         if (context.is_main_process()) {
@@ -174,15 +190,14 @@ int main(int argc, char** argv) {
                      "[--weights=N] [--restarted|--slow-end --checkpoint=FILE]\n");
         return 2;
     }
-    // Its thread outlives what is here.
-    const SlowEnd* const slow_end = options.slow_end ? new SlowEnd : nullptr;
+    if (options.slow_end) {
+        end_slowly();
+    }
     try {
         Job job(options);
-        return options.restarted ? train_restarted(job, slow_end) : train_in_place(job);
+        return options.restarted ? train_restarted(job) : train_in_place(job);
     } catch (const regroup::Error& error) {
-        if (slow_end != nullptr) {
-            slow_end->pass();
-        }
+        pass_unless_ending();
         std::fprintf(stderr, "chaos_worker: %s\n", error.what());
         return 1;
     }

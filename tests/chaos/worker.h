@@ -8,7 +8,6 @@
 #include <regroup/distributed_sampler.h>
 #include <regroup/process_group.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -34,21 +33,12 @@ struct JobOptions {
     bool slow_end = false;   ///< It takes its time to begin, and to end when it is asked to.
 };
 
-/// What SIGTERM does to a program that is in no hurry: it trains no more, tidies up for as long as
-/// chance has it, perhaps for longer than it may, and ends.
-class SlowEnd {
-   public:
-    /// To be made before there is another thread. One in a process, which it outlives.
-    SlowEnd();
-    SlowEnd(const SlowEnd&) = delete;
-    SlowEnd& operator=(const SlowEnd&) = delete;
-
-    /// Does not return once the process was asked to end.
-    void pass() const;
-
-   private:
-    std::atomic<bool> asked_{false};
-};
+/// From here on SIGTERM does to this process what it does to one that is in no hurry: it trains no
+/// more, tidies up for as long as chance has it, perhaps for longer than it may, and ends. To be
+/// called before there is another thread.
+void end_slowly();
+/// Does not return once a process that ends slowly was asked to.
+void pass_unless_ending();
 
 class Job {
    public:
@@ -82,6 +72,6 @@ class Job {
 
 /// Both return the process's exit code.
 int train_in_place(Job& job);
-int train_restarted(Job& job, const SlowEnd* slow_end);
+int train_restarted(Job& job);
 
 }  // namespace regroup::chaos
