@@ -48,7 +48,9 @@ std::vector<ProcessLog> read_step_logs(const std::string& directory) {
         const std::string bytes = testing::read_file(entry.path());
         ProcessLog log{entry.path().stem(), {}};
         log.records.resize(bytes.size() / sizeof(Record));
-        std::memcpy(log.records.data(), bytes.data(), log.records.size() * sizeof(Record));
+        if (!log.records.empty()) {  // Of one that was killed before it wrote anything.
+            std::memcpy(log.records.data(), bytes.data(), log.records.size() * sizeof(Record));
+        }
         result.push_back(std::move(log));
     }
     std::sort(result.begin(), result.end(),
