@@ -125,6 +125,8 @@ class Checker {
     virtual void on_vote(Instant /*now*/, const GroupName& /*group*/, bool /*park*/) {}
     /// And that it was the last one.
     virtual void on_finished(Instant /*now*/, const GroupName& /*group*/) {}
+    /// A process has heard so: from here on it takes part in no round.
+    virtual void on_process_finished(Instant /*now*/, std::uint64_t /*life*/) {}
     virtual void on_hung(Instant /*now*/, const HungView& /*hung*/) {}
     /// Who cares for nothing more of it: a trouble like any.
     virtual void on_severed(Instant now, const SeveredView& severed) {

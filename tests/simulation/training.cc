@@ -201,6 +201,7 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
         case Group::Outcome::finish:
             worker->finished = true;
             worker->stage = Stage::leaving;
+            world_.tell([&](Checker& c) { c.on_process_finished(world_.now, worker->life); });
             // From here on it is as any program, which ends when its round does.
             speak(*worker, host, between(world_.second_random, {}, kFinishedMax),
                   agent::WorkerAttached{local_rank, false, true, worker->generation});

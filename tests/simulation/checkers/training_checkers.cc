@@ -24,10 +24,12 @@ class StepsChecker final : public Checker {
         processes_.clear();
         parked_.clear();
     }
-    void on_process_end(Instant /*now*/, std::uint32_t host, std::uint64_t life,
+    void on_process_end(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t life,
                         bool /*success*/) override {
         processes_.erase(life);
-        (void)host;
+    }
+    void on_process_finished(Instant /*now*/, std::uint64_t life) override {
+        processes_.erase(life);
     }
     void on_worker_parked(Instant now, std::uint32_t host, RoundId /*round*/) override {
         parked_[host] = now;
