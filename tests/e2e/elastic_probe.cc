@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
-#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -23,9 +22,10 @@
 #include <span>
 #include <stdexcept>
 #include <string>
-#include <sys/socket.h>
 #include <unistd.h>
 #include <vector>
+
+#include "tests/support/connections.h"
 
 namespace {
 
@@ -56,20 +56,6 @@ void beat(std::uint64_t step) {
     const std::string path = folder() + "/step";
     std::ofstream(path + ".part") << step << "\n";
     std::filesystem::rename(path + ".part", path);
-}
-
-/// Breaks all TCP connections of this process, but for those that a child would have too.
-void sever() {
-    constexpr int kDescriptors = 1024;
-    for (int fd = 0; fd < kDescriptors; ++fd) {
-        sockaddr_storage address{};
-        socklen_t size = sizeof address;
-        if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
-            (address.ss_family == AF_INET || address.ss_family == AF_INET6) &&
-            (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0) {
-            ::shutdown(fd, SHUT_RDWR);
-        }
-    }
 }
 
 int train(const std::string& argument) {
@@ -117,7 +103,7 @@ int train(const std::string& argument) {
                 }
                 if (argument == "sever" && present.rank == 0 && present.round == 1 &&
                     std::filesystem::exists(folder() + "/sever")) {
-                    sever();
+                    regroup::testing::sever_connections();
                 }
                 ::poll(nullptr, 0, 2);
                 step.commit([&] {

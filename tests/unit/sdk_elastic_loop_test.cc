@@ -2,32 +2,17 @@
 //
 // A loop that changes its ranks as planned, ends, and is used wrongly.
 #include <barrier>
-#include <fcntl.h>
 #include <map>
 #include <mutex>
 #include <string>
-#include <sys/socket.h>
 
 #include <gtest/gtest.h>
 
+#include "tests/support/connections.h"
 #include "tests/unit/sdk_elastic_ranks.h"
 
 namespace regroup::testing {
 namespace {
-
-/// Breaks all TCP connections of this process, but for those that a child would have too.
-void sever_all() {
-    constexpr int kDescriptors = 1024;
-    for (int fd = 0; fd < kDescriptors; ++fd) {
-        sockaddr_storage address{};
-        socklen_t size = sizeof address;
-        if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
-            (address.ss_family == AF_INET || address.ss_family == AF_INET6) &&
-            (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0) {
-            ::shutdown(fd, SHUT_RDWR);
-        }
-    }
-}
 
 TEST_F(ElasticLoopTest, ADrainParksEverybodyAtOneStep) {
     Script script;
@@ -106,7 +91,7 @@ TEST_F(ElasticLoopTest, WhoHasFinishedTellsOfNoConnectionThatBreaks) {
     script.after_run = [&](Rank& rank) {
         both.arrive_and_wait();
         if (rank.name == "a") {
-            sever_all();
+            sever_connections();
         }
         // Until the group has noticed, which comes behind what it tells.
         EXPECT_THROW(while (true) { groups.at(rank.name)->barrier().wait(); }, Error);

@@ -1,39 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A loop whose peers are lost at each point of a step, and of the way into a round.
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <gtest/gtest.h>
 
+#include "tests/support/connections.h"
 #include "tests/unit/sdk_elastic_ranks.h"
 
 namespace regroup::testing {
 namespace {
-
-/// Breaks all TCP connections of this process, but for those with `port` at one end and those that
-/// a child would have too: they are our parent's.
-void break_connections(std::uint16_t port) {
-    constexpr int kDescriptors = 1024;
-    const auto port_of = [](const sockaddr_storage& address) {
-        return address.ss_family == AF_INET6
-                   ? ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port)
-                   : ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
-    };
-    for (int fd = 0; fd < kDescriptors; ++fd) {
-        sockaddr_storage mine{};
-        sockaddr_storage theirs{};
-        socklen_t mine_size = sizeof mine;
-        socklen_t theirs_size = sizeof theirs;
-        if (::getsockname(fd, reinterpret_cast<sockaddr*>(&mine), &mine_size) == 0 &&
-            ::getpeername(fd, reinterpret_cast<sockaddr*>(&theirs), &theirs_size) == 0 &&
-            (mine.ss_family == AF_INET || mine.ss_family == AF_INET6) && port_of(mine) != port &&
-            port_of(theirs) != port && (::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0) {
-            ::shutdown(fd, SHUT_RDWR);
-        }
-    }
-}
 
 TEST_F(ElasticLoopTest, BothEndsOfAConnectionThatBreaksSaySoAtOnce) {
     const auto places = rounds_.begin(2);
@@ -43,7 +17,7 @@ TEST_F(ElasticLoopTest, BothEndsOfAConnectionThatBreaksSaySoAtOnce) {
     script.before_reduction = [port = places[0].master_port, released](Rank& rank,
                                                                        ElasticStep& step) {
         if (rank.name == "b" && step.number() == 3 && rank.round == 1) {
-            break_connections(port);
+            sever_connections(port);
             // The ranks share memory: all steps may be over before a thread looks at a connection.
             released.wait_for(kPatience);
         }
