@@ -19,6 +19,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <vector>
 
@@ -235,6 +236,8 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "usage: delay_proxy PORT DIAL\n");
         return 2;
     }
+    // Not to outlive a run that was killed itself.
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     std::signal(SIGPIPE, SIG_IGN);
     const regroup::chaos::Dial dial(argv[2]);
     return regroup::chaos::serve(static_cast<std::uint16_t>(std::atoi(argv[1])), dial);
