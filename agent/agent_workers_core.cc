@@ -253,6 +253,7 @@ void AgentCore::settle(Instant now) {
         return;
     }
     if (std::exchange(rejoin_, false) && link_up_) {
+        next_assignment_.reset();  // The answer is the truth.
         send_join();
         return;
     }

@@ -304,6 +304,21 @@ TEST_F(AgentCoreTest, ARoundThatWasFencedIsNeverLaunchedAfterwards) {
     EXPECT_TRUE(launched(3));
 }
 
+TEST_F(AgentCoreTest, ARoundPromisedAfterAFenceAndAgainAfterTheJoinIsRunOnce) {
+    in_round(1);
+    hear(Fenced{"given up as lost"});
+    assign(2);
+    both_obey(1);
+    EXPECT_EQ(sent<Join>().size(), 1U);
+    assign(2);
+    EXPECT_TRUE(launched(2));
+    effects.clear();
+    exits(2, 0);
+    exits(2, 1);
+    EXPECT_EQ(core.report().state, NodeState::finished);
+    EXPECT_TRUE(all<LaunchWorkers>().empty());
+}
+
 TEST_F(AgentCoreTest, ARoundPromisedOverAnOldConnectionMustBePromisedAgain) {
     in_round(1);
     assign(2);
