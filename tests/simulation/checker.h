@@ -140,6 +140,9 @@ class Checker {
     /// A rank that leaves has saved its state.
     virtual void on_saved(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
                           const GroupName& /*group*/, std::uint64_t /*step*/) {}
+    /// A rank begins to save its state, and to leave, between two rounds.
+    virtual void on_left(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
+                         std::uint64_t /*step*/) {}
     /// A rank was told to abandon its round before a step boundary; `trained`: in the midst of a
     /// step.
     virtual void on_aborted(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
@@ -215,6 +218,8 @@ std::unique_ptr<Checker> make_keep_checker();
 std::unique_ptr<Checker> make_prepare_checker();
 /// A node that says that its state is saved has saved it.
 std::unique_ptr<Checker> make_drain_checker();
+/// All who leave between two rounds save the furthest step that there is.
+std::unique_ptr<Checker> make_leave_checker();
 /// A resident round with which nothing is wrong commits steps, whatever becomes of daemons.
 std::unique_ptr<Checker> make_steady_checker();
 /// A hang ends in time, and at the cost of the worker that hung.

@@ -274,5 +274,56 @@ TEST_F(RecoveryCheckersTest, WhoTrainsAgainIsToldOfTheWay) {
     EXPECT_THAT(violation(), HasSubstr("nobody was told of the way to round 1"));
 }
 
+// ---- Leaving between two rounds.
+
+TEST_F(RecoveryCheckersTest, WhoLeavesAfterARoundSavesWhatTheFurthestOfItHas) {
+    watch(make_leave_checker());
+    form(1, 4, {{0, 11, 4}, {1, 12, 4}, {2, 13, 4}});
+    commit(11, 1, 5);
+    commit(13, 1, 5);
+    checker->on_left(now, 0, 11, 5);
+    EXPECT_EQ(violation(), "");
+    checker->on_left(now, 1, 12, 4);
+    EXPECT_EQ(violation(),
+              "host 1 left with step 4 saved, and another of its round had come to step 5");
+}
+
+TEST_F(RecoveryCheckersTest, AStepThatWentWithItsLastHolderIsMissedByNobody) {
+    watch(make_leave_checker());
+    form(1, 4, {{0, 11, 4}, {1, 12, 4}});
+    commit(11, 1, 5);
+    checker->on_process_end(now, 0, 11, false);
+    checker->on_left(now, 1, 12, 4);
+    EXPECT_EQ(violation(), "");
+}
+
+TEST_F(RecoveryCheckersTest, WhoWasLeftBehindByALaterRoundSavesNothing) {
+    watch(make_leave_checker());
+    form(1, 4, {{0, 11, 4}, {1, 12, 4}});
+    form(2, 4, {{1, 12, 4}});
+    commit(12, 2, 5);
+    checker->on_left(now, 0, 11, 4);
+    EXPECT_EQ(violation(), "") << "it may not have been known when it was told to leave";
+    now += minutes(1);
+    checker->on_left(now, 0, 11, 4);
+    EXPECT_EQ(violation(), "host 0 left with step 4 saved, and a later round had come to step 5");
+}
+
+TEST_F(RecoveryCheckersTest, WhoCannotBeHeardOrHasNoTimeSavesWhatItHas) {
+    for (const bool unheard : {true, false}) {
+        watch(make_leave_checker());
+        form(1, 4, {{0, 11, 4}, {1, 12, 4}});
+        commit(11, 1, 5);
+        if (unheard) {
+            checker->on_daemon_gone(now);
+        } else {
+            checker->on_agent_event(now, 1, agent::QuitRequested{SIGTERM});
+            now += minutes(5);
+        }
+        checker->on_left(now, 1, 12, 4);
+        EXPECT_EQ(violation(), "");
+    }
+}
+
 }  // namespace
 }  // namespace regroup::simulation

@@ -311,9 +311,15 @@ void SimulatedAgent::act(agent::EndRound& effect) {
 void SimulatedAgent::act(agent::PauseWorkers& effect) {
     world_.note([&] {
         return node_ + " pauses round " + std::to_string(number(effect.round)) +
-               (effect.leave ? ", to leave" : "");
+               (effect.at_once ? ", to leave at once"
+                : effect.leave ? ", to leave"
+                               : "");
     });
-    workers_.pause(host_, effect.round, effect.leave);
+    using worker_link::Leaving;
+    workers_.pause(host_, effect.round,
+                   effect.at_once ? Leaving::at_once
+                   : effect.leave ? Leaving::at_boundary
+                                  : Leaving::no);
 }
 
 void SimulatedAgent::act(agent::SignalWorkers& effect) {

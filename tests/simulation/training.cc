@@ -11,17 +11,21 @@
 namespace regroup::simulation {
 
 using rendezvous::RoundId;
+using worker_link::Leaving;
 
 namespace {
 
 constexpr Duration kLookMax = std::chrono::seconds(1);
 constexpr Duration kSaveMax = std::chrono::seconds(1);
+constexpr Duration kParkMax = std::chrono::milliseconds(5);
+constexpr double kLossAtBoundary = 0.1;
 constexpr Duration kFinishedMax = std::chrono::milliseconds(3);
 
 }  // namespace
 
 void Workers::assign(std::uint32_t host, const rendezvous::Assignment& assignment,
                      std::span<const std::uint32_t> local_ranks) {
+    hosts_[host].leaving = worker_link::Leaving::no;
     for (const std::uint32_t local_rank : local_ranks) {
         Worker& worker = hosts_[host].workers[local_rank];
         if (!worker.alive) {
@@ -144,6 +148,9 @@ void Workers::on_vote(std::uint32_t index) {
         world_.queue.push(world_.now + between(world_.random, {}, world_.plan.apply_max),
                           EventKind::worker_apply, host, tag_of(worker, local_rank));
     }
+    if (group.outcome == Group::Outcome::park) {
+        lose_one_at_boundary(group);
+    }
     world_.tell([&](Checker& c) {
         c.on_vote(world_.now, {index, group.round}, group.outcome == Group::Outcome::park);
         if (group.outcome == Group::Outcome::finish) {
@@ -184,20 +191,17 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
                                   static_cast<std::uint32_t>(index));
             }
             break;
-        case Group::Outcome::park:
-            if (hosts_[host].leave && hosts_[host].paused >= group.round) {
-                worker->stage = Stage::leaving;
-                world_.tell([&](Checker& c) {
-                    c.on_saved(world_.now, host, worker->life, {index, group.round}, worker->step);
-                });
-                schedule_end(world_.now + between(world_.random, {}, kSaveMax), host, local_rank,
-                             Cause::success);
-            } else {
-                worker->stage = Stage::aborting;
-                worker->at_boundary = true;
-                schedule_parks(host, local_rank, std::chrono::milliseconds(5));
+        case Group::Outcome::park: {
+            const bool leaves = leaves_at_boundary(host, group);
+            worker->at_boundary = true;
+            worker->boundary_pause = between(world_.random, {}, leaves ? kSaveMax : kParkMax);
+            if (group.broken) {
+                schedule_consequence(host, local_rank);
+            } else if (group.to_apply == 0 && !group.severed) {
+                pass_boundary(index);
             }
-            break;
+            return;
+        }
         case Group::Outcome::finish:
             worker->finished = true;
             worker->stage = Stage::leaving;
@@ -209,8 +213,47 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
                          local_rank, Cause::success);
             break;
     }
-    if (group.outcome != Group::Outcome::go_on) {
+    if (group.outcome == Group::Outcome::finish) {
         worker->group = kNoGroup;  // In order: its peers do not miss it.
+    }
+}
+
+// That some have heard the outcome then and others never do is as rare as it is hard on those who
+// save what they have.
+void Workers::lose_one_at_boundary(const Group& group) {
+    if (!world_.second_random.chance(kLossAtBoundary)) {
+        return;
+    }
+    const auto& [host, local_rank] =
+        group.members[world_.second_random.below(group.members.size())];
+    if (hosts_[host].workers[local_rank].alive) {
+        schedule_end(world_.now + between(world_.second_random, {}, world_.plan.apply_max), host,
+                     local_rank, Cause::fault);
+    }
+}
+
+bool Workers::leaves_at_boundary(std::uint32_t host, const Group& group) const {
+    return hosts_[host].leaving != Leaving::no && hosts_[host].paused >= group.round;
+}
+
+void Workers::pass_boundary(std::size_t index) {
+    const Group& group = groups_[index];
+    for (const auto& [host, local_rank] : group.members) {
+        Worker& worker = hosts_[host].workers[local_rank];
+        if (!worker.alive || worker.group != index) {
+            continue;
+        }
+        if (leaves_at_boundary(host, group)) {
+            worker.stage = Stage::leaving;
+            world_.tell([&](Checker& c) {
+                c.on_saved(world_.now, host, worker.life, {index, group.round}, worker.step);
+            });
+            schedule_end(world_.now + worker.boundary_pause, host, local_rank, Cause::success);
+        } else {
+            worker.stage = Stage::aborting;
+            schedule_parks(host, local_rank, {}, worker.boundary_pause);
+        }
+        worker.group = kNoGroup;  // In order: its peers do not miss it.
     }
 }
 
@@ -301,9 +344,9 @@ std::uint64_t Workers::highest_step(std::uint32_t host) const {
 
 // ---- The end of a round.
 
-void Workers::pause(std::uint32_t host, RoundId round, bool leave) {
+void Workers::pause(std::uint32_t host, RoundId round, Leaving leaving) {
     hosts_[host].paused = std::max(hosts_[host].paused, round);
-    hosts_[host].leave = leave;
+    hosts_[host].leaving = leaving;
     for (std::uint32_t local_rank = 0; local_rank < hosts_[host].workers.size(); ++local_rank) {
         leave_if_told(host, local_rank);
     }
@@ -311,9 +354,10 @@ void Workers::pause(std::uint32_t host, RoundId round, bool leave) {
 
 void Workers::leave_if_told(std::uint32_t host, std::uint32_t local_rank) {
     Worker& worker = hosts_[host].workers[local_rank];
-    if (hosts_[host].leave && worker.alive && worker.elastic && worker.stage == Stage::idle &&
-        worker.group == kNoGroup) {
+    if (hosts_[host].leaving == Leaving::at_once && worker.alive && worker.elastic &&
+        worker.stage == Stage::idle && worker.group == kNoGroup) {
         worker.stage = Stage::leaving;
+        world_.tell([&](Checker& c) { c.on_left(world_.now, host, worker.life, worker.step); });
         schedule_end(world_.now + between(world_.random, {}, kSaveMax), host, local_rank,
                      Cause::success);
     }
@@ -365,7 +409,7 @@ void Workers::on_parks(std::uint32_t host, std::uint64_t tag) {
     });
     speak(*worker, host,
           agent::WorkerParked{static_cast<std::uint32_t>(tag & 0xffU), round, worker->at_boundary,
-                              worker->generation});
+                              worker->generation, worker->step});
     leave_if_told(host, static_cast<std::uint32_t>(tag & 0xffU));
 }
 

@@ -34,7 +34,7 @@ Workers::Worker* Workers::find(std::uint32_t host, std::uint64_t tag) {
 
 void Workers::reset_pages(std::uint32_t host) {
     hosts_[host].ended = hosts_[host].paused = RoundId::none;
-    hosts_[host].leave = false;
+    hosts_[host].leaving = worker_link::Leaving::no;
 }
 
 Workers::Worker& Workers::start(std::uint32_t host, std::uint64_t incarnation,
@@ -133,7 +133,9 @@ void Workers::schedule_parks(std::uint32_t host, std::uint32_t local_rank, Durat
 
 void Workers::schedule_consequence(std::uint32_t host, std::uint32_t local_rank) {
     const bool elastic = hosts_[host].workers[local_rank].elastic;
-    if (elastic && !world_.random.chance(world_.plan.dies_of_peers)) {
+    if (hosts_[host].workers[local_rank].at_boundary) {
+        schedule_parks(host, local_rank, world_.plan.consequence_max);
+    } else if (elastic && !world_.random.chance(world_.plan.dies_of_peers)) {
         // It notices by itself, or waits for the agent's word.
         if (groups_[hosts_[host].workers[local_rank].group].severed) {
             schedule_parks(host, local_rank, kWordMax, kEndLimit);

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "rendezvous/worker_link/page.h"
 #include "tests/simulation/world.h"
 
 namespace regroup::simulation {
@@ -35,7 +36,7 @@ class Workers {
                 std::span<const std::uint32_t> local_ranks);
     void end_round(std::uint32_t host, rendezvous::RoundId round,
                    std::span<const std::uint32_t> local_ranks);
-    void pause(std::uint32_t host, rendezvous::RoundId round, bool leave);
+    void pause(std::uint32_t host, rendezvous::RoundId round, worker_link::Leaving leaving);
     /// The round hangs on it: it is ended by force.
     void condemn(std::uint32_t host, std::uint32_t local_rank);
     void signal(std::uint32_t host, std::span<const std::uint32_t> local_ranks, bool force,
@@ -128,7 +129,8 @@ class Workers {
         bool awaits_outcome = false;        ///< Of a vote in its present round.
         bool resumed = false;               ///< Has said Resumed in this round.
         bool finished = false;              ///< Its training.
-        bool at_boundary = false;           ///< It parks where all have agreed to.
+        bool at_boundary = false;           ///< It parks, or leaves, where all have agreed to:
+        Duration boundary_pause{};          ///< so long after all are known to have come there.
         bool own_fault = false;             ///< Of its end.
         bool condemned = false;             ///< Is ended because the round hangs on it.
         Instant parks_at = Instant::max();  ///< Leaves its round, if nothing else does it.
@@ -142,7 +144,7 @@ class Workers {
         std::vector<Worker> workers;
         rendezvous::RoundId ended = rendezvous::RoundId::none;
         rendezvous::RoundId paused = rendezvous::RoundId::none;
-        bool leave = false;
+        worker_link::Leaving leaving = worker_link::Leaving::no;
     };
     /// The workers of one round, which talk to each other.
     struct Group {
@@ -189,7 +191,11 @@ class Workers {
     void ready_to_form(std::size_t group);
     /// Whether two of its hosts do not reach each other, so that it cannot form.
     [[nodiscard]] bool is_apart(const Group& group) const;
+    void lose_one_at_boundary(const Group& group);
+    [[nodiscard]] bool leaves_at_boundary(std::uint32_t host, const Group& group) const;
     void form_later(std::uint32_t group);
+    /// All have committed the step after which they park or leave, and know that all have.
+    void pass_boundary(std::size_t group);
     void end_standstill(Group& group, std::size_t index);
     void abort(std::uint32_t host, std::uint32_t local_rank);
     /// A parked worker whose node leaves saves its state and ends.

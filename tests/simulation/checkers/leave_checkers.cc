@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What must be true of the state that a node's workers save when it leaves between two rounds.
+#include <algorithm>
+#include <map>
+#include <variant>
+#include <vector>
+
+#include "tests/simulation/checker.h"
+
+namespace regroup::simulation {
+
+namespace {
+
+using namespace rendezvous;
+
+// As long as somebody can see to it, a daemon with as many nodes as a round needs: all of a round
+// who leave after it save the same step, the furthest to which one of them has come, and who has
+// been left behind by later rounds saves nothing.
+class LeaveChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& policy) override {
+        nodes_min_ = policy.nodes_min;
+        patience_ = policy.shutdown_timeout * 4 / 10;  // Half of it, by a clock that may be fast.
+        processes_.clear();
+        is_forgotten_ = false;
+        asked_.clear();
+    }
+    // Workers may fail as they like: what counts is that all agents are heard.
+    void on_trouble(Instant /*now*/, Instant /*until*/) override {}
+    // Where a daemon has forgotten the job, those who come first begin another beside it.
+    void on_daemon_start(Instant /*now*/) override { is_forgotten_ = !processes_.empty(); }
+    void on_daemon_gone(Instant now) override { unheard(now); }
+    void on_daemon_restored(Instant now, const RendezvousCore& /*core*/) override { unheard(now); }
+    void on_agent_end(Instant now, std::uint32_t /*host*/) override { unheard(now); }
+    void on_tick(Instant now, const View& view) override {
+        for (const HostView& host : view.hosts) {
+            if (host.agent != nullptr && host.undisturbed_since > now - kSettling) {
+                unheard(now);
+            }
+        }
+        if (view.daemon_awake_since > now - kSettling) {
+            unheard(now);
+        }
+    }
+    void on_daemon_effects(Instant now, const RendezvousCore& core,
+                           const Effects& /*effects*/) override {
+        if (core.nodes_count() < nodes_min_) {
+            few_until_ = after(now, kSettling);
+        }
+    }
+    void on_agent_start(Instant /*now*/, std::uint32_t host) override { asked_.erase(host); }
+    void on_agent_event(Instant now, std::uint32_t host, const agent::AgentEvent& event) override {
+        if (std::holds_alternative<agent::QuitRequested>(event)) {
+            asked_.emplace(host, now);
+        }
+    }
+    void on_group_formed(Instant now, const GroupName& group, std::uint64_t step,
+                         const std::vector<MemberView>& members) override {
+        last_formed_at_ = now;
+        for (const MemberView& member : members) {
+            processes_[member.life] = {group.id, step};
+        }
+    }
+    void on_commit(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t life,
+                   const GroupName& group, std::uint64_t step) override {
+        processes_[life] = {group.id, step};
+    }
+    void on_process_end(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t life,
+                        bool /*success*/) override {
+        processes_.erase(life);
+    }
+    void on_left(Instant now, std::uint32_t host, std::uint64_t life, std::uint64_t step) override {
+        const auto asked = asked_.find(host);
+        const bool hurried = asked != asked_.end() && now >= after(asked->second, patience_);
+        const auto self = processes_.find(life);
+        if (is_forgotten_ || now < trouble_until_ || now < few_until_ || hurried ||
+            self == processes_.end()) {
+            return;
+        }
+        const std::uint64_t group = self->second.group;
+        const bool is_long_ago = now > after(last_formed_at_, kSettling);
+        for (const auto& [other, process] : processes_) {
+            if (process.step > step && process.group == group) {
+                violated("host " + std::to_string(host) + " left with step " +
+                         std::to_string(step) +
+                         " saved, and another of its round had come to step " +
+                         std::to_string(process.step));
+            } else if (process.step > step && process.group > group && is_long_ago) {
+                violated("host " + std::to_string(host) + " left with step " +
+                         std::to_string(step) + " saved, and a later round had come to step " +
+                         std::to_string(process.step));
+            }
+        }
+    }
+
+   private:
+    void unheard(Instant now) { trouble_until_ = after(now, kSettling); }
+
+    static constexpr Duration kSettling = std::chrono::seconds(5);
+
+    std::uint32_t nodes_min_ = 1;
+    Duration patience_{};
+    bool is_forgotten_ = false;
+    Instant trouble_until_{};
+    Instant few_until_{};
+    struct Process {
+        std::uint64_t group = 0;  // The last that it was in.
+        std::uint64_t step = 0;
+    };
+    std::map<std::uint64_t, Process> processes_;
+    Instant last_formed_at_{};
+    std::map<std::uint32_t, Instant> asked_;  // To quit, by host: when first.
+};
+
+}  // namespace
+
+std::unique_ptr<Checker> make_leave_checker() {
+    return std::make_unique<LeaveChecker>();
+}
+
+}  // namespace regroup::simulation
