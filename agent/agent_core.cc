@@ -44,6 +44,7 @@ void AgentCore::on(Instant now, const LinkUp& /*event*/) {
     heartbeat_at_ = after(now, heartbeat_interval_);
     rejoin_ = false;
     spare_ = false;
+    answer_until_ = Instant::max();
     // An older connection's promise: the answer to this join is the truth.
     next_assignment_.reset();
     send_join();
@@ -63,6 +64,7 @@ void AgentCore::on(Instant now, const Received& event) {
 }
 
 void AgentCore::send_join() {
+    update_uneven();
     effects_.push_back(SendToDaemon{
         rendezvous::Join{config_.job, config_.node, config_.policy, config_.offer, report_}});
 }
@@ -74,6 +76,7 @@ void AgentCore::tell(Instant now) {
     if (quit_) {
         effects_.push_back(SendToDaemon{rendezvous::Leave{quit_->reason}});
     } else {
+        update_uneven();
         effects_.push_back(SendToDaemon{rendezvous::Report{report_}});
     }
     heartbeat_at_ = after(now, heartbeat_interval_);
@@ -141,6 +144,10 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
     } else if (message.leave && report_.state == NodeState::finished) {
         quit(now,
              Quit{0, 0, message.reason + "; all workers of this node have finished", std::nullopt});
+    } else if (message.leave && report_.state == NodeState::stopped && !departing_ &&
+               message.round > report_.round) {
+        leave_reason_ = message.reason;
+        leave(now);  // The others have gone on without it, and what it has is no state of the job.
     } else if (message.leave &&
                (report_.state == NodeState::stopped || message.round == report_.round)) {
         depart(now, message.reason);  // The word was late: its workers park, or have parked.
@@ -296,6 +303,9 @@ AgentEffects AgentCore::advance(Instant now) {
                       format_duration(config_.policy.shutdown_timeout) + " (--shutdown-timeout)",
                   std::nullopt});
     }
+    if (now >= wait_until()) {
+        depart(now, leave_reason_.empty() ? report_.draining : leave_reason_);
+    }
     if (now >= depart_until_) {
         cut_departure_short(now);
     }
@@ -345,7 +355,7 @@ Instant AgentCore::next_deadline() const {
     const Instant silence =
         link_up_ && !quit_ ? after(heard_at_, config_.policy.heartbeat_timeout) : Instant::max();
     return std::min({heartbeat_at_, silence, force_at_, resist_at_, outgoing_force_at_, give_up_at_,
-                     drain_until_, depart_until_});
+                     drain_until_, wait_until(), depart_until_});
 }
 
 }  // namespace regroup::agent

@@ -133,8 +133,9 @@ class AgentCore {
         bool parked = false;
         bool trained = false;  ///< Has had a place in a round, and may hold its state.
         bool left = false;  ///< Its round, by its own word; what ends it then is nobody's failure.
-        int asked_by = 0;   ///< The signal by which it was asked to end.
-        std::string hung;   ///< Why it was killed, if that is because a round hung on it.
+        std::uint64_t step = 0;  ///< Committed, by the time it was parked.
+        int asked_by = 0;        ///< The signal by which it was asked to end.
+        std::string hung;        ///< Why it was killed, if that is because a round hung on it.
     };
 
     using WorkerMap = std::map<std::uint32_t, Worker>;  ///< By local rank: those alive.
@@ -171,6 +172,12 @@ class AgentCore {
     /// Has the workers save their state and end: at the next step boundary, or as they are if they
     /// are out of a round.
     void depart(Instant now, const std::string& reason);
+    /// Those of them who are parked leave, too: no further round is to be waited for.
+    void let_parked_leave(Instant now);
+    /// Until when a node that is to leave waits for one more round; Instant::max() if it does not.
+    [[nodiscard]] Instant wait_until() const;
+    /// Whether parked workers have come to different steps goes into the report.
+    void update_uneven();
     /// One that was to save its state has ended.
     void count_departed(const Worker& worker, bool failed);
     /// No worker is left of a node that departs.
@@ -211,7 +218,8 @@ class AgentCore {
     std::string stacks_reason_;
     std::uint32_t stacks_being_saved_ = 0;  ///< For this alarm; 0: they are not.
     bool pausing_ = false;     ///< The round's workers were asked to park at a step boundary.
-    bool departing_ = false;   ///< Or to save their state and end.
+    bool departing_ = false;   ///< Or to save their state and end,
+    bool at_once_ = false;     ///< also if they are parked.
     bool saved_ = false;       ///< Of these, one has ended with success;
     bool unsaved_ = false;     ///< one has failed as it saved;
     bool left_ = false;        ///< one has ended with success without parking;
@@ -232,6 +240,7 @@ class AgentCore {
     Instant outgoing_force_at_ = Instant::max();  ///< For those whose places were passed on.
     Instant give_up_at_ = Instant::max();
     Instant drain_until_ = Instant::max();   ///< A drain that takes longer is cut short.
+    Instant answer_until_ = Instant::max();  ///< Without a daemon its workers save what they have.
     Instant depart_until_ = Instant::max();  ///< By then its workers have saved their state.
     AgentEffects effects_;
 };

@@ -98,6 +98,7 @@ void AgentCore::quit(Instant now, Quit how) {
     departing_ = departing_ && how.verdict && !workers_.empty();
     if (departing_) {
         begin_stopping(now, leave_reason_);
+        let_parked_leave(now);  // The job has ended: there will be no other round.
     } else {
         depart_until_ = Instant::max();
     }
@@ -138,6 +139,8 @@ void AgentCore::depart(Instant now, const std::string& reason) {
         return;
     }
     leave_reason_ = reason;
+    // In a round they may be short of the boundary, and the daemon knows whether there will be one.
+    at_once_ = report_.state == NodeState::stopped;
     saved_ = unsaved_ = left_ = died_ = false;
     SignalWorkers idle{assignment_.round, SIGKILL, false, {}, true};
     bool any_state = !outgoing_.empty() && !passed_on_;
@@ -158,10 +161,27 @@ void AgentCore::depart(Instant now, const std::string& reason) {
                                ? std::max(Duration::zero(), drain_until_ - now)
                                : config_.policy.prepare_timeout;
     depart_until_ = after(now, limit);
-    effects_.push_back(PauseWorkers{report_.round, true, limit, reason});
+    effects_.push_back(PauseWorkers{report_.round, true, limit, reason, at_once_});
     if (!idle.local_ranks.empty()) {
         effects_.push_back(std::move(idle));
     }
+}
+
+void AgentCore::let_parked_leave(Instant now) {
+    if (departing_ && !std::exchange(at_once_, true)) {
+        effects_.push_back(PauseWorkers{report_.round, true,
+                                        std::max(Duration::zero(), depart_until_ - now),
+                                        leave_reason_, true});
+    }
+}
+
+// Half of the time is for the round, and half for saving what there is without it.
+Instant AgentCore::wait_until() const {
+    if (departing_ || quit_ || report_.state != NodeState::stopped || !holds_state()) {
+        return Instant::max();
+    }
+    return std::min(answer_until_, draining() ? drain_until_ - config_.policy.shutdown_timeout / 2
+                                              : Instant::max());
 }
 
 // Who has not parked and ends with success has left at the boundary, though the round may have been

@@ -53,6 +53,7 @@ struct WorkerParked {
     RoundId round = RoundId::none;
     bool at_boundary = false;  ///< As agreed with all ranks, and not because peers are gone.
     std::uint32_t generation = 0;
+    std::uint64_t step = 0;  ///< Committed.
 };
 /// Answers SignalWorkers::overlaps: the machine has memory for the next workers beside those of
 /// `round`, which are ending.
@@ -150,12 +151,14 @@ struct EndRound {
     std::string reason;
 };
 /// The workers of `round` are to park at the next step boundary; with `leave`, to save their state
-/// there and end, within `limit`.
+/// there and end, within `limit`. If the round breaks before, they park and may have come to
+/// different steps.
 struct PauseWorkers {
     RoundId round = RoundId::none;
     bool leave = false;
     Duration limit{};
     std::string reason;
+    bool at_once = false;  ///< With `leave`: those who are parked are to leave, too.
 };
 struct SignalWorkers {
     RoundId round = RoundId::none;

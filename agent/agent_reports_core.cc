@@ -61,6 +61,7 @@ void AgentCore::on(Instant now, const WorkerParked& event) {
         return;
     }
     worker.parked = true;
+    worker.step = event.step;
     worker.round = RoundId::none;
     // The round is ending, and who is from before it holds up the next one.
     passed_on_ = passed_on_ && report_.state != NodeState::running;
@@ -105,6 +106,15 @@ void AgentCore::on(Instant now, const WorkerLostPeer& event) {
         report_.broken_links.push_back({rank, event.peer, event.text});
         tell(now);
     }
+}
+
+// A loss in the middle of a commit: some have had the word that all were there, and some have not.
+// Who was interrupted as it got the state has none of its own.
+void AgentCore::update_uneven() {
+    report_.uneven = std::any_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
+        const Worker& worker = entry.second;
+        return worker.parked && worker.trained && worker.step != report_.held_step;
+    });
 }
 
 void AgentCore::on(Instant /*now*/, const StepsCommitted& event) {

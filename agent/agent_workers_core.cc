@@ -11,6 +11,13 @@ namespace regroup::agent {
 
 using rendezvous::NodeState;
 
+namespace {
+
+// Who is to leave waits so long for a daemon that is away, which may know of a later state.
+constexpr Duration kAnswerLimit = std::chrono::seconds(10);
+
+}  // namespace
+
 bool AgentCore::is_parked(std::uint32_t local_rank) const {
     const auto worker = workers_.find(local_rank);
     return worker != workers_.end() && worker->second.parked;
@@ -35,6 +42,7 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     report_.hang.reset();
     report_.positions.clear();
     report_.broken_links.clear();
+    report_.uneven = false;
     report_.alarm = stacks_wanted_ = stacks_being_saved_ = 0;
     unfinished_ = false;
     spare_ = false;
@@ -241,14 +249,21 @@ void AgentCore::settle(Instant now) {
         end_departure(now, orderly);
         return;
     }
+    if (departing_ && !saved_ && !at_once_) {
+        // The round has ended first. Should its workers have come to different steps, one more
+        // round lets all save the same; the daemon knows whether there will be one, or has been.
+        departing_ = false;
+        depart_until_ = Instant::max();
+        answer_until_ = link_up_ ? Instant::max() : after(now, kAnswerLimit);
+    }
     if (departing_) {
-        // The round has ended first; its workers know from their pages that they are to leave, and
-        // save what they have.
+        // They save what they have.
         rejoin_ = false;
         next_assignment_.reset();
         if (depart_until_ == Instant::max()) {
             depart_until_ = after(now, config_.policy.prepare_timeout);
         }
+        let_parked_leave(now);
         tell(now);
         return;
     }

@@ -91,6 +91,10 @@ void WorkerGroup::assign(const Assignment& assignment,
             continue;  // It has ended meanwhile, and that is said.
         }
         found->second.assignment = assignment;
+        if (found->second.page) {
+            // It takes part in one more round before its node leaves.
+            (*found->second.page)->leaving.store(worker_link::Leaving::no);
+        }
         worker_link::AssignWorker message;
         message.round = number(assignment.round);
         message.job = options_.job;
@@ -136,11 +140,15 @@ void WorkerGroup::end_round(const EndRound& end) {
 
 void WorkerGroup::pause(const PauseWorkers& pause) {
     const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(pause.limit).count();
+    using worker_link::Leaving;
+    const Leaving leaving = pause.at_once ? Leaving::at_once
+                            : pause.leave ? Leaving::at_boundary
+                                          : Leaving::no;
     // Whoever sees that it is to pause brings the others there by the vote: by then each must be
     // able to see that the node leaves.
     for (auto& [key, process] : processes_) {
         if (!process.told && !process.released && process.page) {
-            (*process.page)->leave.store(pause.leave ? 1 : 0);
+            (*process.page)->leaving.store(leaving);
         }
     }
     for (auto& [key, process] : processes_) {
@@ -178,7 +186,7 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
     Process& process = found->second;
     if (const auto* parked = std::get_if<worker_link::Parked>(&message)) {
         on_event_(WorkerParked{process.local_rank, RoundId{parked->round}, parked->at_boundary,
-                               process.generation});
+                               process.generation, parked->step});
     } else if (const auto* resumed = std::get_if<worker_link::Resumed>(&message)) {
         rendezvous::Resumed event;
         event.round = RoundId{resumed->round};

@@ -166,6 +166,9 @@ struct NodeReport {
     /// The highest committed step of which a worker process that is alive on the node has the
     /// state, whether it trains or is parked; 0: there is none.
     std::uint64_t held_step = 0;
+    /// Once its workers are parked: some do not have the state of `held_step`, but an older one, or
+    /// none that is whole.
+    bool uneven = false;
     /// Why the node is about to leave, from when it wants to; or empty. The others go on without
     /// it after the next step boundary.
     std::string draining{};
@@ -248,7 +251,8 @@ struct Stop {
     std::string reason;
 };
 /// The round is to change without losing a step: workers park at the next step boundary, then the
-/// node reports `stopped`. With `leave`, its own workers save their state there and end.
+/// node reports `stopped`. With `leave`, its own workers save their state there and end; those that
+/// are parked, at once. If `round` is later than theirs, it has gone on without them, and they end.
 struct Prepare {
     RoundId round = RoundId::none;
     bool leave = false;

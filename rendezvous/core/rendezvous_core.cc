@@ -216,6 +216,7 @@ void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeR
             std::max(round_floor_, static_cast<RoundId>(number(report.round) + kUnseenRounds));
     }
     missing_.erase(id);
+    const RoundId round = round_;
     const bool was_leaving = is_leaving(node) || wants_to_leave(node);
     if (!is_older(report, node.report)) {
         learn(now, id, node, report);
@@ -225,7 +226,8 @@ void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeR
     }
     update_ready(now, id);
     absorb(now, id, node);
-    if (!was_leaving && wants_to_leave(node)) {
+    const bool is_in_next = node.detained && round_ != round;
+    if (!was_leaving && wants_to_leave(node) && !is_in_next) {
         begin_leaving(now, id, node);
     }
     try_form(now);

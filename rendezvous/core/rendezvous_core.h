@@ -169,8 +169,15 @@ class RendezvousCore {
     /// True if the next rounds can count on it.
     [[nodiscard]] bool means_to_stay(const Node& node) const;
     /// A node that has begun to want to leave takes part in one more round if the others cannot go
-    /// on, or only without the state.
+    /// on, or only without the state; or if its workers would save different steps otherwise.
     void detain_if_needed(Instant now, const NodeId& id, Node& node);
+    /// Another node has a later state.
+    [[nodiscard]] bool is_behind(const Node& node) const;
+    /// The round is over, and on the node somebody has not come as far as the job.
+    [[nodiscard]] bool lags(const Node& node) const;
+    /// The round has ended short of the boundary at which nodes were to leave. True if all were to,
+    /// and take part in one more round instead.
+    [[nodiscard]] bool detain_laggards(Instant now);
     /// Lets them go: the others have the state, or there will be no such round.
     void release_detained(Instant now);
     [[nodiscard]] std::string why_leaving(const Node& node) const;
@@ -187,6 +194,8 @@ class RendezvousCore {
     void tell_to_prepare(const NodeId& id, const Node& node);
     /// A node that is in no round and is to leave.
     void tell_to_leave(const NodeId& id, const Node& node);
+    /// A later round has gone on without it: what its workers have is not to be saved any more.
+    [[nodiscard]] bool is_stale(const NodeId& id, const Node& node) const;
     /// One that runs a round of which it is no member any more.
     void tell_of_the_end(const NodeId& id, const Node& node);
     /// When the running round is stopped for growth; Instant::max() if it is not.

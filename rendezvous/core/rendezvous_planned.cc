@@ -39,7 +39,8 @@ void RendezvousCore::detain_if_needed(Instant now, const NodeId& id, Node& node)
             ++stay;
             // At a step boundary all members have the state.
             state_stays =
-                state_stays || (under_way ? members_.contains(other) : entry.report.held_step > 0);
+                state_stays || (under_way ? members_.contains(other)
+                                          : entry.report.held_step >= node.report.held_step);
         }
     }
     const bool few = stay < policy_.nodes_min;
@@ -47,7 +48,8 @@ void RendezvousCore::detain_if_needed(Instant now, const NodeId& id, Node& node)
     if (!under_way) {
         // Nothing can be saved between two rounds. In the next one all leave, or others have it.
         const bool all_leave = few || node.offer.hosts_rendezvous;
-        node.detained = stay + 1 >= policy_.nodes_min && (all_leave || hands_over);
+        const bool needed = all_leave || hands_over || (phase_ != Phase::stopping && lags(node));
+        node.detained = stay + 1 >= policy_.nodes_min && needed;
     } else if (!few && hands_over && !node.offer.hosts_rendezvous) {
         if (ready_.empty()) {
             pardon(now);
@@ -57,6 +59,58 @@ void RendezvousCore::detain_if_needed(Instant now, const NodeId& id, Node& node)
     if (node.detained) {
         detained_.insert(id);
     }
+}
+
+bool RendezvousCore::is_behind(const Node& node) const {
+    return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
+        return entry.second.report.held_step > node.report.held_step;
+    });
+}
+
+bool RendezvousCore::lags(const Node& node) const {
+    const NodeReport& report = node.report;
+    // Those of a failed one may be gone, and others in their places have nothing to save.
+    const bool has_some = report.held_step > 0 || !report.failure;
+    return report.resident && has_no_workers(report) &&
+           (report.uneven || (has_some && is_behind(node)));
+}
+
+// Whoever has reached the boundary has come as far as all others: nobody lags then.
+bool RendezvousCore::detain_laggards(Instant now) {
+    std::size_t there = 0;
+    std::size_t stay = 0;
+    bool lag = false;
+    std::uint64_t leaves = 0;  // The furthest of those that leave has the state of this step,
+    std::uint64_t stays = 0;   // and of those that stay.
+    for (const auto& [id, node] : nodes_) {
+        const std::uint64_t held = node.report.held_step;
+        const bool may_go_on = has_no_workers(node.report) && !detector_.suspects(id) &&
+                               !strikes_.is_aside(node.offer.name);
+        there += may_go_on ? 1U : 0U;
+        if (members_.contains(id) && is_leaving(node)) {
+            lag = lag || lags(node);
+            leaves = std::max(leaves, has_no_workers(node.report) ? held : 0);
+        } else if (may_go_on) {
+            ++stay;
+            stays = std::max(stays, held);
+        }
+    }
+    lag = lag || (stay > 0 && leaves > stays && policy_.nodes_max > 1);
+    const bool hopeless = failure_ && reaction_to(*failure_) == Reaction::fail;
+    if (!lag || there < policy_.nodes_min || hopeless) {
+        return false;
+    }
+    // That all leave is decided again once they have come to one step.
+    const bool all_were_to = !std::exchange(evacuation_, {}).empty();
+    evacuated_by_.clear();
+    for (auto& [id, node] : nodes_) {
+        if (wants_to_leave(node) && members_.contains(id)) {
+            node.detained = true;
+            detained_.insert(id);
+        }
+        update_ready(now, id);
+    }
+    return all_were_to;
 }
 
 void RendezvousCore::release_detained(Instant now) {
@@ -220,8 +274,18 @@ void RendezvousCore::tell_to_leave(const NodeId& id, const Node& node) {
     if (node.report.state == NodeState::running && !node.report.resident) {
         tell_of_the_end(id, node);  // It comes to no step boundary, and is to leave once it is out.
     } else {
-        effects_.push_back({id, Prepare{node.report.round, true, why_leaving(node)}});
+        const RoundId round = is_stale(id, node) ? round_ : node.report.round;
+        effects_.push_back({id, Prepare{round, true, why_leaving(node)}});
     }
+}
+
+bool RendezvousCore::is_stale(const NodeId& id, const Node& node) const {
+    const NodeReport& report = node.report;
+    const bool is_of_an_older_round = report.state == NodeState::stopped &&
+                                      report.round != RoundId::none && report.round < round_ &&
+                                      !survivors_.contains(id);
+    const bool others_train = !members_.empty() && !ledger_.awaits_training();
+    return is_of_an_older_round && (others_train || is_behind(node));
 }
 
 void RendezvousCore::tell_of_the_end(const NodeId& id, const Node& node) {

@@ -69,11 +69,13 @@ void RendezvousCore::end_stopping(Instant now) {
         close(now, std::move(verdict));
         return;
     }
+    // What a job may lose does not count while all leave it.
+    const bool all_leave_later = detain_laggards(now);
     if (!evacuation_.empty()) {
         close(now, drained_verdict());
         return;
     }
-    if (std::optional<Verdict> verdict = settle(now)) {
+    if (std::optional<Verdict> verdict = all_leave_later ? std::nullopt : settle(now)) {
         close(now, std::move(*verdict));
         return;
     }

@@ -142,6 +142,7 @@ void read(FieldReader& reader, NodeReport& report) {
     reader.flag("resident", report.resident);
     reader.integer("step", report.step);
     reader.integer("held_step", report.held_step);
+    reader.flag("uneven", report.uneven);
     reader.text("draining", report.draining, kSentenceBytesMax);
     read_hang(reader, report.hang);
     read_positions(reader, report.positions);

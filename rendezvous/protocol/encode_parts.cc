@@ -132,6 +132,9 @@ void write(json& object, const NodeReport& report) {
     if (report.held_step != 0) {
         object["held_step"] = report.held_step;
     }
+    if (report.uneven) {
+        object["uneven"] = true;
+    }
     put_sentence(object, "draining", report.draining);
     if (report.hang) {
         object["hang"] = {{"rank", report.hang->rank}, {"text", sentence(report.hang->text)}};

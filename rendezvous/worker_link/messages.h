@@ -32,7 +32,7 @@ inline constexpr const char* kPrestartedVariable = "REGROUP_PRESTARTED";
 /// Hello, and says what to do about it. Who is turned away goes on as a program without the SDK.
 ///
 /// A field that an agent or a worker can go on without needs no new version.
-inline constexpr std::uint32_t kLinkVersion = 2;
+inline constexpr std::uint32_t kLinkVersion = 3;
 inline constexpr std::uint32_t kOldestLinkVersion = 2;
 
 /// Longest message; whatever is longer is refused. Texts are cut to fit.
@@ -132,7 +132,8 @@ struct EndRound {
 
     friend bool operator==(const EndRound&, const EndRound&) = default;
 };
-/// Park at the next step boundary; with `leave`, save the state there within `limit_ms` and end.
+/// Park at the next step boundary; with `leave`, save the state there within `limit_ms` and end, or
+/// where WorkerPage::leaving says. Sent again when that has changed.
 struct Pause {
     std::uint64_t round = 0;
     bool leave = false;

@@ -25,6 +25,15 @@ enum class Phase : std::uint32_t {
     leaving,   ///< Saves its state and goes.
 };
 
+/// Whether the node of a worker leaves, and where its workers save their state and end.
+enum class Leaving : std::uint32_t {
+    no,
+    /// At the step boundary of `WorkerPage::pause_round`, if all ranks come to it. Who parks
+    /// without knowing that they have waits for what comes: a place in one more round, or
+    at_boundary,
+    at_once,  ///< also those who are parked, with what they have: there will be no better place.
+};
+
 /// One of them per worker process, in memory of its own (a memfd that the agent sends with
 /// Welcome). Plain atomics in shared memory: each field has one writer, named with it. A reader may
 /// see fields of different instants; nothing is decided from one look alone.
@@ -72,8 +81,7 @@ struct WorkerPage {  // NOLINT(clang-analyzer-optin.performance.Padding): by who
     alignas(64) std::atomic<std::uint64_t> ended_round{0};
     /// Workers of this round (and below) park at the next step boundary.
     std::atomic<std::uint64_t> pause_round{0};
-    /// 1 when this node leaves: at that boundary its workers save their state and end.
-    std::atomic<std::uint32_t> leave{0};
+    std::atomic<Leaving> leaving{Leaving::no};
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);

@@ -243,10 +243,18 @@ void FakeAgent::end_round(const std::string& worker, std::uint64_t round,
 
 void FakeAgent::pause(const std::string& worker, std::uint64_t round, bool leave) {
     WorkerPage& its = page(worker);
-    its.leave.store(leave ? 1 : 0);
+    its.leaving.store(leave ? worker_link::Leaving::at_boundary : worker_link::Leaving::no);
     its.pause_round.store(round);
     send(worker,
          worker_link::Pause{.round = round, .leave = leave, .limit_ms = 5000, .reason = "a drain"});
+}
+
+void FakeAgent::let_leave(const std::string& worker, std::uint64_t round) {
+    WorkerPage& its = page(worker);
+    its.leaving.store(worker_link::Leaving::at_once);
+    its.pause_round.store(round);
+    send(worker,
+         worker_link::Pause{.round = round, .leave = true, .limit_ms = 5000, .reason = "a drain"});
 }
 
 std::vector<worker_link::AssignWorker> FakeRounds::begin(std::size_t world_size,

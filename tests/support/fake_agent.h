@@ -58,6 +58,8 @@ class FakeAgent {
 
     void end_round(const std::string& worker, std::uint64_t round, const std::string& reason);
     void pause(const std::string& worker, std::uint64_t round, bool leave);
+    /// Who is parked leaves, too.
+    void let_leave(const std::string& worker, std::uint64_t round);
 
    private:
     struct Worker {

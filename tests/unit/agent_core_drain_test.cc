@@ -185,6 +185,7 @@ TEST_F(AgentCoreResidentTest, WhoHearsOfItsLeaveAfterTheBoundarySavesAllTheSame)
     parks(1, 1);
     EXPECT_TRUE(reported(NodeState::stopped));
     EXPECT_TRUE(all<SignalWorkers>().empty());
+    hear(Prepare{RoundId{1}, true, "all leave"});  // It knows that all have come so far.
     exits(1, 0);
     EXPECT_FALSE(quit().has_value());
     exits(1, 1);
@@ -214,6 +215,101 @@ TEST_F(AgentCoreResidentTest, WorkersThatVotedBeforeTheirNodeKnewPark) {
     parks(1, 0);  // They had looked at their pages just before.
     parks(1, 1);
     EXPECT_FALSE(quit().has_value());
+    ASSERT_TRUE(reported(NodeState::stopped));
+    prepare(true);
+    ASSERT_EQ(all<PauseWorkers>().size(), 2U);
+    EXPECT_TRUE(all<PauseWorkers>()[1].at_once);
+    exits(1, 0);
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+// ---- Rounds that break before the boundary at which the node was to leave.
+
+TEST_F(AgentCoreResidentTest, WhoWasInterruptedOnTheWayToTheBoundaryLeavesTheDecisionToTheDaemon) {
+    prepare(true);
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_FALSE(all<PauseWorkers>()[0].at_once);
+    feed(StepsCommitted{9});
+    parks_at(9, 0);
+    parks_at(8, 1);
+    ASSERT_TRUE(reported(NodeState::stopped));
+    EXPECT_TRUE(core.report().uneven);
+    EXPECT_EQ(all<PauseWorkers>().size(), 1U) << "nobody is to save anything yet";
+    assign(2);
+    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
+    feed(StepsCommitted{10});
+    hear(Prepare{RoundId{2}, true, "all leave"});
+    EXPECT_FALSE(core.report().uneven);
+    ASSERT_EQ(all<PauseWorkers>().size(), 2U);
+    EXPECT_EQ(all<PauseWorkers>()[1].round, RoundId{2});
+    exits(1, 0);
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreResidentTest, WhoWasInterruptedSavesWhatThereIsIfTheDaemonSaysSo) {
+    prepare(true);
+    feed(StepsCommitted{9});
+    parks_at(9, 0);
+    parks_at(9, 1);
+    EXPECT_FALSE(core.report().uneven);
+    prepare(true);
+    ASSERT_EQ(all<PauseWorkers>().size(), 2U);
+    EXPECT_TRUE(all<PauseWorkers>()[1].at_once);
+}
+
+TEST_F(AgentCoreResidentTest, WithoutADaemonWhoWasInterruptedSavesWhatThereIs) {
+    prepare(true);
+    feed(LinkDown{});
+    feed(StepsCommitted{9});
+    parks_at(9, 0);
+    parks_at(8, 1);
+    pass(seconds(9));
+    EXPECT_EQ(all<PauseWorkers>().size(), 1U) << "it may be back, and know of a later state";
+    pass(seconds(1));
+    ASSERT_EQ(all<PauseWorkers>().size(), 2U);
+    EXPECT_TRUE(all<PauseWorkers>()[1].at_once);
+}
+
+TEST_F(AgentCoreResidentTest, WhoWasLeftBehindByALaterRoundEndsAndSavesNothing) {
+    hear(Stop{RoundId{1}, "this node is lost"});
+    parks_at(9, 0);
+    parks_at(9, 1);
+    hear(Prepare{RoundId{4}, true, "node a is drained"});
+    EXPECT_TRUE(all<PauseWorkers>().empty());
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGKILL);
+    exits(1, 0, crash(0, SIGKILL));
+    exits(1, 1, crash(1, SIGKILL));
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    EXPECT_EQ(quit()->reason, "drained: node a is drained");
+}
+
+TEST_F(AgentCoreResidentTest, OneThatHasLeftAtTheBoundaryIsFollowedByThoseWhoParked) {
+    prepare(true);
+    exits(1, 0);
+    parks_at(9, 1);
+    ASSERT_EQ(all<PauseWorkers>().size(), 2U);
+    EXPECT_TRUE(all<PauseWorkers>()[1].at_once);
+}
+
+TEST_F(AgentCoreResidentTest, ANodeThatIsToGoSavesWhatThereIsIfNoRoundComesInHalfTheTime) {
+    feed(QuitRequested{SIGTERM});
+    hear(Stop{RoundId{1}, "another node is lost"});
+    feed(StepsCommitted{9});
+    parks_at(9, 0);
+    parks_at(8, 1);
+    EXPECT_TRUE(core.report().uneven);
+    pass_answered(seconds(4));
+    EXPECT_TRUE(all<PauseWorkers>().empty());
+    pass_answered(seconds(2));
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<PauseWorkers>()[0].at_once);
+    EXPECT_TRUE(all<SignalWorkers>().empty());
     exits(1, 0);
     exits(1, 1);
     ASSERT_TRUE(quit().has_value());

@@ -20,6 +20,9 @@ class AgentCoreResidentTest : public AgentCoreTest {
     void parks(std::uint64_t round, std::uint32_t local_rank) {
         feed(WorkerParked{local_rank, RoundId{round}});
     }
+    void parks_at(std::uint64_t step, std::uint32_t local_rank) {
+        feed(WorkerParked{local_rank, RoundId{1}, false, 0, step});
+    }
     void prepare(bool leave) { hear(rendezvous::Prepare{RoundId{1}, leave, "a node joins"}); }
     [[nodiscard]] bool reported(rendezvous::NodeState state) const {
         const auto reports = sent<rendezvous::Report>();

@@ -103,6 +103,65 @@ TEST_F(ElasticLoopTest, ARankThatIsBehindByTheLastStepGetsIt) {
     expect_complete({"a", "b"});
 }
 
+// ---- While a node is to leave.
+
+// It saves nothing short of the boundary, where it is not known that all have come to one step;
+// only once it is told that there will be no other place.
+class ElasticLoopLeaving : public ElasticLoopTest {
+   protected:
+    /// In step 4, with which b is to leave.
+    void expect_another_place_when_one_dies(Hook Script::* where) {
+        ElasticLeave left;
+        Script script;
+        script.before_reduction = [this](Rank& rank, ElasticStep& step) {
+            const std::uint64_t at = rank.round == 1 ? 4 : 8;
+            if (rank.name == "b" && step.number() == at) {
+                agent_.pause("b", rank.round, true);
+            }
+        };
+        script.*where = [](Rank& rank, ElasticStep& step) {
+            if (rank.name == "c" && step.number() == 4) {
+                throw Died{};
+            }
+        };
+        script.on_leave = [&](Rank& /*rank*/, const ElasticLeave& leave) { left = leave; };
+        start_all({"a", "b", "c"}, script);
+        EXPECT_TRUE(finished("c").died);
+        rounds_.end({"a", "b"});
+        EXPECT_EQ(left.step, 0U) << "it has left already";
+        rounds_.assign({"a", "b"});
+        EXPECT_EQ(finished("b").ending, Ending::left);
+        EXPECT_EQ(left.step, 9U);
+        EXPECT_EQ(agent_.await<Parked>("a"),
+                  (Parked{.round = rounds_.round(), .step = 9, .at_boundary = true}));
+        rounds_.assign({"a"});
+        expect_complete({"a"});
+    }
+};
+
+TEST_F(ElasticLoopLeaving, WhoIsToLeaveTakesAnotherPlaceIfAPeerDiesOnTheWayToTheBoundary) {
+    expect_another_place_when_one_dies(&Script::before_commit);
+}
+
+TEST_F(ElasticLoopLeaving, WhoIsToLeaveTakesAnotherPlaceIfAPeerDiesAtTheBoundary) {
+    expect_another_place_when_one_dies(&Script::in_commit);
+}
+
+TEST_F(ElasticLoopTest, WhoIsToLeaveAtOnceSavesWhatItHas) {
+    std::optional<ElasticLeave> left;
+    Script script = dies("c", &Script::before_commit, 4);
+    script.on_leave = [&](Rank& /*rank*/, const ElasticLeave& leave) { left = leave; };
+    start_all({"a", "b", "c"}, script);
+    EXPECT_TRUE(finished("c").died);
+    rounds_.end({"a", "b"});
+    agent_.let_leave("b", 1);
+    EXPECT_EQ(finished("b").ending, Ending::left);
+    ASSERT_TRUE(left);
+    EXPECT_EQ(left->step, 4U);
+    rounds_.assign({"a"});
+    expect_complete({"a"});
+}
+
 TEST_F(ElasticLoopTest, TheSourceOfTheStateDiesWhileItIsSent) {
     Script script = dies("a", &Script::before_reduction, 3);
     script.on_save = [](Rank& rank) {

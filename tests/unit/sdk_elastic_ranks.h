@@ -53,6 +53,7 @@ using Hook = std::function<void(Rank&, ElasticStep&)>;
 struct Script {
     Hook before_reduction = {};
     Hook before_commit = {};
+    Hook in_commit = {};  // Behind the vote.
     Hook after_commit = {};
     std::function<void(Rank&, const ElasticRound&)> on_round = {};
     std::function<void(Rank&)> on_save = {};
@@ -123,6 +124,7 @@ struct Rank {
         step.group().all_reduce(TensorView(std::span<std::int64_t>(sum)), ReduceOp::sum).wait();
         call(script.before_commit, step);
         step.commit([&] {
+            call(script.in_commit, step);
             replica.totals[0] += sum[0];
             replica.totals[1] += sum[1];
             replica.history += "t";

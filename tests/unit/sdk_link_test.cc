@@ -102,6 +102,18 @@ TEST(AgentLink, TheEndOfARoundInterruptsItsScopeAndNoLaterOne) {
     EXPECT_TRUE(late->reason()) << "of a round that was over before";
 }
 
+TEST(AgentLink, WhoIsToLeaveAtABoundaryMayBeGivenAnotherPlaceOnceItIsParked) {
+    FakeAgent agent;
+    const auto link = attach(agent);
+    agent.pause("w", 1, true);
+    ASSERT_TRUE(link->await_pause(soon()));
+    EXPECT_TRUE(link->leave_wanted(1));
+    agent.send("w", place_in(2, 1));
+    const auto place = link->await_place(1);
+    ASSERT_TRUE(std::holds_alternative<AssignWorker>(place));
+    EXPECT_EQ(std::get<AssignWorker>(place).round, 2U);
+}
+
 TEST(AgentLink, GivesTheNewestPlaceAndNoOldOne) {
     FakeAgent agent;
     const auto link = attach(agent);
@@ -115,7 +127,7 @@ TEST(AgentLink, GivesTheNewestPlaceAndNoOldOne) {
 TEST(AgentLink, ADrainEndsTheWaitForAPlace) {
     FakeAgent agent;
     const auto link = attach(agent);
-    agent.pause("w", 1, true);
+    agent.let_leave("w", 1);
     EXPECT_TRUE(std::holds_alternative<AgentLink::Leave>(link->await_place(1)));
     EXPECT_TRUE(link->leave_wanted(1));
     EXPECT_FALSE(link->leave_wanted(2));

@@ -90,14 +90,14 @@ TEST_F(CheckpointFence, WhoLeavesMaySaveAfterTheEndOfItsRoundUnlessALaterOneHas)
     const auto error = save(100, 3, 1);
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), Errc::fenced);
-    page.leave.store(1);
+    page.leaving.store(worker_link::Leaving::at_boundary);
     EXPECT_FALSE(save(100, 3, 2));
     EXPECT_FALSE(save(100, 4, 3));
     EXPECT_TRUE(save(100, 3, 4));
     EXPECT_EQ(saved(), 3);
     // The link lasts as long as the process, which other tests share.
     page.ended_round.store(0);
-    page.leave.store(0);
+    page.leaving.store(worker_link::Leaving::no);
 }
 
 TEST_F(CheckpointFence, WithoutARoundNothingIsFencedAndTheFileIsAsItWas) {

@@ -116,8 +116,10 @@ class ElasticStep {
 
 /// Why this rank is about to leave, while its state is still there to be saved.
 struct ElasticLeave {
-    /// Committed steps. The same on every rank that leaves at a step boundary; where a loss has
-    /// ended the round before, some may not have had the last one yet.
+    /// Committed steps: the same on every rank that leaves. If a loss ends the round before all
+    /// have come to the boundary, they take part in one more round first. Only where there can be
+    /// none (too few nodes are left, no daemon is reached, or the node's time to leave runs out) is
+    /// it what this rank had come to, which may be one step less than others.
     std::uint64_t step = 0;
     std::string reason;
     std::chrono::steady_clock::time_point deadline;
@@ -130,7 +132,8 @@ struct ElasticCallbacks {
     /// Called for each step; must end with commit(), finish() or an exception. Required.
     std::function<void(ElasticStep&)> on_step = {};
     /// Called on each rank of a node that leaves (a drain, a preemption), at a step boundary that
-    /// is the same for all, or between two rounds; `run` returns afterwards with Ending::left.
+    /// is the same for all, or between two rounds; `run` returns afterwards with Ending::left. Not
+    /// called on a rank without which the others have gone on meanwhile: its process is ended.
     std::function<void(const ElasticLeave&)> on_leave = {};
 };
 

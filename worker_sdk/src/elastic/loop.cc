@@ -91,7 +91,7 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
             return Ending::finished;
         }
         const bool at_boundary = outcome == Outcome::boundary;
-        if ((at_boundary && leaves_now()) || !find_next_place(at_boundary)) {
+        if ((at_boundary && all_paused_ && leaves_now()) || !find_next_place(at_boundary)) {
             return leave(callbacks);
         }
     }
@@ -161,7 +161,7 @@ Loop::Outcome Loop::train(const ElasticCallbacks& callbacks) {
     round_steps_ = 0;
     window_work_ = {};
     stragglers_.emplace(round_->context.world_size, options_.straggler_excess);
-    pausing_ = false;
+    pausing_ = all_paused_ = false;
     while (true) {
         stage_ = Stage::open;
         taken_.reset();
@@ -238,8 +238,10 @@ void Loop::commit(const std::function<void()>& apply) {
         try {
             // Then everybody has got the result of the vote, and the round may be taken down.
             round_->control().barrier().wait();
+            all_paused_ = true;
         } catch (const Error&) {
-            // Who is lost now has committed, or gets the state from one who has.
+            // Some may not have committed, and get the state in the next round: before that none of
+            // those who leave saves another step than they would.
             return;
         }
     }

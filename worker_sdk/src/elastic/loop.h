@@ -116,6 +116,7 @@ class Loop {
     Stage stage_ = Stage::open;
     std::optional<std::uint64_t> taken_;
     bool pausing_ = false;
+    bool all_paused_ = false;  ///< All ranks are known to have committed the step before the pause.
     bool applying_ = false;
     Instant step_began_{};
     Duration waited_before_{};

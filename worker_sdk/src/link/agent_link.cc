@@ -316,7 +316,7 @@ std::optional<worker_link::Pause> AgentLink::await_pause(Instant deadline) {
 
 AgentLink::Place AgentLink::await_place(std::uint64_t round) {
     std::unique_lock lock(mutex_);
-    const auto leaves = [&] { return page_->leave.load() != 0; };
+    const auto leaves = [&] { return page_->leaving.load() == worker_link::Leaving::at_once; };
     changed_.wait(lock, [&] { return gone_ || leaves() || (place_ && place_->round > round); });
     if (place_ && place_->round > round) {
         return *place_;

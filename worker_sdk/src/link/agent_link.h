@@ -71,14 +71,16 @@ class AgentLink {
     }
     /// And this node is to leave there.
     [[nodiscard]] bool leave_wanted(std::uint64_t round) const noexcept {
-        return pause_wanted(round) && page_->leave.load() != 0;
+        return pause_wanted(round) && leaving();
     }
     /// This node leaves: its workers save their state, also after the end of their round.
-    [[nodiscard]] bool leaving() const noexcept { return page_->leave.load() != 0; }
+    [[nodiscard]] bool leaving() const noexcept {
+        return page_->leaving.load() != worker_link::Leaving::no;
+    }
     /// What was said about that; nothing if no word comes in time.
     [[nodiscard]] std::optional<worker_link::Pause> await_pause(Instant deadline);
 
-    struct Leave {};  ///< This node leaves instead.
+    struct Leave {};  ///< This node leaves instead, at once.
     struct Gone {};   ///< The agent is.
     using Place = std::variant<AssignWorker, Leave, Gone>;
     /// Blocks until there is a place in a round beyond `round`, for as long as the agent is there:
