@@ -59,6 +59,7 @@ void RendezvousCore::end_stopping(Instant now) {
     ENSURE(awaited_.empty());
     deadline_ = Instant::max();
     inquiry_.reset();
+    explain_break();
     ledger_.stopped(now, cause_);
     if (all_finished_ && !members_.empty()) {
         Verdict verdict;
