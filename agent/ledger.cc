@@ -31,6 +31,7 @@ std::string ledger_line(const std::string& job, const rendezvous::Incident& inci
     line["round"] = number(incident.round);
     line["next_round"] = number(incident.next_round);
     line["planned"] = incident.planned;
+    line["cut_short"] = incident.cut_short;
     line["cause"] = incident.cause;
     line["decision"] = incident.decision;
     line["step"] = incident.step;

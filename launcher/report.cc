@@ -49,9 +49,15 @@ std::string goodput_line(const rendezvous::Verdict& verdict) {
     }
     const auto seconds = [](Duration d) { return std::chrono::duration<double>(d).count(); };
     const double lost = std::clamp(seconds(verdict.lost) / seconds(verdict.lasted), 0.0, 1.0);
-    return std::to_string(verdict.recoveries) +
-           (verdict.recoveries == 1 ? " recovery took " : " recoveries took ") +
-           format_duration(verdict.lost) + "; " + percent(1 - lost) + " % of " +
+    const bool one = verdict.recoveries == 1;
+    std::string cut_short;
+    if (verdict.recoveries_cut_short != 0) {
+        cut_short =
+            one ? ", cut short,"
+                : ", " + std::to_string(verdict.recoveries_cut_short) + " of them cut short,";
+    }
+    return std::to_string(verdict.recoveries) + (one ? " recovery" : " recoveries") + cut_short +
+           " took " + format_duration(verdict.lost) + "; " + percent(1 - lost) + " % of " +
            format_duration(verdict.lasted) + " went into training";
 }
 

@@ -36,6 +36,10 @@ std::uint64_t number(const json& object, const char* key) {
     const json& value = field(object, key);
     return value.is_number_unsigned() ? value.get<std::uint64_t>() : 0;
 }
+bool flag(const json& object, const char* key) {
+    const json& value = field(object, key);
+    return value.is_boolean() && value.get<bool>();
+}
 std::string duration(const json& object, const char* key) {
     const json& value = field(object, key);
     const double seconds = value.is_number() ? value.get<double>() : 0;
@@ -113,15 +117,18 @@ std::string incidents(const json& job) {
     if (!all.is_array() || all.empty()) {
         return "";
     }
-    std::string out = "  recoveries: " + std::to_string(number(job, "incidents_count")) + ", " +
-                      duration(job, "lost_s") + " of " + duration(job, "lasted_s") + "\n";
+    const std::uint64_t cut_short = number(job, "incidents_cut_short");
+    std::string out = "  recoveries: " + std::to_string(number(job, "incidents_count")) +
+                      (cut_short == 0 ? "" : ", " + std::to_string(cut_short) + " cut short") +
+                      ", " + duration(job, "lost_s") + " of " + duration(job, "lasted_s") + "\n";
     for (std::size_t i = all.size() - std::min(all.size(), kShownMax); i < all.size(); ++i) {
         std::uint64_t total_us = 0;
         for (const char* stage : {"detect_us", "decide_us", "stop_us", "join_us", "communicator_us",
                                   "state_us", "first_step_us"}) {
             total_us += number(all[i], stage);
         }
-        out += "    round " + std::to_string(number(all[i], "next_round")) + " after " +
+        out += "    round " + std::to_string(number(all[i], "next_round")) +
+               (flag(all[i], "cut_short") ? ", cut short after " : " after ") +
                format_duration(std::chrono::microseconds(total_us)) + ": " + text(all[i], "cause") +
                (text(all[i], "decision").empty() ? "" : "; " + text(all[i], "decision")) + "\n";
     }

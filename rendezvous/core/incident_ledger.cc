@@ -99,8 +99,8 @@ void IncidentLedger::abandon(Instant now) {
     } else if (!incident_.planned) {
         incident_.stop = now - told_at_;
     }
-    incident_.decision +=
-        std::string(incident_.decision.empty() ? "" : ", ") + "ended before its first step";
+    incident_.cut_short = true;
+    ++cut_short_;
     if (pending_.size() == kPendingLimit) {
         pending_.erase(pending_.begin());
     }

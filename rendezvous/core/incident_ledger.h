@@ -50,6 +50,8 @@ class IncidentLedger {
     /// Of all incidents, those not remembered any more included.
     [[nodiscard]] Duration lost() const noexcept { return lost_; }
     [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
+    /// Of these.
+    [[nodiscard]] std::uint32_t cut_short() const noexcept { return cut_short_; }
 
    private:
     void keep();
@@ -68,6 +70,7 @@ class IncidentLedger {
     std::deque<Incident> recent_;
     Duration lost_{};
     std::uint32_t count_ = 0;
+    std::uint32_t cut_short_ = 0;
 };
 
 }  // namespace regroup::rendezvous

@@ -55,6 +55,7 @@ struct JobStatus {
     Duration lasted{};  ///< Since the first round was assigned.
     Duration lost{};    ///< Of that, in incidents.
     std::uint32_t incidents_count = 0;
+    std::uint32_t incidents_cut_short = 0;  ///< Of these.
     std::uint32_t restarts = 0;
     std::vector<Node> nodes;  ///< Members by group rank, then the others by name.
     std::vector<SetAside> set_aside;

@@ -193,12 +193,24 @@ std::string describe(const Incident& incident) {
                       std::chrono::duration<double, std::milli>(duration).count());
         return std::string(text);
     };
-    return std::string(incident.planned ? "changed" : "recovered") + " in " + ms(incident.total()) +
-           " ms: " + incident.cause + (incident.decision.empty() ? "" : "; " + incident.decision) +
-           " (detect " + ms(incident.detect) + ", decide " + ms(incident.decide) + ", stop " +
-           ms(incident.stop) + ", join " + ms(incident.join) + ", communicator " +
-           ms(incident.communicator) + ", state " + ms(incident.state) + ", first step " +
-           ms(incident.first_step) + ")";
+    std::string what = incident.planned ? "changed in " : "recovered in ";
+    if (incident.cut_short) {
+        what = incident.planned ? "change not complete after " : "not recovered after ";
+    }
+    std::string text = what + ms(incident.total()) + " ms: " + incident.cause;
+    if (!incident.decision.empty()) {
+        text += "; " + incident.decision;
+    }
+    if (incident.cut_short) {
+        text += incident.next_round == RoundId::none
+                    ? "; no round took its place"
+                    : "; round " + std::to_string(number(incident.next_round)) +
+                          " ended before its first step";
+    }
+    return text + " (detect " + ms(incident.detect) + ", decide " + ms(incident.decide) +
+           ", stop " + ms(incident.stop) + ", join " + ms(incident.join) + ", communicator " +
+           ms(incident.communicator) + ", state " + ms(incident.state) +
+           (incident.cut_short ? ", end " : ", first step ") + ms(incident.first_step) + ")";
 }
 
 }  // namespace regroup::rendezvous

@@ -308,9 +308,12 @@ struct Incident {
     RoundId round = RoundId::none;       ///< The one that ended.
     RoundId next_round = RoundId::none;  ///< The one that took its place.
     bool planned = false;                ///< Growth or a drain: nothing was lost.
-    std::string cause;                   ///< "rank 5 on b ended by SIGKILL".
-    std::string decision;                ///< "replaced on the same node", "spare d took slot 1".
-    Duration detect{};                   ///< From the first sign of it until it was held for true.
+    /// The next round ended, with the job or for a loss of its own, before its first step: nothing
+    /// has recovered, or changed. The time until that end is `first_step`, and there is no `step`.
+    bool cut_short = false;
+    std::string cause;        ///< "rank 5 on b ended by SIGKILL".
+    std::string decision;     ///< "replaced on the same node", "spare d took slot 1".
+    Duration detect{};        ///< From the first sign of it until it was held for true.
     Duration decide{};        ///< Until the round was told to stop (last call, delay included).
     Duration stop{};          ///< Until the last worker of the round was gone or parked.
     Duration join{};          ///< Until the next round was assigned.
@@ -325,9 +328,10 @@ struct Incident {
     friend bool operator==(const Incident&, const Incident&) = default;
 };
 /// One line: "recovered in 12.3 ms: rank 5 on b ended by SIGKILL; spare d took slot 1 (detect
-/// ...)".
+/// ...)", "not recovered after 12.3 ms: ...; round 4 ended before its first step (detect ...)".
 [[nodiscard]] std::string describe(const Incident& incident);
-/// A recovery is complete. To every member of the new round.
+/// A recovery is complete, or was cut short, which is told with the next one that is complete, or
+/// with the job's end. To every member of the round.
 struct Recovered {
     Incident incident;
 };
@@ -348,6 +352,7 @@ struct Verdict {
     Duration lasted{};
     Duration lost{};
     std::uint32_t recoveries = 0;
+    std::uint32_t recoveries_cut_short = 0;  ///< Of these: no first step came of them.
 
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };

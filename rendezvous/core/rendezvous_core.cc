@@ -310,10 +310,11 @@ void RendezvousCore::absorb_stopping(Instant now, const NodeId& id, const Node& 
     const NodeReport& report = node.report;
     // What was lost explains any failure after it but one of which the worker says what it is; and
     // a connection that broke, or peers that noticed something or gave up, are explained by a
-    // failure.
-    const bool first = !failure_ && report.failure &&
-                       (explains_break(report) || report.failure->kind == FailureKind::user_error ||
-                        (report.failure->announced && !lost_member_));
+    // failure: which one that only ended with an error is, shows when all is told.
+    const bool first =
+        !failure_ && report.failure &&
+        (explains_break(*report.failure) || report.failure->kind == FailureKind::user_error ||
+         (report.failure->announced && !lost_member_));
     if (report.failure && report.round == round_ &&
         (first || (failure_ && outranks(*report.failure, *failure_)))) {
         failure_ = report.failure;

@@ -229,9 +229,11 @@ class RendezvousCore {
     [[nodiscard]] Instant severed_until() const;
     void overdue_links(Instant now);
     void stop_severed(Instant now, const std::string& cause);
-    /// Whether the failure may be why the round is stopping: for a connection that broke, or since
-    /// a node gave it up.
-    [[nodiscard]] bool explains_break(const NodeReport& report) const;
+    /// Whether the round stops for a connection that broke, or since a node gave it up, and the
+    /// failure by itself shows that it may be why.
+    [[nodiscard]] bool explains_break(const WorkerFailure& failure) const;
+    /// The round is over: takes for its cause the failure that may be why, if any may.
+    void explain_break();
     /// A node has ended the round for itself, unasked.
     void stop_given_up(Instant now, const Node& node);
 

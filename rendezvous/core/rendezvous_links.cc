@@ -5,6 +5,8 @@
 // have lost each other they live, and the round is over for that alone; if only one says so, and
 // nothing has explained it within the regroup call, likewise.
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "rendezvous/core/rendezvous_core.h"
 
@@ -104,13 +106,60 @@ void RendezvousCore::stop_given_up(Instant now, const Node& node) {
     begin_stopping(now, "node " + node.offer.name + " gave the round up");
 }
 
-// Who has said that it lost a peer was alive then, and in a round that stops more and more of its
-// peers are gone: to end with an error for that is no cause, unless it says or shows that it is.
-bool RendezvousCore::explains_break(const NodeReport& report) const {
-    const bool outlived =
-        std::any_of(report.broken_links.begin(), report.broken_links.end(),
-                    [&](const BrokenLink& link) { return link.rank == report.failure->rank; });
-    return (severed_ || given_up_) && (!outlived || outranks(*report.failure, WorkerFailure{}));
+// A worker that was killed or crashed, or has announced its failure, may be why the connection
+// broke, whatever else is known of it.
+bool RendezvousCore::explains_break(const WorkerFailure& failure) const {
+    return (severed_ || given_up_) && outranks(failure, WorkerFailure{});
+}
+
+// One that only ended with an error may have done so because its peers had left, and more and more
+// of them are gone in a round that stops. To charge that costs a job a restart that it may not
+// have, and its node a strike; not to charge a true cause costs a rest, and it is charged when it
+// comes again. So this takes all that was said by the time that the round is over, in which words
+// overtake each other:
+//  - Where two ranks have lost each other both lived: the connection broke by itself.
+//  - Who has said that it lost a peer was alive then.
+//  - Whose end broke a connection was at the other end of it: somebody has lost it.
+//  - Where nobody has lost anybody, a failure is the only reason that there is.
+void RendezvousCore::explain_break() {
+    if (failure_ || lost_member_ || !(severed_ || given_up_)) {
+        return;
+    }
+    std::set<std::pair<std::uint32_t, std::uint32_t>> lost;  // By whom, and whom.
+    for (const auto& [id, assignment] : members_) {
+        const NodeReport& report = nodes_.at(id).report;
+        if (report.round == round_) {
+            for (const BrokenLink& link : report.broken_links) {
+                lost.emplace(link.rank, link.peer);
+            }
+        }
+    }
+    const bool by_itself = std::any_of(lost.begin(), lost.end(), [&](const auto& link) {
+        return lost.contains({link.second, link.first});
+    });
+    if (by_itself) {
+        return;
+    }
+    const auto may_be_why = [&](std::uint32_t rank) {
+        const auto said = lost.lower_bound({rank, 0});
+        const bool outlived = said != lost.end() && said->first == rank;
+        return !outlived &&
+               (lost.empty() || std::any_of(lost.begin(), lost.end(),
+                                            [&](const auto& link) { return link.second == rank; }));
+    };
+    for (const auto& [id, assignment] : members_) {
+        const Node& node = nodes_.at(id);
+        const std::optional<WorkerFailure>& failure = node.report.failure;
+        // Who leaves saves its state after the others have parked, and is not awaited.
+        const bool counts = node.report.round == round_ && !(parked_ && is_leaving(node));
+        if (counts && failure && may_be_why(failure->rank) &&
+            (!failure_ || failure->rank < failure_->rank)) {
+            failure_ = failure;
+        }
+    }
+    if (failure_) {
+        cause_ = describe(*failure_);
+    }
 }
 
 void RendezvousCore::stop_severed(Instant now, const std::string& cause) {

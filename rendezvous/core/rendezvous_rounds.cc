@@ -59,6 +59,7 @@ void RendezvousCore::end_stopping(Instant now) {
     ENSURE(awaited_.empty());
     deadline_ = Instant::max();
     inquiry_.reset();
+    explain_break();
     ledger_.stopped(now, cause_);
     if (all_finished_ && !members_.empty()) {
         Verdict verdict;
@@ -298,6 +299,7 @@ void RendezvousCore::close(Instant now, Verdict verdict) {
     verdict_->lasted = first_began_ ? now - *first_began_ : Duration::zero();
     verdict_->lost = ledger_.lost();
     verdict_->recoveries = ledger_.count();
+    verdict_->recoveries_cut_short = ledger_.cut_short();
     ready_.clear();
     prestarted_.clear();
     members_.clear();

@@ -84,6 +84,7 @@ JobStatus RendezvousCore::status(Instant now) const {
     status.lasted = verdict_ ? verdict_->lasted : now - first_began_.value_or(now);
     status.lost = ledger_.lost();
     status.incidents_count = ledger_.count();
+    status.incidents_cut_short = ledger_.cut_short();
     status.restarts = budget_.restarts();
     for (const auto& [id, node] : nodes_) {
         status.nodes.push_back(status_of(now, id, node));

@@ -222,6 +222,7 @@ void read(FieldReader& reader, Incident& incident) {
     reader.round("round", incident.round);
     reader.round("next_round", incident.next_round);
     reader.flag("planned", incident.planned);
+    reader.flag("cut_short", incident.cut_short);
     reader.text("cause", incident.cause, kSentenceBytesMax);
     reader.text("decision", incident.decision, kSentenceBytesMax);
     reader.microseconds("detect_us", incident.detect);
@@ -245,6 +246,7 @@ void read(FieldReader& reader, Verdict& verdict) {
     reader.microseconds("lasted_us", verdict.lasted);
     reader.microseconds("lost_us", verdict.lost);
     reader.integer("recoveries", verdict.recoveries);
+    reader.integer("recoveries_cut_short", verdict.recoveries_cut_short);
 }
 
 }  // namespace regroup::protocol

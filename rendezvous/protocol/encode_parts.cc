@@ -244,6 +244,9 @@ void write(json& object, const Incident& incident) {
     if (incident.planned) {
         object["planned"] = true;
     }
+    if (incident.cut_short) {
+        object["cut_short"] = true;
+    }
     put_sentence(object, "cause", incident.cause);
     put_sentence(object, "decision", incident.decision);
     put_us(object, "detect_us", incident.detect);
@@ -271,6 +274,9 @@ void write(json& object, const Verdict& verdict) {
     put_us(object, "lost_us", verdict.lost);
     if (verdict.recoveries != 0) {
         object["recoveries"] = verdict.recoveries;
+    }
+    if (verdict.recoveries_cut_short != 0) {
+        object["recoveries_cut_short"] = verdict.recoveries_cut_short;
     }
 }
 

@@ -138,7 +138,13 @@ TEST(LauncherReport, SumsUpWhatRecoveriesCost) {
     verdict.recoveries = 3;
     verdict.lost = std::chrono::milliseconds(41);
     EXPECT_EQ(goodput_line(verdict), "3 recoveries took 41 ms; 99.9 % of 35 s went into training");
-    verdict.recoveries = 1;
+    verdict.recoveries_cut_short = 2;
+    EXPECT_EQ(goodput_line(verdict),
+              "3 recoveries, 2 of them cut short, took 41 ms; 99.9 % of 35 s went into training");
+    verdict.recoveries = verdict.recoveries_cut_short = 1;
+    EXPECT_EQ(goodput_line(verdict),
+              "1 recovery, cut short, took 41 ms; 99.9 % of 35 s went into training");
+    verdict.recoveries_cut_short = 0;
     verdict.lost = std::chrono::milliseconds(7);
     verdict.lasted = std::chrono::hours(1);
     EXPECT_EQ(goodput_line(verdict),

@@ -296,6 +296,21 @@ TEST(ProtocolCodec, PrepareKeepsEveryField) {
 TEST(ProtocolCodec, RecoveredKeepsEveryField) {
     EXPECT_EQ(through_daemon(Recovered{sample_incident()}).incident, sample_incident());
     EXPECT_EQ(through_daemon(Recovered{}).incident, Incident());
+    Incident cut_short = sample_incident();
+    cut_short.cut_short = true;
+    EXPECT_EQ(through_daemon(Recovered{cut_short}).incident, cut_short);
+}
+
+// An older daemon says nothing of it, and means that the round trains.
+TEST(ProtocolCodec, RecoveryOfWhichNothingElseIsSaidWasNotCutShort) {
+    const json recovered = json_of(FromDaemon(Recovered{sample_incident()}));
+    EXPECT_FALSE(recovered.contains("cut_short"));
+    Verdict verdict = sample_verdict();
+    verdict.recoveries_cut_short = 0;
+    const json closed = json_of(FromDaemon(Closed{verdict}));
+    EXPECT_FALSE(closed.contains("recoveries_cut_short"));
+    EXPECT_EQ(through_daemon(Closed{verdict}).verdict, verdict);
+    EXPECT_EQ(through_daemon(Closed{sample_verdict()}).verdict.recoveries_cut_short, 1U);
 }
 
 TEST(ProtocolCodec, OperatedKeepsALongText) {

@@ -124,6 +124,7 @@ inline rendezvous::Verdict sample_verdict() {
     verdict.lasted = std::chrono::microseconds(3600000001);
     verdict.lost = std::chrono::microseconds(41003);
     verdict.recoveries = 3;
+    verdict.recoveries_cut_short = 1;
     return verdict;
 }
 

@@ -354,7 +354,16 @@ TEST_F(RendezvousHang, ARoundThatEndsBeforeItsFirstStepIsAnIncidentOfItsOwn) {
     const JobStatus status = job.core.status(job.now);
     ASSERT_EQ(status.incidents.size(), 3U);
     EXPECT_EQ(status.incidents[0].first_step, milliseconds(40));
-    EXPECT_EQ(status.incidents[0].decision, "started again on node b, ended before its first step");
+    EXPECT_EQ(status.incidents[0].decision, "started again on node b");
+    EXPECT_TRUE(status.incidents[0].cut_short);
+    EXPECT_TRUE(status.incidents[1].cut_short);
+    EXPECT_FALSE(status.incidents[2].cut_short);
+    EXPECT_EQ(status.incidents_count, 3U);
+    EXPECT_EQ(status.incidents_cut_short, 2U);
+    EXPECT_EQ(describe(status.incidents[0]),
+              "not recovered after 40.0 ms: rank 0 on b was ended by SIGSEGV; started again on "
+              "node b; round 2 ended before its first step (detect 0.0, decide 0.0, stop 0.0, join "
+              "0.0, communicator 0.0, state 0.0, end 40.0)");
     EXPECT_GE(status.incidents[2].decide, milliseconds(75));
     EXPECT_EQ(status.incidents[2].join, Duration::zero());
 }
@@ -373,8 +382,45 @@ TEST_F(RendezvousHang, AJobThatEndsBeforeTheFirstStepAfterALossTellsItsIncidentA
     const Incident& incident = job.told<Recovered>("b")->incident;
     EXPECT_EQ(incident.first_step, milliseconds(40));
     EXPECT_EQ(incident.total(), milliseconds(40));  // The round's end is not its predecessor's.
-    EXPECT_EQ(incident.decision, "started again on node b, ended before its first step");
+    EXPECT_TRUE(incident.cut_short);
+    EXPECT_EQ(incident.decision, "started again on node b");
     EXPECT_EQ(job.told<Closed>("b")->verdict.recoveries, 1U);
+    EXPECT_EQ(job.told<Closed>("b")->verdict.recoveries_cut_short, 1U);
+}
+
+TEST(IncidentLedger, AChangeWhoseRoundEndedBeforeItsFirstStepIsNotComplete) {
+    IncidentLedger ledger;
+    const Instant began = Instant{} + seconds(1);
+    ledger.begin(RoundId{1}, true, began, began);
+    ledger.at_boundary(began);
+    ledger.stopped(began + milliseconds(2), "node c joined");
+    ledger.formed(began + milliseconds(3), RoundId{2}, "grown to 3 nodes: node c took slot 2");
+    const Instant failed = began + milliseconds(10);
+    ledger.begin(RoundId{2}, false, failed, failed);
+    ledger.stopped(failed, "rank 2 on c exited with code 1");
+    ledger.formed(failed, RoundId{3}, "started again on node c");
+    const std::vector<Incident> told = ledger.running(failed + milliseconds(5), 7);
+    ASSERT_EQ(told.size(), 2U);
+    EXPECT_TRUE(told[0].planned);
+    EXPECT_TRUE(told[0].cut_short);
+    EXPECT_EQ(told[0].step, 0U);
+    EXPECT_EQ(describe(told[0]),
+              "change not complete after 10.0 ms: node c joined; grown to 3 nodes: node c took "
+              "slot 2; round 2 ended before its first step (detect 0.0, decide 0.0, stop 2.0, join "
+              "1.0, communicator 0.0, state 0.0, end 7.0)");
+    EXPECT_FALSE(told[1].cut_short);
+    EXPECT_EQ(describe(told[1]).substr(0, 20), "recovered in 5.0 ms:");
+    EXPECT_EQ(ledger.count(), 2U);
+    EXPECT_EQ(ledger.cut_short(), 1U);
+}
+
+TEST(IncidentLedger, AnIncidentAfterWhichNoRoundCameSaysSo) {
+    Incident incident;
+    incident.round = RoundId{4};
+    incident.cut_short = true;
+    incident.cause = "node b is lost";
+    EXPECT_EQ(describe(incident).substr(0, 65),
+              "not recovered after 0.0 ms: node b is lost; no round took its pla");
 }
 
 TEST(IncidentLedger, RemembersTheLastHundredAndTheSumOfAll) {
@@ -391,6 +437,7 @@ TEST(IncidentLedger, RemembersTheLastHundredAndTheSumOfAll) {
     EXPECT_EQ(ledger.recent().front().round, RoundId{51});
     EXPECT_EQ(ledger.lost(), milliseconds(150));
     EXPECT_EQ(ledger.count(), 150U);
+    EXPECT_EQ(ledger.cut_short(), 0U);
 }
 
 }  // namespace

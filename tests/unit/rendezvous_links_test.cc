@@ -20,6 +20,23 @@ class RendezvousLinks : public RendezvousPlanned {
         report.broken_links.push_back({rank, peer, "closed the connection"});
         job.tell(node, report);
     }
+    /// The node's workers are out, and it says what it has said of them, and that `failed` ended
+    /// with an error, of which it had not said a word.
+    void end(const std::string& node, std::optional<std::uint32_t> failed = std::nullopt) {
+        NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+        report.broken_links = job.report_of(node).broken_links;
+        if (failed) {
+            report.failure = error_on(node);
+            report.failure->rank = *failed;
+        }
+        job.tell(node, report);
+    }
+    /// Of the round that was not the job's first.
+    void expect_charge(const std::string& reason, std::uint32_t restarts) {
+        ASSERT_EQ(job.core.phase(), Phase::running);
+        EXPECT_EQ(job.assignment("a").restart_count, restarts);
+        EXPECT_EQ(job.assignment("a").reason, reason);
+    }
     /// All park, the next round forms and trains.
     void recover(const std::vector<std::string>& nodes, std::uint64_t step) {
         job.park(nodes, step);
@@ -107,6 +124,77 @@ TEST_F(RendezvousLinks, WhoHasSaidThatItLostAPeerHasOutlivedTheBreakAndDoesNotEx
     }
 }
 
+// Its peers have left it: on the node of one that said so, and on another one.
+TEST_F(RendezvousLinks, WhoEndsWithAnErrorAfterABreakThoughNobodyHasLostItDoesNotExplainIt) {
+    lose_peer("a", 1, 2);
+    job.pass(seconds(1));
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    end("a", 0);
+    end("c", 4);
+    end("b");
+    expect_charge(
+        "the connection between rank 1 on a and rank 2 on b broke: rank 2 closed the connection",
+        0);
+}
+
+TEST_F(RendezvousLinks, WhomAnotherOneHasLostExplainsItThoughItOnlyEndedWithAnError) {
+    lose_peer("a", 1, 2);
+    job.pass(seconds(1));
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    end("c", 5);
+    end("b", 2);
+    end("a", 0);
+    expect_charge("rank 2 on b exited with code 1", 1);
+}
+
+TEST_F(RendezvousLinks, WhoHasSaidThatItLostAPeerDoesNotExplainItThoughAnotherOneHasLostIt) {
+    lose_peer("a", 1, 2);
+    lose_peer("c", 5, 1);
+    job.pass(seconds(1));
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    end("a", 1);
+    end("c", 5);
+    end("b");
+    expect_charge(
+        "the connection between rank 1 on a and rank 2 on b broke: rank 2 closed the connection",
+        0);
+}
+
+// Words overtake each other.
+TEST_F(RendezvousLinks, ThatSomebodyHasLostTheOneThatEndedWithAnErrorMayBeSaidLater) {
+    lose_peer("a", 1, 2);
+    job.pass(seconds(1));
+    end("c", 4);
+    end("a");
+    NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+    report.broken_links = {{3, 4, "closed the connection"}};
+    job.tell("b", report);
+    expect_charge("rank 4 on c exited with code 1", 1);
+}
+
+// The others close their connections then, which may break those to one that is quick to end.
+TEST_F(RendezvousLinks, WhereTwoHaveLostEachOtherNoErrorExplainsIt) {
+    lose_peer("a", 0, 4);
+    lose_peer("a", 1, 2);
+    lose_peer("b", 2, 1);
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    end("c", 4);
+    end("a");
+    end("b");
+    expect_charge("the connection between rank 1 on a and rank 2 on b broke", 0);
+}
+
+TEST_F(RendezvousLinks, ALostMemberExplainsWhatEndsWithAnErrorInTheStopForABreak) {
+    lose_peer("a", 1, 2);
+    job.pass(seconds(1));
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    end("b", 2);
+    job.killed("c");
+    end("a");
+    EXPECT_THAT(job.assignment("a").reason, HasSubstr("node c left"));
+    EXPECT_EQ(job.assignment("a").restart_count, 0U);
+}
+
 TEST_F(RendezvousLinks, TheLossOfTheOtherNodeExplainsIt) {
     lose_peer("a", 1, 2);
     job.pass(milliseconds(100));
@@ -172,6 +260,21 @@ TEST_F(RendezvousLinks, AFailureThatIsToldAfterARoundWasGivenUpIsWhyItWas) {
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
 
+TEST_F(RendezvousLinks, AnErrorThatIsToldAfterARoundWasGivenUpIsWhyIfNobodyHasLostAnother) {
+    for (const bool lost : {false, true}) {
+        job.tell("c", Job::resident_report(job.core.round(), NodeState::stopped, 10));
+        ASSERT_EQ(job.told<Stop>("b")->reason, "node c gave the round up");
+        end("b", 2);
+        NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+        if (lost) {
+            report.broken_links = {{1, 4, "closed the connection"}};
+        }
+        job.tell("a", report);
+        expect_charge(lost ? "node c gave the round up" : "rank 2 on b exited with code 1", 1);
+        job.run_resident({"a", "b", "c"}, 11);
+    }
+}
+
 TEST_F(RendezvousLinks, AFailureThatIsToldAfterARoundWasGivenUpEndsTheJobIfNoneIsAllowed) {
     JobPolicy policy = policy_of(1, 3);
     policy.restarts_max = 0;
@@ -214,6 +317,23 @@ TEST_F(RendezvousLinks, WhoParksShortOfTheStepBoundaryForABreakHasNotReachedIt) 
     ASSERT_NE(job.told<Stop>("b"), nullptr);
     EXPECT_THAT(job.told<Stop>("b")->reason, HasSubstr("between rank 1 on a and rank 2 on b"));
     EXPECT_NE(job.told<Stop>("c"), nullptr) << "it saves what it has";
+}
+
+// They are on their own once another node has parked.
+TEST_F(RendezvousLinks, AnErrorOfThoseWhoSaveTheirStateDoesNotExplainABreakBetweenOthers) {
+    leave("c");
+    job.park({"a"}, 11);
+    lose_peer("b", 3, 4);
+    job.pass(job.core.policy().regroup_call);
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 11);
+    report.draining = "stopped by SIGTERM";
+    report.failure = error_on("c");
+    report.failure->rank = 4;
+    job.tell("c", report);
+    end("b");
+    ASSERT_NE(job.told<Assign>("a"), nullptr);
+    EXPECT_EQ(job.assignment("a").restart_count, 0U);
 }
 
 TEST_F(RendezvousLinks, AConnectionThatStaysBrokenIsNotTriedWithoutEndAndEndsNoJob) {

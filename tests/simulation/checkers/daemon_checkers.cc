@@ -235,7 +235,12 @@ class IncidentChecker final : public Checker {
             violated(which + " took longer than there was time since the first of them began: " +
                      describe(incident));
         }
-        told_.insert_or_assign(incident.next_round, now);
+        if (incident.cut_short && incident.step != 0) {
+            violated(which + " was cut short, and has a first step: " + describe(incident));
+        }
+        if (!incident.cut_short) {
+            told_.insert_or_assign(incident.next_round, now);
+        }
     }
     static constexpr Duration kClockLimit = std::chrono::seconds(15);
     bool rough_ = false;
