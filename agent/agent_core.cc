@@ -44,7 +44,6 @@ void AgentCore::on(Instant now, const LinkUp& /*event*/) {
     heartbeat_at_ = after(now, heartbeat_interval_);
     rejoin_ = false;
     spare_ = false;
-    answer_until_ = Instant::max();
     // An older connection's promise: the answer to this join is the truth.
     next_assignment_.reset();
     send_join();
@@ -144,10 +143,12 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
     } else if (message.leave && report_.state == NodeState::finished) {
         quit(now,
              Quit{0, 0, message.reason + "; all workers of this node have finished", std::nullopt});
-    } else if (message.leave && report_.state == NodeState::stopped && !departing_ &&
-               message.round > report_.round) {
+    } else if (message.leave && message.if_running && report_.state == NodeState::stopped) {
+        tell(now);
+    } else if (message.leave && message.stale && report_.state == NodeState::stopped &&
+               !departing_) {
         leave_reason_ = message.reason;
-        leave(now);  // The others have gone on without it, and what it has is no state of the job.
+        leave(now);
     } else if (message.leave &&
                (report_.state == NodeState::stopped || message.round == report_.round)) {
         depart(now, message.reason);  // The word was late: its workers park, or have parked.

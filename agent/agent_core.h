@@ -240,7 +240,6 @@ class AgentCore {
     Instant outgoing_force_at_ = Instant::max();  ///< For those whose places were passed on.
     Instant give_up_at_ = Instant::max();
     Instant drain_until_ = Instant::max();   ///< A drain that takes longer is cut short.
-    Instant answer_until_ = Instant::max();  ///< Without a daemon its workers save what they have.
     Instant depart_until_ = Instant::max();  ///< By then its workers have saved their state.
     AgentEffects effects_;
 };

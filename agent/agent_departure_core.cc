@@ -16,6 +16,8 @@ namespace {
 // Within this of the first request, another is taken for its echo.
 constexpr Duration kEchoLimit = std::chrono::seconds(1);
 constexpr Duration kEchoLimitOfKeyboard = std::chrono::milliseconds(200);
+// Who has not heard of the daemon for so long leaves with what it has.
+constexpr Duration kAwayLimit = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -44,11 +46,7 @@ bool AgentCore::holds_state() const {
 void AgentCore::begin_drain(Instant now, int signal) {
     drain_signal_ = signal;
     drain_until_ = after(now, config_.policy.shutdown_timeout);
-    if (link_up_) {
-        tell(now);
-    } else {
-        depart(now, report_.draining);
-    }
+    tell(now);
 }
 
 void AgentCore::on(Instant now, const QuitRequested& event) {
@@ -175,13 +173,17 @@ void AgentCore::let_parked_leave(Instant now) {
     }
 }
 
-// Half of the time is for the round, and half for saving what there is without it.
+// Half of the time is for the round, and half for saving what there is without it. A daemon that is
+// away may be back at once, and know of a later state.
 Instant AgentCore::wait_until() const {
-    if (departing_ || quit_ || report_.state != NodeState::stopped || !holds_state()) {
+    const bool is_to_leave = draining() || !leave_reason_.empty();
+    if (!is_to_leave || departing_ || quit_ || report_.state != NodeState::stopped ||
+        !holds_state()) {
         return Instant::max();
     }
-    return std::min(answer_until_, draining() ? drain_until_ - config_.policy.shutdown_timeout / 2
-                                              : Instant::max());
+    return std::min(
+        link_up_ ? Instant::max() : after(heard_at_, kAwayLimit),
+        draining() ? drain_until_ - config_.policy.shutdown_timeout / 2 : Instant::max());
 }
 
 // Who has not parked and ends with success has left at the boundary, though the round may have been

@@ -11,13 +11,6 @@ namespace regroup::agent {
 
 using rendezvous::NodeState;
 
-namespace {
-
-// Who is to leave waits so long for a daemon that is away, which may know of a later state.
-constexpr Duration kAnswerLimit = std::chrono::seconds(10);
-
-}  // namespace
-
 bool AgentCore::is_parked(std::uint32_t local_rank) const {
     const auto worker = workers_.find(local_rank);
     return worker != workers_.end() && worker->second.parked;
@@ -36,6 +29,7 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     const bool is_successor = assignment_.round != RoundId::none;
     assignment_ = assignment;
     resumed_.reset();
+    leave_reason_.clear();
     report_.round = assignment.round;
     report_.state = NodeState::running;
     report_.failure.reset();
@@ -254,7 +248,6 @@ void AgentCore::settle(Instant now) {
         // round lets all save the same; the daemon knows whether there will be one, or has been.
         departing_ = false;
         depart_until_ = Instant::max();
-        answer_until_ = link_up_ ? Instant::max() : after(now, kAnswerLimit);
     }
     if (departing_) {
         // They save what they have.

@@ -252,11 +252,17 @@ struct Stop {
 };
 /// The round is to change without losing a step: workers park at the next step boundary, then the
 /// node reports `stopped`. With `leave`, its own workers save their state there and end; those that
-/// are parked, at once. If `round` is later than theirs, it has gone on without them, and they end.
+/// are parked, at once.
 struct Prepare {
     RoundId round = RoundId::none;
     bool leave = false;
     std::string reason;
+    /// With `leave`: as far as is known its workers train. Who has parked meanwhile says so first:
+    /// what it is to do depends on how far it has come.
+    bool if_running = false;
+    /// With `leave`: others have gone on to a later state than that of its parked workers, which is
+    /// not to be saved any more.
+    bool stale = false;
 };
 /// A round hangs: save the stacks of its workers before anything is killed, and report
 /// `positions`. Said again until the node has answered this alarm.

@@ -194,7 +194,7 @@ class RendezvousCore {
     void tell_to_prepare(const NodeId& id, const Node& node);
     /// A node that is in no round and is to leave.
     void tell_to_leave(const NodeId& id, const Node& node);
-    /// A later round has gone on without it: what its workers have is not to be saved any more.
+    /// The others have gone on without it: what its workers have is not to be saved any more.
     [[nodiscard]] bool is_stale(const NodeId& id, const Node& node) const;
     /// One that runs a round of which it is no member any more.
     void tell_of_the_end(const NodeId& id, const Node& node);

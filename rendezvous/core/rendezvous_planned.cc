@@ -263,7 +263,7 @@ void RendezvousCore::begin_preparing(Instant now, const std::string& reason) {
 
 void RendezvousCore::tell_to_prepare(const NodeId& id, const Node& node) {
     const bool leave = is_leaving(node);
-    effects_.push_back({id, Prepare{round_, leave, leave ? why_leaving(node) : cause_}});
+    effects_.push_back({id, Prepare{round_, leave, leave ? why_leaving(node) : cause_, leave}});
 }
 
 void RendezvousCore::tell_to_leave(const NodeId& id, const Node& node) {
@@ -274,18 +274,23 @@ void RendezvousCore::tell_to_leave(const NodeId& id, const Node& node) {
     if (node.report.state == NodeState::running && !node.report.resident) {
         tell_of_the_end(id, node);  // It comes to no step boundary, and is to leave once it is out.
     } else {
-        const RoundId round = is_stale(id, node) ? round_ : node.report.round;
-        effects_.push_back({id, Prepare{round, true, why_leaving(node)}});
+        Prepare word{node.report.round, true, why_leaving(node)};
+        word.if_running = node.report.state == NodeState::running;
+        word.stale = is_stale(id, node);
+        effects_.push_back({id, std::move(word)});
     }
 }
 
 bool RendezvousCore::is_stale(const NodeId& id, const Node& node) const {
     const NodeReport& report = node.report;
-    const bool is_of_an_older_round = report.state == NodeState::stopped &&
-                                      report.round != RoundId::none && report.round < round_ &&
-                                      !survivors_.contains(id);
-    const bool others_train = !members_.empty() && !ledger_.awaits_training();
-    return is_of_an_older_round && (others_train || is_behind(node));
+    if (report.state != NodeState::stopped || report.round == RoundId::none ||
+        survivors_.contains(id)) {
+        return false;
+    }
+    // Of those who were in the last round together everybody counts, until there is another one.
+    const bool is_older = report.round < round_;
+    const bool others_train = is_older && !members_.empty() && !ledger_.awaits_training();
+    return others_train || ((is_older || !members_.empty()) && is_behind(node));
 }
 
 void RendezvousCore::tell_of_the_end(const NodeId& id, const Node& node) {

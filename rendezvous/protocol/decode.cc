@@ -106,6 +106,8 @@ void read(FieldReader& reader, Stop& message) {
 void read(FieldReader& reader, Prepare& message) {
     read_about_round(reader, message);
     reader.flag("leave", message.leave);
+    reader.flag("if_running", message.if_running);
+    reader.flag("stale", message.stale);
 }
 void read(FieldReader& reader, SaveStacks& message) {
     read_about_round(reader, message);

@@ -81,6 +81,12 @@ struct DaemonWriter {
         if (message.leave) {
             object["leave"] = true;
         }
+        if (message.if_running) {
+            object["if_running"] = true;
+        }
+        if (message.stale) {
+            object["stale"] = true;
+        }
         return object;
     }
     json operator()(const SaveStacks& message) const {

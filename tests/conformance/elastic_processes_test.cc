@@ -194,7 +194,7 @@ TEST_F(Elastic, AParkedRankThatIsToLeaveDoes) {
     start_all({"a", "b"}, {kUnhurried});
     await_resumed({"a", "b"});
     rounds_.end({"a", "b"});
-    agent_.pause("b", rounds_.round(), true);
+    agent_.let_leave("b", rounds_.round());
     EXPECT_EQ(programs_["b"]->wait(), 0) << output("b");
     EXPECT_NE(output("b").find("leaving after step"), std::string::npos);
     rounds_.assign({"a"});

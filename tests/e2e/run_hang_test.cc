@@ -58,8 +58,10 @@ TEST_F(RunHang, CulpritIsNamedAndEndedWithTheStacksOfAllRanksSaved) {
 
     const std::string ledger = text_of("recoveries.jsonl");
     EXPECT_EQ(std::count(ledger.begin(), ledger.end(), '\n'), 1) << ledger;
-    EXPECT_THAT(ledger,
-                HasSubstr(R"("round":1,"next_round":2,"planned":false,"cause":"rank 6 on )"));
+    EXPECT_THAT(
+        ledger,
+        HasSubstr(
+            R"("round":1,"next_round":2,"planned":false,"cut_short":false,"cause":"rank 6 on )"));
     for (const Program* program : {first.get(), second.get()}) {
         EXPECT_THAT(program->output(),
                     ContainsRegex("regroup: recovered in [0-9.]+ ms: rank 6 on "));

@@ -154,6 +154,9 @@ TEST_F(AgentCoreResidentTest, ParkedWorkersSaveTheirStateWithoutADaemon) {
     feed(LinkDown{});
     EXPECT_TRUE(core.would_drain());
     feed(QuitRequested{SIGTERM});
+    pass(seconds(4));
+    EXPECT_TRUE(all<PauseWorkers>().empty()) << "the daemon may be back, and know of a later state";
+    pass(seconds(2));  // Half of the time that a drain may take.
     ASSERT_EQ(all<PauseWorkers>().size(), 1U);
     EXPECT_TRUE(all<PauseWorkers>()[0].leave);
     EXPECT_TRUE(all<SignalWorkers>().empty());
@@ -274,11 +277,23 @@ TEST_F(AgentCoreResidentTest, WithoutADaemonWhoWasInterruptedSavesWhatThereIs) {
     EXPECT_TRUE(all<PauseWorkers>()[1].at_once);
 }
 
+TEST_F(AgentCoreResidentTest, AWordToLeaveAtTheBoundaryThatComesTooLateIsAnsweredWithTheReport) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    feed(StepsCommitted{9});
+    parks_at(8, 0);
+    parks_at(9, 1);
+    effects.clear();
+    hear(Prepare{RoundId{1}, true, "all leave", true});
+    EXPECT_TRUE(all<PauseWorkers>().empty());
+    ASSERT_TRUE(reported(NodeState::stopped));
+    EXPECT_TRUE(sent<Report>().back().report.uneven);
+}
+
 TEST_F(AgentCoreResidentTest, WhoWasLeftBehindByALaterRoundEndsAndSavesNothing) {
     hear(Stop{RoundId{1}, "this node is lost"});
     parks_at(9, 0);
     parks_at(9, 1);
-    hear(Prepare{RoundId{4}, true, "node a is drained"});
+    hear(Prepare{RoundId{1}, true, "node a is drained", false, true});
     EXPECT_TRUE(all<PauseWorkers>().empty());
     ASSERT_EQ(all<SignalWorkers>().size(), 1U);
     EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGKILL);

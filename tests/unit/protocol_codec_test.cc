@@ -286,7 +286,10 @@ TEST(ProtocolCodec, ShortAnswersKeepTheirFields) {
 
 TEST(ProtocolCodec, PrepareKeepsEveryField) {
     for (const bool leave : {true, false}) {
-        const Prepare prepare = through_daemon(Prepare{RoundId{9}, leave, "node c joined"});
+        const Prepare prepare =
+            through_daemon(Prepare{RoundId{9}, leave, "node c joined", leave, !leave});
+        EXPECT_EQ(prepare.stale, !leave);
+        EXPECT_EQ(prepare.if_running, leave);
         EXPECT_EQ(prepare.round, RoundId{9});
         EXPECT_EQ(prepare.leave, leave);
         EXPECT_EQ(prepare.reason, "node c joined");

@@ -45,7 +45,9 @@ class LeaveChecker final : public Checker {
     }
     void on_daemon_effects(Instant now, const RendezvousCore& core,
                            const Effects& /*effects*/) override {
-        if (core.nodes_count() < nodes_min_) {
+        // Nor is there another round in a job that has failed or was stopped from outside.
+        const bool is_over = core.verdict() && core.verdict()->exit_code != kExitRequeue;
+        if (core.nodes_count() < nodes_min_ || is_over) {
             few_until_ = after(now, kSettling);
         }
     }
@@ -71,10 +73,11 @@ class LeaveChecker final : public Checker {
         processes_.erase(life);
     }
     void on_left(Instant now, std::uint32_t host, std::uint64_t life, std::uint64_t step) override {
+        // Before the first step all have what the program begins with.
         const auto asked = asked_.find(host);
         const bool hurried = asked != asked_.end() && now >= after(asked->second, patience_);
         const auto self = processes_.find(life);
-        if (is_forgotten_ || now < trouble_until_ || now < few_until_ || hurried ||
+        if (step == 0 || is_forgotten_ || now < trouble_until_ || now < few_until_ || hurried ||
             self == processes_.end()) {
             return;
         }
