@@ -85,6 +85,9 @@ void RendezvousCore::on(Instant now, const NodeJoined& event) {
     node->second.offer = event.offer;
     newcomers_.insert(event.node);
     const bool was_drained = is_new && resume_drain(event.node, node->second);
+    if (is_new && wants_to_leave(node->second)) {
+        detain_if_needed(now, event.node, node->second);
+    }
     // What was told while it was away. Who has heard it all the same knows it again.
     std::vector<Incident> missed;
     if (members_.contains(event.node) && event.report.round == round_) {

@@ -26,9 +26,12 @@ bool RendezvousCore::means_to_stay(const Node& node) const {
 
 void RendezvousCore::detain_if_needed(Instant now, const NodeId& id, Node& node) {
     const bool under_way = phase_ == Phase::running || phase_ == Phase::preparing;
-    const bool takes_part = under_way ? awaited_.contains(id) && is_resident()
-                                      : (members_.contains(id) || survivors_.contains(id)) &&
-                                            node.report.resident && phase_ != Phase::closed;
+    // Also who was lost after the last round and is back with its state.
+    const bool was_in_last = members_.contains(id) || survivors_.contains(id) ||
+                             (node.report.round == round_ && node.report.held_step > 0);
+    const bool takes_part = under_way
+                                ? awaited_.contains(id) && is_resident()
+                                : was_in_last && node.report.resident && phase_ != Phase::closed;
     if (!evacuation_.empty() || !takes_part || strikes_.is_aside(node.offer.name)) {
         return;
     }

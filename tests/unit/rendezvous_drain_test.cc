@@ -466,6 +466,22 @@ TEST_F(RendezvousLaggards, WhoIsDrainedDuringARestTakesPartInTheRoundThatFollows
     EXPECT_EQ(job.assignment("b").round, RoundId{4});
 }
 
+TEST_F(RendezvousLaggards, WhoWasLostAndIsBackToLeaveTakesPartInTheRoundThatIsAwaited) {
+    begin_with(2);
+    for (const char* node : {"b", "c"}) {
+        job.disconnect(node);
+    }
+    job.pass(seconds(1));
+    job.park({"a"}, 11);
+    ASSERT_EQ(job.core.phase(), Phase::gathering);
+    job.clear();
+    job.join("b", Job::offer_of("b"), leaver(10));
+    job.pass(seconds(5));
+    EXPECT_EQ(job.told<Prepare>("b"), nullptr);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("b").round, RoundId{2});
+}
+
 TEST_F(RendezvousLaggards, WhoHasComeAsFarAsAllOthersLeavesAtOnce) {
     begin_with(1);
     crash_of_c(11);
