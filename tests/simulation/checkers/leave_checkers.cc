@@ -23,7 +23,7 @@ class LeaveChecker final : public Checker {
         nodes_min_ = policy.nodes_min;
         patience_ = policy.shutdown_timeout * 4 / 10;  // Half of it, by a clock that may be fast.
         processes_.clear();
-        is_forgotten_ = false;
+        is_forgotten_ = is_over_ = false;
         asked_.clear();
     }
     // Workers may fail as they like: what counts is that all agents are heard.
@@ -45,9 +45,11 @@ class LeaveChecker final : public Checker {
     }
     void on_daemon_effects(Instant now, const RendezvousCore& core,
                            const Effects& /*effects*/) override {
-        // Nor is there another round in a job that has failed or was stopped from outside.
-        const bool is_over = core.verdict() && core.verdict()->exit_code != kExitRequeue;
-        if (core.nodes_count() < nodes_min_ || is_over) {
+        // Nor is there another round in a job that has failed or was stopped from outside. The end
+        // of one that all leave is said to all alike.
+        is_over_ = core.verdict().has_value();
+        const bool has_failed = is_over_ && core.verdict()->exit_code != kExitRequeue;
+        if (core.nodes_count() < nodes_min_ || has_failed) {
             few_until_ = after(now, kSettling);
         }
     }
@@ -89,7 +91,7 @@ class LeaveChecker final : public Checker {
                          std::to_string(step) +
                          " saved, and another of its round had come to step " +
                          std::to_string(process.step));
-            } else if (process.step > step && process.group > group && is_long_ago) {
+            } else if (process.step > step && process.group > group && is_long_ago && !is_over_) {
                 violated("host " + std::to_string(host) + " left with step " +
                          std::to_string(step) + " saved, and a later round had come to step " +
                          std::to_string(process.step));
@@ -105,6 +107,7 @@ class LeaveChecker final : public Checker {
     std::uint32_t nodes_min_ = 1;
     Duration patience_{};
     bool is_forgotten_ = false;
+    bool is_over_ = false;
     Instant trouble_until_{};
     Instant few_until_{};
     struct Process {
