@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The workers of one round as a group: who is in it, when it can form, how it breaks.
+// The workers of one round as a group: who is in it, when it can form, how it ends or breaks.
 #include <algorithm>
 #include <utility>
 
@@ -9,10 +9,12 @@
 namespace regroup::simulation {
 
 using rendezvous::RoundId;
+using worker_link::Leaving;
 
 namespace {
 
 constexpr Duration kFormMax = std::chrono::milliseconds(300);
+constexpr double kLossAtBoundary = 0.1;
 
 }  // namespace
 
@@ -104,6 +106,45 @@ void Workers::break_group(std::size_t index, bool by_death) {
         if (worker.alive && worker.group == index && worker.stage != Stage::starting) {
             schedule_consequence(host, local_rank);
         }
+    }
+}
+
+// That some have heard the outcome then and others never do is as rare as it is hard on those who
+// save what they have.
+void Workers::lose_one_at_boundary(const Group& group) {
+    if (!world_.second_random.chance(kLossAtBoundary)) {
+        return;
+    }
+    const auto& [host, local_rank] =
+        group.members[world_.second_random.below(group.members.size())];
+    if (hosts_[host].workers[local_rank].alive) {
+        schedule_end(world_.now + between(world_.second_random, {}, world_.plan.apply_max), host,
+                     local_rank, Cause::fault);
+    }
+}
+
+bool Workers::leaves_at_boundary(std::uint32_t host, const Group& group) const {
+    return hosts_[host].leaving != Leaving::no && hosts_[host].paused >= group.round;
+}
+
+void Workers::pass_boundary(std::size_t index) {
+    const Group& group = groups_[index];
+    for (const auto& [host, local_rank] : group.members) {
+        Worker& worker = hosts_[host].workers[local_rank];
+        if (!worker.alive || worker.group != index) {
+            continue;
+        }
+        if (leaves_at_boundary(host, group)) {
+            worker.stage = Stage::leaving;
+            world_.tell([&](Checker& c) {
+                c.on_saved(world_.now, host, worker.life, {index, group.round}, worker.step);
+            });
+            schedule_end(world_.now + worker.boundary_pause, host, local_rank, Cause::success);
+        } else {
+            worker.stage = Stage::aborting;
+            schedule_parks(host, local_rank, {}, worker.boundary_pause);
+        }
+        worker.group = kNoGroup;  // In order: its peers do not miss it.
     }
 }
 

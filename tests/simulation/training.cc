@@ -18,7 +18,6 @@ namespace {
 constexpr Duration kLookMax = std::chrono::seconds(1);
 constexpr Duration kSaveMax = std::chrono::seconds(1);
 constexpr Duration kParkMax = std::chrono::milliseconds(5);
-constexpr double kLossAtBoundary = 0.1;
 constexpr Duration kFinishedMax = std::chrono::milliseconds(3);
 
 }  // namespace
@@ -215,45 +214,6 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
     }
     if (group.outcome == Group::Outcome::finish) {
         worker->group = kNoGroup;  // In order: its peers do not miss it.
-    }
-}
-
-// That some have heard the outcome then and others never do is as rare as it is hard on those who
-// save what they have.
-void Workers::lose_one_at_boundary(const Group& group) {
-    if (!world_.second_random.chance(kLossAtBoundary)) {
-        return;
-    }
-    const auto& [host, local_rank] =
-        group.members[world_.second_random.below(group.members.size())];
-    if (hosts_[host].workers[local_rank].alive) {
-        schedule_end(world_.now + between(world_.second_random, {}, world_.plan.apply_max), host,
-                     local_rank, Cause::fault);
-    }
-}
-
-bool Workers::leaves_at_boundary(std::uint32_t host, const Group& group) const {
-    return hosts_[host].leaving != Leaving::no && hosts_[host].paused >= group.round;
-}
-
-void Workers::pass_boundary(std::size_t index) {
-    const Group& group = groups_[index];
-    for (const auto& [host, local_rank] : group.members) {
-        Worker& worker = hosts_[host].workers[local_rank];
-        if (!worker.alive || worker.group != index) {
-            continue;
-        }
-        if (leaves_at_boundary(host, group)) {
-            worker.stage = Stage::leaving;
-            world_.tell([&](Checker& c) {
-                c.on_saved(world_.now, host, worker.life, {index, group.round}, worker.step);
-            });
-            schedule_end(world_.now + worker.boundary_pause, host, local_rank, Cause::success);
-        } else {
-            worker.stage = Stage::aborting;
-            schedule_parks(host, local_rank, {}, worker.boundary_pause);
-        }
-        worker.group = kNoGroup;  // In order: its peers do not miss it.
     }
 }
 
