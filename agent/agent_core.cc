@@ -265,8 +265,12 @@ void AgentCore::handle(Instant /*now*/, const rendezvous::Recovered& message) {
 void AgentCore::handle(Instant now, const rendezvous::Closed& message) {
     // It may be all that is heard of a drain of the whole job.
     const bool drained = message.verdict.exit_code == kExitRequeue;
-    if (drained && !quit_ && report_.resident && report_.state != NodeState::finished) {
-        depart(now, message.verdict.reason);
+    // Who was to leave, and had parked before, saves its state however the job ends.
+    const bool was_to_leave =
+        report_.state == NodeState::stopped && (draining() || !leave_reason_.empty());
+    if ((drained || was_to_leave) && !quit_ && report_.resident &&
+        report_.state != NodeState::finished) {
+        depart(now, drained ? message.verdict.reason : reason_to_leave());
     }
     quit(now, Quit{message.verdict.exit_code, 0, "", message.verdict});
 }
@@ -305,7 +309,12 @@ AgentEffects AgentCore::advance(Instant now) {
                   std::nullopt});
     }
     if (now >= wait_until()) {
-        depart(now, leave_reason_.empty() ? report_.draining : leave_reason_);
+        depart(now, reason_to_leave());
+        if (report_.state == NodeState::running) {
+            let_parked_leave(now);
+            begin_stopping(now, leave_reason_ + "; the round has committed no step in time");
+            tell(now);
+        }
     }
     if (now >= depart_until_) {
         cut_departure_short(now);

@@ -174,8 +174,10 @@ class AgentCore {
     void depart(Instant now, const std::string& reason);
     /// Those of them who are parked leave, too: no further round is to be waited for.
     void let_parked_leave(Instant now);
-    /// Until when a node that is to leave waits for one more round; Instant::max() if it does not.
+    /// Until when a node that is to leave waits for one more round, and for the first step of that;
+    /// Instant::max() if it does not.
     [[nodiscard]] Instant wait_until() const;
+    [[nodiscard]] std::string reason_to_leave() const;
     /// Whether parked workers have come to different steps goes into the report.
     void update_uneven();
     /// One that was to save its state has ended.
@@ -225,8 +227,11 @@ class AgentCore {
     bool left_ = false;        ///< one has ended with success without parking;
     bool died_ = false;        ///< one has failed without parking.
     bool unfinished_ = false;  ///< One has ended in this round before the training was finished.
-    std::string leave_reason_;
-    int drain_signal_ = 0;  ///< The node wants to leave because of it.
+    std::string
+        leave_reason_;  ///< Of the departure; kept when it is put off, until a round begins.
+    bool extra_round_ = false;       ///< The node was to leave when its round began.
+    std::uint64_t step_before_ = 0;  ///< `report_.step` by then.
+    int drain_signal_ = 0;           ///< The node wants to leave because of it.
     std::optional<Assignment> next_assignment_;
     std::optional<Quit> quit_;
     Instant quit_requested_at_ = Instant::min();

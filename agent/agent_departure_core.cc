@@ -177,13 +177,19 @@ void AgentCore::let_parked_leave(Instant now) {
 // away may be back at once, and know of a later state.
 Instant AgentCore::wait_until() const {
     const bool is_to_leave = draining() || !leave_reason_.empty();
-    if (!is_to_leave || departing_ || quit_ || report_.state != NodeState::stopped ||
-        !holds_state()) {
+    const bool parked = report_.state == NodeState::stopped && holds_state();
+    const bool forms = report_.state == NodeState::running && extra_round_ &&
+                       report_.step == step_before_ && !workers_.empty();
+    if (!is_to_leave || departing_ || quit_ || (!parked && !forms)) {
         return Instant::max();
     }
     return std::min(
-        link_up_ ? Instant::max() : after(heard_at_, kAwayLimit),
+        parked && !link_up_ ? after(heard_at_, kAwayLimit) : Instant::max(),
         draining() ? drain_until_ - config_.policy.shutdown_timeout / 2 : Instant::max());
+}
+
+std::string AgentCore::reason_to_leave() const {
+    return leave_reason_.empty() ? report_.draining : leave_reason_;
 }
 
 // Who has not parked and ends with success has left at the boundary, though the round may have been

@@ -30,6 +30,8 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     assignment_ = assignment;
     resumed_.reset();
     leave_reason_.clear();
+    extra_round_ = draining();
+    step_before_ = report_.step;
     report_.round = assignment.round;
     report_.state = NodeState::running;
     report_.failure.reset();

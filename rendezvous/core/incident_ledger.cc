@@ -80,7 +80,10 @@ std::vector<Incident> IncidentLedger::running(Instant now, std::uint64_t step) {
     return complete();
 }
 
-std::vector<Incident> IncidentLedger::close(Instant now) {
+std::vector<Incident> IncidentLedger::close(Instant now, bool success) {
+    if (open_ && formed_at_ && success) {
+        return running(now, 0);
+    }
     if (open_ && formed_at_) {
         abandon(now);
     } else if (open_ && !incident_.planned) {

@@ -42,7 +42,8 @@ class IncidentLedger {
     /// one has come to train.
     [[nodiscard]] std::vector<Incident> again(RoundId round) const;
     /// The job ends. Returns what was not told: incidents whose round did not come to train.
-    [[nodiscard]] std::vector<Incident> close(Instant now);
+    /// With `success` the last round did: its training was over.
+    [[nodiscard]] std::vector<Incident> close(Instant now, bool success);
 
     /// A new round was formed and is not known to train yet.
     [[nodiscard]] bool awaits_training() const noexcept { return formed_at_.has_value(); }

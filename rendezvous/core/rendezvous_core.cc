@@ -93,11 +93,13 @@ void RendezvousCore::on(Instant now, const NodeJoined& event) {
     if (members_.contains(event.node) && event.report.round == round_) {
         missed = ledger_.again(round_);
     }
+    const RoundId round = round_;
     hear(now, event.node, node->second, event.report);
     for (Incident& incident : missed) {
         effects_.push_back({event.node, Recovered{std::move(incident)}});
     }
-    if (was_drained) {
+    const bool is_in_next = node->second.detained && round_ != round;
+    if (was_drained && !is_in_next) {
         begin_leaving(now, event.node, node->second);
     }
 }

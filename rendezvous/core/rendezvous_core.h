@@ -178,6 +178,9 @@ class RendezvousCore {
     /// The round has ended short of the boundary at which nodes were to leave. True if all were to,
     /// and take part in one more round instead.
     [[nodiscard]] bool detain_laggards(Instant now);
+    /// That round cannot be, or broke: those who were to leave do so with what they have. False if
+    /// there are none.
+    [[nodiscard]] bool leave_after_all(Instant now);
     /// Lets them go: the others have the state, or there will be no such round.
     void release_detained(Instant now);
     [[nodiscard]] std::string why_leaving(const Node& node) const;
@@ -366,6 +369,7 @@ class RendezvousCore {
     std::deque<std::pair<NodeId, std::string>> kept_drains_;  // Of nodes that were lost.
     std::string evacuation_;  // Why all nodes leave and the job ends; or empty.
     std::string evacuated_by_;
+    std::string postponed_;  // That reason, while they take part in one more round; or empty.
     std::optional<Verdict> verdict_;
     Effects effects_;
 };

@@ -76,6 +76,9 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
     unconfirmed_.erase(id);
     const bool waits = phase_ == Phase::gathering || phase_ == Phase::last_call;
     if (waits && nodes_.size() < policy_.nodes_min) {
+        if (leave_after_all(now)) {
+            return;
+        }
         release_detained(now);
     }
     if (!close_if_deserted(now)) {

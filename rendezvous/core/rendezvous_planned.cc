@@ -41,9 +41,10 @@ void RendezvousCore::detain_if_needed(Instant now, const NodeId& id, Node& node)
         if (other != id && means_to_stay(entry) && !detector_.suspects(other)) {
             ++stay;
             // At a step boundary all members have the state.
-            state_stays =
-                state_stays || (under_way ? members_.contains(other)
-                                          : entry.report.held_step >= node.report.held_step);
+            // While the round stops, what was said last is old; its end decides again.
+            const std::uint64_t enough = phase_ == Phase::stopping ? 1 : node.report.held_step;
+            state_stays = state_stays ||
+                          (under_way ? members_.contains(other) : entry.report.held_step >= enough);
         }
     }
     const bool few = stay < policy_.nodes_min;
@@ -72,7 +73,7 @@ bool RendezvousCore::is_behind(const Node& node) const {
 
 bool RendezvousCore::lags(const Node& node) const {
     const NodeReport& report = node.report;
-    // Those of a failed one may be gone, and others in their places have nothing to save.
+    // Where one has failed the node's workers may all be gone, and new ones have nothing to save.
     const bool has_some = report.held_step > 0 || !report.failure;
     return report.resident && has_no_workers(report) &&
            (report.uneven || (has_some && is_behind(node)));
@@ -83,6 +84,7 @@ bool RendezvousCore::detain_laggards(Instant now) {
     std::size_t there = 0;
     std::size_t stay = 0;
     bool lag = false;
+    bool wished = evacuation_.empty();  // By one that takes part, so that it is decided again.
     std::uint64_t leaves = 0;  // The furthest of those that leave has the state of this step,
     std::uint64_t stays = 0;   // and of those that stay.
     for (const auto& [id, node] : nodes_) {
@@ -92,6 +94,7 @@ bool RendezvousCore::detain_laggards(Instant now) {
         there += may_go_on ? 1U : 0U;
         if (members_.contains(id) && is_leaving(node)) {
             lag = lag || lags(node);
+            wished = wished || wants_to_leave(node);
             leaves = std::max(leaves, has_no_workers(node.report) ? held : 0);
         } else if (may_go_on) {
             ++stay;
@@ -100,23 +103,34 @@ bool RendezvousCore::detain_laggards(Instant now) {
     }
     lag = lag || (stay > 0 && leaves > stays && policy_.nodes_max > 1);
     const bool hopeless = failure_ && reaction_to(*failure_) == Reaction::fail;
-    if (!lag || there < policy_.nodes_min || hopeless) {
+    if (!lag || !wished || there < policy_.nodes_min || hopeless) {
         return false;
     }
     // That all leave is decided again once they have come to one step.
-    const bool all_were_to = !std::exchange(evacuation_, {}).empty();
-    evacuated_by_.clear();
+    postponed_ = std::exchange(evacuation_, {});
     for (auto& [id, node] : nodes_) {
         if (wants_to_leave(node) && members_.contains(id)) {
             node.detained = true;
             detained_.insert(id);
+        } else if (!postponed_.empty() && !members_.contains(id)) {
+            node.drain = "was to leave with all others";  // It has been told, and may be about to.
         }
         update_ready(now, id);
     }
-    return all_were_to;
+    return !postponed_.empty();
+}
+
+bool RendezvousCore::leave_after_all(Instant now) {
+    if (postponed_.empty()) {
+        return false;
+    }
+    evacuation_ = std::exchange(postponed_, {});
+    close(now, drained_verdict());
+    return true;
 }
 
 void RendezvousCore::release_detained(Instant now) {
+    postponed_.clear();
     for (const NodeId& id : std::exchange(detained_, {})) {
         Node& node = nodes_.at(id);
         node.detained = false;
@@ -292,7 +306,7 @@ bool RendezvousCore::is_stale(const NodeId& id, const Node& node) const {
     }
     // Of those who were in the last round together everybody counts, until there is another one.
     const bool is_older = report.round < round_;
-    const bool others_train = is_older && !members_.empty() && !ledger_.awaits_training();
+    const bool others_train = is_older && !members_.empty() && budget_.step() > step_at_form_;
     return others_train || ((is_older || !members_.empty()) && is_behind(node));
 }
 
@@ -340,7 +354,8 @@ bool RendezvousCore::may_grow() const {
 }
 
 Instant RendezvousCore::grow_at() const {
-    if (!may_grow()) {
+    // A round that has yet to train has no step boundary so far.
+    if (!may_grow() || (is_resident() && ledger_.awaits_training())) {
         return Instant::max();
     }
     Instant at = after(round_began_, policy_.grow_after);

@@ -71,6 +71,9 @@ void RendezvousCore::end_stopping(Instant now) {
         return;
     }
     // What a job may lose does not count while all leave it.
+    if (evacuation_.empty() && leave_after_all(now)) {
+        return;
+    }
     const bool all_leave_later = detain_laggards(now);
     if (!evacuation_.empty()) {
         close(now, drained_verdict());
@@ -83,6 +86,9 @@ void RendezvousCore::end_stopping(Instant now) {
     phase_ = Phase::gathering;
     if (close_if_deserted(now)) {
         return;
+    }
+    if (nodes_.size() < policy_.nodes_min) {
+        release_detained(now);
     }
     survivors_first_ = true;
     begin_notices(now);
@@ -288,7 +294,7 @@ std::string RendezvousCore::decision(const std::vector<Member>& members) const {
 }
 
 void RendezvousCore::close(Instant now, Verdict verdict) {
-    tell_recovered(ledger_.close(now));
+    tell_recovered(ledger_.close(now, verdict.outcome == Outcome::succeeded));
     phase_ = Phase::closed;
     deadline_ = hold_until_ = Instant::max();
     notice_at_ = Instant::max();
@@ -315,7 +321,8 @@ void RendezvousCore::close(Instant now, Verdict verdict) {
 }
 
 void RendezvousCore::follow_up(Instant now) {
-    if (!detained_.empty() && phase_ == Phase::running && !ledger_.awaits_training()) {
+    const bool any_put_off = !detained_.empty() || !postponed_.empty();
+    if (any_put_off && phase_ == Phase::running && !ledger_.awaits_training()) {
         release_detained(now);
     }
     offer_prestart(now);

@@ -25,7 +25,7 @@ std::string report_text(const NodeReport& report) {
             text += report.held_step == 0 ? ", no state"
                                           : ", state of step " + std::to_string(report.held_step);
         }
-        text += report.uneven ? ", of some workers" : "";
+        text += report.uneven ? ", which not all of its workers have" : "";
     }
     if (!report.draining.empty()) {
         text += ", draining: " + report.draining;

@@ -33,7 +33,7 @@ inline constexpr const char* kPrestartedVariable = "REGROUP_PRESTARTED";
 ///
 /// A field that an agent or a worker can go on without needs no new version.
 inline constexpr std::uint32_t kLinkVersion = 3;
-inline constexpr std::uint32_t kOldestLinkVersion = 2;
+inline constexpr std::uint32_t kOldestLinkVersion = 3;
 
 /// Longest message; whatever is longer is refused. Texts are cut to fit.
 inline constexpr std::size_t kMessageLimit = 16384;
@@ -53,7 +53,7 @@ struct Hello {
 /// It has left `round` (0: had none yet), holds no communicator, and waits for Assign.
 struct Parked {
     std::uint64_t round = 0;
-    std::uint64_t step = 0;  ///< Steps committed.
+    std::uint64_t step = 0;  ///< Steps committed, of which it has the state; 0 without a whole one.
     /// All ranks have parked after this step, as they had agreed; false: the round broke.
     bool at_boundary = false;
 

@@ -11,8 +11,9 @@
 
 namespace regroup::worker_link {
 
-/// A value of the layout below; a worker that was built against another one has no link. A new one
-/// needs a new kLinkVersion, and no older worker is served then (kOldestLinkVersion).
+/// A value of the layout below; a worker that was built against another one has no link. A new one,
+/// or another meaning of a field, needs a new kLinkVersion, and no older worker is served then
+/// (kOldestLinkVersion).
 inline constexpr std::uint32_t kPageVersion = 1;
 
 /// What a worker is doing, as far as hangs are concerned.
@@ -29,9 +30,10 @@ enum class Phase : std::uint32_t {
 enum class Leaving : std::uint32_t {
     no,
     /// At the step boundary of `WorkerPage::pause_round`, if all ranks come to it. Who parks
-    /// without knowing that they have waits for what comes: a place in one more round, or
+    /// without knowing that they have waits: for a place in one more round, or for `at_once`.
     at_boundary,
-    at_once,  ///< also those who are parked, with what they have: there will be no better place.
+    /// Those who are parked save what they have, too: there will be no better place.
+    at_once,
 };
 
 /// One of them per worker process, in memory of its own (a memfd that the agent sends with

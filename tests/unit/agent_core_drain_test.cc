@@ -253,6 +253,46 @@ TEST_F(AgentCoreResidentTest, WhoWasInterruptedOnTheWayToTheBoundaryLeavesTheDec
     EXPECT_EQ(quit()->exit_code, kExitRequeue);
 }
 
+TEST_F(AgentCoreResidentTest, WhoWasInterruptedSavesWhatThereIsThoughTheJobFailsMeanwhile) {
+    prepare(true);
+    feed(StepsCommitted{9});
+    parks_at(9, 0);
+    parks_at(8, 1);
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    Verdict verdict;
+    verdict.exit_code = 1;
+    hear(Closed{verdict});
+    ASSERT_EQ(all<PauseWorkers>().size(), 2U);
+    EXPECT_TRUE(all<PauseWorkers>()[1].at_once);
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    exits(1, 0);
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, 1);
+}
+
+TEST_F(AgentCoreResidentTest, ARoundThatDoesNotTrainInHalfTheTimeIsGivenUpAndItsStateSaved) {
+    feed(QuitRequested{SIGTERM});
+    hear(Stop{RoundId{1}, "another node is lost"});
+    feed(StepsCommitted{9});
+    parks_at(9, 0);
+    parks_at(8, 1);
+    pass_answered(seconds(2));
+    assign(2);
+    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
+    pass_answered(seconds(2));
+    EXPECT_TRUE(all<EndRound>().size() == 1U && all<PauseWorkers>().empty());
+    pass_answered(seconds(2));
+    ASSERT_FALSE(all<PauseWorkers>().empty());
+    EXPECT_TRUE(all<PauseWorkers>().back().at_once);
+    ASSERT_EQ(all<EndRound>().size(), 2U);
+    EXPECT_EQ(all<EndRound>().back().round, RoundId{2});
+    exits(1, 0);
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
 TEST_F(AgentCoreResidentTest, WhoWasInterruptedSavesWhatThereIsIfTheDaemonSaysSo) {
     prepare(true);
     feed(StepsCommitted{9});

@@ -512,6 +512,52 @@ TEST_F(RendezvousLaggards, AllWhoWereToLeaveTakePartInOneMoreRoundWhichCostsNoth
     EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
 }
 
+TEST_F(RendezvousLaggards, IfThatRoundBreaksAllLeaveWithWhatTheyHave) {
+    for (const bool lost : {true, false}) {
+        begin_with(3, 0);
+        job.drain("b");
+        crash_of_c(11);
+        NodeReport b = leaver(10);
+        b.draining.clear();
+        job.tell("b", b);
+        job.park({"a"}, 11);
+        ASSERT_EQ(job.core.round(), RoundId{2});
+        if (lost) {
+            job.leave("c");
+        } else {
+            NodeReport failed = Job::resident_report(RoundId{2}, NodeState::stopped, 11);
+            failed.failure = crash_on("c");
+            job.tell("c", failed);
+        }
+        for (const char* node : {"a", "b"}) {
+            job.tell(node, Job::resident_report(RoundId{2}, NodeState::stopped, 11));
+        }
+        ASSERT_TRUE(job.core.verdict().has_value());
+        EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
+        EXPECT_EQ(job.core.verdict()->author, "node b");
+    }
+}
+
+TEST_F(RendezvousLaggards, WhoTakesPartInARoundThatCannotBeRepeatedIsLetGo) {
+    begin_with(2);
+    job.leave("a");
+    job.park({"b"}, 10);
+    job.park({"c"}, 11);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    NodeReport b = Job::resident_report(RoundId{2}, NodeState::running, 11);
+    b.uneven = true;
+    job.tell("b", b);
+    NodeReport parked = b;
+    parked.state = NodeState::stopped;
+    parked.draining = "stopped by SIGTERM";
+    job.disconnect("c");
+    job.tell("b", parked);
+    job.clear();
+    job.leave("c");
+    ASSERT_NE(job.told<Prepare>("b"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("b")->leave);
+}
+
 TEST_F(RendezvousLaggards, AllWhoAreToLeaveDoSoWithWhatTheyHaveIfThereCanBeNoRound) {
     begin_with(3);
     leave("b");

@@ -307,7 +307,8 @@ bool Loop::leaves_now() const noexcept {
 bool Loop::find_next_place(bool at_boundary) {
     const std::uint64_t round = round_->context.round;
     beacon_.park();
-    link_->send(worker_link::Parked{.round = round, .step = step_, .at_boundary = at_boundary});
+    const std::uint64_t held = fresh_ || torn_ ? 0 : step_;
+    link_->send(worker_link::Parked{.round = round, .step = held, .at_boundary = at_boundary});
     const link::AgentLink::Place place = link_->await_place(round);
     if (const auto* const assigned = std::get_if<worker_link::AssignWorker>(&place)) {
         auto next = std::make_unique<Round>(link::context_of(round_->context, *assigned));
