@@ -156,6 +156,7 @@ void RendezvousCore::on(Instant now, const NodeResumed& event) {
         trains_since_.reset();
         if (ledger_.awaits_training()) {
             tell_recovered(ledger_.resumed(event.resumed));
+            begin_planned_incident(now);
         } else {
             // It says so until it is answered.
             for (Incident& incident : ledger_.again(round_)) {

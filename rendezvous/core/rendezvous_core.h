@@ -194,6 +194,7 @@ class RendezvousCore {
     /// The round is to change although nothing is wrong with it.
     void begin_change(Instant now, const std::string& reason);
     void begin_preparing(Instant now, const std::string& reason);
+    void begin_planned_incident(Instant now);
     void tell_to_prepare(const NodeId& id, const Node& node);
     /// A node that is in no round and is to leave.
     void tell_to_leave(const NodeId& id, const Node& node);

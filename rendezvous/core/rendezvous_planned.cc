@@ -272,9 +272,16 @@ void RendezvousCore::begin_preparing(Instant now, const std::string& reason) {
     cause_ = reason;
     deadline_ = after(now, policy_.prepare_timeout);
     round_ended_ = now;
-    ledger_.begin(round_, true, now, now);
+    begin_planned_incident(now);
     for (const NodeId& id : awaited_) {
         tell_to_prepare(id, nodes_.at(id));
+    }
+}
+
+// The way to this round ends with its first step, which may lie ahead of the boundary.
+void RendezvousCore::begin_planned_incident(Instant now) {
+    if (phase_ == Phase::preparing && !ledger_.awaits_training()) {
+        ledger_.begin(round_, true, now, now);
     }
 }
 

@@ -24,6 +24,8 @@ void RendezvousCore::begin_stopping(Instant now, const std::string& reason, bool
     ENSURE(phase_ == Phase::running || phase_ == Phase::preparing);
     if (phase_ == Phase::running) {
         round_ended_ = now;
+    }
+    if (phase_ == Phase::running || ledger_.awaits_training()) {
         ledger_.begin(round_, planned, sign.value_or(now), now);
     } else if (!planned) {
         ledger_.spoil(now);
@@ -57,6 +59,9 @@ void RendezvousCore::end_if_all_out(Instant now) {
 
 void RendezvousCore::end_stopping(Instant now) {
     ENSURE(awaited_.empty());
+    if (phase_ == Phase::preparing && ledger_.awaits_training()) {
+        ledger_.begin(round_, true, now, now);  // The word of its first step was lost.
+    }
     deadline_ = Instant::max();
     inquiry_.reset();
     explain_break();
@@ -363,6 +368,7 @@ Effects RendezvousCore::advance(Instant now) {
     if (trains_since_ && now >= after(*trains_since_, policy_.heartbeat_timeout)) {
         tell_recovered(
             ledger_.running(*std::exchange(trains_since_, std::nullopt), budget_.step()));
+        begin_planned_incident(now);
     }
     if (now >= notice_at_) {
         send_notices(now);

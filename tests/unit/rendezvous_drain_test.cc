@@ -282,6 +282,30 @@ TEST_F(RendezvousPlanned, ADrainOfWorkersThatCannotParkStopsTheRound) {
     EXPECT_TRUE(job.told<Prepare>("b")->leave);
 }
 
+TEST_F(RendezvousPlanned, ADrainBeforeTheFirstStepOfARoundCutsNoRecoveryShort) {
+    begin(policy_of(1, 3), {"a", "b", "c"});
+    job.leave("c");
+    job.park({"a", "b"}, 10);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.run_resident({"a", "b"}, 10);
+    job.clear();
+    job.drain("b");
+    ASSERT_EQ(job.core.phase(), Phase::preparing);
+    job.resumed("a", 11);
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);
+    EXPECT_FALSE(job.told<Recovered>("a")->incident.cut_short);
+    EXPECT_EQ(job.told<Recovered>("a")->incident.next_round, RoundId{2});
+    job.park({"a"}, 11);
+    ASSERT_EQ(job.core.round(), RoundId{3});
+    job.run_resident({"a"}, 11);
+    job.clear();
+    job.resumed("a", 12);
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);
+    EXPECT_TRUE(job.told<Recovered>("a")->incident.planned);
+    EXPECT_FALSE(job.told<Recovered>("a")->incident.cut_short);
+    EXPECT_EQ(job.core.status(job.now).incidents_cut_short, 0U);
+}
+
 // ---- Who leaves last hands the state over first.
 
 TEST_F(RendezvousPlanned, TheOnlyOneThatHasTheStateLeavesOnceOthersHaveIt) {
