@@ -259,6 +259,41 @@ TEST_F(CheckersTest, NobodyMayRunWhatIsOverForLong) {
     EXPECT_EQ(violation(), "node a has been running round 7, which is over, for 12 s");
 }
 
+// The default heartbeat asks for 63 s where messages vanish, for 39 s where each may take 5 s, and
+// for 9 s where neither is so.
+TEST_F(CheckersTest, WhatRanInAWorseNetworkIsNotHeldToTheLimitOfTheBetterOne) {
+    agent::AgentCore stale = agent_of(policy);
+    (void)stale.step(now, agent::LinkUp{});
+    (void)stale.step(now, agent::Received{Assign{assignment(7, 1, 2)}});
+    struct Case {
+        bool loses;     // Else it is slow.
+        seconds begun;  // Before the network became better,
+        seconds goes;   // and what may then be left of the stale round.
+    };
+    for (const auto& [loses, begun, goes] :
+         {Case{true, seconds(12), seconds(9)}, Case{true, seconds(60), seconds(3)},
+          Case{false, seconds(12), seconds(9)}, Case{false, seconds(30), seconds(9)},
+          Case{false, seconds(36), seconds(3)}}) {
+        watch(make_stale_round_checker());
+        View view = view_of(&stale);
+        view.hosts[0].undisturbed_since = now;
+        view.reliable = !loses;
+        view.network_limit = loses ? seconds(0) : seconds(5);
+        checker->on_tick(now, view);
+        now += begun;
+        checker->on_tick(now, view);
+        view.reliable = true;
+        view.network_limit = seconds(0);
+        checker->on_tick(now, view);
+        now += goes;
+        checker->on_tick(now, view);
+        EXPECT_EQ(violation(), "") << loses << ' ' << begun.count();
+        now += seconds(1);
+        checker->on_tick(now, view);
+        EXPECT_NE(violation(), "") << loses << ' ' << begun.count();
+    }
+}
+
 TEST_F(CheckersTest, AnAgentMustNotQuitWithLivingWorkersUnlessTheyResist) {
     agent::AgentCore busy = agent_of(policy);
     (void)busy.step(now, agent::Received{Assign{assignment(1, 1, 2)}});

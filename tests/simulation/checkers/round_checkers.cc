@@ -314,6 +314,7 @@ class StaleRoundChecker final : public Checker {
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
         heartbeat_ = policy.heartbeat_timeout;
         saving_limit_ = policy.prepare_timeout + policy.shutdown_timeout + std::chrono::seconds(20);
+        limit_ = limit_before_ = {};
         since_.clear();
         leaving_.clear();
     }
@@ -325,6 +326,7 @@ class StaleRoundChecker final : public Checker {
         }
     }
     void on_tick(Instant now, const View& view) override {
+        note_network(now, view);
         since_.resize(view.hosts.size());
         for (std::size_t i = 0; i < view.hosts.size(); ++i) {
             const HostView& host = view.hosts[i];
@@ -336,17 +338,16 @@ class StaleRoundChecker final : public Checker {
             if (since_[i].round != round) {
                 since_[i] = {round, now};
             }
-            // A reminder needs a heartbeat and its answer, and perhaps a new connection; where
-            // messages vanish, several.
-            Duration limit = (view.reliable ? 2 : 20) * heartbeat_ + 6 * view.network_limit +
-                             std::chrono::seconds(3);
             // Who saves its state to leave is not interrupted.
             const auto leaving = leaving_.find(static_cast<std::uint32_t>(i));
-            if (leaving != leaving_.end() && leaving->second == round) {
-                limit += saving_limit_;
-            }
+            const bool saves = leaving != leaving_.end() && leaving->second == round;
+            const Duration more = saves ? saving_limit_ : Duration::zero();
             const Instant from = std::max(since_[i].at, host.undisturbed_since);
-            if (now > after(from, limit)) {
+            // What a worse network swallowed does not break the limit of the better one, which
+            // begins with it; nor does anybody have longer than in the worse one.
+            const Instant by_this = after(std::max(from, better_since_), limit_ + more);
+            const Instant by_worst = after(from, std::max(limit_, limit_before_) + more);
+            if (now > std::min(by_this, by_worst)) {
                 violated("node " + host.node + " has been running round " + text(round) +
                          ", which is over, for " + format_duration(now - from));
             }
@@ -354,6 +355,17 @@ class StaleRoundChecker final : public Checker {
     }
 
    private:
+    // A reminder needs a heartbeat and its answer, and perhaps a new connection; where messages
+    // vanish, several. They stop doing so, and being late, in the midst of a job: when faults stop.
+    void note_network(Instant now, const View& view) {
+        const Duration limit = (view.reliable ? 2 : 20) * heartbeat_ + 6 * view.network_limit +
+                               std::chrono::seconds(3);
+        if (limit < limit_) {
+            limit_before_ = limit_;
+            better_since_ = now;
+        }
+        limit_ = limit;
+    }
     static bool runs_what_is_over(const View& view, const HostView& host) {
         return view.rendezvous != nullptr && host.agent != nullptr &&
                host.undisturbed_since != Instant::max() &&
@@ -369,6 +381,9 @@ class StaleRoundChecker final : public Checker {
     };
     Duration heartbeat_{};
     Duration saving_limit_{};
+    Duration limit_{};         // In the network as it is,
+    Duration limit_before_{};  // and as it was until it became better.
+    Instant better_since_{};
     std::map<std::uint32_t, RoundId> leaving_;  // By host: the round that it was to leave.
     std::vector<Seen> since_;  // By host: which round that is over it has been running, since when.
 };
