@@ -133,7 +133,8 @@ struct ElasticCallbacks {
     std::function<void(ElasticStep&)> on_step = {};
     /// Called on each rank of a node that leaves (a drain, a preemption), at a step boundary that
     /// is the same for all, or between two rounds; `run` returns afterwards with Ending::left. Not
-    /// called on a rank without which the others have gone on meanwhile: its process is ended.
+    /// called on a rank without which the others have gone on meanwhile, if its node hears of that:
+    /// its process is ended.
     std::function<void(const ElasticLeave&)> on_leave = {};
 };
 
