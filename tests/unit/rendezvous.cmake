@@ -4,6 +4,7 @@ regroup_test(rendezvous_core_test unit
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_admission_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_budget_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_drain_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/rendezvous_laggards_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_failure_detector_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_forming_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_hang_test.cc
