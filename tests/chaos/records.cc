@@ -75,12 +75,16 @@ std::vector<std::string> replay(const std::string& regroup, const std::string& s
                                 const std::string& job) {
     constexpr std::chrono::seconds kLimit(120);
     std::string file;
+    std::string put_aside;  // By a daemon whose disk was full, and which went on without a journal.
     for (const auto& entry : std::filesystem::recursive_directory_iterator(state_folder)) {
         const std::string extension = entry.path().extension();
         if (extension == ".sqlite" || extension == ".db" || extension == ".sqlite3") {
             file = entry.path();
+        } else if (extension == ".broken") {
+            put_aside = entry.path();
         }
     }
+    file = file.empty() ? put_aside : file;
     if (file.empty()) {
         return {"there is no journal in " + state_folder};
     }
