@@ -227,8 +227,8 @@ class AgentCore {
     bool left_ = false;        ///< one has ended with success without parking;
     bool died_ = false;        ///< one has failed without parking.
     bool unfinished_ = false;  ///< One has ended in this round before the training was finished.
-    std::string
-        leave_reason_;  ///< Of the departure; kept when it is put off, until a round begins.
+    /// Of the departure; kept when it is put off, until a round begins.
+    std::string leave_reason_;
     bool extra_round_ = false;       ///< The node was to leave when its round began.
     std::uint64_t step_before_ = 0;  ///< `report_.step` by then.
     int drain_signal_ = 0;           ///< The node wants to leave because of it.

@@ -64,10 +64,7 @@ TEST_F(AgentCoreResidentTest, ASignalBeginsADrain) {
     EXPECT_EQ(sent<Report>()[0].report.draining, "stopped by SIGTERM");
     EXPECT_TRUE(all<SignalWorkers>().empty());
     prepare(true);
-    exits(1, 0);
-    exits(1, 1);
-    ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    expect_exit_when_both_have_left(kExitRequeue);
     EXPECT_EQ(quit()->signal, 0);
 }
 
@@ -129,10 +126,7 @@ TEST_F(AgentCoreResidentTest, ASignalBetweenTwoRoundsBeginsADrainToo) {
     hear(Prepare{RoundId{1}, true, "node a leaves"});
     ASSERT_EQ(all<PauseWorkers>().size(), 1U);
     EXPECT_TRUE(all<PauseWorkers>()[0].leave);
-    exits(1, 0);
-    exits(1, 1);
-    ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    expect_exit_when_both_have_left(kExitRequeue);
     EXPECT_EQ(quit()->reason, "drained: stopped by SIGTERM");
 }
 
@@ -163,10 +157,7 @@ TEST_F(AgentCoreResidentTest, ParkedWorkersSaveTheirStateWithoutADaemon) {
     feed(LinkUp{});
     assign(2);  // Too late: they save.
     EXPECT_TRUE(all<AssignWorkers>().empty());
-    exits(1, 0);
-    exits(1, 1);
-    ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    expect_exit_when_both_have_left(kExitRequeue);
 }
 
 TEST_F(AgentCoreResidentTest, AFailureWhilePausingStopsTheRoundAsEver) {
@@ -189,11 +180,7 @@ TEST_F(AgentCoreResidentTest, WhoHearsOfItsLeaveAfterTheBoundarySavesAllTheSame)
     EXPECT_TRUE(reported(NodeState::stopped));
     EXPECT_TRUE(all<SignalWorkers>().empty());
     hear(Prepare{RoundId{1}, true, "all leave"});  // It knows that all have come so far.
-    exits(1, 0);
-    EXPECT_FALSE(quit().has_value());
-    exits(1, 1);
-    ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    expect_exit_when_both_have_left(kExitRequeue);
 }
 
 TEST_F(AgentCoreResidentTest, ParkedWorkersThatAreToLeaveAreToldAndWaitedFor) {
@@ -222,10 +209,7 @@ TEST_F(AgentCoreResidentTest, WorkersThatVotedBeforeTheirNodeKnewPark) {
     prepare(true);
     ASSERT_EQ(all<PauseWorkers>().size(), 2U);
     EXPECT_TRUE(all<PauseWorkers>()[1].at_once);
-    exits(1, 0);
-    exits(1, 1);
-    ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    expect_exit_when_both_have_left(kExitRequeue);
 }
 
 // ---- Rounds that break before the boundary at which the node was to leave.
@@ -247,10 +231,7 @@ TEST_F(AgentCoreResidentTest, WhoWasInterruptedOnTheWayToTheBoundaryLeavesTheDec
     EXPECT_FALSE(core.report().uneven);
     ASSERT_EQ(all<PauseWorkers>().size(), 2U);
     EXPECT_EQ(all<PauseWorkers>()[1].round, RoundId{2});
-    exits(1, 0);
-    exits(1, 1);
-    ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    expect_exit_when_both_have_left(kExitRequeue);
 }
 
 TEST_F(AgentCoreResidentTest, WhoWasInterruptedSavesWhatThereIsThoughTheJobFailsMeanwhile) {
@@ -265,10 +246,7 @@ TEST_F(AgentCoreResidentTest, WhoWasInterruptedSavesWhatThereIsThoughTheJobFails
     ASSERT_EQ(all<PauseWorkers>().size(), 2U);
     EXPECT_TRUE(all<PauseWorkers>()[1].at_once);
     EXPECT_TRUE(all<SignalWorkers>().empty());
-    exits(1, 0);
-    exits(1, 1);
-    ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, 1);
+    expect_exit_when_both_have_left(1);
 }
 
 TEST_F(AgentCoreResidentTest, ARoundThatDoesNotTrainInHalfTheTimeIsGivenUpAndItsStateSaved) {
@@ -287,10 +265,7 @@ TEST_F(AgentCoreResidentTest, ARoundThatDoesNotTrainInHalfTheTimeIsGivenUpAndIts
     EXPECT_TRUE(all<PauseWorkers>().back().at_once);
     ASSERT_EQ(all<EndRound>().size(), 2U);
     EXPECT_EQ(all<EndRound>().back().round, RoundId{2});
-    exits(1, 0);
-    exits(1, 1);
-    ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    expect_exit_when_both_have_left(kExitRequeue);
 }
 
 TEST_F(AgentCoreResidentTest, WhoWasInterruptedSavesWhatThereIsIfTheDaemonSaysSo) {
@@ -365,10 +340,7 @@ TEST_F(AgentCoreResidentTest, ANodeThatIsToGoSavesWhatThereIsIfNoRoundComesInHal
     ASSERT_EQ(all<PauseWorkers>().size(), 1U);
     EXPECT_TRUE(all<PauseWorkers>()[0].at_once);
     EXPECT_TRUE(all<SignalWorkers>().empty());
-    exits(1, 0);
-    exits(1, 1);
-    ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    expect_exit_when_both_have_left(kExitRequeue);
 }
 
 TEST_F(AgentCoreResidentTest, ADeathBeforeTheBoundaryLeavesTheSurvivorsTimeToSave) {

@@ -23,6 +23,14 @@ class AgentCoreResidentTest : public AgentCoreTest {
     void parks_at(std::uint64_t step, std::uint32_t local_rank) {
         feed(WorkerParked{local_rank, RoundId{1}, false, 0, step});
     }
+    /// Both workers of round 1 end in order, and with them the agent.
+    void expect_exit_when_both_have_left(int code) {
+        exits(1, 0);
+        EXPECT_FALSE(quit().has_value());
+        exits(1, 1);
+        ASSERT_TRUE(quit().has_value());
+        EXPECT_EQ(quit()->exit_code, code);
+    }
     void prepare(bool leave) { hear(rendezvous::Prepare{RoundId{1}, leave, "a node joins"}); }
     [[nodiscard]] bool reported(rendezvous::NodeState state) const {
         const auto reports = sent<rendezvous::Report>();
