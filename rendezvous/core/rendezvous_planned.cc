@@ -213,8 +213,9 @@ std::string RendezvousCore::why_all_leave(const NodeId& id, const Node& node) co
     const auto stay = std::count_if(nodes_.begin(), nodes_.end(),
                                     [&](const auto& entry) { return means_to_stay(entry.second); });
     if (awaited_.contains(id) && static_cast<std::size_t>(stay) < policy_.nodes_min) {
-        return counted(static_cast<std::size_t>(stay), "node") + " would be left of at least " +
-               std::to_string(policy_.nodes_min);
+        return stay == 0 ? "no other node stays"
+                         : counted(static_cast<std::size_t>(stay), "node") +
+                               " would be left of at least " + std::to_string(policy_.nodes_min);
     }
     return node.offer.hosts_rendezvous ? "the rendezvous goes with it" : "";
 }

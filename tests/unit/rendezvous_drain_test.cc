@@ -173,6 +173,17 @@ TEST_F(RendezvousPlanned, TooFewRemainingMeansThatAllSaveTheirStateAndTheJobMayB
               "their state and leave");
 }
 
+TEST_F(RendezvousPlanned, TheLastNodeSavesItsStateAndTheJobMayBeStartedAgain) {
+    begin(policy_of(1, 2), {"a"});
+    leave("a");
+    job.leave("a");
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
+    EXPECT_EQ(job.core.verdict()->reason,
+              "node a leaves: stopped by SIGTERM; no other node stays, so all save their state and "
+              "leave");
+}
+
 TEST_F(RendezvousPlanned, ANodeWithWhichTheRendezvousGoesIsLeftByAll) {
     job = Job(policy_of(1, 3));
     Offer host = Job::offer_of("a");
