@@ -32,8 +32,8 @@ HostEvent& event_of(void* event) {
 }  // namespace
 
 HostStream::HostStream() : StandInStream{} {
-    enqueue = [](StandInStream* self, void (*run)(void*), void* argument) {
-        static_cast<HostStream*>(self)->put([run, argument] { run(argument); });
+    enqueue = [](StandInStream* self, void (*action)(void*), void* argument) {
+        static_cast<HostStream*>(self)->put([action, argument] { action(argument); });
     };
     thread_ = std::thread([this] { run(); });
 }
