@@ -2,6 +2,7 @@
 # The line to the agent, and the loop that survives.
 target_sources(regroup_worker_sdk PRIVATE
     src/elastic/beacon.cc
+    src/elastic/dissent.cc
     src/elastic/elastic_loop.cc
     src/elastic/kept_state.cc
     src/elastic/loop.cc

@@ -18,9 +18,11 @@ endforeach()
 # The line to the agent, and the loop that survives, with ranks as threads.
 regroup_test(sdk_elastic_test unit
     SOURCES
+        ${CMAKE_CURRENT_LIST_DIR}/sdk_elastic_dissent_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/sdk_elastic_loop_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/sdk_elastic_losses_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/sdk_elastic_parts_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/sdk_elastic_replicas_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/sdk_link_test.cc
         ${PROJECT_SOURCE_DIR}/tests/support/fake_agent.cc
     LINK regroup::worker_sdk regroup::worker_link regroup::store_core)

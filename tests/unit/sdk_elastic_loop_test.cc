@@ -198,24 +198,6 @@ TEST_F(ElasticLoopTest, TakesAndCommitsOncePerStep) {
     EXPECT_TRUE(refused([&] { loop->run({.on_step = [](ElasticStep&) {}}); }));
 }
 
-TEST_F(ElasticLoopTest, ReplicasThatGoApartEndTheJobByName) {
-    Script script;
-    script.options.compare_every = 4;
-    script.after_commit = [](Rank& rank, ElasticStep& step) {
-        if (rank.name == "c" && step.number() == 2) {
-            ++rank.replica.totals[0];
-        }
-    };
-    start_all({"a", "b", "c"}, script);
-    for (const char* const name : {"a", "b", "c"}) {
-        ASSERT_TRUE(finished(name).error);
-        EXPECT_EQ(finished(name).error->code(), Errc::invalid_argument);
-        EXPECT_NE(std::string(finished(name).error->what()).find("\"totals\" of rank 2"),
-                  std::string::npos)
-            << finished(name).error->what();
-    }
-}
-
 TEST_F(ElasticLoopTest, ThePageTellsWhereARankIs) {
     std::promise<void> seen;
     const std::shared_future<void> go_on = seen.get_future().share();

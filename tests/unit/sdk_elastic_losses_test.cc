@@ -163,9 +163,11 @@ TEST_F(ElasticLoopTest, WhoIsToLeaveAtOnceSavesWhatItHas) {
 }
 
 TEST_F(ElasticLoopTest, TheSourceOfTheStateDiesWhileItIsSent) {
+    // A survivor is asked for what it holds, to be compared, and then to be sent.
     Script script = dies("a", &Script::before_reduction, 3);
-    script.on_save = [](Rank& rank) {
-        if (rank.name == "b" && rank.round == 1 && rank.replica.history.size() == 3) {
+    script.on_save = [asked = 0](Rank& rank) mutable {
+        if (rank.name == "b" && rank.round == 1 && rank.replica.history.size() == 3 &&
+            ++asked == 2) {
             throw Died{};
         }
     };

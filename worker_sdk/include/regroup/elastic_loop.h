@@ -49,8 +49,11 @@ struct ElasticOptions {
     std::string backend = "cpu";  ///< Of the group that steps use; see ProcessGroup::create.
     /// Limit for each operation. A peer that is lost ends operations at once, not after this.
     std::chrono::nanoseconds timeout = std::chrono::minutes(30);
-    /// Replicas are compared after every change of the membership, and every so many steps; 0:
-    /// only then. A difference ends this job's round with an Error that names the rank.
+    /// Replicas are compared at every change of the membership, before any is sent to those who
+    /// need it, and every so many steps; 0: only then. A rank that holds something else than most
+    /// of those who ought to hold the same ends with an Error; for the others that is the loss of a
+    /// peer, and they go on with what they hold. If nothing is held by more ranks than anything
+    /// else (two ranks that differ), all end. The same on every rank.
     std::uint64_t compare_every = 0;
     /// Own work and waiting are compared among ranks over windows of this many steps, and a rank
     /// that is slower in its own work is named; 0: never.
@@ -175,9 +178,11 @@ class ElasticLoop {
     /// `straggler_excess`, window after window. The launcher says so too.
     void on_straggler(std::function<void(std::uint32_t rank, double excess)> listener);
 
-    /// Trains. Throws Error `invalid_argument` if replicas differ, naming the rank, or a callback
-    /// is missing; what callbacks throw, but for an Error of a lost peer; without the launcher also
-    /// `disconnected` when a peer is lost, and with it when the agent goes away. Once.
+    /// Trains. Throws Error `invalid_argument` if what this rank keeps is not what most others do,
+    /// naming the rank and the tensor (see `ElasticOptions::compare_every`; without the launcher on
+    /// all ranks), or if a callback is missing; what callbacks throw, but for an Error of a lost
+    /// peer; without the launcher also `disconnected` when a peer is lost, and with it when the
+    /// agent goes away. Once.
     Ending run(const ElasticCallbacks& callbacks);
 
    private:

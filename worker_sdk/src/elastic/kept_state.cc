@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
 #include <span>
 #include <utility>
 
@@ -20,33 +19,6 @@ constexpr std::size_t kStagedBytes = std::size_t{16} << 20U;
 
 [[noreturn]] void refuse(const std::string& detail) {
     throw Error(Errc::invalid_argument, detail);
-}
-
-std::vector<std::uint64_t> gather(ProcessGroup& group, std::span<const std::uint64_t> mine) {
-    std::vector<std::uint64_t> all(mine.size() * group.world_size());
-    group.all_gather(mine, std::span(all)).wait();
-    return all;
-}
-
-/// The ranks whose digest is not the most common one; all of them if none is more common.
-std::string outliers(std::span<const std::uint64_t> by_rank) {
-    std::map<std::uint64_t, std::size_t> counts;
-    for (const std::uint64_t digest : by_rank) {
-        ++counts[digest];
-    }
-    const auto by_count = [](const auto& a, const auto& b) { return a.second < b.second; };
-    const auto most = std::max_element(counts.begin(), counts.end(), by_count);
-    const bool decided = std::count_if(counts.begin(), counts.end(), [&](const auto& entry) {
-                             return entry.second == most->second;
-                         }) == 1;
-    std::string ranks;
-    std::size_t count = 0;
-    for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-        if (!decided || by_rank[rank] != most->first) {
-            ranks += (count++ == 0 ? "" : ", ") + std::to_string(rank);
-        }
-    }
-    return (count == 1 ? "rank " : "ranks ") + ranks;
 }
 
 }  // namespace
@@ -152,40 +124,37 @@ std::uint64_t KeptState::digest_of(const Item& item) {
     return training::digest_of(item.tensor, device(item.tensor.device));
 }
 
-void KeptState::compare(const Groups& groups) {
-    const std::size_t world = groups.control.world_size();
-    if (items_.empty() || world == 1) {
-        return;
-    }
-    std::vector<std::uint64_t> mine;
+Digests KeptState::digests() {
+    Digests mine;
     std::string words;
     for (const Item& item : items_) {
-        mine.push_back(digest_of(item));
-        words += std::to_string(mine.back()) + " ";
+        mine.things.push_back(digest_of(item));
+        words += std::to_string(mine.things.back()) + " ";
     }
-    // One word for each rank tells whether all is well; only if not, one for each thing.
-    const std::uint64_t whole = cpu::hash(words);
-    const std::vector<std::uint64_t> wholes = gather(groups.control, std::span(&whole, 1));
-    if (std::all_of(wholes.begin(), wholes.end(),
-                    [&](std::uint64_t other) { return other == wholes.front(); })) {
-        return;
+    mine.whole = cpu::hash(words);
+    return mine;
+}
+
+std::string KeptState::describe(const Groups& groups, const Dissent& dissent,
+                                const Digests& mine) const {
+    std::vector<std::string> names;
+    for (const Item& item : items_) {
+        names.push_back(item.name);
     }
-    const std::vector<std::uint64_t> all = gather(groups.control, mine);
-    for (std::size_t index = 0; index < items_.size(); ++index) {
-        std::vector<std::uint64_t> by_rank;
-        for (std::size_t rank = 0; rank < world; ++rank) {
-            by_rank.push_back(all[rank * items_.size() + index]);
-        }
-        if (std::any_of(by_rank.begin(), by_rank.end(),
-                        [&](std::uint64_t other) { return other != by_rank.front(); })) {
-            const std::string who = outliers(by_rank);
-            refuse("the replicas differ: \"" + items_[index].name + "\" of " + who +
-                   (who.starts_with("rank ") ? " is not what the others have"
-                                             : " differ, and no value is the more common one") +
-                   "; what is kept may be changed in the function given to commit() alone, by what "
-                   "is equal on all ranks");
-        }
+    std::vector<std::uint64_t> row = mine.things;
+    row.resize(names.size());  // A rank that has not got the state has nothing to say of it.
+    std::vector<std::uint64_t> all(row.size() * groups.control.world_size());
+    try {
+        groups.control.all_gather(std::span<const std::uint64_t>(row), std::span(all)).wait();
+    } catch (const Error&) {
+        return elastic::describe(dissent, names, {});
     }
+    try {
+        groups.control.barrier().wait();
+    } catch (const Error&) {
+        // Somebody is lost. That ends the round, and who dissents ends all the same.
+    }
+    return elastic::describe(dissent, names, all);
 }
 
 }  // namespace regroup::elastic

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "worker_sdk/src/elastic/dissent.h"
 #include "worker_sdk/src/training/gradient_device.h"
 
 namespace regroup::elastic {
@@ -19,6 +20,12 @@ namespace regroup::elastic {
 struct Groups {
     ProcessGroup& steps;
     ProcessGroup& control;
+};
+
+/// Hashes of what is kept: of each thing, and of all of them.
+struct Digests {
+    std::vector<std::uint64_t> things;
+    std::uint64_t whole = 0;
 };
 
 /// What must be equal on all ranks after every step, by name.
@@ -33,9 +40,13 @@ class KeptState {
     [[nodiscard]] std::uint64_t layout() const noexcept;
     /// Everybody gets what `root` has. A collective.
     void broadcast(const Groups& groups, std::uint32_t root);
-    /// A collective. Throws Error `invalid_argument` naming the first thing that differs and the
-    /// ranks whose value is not the most common one; both, if there are two.
-    void compare(const Groups& groups);
+    /// Of what this rank has now.
+    [[nodiscard]] Digests digests();
+    /// What differs, in a sentence; a collective of all ranks, holders of a state or not. If it
+    /// fails, the sentence does without the names. Where it does not, every rank has come here, and
+    /// so knows of the difference, before it returns on any.
+    [[nodiscard]] std::string describe(const Groups& groups, const Dissent& dissent,
+                                       const Digests& mine) const;
 
    private:
     struct Item {

@@ -100,7 +100,8 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
 /// Before the others can notice: what they say of it, or end with, follows from this. A rank that
 /// fails because of the others says nothing.
 void Loop::tell_failure(const char* what) {
-    if (link_ && !meter_->has_failed() && !link_->ended(round_->context.round)) {
+    const bool others_have = link_ && (meter_->has_failed() || link_->ended(round_->context.round));
+    if (link_ && (fails_by_itself_ || !others_have)) {
         link_->send(worker_link::Fatal{.kind = worker_link::FatalKind::error, .text = what});
     }
 }
@@ -120,11 +121,13 @@ Loop::Outcome Loop::carry_out_round(const ElasticCallbacks& callbacks) {
             });
         }
         const Instant began = now();
+        Digests held = digests_held();
+        const Instant prepared = now();
         form();
         const Instant formed = now();
-        bring_state();
-        communicator_time_ = formed - began;
-        state_time_ = now() - formed;
+        bring_state(std::move(held));
+        communicator_time_ = formed - prepared;
+        state_time_ = (prepared - began) + (now() - formed);
         const bool first = !std::exchange(has_shown_, true);
         round_->shown = true;
         if (callbacks.on_round) {

@@ -75,8 +75,11 @@ class Loop {
     Outcome carry_out_round(const ElasticCallbacks& callbacks);
     Outcome train(const ElasticCallbacks& callbacks);
     void form();
-    void bring_state();
+    [[nodiscard]] Digests digests_held();
+    void bring_state(Digests mine);
     [[noreturn]] void give_up_state();
+    void compare_replicas();
+    void settle(const Dissent& dissent, const Digests& mine);
     void require_step_open(const char* call) const;
     void settle_operations();
     [[nodiscard]] bool vote_on_step(bool finishes);
@@ -104,6 +107,7 @@ class Loop {
     /// A state that was being received may have overwritten part of the one that was here.
     bool torn_ = false;
     bool started_ = false;
+    bool fails_by_itself_ = false;  ///< And not because of others, though they may be lost, too.
 
     std::unique_ptr<Round> round_;
     /// Those that are over: what the user built on them may still refer to them.

@@ -15,7 +15,7 @@ void Loop::look_after_step() {
         compare_pace();
     }
     if (options_.compare_every != 0 && step_ % options_.compare_every == 0) {
-        kept_.compare(round_->groups());
+        compare_replicas();
     }
 }
 

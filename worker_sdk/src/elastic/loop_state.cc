@@ -3,32 +3,59 @@
 // How a Loop comes by the state that a round goes on from.
 #include <regroup/error.h>
 
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "worker_sdk/src/elastic/dissent.h"
 #include "worker_sdk/src/elastic/loop.h"
 #include "worker_sdk/src/elastic/standing.h"
 #include "worker_sdk/src/link/process_link.h"
 
 namespace regroup::elastic {
+namespace {
 
-void Loop::bring_state() {
+/// For a rank whose replica differs to say so and end.
+constexpr Duration kLastWords = std::chrono::seconds(1);
+
+std::vector<std::uint64_t> gather(ProcessGroup& group, const std::uint64_t& mine) {
+    std::vector<std::uint64_t> all(group.world_size());
+    group.all_gather(std::span(&mine, 1), std::span(all)).wait();
+    return all;
+}
+
+}  // namespace
+
+/// Before the round forms, for which who is new needs more time.
+Digests Loop::digests_held() {
+    const bool has_peers = round_->context.world_size > 1;
+    return has_peers && !fresh_ && !torn_ ? kept_.digests() : Digests();
+}
+
+void Loop::bring_state(Digests mine) {
     const Groups groups = round_->groups();
+    // Who holds the state shows first that it does: a comparison may have been cut short by the
+    // loss that ended the last round.
     const std::vector<Standing> all =
         gather_standings(groups.control, {.step = step_,
                                           .samples = samples_,
                                           .history = fresh_ ? link::new_history() : history_,
                                           .layout = kept_.layout(),
                                           .fresh = fresh_ ? 1U : 0U,
-                                          .torn = torn_ ? 1U : 0U});
+                                          .torn = torn_ ? 1U : 0U,
+                                          .digest = mine.whole});
     const Origin origin = choose_origin(all);
     if (is_state_lost(all)) {
         give_up_state();
     }
+    settle(origin.dissent, mine);
+    const bool receives = fresh_ || torn_ || step_ != origin.standing.step;
     if (origin.is_needed) {
         // Who has the same state already is sent the very bytes that are there.
-        const bool receives = groups.control.rank() != origin.rank;
-        if (receives && (fresh_ || step_ != origin.standing.step)) {
+        if (receives && groups.control.rank() != origin.rank) {
             torn_ = true;
             beacon_.forget_state();
         }
@@ -39,9 +66,42 @@ void Loop::bring_state() {
     samples_ = origin.standing.samples;
     history_ = origin.standing.history;
     fresh_ = torn_ = false;
-    kept_.compare(groups);
+    if (origin.is_needed && groups.control.world_size() > 1) {
+        if (receives) {
+            mine = kept_.digests();
+        }
+        settle(find_dissent(gather(groups.control, mine.whole), origin.rank), mine);
+    }
     link::enter_history(history_);
     beacon_.committed(step_);
+}
+
+void Loop::compare_replicas() {
+    const Groups groups = round_->groups();
+    if (groups.control.world_size() == 1) {
+        return;
+    }
+    const Digests mine = kept_.digests();
+    const std::vector<std::uint64_t> all = gather(groups.control, mine.whole);
+    settle(find_dissent(std::vector<std::optional<std::uint64_t>>(all.begin(), all.end())), mine);
+}
+
+/// Where replicas differ those end that have another one, or all if nobody can tell which is right.
+/// For the others that is the loss of a peer.
+void Loop::settle(const Dissent& dissent, const Digests& mine) {
+    if (!dissent) {
+        return;
+    }
+    const std::string text = kept_.describe(round_->groups(), dissent, mine);
+    if (!link_ || dissent.is_of(round_->context.rank)) {
+        fails_by_itself_ = true;  // Whatever has become of the round meanwhile.
+        throw Error(Errc::invalid_argument, text);
+    }
+    // Who took its groups down now would break connections between peers that have nothing wrong.
+    beacon_.park();
+    static_cast<void>(
+        link_->await_end(round_->context.round, after(SteadyClock().now(), kLastWords)));
+    throw Error(Errc::disconnected, text);
 }
 
 /// The job goes on from what processes begin with, which those here have overwritten.

@@ -4,15 +4,32 @@
 #include <regroup/error.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <tuple>
 
 namespace regroup::elastic {
+namespace {
+
+auto merit(const Standing& standing) {
+    return std::tuple(standing.torn == 0, standing.step, standing.fresh == 0);
+}
+
+/// Among those who hold the state that `best` holds, or ought to.
+Dissent dissent_among_holders(std::span<const Standing> standings, const Standing& best) {
+    std::vector<std::optional<std::uint64_t>> digests(standings.size());
+    for (std::size_t rank = 0; rank < standings.size(); ++rank) {
+        if (best.fresh == 0 && best.torn == 0 && merit(standings[rank]) == merit(best)) {
+            digests[rank] = standings[rank].digest;
+        }
+    }
+    return find_dissent(digests);
+}
+
+}  // namespace
 
 Origin choose_origin(std::span<const Standing> standings) {
-    const auto merit = [](const Standing& standing) {
-        return std::tuple(standing.torn == 0, standing.step, standing.fresh == 0);
-    };
     Origin origin{.standing = standings.front()};
     for (std::uint32_t rank = 1; rank < standings.size(); ++rank) {
         if (standings[rank].layout != standings.front().layout) {
@@ -25,6 +42,11 @@ Origin choose_origin(std::span<const Standing> standings) {
             origin.rank = rank;
             origin.standing = standings[rank];
         }
+    }
+    origin.dissent = dissent_among_holders(standings, origin.standing);
+    if (origin.dissent.witness) {
+        origin.rank = *origin.dissent.witness;
+        origin.standing = standings[origin.rank];
     }
     for (std::uint32_t rank = 0; rank < standings.size(); ++rank) {
         const Standing& other = standings[rank];

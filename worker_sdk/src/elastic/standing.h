@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "worker_sdk/src/elastic/dissent.h"
+
 namespace regroup::elastic {
 
 /// Where a rank stands when a round begins.
@@ -18,6 +20,7 @@ struct Standing {
     std::uint64_t layout = 0;  ///< Hash of what it keeps.
     std::uint64_t fresh = 1;   ///< 0 once it has taken part in a round.
     std::uint64_t torn = 0;    ///< 1 while part of what it keeps may be another rank's.
+    std::uint64_t digest = 0;  ///< Of what it keeps, if it is neither fresh nor torn.
 
     friend bool operator==(const Standing&, const Standing&) = default;
 };
@@ -27,12 +30,15 @@ struct Origin {
     std::uint32_t rank = 0;  ///< Has the state.
     Standing standing{};
     bool is_needed = false;  ///< Somebody else has another state, or may have.
+    /// Those who have been there, have committed as much as any, and hold something else. They end
+    /// before anything is sent, and the others go on in another round.
+    Dissent dissent{};
 };
 
 /// The rank that has committed most, of those that are whole. Of those, one that has been there
-/// before, and the lowest. As no rank can be two steps behind another that has been there, nothing
-/// is lost that any survivor has applied. Throws Error `invalid_argument` naming two ranks that
-/// keep different things.
+/// before, that holds what most of these hold, and the lowest. As no rank can be two steps behind
+/// another that has been there, nothing is lost that any survivor has applied. Throws Error
+/// `invalid_argument` naming two ranks that keep different things.
 [[nodiscard]] Origin choose_origin(std::span<const Standing> standings);
 
 /// Whether the state went with its last holder: some are torn, and nobody is whole that has been

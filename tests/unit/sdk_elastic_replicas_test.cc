@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A loop whose ranks hold another state than the others.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/sdk_elastic_ranks.h"
+
+namespace regroup::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using worker_link::Fatal;
+
+/// `name` changes what it keeps after step `step`, where nothing may change it.
+Script corrupts(const std::string& name, std::uint64_t step, std::uint64_t compare_every) {
+    Script script;
+    script.options.compare_every = compare_every;
+    script.after_commit = [=](Rank& rank, ElasticStep& now) {
+        if (rank.name == name && now.number() == step && rank.round == 1) {
+            ++rank.replica.totals[0];
+        }
+    };
+    return script;
+}
+
+class ElasticLoopReplicas : public ElasticLoopTest {
+   protected:
+    void expect_ended(const std::string& name, const std::string& text) {
+        ASSERT_TRUE(finished(name).error) << name;
+        EXPECT_EQ(finished(name).error->code(), Errc::invalid_argument);
+        EXPECT_THAT(finished(name).error->what(), HasSubstr(text));
+        const auto fatal = agent_.await<Fatal>(name);
+        EXPECT_EQ(fatal.kind, worker_link::FatalKind::error);
+        EXPECT_THAT(fatal.text, HasSubstr(text));
+    }
+};
+
+TEST_F(ElasticLoopReplicas, WhoGoesApartEndsAndTheOthersGoOnWithTheirState) {
+    const Script script = corrupts("c", 2, 4);
+    start_all({"a", "b", "c"}, script);
+    expect_ended("c", "\"totals\" of rank 2 is not what the others have");
+    rounds_.end({"a", "b"});
+    const auto places = rounds_.begin(3);
+    agent_.send("a", places[0]);
+    agent_.send("b", places[1]);
+    start("fresh", places[2], script);
+    expect_complete({"a", "b", "fresh"});
+    EXPECT_EQ(finished("fresh").rounds.front(), (std::pair<std::uint64_t, std::uint64_t>(2, 4)));
+    EXPECT_FALSE(agent_.has_said<Fatal>("a"));
+    EXPECT_FALSE(agent_.has_said<Fatal>("b"));
+}
+
+TEST_F(ElasticLoopReplicas, OfTwoBothEndForNobodyKnowsWhoIsRight) {
+    start_all({"a", "b"}, corrupts("a", 2, 4));
+    expect_ended("a", "\"totals\" of ranks 0, 1 differ");
+    expect_ended("b", "\"totals\" of ranks 0, 1 differ");
+}
+
+TEST_F(ElasticLoopReplicas, ALossInTheMiddleOfAComparisonProvesNothing) {
+    // Before anything is sent in the next round, where the one that differs comes first.
+    Script script = corrupts("c", 2, 4);
+    script.on_save = [](Rank& rank) {
+        if (rank.name == "d" && rank.round == 1) {
+            throw Died{};
+        }
+    };
+    start_all({"a", "b", "c", "d"}, script);
+    EXPECT_TRUE(finished("d").died);
+    rounds_.end({"a", "b", "c"});
+    const auto places = rounds_.begin(4);
+    agent_.send("c", places[0]);
+    agent_.send("a", places[1]);
+    agent_.send("b", places[2]);
+    start("fresh", places[3], script);
+    expect_ended("c", "\"totals\" of rank 0 is not what the others have");
+    rounds_.end({"a", "b", "fresh"});
+    rounds_.assign({"fresh", "a", "b"});
+    expect_complete({"a", "b", "fresh"});
+    EXPECT_EQ(finished("a").rounds.back(), (std::pair<std::uint64_t, std::uint64_t>(3, 4)));
+}
+
+TEST_F(ElasticLoopReplicas, HoldersAtOddsPassNothingOn) {
+    Script script = corrupts("a", 2, 0);
+    script.before_commit = dies("c", &Script::before_commit, 5).before_commit;
+    start_all({"a", "b", "c"}, script);
+    EXPECT_TRUE(finished("c").died);
+    rounds_.end({"a", "b"});
+    const auto places = rounds_.begin(3);
+    agent_.send("a", places[0]);
+    agent_.send("b", places[1]);
+    start("fresh", places[2]);
+    expect_ended("a", "\"totals\" of ranks 0, 1 differ");
+    expect_ended("b", "\"totals\" of ranks 0, 1 differ");
+    rounds_.end({"fresh"});
+    rounds_.assign({"fresh"});
+    expect_complete({"fresh"});
+    EXPECT_EQ(finished("fresh").rounds.front(), (std::pair<std::uint64_t, std::uint64_t>(3, 0)));
+}
+
+TEST_F(ElasticLoopReplicas, WhoDoesNotGetWhatWasSentEnds) {
+    Script lossy;
+    lossy.on_save = [](Rank& rank) { rank.replica.history = "lost"; };
+    const auto places = rounds_.begin(3);
+    start("a", places[0]);
+    start("b", places[1], lossy);
+    start("c", places[2]);
+    expect_ended("b", "\"history\" of rank 1 is not what the others have");
+    rounds_.end({"a", "c"});
+    rounds_.assign({"a", "c"});
+    expect_complete({"a", "c"});
+}
+
+}  // namespace
+}  // namespace regroup::testing

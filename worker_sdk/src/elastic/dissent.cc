@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/elastic/dissent.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+
+namespace regroup::elastic {
+namespace {
+
+using Ranks = std::vector<std::uint32_t>;
+
+std::string name_of(const Ranks& ranks) {
+    std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+    for (const std::uint32_t rank : ranks) {
+        text += (rank == ranks.front() ? "" : ", ") + std::to_string(rank);
+    }
+    return text;
+}
+
+/// What each rank has for each name.
+struct Table {
+    std::span<const std::uint64_t> digests;
+    std::size_t width;
+
+    [[nodiscard]] std::uint64_t at(std::uint32_t rank, std::size_t column) const {
+        return digests[rank * width + column];
+    }
+    /// The first thing that two ranks hold differently; `width` if there is none.
+    [[nodiscard]] std::size_t first_difference(std::uint32_t one, std::uint32_t other) const {
+        std::size_t column = 0;
+        while (column < width && at(one, column) == at(other, column)) {
+            ++column;
+        }
+        return column;
+    }
+};
+
+/// For each thing, the ranks in which it is the first that differs from the witness's; or all of
+/// them for the first that is not the same everywhere.
+std::map<std::size_t, Ranks> first_differences(const Dissent& dissent, const Table& table) {
+    std::map<std::size_t, Ranks> found;
+    if (!dissent.witness) {
+        std::size_t first = table.width;
+        for (const std::uint32_t rank : dissent.ranks) {
+            first = std::min(first, table.first_difference(dissent.ranks.front(), rank));
+        }
+        found[first] = dissent.ranks;
+    } else {
+        for (const std::uint32_t rank : dissent.ranks) {
+            found[table.first_difference(*dissent.witness, rank)].push_back(rank);
+        }
+    }
+    return found;
+}
+
+}  // namespace
+
+bool Dissent::is_of(std::uint32_t rank) const noexcept {
+    return std::binary_search(ranks.begin(), ranks.end(), rank);
+}
+
+Dissent find_dissent(std::span<const std::optional<std::uint64_t>> by_rank) {
+    std::map<std::uint64_t, Ranks> holders;
+    Ranks asked;
+    for (std::uint32_t rank = 0; rank < by_rank.size(); ++rank) {
+        if (by_rank[rank]) {
+            holders[*by_rank[rank]].push_back(rank);
+            asked.push_back(rank);
+        }
+    }
+    const auto fewer = [](const auto& a, const auto& b) {
+        return a.second.size() < b.second.size();
+    };
+    const auto most = std::max_element(holders.begin(), holders.end(), fewer);
+    if (most == holders.end()) {
+        return {};
+    }
+    const bool decided = std::count_if(holders.begin(), holders.end(), [&](const auto& entry) {
+                             return entry.second.size() == most->second.size();
+                         }) == 1;
+    if (!decided) {
+        return {.ranks = std::move(asked), .witness = std::nullopt};
+    }
+    Dissent dissent{.ranks = {}, .witness = most->second.front()};
+    std::copy_if(asked.begin(), asked.end(), std::back_inserter(dissent.ranks),
+                 [&](std::uint32_t rank) { return by_rank[rank] != most->first; });
+    return dissent;
+}
+
+Dissent find_dissent(std::span<const std::uint64_t> by_rank, std::uint32_t witness) {
+    Dissent dissent{.ranks = {}, .witness = witness};
+    for (std::uint32_t rank = 0; rank < by_rank.size(); ++rank) {
+        if (by_rank[rank] != by_rank[witness]) {
+            dissent.ranks.push_back(rank);
+        }
+    }
+    return dissent;
+}
+
+std::string describe(const Dissent& dissent, std::span<const std::string> names,
+                     std::span<const std::uint64_t> digests) {
+    const Table table{digests, names.size()};
+    const auto differences = digests.empty()
+                                 ? std::map<std::size_t, Ranks>{{names.size(), dissent.ranks}}
+                                 : first_differences(dissent, table);
+    std::string what;
+    for (const auto& [column, ranks] : differences) {
+        what +=
+            (what.empty() ? "" : ", ") +
+            (column < names.size() ? "\"" + names[column] + "\"" : std::string("what is kept")) +
+            " of " + name_of(ranks);
+    }
+    return "the replicas differ: " + what +
+           (dissent.witness ? " is not what the others have"
+                            : " differ, and no value is the more common one") +
+           "; what is kept may be changed in the function given to commit() alone, by what is "
+           "equal on all ranks";
+}
+
+}  // namespace regroup::elastic
