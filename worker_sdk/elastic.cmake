@@ -14,4 +14,5 @@ target_sources(regroup_worker_sdk PRIVATE
     src/link/agent_link.cc
     src/link/process_link.cc
     src/link/report_fatal.cc
-    src/link/robust_hold.cc)
+    src/link/robust_hold.cc
+    src/link/sigterm.cc)

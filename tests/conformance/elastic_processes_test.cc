@@ -201,6 +201,51 @@ TEST_F(Elastic, AParkedRankThatIsToLeaveDoes) {
     expect_undisturbed_ending({"a"});
 }
 
+/// SIGTERM from a process that is not the agent, which is this one.
+void terminate_as_a_scheduler(const Program& program) {
+    Program stranger({.command = {"/bin/kill", "-TERM", std::to_string(program.pid())},
+                      .environment = {},
+                      .directory = {}});
+    EXPECT_EQ(stranger.wait(), 0) << stranger.output();
+}
+
+TEST_F(Elastic, ASchedulersSigtermEndsAWorkerThatIsNotAskedToLeave) {
+    start_all({"a", "b"}, {"--step-ms=150"});  // It is not done by the time it ends.
+    await_resumed({"a", "b"});
+    terminate_as_a_scheduler(*programs_["b"]);
+    EXPECT_EQ(programs_["b"]->wait(), 128 + SIGTERM) << output("b");
+    EXPECT_EQ(programs_["b"]->ended_by(), SIGTERM);
+    rounds_.end({"a"});
+    rounds_.assign({"a"});
+    expect_undisturbed_ending({"a"});
+}
+
+TEST_F(Elastic, ASchedulersSigtermDoesNotEndAWorkerThatIsAskedToLeaveBehindIt) {
+    start_all({"a", "b"}, {kUnhurried});
+    await_resumed({"a", "b"});
+    terminate_as_a_scheduler(*programs_["b"]);
+    agent_.pause("b", rounds_.round(), true);
+    EXPECT_EQ(agent_.await<Parked>("a").at_boundary, true);
+    EXPECT_EQ(programs_["b"]->wait(), 0) << output("b");
+    EXPECT_THAT(output("b"), HasSubstr("leaving after step"));
+    rounds_.assign({"a"});
+    expect_undisturbed_ending({"a"});
+}
+
+TEST_F(Elastic, AWorkerThatIsToLeaveEndsBySigtermOfItsAgentAlone) {
+    start_all({"a", "b"}, {kUnhurried});
+    await_resumed({"a", "b"});
+    agent_.page("b").leaving.store(worker_link::Leaving::at_boundary);
+    const std::uint64_t before = agent_.page("b").step;
+    terminate_as_a_scheduler(*programs_["b"]);
+    EXPECT_TRUE(eventually([&] { return agent_.page("b").step > before + 2; }));
+    programs_["b"]->signal(SIGTERM);
+    EXPECT_EQ(programs_["b"]->wait(), 128 + SIGTERM) << output("b");
+    rounds_.end({"a"});
+    rounds_.assign({"a"});
+    expect_undisturbed_ending({"a"});
+}
+
 TEST_F(Elastic, WithItsAgentAWorkerEndsAndSaysWhy) {
     start_all({"a", "b"}, {kUnhurried});
     await_resumed({"a", "b"});

@@ -9,10 +9,13 @@
 // rank 0's connections to all others break once there is a file $PROBE_DIR/sever, in round 1; with
 // `throw`, rank 0 fails at the first step after there is a file $PROBE_DIR/throw, and takes for its
 // end until there is a file $PROBE_DIR/core, as one that writes its core does; with `explain`, it
-// fails as soon, and ends with report_fatal().
+// fails as soon, and ends with report_fatal(). With `handle`, SIGTERM is the program's own affair,
+// which it marks with `handled`; with `fork`, each rank has a child that ends by it, and marks
+// `widowed` once that has.
 #include <regroup/regroup.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -22,6 +25,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
@@ -58,11 +62,32 @@ void beat(std::uint64_t step) {
     std::filesystem::rename(path + ".part", path);
 }
 
+volatile std::sig_atomic_t handled = 0;
+
+/// A child as a data loader's, which has all that its parent has set up so far.
+pid_t fork_child() {
+    const pid_t child = ::fork();
+    while (child == 0) {
+        ::pause();
+    }
+    return child;
+}
+
+bool has_ended_by_sigterm(pid_t child) {
+    int status = 0;
+    return ::waitpid(child, &status, WNOHANG) == child && WIFSIGNALED(status) &&
+           WTERMSIG(status) == SIGTERM;
+}
+
 int train(const std::string& argument) {
     const bool may_stall = argument == "stall";
     const bool beats = argument == "beat";
     const bool saves = argument == "save";
     const bool throws = argument == "throw" || argument == "explain";
+    if (argument == "handle") {
+        std::signal(SIGTERM, [](int) { handled = 1; });
+    }
+    pid_t child = 0;
     regroup::ElasticLoop loop;
     std::vector<float> weights(2);  // The sum of what was taken, and how often.
     loop.keep("weights", std::span<float>(weights));
@@ -73,11 +98,23 @@ int train(const std::string& argument) {
         .on_round =
             [&](const regroup::ElasticRound& round) {
                 present = *round.context;
-                mark("up", present, position(round.step, samples));
+                if (argument == "fork") {
+                    child = fork_child();
+                }
+                mark("up", present,
+                     position(round.step, samples) + "child=" + std::to_string(child) + "\n");
                 std::cout << "round " << present.round << " from step " << round.step << std::endl;
             },
         .on_step =
             [&](regroup::ElasticStep& step) {
+                if (handled != 0) {
+                    handled = 0;
+                    mark("handled", present, "");
+                }
+                if (child != 0 && has_ended_by_sigterm(child)) {
+                    child = 0;
+                    mark("widowed", present, "");
+                }
                 // All ranks come to the same decision.
                 std::vector<float> over{std::filesystem::exists(folder() + "/finish") ? 1.0F
                                                                                       : 0.0F};

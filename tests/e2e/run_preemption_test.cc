@@ -76,5 +76,71 @@ TEST_F(RunPreemption, UnderTimeoutTheSignalMayReachTheWholeGroup) {
     EXPECT_THAT(job.family(), IsEmpty());
 }
 
+// ---- A scheduler that tells all processes of the node, not the launcher alone.
+
+TEST_F(RunPreemption, WorkersThatAreToldBeforeTheLauncherSaveAndLeave) {
+    release("disk");
+    Program job(in_folder(command()));
+    const auto up = await_marks("up", 2);
+    ASSERT_THAT(up, SizeIs(2)) << job.output();
+    ::kill(pid_of(up.at(0)), SIGTERM);
+    ::kill(pid_of(up.at(1)), SIGTERM);
+    job.signal(SIGTERM);
+    EXPECT_EQ(job.wait(), 75) << job.output();
+    EXPECT_THAT(last_marks("left"), SizeIs(2)) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("drained: stopped by SIGTERM"));
+    EXPECT_THAT(job.family(), IsEmpty());
+}
+
+TEST_F(RunPreemption, WorkersThatAreToldAfterTheLauncherSaveAndLeave) {
+    Program job(in_folder(command()));
+    const auto up = await_marks("up", 2);
+    ASSERT_THAT(up, SizeIs(2)) << job.output();
+    job.signal(SIGTERM);
+    ::kill(pid_of(up.at(0)), SIGTERM);
+    ASSERT_THAT(await_marks("saving", 2), SizeIs(2)) << job.output();
+    ::kill(pid_of(up.at(1)), SIGTERM);
+    release("disk");
+    EXPECT_EQ(job.wait(), 75) << job.output();
+    EXPECT_THAT(last_marks("left"), SizeIs(2)) << job.output();
+    EXPECT_THAT(job.family(), IsEmpty());
+}
+
+TEST_F(RunPreemption, AWorkerThatAloneIsToldEndsByIt) {
+    Program job(in_folder(command()));
+    const auto up = await_marks("up", 2);
+    ASSERT_THAT(up, SizeIs(2)) << job.output();
+    ::kill(pid_of(up.at(1)), SIGTERM);
+    EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("was ended by SIGTERM"));
+    EXPECT_THAT(last_marks("left"), IsEmpty());
+}
+
+TEST_F(RunPreemption, WhatAProgramItselfDoesAtSigtermIsItsOwnAffair) {
+    Program job(in_folder(Words{regroup_program(), "run", "--standalone", "--nproc-per-node=2",
+                                elastic_probe_program(), "handle"}));
+    const auto up = await_marks("up", 2);
+    ASSERT_THAT(up, SizeIs(2)) << job.output();
+    ::kill(pid_of(up.at(0)), SIGTERM);
+    ::kill(pid_of(up.at(1)), SIGTERM);
+    ASSERT_THAT(await_marks("handled", 2), SizeIs(2)) << job.output();
+    release("finish");
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(last_marks("done"), SizeIs(2));
+}
+
+TEST_F(RunPreemption, AForkedChildOfAWorkerEndsBySigtermAtOnce) {
+    Program job(in_folder(Words{regroup_program(), "run", "--standalone", "--nproc-per-node=2",
+                                elastic_probe_program(), "fork"}));
+    auto up = await_marks("up", 2);
+    ASSERT_THAT(up, SizeIs(2)) << job.output();
+    ::kill(std::stoi(up.at(0)["child"]), SIGTERM);
+    ::kill(std::stoi(up.at(1)["child"]), SIGTERM);
+    ASSERT_THAT(await_marks("widowed", 2), SizeIs(2)) << job.output();
+    release("finish");
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(last_marks("done"), SizeIs(2));
+}
+
 }  // namespace
 }  // namespace regroup::testing

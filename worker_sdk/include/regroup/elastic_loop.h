@@ -183,6 +183,13 @@ class ElasticLoop {
     /// all ranks), or if a callback is missing; what callbacks throw, but for an Error of a lost
     /// peer; without the launcher also `disconnected` when a peer is lost, and with it when the
     /// agent goes away. Once.
+    ///
+    /// Under the launcher, and if SIGTERM would end the process, it is put off meanwhile: a
+    /// scheduler may have sent it to the agent as well, which then asks this worker to leave in
+    /// order. If the agent does not within two seconds, the process ends by it. From the agent
+    /// itself it works at once, and so it does in processes that this one forks; a program that
+    /// handles SIGTERM gets it as ever. System calls that SA_RESTART does not resume may return
+    /// EINTR.
     Ending run(const ElasticCallbacks& callbacks);
 
    private:

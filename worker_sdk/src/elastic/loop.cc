@@ -9,6 +9,7 @@
 #include "worker_sdk/src/elastic/vote.h"
 #include "worker_sdk/src/link/assigned_context.h"
 #include "worker_sdk/src/link/process_link.h"
+#include "worker_sdk/src/link/sigterm.h"
 
 namespace regroup::elastic {
 namespace {
@@ -66,7 +67,9 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
     meter_ = &meter;
     const Farewell farewell{beacon_};
     const BeaconOfThread own_beacon(beacon_);
+    std::optional<link::SigtermPutOff> put_off;
     if (link_) {
+        put_off.emplace(link_->agent_pid(), link_->sigterm_bell());
         link_->declare_elastic(true);
     }
     while (true) {

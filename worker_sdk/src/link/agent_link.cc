@@ -20,6 +20,7 @@
 #include "rendezvous/worker_link/packet.h"
 #include "worker_sdk/src/helper_thread.h"
 #include "worker_sdk/src/link/robust_hold.h"
+#include "worker_sdk/src/link/sigterm.h"
 
 namespace regroup::link {
 namespace {
@@ -28,6 +29,10 @@ using cpu::Descriptor;
 
 /// For an agent on the same machine, busy with other things. Without it the program would hang.
 constexpr Duration kAttachLimit = std::chrono::seconds(10);
+
+/// For the agent to hear of a SIGTERM that was sent to the whole node, and to have it agreed with
+/// the daemon that the node leaves.
+constexpr Duration kSigtermLimit = std::chrono::seconds(2);
 
 /// A message and the descriptor that came with it.
 struct Packet {
@@ -88,16 +93,22 @@ Result<Descriptor> dial(const std::string& path) {
     return socket;
 }
 
+/// For poll().
+int milliseconds_until(Instant deadline) {
+    const Duration left = deadline - SteadyClock().now();
+    const auto limit = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+    return static_cast<int>(std::max<std::int64_t>(limit, 0));
+}
+
 bool await_input(int socket, Instant deadline) {
     while (true) {
-        const Duration left = deadline - SteadyClock().now();
-        const auto limit = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+        const int limit = milliseconds_until(deadline);
         pollfd entry{.fd = socket, .events = POLLIN, .revents = 0};
-        const int ready = ::poll(&entry, 1, static_cast<int>(std::max<std::int64_t>(limit, 0)));
+        const int ready = ::poll(&entry, 1, limit);
         if (ready != 0 && !(ready < 0 && errno == EINTR)) {
             return ready > 0;
         }
-        if (ready == 0 && limit <= 0) {
+        if (ready == 0 && limit == 0) {
             return false;
         }
     }
@@ -125,6 +136,13 @@ Result<WorkerPage*> map_page(const Descriptor& file) {
                                                    std::to_string(worker_link::kPageVersion));
     }
     return page;
+}
+
+/// Of the process at the other end; 0 if it is in a namespace that is not visible from here.
+pid_t peer_of(int socket) {
+    ucred peer{};
+    socklen_t bytes = sizeof peer;
+    return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 ? peer.pid : 0;
 }
 
 bool post(int socket, const FromWorker& message) noexcept {
@@ -171,7 +189,9 @@ AgentLink::AgentLink(Descriptor socket, Descriptor page_file, WorkerPage* page,
       page_file_(std::move(page_file)),
       guard_(socket_.get()),
       page_(page),
-      stop_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+      stop_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      sigterm_bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      agent_pid_(peer_of(socket_.get())) {
     thread_ = start_helper_thread("regroup-link", [this] { run(); });
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return holding_; });
@@ -197,14 +217,21 @@ void AgentLink::run() {
 
 /// Ends when the link is destroyed. The agent's end is no reason: `alive` is held on.
 void AgentLink::receive_until_closed() {
-    std::array<pollfd, 2> entries{pollfd{.fd = stop_.get(), .events = POLLIN, .revents = 0},
-                                  pollfd{.fd = socket_.get(), .events = POLLIN, .revents = 0}};
+    std::array<pollfd, 3> entries{
+        pollfd{.fd = stop_.get(), .events = POLLIN, .revents = 0},
+        pollfd{.fd = socket_.get(), .events = POLLIN, .revents = 0},
+        pollfd{.fd = sigterm_bell_.get(), .events = POLLIN, .revents = 0}};
     while (true) {
-        if (::poll(entries.data(), entries.size(), -1) < 0 && errno != EINTR) {
+        decide_on_sigterm(entries[1].fd >= 0);
+        const int limit = sigterm_until_ ? milliseconds_until(*sigterm_until_) : -1;
+        if (::poll(entries.data(), entries.size(), limit) < 0 && errno != EINTR) {
             return note_gone();
         }
         if (entries[0].revents != 0) {
             return;
+        }
+        if (entries[2].revents != 0) {
+            hear_sigterm();
         }
         if (entries[1].revents == 0) {
             continue;
@@ -222,6 +249,23 @@ void AgentLink::receive_until_closed() {
             std::fprintf(stderr, "regroup: this worker's agent: %s\n",
                          message.error().detail.c_str());
         }
+    }
+}
+
+void AgentLink::hear_sigterm() {
+    std::uint64_t rings = 0;
+    [[maybe_unused]] const ssize_t got = ::read(sigterm_bell_.get(), &rings, sizeof rings);
+    if (!sigterm_until_) {
+        sigterm_until_ = after(SteadyClock().now(), kSigtermLimit);
+    }
+}
+
+void AgentLink::decide_on_sigterm(bool agent_is_there) {
+    if (sigterm_until_ && leaving()) {
+        sigterm_until_.reset();
+    } else if (sigterm_until_ && (!agent_is_there || SteadyClock().now() >= *sigterm_until_)) {
+        sigterm_until_.reset();
+        deliver_sigterm();
     }
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <sys/types.h>
 #include <thread>
 #include <variant>
 
@@ -45,6 +46,11 @@ class AgentLink {
     AgentLink& operator=(const AgentLink&) = delete;
 
     [[nodiscard]] WorkerPage& page() noexcept { return *page_; }
+    /// For a SigtermPutOff, under which a SIGTERM is a word that this node may have to leave. The
+    /// agent hears it too if a scheduler has said it to all, and asks this worker to leave within a
+    /// moment: then nothing else comes of it. If it does not, the process ends by it.
+    [[nodiscard]] pid_t agent_pid() const noexcept { return agent_pid_; }
+    [[nodiscard]] int sigterm_bell() const noexcept { return sigterm_bell_.get(); }
     /// This process begins to end by itself.
     void mark_exiting() noexcept { page_->exiting.store(1); }
 
@@ -95,6 +101,8 @@ class AgentLink {
 
     void run();
     void receive_until_closed();
+    void hear_sigterm();
+    void decide_on_sigterm(bool agent_is_there);
     void take(const worker_link::ToWorker& message);
     void take(const worker_link::Welcome& message);
     void take(const worker_link::AssignWorker& message);
@@ -107,7 +115,10 @@ class AgentLink {
     const cpu::Descriptor page_file_;
     const cpu::ForkGuard guard_;
     WorkerPage* const page_;
-    const cpu::Descriptor stop_;  // An eventfd.
+    const cpu::Descriptor stop_;            // An eventfd.
+    const cpu::Descriptor sigterm_bell_;    // Another.
+    const pid_t agent_pid_;                 // 0 if it cannot be seen from here.
+    std::optional<Instant> sigterm_until_;  // The thread's.
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;

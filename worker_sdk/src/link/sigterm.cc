@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/link/sigterm.h"
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <unistd.h>
+
+namespace regroup::link {
+namespace {
+
+// What the handler looks at: written before it is installed.
+std::atomic<bool> in_use = false;
+std::atomic<pid_t> owner = 0;
+std::atomic<pid_t> agent_of_owner = 0;
+std::atomic<int> bell_of_owner = -1;
+static_assert(std::atomic<pid_t>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+
+void end_by_sigterm() noexcept {
+    struct sigaction plain{};
+    plain.sa_handler = SIG_DFL;
+    ::sigaction(SIGTERM, &plain, nullptr);
+    ::kill(::getpid(), SIGTERM);
+}
+
+// A forked child has the handler too, and no part in what its parent does.
+void on_sigterm(int /*number*/, siginfo_t* info, void* /*context*/) {
+    const int error = errno;
+    const bool is_of_agent = info->si_code <= 0 && info->si_pid == agent_of_owner;
+    const std::uint64_t one = 1;
+    if (::getpid() != owner || is_of_agent ||
+        ::write(bell_of_owner, &one, sizeof one) != sizeof one) {
+        end_by_sigterm();
+    }
+    errno = error;
+}
+
+bool is_ours(const struct sigaction& action) noexcept {
+    return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == on_sigterm;
+}
+
+bool is_default(const struct sigaction& action) noexcept {
+    return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
+}
+
+}  // namespace
+
+SigtermPutOff::SigtermPutOff(pid_t agent, int bell) noexcept {
+    struct sigaction before{};
+    if (agent <= 0 || agent == ::getpid() || in_use.exchange(true)) {
+        return;
+    }
+    if (::sigaction(SIGTERM, nullptr, &before) != 0 || !is_default(before)) {
+        in_use = false;
+        return;
+    }
+    owner = ::getpid();
+    agent_of_owner = agent;
+    bell_of_owner = bell;
+    struct sigaction action{};
+    action.sa_sigaction = on_sigterm;
+    action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
+    sigemptyset(&action.sa_mask);
+    active_ = true;
+    ::sigaction(SIGTERM, &action, nullptr);
+}
+
+SigtermPutOff::~SigtermPutOff() {
+    if (!active_) {
+        return;
+    }
+    struct sigaction now{};
+    if (::sigaction(SIGTERM, nullptr, &now) == 0 && is_ours(now)) {
+        now = {};
+        now.sa_handler = SIG_DFL;
+        ::sigaction(SIGTERM, &now, nullptr);
+    }
+    in_use = false;
+}
+
+void deliver_sigterm() noexcept {
+    struct sigaction now{};
+    if (::sigaction(SIGTERM, nullptr, &now) == 0 && is_ours(now)) {
+        end_by_sigterm();
+    } else {
+        ::kill(::getpid(), SIGTERM);
+    }
+}
+
+}  // namespace regroup::link
