@@ -309,8 +309,9 @@ AgentEffects AgentCore::advance(Instant now) {
                   std::nullopt});
     }
     if (now >= wait_until()) {
+        const bool forms = forms_extra_round();
         depart(now, reason_to_leave());
-        if (report_.state == NodeState::running) {
+        if (forms) {
             let_parked_leave(now);
             begin_stopping(now, leave_reason_ + "; the round has committed no step in time");
             tell(now);

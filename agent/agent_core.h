@@ -177,6 +177,8 @@ class AgentCore {
     /// Until when a node that is to leave waits for one more round, and for the first step of that;
     /// Instant::max() if it does not.
     [[nodiscard]] Instant wait_until() const;
+    /// It was to leave when its round began, and that has committed nothing yet.
+    [[nodiscard]] bool forms_extra_round() const;
     [[nodiscard]] std::string reason_to_leave() const;
     /// Whether parked workers have come to different steps goes into the report.
     void update_uneven();

@@ -92,8 +92,8 @@ struct StacksSaved {
 struct StoreOffered {
     std::uint16_t port = 0;
 };
-/// A signal asks this node to leave: by a drain if its workers are resident and the daemon is there
-/// (or they are parked, and can save what they have without it), else at once. A second one turns a
+/// A signal asks this node to leave: by a drain if its workers are resident, with the daemon or, if
+/// that stays away, without it; else at once. A second one turns a
 /// drain into leaving at once, and the next shortens the workers' grace to nothing; unless it comes
 /// so soon that it is the same wish: timeout(1) signals its child and then the child's group,
 /// systemd sends SIGHUP after SIGTERM. A person at a keyboard (SIGINT) is quicker than that.
