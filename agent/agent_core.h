@@ -103,6 +103,7 @@ class AgentCore {
     void on(Instant now, const WorkerLostPeer& event);
     void on(Instant now, const StepsCommitted& event);
     void on(Instant now, const HangSuspected& event);
+    void on(Instant now, const WorkersAtWork& event);
     void on(Instant now, const StacksSaved& event);
     void on(Instant now, const StoreOffered& event);
     void on(Instant now, const QuitRequested& event);
@@ -182,6 +183,7 @@ class AgentCore {
     [[nodiscard]] std::string reason_to_leave() const;
     /// Whether parked workers have come to different steps goes into the report.
     void update_uneven();
+    void update_at_work(Instant now);
     /// One that was to save its state has ended.
     void count_departed(const Worker& worker, bool failed);
     /// No worker is left of a node that departs.
@@ -243,6 +245,8 @@ class AgentCore {
     Instant heard_at_{};
     Instant heartbeat_at_ = Instant::max();
     Instant force_at_ = Instant::max();
+    /// By then the workers would have been ended by force, were they not at work of their own.
+    Instant patience_until_ = Instant::max();
     Instant resist_at_ = Instant::max();          ///< Workers alive by then survive even SIGKILL.
     Instant outgoing_force_at_ = Instant::max();  ///< For those whose places were passed on.
     Instant give_up_at_ = Instant::max();
