@@ -92,7 +92,9 @@ struct Agent::Impl {
             apply(core.step(clock.now(), next));
         }
         busy = false;
-        if (core.report().state != rendezvous::NodeState::running) {
+        if (core.report().state == rendezvous::NodeState::stopping) {
+            watch.round_stops();
+        } else if (core.report().state != rendezvous::NodeState::running) {
             watch.round_ended();
         }
         arm();
@@ -207,6 +209,8 @@ struct Agent::Impl {
 
     void act(const SaveStacks& effect) { watch.save_stacks(effect); }
 
+    void act(const TellAtWork& effect) { narrator.waits_for_work(effect); }
+
     void act(const KillWorker& effect) {
         narrator.hangs(effect);
         workers.kill(effect.local_rank, effect.reason);
@@ -232,6 +236,7 @@ struct Agent::Impl {
             .output =
                 [this] { return output.relays() ? std::optional(output.bytes()) : std::nullopt; },
             .on_hang = [this](const HangSuspected& event) { feed(event); },
+            .on_work = [this](const WorkersAtWork& event) { feed(event); },
             .on_stacks = [this](const StacksSaved& event) { feed(event); },
             .say = [this](const std::string& line) { output.say(line); },
         };

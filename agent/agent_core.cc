@@ -69,6 +69,7 @@ void AgentCore::send_join() {
 }
 
 void AgentCore::tell(Instant now) {
+    update_at_work(now);
     if (!link_up_) {
         return;
     }
@@ -309,8 +310,9 @@ AgentEffects AgentCore::advance(Instant now) {
                   std::nullopt});
     }
     if (now >= wait_until()) {
+        const bool forms = forms_extra_round();
         depart(now, reason_to_leave());
-        if (report_.state == NodeState::running) {
+        if (forms) {
             let_parked_leave(now);
             begin_stopping(now, leave_reason_ + "; the round has committed no step in time");
             tell(now);
@@ -318,6 +320,12 @@ AgentEffects AgentCore::advance(Instant now) {
     }
     if (now >= depart_until_) {
         cut_departure_short(now);
+    }
+    if (now >= patience_until_) {
+        patience_until_ = Instant::max();
+        if (now < force_at_ && !settled()) {
+            effects_.push_back(TellAtWork{report_.round, force_at_ - now});
+        }
     }
     if (now >= force_at_ && !settled()) {
         if (resist_at_ == Instant::max()) {
@@ -364,8 +372,8 @@ Instant AgentCore::next_deadline() const {
     }
     const Instant silence =
         link_up_ && !quit_ ? after(heard_at_, config_.policy.heartbeat_timeout) : Instant::max();
-    return std::min({heartbeat_at_, silence, force_at_, resist_at_, outgoing_force_at_, give_up_at_,
-                     drain_until_, wait_until(), depart_until_});
+    return std::min({heartbeat_at_, silence, force_at_, patience_until_, resist_at_,
+                     outgoing_force_at_, give_up_at_, drain_until_, wait_until(), depart_until_});
 }
 
 }  // namespace regroup::agent

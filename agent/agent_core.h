@@ -103,6 +103,7 @@ class AgentCore {
     void on(Instant now, const WorkerLostPeer& event);
     void on(Instant now, const StepsCommitted& event);
     void on(Instant now, const HangSuspected& event);
+    void on(Instant now, const WorkersAtWork& event);
     void on(Instant now, const StacksSaved& event);
     void on(Instant now, const StoreOffered& event);
     void on(Instant now, const QuitRequested& event);
@@ -177,9 +178,12 @@ class AgentCore {
     /// Until when a node that is to leave waits for one more round, and for the first step of that;
     /// Instant::max() if it does not.
     [[nodiscard]] Instant wait_until() const;
+    /// It was to leave when its round began, and that has committed nothing yet.
+    [[nodiscard]] bool forms_extra_round() const;
     [[nodiscard]] std::string reason_to_leave() const;
     /// Whether parked workers have come to different steps goes into the report.
     void update_uneven();
+    void update_at_work(Instant now);
     /// One that was to save its state has ended.
     void count_departed(const Worker& worker, bool failed);
     /// No worker is left of a node that departs.
@@ -241,6 +245,8 @@ class AgentCore {
     Instant heard_at_{};
     Instant heartbeat_at_ = Instant::max();
     Instant force_at_ = Instant::max();
+    /// By then the workers would have been ended by force, were they not at work of their own.
+    Instant patience_until_ = Instant::max();
     Instant resist_at_ = Instant::max();          ///< Workers alive by then survive even SIGKILL.
     Instant outgoing_force_at_ = Instant::max();  ///< For those whose places were passed on.
     Instant give_up_at_ = Instant::max();

@@ -30,8 +30,8 @@ bool AgentCore::would_drain() const {
     const bool in_round =
         report_.state == NodeState::running || report_.state == NodeState::stopping;
     if (!link_up_) {
-        // No step boundary can be agreed on; who is parked is at one.
-        return report_.resident && !in_round && holds_state();
+        // The workers agree on a step boundary among themselves.
+        return report_.resident && (in_round ? !workers_.empty() : holds_state());
     }
     // Between two rounds its processes may be gone: the daemon knows who else has their state.
     const bool between = report_.state == NodeState::stopped && assignment_.round != RoundId::none;
@@ -173,18 +173,22 @@ void AgentCore::let_parked_leave(Instant now) {
     }
 }
 
+bool AgentCore::forms_extra_round() const {
+    return report_.state == NodeState::running && extra_round_ && report_.step == step_before_ &&
+           !workers_.empty();
+}
+
 // Half of the time is for the round, and half for saving what there is without it. A daemon that is
 // away may be back at once, and know of a later state.
 Instant AgentCore::wait_until() const {
     const bool is_to_leave = draining() || !leave_reason_.empty();
     const bool parked = report_.state == NodeState::stopped && holds_state();
-    const bool forms = report_.state == NodeState::running && extra_round_ &&
-                       report_.step == step_before_ && !workers_.empty();
-    if (!is_to_leave || departing_ || quit_ || (!parked && !forms)) {
+    const bool alone = !link_up_ && report_.state == NodeState::running && report_.resident;
+    if (!is_to_leave || departing_ || quit_ || (!parked && !alone && !forms_extra_round())) {
         return Instant::max();
     }
     return std::min(
-        parked && !link_up_ ? after(heard_at_, kAwayLimit) : Instant::max(),
+        (parked && !link_up_) || alone ? after(heard_at_, kAwayLimit) : Instant::max(),
         draining() ? drain_until_ - config_.policy.shutdown_timeout / 2 : Instant::max());
 }
 

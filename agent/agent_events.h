@@ -83,6 +83,13 @@ struct HangSuspected {
     RoundId round = RoundId::none;
     std::optional<rendezvous::Hang> hang{};
 };
+/// Workers that are to park are at work of their own, and for at most `left` more they may be
+/// before they count as hung. Until then they are not ended by force: their state may be all that
+/// the job has.
+struct WorkersAtWork {
+    RoundId round = RoundId::none;
+    Duration left{};
+};
 /// What SaveStacks asked for is done.
 struct StacksSaved {
     RoundId round = RoundId::none;
@@ -92,8 +99,8 @@ struct StacksSaved {
 struct StoreOffered {
     std::uint16_t port = 0;
 };
-/// A signal asks this node to leave: by a drain if its workers are resident and the daemon is there
-/// (or they are parked, and can save what they have without it), else at once. A second one turns a
+/// A signal asks this node to leave: by a drain if its workers are resident, with the daemon or, if
+/// that stays away, without it; else at once. A second one turns a
 /// drain into leaving at once, and the next shortens the workers' grace to nothing; unless it comes
 /// so soon that it is the same wish: timeout(1) signals its child and then the child's group,
 /// systemd sends SIGHUP after SIGTERM. A person at a keyboard (SIGINT) is quicker than that.
@@ -103,7 +110,7 @@ struct QuitRequested {
 using AgentEvent =
     std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerAttached, WorkerParked,
                  RoomForSuccessors, WorkerResumed, WorkerLostPeer, StepsCommitted, HangSuspected,
-                 StacksSaved, StoreOffered, QuitRequested>;
+                 WorkersAtWork, StacksSaved, StoreOffered, QuitRequested>;
 
 // Effects: what the shell must now do, in this order. Workers are named by their local ranks, in
 // ascending order; a local rank means the process that was started last in its place, and none
@@ -178,6 +185,12 @@ struct SaveStacks {
     RoundId round = RoundId::none;
     std::string reason;
 };
+/// For people: the round would have been over by now, but for workers that are at work of their
+/// own, for which it waits for at most `left` more.
+struct TellAtWork {
+    RoundId round = RoundId::none;
+    Duration left{};
+};
 /// The round hung on this worker: end it by force.
 struct KillWorker {
     std::uint32_t local_rank = 0;
@@ -195,9 +208,10 @@ struct Quit {
     std::string reason;                          ///< For people; empty when the verdict says it.
     std::optional<rendezvous::Verdict> verdict;  ///< The job's, when it was closed.
 };
-using AgentEffect = std::variant<SendToDaemon, DropLink, BeginRound, LaunchWorkers, PrestartWorkers,
-                                 AssignWorkers, ReleasePlaces, EndRound, PauseWorkers,
-                                 SignalWorkers, SaveStacks, KillWorker, TellRecovery, Quit>;
+using AgentEffect =
+    std::variant<SendToDaemon, DropLink, BeginRound, LaunchWorkers, PrestartWorkers, AssignWorkers,
+                 ReleasePlaces, EndRound, PauseWorkers, SignalWorkers, SaveStacks, TellAtWork,
+                 KillWorker, TellRecovery, Quit>;
 using AgentEffects = std::vector<AgentEffect>;
 
 }  // namespace regroup::agent

@@ -117,6 +117,33 @@ void AgentCore::update_uneven() {
     });
 }
 
+// Who is to leave has no more time than it was given.
+void AgentCore::on(Instant now, const WorkersAtWork& event) {
+    const bool parking = report_.state == NodeState::stopping && report_.resident &&
+                         event.round == report_.round && !settled();
+    const bool is_to_leave = draining() || !leave_reason_.empty() || departing_;
+    const Instant until = after(now, event.left);
+    if (!parking || is_to_leave || quit_ || resist_at_ != Instant::max() || until <= force_at_) {
+        return;
+    }
+    const bool first = patience_until_ == Instant::max() && report_.at_work == Duration::zero();
+    if (first) {
+        patience_until_ = force_at_;
+    }
+    force_at_ = until;
+    update_at_work(now);
+    if (first) {
+        tell(now);
+    }
+}
+
+void AgentCore::update_at_work(Instant now) {
+    const bool waits = report_.at_work != Duration::zero() || patience_until_ != Instant::max();
+    report_.at_work = waits && report_.state == NodeState::stopping && force_at_ != Instant::max()
+                          ? std::max(Duration::zero(), force_at_ - now)
+                          : Duration::zero();
+}
+
 void AgentCore::on(Instant /*now*/, const StepsCommitted& event) {
     report_.held_step = event.step;
     if (event.step > report_.step) {

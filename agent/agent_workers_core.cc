@@ -173,6 +173,8 @@ void AgentCore::begin_stopping(Instant now, const std::string& reason) {
         return;
     }
     force_at_ = after(now, config_.policy.shutdown_timeout);
+    patience_until_ = Instant::max();
+    report_.at_work = Duration::zero();
     if (departing_ && depart_until_ != Instant::max()) {
         force_at_ = std::max(force_at_, depart_until_);  // Some are saving already.
     }
@@ -219,6 +221,7 @@ void AgentCore::end_workers(Instant now, int signal) {
 
 void AgentCore::settle(Instant now) {
     force_at_ = Instant::max();
+    patience_until_ = Instant::max();
     resist_at_ = Instant::max();
     const bool orderly =
         report_.state == NodeState::running || (report_.state == NodeState::finished && !rejoin_);

@@ -146,6 +146,13 @@ void Narrator::killed_late(const SignalWorkers& effect) {
     }
 }
 
+void Narrator::waits_for_work(const TellAtWork& effect) {
+    output_.say("workers of " + round_name(effect.round) +
+                " are at work of their own, and have not heard that it is over; waiting for them "
+                "for at most " +
+                format_duration(effect.left) + ", since what they hold would be lost");
+}
+
 void Narrator::hangs(const KillWorker& effect) {
     output_.say("killing rank " +
                 std::to_string(core_.assignment().first_rank + effect.local_rank) +

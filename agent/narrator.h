@@ -33,6 +33,7 @@ class Narrator {
     void started_ahead(const PrestartWorkers& effect);
     void places_released(const ReleasePlaces& effect);
     void killed_late(const SignalWorkers& effect);
+    void waits_for_work(const TellAtWork& effect);
     void hangs(const KillWorker& effect);
     void has_no_room(const std::string& memory);
 

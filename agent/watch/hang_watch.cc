@@ -29,6 +29,7 @@ void HangWatch::begin(std::uint32_t first_rank, std::size_t workers) {
     first_rank_ = first_rank;
     workers_ = workers;
     running_ = true;
+    stops_by_.reset();
     watch_.reset_silence();
     arm();
 }
@@ -36,6 +37,34 @@ void HangWatch::begin(std::uint32_t first_rank, std::size_t workers) {
 void HangWatch::attached() {
     if (running_ && !armed_) {
         arm();
+    }
+}
+
+void HangWatch::stop() {
+    if (running_ && !stops_by_) {
+        hang_.reset();
+        stops_by_ = after(clock_.now(), limits_.first);
+        first_look_ = true;
+        look_for_work();
+    }
+}
+
+void HangWatch::look_for_work() {
+    const Instant now = clock_.now();
+    const std::vector<WorkerLook> looks = handlers_.looks();
+    static_cast<void>(watch_.look(now, looks, workers_));
+    Duration left{};
+    for (const WorkerLook& look : looks) {
+        if (!handlers_.is_stopped(look.pid)) {
+            left = std::max(left, watch_.work_left(look));
+        }
+    }
+    arm();
+    if (std::exchange(first_look_, false)) {
+        stops_by_ = std::max(*stops_by_, after(now, left));
+    }
+    if (left = std::min(left, *stops_by_ - now); left > Duration::zero()) {
+        handlers_.on_work(left);
     }
 }
 
@@ -55,7 +84,7 @@ void HangWatch::arm() {
     timer_.expires_after(interval_);
     timer_.async_wait([this, round = round_](boost::system::error_code error) {
         if (!error && round == round_) {
-            look();
+            stops_by_ ? look_for_work() : look();
         }
     });
 }

@@ -25,6 +25,11 @@ class HangWatch {
         std::function<std::optional<std::uint64_t>()> output;
         /// The hang has begun, is another's now, or is over.
         std::function<void(const std::optional<rendezvous::Hang>&)> on_change;
+        /// Of a round that is being stopped: some are at work of their own, and for so long more
+        /// they may be.
+        std::function<void(Duration left)> on_work;
+        /// Whether a signal or a debugger has stopped the process, which is no work.
+        std::function<bool(std::int64_t pid)> is_stopped;
     };
 
     HangWatch(boost::asio::io_context& io, const Clock& clock, HangLimits limits,
@@ -34,12 +39,17 @@ class HangWatch {
     void begin(std::uint32_t first_rank, std::size_t workers);
     /// A worker has got a page.
     void attached();
-    /// The round is being stopped. Nothing is reported after that.
+    /// The round is being stopped: no hang is reported any more, but what its workers are still at.
+    /// All of that may take them no longer than HangLimits::first, or what is left by now. May be
+    /// called again.
+    void stop();
+    /// Nothing is reported after that.
     void end();
 
    private:
     void arm();
     void look();
+    void look_for_work();
 
     const Clock& clock_;
     const HangLimits limits_;
@@ -49,6 +59,8 @@ class HangWatch {
     boost::asio::steady_timer timer_;
     std::uint64_t round_ = 0;  ///< Counts rounds, for a timer that has expired meanwhile.
     bool running_ = false;
+    std::optional<Instant> stops_by_;  ///< Once the round is being stopped: the latest end of it.
+    bool first_look_ = false;          ///< Since it is.
     bool armed_ = false;
     std::uint32_t first_rank_ = 0;
     std::size_t workers_ = 0;

@@ -6,6 +6,8 @@
 #include <ctime>
 #include <utility>
 
+#include "agent/watch/kernel_view.h"
+
 namespace regroup::agent {
 
 namespace {
@@ -50,7 +52,9 @@ NodeWatch::NodeWatch(boost::asio::io_context& io, const Clock& clock, LinuxLaunc
       handlers_(std::move(handlers)),
       hangs_(io, clock, options_.limits,
              {[this] { return looks(); }, handlers_.output,
-              [this](const std::optional<rendezvous::Hang>& hang) { tell_hang(hang); }}),
+              [this](const std::optional<rendezvous::Hang>& hang) { tell_hang(hang); },
+              [this](Duration left) { handlers_.on_work(WorkersAtWork{assignment_.round, left}); },
+              [](std::int64_t pid) { return is_stopped(static_cast<pid_t>(pid)); }}),
       stacks_(io, clock, launcher, {.search_path = options_.search_path}) {
     if (!options_.folder.empty() && options_.keeps_ledger) {
         ledger_.emplace(options_.folder / "recoveries.jsonl");

@@ -38,6 +38,7 @@ class NodeWatch {
         std::function<std::vector<LiveWorker>()> workers;
         std::function<std::optional<std::uint64_t>()> output;  ///< See HangWatch::Handlers.
         std::function<void(const HangSuspected&)> on_hang;
+        std::function<void(const WorkersAtWork&)> on_work;
         std::function<void(const StacksSaved&)> on_stacks;
         std::function<void(const std::string& line)> say;
     };
@@ -49,6 +50,8 @@ class NodeWatch {
     void round_began(const Assignment& assignment, std::uint32_t workers);
     /// A worker has got a page.
     void attached() { hangs_.attached(); }
+    /// Its workers are to park. May be called again.
+    void round_stops() { hangs_.stop(); }
     void round_ended() { hangs_.end(); }
 
     /// Answered by on_stacks, unless the next request comes first.

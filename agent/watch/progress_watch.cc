@@ -118,14 +118,31 @@ Duration ProgressWatch::limit_of(const WorkerLook& look) const {
     // The first step of a round builds what later ones have: buckets, connections, caches.
     const bool first_of_round =
         look.phase == Phase::training && look.step == found->second.first_step;
-    Duration limit = limits_.first;
-    if (look.longest > Duration::zero() && look.phase != Phase::forming && !first_of_round) {
-        const double longest = static_cast<double>(look.longest.count()) * limits_.factor;
-        limit = longest < static_cast<double>(kLimitMost.count())
-                    ? std::max(limits_.floor, Duration(static_cast<Duration::rep>(longest)))
-                    : kLimitMost;
-    }
+    const Duration limit =
+        look.phase == Phase::forming || first_of_round ? limits_.first : usual_limit(look);
     return std::min(limit, limits_.most.value_or(Duration::max()));
+}
+
+Duration ProgressWatch::usual_limit(const WorkerLook& look) const {
+    if (look.longest == Duration::zero()) {
+        return limits_.first;
+    }
+    const double longest = static_cast<double>(look.longest.count()) * limits_.factor;
+    return longest < static_cast<double>(kLimitMost.count())
+               ? std::max(limits_.floor, Duration(static_cast<Duration::rep>(longest)))
+               : kLimitMost;
+}
+
+Duration ProgressWatch::work_left(const WorkerLook& look) const {
+    const auto found = workers_.find(look.local_rank);
+    const bool works =
+        !look.waiting && (look.phase == Phase::training || look.phase == Phase::section);
+    const bool has_state = look.step > 0 || look.longest > Duration::zero();
+    if (!works || !has_state || found == workers_.end()) {
+        return Duration::zero();
+    }
+    const Duration limit = std::min(usual_limit(look), limits_.most.value_or(Duration::max()));
+    return std::max(Duration::zero(), limit - found->second.still);
 }
 
 std::optional<rendezvous::Hang> ProgressWatch::look(Instant now, std::span<const WorkerLook> looks,

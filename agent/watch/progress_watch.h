@@ -84,6 +84,11 @@ class ProgressWatch {
     /// How long the worker may be at what it does; Duration::max() if it may for ever.
     [[nodiscard]] Duration limit_of(const WorkerLook& look) const;
 
+    /// For how much longer a worker that is to park may be at work of its own, where it cannot hear
+    /// of that: until it would count as hung. Zero for one that waits for others, or has nothing to
+    /// lose, or was not looked at before.
+    [[nodiscard]] Duration work_left(const WorkerLook& look) const;
+
    private:
     struct Worker {
         WorkerLook last;
@@ -91,6 +96,8 @@ class ProgressWatch {
         Duration still{};              ///< For how long it has looked like this.
     };
 
+    /// By what was seen of its kind.
+    [[nodiscard]] Duration usual_limit(const WorkerLook& look) const;
     /// The time since the last look, as far as it counts.
     [[nodiscard]] Duration count(Instant now, std::optional<Instant>& last) const;
     void absorb(const WorkerLook& look, Duration elapsed);

@@ -169,6 +169,9 @@ struct NodeReport {
     /// Once its workers are parked: some do not have the state of `held_step`, but an older one, or
     /// none that is whole.
     bool uneven = false;
+    /// While its round is being stopped: for how long at most its workers, which are at work of
+    /// their own, may take to park, if that is longer than `shutdown_timeout`; else zero.
+    Duration at_work{};
     /// Why the node is about to leave, from when it wants to; or empty. The others go on without
     /// it after the next step boundary.
     std::string draining{};

@@ -244,6 +244,8 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
         mortal_ = report.resident ? mortal_ - 1 : mortal_ + 1;
     }
     node.report = report;
+    node.at_work_until =
+        report.at_work > Duration::zero() ? after(now, report.at_work) : Instant::min();
     if (report.resident) {
         budget_.expect_steps();
     }

@@ -112,6 +112,8 @@ class RendezvousCore {
         std::string drain;  // Why an operator wants it to leave, or empty.
         /// It wants to leave, and takes part in one more round first.
         bool detained = false;
+        /// Its workers may be at work of their own until then, and park late.
+        Instant at_work_until = Instant::min();
     };
     enum class Departure : std::uint8_t { left, lost };
     /// A hang, from the first word of it until the round ends because of it.
@@ -266,6 +268,9 @@ class RendezvousCore {
     void form(Instant now);
     void begin_round(Instant now);
     void lose_silent(Instant now);
+    void lose_stuck(Instant now);
+    /// Until when the members that are still stopping have time.
+    [[nodiscard]] Instant stopped_by() const;
     /// What every step and every advance ends with.
     void follow_up(Instant now);
     [[nodiscard]] std::string decision(const std::vector<Member>& members) const;

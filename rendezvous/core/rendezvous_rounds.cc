@@ -336,6 +336,32 @@ void RendezvousCore::follow_up(Instant now) {
 
 // ---- The passing of time.
 
+// Whose workers are still at work of their own has as long as its agent gives them.
+void RendezvousCore::lose_stuck(Instant now) {
+    std::set<NodeId> stuck;
+    deadline_ = Instant::max();
+    for (const NodeId& id : awaited_) {
+        const Instant until = nodes_.at(id).at_work_until + kStopMargin;
+        if (until <= now) {
+            stuck.insert(id);
+        } else {
+            deadline_ = std::min(deadline_, until);
+        }
+    }
+    for (const NodeId& id : stuck) {
+        lose(now, id, "is lost: it did not confirm that its workers are gone", Departure::lost,
+             now);
+    }
+}
+
+Instant RendezvousCore::stopped_by() const {
+    Instant until = deadline_;
+    for (const NodeId& id : awaited_) {
+        until = std::max(until, nodes_.at(id).at_work_until + kStopMargin);
+    }
+    return until;
+}
+
 Effects RendezvousCore::advance(Instant now) {
     lose_silent(now);
     if (phase_ != Phase::closed) {
@@ -349,11 +375,7 @@ Effects RendezvousCore::advance(Instant now) {
     } else if (phase_ == Phase::preparing && now >= deadline_) {
         begin_stopping(now, cause_ + ", and not all workers reached a step boundary in time", true);
     } else if (phase_ == Phase::stopping && now >= deadline_) {
-        const std::set<NodeId> stuck = awaited_;
-        for (const NodeId& id : stuck) {
-            lose(now, id, "is lost: it did not confirm that its workers are gone", Departure::lost,
-                 now);
-        }
+        lose_stuck(now);
     }
     try_form(now);
     if (now >= severed_until()) {

@@ -186,7 +186,9 @@ std::string RendezvousCore::explain(Instant now) const {
                    names_of(awaited_) + " for " + left();
         case Phase::stopping:
             return "round " + std::to_string(number(round_)) + " is stopping because " + cause_ +
-                   "; waiting for " + names_of(awaited_) + " for " + left();
+                   "; waiting for " + names_of(awaited_) + " for " +
+                   format_duration(std::max(Duration::zero(), stopped_by() - now)) +
+                   (stopped_by() > deadline_ ? " (workers there are at work of their own)" : "");
         case Phase::closed:
             return "closed by " + verdict_->author + ": " + verdict_->reason;
     }

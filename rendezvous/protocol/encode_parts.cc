@@ -135,6 +135,9 @@ void write(json& object, const NodeReport& report) {
     if (report.uneven) {
         object["uneven"] = true;
     }
+    if (report.at_work != Duration::zero()) {
+        object["at_work_ms"] = milliseconds(report.at_work);
+    }
     put_sentence(object, "draining", report.draining);
     if (report.hang) {
         object["hang"] = {{"rank", report.hang->rank}, {"text", sentence(report.hang->text)}};

@@ -27,6 +27,10 @@ std::string report_text(const NodeReport& report) {
         }
         text += report.uneven ? ", which not all of its workers have" : "";
     }
+    if (report.at_work > Duration::zero()) {
+        text += ", its workers at work of their own for " + format_duration(report.at_work) +
+                " at most";
+    }
     if (!report.draining.empty()) {
         text += ", draining: " + report.draining;
     }

@@ -28,7 +28,9 @@ class HangWatchTest : public ::testing::Test {
                                     return looks;
                                 },
                                 [this] { return bytes; },
-                                [this](const std::optional<Hang>& hang) { told.push_back(hang); }});
+                                [this](const std::optional<Hang>& hang) { told.push_back(hang); },
+                                [this](Duration left) { lefts.push_back(left); },
+                                [this](std::int64_t) { return stopped; }});
     }
     bool told_of(std::size_t count) {
         return run_until(io, [&] { return told.size() >= count; });
@@ -42,7 +44,44 @@ class HangWatchTest : public ::testing::Test {
     std::optional<std::uint64_t> bytes = 0;
     int looked = 0;
     std::vector<std::optional<Hang>> told;
+    std::vector<Duration> lefts;
+    bool stopped = false;
 };
+
+TEST_F(HangWatchTest, AStoppedProcessIsAtNoWork) {
+    look.step = 3;
+    looks = {look};
+    stopped = true;
+    const auto watch = make();
+    watch->begin(7, 1);
+    ASSERT_TRUE(run_until(io, [&] { return looked > 0; }));
+    watch->stop();
+    const int until = looked + 5;
+    ASSERT_TRUE(run_until(io, [&] { return looked > until; }));
+    EXPECT_TRUE(lefts.empty());
+}
+
+TEST_F(HangWatchTest, OfARoundThatIsBeingStoppedItTellsWhatIsLeftToWorkersInsteadOfHangs) {
+    limits.most = milliseconds(300);
+    look.step = 3;
+    looks = {look};
+    const auto watch = make();
+    watch->begin(7, 1);
+    ASSERT_TRUE(run_until(io, [&] { return looked > 0; }));
+    watch->stop();
+    watch->stop();
+    ASSERT_EQ(lefts.size(), 1U);
+    EXPECT_GT(lefts[0], Duration::zero());
+    EXPECT_LE(lefts[0], milliseconds(300));
+    ASSERT_TRUE(run_until(io, [&] { return lefts.size() > 1 && lefts.back() < lefts.front(); }));
+    const int until = looked + 40;
+    ASSERT_TRUE(run_until(io, [&] { return looked > until; }));
+    const std::size_t count = lefts.size();
+    const int later = looked + 5;
+    ASSERT_TRUE(run_until(io, [&] { return looked > later; }));
+    EXPECT_EQ(lefts.size(), count);  // By now it would count as hung.
+    EXPECT_TRUE(told.empty());
+}
 
 TEST_F(HangWatchTest, TellsOnceOfAHangAndOnceOfItsEnd) {
     looks = {look};

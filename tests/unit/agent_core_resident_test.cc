@@ -288,6 +288,53 @@ TEST_F(AgentCoreResidentTest, ASpareHasNothingToSaveAndLeavesAtOnceAsDrained) {
     EXPECT_EQ(quit()->signal, 0);
 }
 
+// ---- Work of their own, in which workers do not hear that the round is over.
+
+TEST_F(AgentCoreResidentTest, WorkersAtWorkOfTheirOwnAreNotEndedBeforeTheyWouldCountAsHung) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    feed(WorkersAtWork{RoundId{1}, seconds(200)});
+    ASSERT_FALSE(sent<Report>().empty());
+    EXPECT_EQ(sent<Report>().back().report.at_work, seconds(200));
+    pass_answered(seconds(10));
+    ASSERT_EQ(all<TellAtWork>().size(), 1U);
+    EXPECT_EQ(all<TellAtWork>()[0].left, seconds(190));
+    EXPECT_EQ(sent<Report>().back().report.at_work, seconds(190));
+    pass_answered(seconds(189));
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    pass_answered(seconds(1));
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_TRUE(all<SignalWorkers>()[0].force());
+}
+
+TEST_F(AgentCoreResidentTest, WorkThatIsDoneInTimeIsNotSpokenOf) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    feed(WorkersAtWork{RoundId{1}, seconds(200)});
+    feed(WorkersAtWork{RoundId{1}, seconds(3)});  // It grows no shorter by that.
+    parks(1, 0);
+    parks(1, 1);
+    EXPECT_TRUE(reported(NodeState::stopped));
+    EXPECT_EQ(sent<Report>().back().report.at_work, Duration::zero());
+    pass_answered(seconds(300));
+    EXPECT_TRUE(all<TellAtWork>().empty());
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+}
+
+TEST_F(AgentCoreResidentTest, WhoIsToLeaveHasNoMoreTimeForItsWork) {
+    feed(QuitRequested{SIGTERM});
+    hear(Stop{RoundId{1}, "another node is lost"});
+    feed(WorkersAtWork{RoundId{1}, seconds(200)});
+    EXPECT_EQ(core.report().at_work, Duration::zero());
+    pass_answered(seconds(10));
+    EXPECT_FALSE(all<SignalWorkers>().empty());
+}
+
+TEST_F(AgentCoreResidentTest, WorkInARoundThatGoesOnChangesNothing) {
+    feed(WorkersAtWork{RoundId{1}, seconds(200)});
+    hear(Stop{RoundId{1}, "another node is lost"});
+    feed(WorkersAtWork{RoundId{2}, seconds(200)});
+    EXPECT_EQ(core.report().at_work, Duration::zero());
+}
+
 // ---- What passes through.
 
 TEST_F(AgentCoreResidentTest, TheFirstStepOfARoundIsToldByTheNodeWithRankZero) {

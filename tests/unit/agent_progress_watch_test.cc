@@ -302,5 +302,29 @@ TEST(LookIntervalTest, SmallLimitsAreLookedAtMoreOften) {
     EXPECT_EQ(look_interval(limits), milliseconds(10));
 }
 
+TEST_F(ProgressWatchTest, WorkOfItsOwnIsLeftToAWorkerUntilItWouldCountAsHung) {
+    pass(seconds(3));
+    EXPECT_EQ(watch.work_left(looks[0]), seconds(10) - (seconds(3) - kInterval));  // The floor.
+    enter(1, "evaluation", seconds(60));
+    pass(seconds(20));
+    EXPECT_EQ(watch.work_left(looks[1]), seconds(5 * 60) - (seconds(20) - kInterval));
+    EXPECT_EQ(watch.work_left(looks[0]), Duration::zero());
+    enter(1, "a checkpoint", Duration::zero());
+    pass(kInterval);
+    EXPECT_EQ(watch.work_left(looks[1]), minutes(10));  // Not seen before.
+}
+
+TEST_F(ProgressWatchTest, NoWorkIsLeftToWhoWaitsHasNoStateOrIsNotKnown) {
+    wait_in(0, "all_reduce");
+    looks[1].step = 0;
+    looks[1].longest = Duration::zero();
+    pass(kInterval);
+    EXPECT_EQ(watch.work_left(looks[0]), Duration::zero());
+    EXPECT_EQ(watch.work_left(looks[1]), Duration::zero());
+    looks[0].waiting = false;
+    looks[0].local_rank = 7;
+    EXPECT_EQ(watch.work_left(looks[0]), Duration::zero());
+}
+
 }  // namespace
 }  // namespace regroup::agent

@@ -54,6 +54,8 @@ void expect_same(const NodeReport& a, const NodeReport& b) {
     EXPECT_EQ(a.resident, b.resident);
     EXPECT_EQ(a.step, b.step);
     EXPECT_EQ(a.held_step, b.held_step);
+    EXPECT_EQ(a.uneven, b.uneven);
+    EXPECT_EQ(a.at_work, b.at_work);
     EXPECT_EQ(a.draining, b.draining);
     EXPECT_EQ(a.hang, b.hang);
     EXPECT_EQ(a.positions, b.positions);
@@ -125,6 +127,8 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
                             "alarm",
                             "broken_links",
                             "held_step",
+                            "uneven",
+                            "at_work_ms",
                             "hosts_rendezvous"}) {
         EXPECT_FALSE(object.contains(key)) << key;
     }

@@ -282,6 +282,25 @@ TEST_F(RendezvousStopping, WaitsForReplacementBelowTheMinimum) {
     EXPECT_EQ(job.assignment("c2").first_rank, 4U);
 }
 
+TEST_F(RendezvousStopping, NodeWhoseWorkersAreAtWorkOfTheirOwnHasTheTimeThatItsAgentGivesThem) {
+    job.fail("b", crash_on("b"));
+    NodeReport busy;
+    busy.round = RoundId{1};
+    busy.state = NodeState::stopping;
+    busy.resident = true;
+    busy.at_work = seconds(100);
+    job.tell("a", busy);
+    job.report("c", NodeState::stopping);
+    job.pass(seconds(10) + seconds(15));  // That is all that the third one has.
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    busy.at_work = seconds(80);
+    job.tell("a", busy);
+    job.pass(seconds(80) + seconds(15) - milliseconds(1));
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    job.pass(milliseconds(1));
+    EXPECT_NE(job.core.phase(), Phase::stopping);
+}
+
 TEST_F(RendezvousStopping, NodeThatNeverConfirmsIsLostAfterShutdownTimeoutAndMargin) {
     job.fail("b", crash_on("b"));
     job.confirm_stopped({"a"});
