@@ -60,7 +60,9 @@ void IncidentLedger::formed(Instant now, RoundId next, std::string decision) {
     formed_at_ = now;
 }
 
-std::vector<Incident> IncidentLedger::resumed(const Resumed& resumed) {
+// How long it took is measured by the clock that saw it begin. Of the time since the assignment the
+// new round speaks only for what it has seen itself: its processes may have had to start first.
+std::vector<Incident> IncidentLedger::resumed(Instant now, const Resumed& resumed) {
     if (!formed_at_ || resumed.round != incident_.next_round) {
         return {};
     }
@@ -68,6 +70,9 @@ std::vector<Incident> IncidentLedger::resumed(const Resumed& resumed) {
     incident_.state = std::max(Duration::zero(), resumed.state);
     incident_.first_step = std::max(Duration::zero(), resumed.first_step);
     incident_.step = resumed.step;
+    const Duration seen = incident_.communicator + incident_.state + incident_.first_step;
+    const Duration passed = now - *formed_at_ - std::max(Duration::zero(), resumed.ago);
+    incident_.join += std::max(Duration::zero(), passed - seen);
     return complete();
 }
 

@@ -35,7 +35,7 @@ class IncidentLedger {
     void formed(Instant now, RoundId next, std::string decision);
     /// The new round trains, by its own word. Returns what is to be told: those before it that did
     /// not come so far, and this one. Nothing if none is open, or it is another round's.
-    [[nodiscard]] std::vector<Incident> resumed(const Resumed& resumed);
+    [[nodiscard]] std::vector<Incident> resumed(Instant now, const Resumed& resumed);
     /// The same for a round that says nothing of itself: its workers run, or have committed `step`.
     [[nodiscard]] std::vector<Incident> running(Instant now, std::uint64_t step);
     /// What was told when the round came to train, again, also while it ends; nothing once another

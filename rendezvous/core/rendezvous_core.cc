@@ -155,7 +155,7 @@ void RendezvousCore::on(Instant now, const NodeResumed& event) {
         budget_.reach(event.resumed.step);
         trains_since_.reset();
         if (ledger_.awaits_training()) {
-            tell_recovered(ledger_.resumed(event.resumed));
+            tell_recovered(ledger_.resumed(now, event.resumed));
             begin_planned_incident(now);
         } else {
             // It says so until it is answered.

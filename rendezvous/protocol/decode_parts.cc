@@ -215,6 +215,7 @@ void read(FieldReader& reader, Resumed& resumed) {
     reader.microseconds("communicator_us", resumed.communicator);
     reader.microseconds("state_us", resumed.state);
     reader.microseconds("first_step_us", resumed.first_step);
+    reader.microseconds("ago_us", resumed.ago);
 }
 void read(FieldReader& reader, Incident& incident) {
     reader.require("round");

@@ -236,6 +236,7 @@ void write(json& object, const Resumed& resumed) {
     put_us(object, "communicator_us", resumed.communicator);
     put_us(object, "state_us", resumed.state);
     put_us(object, "first_step_us", resumed.first_step);
+    put_us(object, "ago_us", resumed.ago);
 }
 
 void write(json& object, const Incident& incident) {

@@ -224,6 +224,7 @@ TEST(ProtocolCodec, ResumedKeepsEveryField) {
     EXPECT_EQ(resumed.communicator, sample_resumed().communicator);
     EXPECT_EQ(resumed.state, sample_resumed().state);
     EXPECT_EQ(resumed.first_step, sample_resumed().first_step);
+    EXPECT_EQ(resumed.ago, sample_resumed().ago);
 }
 
 TEST(ProtocolCodec, OperateKeepsEveryFieldOfEveryAction) {

@@ -290,7 +290,8 @@ TEST(ProtocolRefusals, EachMalformedFieldOfTheRarerWordsOfAgentsIsNamed) {
                           {"step", -1},
                           {"communicator_us", -1},
                           {"state_us", 0.5},
-                          {"first_step_us", std::uint64_t{1} << 51U}},
+                          {"first_step_us", std::uint64_t{1} << 51U},
+                          {"ago_us", -1}},
                          decode_from_agent);
     expect_required(resumed, {"round", "step"}, decode_from_agent);
     const json operate = json_of(FromAgent(sample_operate()));

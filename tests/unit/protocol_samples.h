@@ -129,8 +129,9 @@ inline rendezvous::Verdict sample_verdict() {
 }
 
 inline rendezvous::Resumed sample_resumed() {
-    return {rendezvous::RoundId{5}, 813, std::chrono::microseconds(1501),
-            std::chrono::microseconds(702), std::chrono::microseconds(2303)};
+    return {rendezvous::RoundId{5},          813,
+            std::chrono::microseconds(1501), std::chrono::microseconds(702),
+            std::chrono::microseconds(2303), std::chrono::microseconds(40005)};
 }
 
 inline rendezvous::Operate sample_operate() {
