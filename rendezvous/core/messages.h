@@ -330,6 +330,9 @@ struct Incident {
     Duration state{};         ///< Until every worker had the state.
     Duration first_step{};    ///< Until its first step was committed (or its workers ran).
     std::uint64_t step = 0;   ///< That step.
+    /// Steps up to the last one that is known to have been committed, `step` included, of which no
+    /// process had kept the state: they are done again.
+    std::uint64_t lost_steps = 0;
 
     [[nodiscard]] Duration total() const noexcept {
         return detect + decide + stop + join + communicator + state + first_step;
@@ -362,6 +365,7 @@ struct Verdict {
     Duration lost{};
     std::uint32_t recoveries = 0;
     std::uint32_t recoveries_cut_short = 0;  ///< Of these: no first step came of them.
+    std::uint64_t lost_steps = 0;            ///< Of all of them.
 
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };

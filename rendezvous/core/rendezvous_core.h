@@ -365,6 +365,7 @@ class RendezvousCore {
     std::set<NodeId> survivors_;      // Of that round.
     std::set<NodeId> missing_;        // Of these, who is under suspicion.
     std::uint64_t step_at_form_ = 0;
+    std::uint64_t reached_ = 0;  // Committed; less than before once all who had the state are lost.
     std::optional<Instant> trains_since_;  // It has committed a step, and has not said so yet.
     std::set<NodeId> detained_;
     std::deque<std::pair<NodeId, std::string>> kept_drains_;  // Of nodes that were lost.

@@ -311,6 +311,7 @@ void RendezvousCore::close(Instant now, Verdict verdict) {
     verdict_->lost = ledger_.lost();
     verdict_->recoveries = ledger_.count();
     verdict_->recoveries_cut_short = ledger_.cut_short();
+    verdict_->lost_steps = ledger_.lost_steps();
     ready_.clear();
     prestarted_.clear();
     members_.clear();

@@ -260,6 +260,9 @@ void write(json& object, const Incident& incident) {
     if (incident.step != 0) {
         object["step"] = incident.step;
     }
+    if (incident.lost_steps != 0) {
+        object["lost_steps"] = incident.lost_steps;
+    }
 }
 
 void write(json& object, const Verdict& verdict) {
@@ -278,6 +281,9 @@ void write(json& object, const Verdict& verdict) {
     }
     if (verdict.recoveries_cut_short != 0) {
         object["recoveries_cut_short"] = verdict.recoveries_cut_short;
+    }
+    if (verdict.lost_steps != 0) {
+        object["lost_steps"] = verdict.lost_steps;
     }
 }
 

@@ -313,6 +313,7 @@ TEST(ProtocolCodec, RecoveryOfWhichNothingElseIsSaidWasNotCutShort) {
     verdict.recoveries_cut_short = 0;
     const json closed = json_of(FromDaemon(Closed{verdict}));
     EXPECT_FALSE(closed.contains("recoveries_cut_short"));
+    EXPECT_EQ(through_daemon(Closed{sample_verdict()}).verdict.lost_steps, 12U);
     EXPECT_EQ(through_daemon(Closed{verdict}).verdict, verdict);
     EXPECT_EQ(through_daemon(Closed{sample_verdict()}).verdict.recoveries_cut_short, 1U);
 }

@@ -125,6 +125,7 @@ inline rendezvous::Verdict sample_verdict() {
     verdict.lost = std::chrono::microseconds(41003);
     verdict.recoveries = 3;
     verdict.recoveries_cut_short = 1;
+    verdict.lost_steps = 12;
     return verdict;
 }
 
@@ -155,6 +156,7 @@ inline rendezvous::Incident sample_incident() {
     incident.state = microseconds(702);
     incident.first_step = microseconds(2303);
     incident.step = 813;
+    incident.lost_steps = 12;
     return incident;
 }
 
