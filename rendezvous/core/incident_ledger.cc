@@ -50,6 +50,12 @@ void IncidentLedger::stopped(Instant now, std::string cause) {
     stopped_at_ = now;
 }
 
+void IncidentLedger::blame(const std::string& cause) {
+    if (open_ && stopped_at_ && !formed_at_) {
+        incident_.cause = cause;
+    }
+}
+
 void IncidentLedger::formed(Instant now, RoundId next, std::string decision) {
     if (!open_ || !stopped_at_) {
         return;

@@ -30,6 +30,8 @@ class IncidentLedger {
     void at_boundary(Instant now);
     /// No worker of the round is left, except parked ones; this is why it ended.
     void stopped(Instant now, std::string cause);
+    /// More is known of why it ended.
+    void blame(const std::string& cause);
     /// The next round could begin but for a rest, or for nodes under suspicion.
     void held() noexcept { held_ = open_ && !formed_at_; }
     void formed(Instant now, RoundId next, std::string decision);

@@ -245,6 +245,7 @@ void RendezvousCore::begin_round(Instant now) {
     blameless_ = false;
     lost_member_ = false;
     lost_names_.clear();
+    gone_.clear();
     all_finished_ = true;
     someone_finished_ = false;
     parked_ = false;
