@@ -48,6 +48,7 @@ void AgentCore::on(Instant now, const LinkUp& /*event*/) {
     next_assignment_.reset();
     send_join();
     if (resumed_) {
+        resumed_->ago = now - resumed_at_;
         effects_.push_back(SendToDaemon{*resumed_});
     }
 }

@@ -206,6 +206,7 @@ class AgentCore {
     Assignment assignment_;
     /// Told, as rank 0's node, and not known to be heard: told again on every new connection.
     std::optional<rendezvous::Resumed> resumed_;
+    Instant resumed_at_{};
     /// The last recoveries that were told of; more are never told at once.
     static constexpr std::size_t kToldLimit = 32;
     std::deque<rendezvous::Incident> told_;

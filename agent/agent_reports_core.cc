@@ -85,6 +85,7 @@ void AgentCore::on(Instant now, const WorkerResumed& event) {
         return;
     }
     resumed_ = event.resumed;
+    resumed_at_ = now;
     report_.step = std::max(report_.step, event.resumed.step);
     if (link_up_) {
         effects_.push_back(SendToDaemon{event.resumed});

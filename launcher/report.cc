@@ -56,9 +56,14 @@ std::string goodput_line(const rendezvous::Verdict& verdict) {
             one ? ", cut short,"
                 : ", " + std::to_string(verdict.recoveries_cut_short) + " of them cut short,";
     }
+    std::string again;
+    if (verdict.lost_steps != 0) {
+        again = ", in which " + std::to_string(verdict.lost_steps) +
+                (verdict.lost_steps == 1 ? " step was" : " steps were") + " done again";
+    }
     return std::to_string(verdict.recoveries) + (one ? " recovery" : " recoveries") + cut_short +
            " took " + format_duration(verdict.lost) + "; " + percent(1 - lost) + " % of " +
-           format_duration(verdict.lasted) + " went into training";
+           format_duration(verdict.lasted) + " went into training" + again;
 }
 
 }  // namespace regroup::launcher

@@ -120,7 +120,11 @@ std::string incidents(const json& job) {
     const std::uint64_t cut_short = number(job, "incidents_cut_short");
     std::string out = "  recoveries: " + std::to_string(number(job, "incidents_count")) +
                       (cut_short == 0 ? "" : ", " + std::to_string(cut_short) + " cut short") +
-                      ", " + duration(job, "lost_s") + " of " + duration(job, "lasted_s") + "\n";
+                      ", " + duration(job, "lost_s") + " of " + duration(job, "lasted_s");
+    if (const std::uint64_t lost = number(job, "lost_steps")) {
+        out += "; " + count(lost, "step") + " done again";
+    }
+    out += "\n";
     for (std::size_t i = all.size() - std::min(all.size(), kShownMax); i < all.size(); ++i) {
         std::uint64_t total_us = 0;
         for (const char* stage : {"detect_us", "decide_us", "stop_us", "join_us", "communicator_us",
@@ -130,7 +134,11 @@ std::string incidents(const json& job) {
         out += "    round " + std::to_string(number(all[i], "next_round")) +
                (flag(all[i], "cut_short") ? ", cut short after " : " after ") +
                format_duration(std::chrono::microseconds(total_us)) + ": " + text(all[i], "cause") +
-               (text(all[i], "decision").empty() ? "" : "; " + text(all[i], "decision")) + "\n";
+               (text(all[i], "decision").empty() ? "" : "; " + text(all[i], "decision"));
+        if (const std::uint64_t lost = number(all[i], "lost_steps")) {
+            out += "; " + count(lost, "step") + " to do again";
+        }
+        out += "\n";
     }
     return out;
 }

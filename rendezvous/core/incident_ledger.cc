@@ -50,6 +50,12 @@ void IncidentLedger::stopped(Instant now, std::string cause) {
     stopped_at_ = now;
 }
 
+void IncidentLedger::blame(const std::string& cause) {
+    if (open_ && stopped_at_ && !formed_at_) {
+        incident_.cause = cause;
+    }
+}
+
 void IncidentLedger::formed(Instant now, RoundId next, std::string decision) {
     if (!open_ || !stopped_at_) {
         return;
@@ -60,7 +66,10 @@ void IncidentLedger::formed(Instant now, RoundId next, std::string decision) {
     formed_at_ = now;
 }
 
-std::vector<Incident> IncidentLedger::resumed(const Resumed& resumed) {
+// How long it took is measured by the clock that saw it begin. Of the time since the assignment the
+// new round speaks only for what it has seen itself: its processes may have had to start first.
+std::vector<Incident> IncidentLedger::resumed(Instant now, const Resumed& resumed,
+                                              std::uint64_t reached) {
     if (!formed_at_ || resumed.round != incident_.next_round) {
         return {};
     }
@@ -68,6 +77,11 @@ std::vector<Incident> IncidentLedger::resumed(const Resumed& resumed) {
     incident_.state = std::max(Duration::zero(), resumed.state);
     incident_.first_step = std::max(Duration::zero(), resumed.first_step);
     incident_.step = resumed.step;
+    incident_.lost_steps =
+        resumed.step > 0 && resumed.step <= reached ? reached + 1 - resumed.step : 0;
+    const Duration seen = incident_.communicator + incident_.state + incident_.first_step;
+    const Duration passed = now - *formed_at_ - std::max(Duration::zero(), resumed.ago);
+    incident_.join += std::max(Duration::zero(), passed - seen);
     return complete();
 }
 
@@ -128,6 +142,7 @@ void IncidentLedger::keep() {
     formed_at_.reset();
     ++count_;
     lost_ += incident_.total();
+    lost_steps_ += incident_.lost_steps;
     if (recent_.size() == kRecentLimit) {
         recent_.pop_front();
     }

@@ -30,12 +30,16 @@ class IncidentLedger {
     void at_boundary(Instant now);
     /// No worker of the round is left, except parked ones; this is why it ended.
     void stopped(Instant now, std::string cause);
+    /// More is known of why it ended.
+    void blame(const std::string& cause);
     /// The next round could begin but for a rest, or for nodes under suspicion.
     void held() noexcept { held_ = open_ && !formed_at_; }
     void formed(Instant now, RoundId next, std::string decision);
     /// The new round trains, by its own word. Returns what is to be told: those before it that did
-    /// not come so far, and this one. Nothing if none is open, or it is another round's.
-    [[nodiscard]] std::vector<Incident> resumed(const Resumed& resumed);
+    /// not come so far, and this one. Nothing if none is open, or it is another round's. `reached`:
+    /// the last step that had been committed before.
+    [[nodiscard]] std::vector<Incident> resumed(Instant now, const Resumed& resumed,
+                                                std::uint64_t reached);
     /// The same for a round that says nothing of itself: its workers run, or have committed `step`.
     [[nodiscard]] std::vector<Incident> running(Instant now, std::uint64_t step);
     /// What was told when the round came to train, again, also while it ends; nothing once another
@@ -53,6 +57,7 @@ class IncidentLedger {
     [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
     /// Of these.
     [[nodiscard]] std::uint32_t cut_short() const noexcept { return cut_short_; }
+    [[nodiscard]] std::uint64_t lost_steps() const noexcept { return lost_steps_; }
 
    private:
     void keep();
@@ -72,6 +77,7 @@ class IncidentLedger {
     Duration lost_{};
     std::uint32_t count_ = 0;
     std::uint32_t cut_short_ = 0;
+    std::uint64_t lost_steps_ = 0;
 };
 
 }  // namespace regroup::rendezvous

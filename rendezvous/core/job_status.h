@@ -56,6 +56,7 @@ struct JobStatus {
     Duration lost{};    ///< Of that, in incidents.
     std::uint32_t incidents_count = 0;
     std::uint32_t incidents_cut_short = 0;  ///< Of these.
+    std::uint64_t lost_steps = 0;           ///< Committed steps that are, or were, done again.
     std::uint32_t restarts = 0;
     std::vector<Node> nodes;  ///< Members by group rank, then the others by name.
     std::vector<SetAside> set_aside;

@@ -6,6 +6,8 @@
 #include <csignal>
 #include <cstdio>
 
+#include "rendezvous/core/wording.h"
+
 namespace regroup::rendezvous {
 
 namespace {
@@ -206,6 +208,13 @@ std::string describe(const Incident& incident) {
                     ? "; no round took its place"
                     : "; round " + std::to_string(number(incident.next_round)) +
                           " ended before its first step";
+    }
+    if (incident.lost_steps > 0 && incident.step > 0) {
+        const std::uint64_t back_to = incident.step - 1;
+        text += "; no process had kept the state: back from step " +
+                std::to_string(back_to + incident.lost_steps) + " to step " +
+                std::to_string(back_to) + " (" +
+                counted(static_cast<std::size_t>(incident.lost_steps), "step") + " to do again)";
     }
     return text + " (detect " + ms(incident.detect) + ", decide " + ms(incident.decide) +
            ", stop " + ms(incident.stop) + ", join " + ms(incident.join) + ", communicator " +

@@ -214,6 +214,8 @@ struct Resumed {
     Duration communicator{};  ///< From the assignment until the group was formed.
     Duration state{};         ///< Until every worker had the state.
     Duration first_step{};    ///< Until the first step was committed.
+    /// How long before this word was sent that was: it may have waited for a connection.
+    Duration ago{};
 };
 /// An operator's wish, in place of a Join; answered by Operated, and closed.
 struct Operate {
@@ -320,16 +322,20 @@ struct Incident {
     /// The next round ended, with the job or for a loss of its own, before its first step: nothing
     /// has recovered, or changed. The time until that end is `first_step`, and there is no `step`.
     bool cut_short = false;
-    std::string cause;        ///< "rank 5 on b ended by SIGKILL".
-    std::string decision;     ///< "replaced on the same node", "spare d took slot 1".
-    Duration detect{};        ///< From the first sign of it until it was held for true.
-    Duration decide{};        ///< Until the round was told to stop (last call, delay included).
-    Duration stop{};          ///< Until the last worker of the round was gone or parked.
-    Duration join{};          ///< Until the next round was assigned.
+    std::string cause;     ///< "rank 5 on b ended by SIGKILL".
+    std::string decision;  ///< "replaced on the same node", "spare d took slot 1".
+    Duration detect{};     ///< From the first sign of it until it was held for true.
+    Duration decide{};     ///< Until the round was told to stop (last call, delay included).
+    Duration stop{};       ///< Until the last worker of the round was gone or parked.
+    /// Until the next round was assigned; and, after that, until rank 0's process had come to it.
+    Duration join{};
     Duration communicator{};  ///< Until its group was formed.
     Duration state{};         ///< Until every worker had the state.
     Duration first_step{};    ///< Until its first step was committed (or its workers ran).
     std::uint64_t step = 0;   ///< That step.
+    /// Steps up to the last one that is known to have been committed, `step` included, of which no
+    /// process had kept the state: they are done again.
+    std::uint64_t lost_steps = 0;
 
     [[nodiscard]] Duration total() const noexcept {
         return detect + decide + stop + join + communicator + state + first_step;
@@ -362,6 +368,7 @@ struct Verdict {
     Duration lost{};
     std::uint32_t recoveries = 0;
     std::uint32_t recoveries_cut_short = 0;  ///< Of these: no first step came of them.
+    std::uint64_t lost_steps = 0;            ///< Of all of them.
 
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };

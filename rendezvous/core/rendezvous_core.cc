@@ -155,7 +155,8 @@ void RendezvousCore::on(Instant now, const NodeResumed& event) {
         budget_.reach(event.resumed.step);
         trains_since_.reset();
         if (ledger_.awaits_training()) {
-            tell_recovered(ledger_.resumed(event.resumed));
+            tell_recovered(ledger_.resumed(now, event.resumed, reached_));
+            reached_ = event.resumed.step;
             begin_planned_incident(now);
         } else {
             // It says so until it is answered.
@@ -246,6 +247,11 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
     node.report = report;
     node.at_work_until =
         report.at_work > Duration::zero() ? after(now, report.at_work) : Instant::min();
+    // What a round has reached that has not said where it began is not to be compared with that.
+    if (members_.contains(id) && report.round == round_ && !ledger_.awaits_training()) {
+        reached_ = std::max({reached_, report.held_step,
+                             report.step > budget_.step() ? report.step : std::uint64_t{0}});
+    }
     if (report.resident) {
         budget_.expect_steps();
     }

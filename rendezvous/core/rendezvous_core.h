@@ -116,6 +116,10 @@ class RendezvousCore {
         Instant at_work_until = Instant::min();
     };
     enum class Departure : std::uint8_t { left, lost };
+    struct Gone {
+        std::string name;
+        std::string how;  // "left: SIGTERM", "is lost: silent for 3 s".
+    };
     /// A hang, from the first word of it until the round ends because of it.
     struct Inquiry {
         NodeId node;  // Who said so.
@@ -140,6 +144,8 @@ class RendezvousCore {
     void on(Instant now, const JobFollows& event);
 
     [[nodiscard]] std::optional<Refused> refusal(Instant now, const NodeJoined& event) const;
+    /// "node b is lost: silent for 3 s", "node a and node b are lost: ...".
+    [[nodiscard]] static std::string describe_gone(const std::vector<Gone>& gone);
     /// Any word from a node: it lives, and `report` is the truth about it.
     void hear(Instant now, const NodeId& id, Node& node, const NodeReport& report);
     /// The report of a node takes the place of its last one.
@@ -359,6 +365,7 @@ class RendezvousCore {
     bool blameless_ = false;               // `failure_` is nobody's fault that we could name.
     bool lost_member_ = false;             // `round_` lost a member that had not finished.
     std::vector<std::string> lost_names_;  // Of those, who did not go by their own will.
+    std::vector<Gone> gone_;               // All of those, in order.
     bool all_finished_ = true;             // No member of `round_` was stopped short.
     bool someone_finished_ = false;        // Some member of `round_` has, even if lost since.
     bool parked_ = false;                  // A member that goes on has parked at the step boundary.
@@ -370,6 +377,7 @@ class RendezvousCore {
     std::set<NodeId> survivors_;      // Of that round.
     std::set<NodeId> missing_;        // Of these, who is under suspicion.
     std::uint64_t step_at_form_ = 0;
+    std::uint64_t reached_ = 0;  // Committed; less than before once all who had the state are lost.
     std::optional<Instant> trains_since_;  // It has committed a step, and has not said so yet.
     std::set<NodeId> detained_;
     std::deque<std::pair<NodeId, std::string>> kept_drains_;  // Of nodes that were lost.

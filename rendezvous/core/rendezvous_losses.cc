@@ -13,8 +13,33 @@ namespace {
 // All workers reach a step boundary together; who has not parked so long after another one has left
 // there will not do so by itself.
 constexpr Duration kBoundaryMargin = std::chrono::seconds(1);
+// A cause names so many nodes at most.
+constexpr std::size_t kNamesInCause = 3;
 
 }  // namespace
+
+std::string RendezvousCore::describe_gone(const std::vector<Gone>& gone) {
+    const std::size_t shown = std::min(gone.size(), kNamesInCause);
+    const std::size_t more = gone.size() - shown;
+    const bool alike = std::all_of(gone.begin(), gone.end(),
+                                   [&](const Gone& node) { return node.how == gone[0].how; });
+    std::string text;
+    for (std::size_t i = 0; i < shown; ++i) {
+        const bool last = i + 1 == gone.size();
+        text +=
+            (i == 0 ? "" : (!alike ? "; " : (last ? " and " : ", "))) + ("node " + gone[i].name);
+        text += alike ? "" : " " + gone[i].how;
+    }
+    if (more > 0) {
+        text += (alike ? " and " : "; and ") + std::to_string(more) + " more";
+    }
+    if (!alike) {
+        return text;
+    }
+    const std::string& how = gone[0].how;
+    const bool are = gone.size() > 1 && how.starts_with("is ");
+    return text + " " + (are ? "are " + how.substr(3) : how);
+}
 
 void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
                           Departure departure, Instant sign) {
@@ -38,7 +63,7 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
     detector_.forget(id);
     ready_.erase(id);
     prestarted_.erase(id);
-    survivors_.erase(id);
+    const bool was_survivor = survivors_.erase(id) > 0;
     missing_.erase(id);
     detained_.erase(id);
     const bool was_member = members_.erase(id) > 0;
@@ -60,15 +85,23 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
             if (departure == Departure::lost) {
                 lost_names_.push_back(name);
             }
-            const std::string cause = "node " + name + " " + how;
+            gone_.push_back({name, how});
             if (phase_ == Phase::running || phase_ == Phase::preparing) {
-                begin_stopping(now, cause, false, sign);
+                begin_stopping(now, describe_gone(gone_), false, sign);
             } else {
-                cause_ = cause;
+                cause_ = describe_gone(gone_);
                 ledger_.spoil_stop(sign);
                 end_if_all_out(now);
             }
         }
+    }
+    // It had parked before it was lost with the others.
+    const bool is_out = (was_member && !was_awaited && phase_ == Phase::stopping) ||
+                        (was_survivor && phase_ != Phase::running);
+    if (is_out && departure == Departure::lost && !gone_.empty()) {
+        gone_.push_back({name, how});
+        cause_ = describe_gone(gone_);
+        ledger_.blame(cause_);
     }
     // Not awaited, for another one had parked; that does not mean that this one came so far.
     const bool is_ending = phase_ == Phase::preparing || phase_ == Phase::stopping;

@@ -245,6 +245,7 @@ void RendezvousCore::begin_round(Instant now) {
     blameless_ = false;
     lost_member_ = false;
     lost_names_.clear();
+    gone_.clear();
     all_finished_ = true;
     someone_finished_ = false;
     parked_ = false;
@@ -311,6 +312,7 @@ void RendezvousCore::close(Instant now, Verdict verdict) {
     verdict_->lost = ledger_.lost();
     verdict_->recoveries = ledger_.count();
     verdict_->recoveries_cut_short = ledger_.cut_short();
+    verdict_->lost_steps = ledger_.lost_steps();
     ready_.clear();
     prestarted_.clear();
     members_.clear();

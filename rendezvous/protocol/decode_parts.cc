@@ -216,6 +216,7 @@ void read(FieldReader& reader, Resumed& resumed) {
     reader.microseconds("communicator_us", resumed.communicator);
     reader.microseconds("state_us", resumed.state);
     reader.microseconds("first_step_us", resumed.first_step);
+    reader.microseconds("ago_us", resumed.ago);
 }
 void read(FieldReader& reader, Incident& incident) {
     reader.require("round");
@@ -234,6 +235,7 @@ void read(FieldReader& reader, Incident& incident) {
     reader.microseconds("state_us", incident.state);
     reader.microseconds("first_step_us", incident.first_step);
     reader.integer("step", incident.step);
+    reader.integer("lost_steps", incident.lost_steps);
 }
 
 void read(FieldReader& reader, Verdict& verdict) {
@@ -248,6 +250,7 @@ void read(FieldReader& reader, Verdict& verdict) {
     reader.microseconds("lost_us", verdict.lost);
     reader.integer("recoveries", verdict.recoveries);
     reader.integer("recoveries_cut_short", verdict.recoveries_cut_short);
+    reader.integer("lost_steps", verdict.lost_steps);
 }
 
 }  // namespace regroup::protocol

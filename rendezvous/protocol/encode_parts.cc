@@ -239,6 +239,7 @@ void write(json& object, const Resumed& resumed) {
     put_us(object, "communicator_us", resumed.communicator);
     put_us(object, "state_us", resumed.state);
     put_us(object, "first_step_us", resumed.first_step);
+    put_us(object, "ago_us", resumed.ago);
 }
 
 void write(json& object, const Incident& incident) {
@@ -262,6 +263,9 @@ void write(json& object, const Incident& incident) {
     if (incident.step != 0) {
         object["step"] = incident.step;
     }
+    if (incident.lost_steps != 0) {
+        object["lost_steps"] = incident.lost_steps;
+    }
 }
 
 void write(json& object, const Verdict& verdict) {
@@ -280,6 +284,9 @@ void write(json& object, const Verdict& verdict) {
     }
     if (verdict.recoveries_cut_short != 0) {
         object["recoveries_cut_short"] = verdict.recoveries_cut_short;
+    }
+    if (verdict.lost_steps != 0) {
+        object["lost_steps"] = verdict.lost_steps;
     }
 }
 

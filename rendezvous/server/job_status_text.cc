@@ -49,6 +49,7 @@ json to_json(const NamedStatus& named, std::size_t count_max) {
                    {"lost_s", seconds(status.lost)},
                    {"incidents_count", status.incidents_count},
                    {"incidents_cut_short", status.incidents_cut_short},
+                   {"lost_steps", status.lost_steps},
                    {"restarts", status.restarts},
                    {"nodes", json::array()},
                    {"set_aside", json::array()},

@@ -373,12 +373,17 @@ TEST_F(AgentCoreResidentTest, TheFirstStepIsToldAgainUntilItsRecoveryIsHeardOf) 
     feed(LinkUp{});
     ASSERT_EQ(sent<Resumed>().size(), 2U);
     EXPECT_EQ(sent<Resumed>()[1].step, 5U);
+    now += std::chrono::seconds(7);
+    feed(LinkDown{});
+    feed(LinkUp{});
+    ASSERT_EQ(sent<Resumed>().size(), 3U);
+    EXPECT_EQ(sent<Resumed>()[2].ago, std::chrono::seconds(7));
     rendezvous::Incident incident;
     incident.next_round = RoundId{1};
     hear(rendezvous::Recovered{incident});
     feed(LinkDown{});
     feed(LinkUp{});
-    EXPECT_EQ(sent<Resumed>().size(), 2U);
+    EXPECT_EQ(sent<Resumed>().size(), 3U);
 }
 
 TEST_F(AgentCoreResidentTest, TheWorkerThatARoundHangsOnIsKilledAndItsFailureIsAHang) {

@@ -145,6 +145,11 @@ TEST(LauncherReport, SumsUpWhatRecoveriesCost) {
     EXPECT_EQ(goodput_line(verdict),
               "1 recovery, cut short, took 41 ms; 99.9 % of 35 s went into training");
     verdict.recoveries_cut_short = 0;
+    verdict.lost_steps = 512;
+    EXPECT_EQ(goodput_line(verdict),
+              "1 recovery took 41 ms; 99.9 % of 35 s went into training, in which 512 steps were "
+              "done again");
+    verdict.lost_steps = 0;
     verdict.lost = std::chrono::milliseconds(7);
     verdict.lasted = std::chrono::hours(1);
     EXPECT_EQ(goodput_line(verdict),

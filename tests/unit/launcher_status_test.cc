@@ -52,6 +52,17 @@ TEST(StatusTable, TellsARecoveryThatWasCutShortFromOthers) {
                   "    round 3 after 50 ms: node n3 left\n"));
 }
 
+TEST(StatusTable, SaysWhichRecoveriesHadToDoStepsAgain) {
+    EXPECT_THAT(
+        status_table(R"({"jobs":[{
+        "job":"nightly","lasted_s":3600,"lost_s":1.5,"incidents_count":1,"lost_steps":512,
+        "incidents":[{"next_round":2,"stop_us":40000,"cause":"node n7 is lost",
+                      "decision":"the same nodes again","step":1,"lost_steps":512}]}]})"),
+        HasSubstr("  recoveries: 1, 1.5 s of 3600 s; 512 steps done again\n"
+                  "    round 2 after 40 ms: node n7 is lost; the same nodes again; 512 steps "
+                  "to do again\n"));
+}
+
 TEST(StatusTable, ShowsNothingForWhatIsMissingOrOfAnotherKind) {
     EXPECT_EQ(status_table(R"({"jobs":[]})"), "no jobs\n");
     EXPECT_EQ(status_table("no json"), "no json\n");

@@ -228,6 +228,7 @@ TEST(ProtocolCodec, ResumedKeepsEveryField) {
     EXPECT_EQ(resumed.communicator, sample_resumed().communicator);
     EXPECT_EQ(resumed.state, sample_resumed().state);
     EXPECT_EQ(resumed.first_step, sample_resumed().first_step);
+    EXPECT_EQ(resumed.ago, sample_resumed().ago);
 }
 
 TEST(ProtocolCodec, OperateKeepsEveryFieldOfEveryAction) {
@@ -316,6 +317,7 @@ TEST(ProtocolCodec, RecoveryOfWhichNothingElseIsSaidWasNotCutShort) {
     verdict.recoveries_cut_short = 0;
     const json closed = json_of(FromDaemon(Closed{verdict}));
     EXPECT_FALSE(closed.contains("recoveries_cut_short"));
+    EXPECT_EQ(through_daemon(Closed{sample_verdict()}).verdict.lost_steps, 12U);
     EXPECT_EQ(through_daemon(Closed{verdict}).verdict, verdict);
     EXPECT_EQ(through_daemon(Closed{sample_verdict()}).verdict.recoveries_cut_short, 1U);
 }

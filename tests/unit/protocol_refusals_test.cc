@@ -290,7 +290,8 @@ TEST(ProtocolRefusals, EachMalformedFieldOfTheRarerWordsOfAgentsIsNamed) {
                           {"step", -1},
                           {"communicator_us", -1},
                           {"state_us", 0.5},
-                          {"first_step_us", std::uint64_t{1} << 51U}},
+                          {"first_step_us", std::uint64_t{1} << 51U},
+                          {"ago_us", -1}},
                          decode_from_agent);
     expect_required(resumed, {"round", "step"}, decode_from_agent);
     const json operate = json_of(FromAgent(sample_operate()));
@@ -356,10 +357,13 @@ TEST(ProtocolRefusals, EachMalformedFieldOfTheOtherAnswersIsNamed) {
                           {"restarts", -1},
                           {"failure/rank", -1}},
                          decode_from_daemon);
-    expect_each_is_named(
-        closed,
-        {{"lasted_us", -1}, {"lost_us", "x"}, {"recoveries", 0.5}, {"recoveries_cut_short", -1}},
-        decode_from_daemon);
+    expect_each_is_named(closed,
+                         {{"lasted_us", -1},
+                          {"lost_us", "x"},
+                          {"recoveries", 0.5},
+                          {"recoveries_cut_short", -1},
+                          {"lost_steps", -1}},
+                         decode_from_daemon);
     expect_required(closed, {"outcome"}, decode_from_daemon);
 }
 
@@ -374,8 +378,8 @@ TEST(ProtocolRefusals, EachMalformedFieldOfTheAnswersAboutRecoveryIsNamed) {
     expect_each_is_named(end, {{"rank", -1}}, decode_from_daemon);
     expect_required(end, {"round", "rank"}, decode_from_daemon);
     const json recovered = json_of(FromDaemon(Recovered{sample_incident()}));
-    std::vector<Malformation> bad{
-        {"planned", 1}, {"cut_short", 1}, {"cause", 1}, {"decision", 1}, {"step", -1}};
+    std::vector<Malformation> bad{{"planned", 1},  {"cut_short", 1}, {"cause", 1},
+                                  {"decision", 1}, {"step", -1},     {"lost_steps", -1}};
     for (const char* key : {"detect_us", "decide_us", "stop_us", "join_us", "communicator_us",
                             "state_us", "first_step_us"}) {
         bad.push_back({key, -1});

@@ -127,12 +127,14 @@ inline rendezvous::Verdict sample_verdict() {
     verdict.lost = std::chrono::microseconds(41003);
     verdict.recoveries = 3;
     verdict.recoveries_cut_short = 1;
+    verdict.lost_steps = 12;
     return verdict;
 }
 
 inline rendezvous::Resumed sample_resumed() {
-    return {rendezvous::RoundId{5}, 813, std::chrono::microseconds(1501),
-            std::chrono::microseconds(702), std::chrono::microseconds(2303)};
+    return {rendezvous::RoundId{5},          813,
+            std::chrono::microseconds(1501), std::chrono::microseconds(702),
+            std::chrono::microseconds(2303), std::chrono::microseconds(40005)};
 }
 
 inline rendezvous::Operate sample_operate() {
@@ -156,6 +158,7 @@ inline rendezvous::Incident sample_incident() {
     incident.state = microseconds(702);
     incident.first_step = microseconds(2303);
     incident.step = 813;
+    incident.lost_steps = 12;
     return incident;
 }
 

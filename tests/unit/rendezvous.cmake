@@ -8,7 +8,9 @@ regroup_test(rendezvous_core_test unit
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_failure_detector_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_forming_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_hang_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/rendezvous_ledger_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_links_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/rendezvous_losses_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_messages_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_planned_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_ranks_test.cc

@@ -101,6 +101,7 @@ class Job {
                                         {core.round(), step, milliseconds(3), milliseconds(2),
                                          milliseconds(1)}}));
     }
+    void step(const Event& event) { keep(core.step(now, event)); }
     void restart() { keep(core.step(now, Restarted{})); }
     /// The node says again what it said last.
     void beat(const std::string& node) { keep(core.step(now, NodeReported{node, reports_[node]})); }

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is said of nodes that are lost together.
+#include <gtest/gtest.h>
+
+#include "tests/unit/rendezvous_planned.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+class RendezvousLosses : public RendezvousPlanned {
+   protected:
+    void begin_with(const std::vector<std::string>& nodes) {
+        begin(policy_of(1, static_cast<std::uint32_t>(nodes.size())), nodes);
+    }
+    /// All of them fall silent at once.
+    void fall_silent(const std::vector<std::string>& nodes) {
+        for (const std::string& node : nodes) {
+            job.silence(node);
+        }
+        job.pass(seconds(4));
+    }
+};
+
+TEST_F(RendezvousLosses, TheCauseNamesAllNodesThatWereLostTogether) {
+    begin_with({"a", "b", "c"});
+    fall_silent({"b", "c"});
+    job.park({"a"}, 10);
+    EXPECT_EQ(job.assignment("a").reason, "node b and node c are lost: silent for 3.0 s");
+    job.resumed("a", 11);
+    EXPECT_EQ(job.core.status(job.now).incidents.at(0).cause,
+              "node b and node c are lost: silent for 3.0 s");
+}
+
+TEST_F(RendezvousLosses, OfManyTheCauseNamesThreeAndCountsTheOthers) {
+    begin_with({"a", "b", "c", "d", "e", "f"});
+    fall_silent({"b", "c", "d"});
+    job.park({"a", "e", "f"}, 10);
+    EXPECT_EQ(job.assignment("a").reason, "node b, node c and node d are lost: silent for 3.0 s");
+    begin_with({"a", "b", "c", "d", "e", "f"});
+    fall_silent({"b", "c", "d", "e", "f"});
+    job.park({"a"}, 10);
+    EXPECT_EQ(job.assignment("a").reason,
+              "node b, node c, node d and 2 more are lost: silent for 3.0 s");
+}
+
+TEST_F(RendezvousLosses, NodesThatWereLostInDifferentWaysAreToldOneByOne) {
+    begin_with({"a", "b", "c"});
+    job.leave("c");
+    job.killed("b");
+    job.park({"a"}, 10);
+    EXPECT_EQ(job.assignment("a").reason,
+              "node c left: SIGTERM; node b left: its agent was killed");
+}
+
+TEST_F(RendezvousLosses, OneThatHadParkedBeforeItWasLostIsNamed) {
+    begin_with({"a", "b", "c"});
+    job.killed("b");
+    job.park({"c"}, 10);
+    job.killed("c");
+    job.park({"a"}, 10);
+    EXPECT_EQ(job.assignment("a").reason, "node b and node c left: its agent was killed");
+}
+
+TEST_F(RendezvousLosses, OneThatIsLostWhileTheNextRoundIsAwaitedIsNamed) {
+    begin(policy_of(3, 3), {"a", "b", "c"});
+    job.killed("b");
+    job.park({"a", "c"}, 10);
+    ASSERT_EQ(job.core.phase(), Phase::gathering);
+    job.killed("c");
+    job.join("d");
+    job.join("e");
+    EXPECT_EQ(job.assignment("a").reason, "node b and node c left: its agent was killed");
+    job.resumed("a", 11);
+    EXPECT_EQ(job.core.status(job.now).incidents.at(0).cause,
+              "node b and node c left: its agent was killed");
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous
