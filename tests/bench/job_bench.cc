@@ -40,8 +40,8 @@ using Command = std::vector<std::string>;
 constexpr int kDefaultRounds = 20;
 constexpr int kDefaultPeerRounds = 8;
 constexpr auto kRoundLimit = std::chrono::seconds(60);
-/// For how long a peer may take to notice that an agent is gone: twice what its own keep-alive
-/// declares dead.
+/// For how long a peer may take to go on without an agent: far longer than its own keep-alive needs
+/// to declare it dead.
 constexpr auto kReformLimit = std::chrono::seconds(30);
 constexpr int kWorkersAlone = 8;
 constexpr int kWorkersOfTwo = 2;
@@ -184,6 +184,11 @@ bool measure_reform(const MakeCommand& make, Samples& samples) {
     }
     const Time death = steady_clock::now();
     lost.signal(SIGKILL);
+    // Its workers go with it. The survivor's learn of that from each other, whoever else tells
+    // them.
+    if (!job.gate().break_off(kWorkersOfTwo, death, death + kReformLimit)) {
+        return false;
+    }
     const auto again = job.await(kWorkersOfTwo, death, kReformLimit);
     job.gate().open();
     if (again) {

@@ -10,9 +10,17 @@ namespace regroup::bench {
 
 namespace {
 
+constexpr const char* kMonitor = "--monitor_interval=0.1";
+// Where nodes may be lost; as quick as it gets. These are whole numbers, of seconds the first two.
+// After so many intervals without a heartbeat a node is given up; after a single one live ones are,
+// and never meet. Nodes that must all be there anyway only hinder each other by so many heartbeats:
+// sixteen of them then did not meet on two cores.
+constexpr const char* kRendezvous =
+    "--rdzv_conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=2";
+
 // What `python` says of its PyTorch, or nothing.
 std::optional<std::string> torch_version(const std::string& python) {
-    constexpr auto kLimit = std::chrono::seconds(60);
+    constexpr auto kLimit = std::chrono::minutes(5);  // On a machine that others use, too.
     testing::Program question(
         {{python, "-c", "import torch.distributed.run as r; print(r.torch.__version__)"}, {}, ""});
     if (question.wait(kLimit) != 0) {
@@ -31,7 +39,9 @@ std::optional<Torchrun> find_torchrun() {
         const auto path = find_program(python);
         const auto version = path ? torch_version(*path) : std::nullopt;
         if (version) {
-            std::printf("  torchrun is that of PyTorch %s\n", version->c_str());
+            std::printf(
+                "  torchrun is that of PyTorch %s, with %s\n  and, where nodes may be lost, %s\n",
+                version->c_str(), kMonitor, kRendezvous);
             return Torchrun{{*path, "-m", "torch.distributed.run"}, *version};
         }
     }
@@ -46,10 +56,13 @@ std::vector<std::string> torchrun_command(const Torchrun& torchrun, const std::s
     std::vector<std::string> command = torchrun.command;
     for (const std::string& flag :
          {"--nnodes=" + nodes, "--nproc_per_node=" + std::to_string(workers),
-          "--max_restarts=" + std::to_string(restarts), std::string("--monitor_interval=0.1"),
+          "--max_restarts=" + std::to_string(restarts), std::string(kMonitor),
           std::string("--rdzv_backend=c10d"), "--rdzv_endpoint=127.0.0.1:" + std::to_string(port),
           std::string("--rdzv_id=bench"), "--log_dir=" + log_dir, std::string("--no_python")}) {
         command.push_back(flag);
+    }
+    if (nodes.find(':') != std::string::npos) {
+        command.emplace_back(kRendezvous);
     }
     if (torchrun.version.starts_with("1.")) {
         // Without these Debian's version ends with an exception under its own Python.

@@ -15,11 +15,12 @@ struct Torchrun {
 };
 
 /// That of the current PyTorch if it is there (see tests/pytorch/setup.sh), else Debian's, else
-/// nothing. Says on stdout which one it is, or that there is none.
+/// nothing. Says on stdout which one it is and how it is set, or that there is none.
 [[nodiscard]] std::optional<Torchrun> find_torchrun();
 
 /// A whole command of `torchrun`: a job of `nodes` nodes ("2" or "1:2") that meets at `port` of
-/// this machine, restarts its workers up to `restarts` times and looks after them every 0.1 s.
+/// this machine, restarts its workers up to `restarts` times, looks after them every 0.1 s and,
+/// of "1:2", gives up a lost node and calls for the last time as soon as it can.
 [[nodiscard]] std::vector<std::string> torchrun_command(const Torchrun& torchrun,
                                                         const std::string& nodes, int workers,
                                                         int restarts, std::uint16_t port,

@@ -49,6 +49,21 @@ void RestartGate::watch_until(Time deadline) {
     }
 }
 
+bool RestartGate::break_off(std::size_t count, Time since, Time deadline) {
+    while (workers_.size() > count) {
+        if (!take_in(deadline)) {
+            return false;
+        }
+    }
+    for (const auto& [fd, hello] : workers_) {
+        if (time_of(hello) <= since) {
+            constexpr char kWord = 1;
+            (void)::send(fd, &kWord, sizeof kWord, MSG_NOSIGNAL | MSG_DONTWAIT);
+        }
+    }
+    return true;
+}
+
 RestartGate::Time RestartGate::last_start() const {
     Time last{};
     for (const auto& [fd, hello] : workers_) {

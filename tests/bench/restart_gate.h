@@ -26,6 +26,11 @@ class RestartGate {
     /// Takes in arrivals and departures until `deadline`.
     void watch_until(Time deadline);
 
+    /// Tells those who began by `since` that a peer of theirs is gone, as a collective would: they
+    /// end with a failure. Before that, waits until at most `count` workers are left; false if that
+    /// has not come about by `deadline`.
+    [[nodiscard]] bool break_off(std::size_t count, Time since, Time deadline);
+
     /// When the last of those who are there began.
     [[nodiscard]] Time last_start() const;
     /// The pid of the worker with this rank; 0 if it is not there.

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A worker of the restart benchmark: notes the time as its very first act, reports it to the gate
-// (RestartHello over a Unix socket) and lives until the gate closes.
+// (RestartHello over a Unix socket) and lives until the gate closes; or until its launcher is gone,
+// or the gate says that a peer is, as any worker should see to whose launcher does not.
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -14,6 +17,7 @@
 int main() {
     timespec now{};
     ::clock_gettime(CLOCK_MONOTONIC, &now);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     regroup::bench::RestartHello hello;
     hello.started_ns = static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
     const char* rank = std::getenv("RANK");

@@ -29,6 +29,8 @@ namespace regroup::chaos {
 namespace {
 
 constexpr int kExitCannot = 77;
+/// Enough for the ring, by which long tensors are summed between nodes.
+constexpr std::size_t kFloats = 4500;
 
 struct Options {
     ClusterPlan cluster;
@@ -218,6 +220,7 @@ int run(Options options) {
     std::string missing = missing_here();
     testing::TemporaryDirectory scratch;
     options.cluster.folder = scratch.path();
+    options.cluster.floats = kFloats;
     if (const auto left = leave_mount_namespace(); missing.empty() && !left) {
         missing = left.error().detail;
     }

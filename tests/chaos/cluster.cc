@@ -130,7 +130,8 @@ std::vector<std::string> Cluster::run_command(std::uint32_t node) const {
     }
     command.insert(command.end(), plan_.run_flags.begin(), plan_.run_flags.end());
     for (const std::string& word :
-         {plan_.worker, "--records=" + step_logs(), "--end=" + path("end")}) {
+         {plan_.worker, "--records=" + step_logs(), "--end=" + path("end"),
+          "--floats=" + std::to_string(plan_.floats)}) {
         command.push_back(word);
     }
     if (plan_.traits.form != JobForm::in_place) {

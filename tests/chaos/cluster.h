@@ -24,6 +24,7 @@ struct ClusterPlan {
     /// All but one, or the spares, are members of a round.
     std::uint32_t nodes = 5;
     std::uint32_t workers = 2;
+    std::size_t floats = 0;  ///< That every worker trains besides.
     JobTraits traits{};
     std::vector<std::string> run_flags{};    ///< More of them, for every agent,
     std::vector<std::string> serve_flags{};  ///< and for the daemon.

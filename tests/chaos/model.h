@@ -17,6 +17,14 @@ inline constexpr std::uint64_t kBatch = 24;
 /// Far more than any run consumes.
 inline constexpr std::uint64_t kDataset = std::uint64_t{1} << 40U;
 
+/// Makes of any number another one, of which every bit depends on every bit of it.
+inline std::uint64_t mix(std::uint64_t z) noexcept {
+    z += 0x9e3779b97f4a7c15ULL;
+    z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27U)) * 0x94d049bb133111ebULL;
+    return z ^ (z >> 31U);
+}
+
 class Model {
    public:
     explicit Model(std::size_t count) : weights_(count, 1), momentum_(count, 0) {}
@@ -58,13 +66,6 @@ class Model {
     }
 
    private:
-    static std::uint64_t mix(std::uint64_t z) noexcept {
-        z += 0x9e3779b97f4a7c15ULL;
-        z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9ULL;
-        z = (z ^ (z >> 27U)) * 0x94d049bb133111ebULL;
-        return z ^ (z >> 31U);
-    }
-
     std::vector<std::int64_t> weights_;
     std::vector<std::int64_t> momentum_;
 };

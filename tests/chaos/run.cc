@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/chaos/breaker.h"
+#include "tests/chaos/floats.h"
 #include "tests/chaos/records.h"
 
 namespace regroup::chaos {
@@ -184,6 +185,10 @@ class Run {
         result_.history = judge(logs, undisturbed(steps_of(logs), kWeights));
         add("no step lost or doubled, parameters those of the undisturbed run",
             result_.history.wrongs);
+        add("the floats' bits are those of an undisturbed run of the same rounds",
+            result_.history.wrongs.empty()
+                ? check_floats(logs, result_.history, cluster_plan_.floats, cluster_plan_.workers)
+                : std::vector<std::string>{"not looked at: see above"});
         add("no pause while the daemon was away", find_pauses(logs));
         const std::vector<LedgerEntry> ledger = read_ledger(cluster_plan_.folder);
         add("every change of rounds is in the ledger",

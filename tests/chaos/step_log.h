@@ -28,9 +28,10 @@ struct Record {
     std::uint64_t samples_begin = 0;
     std::uint64_t samples_end = 0;
     std::uint64_t digest = 0;  ///< Of the model after it.
+    std::uint64_t floats = 0;  ///< Of the floats after it.
     std::int64_t at = 0;       ///< CLOCK_MONOTONIC, in ns.
 };
-static_assert(sizeof(Record) == 64);
+static_assert(sizeof(Record) == 72);
 
 /// Appends to a new file in `directory`. What cannot be written ends the process.
 class StepLog {

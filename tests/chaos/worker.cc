@@ -3,7 +3,7 @@
 // A rank of the chaos job:
 //
 //     chaos_worker --records=DIR --end=DIAL [--steps=N] [--step-us=N] [--weights=N]
-//                  [--restarted|--slow-end --checkpoint=FILE]
+//                  [--floats=N] [--restarted|--slow-end --checkpoint=FILE]
 #include "tests/chaos/worker.h"
 
 #include <regroup/checkpoint.h>
@@ -53,6 +53,8 @@ bool parse(std::span<char*> words, JobOptions& options) {
             options.step_us = std::atoll(number.c_str());
         } else if (take(word, "weights", number)) {
             options.weights = std::strtoull(number.c_str(), nullptr, 10);
+        } else if (take(word, "floats", number)) {
+            options.floats = std::strtoull(number.c_str(), nullptr, 10);
         } else if (!take(word, "records", options.logs) && !take(word, "end", options.end) &&
                    !take(word, "checkpoint", options.checkpoint)) {
             return false;
@@ -71,18 +73,26 @@ bool Job::compute(const Context& context, ProcessGroup& group, std::uint64_t ste
     gradient_.back() = over ? 1 : 0;
     const DistributedSampler sampler(
         {.dataset_count = kDataset, .rank = context.rank, .world_size = context.world_size});
-    for (const std::uint64_t sample : sampler.shard(samples)) {
+    const std::vector<std::uint64_t> shard = sampler.shard(samples);
+    for (const std::uint64_t sample : shard) {
         model_.add_gradient(sample, gradient_);
     }
     if (options_.step_us > 0) {
         std::this_thread::sleep_for(std::chrono::microseconds(options_.step_us));
     }
     group.all_reduce(TensorView(std::span(gradient_)), ReduceOp::sum).wait();
-    return gradient_.back() == 0;
+    if (gradient_.back() != 0) {
+        return false;
+    }
+    if (!floats_.empty()) {
+        floats_.compute(step, context.rank, shard, group);
+    }
+    return true;
 }
 
-void Job::apply() {
+void Job::apply(std::uint64_t step) {
     model_.apply(std::span<const std::int64_t>(gradient_).first(options_.weights));
+    floats_.apply(step);
 }
 
 void Job::log(RecordKind kind, const Context& context, std::uint64_t step,
@@ -94,7 +104,8 @@ void Job::log(RecordKind kind, const Context& context, std::uint64_t step,
                 .step = step,
                 .samples_begin = samples.first,
                 .samples_end = samples.last,
-                .digest = model_.digest()});
+                .digest = model_.digest(),
+                .floats = floats_.empty() ? 0 : floats_.digest()});
 }
 
 void Job::end(RecordKind how, const Context& context, std::uint64_t steps) {
@@ -146,10 +157,14 @@ void pass_unless_ending() {
 int train_restarted(Job& job) {
     const Context context = Context::from_environment();
     std::uint64_t step = 0;
+    const bool has_floats = !job.floats().empty();
     if (const auto saved = Checkpoint::load_if_present(job.options().checkpoint)) {
         step = static_cast<std::uint64_t>(saved->integer("step"));
         saved->read_tensor("weights", TensorView(job.model().weights()));
         saved->read_tensor("momentum", TensorView(job.model().momentum()));
+        if (has_floats) {
+            saved->read_tensor("floats", TensorView(job.floats().values()));
+        }
     }
     const auto group = ProcessGroup::create("cpu", context, {.timeout = kGroupTimeout});
     // Between two ranks' looks at the file, one of an earlier round may still have changed it.
@@ -157,6 +172,9 @@ int train_restarted(Job& job) {
     group->broadcast(TensorView(std::span<std::int64_t>(&first, 1)), 0).wait();
     group->broadcast(TensorView(job.model().weights()), 0).wait();
     group->broadcast(TensorView(job.model().momentum()), 0).wait();
+    if (has_floats) {
+        group->broadcast(TensorView(job.floats().values()), 0).wait();
+    }
     step = static_cast<std::uint64_t>(first);
     job.log(RecordKind::round, context, step);
     for (;; ++step) {
@@ -165,13 +183,16 @@ int train_restarted(Job& job) {
             break;
         }
         pass_unless_ending();
-        job.apply();
+        job.apply(step);
         job.log(RecordKind::step, context, step, samples);
         if (context.is_main_process()) {
             Checkpoint checkpoint;
             checkpoint.set_integer("step", static_cast<std::int64_t>(step + 1));
             checkpoint.set_tensor("weights", TensorView(job.model().weights()));
             checkpoint.set_tensor("momentum", TensorView(job.model().momentum()));
+            if (has_floats) {
+                checkpoint.set_tensor("floats", TensorView(job.floats().values()));
+            }
             checkpoint.save(job.options().checkpoint);
         }
     }
@@ -187,7 +208,7 @@ int main(int argc, char** argv) {
     if (!parse(std::span(argv, static_cast<std::size_t>(argc)).subspan(1), options)) {
         std::fprintf(stderr,
                      "usage: chaos_worker --records=DIR --end=DIAL [--steps=N] [--step-us=N] "
-                     "[--weights=N] [--restarted|--slow-end --checkpoint=FILE]\n");
+                     "[--weights=N] [--floats=N] [--restarted|--slow-end --checkpoint=FILE]\n");
         return 2;
     }
     if (options.slow_end) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/chaos/dial.h"
+#include "tests/chaos/floats.h"
 #include "tests/chaos/model.h"
 #include "tests/chaos/step_log.h"
 
@@ -29,6 +30,7 @@ struct JobOptions {
     std::uint64_t steps = 0;  ///< Training is over after so many; 0: only when the dial says so.
     std::int64_t step_us = 10'000;  ///< What a step takes besides.
     std::size_t weights = 256;
+    std::size_t floats = 0;
     bool restarted = false;  ///< The form that is restarted.
     bool slow_end = false;   ///< It takes its time to begin, and to end when it is asked to.
 };
@@ -46,17 +48,19 @@ class Job {
         : options_(options),
           model_(options.weights),
           gradient_(options.weights + 1),
+          floats_(options.floats),
           log_(options.logs),
           end_(options.end.c_str()) {}
 
     [[nodiscard]] Model& model() { return model_; }
+    [[nodiscard]] FloatModel& floats() { return floats_; }
     [[nodiscard]] const JobOptions& options() const { return options_; }
     /// Computes this rank's part of the step and sums it over all. False if training is over, which
     /// all ranks learn from the same sum.
     [[nodiscard]] bool compute(const Context& context, ProcessGroup& group, std::uint64_t step,
                                const SampleRange& samples);
     /// The optimizer's step.
-    void apply();
+    void apply(std::uint64_t step);
     void log(RecordKind kind, const Context& context, std::uint64_t step,
              const SampleRange& samples = {});
     /// The last word, in the log and on stdout.
@@ -66,6 +70,7 @@ class Job {
     JobOptions options_;
     Model model_;
     std::vector<std::int64_t> gradient_;  ///< And, last, how many ranks say that it is over.
+    FloatModel floats_;
     StepLog log_;
     Dial end_;
 };

@@ -14,6 +14,9 @@ int train_in_place(Job& job) {
     ElasticLoop loop({.timeout = kGroupTimeout});
     loop.keep("weights", TensorView(job.model().weights()));
     loop.keep("momentum", TensorView(job.model().momentum()));
+    if (!job.floats().empty()) {
+        loop.keep("floats", TensorView(job.floats().values()));
+    }
     Context last;
     std::uint64_t steps = 0;
     const Ending ending = loop.run({
@@ -35,7 +38,7 @@ int train_in_place(Job& job) {
                     return step.finish();
                 }
                 step.commit([&] {
-                    job.apply();
+                    job.apply(step.number());
                     job.log(RecordKind::step, step.context(), step.number(), samples);
                     ++steps;
                 });
