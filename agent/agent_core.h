@@ -83,6 +83,9 @@ class AgentCore {
     [[nodiscard]] bool has_outgoing() const noexcept { return !outgoing_.empty(); }
     /// Whether this is the end of one of those.
     [[nodiscard]] bool is_outgoing(const WorkerExited& exited) const;
+    /// Its end as what it counts, before it is acted upon: a resident worker that ends with success
+    /// in the middle of a round, and was not to leave, has failed all the same.
+    [[nodiscard]] std::optional<WorkerFailure> failure_in(const WorkerExited& exited) const;
     /// The node is on its way out, or is out.
     [[nodiscard]] bool leaving() const noexcept { return quit_.has_value(); }
     [[nodiscard]] bool done() const noexcept { return quit_sent_; }

@@ -94,7 +94,22 @@ void AgentCore::prestart() {
 
 // ---- Ending.
 
+// Once the round is stopping, who gives up and ends has only followed those who are lost, unless it
+// had said otherwise.
+std::optional<WorkerFailure> AgentCore::failure_in(const WorkerExited& exited) const {
+    const auto found = workers_.find(exited.local_rank);
+    const bool trains = found != workers_.end() && found->second.launched_in == exited.round &&
+                        found->second.generation == exited.generation && found->second.elastic &&
+                        found->second.round != RoundId::none;
+    if (!trains || departing_ || quit_ || exited.finished || !exited.unfinished) {
+        return exited.failure;
+    }
+    const bool by_itself = report_.state == NodeState::running || exited.unfinished->announced;
+    return by_itself ? exited.unfinished : exited.failure;
+}
+
 void AgentCore::on(Instant now, const WorkerExited& event) {
+    std::optional<WorkerFailure> failure = failure_in(event);
     const bool outgoing = is_outgoing(event);
     WorkerMap& living = outgoing ? outgoing_ : workers_;
     const auto found = living.find(event.local_rank);
@@ -110,7 +125,6 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
     if (outgoing_.empty()) {
         outgoing_force_at_ = Instant::max();
     }
-    std::optional<WorkerFailure> failure = event.failure;
     if (failure && !worker.hung.empty()) {
         failure->kind = rendezvous::FailureKind::hang;
         failure->evidence = worker.hung;

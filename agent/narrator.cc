@@ -160,10 +160,11 @@ void Narrator::has_no_room(const std::string& memory) {
 }
 
 void Narrator::exited(const WorkerExited& exited) {
-    if (!exited.failure || core_.is_outgoing(exited)) {
+    const std::optional<WorkerFailure> counted_as = core_.failure_in(exited);
+    if (!counted_as || core_.is_outgoing(exited)) {
         return;
     }
-    const WorkerFailure& failure = *exited.failure;
+    const WorkerFailure& failure = *counted_as;
     if (core_.is_parked(exited.local_rank) && !core_.leaving()) {
         output_.say("a worker that waited for a round is gone: local rank " +
                     std::to_string(exited.local_rank) + ", pid " + std::to_string(failure.pid) +

@@ -169,6 +169,7 @@ class WorkerGroup {
     /// Kills what the dead have left behind, and nothing of the living.
     void sweep(const std::set<pid_t>& spared);
     [[nodiscard]] WorkerFailure failure_of(const Process& process);
+    [[nodiscard]] WorkerFailure failure_of(const Process& process, ExitStatus status);
     /// Why it failed, as it said itself.
     static void add_own_words(const Process& process, WorkerFailure& failure);
     void record(WorkerEvent::State state, const Process& process, int exit_code) const;

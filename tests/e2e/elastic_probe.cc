@@ -9,7 +9,7 @@
 // rank 0's connections to all others break once there is a file $PROBE_DIR/sever, in round 1; with
 // `throw`, rank 0 fails at the first step after there is a file $PROBE_DIR/throw, and takes for its
 // end until there is a file $PROBE_DIR/core, as one that writes its core does; with `explain`, it
-// fails as soon, and ends with report_fatal().
+// fails as soon, and ends with report_fatal(); with `desert`, rank 1 exits with code 0 as soon.
 #include <regroup/regroup.h>
 
 #include <algorithm>
@@ -62,6 +62,7 @@ int train(const std::string& argument) {
     const bool may_stall = argument == "stall";
     const bool beats = argument == "beat";
     const bool saves = argument == "save";
+    const bool deserts = argument == "desert";
     const bool throws = argument == "throw" || argument == "explain";
     regroup::ElasticLoop loop;
     std::vector<float> weights(2);  // The sum of what was taken, and how often.
@@ -92,6 +93,9 @@ int train(const std::string& argument) {
                 }
                 if (throws && present.rank == 0 && std::filesystem::exists(folder() + "/throw")) {
                     throw std::runtime_error("no such shard");
+                }
+                if (deserts && present.rank == 1 && std::filesystem::exists(folder() + "/throw")) {
+                    std::_Exit(0);
                 }
                 const regroup::SampleRange range = step.take(kBatch);
                 samples = range.last;

@@ -101,5 +101,16 @@ TEST_F(RunReactionsOf, ABadNodeIsReplaced) {
     EXPECT_THAT(good.output(), HasSubstr("spare 127.0.0.4 took slot 1"));
 }
 
+TEST_F(RunReactionsOf, AnElasticWorkerThatExitsWithZeroInTheMiddleOfItsTrainingHasFailed) {
+    Program job = run({"--standalone", "--nproc-per-node=3", "--max-restarts=0",
+                       elastic_probe_program(), "desert"});
+    ASSERT_EQ(await_marks("up", 3).size(), 3U) << job.output();
+    release("throw");
+    EXPECT_EQ(job.wait(), 1) << job.output();
+    EXPECT_THAT(job.output(),
+                HasSubstr("exited with code 0 before its training was finished; no restarts"));
+    EXPECT_EQ(marks("up").size(), 1U);
+}
+
 }  // namespace
 }  // namespace regroup::testing
