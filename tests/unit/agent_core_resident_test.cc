@@ -270,22 +270,31 @@ TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsNotStartedAgainUntilThereIsO
 }
 
 TEST_F(AgentCoreResidentTest, ASpareHasNothingToSaveAndLeavesAtOnceAsDrained) {
-    core = AgentCore(config_of_two_workers(), now);
-    feed(StoreOffered{kPort});
-    feed(LinkUp{});
-    Waiting waiting;
-    waiting.spare = waiting.prestart = true;
-    hear(waiting);
-    EXPECT_FALSE(core.would_drain());
-    feed(QuitRequested{SIGTERM});
-    EXPECT_EQ(sent<Leave>().size(), 1U);
-    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
-    EXPECT_TRUE(all<SignalWorkers>()[0].force());
-    exits(0, 0, crash(0, SIGKILL));
-    exits(0, 1, crash(1, SIGKILL));
-    ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitRequeue);
-    EXPECT_EQ(quit()->signal, 0);
+    for (const bool by_signal : {true, false}) {
+        SCOPED_TRACE(by_signal ? "by a signal" : "by an operator");
+        core = AgentCore(config_of_two_workers(), now);
+        feed(StoreOffered{kPort});
+        feed(LinkUp{});
+        Waiting waiting;
+        waiting.spare = waiting.prestart = true;
+        hear(waiting);
+        EXPECT_FALSE(core.would_drain());
+        effects.clear();
+        if (by_signal) {
+            feed(QuitRequested{SIGTERM});
+        } else {
+            hear(Prepare{RoundId{1}, true, "drained by an operator"});
+        }
+        EXPECT_EQ(sent<Leave>().size(), 1U);
+        ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+        EXPECT_TRUE(all<SignalWorkers>()[0].force());
+        EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{0, 1}));
+        exits(0, 0, crash(0, SIGKILL));
+        exits(0, 1, crash(1, SIGKILL));
+        ASSERT_TRUE(quit().has_value());
+        EXPECT_EQ(quit()->exit_code, kExitRequeue);
+        EXPECT_EQ(quit()->signal, 0);
+    }
 }
 
 // ---- What passes through.
