@@ -333,6 +333,10 @@ void Agent::forward(int signal) {
     impl_->workers.forward(signal);
 }
 
+bool Agent::would_only_end_workers(int signal) const {
+    return impl_->workers.would_only_end(signal);
+}
+
 bool Agent::would_drain() const {
     return impl_->core.would_drain();
 }

@@ -212,14 +212,6 @@ void WorkerGroup::kill(std::uint32_t local_rank, const std::string& reason) {
     }
 }
 
-void WorkerGroup::forward(int signal) {
-    for (auto& [key, process] : processes_) {
-        if (!process.told && !process.released) {
-            process.child->signal_group(signal);
-        }
-    }
-}
-
 void WorkerGroup::reaped(std::uint64_t key, ExitStatus status) {
     Process& process = processes_.at(key);
     const bool told_before = process.told;

@@ -189,7 +189,11 @@ class Node {
         agent::QuitSignals::Handlers handlers;
         handlers.on_signal = [this](int signal) {
             const std::vector<int>& handled = run_options_.signals;
-            if (std::find(handled.begin(), handled.end(), signal) == handled.end()) {
+            const bool ends_run =
+                std::find(handled.begin(), handled.end(), signal) != handled.end();
+            // What a scheduler warns with (Slurm's --signal=USR1@60) is of no use to workers that
+            // do not listen; it has to come to its own.
+            if (!ends_run && !agent_->would_only_end_workers(signal)) {
                 agent_->forward(signal);
                 return;
             }

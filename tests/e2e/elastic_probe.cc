@@ -9,10 +9,12 @@
 // rank 0's connections to all others break once there is a file $PROBE_DIR/sever, in round 1; with
 // `throw`, rank 0 fails at the first step after there is a file $PROBE_DIR/throw, and takes for its
 // end until there is a file $PROBE_DIR/core, as one that writes its core does; with `explain`, it
-// fails as soon, and ends with report_fatal(); with `desert`, rank 1 exits with code 0 as soon.
+// fails as soon, and ends with report_fatal(); with `desert`, rank 1 exits with code 0 as soon;
+// with `listen`, rank 0 marks each SIGUSR1 that it gets as `heard`.
 #include <regroup/regroup.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -52,6 +54,8 @@ std::string position(std::uint64_t step, std::uint64_t samples) {
     return "step=" + std::to_string(step) + "\nsamples=" + std::to_string(samples) + "\n";
 }
 
+volatile std::sig_atomic_t heard = 0;
+
 void beat(std::uint64_t step) {
     const std::string path = folder() + "/step";
     std::ofstream(path + ".part") << step << "\n";
@@ -62,6 +66,9 @@ int train(const std::string& argument) {
     const bool may_stall = argument == "stall";
     const bool beats = argument == "beat";
     const bool saves = argument == "save";
+    if (argument == "listen" && std::getenv("RANK") == std::string("0")) {
+        std::signal(SIGUSR1, [](int) { heard = 1; });
+    }
     const bool deserts = argument == "desert";
     const bool throws = argument == "throw" || argument == "explain";
     regroup::ElasticLoop loop;
@@ -93,6 +100,10 @@ int train(const std::string& argument) {
                 }
                 if (throws && present.rank == 0 && std::filesystem::exists(folder() + "/throw")) {
                     throw std::runtime_error("no such shard");
+                }
+                if (heard != 0) {
+                    heard = 0;
+                    mark("heard", present, "");
                 }
                 if (deserts && present.rank == 1 && std::filesystem::exists(folder() + "/throw")) {
                     std::_Exit(0);
