@@ -61,6 +61,10 @@ void Narrator::received(const rendezvous::FromDaemon& message, const std::string
         output_.say("the rendezvous is back at " + peer);
     }
     if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
+        if (waiting->spare && failure_) {
+            // The job goes on without this node, perhaps because of it, and for long.
+            report_failure(describe(*failure_));
+        }
         std::string names;
         for (const std::string& name : waiting->joined) {
             names += (names.empty() ? "" : ", ") + name;
@@ -102,7 +106,9 @@ void Narrator::trouble(const std::string& reason, bool answered) {
 }
 
 void Narrator::round_begins(const Assignment& assignment) {
-    report_failure(assignment.reason);
+    // What a later round began for has nothing to do with it.
+    const bool is_next = number(assignment.round) == number(failure_round_) + 1;
+    report_failure(is_next || !failure_ ? assignment.reason : describe(*failure_));
     waiting_since_ = clock_.now();
     if (!options_.announces) {
         return;
