@@ -341,6 +341,10 @@ bool Agent::would_drain() const {
     return impl_->core.would_drain();
 }
 
+bool Agent::hears_daemon() const {
+    return impl_->narrator.hears_daemon();
+}
+
 bool Agent::has_run() const {
     return impl_->has_run;
 }

@@ -67,6 +67,8 @@ class Agent {
     /// Whether that is all of them.
     [[nodiscard]] bool would_only_end_workers(int signal) const;
 
+    /// The daemon has spoken on the present connection.
+    [[nodiscard]] bool hears_daemon() const;
     /// True once workers of some round have been launched here.
     [[nodiscard]] bool has_run() const;
 

@@ -47,7 +47,7 @@ void Narrator::connected() {
 
 void Narrator::disconnected(const std::string& peer) {
     // One that was not the daemon's, or not the leading one's, is told as trouble.
-    if (core_.leaving() || !heard_) {
+    if (core_.leaving() || !std::exchange(heard_, false)) {
         return;
     }
     output_.say("lost the connection to the rendezvous at " + peer + "; reconnecting" +

@@ -23,6 +23,8 @@ class Narrator {
     /// Before the message is acted upon.
     void received(const rendezvous::FromDaemon& message, const std::string& peer);
     void silent(const std::string& peer);
+    /// On the present connection.
+    [[nodiscard]] bool hears_daemon() const noexcept { return heard_; }
     /// An attempt to reach it has failed; `answered` if somebody was there who is not the daemon.
     void trouble(const std::string& reason, bool answered);
 

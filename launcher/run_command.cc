@@ -261,14 +261,16 @@ class Node {
         }
     }
 
-    // For who found no rendezvous: where it was sought, and who holds that port of this host.
+    // For who found no rendezvous: where it was sought, and who holds that port of this host and is
+    // none.
     [[nodiscard]] std::string endpoint_note() const {
+        const std::string holder = agent_->hears_daemon() ? "" : daemon_.port_holder();
         std::string endpoints = plan_.endpoint.text();
         for (const rendezvous::Endpoint& other : plan_.other_endpoints) {
             endpoints += ", " + other.text();
         }
         return (plan_.other_endpoints.empty() ? "; the endpoint is " : "; the endpoints are ") +
-               endpoints + (daemon_.port_holder().empty() ? "" : ", and " + daemon_.port_holder());
+               endpoints + (holder.empty() ? "" : ", and " + holder);
     }
 
     const SteadyClock clock_;
