@@ -345,6 +345,10 @@ bool Agent::hears_daemon() const {
     return impl_->narrator.hears_daemon();
 }
 
+bool Agent::was_spare() const {
+    return impl_->narrator.was_spare();
+}
+
 bool Agent::has_run() const {
     return impl_->has_run;
 }

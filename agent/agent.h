@@ -69,6 +69,8 @@ class Agent {
 
     /// The daemon has spoken on the present connection.
     [[nodiscard]] bool hears_daemon() const;
+    /// The daemon has said that this node waits as a spare.
+    [[nodiscard]] bool was_spare() const;
     /// True once workers of some round have been launched here.
     [[nodiscard]] bool has_run() const;
 

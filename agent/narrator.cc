@@ -61,6 +61,7 @@ void Narrator::received(const rendezvous::FromDaemon& message, const std::string
         output_.say("the rendezvous is back at " + peer);
     }
     if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
+        was_spare_ = was_spare_ || waiting->spare;
         if (waiting->spare && failure_) {
             // The job goes on without this node, perhaps because of it, and for long.
             report_failure(describe(*failure_));

@@ -216,9 +216,12 @@ class Node {
         using rendezvous::Outcome;
         ending_ = {quit.exit_code, quit.signal};
         if (quit.verdict && quit.verdict->outcome == Outcome::succeeded && !agent_->has_run()) {
-            output_.say("nothing was run here: job " + plan_.agent.job +
-                        " had already ended, closed by " + quit.verdict->author + ": " +
-                        quit.verdict->reason + " (a new job needs another --rdzv-id)");
+            output_.say(agent_->was_spare()
+                            ? "job " + plan_.agent.job + " has ended (succeeded); this node " +
+                                  "waited as a spare and was not needed"
+                            : "nothing was run here: job " + plan_.agent.job +
+                                  " had already ended, closed by " + quit.verdict->author + ": " +
+                                  quit.verdict->reason + " (a new job needs another --rdzv-id)");
         } else if (quit.verdict && quit.verdict->outcome == Outcome::failed) {
             tell_failure(*quit.verdict);
         } else if (const std::string line = ending_line(plan_.agent.job, quit); !line.empty()) {
