@@ -341,6 +341,10 @@ bool Agent::would_drain() const {
     return impl_->core.would_drain();
 }
 
+bool Agent::holds_state() const {
+    return impl_->core.holds_state();
+}
+
 bool Agent::hears_daemon() const {
     return impl_->narrator.hears_daemon();
 }

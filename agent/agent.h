@@ -62,6 +62,8 @@ class Agent {
     void request_quit(int signal);
     /// Whether a request to quit would first let the workers come to a step boundary.
     [[nodiscard]] bool would_drain() const;
+    /// Whether there are workers here that have had a place in a round.
+    [[nodiscard]] bool holds_state() const;
     /// Passes a signal on to all workers but those with the SDK's loop that it would only end.
     void forward(int signal);
     /// Whether that is all of them.

@@ -102,7 +102,7 @@ FlagTable::Take reactions_into(std::map<int, Reaction>& out) {
             out.clear();
             return "";
         }
-        std::map<int, Reaction> result = out;
+        std::map<int, Reaction> given;
         std::istringstream pairs(text);
         for (std::string pair; std::getline(pairs, pair, ',');) {
             const std::size_t equals = pair.find('=');
@@ -114,12 +114,15 @@ FlagTable::Take reactions_into(std::map<int, Reaction>& out) {
                        "retry or replace-node, or none; not " +
                        in_quotes(pair);
             }
-            result[*code] = *reaction;
+            if (!given.emplace(*code, *reaction).second) {
+                return "names code " + std::to_string(*code) + " twice in " + in_quotes(text);
+            }
         }
         if (text.empty() || text.back() == ',') {
             return "must be CODE=REACTION,... or none, not " + in_quotes(text);
         }
-        out = std::move(result);
+        given.merge(out);
+        out = std::move(given);
         return "";
     };
 }

@@ -199,8 +199,13 @@ class Node {
             }
             if (!std::exchange(signalled_, true)) {
                 output_.say(rendezvous::signal_name(signal) +
-                            (agent_->would_drain() ? ": the workers save at the next step boundary "
-                                                     "and leave; once more ends them at once"
+                            (agent_->would_drain() ? agent_->holds_state()
+                                                         ? ": the workers save at the next step "
+                                                           "boundary and leave; once more ends "
+                                                           "them at once"
+                                                         : ": leaving as soon as the job can do "
+                                                           "without this node; once more leaves "
+                                                           "at once"
                              : agent_->has_run()   ? ": stopping the workers"
                                                    : ": leaving the rendezvous"));
             }
