@@ -338,8 +338,24 @@ void Agent::forward(int signal) {
     impl_->workers.forward(signal);
 }
 
+bool Agent::would_only_end_workers(int signal) const {
+    return impl_->workers.would_only_end(signal);
+}
+
 bool Agent::would_drain() const {
     return impl_->core.would_drain();
+}
+
+bool Agent::holds_state() const {
+    return impl_->core.holds_state();
+}
+
+bool Agent::hears_daemon() const {
+    return impl_->narrator.hears_daemon();
+}
+
+bool Agent::was_spare() const {
+    return impl_->narrator.was_spare();
 }
 
 bool Agent::has_run() const {

@@ -62,9 +62,17 @@ class Agent {
     void request_quit(int signal);
     /// Whether a request to quit would first let the workers come to a step boundary.
     [[nodiscard]] bool would_drain() const;
-    /// Passes a signal on to all workers.
+    /// Whether there are workers here that have had a place in a round.
+    [[nodiscard]] bool holds_state() const;
+    /// Passes a signal on to all workers but those with the SDK's loop that it would only end.
     void forward(int signal);
+    /// Whether that is all of them.
+    [[nodiscard]] bool would_only_end_workers(int signal) const;
 
+    /// The daemon has spoken on the present connection.
+    [[nodiscard]] bool hears_daemon() const;
+    /// The daemon has said that this node waits as a spare.
+    [[nodiscard]] bool was_spare() const;
     /// True once workers of some round have been launched here.
     [[nodiscard]] bool has_run() const;
 

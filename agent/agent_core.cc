@@ -232,13 +232,17 @@ void AgentCore::handle(Instant now, const rendezvous::Dismissed& message) {
     }
 }
 
-void AgentCore::handle(Instant /*now*/, const rendezvous::Waiting& message) {
+void AgentCore::handle(Instant now, const rendezvous::Waiting& message) {
     spare_ = message.spare;
+    ahead_wanted_ = message.prestart;
     // Who has finished in a round that the others have to repeat is a spare as any.
-    const bool in_no_round =
-        report_.state == NodeState::stopped || report_.state == NodeState::finished;
-    if (message.prestart && in_no_round && settled()) {
-        prestart();
+    if (!keeps_ahead()) {
+        return;
+    }
+    if (may_prestart_) {
+        prestart(now);
+    } else {
+        prestart_later(now);
     }
 }
 
@@ -348,6 +352,13 @@ AgentEffects AgentCore::advance(Instant now) {
     if (now >= outgoing_force_at_) {
         kill_outgoing();
     }
+    if (now >= prestart_at_) {
+        prestart_at_ = Instant::max();
+        if (keeps_ahead()) {
+            may_prestart_ = true;
+            prestart(now);
+        }
+    }
     if (now >= resist_at_) {
         const auto resisting = std::count_if(workers_.begin(), workers_.end(), [&](const auto& w) {
             return !w.second.parked || quit_;
@@ -374,7 +385,8 @@ Instant AgentCore::next_deadline() const {
     const Instant silence =
         link_up_ && !quit_ ? after(heard_at_, config_.policy.heartbeat_timeout) : Instant::max();
     return std::min({heartbeat_at_, silence, force_at_, patience_until_, resist_at_,
-                     outgoing_force_at_, give_up_at_, drain_until_, wait_until(), depart_until_});
+                     outgoing_force_at_, prestart_at_, give_up_at_, drain_until_, wait_until(),
+                     depart_until_});
 }
 
 }  // namespace regroup::agent

@@ -83,11 +83,16 @@ class AgentCore {
     [[nodiscard]] bool has_outgoing() const noexcept { return !outgoing_.empty(); }
     /// Whether this is the end of one of those.
     [[nodiscard]] bool is_outgoing(const WorkerExited& exited) const;
+    /// Its end as what it counts, before it is acted upon: a resident worker that ends with success
+    /// in the middle of a round, and was not to leave, has failed all the same.
+    [[nodiscard]] std::optional<WorkerFailure> failure_in(const WorkerExited& exited) const;
     /// The node is on its way out, or is out.
     [[nodiscard]] bool leaving() const noexcept { return quit_.has_value(); }
     [[nodiscard]] bool done() const noexcept { return quit_sent_; }
     /// A request to quit would begin a drain at this moment.
     [[nodiscard]] bool would_drain() const;
+    /// Some worker that is alive has had a place in a round.
+    [[nodiscard]] bool holds_state() const;
     /// It was asked to quit, and its workers go on to the next step boundary.
     [[nodiscard]] bool draining() const noexcept { return drain_signal_ != 0 && !quit_; }
 
@@ -161,10 +166,14 @@ class AgentCore {
     /// Asks all workers to end that were not asked yet.
     void end_workers(Instant now, int signal);
     void settle(Instant now);
-    void prestart();
-    void replace_lost(const Worker& lost);
-    /// Some worker that is alive has had a place in a round.
-    [[nodiscard]] bool holds_state() const;
+    void prestart(Instant now);
+    /// One that was started ahead has ended, or was parked.
+    void lose_ahead(Instant now, const Worker& lost);
+    /// Others are started in the places of those that have died, after a while.
+    void prestart_later(Instant now);
+    /// Those that were started ahead wait for a round here, or would, and were asked for.
+    [[nodiscard]] bool keeps_ahead() const;
+    void replace_lost(Instant now, const Worker& lost);
     /// The node was asked to go by a signal, and `report_` says so.
     void begin_drain(Instant now, int signal);
     /// Its workers have saved their state and ended, or train nothing: the node goes.
@@ -221,6 +230,9 @@ class AgentCore {
     bool rejoin_ = false;       ///< Fenced: join again once the workers are gone or parked.
     bool spare_ = false;        ///< Has a place in the queue for a round.
     bool may_prestart_ = true;  ///< No worker that was started ahead has died since the last round.
+    bool ahead_wanted_ = false;  ///< The daemon wants them, so that is not the last word.
+    Instant prestarted_at_ = Instant::min();
+    Duration prestart_delay_{};
     std::uint32_t stacks_wanted_ = 0;  ///< The last alarm of this round; 0: none.
     std::string stacks_reason_;
     std::uint32_t stacks_being_saved_ = 0;  ///< For this alarm; 0: they are not.
@@ -250,6 +262,7 @@ class AgentCore {
     Instant patience_until_ = Instant::max();
     Instant resist_at_ = Instant::max();          ///< Workers alive by then survive even SIGKILL.
     Instant outgoing_force_at_ = Instant::max();  ///< For those whose places were passed on.
+    Instant prestart_at_ = Instant::max();        ///< Those that have died are started again.
     Instant give_up_at_ = Instant::max();
     Instant drain_until_ = Instant::max();   ///< A drain that takes longer is cut short.
     Instant depart_until_ = Instant::max();  ///< By then its workers have saved their state.

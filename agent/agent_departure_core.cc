@@ -133,26 +133,24 @@ void AgentCore::give_up(Instant now) {
 // ---- Leaving with the state saved.
 
 void AgentCore::depart(Instant now, const std::string& reason) {
-    if (std::exchange(departing_, true)) {
+    if (departing_) {
         return;
     }
     leave_reason_ = reason;
+    if (!holds_state() && (outgoing_.empty() || passed_on_)) {
+        leave(now);  // It trains nothing that could be saved.
+        return;
+    }
+    departing_ = true;
     // In a round they may be short of the boundary, and the daemon knows whether there will be one.
     at_once_ = report_.state == NodeState::stopped;
     saved_ = unsaved_ = left_ = died_ = false;
     SignalWorkers idle{assignment_.round, SIGKILL, false, {}, true};
-    bool any_state = !outgoing_.empty() && !passed_on_;
     for (auto& [local_rank, worker] : workers_) {
-        any_state = any_state || worker.trained;
         if (!worker.trained) {
             worker.asked_by = SIGKILL;
             idle.local_ranks.push_back(local_rank);
         }
-    }
-    if (!any_state) {
-        departing_ = false;
-        leave(now);  // It trains nothing that could be saved.
-        return;
     }
     pausing_ = report_.state == NodeState::running;
     const Duration limit = drain_until_ != Instant::max()

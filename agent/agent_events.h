@@ -35,6 +35,9 @@ struct WorkerExited {
     std::optional<WorkerFailure> failure;
     bool finished = false;  ///< It had said that the training is, which a resident worker does.
     std::uint32_t generation = 0;  ///< That of the effect by which it was started; so below.
+    /// Of one that exited with success and had not finished: its end as a failure, which it is if
+    /// it was in the middle of its training. Or empty.
+    std::optional<WorkerFailure> unfinished{};
 };
 /// A worker has said Hello over its link. One that never does is not resident, nor is one that has
 /// said again that it is not: its training is finished.

@@ -11,6 +11,14 @@ namespace regroup::agent {
 
 using rendezvous::NodeState;
 
+namespace {
+
+// Until those that died ahead of a round are started again: doubled each time.
+constexpr Duration kPrestartDelayMin = std::chrono::seconds(1);
+constexpr Duration kPrestartDelayMax = std::chrono::seconds(60);
+
+}  // namespace
+
 bool AgentCore::is_outgoing(const WorkerExited& exited) const {
     const auto found = outgoing_.find(exited.local_rank);
     return found != outgoing_.end() && found->second.launched_in == exited.round &&
@@ -73,8 +81,69 @@ void AgentCore::on(Instant now, const RoomForSuccessors& event) {
         outgoing_force_at_ = force_at_;
         settle(now);
     } else {
-        prestart();
+        prestart(now);
     }
+}
+
+// ---- Those that are started ahead.
+
+// Ahead of a round a worker counts as parked: it trains nothing, and may be given a place.
+void AgentCore::prestart(Instant now) {
+    if (quit_ || !may_prestart_) {
+        return;
+    }
+    PrestartWorkers start{{}, generation_};
+    for (std::uint32_t local_rank = 0; local_rank < config_.offer.workers; ++local_rank) {
+        const auto [worker, is_new] = workers_.try_emplace(local_rank);
+        if (is_new) {
+            worker->second.parked = true;
+            worker->second.generation = generation_;
+            worker->second.successor = report_.state == NodeState::stopping;
+            start.local_ranks.push_back(local_rank);
+        }
+    }
+    if (!start.local_ranks.empty()) {
+        prestarted_at_ = now;
+        effects_.push_back(std::move(start));
+    }
+}
+
+// While its peers, who keep their processes, are still on their way out of the round.
+void AgentCore::replace_lost(Instant now, const Worker& lost) {
+    if (report_.state == NodeState::stopping && report_.resident && lost.elastic && lost.may_wait &&
+        !departing_ && drain_signal_ == 0 && expects_another_round()) {
+        prestart(now);
+    }
+}
+
+bool AgentCore::keeps_ahead() const {
+    const bool in_no_round =
+        report_.state == NodeState::stopped || report_.state == NodeState::finished;
+    return ahead_wanted_ && in_no_round && settled() && !quit_;
+}
+
+void AgentCore::lose_ahead(Instant now, const Worker& lost) {
+    may_prestart_ = may_prestart_ && lost.asked_by != 0;
+    if (may_prestart_ || !keeps_ahead()) {
+        return;
+    }
+    prestart_later(now);
+    if (!holds_state() && std::exchange(report_.resident, false)) {
+        tell(now);  // Whoever asks is told that they are being started.
+    }
+}
+
+// A program that cannot wait, or finds no memory, is not started over and over.
+void AgentCore::prestart_later(Instant now) {
+    if (prestart_at_ != Instant::max()) {
+        return;
+    }
+    const bool lasted =
+        prestarted_at_ != Instant::min() && now >= after(prestarted_at_, kPrestartDelayMax);
+    prestart_delay_ = lasted
+                          ? kPrestartDelayMin
+                          : std::clamp(prestart_delay_ * 2, kPrestartDelayMin, kPrestartDelayMax);
+    prestart_at_ = after(now, prestart_delay_);
 }
 
 // They were asked to end before their successors' round began; its success asked nothing more of

@@ -33,9 +33,9 @@ void AgentCore::on(Instant now, const WorkerAttached& event) {
 
 // It stays true while a process that replaces a lost one has yet to say that it is as the others.
 void AgentCore::update_resident(Instant now) {
-    const bool all =
-        !workers_.empty() && std::all_of(workers_.begin(), workers_.end(),
-                                         [](const auto& w) { return w.second.elastic; });
+    const bool all = workers_.size() == config_.offer.workers &&
+                     std::all_of(workers_.begin(), workers_.end(),
+                                 [](const auto& w) { return w.second.elastic; });
     if (all && !report_.resident) {
         report_.resident = true;
         if (!quit_) {

@@ -43,6 +43,9 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     unfinished_ = false;
     spare_ = false;
     may_prestart_ = true;
+    ahead_wanted_ = false;
+    prestart_delay_ = Duration::zero();
+    prestart_at_ = Instant::max();
     AssignWorkers assign{assignment, {}};
     LaunchWorkers launch{assignment, {}, generation_};
     bool any_keeps_process = false;
@@ -72,29 +75,24 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     }
 }
 
-// Ahead of a round a worker counts as parked: it trains nothing, and may be given a place.
-void AgentCore::prestart() {
-    if (quit_ || !may_prestart_) {
-        return;
-    }
-    PrestartWorkers start{{}, generation_};
-    for (std::uint32_t local_rank = 0; local_rank < config_.offer.workers; ++local_rank) {
-        const auto [worker, is_new] = workers_.try_emplace(local_rank);
-        if (is_new) {
-            worker->second.parked = true;
-            worker->second.generation = generation_;
-            worker->second.successor = report_.state == NodeState::stopping;
-            start.local_ranks.push_back(local_rank);
-        }
-    }
-    if (!start.local_ranks.empty()) {
-        effects_.push_back(std::move(start));
-    }
-}
-
 // ---- Ending.
 
+// Once the round is stopping, who gives up and ends has only followed those who are lost, unless it
+// had said otherwise.
+std::optional<WorkerFailure> AgentCore::failure_in(const WorkerExited& exited) const {
+    const auto found = workers_.find(exited.local_rank);
+    const bool trains = found != workers_.end() && found->second.launched_in == exited.round &&
+                        found->second.generation == exited.generation && found->second.elastic &&
+                        found->second.round != RoundId::none;
+    if (!trains || departing_ || quit_ || exited.finished || !exited.unfinished) {
+        return exited.failure;
+    }
+    const bool by_itself = report_.state == NodeState::running || exited.unfinished->announced;
+    return by_itself ? exited.unfinished : exited.failure;
+}
+
 void AgentCore::on(Instant now, const WorkerExited& event) {
+    std::optional<WorkerFailure> failure = failure_in(event);
     const bool outgoing = is_outgoing(event);
     WorkerMap& living = outgoing ? outgoing_ : workers_;
     const auto found = living.find(event.local_rank);
@@ -110,7 +108,6 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
     if (outgoing_.empty()) {
         outgoing_force_at_ = Instant::max();
     }
-    std::optional<WorkerFailure> failure = event.failure;
     if (failure && !worker.hung.empty()) {
         failure->kind = rendezvous::FailureKind::hang;
         failure->evidence = worker.hung;
@@ -120,7 +117,7 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
     const bool trained = worker.round != RoundId::none &&
                          (!outgoing || (awaited && worker.round == assignment_.round));
     if (!trained) {
-        may_prestart_ = may_prestart_ && worker.asked_by != 0;
+        lose_ahead(now, worker);
     } else if (failure && report_.state == NodeState::running) {
         report_.failure = failure;
         begin_stopping(now, describe(*failure));
@@ -138,19 +135,11 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
         count_departed(worker, failure.has_value());
     }
     if (trained && failure && !settled()) {
-        replace_lost(worker);
+        replace_lost(now, worker);
     }
     // One that was parked, or ahead of a round, takes nothing with it.
     if (settled() && (trained || awaited || quit_ || (departing_ && workers_.empty()))) {
         settle(now);
-    }
-}
-
-// While its peers, who keep their processes, are still on their way out of the round.
-void AgentCore::replace_lost(const Worker& lost) {
-    if (report_.state == NodeState::stopping && report_.resident && lost.elastic && lost.may_wait &&
-        !departing_ && drain_signal_ == 0 && expects_another_round()) {
-        prestart();
     }
 }
 

@@ -15,6 +15,9 @@ std::string how_it_ended(const rendezvous::WorkerFailure& failure) {
         return "ended by " + rendezvous::signal_name(failure.signal) +
                (failure.core_dumped ? ", core dumped" : "");
     }
+    if (failure.unfinished) {
+        return "exited with code 0 before its training was finished";
+    }
     return "exited with code " + std::to_string(failure.exit_code);
 }
 

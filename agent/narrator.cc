@@ -47,7 +47,7 @@ void Narrator::connected() {
 
 void Narrator::disconnected(const std::string& peer) {
     // One that was not the daemon's, or not the leading one's, is told as trouble.
-    if (core_.leaving() || !heard_) {
+    if (core_.leaving() || !std::exchange(heard_, false)) {
         return;
     }
     output_.say("lost the connection to the rendezvous at " + peer + "; reconnecting" +
@@ -61,6 +61,11 @@ void Narrator::received(const rendezvous::FromDaemon& message, const std::string
         output_.say("the rendezvous is back at " + peer);
     }
     if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
+        was_spare_ = was_spare_ || waiting->spare;
+        if (waiting->spare && failure_) {
+            // The job goes on without this node, perhaps because of it, and for long.
+            report_failure(describe(*failure_));
+        }
         std::string names;
         for (const std::string& name : waiting->joined) {
             names += (names.empty() ? "" : ", ") + name;
@@ -102,7 +107,9 @@ void Narrator::trouble(const std::string& reason, bool answered) {
 }
 
 void Narrator::round_begins(const Assignment& assignment) {
-    report_failure(assignment.reason);
+    // What a later round began for has nothing to do with it.
+    const bool is_next = number(assignment.round) == number(failure_round_) + 1;
+    report_failure(is_next || !failure_ ? assignment.reason : describe(*failure_));
     waiting_since_ = clock_.now();
     if (!options_.announces) {
         return;
@@ -167,10 +174,11 @@ void Narrator::has_no_room(const std::string& memory) {
 }
 
 void Narrator::exited(const WorkerExited& exited) {
-    if (!exited.failure || core_.is_outgoing(exited)) {
+    const std::optional<WorkerFailure> counted_as = core_.failure_in(exited);
+    if (!counted_as || core_.is_outgoing(exited)) {
         return;
     }
-    const WorkerFailure& failure = *exited.failure;
+    const WorkerFailure& failure = *counted_as;
     if (core_.is_parked(exited.local_rank) && !core_.leaving()) {
         output_.say("a worker that waited for a round is gone: local rank " +
                     std::to_string(exited.local_rank) + ", pid " + std::to_string(failure.pid) +

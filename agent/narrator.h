@@ -22,7 +22,11 @@ class Narrator {
     void disconnected(const std::string& peer);
     /// Before the message is acted upon.
     void received(const rendezvous::FromDaemon& message, const std::string& peer);
+    /// It has said that this node waits as a spare.
+    [[nodiscard]] bool was_spare() const noexcept { return was_spare_; }
     void silent(const std::string& peer);
+    /// On the present connection.
+    [[nodiscard]] bool hears_daemon() const noexcept { return heard_; }
     /// An attempt to reach it has failed; `answered` if somebody was there who is not the daemon.
     void trouble(const std::string& reason, bool answered);
 
@@ -57,7 +61,8 @@ class Narrator {
     Instant waiting_since_;
     int trouble_count_ = 0;
     bool heard_ = false;  // On this connection.
-    bool lost_ = false;   // It was there, and has not been heard since.
+    bool was_spare_ = false;
+    bool lost_ = false;  // It was there, and has not been heard since.
     Instant trouble_since_{};
     Instant trouble_at_{};
     Duration trouble_interval_{};

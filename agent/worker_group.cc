@@ -212,14 +212,6 @@ void WorkerGroup::kill(std::uint32_t local_rank, const std::string& reason) {
     }
 }
 
-void WorkerGroup::forward(int signal) {
-    for (auto& [key, process] : processes_) {
-        if (!process.told && !process.released) {
-            process.child->signal_group(signal);
-        }
-    }
-}
-
 void WorkerGroup::reaped(std::uint64_t key, ExitStatus status) {
     Process& process = processes_.at(key);
     const bool told_before = process.told;
@@ -318,22 +310,13 @@ void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
     process.told = true;
     open_files_now();
     output_.drain(process.output);
-    const pid_t pid = process.child->pid();
-    std::optional<WorkerFailure> failure;
+    const bool finished = process.page && (*process.page)->finished.load() != 0;
+    WorkerExited exited{process.launched_in, process.local_rank, {}, finished, process.generation};
     if (!status.success()) {
-        failure = failure_of(process);
-        failure->exit_code = status.exit_code;
-        failure->signal = status.signal;
-        failure->core_dumped = status.core_dumped;
-        if (!process.hung.empty()) {
-            failure->kind = rendezvous::FailureKind::hang;
-            failure->evidence = process.hung;
-        } else if (process.fatal) {
-            add_own_words(process, *failure);
-        }
-        if (status.signal == SIGKILL && !process.forced && process.hung.empty() && oom_watch_) {
-            failure->evidence = oom_watch_->evidence(pid);
-        }
+        exited.failure = failure_of(process, status);
+    } else if (process.elastic && !finished) {
+        exited.unfinished = failure_of(process, ExitStatus::exited(1));
+        exited.unfinished->unfinished = true;
     }
     record(status.success() ? WorkerEvent::State::succeeded
            : process.asked  ? WorkerEvent::State::terminated
@@ -345,9 +328,6 @@ void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
     if (link_) {
         link_->forget(key);
     }
-    const bool finished = process.page && (*process.page)->finished.load() != 0;
-    const WorkerExited exited{process.launched_in, process.local_rank, std::move(failure), finished,
-                              process.generation};
     forget_late_error(process);
     on_event_(exited);
 }
@@ -362,6 +342,23 @@ void WorkerGroup::sweep(const std::set<pid_t>& spared) {
     if (!result.survivors.empty()) {
         output_.say("cannot end " + describe(result.survivors) + ", left behind by a worker");
     }
+}
+
+WorkerFailure WorkerGroup::failure_of(const Process& process, ExitStatus status) {
+    WorkerFailure failure = failure_of(process);
+    failure.exit_code = status.exit_code;
+    failure.signal = status.signal;
+    failure.core_dumped = status.core_dumped;
+    if (!process.hung.empty()) {
+        failure.kind = rendezvous::FailureKind::hang;
+        failure.evidence = process.hung;
+    } else if (process.fatal) {
+        add_own_words(process, failure);
+    }
+    if (status.signal == SIGKILL && !process.forced && process.hung.empty() && oom_watch_) {
+        failure.evidence = oom_watch_->evidence(process.child->pid());
+    }
+    return failure;
 }
 
 WorkerFailure WorkerGroup::failure_of(const Process& process) {

@@ -103,8 +103,10 @@ class WorkerGroup {
     void end_released(int signal, const std::vector<std::uint32_t>& local_ranks);
     /// Ends one by force, on which the round hangs; `reason` goes into its failure.
     void kill(std::uint32_t local_rank, const std::string& reason);
-    /// Passes a signal on to all.
+    /// Passes a signal on to all but those with the SDK's loop that it would only end.
     void forward(int signal);
+    /// There is nobody to pass it on to, for all have the loop and none heeds such a signal.
+    [[nodiscard]] bool would_only_end(int signal) const;
 
     /// Kills what former workers left behind, wherever it has moved to. Blocks for some
     /// milliseconds; for seconds if a process is stuck in the kernel.
@@ -143,6 +145,7 @@ class WorkerGroup {
     void start(const Assignment& assignment, std::uint32_t local_rank, std::uint32_t generation,
                bool ahead);
     void signal(Process& process, int signal);
+    [[nodiscard]] static bool would_only_end(const Process& process, int signal);
     [[nodiscard]] ProcessSpec spec_of(const WorkerIdentity& identity,
                                       const OutputRelay::Pipes& pipes) const;
     [[nodiscard]] WorkerIdentity identity_of(const Assignment& assignment,
@@ -169,6 +172,7 @@ class WorkerGroup {
     /// Kills what the dead have left behind, and nothing of the living.
     void sweep(const std::set<pid_t>& spared);
     [[nodiscard]] WorkerFailure failure_of(const Process& process);
+    [[nodiscard]] WorkerFailure failure_of(const Process& process, ExitStatus status);
     /// Why it failed, as it said itself.
     static void add_own_words(const Process& process, WorkerFailure& failure);
     void record(WorkerEvent::State state, const Process& process, int exit_code) const;

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/process/proc_files.h"
 #include "agent/worker_group.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/text.h"
@@ -159,6 +160,34 @@ void WorkerGroup::pause(const PauseWorkers& pause) {
         link_->send(key, worker_link::Pause{number(pause.round), pause.leave,
                                             static_cast<std::uint64_t>(limit), pause.reason});
     }
+}
+
+void WorkerGroup::forward(int signal) {
+    for (auto& [key, process] : processes_) {
+        if (!process.told && !process.released && !would_only_end(process, signal)) {
+            process.child->signal_group(signal);
+        }
+    }
+}
+
+bool WorkerGroup::would_only_end(int signal) const {
+    bool any = false;
+    for (const auto& [key, process] : processes_) {
+        if (!process.told && !process.released) {
+            if (!would_only_end(process, signal)) {
+                return false;
+            }
+            any = true;
+        }
+    }
+    return any;
+}
+
+// One that waits for its first place has yet to say that it has the loop, and is started only where
+// the others have.
+bool WorkerGroup::would_only_end(const Process& process, int signal) {
+    const bool waits = process.assignment.round == RoundId::none;
+    return (process.elastic || waits) && has_default(process.child->pid(), signal);
 }
 
 // ---- What they say.

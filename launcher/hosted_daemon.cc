@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "launcher/state.h"
+#include "rendezvous/net/listen.h"
 
 namespace regroup::launcher {
 namespace {
@@ -44,11 +45,21 @@ Result<void> HostedDaemon::open(RunPlan& plan) {
     if (plan.hosting == Hosting::if_port_free) {
         // Another agent of this host serves the same endpoint; if it is somebody else, the
         // connection will tell.
-        port_holder_ = port.error().detail;
+        bind_address_ = plan.bind_address;
+        taken_port_ = plan.endpoint.port;
         return {};
     }
     return Failure(port.error().code, "cannot serve the rendezvous at " + plan.endpoint.text() +
                                           ": " + port.error().detail + "; choose another port");
+}
+
+// Who had it at the start may be long gone.
+std::string HostedDaemon::port_holder() const {
+    if (taken_port_ == 0) {
+        return "";
+    }
+    const auto socket = net::listen_on(io_, bind_address_, taken_port_);
+    return socket ? "" : socket.error().detail;
 }
 
 Result<void> HostedDaemon::keep_jobs() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,8 +32,9 @@ class HostedDaemon {
     [[nodiscard]] bool is_open() const noexcept { return daemon_ != nullptr; }
     /// Requires `is_open()`.
     [[nodiscard]] rendezvous::Daemon& daemon() noexcept { return *daemon_; }
-    /// Why the port could not be had, if another process of this host has it.
-    [[nodiscard]] const std::string& port_holder() const noexcept { return port_holder_; }
+    /// Which other process of this host has the port at this moment, if that is why it could not be
+    /// had: "port 29400 is taken by ..."; or empty.
+    [[nodiscard]] std::string port_holder() const;
 
     /// The agent here has ended like that; calls `done` when the process may. That is after the
     /// other nodes have heard of the end, or found their way without this daemon.
@@ -54,7 +56,8 @@ class HostedDaemon {
     std::string endpoint_;
     bool alone_ = false;  // No other node will ever be in this job.
     std::unique_ptr<rendezvous::Daemon> daemon_;
-    std::string port_holder_;
+    std::string bind_address_;
+    std::uint16_t taken_port_ = 0;  // Somebody else had it; 0: nobody.
     std::function<void()> done_;
     boost::asio::steady_timer timer_;
     Instant leave_at_ = Instant::max();

@@ -64,7 +64,8 @@ void declare_budgets(FlagTable& flags, RunOptions& options) {
                 number_into<std::uint64_t>(budgets.refill_steps, 0, 1000000000000));
     flags.value({"--no-progress", "N", "5",
                  "End the job, with exit code 4, after so many rounds in a row that ended badly "
-                 "without one more committed step; 0: never",
+                 "without one more committed step (programs with the SDK's loop report them; of "
+                 "others, short rounds that ended with an exit code for retry); 0: never",
                  "--no-progress=10", "", true},
                 number_into<std::uint32_t>(budgets.no_progress_max, 0, kCountMax));
     flags.value({"--restart-delay", "S", "0.1",
@@ -102,7 +103,7 @@ FlagTable::Take reactions_into(std::map<int, Reaction>& out) {
             out.clear();
             return "";
         }
-        std::map<int, Reaction> result = out;
+        std::map<int, Reaction> given;
         std::istringstream pairs(text);
         for (std::string pair; std::getline(pairs, pair, ',');) {
             const std::size_t equals = pair.find('=');
@@ -114,12 +115,15 @@ FlagTable::Take reactions_into(std::map<int, Reaction>& out) {
                        "retry or replace-node, or none; not " +
                        in_quotes(pair);
             }
-            result[*code] = *reaction;
+            if (!given.emplace(*code, *reaction).second) {
+                return "names code " + std::to_string(*code) + " twice in " + in_quotes(text);
+            }
         }
         if (text.empty() || text.back() == ',') {
             return "must be CODE=REACTION,... or none, not " + in_quotes(text);
         }
-        out = std::move(result);
+        given.merge(out);
+        out = std::move(given);
         return "";
     };
 }

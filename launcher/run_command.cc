@@ -189,14 +189,23 @@ class Node {
         agent::QuitSignals::Handlers handlers;
         handlers.on_signal = [this](int signal) {
             const std::vector<int>& handled = run_options_.signals;
-            if (std::find(handled.begin(), handled.end(), signal) == handled.end()) {
+            const bool ends_run =
+                std::find(handled.begin(), handled.end(), signal) != handled.end();
+            // What a scheduler warns with (Slurm's --signal=USR1@60) is of no use to workers that
+            // do not listen; it has to come to its own.
+            if (!ends_run && !agent_->would_only_end_workers(signal)) {
                 agent_->forward(signal);
                 return;
             }
             if (!std::exchange(signalled_, true)) {
                 output_.say(rendezvous::signal_name(signal) +
-                            (agent_->would_drain() ? ": the workers save at the next step boundary "
-                                                     "and leave; once more ends them at once"
+                            (agent_->would_drain() ? agent_->holds_state()
+                                                         ? ": the workers save at the next step "
+                                                           "boundary and leave; once more ends "
+                                                           "them at once"
+                                                         : ": leaving as soon as the job can do "
+                                                           "without this node; once more leaves "
+                                                           "at once"
                              : agent_->has_run()   ? ": stopping the workers"
                                                    : ": leaving the rendezvous"));
             }
@@ -212,9 +221,12 @@ class Node {
         using rendezvous::Outcome;
         ending_ = {quit.exit_code, quit.signal};
         if (quit.verdict && quit.verdict->outcome == Outcome::succeeded && !agent_->has_run()) {
-            output_.say("nothing was run here: job " + plan_.agent.job +
-                        " had already ended, closed by " + quit.verdict->author + ": " +
-                        quit.verdict->reason + " (a new job needs another --rdzv-id)");
+            output_.say(agent_->was_spare()
+                            ? "job " + plan_.agent.job + " has ended (succeeded); this node " +
+                                  "waited as a spare and was not needed"
+                            : "nothing was run here: job " + plan_.agent.job +
+                                  " had already ended, closed by " + quit.verdict->author + ": " +
+                                  quit.verdict->reason + " (a new job needs another --rdzv-id)");
         } else if (quit.verdict && quit.verdict->outcome == Outcome::failed) {
             tell_failure(*quit.verdict);
         } else if (const std::string line = ending_line(plan_.agent.job, quit); !line.empty()) {
@@ -257,14 +269,16 @@ class Node {
         }
     }
 
-    // For who found no rendezvous: where it was sought, and who holds that port of this host.
+    // For who found no rendezvous: where it was sought, and who holds that port of this host and is
+    // none.
     [[nodiscard]] std::string endpoint_note() const {
+        const std::string holder = agent_->hears_daemon() ? "" : daemon_.port_holder();
         std::string endpoints = plan_.endpoint.text();
         for (const rendezvous::Endpoint& other : plan_.other_endpoints) {
             endpoints += ", " + other.text();
         }
         return (plan_.other_endpoints.empty() ? "; the endpoint is " : "; the endpoints are ") +
-               endpoints + (daemon_.port_holder().empty() ? "" : ", and " + daemon_.port_holder());
+               endpoints + (holder.empty() ? "" : ", and " + holder);
     }
 
     const SteadyClock clock_;

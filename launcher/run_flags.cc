@@ -177,7 +177,8 @@ void declare_time(FlagTable& flags, RunOptions& options) {
         seconds_into(options.grow_after));
     flags.value({"--signals-to-handle", "NAMES", kDefaultSignals,
                  "Signals that end the run here: workers get the same one, and the time of "
-                 "--shutdown-timeout. SIGUSR1 and SIGUSR2 are passed on to the workers otherwise",
+                 "--shutdown-timeout. SIGUSR1 and SIGUSR2 are passed on to the workers otherwise, "
+                 "unless these have the SDK's loop and would only die of it: then they end the run",
                  "--signals-to-handle=SIGTERM,SIGINT"},
                 signals_into(options.signals, options.signal_names));
     flags.value({"--monitor-interval", "S", "0.1",

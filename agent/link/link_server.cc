@@ -121,7 +121,9 @@ void LinkServer::send(std::uint64_t key, const ToWorker& message) {
         }
         seat.unsent.push_back(std::move(packet));
     } else if (!send_packet((*seat.connection)->socket->fd(), packet, WhenFull::fail)) {
-        drop(*seat.connection, std::string("cannot be told anything: ") + std::strerror(errno));
+        if (errno != EPIPE && errno != ECONNRESET) {
+            drop(*seat.connection, std::string("cannot be told anything: ") + std::strerror(errno));
+        }  // Else it is ending; what it said last has yet to be read, and then its end.
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <dirent.h>
 #include <fcntl.h>
 #include <memory>
@@ -123,6 +124,26 @@ bool runs_no_more(pid_t pid) {
         const std::string& text = fields[kFlagsField];
         std::from_chars(text.data(), text.data() + text.size(), flags);
         if ((flags & kExiting) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool has_default(pid_t pid, int signal) {
+    constexpr int kHexadecimal = 16;
+    const auto text = read_file("/proc/" + std::to_string(pid) + "/status");
+    if (!text || text->find("\nSigCgt:") == std::string::npos) {
+        return false;
+    }
+    for (const std::string_view mask : {"\nSigBlk:", "\nSigIgn:", "\nSigCgt:"}) {
+        const std::size_t at = text->find(mask);
+        std::uint64_t bits = 0;
+        if (at != std::string::npos) {
+            const char* const digits = text->data() + at + mask.size() + 1;  // Behind a tabulator.
+            std::from_chars(digits, text->data() + text->size(), bits, kHexadecimal);
+        }
+        if ((bits >> static_cast<unsigned>(signal - 1) & 1U) != 0) {
             return false;
         }
     }

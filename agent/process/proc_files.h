@@ -31,6 +31,10 @@ struct ProcessEntry {
 /// nor any system call that it has made. Reads a file for each thread.
 [[nodiscard]] bool runs_no_more(pid_t pid);
 
+/// Whether `pid` neither catches nor ignores this signal, nor has it blocked, so that it would have
+/// its default effect. False for a process that is not there.
+[[nodiscard]] bool has_default(pid_t pid, int signal);
+
 /// The children of `pid`, ended ones that were not reaped included. Nothing when this kernel does
 /// not list children, or there is no such process.
 [[nodiscard]] std::optional<std::vector<pid_t>> read_children(pid_t pid);

@@ -91,6 +91,9 @@ std::string describe(const WorkerFailure& failure) {
     if (failure.signal != 0) {
         return who + " was ended by " + signal_name(failure.signal) + own_words(failure);
     }
+    if (failure.unfinished) {
+        return who + " exited with code 0 before its training was finished" + own_words(failure);
+    }
     return who + " exited with code " + std::to_string(failure.exit_code) + own_words(failure);
 }
 

@@ -92,6 +92,8 @@ struct WorkerFailure {
     /// It had said, unasked, that it fails, and not because of its peers: `error_message` begins
     /// with why.
     bool announced = false;
+    /// It exited with code 0 in the middle of its training, which counts as `exit_code`, 1.
+    bool unfinished = false;
 
     friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };

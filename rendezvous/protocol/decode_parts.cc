@@ -123,6 +123,7 @@ void read(FieldReader& outer, std::string_view key, std::optional<WorkerFailure>
     reader->last_text("error_message", failure.error_message, kOutputBytesMax);
     reader->text("error_file", failure.error_file, kSentenceBytesMax);
     reader->flag("announced", failure.announced);
+    reader->flag("unfinished", failure.unfinished);
     // The job's exit code is made of this one: it must not come out as success or as nothing.
     if (failure.start_error.empty() && failure.signal == 0 && failure.exit_code <= 0) {
         reader->complain("exit_code", "tells no failure, nor does any other field");

@@ -114,6 +114,9 @@ void write(json& object, const WorkerFailure& failure) {
     if (failure.announced) {
         object["announced"] = true;
     }
+    if (failure.unfinished) {
+        object["unfinished"] = true;
+    }
 }
 
 void write(json& object, const NodeReport& report) {

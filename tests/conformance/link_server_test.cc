@@ -38,7 +38,7 @@ class LinkServerTest : public testing::Test {
     void SetUp() override {
         LinkServer::Handlers handlers;
         handlers.on_hello = [this](std::uint64_t, pid_t, bool, bool) { ++hellos_; };
-        handlers.on_message = [](std::uint64_t, const worker_link::FromWorker&) {};
+        handlers.on_message = [this](std::uint64_t, const worker_link::FromWorker&) { ++words_; };
         handlers.on_trouble = [this](const std::string& line) { troubles_.push_back(line); };
         auto server = LinkServer::open(io_, std::move(handlers));
         auto page = SharedPage::create();
@@ -48,9 +48,9 @@ class LinkServerTest : public testing::Test {
         id_ = server_->expect(kKey, *page);
     }
 
-    /// Whether a worker whose SDK is of that version gets its page; else it is hung up on.
-    bool is_served(std::uint32_t version) {
-        const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    /// A worker that has said Hello; none if there is no connection.
+    UniqueFd connect(std::uint32_t version) {
+        UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
         sockaddr_un name{};
         name.sun_family = AF_UNIX;
         server_->address().copy(name.sun_path, server_->address().size());
@@ -65,8 +65,14 @@ class LinkServerTest : public testing::Test {
             !worker_link::send_packet(socket.get(), worker_link::encode(hello),
                                       worker_link::WhenFull::wait)) {
             ADD_FAILURE() << "no connection";
-            return false;
+            socket.reset();
         }
+        return socket;
+    }
+
+    /// Whether a worker whose SDK is of that version gets its page; else it is hung up on.
+    bool is_served(std::uint32_t version) {
+        const UniqueFd socket = connect(version);
         char answer[64];
         ssize_t count = -1;
         const Instant deadline = after(SteadyClock().now(), std::chrono::seconds(60));
@@ -83,6 +89,7 @@ class LinkServerTest : public testing::Test {
     std::string id_;
     std::vector<std::string> troubles_;
     int hellos_ = 0;
+    int words_ = 0;
 };
 
 TEST_F(LinkServerTest, WorkersOfTheVersionsThatItKnowsAreServed) {
@@ -92,6 +99,22 @@ TEST_F(LinkServerTest, WorkersOfTheVersionsThatItKnowsAreServed) {
     }
     EXPECT_EQ(hellos_, static_cast<int>(kLinkVersion - kOldestLinkVersion + 1));
     EXPECT_THAT(troubles_, IsEmpty());
+}
+
+TEST_F(LinkServerTest, WhoHasEndedCannotBeToldAnythingAndIsHeardAllTheSame) {
+    UniqueFd socket = connect(kLinkVersion);
+    const Instant deadline = after(SteadyClock().now(), std::chrono::seconds(60));
+    while (!server_->is_attached(kKey) && SteadyClock().now() < deadline) {
+        io_.run_for(std::chrono::milliseconds(1));
+    }
+    ASSERT_TRUE(worker_link::send_packet(socket.get(), worker_link::encode(worker_link::Parked{}),
+                                         worker_link::WhenFull::wait));
+    socket.reset();
+    server_->send(kKey, worker_link::EndRound{1, "it is lost"});
+    EXPECT_THAT(troubles_, IsEmpty());
+    server_->hear_out(kKey);
+    EXPECT_EQ(words_, 1);
+    EXPECT_FALSE(server_->is_attached(kKey));
 }
 
 TEST_F(LinkServerTest, ANewerSdkIsTurnedAwayAndOnceItIsSaidWhatToDo) {

@@ -11,7 +11,8 @@
 // end until there is a file $PROBE_DIR/core, as one that writes its core does; with `explain`, it
 // fails as soon, and ends with report_fatal(). With `handle`, SIGTERM is the program's own affair,
 // which it marks with `handled`; with `fork`, each rank has a child that ends by it, and marks
-// `widowed` once that has.
+// `widowed` once that has; with `desert`, rank 1 exits with code 0 as soon; with `listen`, rank 0
+// marks each SIGUSR1 that it gets as `heard`.
 #include <regroup/regroup.h>
 
 #include <algorithm>
@@ -56,6 +57,8 @@ std::string position(std::uint64_t step, std::uint64_t samples) {
     return "step=" + std::to_string(step) + "\nsamples=" + std::to_string(samples) + "\n";
 }
 
+volatile std::sig_atomic_t heard = 0;
+
 void beat(std::uint64_t step) {
     const std::string path = folder() + "/step";
     std::ofstream(path + ".part") << step << "\n";
@@ -83,6 +86,10 @@ int train(const std::string& argument) {
     const bool may_stall = argument == "stall";
     const bool beats = argument == "beat";
     const bool saves = argument == "save";
+    if (argument == "listen" && std::getenv("RANK") == std::string("0")) {
+        std::signal(SIGUSR1, [](int) { heard = 1; });
+    }
+    const bool deserts = argument == "desert";
     const bool throws = argument == "throw" || argument == "explain";
     if (argument == "handle") {
         std::signal(SIGTERM, [](int) { handled = 1; });
@@ -129,6 +136,13 @@ int train(const std::string& argument) {
                 }
                 if (throws && present.rank == 0 && std::filesystem::exists(folder() + "/throw")) {
                     throw std::runtime_error("no such shard");
+                }
+                if (heard != 0) {
+                    heard = 0;
+                    mark("heard", present, "");
+                }
+                if (deserts && present.rank == 1 && std::filesystem::exists(folder() + "/throw")) {
+                    std::_Exit(0);
                 }
                 const regroup::SampleRange range = step.take(kBatch);
                 samples = range.last;

@@ -291,6 +291,7 @@ TEST_F(RunElastic, ASpareThatIsNotNeededEndsWithTheJob) {
     release("finish");
     EXPECT_EQ(member->wait(), 0) << member->output();
     EXPECT_EQ(spare->wait(), 0) << spare->output();
+    EXPECT_THAT(spare->output(), HasSubstr("has ended (succeeded); this node waited as a spare"));
     EXPECT_THAT(spare->family(), IsEmpty());
 }
 

@@ -3,6 +3,7 @@
 // Endpoints where no daemon answers: nobody, somebody else, or a daemon that is late.
 #include <arpa/inet.h>
 #include <atomic>
+#include <csignal>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -16,6 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 class RunEndpoint : public EndToEnd {
    protected:
@@ -100,6 +102,23 @@ TEST_F(RunEndpoint, DaemonThatIsLateIsJoined) {
     EXPECT_EQ(first.wait(), 0) << first.output();
     EXPECT_EQ(second.wait(), 0) << second.output();
     EXPECT_THAT(second.output(), HasSubstr(":1] read word of 0\n"));
+}
+
+TEST_F(RunEndpoint, WhoHadThePortIsNotNamedIfItWasTheRendezvous) {
+    for (const bool dies : {false, true}) {
+        SCOPED_TRACE(dies ? "which has died" : "which is there");
+        Rendezvous rendezvous;
+        Program job = run_probe({"--rdzv-backend=c10d", "--rdzv-endpoint=" + rendezvous.endpoint(),
+                                 "--nnodes=2", "--join-timeout=3"},
+                                {"mark=up"});
+        ASSERT_TRUE(job.prints("waiting: ")) << job.output();
+        if (dies) {
+            rendezvous.program().signal(SIGKILL);
+        }
+        EXPECT_EQ(job.wait(), 3) << job.output();
+        EXPECT_THAT(lines_of(job.output()).back(), HasSubstr("--join-timeout"));
+        EXPECT_THAT(job.output(), Not(HasSubstr("is taken by")));
+    }
 }
 
 struct Manner {

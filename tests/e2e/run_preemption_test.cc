@@ -66,6 +66,27 @@ TEST_F(RunPreemption, ASaveThatTakesTooLongIsCutShort) {
     EXPECT_THAT(job.family(), IsEmpty());
 }
 
+TEST_F(RunPreemption, AWarningOfWhichNoWorkerWouldHearIsForTheNode) {
+    release("disk");
+    Program job(in_folder(command()));
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    job.signal(SIGUSR1);
+    EXPECT_EQ(job.wait(), 75) << job.output();
+    EXPECT_THAT(last_marks("left"), SizeIs(2)) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("drained: stopped by SIGUSR1"));
+}
+
+TEST_F(RunPreemption, AWarningIsPassedOnToThoseWhoListen) {
+    Program job(in_folder({regroup_program(), "run", "--standalone", "--nproc-per-node=2",
+                           elastic_probe_program(), "listen"}));
+    ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
+    job.signal(SIGUSR1);
+    EXPECT_THAT(await_marks("heard", 1), SizeIs(1)) << job.output();
+    release("finish");
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_THAT(marks("up"), SizeIs(1)) << job.output();
+}
+
 TEST_F(RunPreemption, UnderTimeoutTheSignalMayReachTheWholeGroup) {
     release("disk");
     Program job(in_folder(Words{"/usr/bin/timeout", "--preserve-status", "300"} + command()));

@@ -92,6 +92,9 @@ TEST_F(RunReactionsOf, ABadNodeIsReplaced) {
     ASSERT_TRUE(spare.prints("waiting")) << spare.output();
     release("break");
     ASSERT_EQ(await_marks("up", 2, 2).size(), 2U) << good.output() << bad.output();
+    // Who is set aside is told why, and what failed, though it is in no further round.
+    EXPECT_TRUE(bad.prints("node 127.0.0.3 is set aside for ")) << bad.output();
+    EXPECT_THAT(bad.output(), HasSubstr("failure report of round 1"));
     release("finish");
     EXPECT_EQ(good.wait(), 0) << good.output();
     EXPECT_EQ(spare.wait(), 0) << spare.output();
@@ -99,6 +102,17 @@ TEST_F(RunReactionsOf, ABadNodeIsReplaced) {
     EXPECT_THAT(good.output(),
                 HasSubstr("exited with code 76: there is no such data set"));  // The cause.
     EXPECT_THAT(good.output(), HasSubstr("spare 127.0.0.4 took slot 1"));
+}
+
+TEST_F(RunReactionsOf, AnElasticWorkerThatExitsWithZeroInTheMiddleOfItsTrainingHasFailed) {
+    Program job = run({"--standalone", "--nproc-per-node=3", "--max-restarts=0",
+                       elastic_probe_program(), "desert"});
+    ASSERT_EQ(await_marks("up", 3).size(), 3U) << job.output();
+    release("throw");
+    EXPECT_EQ(job.wait(), 1) << job.output();
+    EXPECT_THAT(job.output(),
+                HasSubstr("exited with code 0 before its training was finished; no restarts"));
+    EXPECT_EQ(marks("up").size(), 1U);
 }
 
 }  // namespace

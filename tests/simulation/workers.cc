@@ -266,6 +266,9 @@ agent::WorkerExited Workers::describe_end(const Worker& worker, std::uint32_t lo
     agent::WorkerExited exited{worker.launched_in, local_rank, std::nullopt, worker.finished,
                                worker.generation};
     if (cause == Cause::success) {
+        if (worker.elastic && !worker.finished) {
+            exited.unfinished.emplace();  // It leaves, and that is no failure.
+        }
         return exited;
     }
     rendezvous::WorkerFailure failure;

@@ -43,6 +43,13 @@ inline WorkerFailure error(std::uint32_t local_rank) {
     return failure;
 }
 
+/// Of one that exits with code 0 in the middle of its training.
+inline WorkerFailure early_end(std::uint32_t local_rank) {
+    WorkerFailure failure = error(local_rank);
+    failure.unfinished = true;
+    return failure;
+}
+
 // An agent with two workers, connected, in a round if the test begins with `in_round`.
 class AgentCoreTest : public testing::Test {
    protected:
@@ -68,6 +75,10 @@ class AgentCoreTest : public testing::Test {
     void exits(std::uint64_t round, std::uint32_t local_rank,
                std::optional<WorkerFailure> failure = std::nullopt) {
         feed(WorkerExited{RoundId{round}, local_rank, std::move(failure)});
+    }
+    void exits_unfinished(std::uint64_t round, std::uint32_t local_rank) {
+        feed(WorkerExited{RoundId{round}, local_rank, std::nullopt, false, 0,
+                          early_end(local_rank)});
     }
     // Both workers end as SIGTERM makes them.
     void both_obey(std::uint64_t round) {

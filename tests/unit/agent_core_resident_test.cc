@@ -253,7 +253,7 @@ TEST_F(AgentCoreResidentTest, WhoHasFinishedIsASpareAsAny) {
     EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
 }
 
-TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsNotStartedAgainUntilThereIsOne) {
+TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsNoFailureAndItsPlaceIsTaken) {
     core = AgentCore(config_of_two_workers(), now);
     feed(StoreOffered{kPort});
     feed(LinkUp{});
@@ -269,23 +269,66 @@ TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsNotStartedAgainUntilThereIsO
     EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
 }
 
-TEST_F(AgentCoreResidentTest, ASpareHasNothingToSaveAndLeavesAtOnceAsDrained) {
+TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsStartedAgainAtGrowingIntervals) {
     core = AgentCore(config_of_two_workers(), now);
     feed(StoreOffered{kPort});
     feed(LinkUp{});
     Waiting waiting;
     waiting.spare = waiting.prestart = true;
     hear(waiting);
-    EXPECT_FALSE(core.would_drain());
-    feed(QuitRequested{SIGTERM});
-    EXPECT_EQ(sent<Leave>().size(), 1U);
-    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
-    EXPECT_TRUE(all<SignalWorkers>()[0].force());
+    parks(0, 0);
+    parks(0, 1);
+    ASSERT_TRUE(core.report().resident);
+    for (const int delay : {1, 2, 4, 8, 16, 32, 60, 60}) {
+        effects.clear();
+        exits(0, 0, crash(0, SIGKILL));
+        EXPECT_FALSE(core.report().resident);  // So the daemon says that they are being started.
+        EXPECT_TRUE(reported(NodeState::stopped));
+        hear(waiting);
+        pass_answered(seconds(delay) - std::chrono::milliseconds(1));
+        parks(0, 1);
+        EXPECT_TRUE(all<PrestartWorkers>().empty());
+        EXPECT_FALSE(core.report().resident);
+        pass_answered(std::chrono::milliseconds(1));
+        ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
+        EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{0}));
+        parks(0, 0);
+        EXPECT_TRUE(core.report().resident);
+    }
+    // One that has waited for long is as good as the first.
+    pass_answered(seconds(60));
+    effects.clear();
     exits(0, 0, crash(0, SIGKILL));
-    exits(0, 1, crash(1, SIGKILL));
-    ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitRequeue);
-    EXPECT_EQ(quit()->signal, 0);
+    pass_answered(seconds(1));
+    EXPECT_EQ(all<PrestartWorkers>().size(), 1U);
+}
+
+TEST_F(AgentCoreResidentTest, ASpareHasNothingToSaveAndLeavesAtOnceAsDrained) {
+    for (const bool by_signal : {true, false}) {
+        SCOPED_TRACE(by_signal ? "by a signal" : "by an operator");
+        core = AgentCore(config_of_two_workers(), now);
+        feed(StoreOffered{kPort});
+        feed(LinkUp{});
+        Waiting waiting;
+        waiting.spare = waiting.prestart = true;
+        hear(waiting);
+        EXPECT_FALSE(core.would_drain());
+        effects.clear();
+        if (by_signal) {
+            feed(QuitRequested{SIGTERM});
+        } else {
+            hear(Prepare{RoundId{1}, true, "drained by an operator"});
+        }
+        EXPECT_EQ(sent<Leave>().size(), 1U);
+        ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+        EXPECT_TRUE(all<SignalWorkers>()[0].force());
+        EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{0, 1}));
+        exits(0, 0, crash(0, SIGKILL));
+        exits(0, 1, crash(1, SIGKILL));
+        ASSERT_TRUE(quit().has_value());
+        EXPECT_EQ(quit()->exit_code, kExitRequeue);
+        EXPECT_EQ(quit()->signal, 0);
+    }
 }
 
 // ---- Work of their own, in which workers do not hear that the round is over.

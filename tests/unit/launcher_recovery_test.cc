@@ -74,6 +74,7 @@ TEST(RecoveryFlags, MistakesAreNamed) {
     EXPECT_THAT(complaint_about({"--on-exit=3"}), HasSubstr("CODE=REACTION"));
     EXPECT_THAT(complaint_about({"--on-exit=3=explode"}), HasSubstr("'3=explode'"));
     EXPECT_THAT(complaint_about({"--on-exit=0=fail"}), HasSubstr("from 1 to 255"));
+    EXPECT_THAT(complaint_about({"--on-exit=3=fail,3=retry"}), HasSubstr("names code 3 twice"));
     EXPECT_THAT(complaint_about({"--on-exit=3=fail,"}), HasSubstr("--on-exit"));
     EXPECT_THAT(complaint_about({"--max-hangs=many"}), HasSubstr("restarts or a whole number"));
     EXPECT_THAT(complaint_about({"--prepare-timeout=0"}), HasSubstr("above 0"));

@@ -26,6 +26,7 @@ inline rendezvous::WorkerFailure sample_failure() {
     failure.log_file = "regroup-runs/nightly/round-4/rank-13.log";
     failure.evidence = "the kernel was out of memory";
     failure.error_message = "RuntimeError: shard 14 is empty\n";
+    failure.unfinished = true;
     failure.error_file = "regroup-runs/nightly/round-4/rank-13.error.json";
     return failure;
 }

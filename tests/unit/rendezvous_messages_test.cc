@@ -43,6 +43,8 @@ TEST(Messages, DescribeSaysHowAWorkerEnded) {
     failure.node = "b";
     failure.exit_code = 3;
     EXPECT_EQ(describe(failure), "rank 5 on b exited with code 3");
+    failure.unfinished = true;
+    EXPECT_EQ(describe(failure), "rank 5 on b exited with code 0 before its training was finished");
     failure.signal = SIGSEGV;
     EXPECT_EQ(describe(failure), "rank 5 on b was ended by SIGSEGV");
     failure.signal = 77;

@@ -84,7 +84,6 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
             throw;
         }
         if (outcome == Outcome::finished) {
-            beacon_.finished();
             if (link_) {
                 // The others may end before this one, and without a word.
                 ContextScope::of(round_->context)->on_break({});
@@ -263,6 +262,7 @@ void Loop::finish() {
         // Every rank has said so: it is over, whoever is lost on the way out.
     }
     stage_ = Stage::finished;
+    beacon_.finished();  // However the process ends from here on.
 }
 
 bool Loop::vote_on_step(bool finishes) {

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// When a worker that exits with code 0 has failed all the same: in the middle of its training.
+#include "tests/unit/agent_core_resident_fixture.h"
+
+namespace regroup::agent {
+namespace {
+
+using namespace rendezvous;
+
+TEST_F(AgentCoreResidentTest, WhoEndsWithSuccessInTheMiddleOfItsTrainingHasFailed) {
+    const WorkerExited early{RoundId{1}, 0, std::nullopt, false, 0, early_end(0)};
+    EXPECT_EQ(core.failure_in(early), early_end(0));
+    feed(early);
+    EXPECT_TRUE(reported(NodeState::stopping));
+    EXPECT_EQ(core.report().failure, early_end(0));
+    ASSERT_EQ(all<EndRound>().size(), 1U);
+    EXPECT_EQ(all<EndRound>()[0].local_ranks, (std::vector<std::uint32_t>{1}));
+    parks(1, 1);
+    EXPECT_TRUE(reported(NodeState::stopped));
+    EXPECT_EQ(core.report().failure, early_end(0));
+}
+
+TEST_F(AgentCoreResidentTest, SoHasTheLastOneOfItsNode) {
+    exits(1, 0, crash(0));
+    assign(2);
+    exits(1, 1, crash(1));
+    attach(0);
+    attach(1);
+    exits_unfinished(2, 0);
+    exits_unfinished(2, 1);
+    EXPECT_EQ(core.report().state, NodeState::stopped);
+    EXPECT_EQ(core.report().failure, early_end(0));
+}
+
+TEST_F(AgentCoreResidentTest, WhoHasFinishedEndsWithSuccessWhileOthersStillFinish) {
+    // Its last word, that its training is finished, may be all that is known of it.
+    feed(WorkerExited{RoundId{1}, 0, std::nullopt, true});
+    EXPECT_EQ(core.report().state, NodeState::running);
+    feed(WorkerAttached{1, false});
+    exits_unfinished(1, 1);
+    EXPECT_TRUE(reported(NodeState::finished));
+    EXPECT_FALSE(core.report().failure);
+}
+
+TEST_F(AgentCoreResidentTest, WhoLeavesEndsWithSuccess) {
+    prepare(true);
+    exits_unfinished(1, 0);
+    exits_unfinished(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    EXPECT_FALSE(core.report().failure);
+}
+
+TEST_F(AgentCoreResidentTest, WhoGivesUpBecauseTheRoundIsOverHasNotFailed) {
+    hear(Stop{RoundId{1}, "another node is lost"});
+    exits_unfinished(1, 0);
+    parks(1, 1);
+    exits_unfinished(1, 1);
+    EXPECT_TRUE(reported(NodeState::stopped));
+    EXPECT_FALSE(core.report().failure);
+}
+
+TEST_F(AgentCoreResidentTest, WhoSaidThatItFailsHasFailedWithWhateverCodeItEnds) {
+    hear(Stop{RoundId{1}, "a connection broke"});
+    WorkerExited early{RoundId{1}, 0, std::nullopt, false, 0, early_end(0)};
+    early.unfinished->announced = true;
+    feed(early);
+    EXPECT_EQ(core.report().failure, early.unfinished);
+}
+
+TEST_F(AgentCoreTest, ProgramsWithoutALoopSucceedWithCodeZero) {
+    in_round(1);
+    exits_unfinished(1, 0);
+    exits_unfinished(1, 1);
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    EXPECT_EQ(core.report().state, NodeState::finished);
+}
+
+}  // namespace
+}  // namespace regroup::agent
