@@ -205,9 +205,10 @@ void WorkerGroup::signal(Process& process, int signal) {
     process.child->signal_group(SIGCONT);
 }
 
-void WorkerGroup::kill(std::uint32_t local_rank, const std::string& reason) {
+void WorkerGroup::kill(std::uint32_t local_rank, const std::string& reason, bool by_silence) {
     if (Process* const process = living(local_rank)) {
         process->hung = reason;
+        process->hung_by_silence = by_silence;
         process->child->signal_group(SIGKILL);
     }
 }
@@ -328,6 +329,7 @@ void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
         if (!process.hung.empty()) {
             failure->kind = rendezvous::FailureKind::hang;
             failure->evidence = process.hung;
+            failure->by_silence = process.hung_by_silence;
         } else if (process.fatal) {
             add_own_words(process, *failure);
         }
