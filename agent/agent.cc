@@ -213,7 +213,7 @@ struct Agent::Impl {
 
     void act(const KillWorker& effect) {
         narrator.hangs(effect);
-        workers.kill(effect.local_rank, effect.reason);
+        workers.kill(effect.local_rank, effect.reason, effect.by_silence);
     }
 
     void act(const TellRecovery& effect) { watch.tell(effect); }
@@ -233,13 +233,23 @@ struct Agent::Impl {
     NodeWatch::Handlers watch_handlers() {
         return {
             .workers = [this] { return workers.live(); },
-            .output =
-                [this] { return output.relays() ? std::optional(output.bytes()) : std::nullopt; },
+            .output = [this] { return written(); },
             .on_hang = [this](const HangSuspected& event) { feed(event); },
             .on_work = [this](const WorkersAtWork& event) { feed(event); },
             .on_stacks = [this](const StacksSaved& event) { feed(event); },
             .say = [this](const std::string& line) { output.say(line); },
         };
+    }
+
+    [[nodiscard]] std::optional<std::vector<std::uint64_t>> written() const {
+        if (!output.relays()) {
+            return std::nullopt;
+        }
+        std::vector<std::uint64_t> bytes;
+        for (std::uint32_t rank = 0; rank < options.core.offer.workers; ++rank) {
+            bytes.push_back(output.bytes(rank));
+        }
+        return bytes;
     }
 
     // ---- The store. The socket that was offered serves this round; a new one is offered next.

@@ -184,7 +184,8 @@ void AgentCore::handle(Instant now, const rendezvous::EndWorker& message) {
         return;
     }
     worker->second.hung = message.reason;
-    effects_.push_back(KillWorker{local_rank, message.reason});
+    worker->second.hung_by_silence = message.by_silence;
+    effects_.push_back(KillWorker{local_rank, message.reason, message.by_silence});
 }
 
 void AgentCore::handle(Instant now, const rendezvous::Fenced& message) {

@@ -142,6 +142,7 @@ class AgentCore {
         std::uint64_t step = 0;  ///< Committed, by the time it was parked.
         int asked_by = 0;        ///< The signal by which it was asked to end.
         std::string hung;        ///< Why it was killed, if that is because a round hung on it.
+        bool hung_by_silence = false;  ///< See WorkerFailure::by_silence.
     };
 
     using WorkerMap = std::map<std::uint32_t, Worker>;  ///< By local rank: those alive.

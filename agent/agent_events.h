@@ -198,6 +198,7 @@ struct TellAtWork {
 struct KillWorker {
     std::uint32_t local_rank = 0;
     std::string reason;
+    bool by_silence = false;  ///< See WorkerFailure.
 };
 /// For people, and with `keep` for the run's ledger, which the node with group rank 0 writes.
 struct TellRecovery {

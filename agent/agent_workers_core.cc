@@ -111,6 +111,7 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
     if (failure && !worker.hung.empty()) {
         failure->kind = rendezvous::FailureKind::hang;
         failure->evidence = worker.hung;
+        failure->by_silence = worker.hung_by_silence;
     }
     // What becomes of one whose place was passed on is of no consequence but for who waits for it.
     const bool awaited = outgoing && !passed_on_;

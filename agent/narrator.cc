@@ -163,7 +163,7 @@ void Narrator::waits_for_work(const TellAtWork& effect) {
 void Narrator::hangs(const KillWorker& effect) {
     output_.say("killing rank " +
                 std::to_string(core_.assignment().first_rank + effect.local_rank) +
-                ", on which the round hangs: " + effect.reason);
+                ", for the round hangs: " + effect.reason);
 }
 
 void Narrator::has_no_room(const std::string& memory) {

@@ -205,9 +205,10 @@ void WorkerGroup::signal(Process& process, int signal) {
     process.child->signal_group(SIGCONT);
 }
 
-void WorkerGroup::kill(std::uint32_t local_rank, const std::string& reason) {
+void WorkerGroup::kill(std::uint32_t local_rank, const std::string& reason, bool by_silence) {
     if (Process* const process = living(local_rank)) {
         process->hung = reason;
+        process->hung_by_silence = by_silence;
         process->child->signal_group(SIGKILL);
     }
 }
@@ -352,6 +353,7 @@ WorkerFailure WorkerGroup::failure_of(const Process& process, ExitStatus status)
     if (!process.hung.empty()) {
         failure.kind = rendezvous::FailureKind::hang;
         failure.evidence = process.hung;
+        failure.by_silence = process.hung_by_silence;
     } else if (process.fatal) {
         add_own_words(process, failure);
     }

@@ -101,8 +101,8 @@ class WorkerGroup {
     void end_by(int signal, const std::vector<std::uint32_t>& local_ranks);
     /// The same for those whose places were released.
     void end_released(int signal, const std::vector<std::uint32_t>& local_ranks);
-    /// Ends one by force, on which the round hangs; `reason` goes into its failure.
-    void kill(std::uint32_t local_rank, const std::string& reason);
+    /// Ends one by force, on which the round hangs; both go into its failure.
+    void kill(std::uint32_t local_rank, const std::string& reason, bool by_silence = false);
     /// Passes a signal on to all but those with the SDK's loop that it would only end.
     void forward(int signal);
     /// There is nobody to pass it on to, for all have the loop and none heeds such a signal.
@@ -133,7 +133,8 @@ class WorkerGroup {
         std::optional<worker_link::Fatal> fatal;  ///< What it said of its own end,
         bool announced = false;                   ///< first before it was asked to end.
         std::string hung;                         ///< Why it was killed, if for a hang.
-        bool attached = false;                    ///< The process itself, not a child of its.
+        bool hung_by_silence = false;
+        bool attached = false;  ///< The process itself, not a child of its.
         bool elastic = false;
         bool released = false;
         bool asked = false;   ///< To end;

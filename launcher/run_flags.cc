@@ -129,13 +129,13 @@ void declare_rendezvous(FlagTable& flags, RunOptions& options,
 // Continues the group of times.
 void declare_hangs(FlagTable& flags, RunOptions& options) {
     flags.value({"--hang-timeout", "S", "0",
-                 "A round hangs when none of its workers has written anything for so long; with "
-                 "the SDK, when one has made no progress for so long, whatever it took before. 0: "
-                 "no such limit",
+                 "A round hangs when none of its workers has written anything for so long; in an "
+                 "ElasticLoop, when one has made no progress for so long, whatever it took before. "
+                 "0: no such limit, and of programs without ElasticLoop no hang is found",
                  "--hang-timeout=600", "", true},
                 seconds_into(options.hang_timeout));
     flags.value({"--hang-factor", "N", "5",
-                 "With the SDK, a round hangs when a step or a section takes N times as long as "
+                 "In an ElasticLoop, a round hangs when a step or a section takes N times as long as "
                  "it ever did",
                  "--hang-factor=10", "", true},
                 [&options](const std::string& text) -> std::string {

@@ -26,6 +26,7 @@ bool lead_to_same_place(int first, int second) {
 
 /// Streams that are not relayed are not here.
 struct OutputRelay::Worker {
+    std::uint64_t bytes = 0;
     std::optional<WorkerStream> out;
     std::optional<WorkerStream> err;
 
@@ -59,8 +60,9 @@ Result<OutputRelay::Pipes> OutputRelay::open(std::uint32_t local_rank, const Str
     drain(local_rank);
     auto& slot = workers_[local_rank];
     slot = std::make_unique<Worker>();
-    const auto open_stream = [this](const StreamPlan& plan, LineWriter& console,
-                                    std::optional<WorkerStream>& stream) -> Result<UniqueFd> {
+    const auto open_stream = [this, &slot](
+                                 const StreamPlan& plan, LineWriter& console,
+                                 std::optional<WorkerStream>& stream) -> Result<UniqueFd> {
         if (plan.way == StreamPlan::Way::inherited) {
             return UniqueFd();
         }
@@ -69,9 +71,9 @@ Result<OutputRelay::Pipes> OutputRelay::open(std::uint32_t local_rank, const Str
             return null ? Result<UniqueFd>(std::move(null))
                         : system_failure("cannot open /dev/null", errno);
         }
-        stream.emplace(clock_, console, plan, bytes_, [this](const std::string& file, int error) {
-            report_file_error(file, error);
-        });
+        stream.emplace(
+            clock_, console, plan, slot->bytes,
+            [this](const std::string& file, int error) { report_file_error(file, error); });
         return stream->open(io_);
     };
     auto out_fd = open_stream(out, stdout_ ? *stdout_ : *stderr_, slot->out);
@@ -139,6 +141,11 @@ std::string OutputRelay::last_output(std::uint32_t local_rank) const {
 std::string OutputRelay::last_output_file(std::uint32_t local_rank) const {
     const WorkerStream* stream = last_written(local_rank);
     return stream != nullptr ? stream->path() : "";
+}
+
+std::uint64_t OutputRelay::bytes(std::uint32_t local_rank) const {
+    const auto found = workers_.find(local_rank);
+    return found == workers_.end() ? 0 : found->second->bytes;
 }
 
 bool OutputRelay::relays() const noexcept {

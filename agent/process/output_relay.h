@@ -72,8 +72,8 @@ class OutputRelay {
     /// The file that last_output() is from; empty without files.
     [[nodiscard]] std::string last_output_file(std::uint32_t local_rank) const;
 
-    /// How many bytes all workers have written so far, as far as they were taken in.
-    [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+    /// How many bytes the worker has written so far, as far as they were taken in.
+    [[nodiscard]] std::uint64_t bytes(std::uint32_t local_rank) const;
     /// Whether any stream of a worker passes through here; inherited ones do not.
     [[nodiscard]] bool relays() const noexcept;
 
@@ -102,7 +102,6 @@ class OutputRelay {
     std::unique_ptr<LineWriter> stdout_;  ///< Null when both lead to the same place.
     std::unique_ptr<LineWriter> stderr_;
     bool file_error_said_ = false;
-    std::uint64_t bytes_ = 0;
     std::map<std::uint32_t, std::unique_ptr<Worker>> workers_;  ///< By local rank.
 };
 

@@ -21,8 +21,9 @@ class HangWatch {
     struct Handlers {
         /// The workers that have a page.
         std::function<std::vector<WorkerLook>()> looks;
-        /// Bytes that all workers have written so far; nothing if they do not pass through here.
-        std::function<std::optional<std::uint64_t>()> output;
+        /// Bytes that each worker has written so far, by its local rank; nothing if they do not
+        /// pass through here.
+        std::function<std::optional<std::vector<std::uint64_t>>()> output;
         /// The hang has begun, is another's now, or is over.
         std::function<void(const std::optional<rendezvous::Hang>&)> on_change;
         /// Of a round that is being stopped: some are at work of their own, and for so long more
@@ -45,6 +46,10 @@ class HangWatch {
     void stop();
     /// Nothing is reported after that.
     void end();
+    /// See ProgressWatch::silence_of.
+    [[nodiscard]] Duration silence_of(std::uint32_t local_rank) const {
+        return watch_.silence_of(local_rank);
+    }
 
    private:
     void arm();

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/watch/node_watch.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <ctime>
 #include <utility>
 
+#include "agent/process/process_tree.h"
 #include "agent/watch/kernel_view.h"
 
 namespace regroup::agent {
@@ -38,6 +40,12 @@ std::string universal_time() {
     char text[32];
     std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &universal);
     return text;
+}
+
+/// The worker, or a process below it: it may be that of a wrapper.
+bool stands_stopped(pid_t worker) {
+    const std::vector<pid_t> below = descendants(worker);
+    return is_stopped(worker) || std::any_of(below.begin(), below.end(), is_stopped);
 }
 
 std::string round_name(RoundId round) {
@@ -115,6 +123,8 @@ void NodeWatch::save_stacks(const SaveStacks& request) {
             position =
                 position_of(look_at(**worker.page, worker.local_rank, worker.rank, worker.pid));
         }
+        position.stopped = stands_stopped(worker.pid);
+        position.silent = hangs_.silence_of(worker.local_rank);
         subjects.push_back({worker.rank, worker.pid, doing(position)});
         positions.push_back(std::move(position));
     }

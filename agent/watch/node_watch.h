@@ -36,7 +36,8 @@ class NodeWatch {
    public:
     struct Handlers {
         std::function<std::vector<LiveWorker>()> workers;
-        std::function<std::optional<std::uint64_t>()> output;  ///< See HangWatch::Handlers.
+        /// See HangWatch::Handlers.
+        std::function<std::optional<std::vector<std::uint64_t>>()> output;
         std::function<void(const HangSuspected&)> on_hang;
         std::function<void(const WorkersAtWork&)> on_work;
         std::function<void(const StacksSaved&)> on_stacks;

@@ -189,22 +189,42 @@ std::optional<rendezvous::Hang> ProgressWatch::look(Instant now, std::span<const
 }
 
 void ProgressWatch::reset_silence() {
-    silence_ = Duration::zero();
+    outputs_.clear();
     output_looked_at_.reset();
 }
 
-std::optional<rendezvous::Hang> ProgressWatch::look_at_output(Instant now, std::uint64_t bytes,
-                                                              std::uint32_t rank) {
+Duration ProgressWatch::silence_of(std::uint32_t local_rank) const {
+    return local_rank < outputs_.size() ? outputs_[local_rank].silence : Duration::zero();
+}
+
+std::optional<rendezvous::Hang> ProgressWatch::look_at_output(Instant now,
+                                                              std::span<const std::uint64_t> bytes,
+                                                              std::uint32_t first_rank) {
     const Duration elapsed = count(now, output_looked_at_);
-    silence_ = std::exchange(output_bytes_, bytes) == bytes ? silence_ + elapsed : Duration::zero();
-    if (!limits_.most || silence_ <= *limits_.most) {
+    outputs_.resize(bytes.size());
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        Output& output = outputs_[i];
+        const bool wrote = std::exchange(output.bytes, bytes[i]) != bytes[i];
+        output.silence = wrote ? Duration::zero() : output.silence + elapsed;
+    }
+    const auto [least, most] =
+        std::minmax_element(outputs_.begin(), outputs_.end(),
+                            [](const Output& a, const Output& b) { return a.silence < b.silence; });
+    if (!limits_.most || outputs_.empty() || least->silence <= *limits_.most) {
         return std::nullopt;
     }
-    return rendezvous::Hang{rank,
-                            "no worker of the node has written anything for " +
-                                format_duration(silence_) + " (limit " +
-                                format_duration(*limits_.most) + ", --hang-timeout)",
-                            true, silence_};
+    // minmax_element() finds the last of the greatest.
+    const auto longest = std::find_if(outputs_.begin(), outputs_.end(), [&](const Output& output) {
+        return output.silence == most->silence;
+    });
+    const auto rank = first_rank + static_cast<std::uint32_t>(longest - outputs_.begin());
+    std::string text = "no worker of the node has written anything for " +
+                       format_duration(least->silence) + " (limit " +
+                       format_duration(*limits_.most) + ", --hang-timeout)";
+    if (longest->silence > least->silence) {
+        text += ", rank " + std::to_string(rank) + " for " + format_duration(longest->silence);
+    }
+    return rendezvous::Hang{rank, std::move(text), true, least->silence};
 }
 
 }  // namespace regroup::agent

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/core/messages.h"
@@ -74,12 +75,15 @@ class ProgressWatch {
                                                        std::span<const WorkerLook> looks,
                                                        std::size_t workers);
 
-    /// The same for workers without the SDK, by what they write: `bytes` so far, of all of them.
-    /// Silence counts from `reset_silence`, and is a hang of `rank` after HangLimits::most.
-    [[nodiscard]] std::optional<rendezvous::Hang> look_at_output(Instant now, std::uint64_t bytes,
-                                                                 std::uint32_t rank);
+    /// The same for workers without the SDK, by what they write: `bytes` so far, of each by its
+    /// local rank, the first of which has `first_rank`. Silence counts from `reset_silence`, and is
+    /// a hang once all have been silent for HangLimits::most: named is who has been so longest.
+    [[nodiscard]] std::optional<rendezvous::Hang> look_at_output(
+        Instant now, std::span<const std::uint64_t> bytes, std::uint32_t first_rank);
     /// Workers have been started.
     void reset_silence();
+    /// For how long the worker has written nothing; zero if that is not looked at.
+    [[nodiscard]] Duration silence_of(std::uint32_t local_rank) const;
 
     /// How long the worker may be at what it does; Duration::max() if it may for ever.
     [[nodiscard]] Duration limit_of(const WorkerLook& look) const;
@@ -106,9 +110,12 @@ class ProgressWatch {
     Duration interval_;
     std::map<std::uint32_t, Worker> workers_;  ///< By local rank.
     std::optional<Instant> looked_at_;
+    struct Output {
+        std::uint64_t bytes = 0;
+        Duration silence{};
+    };
     std::optional<Instant> output_looked_at_;
-    std::uint64_t output_bytes_ = 0;
-    Duration silence_{};
+    std::vector<Output> outputs_;  ///< By local rank.
 };
 
 /// How often to look: a few times within the shortest limit, at most every half second.

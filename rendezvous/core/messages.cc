@@ -86,7 +86,8 @@ std::string describe(const WorkerFailure& failure) {
         return who + " could not start: " + failure.start_error;
     }
     if (failure.kind == FailureKind::hang) {
-        return who + " hung and was ended";
+        return who + (failure.by_silence ? " was silent longest as its round hung, and was ended"
+                                         : " hung and was ended");
     }
     if (failure.signal != 0) {
         return who + " was ended by " + signal_name(failure.signal) + own_words(failure);

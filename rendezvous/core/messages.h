@@ -94,6 +94,9 @@ struct WorkerFailure {
     bool announced = false;
     /// It exited with code 0 in the middle of its training, which counts as `exit_code`, 1.
     bool unfinished = false;
+    /// It was ended for a hang in which nothing but silence was known of anybody: that it is to
+    /// blame is likely at most.
+    bool by_silence = false;
 
     friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };
@@ -128,6 +131,9 @@ struct RankPosition {
     std::uint64_t operations = 0;  ///< Collectives issued in this round.
     bool waiting = false;          ///< In a collective, for others.
     std::string doing;             ///< The collective or section, for people.
+    bool stopped = false;          ///< Its process is stopped, by a signal or by a debugger.
+    /// For how long it has written nothing, if nothing else is known of it.
+    Duration silent{};
 
     friend bool operator==(const RankPosition&, const RankPosition&) = default;
 };
@@ -283,6 +289,7 @@ struct EndWorker {
     RoundId round = RoundId::none;
     std::uint32_t rank = 0;
     std::string reason;
+    bool by_silence = false;  ///< See WorkerFailure.
 };
 /// The daemon does not count this node as a member: end all workers, then join again.
 struct Fenced {

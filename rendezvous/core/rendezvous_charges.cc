@@ -117,7 +117,7 @@ std::optional<Verdict> RendezvousCore::settle_failure(Instant now) {
             break;
         case Reaction::restart:
             charge = failure_->kind == FailureKind::hang ? Charge::hang : Charge::failure;
-            if (!blameless_) {
+            if (!blameless_ && !failure_->by_silence) {
                 strike(now, failure_->node);
             }
             break;

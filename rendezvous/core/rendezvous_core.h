@@ -186,6 +186,7 @@ class RendezvousCore {
     /// The round has ended short of the boundary at which nodes were to leave. True if all were to,
     /// and take part in one more round instead.
     [[nodiscard]] bool detain_laggards(Instant now);
+    void decide_again();
     /// That round cannot be, or broke: those who were to leave do so with what they have. False if
     /// there are none.
     [[nodiscard]] bool leave_after_all(Instant now);

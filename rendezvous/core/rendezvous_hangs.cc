@@ -17,14 +17,6 @@ constexpr Duration kStacksLimit = std::chrono::seconds(6);
 // A worker that was to be ended by force, and of which nothing is heard so long.
 constexpr Duration kEndLimit = std::chrono::seconds(10);
 
-// Workers without the SDK: there are stacks, and the node's word. No answer is not an empty one.
-bool tell_nothing(const std::vector<RankPosition>& positions) {
-    return !positions.empty() &&
-           std::all_of(positions.begin(), positions.end(), [](const RankPosition& p) {
-               return p.step == 0 && p.operations == 0 && !p.waiting && p.doing.empty();
-           });
-}
-
 }  // namespace
 
 void RendezvousCore::consider_hang(Instant now, const NodeId& id, const Node& node) {
@@ -42,7 +34,8 @@ void RendezvousCore::consider_hang(Instant now, const NodeId& id, const Node& no
     } else if (inquiry_->culprit) {
         if (id == inquiry_->culprit_node) {
             effects_.push_back(
-                {id, EndWorker{round_, inquiry_->culprit->rank, inquiry_->culprit->reason}});
+                {id, EndWorker{round_, inquiry_->culprit->rank, inquiry_->culprit->reason,
+                               !inquiry_->culprit->proven}});
         }
     } else if (hanging_.empty()) {
         inquiry_.reset();  // Everything moves again.
@@ -87,8 +80,13 @@ void RendezvousCore::conclude_inquiry(Instant now) {
         }
     }
     const Hang& hang = inquiry_->hang;
+    const auto node_of = [this](std::uint32_t rank) {
+        const std::optional<NodeId> id = node_with(rank);
+        return id ? name_of(*id) : std::string("a lost node");
+    };
+    // The node that fell silent last has made it a hang, and is the least suspect.
     std::optional<HangCulprit> culprit = tell_nothing(positions)
-                                             ? HangCulprit{hang.rank, hang.text}
+                                             ? find_silent(positions, hang.rank, node_of)
                                              : find_culprit(positions, hang.rank);
     if (!culprit && !hang.shared && inquiry_->unanswered.contains(inquiry_->node)) {
         // All who have answered wait, and so for the one whose node named it, though not again.
@@ -98,7 +96,7 @@ void RendezvousCore::conclude_inquiry(Instant now) {
         blameless_ = true;
         stop_hung(now, hang.rank, inquiry_->node,
                   "round " + std::to_string(number(round_)) + " hangs: " + hang.text +
-                      "; all ranks wait for each other");
+                      (positions.empty() ? "" : "; all ranks wait for each other"));
         return;
     }
     const auto owner = std::find_if(awaited_.begin(), awaited_.end(), [&](const NodeId& id) {
@@ -114,7 +112,8 @@ void RendezvousCore::conclude_inquiry(Instant now) {
     inquiry_->culprit = culprit;
     inquiry_->culprit_node = *owner;
     inquiry_->deadline = after(now, kEndLimit);
-    effects_.push_back({*owner, EndWorker{round_, culprit->rank, culprit->reason}});
+    effects_.push_back(
+        {*owner, EndWorker{round_, culprit->rank, culprit->reason, !culprit->proven}});
 }
 
 void RendezvousCore::overdue_inquiry(Instant now) {
@@ -123,6 +122,7 @@ void RendezvousCore::overdue_inquiry(Instant now) {
         return;
     }
     const Inquiry inquiry = *inquiry_;
+    blameless_ = !inquiry.culprit->proven;
     stop_hung(now, inquiry.culprit->rank, inquiry.culprit_node,
               "round " + std::to_string(number(round_)) + " hangs: " + inquiry.culprit->reason);
 }

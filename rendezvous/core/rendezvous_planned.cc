@@ -120,6 +120,17 @@ bool RendezvousCore::detain_laggards(Instant now) {
     return !postponed_.empty();
 }
 
+// The round in which all were to come to one step has come on, and may have broken in the middle of
+// a commit as well.
+void RendezvousCore::decide_again() {
+    if (!postponed_.empty() && evacuation_.empty()) {
+        evacuation_ = std::exchange(postponed_, {});
+        for (const NodeId& id : std::exchange(detained_, {})) {
+            nodes_.at(id).detained = false;
+        }
+    }
+}
+
 bool RendezvousCore::leave_after_all(Instant now) {
     if (postponed_.empty()) {
         return false;

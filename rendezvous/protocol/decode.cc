@@ -117,6 +117,7 @@ void read(FieldReader& reader, EndWorker& message) {
     read_about_round(reader, message);
     reader.require("rank");
     reader.integer("rank", message.rank);
+    reader.flag("by_silence", message.by_silence);
 }
 void read(FieldReader& reader, Fenced& message) {
     reader.text("reason", message.reason, kSentenceBytesMax);

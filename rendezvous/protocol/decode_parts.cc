@@ -77,6 +77,8 @@ void read_positions(FieldReader& outer, std::vector<RankPosition>& out) {
         reader.integer("operations", position.operations);
         reader.flag("waiting", position.waiting);
         reader.text("doing", position.doing, kDoingBytesMax);
+        reader.flag("stopped", position.stopped);
+        reader.duration("silent_ms", position.silent);
         outer.adopt(reader);
     }
 }
@@ -124,6 +126,7 @@ void read(FieldReader& outer, std::string_view key, std::optional<WorkerFailure>
     reader->text("error_file", failure.error_file, kSentenceBytesMax);
     reader->flag("announced", failure.announced);
     reader->flag("unfinished", failure.unfinished);
+    reader->flag("by_silence", failure.by_silence);
     // The job's exit code is made of this one: it must not come out as success or as nothing.
     if (failure.start_error.empty() && failure.signal == 0 && failure.exit_code <= 0) {
         reader->complain("exit_code", "tells no failure, nor does any other field");

@@ -97,6 +97,9 @@ struct DaemonWriter {
     json operator()(const EndWorker& message) const {
         json object = about_round("end_worker", message.round, message.reason);
         object["rank"] = message.rank;
+        if (message.by_silence) {
+            object["by_silence"] = true;
+        }
         return object;
     }
     json operator()(const Fenced& message) const {

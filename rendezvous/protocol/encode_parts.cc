@@ -49,13 +49,14 @@ json to_json(const Budgets& budgets) {
     return object;
 }
 
-// Of more than fit, those who are behind: a hang waits for one of them.
+// Of more than fit, those who are behind: a hang waits for one of them. Of those of whom nothing
+// else is known, who is stopped or has been silent longest.
 std::vector<RankPosition> most_behind(std::vector<RankPosition> positions) {
     if (positions.size() > kPositionsMax) {
         std::sort(positions.begin(), positions.end(),
                   [](const RankPosition& a, const RankPosition& b) {
-                      return std::tie(a.step, a.operations, a.rank) <
-                             std::tie(b.step, b.operations, b.rank);
+                      return std::tie(a.step, a.operations, b.stopped, b.silent, a.rank) <
+                             std::tie(b.step, b.operations, a.stopped, a.silent, b.rank);
                   });
         positions.resize(kPositionsMax);
     }
@@ -70,6 +71,12 @@ json to_json(const RankPosition& position) {
     }
     if (!position.doing.empty()) {
         object["doing"] = beginning_of(position.doing, kDoingBytesMax);
+    }
+    if (position.stopped) {
+        object["stopped"] = true;
+    }
+    if (position.silent != Duration::zero()) {
+        object["silent_ms"] = milliseconds(position.silent);
     }
     return object;
 }
@@ -116,6 +123,9 @@ void write(json& object, const WorkerFailure& failure) {
     }
     if (failure.unfinished) {
         object["unfinished"] = true;
+    }
+    if (failure.by_silence) {
+        object["by_silence"] = true;
     }
 }
 

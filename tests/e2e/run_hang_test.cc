@@ -46,8 +46,9 @@ TEST_F(RunHang, CulpritIsNamedAndEndedWithTheStacksOfAllRanksSaved) {
     // On whichever node it ran.
     EXPECT_THAT(seen, ContainsRegex("rank 6 has been in step 100 for [0-9.]+ s \\(limit 3.0 s\\)"));
     EXPECT_THAT(seen, HasSubstr("every worker of its node waits"));
-    EXPECT_THAT(seen, HasSubstr("killing rank 6, on which the round hangs: rank 6 is not in a "
-                                "collective at step 100; the others wait for it"));
+    EXPECT_THAT(seen, HasSubstr("killing rank 6, for the round hangs: rank 6 is stopped "
+                                "at step 100, by a signal or by a debugger; the others wait for "
+                                "it"));
     for (int rank = 0; rank < 8; ++rank) {
         const std::string name = "hang-round1/rank" + std::to_string(rank) + ".txt";
         const std::string text = text_of(name);
@@ -87,10 +88,28 @@ TEST_F(RunHang, SilenceIsAHangForProgramsWithoutTheSdk) {
     const std::string seen = job.output();
     EXPECT_THAT(seen, HasSubstr("the stacks of ranks 0-1 are in " + folder() + "/regroup-stacks-"));
     EXPECT_THAT(seen, HasSubstr("as the kernel sees them (neither eu-stack nor gdb is installed)"));
-    EXPECT_THAT(seen, ContainsRegex("regroup: recovered in [0-9.]+ ms: rank 0 on .* hung and was "
-                                    "ended"));
+    EXPECT_THAT(seen, ContainsRegex("regroup: recovered in [0-9.]+ ms: rank [01] on .* was silent "
+                                    "longest as its round hung, and was ended"));
     EXPECT_THAT(seen, ContainsRegex("no worker of the node has written anything for [0-9.]+ s"));
-    EXPECT_THAT(seen, HasSubstr("hung and was ended; the only restart is used"));
+    EXPECT_THAT(seen, HasSubstr("hung, and was ended; the only restart is used"));
+}
+
+TEST_F(RunHang, OfTheSilentTheOneThatHasBeenSoLongestIsEndedAndOneThatIsStoppedIsNamed) {
+    // Rank 2 falls silent at once, the others later; in the second round rank 1 stands stopped.
+    Program job = run({"--standalone", "--nproc-per-node=3", "--max-restarts=1", "--hang-timeout=2",
+                       "--log-dir=" + folder(), "/bin/sh", "-c",
+                       "echo up; "
+                       "if [ $TORCHELASTIC_RESTART_COUNT = 1 ] && [ $RANK = 1 ]; then "
+                       "kill -STOP 0; fi; "
+                       "if [ $RANK != 2 ]; then sleep 1; echo still here; fi; "
+                       "exec /bin/sleep 100"});
+    EXPECT_EQ(job.wait(), 128 + 9) << job.output();
+    const std::string seen = job.output();
+    EXPECT_THAT(seen, ContainsRegex("killing rank 2, for the round hangs: no worker writes "
+                                    "anything any more; rank 2 on .* has been silent longest, for "
+                                    "[0-9.]+ s"));
+    EXPECT_THAT(seen, ContainsRegex("killing rank 1, for the round hangs: rank 1 on .* is stopped, "
+                                    "by a signal or by a debugger"));
 }
 
 }  // namespace

@@ -91,6 +91,16 @@ TEST_F(AgentCoreHangTest, WorkerThatIsEndedForItFailsOfAHang) {
     EXPECT_EQ(core.report().state, NodeState::stopping);
 }
 
+TEST_F(AgentCoreHangTest, WorkerThatIsEndedForItsSilenceFailsOfThat) {
+    in_round(1);
+    hear(EndWorker{RoundId{1}, 1, "it is silent", true});
+    ASSERT_EQ(all<KillWorker>().size(), 1U);
+    EXPECT_TRUE(all<KillWorker>().back().by_silence);
+    exits(1, 1, crash(1, SIGKILL));
+    ASSERT_TRUE(core.report().failure);
+    EXPECT_TRUE(core.report().failure->by_silence);
+}
+
 TEST_F(AgentCoreHangTest, NextRoundBeginsWithoutThem) {
     in_round(1);
     feed(HangSuspected{RoundId{1}, hang});

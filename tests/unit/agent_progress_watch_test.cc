@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <string_view>
 #include <vector>
 
@@ -224,7 +225,7 @@ TEST(SilenceTest, SilenceOfTheWholeNodeIsASharedHang) {
         std::optional<rendezvous::Hang> hang;
         for (Duration t{}; t < time; t += kInterval) {
             now += kInterval;
-            hang = watch.look_at_output(now, bytes, 4);
+            hang = watch.look_at_output(now, std::array{bytes}, 4);
         }
         return hang;
     };
@@ -240,12 +241,44 @@ TEST(SilenceTest, SilenceOfTheWholeNodeIsASharedHang) {
     EXPECT_FALSE(pass(seconds(9), 2));
 }
 
+TEST(SilenceTest, CountsOnceAllAreSilentAndNamesWhoHasBeenSoLongest) {
+    HangLimits limits;
+    limits.most = seconds(10);
+    ProgressWatch watch(limits, kInterval);
+    Instant now{seconds(5)};
+    std::array<std::uint64_t, 3> bytes = {1, 1, 1};
+    const auto pass = [&](Duration time) {
+        std::optional<rendezvous::Hang> hang;
+        for (Duration t{}; t < time; t += kInterval) {
+            now += kInterval;
+            hang = watch.look_at_output(now, bytes, 4);
+        }
+        return hang;
+    };
+    EXPECT_FALSE(pass(seconds(4)));
+    bytes[0] += 1;
+    bytes[1] += 1;
+    EXPECT_FALSE(pass(seconds(8))) << "only one has been silent for so long";
+    const auto hang = pass(seconds(4));
+    ASSERT_TRUE(hang);
+    EXPECT_TRUE(hang->shared);
+    EXPECT_EQ(hang->rank, 6U);
+    EXPECT_GT(hang->stood, seconds(10));
+    EXPECT_LT(hang->stood, seconds(12));
+    EXPECT_NE(hang->text.find("--hang-timeout), rank 6 for 1"), std::string::npos) << hang->text;
+    EXPECT_EQ(watch.silence_of(0), hang->stood);
+    EXPECT_GT(watch.silence_of(2), seconds(14));
+    EXPECT_EQ(watch.silence_of(3), Duration::zero());
+    watch.reset_silence();
+    EXPECT_EQ(watch.silence_of(2), Duration::zero());
+}
+
 TEST(SilenceTest, IsNobodysConcernWithoutALimit) {
     ProgressWatch watch(HangLimits(), kInterval);
     Instant now{};
     for (int i = 0; i < 10000; ++i) {
         now += kInterval;
-        EXPECT_FALSE(watch.look_at_output(now, 0, 0));
+        EXPECT_FALSE(watch.look_at_output(now, std::array{std::uint64_t{0}}, 0));
     }
 }
 

@@ -281,7 +281,9 @@ TEST(ProtocolCodec, ShortAnswersKeepTheirFields) {
     EXPECT_EQ(save.round, RoundId{9});
     EXPECT_EQ(save.alarm, 2U);
     EXPECT_EQ(save.reason, "rank 3 hangs");
-    const EndWorker end = through_daemon(EndWorker{RoundId{9}, 3, "it hung"});
+    const EndWorker end = through_daemon(EndWorker{RoundId{9}, 3, "it hung", true});
+    EXPECT_TRUE(end.by_silence);
+    EXPECT_FALSE(through_daemon(EndWorker{RoundId{9}, 3, "it hung"}).by_silence);
     EXPECT_EQ(end.round, RoundId{9});
     EXPECT_EQ(end.rank, 3U);
     EXPECT_EQ(end.reason, "it hung");

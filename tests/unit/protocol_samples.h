@@ -28,6 +28,7 @@ inline rendezvous::WorkerFailure sample_failure() {
     failure.error_message = "RuntimeError: shard 14 is empty\n";
     failure.unfinished = true;
     failure.error_file = "regroup-runs/nightly/round-4/rank-13.error.json";
+    failure.by_silence = true;
     return failure;
 }
 
@@ -45,7 +46,9 @@ inline rendezvous::NodeReport sample_report() {
     report.draining = "stopped by SIGTERM";
     report.hang = rendezvous::Hang{13, "rank 13 has been in section 'load' for 12 s", true,
                                    std::chrono::seconds(12)};
-    report.positions = {{12, 812, 40, true, "all_reduce"}, {13, 811, 39, false, "load"}};
+    report.positions = {{12, 812, 40, true, "all_reduce"},
+                        {13, 811, 39, false, "load"},
+                        {14, 0, 0, false, "", true, std::chrono::seconds(3)}};
     report.alarm = 2;
     report.broken_links = {{12, 8, "closed the connection"}};
     return report;
@@ -173,7 +176,7 @@ inline std::vector<rendezvous::FromDaemon> samples_from_daemon() {
             rendezvous::Stop{rendezvous::RoundId{4}, "node node4 is lost"},
             rendezvous::Prepare{rendezvous::RoundId{4}, true, "drained by ann@login1"},
             rendezvous::SaveStacks{rendezvous::RoundId{4}, 1, "rank 13 hangs"},
-            rendezvous::EndWorker{rendezvous::RoundId{4}, 13, "the round hung on it"},
+            rendezvous::EndWorker{rendezvous::RoundId{4}, 13, "the round hung on it", true},
             rendezvous::Fenced{"this node was given up as lost"},
             rendezvous::Dismissed{rendezvous::RoundId{4}},
             rendezvous::Alive{rendezvous::RoundId{4}},

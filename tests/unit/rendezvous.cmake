@@ -16,5 +16,6 @@ regroup_test(rendezvous_core_test unit
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_ranks_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_return_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_routine_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/rendezvous_silence_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_stopping_test.cc
     LINK regroup::rendezvous_core)

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rounds that hang, of whose workers nothing is known but that they are silent, or stopped.
+#include <gtest/gtest.h>
+
+#include "rendezvous/core/hang_culprit.h"
+#include "tests/unit/rendezvous_job.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+RankPosition at(std::uint32_t rank, std::uint64_t step, std::uint64_t operations, bool waiting) {
+    return {rank, step, operations, waiting, ""};
+}
+
+RankPosition silent(std::uint32_t rank, Duration time) {
+    RankPosition position;
+    position.rank = rank;
+    position.silent = time;
+    return position;
+}
+
+TEST(HangCulprit, AmongEqualsTheOneThatIsStopped) {
+    std::vector<RankPosition> positions = {at(0, 7, 3, true), at(1, 7, 3, true), at(2, 7, 3, true)};
+    positions[1].stopped = true;
+    ASSERT_TRUE(find_culprit(positions, 0).has_value());
+    EXPECT_EQ(find_culprit(positions, 0)->rank, 1U);
+    EXPECT_EQ(find_culprit(positions, 0)->reason,
+              "rank 1 is stopped at step 7, by a signal or by a debugger; the others wait for it");
+    positions[2].operations = 2;
+    EXPECT_EQ(find_culprit(positions, 0)->rank, 2U) << "that one is behind, whoever is stopped";
+}
+
+TEST(HangCulprit, OfTheSilentTheOneThatIsStoppedElseTheOneThatIsSilentLongest) {
+    std::vector<RankPosition> positions = {at(0, 0, 0, false), at(1, 0, 0, false),
+                                           at(2, 0, 0, false)};
+    const auto node_of = [](std::uint32_t) { return std::string("n"); };
+    EXPECT_EQ(find_silent(positions, 1, node_of)->rank, 1U);
+    EXPECT_FALSE(find_silent(positions, 1, node_of)->proven);
+    positions[0].silent = milliseconds(2000);
+    positions[2].silent = milliseconds(5100);
+    const auto silent = find_silent(positions, 0, node_of);
+    EXPECT_EQ(silent->rank, 2U);
+    EXPECT_FALSE(silent->proven);
+    EXPECT_EQ(silent->reason,
+              "no worker writes anything any more; rank 2 on n has been silent longest, for 5.1 s");
+    positions[1].stopped = true;
+    const auto stopped = find_silent(positions, 0, node_of);
+    EXPECT_EQ(stopped->rank, 1U);
+    EXPECT_TRUE(stopped->proven);
+    EXPECT_EQ(stopped->reason, "rank 1 on n is stopped, by a signal or by a debugger");
+    EXPECT_FALSE(find_silent({}, 0, node_of).has_value());
+}
+
+/// Two nodes of two ranks each: b's have been silent for long, and a has fallen silent last.
+class RendezvousSilence : public testing::Test {
+   protected:
+    RendezvousSilence() {
+        job.join("a");
+        job.join("b");
+    }
+    static JobPolicy policy() {
+        JobPolicy policy = small_policy();
+        policy.nodes_min = 1;
+        policy.nodes_max = 2;
+        policy.restarts_max = 100;
+        policy.budgets.no_progress_max = 100;
+        policy.budgets.strikes_max = 2;
+        policy.budgets.delay = Duration::zero();
+        return policy;
+    }
+    void hangs(const std::string& node, std::uint32_t rank, std::vector<RankPosition> positions) {
+        NodeReport report{job.core.round(), NodeState::running, 2000};
+        report.hang = Hang{rank, "no worker of the node has written anything", true, seconds(2)};
+        report.positions = std::move(positions);
+        report.alarm = report.positions.empty() ? 0 : 1;
+        job.tell(node, report);
+    }
+    void hang_and_answer(const RankPosition& last) {
+        job.run({"a", "b"});
+        hangs("b", 2, {});
+        hangs("a", 0, {});
+        job.clear();
+        hangs("b", 2, {silent(2, seconds(4)), last});
+        hangs("a", 0, {silent(0, seconds(2)), silent(1, seconds(3))});
+    }
+    /// The worker has been ended, and the round ends and is followed by the next one.
+    void end(const std::string& node, std::uint32_t rank) {
+        WorkerFailure failure = crash_on(node, SIGKILL);
+        failure.kind = FailureKind::hang;
+        failure.rank = rank;
+        failure.by_silence = job.told<EndWorker>(node)->by_silence;
+        job.fail(node, failure);
+        job.clear();
+        job.report("a", NodeState::stopped);
+    }
+    Job job{policy()};
+};
+
+TEST_F(RendezvousSilence, WhoHasBeenSilentLongestIsEndedWhoeverFellSilentLast) {
+    hang_and_answer(silent(3, seconds(5)));
+    EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
+    ASSERT_NE(job.told<EndWorker>("b"), nullptr);
+    EXPECT_EQ(job.told<EndWorker>("b")->rank, 3U);
+    EXPECT_EQ(job.told<EndWorker>("b")->reason,
+              "no worker writes anything any more; rank 3 on b has been silent longest, for 5.0 s");
+    WorkerFailure failure = crash_on("b", SIGKILL);
+    failure.kind = FailureKind::hang;
+    failure.rank = 3;
+    failure.by_silence = job.told<EndWorker>("b")->by_silence;
+    job.fail("b", failure);
+    EXPECT_EQ(job.told<Stop>("a")->reason,
+              "rank 3 on b was silent longest as its round hung, and was ended");
+}
+
+TEST_F(RendezvousSilence, NoNodeIsSetAsideForIt) {
+    for (std::uint64_t i = 0; i < 5; ++i) {
+        hang_and_answer(silent(3, seconds(5)));
+        end("b", 3);
+        ASSERT_TRUE(job.core.status(job.now).set_aside.empty()) << i;
+        ASSERT_EQ(job.core.round(), RoundId(i + 2));
+    }
+}
+
+TEST_F(RendezvousSilence, NorIfItsWorkerIsNotEndedInTime) {
+    for (int i = 0; i < 3; ++i) {
+        hang_and_answer(silent(3, seconds(5)));
+        job.pass(seconds(11));
+        ASSERT_EQ(job.core.phase(), Phase::stopping);
+        job.report("a", NodeState::stopped);
+        job.report("b", NodeState::stopped);
+        ASSERT_TRUE(job.core.status(job.now).set_aside.empty()) << i;
+    }
+}
+
+TEST_F(RendezvousSilence, AProcessThatIsStoppedIsNamedAndItsNodeStruck) {
+    RankPosition stopped = silent(3, seconds(3));
+    stopped.stopped = true;
+    for (int i = 0; i < 2; ++i) {
+        hang_and_answer(stopped);
+        ASSERT_NE(job.told<EndWorker>("b"), nullptr);
+        EXPECT_EQ(job.told<EndWorker>("b")->reason,
+                  "rank 3 on b is stopped, by a signal or by a debugger");
+        end("b", 3);
+    }
+    ASSERT_EQ(job.core.status(job.now).set_aside.size(), 1U);
+}
+
+TEST_F(RendezvousSilence, OfNodesThatTellNothingMoreTheLastIsEndedAndNotStruck) {
+    job.run({"a", "b"});
+    hangs("b", 2, {});
+    hangs("a", 0, {});
+    job.clear();
+    hangs("b", 2, {silent(2, {}), silent(3, {})});
+    hangs("a", 0, {silent(0, {}), silent(1, {})});
+    ASSERT_NE(job.told<EndWorker>("a"), nullptr);
+    EXPECT_EQ(job.told<EndWorker>("a")->reason,
+              "no worker writes anything any more; rank 0 on a is silent");
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous
