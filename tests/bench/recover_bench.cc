@@ -421,7 +421,7 @@ int run(const Programs& programs, int failures, int peer_failures,
     results.aim(kAgentName, 150);
     results.aim(kSpareName, 150);
     results.aim(kCableName, kHeartbeatMs + 300);
-    results.ratio(kAloneRestarted, kAloneName, 1);
+    results.ratio(kAloneRestarted, kAloneName, 5);
     results.ratio(kAloneTorchrun, kAloneName, 20);
     results.ratio(kRankTorchrun, kRankName, 20);
     results.ratio(kAgentTorchrun, kAgentName, 20);

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <signal.h>
@@ -28,18 +29,26 @@ using std::chrono::steady_clock;
 
 constexpr int kDefaultFailures = 20;
 constexpr int kDefaultPeerFailures = 8;
-constexpr auto kRoundLimit = std::chrono::seconds(60);
+constexpr auto kRoundLimit = std::chrono::seconds(180);
 constexpr auto kEndLimit = std::chrono::seconds(20);
 constexpr double kAim = 50;
+/// In ms: of two workers on one agent, of one on each of 16, and what each more of these may add.
+constexpr double kSmallestAim = 5;
+constexpr double kLargestAim = 30;
+constexpr double kAgentAim = 1.5;
 
 struct Shape {
     int agents = 1;
     int workers = 1;  ///< Of each agent.
 
     [[nodiscard]] int world() const { return agents * workers; }
+    /// Of torchrun's, which takes seconds for each, and longer to start the more agents there are.
+    [[nodiscard]] int peer_failures(int most) const {
+        return agents > 4 ? std::min(most, 3) : most;
+    }
     [[nodiscard]] std::string text() const {
         return (agents == 1 ? "1 agent" : std::to_string(agents) + " agents") + " x " +
-               std::to_string(workers) + " workers";
+               std::to_string(workers) + (workers == 1 ? " worker" : " workers");
     }
 };
 
@@ -117,33 +126,53 @@ std::vector<std::string> regroup_command(const std::string& regroup, const Shape
     return command;
 }
 
+constexpr Shape kSmallest{1, 2};
+constexpr Shape kPair{2, 1};
+constexpr Shape kLargest{16, 1};
+constexpr Shape kShapes[] = {kSmallest, {1, 8}, {2, 2}, kPair, {8, 1}, kLargest};
+
+/// Those that do not depend on a peer; of medians in ms, by the text of their shape.
+void print_own_aims(const std::map<std::string, double>& medians) {
+    const double largest = medians.at(kLargest.text());
+    print_verdict(kSmallest.text() + ", median ms", medians.at(kSmallest.text()), Aim::at_most,
+                  kSmallestAim);
+    print_verdict(kLargest.text() + ", median ms", largest, Aim::at_most, kLargestAim);
+    print_verdict("ms for each more agent, from " + std::to_string(kPair.agents) + " to " +
+                      std::to_string(kLargest.agents),
+                  (largest - medians.at(kPair.text())) / (kLargest.agents - kPair.agents),
+                  Aim::at_most, kAgentAim);
+}
+
 int run(const std::string& regroup, const std::string& worker, int failures, int peer_failures) {
     print_head("restart: one worker is killed, until all workers of the next round run");
     const auto torchrun = find_torchrun();
     const testing::TemporaryDirectory logs;
     Table table({"ms", "failures", "median", "min", "worst"});
     std::vector<std::pair<std::string, double>> ratios;
+    std::map<std::string, double> medians;
     const auto add = [&](const std::string& name, const Summary& all) {
         table.add({name, std::to_string(all.count), fixed(all.median, 2), fixed(all.min, 2),
                    fixed(all.worst, 2)});
     };
-    for (const Shape& shape : {Shape{1, 2}, Shape{1, 8}, Shape{2, 2}}) {
+    for (const Shape& shape : kShapes) {
         const auto ours =
             measure(shape, failures, regroup_command(regroup, shape, failures, worker));
         if (!ours) {
             return 1;
         }
         add(shape.text() + ", regroup", summarize(*ours));
+        medians[shape.text()] = summarize(*ours).median;
         if (!torchrun) {
             continue;
         }
+        const int count = shape.peer_failures(peer_failures);
         const auto theirs =
-            measure(shape, peer_failures,
-                    torchrun_command(*torchrun, std::to_string(shape.agents), shape.workers,
-                                     peer_failures, testing::unused_port(), logs.path(), {worker}));
+            measure(shape, count,
+                    torchrun_command(*torchrun, std::to_string(shape.agents), shape.workers, count,
+                                     testing::unused_port(), logs.path(), {worker}));
         if (theirs) {
             add(shape.text() + ", torchrun, monitor interval 0.1 s", summarize(*theirs));
-            ratios.emplace_back(shape.text(), summarize(*theirs).median / summarize(*ours).median);
+            ratios.emplace_back(shape.text(), summarize(*theirs).median / medians.at(shape.text()));
         }
     }
     table.print();
@@ -151,6 +180,7 @@ int run(const std::string& regroup, const std::string& worker, int failures, int
     for (const auto& [name, ratio] : ratios) {
         print_verdict("torchrun / regroup, " + name, ratio, Aim::at_least, kAim);
     }
+    print_own_aims(medians);
     return 0;
 }
 
