@@ -134,17 +134,18 @@ void declare_hangs(FlagTable& flags, RunOptions& options) {
                  "0: no such limit, and of programs without ElasticLoop no hang is found",
                  "--hang-timeout=600", "", true},
                 seconds_into(options.hang_timeout));
-    flags.value({"--hang-factor", "N", "5",
-                 "In an ElasticLoop, a round hangs when a step or a section takes N times as long as "
-                 "it ever did",
-                 "--hang-factor=10", "", true},
-                [&options](const std::string& text) -> std::string {
-                    char* end = nullptr;
-                    options.hang_factor = std::strtod(text.c_str(), &end);
-                    const bool valid = !text.empty() && *end == '\0' && options.hang_factor >= 1 &&
-                                       options.hang_factor <= 1e6;
-                    return valid ? "" : "must be a number from 1, not " + in_quotes(text);
-                });
+    flags.value(
+        {"--hang-factor", "N", "5",
+         "In an ElasticLoop, a round hangs when a step or a section takes N times as long as "
+         "it ever did",
+         "--hang-factor=10", "", true},
+        [&options](const std::string& text) -> std::string {
+            char* end = nullptr;
+            options.hang_factor = std::strtod(text.c_str(), &end);
+            const bool valid = !text.empty() && *end == '\0' && options.hang_factor >= 1 &&
+                               options.hang_factor <= 1e6;
+            return valid ? "" : "must be a number from 1, not " + in_quotes(text);
+        });
     flags.value({"--hang-floor", "S", "10", "But not before so long", "--hang-floor=60", "", true},
                 [&options](const std::string& text) -> std::string {
                     const std::string wrong = seconds_into(options.hang_floor)(text);
