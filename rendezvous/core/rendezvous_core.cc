@@ -244,6 +244,9 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
     if (members_.contains(id) && node.report.resident != report.resident) {
         mortal_ = report.resident ? mortal_ - 1 : mortal_ + 1;
     }
+    if (report.state == NodeState::stopped && node.report.state != NodeState::stopped) {
+        node.stopped_at = now;
+    }
     node.report = report;
     // What a round has reached that has not said where it began is not to be compared with that.
     if (members_.contains(id) && report.round == round_ && !ledger_.awaits_training()) {
