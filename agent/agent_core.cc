@@ -17,13 +17,18 @@ namespace {
 // SIGKILL is repeated this often, and given up after the limit (a process stuck in the kernel).
 constexpr Duration kForceInterval = std::chrono::seconds(1);
 constexpr Duration kResistLimit = std::chrono::seconds(10);
+// The daemon knows how long this node waits after a round, and closes the job, with the reason,
+// before it gives up by itself.
+constexpr Duration kVerdictMargin = std::chrono::seconds(1);
 
 }  // namespace
 
 AgentCore::AgentCore(AgentConfig config, Instant now)
     : config_(std::move(config)),
       heartbeat_interval_(config_.policy.heartbeat_timeout / 3),
-      give_up_at_(after(now, config_.join_timeout)) {}
+      give_up_at_(after(now, config_.join_timeout)) {
+    config_.offer.join_timeout = config_.join_timeout;
+}
 
 AgentEffects AgentCore::step(Instant now, const AgentEvent& event) {
     if (!quit_sent_) {
@@ -89,7 +94,9 @@ void AgentCore::update_patience(Instant now) {
     if (content) {
         give_up_at_ = Instant::max();
     } else if (give_up_at_ == Instant::max()) {
-        give_up_at_ = after(now, config_.join_timeout);
+        const bool after_round = link_up_ && assignment_.round != RoundId::none;
+        give_up_at_ = after(after(now, config_.join_timeout),
+                            after_round ? kVerdictMargin : Duration::zero());
     }
 }
 

@@ -63,6 +63,7 @@ void plan_standalone(const RunOptions& options, RunPlan& plan) {
     plan.endpoint = {"127.0.0.1", 0};
     plan.bind_address = "127.0.0.1";
     plan.hosting = Hosting::always;
+    plan.agent.offer.alone = true;
     plan.agent.job = options.rdzv_id.empty() ? fresh_job_id() : options.rdzv_id;
 }
 

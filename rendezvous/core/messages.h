@@ -51,6 +51,10 @@ struct Offer {
     std::vector<std::string> other_addresses;
     /// The rendezvous ends with this node: it is the only one, and is kept in memory only.
     bool hosts_rendezvous = false;
+    /// No other node can ever come: nobody else knows of its rendezvous.
+    bool alone = false;
+    /// How long the node waits for a round before it gives up (--join-timeout); zero: not known.
+    Duration join_timeout{};
 };
 
 /// What kind of end it was, by which it is charged.

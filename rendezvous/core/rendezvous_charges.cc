@@ -112,6 +112,9 @@ std::optional<Verdict> RendezvousCore::settle_failure(Instant now) {
         case Reaction::retry:
             break;
         case Reaction::replace_node:
+            if (nodes_.size() == 1 && nodes_.begin()->second.offer.alone) {
+                return alone_verdict();
+            }
             strikes_.set_aside(failure_->node, describe(*failure_) + "; it asks for another node",
                                now, true);
             break;
@@ -212,6 +215,48 @@ Verdict RendezvousCore::stagnation_verdict() const {
                              cause_ + "; " + counted(budget_.barren_rounds(), "round") +
                                  " in a row ended" + step + " (--no-progress " +
                                  std::to_string(policy_.budgets.no_progress_max) + ")");
+    verdict.failure = failure_;
+    return verdict;
+}
+
+Verdict RendezvousCore::alone_verdict() const {
+    Verdict verdict = failed("node " + failure_->node, shell_exit_code(*failure_),
+                             describe(*failure_) + "; it asks for another node than " +
+                                 failure_->node + ", and this job can have no other");
+    verdict.failure = failure_;
+    return verdict;
+}
+
+// Whoever gives up would know of no other reason than that no round was formed.
+RendezvousCore::Wait RendezvousCore::wait_for_nodes() const {
+    Wait wait;
+    if (phase_ != Phase::gathering || !failure_ || lost_member_ || is_resting() ||
+        ready_.size() >= policy_.nodes_min || !missing_.empty()) {
+        return wait;
+    }
+    for (const NodeId& id : survivors_) {
+        const Node& node = nodes_.at(id);
+        const Instant until = after(node.stopped_at, node.offer.join_timeout);
+        if (node.offer.join_timeout > Duration::zero() && node.report.state == NodeState::stopped &&
+            until < wait.until) {
+            wait = {until, node.offer.join_timeout};
+        }
+    }
+    return wait;
+}
+
+Verdict RendezvousCore::want_verdict(Duration waited) const {
+    const std::string what = describe(*failure_);
+    std::string reason =
+        what + "; no other node came within " + format_duration(waited) + " (--join-timeout)";
+    for (const auto& [name, aside] : strikes_.aside()) {
+        const std::string same = what + "; ";  // Once is enough.
+        reason +=
+            "; node " + name + " is set aside: " +
+            (aside.reason.starts_with(same) ? aside.reason.substr(same.size()) : aside.reason);
+    }
+    Verdict verdict =
+        failed("node " + failure_->node, shell_exit_code(*failure_), std::move(reason));
     verdict.failure = failure_;
     return verdict;
 }

@@ -244,6 +244,9 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
     if (members_.contains(id) && node.report.resident != report.resident) {
         mortal_ = report.resident ? mortal_ - 1 : mortal_ + 1;
     }
+    if (report.state == NodeState::stopped && node.report.state != NodeState::stopped) {
+        node.stopped_at = now;
+    }
     node.report = report;
     node.at_work_until =
         report.at_work > Duration::zero() ? after(now, report.at_work) : Instant::min();

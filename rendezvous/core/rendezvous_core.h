@@ -112,6 +112,7 @@ class RendezvousCore {
         std::string drain;  // Why an operator wants it to leave, or empty.
         /// It wants to leave, and takes part in one more round first.
         bool detained = false;
+        Instant stopped_at{};  // When it was first heard of as it is, if it is `stopped`.
         /// Its workers may be at work of their own until then, and park late.
         Instant at_work_until = Instant::min();
     };
@@ -300,6 +301,15 @@ class RendezvousCore {
     [[nodiscard]] Verdict losses_verdict() const;
     [[nodiscard]] Verdict stagnation_verdict() const;
     [[nodiscard]] Verdict departure_verdict() const;
+    [[nodiscard]] Verdict alone_verdict() const;
+    /// After a failure: when the first of those who wait for more nodes would give up, and after
+    /// how long; Instant::max() if nobody waits, or for something else.
+    struct Wait {
+        Instant until = Instant::max();
+        Duration lasts{};
+    };
+    [[nodiscard]] Wait wait_for_nodes() const;
+    [[nodiscard]] Verdict want_verdict(Duration waited) const;
     [[nodiscard]] Verdict drained_verdict() const;
 
     // What people and nodes are told (rendezvous_telling.cc, rendezvous_status.cc).
@@ -311,6 +321,8 @@ class RendezvousCore {
     /// Why the node is set aside, if it waits because of that.
     [[nodiscard]] std::optional<std::string> why_aside(Instant now, const NodeId& id,
                                                        const Node& node) const;
+    /// Who is here and set aside, and why: "; node b is set aside for 9.0 s: ...", or empty.
+    [[nodiscard]] std::string asides(Instant now) const;
     void tell_waiting(Instant now, const std::string& detail);
     [[nodiscard]] Waiting notice(const std::string& detail) const;
     void tell_recovered(const std::vector<Incident>& incidents);

@@ -36,9 +36,15 @@ std::string RendezvousCore::describe_gone(const std::vector<Gone>& gone) {
     if (!alike) {
         return text;
     }
-    const std::string& how = gone[0].how;
-    const bool are = gone.size() > 1 && how.starts_with("is ");
-    return text + " " + (are ? "are " + how.substr(3) : how);
+    std::string how = gone[0].how;
+    if (gone.size() > 1) {
+        constexpr std::string_view kIts = ": its ";
+        how = how.starts_with("is ") ? "are " + how.substr(3) : how;
+        if (const std::size_t at = how.find(kIts); at != std::string::npos) {
+            how.replace(at, kIts.size(), ": their ");
+        }
+    }
+    return text + " " + how;
 }
 
 void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,

@@ -369,6 +369,9 @@ Instant RendezvousCore::stopped_by() const {
 
 Effects RendezvousCore::advance(Instant now) {
     lose_silent(now);
+    if (const Wait wait = wait_for_nodes(); now >= wait.until) {
+        close(now, want_verdict(wait.lasts));
+    }
     if (phase_ != Phase::closed) {
         update_named(now, strikes_.expire(now));
         if (now >= rest_until_) {
@@ -414,7 +417,7 @@ Instant RendezvousCore::next_decision() const {
         trains_since_ ? after(*trains_since_, policy_.heartbeat_timeout) : Instant::max();
     const Instant aside = phase_ == Phase::closed ? Instant::max() : strikes_.next_deadline();
     return std::min({detector_.next_deadline(), deadline_, rest_until_, hold_until_, grow_at(),
-                     severed_until(), inquiry, trains, aside});
+                     severed_until(), inquiry, trains, aside, wait_for_nodes().until});
 }
 
 }  // namespace regroup::rendezvous

@@ -16,6 +16,7 @@ constexpr Duration kNoticeFirst = std::chrono::seconds(1);
 constexpr Duration kNoticeLimit = std::chrono::seconds(30);
 // A notice names this many nodes at most.
 constexpr std::size_t kNoticeNames = 32;
+constexpr std::size_t kAsidesInSentence = 3;
 
 }  // namespace
 
@@ -35,7 +36,9 @@ Waiting RendezvousCore::notice(const std::string& detail) const {
         if (notice.joined.size() == kNoticeNames) {
             break;
         }
-        notice.joined.push_back(node.offer.name);
+        if (members_.contains(id) || !strikes_.is_aside(node.offer.name)) {
+            notice.joined.push_back(node.offer.name);
+        }
     }
     notice.spare = phase_ == Phase::running && !may_grow();
     return notice;
@@ -143,6 +146,21 @@ std::string RendezvousCore::names_of(const std::set<NodeId>& ids) const {
     return result;
 }
 
+std::string RendezvousCore::asides(Instant now) const {
+    std::string text;
+    std::size_t count = 0;
+    for (const auto& [id, node] : nodes_) {
+        const std::optional<std::string> why = why_aside(now, id, node);
+        if (why && ++count <= kAsidesInSentence) {
+            text += "; " + *why;
+        }
+    }
+    if (count > kAsidesInSentence) {
+        text += "; and " + std::to_string(count - kAsidesInSentence) + " more";
+    }
+    return text;
+}
+
 std::string RendezvousCore::explain(Instant now) const {
     const auto left = [&] { return format_duration(std::max(Duration::zero(), deadline_ - now)); };
     switch (phase_) {
@@ -167,7 +185,7 @@ std::string RendezvousCore::explain(Instant now) const {
                    " ready, waiting for " +
                    std::to_string(policy_.nodes_min -
                                   std::min<std::size_t>(policy_.nodes_min, ready_.size())) +
-                   " more";
+                   " more" + asides(now);
         case Phase::last_call:
             return counted(ready_.size(), "node") + " ready (minimum " +
                    std::to_string(policy_.nodes_min) + ", maximum " +

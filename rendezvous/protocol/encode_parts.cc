@@ -226,6 +226,12 @@ void write(json& object, const Offer& offer) {
     if (offer.hosts_rendezvous) {
         object["hosts_rendezvous"] = true;
     }
+    if (offer.alone) {
+        object["alone"] = true;
+    }
+    if (offer.join_timeout > Duration::zero()) {
+        object["join_timeout_ms"] = milliseconds(offer.join_timeout);
+    }
 }
 
 void write(json& object, const Assignment& assignment) {

@@ -134,6 +134,19 @@ TEST_F(AgentCoreTest, ALeavingNodeRepeatsThatItLeavesAndNeverJoinsAgain) {
     EXPECT_TRUE(quit().has_value());
 }
 
+TEST_F(AgentCoreTest, AfterARoundTheDaemonIsGivenTheTimeToSayWhyNoOtherWasFormed) {
+    ASSERT_FALSE(sent<Join>().empty());
+    EXPECT_EQ(sent<Join>().back().offer.join_timeout, minutes(10));
+    in_round(1);
+    hear(Stop{RoundId{1}, "why"});
+    both_obey(1);
+    pass_answered(minutes(10) + milliseconds(999));
+    EXPECT_FALSE(quit().has_value());
+    pass_answered(milliseconds(1));
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitNoRendezvous);
+}
+
 TEST_F(AgentCoreTest, WithoutARoundForTheJoinTimeoutItGivesUpAndSaysGoodbye) {
     pass_answered(minutes(10) - milliseconds(1));
     EXPECT_FALSE(quit().has_value());

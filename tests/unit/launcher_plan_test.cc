@@ -68,8 +68,11 @@ TEST(LauncherPlan, StandaloneBeatsBackendAndEndpointAndSaysSo) {
     const RunPlan plan = planned(options);
     EXPECT_EQ(plan.endpoint.text(), "127.0.0.1:0");
     EXPECT_EQ(plan.hosting, Hosting::always);
+    EXPECT_TRUE(plan.agent.offer.alone);
     ASSERT_THAT(plan.notes, SizeIs(1));
     EXPECT_THAT(plan.notes[0], HasSubstr(kElsewhere));
+    options.standalone = false;
+    EXPECT_FALSE(planned(options).agent.offer.alone);
 }
 
 TEST(LauncherPlan, StandaloneIsOneNode) {

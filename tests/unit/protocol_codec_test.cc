@@ -74,6 +74,8 @@ void expect_same(const Join& a, const Join& b) {
     EXPECT_EQ(a.offer.address, b.offer.address);
     EXPECT_EQ(a.offer.address_is_explicit, b.offer.address_is_explicit);
     EXPECT_EQ(a.offer.hosts_rendezvous, b.offer.hosts_rendezvous);
+    EXPECT_EQ(a.offer.alone, b.offer.alone);
+    EXPECT_EQ(a.offer.join_timeout, b.offer.join_timeout);
     EXPECT_EQ(a.offer.other_addresses, b.offer.other_addresses);
     expect_same(a.report, b.report);
 }
@@ -129,7 +131,9 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
                             "held_step",
                             "uneven",
                             "at_work_ms",
-                            "hosts_rendezvous"}) {
+                            "hosts_rendezvous",
+                            "alone",
+                            "join_timeout_ms"}) {
         EXPECT_FALSE(object.contains(key)) << key;
     }
 }

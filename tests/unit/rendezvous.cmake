@@ -2,6 +2,7 @@
 regroup_test(rendezvous_core_test unit
     SOURCES
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_admission_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/rendezvous_aside_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_budget_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_drain_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_laggards_test.cc

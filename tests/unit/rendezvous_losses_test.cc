@@ -59,7 +59,7 @@ TEST_F(RendezvousLosses, OneThatHadParkedBeforeItWasLostIsNamed) {
     job.park({"c"}, 10);
     job.killed("c");
     job.park({"a"}, 10);
-    EXPECT_EQ(job.assignment("a").reason, "node b and node c left: its agent was killed");
+    EXPECT_EQ(job.assignment("a").reason, "node b and node c left: their agent was killed");
 }
 
 TEST_F(RendezvousLosses, OneThatIsLostWhileTheNextRoundIsAwaitedIsNamed) {
@@ -70,10 +70,10 @@ TEST_F(RendezvousLosses, OneThatIsLostWhileTheNextRoundIsAwaitedIsNamed) {
     job.killed("c");
     job.join("d");
     job.join("e");
-    EXPECT_EQ(job.assignment("a").reason, "node b and node c left: its agent was killed");
+    EXPECT_EQ(job.assignment("a").reason, "node b and node c left: their agent was killed");
     job.resumed("a", 11);
     EXPECT_EQ(job.core.status(job.now).incidents.at(0).cause,
-              "node b and node c left: its agent was killed");
+              "node b and node c left: their agent was killed");
 }
 
 }  // namespace

@@ -139,6 +139,12 @@ class BudgetChecker final : public Checker {
             if (asked == policy_.on_exit.end() || asked->second != Reaction::fail) {
                 violated("the job failed at once although nothing asked for it");
             }
+        } else if (says("--join-timeout")) {
+            if (policy_.nodes_min <= 1 && !says("set aside")) {
+                violated("the job failed for want of nodes, of which it needs one");
+            }
+        } else if (says("this job can have no other")) {
+            violated("the job failed for it can have no other node, which nobody has said");
         } else if (is_plain() ? verdict.restarts != policy_.restarts_max ||
                                     charged_ != policy_.restarts_max
                               : !policy_.budgets.hangs && charged_ < policy_.restarts_max) {

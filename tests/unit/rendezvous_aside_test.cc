@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A node that is called bad, and no other that takes its place.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/rendezvous_job.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class RendezvousAside : public ::testing::Test {
+   protected:
+    /// Two nodes, both needed, that run; they wait for 6 s at most.
+    void begin(Duration strikes_window) {
+        JobPolicy policy = fixed_policy(2);
+        policy.restarts_max = 0;
+        policy.on_exit[76] = Reaction::replace_node;
+        policy.budgets.strikes_window = strikes_window;
+        job = Job(policy);
+        for (const std::string node : {"a", "b"}) {
+            Offer offer = Job::offer_of(node);
+            offer.join_timeout = seconds(6);
+            job.join(node, offer);
+        }
+        job.run({"a", "b"});
+        ASSERT_EQ(job.core.phase(), Phase::running);
+        job.clear();
+    }
+    void call_b_bad() {
+        job.fail("b", error_on("b", 76));
+        job.now += milliseconds(20);
+        job.report("a", NodeState::stopped);
+    }
+    Job job{fixed_policy(2)};
+};
+
+TEST_F(RendezvousAside, IfNoReplacementComesTheFailureIsTheVerdict) {
+    begin(seconds(6));
+    call_b_bad();
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    job.pass(milliseconds(5979));
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    job.pass(milliseconds(1));
+    ASSERT_TRUE(job.core.verdict().has_value());
+    const Verdict& verdict = *job.core.verdict();
+    EXPECT_EQ(verdict.outcome, Outcome::failed);
+    EXPECT_EQ(verdict.exit_code, 76);
+    EXPECT_EQ(verdict.author, "node b");
+    EXPECT_EQ(verdict.failure, error_on("b", 76));
+    EXPECT_EQ(verdict.reason,
+              "rank 0 on b exited with code 76; no other node came within 6.0 s (--join-timeout); "
+              "node b is set aside: it asks for another node");
+    EXPECT_NE(job.told<Closed>("a"), nullptr);
+    EXPECT_NE(job.told<Closed>("b"), nullptr);
+}
+
+TEST_F(RendezvousAside, ItIsLetInAgainWhenItsTimeIsOverIfTheOthersWaitForSoLong) {
+    begin(seconds(4));
+    call_b_bad();
+    job.pass(seconds(4));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.assignment("b").group_world_size, 2U);
+}
+
+TEST_F(RendezvousAside, WhoWaitsHearsWhoIsSetAsideAndWhy) {
+    begin(seconds(60));
+    call_b_bad();
+    job.pass(seconds(1));
+    ASSERT_NE(job.told<Waiting>("a"), nullptr);
+    EXPECT_EQ(job.told<Waiting>("a")->detail,
+              "1 of 2 nodes ready, waiting for 1 more; node b is set aside for 59 s: rank 0 on b "
+              "exited with code 76; it asks for another node");
+    EXPECT_THAT(job.told<Waiting>("a")->joined, ElementsAre("a"));
+}
+
+TEST_F(RendezvousAside, AReplacementInTimeTakesItsPlace) {
+    begin(seconds(60));
+    call_b_bad();
+    job.pass(seconds(5));
+    job.join("c");
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    job.run({"a", "c"});
+    job.pass(seconds(10));
+    EXPECT_EQ(job.core.phase(), Phase::running);
+}
+
+TEST_F(RendezvousAside, ANodeThatCanHaveNoOtherEndsAtOnce) {
+    JobPolicy policy = fixed_policy(1);
+    policy.restarts_max = 3;
+    policy.on_exit[76] = Reaction::replace_node;
+    job = Job(policy);
+    Offer offer = Job::offer_of("a");
+    offer.alone = true;
+    job.join("a", offer);
+    job.run({"a"});
+    job.fail("a", error_on("a", 76));
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, 76);
+    EXPECT_EQ(job.core.verdict()->reason,
+              "rank 0 on a exited with code 76; it asks for another node than a, and this job can "
+              "have no other");
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous
