@@ -57,7 +57,6 @@ class Narrator {
     int trouble_count_ = 0;
     bool heard_ = false;  // On this connection.
     bool lost_ = false;   // It was there, and has not been heard since.
-    Instant trouble_since_{};
     Instant trouble_at_{};
     Duration trouble_interval_{};
 };
