@@ -89,6 +89,8 @@ class AgentCore {
     /// The node is on its way out, or is out.
     [[nodiscard]] bool leaving() const noexcept { return quit_.has_value(); }
     [[nodiscard]] bool done() const noexcept { return quit_sent_; }
+    /// When it ends for want of a rendezvous; Instant::max() while it is content.
+    [[nodiscard]] Instant give_up_at() const noexcept { return give_up_at_; }
     /// A request to quit would begin a drain at this moment.
     [[nodiscard]] bool would_drain() const;
     /// Some worker that is alive has had a place in a round.

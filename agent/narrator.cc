@@ -92,15 +92,19 @@ void Narrator::silent(const std::string& peer) {
 void Narrator::trouble(const std::string& reason, bool answered) {
     const Instant now = clock_.now();
     if (trouble_count_++ == 0) {
-        trouble_since_ = now;
         trouble_interval_ = kTroubleFirst;
         trouble_at_ = after(now, trouble_interval_);
     }
     if (answered || now >= trouble_at_) {
-        output_.say(reason + "; trying again for " +
-                    format_duration(std::max(Duration::zero(),
-                                             options_.core.join_timeout - (now - trouble_since_))) +
-                    " (--join-timeout)");
+        // Each committed step gives the agent all of its time again.
+        const bool trains =
+            core_.report().resident && core_.report().state == rendezvous::NodeState::running;
+        const Duration left = core_.give_up_at() == Instant::max() ? options_.core.join_timeout
+                                                                   : core_.give_up_at() - now;
+        output_.say(reason + (trains ? "; the workers go on; trying again for as long as they train"
+                                     : "; trying again for " +
+                                           format_duration(std::max(Duration::zero(), left)) +
+                                           " (--join-timeout)"));
         trouble_interval_ = std::min(trouble_interval_ * 2, kTroubleLimit);
         trouble_at_ = after(now, trouble_interval_);
     }

@@ -63,7 +63,6 @@ class Narrator {
     bool heard_ = false;  // On this connection.
     bool was_spare_ = false;
     bool lost_ = false;  // It was there, and has not been heard since.
-    Instant trouble_since_{};
     Instant trouble_at_{};
     Duration trouble_interval_{};
 };

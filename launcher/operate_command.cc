@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <optional>
+#include <string>
 #include <unistd.h>
 #include <vector>
 
@@ -63,8 +65,12 @@ Result<Operated> ask(const std::vector<rendezvous::Endpoint>& endpoints, const O
     };
     rendezvous::ControlClient::Handlers handlers;
     std::string silent;  // Who has been asked, and has not said anything.
+    // Who has said why it does not do it, which is told only once.
+    std::map<std::string, std::string> answered;
     handlers.on_up = [&] {
-        silent = client->peer();
+        const auto said = answered.find(client->peer());
+        silent = said == answered.end() ? client->peer() : "";
+        trouble = said == answered.end() ? trouble : said->second;
         client->send(wish);
     };
     handlers.on_down = [] {};
@@ -75,9 +81,12 @@ Result<Operated> ask(const std::vector<rendezvous::Endpoint>& endpoints, const O
             take(Failure(refused->code, refused->reason));
         }
     };
-    handlers.on_trouble = [&](const std::string& reason, bool) {
+    handlers.on_trouble = [&](const std::string& reason, bool is_answer) {
         trouble = reason;
         silent.clear();
+        if (is_answer) {
+            answered[client->peer()] = reason;
+        }
     };
     client.emplace(io, endpoints, std::move(handlers));
     boost::asio::steady_timer deadline(io, limit);

@@ -113,8 +113,7 @@ class RendezvousCore {
         /// It wants to leave, and takes part in one more round first.
         bool detained = false;
         Instant stopped_at{};  // When it was first heard of as it is, if it is `stopped`.
-        /// Its workers may be at work of their own until then, and park late.
-        Instant at_work_until = Instant::min();
+        Instant at_work_until = Instant::min();  // Its workers may park as late as that.
     };
     enum class Departure : std::uint8_t { left, lost };
     struct Gone {
@@ -277,8 +276,7 @@ class RendezvousCore {
     void begin_round(Instant now);
     void lose_silent(Instant now);
     void lose_stuck(Instant now);
-    /// Until when the members that are still stopping have time.
-    [[nodiscard]] Instant stopped_by() const;
+    [[nodiscard]] Instant stopped_by() const;  // By then all members have, or are lost.
     /// What every step and every advance ends with.
     void follow_up(Instant now);
     [[nodiscard]] std::string decision(const std::vector<Member>& members) const;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/core/node_state.h"
 #include "rendezvous/core/rendezvous_core.h"
 
 namespace regroup::rendezvous {
@@ -154,6 +155,32 @@ void RendezvousCore::lose_silent(Instant now) {
     for (const Silent& node : silent) {
         lose(now, node.id, "is lost: " + node.reason, Departure::lost, node.sign);
     }
+}
+
+// Whose workers are still at work of their own has as long as its agent gives them.
+void RendezvousCore::lose_stuck(Instant now) {
+    std::set<NodeId> stuck;
+    deadline_ = Instant::max();
+    for (const NodeId& id : awaited_) {
+        const Instant until = nodes_.at(id).at_work_until + kStopMargin;
+        if (until <= now) {
+            stuck.insert(id);
+        } else {
+            deadline_ = std::min(deadline_, until);
+        }
+    }
+    for (const NodeId& id : stuck) {
+        lose(now, id, "is lost: it did not confirm that its workers are gone", Departure::lost,
+             now);
+    }
+}
+
+Instant RendezvousCore::stopped_by() const {
+    Instant until = deadline_;
+    for (const NodeId& id : awaited_) {
+        until = std::max(until, nodes_.at(id).at_work_until + kStopMargin);
+    }
+    return until;
 }
 
 }  // namespace regroup::rendezvous

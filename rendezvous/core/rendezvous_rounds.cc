@@ -12,8 +12,6 @@ namespace regroup::rendezvous {
 
 namespace {
 
-// Beyond the shutdown timeout a member gets this long to confirm that its workers are gone.
-constexpr Duration kStopMargin = std::chrono::seconds(15);
 // A decision names so many arrivals at most.
 constexpr std::size_t kNamesInDecision = 4;
 
@@ -340,32 +338,6 @@ void RendezvousCore::follow_up(Instant now) {
 }
 
 // ---- The passing of time.
-
-// Whose workers are still at work of their own has as long as its agent gives them.
-void RendezvousCore::lose_stuck(Instant now) {
-    std::set<NodeId> stuck;
-    deadline_ = Instant::max();
-    for (const NodeId& id : awaited_) {
-        const Instant until = nodes_.at(id).at_work_until + kStopMargin;
-        if (until <= now) {
-            stuck.insert(id);
-        } else {
-            deadline_ = std::min(deadline_, until);
-        }
-    }
-    for (const NodeId& id : stuck) {
-        lose(now, id, "is lost: it did not confirm that its workers are gone", Departure::lost,
-             now);
-    }
-}
-
-Instant RendezvousCore::stopped_by() const {
-    Instant until = deadline_;
-    for (const NodeId& id : awaited_) {
-        until = std::max(until, nodes_.at(id).at_work_until + kStopMargin);
-    }
-    return until;
-}
 
 Effects RendezvousCore::advance(Instant now) {
     lose_silent(now);

@@ -349,6 +349,13 @@ void SimulatedAgent::act(agent::KillWorker& effect) {
     workers_.condemn(host_, effect.local_rank);
 }
 
+void SimulatedAgent::act(agent::TellAtWork& effect) {
+    world_.note([&] {
+        return node_ + " waits for workers at work of their own, " + format_duration(effect.left) +
+               " at most";
+    });
+}
+
 void SimulatedAgent::act(agent::TellRecovery& effect) {
     world_.note([&] { return node_ + ": " + describe(effect.incident); });
 }

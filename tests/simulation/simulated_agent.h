@@ -75,6 +75,7 @@ class SimulatedAgent {
     void act(agent::SignalWorkers& effect);
     void act(agent::SaveStacks& effect);
     void act(agent::KillWorker& effect);
+    void act(agent::TellAtWork& effect);
     void act(agent::TellRecovery& effect);
     void act(agent::Quit& effect);
     void arm();
