@@ -190,9 +190,11 @@ void AgentCore::handle(Instant now, const rendezvous::EndWorker& message) {
         tell(now);
         return;
     }
-    worker->second.hung = message.reason;
-    worker->second.hung_by_silence = message.by_silence;
-    effects_.push_back(KillWorker{local_rank, message.reason, message.by_silence});
+    if (worker->second.hung.empty()) {  // It is said again until the end is heard of.
+        worker->second.hung = message.reason;
+        worker->second.hung_by_silence = message.by_silence;
+        effects_.push_back(KillWorker{local_rank, message.reason, message.by_silence});
+    }
 }
 
 void AgentCore::handle(Instant now, const rendezvous::Fenced& message) {
@@ -316,11 +318,11 @@ AgentEffects AgentCore::advance(Instant now) {
                        std::nullopt});
     }
     if (now >= drain_until_ && !quit_) {
-        quit(now,
-             Quit{128 + drain_signal_, drain_signal_,
-                  report_.draining + "; the workers came to no step boundary within " +
-                      format_duration(config_.policy.shutdown_timeout) + " (--shutdown-timeout)",
-                  std::nullopt});
+        const std::string limit = format_duration(config_.policy.shutdown_timeout);
+        quit(now, Quit{128 + drain_signal_, drain_signal_,
+                       report_.draining + "; no state was saved at a step boundary within " +
+                           limit + " (--shutdown-timeout)",
+                       std::nullopt});
     }
     if (now >= wait_until()) {
         const bool forms = forms_extra_round();
@@ -336,9 +338,7 @@ AgentEffects AgentCore::advance(Instant now) {
     }
     if (now >= patience_until_) {
         patience_until_ = Instant::max();
-        if (now < force_at_ && !settled()) {
-            effects_.push_back(TellAtWork{report_.round, force_at_ - now});
-        }
+        effects_.push_back(TellAtWork{report_.round, std::max(Duration::zero(), force_at_ - now)});
     }
     if (now >= force_at_ && !settled()) {
         if (resist_at_ == Instant::max()) {

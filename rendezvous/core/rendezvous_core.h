@@ -109,10 +109,9 @@ class RendezvousCore {
     struct Node {
         Offer offer;
         NodeReport report;
-        std::string drain;  // Why an operator wants it to leave, or empty.
-        /// It wants to leave, and takes part in one more round first.
-        bool detained = false;
-        Instant stopped_at{};  // When it was first heard of as it is, if it is `stopped`.
+        std::string drain;      // Why an operator wants it to leave, or empty.
+        bool detained = false;  // It wants to leave, and takes part in one more round first.
+        Instant stopped_at{};   // When it was first heard of as it is, if it is `stopped`.
         Instant at_work_until = Instant::min();  // Its workers may park as late as that.
     };
     enum class Departure : std::uint8_t { left, lost };
@@ -179,16 +178,14 @@ class RendezvousCore {
     /// A node that has begun to want to leave takes part in one more round if the others cannot go
     /// on, or only without the state; or if its workers would save different steps otherwise.
     void detain_if_needed(Instant now, const NodeId& id, Node& node);
-    /// Another node has a later state.
-    [[nodiscard]] bool is_behind(const Node& node) const;
+    [[nodiscard]] bool is_behind(const Node& node) const;  // Another node has a later state.
     /// The round is over, and on the node somebody has not come as far as the job.
     [[nodiscard]] bool lags(const Node& node) const;
     /// The round has ended short of the boundary at which nodes were to leave. True if all were to,
     /// and take part in one more round instead.
     [[nodiscard]] bool detain_laggards(Instant now);
     void decide_again();
-    /// That round cannot be, or broke: those who were to leave do so with what they have. False if
-    /// there are none.
+    /// There is no such round: all who were to leave do so with what they have. False if none were.
     [[nodiscard]] bool leave_after_all(Instant now);
     /// Lets them go: the others have the state, or there will be no such round.
     void release_detained(Instant now);
@@ -395,6 +392,7 @@ class RendezvousCore {
     std::string evacuation_;  // Why all nodes leave and the job ends; or empty.
     std::string evacuated_by_;
     std::string postponed_;  // That reason, while they take part in one more round; or empty.
+    int extra_rounds_ = 0;   // In a row, for which that was put off.
     std::optional<Verdict> verdict_;
     Effects effects_;
 };

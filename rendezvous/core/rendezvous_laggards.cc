@@ -10,6 +10,13 @@
 
 namespace regroup::rendezvous {
 
+namespace {
+
+// Each takes another failure, which is charged to nobody while all are about to leave.
+constexpr int kExtraRoundsMost = 3;
+
+}  // namespace
+
 bool RendezvousCore::is_behind(const Node& node) const {
     return std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
         return entry.second.report.held_step > node.report.held_step;
@@ -53,6 +60,7 @@ bool RendezvousCore::detain_laggards(Instant now) {
     }
     // That all leave is decided again once they have come to one step.
     postponed_ = std::exchange(evacuation_, {});
+    extra_rounds_ += postponed_.empty() ? 0 : 1;
     for (auto& [id, node] : nodes_) {
         if (wants_to_leave(node) && members_.contains(id)) {
             node.detained = true;
@@ -65,10 +73,10 @@ bool RendezvousCore::detain_laggards(Instant now) {
     return !postponed_.empty();
 }
 
-// The round in which all were to come to one step has come on, and may have broken in the middle of
-// a commit as well.
+// The round in which all were to come to one step has broken, before it did so or in the middle of
+// another commit.
 void RendezvousCore::decide_again() {
-    if (!postponed_.empty() && evacuation_.empty()) {
+    if (!postponed_.empty() && evacuation_.empty() && extra_rounds_ < kExtraRoundsMost) {
         evacuation_ = std::exchange(postponed_, {});
         for (const NodeId& id : std::exchange(detained_, {})) {
             nodes_.at(id).detained = false;
@@ -87,6 +95,7 @@ bool RendezvousCore::leave_after_all(Instant now) {
 
 void RendezvousCore::release_detained(Instant now) {
     postponed_.clear();
+    extra_rounds_ = 0;
     for (const NodeId& id : std::exchange(detained_, {})) {
         Node& node = nodes_.at(id);
         node.detained = false;

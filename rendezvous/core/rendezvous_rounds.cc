@@ -74,9 +74,7 @@ void RendezvousCore::end_stopping(Instant now) {
         return;
     }
     // What a job may lose does not count while all leave it.
-    if (budget_.step() > step_at_form_) {
-        decide_again();
-    }
+    decide_again();
     if (evacuation_.empty() && leave_after_all(now)) {
         return;
     }

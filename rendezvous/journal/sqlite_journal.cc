@@ -162,14 +162,25 @@ Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& di
     return journal;
 }
 
+// Not set aside: jobs that are running may be in it, and somebody can save them.
 Result<void> SqliteJournal::prepare(std::int64_t wall_ms) {
+    const Result<void> done = set_up(wall_ms);
+    if (done || done.error().code == Errc::invalid_argument) {
+        return done;
+    }
+    return Failure(done.error().code, done.error().detail +
+                                          "; repair it (sqlite3's .recover may), or move it away, "
+                                          "and the nodes whose jobs it kept form them anew");
+}
+
+Result<void> SqliteJournal::set_up(std::int64_t wall_ms) {
     std::int64_t format = 0;
     Result<void> done = database_->run("PRAGMA user_version", {},
                                        [&](const Row& row) { format = number_in(row, 0); });
     if (done && format > kFormat) {
-        return Failure(Errc::system, database_->path() + " has format " + std::to_string(format) +
-                                         ", of a newer regroup; this one reads " +
-                                         std::to_string(kFormat));
+        return Failure(Errc::invalid_argument,
+                       database_->path() + " has format " + std::to_string(format) +
+                           ", of a newer regroup; this one reads " + std::to_string(kFormat));
     }
     for (const char* pragma : {"PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL"}) {
         done = done ? database_->run(pragma) : done;

@@ -54,6 +54,7 @@ class SqliteJournal final : public Journal {
                   std::size_t job_bytes_max);
 
     Result<void> prepare(std::int64_t wall_ms);
+    Result<void> set_up(std::int64_t wall_ms);
     Result<void> write(const JobKey& job, std::span<const Entry> entries);
     /// Deletes ended jobs beyond the bounds. Within a transaction.
     Result<void> prune(std::int64_t wall_ms);
