@@ -205,6 +205,29 @@ TEST_F(RendezvousLaggards, IfThatRoundBreaksAllLeaveWithWhatTheyHave) {
     }
 }
 
+TEST_F(RendezvousLaggards, IfItBreaksBeforeAllHaveOneStepThereAreUpToThree) {
+    begin_with(3, 0);
+    job.drain("b");
+    crash_of_c(11);
+    NodeReport b = leaver(11, true);
+    b.draining.clear();
+    job.tell("b", b);
+    job.park({"a"}, 11);
+    for (std::uint64_t round = 2; round <= 4; ++round) {
+        ASSERT_EQ(job.core.round(), RoundId{round});
+        ASSERT_FALSE(job.core.verdict().has_value());
+        NodeReport failed = Job::resident_report(RoundId{round}, NodeState::stopped, 11);
+        failed.failure = crash_on("c");
+        job.tell("c", failed);
+        job.tell("a", Job::resident_report(RoundId{round}, NodeState::stopped, 11));
+        b.round = RoundId{round};
+        job.tell("b", b);
+        job.pass(seconds(60));  // Rounds that end too soon are begun more slowly.
+    }
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
+}
+
 TEST_F(RendezvousLaggards, WhoTakesPartInARoundThatCannotBeRepeatedIsLetGo) {
     begin_with(2);
     job.leave("a");
