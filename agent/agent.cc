@@ -92,6 +92,9 @@ struct Agent::Impl {
             apply(core.step(clock.now(), next));
         }
         busy = false;
+        if (core.draining()) {
+            workers.announce_drain();
+        }
         if (core.report().state == rendezvous::NodeState::stopping) {
             watch.round_stops();
         } else if (core.report().state != rendezvous::NodeState::running) {

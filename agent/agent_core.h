@@ -201,6 +201,7 @@ class AgentCore {
     /// No worker is left of a node that departs.
     void end_departure(Instant now, bool orderly);
     /// Who departs has not done so in time.
+    void end_alone(Instant now);
     void cut_departure_short(Instant now);
     /// Quits now, or as soon as the last worker is gone.
     void quit(Instant now, Quit how);

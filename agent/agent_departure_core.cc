@@ -46,6 +46,11 @@ bool AgentCore::holds_state() const {
 void AgentCore::begin_drain(Instant now, int signal) {
     drain_signal_ = signal;
     drain_until_ = after(now, config_.policy.shutdown_timeout);
+    if (report_.at_work != Duration::zero()) {
+        // The others have parked, and must be able to save what they have.
+        force_at_ = std::min(force_at_, drain_until_ - config_.policy.shutdown_timeout / 2);
+        patience_until_ = Instant::max();
+    }
     tell(now);
 }
 
@@ -101,6 +106,7 @@ void AgentCore::quit(Instant now, Quit how) {
         depart_until_ = Instant::max();
     }
     quit_ = std::move(how);
+    patience_until_ = Instant::max();
     next_assignment_.reset();
     drain_until_ = Instant::max();
     tell(now);
@@ -181,7 +187,9 @@ bool AgentCore::forms_extra_round() const {
 Instant AgentCore::wait_until() const {
     const bool is_to_leave = draining() || !leave_reason_.empty();
     const bool parked = report_.state == NodeState::stopped && holds_state();
-    const bool alone = !link_up_ && report_.state == NodeState::running && report_.resident;
+    const bool alone = !link_up_ && report_.state == NodeState::running &&
+                       std::any_of(workers_.begin(), workers_.end(),
+                                   [](const auto& w) { return w.second.elastic; });
     if (!is_to_leave || departing_ || quit_ || (!parked && !alone && !forms_extra_round())) {
         return Instant::max();
     }
@@ -217,6 +225,17 @@ void AgentCore::end_departure(Instant now, bool orderly) {
                    leave_reason_ + (unsaved_ ? "; a worker failed as it saved its state"
                                              : "; the round ended before the state was saved"),
                    std::nullopt});
+}
+
+// No daemon can say who else has the state, or be asked for another round.
+void AgentCore::end_alone(Instant now) {
+    if (!report_.failure) {
+        leave(now);  // Its workers have seen to their state themselves.
+        return;
+    }
+    quit(now,
+         Quit{128 + drain_signal_, drain_signal_,
+              report_.draining + "; the round ended before the state was saved", std::nullopt});
 }
 
 void AgentCore::cut_departure_short(Instant now) {

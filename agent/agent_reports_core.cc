@@ -146,11 +146,10 @@ void AgentCore::update_at_work(Instant now) {
 }
 
 void AgentCore::on(Instant /*now*/, const StepsCommitted& event) {
-    report_.held_step = event.step;
-    if (event.step > report_.step) {
-        report_.step = event.step;
+    if (event.step > std::exchange(report_.held_step, event.step)) {
         give_up_at_ = Instant::max();  // Whoever trains needs no daemon, for however long.
     }
+    report_.step = std::max(report_.step, event.step);
 }
 
 void AgentCore::on(Instant now, const HangSuspected& event) {

@@ -84,7 +84,7 @@ std::optional<WorkerFailure> AgentCore::failure_in(const WorkerExited& exited) c
     const bool trains = found != workers_.end() && found->second.launched_in == exited.round &&
                         found->second.generation == exited.generation && found->second.elastic &&
                         found->second.round != RoundId::none;
-    if (!trains || departing_ || quit_ || exited.finished || !exited.unfinished) {
+    if (!trains || departing_ || draining() || quit_ || exited.finished || !exited.unfinished) {
         return exited.failure;
     }
     const bool by_itself = report_.state == NodeState::running || exited.unfinished->announced;
@@ -217,7 +217,8 @@ void AgentCore::settle(Instant now) {
         report_.state == NodeState::running || (report_.state == NodeState::finished && !rejoin_);
     pausing_ = false;
     // The boundary may have been the last one.
-    const bool finished = orderly && workers_.empty() && (!departing_ || !unfinished_);
+    const bool leaves = departing_ || draining();
+    const bool finished = orderly && workers_.empty() && (!leaves || !unfinished_);
     report_.state = finished ? NodeState::finished : NodeState::stopped;
     if (finished) {
         passed_on_ = false;  // As at a pause: should there be another round, it waits for them.
@@ -236,6 +237,10 @@ void AgentCore::settle(Instant now) {
     give_up_at_ = Instant::max();  // What is to come has the whole time, from now.
     if (departing_ && workers_.empty()) {
         end_departure(now, orderly);
+        return;
+    }
+    if (draining() && !link_up_ && !finished && workers_.empty()) {
+        end_alone(now);
         return;
     }
     if (departing_ && !saved_ && !at_once_) {

@@ -102,6 +102,7 @@ void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank,
     if (link_) {
         if (Result<std::shared_ptr<SharedPage>> page = SharedPage::create()) {
             process.page = *page;
+            (**page)->draining.store(draining_ ? 1 : 0);
             identity.agent_socket = link_->address();
             identity.worker_id = link_->expect(key, *std::move(page));
         }

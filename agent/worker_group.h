@@ -105,6 +105,9 @@ class WorkerGroup {
     void kill(std::uint32_t local_rank, const std::string& reason, bool by_silence = false);
     /// Passes a signal on to all but those with the SDK's loop that it would only end.
     void forward(int signal);
+    /// The node is to leave: signals that would end workers with the loop do so no more before they
+    /// are asked to (WorkerPage::draining).
+    void announce_drain();
     /// There is nobody to pass it on to, for all have the loop and none heeds such a signal.
     [[nodiscard]] bool would_only_end(int signal) const;
 
@@ -194,6 +197,7 @@ class WorkerGroup {
     boost::asio::steady_timer look_timer_;
     Duration look_interval_{};
     boost::asio::steady_timer files_timer_;
+    bool draining_ = false;
     bool files_wanted_ = false;
     std::filesystem::path made_folder_;
     std::string network_interface_;      ///< Towards the master of the last launch.

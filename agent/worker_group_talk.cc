@@ -162,6 +162,16 @@ void WorkerGroup::pause(const PauseWorkers& pause) {
     }
 }
 
+void WorkerGroup::announce_drain() {
+    if (!std::exchange(draining_, true)) {
+        for (auto& [key, process] : processes_) {
+            if (process.page) {
+                (*process.page)->draining.store(1);
+            }
+        }
+    }
+}
+
 void WorkerGroup::forward(int signal) {
     for (auto& [key, process] : processes_) {
         if (!process.told && !process.released && !would_only_end(process, signal)) {

@@ -231,7 +231,8 @@ Verdict RendezvousCore::alone_verdict() const {
 RendezvousCore::Wait RendezvousCore::wait_for_nodes() const {
     Wait wait;
     if (phase_ != Phase::gathering || !failure_ || lost_member_ || is_resting() ||
-        ready_.size() >= policy_.nodes_min || !missing_.empty()) {
+        ready_.size() >= policy_.nodes_min || !missing_.empty() ||
+        nodes_.size() < policy_.nodes_min) {  // Somebody has gone, and that is why.
         return wait;
     }
     for (const NodeId& id : survivors_) {

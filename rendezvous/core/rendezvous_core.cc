@@ -209,6 +209,9 @@ bool RendezvousCore::is_routine(const Event& event) const {
         reported->report.held_step >= node.report.held_step) {
         expected.held_step = reported->report.held_step;
     }
+    if (reported->report.at_work > Duration::zero()) {  // The same end is nearer by now.
+        expected.at_work = std::min(node.report.at_work, reported->report.at_work);
+    }
     return !first_step && expected == reported->report && expected.step >= node.report.step &&
            !wants_word(reported->node, node);
 }
@@ -244,7 +247,8 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
     if (members_.contains(id) && node.report.resident != report.resident) {
         mortal_ = report.resident ? mortal_ - 1 : mortal_ + 1;
     }
-    if (report.state == NodeState::stopped && node.report.state != NodeState::stopped) {
+    const bool is_known = node.report.state == NodeState::stopped;
+    if (report.state == NodeState::stopped && (!is_known || report.round > node.report.round)) {
         node.stopped_at = now;
     }
     node.report = report;

@@ -84,10 +84,17 @@ void RendezvousCore::conclude_inquiry(Instant now) {
         const std::optional<NodeId> id = node_with(rank);
         return id ? name_of(*id) : std::string("a lost node");
     };
-    // The node that fell silent last has made it a hang, and is the least suspect.
-    std::optional<HangCulprit> culprit = tell_nothing(positions)
-                                             ? find_silent(positions, hang.rank, node_of)
-                                             : find_culprit(positions, hang.rank);
+    const bool any_stopped = std::any_of(positions.begin(), positions.end(),
+                                         [](const RankPosition& p) { return p.stopped; });
+    std::optional<HangCulprit> culprit;
+    if (!tell_nothing(positions)) {
+        culprit = find_culprit(positions, hang.rank);
+    } else if (hang.shared || any_stopped) {
+        // The node that fell silent last has made it a hang, and is the least suspect.
+        culprit = find_silent(positions, hang.rank, node_of);
+    } else {
+        culprit = HangCulprit{hang.rank, hang.text};  // In its first step.
+    }
     if (!culprit && !hang.shared && inquiry_->unanswered.contains(inquiry_->node)) {
         // All who have answered wait, and so for the one whose node named it, though not again.
         culprit = HangCulprit{hang.rank, hang.text};

@@ -84,6 +84,9 @@ struct WorkerPage {  // NOLINT(clang-analyzer-optin.performance.Padding): by who
     /// Workers of this round (and below) park at the next step boundary.
     std::atomic<std::uint64_t> pause_round{0};
     std::atomic<Leaving> leaving{Leaving::no};
+    /// 1 once the node is to leave because of a signal: when this worker ends is its agent's
+    /// affair.
+    std::atomic<std::uint32_t> draining{0};
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);

@@ -106,42 +106,6 @@ TEST_F(AgentCoreResidentTest, ASecondSignalEndsADrainAndAnEchoDoesNot) {
     EXPECT_EQ(sent<Leave>().size(), 1U);
 }
 
-TEST_F(AgentCoreResidentTest, WithoutADaemonTheWorkersSaveAtTheNextBoundaryAllTheSame) {
-    feed(LinkDown{});
-    EXPECT_TRUE(core.would_drain());
-    feed(QuitRequested{SIGTERM});
-    EXPECT_FALSE(core.leaving());
-    EXPECT_TRUE(all<PauseWorkers>().empty());  // It may be back at once.
-    pass(seconds(5));                          // Half of the time that it has.
-    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
-    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
-    EXPECT_TRUE(all<SignalWorkers>().empty());
-    expect_exit_when_both_have_left(kExitRequeue);
-    EXPECT_EQ(quit()->reason, "drained: stopped by SIGTERM");
-}
-
-TEST_F(AgentCoreResidentTest, WithoutADaemonWhoIsToLeaveAndHasParkedSavesWhatItHas) {
-    feed(LinkDown{});
-    feed(QuitRequested{SIGTERM});
-    parks(1, 0);
-    parks(1, 1);
-    pass(seconds(5));  // Half of the time that it has.
-    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
-    EXPECT_TRUE(all<PauseWorkers>()[0].at_once);
-    expect_exit_when_both_have_left(kExitRequeue);
-}
-
-TEST_F(AgentCoreResidentTest, ADaemonThatIsBackInTimeLeadsTheDrain) {
-    feed(LinkDown{});
-    feed(QuitRequested{SIGTERM});
-    pass(seconds(3));
-    feed(LinkUp{});
-    ASSERT_FALSE(sent<Join>().empty());
-    EXPECT_EQ(sent<Join>().back().report.draining, "stopped by SIGTERM");
-    hear(Prepare{RoundId{1}, true, "node a leaves"});
-    EXPECT_EQ(all<PauseWorkers>().size(), 1U);
-}
-
 TEST_F(AgentCoreResidentTest, ASignalBetweenTwoRoundsBeginsADrainToo) {
     hear(Stop{RoundId{1}, "another node is lost"});
     parks(1, 0);

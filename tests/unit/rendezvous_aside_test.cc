@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 class RendezvousAside : public ::testing::Test {
    protected:
     /// Two nodes, both needed, that run; they wait for 6 s at most.
-    void begin(Duration strikes_window) {
+    void begin(Duration strikes_window, bool seen_to_run = true) {
         JobPolicy policy = fixed_policy(2);
         policy.restarts_max = 0;
         policy.on_exit[76] = Reaction::replace_node;
@@ -26,7 +26,9 @@ class RendezvousAside : public ::testing::Test {
             offer.join_timeout = seconds(6);
             job.join(node, offer);
         }
-        job.run({"a", "b"});
+        if (seen_to_run) {
+            job.run({"a", "b"});
+        }
         ASSERT_EQ(job.core.phase(), Phase::running);
         job.clear();
     }
@@ -56,6 +58,24 @@ TEST_F(RendezvousAside, IfNoReplacementComesTheFailureIsTheVerdict) {
               "node b is set aside: it asks for another node");
     EXPECT_NE(job.told<Closed>("a"), nullptr);
     EXPECT_NE(job.told<Closed>("b"), nullptr);
+}
+
+TEST_F(RendezvousAside, WhoWasNeverSeenToRunHasWaitedForNobodyYet) {
+    begin(seconds(60), false);
+    job.pass(seconds(30));
+    call_b_bad();
+    job.pass(seconds(5));
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    job.pass(seconds(1));
+    EXPECT_TRUE(job.core.verdict().has_value());
+}
+
+TEST_F(RendezvousAside, IfSomebodyHasGoneThatIsWhyAndNotTheFailure) {
+    begin(seconds(60));
+    call_b_bad();
+    job.leave("b");
+    job.pass(seconds(6));
+    EXPECT_FALSE(job.core.verdict().has_value());
 }
 
 TEST_F(RendezvousAside, ItIsLetInAgainWhenItsTimeIsOverIfTheOthersWaitForSoLong) {

@@ -97,6 +97,24 @@ class RendezvousSilence : public testing::Test {
     Job job{policy()};
 };
 
+TEST_F(RendezvousSilence, WhoHangsInItsFirstStepIsNotCalledSilent) {
+    job.run({"a", "b"});
+    NodeReport report{job.core.round(), NodeState::running, 2000};
+    report.hang = Hang{2, "rank 2 has been in step 0 for 10 min", false, seconds(600)};
+    job.tell("b", report);
+    job.clear();
+    report.alarm = 1;
+    report.positions = {silent(2, {}), silent(3, {})};
+    job.tell("b", report);
+    report.hang.reset();
+    report.positions = {silent(0, {}), silent(1, {})};
+    job.tell("a", report);
+    ASSERT_NE(job.told<EndWorker>("b"), nullptr);
+    EXPECT_EQ(job.told<EndWorker>("b")->rank, 2U);
+    EXPECT_EQ(job.told<EndWorker>("b")->reason, "rank 2 has been in step 0 for 10 min");
+    EXPECT_FALSE(job.told<EndWorker>("b")->by_silence);
+}
+
 TEST_F(RendezvousSilence, WhoHasBeenSilentLongestIsEndedWhoeverFellSilentLast) {
     hang_and_answer(silent(3, seconds(5)));
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);

@@ -261,7 +261,7 @@ void AgentLink::hear_sigterm() {
 }
 
 void AgentLink::decide_on_sigterm(bool agent_is_there) {
-    if (sigterm_until_ && leaving()) {
+    if (sigterm_until_ && (leaving() || page_->draining.load() != 0)) {
         sigterm_until_.reset();
     } else if (sigterm_until_ && (!agent_is_there || SteadyClock().now() >= *sigterm_until_)) {
         sigterm_until_.reset();
