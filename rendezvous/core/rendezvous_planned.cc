@@ -239,7 +239,9 @@ bool RendezvousCore::is_stale(const NodeId& id, const Node& node) const {
     }
     // Of those who were in the last round together everybody counts, until there is another one.
     const bool is_older = report.round < round_;
-    const bool others_train = is_older && !members_.empty() && budget_.step() > step_at_form_;
+    // They may have begun anew, and be behind the steps that the job had reached before.
+    const bool others_train = is_older && !members_.empty() &&
+                              (budget_.step() > step_at_form_ || !ledger_.awaits_training());
     return others_train || ((is_older || !members_.empty()) && is_behind(node));
 }
 
