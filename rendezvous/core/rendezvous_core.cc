@@ -202,16 +202,14 @@ bool RendezvousCore::is_routine(const Event& event) const {
         return false;
     }
     const bool first_step = expects_resumed_ && ledger_.awaits_training() && !trains_since_ &&
-                            reported->report.step > step_at_form_;
+                            trains(node.report, reported->report);
     NodeReport expected = node.report;
     expected.step = reported->report.step;
     if (node.report.state == NodeState::running &&
         reported->report.held_step >= node.report.held_step) {
         expected.held_step = reported->report.held_step;
     }
-    if (reported->report.at_work > Duration::zero()) {  // The same end is nearer by now.
-        expected.at_work = std::min(node.report.at_work, reported->report.at_work);
-    }
+    expected.at_work = std::min(node.report.at_work, reported->report.at_work);  // Nearer by now.
     return !first_step && expected == reported->report && expected.step >= node.report.step &&
            !wants_word(reported->node, node);
 }
@@ -251,7 +249,7 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
     if (report.state == NodeState::stopped && (!is_known || report.round > node.report.round)) {
         node.stopped_at = now;
     }
-    node.report = report;
+    const NodeReport before = std::exchange(node.report, report);
     node.at_work_until =
         report.at_work > Duration::zero() ? after(now, report.at_work) : Instant::min();
     // What a round has reached that has not said where it began is not to be compared with that.
@@ -263,7 +261,7 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
         budget_.expect_steps();
     }
     budget_.reach(report.step);
-    confirm(now, id, report);
+    confirm(now, id, before, report);
 }
 
 void RendezvousCore::update_ready(Instant now, const NodeId& id) {

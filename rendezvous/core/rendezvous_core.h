@@ -173,8 +173,7 @@ class RendezvousCore {
     [[nodiscard]] bool is_leaving(const Node& node) const {
         return !evacuation_.empty() || (wants_to_leave(node) && !node.detained);
     }
-    /// True if the next rounds can count on it.
-    [[nodiscard]] bool means_to_stay(const Node& node) const;
+    [[nodiscard]] bool means_to_stay(const Node& node) const;  // The next rounds count on it.
     /// A node that has begun to want to leave takes part in one more round if the others cannot go
     /// on, or only without the state; or if its workers would save different steps otherwise.
     void detain_if_needed(Instant now, const NodeId& id, Node& node);
@@ -322,7 +321,8 @@ class RendezvousCore {
     [[nodiscard]] Waiting notice(const std::string& detail) const;
     void tell_recovered(const std::vector<Incident>& incidents);
     /// A member confirms by its report that it runs the round.
-    void confirm(Instant now, const NodeId& id, const NodeReport& report);
+    void confirm(Instant now, const NodeId& id, const NodeReport& before, const NodeReport& report);
+    [[nodiscard]] bool trains(const NodeReport& before, const NodeReport& report) const;
     [[nodiscard]] JobStatus::Node status_of(Instant now, const NodeId& id, const Node& node) const;
     [[nodiscard]] std::string name_of(const NodeId& id) const;
     [[nodiscard]] std::string names_of(const std::set<NodeId>& ids) const;

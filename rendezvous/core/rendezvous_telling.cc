@@ -105,7 +105,14 @@ void RendezvousCore::tell_recovered(const std::vector<Incident>& incidents) {
     }
 }
 
-void RendezvousCore::confirm(Instant now, const NodeId& id, const NodeReport& report) {
+// After a fall back the job may be far from where it had come to.
+bool RendezvousCore::trains(const NodeReport& before, const NodeReport& report) const {
+    const bool goes_on = before.round == round_ && report.round == round_ && before.held_step > 0;
+    return report.step > step_at_form_ || (goes_on && report.held_step > before.held_step);
+}
+
+void RendezvousCore::confirm(Instant now, const NodeId& id, const NodeReport& before,
+                             const NodeReport& report) {
     if (report.round != round_ || !members_.contains(id)) {
         return;
     }
@@ -117,7 +124,7 @@ void RendezvousCore::confirm(Instant now, const NodeId& id, const NodeReport& re
         if (unconfirmed_.empty()) {
             tell_recovered(ledger_.running(now, budget_.step()));
         }
-    } else if (!trains_since_ && report.step > step_at_form_) {
+    } else if (!trains_since_ && trains(before, report)) {
         // Its word that it trains may come yet, and says more.
         trains_since_ = now;
     }
