@@ -16,6 +16,18 @@ class AgentCoreResidentTest : public AgentCoreTest {
         ASSERT_TRUE(core.report().resident);
         effects.clear();
     }
+    /// Another agent: a spare, whose workers are started ahead.
+    void begin_as_spare() {
+        core = AgentCore(config_of_two_workers(), now);
+        feed(StoreOffered{kPort});
+        feed(LinkUp{});
+        hear_that_it_is_a_spare();
+    }
+    void hear_that_it_is_a_spare() {
+        rendezvous::Waiting waiting;
+        waiting.spare = waiting.prestart = true;
+        hear(waiting);
+    }
     void attach(std::uint32_t local_rank) { feed(WorkerAttached{local_rank, true}); }
     void parks(std::uint64_t round, std::uint32_t local_rank) {
         feed(WorkerParked{local_rank, RoundId{round}});

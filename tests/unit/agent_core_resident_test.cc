@@ -220,9 +220,8 @@ TEST_F(AgentCoreResidentTest, ASpareStartsItsWorkersAheadAndGivesThemPlacesLater
     waiting.spare = true;
     hear(waiting);
     EXPECT_TRUE(all<PrestartWorkers>().empty());
-    waiting.prestart = true;
-    hear(waiting);
-    hear(waiting);
+    hear_that_it_is_a_spare();
+    hear_that_it_is_a_spare();
     ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
     EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{0, 1}));
     EXPECT_EQ(core.report().state, NodeState::stopped);
@@ -241,9 +240,7 @@ TEST_F(AgentCoreResidentTest, WhoHasFinishedIsASpareAsAny) {
     exits(1, 0, std::nullopt);
     exits(1, 1, std::nullopt);
     ASSERT_EQ(core.report().state, NodeState::finished);
-    Waiting waiting;
-    waiting.spare = waiting.prestart = true;
-    hear(waiting);
+    hear_that_it_is_a_spare();
     ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
     EXPECT_EQ(core.report().state, NodeState::finished);
     parks(0, 0);
@@ -254,14 +251,9 @@ TEST_F(AgentCoreResidentTest, WhoHasFinishedIsASpareAsAny) {
 }
 
 TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsNoFailureAndItsPlaceIsTaken) {
-    core = AgentCore(config_of_two_workers(), now);
-    feed(StoreOffered{kPort});
-    feed(LinkUp{});
-    Waiting waiting;
-    waiting.spare = waiting.prestart = true;
-    hear(waiting);
+    begin_as_spare();
     exits(0, 0, error(0));
-    hear(waiting);
+    hear_that_it_is_a_spare();
     EXPECT_EQ(all<PrestartWorkers>().size(), 1U);
     EXPECT_FALSE(core.report().failure.has_value());
     assign(7);
@@ -270,12 +262,7 @@ TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsNoFailureAndItsPlaceIsTaken)
 }
 
 TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsStartedAgainAtGrowingIntervals) {
-    core = AgentCore(config_of_two_workers(), now);
-    feed(StoreOffered{kPort});
-    feed(LinkUp{});
-    Waiting waiting;
-    waiting.spare = waiting.prestart = true;
-    hear(waiting);
+    begin_as_spare();
     parks(0, 0);
     parks(0, 1);
     ASSERT_TRUE(core.report().resident);
@@ -284,7 +271,7 @@ TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsStartedAgainAtGrowingInterva
         exits(0, 0, crash(0, SIGKILL));
         EXPECT_FALSE(core.report().resident);  // So the daemon says that they are being started.
         EXPECT_TRUE(reported(NodeState::stopped));
-        hear(waiting);
+        hear_that_it_is_a_spare();
         pass_answered(seconds(delay) - std::chrono::milliseconds(1));
         parks(0, 1);
         EXPECT_TRUE(all<PrestartWorkers>().empty());
@@ -306,12 +293,7 @@ TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsStartedAgainAtGrowingInterva
 TEST_F(AgentCoreResidentTest, ASpareHasNothingToSaveAndLeavesAtOnceAsDrained) {
     for (const bool by_signal : {true, false}) {
         SCOPED_TRACE(by_signal ? "by a signal" : "by an operator");
-        core = AgentCore(config_of_two_workers(), now);
-        feed(StoreOffered{kPort});
-        feed(LinkUp{});
-        Waiting waiting;
-        waiting.spare = waiting.prestart = true;
-        hear(waiting);
+        begin_as_spare();
         EXPECT_FALSE(core.would_drain());
         effects.clear();
         if (by_signal) {
