@@ -232,6 +232,21 @@ TEST_F(Elastic, ASchedulersSigtermDoesNotEndAWorkerThatIsAskedToLeaveBehindIt) {
     expect_undisturbed_ending({"a"});
 }
 
+TEST_F(Elastic, ASchedulersSigtermIsPutOffForAsLongAsTheNodeIsAboutToLeave) {
+    start_all({"a", "b"}, {"--step-ms=150"});
+    await_resumed({"a", "b"});
+    agent_.page("b").draining.store(1);
+    const std::uint64_t before = agent_.page("b").step;
+    terminate_as_a_scheduler(*programs_["b"]);
+    // Longer than a worker waits whose agent says nothing.
+    ASSERT_TRUE(eventually([&] { return agent_.page("b").step > before + 18; })) << output("b");
+    agent_.pause("b", rounds_.round(), true);
+    EXPECT_EQ(agent_.await<Parked>("a").at_boundary, true);
+    EXPECT_EQ(programs_["b"]->wait(), 0) << output("b");
+    rounds_.assign({"a"});
+    expect_undisturbed_ending({"a"});
+}
+
 TEST_F(Elastic, AWorkerThatIsToLeaveEndsBySigtermOfItsAgentAlone) {
     start_all({"a", "b"}, {kUnhurried});
     await_resumed({"a", "b"});
