@@ -51,7 +51,7 @@ void AgentCore::on(Instant now, const LinkUp& /*event*/) {
     spare_ = false;
     // An older connection's promise: the answer to this join is the truth.
     next_assignment_.reset();
-    send_join();
+    send_join(now);
     if (resumed_) {
         resumed_->ago = now - resumed_at_;
         effects_.push_back(SendToDaemon{*resumed_});
@@ -68,10 +68,13 @@ void AgentCore::on(Instant now, const Received& event) {
     std::visit([&](const auto& message) { handle(now, message); }, event.message);
 }
 
-void AgentCore::send_join() {
+void AgentCore::send_join(Instant now) {
     update_uneven();
+    update_at_work(now);
+    report_.ended_ago = ended_at_ == Instant::max() ? Duration::zero() : now - ended_at_;
     effects_.push_back(SendToDaemon{
         rendezvous::Join{config_.job, config_.node, config_.policy, config_.offer, report_}});
+    report_.ended_ago = Duration::zero();
 }
 
 void AgentCore::tell(Instant now) {
@@ -121,12 +124,6 @@ void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
         begin_stopping(now, assignment.reason);
         await_outgoing(now);
     }
-}
-
-// Everyone was told of a store that has served an earlier round and is closed: an old message from
-// here had overtaken a newer one, or the daemon had not been heard when it gave out that round.
-bool AgentCore::names_spent_store(const Assignment& assignment) const {
-    return assignment.group_rank == 0 && assignment.master_port != report_.store_port;
 }
 
 void AgentCore::handle(Instant now, const rendezvous::Stop& message) {
@@ -206,7 +203,7 @@ void AgentCore::handle(Instant now, const rendezvous::Fenced& message) {
     }
     if (settled()) {
         report_.state = NodeState::stopped;
-        send_join();
+        send_join(now);
     } else {
         rejoin_ = true;
         begin_stopping(now, message.reason);

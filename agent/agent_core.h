@@ -205,9 +205,8 @@ class AgentCore {
     void cut_departure_short(Instant now);
     /// Quits now, or as soon as the last worker is gone.
     void quit(Instant now, Quit how);
-    void send_join();
-    /// The truth about this node, or that it leaves.
-    void tell(Instant now);
+    void send_join(Instant now);
+    void tell(Instant now);  ///< The truth about this node, or that it leaves.
     void update_patience(Instant now);
     /// --join-timeout is over.
     void give_up(Instant now);
@@ -220,6 +219,7 @@ class AgentCore {
     /// Told, as rank 0's node, and not known to be heard: told again on every new connection.
     std::optional<rendezvous::Resumed> resumed_;
     Instant resumed_at_{};
+    Instant ended_at_ = Instant::max();  ///< The first sign of the end of this round.
     /// The last recoveries that were told of; more are never told at once.
     static constexpr std::size_t kToldLimit = 32;
     std::deque<rendezvous::Incident> told_;

@@ -21,6 +21,9 @@ void AgentCore::on(Instant now, const WorkerAttached& event) {
             const std::uint32_t rank = assignment_.first_rank + event.local_rank;
             std::erase_if(report_.broken_links,
                           [&](const auto& link) { return link.rank == rank; });
+            if (report_.state == NodeState::running && report_.broken_links.empty()) {
+                ended_at_ = Instant::max();
+            }
         }
         if (is_through && report_.resident) {
             // It comes to no step boundary any more; what ends it is what ends any program.
@@ -105,6 +108,7 @@ void AgentCore::on(Instant now, const WorkerLostPeer& event) {
                                       [&](const auto& link) { return link.rank == rank; });
     if (event.round == report_.round && report_.state == NodeState::running && !quit_ && is_news) {
         report_.broken_links.push_back({rank, event.peer, event.text});
+        ended_at_ = std::min(ended_at_, now);
         tell(now);
     }
 }

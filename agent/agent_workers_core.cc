@@ -24,11 +24,17 @@ bool AgentCore::settled() const {
 
 // ---- Beginning.
 
+// Everyone was told of a store that has served an earlier round and is closed: an old message from
+// here had overtaken a newer one, or the daemon had not been heard when it gave out that round.
+bool AgentCore::names_spent_store(const Assignment& assignment) const {
+    return assignment.group_rank == 0 && assignment.master_port != report_.store_port;
+}
+
 void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     ENSURE(settled());
-    const bool is_successor = assignment_.round != RoundId::none;
     assignment_ = assignment;
     resumed_.reset();
+    ended_at_ = Instant::max();
     leave_reason_.clear();
     extra_round_ = draining();
     step_before_ = report_.step;
@@ -69,8 +75,8 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
         effects_.push_back(std::move(launch));
     }
     // Workers that keep their processes say themselves when they train again. Of others this is
-    // the end of the way back, which the next heartbeat would tell late.
-    if (is_successor && !any_keeps_process && link_up_) {
+    // the end of the way back, or of the growth, which the next heartbeat would tell late.
+    if (!any_keeps_process && link_up_) {
         tell(now);
     }
 }
@@ -157,6 +163,7 @@ void AgentCore::begin_stopping(Instant now, const std::string& reason) {
         return;
     }
     report_.state = NodeState::stopping;
+    ended_at_ = std::min(ended_at_, now);
     pausing_ = false;
     passed_on_ = false;  // At most one generation is behind: the next round waits for it.
     if (settled()) {
@@ -220,6 +227,7 @@ void AgentCore::settle(Instant now) {
     const bool leaves = departing_ || draining();
     const bool finished = orderly && workers_.empty() && (!leaves || !unfinished_);
     report_.state = finished ? NodeState::finished : NodeState::stopped;
+    ended_at_ = std::min(ended_at_, now);
     if (finished) {
         passed_on_ = false;  // As at a pause: should there be another round, it waits for them.
         departing_ = false;
@@ -262,7 +270,7 @@ void AgentCore::settle(Instant now) {
     }
     if (std::exchange(rejoin_, false) && link_up_) {
         next_assignment_.reset();  // The answer is the truth.
-        send_join();
+        send_join(now);
         return;
     }
     if (next_assignment_ && !names_spent_store(*next_assignment_)) {

@@ -15,16 +15,22 @@ void IncidentLedger::begin(RoundId round, bool planned, Instant sign, Instant no
     incident_ = {};
     incident_.round = round;
     incident_.planned = planned;
-    incident_.detect = std::max(Duration::zero(), now - sign);
+    incident_.detect = std::max(Duration::zero(), now - std::max(sign, last_end_));
     told_at_ = now;
     boundary_at_.reset();
     stopped_at_.reset();
     formed_at_.reset();
 }
 
-void IncidentLedger::spoil(Instant now) noexcept {
+void IncidentLedger::spoil(Instant sign) noexcept {
     if (std::exchange(incident_.planned, false)) {
-        told_at_ = now;
+        told_at_ = std::max(told_at_, sign);
+    }
+}
+
+void IncidentLedger::seen_at(Instant sign) noexcept {
+    if (open_ && !incident_.planned && !stopped_at_) {
+        incident_.detect = std::max(incident_.detect, told_at_ - std::max(sign, last_end_));
     }
 }
 
@@ -34,9 +40,9 @@ void IncidentLedger::spoil_stop(Instant sign) noexcept {
     }
 }
 
-void IncidentLedger::at_boundary(Instant now) {
+void IncidentLedger::at_boundary(Instant at) {
     if (!boundary_at_) {
-        boundary_at_ = now;
+        boundary_at_ = std::max(told_at_, at);
     }
 }
 
@@ -82,7 +88,7 @@ std::vector<Incident> IncidentLedger::resumed(Instant now, const Resumed& resume
     const Duration seen = incident_.communicator + incident_.state + incident_.first_step;
     const Duration passed = now - *formed_at_ - std::max(Duration::zero(), resumed.ago);
     incident_.join += std::max(Duration::zero(), passed - seen);
-    return complete();
+    return complete(now - std::max(Duration::zero(), resumed.ago));
 }
 
 std::vector<Incident> IncidentLedger::running(Instant now, std::uint64_t step) {
@@ -91,7 +97,7 @@ std::vector<Incident> IncidentLedger::running(Instant now, std::uint64_t step) {
     }
     incident_.first_step = now - *formed_at_;
     incident_.step = step;
-    return complete();
+    return complete(now);
 }
 
 std::vector<Incident> IncidentLedger::close(Instant now, bool success) {
@@ -122,7 +128,7 @@ void IncidentLedger::abandon(Instant now) {
         pending_.erase(pending_.begin());
     }
     pending_.push_back(incident_);
-    keep();
+    keep(now);
 }
 
 std::vector<Incident> IncidentLedger::again(RoundId round) const {
@@ -130,15 +136,16 @@ std::vector<Incident> IncidentLedger::again(RoundId round) const {
     return is_last ? told_ : std::vector<Incident>{};
 }
 
-std::vector<Incident> IncidentLedger::complete() {
+std::vector<Incident> IncidentLedger::complete(Instant end) {
     told_ = std::exchange(pending_, {});
     told_.push_back(incident_);
-    keep();
+    keep(end);
     return told_;
 }
 
-void IncidentLedger::keep() {
+void IncidentLedger::keep(Instant end) {
     open_ = false;
+    last_end_ = end;
     formed_at_.reset();
     ++count_;
     lost_ += incident_.total();

@@ -22,12 +22,14 @@ class IncidentLedger {
 
     /// `round` is to end: its first sign was at `sign`, it is held for true and told at `now`.
     void begin(RoundId round, bool planned, Instant sign, Instant now);
-    /// What seemed planned is none: something failed meanwhile.
-    void spoil(Instant now) noexcept;
+    /// What seemed planned is none: something failed meanwhile, first seen at `sign`.
+    void spoil(Instant sign) noexcept;
+    /// While the round is being stopped, as is heard only now: it had ended by then.
+    void seen_at(Instant sign) noexcept;
     /// The same when the round is being stopped already: it trained until `sign`, at most.
     void spoil_stop(Instant sign) noexcept;
-    /// A planned change: the round trained until now.
-    void at_boundary(Instant now);
+    /// A planned change: the round trained until then.
+    void at_boundary(Instant at);
     /// No worker of the round is left, except parked ones; this is why it ended.
     void stopped(Instant now, std::string cause);
     /// More is known of why it ended.
@@ -60,9 +62,9 @@ class IncidentLedger {
     [[nodiscard]] std::uint64_t lost_steps() const noexcept { return lost_steps_; }
 
    private:
-    void keep();
+    void keep(Instant end);
     void abandon(Instant now);
-    [[nodiscard]] std::vector<Incident> complete();
+    [[nodiscard]] std::vector<Incident> complete(Instant end);
 
     bool open_ = false;
     bool held_ = false;
@@ -71,6 +73,7 @@ class IncidentLedger {
     std::optional<Instant> boundary_at_;
     std::optional<Instant> stopped_at_;
     std::optional<Instant> formed_at_;
+    Instant last_end_ = Instant::min();  ///< Of the last one: no time is counted twice.
     std::vector<Incident> pending_;
     std::vector<Incident> told_;  // Last.
     std::deque<Incident> recent_;

@@ -184,6 +184,9 @@ struct NodeReport {
     /// While its round is being stopped: for how long at most its workers, which are at work of
     /// their own, may take to park, if that is longer than `shutdown_timeout`; else zero.
     Duration at_work{};
+    /// With a join: how long ago `round` ended here, or a worker lost a peer, whichever was first.
+    /// Zero if neither is so, and without a join.
+    Duration ended_ago{};
     /// Why the node is about to leave, from when it wants to; or empty. The others go on without
     /// it after the next step boundary.
     std::string draining{};

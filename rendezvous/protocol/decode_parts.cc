@@ -148,6 +148,7 @@ void read(FieldReader& reader, NodeReport& report) {
     reader.integer("held_step", report.held_step);
     reader.flag("uneven", report.uneven);
     reader.duration("at_work_ms", report.at_work);
+    reader.duration("ended_ago_ms", report.ended_ago);
     reader.text("draining", report.draining, kSentenceBytesMax);
     read_hang(reader, report.hang);
     read_positions(reader, report.positions);

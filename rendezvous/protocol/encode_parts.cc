@@ -151,6 +151,9 @@ void write(json& object, const NodeReport& report) {
     if (report.at_work != Duration::zero()) {
         object["at_work_ms"] = milliseconds(report.at_work);
     }
+    if (report.ended_ago != Duration::zero()) {
+        object["ended_ago_ms"] = milliseconds(report.ended_ago);
+    }
     put_sentence(object, "draining", report.draining);
     if (report.hang) {
         object["hang"] = {{"rank", report.hang->rank}, {"text", sentence(report.hang->text)}};

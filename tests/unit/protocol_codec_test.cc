@@ -56,6 +56,7 @@ void expect_same(const NodeReport& a, const NodeReport& b) {
     EXPECT_EQ(a.held_step, b.held_step);
     EXPECT_EQ(a.uneven, b.uneven);
     EXPECT_EQ(a.at_work, b.at_work);
+    EXPECT_EQ(a.ended_ago, b.ended_ago);
     EXPECT_EQ(a.draining, b.draining);
     EXPECT_EQ(a.hang, b.hang);
     EXPECT_EQ(a.positions, b.positions);
@@ -131,6 +132,7 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
                             "held_step",
                             "uneven",
                             "at_work_ms",
+                            "ended_ago_ms",
                             "hosts_rendezvous",
                             "alone",
                             "join_timeout_ms"}) {

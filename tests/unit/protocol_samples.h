@@ -43,6 +43,7 @@ inline rendezvous::NodeReport sample_report() {
     report.held_step = 811;
     report.uneven = true;
     report.at_work = std::chrono::seconds(40);
+    report.ended_ago = std::chrono::seconds(3);
     report.draining = "stopped by SIGTERM";
     report.hang = rendezvous::Hang{13, "rank 13 has been in section 'load' for 12 s", true,
                                    std::chrono::seconds(12)};
