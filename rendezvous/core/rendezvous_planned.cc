@@ -52,7 +52,8 @@ void RendezvousCore::detain_if_needed(Instant now, const NodeId& id, Node& node)
     if (!under_way) {
         // Nothing can be saved between two rounds. In the next one all leave, or others have it.
         const bool all_leave = few || node.offer.hosts_rendezvous;
-        const bool needed = all_leave || hands_over || (phase_ != Phase::stopping && lags(node));
+        const bool decided_later = phase_ == Phase::stopping && members_.contains(id);
+        const bool needed = all_leave || hands_over || (!decided_later && lags(node));
         node.detained = stay + 1 >= policy_.nodes_min && needed;
     } else if (!few && hands_over && !node.offer.hosts_rendezvous) {
         if (ready_.empty()) {
@@ -262,7 +263,7 @@ void RendezvousCore::absorb_preparing(Instant now, const NodeId& id, const Node&
     } else if (has_no_workers(report)) {
         someone_finished_ = someone_finished_ || report.state == NodeState::finished;
         boundary_ = true;
-        ledger_.at_boundary(now);
+        ledger_.at_boundary(std::min(now, node.ended_at));
         count_out(id, node);
         if (!parked_ && report.state == NodeState::stopped && !is_leaving(node)) {
             parked_ = true;

@@ -149,6 +149,19 @@ TEST_F(RendezvousLaggards, WhoWasLostAndIsBackToLeaveTakesPartInTheRoundThatIsAw
     EXPECT_EQ(job.assignment("b").round, RoundId{2});
 }
 
+TEST_F(RendezvousLaggards, WhoWasLostAndIsBackToLeaveTakesPartAlsoWhileTheRoundStillStops) {
+    begin_with(1);
+    crash_of_c(11);
+    job.killed("b");
+    job.join("b", Job::offer_of("b"), Job::resident_report(RoundId{1}, NodeState::stopped, 11));
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    job.clear();
+    job.tell("b", leaver(11, true));
+    EXPECT_EQ(job.told<Prepare>("b"), nullptr);
+    job.park({"a"}, 11);
+    expect_leave_of_b_in_round_2();
+}
+
 TEST_F(RendezvousLaggards, WhoHasComeAsFarAsAllOthersLeavesAtOnce) {
     begin_with(1);
     crash_of_c(11);
