@@ -56,7 +56,8 @@ Duration Simulation::calm_limit() const {
             : Duration::zero();
     return kCalmMargin + rendezvous::RestartBudget::kDelayLimit +
            2 * (policy.heartbeat_timeout + policy.last_call + policy.grow_after) +
-           3 * policy.shutdown_timeout + 3 * world_.plan.lease + residents;
+           3 * policy.shutdown_timeout + 3 * world_.plan.lease + 3 * world_.plan.own_work +
+           residents;
 }
 
 // A node that was set aside comes back as late as its window says: the round that lets it in takes

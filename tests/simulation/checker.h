@@ -71,6 +71,7 @@ struct View {
     Duration network_limit{};   ///< No message takes longer than this one way, save by a fault.
     Duration step_limit{};      ///< No step takes longer of a round with which nothing is wrong.
     Duration hang_limit{};      ///< After that, a group that stands still is said to hang.
+    Duration work_limit{};      ///< No worker is at work of its own for longer.
     bool reliable = true;  ///< Messages over a living connection are neither lost nor mixed up.
 };
 

@@ -13,6 +13,9 @@ using std::chrono::milliseconds;
 using std::chrono::minutes;
 using std::chrono::seconds;
 
+// Under this one the seeds that once failed keep their stories.
+constexpr std::uint64_t kBusySalt = 0xda61aa6fa9146447ULL;
+
 template <class T, std::size_t N>
 T pick(Random& random, const std::array<T, N>& choices) {
     return choices[random.below(N)];
@@ -124,6 +127,10 @@ Plan Plan::from_seed(std::uint64_t seed) {
         plan.attaches = others.chance(0.6);
         plan.overlaps = others.chance(0.5);
         plan.room = pick<double, 2>(others, {0.6, 1});
+    }
+    Random busy(seed ^ kBusySalt);
+    if (busy.chance(0.2)) {
+        plan.own_work = pick<Duration, 3>(busy, {seconds(4), seconds(40), minutes(3)});
     }
     return plan;
 }

@@ -83,12 +83,13 @@ struct Plan {
     Duration drain_max{};        ///< From SIGTERM to the worker's end.
     double ignores_term = 0;
 
-    Duration attach_max{};     ///< From a process's start to its Hello.
-    Duration park_max{};       ///< From the word that a round is over until a worker has parked.
-    double never_parks = 0;    ///< Chance that it does not.
-    bool attaches = false;     ///< Workers that end with their round have the SDK, too.
-    bool overlaps = false;     ///< Agents have --overlap-restart.
-    double room = 0;           ///< Chance of memory for two generations of workers.
+    Duration attach_max{};   ///< From a process's start to its Hello.
+    Duration park_max{};     ///< From the word that a round is over until a worker has parked.
+    double never_parks = 0;  ///< Chance that it does not.
+    Duration own_work{};     ///< Zero, or how long some do not hear it, being at work of their own.
+    bool attaches = false;   ///< Workers that end with their round have the SDK, too.
+    bool overlaps = false;   ///< Agents have --overlap-restart.
+    double room = 0;         ///< Chance of memory for two generations of workers.
     double dies_of_peers = 0;  ///< Chance that a resident worker dies when a peer does.
     Duration apply_max{};      ///< From a vote until a rank has applied the step.
     Duration hang_limit{};     ///< For which a group may stand still.

@@ -341,6 +341,7 @@ void Simulation::look(View& view) {
     view.verdict_was_forgotten = job_over_ && !job_is_closed();
     view.step_limit = world_.job.step_time + world_.plan.apply_max;
     view.hang_limit = world_.plan.hang_limit;
+    view.work_limit = world_.plan.own_work;
     view.reliable = world_.plan.loss <= 0 && !world_.plan.reorder;
     view.hosts.resize(agents_.size());
     for (std::uint32_t host = 0; host < agents_.size(); ++host) {

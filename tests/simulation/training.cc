@@ -341,9 +341,18 @@ void Workers::abort(std::uint32_t host, std::uint32_t local_rank) {
     world_.tell([&](Checker& c) {
         c.on_aborted(world_.now, host, worker.life, worker.round, worker.stage == Stage::training);
     });
-    worker.stage = Stage::aborting;
+    const bool trains = std::exchange(worker.stage, Stage::aborting) == Stage::training;
+    Duration work{};
+    if (trains && world_.plan.own_work > Duration::zero() && world_.second_random.chance(0.4)) {
+        work = between(world_.second_random, {}, world_.plan.own_work);
+        const Duration look = between(world_.second_random, {}, kLookMax);
+        if (look < work) {
+            say(host, worker.incarnation, look,
+                agent::WorkersAtWork{worker.round, world_.plan.own_work - look});
+        }
+    }
     if (!worker.hung && !world_.random.chance(world_.plan.never_parks)) {
-        schedule_parks(host, local_rank, world_.plan.park_max);
+        schedule_parks(host, local_rank, world_.plan.park_max, work);
     }
     leave_group(worker);
 }

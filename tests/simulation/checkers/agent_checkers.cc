@@ -55,6 +55,13 @@ class ForceChecker final : public Checker {
         saving_until_.erase(host);
         outgoing_.erase(host);
     }
+    void on_agent_event(Instant now, std::uint32_t host, const agent::AgentEvent& event) override {
+        const auto asked = asked_.find(host);
+        if (const auto* work = std::get_if<agent::WorkersAtWork>(&event);
+            work != nullptr && asked != asked_.end() && !asked->second.leaving) {
+            asked->second.works_until = after(now, work->left + work->left / 10);
+        }
+    }
     void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
                          const agent::AgentEffect& effect) override {
         if (std::holds_alternative<agent::ReleasePlaces>(effect)) {
@@ -75,9 +82,9 @@ class ForceChecker final : public Checker {
         if (signal != nullptr && signal->force() && !signal->waiting) {
             asked_.erase(host);
         } else if (signal != nullptr || std::holds_alternative<agent::EndRound>(effect)) {
-            const auto [known, is_new] = asked_.emplace(host, Asked{now, core.leaving()});
+            const auto [known, is_new] = asked_.emplace(host, Asked{now, core.leaving(), {}});
             if (!is_new && core.leaving() && !known->second.leaving) {
-                known->second = {now, true};  // Now those that have parked are to end as well.
+                known->second = {now, true, {}};  // Now those that have parked are to end as well.
             }
         } else if (std::holds_alternative<agent::BeginRound>(effect)) {
             asked_.erase(host);
@@ -97,7 +104,10 @@ class ForceChecker final : public Checker {
             const Duration allowed = limit_ + limit_ / 10 + std::chrono::milliseconds(100);
             const Instant since =
                 std::max({it->second.at, host.awake_since, saving_until_[it->first]});
-            if (host.awake_since != Instant::max() && now > after(since, allowed)) {
+            const bool may_work =
+                host.agent->report().at_work > Duration::zero() &&
+                now <= after(it->second.works_until, std::chrono::milliseconds(100));
+            if (host.awake_since != Instant::max() && now > after(since, allowed) && !may_work) {
                 violated("workers on node " + host.node + " were asked to stop " +
                          format_duration(now - it->second.at) + " ago and have not been forced");
             }
@@ -125,6 +135,7 @@ class ForceChecker final : public Checker {
     struct Asked {
         Instant at{};
         bool leaving = false;
+        Instant works_until{};  // Those that have not heard it, being at work of their own.
     };
     std::map<std::uint32_t, Instant> saving_until_;  // By host, of those that leave.
     std::map<std::uint32_t, Asked> asked_;  // By host: asked to end or park, SIGKILL not yet.

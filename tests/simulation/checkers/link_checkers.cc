@@ -77,7 +77,8 @@ class LinkChecker final : public Checker {
     }
     void on_daemon_effects(Instant now, const RendezvousCore& core,
                            const Effects& effects) override {
-        if (core.verdict() && severed_) {
+        // All may have been about to leave before.
+        if (core.verdict() && core.verdict()->exit_code != kExitRequeue && severed_) {
             violated(name_of(*severed_) +
                      " broke, and the job was closed: " + core.verdict()->reason);
         }
@@ -144,8 +145,9 @@ class LinkChecker final : public Checker {
         const RendezvousCore& core = *view.rendezvous;
         const Duration heard = 4 * view.network_limit + std::chrono::seconds(1);
         const Instant ends = after(severed_->how.noticed, policy_.regroup_call + heard);
-        const Instant goes_on = after(ends, policy_.shutdown_timeout + RestartBudget::kDelayLimit +
-                                                heard + std::chrono::seconds(5));
+        const Instant goes_on =
+            after(ends, policy_.shutdown_timeout + view.work_limit + view.work_limit / 10 +
+                            RestartBudget::kDelayLimit + heard + std::chrono::seconds(5));
         const bool goes = core.phase() == Phase::running || core.phase() == Phase::preparing;
         if (goes && now > ends) {
             violated(name_of(*severed_) + " broke " + format_duration(now - severed_->at) +
