@@ -123,13 +123,23 @@ bool AgentCore::keeps_ahead() const {
 }
 
 void AgentCore::lose_ahead(Instant now, const Worker& lost) {
-    may_prestart_ = may_prestart_ && lost.asked_by != 0;
-    if (may_prestart_ || !keeps_ahead()) {
-        return;
+    // The next round is formed by who has which state: that is told at once.
+    bool is_news = false;
+    if (lost.trained && lost.asked_by == 0 && settled()) {
+        report_.held_step = 0;
+        for (const auto& [local_rank, worker] : workers_) {
+            report_.held_step = std::max(report_.held_step, worker.step);
+        }
+        is_news = report_.held_step < lost.step;
     }
-    prestart_later(now);
-    if (!holds_state() && std::exchange(report_.resident, false)) {
-        tell(now);  // Whoever asks is told that they are being started.
+    may_prestart_ = may_prestart_ && lost.asked_by != 0;
+    if (!may_prestart_ && keeps_ahead()) {
+        prestart_later(now);
+        // Whoever asks is told that they are being started.
+        is_news = (!holds_state() && std::exchange(report_.resident, false)) || is_news;
+    }
+    if (is_news) {
+        tell(now);
     }
 }
 

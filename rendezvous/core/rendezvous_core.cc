@@ -144,29 +144,6 @@ void RendezvousCore::on(Instant now, const StopRequested& event) {
     }
 }
 
-void RendezvousCore::on(Instant now, const NodeResumed& event) {
-    if (!nodes_.contains(event.node)) {
-        return;
-    }
-    if (!detector_.suspects(event.node)) {
-        detector_.heard(event.node, now);
-    }
-    if (members_.contains(event.node) && event.resumed.round == round_) {
-        budget_.reach(event.resumed.step);
-        trains_since_.reset();
-        if (ledger_.awaits_training()) {
-            tell_recovered(ledger_.resumed(now, event.resumed, reached_));
-            reached_ = event.resumed.step;
-            begin_planned_incident(now);
-        } else {
-            // It says so until it is answered.
-            for (Incident& incident : ledger_.again(round_)) {
-                effects_.push_back({event.node, Recovered{std::move(incident)}});
-            }
-        }
-    }
-}
-
 void RendezvousCore::on(Instant now, const Restarted& /*event*/) {
     detector_.suspect_all(now);
     for (const auto& [id, node] : nodes_) {
@@ -210,6 +187,7 @@ bool RendezvousCore::is_routine(const Event& event) const {
         expected.held_step = reported->report.held_step;
     }
     expected.at_work = std::min(node.report.at_work, reported->report.at_work);  // Nearer by now.
+    expected.ended_ago = reported->report.ended_ago;
     return !first_step && expected == reported->report && expected.step >= node.report.step &&
            !wants_word(reported->node, node);
 }
@@ -250,6 +228,16 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
         node.stopped_at = now;
     }
     const NodeReport before = std::exchange(node.report, report);
+    const bool goes_on = report.state == NodeState::running && report.broken_links.empty();
+    if (report.ended_ago > Duration::zero()) {
+        node.ended_at = now - report.ended_ago;
+    } else if (goes_on || report.round != before.round) {
+        node.ended_at = Instant::max();
+    }
+    if (phase_ == Phase::stopping && members_.contains(id) && report.round == round_ &&
+        node.ended_at >= round_began_) {
+        ledger_.seen_at(node.ended_at);
+    }
     node.at_work_until =
         report.at_work > Duration::zero() ? after(now, report.at_work) : Instant::min();
     // What a round has reached that has not said where it began is not to be compared with that.

@@ -113,6 +113,7 @@ class RendezvousCore {
         bool detained = false;  // It wants to leave, and takes part in one more round first.
         Instant stopped_at{};   // When it was first heard of as it is, if it is `stopped`.
         Instant at_work_until = Instant::min();  // Its workers may park as late as that.
+        Instant ended_at = Instant::max();       // It saw its round end when nobody listened.
     };
     enum class Departure : std::uint8_t { left, lost };
     struct Gone {
@@ -186,8 +187,7 @@ class RendezvousCore {
     void decide_again();
     /// There is no such round: all who were to leave do so with what they have. False if none were.
     [[nodiscard]] bool leave_after_all(Instant now);
-    /// Lets them go: the others have the state, or there will be no such round.
-    void release_detained(Instant now);
+    void release_detained(Instant now);  // The others have the state, or there is no such round.
     [[nodiscard]] std::string why_leaving(const Node& node) const;
     /// Why nobody can go on without a node that leaves; or empty.
     [[nodiscard]] std::string why_all_leave(const NodeId& id, const Node& node) const;
@@ -251,15 +251,13 @@ class RendezvousCore {
     /// `planned`: nothing is wrong with the round. `sign`: the first of what is, else `now`.
     void begin_stopping(Instant now, const std::string& reason, bool planned = false,
                         std::optional<Instant> sign = std::nullopt);
-    /// Who still has workers is told to end or park them.
-    void stop_awaited(Instant now);
+    void stop_awaited(Instant now);  // Who still has workers is told to end or park them.
     /// True if its workers have reached the step boundary and save their state there, in which
     /// they must not be disturbed.
     [[nodiscard]] bool may_be_saving(const Node& node) const {
         return boundary_ && is_leaving(node);
     }
-    /// Ends the round if nobody is awaited any more.
-    void end_if_all_out(Instant now);
+    void end_if_all_out(Instant now);  // If nobody is awaited any more.
     void end_stopping(Instant now);
     [[nodiscard]] bool close_if_deserted(Instant now);
     /// `door_closed`: the last call is over. Only time decides that, never a report.
@@ -268,6 +266,8 @@ class RendezvousCore {
     [[nodiscard]] std::uint64_t held_by_ready() const;
     /// True while a round would lose state that a node has which is not ready but about to be.
     [[nodiscard]] bool awaits_holder(Instant now);
+    /// If the round has lost the state, of which a waiting node has some, it is given up.
+    [[nodiscard]] bool begins_behind(Instant now, const Resumed& resumed);
     void form(Instant now);
     void begin_round(Instant now);
     void lose_silent(Instant now);

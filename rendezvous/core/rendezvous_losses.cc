@@ -97,6 +97,7 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
                 begin_stopping(now, describe_gone(gone_), false, sign);
             } else {
                 cause_ = describe_gone(gone_);
+                ledger_.seen_at(sign);
                 ledger_.spoil_stop(sign);
                 end_if_all_out(now);
             }

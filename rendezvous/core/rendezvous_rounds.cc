@@ -23,10 +23,17 @@ void RendezvousCore::begin_stopping(Instant now, const std::string& reason, bool
     if (phase_ == Phase::running) {
         round_ended_ = now;
     }
+    Instant first = sign.value_or(now);
+    for (const auto& [id, assignment] : members_) {
+        const Node& node = nodes_.at(id);
+        if (!planned && node.report.round == round_ && node.ended_at >= round_began_) {
+            first = std::min(first, node.ended_at);
+        }
+    }
     if (phase_ == Phase::running || ledger_.awaits_training()) {
-        ledger_.begin(round_, planned, sign.value_or(now), now);
+        ledger_.begin(round_, planned, first, now);
     } else if (!planned) {
-        ledger_.spoil(now);
+        ledger_.spoil(first);
     }
     inquiry_.reset();
     cause_ = reason;
@@ -154,41 +161,6 @@ void RendezvousCore::try_form(Instant now, bool door_closed) {
             }
         }
     }
-}
-
-std::uint64_t RendezvousCore::held_by_ready() const {
-    std::uint64_t step = 0;
-    for (const NodeId& id : ready_) {
-        step = std::max(step, nodes_.at(id).report.held_step);
-    }
-    return step;
-}
-
-// A step is lost with the last process that has its state, and so a round must not begin without
-// it. Who has it comes back, parks its workers, or is lost: all of that takes a limited time.
-bool RendezvousCore::awaits_holder(Instant now) {
-    std::uint64_t held = held_by_ready();
-    const auto has_more = [&](const Node& node) { return node.report.held_step > held; };
-    const bool aside = std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& entry) {
-        return strikes_.is_aside(entry.second.offer.name) && has_more(entry.second);
-    });
-    if (aside) {
-        pardon(now);
-        held = held_by_ready();
-    }
-    const Instant limit =
-        after(after(hold_since_.value_or(now), policy_.shutdown_timeout), kStopMargin);
-    Instant until = Instant::min();
-    for (const auto& [id, node] : nodes_) {
-        if (has_more(node) && !is_leaving(node) && !strikes_.is_aside(node.offer.name)) {
-            const Instant known = detector_.suspects(id) ? detector_.lost_at(id) : limit;
-            until = std::max(until, std::min(known, limit));
-        }
-    }
-    const bool awaits = until > now;
-    hold_until_ = awaits ? until : Instant::max();
-    hold_since_ = awaits ? hold_since_.value_or(now) : hold_since_;
-    return awaits;
 }
 
 void RendezvousCore::form(Instant now) {

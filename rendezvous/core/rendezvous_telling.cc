@@ -105,6 +105,32 @@ void RendezvousCore::tell_recovered(const std::vector<Incident>& incidents) {
     }
 }
 
+void RendezvousCore::on(Instant now, const NodeResumed& event) {
+    if (!nodes_.contains(event.node)) {
+        return;
+    }
+    if (!detector_.suspects(event.node)) {
+        detector_.heard(event.node, now);
+    }
+    if (members_.contains(event.node) && event.resumed.round == round_) {
+        budget_.reach(event.resumed.step);
+        trains_since_.reset();
+        if (ledger_.awaits_training() && begins_behind(now, event.resumed)) {
+            return;
+        }
+        if (ledger_.awaits_training()) {
+            tell_recovered(ledger_.resumed(now, event.resumed, reached_));
+            reached_ = event.resumed.step;
+            begin_planned_incident(now);
+        } else {
+            // It says so until it is answered.
+            for (Incident& incident : ledger_.again(round_)) {
+                effects_.push_back({event.node, Recovered{std::move(incident)}});
+            }
+        }
+    }
+}
+
 // After a fall back the job may be far from where it had come to.
 bool RendezvousCore::trains(const NodeReport& before, const NodeReport& report) const {
     const bool goes_on = before.round == round_ && report.round == round_ && before.held_step > 0;

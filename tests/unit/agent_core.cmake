@@ -8,4 +8,5 @@ regroup_test(agent_core_test unit
             ${CMAKE_CURRENT_LIST_DIR}/agent_core_overlap_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/agent_core_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/agent_core_unfinished_test.cc
+            ${CMAKE_CURRENT_LIST_DIR}/agent_core_waiting_test.cc
     LINK regroup::agent_core)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The promises of AgentCore's header about workers that keep their processes: parking, taking a
-// place again, and starting ahead of a round. Pauses and drains are in agent_core_drain_test.cc.
+// The promises of AgentCore's header about workers that keep their processes: parking, and taking a
+// place again. Pauses and drains are in agent_core_drain_test.cc, those who wait in
+// agent_core_waiting_test.cc.
 #include "rendezvous/core/messages.h"
 #include "tests/unit/agent_core_resident_fixture.h"
 
@@ -171,15 +172,23 @@ TEST_F(AgentCoreResidentTest, ALateWordOfAnOlderRoundParksNobody) {
     EXPECT_TRUE(all<EndRound>().empty());
 }
 
-TEST_F(AgentCoreResidentTest, AParkedWorkerThatDiesIsNobodysFailure) {
-    hear(Stop{RoundId{1}, "another node is lost"});
-    parks(1, 0);
+TEST_F(AgentCoreResidentTest, WhatEndedTheRoundWhileNobodyListenedIsToldWithItsAge) {
+    feed(LinkDown{});
+    pass(std::chrono::seconds(1));
+    exits(1, 0, crash(0, SIGSEGV));
+    pass(std::chrono::milliseconds(10));
     parks(1, 1);
-    exits(1, 0, crash(0));
-    EXPECT_FALSE(core.report().failure.has_value());
+    pass(std::chrono::seconds(2));
+    feed(LinkUp{});
+    ASSERT_EQ(sent<rendezvous::Join>().size(), 1U);
+    EXPECT_EQ(sent<rendezvous::Join>().back().report.ended_ago, std::chrono::milliseconds(2010));
+    pass(std::chrono::seconds(1));
+    ASSERT_FALSE(sent<rendezvous::Report>().empty());
+    EXPECT_EQ(sent<rendezvous::Report>().back().report.ended_ago, Duration::zero());
     assign(2);
-    ASSERT_EQ(all<LaunchWorkers>().size(), 1U);
-    EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
+    feed(LinkDown{});
+    feed(LinkUp{});
+    EXPECT_EQ(sent<rendezvous::Join>().back().report.ended_ago, Duration::zero());
 }
 
 TEST_F(AgentCoreResidentTest, FencedWorkersParkAndTheNodeJoinsAgain) {
@@ -208,109 +217,6 @@ TEST_F(AgentCoreResidentTest, ClosedEndsParkedWorkersToo) {
     EXPECT_FALSE(quit().has_value());
     exits(1, 1, crash(1, SIGTERM));
     EXPECT_TRUE(quit().has_value());
-}
-
-// ---- Spares.
-
-TEST_F(AgentCoreResidentTest, ASpareStartsItsWorkersAheadAndGivesThemPlacesLater) {
-    core = AgentCore(config_of_two_workers(), now);
-    feed(StoreOffered{kPort});
-    feed(LinkUp{});
-    Waiting waiting;
-    waiting.spare = true;
-    hear(waiting);
-    EXPECT_TRUE(all<PrestartWorkers>().empty());
-    hear_that_it_is_a_spare();
-    hear_that_it_is_a_spare();
-    ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
-    EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{0, 1}));
-    EXPECT_EQ(core.report().state, NodeState::stopped);
-    assign(7);
-    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
-    EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
-    EXPECT_TRUE(all<LaunchWorkers>().empty());
-    // The word that they are there comes late.
-    parks(0, 0);
-    EXPECT_FALSE(core.is_parked(0));
-    EXPECT_EQ(core.report().state, NodeState::running);
-}
-
-// Of a round, that is, which the others have to do again.
-TEST_F(AgentCoreResidentTest, WhoHasFinishedIsASpareAsAny) {
-    exits(1, 0, std::nullopt);
-    exits(1, 1, std::nullopt);
-    ASSERT_EQ(core.report().state, NodeState::finished);
-    hear_that_it_is_a_spare();
-    ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
-    EXPECT_EQ(core.report().state, NodeState::finished);
-    parks(0, 0);
-    EXPECT_EQ(core.report().state, NodeState::finished);
-    assign(3);
-    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
-    EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
-}
-
-TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsNoFailureAndItsPlaceIsTaken) {
-    begin_as_spare();
-    exits(0, 0, error(0));
-    hear_that_it_is_a_spare();
-    EXPECT_EQ(all<PrestartWorkers>().size(), 1U);
-    EXPECT_FALSE(core.report().failure.has_value());
-    assign(7);
-    ASSERT_EQ(all<LaunchWorkers>().size(), 1U);
-    EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
-}
-
-TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsStartedAgainAtGrowingIntervals) {
-    begin_as_spare();
-    parks(0, 0);
-    parks(0, 1);
-    ASSERT_TRUE(core.report().resident);
-    for (const int delay : {1, 2, 4, 8, 16, 32, 60, 60}) {
-        effects.clear();
-        exits(0, 0, crash(0, SIGKILL));
-        EXPECT_FALSE(core.report().resident);  // So the daemon says that they are being started.
-        EXPECT_TRUE(reported(NodeState::stopped));
-        hear_that_it_is_a_spare();
-        pass_answered(seconds(delay) - std::chrono::milliseconds(1));
-        parks(0, 1);
-        EXPECT_TRUE(all<PrestartWorkers>().empty());
-        EXPECT_FALSE(core.report().resident);
-        pass_answered(std::chrono::milliseconds(1));
-        ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
-        EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{0}));
-        parks(0, 0);
-        EXPECT_TRUE(core.report().resident);
-    }
-    // One that has waited for long is as good as the first.
-    pass_answered(seconds(60));
-    effects.clear();
-    exits(0, 0, crash(0, SIGKILL));
-    pass_answered(seconds(1));
-    EXPECT_EQ(all<PrestartWorkers>().size(), 1U);
-}
-
-TEST_F(AgentCoreResidentTest, ASpareHasNothingToSaveAndLeavesAtOnceAsDrained) {
-    for (const bool by_signal : {true, false}) {
-        SCOPED_TRACE(by_signal ? "by a signal" : "by an operator");
-        begin_as_spare();
-        EXPECT_FALSE(core.would_drain());
-        effects.clear();
-        if (by_signal) {
-            feed(QuitRequested{SIGTERM});
-        } else {
-            hear(Prepare{RoundId{1}, true, "drained by an operator"});
-        }
-        EXPECT_EQ(sent<Leave>().size(), 1U);
-        ASSERT_EQ(all<SignalWorkers>().size(), 1U);
-        EXPECT_TRUE(all<SignalWorkers>()[0].force());
-        EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{0, 1}));
-        exits(0, 0, crash(0, SIGKILL));
-        exits(0, 1, crash(1, SIGKILL));
-        ASSERT_TRUE(quit().has_value());
-        EXPECT_EQ(quit()->exit_code, kExitRequeue);
-        EXPECT_EQ(quit()->signal, 0);
-    }
 }
 
 // ---- Work of their own, in which workers do not hear that the round is over.
@@ -374,17 +280,6 @@ TEST_F(AgentCoreResidentTest, TheFirstStepOfARoundIsToldByTheNodeWithRankZero) {
     feed(StepsCommitted{8});
     EXPECT_EQ(core.report().step, 9U);
     EXPECT_EQ(core.report().held_step, 8U);
-}
-
-TEST_F(AgentCoreResidentTest, TheStateIsGoneWithTheLastProcessThatHadIt) {
-    feed(StepsCommitted{9});
-    exits(1, 0, error(0));
-    EXPECT_EQ(core.report().held_step, 9U);
-    exits(1, 1, error(1));
-    EXPECT_EQ(core.report().held_step, 0U);
-    EXPECT_EQ(core.report().step, 9U);
-    ASSERT_FALSE(sent<Report>().empty());
-    EXPECT_EQ(sent<Report>().back().report.held_step, 0U);
 }
 
 TEST_F(AgentCoreResidentTest, TheFirstStepIsToldAgainUntilItsRecoveryIsHeardOf) {

@@ -96,6 +96,104 @@ TEST_F(RendezvousLedger, ARestBeforeTheRoundAndTheStartOfItsProcessesAreToldApar
     EXPECT_EQ(incident().total(), milliseconds(250));
 }
 
+TEST_F(RendezvousLedger, WhatEndedWhileNobodyListenedIsCountedFromThen) {
+    NodeReport dead = report_of(NodeState::stopped, 10, 10);
+    dead.failure = crash_on("a");
+    dead.ended_ago = seconds(2);
+    job.now += seconds(5);
+    job.join("a", Job::offer_of("a"), dead);
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    job.park({"b"}, 10);
+    job.now += milliseconds(10);
+    job.resumed("a", 11);
+    EXPECT_EQ(incident().detect, seconds(2));
+    EXPECT_EQ(incident().total(), milliseconds(2010));
+}
+
+TEST_F(RendezvousLedger, ThePeerThatSawItFirstSaysSinceWhen) {
+    NodeReport torn = report_of(NodeState::running, 10, 10);
+    torn.broken_links = {{0, 2, "closed the connection"}};
+    torn.ended_ago = seconds(3);
+    job.now += seconds(5);
+    job.join("a", Job::offer_of("a"), torn);
+    job.now += milliseconds(100);
+    job.fail("b", crash_on("b"));
+    job.park({"a"}, 10);
+    job.now += milliseconds(10);
+    job.resumed("a", 11);
+    EXPECT_EQ(incident().detect, milliseconds(3100));
+}
+
+TEST_F(RendezvousLedger, WhoSawItFirstMayBeHeardOfLater) {
+    NodeReport dead = report_of(NodeState::stopped, 10, 10);
+    dead.failure = error_on("a");
+    job.now += seconds(5);
+    job.join("a", Job::offer_of("a"), dead);  // Its agent had been stopped, too.
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    job.now += milliseconds(10);
+    dead.failure = crash_on("b");
+    dead.ended_ago = milliseconds(710);
+    job.join("b", Job::offer_of("b"), dead);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.now += milliseconds(20);
+    job.resumed("a", 11);
+    EXPECT_EQ(incident().detect, milliseconds(700));
+    EXPECT_EQ(incident().total(), milliseconds(730));
+}
+
+TEST_F(RendezvousLedger, ANodeThatIsFoundToHaveFallenSilentBeforeIsWhereItBegan) {
+    JobPolicy policy = policy_of(1, 3);
+    policy.restarts_max = 10;
+    begin(policy, {"a", "b", "c"});
+    job.silence("c");
+    job.now += seconds(2);
+    job.fail("b", crash_on("b"));
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    job.park({"a"}, 10);
+    job.now += seconds(1);
+    job.pass(milliseconds(1));
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.now += milliseconds(10);
+    job.resumed("a", 11);
+    EXPECT_GE(incident().detect, seconds(2));
+}
+
+TEST_F(RendezvousLedger, AChangeThatWasSpoiledWhileNobodyListenedIsALossFromThen) {
+    leave("b");
+    ASSERT_EQ(job.core.phase(), Phase::preparing);
+    job.now += seconds(5);
+    NodeReport dead = report_of(NodeState::stopped, 10, 10);
+    dead.failure = crash_on("a");
+    dead.ended_ago = seconds(3);
+    job.join("a", Job::offer_of("a"), dead);
+    job.park({"b"}, 10);
+    job.now += milliseconds(10);
+    job.resumed("a", 11);
+    EXPECT_EQ(incident().stop, seconds(3));
+    EXPECT_EQ(incident().total(), milliseconds(3010));
+}
+
+TEST_F(RendezvousLedger, NoTimeIsCountedTwice) {
+    job.fail("a", crash_on("a"));
+    job.now += milliseconds(4);
+    job.park({"b"}, 10);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.now += milliseconds(100);
+    job.resumed("a", 11);
+    ASSERT_EQ(job.core.status(job.now).lost, milliseconds(104));
+    // It had come back to life for 20 ms when a peer's heart stopped.
+    job.now += milliseconds(20);
+    NodeReport dead = Job::resident_report(RoundId{2}, NodeState::stopped, 12);
+    dead.failure = crash_on("b");
+    dead.ended_ago = milliseconds(60);
+    job.join("b", Job::offer_of("b"), dead);
+    job.park({"a"}, 12);
+    job.now += milliseconds(6);
+    job.resumed("a", 13);
+    EXPECT_EQ(incident().detect, milliseconds(20));
+    EXPECT_EQ(job.core.status(job.now).lost, milliseconds(130));
+}
+
 // ---- What was lost.
 
 TEST_F(RendezvousLedger, AStepOfWhichNoProcessHasKeptTheStateIsToldAsLost) {

@@ -78,6 +78,51 @@ TEST_F(RendezvousPlanned, WhoHasTheStateAndIsLostIsNotWaitedForLonger) {
     EXPECT_EQ(job.assignment("c").group_world_size, 2U);
 }
 
+TEST_F(RendezvousPlanned, ARoundThatLostTheStateAsItWasFormedIsGivenUpForASpareThatHasSome) {
+    begin(policy_of(1, 2), {"a", "b"});
+    job.join("c", Job::offer_of("c"), Job::resident_report(RoundId::none, NodeState::stopped, 8));
+    job.fail("a", crash_on("a"));
+    job.park({"b"}, 10);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    ASSERT_EQ(job.told<Assign>("c"), nullptr);
+    // The word that the parked one has died was on its way.
+    for (const char* node : {"a", "b"}) {
+        job.tell(node, Job::resident_report(RoundId{2}, NodeState::running));
+    }
+    EXPECT_EQ(job.core.phase(), Phase::running);  // They may yet bring something from a disk.
+    job.resumed("a", 1);
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.told<Stop>("b")->reason,
+              "node c has come to step 8, and the round began at step 0 without it");
+    EXPECT_EQ(job.told<Recovered>("a"), nullptr);
+    job.park({"a", "b"}, 1);
+    EXPECT_EQ(job.core.round(), RoundId{3});
+    EXPECT_EQ(job.assignment("c").round, RoundId{3});
+    job.resumed("c", 9);
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.status(job.now).step, 9U);
+    EXPECT_EQ(job.core.status(job.now).restarts, 1U);
+}
+
+TEST_F(RendezvousPlanned, ARoundThatBeganAsFarOrLongAgoIsNotGivenUp) {
+    const auto begin_with_spare = [&](std::uint64_t held) {
+        begin(policy_of(1, 2), {"a", "b"});
+        job.join("c", Job::offer_of("c"),
+                 Job::resident_report(RoundId::none, NodeState::stopped, held));
+        job.fail("a", crash_on("a"));
+        job.park({"b"}, 10);
+        ASSERT_EQ(job.core.round(), RoundId{2});
+    };
+    begin_with_spare(8);
+    job.resumed("a", 8);  // From a checkpoint, or as one of two that were one step apart.
+    EXPECT_EQ(job.core.phase(), Phase::running);
+    begin_with_spare(8);
+    Resumed late = {RoundId{2}, 1, milliseconds(3), milliseconds(2), milliseconds(1)};
+    late.ago = seconds(60);  // It was heard by nobody; where are they now?
+    job.step(NodeResumed{"a", late});
+    EXPECT_EQ(job.core.phase(), Phase::running);
+}
+
 TEST_F(RendezvousPlanned, ANodeWhoseWorkersStillParkIsWaitedForIfTheyHaveMost) {
     job = Job(policy_of(1, 2));
     job.join("a", Job::offer_of("a"), Job::resident_report(RoundId{7}, NodeState::running, 30));

@@ -54,7 +54,8 @@ class SteadyChecker final : public Checker {
             const bool planned =
                 stop != nullptr && (stop->reason.find(" joined") != std::string::npos ||
                                     stop->reason.find(" drained ") != std::string::npos ||
-                                    stop->reason.find(" leaves") != std::string::npos);
+                                    stop->reason.find(" leaves") != std::string::npos ||
+                                    stop->reason.ends_with(" without it"));
             if (planned || std::holds_alternative<Prepare>(effect.message)) {
                 on_trouble(now, after(now, change_limit_));
             }
@@ -243,7 +244,9 @@ class HangChecker final : public Checker {
         }
         for (const auto& [life, hang] : hung_) {
             const Instant since = std::max({hang.at, last_disturbed_, trouble_until_});
-            const Duration limit = limit_ + 2 * view.step_limit + 3 * view.hang_limit;
+            // Its peers on the node may be at work of their own, and are waited for.
+            const Duration limit = limit_ + 2 * view.step_limit + 3 * view.hang_limit +
+                                   view.work_limit + view.work_limit / 10;
             if (now > after(since, limit)) {
                 violated("rank " + std::to_string(hang.who.rank) + " of round " +
                          std::to_string(number(hang.who.round)) + " has been hanging for " +

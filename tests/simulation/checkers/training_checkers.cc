@@ -19,14 +19,25 @@ std::string text(RoundId round) {
 
 class StepsChecker final : public Checker {
    public:
-    void on_job(Instant /*now*/, const JobPolicy& /*policy*/) override {
+    void on_job(Instant /*now*/, const JobPolicy& policy) override {
+        answer_limit_ = 2 * policy.heartbeat_timeout + std::chrono::seconds(2);
         groups_.clear();
+        behind_.clear();
         processes_.clear();
         parked_.clear();
+        decided_.clear();
+        lost_.clear();
     }
-    void on_process_end(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t life,
+    void on_process_end(Instant now, std::uint32_t host, std::uint64_t life,
                         bool /*success*/) override {
-        processes_.erase(life);
+        if (const auto found = processes_.find(life); found != processes_.end()) {
+            lost_.push_back({host, now, found->second.step});
+            processes_.erase(found);
+        }
+    }
+    void on_daemon_effects(Instant now, const RendezvousCore& core,
+                           const Effects& /*effects*/) override {
+        decided_.try_emplace(core.round(), now);
     }
     void on_process_finished(Instant /*now*/, std::uint64_t life) override {
         processes_.erase(life);
@@ -39,6 +50,9 @@ class StepsChecker final : public Checker {
         trouble_until_ = std::max({trouble_until_, after(now, settling), after(until, settling)});
     }
     void on_tick(Instant now, const View& view) override {
+        // A word that is lost is said again with the next heartbeat.
+        word_limit_ = view.network_limit + kWordMargin + (view.reliable ? Duration{} : kFreeLimit);
+        give_up_limit_ = view.reliable ? 2 * view.network_limit + answer_limit_ : Duration::max();
         free_.resize(view.hosts.size(), Instant::max());
         for (std::size_t i = 0; i < view.hosts.size(); ++i) {
             const HostView& host = view.hosts[i];
@@ -109,8 +123,8 @@ class StepsChecker final : public Checker {
             }
         }
     }
-    void on_commit(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t life,
-                   const GroupName& group, std::uint64_t step) override {
+    void on_commit(Instant now, std::uint32_t /*host*/, std::uint64_t life, const GroupName& group,
+                   std::uint64_t step) override {
         Group& known = groups_[group.id];
         Process& process = processes_[life];
         if (step != process.step + 1 || step != known.step + known.votes) {
@@ -121,6 +135,7 @@ class StepsChecker final : public Checker {
         }
         ++known.applied;
         process.step = step;
+        check_given_up(now, group, step);
     }
     void on_saved(Instant /*now*/, std::uint32_t host, std::uint64_t /*life*/,
                   const GroupName& group, std::uint64_t step) override {
@@ -146,10 +161,31 @@ class StepsChecker final : public Checker {
         std::uint64_t group = 0;  // The last that it was in.
         std::uint64_t step = 0;
     };
+    struct Lost {
+        std::uint32_t host = 0;
+        Instant at{};
+        std::uint64_t step = 0;
+    };
+    // The furthest that somebody was gone who, as far as the daemon could know when it formed the
+    // round, had come there and was one of its members.
+    std::uint64_t counted_on_by(const GroupName& group, const std::vector<MemberView>& members) {
+        std::uint64_t step = 0;
+        std::erase_if(lost_, [&](const Lost& lost) {
+            const bool of_member =
+                std::any_of(members.begin(), members.end(),
+                            [&](const MemberView& member) { return member.host == lost.host; });
+            if (of_member && lost.at >= decided_[group.round] - word_limit_) {
+                step = std::max(step, lost.step);
+            }
+            return of_member;
+        });
+        return step;
+    }
     // The state is lost only with the last process that has it: one that has come as far as any
     // that was there is in the round.
     void check_nothing_lost(Instant now, const GroupName& group, std::uint64_t step,
                             const std::vector<MemberView>& members) {
+        const std::uint64_t counted_on = counted_on_by(group, members);
         if (now < trouble_until_) {
             return;
         }
@@ -160,16 +196,46 @@ class StepsChecker final : public Checker {
             const bool was_free =
                 process.host < free_.size() && free_[process.host] < now - kFreeLimit &&
                 parked_.contains(process.host) && parked_[process.host] < now - kFreeLimit;
-            if (process.step > step && !is_member && was_free) {
+            const bool is_left_out = process.step > step && !is_member && was_free;
+            if (is_left_out && process.step <= counted_on) {
+                behind_[group.id] = {life, {}};
+            } else if (is_left_out) {
                 violated("round " + text(group.round) + " began at step " + std::to_string(step) +
                          " without host " + std::to_string(process.host) +
                          ", which was there and had come to step " + std::to_string(process.step));
             }
         }
     }
+    // A round that the daemon could not help is given up once its first step is known.
+    void check_given_up(Instant now, const GroupName& group, std::uint64_t step) {
+        const auto behind = behind_.find(group.id);
+        if (behind == behind_.end()) {
+            return;
+        }
+        auto& [life, first_commit] = behind->second;
+        first_commit = first_commit == Instant{} ? now : first_commit;
+        const auto left_out = processes_.find(life);
+        if (left_out == processes_.end() || now < trouble_until_ ||
+            free_[left_out->second.host] > first_commit) {
+            behind_.erase(behind);
+        } else if (step < left_out->second.step && give_up_limit_ != Duration::max() &&
+                   now > after(first_commit, give_up_limit_)) {
+            violated("round " + text(group.round) + " goes on with step " + std::to_string(step) +
+                     " without host " + std::to_string(left_out->second.host) +
+                     ", which had come to step " + std::to_string(left_out->second.step));
+        }
+    }
     static constexpr Duration kFreeLimit = std::chrono::seconds(5);
+    static constexpr Duration kWordMargin = std::chrono::milliseconds(10);
 
     Instant trouble_until_{};
+    Duration word_limit_{};
+    Duration answer_limit_{};
+    Duration give_up_limit_ = Duration::max();
+    /// By group: a process that was left out, and when the group committed its first step.
+    std::map<std::uint64_t, std::pair<std::uint64_t, Instant>> behind_;
+    std::map<RoundId, Instant> decided_;
+    std::vector<Lost> lost_;  // Processes that had taken part in a round.
     std::map<std::uint64_t, Group> groups_;
     std::map<std::uint64_t, Process> processes_;
     std::map<std::uint32_t, Instant> parked_;
