@@ -117,7 +117,8 @@ void Network::part(std::size_t host, std::size_t other, const std::string& fault
 }
 
 void Network::reset(std::size_t host, std::size_t other, const std::string& fault) const {
-    const std::string answer = " ip protocol tcp reject with tcp reset";
+    // But for the resets themselves, which would come to nobody.
+    const std::string answer = " tcp flags & rst == 0 reject with tcp reset";
     ENSURE(hosts_.at(host).run(make_table(fault, "ip saddr " + address(other) + answer,
                                           "ip daddr " + address(other) + answer)));
 }
