@@ -39,6 +39,9 @@ const std::vector<Difference>& differences() {
         {"TORCHELASTIC_ERROR_FILE", ".*/round_1/rank0000\\d\\.error\\.json", false,
          "logs are kept by round and rank, and below the working directory"},
         {"REGROUP_ROUND", "1", false, "torchrun has no such thing"},
+        {"REGROUP_AGENT_SOCKET", "@regroup-[0-9a-f]+", false,
+         "nor this, for programs with the SDK"},
+        {"REGROUP_WORKER_ID", "[0-9a-f]+", false, "nor this, by which they say who they are"},
     };
     return table;
 }
