@@ -243,7 +243,12 @@ bool RendezvousCore::is_stale(const NodeId& id, const Node& node) const {
     // They may have begun anew, and be behind the steps that the job had reached before.
     const bool others_train = is_older && !members_.empty() &&
                               (budget_.step() > step_at_form_ || !ledger_.awaits_training());
-    return others_train || ((is_older || !members_.empty()) && is_behind(node));
+    // Where only some have the furthest step of their node, and the job has it as well.
+    const bool is_partial =
+        report.uneven && std::any_of(members_.begin(), members_.end(), [&](const auto& member) {
+            return nodes_.at(member.first).report.held_step >= report.held_step;
+        });
+    return others_train || ((is_older || !members_.empty()) && (is_behind(node) || is_partial));
 }
 
 void RendezvousCore::tell_of_the_end(const NodeId& id, const Node& node) {

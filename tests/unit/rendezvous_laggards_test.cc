@@ -97,6 +97,24 @@ TEST_F(RendezvousLaggards, WhoseStateIsOfARoundThatOthersHaveLeftBehindSavesNoth
     EXPECT_TRUE(job.told<Prepare>("b")->stale);
 }
 
+TEST_F(RendezvousLaggards, WhoHasOnlyPartOfWhatTheJobHasSavesNothing) {
+    begin(policy_of(1, 2), {"a", "b"});
+    job.join("c");
+    job.disconnect("b");
+    job.pass(seconds(1));
+    job.park({"a"}, 11);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.run_resident({"a", "c"}, 11);  // Its first step takes long.
+    NodeReport back = Job::resident_report(RoundId{1}, NodeState::stopped, 11);
+    job.join("b", Job::offer_of("b"), back);
+    job.clear();
+    job.drain("b");
+    EXPECT_FALSE(job.told<Prepare>("b")->stale);
+    back.uneven = true;
+    job.tell("b", back);
+    EXPECT_TRUE(job.told<Prepare>("b")->stale);
+}
+
 TEST_F(RendezvousLaggards, WhoIsDrainedWhileNoRoundCanBeLeavesWithWhatItHas) {
     begin_with(3);
     job.leave("c");
