@@ -79,6 +79,9 @@ class Lane {
     /// Makes a child of the communicator, as Communicator::begin_split, and waits for it as long as
     /// an operation may take.
     [[nodiscard]] CommReport split(int color, int key);
+    /// After post(): the failure with which the watchdog has ended the group, which may know more
+    /// than what was posted. Nothing if it takes too long.
+    [[nodiscard]] std::optional<GroupFailure> await_end() const;
     /// Memory of this GPU, zeroed, registered if NCCL can. Throws Error `system`.
     [[nodiscard]] static Buffer allocate(const std::shared_ptr<Lane>& lane, std::size_t bytes);
     /// One word on the GPU for barriers.

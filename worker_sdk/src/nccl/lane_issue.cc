@@ -239,4 +239,20 @@ CommReport Lane::await_ready(Instant deadline) {
     }
 }
 
+std::optional<GroupFailure> Lane::await_end() const {
+    // Far more than the watchdog waits for a name.
+    constexpr Duration kLongest = std::chrono::seconds(2);
+    const Instant deadline = after(SteadyClock().now(), kLongest);
+    Backoff backoff;
+    while (true) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (failure_ || SteadyClock().now() >= deadline) {
+                return failure_;
+            }
+        }
+        backoff.pause();
+    }
+}
+
 }  // namespace regroup::nccl

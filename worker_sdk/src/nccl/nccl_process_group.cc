@@ -171,6 +171,10 @@ void NcclProcessGroup::split(int color, int key, const std::string& name) {
         failure = *met;
     }
     lane_->post(failure);
+    if (failure.code == Errc::disconnected || failure.may_be_peer) {
+        // NCCL says that a peer is gone; the watchdog learns which.
+        failure = lane_->await_end().value_or(failure);
+    }
     throw Error(failure.code, what + ": " + failure.cause);
 }
 

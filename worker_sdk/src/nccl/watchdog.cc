@@ -125,7 +125,7 @@ void Watchdog::turn() {
         }
     }
     if (held_ && now >= held_->until) {
-        end_all(std::exchange(held_, std::nullopt)->failure);
+        end_all(with_departure(std::exchange(held_, std::nullopt)->failure));
     }
     if (!is_stopping()) {
         wait(lanes(), now);
@@ -190,6 +190,17 @@ void Watchdog::take_failure(const std::shared_ptr<Lane>& lane, GroupFailure fail
     } else {
         end_all(failure);
     }
+}
+
+// Nobody has said why; of who has left in order NCCL says no more than that it is gone.
+GroupFailure Watchdog::with_departure(GroupFailure failure) {
+    const std::lock_guard lock(mutex_);
+    if (!departed_.empty()) {
+        failure.code = Errc::disconnected;
+        failure.cause = "rank " + std::to_string(departed_.begin()->first) +
+                        " has left the group: " + failure.cause;
+    }
+    return failure;
 }
 
 void Watchdog::end_all(const GroupFailure& failure) {

@@ -57,6 +57,8 @@ class Watchdog {
     void hear(Instant now);
     void take_failure(const std::shared_ptr<Lane>& lane, GroupFailure failure, Instant now);
     void end_all(const GroupFailure& failure);
+    /// With the name of a rank that has left, if one has.
+    [[nodiscard]] GroupFailure with_departure(GroupFailure failure);
     void finish(std::uint32_t scope, const GroupFailure& failure);
     void tell_others(std::uint32_t scope, const GroupFailure& failure);
 
