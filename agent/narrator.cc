@@ -130,9 +130,13 @@ void Narrator::round_begins(const Assignment& assignment) {
 
 void Narrator::pauses(const PauseWorkers& effect) {
     const bool trains = core_.report().state == rendezvous::NodeState::running;
-    output_.say((effect.leave ? "leaving " : "changing ") + round_name(effect.round) +
-                (trains ? " at the next step boundary: " : " with its state saved: ") +
-                effect.reason);
+    std::string text = (effect.leave ? "leaving " : "changing ") + round_name(effect.round) +
+                       (trains ? " at the next step boundary: " : ", saving what state it has: ") +
+                       effect.reason;
+    if (text != last_pause_) {  // Those that are parked by then are told once more.
+        output_.say(text);
+        last_pause_ = std::move(text);
+    }
 }
 
 void Narrator::started_ahead(const PrestartWorkers& effect) {

@@ -58,6 +58,7 @@ class Narrator {
     const AgentCore& core_;
     std::optional<WorkerFailure> failure_;  // The first of a round, not yet reported in full.
     RoundId failure_round_ = RoundId::none;
+    std::string last_pause_;  // As it was told.
     Instant waiting_since_;
     int trouble_count_ = 0;
     bool heard_ = false;  // On this connection.

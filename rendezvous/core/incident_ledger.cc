@@ -8,7 +8,8 @@ namespace regroup::rendezvous {
 
 void IncidentLedger::begin(RoundId round, bool planned, Instant sign, Instant now) {
     if (open_) {
-        abandon(now);
+        abandon(std::clamp(sign, std::min(formed_at_.value_or(stopped_at_.value_or(told_at_)), now),
+                           now));
     }
     open_ = true;
     held_ = false;
@@ -113,14 +114,14 @@ std::vector<Incident> IncidentLedger::close(Instant now, bool success) {
     return std::exchange(pending_, {});
 }
 
-// Its way back ends here, wherever it had come to.
-void IncidentLedger::abandon(Instant now) {
+// Its way back ends then, wherever it had come to.
+void IncidentLedger::abandon(Instant end) {
     if (formed_at_) {
-        incident_.first_step = std::max(Duration::zero(), now - *formed_at_);
+        incident_.first_step = std::max(Duration::zero(), end - *formed_at_);
     } else if (stopped_at_) {
-        incident_.join += now - *stopped_at_;
+        incident_.join += end - *stopped_at_;
     } else if (!incident_.planned) {
-        incident_.stop = now - told_at_;
+        incident_.stop = end - told_at_;
     }
     incident_.cut_short = true;
     ++cut_short_;
@@ -128,7 +129,7 @@ void IncidentLedger::abandon(Instant now) {
         pending_.erase(pending_.begin());
     }
     pending_.push_back(incident_);
-    keep(now);
+    keep(end);
 }
 
 std::vector<Incident> IncidentLedger::again(RoundId round) const {

@@ -63,7 +63,7 @@ class IncidentLedger {
 
    private:
     void keep(Instant end);
-    void abandon(Instant now);
+    void abandon(Instant end);
     [[nodiscard]] std::vector<Incident> complete(Instant end);
 
     bool open_ = false;

@@ -215,7 +215,7 @@ std::string describe(const Incident& incident) {
     }
     if (incident.lost_steps > 0 && incident.step > 0) {
         const std::uint64_t back_to = incident.step - 1;
-        text += "; no process had kept the state: back from step " +
+        text += "; no process had kept the last state: back from step " +
                 std::to_string(back_to + incident.lost_steps) + " to step " +
                 std::to_string(back_to) + " (" +
                 counted(static_cast<std::size_t>(incident.lost_steps), "step") + " to do again)";

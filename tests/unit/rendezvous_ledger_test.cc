@@ -173,6 +173,24 @@ TEST_F(RendezvousLedger, AChangeThatWasSpoiledWhileNobodyListenedIsALossFromThen
     EXPECT_EQ(incident().total(), milliseconds(3010));
 }
 
+TEST_F(RendezvousLedger, ARecoveryThatIsCutShortEndsAtTheFirstSignOfWhatCutsIt) {
+    job.fail("a", crash_on("a"));
+    job.park({"b"}, 10);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.now += seconds(5);
+    NodeReport dead = Job::resident_report(RoundId{2}, NodeState::stopped, 10);
+    dead.failure = crash_on("b");
+    dead.ended_ago = seconds(3);
+    job.join("b", Job::offer_of("b"), dead);
+    job.park({"a"}, 10);
+    job.now += milliseconds(6);
+    job.resumed("a", 11);
+    ASSERT_EQ(job.core.status(job.now).incidents.size(), 2U);
+    EXPECT_EQ(job.core.status(job.now).incidents[0].first_step, seconds(2));
+    EXPECT_EQ(incident().detect, seconds(3));
+    EXPECT_EQ(job.core.status(job.now).lost, milliseconds(5006));
+}
+
 TEST_F(RendezvousLedger, NoTimeIsCountedTwice) {
     job.fail("a", crash_on("a"));
     job.now += milliseconds(4);
@@ -203,7 +221,7 @@ TEST_F(RendezvousLedger, AStepOfWhichNoProcessHasKeptTheStateIsToldAsLost) {
     EXPECT_EQ(incident().lost_steps, 512U);
     EXPECT_THAT(
         describe(incident()),
-        HasSubstr("started again on node a; no process had kept the state: back from step 512 "
+        HasSubstr("started again on node a; no process had kept the last state: back from step 512 "
                   "to step 0 (512 steps to do again) (detect"));
     EXPECT_EQ(job.core.status(job.now).step, 1U);
     EXPECT_EQ(job.core.status(job.now).lost_steps, 512U);
