@@ -33,8 +33,10 @@ bool RendezvousCore::awaits_holder(Instant now) {
     Instant until = Instant::min();
     for (const auto& [id, node] : nodes_) {
         if (has_more(node) && !is_leaving(node) && !strikes_.is_aside(node.offer.name)) {
-            const Instant known = detector_.suspects(id) ? detector_.lost_at(id) : limit;
-            until = std::max(until, std::min(known, limit));
+            // Its workers may be at work of their own.
+            const Instant parked = std::max(limit, node.at_work_until + kStopMargin);
+            until = std::max(
+                until, detector_.suspects(id) ? std::min(detector_.lost_at(id), parked) : parked);
         }
     }
     const bool awaits = until > now;

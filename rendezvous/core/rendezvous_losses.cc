@@ -177,11 +177,13 @@ void RendezvousCore::lose_stuck(Instant now) {
 }
 
 Instant RendezvousCore::stopped_by() const {
-    Instant until = deadline_;
+    Instant all = Instant::min();
     for (const NodeId& id : awaited_) {
-        until = std::max(until, nodes_.at(id).at_work_until + kStopMargin);
+        const Instant until = std::max(deadline_, nodes_.at(id).at_work_until + kStopMargin);
+        all =
+            std::max(all, detector_.suspects(id) ? std::min(until, detector_.lost_at(id)) : until);
     }
-    return until;
+    return all;
 }
 
 }  // namespace regroup::rendezvous

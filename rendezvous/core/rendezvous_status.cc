@@ -35,7 +35,8 @@ JobStatus::Node RendezvousCore::status_of(Instant now, const NodeId& id, const N
     row.state = node.report.state;
     row.workers = node.offer.workers;
     row.resident = node.report.resident;
-    row.step = node.report.step;
+    // Of workers that keep their state: where they are, not how far they once were.
+    row.step = node.report.resident ? node.report.held_step : node.report.step;
     row.held_step = node.report.held_step;
     row.silent = std::max(Duration::zero(), now - detector_.heard_at(id));
     const auto aside = strikes_.aside().find(node.offer.name);

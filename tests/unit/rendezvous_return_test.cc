@@ -78,6 +78,24 @@ TEST_F(RendezvousPlanned, WhoHasTheStateAndIsLostIsNotWaitedForLonger) {
     EXPECT_EQ(job.assignment("c").group_world_size, 2U);
 }
 
+TEST_F(RendezvousPlanned, WhoseWorkersAreAtWorkWithTheLastStateIsWaitedForAsLongAsTheyMayBe) {
+    begin(policy_of(1, 2), {"a", "b"});
+    job.join("c");
+    job.killed("b");
+    NodeReport busy = Job::resident_report(RoundId{1}, NodeState::stopping, 20);
+    busy.at_work = seconds(100);
+    job.join("b", Job::offer_of("b"), busy);  // It was its connection only.
+    NodeReport fresh = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    fresh.held_step = 0;
+    job.tell("a", fresh);
+    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    job.pass(small_policy().shutdown_timeout + seconds(30));
+    EXPECT_EQ(job.core.round(), RoundId{1});
+    job.park({"b"}, 20);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("b").round, RoundId{2});
+}
+
 TEST_F(RendezvousPlanned, ARoundThatLostTheStateAsItWasFormedIsGivenUpForASpareThatHasSome) {
     begin(policy_of(1, 2), {"a", "b"});
     job.join("c", Job::offer_of("c"), Job::resident_report(RoundId::none, NodeState::stopped, 8));

@@ -99,7 +99,8 @@ class ReturnChecker final : public Checker {
             const bool planned =
                 stop != nullptr && (stop->reason.find(" joined") != std::string::npos ||
                                     stop->reason.find(" drained ") != std::string::npos ||
-                                    stop->reason.find(" leaves") != std::string::npos);
+                                    stop->reason.find(" leaves") != std::string::npos ||
+                                    stop->reason.ends_with(" without it"));
             const bool hasty = stop != nullptr && settling_ < kReturnTime &&
                                stop->reason.find("come back") != std::string::npos;
             if (stop != nullptr && stop->round == round_ && round_ != RoundId::none && !planned &&

@@ -45,6 +45,13 @@ class LeaveChecker final : public Checker {
             unheard(now);
         }
     }
+    void on_daemon_event(Instant now, const Event& event) override {
+        // With it goes the rendezvous, and whoever waited for its boundary is let go.
+        const auto* left = std::get_if<NodeLeft>(&event);
+        if (left != nullptr && left->reason.find(" not saved ") != std::string::npos) {
+            few_until_ = after(now, kSettling);
+        }
+    }
     void on_daemon_effects(Instant now, const RendezvousCore& core,
                            const Effects& /*effects*/) override {
         // Nor is there another round in a job that has failed or was stopped from outside. The end
