@@ -38,7 +38,10 @@ class LinkChecker final : public Checker {
         on_trouble(now, now);
     }
     void on_agent_end(Instant now, std::uint32_t /*host*/) override { on_trouble(now, now); }
-    void on_daemon_start(Instant now) override { on_trouble(now, now); }
+    void on_daemon_start(Instant now) override {
+        round_ = RoundId::none;  // It may use a number again.
+        on_trouble(now, now);
+    }
     void on_daemon_gone(Instant now) override { on_trouble(now, now); }
     void on_daemon_restored(Instant now, const RendezvousCore& /*core*/) override {
         on_trouble(now, now);
