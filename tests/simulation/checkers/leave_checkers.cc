@@ -23,7 +23,7 @@ class LeaveChecker final : public Checker {
         nodes_min_ = policy.nodes_min;
         patience_ = policy.shutdown_timeout * 4 / 10;  // Half of it, by a clock that may be fast.
         processes_.clear();
-        is_forgotten_ = is_over_ = false;
+        is_forgotten_ = is_over_ = has_failed_ = false;
         asked_.clear();
     }
     // Workers may fail as they like: what counts is that all agents are heard.
@@ -57,8 +57,8 @@ class LeaveChecker final : public Checker {
         // Nor is there another round in a job that has failed or was stopped from outside. The end
         // of one that all leave is said to all alike.
         is_over_ = core.verdict().has_value();
-        const bool has_failed = is_over_ && core.verdict()->exit_code != kExitRequeue;
-        if (core.nodes_count() < nodes_min_ || has_failed) {
+        has_failed_ = has_failed_ || (is_over_ && core.verdict()->exit_code != kExitRequeue);
+        if (core.nodes_count() < nodes_min_) {
             few_until_ = after(now, kSettling);
         }
     }
@@ -88,8 +88,8 @@ class LeaveChecker final : public Checker {
         const auto asked = asked_.find(host);
         const bool hurried = asked != asked_.end() && now >= after(asked->second, patience_);
         const auto self = processes_.find(life);
-        if (step == 0 || is_forgotten_ || now < trouble_until_ || now < few_until_ || hurried ||
-            self == processes_.end()) {
+        if (step == 0 || is_forgotten_ || has_failed_ || now < trouble_until_ || now < few_until_ ||
+            hurried || self == processes_.end()) {
             return;
         }
         const std::uint64_t group = self->second.group;
@@ -117,6 +117,7 @@ class LeaveChecker final : public Checker {
     Duration patience_{};
     bool is_forgotten_ = false;
     bool is_over_ = false;
+    bool has_failed_ = false;  // The job, or it was stopped; some may be long at work of their own.
     Instant trouble_until_{};
     Instant few_until_{};
     struct Process {
