@@ -50,6 +50,8 @@ class LeaveChecker final : public Checker {
         const auto* left = std::get_if<NodeLeft>(&event);
         if (left != nullptr && left->reason.find(" not saved ") != std::string::npos) {
             few_until_ = after(now, kSettling);
+        } else if (std::holds_alternative<NodeDisconnected>(event)) {
+            unheard(now);
         }
     }
     void on_daemon_effects(Instant now, const RendezvousCore& core,
