@@ -238,8 +238,12 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
         node.ended_at >= round_began_) {
         ledger_.seen_at(node.ended_at);
     }
-    node.at_work_until =
-        report.at_work > Duration::zero() ? after(now, report.at_work) : Instant::min();
+    // What is only nearer by now may be left out of a journal, and so changes nothing.
+    if (report.at_work == Duration::zero()) {
+        node.at_work_until = Instant::min();
+    } else if (report.at_work > before.at_work || node.at_work_until == Instant::min()) {
+        node.at_work_until = after(now, report.at_work);
+    }
     // What a round has reached that has not said where it began is not to be compared with that.
     if (members_.contains(id) && report.round == round_ && !ledger_.awaits_training()) {
         reached_ = std::max({reached_, report.held_step,

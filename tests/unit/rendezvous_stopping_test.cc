@@ -296,7 +296,7 @@ TEST_F(RendezvousStopping, NodeWhoseWorkersAreAtWorkOfTheirOwnHasTheTimeThatItsA
     EXPECT_EQ(job.core.nodes_count(), 2U);
     busy.at_work = {};  // Its agent is ending them now.
     job.tell("a", busy);
-    job.pass(seconds(90));
+    job.pass(seconds(80));
     EXPECT_EQ(job.core.phase(), Phase::stopping);
     job.pass(seconds(30));
     EXPECT_NE(job.core.phase(), Phase::stopping);
