@@ -6,7 +6,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "rendezvous/core/failure_detector.h"
@@ -370,6 +369,7 @@ class RendezvousCore {
     std::optional<Instant> severed_at_;    // When a connection in `round_` was first said to break.
     bool severed_ = false;                 // `round_` ended for it; a failure would explain it.
     bool given_up_ = false;                // `round_` ended since a node did, for no known reason.
+    bool given_up_by_workers_ = false;     // Which its workers, parked unasked, may have had.
     bool blameless_ = false;               // `failure_` is nobody's fault that we could name.
     bool lost_member_ = false;             // `round_` lost a member that had not finished.
     std::vector<std::string> lost_names_;  // Of those, who did not go by their own will.

@@ -103,6 +103,7 @@ void RendezvousCore::stop_given_up(Instant now, const Node& node) {
         }
     }
     given_up_ = true;
+    given_up_by_workers_ = node.report.resident;
     begin_stopping(now, "node " + node.offer.name + " gave the round up");
 }
 
@@ -120,9 +121,11 @@ bool RendezvousCore::explains_break(const WorkerFailure& failure) const {
 //  - Where two ranks have lost each other both lived: the connection broke by itself.
 //  - Who has said that it lost a peer was alive then.
 //  - Whose end broke a connection was at the other end of it: somebody has lost it.
-//  - Where nobody has lost anybody, a failure is the only reason that there is.
+//  - Where nobody has lost anybody, a failure is the only reason that workers had to park.
+//  - An agent that gives a round up, rather than its workers, has its own reason: it cannot serve
+//    the store, say. Workers elsewhere then fail for want of it.
 void RendezvousCore::explain_break() {
-    if (failure_ || lost_member_ || !(severed_ || given_up_)) {
+    if (failure_ || lost_member_ || !(severed_ || given_up_by_workers_)) {
         return;
     }
     std::set<std::pair<std::uint32_t, std::uint32_t>> lost;  // By whom, and whom.

@@ -213,6 +213,7 @@ void RendezvousCore::begin_round(Instant now) {
     severed_at_.reset();
     severed_ = false;
     given_up_ = false;
+    given_up_by_workers_ = false;
     blameless_ = false;
     lost_member_ = false;
     lost_names_.clear();

@@ -275,6 +275,15 @@ TEST_F(RendezvousLinks, AnErrorThatIsToldAfterARoundWasGivenUpIsWhyIfNobodyHasLo
     }
 }
 
+// Nothing of it had begun there: not its workers have lost a peer, but those of others have.
+TEST_F(RendezvousLinks, AnErrorIsNotWhyANodeGaveARoundUpOfItself) {
+    job.report("c", NodeState::stopped);
+    ASSERT_EQ(job.told<Stop>("b")->reason, "node c gave the round up");
+    end("b", 2);
+    end("a");
+    expect_charge("node c gave the round up", 0);
+}
+
 TEST_F(RendezvousLinks, AFailureThatIsToldAfterARoundWasGivenUpEndsTheJobIfNoneIsAllowed) {
     JobPolicy policy = policy_of(1, 3);
     policy.restarts_max = 0;
