@@ -272,6 +272,10 @@ Verdict RendezvousCore::drained_verdict() const {
         verdict.reason += "; meanwhile " + describe(*failure_);
         verdict.failure = failure_;
     }
+    if (std::any_of(members_.begin(), members_.end(),
+                    [&](const auto& member) { return lags(nodes_.at(member.first)); })) {
+        verdict.reason += "; not all have come to the same step";
+    }
     return verdict;
 }
 

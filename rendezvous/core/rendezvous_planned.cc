@@ -29,9 +29,10 @@ void RendezvousCore::detain_if_needed(Instant now, const NodeId& id, Node& node)
     // Also who was lost after the last round and is back with its state.
     const bool was_in_last = members_.contains(id) || survivors_.contains(id) ||
                              (node.report.round == round_ && node.report.held_step > 0);
-    const bool takes_part = under_way
-                                ? awaited_.contains(id) && is_resident()
-                                : was_in_last && node.report.resident && phase_ != Phase::closed;
+    // Beside a new process that had yet to say what it is others may be parked.
+    const bool has_state = node.report.resident || node.report.held_step > 0;
+    const bool takes_part = under_way ? awaited_.contains(id) && is_resident()
+                                      : was_in_last && has_state && phase_ != Phase::closed;
     if (!evacuation_.empty() || !takes_part || strikes_.is_aside(node.offer.name)) {
         return;
     }

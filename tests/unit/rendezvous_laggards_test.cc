@@ -2,12 +2,18 @@
 //
 // Who leaves saves the same step as all others who do, although a loss has come in the middle of a
 // commit; or nothing, if others have gone on.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/unit/rendezvous_planned.h"
 
 namespace regroup::rendezvous {
 namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class RendezvousLaggards : public RendezvousPlanned {
    protected:
@@ -128,27 +134,32 @@ TEST_F(RendezvousLaggards, WhoIsDrainedWhileNoRoundCanBeLeavesWithWhatItHas) {
     EXPECT_FALSE(job.told<Prepare>("b")->stale);
 }
 
+// Also one with a new process that had yet to say what it is when the round ended.
 TEST_F(RendezvousLaggards, WhoIsDrainedDuringARestTakesPartInTheRoundThatFollows) {
-    begin_with(1);
-    // The second end without progress is followed by a rest.
-    for (std::uint64_t number = 1; number <= 3; ++number) {
-        ASSERT_EQ(job.core.round(), RoundId{number});
-        job.run_resident({"a", "b", "c"}, 11);
-        NodeReport failed = Job::resident_report(RoundId{number}, NodeState::stopped, 11);
-        failed.failure = crash_on("c");
-        job.tell("c", failed);
-        NodeReport b = Job::resident_report(RoundId{number}, NodeState::stopped, 11);
-        b.uneven = true;
-        job.tell("b", b);
-        job.park({"a"}, 11);
+    for (const bool resident : {true, false}) {
+        begin_with(1);
+        // The second end without progress is followed by a rest.
+        for (std::uint64_t number = 1; number <= 3; ++number) {
+            ASSERT_EQ(job.core.round(), RoundId{number});
+            job.run_resident({"a", "b", "c"}, 11);
+            NodeReport failed = Job::resident_report(RoundId{number}, NodeState::stopped, 11);
+            failed.failure = crash_on("c");
+            job.tell("c", failed);
+            NodeReport b =
+                Job::resident_report(RoundId{number}, NodeState::stopped, resident ? 11 : 10);
+            b.uneven = resident;
+            b.resident = resident;
+            job.tell("b", b);
+            job.park({"a"}, 11);
+        }
+        ASSERT_EQ(job.core.phase(), Phase::gathering);
+        job.clear();
+        job.drain("b");
+        EXPECT_EQ(job.told<Prepare>("b"), nullptr);
+        job.pass(seconds(5));
+        ASSERT_EQ(job.core.round(), RoundId{4});
+        EXPECT_EQ(job.assignment("b").round, RoundId{4});
     }
-    ASSERT_EQ(job.core.phase(), Phase::gathering);
-    job.clear();
-    job.drain("b");
-    EXPECT_EQ(job.told<Prepare>("b"), nullptr);
-    job.pass(seconds(5));
-    ASSERT_EQ(job.core.round(), RoundId{4});
-    EXPECT_EQ(job.assignment("b").round, RoundId{4});
 }
 
 TEST_F(RendezvousLaggards, WhoWasLostAndIsBackToLeaveTakesPartInTheRoundThatIsAwaited) {
@@ -233,7 +244,24 @@ TEST_F(RendezvousLaggards, IfThatRoundBreaksAllLeaveWithWhatTheyHave) {
         ASSERT_TRUE(job.core.verdict().has_value());
         EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
         EXPECT_EQ(job.core.verdict()->author, "node b");
+        EXPECT_THAT(job.core.verdict()->reason, Not(HasSubstr("same step")));
     }
+}
+
+TEST_F(RendezvousLaggards, ThereIsNoneAfterAFailureThatTryingAgainCannotHelp) {
+    JobPolicy policy = policy_of(3, 3);
+    policy.on_exit = {{64, Reaction::fail}};
+    begin(policy, {"a", "b", "c"});
+    job.drain("b");
+    NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopped, 11);
+    failed.failure = error_on("c", 64);
+    job.tell("c", failed);
+    job.park({"b"}, 10);
+    job.park({"a"}, 11);
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
+    EXPECT_THAT(job.core.verdict()->reason,
+                HasSubstr("exited with code 64; not all have come to the same step"));
 }
 
 TEST_F(RendezvousLaggards, IfItBreaksBeforeAllHaveOneStepThereAreUpToThree) {
@@ -257,6 +285,8 @@ TEST_F(RendezvousLaggards, IfItBreaksBeforeAllHaveOneStepThereAreUpToThree) {
     }
     ASSERT_TRUE(job.core.verdict().has_value());
     EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
+    EXPECT_THAT(job.core.verdict()->reason,
+                AllOf(HasSubstr("; meanwhile "), EndsWith("; not all have come to the same step")));
 }
 
 TEST_F(RendezvousLaggards, WhoTakesPartInARoundThatCannotBeRepeatedIsLetGo) {

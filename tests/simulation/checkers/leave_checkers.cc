@@ -3,6 +3,7 @@
 // What must be true of the state that a node's workers save when it leaves between two rounds.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -16,11 +17,14 @@ using namespace rendezvous;
 
 // As long as somebody can see to it, a daemon with as many nodes as a round needs: all of a round
 // who leave after it save the same step, the furthest to which one of them has come, and who has
-// been left behind by later rounds saves nothing.
+// been left behind by later rounds saves nothing. A daemon that has tried often enough to bring all
+// to one step, or may not try again, says that it has not.
 class LeaveChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
         nodes_min_ = policy.nodes_min;
+        on_exit_ = policy.on_exit;
+        all_leave_since_.reset();
         patience_ = policy.shutdown_timeout * 4 / 10;  // Half of it, by a clock that may be fast.
         processes_.clear();
         is_forgotten_ = is_over_ = has_failed_ = false;
@@ -55,11 +59,19 @@ class LeaveChecker final : public Checker {
         }
     }
     void on_daemon_effects(Instant now, const RendezvousCore& core,
-                           const Effects& /*effects*/) override {
+                           const Effects& effects) override {
+        for (const Send& effect : effects) {
+            if (const auto* prepare = std::get_if<Prepare>(&effect.message);
+                prepare != nullptr && !all_leave_since_ &&
+                prepare->reason.find("all save their state and leave") != std::string::npos) {
+                all_leave_since_ = core.round();
+            }
+        }
         // Nor is there another round in a job that has failed or was stopped from outside. The end
         // of one that all leave is said to all alike.
         is_over_ = core.verdict().has_value();
-        has_failed_ = has_failed_ || (is_over_ && core.verdict()->exit_code != kExitRequeue);
+        has_failed_ = has_failed_ || (is_over_ && (core.verdict()->exit_code != kExitRequeue ||
+                                                   may_differ(core.round(), *core.verdict())));
         if (core.nodes_count() < nodes_min_) {
             few_until_ = after(now, kSettling);
         }
@@ -111,11 +123,27 @@ class LeaveChecker final : public Checker {
     }
 
    private:
+    bool may_differ(RoundId round, const Verdict& verdict) const {
+        if (verdict.reason.find("; not all have come to the same step") == std::string::npos) {
+            return false;
+        }
+        if (verdict.failure) {
+            const auto reaction = on_exit_.find(shell_exit_code(*verdict.failure));
+            if (verdict.failure->kind == FailureKind::user_error ||
+                (reaction != on_exit_.end() && reaction->second == Reaction::fail)) {
+                return true;
+            }
+        }
+        return all_leave_since_ && number(round) - number(*all_leave_since_) >= kExtraRounds;
+    }
     void unheard(Instant now) { trouble_until_ = after(now, kSettling); }
 
     static constexpr Duration kSettling = std::chrono::seconds(5);
+    static constexpr int kExtraRounds = 3;  // docs/recovery.md says so.
 
     std::uint32_t nodes_min_ = 1;
+    decltype(JobPolicy::on_exit) on_exit_;
+    std::optional<RoundId> all_leave_since_;  // The first round that all were told to leave.
     Duration patience_{};
     bool is_forgotten_ = false;
     bool is_over_ = false;
