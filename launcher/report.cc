@@ -50,6 +50,16 @@ std::string goodput_line(const rendezvous::Verdict& verdict) {
     const auto seconds = [](Duration d) { return std::chrono::duration<double>(d).count(); };
     const double lost = std::clamp(seconds(verdict.lost) / seconds(verdict.lasted), 0.0, 1.0);
     const bool one = verdict.recoveries == 1;
+    const std::uint32_t planned = std::min(verdict.recoveries_planned, verdict.recoveries);
+    const std::uint32_t unplanned = verdict.recoveries - planned;
+    std::string what;
+    if (unplanned != 0) {
+        what = std::to_string(unplanned) + (unplanned == 1 ? " recovery" : " recoveries");
+    }
+    if (planned != 0) {
+        what += (what.empty() ? "" : " and ") + std::to_string(planned) +
+                (planned == 1 ? " planned change" : " planned changes");
+    }
     std::string cut_short;
     if (verdict.recoveries_cut_short != 0) {
         cut_short =
@@ -61,9 +71,8 @@ std::string goodput_line(const rendezvous::Verdict& verdict) {
         again = ", in which " + std::to_string(verdict.lost_steps) +
                 (verdict.lost_steps == 1 ? " step was" : " steps were") + " done again";
     }
-    return std::to_string(verdict.recoveries) + (one ? " recovery" : " recoveries") + cut_short +
-           " took " + format_duration(verdict.lost) + "; " + percent(1 - lost) + " % of " +
-           format_duration(verdict.lasted) + " went into training" + again;
+    return what + cut_short + " took " + format_duration(verdict.lost) + "; " + percent(1 - lost) +
+           " % of " + format_duration(verdict.lasted) + " went into training" + again;
 }
 
 }  // namespace regroup::launcher

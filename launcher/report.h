@@ -16,8 +16,8 @@ namespace regroup::launcher {
 /// One line for any other ending; empty for success, of which nothing needs to be said.
 [[nodiscard]] std::string ending_line(const std::string& job, const agent::Quit& quit);
 
-/// "3 recoveries took 41 ms; 99.9 % of 35 s went into training", "3 recoveries, 2 of them cut
-/// short, took ..."; empty for a job that lost nothing.
+/// "3 recoveries took 41 ms; 99.9 % of 35 s went into training", "2 recoveries and 1 planned
+/// change, 2 of them cut short, took ..."; empty for a job that lost nothing.
 [[nodiscard]] std::string goodput_line(const rendezvous::Verdict& verdict);
 
 }  // namespace regroup::launcher

@@ -117,8 +117,10 @@ std::string incidents(const json& job) {
     if (!all.is_array() || all.empty()) {
         return "";
     }
+    const std::uint64_t planned = number(job, "incidents_planned");
     const std::uint64_t cut_short = number(job, "incidents_cut_short");
     std::string out = "  recoveries: " + std::to_string(number(job, "incidents_count")) +
+                      (planned == 0 ? "" : ", " + std::to_string(planned) + " planned") +
                       (cut_short == 0 ? "" : ", " + std::to_string(cut_short) + " cut short") +
                       ", " + duration(job, "lost_s") + " of " + duration(job, "lasted_s");
     if (const std::uint64_t lost = number(job, "lost_steps")) {

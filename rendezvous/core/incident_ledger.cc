@@ -149,6 +149,7 @@ void IncidentLedger::keep(Instant end) {
     last_end_ = end;
     formed_at_.reset();
     ++count_;
+    planned_ += incident_.planned ? 1 : 0;
     lost_ += incident_.total();
     lost_steps_ += incident_.lost_steps;
     if (recent_.size() == kRecentLimit) {

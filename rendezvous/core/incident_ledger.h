@@ -58,6 +58,7 @@ class IncidentLedger {
     [[nodiscard]] Duration lost() const noexcept { return lost_; }
     [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
     /// Of these.
+    [[nodiscard]] std::uint32_t planned() const noexcept { return planned_; }
     [[nodiscard]] std::uint32_t cut_short() const noexcept { return cut_short_; }
     [[nodiscard]] std::uint64_t lost_steps() const noexcept { return lost_steps_; }
 
@@ -79,6 +80,7 @@ class IncidentLedger {
     std::deque<Incident> recent_;
     Duration lost_{};
     std::uint32_t count_ = 0;
+    std::uint32_t planned_ = 0;
     std::uint32_t cut_short_ = 0;
     std::uint64_t lost_steps_ = 0;
 };

@@ -55,7 +55,8 @@ struct JobStatus {
     Duration lasted{};  ///< Since the first round was assigned.
     Duration lost{};    ///< Of that, in incidents.
     std::uint32_t incidents_count = 0;
-    std::uint32_t incidents_cut_short = 0;  ///< Of these.
+    std::uint32_t incidents_planned = 0;    ///< Of these.
+    std::uint32_t incidents_cut_short = 0;  ///< Of all.
     std::uint64_t lost_steps = 0;           ///< Committed steps that are, or were, done again.
     std::uint32_t restarts = 0;
     std::vector<Node> nodes;  ///< Members by group rank, then the others by name.

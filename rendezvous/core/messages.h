@@ -383,7 +383,8 @@ struct Verdict {
     Duration lasted{};
     Duration lost{};
     std::uint32_t recoveries = 0;
-    std::uint32_t recoveries_cut_short = 0;  ///< Of these: no first step came of them.
+    std::uint32_t recoveries_planned = 0;    ///< Of these: growth, or a node that left in order.
+    std::uint32_t recoveries_cut_short = 0;  ///< Of all: no first step came of them.
     std::uint64_t lost_steps = 0;            ///< Of all of them.
 
     friend bool operator==(const Verdict&, const Verdict&) = default;

@@ -283,6 +283,7 @@ void RendezvousCore::close(Instant now, Verdict verdict) {
     verdict_->lasted = first_began_ ? now - *first_began_ : Duration::zero();
     verdict_->lost = ledger_.lost();
     verdict_->recoveries = ledger_.count();
+    verdict_->recoveries_planned = ledger_.planned();
     verdict_->recoveries_cut_short = ledger_.cut_short();
     verdict_->lost_steps = ledger_.lost_steps();
     ready_.clear();

@@ -85,6 +85,7 @@ JobStatus RendezvousCore::status(Instant now) const {
     status.lasted = verdict_ ? verdict_->lasted : now - first_began_.value_or(now);
     status.lost = ledger_.lost();
     status.incidents_count = ledger_.count();
+    status.incidents_planned = ledger_.planned();
     status.incidents_cut_short = ledger_.cut_short();
     status.lost_steps = ledger_.lost_steps();
     status.restarts = budget_.restarts();

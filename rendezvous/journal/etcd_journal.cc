@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/journal/etcd_journal.h"
 
+#include <utility>
+
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 
@@ -209,7 +211,7 @@ void EtcdJournal::append(const JobKey& job, std::vector<Entry> entries,
         kept.bytes += record.size();
         const bool last = &record == &records.back();
         impl_->queue({job, etcd::put(etcd::entry_key(prefix, ++kept.records), record),
-                      record.size(), last ? std::move(done) : nullptr});
+                      record.size(), last ? std::exchange(done, nullptr) : nullptr});
     }
     if (kept.bytes >= kJobBytesMax) {
         impl_->hooks.log("job " + job.id + " takes " + std::to_string(kept.bytes >> 20U) +

@@ -245,10 +245,14 @@ void EtcdJournal::Impl::complain(const Failure& failure, bool writes_fail) {
     away_for_writes = away_for_writes || writes_fail;
     if (!away && !closed) {
         away = true;
+        if (!elected) {
+            hooks.log(failure.detail + "; this daemon cannot lead before etcd answers");
+            return;
+        }
         hooks.log(failure.detail + "; running rounds go on, decisions wait until etcd is back" +
-                  (elected && !writes_fail ? ", and this daemon leads for at most " +
-                                                 format_duration(lease_ends - clock.now()) + " more"
-                                           : ""));
+                  (writes_fail ? ""
+                               : ", and this daemon leads for at most " +
+                                     format_duration(lease_ends - clock.now()) + " more"));
     }
 }
 

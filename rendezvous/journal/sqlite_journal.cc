@@ -164,7 +164,7 @@ Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& di
 
 // Not set aside: jobs that are running may be in it, and somebody can save them.
 Result<void> SqliteJournal::prepare(std::int64_t wall_ms) {
-    const Result<void> done = set_up(wall_ms);
+    Result<void> done = set_up(wall_ms);
     if (done || done.error().code == Errc::invalid_argument) {
         return done;
     }

@@ -256,6 +256,7 @@ void read(FieldReader& reader, Verdict& verdict) {
     reader.microseconds("lasted_us", verdict.lasted);
     reader.microseconds("lost_us", verdict.lost);
     reader.integer("recoveries", verdict.recoveries);
+    reader.integer("recoveries_planned", verdict.recoveries_planned);
     reader.integer("recoveries_cut_short", verdict.recoveries_cut_short);
     reader.integer("lost_steps", verdict.lost_steps);
 }

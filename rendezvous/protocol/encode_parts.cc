@@ -304,6 +304,9 @@ void write(json& object, const Verdict& verdict) {
     if (verdict.recoveries != 0) {
         object["recoveries"] = verdict.recoveries;
     }
+    if (verdict.recoveries_planned != 0) {
+        object["recoveries_planned"] = verdict.recoveries_planned;
+    }
     if (verdict.recoveries_cut_short != 0) {
         object["recoveries_cut_short"] = verdict.recoveries_cut_short;
     }

@@ -143,7 +143,8 @@ std::string to_line(const FromAgent& message) {
 }
 
 std::string to_line(const FromDaemon& message) {
-    return joined(message);
+    const auto* recovered = std::get_if<Recovered>(&message);
+    return recovered != nullptr ? line(*recovered) : joined(message);  // Its text says what it is.
 }
 
 std::string to_line(const NodeReport& report) {

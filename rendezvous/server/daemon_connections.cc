@@ -127,7 +127,7 @@ void Daemon::Impl::hand_to_store(Session& session) {
         store_handler(std::move(session.socket), std::move(session.first_bytes));
         return;
     }
-    store->adopt(std::move(session.socket), std::move(session.first_bytes));
+    store->adopt(std::move(session.socket), session.first_bytes);
 }
 
 bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_view bytes) {

@@ -48,6 +48,7 @@ json to_json(const NamedStatus& named, std::size_t count_max) {
                    {"lasted_s", seconds(status.lasted)},
                    {"lost_s", seconds(status.lost)},
                    {"incidents_count", status.incidents_count},
+                   {"incidents_planned", status.incidents_planned},
                    {"incidents_cut_short", status.incidents_cut_short},
                    {"lost_steps", status.lost_steps},
                    {"restarts", status.restarts},

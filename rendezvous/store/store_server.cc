@@ -348,7 +348,7 @@ void StoreServer::serve(tcp::acceptor acceptor) {
     impl_->serve(std::move(acceptor));
 }
 
-void StoreServer::adopt(tcp::socket socket, std::string first_bytes) {
+void StoreServer::adopt(tcp::socket socket, std::string_view first_bytes) {
     impl_->adopt(std::move(socket), first_bytes);
 }
 

@@ -61,7 +61,7 @@ class StoreServer {
     void serve(boost::asio::ip::tcp::acceptor acceptor);
 
     /// Serves a client that was accepted elsewhere and has already sent `first_bytes`.
-    void adopt(boost::asio::ip::tcp::socket socket, std::string first_bytes);
+    void adopt(boost::asio::ip::tcp::socket socket, std::string_view first_bytes);
 
     /// Sets a key, as a client would. Refused as a client would be.
     Result<void> set(std::string_view key, std::string_view value);

@@ -141,6 +141,15 @@ TEST(LauncherReport, SumsUpWhatRecoveriesCost) {
     verdict.recoveries_cut_short = 2;
     EXPECT_EQ(goodput_line(verdict),
               "3 recoveries, 2 of them cut short, took 41 ms; 99.9 % of 35 s went into training");
+    verdict.recoveries_planned = 1;
+    EXPECT_EQ(goodput_line(verdict),
+              "2 recoveries and 1 planned change, 2 of them cut short, took 41 ms; 99.9 % of 35 s "
+              "went into training");
+    verdict.recoveries_planned = 3;
+    verdict.recoveries_cut_short = 0;
+    EXPECT_EQ(goodput_line(verdict),
+              "3 planned changes took 41 ms; 99.9 % of 35 s went into training");
+    verdict.recoveries_planned = 0;
     verdict.recoveries = verdict.recoveries_cut_short = 1;
     EXPECT_EQ(goodput_line(verdict),
               "1 recovery, cut short, took 41 ms; 99.9 % of 35 s went into training");

@@ -361,6 +361,7 @@ TEST(ProtocolRefusals, EachMalformedFieldOfTheOtherAnswersIsNamed) {
                          {{"lasted_us", -1},
                           {"lost_us", "x"},
                           {"recoveries", 0.5},
+                          {"recoveries_planned", "2"},
                           {"recoveries_cut_short", -1},
                           {"lost_steps", -1}},
                          decode_from_daemon);

@@ -133,6 +133,7 @@ inline rendezvous::Verdict sample_verdict() {
     verdict.lasted = std::chrono::microseconds(3600000001);
     verdict.lost = std::chrono::microseconds(41003);
     verdict.recoveries = 3;
+    verdict.recoveries_planned = 2;
     verdict.recoveries_cut_short = 1;
     verdict.lost_steps = 12;
     return verdict;

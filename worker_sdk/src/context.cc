@@ -166,7 +166,7 @@ std::optional<worker_link::AssignWorker> assigned_place(bool prestarted) {
     if (!link) {
         return std::nullopt;
     }
-    const auto place = link->place();
+    auto place = link->place();
     if (place || !prestarted) {
         return place;
     }

@@ -97,17 +97,17 @@ std::unique_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<std::uin
 }
 
 Buffer ProcessGroup::allocate(std::size_t bytes) {
-    constexpr std::align_val_t alignment{4096};
+    constexpr std::align_val_t kAlignment{4096};
     Buffer buffer{.bytes = bytes};
     // The kernel promises more than it has, and kills somebody when that is touched: ask first.
     if (bytes <= cpu::SharedMemory::available_bytes()) {
-        buffer.data = ::operator new(bytes, alignment, std::nothrow);
+        buffer.data = ::operator new(bytes, kAlignment, std::nothrow);
     }
     if (buffer.data == nullptr) {
         throw Error(Errc::system,
                     "allocate: there are no " + std::to_string(bytes) + " bytes of memory left");
     }
-    buffer.owner = {buffer.data, [](void* data) { ::operator delete(data, alignment); }};
+    buffer.owner = {buffer.data, [](void* data) { ::operator delete(data, kAlignment); }};
     std::memset(buffer.data, 0, bytes);
     return buffer;
 }

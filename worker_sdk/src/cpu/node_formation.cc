@@ -36,15 +36,18 @@ struct Opened {
 Opened open_all(const Table& table, SharedMemory own,
                 const std::vector<SharedMemory::Ticket>& tickets) {
     Opened opened;
-    for (std::uint32_t rank = 0; rank < table.world_size; ++rank) {
-        if (rank == table.rank) {
-            opened.parts.push_back(std::move(own));
-        } else if (auto memory = SharedMemory::open(tickets[rank])) {
-            opened.parts.push_back(std::move(*memory));
-        } else {
-            opened.outcome = Outcome::out_of_reach;
+    const auto open_some = [&](std::uint32_t first, std::uint32_t end) {
+        for (std::uint32_t rank = first; rank < end; ++rank) {
+            if (auto memory = SharedMemory::open(tickets[rank])) {
+                opened.parts.push_back(std::move(*memory));
+            } else {
+                opened.outcome = Outcome::out_of_reach;
+            }
         }
-    }
+    };
+    open_some(0, table.rank);
+    opened.parts.push_back(std::move(own));
+    open_some(table.rank + 1, table.world_size);
     return opened;
 }
 

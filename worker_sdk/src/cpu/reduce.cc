@@ -50,14 +50,14 @@ struct Product {
 struct Min {
     template <class T>
     static T apply(T a, T b) {
-        return b < a || b != b ? b : a;
+        return b < a || b != b ? b : a;  // NOLINT(misc-redundant-expression)
     }
 };
 
 struct Max {
     template <class T>
     static T apply(T a, T b) {
-        return a < b || b != b ? b : a;
+        return a < b || b != b ? b : a;  // NOLINT(misc-redundant-expression)
     }
 };
 
@@ -129,6 +129,7 @@ void reduce_native(ReduceOp op, void* out, Sources sources, std::size_t count,
                           reinterpret_cast<const T*>(sources[1]), count);
     }
     constexpr std::size_t kBlock = kBlockBytes / sizeof(T);
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written first.
     alignas(64) std::array<T, kBlock> sum;
     // The first two sources may be summed in place; a later one would be overwritten too early.
     const bool direct =
@@ -161,7 +162,9 @@ void reduce_native(ReduceOp op, void* out, Sources sources, std::size_t count,
 /// reduce_all for a type that is computed in float.
 void reduce_low_precision(ReduceOp op, DType dtype, void* out, Sources sources, std::size_t count,
                           std::uint32_t divisor) {
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written first.
     alignas(64) std::array<float, kFloatBlock> sum;
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written first.
     alignas(64) std::array<float, kFloatBlock> next;
     const std::size_t item = item_bytes(dtype);
     for (std::size_t first = 0; first < count; first += kFloatBlock) {
@@ -244,6 +247,7 @@ void scale(DType dtype, void* out, const void* in, std::size_t count, double fac
         return scale_as<double>(out, in, count, factor);
     }
     ENSURE(is_low_precision(dtype));
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written first.
     alignas(64) std::array<float, kFloatBlock> values;
     const std::size_t item = item_bytes(dtype);
     for (std::size_t first = 0; first < count; first += kFloatBlock) {

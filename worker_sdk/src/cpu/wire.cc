@@ -34,8 +34,8 @@ const char* name_of(OperationKind kind) noexcept {
 }
 
 std::string describe(const Signature& signature) {
-    const std::string name = name_of(signature.kind);
-    const std::string text = name + " #" + std::to_string(signature.number);
+    std::string name = name_of(signature.kind);
+    std::string text = name + " #" + std::to_string(signature.number);
     const std::string elements =
         std::to_string(signature.count) + " x " + std::string(regroup::to_string(signature.dtype));
     const std::string op(regroup::to_string(signature.reduce_op));

@@ -16,6 +16,7 @@ constexpr std::size_t kBlockCount = 2048;
 
 template <class Wide>
 void narrow_blocks(const Wide* from, TensorView to, float factor) {
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written first.
     std::array<float, kBlockCount> block;
     for (std::size_t at = 0; at < to.count; at += kBlockCount) {
         const std::size_t count = std::min(kBlockCount, to.count - at);
@@ -28,6 +29,7 @@ void narrow_blocks(const Wide* from, TensorView to, float factor) {
 
 template <class Wide>
 void widen_blocks(ConstTensorView from, Wide* to, float factor) {
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written first.
     std::array<float, kBlockCount> block;
     const std::size_t item = item_bytes(from.dtype);
     for (std::size_t at = 0; at < from.count; at += kBlockCount) {
