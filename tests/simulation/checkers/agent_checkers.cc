@@ -277,6 +277,42 @@ class MasterChecker final : public Checker {
     std::map<std::uint32_t, std::uint16_t> offered_;
 };
 
+class FencingChecker final : public Checker {
+   public:
+    void on_agent_start(Instant /*now*/, std::uint32_t host) override { hosts_[host] = {}; }
+    void on_agent_event(Instant /*now*/, std::uint32_t host,
+                        const agent::AgentEvent& event) override {
+        const auto* received = std::get_if<agent::Received>(&event);
+        if (received == nullptr) {
+            return;
+        }
+        Host& known = hosts_[host];
+        if (const auto* assign = std::get_if<Assign>(&received->message)) {
+            known.seen = std::max(known.seen, assign->assignment.round);
+        } else if (const auto* stop = std::get_if<Stop>(&received->message)) {
+            known.forbidden = std::max(known.forbidden, stop->round);
+        } else if (std::holds_alternative<Fenced>(received->message)) {
+            known.forbidden = std::max(known.forbidden, known.seen);
+        }
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
+                         const agent::AgentEffect& effect) override {
+        const auto* launch = std::get_if<agent::BeginRound>(&effect);
+        if (launch != nullptr && launch->assignment.round <= hosts_[host].forbidden) {
+            violated("host " + std::to_string(host) + " launched round " +
+                     text(launch->assignment.round) + " after it was fenced from or told to stop " +
+                     text(hosts_[host].forbidden));
+        }
+    }
+
+   private:
+    struct Host {
+        RoundId seen = RoundId::none;       // The highest that it was ever assigned.
+        RoundId forbidden = RoundId::none;  // The highest that it must not launch any more.
+    };
+    std::map<std::uint32_t, Host> hosts_;
+};
+
 }  // namespace
 
 std::unique_ptr<Checker> make_orphan_checker() {
@@ -308,6 +344,9 @@ Checkers make_all_checkers() {
         all.push_back(make());
     }
     return all;
+}
+std::unique_ptr<Checker> make_fencing_checker() {
+    return std::make_unique<FencingChecker>();
 }
 
 }  // namespace regroup::simulation

@@ -292,6 +292,63 @@ class BoundaryChecker final : public Checker {
     std::map<std::uint32_t, Told> told_to_leave_;  // By host.
 };
 
+// A planned change interrupts nobody in a step.
+class PrepareChecker final : public Checker {
+   public:
+    void on_job(Instant /*now*/, const JobPolicy& policy) override {
+        limit_ = policy.prepare_timeout * 9 / 10;  // By a clock that may be fast.
+        drain_limit_ = std::min(limit_, policy.shutdown_timeout * 9 / 10);
+        settling_ = 3 * policy.heartbeat_timeout + std::chrono::seconds(10);
+        prepared_.clear();
+    }
+    void on_trouble(Instant now, Instant until) override {
+        trouble_until_ = std::max({trouble_until_, after(now, settling_), after(until, settling_)});
+    }
+    void on_process_end(Instant now, std::uint32_t /*host*/, std::uint64_t /*life*/,
+                        bool success) override {
+        if (!success) {
+            on_trouble(now, now);
+        }
+    }
+    void on_daemon_start(Instant now) override { on_trouble(now, now); }
+    void on_daemon_gone(Instant now) override { on_trouble(now, now); }
+    void on_daemon_restored(Instant now, const RendezvousCore& /*core*/) override {
+        on_trouble(now, now);
+    }
+    void on_daemon_effects(Instant now, const RendezvousCore& /*core*/,
+                           const Effects& effects) override {
+        for (const Send& effect : effects) {
+            if (const auto* prepare = std::get_if<Prepare>(&effect.message)) {
+                // A node that was asked to end by a signal gives its workers less time.
+                const bool signalled = prepare->reason.find("stopped by ") != std::string::npos;
+                const auto known =
+                    prepared_.emplace(prepare->round, std::pair(now, after(now, limit_))).first;
+                if (signalled) {
+                    known->second.second =
+                        std::min(known->second.second, after(known->second.first, drain_limit_));
+                }
+            }
+        }
+    }
+    void on_aborted(Instant now, std::uint32_t host, std::uint64_t /*life*/, RoundId round,
+                    bool trained) override {
+        const auto prepared = prepared_.find(round);
+        if (trained && prepared != prepared_.end() && prepared->second.first > trouble_until_ &&
+            now > trouble_until_ && now < prepared->second.second) {
+            violated("a worker on host " + std::to_string(host) +
+                     " was interrupted in a step of round " + std::to_string(number(round)) +
+                     ", which was to change at a step boundary, and nothing had gone wrong");
+        }
+    }
+
+   private:
+    Duration limit_{};
+    Duration settling_{};
+    Duration drain_limit_{};
+    std::map<RoundId, std::pair<Instant, Instant>> prepared_;  // When, and until when it may be.
+    Instant trouble_until_{};
+};
+
 }  // namespace
 
 std::unique_ptr<Checker> make_spare_checker() {
@@ -299,6 +356,9 @@ std::unique_ptr<Checker> make_spare_checker() {
 }
 std::unique_ptr<Checker> make_boundary_checker() {
     return std::make_unique<BoundaryChecker>();
+}
+std::unique_ptr<Checker> make_prepare_checker() {
+    return std::make_unique<PrepareChecker>();
 }
 
 }  // namespace regroup::simulation

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What must be true of the state that a node's workers save when it leaves between two rounds.
+// What must be true of the state that a node's workers save when it leaves.
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <variant>
 #include <vector>
 
@@ -159,10 +160,72 @@ class LeaveChecker final : public Checker {
     std::map<std::uint32_t, Instant> asked_;  // To quit, by host: when first.
 };
 
+// "State saved, can be requeued" is said only by a node whose workers have saved it.
+class DrainChecker final : public Checker {
+   public:
+    void on_agent_start(Instant /*now*/, std::uint32_t host) override { hosts_[host] = {}; }
+    void on_agent_event(Instant /*now*/, std::uint32_t host,
+                        const agent::AgentEvent& event) override {
+        if (std::holds_alternative<agent::WorkerParked>(event)) {
+            hosts_[host].training = 0;  // The state is with the others.
+        }
+        const auto* exited = std::get_if<agent::WorkerExited>(&event);
+        if (exited != nullptr && exited->failure) {
+            hosts_[host].training = 0;  // Or lost.
+        }
+    }
+    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
+                         const agent::AgentEffect& effect) override {
+        Host& known = hosts_[host];
+        if (std::holds_alternative<agent::BeginRound>(effect)) {
+            known = {};
+        } else if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
+            known.training += launch->local_ranks.size();
+        } else if (const auto* assign = std::get_if<agent::AssignWorkers>(&effect)) {
+            known.training += assign->local_ranks.size();
+        } else if (std::holds_alternative<agent::EndRound>(effect)) {
+            known.training = 0;
+        }
+        const auto* quit = std::get_if<agent::Quit>(&effect);
+        const bool all = known.saved.size() >= known.training && known.ends.size() < 2;
+        if (quit != nullptr && quit->exit_code == agent::kExitRequeue && !quit->verdict && !all) {
+            violated("host " + std::to_string(host) + " ended with code 75, but not all of its " +
+                     std::to_string(known.training) + " workers have saved their state");
+        }
+    }
+    void on_saved(Instant /*now*/, std::uint32_t host, std::uint64_t life,
+                  const GroupName& /*group*/, std::uint64_t /*step*/) override {
+        hosts_[host].saved.insert(life);
+        hosts_[host].leaving.insert(life);
+    }
+    void on_process_end(Instant /*now*/, std::uint32_t host, std::uint64_t life,
+                        bool success) override {
+        Host& known = hosts_[host];
+        if (success) {
+            known.saved.insert(life);
+        }
+        if (known.leaving.erase(life) != 0) {
+            known.ends.insert(success);
+        }
+    }
+
+   private:
+    struct Host {
+        std::size_t training = 0;
+        std::set<std::uint64_t> saved;    // Processes; those that came to their end included.
+        std::set<std::uint64_t> leaving;  // At a boundary, where they save.
+        std::set<bool> ends;              // Of those: with success, or without.
+    };
+    std::map<std::uint32_t, Host> hosts_;
+};
+
 }  // namespace
 
 std::unique_ptr<Checker> make_leave_checker() {
     return std::make_unique<LeaveChecker>();
+}
+std::unique_ptr<Checker> make_drain_checker() {
+    return std::make_unique<DrainChecker>();
 }
 
 }  // namespace regroup::simulation

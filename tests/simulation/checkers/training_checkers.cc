@@ -335,122 +335,6 @@ class KeepChecker final : public Checker {
     std::set<std::uint32_t> departs_;  // Hosts that were told to leave.
 };
 
-// A planned change interrupts nobody in a step.
-class PrepareChecker final : public Checker {
-   public:
-    void on_job(Instant /*now*/, const JobPolicy& policy) override {
-        limit_ = policy.prepare_timeout * 9 / 10;  // By a clock that may be fast.
-        drain_limit_ = std::min(limit_, policy.shutdown_timeout * 9 / 10);
-        settling_ = 3 * policy.heartbeat_timeout + std::chrono::seconds(10);
-        prepared_.clear();
-    }
-    void on_trouble(Instant now, Instant until) override {
-        trouble_until_ = std::max({trouble_until_, after(now, settling_), after(until, settling_)});
-    }
-    void on_process_end(Instant now, std::uint32_t /*host*/, std::uint64_t /*life*/,
-                        bool success) override {
-        if (!success) {
-            on_trouble(now, now);
-        }
-    }
-    void on_daemon_start(Instant now) override { on_trouble(now, now); }
-    void on_daemon_gone(Instant now) override { on_trouble(now, now); }
-    void on_daemon_restored(Instant now, const RendezvousCore& /*core*/) override {
-        on_trouble(now, now);
-    }
-    void on_daemon_effects(Instant now, const RendezvousCore& /*core*/,
-                           const Effects& effects) override {
-        for (const Send& effect : effects) {
-            if (const auto* prepare = std::get_if<Prepare>(&effect.message)) {
-                // A node that was asked to end by a signal gives its workers less time.
-                const bool signalled = prepare->reason.find("stopped by ") != std::string::npos;
-                const auto known =
-                    prepared_.emplace(prepare->round, std::pair(now, after(now, limit_))).first;
-                if (signalled) {
-                    known->second.second =
-                        std::min(known->second.second, after(known->second.first, drain_limit_));
-                }
-            }
-        }
-    }
-    void on_aborted(Instant now, std::uint32_t host, std::uint64_t /*life*/, RoundId round,
-                    bool trained) override {
-        const auto prepared = prepared_.find(round);
-        if (trained && prepared != prepared_.end() && prepared->second.first > trouble_until_ &&
-            now > trouble_until_ && now < prepared->second.second) {
-            violated("a worker on host " + std::to_string(host) +
-                     " was interrupted in a step of round " + text(round) +
-                     ", which was to change at a step boundary, and nothing had gone wrong");
-        }
-    }
-
-   private:
-    Duration limit_{};
-    Duration settling_{};
-    Duration drain_limit_{};
-    std::map<RoundId, std::pair<Instant, Instant>> prepared_;  // When, and until when it may be.
-    Instant trouble_until_{};
-};
-
-// "State saved, can be requeued" is said only by a node whose workers have saved it.
-class DrainChecker final : public Checker {
-   public:
-    void on_agent_start(Instant /*now*/, std::uint32_t host) override { hosts_[host] = {}; }
-    void on_agent_event(Instant /*now*/, std::uint32_t host,
-                        const agent::AgentEvent& event) override {
-        if (std::holds_alternative<agent::WorkerParked>(event)) {
-            hosts_[host].training = 0;  // The state is with the others.
-        }
-        const auto* exited = std::get_if<agent::WorkerExited>(&event);
-        if (exited != nullptr && exited->failure) {
-            hosts_[host].training = 0;  // Or lost.
-        }
-    }
-    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
-                         const agent::AgentEffect& effect) override {
-        Host& known = hosts_[host];
-        if (std::holds_alternative<agent::BeginRound>(effect)) {
-            known = {};
-        } else if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
-            known.training += launch->local_ranks.size();
-        } else if (const auto* assign = std::get_if<agent::AssignWorkers>(&effect)) {
-            known.training += assign->local_ranks.size();
-        } else if (std::holds_alternative<agent::EndRound>(effect)) {
-            known.training = 0;
-        }
-        const auto* quit = std::get_if<agent::Quit>(&effect);
-        const bool all = known.saved.size() >= known.training && known.ends.size() < 2;
-        if (quit != nullptr && quit->exit_code == agent::kExitRequeue && !quit->verdict && !all) {
-            violated("host " + std::to_string(host) + " ended with code 75, but not all of its " +
-                     std::to_string(known.training) + " workers have saved their state");
-        }
-    }
-    void on_saved(Instant /*now*/, std::uint32_t host, std::uint64_t life,
-                  const GroupName& /*group*/, std::uint64_t /*step*/) override {
-        hosts_[host].saved.insert(life);
-        hosts_[host].leaving.insert(life);
-    }
-    void on_process_end(Instant /*now*/, std::uint32_t host, std::uint64_t life,
-                        bool success) override {
-        Host& known = hosts_[host];
-        if (success) {
-            known.saved.insert(life);
-        }
-        if (known.leaving.erase(life) != 0) {
-            known.ends.insert(success);
-        }
-    }
-
-   private:
-    struct Host {
-        std::size_t training = 0;
-        std::set<std::uint64_t> saved;    // Processes; those that came to their end included.
-        std::set<std::uint64_t> leaving;  // At a boundary, where they save.
-        std::set<bool> ends;              // Of those: with success, or without.
-    };
-    std::map<std::uint32_t, Host> hosts_;
-};
-
 }  // namespace
 
 std::unique_ptr<Checker> make_steps_checker() {
@@ -458,12 +342,6 @@ std::unique_ptr<Checker> make_steps_checker() {
 }
 std::unique_ptr<Checker> make_keep_checker() {
     return std::make_unique<KeepChecker>();
-}
-std::unique_ptr<Checker> make_prepare_checker() {
-    return std::make_unique<PrepareChecker>();
-}
-std::unique_ptr<Checker> make_drain_checker() {
-    return std::make_unique<DrainChecker>();
 }
 
 }  // namespace regroup::simulation
