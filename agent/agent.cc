@@ -82,7 +82,7 @@ struct Agent::Impl {
         }
     }
 
-    void run(AgentEffects effects) {
+    void run(const AgentEffects& effects) {
         busy = true;
         apply(effects);
         while (!events.empty()) {

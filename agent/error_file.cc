@@ -60,6 +60,7 @@ std::optional<std::string> message_of(const json& content) {
     }
     const json* extra = extra_info(content);
     const json* traceback = extra != nullptr ? member(*extra, "py_callstack") : nullptr;
+    // NOLINTNEXTLINE(readability-container-size-empty): a text is no container to json.
     if (traceback != nullptr && *traceback != "") {
         return text_of(*traceback);
     }

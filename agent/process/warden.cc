@@ -161,6 +161,9 @@ void Warden::send_last_word(const LastWords* words) noexcept {
     }
     const UniqueFd socket(
         ::socket(word.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!socket) {
+        return;
+    }
     pollfd entry{.fd = socket.get(), .events = POLLOUT, .revents = 0};
     const auto* const address = reinterpret_cast<const sockaddr*>(&word.address);
     if ((::connect(socket.get(), address, word.address_bytes) != 0 && errno != EINPROGRESS) ||

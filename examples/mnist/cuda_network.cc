@@ -51,6 +51,7 @@ struct Engine {
     // Row-major matrices: c [rows, columns] = a b, where a is [rows, inner], or [inner, rows] if it
     // is to be transposed, and likewise b. Rows of cuBLAS are columns of ours, so the two change
     // places.
+    // NOLINTNEXTLINE(readability-function-size): BLAS has even more.
     void multiply(bool transpose_a, const float* a, bool transpose_b, const float* b, float* c,
                   std::size_t rows, std::size_t columns, std::size_t inner) const {
         const auto m = static_cast<int>(columns);

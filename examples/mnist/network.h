@@ -44,8 +44,8 @@ enum : std::size_t {
     fc1_bias,
     fc2_weight,  // [10, 50]
     fc2_bias,
-    kTensorCount,
 };
+inline constexpr std::size_t kTensorCount = fc2_bias + 1;
 inline constexpr std::array<TensorSpec, kTensorCount> kTensors{{
     {"conv1.weight", 250, 25},
     {"conv1.bias", 10, 25},

@@ -49,7 +49,8 @@ struct Case {
 
 // Of a magnitude that makes the order of additions matter.
 double value_at(std::uint32_t rank, std::size_t pass, std::size_t parameter, std::size_t element) {
-    std::uint64_t bits = (((rank * 31U + pass) * 1009U + parameter) * 4099U + element) + 1;
+    std::uint64_t bits =
+        (((std::uint64_t{rank} * 31U + pass) * 1009U + parameter) * 4099U + element) + 1;
     for (int round = 0; round < 2; ++round) {
         bits = (bits ^ (bits >> 31U)) * 0x9e3779b97f4a7c15ULL;
     }
@@ -118,6 +119,7 @@ void expect_plain_reduction(const Case& the_case, const TensorView& gradient,
         }
         T found{};
         std::memcpy(&found, static_cast<const T*>(gradient.data) + k, sizeof found);
+        // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): the bits are what is compared.
         ASSERT_EQ(std::memcmp(&found, &total, sizeof total), 0)
             << "case " << the_case.seed << ", parameter " << parameter << ", element " << k;
     }

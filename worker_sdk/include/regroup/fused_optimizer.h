@@ -68,8 +68,8 @@ class FusedOptimizer {
     /// Throws Error `invalid_argument` naming the tensor and what is wrong with it, or the option
     /// outside its bounds, or for tensors on a GPU in a build without CUDA; `system` if there is
     /// not enough memory or CUDA refuses.
-    FusedOptimizer(std::vector<OptimizerTensors> tensors, const SgdOptions& options);
-    FusedOptimizer(std::vector<OptimizerTensors> tensors, const AdamOptions& options);
+    FusedOptimizer(const std::vector<OptimizerTensors>& tensors, const SgdOptions& options);
+    FusedOptimizer(const std::vector<OptimizerTensors>& tensors, const AdamOptions& options);
     ~FusedOptimizer();
     FusedOptimizer(FusedOptimizer&&) noexcept;
     FusedOptimizer& operator=(FusedOptimizer&&) noexcept;

@@ -43,8 +43,6 @@ class NodeMemory {
 
     NodeMemory(std::vector<SharedMemory> segments, bool crowded);
 
-    // What different ranks write is kept in different cache lines.
-    // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding)
     struct Board {
         BarrierWords barrier;
         std::array<NodeEntry, 2> entries;

@@ -27,7 +27,7 @@ struct Words {
     Extent step;
     Extent samples;
     Extent finishes;
-    std::int64_t pauses;
+    std::int64_t pauses = 0;
 };
 constexpr std::size_t kWords = sizeof(Words) / sizeof(std::int64_t);
 

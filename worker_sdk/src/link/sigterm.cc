@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
+#include <type_traits>
 #include <unistd.h>
 
 namespace regroup::link {
@@ -15,7 +16,7 @@ std::atomic<bool> in_use = false;
 std::atomic<pid_t> owner = 0;
 std::atomic<pid_t> agent_of_owner = 0;
 std::atomic<int> bell_of_owner = -1;
-static_assert(std::atomic<pid_t>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+static_assert(std::is_same_v<pid_t, int> && std::atomic<int>::is_always_lock_free);
 
 void end_by_sigterm() noexcept {
     struct sigaction plain{};

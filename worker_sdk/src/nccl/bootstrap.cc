@@ -23,13 +23,17 @@ std::set<std::pair<int, ino_t>> open_descriptors() {
     if (!folder) {
         return found;
     }
+    const int at = ::dirfd(folder.get());
+    if (at < 0) {
+        return found;
+    }
     while (const dirent* const entry = ::readdir(folder.get())) {
         int fd = -1;
         const std::string_view name = entry->d_name;
         struct stat status{};
         // By name: most of them are other threads', which may be about to use them first.
         if (std::from_chars(name.data(), name.data() + name.size(), fd).ec == std::errc{} &&
-            ::fstatat(::dirfd(folder.get()), entry->d_name, &status, 0) == 0) {
+            ::fstatat(at, entry->d_name, &status, 0) == 0) {
             found.emplace(fd, status.st_ino);
         }
     }

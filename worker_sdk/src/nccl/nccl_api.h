@@ -44,6 +44,7 @@ namespace regroup::nccl {
 /// The functions of one libnccl.so.2, which is opened when a program asks for a GPU, so that one
 /// binary runs with and without it.
 struct NcclApi {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): names cannot have them.
 #define REGROUP_NCCL_MEMBER(member, function) decltype(&function) member = nullptr;
     REGROUP_NCCL_REQUIRED(REGROUP_NCCL_MEMBER)
     REGROUP_NCCL_OPTIONAL(REGROUP_NCCL_MEMBER)

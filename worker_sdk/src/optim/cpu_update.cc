@@ -16,6 +16,7 @@ constexpr std::size_t kBlock = 1024;
 /// Calls `update(first, gradients, count)` for block after block.
 template <class Update>
 void for_blocks(const FlatTensors& tensors, Update update) {
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written first.
     std::array<float, kBlock> widened;
     const auto* const gradient = static_cast<const std::byte*>(tensors.gradient);
     auto* const shadow = static_cast<std::byte*>(tensors.shadow);

@@ -213,12 +213,14 @@ struct FusedOptimizer::Impl {
     std::vector<FlatTensors> tensors{};
 };
 
-FusedOptimizer::FusedOptimizer(std::vector<OptimizerTensors> tensors, const SgdOptions& options) {
+FusedOptimizer::FusedOptimizer(const std::vector<OptimizerTensors>& tensors,
+                               const SgdOptions& options) {
     check_tensors(tensors);
     impl_ = std::make_unique<Impl>(tensors, rule_of(options), moment_count(options),
                                    options.learning_rate);
 }
-FusedOptimizer::FusedOptimizer(std::vector<OptimizerTensors> tensors, const AdamOptions& options) {
+FusedOptimizer::FusedOptimizer(const std::vector<OptimizerTensors>& tensors,
+                               const AdamOptions& options) {
     check_tensors(tensors);
     impl_ = std::make_unique<Impl>(tensors, rule_of(options), 2, options.learning_rate);
 }
