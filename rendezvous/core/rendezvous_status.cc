@@ -61,6 +61,8 @@ JobStatus::Node RendezvousCore::status_of(Instant now, const NodeId& id, const N
         row.detail = aside->second.reason;
     } else if (row.place == JobStatus::Place::spare && prestarted_.contains(id)) {
         row.detail = row.resident ? "its workers are started" : "its workers are being started";
+    } else if (row.place == JobStatus::Place::member && node.report.round < round_) {
+        row.detail = "has yet to speak of round " + std::to_string(number(round_));
     }
     if (row.place != JobStatus::Place::member && row.held_step > 0) {
         row.detail += (row.detail.empty() ? "" : "; ") + std::string("its workers have step ") +

@@ -308,7 +308,9 @@ TEST_F(RendezvousPlanned, ADrainBeforeTheFirstStepOfARoundCutsNoRecoveryShort) {
     EXPECT_EQ(job.told<Recovered>("a")->incident.next_round, RoundId{2});
     job.park({"a"}, 11);
     ASSERT_EQ(job.core.round(), RoundId{3});
+    EXPECT_EQ(job.core.status(job.now).nodes[0].detail, "has yet to speak of round 3");
     job.run_resident({"a"}, 11);
+    EXPECT_EQ(job.core.status(job.now).nodes[0].detail, "");
     job.clear();
     job.resumed("a", 12);
     ASSERT_NE(job.told<Recovered>("a"), nullptr);
