@@ -29,13 +29,16 @@ bool AgentCore::would_drain() const {
     const bool takes_job_along = config_.offer.hosts_rendezvous && spare_;
     const bool in_round =
         report_.state == NodeState::running || report_.state == NodeState::stopping;
+    // Some may have it, parked, beside one that had yet to say what it is.
+    const bool has_state = report_.resident || report_.held_step > 0;
     if (!link_up_) {
         // The workers agree on a step boundary among themselves.
-        return report_.resident && (in_round ? !workers_.empty() : holds_state());
+        return in_round ? report_.resident && !workers_.empty() : has_state && holds_state();
     }
     // Between two rounds its processes may be gone: the daemon knows who else has their state.
     const bool between = report_.state == NodeState::stopped && assignment_.round != RoundId::none;
-    return takes_job_along || (report_.resident && (between || (in_round && !workers_.empty())));
+    const bool in_it = in_round && !workers_.empty();
+    return takes_job_along || (has_state && (between || in_it));
 }
 
 bool AgentCore::holds_state() const {

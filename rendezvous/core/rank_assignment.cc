@@ -132,6 +132,9 @@ std::vector<Member> RankTable::arrange(std::vector<Member> candidates, std::size
         owners.emplace(homes_[slot].node, slot);
     }
     std::sort(candidates.begin(), candidates.end(), [&](const Member& a, const Member& b) {
+        if (a.leaves != b.leaves) {
+            return b.leaves;
+        }
         const bool a_home = owners.contains(a.node);
         const bool b_home = owners.contains(b.node);
         if (a_home != b_home) {

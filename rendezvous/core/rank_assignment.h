@@ -21,6 +21,8 @@ struct Member {
     bool warm = false;
     /// The step of which it has the state; 0: none.
     std::uint64_t held_step = 0;
+    /// It is to leave once others have its state: who stays comes first.
+    bool leaves = false;
 };
 
 /// True if host name `a` comes before `b` as a person counts: node7 before node66.
@@ -34,9 +36,10 @@ struct Member {
 /// the slot's last owner, then in natural order of names.
 class RankTable {
    public:
-    /// Picks up to `nodes_max` of `candidates`, those with a home first, then those that have some
-    /// state, and orders them by group rank: element i of the result has group rank i. One of those
-    /// that have come furthest is always among them. Requires distinct nodes.
+    /// Picks up to `nodes_max` of `candidates`, those that stay first, of these those with a home,
+    /// then those that have some state, and orders them by group rank: element i of the result has
+    /// group rank i. One of those that have come furthest is always among them. Requires distinct
+    /// nodes.
     [[nodiscard]] std::vector<Member> arrange(std::vector<Member> candidates,
                                               std::size_t nodes_max);
 

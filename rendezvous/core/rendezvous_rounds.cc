@@ -167,8 +167,10 @@ void RendezvousCore::form(Instant now) {
     std::vector<Member> candidates;
     for (const NodeId& id : ready_) {
         const Node& node = nodes_.at(id);
-        candidates.push_back(
-            {id, node.offer, node.report.store_port, node.report.resident, node.report.held_step});
+        // Where all leave, or the rendezvous goes with it, nobody is to take its place.
+        const bool leaves = node.detained && postponed_.empty() && !node.offer.hosts_rendezvous;
+        candidates.push_back({id, node.offer, node.report.store_port, node.report.resident,
+                              node.report.held_step, leaves});
     }
     const std::vector<Member> members = ranks_.arrange(std::move(candidates), policy_.nodes_max);
     std::vector<Assignment> assignments = assign_ranks(members);

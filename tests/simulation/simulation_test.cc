@@ -101,7 +101,7 @@ TEST(Simulation, SeedsThatOnceFailedHold) {
           11U,       1705U,     2557U,     1015853U,  1017699U,  2000378U,  518U,      23004064U,
           23002354U, 26000351U, 50011972U, 50027751U, 63008130U, 65001278U, 67002063U, 67003628U,
           68007437U, 73001966U, 80004100U, 83001521U, 85005497U, 87001446U, 89002196U, 91004332U,
-          91006457U, 92009710U}) {
+          91006457U, 92009710U, 101026423U}) {
         const RunReport report = run_seed(options_of(seed, std::chrono::hours(1)));
         EXPECT_FALSE(report.violation.has_value()) << "seed " << seed << ": " << *report.violation;
     }

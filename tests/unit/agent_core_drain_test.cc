@@ -122,6 +122,57 @@ TEST_F(AgentCoreResidentTest, ASignalBetweenTwoRoundsBeginsADrainToo) {
     EXPECT_EQ(quit()->reason, "drained: stopped by SIGTERM");
 }
 
+// The others may have nothing: the job's last state may be here.
+class AgentCoreMixedTest : public AgentCoreResidentTest {
+   protected:
+    // Worker 0 has come to step 12; worker 1 is new, and had yet to attach as round 2 ended.
+    void SetUp() override {
+        AgentCoreResidentTest::SetUp();
+        exits(1, 1, crash(1, SIGKILL));
+        feed(WorkerParked{0, RoundId{1}, false, 0, 12});
+        assign(2);
+        hear(Stop{RoundId{2}, "another node is lost"});
+        feed(WorkerParked{0, RoundId{2}, false, 0, 12});
+        feed(StepsCommitted{12});
+        effects.clear();
+    }
+    void expect_that_it_leaves_with_its_state() {
+        ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+        EXPECT_TRUE(all<PauseWorkers>()[0].leave);
+        exits(1, 0);
+        ASSERT_TRUE(quit().has_value());
+        EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    }
+};
+
+TEST_F(AgentCoreMixedTest, ASignalBeginsADrain) {
+    exits(2, 1, crash(1, SIGTERM));
+    ASSERT_EQ(core.report().state, NodeState::stopped);
+    ASSERT_FALSE(core.report().resident);
+    feed(QuitRequested{SIGTERM});
+    EXPECT_TRUE(sent<Leave>().empty());
+    hear(Prepare{RoundId{2}, true, "node a leaves"});
+    expect_that_it_leaves_with_its_state();
+}
+
+TEST_F(AgentCoreMixedTest, SoDoesOneWhileTheNewOneIsEnding) {
+    ASSERT_EQ(core.report().state, NodeState::stopping);
+    feed(QuitRequested{SIGTERM});
+    EXPECT_TRUE(sent<Leave>().empty());
+    exits(2, 1, crash(1, SIGTERM));
+    hear(Prepare{RoundId{2}, true, "node a leaves"});
+    expect_that_it_leaves_with_its_state();
+}
+
+TEST_F(AgentCoreMixedTest, ItSavesItsStateIfAllLeave) {
+    exits(2, 1, crash(1, SIGTERM));
+    rendezvous::Verdict verdict;
+    verdict.outcome = rendezvous::Outcome::stopped;
+    verdict.exit_code = kExitRequeue;
+    hear(rendezvous::Closed{verdict});
+    expect_that_it_leaves_with_its_state();
+}
+
 TEST_F(AgentCoreResidentTest, ASignalAfterTheLastWorkerWasLostLeavesItToTheDaemonWhoHasTheState) {
     exits(1, 0, crash(0, SIGKILL));
     exits(1, 1, crash(1, SIGKILL));

@@ -351,6 +351,37 @@ TEST_F(RendezvousPlanned, TheOnlyOneThatHasTheStateLeavesOnceOthersHaveIt) {
     EXPECT_EQ(job.assignment("b").group_world_size, 2U);
 }
 
+// The same nodes again would go on so for ever if each of their rounds ends before its boundary:
+// steps may take longer than --prepare-timeout.
+TEST_F(RendezvousPlanned, IfAllWhoHaveTheStateAreToLeaveASpareTakesThePlaceOfOneOfThem) {
+    begin(policy_of(1, 2), {"a", "b"});
+    job.join("c");
+    job.disconnect("c");  // For a moment nobody can take over.
+    job.drain("a");
+    job.drain("b");
+    ASSERT_EQ(job.core.phase(), Phase::preparing);
+    job.join("c");
+    job.join("d");
+    job.pass(job.core.policy().prepare_timeout);
+    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    job.clear();
+    job.park({"a", "b"}, 10);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    ASSERT_NE(job.told<Assign>("a"), nullptr);
+    EXPECT_EQ(job.assignment("a").group_world_size, 2U);
+    ASSERT_NE(job.told<Assign>("c"), nullptr);
+    EXPECT_EQ(job.told<Assign>("b"), nullptr);
+    EXPECT_EQ(job.told<Assign>("d"), nullptr);
+    job.run_resident({"a", "c"}, 10);
+    job.clear();
+    job.resumed("a", 11);
+    for (const char* node : {"a", "b"}) {
+        ASSERT_NE(job.told<Prepare>(node), nullptr) << node;
+        EXPECT_TRUE(job.told<Prepare>(node)->leave) << node;
+    }
+    EXPECT_FALSE(job.told<Prepare>("c")->leave);
+}
+
 TEST_F(RendezvousPlanned, TooFewWhileARoundStopsMeansThatAllSaveTheirStateInTheNext) {
     begin(policy_of(2, 2), {"a", "b"});
     NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopped, 10);

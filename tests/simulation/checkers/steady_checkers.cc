@@ -98,7 +98,12 @@ class SteadyChecker final : public Checker {
         for (auto it = groups_.begin(); it != groups_.end();) {
             const auto group = it++;
             if (group->second.hosts.contains(host)) {
-                interrupt(now, *group->second.members.begin(), "was asked to end");
+                const std::set<std::uint64_t>& members = group->second.members;
+                const auto hung =
+                    std::find_if(members.begin(), members.end(),
+                                 [&](std::uint64_t life) { return hung_.contains(life); });
+                interrupt(now, hung == members.end() ? *members.begin() : *hung,
+                          "was asked to end");
             }
         }
     }
