@@ -250,6 +250,7 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
                              report.step > budget_.step() ? report.step : std::uint64_t{0}});
     }
     if (report.resident) {
+        is_elastic_ = true;
         budget_.expect_steps();
     }
     budget_.reach(report.step);

@@ -341,8 +341,7 @@ class RendezvousCore {
     std::map<NodeId, Assignment> members_;                // Of `round_`, those still there.
     std::vector<std::pair<NodeId, std::string>> roster_;  // Of the last round: ids, names by rank.
     std::size_t mortal_ = 0;  // Members whose workers end with the round.
-    /// Who could take part in a round at once: no workers, no suspicion, not a member, not leaving
-    /// and not set aside.
+    /// Who could take part in a round at once: no member, nor suspected, leaving or set aside.
     std::set<NodeId> ready_;
     /// Members awaited: in running those not finished, in stopping those with live workers.
     std::set<NodeId> awaited_;
@@ -379,7 +378,8 @@ class RendezvousCore {
     bool parked_ = false;                  // A member that goes on has parked at the step boundary.
     bool boundary_ = false;           // Some member has reached the step boundary, and so have all.
     bool survivors_first_ = false;    // A round has ended: form the next with who is left.
-    bool expects_resumed_ = false;    // `round_` will say itself when it trains.
+    bool expects_resumed_ = false;    // `round_` will say itself when it trains,
+    bool is_elastic_ = false;         // as do all of a job some of whose workers kept processes.
     std::set<NodeId> dismissed_;      // Were told that they may leave `round_`.
     std::set<std::string> departed_;  // Names of those who have.
     std::set<NodeId> survivors_;      // Of that round.

@@ -192,11 +192,7 @@ void RendezvousCore::form(Instant now) {
         ready_.erase(id);
         prestarted_.erase(id);
         roster_.emplace_back(id, members[i].offer.name);
-        if (nodes_.at(id).report.resident) {
-            expects_resumed_ = true;
-        } else {
-            ++mortal_;
-        }
+        mortal_ += nodes_.at(id).report.resident ? 0 : 1;
         effects_.push_back({id, Assign{assignments[i]}});
         members_.emplace(id, std::move(assignments[i]));
     }
@@ -233,7 +229,7 @@ void RendezvousCore::begin_round(Instant now) {
     hanging_.clear();
     alarms_ = 0;
     mortal_ = 0;
-    expects_resumed_ = false;
+    expects_resumed_ = is_elastic_;
     step_at_form_ = budget_.step();
     trains_since_.reset();
 }

@@ -306,21 +306,43 @@ TEST_F(RendezvousHang, OfAPlannedChangeOnlyTheTimeAfterTheBoundaryIsLost) {
 }
 
 TEST_F(RendezvousHang, RoundsThatSayNothingOfThemselvesHaveRecoveredWhenAllRun) {
-    job.run({"a", "b"});
-    job.fail("b", crash_on("b"));
-    job.now += milliseconds(30);
-    job.report("a", NodeState::stopped);
-    job.run({"a"});
-    EXPECT_EQ(job.told<Recovered>("a"), nullptr);
-    job.now += milliseconds(5);
-    job.run({"b"});
-    ASSERT_NE(job.told<Recovered>("a"), nullptr);
-    const Incident& incident = job.told<Recovered>("a")->incident;
+    Job plain(small_policy());
+    plain.join("a");
+    plain.join("b");
+    plain.pass(seconds(5));
+    plain.run({"a", "b"});
+    plain.fail("b", crash_on("b"));
+    plain.now += milliseconds(30);
+    plain.report("a", NodeState::stopped);
+    plain.run({"a"});
+    EXPECT_EQ(plain.told<Recovered>("a"), nullptr);
+    plain.now += milliseconds(5);
+    plain.run({"b"});
+    ASSERT_NE(plain.told<Recovered>("a"), nullptr);
+    const Incident& incident = plain.told<Recovered>("a")->incident;
     EXPECT_EQ(incident.stop, milliseconds(30));
     EXPECT_EQ(incident.first_step, milliseconds(5));
     EXPECT_EQ(incident.decision, "started again on node b");
     EXPECT_EQ(describe(incident).substr(0, 58),
               "recovered in 35.0 ms: rank 0 on b was ended by SIGSEGV; st");
+}
+
+// Its processes have to start first, and say so only then.
+TEST_F(RendezvousHang, ARoundOfNewProcessesSaysItselfWhereItBeganIfThoseBeforeDid) {
+    job.pass(seconds(1));
+    job.killed("a");
+    job.killed("b");
+    job.pass(seconds(4));
+    job.join("c");
+    job.join("d");
+    job.pass(seconds(5));
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.run({"c", "d"});
+    EXPECT_EQ(job.told<Recovered>("c"), nullptr);
+    job.resumed("c", 1);
+    ASSERT_NE(job.told<Recovered>("c"), nullptr);
+    EXPECT_EQ(job.told<Recovered>("c")->incident.step, 1U);
+    EXPECT_EQ(job.told<Recovered>("c")->incident.lost_steps, 10U);
 }
 
 TEST_F(RendezvousHang, ARoundWhoseWordOfItsFirstStepWasLostHasRecoveredAtItsStep) {
