@@ -161,7 +161,7 @@ void declare_time(FlagTable& flags, RunOptions& options) {
                  "--join-timeout=60", "", true},
                 seconds_into(options.join_timeout));
     flags.value({"--last-call", "S", "3",
-                 "Wait for more nodes once MIN of MIN:MAX are there (first round only)",
+                 "Wait for more nodes once MIN of MIN:MAX are there (first round, or all lost)",
                  "--last-call=30", "", true},
                 seconds_into(options.last_call));
     flags.value({"--heartbeat-timeout", "S", "3", "A node silent for this long is lost",

@@ -120,9 +120,10 @@ class ElasticStep {
 /// Why this rank is about to leave, while its state is still there to be saved.
 struct ElasticLeave {
     /// Committed steps: the same on every rank that leaves. If a loss ends the round before all
-    /// have come to the boundary, they take part in one more round first. Only where there can be
-    /// none (too few nodes are left, no daemon is reached, or the node's time to leave runs out) is
-    /// it what this rank had come to, which may be one step less than others.
+    /// have come to the boundary, they take part in one more round first, or in up to three. Only
+    /// where there can be none (too few nodes are left, no daemon is reached, the node's time to
+    /// leave runs out, or a worker has said that trying again cannot help), or the last breaks,
+    /// too, is it what this rank had come to, which may be one step less than others.
     std::uint64_t step = 0;
     std::string reason;
     std::chrono::steady_clock::time_point deadline;
