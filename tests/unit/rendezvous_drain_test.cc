@@ -319,6 +319,25 @@ TEST_F(RendezvousPlanned, ADrainBeforeTheFirstStepOfARoundCutsNoRecoveryShort) {
     EXPECT_EQ(job.core.status(job.now).incidents_cut_short, 0U);
 }
 
+// Others may be at work of their own for minutes.
+TEST_F(RendezvousPlanned, WhoLeavesAndIsNotAwaitedIsToldAgainThatItIsToLeave) {
+    begin(policy_of(1, 3), {"a", "b", "c"});
+    job.drain("c");
+    job.tell("a", Job::resident_report(RoundId{1}, NodeState::stopped, 11));
+    for (const bool stopping : {false, true}) {
+        if (stopping) {
+            NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopping, 11);
+            failed.failure = crash_on("b");
+            job.tell("b", failed);
+        }
+        ASSERT_EQ(job.core.phase(), stopping ? Phase::stopping : Phase::preparing);
+        job.clear();
+        job.beat("c");
+        ASSERT_NE(job.told<Prepare>("c"), nullptr);
+        EXPECT_TRUE(job.told<Prepare>("c")->leave);
+    }
+}
+
 // ---- Who leaves last hands the state over first.
 
 TEST_F(RendezvousPlanned, TheOnlyOneThatHasTheStateLeavesOnceOthersHaveIt) {
