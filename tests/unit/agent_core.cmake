@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 regroup_test(agent_core_test unit
     SOURCES ${CMAKE_CURRENT_LIST_DIR}/agent_core_drain_test.cc
+            ${CMAKE_CURRENT_LIST_DIR}/agent_core_interrupted_drain_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/agent_core_preemption_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/agent_core_end_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/agent_core_resident_test.cc
