@@ -8,6 +8,8 @@
 #include <csignal>
 #include <utility>
 
+#include "rendezvous/core/node_state.h"
+
 namespace regroup::agent {
 
 using rendezvous::NodeState;
@@ -281,7 +283,7 @@ void AgentCore::handle(Instant now, const rendezvous::Closed& message) {
     // Who was to leave, and had parked before, saves its state however the job ends.
     const bool was_to_leave =
         report_.state == NodeState::stopped && (draining() || !leave_reason_.empty());
-    if ((drained || was_to_leave) && !quit_ && (report_.resident || report_.held_step > 0) &&
+    if ((drained || was_to_leave) && !quit_ && rendezvous::may_keep_state(report_) &&
         report_.state != NodeState::finished) {
         depart(now, drained ? message.verdict.reason : reason_to_leave());
     }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "agent/agent_core.h"
+#include "rendezvous/core/node_state.h"
 
 namespace regroup::agent {
 
@@ -29,8 +30,7 @@ bool AgentCore::would_drain() const {
     const bool takes_job_along = config_.offer.hosts_rendezvous && spare_;
     const bool in_round =
         report_.state == NodeState::running || report_.state == NodeState::stopping;
-    // Some may have it, parked, beside one that had yet to say what it is.
-    const bool has_state = report_.resident || report_.held_step > 0;
+    const bool has_state = rendezvous::may_keep_state(report_);
     if (!link_up_) {
         // The workers agree on a step boundary among themselves.
         return in_round ? report_.resident && !workers_.empty() : has_state && holds_state();

@@ -14,4 +14,10 @@ inline constexpr Duration kStopMargin = std::chrono::seconds(15);
     return report.state == NodeState::stopped || report.state == NodeState::finished;
 }
 
+/// True if workers of the node keep a state, or some may: beside a new process that had yet to say
+/// what it is others may be parked.
+[[nodiscard]] inline bool may_keep_state(const NodeReport& report) noexcept {
+    return report.resident || report.held_step > 0;
+}
+
 }  // namespace regroup::rendezvous

@@ -315,7 +315,7 @@ void RendezvousCore::absorb_member(Instant now, const NodeId& id, const Node& no
         absorb_preparing(now, id, node);
     } else if (awaited_.contains(id)) {
         absorb_stopping(now, id, node);
-    } else if (phase_ != Phase::closed && is_leaving(node) && node.report.round == round_ &&
+    } else if (is_leaving(node) && node.report.round == round_ &&
                node.report.state == NodeState::running) {
         tell_to_prepare(id, node);  // Not awaited, and the word was lost.
     }

@@ -27,8 +27,7 @@ bool RendezvousCore::lags(const Node& node) const {
     const NodeReport& report = node.report;
     // Where one has failed the node's workers may all be gone, and new ones have nothing to save.
     const bool has_some = report.held_step > 0 || !report.failure;
-    // Beside a new process that had yet to say what it is others may be parked.
-    return (report.resident || report.held_step > 0) && has_no_workers(report) &&
+    return may_keep_state(report) && has_no_workers(report) &&
            (report.uneven || (has_some && is_behind(node)));
 }
 

@@ -29,10 +29,9 @@ void RendezvousCore::detain_if_needed(Instant now, const NodeId& id, Node& node)
     // Also who was lost after the last round and is back with its state.
     const bool was_in_last = members_.contains(id) || survivors_.contains(id) ||
                              (node.report.round == round_ && node.report.held_step > 0);
-    // Beside a new process that had yet to say what it is others may be parked.
-    const bool has_state = node.report.resident || node.report.held_step > 0;
-    const bool takes_part = under_way ? awaited_.contains(id) && is_resident()
-                                      : was_in_last && has_state && phase_ != Phase::closed;
+    const bool takes_part =
+        under_way ? awaited_.contains(id) && is_resident()
+                  : was_in_last && may_keep_state(node.report) && phase_ != Phase::closed;
     if (!evacuation_.empty() || !takes_part || strikes_.is_aside(node.offer.name)) {
         return;
     }
