@@ -4,15 +4,15 @@
 // the file $PROBE_DIR/finish is there. Leaves marks as the probe does, in
 // $PROBE_DIR/NAME.ROUND.RANK: `up` at the start of each round, `left` when its node leaves, `done`
 // at the end, each with the pid and with what the loop says. With the argument `beat`, rank 0 also
-// writes the number of each step to $PROBE_DIR/step; with `stall`, steps wait while there is a file
-// $PROBE_DIR/stall; with `save`, leaving takes until there is a file $PROBE_DIR/disk; with `sever`,
-// rank 0's connections to all others break once there is a file $PROBE_DIR/sever, in round 1; with
-// `throw`, rank 0 fails at the first step after there is a file $PROBE_DIR/throw, and takes for its
-// end until there is a file $PROBE_DIR/core, as one that writes its core does; with `explain`, it
-// fails as soon, and ends with report_fatal(). With `handle`, SIGTERM is the program's own affair,
-// which it marks with `handled`; with `fork`, each rank has a child that ends by it, and marks
-// `widowed` once that has; with `desert`, rank 1 exits with code 0 as soon; with `listen`, rank 0
-// marks each SIGUSR1 that it gets as `heard`.
+// writes the number of each step to $PROBE_DIR/step, as with `throw`; with `stall`, steps wait
+// while there is a file $PROBE_DIR/stall; with `save`, leaving takes until there is a file
+// $PROBE_DIR/disk; with `sever`, rank 0's connections to all others break once there is a file
+// $PROBE_DIR/sever, in round 1; with `throw`, rank 0 fails at the first step after there is a file
+// $PROBE_DIR/throw, and takes for its end until there is a file $PROBE_DIR/core, as one that writes
+// its core does; with `explain`, it fails as soon, and ends with report_fatal(). With `handle`,
+// SIGTERM is the program's own affair, which it marks with `handled`; with `fork`, each rank has a
+// child that ends by it, and marks `widowed` once that has; with `desert`, rank 1 exits with code 0
+// as soon; with `listen`, rank 0 marks each SIGUSR1 that it gets as `heard`.
 #include <regroup/regroup.h>
 
 #include <algorithm>
@@ -84,13 +84,13 @@ bool has_ended_by_sigterm(pid_t child) {
 
 int train(const std::string& argument) {
     const bool may_stall = argument == "stall";
-    const bool beats = argument == "beat";
     const bool saves = argument == "save";
     if (argument == "listen" && std::getenv("RANK") == std::string("0")) {
         std::signal(SIGUSR1, [](int) { heard = 1; });
     }
     const bool deserts = argument == "desert";
     const bool throws = argument == "throw" || argument == "explain";
+    const bool beats = argument == "beat" || throws;
     if (argument == "handle") {
         std::signal(SIGTERM, [](int) { handled = 1; });
     }

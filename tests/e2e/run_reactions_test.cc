@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the exit codes of workers ask for, and what the launcher makes of them.
+#include <cstdlib>
 #include <fstream>
 #include <sys/stat.h>
 
@@ -9,6 +10,7 @@
 namespace regroup::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -113,6 +115,37 @@ TEST_F(RunReactionsOf, AnElasticWorkerThatExitsWithZeroInTheMiddleOfItsTrainingH
     EXPECT_THAT(job.output(),
                 HasSubstr("exited with code 0 before its training was finished; no restarts"));
     EXPECT_EQ(marks("up").size(), 1U);
+}
+
+/// Of three: more than enough restarts are left when that ends the job.
+const Words kThreeBarrenRounds{"--standalone", "--nproc-per-node=2", "--max-restarts=100",
+                               "--restart-delay=0", "--no-progress=3"};
+
+TEST_F(RunReactionsOf, RoundAfterRoundWithoutEvenOneCommittedStepIsAnEndOfItsOwn) {
+    release("throw");
+    release("core");
+    Program job = run(kThreeBarrenRounds + Words{elastic_probe_program(), "throw"});
+    EXPECT_EQ(job.wait(), 4) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr("exited with code 1: no such shard; 3 rounds in a row "
+                                        "ended without progress (--no-progress 3)"));
+    EXPECT_EQ(marks("up").size(), 3U) << job.output();
+    EXPECT_THAT(job.family(), IsEmpty());
+}
+
+TEST_F(RunReactionsOf, RoundAfterRoundWithoutOneMoreCommittedStepIsAnEndOfItsOwn) {
+    Program job = run(kThreeBarrenRounds + Words{elastic_probe_program(), "throw"});
+    // Of the first round there are some.
+    ASSERT_TRUE(eventually([&] { return std::atoi(read_file(folder() + "/step").c_str()) > 3; }))
+        << job.output();
+    release("core");
+    release("throw");
+    EXPECT_EQ(job.wait(), 4) << job.output();
+    EXPECT_THAT(job.output(),
+                ContainsRegex("exited with code 1: no such shard; 3 rounds in a row ended without "
+                              "one more committed step after step [1-9][0-9]* "
+                              "\\(--no-progress 3\\)"));
+    EXPECT_EQ(marks("up").size(), 4U) << job.output();
+    EXPECT_THAT(job.family(), IsEmpty());
 }
 
 }  // namespace
