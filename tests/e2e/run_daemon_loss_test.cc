@@ -2,8 +2,10 @@
 //
 // A job whose daemon is killed: its workers train on, and a daemon that comes back knows the job.
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <memory>
+#include <thread>
 
 #include "tests/e2e/end_to_end.h"
 
@@ -14,6 +16,7 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 using Marks = std::map<std::uint32_t, Mark>;
@@ -51,6 +54,12 @@ class RunDaemonLoss : public EndToEnd {
     [[nodiscard]] bool goes_on() const {
         const std::uint64_t before = step();
         return eventually([&] { return step() > before + 3; });
+    }
+    /// How many steps begin within `window`.
+    [[nodiscard]] std::uint64_t steps_within(std::chrono::milliseconds window) const {
+        const std::uint64_t before = step();
+        std::this_thread::sleep_for(window);
+        return step() - before;
     }
     static void expect_same_processes(const Marks& before, const Marks& after,
                                       std::uint32_t fresh) {
@@ -100,6 +109,41 @@ TEST_F(RunDaemonLoss, TheJobTrainsOnAndTheNextDaemonKnowsItsRoundsAndItsBudget) 
     EXPECT_EQ(b->wait(), 128 + SIGKILL) << b->output();
     EXPECT_EQ(count(a->output(), "the workers go on meanwhile"), 1) << a->output();
     EXPECT_THAT(replayed(), ContainsRegex("identical: [0-9]+ of [0-9]+ assignments"));
+}
+
+TEST_F(RunDaemonLoss, NoWorkerPausesForItHoweverLongItIsAway) {
+    constexpr std::chrono::milliseconds kWindow(1500);
+    const std::uint16_t port = unused_port();
+    auto daemon = serve(port);
+    Node a = start_node(1, daemon->endpoint());
+    Node b = start_node(2, daemon->endpoint());
+    const Marks first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4)) << a->output() << b->output();
+    ASSERT_TRUE(goes_on()) << a->output();
+
+    // A step mostly sleeps, so that both windows are alike however slow the machine is. Half leaves
+    // room for what else runs on it in one of them; who paused for the daemon would do none, since
+    // it comes back only after the window.
+    const std::uint64_t with_it = steps_within(kWindow);
+    daemon->program().signal(SIGKILL);
+    const std::uint64_t without_it = steps_within(kWindow);
+    EXPECT_TRUE(a->prints("the workers go on meanwhile")) << a->output();
+    EXPECT_TRUE(b->prints("the workers go on meanwhile")) << b->output();
+    EXPECT_GT(with_it, 10U);
+    EXPECT_GE(without_it, with_it / 2) << a->output();
+
+    daemon->program().wait();
+    daemon = serve(port);
+    ASSERT_TRUE(daemon->program().prints("job job: taken up again from the journal, round 1"))
+        << daemon->program().output();
+    ASSERT_TRUE(a->prints("the rendezvous is back at 127.0.0.1:")) << a->output();
+    ASSERT_TRUE(b->prints("the rendezvous is back at 127.0.0.1:")) << b->output();
+    release("finish");
+    EXPECT_EQ(a->wait(), 0) << a->output();
+    EXPECT_EQ(b->wait(), 0) << b->output();
+    expect_same_processes(first, last_marks("done"), 4);
+    EXPECT_THAT(marks("up"), SizeIs(1)) << "a round was lost with the daemon";
+    EXPECT_THAT(a->output() + b->output(), Not(HasSubstr("recovered in")));
 }
 
 TEST_F(RunDaemonLoss, ADaemonThatNeverComesBackDoesNotKeepTheAgents) {
@@ -184,7 +228,7 @@ TEST_F(RunDaemonLoss, AJobThatHasFailedIsTriedAgainByTheSameLine) {
     EXPECT_EQ(failed.wait(), 3) << failed.output();
     Program again = run_probe(flags, {"exit=0"});
     EXPECT_EQ(again.wait(), 0) << again.output();
-    EXPECT_THAT(again.output(), ::testing::Not(HasSubstr("taken up again")));
+    EXPECT_THAT(again.output(), Not(HasSubstr("taken up again")));
     EXPECT_THAT(again.output(), HasSubstr("round 1:"));
 }
 
