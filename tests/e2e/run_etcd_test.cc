@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Two daemons on one etcd: either may be killed, and so may etcd. Skipped where there is none.
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <memory>
@@ -28,25 +29,26 @@ std::string etcd_program() {
 class RunEtcd : public EndToEnd {
    protected:
     void SetUp() override {
-        const std::string etcd = etcd_program();
-        if (etcd.empty()) {
+        if (etcd_program().empty()) {
             GTEST_SKIP() << "there is no etcd on the PATH";
         }
+    }
+    void start_etcd() {
         const std::string client = "http://127.0.0.1:" + std::to_string(port_);
         const std::string peer = "http://127.0.0.1:" + std::to_string(unused_port());
         etcd_ = std::make_unique<Program>(
-            ProgramSpec{{etcd, "--data-dir", folder() + "/etcd", "--listen-client-urls", client,
-                         "--advertise-client-urls", client, "--listen-peer-urls", peer,
+            ProgramSpec{{etcd_program(), "--data-dir", folder() + "/etcd", "--listen-client-urls",
+                         client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
                          "--initial-advertise-peer-urls", peer, "--initial-cluster",
                          "default=" + peer, "--unsafe-no-fsync"},
                         {},
                         {}});
         ASSERT_TRUE(etcd_->prints("serving insecure client requests")) << etcd_->output();
     }
-    [[nodiscard]] std::unique_ptr<Rendezvous> serve() const {
+    [[nodiscard]] std::unique_ptr<Rendezvous> serve(const std::string& lease = "5") const {
         const std::string own = "127.0.0.1:" + std::to_string(unused_port());
         return std::make_unique<Rendezvous>(
-            Words{"--listen=" + own, "--advertise=" + own, "--lease=5",
+            Words{"--listen=" + own, "--advertise=" + own, "--lease=" + lease,
                   "--state=etcd://127.0.0.1:" + std::to_string(port_)});
     }
     [[nodiscard]] std::unique_ptr<Program> start_node(unsigned number,
@@ -71,6 +73,7 @@ class RunEtcd : public EndToEnd {
 };
 
 TEST_F(RunEtcd, NoWorkerNoticesThatTheLeaderIsKilledAndNoRoundNeedsEtcd) {
+    ASSERT_NO_FATAL_FAILURE(start_etcd());
     auto a = serve();
     ASSERT_TRUE(a->program().prints("this daemon leads")) << a->program().output();
     auto b = serve();
@@ -101,6 +104,49 @@ TEST_F(RunEtcd, NoWorkerNoticesThatTheLeaderIsKilledAndNoRoundNeedsEtcd) {
     EXPECT_THAT(marks("up"), SizeIs(2)) << "a round was lost with etcd";
     EXPECT_TRUE(first_node->running());
     EXPECT_TRUE(second_node->running());
+}
+
+TEST_F(RunEtcd, WithinTheLeaseOfALeaderThatIsKilledTheOtherOneLeads) {
+    constexpr std::chrono::seconds kLease(3);
+    constexpr std::chrono::seconds kMargin(1);  // For a busy machine, and for reading the jobs.
+    ASSERT_NO_FATAL_FAILURE(start_etcd());
+    auto a = serve("3");
+    ASSERT_TRUE(a->program().prints("this daemon leads")) << a->program().output();
+    auto b = serve("3");
+    ASSERT_TRUE(b->program().prints("the daemon at " + a->endpoint() + " leads; this one waits"))
+        << b->program().output();
+    const std::string endpoints = a->endpoint() + "," + b->endpoint();
+    auto first_node = start_node(1, endpoints);
+    auto second_node = start_node(2, endpoints);
+    const auto first = await_marks("up", 4);
+    ASSERT_THAT(first, SizeIs(4)) << first_node->output() << second_node->output();
+
+    const auto killed = std::chrono::steady_clock::now();
+    a->program().signal(SIGKILL);
+    ASSERT_TRUE(b->program().prints("this daemon leads")) << b->program().output();
+    EXPECT_LE(std::chrono::steady_clock::now() - killed, kLease + kMargin) << b->program().output();
+    for (const auto& node : {&first_node, &second_node}) {
+        ASSERT_TRUE((*node)->prints("the rendezvous is back at " + b->endpoint()))
+            << (*node)->output();
+    }
+    EXPECT_TRUE(goes_on());
+    release("finish");
+    EXPECT_EQ(first_node->wait(), 0) << first_node->output();
+    EXPECT_EQ(second_node->wait(), 0) << second_node->output();
+    const auto done = last_marks("done");
+    ASSERT_THAT(done, SizeIs(4)) << first_node->output();
+    for (const auto& [rank, mark] : first) {
+        EXPECT_EQ(pid_of(mark), pid_of(done.at(rank))) << "rank " << rank;
+    }
+    EXPECT_THAT(marks("up"), SizeIs(1)) << "a round was lost with the leader";
+}
+
+TEST_F(RunEtcd, ADaemonThatBeginsWithoutEtcdSaysWhatItCannotDoAndLeadsOnceEtcdAnswers) {
+    auto daemon = serve();
+    ASSERT_TRUE(daemon->program().prints("this daemon cannot lead before etcd answers"))
+        << daemon->program().output();
+    ASSERT_NO_FATAL_FAILURE(start_etcd());
+    EXPECT_TRUE(daemon->program().prints("this daemon leads")) << daemon->program().output();
 }
 
 }  // namespace
