@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <new>
 #include <random>
 #include <string>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -267,6 +270,89 @@ TEST(Processes, OneThatIsKilledAtAnyMomentIsNamedByAllOthers) {
         for (std::size_t rank = 0; rank < pids.size(); ++rank) {
             const int status = status_of(pids[rank]);
             EXPECT_TRUE(rank == 2 ? WIFSIGNALED(status) : status == 0) << "rank " << rank;
+        }
+    }
+}
+
+/// Memory of this process and of all that it forks.
+template <class T>
+class SharedValue {
+   public:
+    SharedValue()
+        : memory_(::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+                         0)) {
+        if (memory_ == MAP_FAILED) {
+            std::abort();
+        }
+        new (memory_) T{};
+    }
+    ~SharedValue() { ::munmap(memory_, sizeof(T)); }
+    SharedValue(const SharedValue&) = delete;
+    SharedValue& operator=(const SharedValue&) = delete;
+
+    [[nodiscard]] T* operator->() const { return static_cast<T*>(memory_); }
+
+   private:
+    void* memory_;
+};
+
+struct Moments {
+    std::atomic<std::uint32_t> blocked{0};   // How many are about to enter what blocks.
+    std::atomic<std::int64_t> killed_ns{0};  // By the clock that all processes share.
+    std::array<std::atomic<std::int64_t>, 3> released_ns{};  // by rank
+};
+
+std::int64_t now_ns() {
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Rank 1 of three is killed while the others are in `step`, which it never joins (`joins`: which
+/// all of them do again and again). Returns how long the last of them was kept in it.
+std::chrono::nanoseconds release_after_death(const Step& step, bool joins) {
+    constexpr std::size_t kRow = std::size_t{1} << 20U;
+    const SharedValue<Moments> moments;
+    const std::vector<pid_t> pids = start_ranks(3, [&] {
+        const Context context = Context::from_environment();
+        const auto group = join(context);
+        std::vector<float> rows(kRow * context.world_size);
+        std::vector<float> row(kRow);
+        step.run(*group, rows, row);  // Everybody is there, and the memory too.
+        ++moments->blocked;
+        try {
+            while (context.rank == 1 && !joins) {
+                ::pause();
+            }
+            while (true) {
+                step.run(*group, rows, row);
+            }
+        } catch (const Error& error) {
+            moments->released_ns[context.rank] = now_ns();
+            return error.code() == Errc::disconnected;
+        }
+    });
+    EXPECT_TRUE(testing::eventually([&] { return moments->blocked == 3; }));
+    const std::int64_t begun = now_ns();
+    testing::eventually([&] { return now_ns() - begun > 50'000'000; });  // In the middle of it.
+    moments->killed_ns = now_ns();
+    ::kill(pids[1], SIGKILL);
+    std::int64_t last = 0;
+    for (const std::size_t rank : {0U, 2U}) {
+        EXPECT_EQ(status_of(pids[rank]), 0) << "rank " << rank;
+        last = std::max(last, moments->released_ns[rank].load());
+    }
+    EXPECT_TRUE(WIFSIGNALED(status_of(pids[1])));
+    return std::chrono::nanoseconds(last - moments->killed_ns);
+}
+
+TEST(Processes, WhoIsBlockedInACollectiveIsReleasedWithinAQuarterOfASecondOfADeath) {
+    for (const Step& step : kSteps) {
+        const std::string name = step.name;
+        if (name != "all_reduce" && name != "barrier") {
+            continue;
+        }
+        for (const bool joins : {false, true}) {
+            SCOPED_TRACE(name + (joins ? ", joined" : ", not joined"));
+            EXPECT_LT(release_after_death(step, joins), std::chrono::milliseconds(250));
         }
     }
 }

@@ -12,10 +12,13 @@
 // its core does; with `explain`, it fails as soon, and ends with report_fatal(). With `handle`,
 // SIGTERM is the program's own affair, which it marks with `handled`; with `fork`, each rank has a
 // child that ends by it, and marks `widowed` once that has; with `desert`, rank 1 exits with code 0
-// as soon; with `listen`, rank 0 marks each SIGUSR1 that it gets as `heard`.
+// as soon; with `die`, it is killed as soon, once the others are blocked in a collective, marks
+// `killed`, and they mark `released`, each with the time by the clock that all share; with
+// `listen`, rank 0 marks each SIGUSR1 that it gets as `heard`.
 #include <regroup/regroup.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -66,6 +69,32 @@ void beat(std::uint64_t step) {
 }
 
 volatile std::sig_atomic_t handled = 0;
+
+/// For a reduction, so that all ranks come to the same decision.
+float is_there(const std::string& name) {
+    return std::filesystem::exists(folder() + "/" + name) ? 1.0F : 0.0F;
+}
+
+std::string moment() {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return "ns=" + std::to_string(std::chrono::nanoseconds(now).count()) + "\n";
+}
+
+/// Rank 1 is killed while the others wait for it.
+void reduce_until_rank_1_dies(regroup::ProcessGroup& group, const regroup::Context& context) {
+    std::vector<float> values(std::size_t{1} << 20U);
+    if (context.rank == 1) {
+        ::poll(nullptr, 0, 50);  // They are in the middle of it.
+        mark("killed", context, moment());
+        ::raise(SIGKILL);
+    }
+    try {
+        group.all_reduce(std::span<float>(values), regroup::ReduceOp::sum).wait();
+    } catch (const regroup::Error&) {
+        mark("released", context, moment());
+        throw;
+    }
+}
 
 /// A child as a data loader's, which has all that its parent has set up so far.
 pid_t fork_child() {
@@ -122,9 +151,7 @@ int train(const std::string& argument) {
                     child = 0;
                     mark("widowed", present, "");
                 }
-                // All ranks come to the same decision.
-                std::vector<float> over{std::filesystem::exists(folder() + "/finish") ? 1.0F
-                                                                                      : 0.0F};
+                std::vector<float> over{is_there("finish"), is_there("throw")};
                 step.group().all_reduce(std::span<float>(over), regroup::ReduceOp::max).wait();
                 if (over[0] > 0) {
                     samples = step.samples_begin();
@@ -143,6 +170,9 @@ int train(const std::string& argument) {
                 }
                 if (deserts && present.rank == 1 && std::filesystem::exists(folder() + "/throw")) {
                     std::_Exit(0);
+                }
+                if (argument == "die" && present.round == 1 && over[1] > 0) {
+                    reduce_until_rank_1_dies(step.group(), present);
                 }
                 const regroup::SampleRange range = step.take(kBatch);
                 samples = range.last;

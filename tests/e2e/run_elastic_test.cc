@@ -86,6 +86,23 @@ TEST_F(RunElastic, ALostWorkerIsReplacedAndItsPeersKeepTheirProcesses) {
     EXPECT_THAT(job.output(), HasSubstr("recovered in"));
 }
 
+TEST_F(RunElastic, WhoIsBlockedInACollectiveIsReleasedWithinAQuarterOfASecondOfADeath) {
+    constexpr std::int64_t kLimitNs = 250'000'000;
+    Program job = start_one({"--nproc-per-node=3", "--max-restarts=1"}, {"die"});
+    ASSERT_THAT(await_marks("up", 3), SizeIs(3)) << job.output();
+    release("throw");
+    ASSERT_THAT(await_marks("released", 2), SizeIs(2)) << job.output();
+    const std::int64_t killed = std::stoll(mark("killed", 1, 1).at("ns"));
+    for (const std::uint32_t rank : {0U, 2U}) {
+        EXPECT_LT(std::stoll(mark("released", 1, rank).at("ns")) - killed, kLimitNs)
+            << "rank " << rank;
+    }
+    ASSERT_THAT(await_marks("up", 3, 2), SizeIs(3)) << job.output();
+    release("finish");
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    expect_whole_training(3);
+}
+
 TEST_F(RunElastic, AConnectionThatBreaksEndsTheRoundWithBothEndsNamedAndChargesNobody) {
     const Words flags{"--max-restarts=0", "--rdzv-id=x", "--log-dir=runs"};
     Program job = start_one(Words{"--nproc-per-node=4"} + flags, {"sever"});
