@@ -212,6 +212,30 @@ TEST_F(RendezvousLedger, NoTimeIsCountedTwice) {
     EXPECT_EQ(job.core.status(job.now).lost, milliseconds(130));
 }
 
+TEST_F(RendezvousLedger, OneThatWasPlannedAndSpoiledIsNotCountedAmongThePlanned) {
+    leave("b");
+    job.park({"a"}, 10);
+    job.leave("b");
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.resumed("a", 11);
+    ASSERT_EQ(job.core.status(job.now).incidents_count, 1U);
+    EXPECT_EQ(job.core.status(job.now).incidents_planned, 1U);
+    EXPECT_EQ(job.core.status(job.now).lost, incident().total());
+
+    begin(policy_of(1, 3), {"a", "b"});
+    leave("b");
+    ASSERT_EQ(job.core.phase(), Phase::preparing);
+    job.fail("a", crash_on("a"));
+    job.park({"b"}, 10);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    job.resumed("a", 11);
+    EXPECT_FALSE(incident().planned);
+    ASSERT_EQ(job.core.status(job.now).incidents_count, 1U);
+    EXPECT_EQ(job.core.status(job.now).incidents_planned, 0U);
+    job.stop("ops", "enough");
+    EXPECT_EQ(job.core.verdict()->recoveries_planned, 0U);
+}
+
 // ---- What was lost.
 
 TEST_F(RendezvousLedger, AStepOfWhichNoProcessHasKeptTheStateIsToldAsLost) {
