@@ -24,6 +24,11 @@ std::string names_of(const std::map<std::string, Job>& jobs) {
     return names;
 }
 
+std::string no_such(const std::string& job, const std::map<std::string, Job>& jobs) {
+    return "there is no job " + job + "; the daemon has " +
+           (jobs.empty() ? "none" : names_of(jobs));
+}
+
 }  // namespace
 
 void JobTable::answer(const std::shared_ptr<Session>& session, bool done, std::string text) {
@@ -32,11 +37,11 @@ void JobTable::answer(const std::shared_ptr<Session>& session, bool done, std::s
 }
 
 void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& operate) {
+    if (!operate.job.empty() && !jobs_.contains(operate.job)) {
+        answer(session, false, no_such(operate.job, jobs_));
+        return;
+    }
     if (operate.action == Operate::Action::status) {
-        if (!operate.job.empty() && !jobs_.contains(operate.job)) {
-            answer(session, false, "there is no job " + operate.job);
-            return;
-        }
         answer(session, true, status(operate.job));
         return;
     }
@@ -51,11 +56,6 @@ void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& o
         return;
     }
     const auto found = operate.job.empty() ? jobs_.begin() : jobs_.find(operate.job);
-    if (found == jobs_.end()) {
-        answer(session, false,
-               "there is no job " + operate.job + "; the daemon has " + names_of(jobs_));
-        return;
-    }
     Job& job = found->second;
     if (job.core.phase() == Phase::closed) {
         answer(session, false,

@@ -71,10 +71,12 @@ TEST_F(OperateCommand, ARunningJobIsShownDrainedAndStopped) {
     EXPECT_EQ(no_node.text,
               "regroup drain: job job has no node 127.0.0.9; regroup status lists those "
               "that it has\n");
-    EXPECT_EQ(operate({"status", "--job=jbo"}).code, 1);
-    const Said no_job = operate({"stop", "--job=jbo"});
-    EXPECT_EQ(no_job.code, 1);
-    EXPECT_EQ(no_job.text, "regroup stop: there is no job jbo; the daemon has job\n");
+    for (const Words& words : {Words{"status"}, Words{"stop"}, Words{"drain", "127.0.0.3"}}) {
+        const Said no_job = operate(words + Words{"--job=jbo"});
+        EXPECT_EQ(no_job.code, 1);
+        EXPECT_EQ(no_job.text,
+                  "regroup " + words.front() + ": there is no job jbo; the daemon has job\n");
+    }
 
     const Said drained = operate({"drain", "--reason=new memory", "127.0.0.3"});
     EXPECT_EQ(drained.code, 0) << drained.text;
@@ -103,6 +105,9 @@ TEST_F(OperateCommand, MistakesAndSilenceAreTold) {
     const Said none = operate({"drain", "a"});
     EXPECT_EQ(none.code, 1);
     EXPECT_EQ(none.text, "regroup drain: this daemon has no job\n");
+    const Said not_there = operate({"status", "--job=jbo"});
+    EXPECT_EQ(not_there.code, 1);
+    EXPECT_EQ(not_there.text, "regroup status: there is no job jbo; the daemon has none\n");
     const Said nobody = operate({"drain"});
     EXPECT_EQ(nobody.code, 2);
     EXPECT_THAT(nobody.text, HasSubstr("needs the NODE that is to leave"));
