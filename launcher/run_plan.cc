@@ -116,6 +116,16 @@ Result<void> plan_static(const RunOptions& options, RunPlan& plan) {
     return {};
 }
 
+// With fixed ranks nobody can wait beside the live node that has the same one.
+void note_unused_spares(const RunOptions& options, RunPlan& plan) {
+    if (options.spares > 0 && (plan.agent.offer.alone || plan.fixed_master)) {
+        plan.notes.push_back("--spares " + std::to_string(options.spares) + " is not used: " +
+                             (plan.fixed_master ? "with fixed ranks (--rdzv-backend=static)"
+                                                : "in a job of this node alone") +
+                             " no other node can wait for a place");
+    }
+}
+
 // By the name localhost every node means itself, and waits for the others there.
 Result<void> check_localhost(const RunOptions& options, RunPlan& plan) {
     if (options.nodes_max == 1 || plan.endpoint.host != "localhost") {
@@ -354,6 +364,7 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
                !planned) {
         return planned.error();
     }
+    note_unused_spares(options, plan);
     if (options.overlap_restart && plan.fixed_master) {
         return usage(
             "--overlap-restart: with fixed ranks the workers of all rounds meet at one "

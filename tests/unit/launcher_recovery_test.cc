@@ -13,7 +13,9 @@ namespace regroup::launcher {
 namespace {
 
 using rendezvous::Reaction;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 Result<std::variant<RunOptions, ShowText>> parse(Front front, std::vector<std::string> flags) {
     flags.emplace_back("/bin/true");
@@ -78,6 +80,28 @@ TEST(RecoveryFlags, MistakesAreNamed) {
     EXPECT_THAT(complaint_about({"--on-exit=3=fail,"}), HasSubstr("--on-exit"));
     EXPECT_THAT(complaint_about({"--max-hangs=many"}), HasSubstr("restarts or a whole number"));
     EXPECT_THAT(complaint_about({"--prepare-timeout=0"}), HasSubstr("above 0"));
+}
+
+TEST(RecoveryFlags, SparesThatCannotBeAreSaidNotToBeUsed) {
+    const auto notes_of = [](const std::vector<std::string>& flags) {
+        const Result<RunPlan> plan = make_run_plan(options_of(flags));
+        EXPECT_TRUE(plan) << (plan ? "" : plan.error().detail);
+        return plan ? plan->notes : std::vector<std::string>{"no plan"};
+    };
+    constexpr const char* kAlone =
+        "--spares 1 is not used: in a job of this node alone no other node can wait for a place";
+    EXPECT_THAT(notes_of({"--standalone", "--spares=1"}), ElementsAre(kAlone));
+    EXPECT_THAT(notes_of({"--spares=1"}), ElementsAre(kAlone));
+    EXPECT_THAT(notes_of({"--spares=1", "--nnodes=2", "--node-rank=1", "--master-addr=a"}),
+                ElementsAre("--spares 1 is not used: with fixed ranks (--rdzv-backend=static) no "
+                            "other node can wait for a place"));
+    EXPECT_THAT(notes_of({"--standalone"}), IsEmpty());
+    // Beyond a fixed number of nodes they replace those that are lost, one node included.
+    for (const char* nodes : {"1", "2", "2:4"}) {
+        EXPECT_THAT(notes_of({"--spares=1", std::string("--nnodes=") + nodes, "--rdzv-backend=c10d",
+                              "--rdzv-endpoint=a"}),
+                    IsEmpty());
+    }
 }
 
 TEST(Endpoints, AreOneOrSeveral) {
