@@ -114,7 +114,8 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
         flags.introduction =
             "Have one node of a job leave: its workers save their state at the next step boundary "
             "and\n"
-            "end, and the others go on. NODE is its name, as regroup status shows it.";
+            "end, and the others go on. NODE is its name, as regroup status shows it; several\n"
+            "launchers of one name, as on one host without --local-addr, leave together.";
     } else if (action == Operate::Action::stop) {
         flags.usage = "regroup stop [FLAGS]";
         flags.introduction = "End a job on all its nodes.";

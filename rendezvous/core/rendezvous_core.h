@@ -94,8 +94,8 @@ class RendezvousCore {
     [[nodiscard]] bool is_resting() const noexcept { return rest_until_ != Instant::max(); }
     /// The node is not let into a round for a while; `status` says why.
     [[nodiscard]] bool is_set_aside(const NodeId& node) const;
-    /// True if a node of this name (or id) is in the job: one that can be drained.
-    [[nodiscard]] bool knows(const std::string& name) const;
+    /// How many nodes of this name (or id) are in the job: those that a drain of it is for.
+    [[nodiscard]] std::size_t nodes_called(const std::string& name) const;
     /// Nodes that the job knows, members and waiting ones.
     [[nodiscard]] std::size_t nodes_count() const noexcept { return nodes_.size(); }
     [[nodiscard]] const std::optional<Verdict>& verdict() const noexcept { return verdict_; }

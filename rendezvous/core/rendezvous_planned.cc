@@ -74,10 +74,10 @@ std::string RendezvousCore::why_leaving(const Node& node) const {
            (node.drain.empty() ? " leaves: " + node.report.draining : " " + node.drain);
 }
 
-bool RendezvousCore::knows(const std::string& name) const {
-    return nodes_.contains(name) ||
-           std::any_of(nodes_.begin(), nodes_.end(),
-                       [&](const auto& entry) { return entry.second.offer.name == name; });
+std::size_t RendezvousCore::nodes_called(const std::string& name) const {
+    return static_cast<std::size_t>(std::count_if(
+        nodes_.begin(), nodes_.end(),
+        [&](const auto& entry) { return entry.first == name || entry.second.offer.name == name; }));
 }
 
 void RendezvousCore::on(Instant now, const DrainRequested& event) {

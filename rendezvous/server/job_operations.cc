@@ -80,15 +80,22 @@ std::string JobTable::status(const std::string& job_id) const {
 }
 
 void JobTable::drain(const std::shared_ptr<Session>& session, Job& job, const Operate& operate) {
-    if (!job.core.knows(operate.node)) {
+    const std::size_t count = job.core.nodes_called(operate.node);
+    if (count == 0) {
         answer(session, false,
                "job " + job.key.id + " has no node " + operate.node +
                    "; regroup status lists those that it has");
         return;
     }
-    const std::string text = "node " + operate.node + " of job " + job.key.id +
-                             " leaves at its next step boundary, or at once if its workers do not "
-                             "keep their processes";
+    // As several launchers on one host, unless they were given addresses of their own.
+    const bool several = count > 1;
+    const std::string who =
+        (several ? "the " + std::to_string(count) + " nodes of the name " : "node ") +
+        operate.node + " of job " + job.key.id;
+    const std::string their = several ? "their" : "its";
+    const std::string text = who + (several ? " leave at " : " leaves at ") + their +
+                             " next step boundary, or at once if " + their +
+                             " workers do not keep their processes";
     step(job, DrainRequested{operate.node, operate.author, operate.reason},
          [this, session, text] { answer(session, true, text); });
 }

@@ -96,6 +96,19 @@ TEST_F(OperateCommand, ARunningJobIsShownDrainedAndStopped) {
     EXPECT_THAT(again.text, HasSubstr("job job has ended already"));
 }
 
+TEST_F(OperateCommand, ADrainTellsThatSeveralNodesHaveTheNameAndAllOfThemLeave) {
+    auto a = start_node(2);
+    auto b = start_node(2);
+    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << a->output() << b->output();
+    const Said drained = operate({"drain", "127.0.0.3"});
+    EXPECT_EQ(drained.code, 0);
+    EXPECT_EQ(drained.text,
+              "the 2 nodes of the name 127.0.0.3 of job job leave at their next step boundary, or "
+              "at once if their workers do not keep their processes\n");
+    EXPECT_EQ(a->wait(), 75) << a->output();
+    EXPECT_EQ(b->wait(), 75) << b->output();
+}
+
 TEST_F(OperateCommand, MistakesAndSilenceAreTold) {
     const Said absent =
         regroup({"status", "--timeout=1", "--endpoint=127.0.0.1:" + std::to_string(unused_port())});

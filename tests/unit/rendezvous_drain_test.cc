@@ -240,8 +240,8 @@ TEST_F(RendezvousPlanned, ASpareIsEnoughToGoOn) {
 }
 
 TEST_F(RendezvousPlanned, AnOperatorMayDrainByName) {
-    EXPECT_TRUE(job.core.knows("b"));
-    EXPECT_FALSE(job.core.knows("nobody"));
+    EXPECT_EQ(job.core.nodes_called("b"), 1U);
+    EXPECT_EQ(job.core.nodes_called("nobody"), 0U);
     job.drain("nobody");
     EXPECT_EQ(job.core.phase(), Phase::running);
     EXPECT_TRUE(job.log.empty());
@@ -250,6 +250,30 @@ TEST_F(RendezvousPlanned, AnOperatorMayDrainByName) {
     EXPECT_EQ(job.told<Prepare>("a")->reason, "node b is drained by ops: maintenance");
     EXPECT_TRUE(job.told<Prepare>("b")->leave);
     EXPECT_EQ(job.core.status(job.now).nodes[1].place, JobStatus::Place::leaving);
+}
+
+TEST_F(RendezvousPlanned, ANameOfSeveralNodesDrainsThemAllAndAnIdOneOfThem) {
+    const auto begin_with_two = [&] {
+        job = Job(policy_of(1, 3));
+        job.join("a");
+        job.join("b1", Job::offer_of("b"));
+        job.join("b2", Job::offer_of("b"));
+        job.pass(seconds(5));
+        job.run_resident({"a", "b1", "b2"}, 10);
+        ASSERT_EQ(job.core.phase(), Phase::running);
+        job.clear();
+    };
+    begin_with_two();
+    EXPECT_EQ(job.core.nodes_called("b"), 2U);
+    job.drain("b");
+    EXPECT_FALSE(job.told<Prepare>("a")->leave);
+    EXPECT_TRUE(job.told<Prepare>("b1")->leave);
+    EXPECT_TRUE(job.told<Prepare>("b2")->leave);
+    begin_with_two();
+    EXPECT_EQ(job.core.nodes_called("b2"), 1U);
+    job.drain("b2");
+    EXPECT_FALSE(job.told<Prepare>("b1")->leave);
+    EXPECT_TRUE(job.told<Prepare>("b2")->leave);
 }
 
 TEST_F(RendezvousPlanned, ANodeThatWaitsIsDrainedAtOnce) {
@@ -268,7 +292,7 @@ TEST_F(RendezvousPlanned, ANodeThatIsLostBeforeItLeavesIsStillToLeaveWhenItComes
     job.silence("b");
     job.park({"a"}, 12);
     job.pass(seconds(1));
-    ASSERT_FALSE(job.core.knows("b"));
+    ASSERT_EQ(job.core.nodes_called("b"), 0U);
     ASSERT_EQ(job.assignment("a").group_world_size, 1U);
     job.clear();
     job.join("b2", Job::offer_of("b"));

@@ -185,7 +185,7 @@ class BoundaryChecker final : public Checker {
             }
         }
         for (const NodeId& node : std::exchange(wanted_, {})) {
-            if (core.knows(node)) {
+            if (core.nodes_called(node) > 0) {
                 drained_.emplace(node, now);
             }
         }
