@@ -91,6 +91,11 @@ std::string nodes_table(const json& job) {
     return out;
 }
 
+std::string journal_trouble(const json& job) {
+    const std::string trouble = text(job, "journal");
+    return trouble.empty() ? "" : "  journal: " + trouble + "\n";
+}
+
 std::string set_aside(const json& job) {
     std::string out;
     for (const json& node : field(job, "set_aside")) {
@@ -162,8 +167,8 @@ std::string status_table(const std::string& json_text) {
                    std::to_string(number(job, "step")) + ", " +
                    count(number(job, "restarts"), "restart");
         }
-        out += "\n  " + text(job, "text") + "\n" + nodes_table(job) + set_aside(job) +
-               budgets(job) + incidents(job);
+        out += "\n  " + text(job, "text") + "\n" + journal_trouble(job) + nodes_table(job) +
+               set_aside(job) + budgets(job) + incidents(job);
     }
     if (const std::uint64_t more = number(object, "jobs_left_out")) {
         out += "\nand " + count(more, "job") + " more (--job=ID shows one)\n";

@@ -227,6 +227,14 @@ void EtcdJournal::end(const JobKey& job) {
         {job, etcd::delete_prefix(etcd::job_prefix(impl_->options.prefix, job)), 1024, nullptr});
 }
 
+std::string EtcdJournal::trouble(const JobKey& job) const {
+    if (impl_->away) {
+        return "decisions wait until etcd is back (" + impl_->away_because + ")";
+    }
+    const auto found = impl_->kept.find(job);
+    return found != impl_->kept.end() && found->second.bytes >= kJobBytesMax ? kTooLarge : "";
+}
+
 void EtcdJournal::resign(std::function<void()> done) {
     if (!impl_->elected) {
         done();

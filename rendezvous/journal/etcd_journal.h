@@ -42,6 +42,7 @@ class EtcdJournal final : public Journal {
     void start(Hooks hooks) override;
     void append(const JobKey& job, std::vector<Entry> entries, std::function<void()> done) override;
     void end(const JobKey& job) override;
+    [[nodiscard]] std::string trouble(const JobKey& job) const override;
     void resign(std::function<void()> done) override;
 
    private:

@@ -120,6 +120,7 @@ struct EtcdJournal::Impl {
     bool writing = false;
     bool away = false;
     bool away_for_writes = false;
+    std::string away_because;
     bool closed = false;
 };
 

@@ -245,6 +245,7 @@ void EtcdJournal::Impl::complain(const Failure& failure, bool writes_fail) {
     away_for_writes = away_for_writes || writes_fail;
     if (!away && !closed) {
         away = true;
+        away_because = failure.detail;
         if (!elected) {
             hooks.log(failure.detail + "; this daemon cannot lead before etcd answers");
             return;

@@ -80,6 +80,9 @@ class Journal {
     /// What a job may take: what is beyond is not kept, and the daemon says so. docs/daemon.md says
     /// how much that is.
     static constexpr std::size_t kJobBytesMax = std::size_t{64} << 20U;
+    /// The `trouble` of a job that takes more, or that cannot be kept for what it is.
+    static constexpr const char* kTooLarge =
+        "it is too large to be kept any further: if the daemon ends, its nodes form it anew";
 
     virtual ~Journal() = default;
 
@@ -93,6 +96,9 @@ class Journal {
                         std::function<void()> done) = 0;
     /// Nobody needs the job any more. It is kept for a while, for `regroup replay`.
     virtual void end(const JobKey& job) = 0;
+    /// What people should know of how the job is kept: that it is not, or that it waits. A clause;
+    /// empty while all is well.
+    [[nodiscard]] virtual std::string trouble(const JobKey& /*job*/) const { return ""; }
     /// This daemon is about to end: whoever else may lead need not wait for it. Nothing is appended
     /// after this.
     virtual void resign(std::function<void()> done) { done(); }  // NOLINT(performance-*)

@@ -296,7 +296,17 @@ void SqliteJournal::end(const JobKey& job) {
     }
 }
 
+std::string SqliteJournal::trouble(const JobKey& job) const {
+    if (!database_) {
+        return "nothing is kept since it failed (" + failure_ +
+               "): if the daemon ends, the nodes form the job anew";
+    }
+    const auto found = jobs_.find(job);
+    return found != jobs_.end() && found->second->bytes >= job_bytes_max_ ? kTooLarge : "";
+}
+
 void SqliteJournal::give_up(const Failure& failure) {
+    failure_ = failure.detail;
     const std::string path = database_->path();
     database_.reset();
     bool aside = true;

@@ -42,6 +42,7 @@ class SqliteJournal final : public Journal {
     void start(Hooks hooks) override;
     void append(const JobKey& job, std::vector<Entry> entries, std::function<void()> done) override;
     void end(const JobKey& job) override;
+    [[nodiscard]] std::string trouble(const JobKey& job) const override;
 
     /// All jobs of the database in `file`, ended ones too, without their entries; the newest last.
     /// May be called while a daemon writes to it. Errors: system, invalid_argument.
@@ -64,6 +65,7 @@ class SqliteJournal final : public Journal {
     std::string directory_;
     int lock_;                                // Descriptor; held as long as this object.
     std::optional<SqliteDatabase> database_;  // None once writing has failed.
+    std::string failure_;                     // Why.
     Hooks hooks_;
     struct Numbers {
         std::int64_t row = 0;  // Of the job.

@@ -73,7 +73,8 @@ std::string JobTable::status(const std::string& job_id) const {
     std::vector<NamedStatus> all;
     for (const auto& [id, job] : jobs_) {
         if (job_id.empty() || id == job_id) {
-            all.push_back({id, job.core.status(job.timeline(clock_.now()))});
+            all.push_back({id, job.core.status(job.timeline(clock_.now())),
+                           journal_ ? journal_->trouble(job.key) : ""});
         }
     }
     return status_text(all, protocol::kStatusBytesMax);

@@ -56,6 +56,7 @@ json to_json(const NamedStatus& named, std::size_t count_max) {
                    {"set_aside", json::array()},
                    {"budgets", json::array()},
                    {"incidents", json::array()}};
+    protocol::put_sentence(object, "journal", named.journal);
     const std::size_t nodes = std::min(count_max, status.nodes.size());
     for (std::size_t i = 0; i < nodes; ++i) {
         object["nodes"].push_back(to_json(status.nodes[i]));

@@ -11,6 +11,7 @@ namespace regroup::rendezvous {
 struct NamedStatus {
     std::string job;
     JobStatus status;
+    std::string journal{};  ///< What is wrong with how it is kept; may be empty.
 };
 
 /// What `regroup status` is answered: a JSON object with one element of `jobs` for each, in at most

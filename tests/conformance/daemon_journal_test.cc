@@ -21,6 +21,7 @@ using testing::DaemonJournal;
 using ::testing::HasSubstr;
 using testing::join_of;
 using testing::Loop;
+using ::testing::Not;
 using testing::Peer;
 using testing::running;
 using testing::ShelfJournal;
@@ -191,6 +192,10 @@ TEST_F(DaemonJournal, OperatorsAreAnsweredOnceTheirWishIsKept) {
     const Operated status = ask({"", Operate::Action::status, "", "ann", ""});
     EXPECT_TRUE(status.done);
     EXPECT_THAT(status.text, HasSubstr("\"job\":\"job\""));
+    EXPECT_THAT(status.text, Not(HasSubstr("\"journal\"")));
+    shelf.trouble = "the disk is full";
+    EXPECT_THAT(ask({"job", Operate::Action::status, "", "ann", ""}).text,
+                HasSubstr("\"journal\":\"the disk is full\""));
     const Operated unknown = ask({"", Operate::Action::drain, "z", "ann", ""});
     EXPECT_FALSE(unknown.done);
     EXPECT_THAT(unknown.text, HasSubstr("no node z"));

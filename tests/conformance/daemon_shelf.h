@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct Shelf {
     std::map<journal::JobKey, journal::StoredJob> jobs;
     std::vector<std::function<void()>> waiting;  // While `slow`.
     bool slow = false;
+    std::string trouble;
     std::function<void()> on_read = [] {};  // Each entry is read by itself.
     journal::Journal::Hooks hooks;
 
@@ -73,6 +75,9 @@ class ShelfJournal final : public journal::Journal {
         }
     }
     void end(const journal::JobKey& key) override { shelf_.jobs[key].ended = true; }
+    [[nodiscard]] std::string trouble(const journal::JobKey& key) const override {
+        return shelf_.jobs.contains(key) ? shelf_.trouble : "";
+    }
 
    private:
     Shelf& shelf_;

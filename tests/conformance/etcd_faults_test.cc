@@ -26,6 +26,7 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using asio::ip::tcp;
 using nlohmann::json;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using testing::Loop;
 using ::testing::Not;
@@ -241,6 +242,8 @@ TEST_F(EtcdFaults, AnEntryThatIsTooLargeEndsTheJournalOfItsJobOnly) {
     }
     EXPECT_TRUE(loop.until([&] { return done == 6 && deleted == 1; })) << done << log;
     EXPECT_THAT(log, HasSubstr("nothing more is kept of job large"));
+    EXPECT_EQ(journal->trouble({"large", 1}), Journal::kTooLarge);
+    EXPECT_EQ(journal->trouble({"small", 1}), "");
     journal->append({"large", 1}, {story.entries[0]}, [&] { ++done; });
     EXPECT_EQ(done, 7);
     EXPECT_TRUE(leads);
@@ -261,6 +264,10 @@ TEST_F(EtcdFaults, WhoCanKeepNothingResignsAndSaysOnceThatEtcdIsAway) {
     bool done = false;
     journal->append({"job", 1}, {testing::story_of_two_rounds().job().entries[0]},
                     [&] { done = true; });
+    EXPECT_EQ(journal->trouble({"job", 1}), "");
+    EXPECT_TRUE(loop.until([&] { return !journal->trouble({"job", 1}).empty(); })) << log;
+    EXPECT_THAT(journal->trouble({"job", 1}),
+                ContainsRegex("decisions wait until etcd is back .*database space exceeded"));
     ASSERT_TRUE(loop.until([&] { return !leads; })) << log;
     EXPECT_FALSE(done);
     EXPECT_THAT(log, HasSubstr("database space exceeded"));
@@ -268,6 +275,7 @@ TEST_F(EtcdFaults, WhoCanKeepNothingResignsAndSaysOnceThatEtcdIsAway) {
     full = false;
     ASSERT_TRUE(loop.until([&] { return leads; })) << log;
     EXPECT_THAT(log, HasSubstr("\netcd is back"));
+    EXPECT_EQ(journal->trouble({"job", 1}), "");
 }
 
 TEST_F(EtcdFaults, NobodyIsSentToWhereHeAsked) {

@@ -189,10 +189,14 @@ TEST_F(JournalSqlite, ABrokenDatabaseIsSetAsideAndTheDaemonGoesOn) {
         ASSERT_TRUE(database);
         ASSERT_TRUE(database->run("DROP TABLE entries"));
     }
+    EXPECT_EQ(journal->trouble(story.key), "");
     done = 0;
     append(*journal, story);
     EXPECT_EQ(done, story.entries.size());
     EXPECT_THAT(log, HasSubstr("goes on without a journal"));
+    EXPECT_THAT(journal->trouble(story.key), HasSubstr("nothing is kept since it failed ("));
+    EXPECT_THAT(journal->trouble(story.key), HasSubstr("no such table"));
+    EXPECT_NE(journal->trouble({"another", 1}), "");
     EXPECT_FALSE(std::filesystem::exists(file()));
     EXPECT_TRUE(std::filesystem::exists(file() + ".broken"));
 }
@@ -210,6 +214,8 @@ TEST_F(JournalSqlite, AJobThatTakesTooMuchIsKeptNoFurtherAndNotTakenUp) {
         ++stories;
     }
     EXPECT_THAT(log, HasSubstr("no more is kept"));
+    EXPECT_EQ((*journal)->trouble(story.key), Journal::kTooLarge);
+    EXPECT_EQ((*journal)->trouble({"another", 1}), "");
     append(**journal, story);
     EXPECT_EQ(done, (stories + 1) * story.entries.size()) << "and the job goes on";
     journal->reset();

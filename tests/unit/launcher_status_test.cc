@@ -63,6 +63,14 @@ TEST(StatusTable, SaysWhichRecoveriesHadToDoStepsAgain) {
                   "to do again\n"));
 }
 
+TEST(StatusTable, SaysThatAJobIsNotKept) {
+    EXPECT_EQ(status_table(R"({"jobs":[{"job":"a","phase":"running","round":2,"text":"round 2 runs",
+                                        "journal":"nothing is kept since it failed"}]})"),
+              "job a: running, round 2\n"
+              "  round 2 runs\n"
+              "  journal: nothing is kept since it failed\n");
+}
+
 TEST(StatusTable, ShowsNothingForWhatIsMissingOrOfAnotherKind) {
     EXPECT_EQ(status_table(R"({"jobs":[]})"), "no jobs\n");
     EXPECT_EQ(status_table("no json"), "no json\n");
