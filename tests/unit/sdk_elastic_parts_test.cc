@@ -143,6 +143,22 @@ TEST(StragglerDetector, EveryOtherWindowIsNoNews) {
     }
 }
 
+TEST(StragglerDetector, LessThanAMillisecondInAWindowIsNothingHoweverLittleTheWork) {
+    const auto named = [](microseconds slow) {
+        StragglerDetector detector(3, 0.12);
+        std::size_t count = 0;
+        for (int window = 0; window < 100; ++window) {
+            count +=
+                detector
+                    .observe(std::array<Duration, 3>{microseconds(500), slow, microseconds(500)})
+                    .size();
+        }
+        return count;
+    };
+    EXPECT_EQ(named(microseconds(1499)), 0U);
+    EXPECT_EQ(named(microseconds(1500)), 1U);
+}
+
 TEST(StragglerDetector, TellsOnceUntilTheRankHasBeenWell) {
     StragglerDetector detector(3, 0.12);
     const std::vector<Duration> even(3, microseconds(100'000));

@@ -175,8 +175,8 @@ class ElasticLoop {
     /// Goes on from a checkpoint: so many steps and samples count as done. Before `run`.
     void resume_at(std::uint64_t step, std::uint64_t samples);
 
-    /// Called on rank 0 when a rank's own work is slower than the median of all by
-    /// `straggler_excess`, window after window. The launcher says so too.
+    /// Called on rank 0 when a rank's own work is slower than the median of the others
+    /// by `straggler_excess`, and by 1 ms at least, window after window. The launcher says so too.
     void on_straggler(std::function<void(std::uint32_t rank, double excess)> listener);
 
     /// Trains. Throws Error `invalid_argument` if what this rank keeps is not what most others do,
