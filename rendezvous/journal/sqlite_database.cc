@@ -85,7 +85,9 @@ Result<void> SqliteDatabase::run(const std::string& sql, const std::vector<Value
         }
     }
     if (code != SQLITE_DONE) {
-        return failure(sqlite3_stmt_readonly(raw) != 0 ? "cannot read" : "cannot write to");
+        // What ends a transaction counts as reading for SQLite, and is what finds the disk full.
+        const bool reads = sqlite3_stmt_readonly(raw) != 0 && sqlite3_column_count(raw) > 0;
+        return failure(reads ? "cannot read" : "cannot write to");
     }
     return {};
 }

@@ -201,6 +201,21 @@ TEST_F(JournalSqlite, ABrokenDatabaseIsSetAsideAndTheDaemonGoesOn) {
     EXPECT_TRUE(std::filesystem::exists(file() + ".broken"));
 }
 
+TEST_F(JournalSqlite, ATransactionThatCannotBeCommittedCouldNotBeWritten) {
+    std::filesystem::create_directories(directory());
+    Result<SqliteDatabase> database =
+        SqliteDatabase::open(file(), SqliteDatabase::Access::read_write);
+    ASSERT_TRUE(database);
+    ASSERT_TRUE(database->run("PRAGMA foreign_keys = ON"));
+    ASSERT_TRUE(database->run("CREATE TABLE a (row INTEGER PRIMARY KEY)"));
+    ASSERT_TRUE(database->run(
+        "CREATE TABLE b (a INTEGER REFERENCES a (row) DEFERRABLE INITIALLY DEFERRED)"));
+    const Result<void> done =
+        database->transact([&] { return database->run("INSERT INTO b (a) VALUES (1)"); });
+    ASSERT_FALSE(done);
+    EXPECT_THAT(done.error().detail, HasSubstr("cannot write to " + file()));
+}
+
 TEST_F(JournalSqlite, AJobThatTakesTooMuchIsKeptNoFurtherAndNotTakenUp) {
     const StoredJob story = regroup::testing::story_of_two_rounds().job();
     auto journal = SqliteJournal::open(directory(), 1, /*job_bytes_max=*/3000);
