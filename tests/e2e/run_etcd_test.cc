@@ -3,10 +3,7 @@
 // Two daemons on one etcd: either may be killed, and so may etcd. Skipped where there is none.
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <memory>
-#include <sstream>
-#include <unistd.h>
 
 #include "tests/e2e/end_to_end.h"
 
@@ -15,29 +12,18 @@ namespace {
 
 using ::testing::SizeIs;
 
-std::string etcd_program() {
-    const char* path = std::getenv("PATH");
-    std::istringstream folders(path != nullptr ? path : "");
-    for (std::string folder; std::getline(folders, folder, ':');) {
-        if (::access((folder + "/etcd").c_str(), X_OK) == 0) {
-            return folder + "/etcd";
-        }
-    }
-    return "";
-}
-
 class RunEtcd : public EndToEnd {
    protected:
     void SetUp() override {
-        if (etcd_program().empty()) {
-            GTEST_SKIP() << "there is no etcd on the PATH";
+        if (std::string(REGROUP_ETCD).empty()) {
+            GTEST_SKIP() << "there was no etcd when this was configured";
         }
     }
     void start_etcd() {
         const std::string client = "http://127.0.0.1:" + std::to_string(port_);
         const std::string peer = "http://127.0.0.1:" + std::to_string(unused_port());
         etcd_ = std::make_unique<Program>(
-            ProgramSpec{{etcd_program(), "--data-dir", folder() + "/etcd", "--listen-client-urls",
+            ProgramSpec{{REGROUP_ETCD, "--data-dir", folder() + "/etcd", "--listen-client-urls",
                          client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
                          "--initial-advertise-peer-urls", peer, "--initial-cluster",
                          "default=" + peer, "--unsafe-no-fsync"},
