@@ -160,7 +160,9 @@ struct Agent::Impl {
     }
 
     void act(const BeginRound& effect) {
-        has_run = true;
+        if (!std::exchange(has_run, true)) {
+            first_began = clock.now();
+        }
         narrator.round_begins(effect.assignment);
         watch.round_began(effect.assignment, options.core.offer.workers);
         if (effect.assignment.group_rank == 0) {
@@ -219,7 +221,10 @@ struct Agent::Impl {
         workers.kill(effect.local_rank, effect.reason, effect.by_silence);
     }
 
-    void act(const TellRecovery& effect) { watch.tell(effect); }
+    void act(const TellRecovery& effect) {
+        goodput.add(effect.incident);
+        watch.tell(effect);
+    }
 
     void act(const Quit& effect) {
         timer.cancel();
@@ -322,6 +327,8 @@ struct Agent::Impl {
     std::deque<AgentEvent> events;
     bool busy = false;
     bool has_run = false;
+    Instant first_began{};
+    rendezvous::Goodput goodput;  ///< As far as this node was told.
     std::function<void(const Quit&)> on_done;
 };
 
@@ -373,6 +380,12 @@ bool Agent::was_spare() const {
 
 bool Agent::has_run() const {
     return impl_->has_run;
+}
+
+rendezvous::Goodput Agent::goodput() const {
+    rendezvous::Goodput seen = impl_->goodput;
+    seen.lasted = impl_->has_run ? impl_->clock.now() - impl_->first_began : Duration::zero();
+    return seen;
 }
 
 store::StoreServer& Agent::store() {

@@ -75,6 +75,8 @@ class Agent {
     [[nodiscard]] bool was_spare() const;
     /// True once workers of some round have been launched here.
     [[nodiscard]] bool has_run() const;
+    /// Of the time since then, as far as this node was told.
+    [[nodiscard]] rendezvous::Goodput goodput() const;
 
     /// For the daemon in this process: connections of store clients.
     store::StoreServer& store();

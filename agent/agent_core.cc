@@ -114,7 +114,7 @@ void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
         return;
     }
     if (names_spent_store(assignment)) {
-        abandon(now, assignment.round);
+        refuse(now, assignment.round);
         begin_stopping(now, assignment.reason);  // What runs here is over, too.
         tell(now);
         return;
@@ -220,11 +220,7 @@ void AgentCore::abandon(Instant now, RoundId round) {
     if (round > report_.round) {
         // This node never ran it; naming it in the report confirms that it never will.
         report_.round = round;
-        report_.failure.reset();
-        report_.hang.reset();
-        report_.positions.clear();
-        report_.broken_links.clear();
-        report_.alarm = 0;
+        forget_round();
         if (settled()) {
             report_.state = NodeState::stopped;
         } else if (report_.state == NodeState::finished) {

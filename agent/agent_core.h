@@ -155,6 +155,10 @@ class AgentCore {
     void save_stacks();
     /// `round` and all before it will never be launched here.
     void abandon(Instant now, RoundId round);
+    /// The same, for want of its store.
+    void refuse(Instant now, RoundId round);
+    /// What is reported of one round is not true of another.
+    void forget_round();
     /// Every worker is gone or parked, or its place was passed on; when quitting, gone.
     [[nodiscard]] bool settled() const;
     /// Those who are to end may be succeeded before they have.

@@ -38,6 +38,7 @@ struct WorkerExited {
     /// Of one that exited with success and had not finished: its end as a failure, which it is if
     /// it was in the middle of its training. Or empty.
     std::optional<WorkerFailure> unfinished{};
+    std::uint64_t step = 0;  ///< That it had committed or was given, as its page says.
 };
 /// A worker has said Hello over its link. One that never does is not resident, nor is one that has
 /// said again that it is not: its training is finished.

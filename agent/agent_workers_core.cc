@@ -30,6 +30,21 @@ bool AgentCore::names_spent_store(const Assignment& assignment) const {
     return assignment.group_rank == 0 && assignment.master_port != report_.store_port;
 }
 
+void AgentCore::refuse(Instant now, RoundId round) {
+    abandon(now, round);
+    report_.store_spent = true;
+}
+
+void AgentCore::forget_round() {
+    report_.failure.reset();
+    report_.ended_step = 0;
+    report_.store_spent = false;
+    report_.hang.reset();
+    report_.positions.clear();
+    report_.alarm = 0;
+    report_.broken_links.clear();
+}
+
 void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     ENSURE(settled());
     assignment_ = assignment;
@@ -40,12 +55,9 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     step_before_ = report_.step;
     report_.round = assignment.round;
     report_.state = NodeState::running;
-    report_.failure.reset();
-    report_.hang.reset();
-    report_.positions.clear();
-    report_.broken_links.clear();
     report_.uneven = false;
-    report_.alarm = stacks_wanted_ = stacks_being_saved_ = 0;
+    forget_round();
+    stacks_wanted_ = stacks_being_saved_ = 0;
     unfinished_ = false;
     spare_ = false;
     may_prestart_ = true;
@@ -136,6 +148,10 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
                (!report_.failure || outranks(*failure, *report_.failure))) {
         // It ended by itself while we were stopping it; perhaps that is why we were told to.
         report_.failure = failure;
+    }
+    if (trained && worker.round == report_.round) {
+        report_.ended_step = std::max(report_.ended_step, event.step);
+        report_.step = std::max(report_.step, event.step);
     }
     unfinished_ = unfinished_ || (trained && !event.finished);
     if (departing_ && worker.trained) {
@@ -278,7 +294,7 @@ void AgentCore::settle(Instant now) {
         return;
     }
     if (next_assignment_) {
-        abandon(now, next_assignment_->round);
+        refuse(now, next_assignment_->round);
     }
     tell(now);
 }

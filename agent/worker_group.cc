@@ -314,6 +314,7 @@ void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
     output_.drain(process.output);
     const bool finished = process.page && (*process.page)->finished.load() != 0;
     WorkerExited exited{process.launched_in, process.local_rank, {}, finished, process.generation};
+    exited.step = process.page ? (*process.page)->step.load() : 0;
     if (!status.success()) {
         exited.failure = failure_of(process, status);
     } else if (process.elastic && !finished) {

@@ -43,15 +43,16 @@ std::string ending_line(const std::string& job, const agent::Quit& quit) {
     return quit.exit_code == 0 ? "" : quit.reason;
 }
 
-std::string goodput_line(const rendezvous::Verdict& verdict) {
-    if (verdict.recoveries == 0 || verdict.lasted <= Duration::zero()) {
+std::string goodput_line(const rendezvous::Goodput& goodput) {
+    if (goodput.count == 0 || goodput.lasted <= Duration::zero()) {
         return "";
     }
     const auto seconds = [](Duration d) { return std::chrono::duration<double>(d).count(); };
-    const double lost = std::clamp(seconds(verdict.lost) / seconds(verdict.lasted), 0.0, 1.0);
-    const bool one = verdict.recoveries == 1;
-    const std::uint32_t planned = std::min(verdict.recoveries_planned, verdict.recoveries);
-    const std::uint32_t unplanned = verdict.recoveries - planned;
+    const double lost =
+        std::clamp(seconds(goodput.lost + goodput.lost_at_end) / seconds(goodput.lasted), 0.0, 1.0);
+    const bool one = goodput.count == 1;
+    const std::uint32_t planned = std::min(goodput.planned, goodput.count);
+    const std::uint32_t unplanned = goodput.count - planned;
     std::string what;
     if (unplanned != 0) {
         what = std::to_string(unplanned) + (unplanned == 1 ? " recovery" : " recoveries");
@@ -61,18 +62,22 @@ std::string goodput_line(const rendezvous::Verdict& verdict) {
                 (planned == 1 ? " planned change" : " planned changes");
     }
     std::string cut_short;
-    if (verdict.recoveries_cut_short != 0) {
+    if (goodput.cut_short != 0) {
         cut_short =
-            one ? ", cut short,"
-                : ", " + std::to_string(verdict.recoveries_cut_short) + " of them cut short,";
+            one ? ", cut short," : ", " + std::to_string(goodput.cut_short) + " of them cut short,";
     }
     std::string again;
-    if (verdict.lost_steps != 0) {
-        again = ", in which " + std::to_string(verdict.lost_steps) +
-                (verdict.lost_steps == 1 ? " step was" : " steps were") + " done again";
+    if (goodput.lost_steps != 0) {
+        again = ", in which " + std::to_string(goodput.lost_steps) +
+                (goodput.lost_steps == 1 ? " step was" : " steps were") + " done again";
     }
-    return what + cut_short + " took " + format_duration(verdict.lost) + "; " + percent(1 - lost) +
-           " % of " + format_duration(verdict.lasted) + " went into training" + again;
+    std::string end;
+    if (goodput.lost_at_end > Duration::zero()) {
+        end = " and the end of the job " + format_duration(goodput.lost_at_end);
+    }
+    return what + cut_short + " took " + format_duration(goodput.lost) + end + "; " +
+           percent(1 - lost) + " % of " + format_duration(goodput.lasted) + " went into training" +
+           again;
 }
 
 }  // namespace regroup::launcher

@@ -18,6 +18,6 @@ namespace regroup::launcher {
 
 /// "3 recoveries took 41 ms; 99.9 % of 35 s went into training", "2 recoveries and 1 planned
 /// change, 2 of them cut short, took ..."; empty for a job that lost nothing.
-[[nodiscard]] std::string goodput_line(const rendezvous::Verdict& verdict);
+[[nodiscard]] std::string goodput_line(const rendezvous::Goodput& goodput);
 
 }  // namespace regroup::launcher

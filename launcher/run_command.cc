@@ -233,11 +233,21 @@ class Node {
             output_.say(line + (quit.exit_code == agent::kExitNoRendezvous ? endpoint_note() : ""));
             tell_parent(std::nullopt, line);
         }
-        if (const std::string line = quit.verdict ? goodput_line(*quit.verdict) : "";
-            !line.empty() && agent_->has_run()) {
-            output_.say(line);
-        }
+        sum_up(quit);
         daemon_.leave(quit, [this] { io_.stop(); });
+    }
+
+    // Who leaves before the job ends knows only what it has seen of it.
+    void sum_up(const agent::Quit& quit) {
+        const bool is_done = quit.exit_code == 0 && quit.signal == 0;
+        if (!agent_->has_run() || (!quit.verdict && is_done)) {
+            return;
+        }
+        const std::string line =
+            goodput_line(quit.verdict ? quit.verdict->goodput : agent_->goodput());
+        if (!line.empty()) {
+            output_.say((quit.verdict ? "" : "while this node took part, ") + line);
+        }
     }
 
     void tell_failure(const rendezvous::Verdict& verdict) {

@@ -128,6 +128,9 @@ std::string incidents(const json& job) {
                       (planned == 0 ? "" : ", " + std::to_string(planned) + " planned") +
                       (cut_short == 0 ? "" : ", " + std::to_string(cut_short) + " cut short") +
                       ", " + duration(job, "lost_s") + " of " + duration(job, "lasted_s");
+    if (const json& end = field(job, "lost_at_end_s"); end.is_number() && end.get<double>() > 0) {
+        out += ", and its end " + duration(job, "lost_at_end_s");
+    }
     if (const std::uint64_t lost = number(job, "lost_steps")) {
         out += "; " + count(lost, "step") + " done again";
     }

@@ -108,7 +108,7 @@ std::vector<Incident> IncidentLedger::close(Instant now, bool success) {
     if (open_ && formed_at_) {
         abandon(now);
     } else if (open_ && !incident_.planned) {
-        lost_ += incident_.detect + (now - told_at_);  // No way back was begun.
+        goodput_.lost_at_end = incident_.detect + (now - told_at_);  // No way back was begun.
     }
     open_ = false;
     return std::exchange(pending_, {});
@@ -124,7 +124,6 @@ void IncidentLedger::abandon(Instant end) {
         incident_.stop = end - told_at_;
     }
     incident_.cut_short = true;
-    ++cut_short_;
     if (pending_.size() == kPendingLimit) {
         pending_.erase(pending_.begin());
     }
@@ -148,10 +147,7 @@ void IncidentLedger::keep(Instant end) {
     open_ = false;
     last_end_ = end;
     formed_at_.reset();
-    ++count_;
-    planned_ += incident_.planned ? 1 : 0;
-    lost_ += incident_.total();
-    lost_steps_ += incident_.lost_steps;
+    goodput_.add(incident_);
     if (recent_.size() == kRecentLimit) {
         recent_.pop_front();
     }

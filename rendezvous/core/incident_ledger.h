@@ -54,13 +54,9 @@ class IncidentLedger {
     /// A new round was formed and is not known to train yet.
     [[nodiscard]] bool awaits_training() const noexcept { return formed_at_.has_value(); }
     [[nodiscard]] const std::deque<Incident>& recent() const noexcept { return recent_; }
-    /// Of all incidents, those not remembered any more included.
-    [[nodiscard]] Duration lost() const noexcept { return lost_; }
-    [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
-    /// Of these.
-    [[nodiscard]] std::uint32_t planned() const noexcept { return planned_; }
-    [[nodiscard]] std::uint32_t cut_short() const noexcept { return cut_short_; }
-    [[nodiscard]] std::uint64_t lost_steps() const noexcept { return lost_steps_; }
+    /// Of all incidents, those not remembered any more included. How long the job has lasted is not
+    /// known here.
+    [[nodiscard]] const Goodput& goodput() const noexcept { return goodput_; }
 
    private:
     void keep(Instant end);
@@ -78,11 +74,7 @@ class IncidentLedger {
     std::vector<Incident> pending_;
     std::vector<Incident> told_;  // Last.
     std::deque<Incident> recent_;
-    Duration lost_{};
-    std::uint32_t count_ = 0;
-    std::uint32_t planned_ = 0;
-    std::uint32_t cut_short_ = 0;
-    std::uint64_t lost_steps_ = 0;
+    Goodput goodput_;
 };
 
 }  // namespace regroup::rendezvous

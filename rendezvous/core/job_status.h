@@ -52,12 +52,7 @@ struct JobStatus {
     std::uint32_t world_size = 0;
     bool resident = false;
     std::uint64_t step = 0;
-    Duration lasted{};  ///< Since the first round was assigned.
-    Duration lost{};    ///< Of that, in incidents.
-    std::uint32_t incidents_count = 0;
-    std::uint32_t incidents_planned = 0;    ///< Of these.
-    std::uint32_t incidents_cut_short = 0;  ///< Of all.
-    std::uint64_t lost_steps = 0;           ///< Committed steps that are, or were, done again.
+    Goodput goodput;  ///< So far.
     std::uint32_t restarts = 0;
     std::vector<Node> nodes;  ///< Members by group rank, then the others by name.
     std::vector<SetAside> set_aside;

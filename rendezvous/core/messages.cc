@@ -81,6 +81,14 @@ std::string_view to_string(Reaction reaction) noexcept {
     return "unknown";
 }
 
+void Goodput::add(const Incident& incident) noexcept {
+    ++count;
+    planned += incident.planned ? 1 : 0;
+    cut_short += incident.cut_short ? 1 : 0;
+    lost += incident.total();
+    lost_steps += incident.lost_steps;
+}
+
 std::string describe(const Incident& incident) {
     const auto ms = [](Duration duration) {
         char text[32];

@@ -118,6 +118,8 @@ struct NodeReport {
     /// The highest committed step of which a worker process that is alive on the node has the
     /// state, whether it trains or is parked; 0: there is none.
     std::uint64_t held_step = 0;
+    /// The highest committed step of a worker of `round` that has ended since; 0: none is known.
+    std::uint64_t ended_step = 0;
     /// Once its workers are parked: some do not have the state of `held_step`, but an older one, or
     /// none that is whole.
     bool uneven = false;
@@ -127,6 +129,9 @@ struct NodeReport {
     /// With a join: how long ago `round` ended here, or a worker lost a peer, whichever was first.
     /// Zero if neither is so, and without a join.
     Duration ended_ago{};
+    /// The node ended `round`, or will not begin it, for it cannot serve that round's store any
+    /// more.
+    bool store_spent = false;
     /// Why the node is about to leave, from when it wants to; or empty. The others go on without
     /// it after the next step boundary.
     std::string draining{};
@@ -298,6 +303,19 @@ struct Incident {
     }
     friend bool operator==(const Incident&, const Incident&) = default;
 };
+/// Where the time of a job went, or of the part of it that somebody has seen.
+struct Goodput {
+    Duration lasted{};       ///< From the first round's assignment.
+    Duration lost{};         ///< Of that, in incidents.
+    Duration lost_at_end{};  ///< Besides, from the first sign of what ended the job until it ended.
+    std::uint32_t count = 0;       ///< Of incidents.
+    std::uint32_t planned = 0;     ///< Of these: growth, or a node that left in order.
+    std::uint32_t cut_short = 0;   ///< Of all: no first step came of them.
+    std::uint64_t lost_steps = 0;  ///< Of all of them: committed steps that are done again.
+
+    void add(const Incident& incident) noexcept;
+    friend bool operator==(const Goodput&, const Goodput&) = default;
+};
 /// One line: "recovered in 12.3 ms: rank 5 on b ended by SIGKILL; spare d took slot 1 (detect
 /// ...)", "not recovered after 12.3 ms: ...; round 4 ended before its first step (detect ...)".
 [[nodiscard]] std::string describe(const Incident& incident);
@@ -319,13 +337,7 @@ struct Verdict {
     int exit_code = 1;  ///< What every agent exits with.
     std::uint32_t restarts = 0;
     std::optional<WorkerFailure> failure;  ///< The first one of the last round.
-    /// From the first round's assignment to the end; and what of it went into recoveries.
-    Duration lasted{};
-    Duration lost{};
-    std::uint32_t recoveries = 0;
-    std::uint32_t recoveries_planned = 0;    ///< Of these: growth, or a node that left in order.
-    std::uint32_t recoveries_cut_short = 0;  ///< Of all: no first step came of them.
-    std::uint64_t lost_steps = 0;            ///< Of all of them.
+    Goodput goodput;                       ///< Of the whole job.
 
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };

@@ -246,8 +246,7 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
     }
     // What a round has reached that has not said where it began is not to be compared with that.
     if (members_.contains(id) && report.round == round_ && !ledger_.awaits_training()) {
-        reached_ = std::max({reached_, report.held_step,
-                             report.step > budget_.step() ? report.step : std::uint64_t{0}});
+        reached_.heard(report);
     }
     if (report.resident) {
         is_elastic_ = true;

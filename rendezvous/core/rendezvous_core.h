@@ -15,6 +15,7 @@
 #include "rendezvous/core/messages.h"
 #include "rendezvous/core/node_strikes.h"
 #include "rendezvous/core/rank_assignment.h"
+#include "rendezvous/core/reached_steps.h"
 #include "rendezvous/core/rendezvous_events.h"
 #include "rendezvous/core/restart_budget.h"
 
@@ -157,8 +158,7 @@ class RendezvousCore {
     void absorb_preparing(Instant now, const NodeId& id, const Node& node);
     void absorb_stopping(Instant now, const NodeId& id, const Node& node);
     void update_ready(Instant now, const NodeId& id);
-    /// An awaited member has no workers any more.
-    void count_out(const NodeId& id, const Node& node);
+    void count_out(const NodeId& id, const Node& node);  // It has no workers any more.
     /// The one place where a node is taken out, however its end was learned. `how` is told after
     /// its name: "left: SIGTERM", "is lost: silent for 3 s"; `sign` is the first sign of it.
     void lose(Instant now, const NodeId& id, const std::string& how, Departure departure,
@@ -242,6 +242,7 @@ class RendezvousCore {
     [[nodiscard]] bool explains_break(const WorkerFailure& failure) const;
     /// The round is over: takes for its cause the failure that may be why, if any may.
     void explain_break();
+    bool excuse_for_store();  // True if a node could not serve it: no error is the cause then.
     /// A node has ended the round for itself, unasked.
     void stop_given_up(Instant now, const Node& node);
 
@@ -368,7 +369,6 @@ class RendezvousCore {
     std::optional<Instant> severed_at_;    // When a connection in `round_` was first said to break.
     bool severed_ = false;                 // `round_` ended for it; a failure would explain it.
     bool given_up_ = false;                // `round_` ended since a node did, for no known reason.
-    bool given_up_by_workers_ = false;     // Which its workers, parked unasked, may have had.
     bool blameless_ = false;               // `failure_` is nobody's fault that we could name.
     bool lost_member_ = false;             // `round_` lost a member that had not finished.
     std::vector<std::string> lost_names_;  // Of those, who did not go by their own will.
@@ -385,7 +385,7 @@ class RendezvousCore {
     std::set<NodeId> survivors_;      // Of that round.
     std::set<NodeId> missing_;        // Of these, who is under suspicion.
     std::uint64_t step_at_form_ = 0;
-    std::uint64_t reached_ = 0;  // Committed; less than before once all who had the state are lost.
+    ReachedSteps reached_;
     std::optional<Instant> trains_since_;  // It has committed a step, and has not said so yet.
     std::set<NodeId> detained_;
     std::deque<std::pair<NodeId, std::string>> kept_drains_;  // Of nodes that were lost.

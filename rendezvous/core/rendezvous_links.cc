@@ -12,6 +12,15 @@
 
 namespace regroup::rendezvous {
 
+namespace {
+
+std::string text_of_given_up(const std::string& name, const NodeReport& report) {
+    return "node " + name + " gave the round up" +
+           (report.store_spent ? ", whose store it could not serve any more" : "");
+}
+
+}  // namespace
+
 std::optional<NodeId> RendezvousCore::node_with(std::uint32_t rank) const {
     for (const auto& [id, assignment] : members_) {
         if (rank >= assignment.first_rank &&
@@ -103,8 +112,7 @@ void RendezvousCore::stop_given_up(Instant now, const Node& node) {
         }
     }
     given_up_ = true;
-    given_up_by_workers_ = node.report.resident;
-    begin_stopping(now, "node " + node.offer.name + " gave the round up");
+    begin_stopping(now, text_of_given_up(node.offer.name, node.report));
 }
 
 // A worker that was killed or crashed, or has announced its failure, may be why the connection
@@ -122,10 +130,10 @@ bool RendezvousCore::explains_break(const WorkerFailure& failure) const {
 //  - Who has said that it lost a peer was alive then.
 //  - Whose end broke a connection was at the other end of it: somebody has lost it.
 //  - Where nobody has lost anybody, a failure is the only reason that workers had to park.
-//  - An agent that gives a round up, rather than its workers, has its own reason: it cannot serve
-//    the store, say. Workers elsewhere then fail for want of it.
+//  - An agent that gives a round up, rather than its workers, has its own reason.
+//  - Where there was no store, workers end with an error for want of it, and may be heard of first.
 void RendezvousCore::explain_break() {
-    if (failure_ || lost_member_ || !(severed_ || given_up_by_workers_)) {
+    if (excuse_for_store() || failure_ || lost_member_ || !(severed_ || given_up_)) {
         return;
     }
     std::set<std::pair<std::uint32_t, std::uint32_t>> lost;  // By whom, and whom.
@@ -163,6 +171,25 @@ void RendezvousCore::explain_break() {
     if (failure_) {
         cause_ = describe(*failure_);
     }
+}
+
+bool RendezvousCore::excuse_for_store() {
+    const auto spent = std::find_if(members_.begin(), members_.end(), [&](const auto& member) {
+        const NodeReport& report = nodes_.at(member.first).report;
+        return report.round == round_ && report.store_spent;
+    });
+    if (spent == members_.end()) {
+        return false;
+    }
+    const bool is_plain =
+        failure_ && failure_->kind == FailureKind::failure && !outranks(*failure_, WorkerFailure{});
+    if (is_plain && !lost_member_) {
+        const Node& node = nodes_.at(spent->first);
+        failure_.reset();
+        given_up_ = true;
+        cause_ = text_of_given_up(node.offer.name, node.report);
+    }
+    return true;
 }
 
 void RendezvousCore::stop_severed(Instant now, const std::string& cause) {

@@ -180,6 +180,7 @@ void RendezvousCore::form(Instant now) {
     const std::string decided = decision(members);
     phase_ = Phase::running;
     round_ = next(std::max(round_, round_floor_));
+    reached_.formed(held_by_ready());
     begin_round(now);
     ledger_.formed(now, round_, decided);
     for (std::size_t i = 0; i < members.size(); ++i) {
@@ -211,7 +212,6 @@ void RendezvousCore::begin_round(Instant now) {
     severed_at_.reset();
     severed_ = false;
     given_up_ = false;
-    given_up_by_workers_ = false;
     blameless_ = false;
     lost_member_ = false;
     lost_names_.clear();
@@ -278,12 +278,8 @@ void RendezvousCore::close(Instant now, Verdict verdict) {
     inquiry_.reset();
     verdict_ = std::move(verdict);
     verdict_->restarts = budget_.restarts();
-    verdict_->lasted = first_began_ ? now - *first_began_ : Duration::zero();
-    verdict_->lost = ledger_.lost();
-    verdict_->recoveries = ledger_.count();
-    verdict_->recoveries_planned = ledger_.planned();
-    verdict_->recoveries_cut_short = ledger_.cut_short();
-    verdict_->lost_steps = ledger_.lost_steps();
+    verdict_->goodput = ledger_.goodput();
+    verdict_->goodput.lasted = first_began_ ? now - *first_began_ : Duration::zero();
     ready_.clear();
     prestarted_.clear();
     members_.clear();

@@ -83,13 +83,11 @@ JobStatus RendezvousCore::status(Instant now) const {
     status.round = round_;
     status.world_size = members_.empty() ? 0 : members_.begin()->second.world_size;
     status.resident = is_resident();
-    status.step = reached_;
-    status.lasted = verdict_ ? verdict_->lasted : now - first_began_.value_or(now);
-    status.lost = ledger_.lost();
-    status.incidents_count = ledger_.count();
-    status.incidents_planned = ledger_.planned();
-    status.incidents_cut_short = ledger_.cut_short();
-    status.lost_steps = ledger_.lost_steps();
+    status.step = reached_.now();
+    status.goodput = verdict_ ? verdict_->goodput : ledger_.goodput();
+    if (!verdict_) {
+        status.goodput.lasted = now - first_began_.value_or(now);
+    }
     status.restarts = budget_.restarts();
     for (const auto& [id, node] : nodes_) {
         status.nodes.push_back(status_of(now, id, node));

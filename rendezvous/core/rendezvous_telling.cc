@@ -119,8 +119,9 @@ void RendezvousCore::on(Instant now, const NodeResumed& event) {
             return;
         }
         if (ledger_.awaits_training()) {
-            tell_recovered(ledger_.resumed(now, event.resumed, reached_));
-            reached_ = event.resumed.step;
+            const std::uint64_t first = event.resumed.step;
+            tell_recovered(ledger_.resumed(now, event.resumed, reached_.before(first)));
+            reached_.begun(first);
             begin_planned_incident(now);
         } else {
             // It says so until it is answered.

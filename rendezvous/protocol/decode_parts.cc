@@ -146,9 +146,11 @@ void read(FieldReader& reader, NodeReport& report) {
     reader.flag("resident", report.resident);
     reader.integer("step", report.step);
     reader.integer("held_step", report.held_step);
+    reader.integer("ended_step", report.ended_step);
     reader.flag("uneven", report.uneven);
     reader.duration("at_work_ms", report.at_work);
     reader.duration("ended_ago_ms", report.ended_ago);
+    reader.flag("store_spent", report.store_spent);
     reader.text("draining", report.draining, kSentenceBytesMax);
     read_hang(reader, report.hang);
     read_positions(reader, report.positions);
@@ -253,12 +255,14 @@ void read(FieldReader& reader, Verdict& verdict) {
     reader.integer("exit_code", verdict.exit_code, kExitCodeMax);
     reader.integer("restarts", verdict.restarts);
     read(reader, "failure", verdict.failure);
-    reader.microseconds("lasted_us", verdict.lasted);
-    reader.microseconds("lost_us", verdict.lost);
-    reader.integer("recoveries", verdict.recoveries);
-    reader.integer("recoveries_planned", verdict.recoveries_planned);
-    reader.integer("recoveries_cut_short", verdict.recoveries_cut_short);
-    reader.integer("lost_steps", verdict.lost_steps);
+    Goodput& goodput = verdict.goodput;
+    reader.microseconds("lasted_us", goodput.lasted);
+    reader.microseconds("lost_us", goodput.lost);
+    reader.microseconds("lost_at_end_us", goodput.lost_at_end);
+    reader.integer("recoveries", goodput.count);
+    reader.integer("recoveries_planned", goodput.planned);
+    reader.integer("recoveries_cut_short", goodput.cut_short);
+    reader.integer("lost_steps", goodput.lost_steps);
 }
 
 }  // namespace regroup::protocol

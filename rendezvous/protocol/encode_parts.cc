@@ -145,6 +145,9 @@ void write(json& object, const NodeReport& report) {
     if (report.held_step != 0) {
         object["held_step"] = report.held_step;
     }
+    if (report.ended_step != 0) {
+        object["ended_step"] = report.ended_step;
+    }
     if (report.uneven) {
         object["uneven"] = true;
     }
@@ -153,6 +156,9 @@ void write(json& object, const NodeReport& report) {
     }
     if (report.ended_ago != Duration::zero()) {
         object["ended_ago_ms"] = milliseconds(report.ended_ago);
+    }
+    if (report.store_spent) {
+        object["store_spent"] = true;
     }
     put_sentence(object, "draining", report.draining);
     if (report.hang) {
@@ -299,19 +305,21 @@ void write(json& object, const Verdict& verdict) {
     if (verdict.failure) {
         write(object["failure"], *verdict.failure);
     }
-    put_us(object, "lasted_us", verdict.lasted);
-    put_us(object, "lost_us", verdict.lost);
-    if (verdict.recoveries != 0) {
-        object["recoveries"] = verdict.recoveries;
+    const Goodput& goodput = verdict.goodput;
+    put_us(object, "lasted_us", goodput.lasted);
+    put_us(object, "lost_us", goodput.lost);
+    put_us(object, "lost_at_end_us", goodput.lost_at_end);
+    if (goodput.count != 0) {
+        object["recoveries"] = goodput.count;
     }
-    if (verdict.recoveries_planned != 0) {
-        object["recoveries_planned"] = verdict.recoveries_planned;
+    if (goodput.planned != 0) {
+        object["recoveries_planned"] = goodput.planned;
     }
-    if (verdict.recoveries_cut_short != 0) {
-        object["recoveries_cut_short"] = verdict.recoveries_cut_short;
+    if (goodput.cut_short != 0) {
+        object["recoveries_cut_short"] = goodput.cut_short;
     }
-    if (verdict.lost_steps != 0) {
-        object["lost_steps"] = verdict.lost_steps;
+    if (goodput.lost_steps != 0) {
+        object["lost_steps"] = goodput.lost_steps;
     }
 }
 

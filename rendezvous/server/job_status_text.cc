@@ -38,6 +38,7 @@ json to_json(const JobStatus::Node& node) {
 
 json to_json(const NamedStatus& named, std::size_t count_max) {
     const JobStatus& status = named.status;
+    const Goodput& goodput = status.goodput;
     json object = {{"job", named.job},
                    {"phase", status.phase},
                    {"text", protocol::sentence(status.text)},
@@ -45,12 +46,13 @@ json to_json(const NamedStatus& named, std::size_t count_max) {
                    {"world_size", status.world_size},
                    {"resident", status.resident},
                    {"step", status.step},
-                   {"lasted_s", seconds(status.lasted)},
-                   {"lost_s", seconds(status.lost)},
-                   {"incidents_count", status.incidents_count},
-                   {"incidents_planned", status.incidents_planned},
-                   {"incidents_cut_short", status.incidents_cut_short},
-                   {"lost_steps", status.lost_steps},
+                   {"lasted_s", seconds(goodput.lasted)},
+                   {"lost_s", seconds(goodput.lost)},
+                   {"lost_at_end_s", seconds(goodput.lost_at_end)},
+                   {"incidents_count", goodput.count},
+                   {"incidents_planned", goodput.planned},
+                   {"incidents_cut_short", goodput.cut_short},
+                   {"lost_steps", goodput.lost_steps},
                    {"restarts", status.restarts},
                    {"nodes", json::array()},
                    {"set_aside", json::array()},

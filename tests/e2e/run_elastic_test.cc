@@ -2,7 +2,9 @@
 //
 // Jobs whose workers keep their processes: losses, planned leaving, and spares.
 #include <csignal>
+#include <cstdlib>
 #include <memory>
+#include <regex>
 
 #include "tests/e2e/end_to_end.h"
 
@@ -138,6 +140,31 @@ TEST_F(RunElastic, WhatAWorkerWritesGoesToTheFilesOfItsRound) {
     EXPECT_EQ(read_file(runs + "round_1/rank00000.out"), "round 1 from step 0\n");
     EXPECT_THAT(read_file(runs + "round_2/rank00000.out"), HasSubstr("round 2 from step "));
     EXPECT_THAT(read_file(runs + "round_2/rank00001.out"), HasSubstr("round 2 from step "));
+}
+
+// Nobody else has its steps, of which heartbeats tell now and then; and it leaves before the job
+// has an end that somebody could tell it.
+TEST_F(RunElastic, TheOnlyWorkersLossIsCountedToTheStepAndSummedUpWhenItsNodeLeaves) {
+    Program job = start_one({"--nproc-per-node=1", "--max-restarts=1"}, {"beat"});
+    const Marks first = await_marks("up", 1);
+    ASSERT_THAT(first, SizeIs(1));
+    const auto step = [&] {
+        return std::strtoul(read_file(folder() + "/step").c_str(), nullptr, 10);
+    };
+    ASSERT_TRUE(eventually([&] { return step() >= 30; })) << job.output();
+    ::kill(pid_of(first.at(0)), SIGKILL);
+    ASSERT_TRUE(eventually([&] { return job.output().find("recovered in") != std::string::npos; }))
+        << job.output();
+    job.signal(SIGTERM);
+    EXPECT_EQ(job.wait(), 75) << job.output();
+    const std::string output = job.output();
+    std::smatch said;
+    ASSERT_TRUE(std::regex_search(output, said, std::regex("\\(([0-9]+) steps to do again\\)")))
+        << output;
+    EXPECT_GE(std::stoul(said[1]), 29U) << "steps that were committed";
+    EXPECT_THAT(output, ContainsRegex("regroup: while this node took part, 1 recovery took .* % of "
+                                      ".* went into training, in which " +
+                                      said[1].str() + " steps were done again"));
 }
 
 TEST_F(RunElastic, ASignalLetsTheLastNodeSaveItsState) {

@@ -264,7 +264,7 @@ agent::WorkerExited Workers::describe_end(const Worker& worker, std::uint32_t lo
     static constexpr std::array kCodes{1, 1, 1, 3, 64, 75, 76};
     local_rank %= kReleased;
     agent::WorkerExited exited{worker.launched_in, local_rank, std::nullopt, worker.finished,
-                               worker.generation};
+                               worker.generation,  {},         worker.step};
     if (cause == Cause::success) {
         if (worker.elastic && !worker.finished) {
             exited.unfinished.emplace();  // It leaves, and that is no failure.

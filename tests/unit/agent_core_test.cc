@@ -255,8 +255,10 @@ TEST_F(AgentCoreTest, ARoundThatWaitedForItsTurnIsNotBegunWithAStoreThatIsSpentB
     EXPECT_TRUE(all<LaunchWorkers>().empty());
     EXPECT_EQ(core.report().round, RoundId{2});
     EXPECT_EQ(core.report().state, NodeState::stopped);
+    EXPECT_TRUE(core.report().store_spent);
     assign(3, 0);
     EXPECT_TRUE(launched(3));
+    EXPECT_FALSE(core.report().store_spent);
 }
 
 TEST_F(AgentCoreTest, WhoIsAssignedASpentStoreRunsNeitherThatRoundNorTheOneBefore) {
@@ -269,10 +271,26 @@ TEST_F(AgentCoreTest, WhoIsAssignedASpentStoreRunsNeitherThatRoundNorTheOneBefor
     ASSERT_EQ(sent<Report>().size(), 1U);
     EXPECT_EQ(sent<Report>()[0].report.round, RoundId{2});
     EXPECT_EQ(sent<Report>()[0].report.state, NodeState::stopping);
+    EXPECT_TRUE(sent<Report>()[0].report.store_spent);
     exits(1, 0, error(0));
     exits(1, 1, error(1));
     EXPECT_EQ(core.report().state, NodeState::stopped);
     EXPECT_FALSE(core.report().failure.has_value()) << "it was of round 1";
+}
+
+// Its page is gone with it, and nobody else may know.
+TEST_F(AgentCoreTest, SaysWhichStepAWorkerThatHasEndedHadCommitted) {
+    in_round(1);
+    WorkerExited dead{RoundId{1}, 0, error(0)};
+    dead.step = 90;
+    feed(dead);
+    EXPECT_EQ(core.report().ended_step, 90U);
+    EXPECT_EQ(core.report().step, 90U);
+    EXPECT_EQ(core.report().held_step, 0U);
+    exits(1, 1, error(1));
+    assign(2);
+    EXPECT_EQ(core.report().ended_step, 0U) << "not in this round";
+    EXPECT_EQ(core.report().step, 90U);
 }
 
 TEST_F(AgentCoreTest, StopOfAnOlderRoundStopsNothing) {

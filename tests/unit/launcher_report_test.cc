@@ -131,42 +131,47 @@ TEST(TorchrunSummary, IsAtMostSixtyWide) {
 }
 
 TEST(LauncherReport, SumsUpWhatRecoveriesCost) {
-    Verdict verdict;
-    EXPECT_EQ(goodput_line(verdict), "");
-    verdict.lasted = std::chrono::seconds(35);
-    EXPECT_EQ(goodput_line(verdict), "") << "nothing was lost";
-    verdict.recoveries = 3;
-    verdict.lost = std::chrono::milliseconds(41);
-    EXPECT_EQ(goodput_line(verdict), "3 recoveries took 41 ms; 99.9 % of 35 s went into training");
-    verdict.recoveries_cut_short = 2;
-    EXPECT_EQ(goodput_line(verdict),
+    rendezvous::Goodput goodput;
+    EXPECT_EQ(goodput_line(goodput), "");
+    goodput.lasted = std::chrono::seconds(35);
+    EXPECT_EQ(goodput_line(goodput), "") << "nothing was lost";
+    goodput.count = 3;
+    goodput.lost = std::chrono::milliseconds(41);
+    EXPECT_EQ(goodput_line(goodput), "3 recoveries took 41 ms; 99.9 % of 35 s went into training");
+    goodput.cut_short = 2;
+    EXPECT_EQ(goodput_line(goodput),
               "3 recoveries, 2 of them cut short, took 41 ms; 99.9 % of 35 s went into training");
-    verdict.recoveries_planned = 1;
-    EXPECT_EQ(goodput_line(verdict),
+    goodput.planned = 1;
+    EXPECT_EQ(goodput_line(goodput),
               "2 recoveries and 1 planned change, 2 of them cut short, took 41 ms; 99.9 % of 35 s "
               "went into training");
-    verdict.recoveries_planned = 3;
-    verdict.recoveries_cut_short = 0;
-    EXPECT_EQ(goodput_line(verdict),
+    goodput.planned = 3;
+    goodput.cut_short = 0;
+    EXPECT_EQ(goodput_line(goodput),
               "3 planned changes took 41 ms; 99.9 % of 35 s went into training");
-    verdict.recoveries_planned = 0;
-    verdict.recoveries = verdict.recoveries_cut_short = 1;
-    EXPECT_EQ(goodput_line(verdict),
+    goodput.planned = 0;
+    goodput.count = goodput.cut_short = 1;
+    EXPECT_EQ(goodput_line(goodput),
               "1 recovery, cut short, took 41 ms; 99.9 % of 35 s went into training");
-    verdict.recoveries_cut_short = 0;
-    verdict.lost_steps = 512;
-    EXPECT_EQ(goodput_line(verdict),
+    goodput.cut_short = 0;
+    goodput.lost_steps = 512;
+    EXPECT_EQ(goodput_line(goodput),
               "1 recovery took 41 ms; 99.9 % of 35 s went into training, in which 512 steps were "
               "done again");
-    verdict.lost_steps = 0;
-    verdict.lost = std::chrono::milliseconds(7);
-    verdict.lasted = std::chrono::hours(1);
-    EXPECT_EQ(goodput_line(verdict),
+    goodput.lost_steps = 0;
+    goodput.lost = std::chrono::milliseconds(7);
+    goodput.lasted = std::chrono::hours(1);
+    EXPECT_EQ(goodput_line(goodput),
               "1 recovery took 7 ms; 99.9998 % of 3600 s went into training");
-    verdict.lost = std::chrono::minutes(30);
-    EXPECT_EQ(goodput_line(verdict), "1 recovery took 1800 s; 50.0 % of 3600 s went into training");
-    verdict.lost = std::chrono::hours(2);
-    EXPECT_EQ(goodput_line(verdict), "1 recovery took 7200 s; 0.0 % of 3600 s went into training");
+    goodput.lost = std::chrono::minutes(30);
+    EXPECT_EQ(goodput_line(goodput), "1 recovery took 1800 s; 50.0 % of 3600 s went into training");
+    goodput.lost = std::chrono::hours(2);
+    EXPECT_EQ(goodput_line(goodput), "1 recovery took 7200 s; 0.0 % of 3600 s went into training");
+    goodput.lost = std::chrono::minutes(1);
+    goodput.lost_at_end = std::chrono::minutes(5);
+    EXPECT_EQ(goodput_line(goodput),
+              "1 recovery took 60 s and the end of the job 300 s; 90.0 % of 3600 s went into "
+              "training");
 }
 
 }  // namespace

@@ -43,11 +43,11 @@ TEST(StatusTable, ShowsAJobWithWhatItHasLost) {
 TEST(StatusTable, TellsARecoveryThatWasCutShortFromOthers) {
     EXPECT_THAT(
         status_table(R"({"jobs":[{
-        "job":"nightly","lasted_s":3600,"lost_s":1.5,"incidents_count":7,"incidents_planned":3,"incidents_cut_short":2,
+        "job":"nightly","lasted_s":3600,"lost_s":1.5,"lost_at_end_s":3,"incidents_count":7,"incidents_planned":3,"incidents_cut_short":2,
         "incidents":[{"next_round":2,"cut_short":true,"first_step_us":40000,
                       "cause":"node n7 is lost","decision":"n3 takes its place"},
                      {"next_round":3,"cut_short":"?","stop_us":50000,"cause":"node n3 left"}]}]})"),
-        HasSubstr("  recoveries: 7, 3 planned, 2 cut short, 1.5 s of 3600 s\n"
+        HasSubstr("  recoveries: 7, 3 planned, 2 cut short, 1.5 s of 3600 s, and its end 3.0 s\n"
                   "    round 2, cut short after 40 ms: node n7 is lost; n3 takes its place\n"
                   "    round 3 after 50 ms: node n3 left\n"));
 }

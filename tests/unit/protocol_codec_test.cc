@@ -54,6 +54,8 @@ void expect_same(const NodeReport& a, const NodeReport& b) {
     EXPECT_EQ(a.resident, b.resident);
     EXPECT_EQ(a.step, b.step);
     EXPECT_EQ(a.held_step, b.held_step);
+    EXPECT_EQ(a.ended_step, b.ended_step);
+    EXPECT_EQ(a.store_spent, b.store_spent);
     EXPECT_EQ(a.uneven, b.uneven);
     EXPECT_EQ(a.at_work, b.at_work);
     EXPECT_EQ(a.ended_ago, b.ended_ago);
@@ -130,6 +132,8 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
                             "alarm",
                             "broken_links",
                             "held_step",
+                            "ended_step",
+                            "store_spent",
                             "uneven",
                             "at_work_ms",
                             "ended_ago_ms",
@@ -322,12 +326,12 @@ TEST(ProtocolCodec, RecoveryOfWhichNothingElseIsSaidWasNotCutShort) {
     const json recovered = json_of(FromDaemon(Recovered{sample_incident()}));
     EXPECT_FALSE(recovered.contains("cut_short"));
     Verdict verdict = sample_verdict();
-    verdict.recoveries_cut_short = 0;
+    verdict.goodput.cut_short = 0;
     const json closed = json_of(FromDaemon(Closed{verdict}));
     EXPECT_FALSE(closed.contains("recoveries_cut_short"));
-    EXPECT_EQ(through_daemon(Closed{sample_verdict()}).verdict.lost_steps, 12U);
+    EXPECT_EQ(through_daemon(Closed{sample_verdict()}).verdict.goodput.lost_steps, 12U);
     EXPECT_EQ(through_daemon(Closed{verdict}).verdict, verdict);
-    EXPECT_EQ(through_daemon(Closed{sample_verdict()}).verdict.recoveries_cut_short, 1U);
+    EXPECT_EQ(through_daemon(Closed{sample_verdict()}).verdict.goodput.cut_short, 1U);
 }
 
 TEST(ProtocolCodec, OperatedKeepsALongText) {

@@ -41,9 +41,11 @@ inline rendezvous::NodeReport sample_report() {
     report.resident = true;
     report.step = 812;
     report.held_step = 811;
+    report.ended_step = 813;
     report.uneven = true;
     report.at_work = std::chrono::seconds(40);
     report.ended_ago = std::chrono::seconds(3);
+    report.store_spent = true;
     report.draining = "stopped by SIGTERM";
     report.hang = rendezvous::Hang{13, "rank 13 has been in section 'load' for 12 s", true,
                                    std::chrono::seconds(12)};
@@ -130,12 +132,13 @@ inline rendezvous::Verdict sample_verdict() {
     verdict.exit_code = 139;
     verdict.restarts = 3;
     verdict.failure = sample_failure();
-    verdict.lasted = std::chrono::microseconds(3600000001);
-    verdict.lost = std::chrono::microseconds(41003);
-    verdict.recoveries = 3;
-    verdict.recoveries_planned = 2;
-    verdict.recoveries_cut_short = 1;
-    verdict.lost_steps = 12;
+    verdict.goodput.lasted = std::chrono::microseconds(3600000001);
+    verdict.goodput.lost = std::chrono::microseconds(41003);
+    verdict.goodput.lost_at_end = std::chrono::microseconds(904);
+    verdict.goodput.count = 3;
+    verdict.goodput.planned = 2;
+    verdict.goodput.cut_short = 1;
+    verdict.goodput.lost_steps = 12;
     return verdict;
 }
 

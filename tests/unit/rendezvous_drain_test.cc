@@ -340,7 +340,7 @@ TEST_F(RendezvousPlanned, ADrainBeforeTheFirstStepOfARoundCutsNoRecoveryShort) {
     ASSERT_NE(job.told<Recovered>("a"), nullptr);
     EXPECT_TRUE(job.told<Recovered>("a")->incident.planned);
     EXPECT_FALSE(job.told<Recovered>("a")->incident.cut_short);
-    EXPECT_EQ(job.core.status(job.now).incidents_cut_short, 0U);
+    EXPECT_EQ(job.core.status(job.now).goodput.cut_short, 0U);
 }
 
 // Others may be at work of their own for minutes.

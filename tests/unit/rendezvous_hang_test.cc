@@ -278,9 +278,9 @@ TEST_F(RendezvousHang, ARecoveryIsToldToAllWithWhereTheTimeWent) {
     EXPECT_EQ(job.told<Recovered>("a")->incident, recovered);
     EXPECT_EQ(job.told<Recovered>("c"), nullptr);
     job.stop("ops", "enough");
-    EXPECT_EQ(job.core.verdict()->lost, milliseconds(213));
-    EXPECT_EQ(job.core.verdict()->recoveries, 1U);
-    EXPECT_EQ(job.core.verdict()->lasted, milliseconds(213));
+    EXPECT_EQ(job.core.verdict()->goodput.lost, milliseconds(213));
+    EXPECT_EQ(job.core.verdict()->goodput.count, 1U);
+    EXPECT_EQ(job.core.verdict()->goodput.lasted, milliseconds(213));
 }
 
 TEST_F(RendezvousHang, OfAPlannedChangeOnlyTheTimeAfterTheBoundaryIsLost) {
@@ -380,8 +380,8 @@ TEST_F(RendezvousHang, ARoundThatEndsBeforeItsFirstStepIsAnIncidentOfItsOwn) {
     EXPECT_TRUE(status.incidents[0].cut_short);
     EXPECT_TRUE(status.incidents[1].cut_short);
     EXPECT_FALSE(status.incidents[2].cut_short);
-    EXPECT_EQ(status.incidents_count, 3U);
-    EXPECT_EQ(status.incidents_cut_short, 2U);
+    EXPECT_EQ(status.goodput.count, 3U);
+    EXPECT_EQ(status.goodput.cut_short, 2U);
     EXPECT_EQ(describe(status.incidents[0]),
               "not recovered after 40.0 ms: rank 0 on b was ended by SIGSEGV; started again on "
               "node b; round 2 ended before its first step (detect 0.0, decide 0.0, stop 0.0, join "
@@ -406,8 +406,8 @@ TEST_F(RendezvousHang, AJobThatEndsBeforeTheFirstStepAfterALossTellsItsIncidentA
     EXPECT_EQ(incident.total(), milliseconds(40));  // The round's end is not its predecessor's.
     EXPECT_FALSE(incident.cut_short) << "no step was left to be done";
     EXPECT_EQ(incident.decision, "started again on node b");
-    EXPECT_EQ(job.told<Closed>("b")->verdict.recoveries, 1U);
-    EXPECT_EQ(job.told<Closed>("b")->verdict.recoveries_cut_short, 0U);
+    EXPECT_EQ(job.told<Closed>("b")->verdict.goodput.count, 1U);
+    EXPECT_EQ(job.told<Closed>("b")->verdict.goodput.cut_short, 0U);
 }
 
 TEST(IncidentLedger, AChangeWhoseRoundEndedBeforeItsFirstStepIsNotComplete) {
@@ -432,8 +432,8 @@ TEST(IncidentLedger, AChangeWhoseRoundEndedBeforeItsFirstStepIsNotComplete) {
               "1.0, communicator 0.0, state 0.0, end 7.0)");
     EXPECT_FALSE(told[1].cut_short);
     EXPECT_EQ(describe(told[1]).substr(0, 20), "recovered in 5.0 ms:");
-    EXPECT_EQ(ledger.count(), 2U);
-    EXPECT_EQ(ledger.cut_short(), 1U);
+    EXPECT_EQ(ledger.goodput().count, 2U);
+    EXPECT_EQ(ledger.goodput().cut_short, 1U);
 }
 
 TEST(IncidentLedger, AnIncidentAfterWhichNoRoundCameSaysSo) {
@@ -457,9 +457,9 @@ TEST(IncidentLedger, RemembersTheLastHundredAndTheSumOfAll) {
     }
     EXPECT_EQ(ledger.recent().size(), IncidentLedger::kRecentLimit);
     EXPECT_EQ(ledger.recent().front().round, RoundId{51});
-    EXPECT_EQ(ledger.lost(), milliseconds(150));
-    EXPECT_EQ(ledger.count(), 150U);
-    EXPECT_EQ(ledger.cut_short(), 0U);
+    EXPECT_EQ(ledger.goodput().lost, milliseconds(150));
+    EXPECT_EQ(ledger.goodput().count, 150U);
+    EXPECT_EQ(ledger.goodput().cut_short, 0U);
 }
 
 }  // namespace

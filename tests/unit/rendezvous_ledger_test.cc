@@ -59,7 +59,7 @@ TEST_F(RendezvousLedger, TheTimeThatAFreshProcessNeedsToComeToItsRoundIsPartOfTh
     EXPECT_EQ(incident().communicator, milliseconds(3));
     EXPECT_EQ(incident().state, milliseconds(2));
     EXPECT_EQ(incident().first_step, milliseconds(1));
-    EXPECT_EQ(job.core.status(job.now).lost, milliseconds(2010));
+    EXPECT_EQ(job.core.status(job.now).goodput.lost, milliseconds(2010));
 }
 
 TEST_F(RendezvousLedger, WhatTheNewRoundHasSeenItselfIsNeverTakenAway) {
@@ -188,7 +188,7 @@ TEST_F(RendezvousLedger, ARecoveryThatIsCutShortEndsAtTheFirstSignOfWhatCutsIt) 
     ASSERT_EQ(job.core.status(job.now).incidents.size(), 2U);
     EXPECT_EQ(job.core.status(job.now).incidents[0].first_step, seconds(2));
     EXPECT_EQ(incident().detect, seconds(3));
-    EXPECT_EQ(job.core.status(job.now).lost, milliseconds(5006));
+    EXPECT_EQ(job.core.status(job.now).goodput.lost, milliseconds(5006));
 }
 
 TEST_F(RendezvousLedger, NoTimeIsCountedTwice) {
@@ -198,7 +198,7 @@ TEST_F(RendezvousLedger, NoTimeIsCountedTwice) {
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.now += milliseconds(100);
     job.resumed("a", 11);
-    ASSERT_EQ(job.core.status(job.now).lost, milliseconds(104));
+    ASSERT_EQ(job.core.status(job.now).goodput.lost, milliseconds(104));
     // It had come back to life for 20 ms when a peer's heart stopped.
     job.now += milliseconds(20);
     NodeReport dead = Job::resident_report(RoundId{2}, NodeState::stopped, 12);
@@ -209,7 +209,7 @@ TEST_F(RendezvousLedger, NoTimeIsCountedTwice) {
     job.now += milliseconds(6);
     job.resumed("a", 13);
     EXPECT_EQ(incident().detect, milliseconds(20));
-    EXPECT_EQ(job.core.status(job.now).lost, milliseconds(130));
+    EXPECT_EQ(job.core.status(job.now).goodput.lost, milliseconds(130));
 }
 
 TEST_F(RendezvousLedger, OneThatWasPlannedAndSpoiledIsNotCountedAmongThePlanned) {
@@ -218,9 +218,9 @@ TEST_F(RendezvousLedger, OneThatWasPlannedAndSpoiledIsNotCountedAmongThePlanned)
     job.leave("b");
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.resumed("a", 11);
-    ASSERT_EQ(job.core.status(job.now).incidents_count, 1U);
-    EXPECT_EQ(job.core.status(job.now).incidents_planned, 1U);
-    EXPECT_EQ(job.core.status(job.now).lost, incident().total());
+    ASSERT_EQ(job.core.status(job.now).goodput.count, 1U);
+    EXPECT_EQ(job.core.status(job.now).goodput.planned, 1U);
+    EXPECT_EQ(job.core.status(job.now).goodput.lost, incident().total());
 
     begin(policy_of(1, 3), {"a", "b"});
     leave("b");
@@ -230,10 +230,10 @@ TEST_F(RendezvousLedger, OneThatWasPlannedAndSpoiledIsNotCountedAmongThePlanned)
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.resumed("a", 11);
     EXPECT_FALSE(incident().planned);
-    ASSERT_EQ(job.core.status(job.now).incidents_count, 1U);
-    EXPECT_EQ(job.core.status(job.now).incidents_planned, 0U);
+    ASSERT_EQ(job.core.status(job.now).goodput.count, 1U);
+    EXPECT_EQ(job.core.status(job.now).goodput.planned, 0U);
     job.stop("ops", "enough");
-    EXPECT_EQ(job.core.verdict()->recoveries_planned, 0U);
+    EXPECT_EQ(job.core.verdict()->goodput.planned, 0U);
 }
 
 // ---- What was lost.
@@ -248,9 +248,9 @@ TEST_F(RendezvousLedger, AStepOfWhichNoProcessHasKeptTheStateIsToldAsLost) {
         HasSubstr("started again on node a; no process had kept the last state: back from step 512 "
                   "to step 0 (512 steps to do again) (detect"));
     EXPECT_EQ(job.core.status(job.now).step, 1U);
-    EXPECT_EQ(job.core.status(job.now).lost_steps, 512U);
+    EXPECT_EQ(job.core.status(job.now).goodput.lost_steps, 512U);
     job.stop("ops", "enough");
-    EXPECT_EQ(job.core.verdict()->lost_steps, 512U);
+    EXPECT_EQ(job.core.verdict()->goodput.lost_steps, 512U);
 }
 
 TEST_F(RendezvousLedger, WhatACheckpointHadIsNotLost) {
@@ -259,6 +259,64 @@ TEST_F(RendezvousLedger, WhatACheckpointHadIsNotLost) {
     job.resumed("a", 501);
     EXPECT_EQ(incident().lost_steps, 12U);
     EXPECT_THAT(describe(incident()), HasSubstr("back from step 512 to step 500 (12 steps"));
+}
+
+// Between two heartbeats many a step is committed.
+TEST_F(RendezvousLedger, StepsThatOnlyTheDeadWorkersHadToldOfAreLostAsWell) {
+    job.run_resident({"a", "b"}, 512);
+    for (const std::uint64_t step : {600U, 90U}) {  // The second time short of the furthest.
+        NodeReport dead = report_of(NodeState::stopped, 512, 0);
+        dead.failure = crash_on("a");
+        dead.ended_step = step;
+        job.tell("a", dead);
+        dead.failure = crash_on("b");
+        job.tell("b", dead);
+        job.pass(milliseconds(200));
+        job.resumed("a", 1);
+        EXPECT_EQ(incident().lost_steps, step);
+    }
+    EXPECT_EQ(job.core.status(job.now).goodput.lost_steps, 690U);
+}
+
+TEST_F(RendezvousLedger, AStepThatOnlyTheDeadWorkerKnewToBeCommittedIsNotLost) {
+    job.run_resident({"a", "b"}, 512);
+    NodeReport dead = report_of(NodeState::stopped, 512, 0);
+    dead.failure = crash_on("a");
+    dead.ended_step = 513;
+    job.tell("a", dead);
+    job.park({"b"}, 512);
+    job.resumed("a", 513);
+    EXPECT_EQ(incident().lost_steps, 0U);
+}
+
+// A spare, say, that had been in an earlier round.
+TEST_F(RendezvousLedger, StepsOfTheDeadAreLostAlsoIfSomebodyHasAnOlderState) {
+    job.run_resident({"a", "b"}, 512);
+    NodeReport dead = report_of(NodeState::stopped, 512, 0);
+    dead.failure = crash_on("a");
+    dead.ended_step = 513;
+    job.tell("a", dead);
+    job.tell("b", report_of(NodeState::stopped, 512, 400));
+    job.resumed("a", 401);
+    EXPECT_EQ(incident().lost_steps, 113U);
+}
+
+TEST_F(RendezvousLedger, WhatEndsTheJobIsNoRecovery) {
+    JobPolicy policy = policy_of(1, 3);
+    policy.restarts_max = 1;
+    begin(policy, {"a", "b"});
+    job.run_resident({"a", "b"}, 10);
+    for (int time = 0; time < 2; ++time) {
+        job.fail("a", crash_on("a"));
+        job.now += milliseconds(4);
+        job.park({"b"}, 10);
+        job.resumed("a", 11);
+    }
+    ASSERT_TRUE(job.core.verdict().has_value());
+    const Goodput& goodput = job.core.verdict()->goodput;
+    EXPECT_EQ(goodput.count, 1U);
+    EXPECT_EQ(goodput.lost, incident().total());
+    EXPECT_EQ(goodput.lost_at_end, milliseconds(4));
 }
 
 TEST_F(RendezvousLedger, WhatIsLostOnceIsNotLostAgain) {
@@ -272,7 +330,7 @@ TEST_F(RendezvousLedger, WhatIsLostOnceIsNotLostAgain) {
     job.pass(milliseconds(200));
     job.resumed("a", 1);
     EXPECT_EQ(incident().lost_steps, 100U);
-    EXPECT_EQ(job.core.status(job.now).lost_steps, 612U);
+    EXPECT_EQ(job.core.status(job.now).goodput.lost_steps, 612U);
 }
 
 TEST_F(RendezvousLedger, OneWhoseRoundHasGoneOnByTheTimeOfItsWordHasLostNothing) {
@@ -296,7 +354,7 @@ TEST_F(RendezvousLedger, OfARoundThatEndedBeforeItsFirstStepTheNextOneSaysWhatWa
     job.resumed("a", 1);
     EXPECT_EQ(job.times_told<Recovered>("a"), 2U);
     EXPECT_EQ(incident().lost_steps, 512U);
-    EXPECT_EQ(job.core.status(job.now).lost_steps, 512U);
+    EXPECT_EQ(job.core.status(job.now).goodput.lost_steps, 512U);
 }
 
 }  // namespace

@@ -12,6 +12,9 @@ namespace {
 using ::testing::HasSubstr;
 
 /// Three nodes of two workers, a to c, with ranks 0 to 5.
+constexpr const char* kNoStore =
+    "node c gave the round up, whose store it could not serve any more";
+
 class RendezvousLinks : public RendezvousPlanned {
    protected:
     RendezvousLinks() { begin(policy_of(1, 3), {"a", "b", "c"}); }
@@ -29,6 +32,11 @@ class RendezvousLinks : public RendezvousPlanned {
             report.failure = error_on(node);
             report.failure->rank = *failed;
         }
+        job.tell(node, report);
+    }
+    void give_up_for_store(const std::string& node) {
+        NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+        report.store_spent = true;
         job.tell(node, report);
     }
     /// Of the round that was not the job's first.
@@ -275,13 +283,31 @@ TEST_F(RendezvousLinks, AnErrorThatIsToldAfterARoundWasGivenUpIsWhyIfNobodyHasLo
     }
 }
 
-// Nothing of it had begun there: not its workers have lost a peer, but those of others have.
-TEST_F(RendezvousLinks, AnErrorIsNotWhyANodeGaveARoundUpOfItself) {
-    job.report("c", NodeState::stopped);
-    ASSERT_EQ(job.told<Stop>("b")->reason, "node c gave the round up");
-    end("b", 2);
+// Workers end with an error for want of it, and may be heard of before the node that has none.
+TEST_F(RendezvousLinks, AnErrorIsNotWhyANodeCouldNotServeTheStore) {
+    for (const bool told_first : {false, true}) {
+        if (told_first) {
+            end("b", 2);
+        }
+        give_up_for_store("c");
+        if (!told_first) {
+            ASSERT_EQ(job.told<Stop>("b")->reason, kNoStore);
+            end("b", 2);
+        }
+        end("a");
+        expect_charge(kNoStore, 0);
+        job.run_resident({"a", "b", "c"}, 11);
+        job.clear();
+    }
+}
+
+TEST_F(RendezvousLinks, ACrashCountsAlsoWhereANodeCouldNotServeTheStore) {
+    NodeReport crashed = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+    crashed.failure = crash_on("b", SIGKILL);
+    job.tell("b", crashed);
+    give_up_for_store("c");
     end("a");
-    expect_charge("node c gave the round up", 0);
+    expect_charge("rank 0 on b was ended by SIGKILL", 1);
 }
 
 TEST_F(RendezvousLinks, AFailureThatIsToldAfterARoundWasGivenUpEndsTheJobIfNoneIsAllowed) {

@@ -41,7 +41,7 @@ std::string text_of(const Recovered& m) {
     return "recovered " + describe(m.incident);
 }
 std::string text_of(const Closed& m) {
-    return "closed " + m.verdict.reason + " lost " + std::to_string(m.verdict.lost.count());
+    return "closed " + m.verdict.reason + " lost " + std::to_string(m.verdict.goodput.lost.count());
 }
 template <class Message>
 std::string text_of(const Message& /*message*/) {
@@ -68,9 +68,9 @@ std::string decisions_of(Effects effects) {
 std::string state_of(const RendezvousCore& core, Instant now) {
     const JobStatus status = core.status(now);
     std::string text = status.text + " " + std::to_string(status.step) + " " +
-                       std::to_string(status.restarts) + " " + std::to_string(status.lost.count()) +
-                       " due " + std::to_string(core.next_decision().time_since_epoch().count()) +
-                       "\n";
+                       std::to_string(status.restarts) + " " +
+                       std::to_string(status.goodput.lost.count()) + " due " +
+                       std::to_string(core.next_decision().time_since_epoch().count()) + "\n";
     for (const JobStatus::Node& node : status.nodes) {
         text += node.id + " " + std::string(to_string(node.place)) + " " + node.detail + " " +
                 std::to_string(node.step) + " " + std::to_string(node.silent.count()) + "\n";
