@@ -12,6 +12,7 @@
 #include "agent/agent_events.h"
 #include "launcher/run_options.h"
 #include "launcher/run_plan.h"
+#include "launcher/state.h"
 #include "rendezvous/server/daemon.h"
 
 namespace regroup::launcher {
@@ -32,6 +33,10 @@ class HostedDaemon {
     [[nodiscard]] bool is_open() const noexcept { return daemon_ != nullptr; }
     /// Requires `is_open()`.
     [[nodiscard]] rendezvous::Daemon& daemon() noexcept { return *daemon_; }
+    /// Its jobs are kept, where only this process can have them.
+    [[nodiscard]] bool has_directory() const noexcept {
+        return is_open() && is_directory(options_.state);
+    }
     /// Which other process of this host has the port at this moment, if that is why it could not be
     /// had: "port 29400 is taken by ..."; or empty.
     [[nodiscard]] std::string port_holder() const;

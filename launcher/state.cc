@@ -81,6 +81,10 @@ void add_state_flags(FlagTable& flags, StateOptions& out) {
                 text_into(out.advertise));
 }
 
+bool is_directory(const std::string& where) {
+    return !where.empty() && where != "none" && !where.starts_with(kEtcd);
+}
+
 std::string usual_state(std::uint16_t port) {
     const std::string name = "/regroup/serve-" + std::to_string(port);
     const char* state = std::getenv("XDG_STATE_HOME");

@@ -26,6 +26,9 @@ struct StateOptions {
 /// Declares --state, --lease and --advertise.
 void add_state_flags(FlagTable& flags, StateOptions& out);
 
+/// True if `where` is a directory, which one process has at a time.
+[[nodiscard]] bool is_directory(const std::string& where);
+
 /// The usual directory of a daemon on `port`: regroup/serve-PORT in XDG_STATE_HOME, or in
 /// .local/state of the home folder; empty if there is neither.
 [[nodiscard]] std::string usual_state(std::uint16_t port);

@@ -50,8 +50,11 @@ struct Offer {
     bool address_is_explicit = false;
     /// Other addresses of the node, best first, for when `address` is loopback and others are not.
     std::vector<std::string> other_addresses;
-    /// The rendezvous ends with this node: it is the only one, and is kept in memory only.
+    /// The others have no rendezvous without this node.
     bool hosts_rendezvous = false;
+    /// The node and the daemon are one process, and whoever takes the daemon's jobs over knows that
+    /// by then it has ended.
+    bool ends_with_daemon = false;
     /// No other node can ever come: nobody else knows of its rendezvous.
     bool alone = false;
     /// How long the node waits for a round before it gives up (--join-timeout); zero: not known.

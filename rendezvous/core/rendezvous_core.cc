@@ -83,6 +83,7 @@ void RendezvousCore::on(Instant now, const NodeJoined& event) {
     }
     const auto [node, is_new] = nodes_.try_emplace(event.node, Node{event.offer, event.report, {}});
     node->second.offer = event.offer;
+    housed_ = housed_ || event.offer.ends_with_daemon;
     newcomers_.insert(event.node);
     const bool was_drained = is_new && resume_drain(event.node, node->second);
     if (is_new && wants_to_leave(node->second)) {
@@ -142,23 +143,6 @@ void RendezvousCore::on(Instant now, const StopRequested& event) {
         verdict.reason = event.reason;
         close(now, std::move(verdict));
     }
-}
-
-void RendezvousCore::on(Instant now, const Restarted& /*event*/) {
-    detector_.suspect_all(now);
-    for (const auto& [id, node] : nodes_) {
-        update_ready(now, id);
-    }
-    // What was waited for could not come while nobody listened.
-    const Instant back = detector_.last_deadline();
-    if (deadline_ != Instant::max()) {
-        deadline_ = std::max(deadline_, back);
-    }
-    if (inquiry_) {
-        inquiry_->deadline = std::max(inquiry_->deadline, back);
-    }
-    missing_ = survivors_;
-    try_form(now);
 }
 
 void RendezvousCore::on(Instant /*now*/, const JobFollows& event) {

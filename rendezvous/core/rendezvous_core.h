@@ -336,7 +336,6 @@ class RendezvousCore {
     Phase phase_ = Phase::gathering;
     RoundId round_ = RoundId::none;
     RoundId round_floor_ = RoundId::none;  // No round may have this number or a lower one.
-
     // Ordered containers on purpose: iteration order is part of the behaviour.
     std::map<NodeId, Node> nodes_;
     std::map<NodeId, Assignment> members_;                // Of `round_`, those still there.
@@ -391,6 +390,7 @@ class RendezvousCore {
     std::deque<std::pair<NodeId, std::string>> kept_drains_;  // Of nodes that were lost.
     std::string evacuation_;  // Why all nodes leave and the job ends; or empty.
     std::string evacuated_by_;
+    bool housed_ = false;    // The daemon that this job had was of one process with a node.
     std::string postponed_;  // That reason, while they take part in one more round; or empty.
     int extra_rounds_ = 0;   // In a row, for which that was put off.
     std::optional<Verdict> verdict_;

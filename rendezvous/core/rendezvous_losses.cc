@@ -158,6 +158,37 @@ void RendezvousCore::lose_silent(Instant now) {
     }
 }
 
+void RendezvousCore::on(Instant now, const Restarted& /*event*/) {
+    detector_.suspect_all(now);
+    for (const auto& [id, node] : nodes_) {
+        update_ready(now, id);
+    }
+    // What was waited for could not come while nobody listened.
+    const Instant back = detector_.last_deadline();
+    if (deadline_ != Instant::max()) {
+        deadline_ = std::max(deadline_, back);
+    }
+    if (inquiry_) {
+        inquiry_->deadline = std::max(inquiry_->deadline, back);
+    }
+    missing_ = survivors_;
+    std::vector<NodeId> ended;
+    for (const auto& [id, node] : nodes_) {
+        if (node.offer.ends_with_daemon) {
+            ended.push_back(id);
+        }
+    }
+    if (housed_ && !evacuation_.empty() && phase_ != Phase::closed) {
+        close(now, drained_verdict());  // All were to leave with it, and would only be told again.
+        return;
+    }
+    for (const NodeId& id : ended) {
+        lose(now, id, "is lost: its launcher, which served the rendezvous, was ended",
+             Departure::lost, now);
+    }
+    try_form(now);
+}
+
 // Whose workers are still at work of their own has as long as its agent gives them.
 void RendezvousCore::lose_stuck(Instant now) {
     std::set<NodeId> stuck;

@@ -193,6 +193,7 @@ void read(FieldReader& reader, Offer& offer) {
     offer.address_is_explicit = !offer.address.empty();
     reader.names("other_addresses", offer.other_addresses);
     reader.flag("hosts_rendezvous", offer.hosts_rendezvous);
+    reader.flag("ends_with_daemon", offer.ends_with_daemon);
     reader.flag("alone", offer.alone);
     reader.duration("join_timeout_ms", offer.join_timeout);
 }

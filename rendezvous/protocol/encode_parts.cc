@@ -235,6 +235,9 @@ void write(json& object, const Offer& offer) {
     if (offer.hosts_rendezvous) {
         object["hosts_rendezvous"] = true;
     }
+    if (offer.ends_with_daemon) {
+        object["ends_with_daemon"] = true;
+    }
     if (offer.alone) {
         object["alone"] = true;
     }

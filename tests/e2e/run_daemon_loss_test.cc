@@ -216,6 +216,10 @@ TEST_F(RunDaemonLoss, ANodeThatKeepsTheJobMayBeKilledAndStartedAgain) {
     }
     EXPECT_EQ(kept, 2U) << "those of the other node";
     EXPECT_THAT(again->output(), HasSubstr("taken up again from the journal, round 1"));
+    // Known at once, and not after the time that nodes have to come back.
+    EXPECT_THAT(again->output(),
+                HasSubstr("is lost: its launcher, which served the rendezvous, was ended"));
+    EXPECT_THAT(again->output(), ::testing::Not(HasSubstr("as a spare")));
     release("finish");
     EXPECT_EQ(again->wait(), 0) << again->output();
     EXPECT_EQ(other->wait(), 0) << other->output();

@@ -25,7 +25,7 @@ void Simulation::begin_hosting() {
 }
 
 // As `regroup run` does: it tells the others of the end, or waits for those who are about to leave,
-// or closes the job because it goes.
+// or closes the job because it goes, unless it is kept.
 void Simulation::host_ended() {
     SimulatedDaemon& first = *daemons_.front();
     const std::optional<agent::Quit>& quit = agents_.front()->last_quit();
@@ -45,13 +45,16 @@ void Simulation::host_ended() {
 
 void Simulation::on_host_lingers(Instant until) {
     SimulatedDaemon& first = *daemons_.front();
-    if (!lingers_ || !first.up()) {
+    if (!first.up()) {
+        lingers_.reset();  // It was killed meanwhile.
+    }
+    if (!lingers_) {
         return;
     }
     if (first.closed_job() && world_.now < until && first.has_sessions()) {
         until = std::min(until, world_.now + kFlushLimit);
     } else if (!first.has_sessions() || world_.now >= until) {
-        if (!first.closed_job()) {
+        if (!first.closed_job() && !world_.plan.housed) {
             world_.tell([&](Checker& c) { c.on_trouble(world_.now, world_.now); });
             first.stop_job("node a", *lingers_);
             job_over_ = job_over_ || job_is_closed();

@@ -15,6 +15,7 @@ using std::chrono::seconds;
 
 // Under this one the seeds that once failed keep their stories.
 constexpr std::uint64_t kBusySalt = 0xda61aa6fa9146447ULL;
+constexpr std::uint64_t kHouseSalt = 0x627bd630cc498a1fULL;
 
 template <class T, std::size_t N>
 T pick(Random& random, const std::array<T, N>& choices) {
@@ -132,6 +133,8 @@ Plan Plan::from_seed(std::uint64_t seed) {
     if (busy.chance(0.2)) {
         plan.own_work = pick<Duration, 3>(busy, {seconds(4), seconds(40), minutes(3)});
     }
+    Random houses(seed ^ kHouseSalt);
+    plan.housed = plan.durability == Durability::journal && houses.chance(0.25);
     return plan;
 }
 
@@ -204,7 +207,7 @@ JobPlan JobPlan::draw(Random& random, Random& second, const Plan& plan) {
     policy.spares_max = random.chance(0.5) ? static_cast<std::uint32_t>(random.below(3)) : 0;
     policy.regroup_call =
         pick<Duration, 4>(random, {seconds(0), milliseconds(200), milliseconds(200), seconds(1)});
-    job.hosted = plan.durability == Durability::memory && second.chance(0.4);
+    job.hosted = plan.housed || (plan.durability == Durability::memory && second.chance(0.4));
     return job;
 }
 

@@ -89,6 +89,7 @@ struct Plan {
     Duration own_work{};     ///< Zero, or how long some do not hear it, being at work of their own.
     bool attaches = false;   ///< Workers that end with their round have the SDK, too.
     bool overlaps = false;   ///< Agents have --overlap-restart.
+    bool housed = false;     ///< A launcher serves the rendezvous and keeps a journal of it.
     double room = 0;         ///< Chance of memory for two generations of workers.
     double dies_of_peers = 0;  ///< Chance that a resident worker dies when a peer does.
     Duration apply_max{};      ///< From a vote until a rank has applied the step.
@@ -112,8 +113,8 @@ struct JobPlan {
     Duration start_spread{};  ///< All hosts start within this.
     bool resident = false;    ///< The workers keep their processes when rounds change.
     Duration step_time{};     ///< Of their training.
-    /// The launcher of host 0 serves the rendezvous: where nothing is kept of it, it lives and ends
-    /// with that process.
+    /// The launcher of host 0 serves the rendezvous, which lives with that process; what was kept
+    /// of it the next one takes up.
     bool hosted = false;
 
     /// `second` is for what was added later, so that old seeds keep their stories.

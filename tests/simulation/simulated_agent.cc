@@ -35,7 +35,9 @@ void SimulatedAgent::start() {
     config.offer.slot = world_.job.slots[host_];
     config.offer.address = "10.0.0." + std::to_string(host_ + 1);
     config.join_timeout = world_.job.join_timeout;
-    config.offer.hosts_rendezvous = config.stays_until_closed = world_.job.hosted && host_ == 0;
+    config.stays_until_closed = world_.job.hosted && host_ == 0;
+    config.offer.hosts_rendezvous = config.stays_until_closed;
+    config.offer.ends_with_daemon = config.stays_until_closed && world_.plan.housed;
     last_word_ = {{config.job, node_, config.policy, config.offer, {}}, 0, false};
     config.overlap_restart = world_.plan.overlaps;
     started_at_ = world_.now;

@@ -247,6 +247,11 @@ void Simulation::observe() {
         last_round_ = core->round();
         ++rounds_;
     }
+    // It died as it wrote.
+    if (world_.plan.housed && agents_.front()->running() && !daemons_.front()->up()) {
+        agents_.front()->kill();
+        spawn(0, std::chrono::seconds(10));
+    }
     const bool was_over = job_over_;
     job_over_ = job_over_ || job_is_closed();
     bool anyone = false;
@@ -338,7 +343,8 @@ void Simulation::look(View& view) {
     view.daemon_awake_since = daemon().awake_since();
     view.in_flight = world_.network.in_flight();
     view.network_limit = world_.network.delay_limit();
-    view.verdict_was_forgotten = job_over_ && !job_is_closed();
+    const bool nobody_serves = world_.plan.housed && !daemons_.front()->up();
+    view.verdict_was_forgotten = job_over_ && (!job_is_closed() || nobody_serves);
     view.step_limit = world_.job.step_time + world_.plan.apply_max;
     view.hang_limit = world_.plan.hang_limit;
     view.work_limit = world_.plan.own_work;

@@ -77,6 +77,7 @@ void expect_same(const Join& a, const Join& b) {
     EXPECT_EQ(a.offer.address, b.offer.address);
     EXPECT_EQ(a.offer.address_is_explicit, b.offer.address_is_explicit);
     EXPECT_EQ(a.offer.hosts_rendezvous, b.offer.hosts_rendezvous);
+    EXPECT_EQ(a.offer.ends_with_daemon, b.offer.ends_with_daemon);
     EXPECT_EQ(a.offer.alone, b.offer.alone);
     EXPECT_EQ(a.offer.join_timeout, b.offer.join_timeout);
     EXPECT_EQ(a.offer.other_addresses, b.offer.other_addresses);
@@ -138,6 +139,7 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
                             "at_work_ms",
                             "ended_ago_ms",
                             "hosts_rendezvous",
+                            "ends_with_daemon",
                             "alone",
                             "join_timeout_ms"}) {
         EXPECT_FALSE(object.contains(key)) << key;

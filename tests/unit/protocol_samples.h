@@ -91,6 +91,7 @@ inline rendezvous::Join sample_join() {
     join.offer.address_is_explicit = true;
     join.offer.other_addresses = {"192.168.3.7", "2001:db8::7"};
     join.offer.hosts_rendezvous = true;
+    join.offer.ends_with_daemon = true;
     join.offer.alone = true;
     join.offer.join_timeout = std::chrono::milliseconds(600009);
     join.report = sample_report();

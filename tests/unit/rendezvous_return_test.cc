@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Who is waited for: after a round, and after a restart of the daemon.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/unit/rendezvous_planned.h"
@@ -166,6 +167,34 @@ TEST_F(RendezvousPlanned, ARestartedDaemonGivesEveryoneTimeToComeBack) {
     EXPECT_EQ(
         job.told<Stop>("a")->reason,
         "node b is lost: it did not come back within 8.0 s after a restart of the rendezvous");
+}
+
+TEST_F(RendezvousPlanned, WhoEndedWithTheDaemonIsLostAsSoonAsThatIsStartedAgain) {
+    Offer host = Job::offer_of("b");
+    host.ends_with_daemon = true;
+    job.join("b", host, job.report_of("b"));
+    job.restart();
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    job.join("a", Job::offer_of("a"), job.report_of("a"));
+    EXPECT_EQ(job.told<Stop>("a")->reason,
+              "node b is lost: its launcher, which served the rendezvous, was ended");
+    job.park({"a"});
+    EXPECT_EQ(job.core.phase(), Phase::running) << "nobody else is waited for";
+}
+
+// Its launcher is started again to begin anew, not to hear that all are leaving.
+TEST_F(RendezvousPlanned, AJobThatAllWereLeavingIsOverIfTheDaemonEndsBeforeTheyHave) {
+    Offer host = Job::offer_of("b");
+    host.hosts_rendezvous = host.ends_with_daemon = true;
+    job.join("b", host, job.report_of("b"));
+    job.drain("b");
+    ASSERT_NE(job.told<Prepare>("a"), nullptr);
+    job.leave("b");
+    ASSERT_NE(job.core.phase(), Phase::closed);
+    job.restart();
+    ASSERT_EQ(job.core.phase(), Phase::closed);
+    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
+    EXPECT_THAT(job.core.verdict()->reason, ::testing::HasSubstr("node b is drained"));
 }
 
 TEST_F(RendezvousPlanned, RoundsGoOnOverARestart) {
