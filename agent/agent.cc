@@ -161,6 +161,7 @@ struct Agent::Impl {
 
     void act(const BeginRound& effect) {
         if (!std::exchange(has_run, true)) {
+            first_round = effect.assignment.round;
             first_began = clock.now();
         }
         narrator.round_begins(effect.assignment);
@@ -222,7 +223,10 @@ struct Agent::Impl {
     }
 
     void act(const TellRecovery& effect) {
-        goodput.add(effect.incident);
+        // Who has come to the next round is told what became of the one before, too.
+        if (has_run && effect.incident.round >= first_round) {
+            goodput.add(effect.incident);
+        }
         watch.tell(effect);
     }
 
@@ -327,6 +331,7 @@ struct Agent::Impl {
     std::deque<AgentEvent> events;
     bool busy = false;
     bool has_run = false;
+    RoundId first_round = RoundId::none;
     Instant first_began{};
     rendezvous::Goodput goodput;  ///< As far as this node was told.
     std::function<void(const Quit&)> on_done;

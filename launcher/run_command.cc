@@ -147,7 +147,8 @@ class Node {
         options.endpoints.insert(options.endpoints.begin(), plan_.endpoint);
         options.core.stays_until_closed = daemon_.is_open();
         options.core.offer.hosts_rendezvous = daemon_.is_open() && plan_.other_endpoints.empty();
-        options.core.offer.ends_with_daemon = daemon_.has_directory();
+        options.core.offer.ends_with_daemon =
+            daemon_.has_directory() && names_this_host(plan_.endpoint.host);
         options.command = std::move(command_);
         options.output = output_plan_.options;
         options.host = short_host_name();

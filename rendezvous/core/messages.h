@@ -52,8 +52,8 @@ struct Offer {
     std::vector<std::string> other_addresses;
     /// The others have no rendezvous without this node.
     bool hosts_rendezvous = false;
-    /// The node and the daemon are one process, and whoever takes the daemon's jobs over knows that
-    /// by then it has ended.
+    /// The node and the daemon are one process, and whoever takes the daemon's jobs over does so
+    /// after its end: once another such node joins, this one is lost.
     bool ends_with_daemon = false;
     /// No other node can ever come: nobody else knows of its rendezvous.
     bool alone = false;

@@ -103,6 +103,9 @@ void RendezvousCore::on(Instant now, const NodeJoined& event) {
     if (was_drained && !is_in_next) {
         begin_leaving(now, event.node, node->second);
     }
+    if (is_new && event.offer.ends_with_daemon) {
+        lose_predecessors(now, event.node);
+    }
 }
 
 void RendezvousCore::on(Instant now, const NodeReported& event) {

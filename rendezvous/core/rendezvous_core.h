@@ -271,6 +271,7 @@ class RendezvousCore {
     void form(Instant now);
     void begin_round(Instant now);
     void lose_silent(Instant now);
+    void lose_predecessors(Instant now, const NodeId& host);
     void lose_stuck(Instant now);
     [[nodiscard]] Instant stopped_by() const;  // By then all members have, or are lost.
     /// What every step and every advance ends with.
@@ -359,7 +360,6 @@ class RendezvousCore {
     std::optional<Instant> hold_since_;    // which began then.
     Instant notice_at_ = Instant::max();
     Duration notice_interval_{};
-
     std::string cause_;                     // Why the last stop, or what formed the round.
     std::optional<WorkerFailure> failure_;  // The first in `round_`.
     std::set<NodeId> hanging_;              // Of those awaited, who says that `round_` hangs.

@@ -172,21 +172,31 @@ void RendezvousCore::on(Instant now, const Restarted& /*event*/) {
         inquiry_->deadline = std::max(inquiry_->deadline, back);
     }
     missing_ = survivors_;
-    std::vector<NodeId> ended;
-    for (const auto& [id, node] : nodes_) {
-        if (node.offer.ends_with_daemon) {
-            ended.push_back(id);
+    // All were to leave with the process that served the rendezvous, and would only be told again.
+    if (std::exchange(housed_, false) && phase_ != Phase::closed) {
+        if (!evacuation_.empty()) {
+            close(now, drained_verdict());
+            return;
+        }
+        if (leave_after_all(now)) {
+            return;
         }
     }
-    if (housed_ && !evacuation_.empty() && phase_ != Phase::closed) {
-        close(now, drained_verdict());  // All were to leave with it, and would only be told again.
-        return;
+    try_form(now);
+}
+
+// They were of processes that served the rendezvous before this one.
+void RendezvousCore::lose_predecessors(Instant now, const NodeId& host) {
+    std::vector<NodeId> ended;
+    for (const auto& [id, node] : nodes_) {
+        if (id != host && node.offer.ends_with_daemon && detector_.suspects(id)) {
+            ended.push_back(id);
+        }
     }
     for (const NodeId& id : ended) {
         lose(now, id, "is lost: its launcher, which served the rendezvous, was ended",
              Departure::lost, now);
     }
-    try_form(now);
 }
 
 // Whose workers are still at work of their own has as long as its agent gives them.
@@ -194,7 +204,9 @@ void RendezvousCore::lose_stuck(Instant now) {
     std::set<NodeId> stuck;
     deadline_ = Instant::max();
     for (const NodeId& id : awaited_) {
-        const Instant until = nodes_.at(id).at_work_until + kStopMargin;
+        // Who is away is lost when it has been away for too long.
+        const Instant until = detector_.suspects(id) ? detector_.lost_at(id)
+                                                     : nodes_.at(id).at_work_until + kStopMargin;
         if (until <= now) {
             stuck.insert(id);
         } else {
@@ -211,8 +223,7 @@ Instant RendezvousCore::stopped_by() const {
     Instant all = Instant::min();
     for (const NodeId& id : awaited_) {
         const Instant until = std::max(deadline_, nodes_.at(id).at_work_until + kStopMargin);
-        all =
-            std::max(all, detector_.suspects(id) ? std::min(until, detector_.lost_at(id)) : until);
+        all = std::max(all, detector_.suspects(id) ? detector_.lost_at(id) : until);
     }
     return all;
 }

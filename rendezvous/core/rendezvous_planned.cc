@@ -263,7 +263,8 @@ void RendezvousCore::absorb_preparing(Instant now, const NodeId& id, const Node&
     } else if (report.failure) {
         failure_ = report.failure;
         begin_stopping(now, describe(*report.failure), false, sign_of(*report.failure));
-    } else if (report.state == NodeState::stopped && !report.broken_links.empty() && !boundary_) {
+    } else if (report.state == NodeState::stopped && !boundary_ &&
+               (report.store_spent || !report.broken_links.empty())) {
         stop_given_up(now, node);  // Its workers have parked short of the boundary.
     } else if (has_no_workers(report)) {
         someone_finished_ = someone_finished_ || report.state == NodeState::finished;

@@ -228,11 +228,11 @@ void EtcdJournal::end(const JobKey& job) {
 }
 
 std::string EtcdJournal::trouble(const JobKey& job) const {
-    if (impl_->away) {
-        return "decisions wait until etcd is back (" + impl_->away_because + ")";
-    }
     const auto found = impl_->kept.find(job);
-    return found != impl_->kept.end() && found->second.bytes >= kJobBytesMax ? kTooLarge : "";
+    if (found != impl_->kept.end() && found->second.bytes >= kJobBytesMax) {
+        return kTooLarge;
+    }
+    return impl_->away ? "decisions wait until etcd is back (" + impl_->away_because + ")" : "";
 }
 
 void EtcdJournal::resign(std::function<void()> done) {

@@ -9,6 +9,8 @@
 namespace regroup::rendezvous {
 namespace {
 
+using ::testing::HasSubstr;
+
 // ---- Who is under suspicion when a round has ended.
 
 TEST_F(RendezvousPlanned, TheNextRoundWaitsForSurvivorsUnderSuspicionOnly) {
@@ -169,24 +171,40 @@ TEST_F(RendezvousPlanned, ARestartedDaemonGivesEveryoneTimeToComeBack) {
         "node b is lost: it did not come back within 8.0 s after a restart of the rendezvous");
 }
 
-TEST_F(RendezvousPlanned, WhoEndedWithTheDaemonIsLostAsSoonAsThatIsStartedAgain) {
-    Offer host = Job::offer_of("b");
-    host.ends_with_daemon = true;
-    job.join("b", host, job.report_of("b"));
+/// A node whose launcher serves the rendezvous, and keeps its jobs.
+Offer host_of(const std::string& name) {
+    Offer offer = Job::offer_of(name);
+    offer.hosts_rendezvous = offer.ends_with_daemon = true;
+    return offer;
+}
+
+TEST_F(RendezvousPlanned, WhoEndedWithTheDaemonIsLostAsSoonAsItsLauncherIsStartedAgain) {
+    job.join("b", host_of("b"), job.report_of("b"));
     job.restart();
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
     job.join("a", Job::offer_of("a"), job.report_of("a"));
+    EXPECT_EQ(job.core.phase(), Phase::running) << "another daemon may have taken the job over";
+    job.join("b2", host_of("b"), {});
+    EXPECT_EQ(job.core.phase(), Phase::stopping);
     EXPECT_EQ(job.told<Stop>("a")->reason,
               "node b is lost: its launcher, which served the rendezvous, was ended");
     job.park({"a"});
     EXPECT_EQ(job.core.phase(), Phase::running) << "nobody else is waited for";
+    EXPECT_EQ(job.assignment("a").group_world_size, 2U);
+}
+
+TEST_F(RendezvousPlanned, ThatLauncherCountsAmongThoseWhoRemain) {
+    job.join("b", host_of("b"), job.report_of("b"));
+    job.report("a", NodeState::finished);
+    job.leave("a");
+    job.restart();
+    job.join("b2", host_of("b"), {});
+    EXPECT_EQ(job.core.phase(), Phase::running) << "the one that is left begins again";
+    EXPECT_EQ(job.assignment("b2").group_world_size, 1U);
 }
 
 // Its launcher is started again to begin anew, not to hear that all are leaving.
 TEST_F(RendezvousPlanned, AJobThatAllWereLeavingIsOverIfTheDaemonEndsBeforeTheyHave) {
-    Offer host = Job::offer_of("b");
-    host.hosts_rendezvous = host.ends_with_daemon = true;
-    job.join("b", host, job.report_of("b"));
+    job.join("b", host_of("b"), job.report_of("b"));
     job.drain("b");
     ASSERT_NE(job.told<Prepare>("a"), nullptr);
     job.leave("b");
@@ -194,7 +212,22 @@ TEST_F(RendezvousPlanned, AJobThatAllWereLeavingIsOverIfTheDaemonEndsBeforeTheyH
     job.restart();
     ASSERT_EQ(job.core.phase(), Phase::closed);
     EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
-    EXPECT_THAT(job.core.verdict()->reason, ::testing::HasSubstr("node b is drained"));
+    EXPECT_THAT(job.core.verdict()->reason, HasSubstr("node b is drained"));
+}
+
+// `regroup serve` has taken the job over, and is restarted itself.
+TEST_F(RendezvousPlanned, AJobThatAllAreLeavingGoesOnIfItsDaemonWasNobodysLauncher) {
+    job.join("b", host_of("b"), job.report_of("b"));
+    job.restart();
+    job.join("b", Job::offer_of("b"), job.report_of("b"));
+    job.join("a", Job::offer_of("a"), job.report_of("a"));
+    Offer last = Job::offer_of("b");
+    last.hosts_rendezvous = true;
+    job.join("b", last, job.report_of("b"));
+    job.drain("b");
+    ASSERT_NE(job.told<Prepare>("a"), nullptr);
+    job.restart();
+    EXPECT_NE(job.core.phase(), Phase::closed);
 }
 
 TEST_F(RendezvousPlanned, RoundsGoOnOverARestart) {
