@@ -85,7 +85,10 @@ void AgentCore::on(Instant now, const QuitRequested& event) {
         leave(now);  // A place in the next round is all that it had.
         return;
     }
-    quit(now, Quit{128 + event.signal, event.signal, why, std::nullopt});
+    const bool is_done =
+        report_.state == NodeState::finished && !link_up_ && assignment_.group_world_size == 1;
+    quit(now, is_done ? Quit{0, 0, why + "; the workers have succeeded", std::nullopt}
+                      : Quit{128 + event.signal, event.signal, why, std::nullopt});
 }
 
 std::string AgentCore::drained_for() const {

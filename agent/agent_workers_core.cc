@@ -154,7 +154,8 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
         report_.step = std::max(report_.step, event.step);
     }
     unfinished_ = unfinished_ || (trained && !event.finished);
-    if (departing_ && worker.trained) {
+    // Who has finished has left nothing to go on with, and has saved nothing.
+    if (departing_ && worker.trained && !event.finished) {
         count_departed(worker, failure.has_value());
     }
     if (trained && failure && !settled()) {

@@ -36,6 +36,7 @@ std::string ledger_line(const std::string& job, const rendezvous::Incident& inci
     line["decision"] = incident.decision;
     line["step"] = incident.step;
     line["lost_steps"] = incident.lost_steps;
+    line["lost_at_least"] = incident.lost_at_least;
     line["total_ms"] = milliseconds(incident.total());
     line["detect_ms"] = milliseconds(incident.detect);
     line["decide_ms"] = milliseconds(incident.decide);

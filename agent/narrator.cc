@@ -95,16 +95,21 @@ void Narrator::trouble(const std::string& reason, bool answered) {
         trouble_interval_ = kTroubleFirst;
         trouble_at_ = after(now, trouble_interval_);
     }
-    if (answered || now >= trouble_at_) {
+    const bool is_news = answered && reason != std::exchange(last_answer_, reason);
+    if (is_news || now >= trouble_at_) {
         // Each committed step gives the agent all of its time again.
         const bool trains =
             core_.report().resident && core_.report().state == rendezvous::NodeState::running;
         const Duration left = core_.give_up_at() == Instant::max() ? options_.core.join_timeout
                                                                    : core_.give_up_at() - now;
-        output_.say(reason + (trains ? "; the workers go on; trying again for as long as they train"
-                                     : "; trying again for " +
-                                           format_duration(std::max(Duration::zero(), left)) +
-                                           " (--join-timeout)"));
+        const bool finished = core_.report().state == rendezvous::NodeState::finished;
+        const std::string limit =
+            format_duration(std::max(Duration::zero(), left)) + " (--join-timeout)";
+        output_.say(reason +
+                    (core_.draining() ? "; the workers save without it if it stays away"
+                     : trains   ? "; the workers go on; trying again for as long as they train"
+                     : finished ? "; the workers here have succeeded; trying to say so for " + limit
+                                : "; trying again for " + limit));
         trouble_interval_ = std::min(trouble_interval_ * 2, kTroubleLimit);
         trouble_at_ = after(now, trouble_interval_);
     }

@@ -60,6 +60,7 @@ class Narrator {
     RoundId failure_round_ = RoundId::none;
     std::string last_pause_;  // As it was told.
     Instant waiting_since_;
+    std::string last_answer_;  ///< Of an endpoint that is no rendezvous.
     int trouble_count_ = 0;
     bool heard_ = false;  // On this connection.
     bool was_spare_ = false;

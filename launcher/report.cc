@@ -69,15 +69,21 @@ std::string goodput_line(const rendezvous::Goodput& goodput) {
     std::string again;
     if (goodput.lost_steps != 0) {
         again = ", in which " + std::to_string(goodput.lost_steps) +
-                (goodput.lost_steps == 1 ? " step was" : " steps were") + " done again";
+                (goodput.lost_steps == 1 ? " step" : " steps") +
+                (goodput.lost_at_least     ? " or more were"
+                 : goodput.lost_steps == 1 ? " was"
+                                           : " were") +
+                " done again";
+    } else if (goodput.lost_at_least) {
+        again = ", and how many steps were done again is not known";
     }
     std::string end;
     if (goodput.lost_at_end > Duration::zero()) {
         end = " and the end of the job " + format_duration(goodput.lost_at_end);
     }
     return what + cut_short + " took " + format_duration(goodput.lost) + end + "; " +
-           percent(1 - lost) + " % of " + format_duration(goodput.lasted) + " went into training" +
-           again;
+           (goodput.lost_at_least ? "at most " : "") + percent(1 - lost) + " % of " +
+           format_duration(goodput.lasted) + " went into training" + again;
 }
 
 }  // namespace regroup::launcher

@@ -116,6 +116,10 @@ std::string budgets(const json& job) {
     return out.empty() ? out : out + "\n";
 }
 
+std::string or_more(const json& object) {
+    return flag(object, "lost_at_least") ? " or more" : "";
+}
+
 std::string incidents(const json& job) {
     constexpr std::size_t kShownMax = 5;
     const json& all = field(job, "incidents");
@@ -132,7 +136,7 @@ std::string incidents(const json& job) {
         out += ", and its end " + duration(job, "lost_at_end_s");
     }
     if (const std::uint64_t lost = number(job, "lost_steps")) {
-        out += "; " + count(lost, "step") + " done again";
+        out += "; " + count(lost, "step") + or_more(job) + " done again";
     }
     out += "\n";
     for (std::size_t i = all.size() - std::min(all.size(), kShownMax); i < all.size(); ++i) {
@@ -146,7 +150,7 @@ std::string incidents(const json& job) {
                format_duration(std::chrono::microseconds(total_us)) + ": " + text(all[i], "cause") +
                (text(all[i], "decision").empty() ? "" : "; " + text(all[i], "decision"));
         if (const std::uint64_t lost = number(all[i], "lost_steps")) {
-            out += "; " + count(lost, "step") + " to do again";
+            out += "; " + count(lost, "step") + or_more(all[i]) + " to do again";
         }
         out += "\n";
     }

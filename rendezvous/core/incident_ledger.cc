@@ -76,7 +76,7 @@ void IncidentLedger::formed(Instant now, RoundId next, std::string decision) {
 // How long it took is measured by the clock that saw it begin. Of the time since the assignment the
 // new round speaks only for what it has seen itself: its processes may have had to start first.
 std::vector<Incident> IncidentLedger::resumed(Instant now, const Resumed& resumed,
-                                              std::uint64_t reached) {
+                                              std::uint64_t reached, bool at_least) {
     if (!formed_at_ || resumed.round != incident_.next_round) {
         return {};
     }
@@ -86,6 +86,7 @@ std::vector<Incident> IncidentLedger::resumed(Instant now, const Resumed& resume
     incident_.step = resumed.step;
     incident_.lost_steps =
         resumed.step > 0 && resumed.step <= reached ? reached + 1 - resumed.step : 0;
+    incident_.lost_at_least = at_least;
     const Duration seen = incident_.communicator + incident_.state + incident_.first_step;
     const Duration passed = now - *formed_at_ - std::max(Duration::zero(), resumed.ago);
     incident_.join += std::max(Duration::zero(), passed - seen);

@@ -39,9 +39,9 @@ class IncidentLedger {
     void formed(Instant now, RoundId next, std::string decision);
     /// The new round trains, by its own word. Returns what is to be told: those before it that did
     /// not come so far, and this one. Nothing if none is open, or it is another round's. `reached`:
-    /// the last step that had been committed before.
+    /// the last step that is known to have been committed before; `at_least`: others may have been.
     [[nodiscard]] std::vector<Incident> resumed(Instant now, const Resumed& resumed,
-                                                std::uint64_t reached);
+                                                std::uint64_t reached, bool at_least = false);
     /// The same for a round that says nothing of itself: its workers run, or have committed `step`.
     [[nodiscard]] std::vector<Incident> running(Instant now, std::uint64_t step);
     /// What was told when the round came to train, again, also while it ends; nothing once another

@@ -87,6 +87,7 @@ void Goodput::add(const Incident& incident) noexcept {
     cut_short += incident.cut_short ? 1 : 0;
     lost += incident.total();
     lost_steps += incident.lost_steps;
+    lost_at_least = lost_at_least || incident.lost_at_least;
 }
 
 std::string describe(const Incident& incident) {
@@ -112,10 +113,15 @@ std::string describe(const Incident& incident) {
     }
     if (incident.lost_steps > 0 && incident.step > 0) {
         const std::uint64_t back_to = incident.step - 1;
+        const std::string or_more = incident.lost_at_least ? " or more" : "";
         text += "; no process had kept the last state: back from step " +
-                std::to_string(back_to + incident.lost_steps) + " to step " +
+                std::to_string(back_to + incident.lost_steps) +
+                (incident.lost_at_least ? " or later" : "") + " to step " +
                 std::to_string(back_to) + " (" +
-                counted(static_cast<std::size_t>(incident.lost_steps), "step") + " to do again)";
+                counted(static_cast<std::size_t>(incident.lost_steps), "step") + or_more +
+                " to do again)";
+    } else if (incident.lost_at_least) {
+        text += "; no process had kept the last state, and how far the job had come is not known";
     }
     return text + " (detect " + ms(incident.detect) + ", decide " + ms(incident.decide) +
            ", stop " + ms(incident.stop) + ", join " + ms(incident.join) + ", communicator " +

@@ -300,6 +300,9 @@ struct Incident {
     /// Steps up to the last one that is known to have been committed, `step` included, of which no
     /// process had kept the state: they are done again.
     std::uint64_t lost_steps = 0;
+    /// The daemon had ended as well, with all who knew how far the job had come: `lost_steps` is
+    /// what is known of it, and the times are those since the daemon is back.
+    bool lost_at_least = false;
 
     [[nodiscard]] Duration total() const noexcept {
         return detect + decide + stop + join + communicator + state + first_step;
@@ -315,6 +318,7 @@ struct Goodput {
     std::uint32_t planned = 0;     ///< Of these: growth, or a node that left in order.
     std::uint32_t cut_short = 0;   ///< Of all: no first step came of them.
     std::uint64_t lost_steps = 0;  ///< Of all of them: committed steps that are done again.
+    bool lost_at_least = false;    ///< In some of them more was lost than is known.
 
     void add(const Incident& incident) noexcept;
     friend bool operator==(const Goodput&, const Goodput&) = default;

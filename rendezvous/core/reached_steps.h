@@ -16,13 +16,17 @@ class ReachedSteps {
     void heard(const NodeReport& report) noexcept {
         reached_ = std::max(reached_, report.held_step);
         ended_ = std::max(ended_, report.ended_step);
+        is_stale_ = false;
     }
+    /// Nobody has listened to the members for a while.
+    void missed_some() noexcept { is_stale_ = true; }
     /// `held`: the furthest state that the next round can begin with.
     void formed(std::uint64_t held) noexcept { held_ = held; }
     /// It has begun with the step `first`.
     void begun(std::uint64_t first) noexcept {
         reached_ = first;
         ended_ = 0;
+        is_stale_ = false;
     }
 
     [[nodiscard]] std::uint64_t now() const noexcept { return reached_; }
@@ -33,11 +37,14 @@ class ReachedSteps {
         const bool is_torn = held_ > 0 && ended_ == held_ + 1 && ended_ == first;
         return is_torn ? reached_ : std::max(reached_, ended_);
     }
+    /// More may have been committed before: who knew of it is lost.
+    [[nodiscard]] bool is_stale() const noexcept { return is_stale_; }
 
    private:
     std::uint64_t reached_ = 0;
     std::uint64_t ended_ = 0;  ///< By workers that have ended since.
     std::uint64_t held_ = 0;
+    bool is_stale_ = false;
 };
 
 }  // namespace regroup::rendezvous

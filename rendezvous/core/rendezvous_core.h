@@ -115,7 +115,7 @@ class RendezvousCore {
         Instant at_work_until = Instant::min();  // Its workers may park as late as that.
         Instant ended_at = Instant::max();       // It saw its round end when nobody listened.
     };
-    enum class Departure : std::uint8_t { left, lost };
+    enum class Departure : std::uint8_t { left, lost, replaced };  // Who is replaced is lost.
     struct Gone {
         std::string name;
         std::string how;  // "left: SIGTERM", "is lost: silent for 3 s".

@@ -106,7 +106,7 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const std::string& how,
     // It had parked before it was lost with the others.
     const bool is_out = (was_member && !was_awaited && phase_ == Phase::stopping) ||
                         (was_survivor && phase_ != Phase::running);
-    if (is_out && departure == Departure::lost && !gone_.empty()) {
+    if (is_out && departure != Departure::left && !gone_.empty()) {
         gone_.push_back({name, how});
         cause_ = describe_gone(gone_);
         ledger_.blame(cause_);
@@ -172,6 +172,9 @@ void RendezvousCore::on(Instant now, const Restarted& /*event*/) {
         inquiry_->deadline = std::max(inquiry_->deadline, back);
     }
     missing_ = survivors_;
+    if (!members_.empty() && !ledger_.awaits_training()) {
+        reached_.missed_some();
+    }
     // All were to leave with the process that served the rendezvous, and would only be told again.
     if (std::exchange(housed_, false) && phase_ != Phase::closed) {
         if (!evacuation_.empty()) {
@@ -195,7 +198,7 @@ void RendezvousCore::lose_predecessors(Instant now, const NodeId& host) {
     }
     for (const NodeId& id : ended) {
         lose(now, id, "is lost: its launcher, which served the rendezvous, was ended",
-             Departure::lost, now);
+             Departure::replaced, now);
     }
 }
 

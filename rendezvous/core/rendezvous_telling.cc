@@ -120,7 +120,8 @@ void RendezvousCore::on(Instant now, const NodeResumed& event) {
         }
         if (ledger_.awaits_training()) {
             const std::uint64_t first = event.resumed.step;
-            tell_recovered(ledger_.resumed(now, event.resumed, reached_.before(first)));
+            tell_recovered(
+                ledger_.resumed(now, event.resumed, reached_.before(first), reached_.is_stale()));
             reached_.begun(first);
             begin_planned_incident(now);
         } else {

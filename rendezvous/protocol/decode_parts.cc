@@ -246,6 +246,7 @@ void read(FieldReader& reader, Incident& incident) {
     reader.microseconds("first_step_us", incident.first_step);
     reader.integer("step", incident.step);
     reader.integer("lost_steps", incident.lost_steps);
+    reader.flag("lost_at_least", incident.lost_at_least);
 }
 
 void read(FieldReader& reader, Verdict& verdict) {
@@ -264,6 +265,7 @@ void read(FieldReader& reader, Verdict& verdict) {
     reader.integer("recoveries_planned", goodput.planned);
     reader.integer("recoveries_cut_short", goodput.cut_short);
     reader.integer("lost_steps", goodput.lost_steps);
+    reader.flag("lost_at_least", goodput.lost_at_least);
 }
 
 }  // namespace regroup::protocol

@@ -297,6 +297,9 @@ void write(json& object, const Incident& incident) {
     if (incident.lost_steps != 0) {
         object["lost_steps"] = incident.lost_steps;
     }
+    if (incident.lost_at_least) {
+        object["lost_at_least"] = true;
+    }
 }
 
 void write(json& object, const Verdict& verdict) {
@@ -323,6 +326,9 @@ void write(json& object, const Verdict& verdict) {
     }
     if (goodput.lost_steps != 0) {
         object["lost_steps"] = goodput.lost_steps;
+    }
+    if (goodput.lost_at_least) {
+        object["lost_at_least"] = true;
     }
 }
 

@@ -252,6 +252,18 @@ TEST_F(AgentCoreResidentTest, ADrainOnTheLastStepFindsTheTrainingFinished) {
     EXPECT_EQ(quit()->signal, 0);
 }
 
+// A loss in the middle of the last commit: one had the word that all were there, another had not.
+TEST_F(AgentCoreResidentTest, WhoHasFinishedAtTheBoundaryHasNotSavedForTheOthers) {
+    prepare(true);
+    feed(WorkerExited{RoundId{1}, 0, std::nullopt, true});
+    hear(Stop{RoundId{1}, "another node is lost"});
+    parks(1, 1);
+    EXPECT_TRUE(reported(NodeState::stopped));
+    for (const PauseWorkers& pause : all<PauseWorkers>()) {
+        EXPECT_FALSE(pause.at_once) << "the daemon knows whether there will be another round";
+    }
+}
+
 TEST_F(AgentCoreResidentTest, WhoHasFinishedTrainingIsAsAnyProgram) {
     feed(WorkerAttached{0, false});
     EXPECT_FALSE(core.report().resident);

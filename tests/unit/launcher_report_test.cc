@@ -158,7 +158,17 @@ TEST(LauncherReport, SumsUpWhatRecoveriesCost) {
     EXPECT_EQ(goodput_line(goodput),
               "1 recovery took 41 ms; 99.9 % of 35 s went into training, in which 512 steps were "
               "done again");
+    goodput.lost_at_least = true;
+    EXPECT_EQ(
+        goodput_line(goodput),
+        "1 recovery took 41 ms; at most 99.9 % of 35 s went into training, in which 512 steps "
+        "or more were done again");
     goodput.lost_steps = 0;
+    EXPECT_EQ(
+        goodput_line(goodput),
+        "1 recovery took 41 ms; at most 99.9 % of 35 s went into training, and how many steps "
+        "were done again is not known");
+    goodput.lost_at_least = false;
     goodput.lost = std::chrono::milliseconds(7);
     goodput.lasted = std::chrono::hours(1);
     EXPECT_EQ(goodput_line(goodput),

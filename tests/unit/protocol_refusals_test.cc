@@ -366,7 +366,8 @@ TEST(ProtocolRefusals, EachMalformedFieldOfTheOtherAnswersIsNamed) {
                           {"recoveries", 0.5},
                           {"recoveries_planned", "2"},
                           {"recoveries_cut_short", -1},
-                          {"lost_steps", -1}},
+                          {"lost_steps", -1},
+                          {"lost_at_least", 1}},
                          decode_from_daemon);
     expect_required(closed, {"outcome"}, decode_from_daemon);
 }

@@ -289,6 +289,37 @@ TEST_F(RendezvousLedger, AStepThatOnlyTheDeadWorkerKnewToBeCommittedIsNotLost) {
     EXPECT_EQ(incident().lost_steps, 0U);
 }
 
+// The daemon ended with all who knew: its journal has the steps of some time ago.
+TEST_F(RendezvousLedger, OfWhatWasLostWithTheDaemonNoMoreIsSaidThanIsKnown) {
+    job.run_resident({"a", "b"}, 512);
+    job.restart();
+    job.silence("a");
+    job.silence("b");
+    job.join("c");
+    job.pass(seconds(9));
+    ASSERT_EQ(job.core.phase(), Phase::running);
+    job.resumed("c", 1);
+    ASSERT_NE(job.told<Recovered>("c"), nullptr);
+    const Incident& incident = job.told<Recovered>("c")->incident;
+    EXPECT_EQ(incident.lost_steps, 512U);
+    EXPECT_TRUE(incident.lost_at_least);
+    EXPECT_THAT(describe(incident),
+                HasSubstr("back from step 512 or later to step 0 (512 steps or more to do again)"));
+    EXPECT_TRUE(job.core.status(job.now).goodput.lost_at_least);
+}
+
+TEST_F(RendezvousLedger, WhoOutlivesTheDaemonKnowsWhatWasCommitted) {
+    job.run_resident({"a", "b"}, 512);
+    job.restart();
+    job.silence("b");
+    job.join("a", Job::offer_of("a"), report_of(NodeState::running, 600, 600));
+    job.pass(seconds(9));
+    job.park({"a"}, 600);
+    job.resumed("a", 601);
+    EXPECT_EQ(incident().lost_steps, 0U);
+    EXPECT_FALSE(incident().lost_at_least);
+}
+
 // A spare, say, that had been in an earlier round.
 TEST_F(RendezvousLedger, StepsOfTheDeadAreLostAlsoIfSomebodyHasAnOlderState) {
     job.run_resident({"a", "b"}, 512);

@@ -192,6 +192,18 @@ TEST_F(RendezvousPlanned, WhoEndedWithTheDaemonIsLostAsSoonAsItsLauncherIsStarte
     EXPECT_EQ(job.assignment("a").group_world_size, 2U);
 }
 
+TEST_F(RendezvousPlanned, ALauncherThatIsStartedAgainCostsItsNodeNothing) {
+    JobPolicy policy = policy_of(1, 3);
+    policy.budgets.losses = 0;
+    begin(policy, {"a", "b"});
+    job.join("b", host_of("b"), job.report_of("b"));
+    job.restart();
+    job.join("a", Job::offer_of("a"), job.report_of("a"));
+    job.join("b2", host_of("b"), {});
+    job.park({"a"});
+    EXPECT_EQ(job.core.phase(), Phase::running) << "--max-node-losses 0";
+}
+
 TEST_F(RendezvousPlanned, ThatLauncherCountsAmongThoseWhoRemain) {
     job.join("b", host_of("b"), job.report_of("b"));
     job.report("a", NodeState::finished);
