@@ -47,6 +47,10 @@ Result<void> HostedDaemon::open(RunPlan& plan) {
         // connection will tell.
         bind_address_ = plan.bind_address;
         taken_port_ = plan.endpoint.port;
+        if (!options_.state.empty() && options_.state != "none") {
+            say_("--state " + options_.state + " is not used by this process: another one has " +
+                 plan.endpoint.text());
+        }
         return {};
     }
     return Failure(port.error().code, "cannot serve the rendezvous at " + plan.endpoint.text() +
@@ -69,6 +73,12 @@ Result<void> HostedDaemon::keep_jobs() {
     Result<std::unique_ptr<journal::Journal>> opened = open_state(io_, clock_, state);
     if (!opened) {
         return Failure(opened.error().code, "--state: " + opened.error().detail);
+    }
+    if (is_directory(options_.state) && options_.rdzv_id.empty() && job_ != kUsualJob) {
+        return Failure(Errc::invalid_argument,
+                       "--state " + options_.state +
+                           " is for a job that is started again by the same line: give it a name "
+                           "(--rdzv-id), or it has another one each time");
     }
     if (*opened) {
         daemon_->use_journal(std::move(*opened),

@@ -337,7 +337,7 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
     agent.offer.name = options.local_addr.empty() ? short_host_name() : options.local_addr;
     agent.offer.address = options.local_addr;
     agent.offer.address_is_explicit = !options.local_addr.empty();
-    agent.job = options.rdzv_id.empty() ? "none" : options.rdzv_id;
+    agent.job = options.rdzv_id.empty() ? kUsualJob : options.rdzv_id;
     note_unused_conf(options, plan);
     if (const Result<void> checked = check_local_ranks(options, *workers); !checked) {
         return checked.error();

@@ -11,6 +11,9 @@
 
 namespace regroup::launcher {
 
+/// Without --rdzv-id, as torchrun's; a job of one node alone has a fresh one.
+inline constexpr const char* kUsualJob = "none";
+
 /// Whether this process should serve the rendezvous itself.
 enum class Hosting : std::uint8_t {
     never,         ///< The endpoint is another machine's.

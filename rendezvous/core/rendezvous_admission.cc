@@ -30,8 +30,12 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
         policy.program = policy_.program;  // Another role may run another program.
     }
     if (const auto found = contradiction(policy_, policy)) {
+        // Nodes that may be back have its state, and are not to be sent away for a flag.
         return Refused{Errc::invalid_argument,
-                       who + " contradicts " + other + ": " + *found + "; give all nodes the same"};
+                       who + " contradicts " + other + ": " + *found + "; give all nodes the same" +
+                           (event.offer.ends_with_daemon
+                                ? ", or begin another job (--rdzv-id, or another --state)"
+                                : "")};
     }
     if (event.offer.workers == 0 || event.offer.workers > kWorkersLimit) {
         return Refused{Errc::invalid_argument,

@@ -104,6 +104,10 @@ void JobTable::begin_leading() {
                      std::to_string(number(job.core.round())) + "; its nodes have " +
                      format_duration(job.core.absence_limit()) + " at most to come back");
         step(job, Restarted{});
+        if (job.core.phase() == Phase::closed) {
+            journal_log_("job " + id + ": over, for all were leaving it (" +
+                         job.core.verdict()->reason + "); who joins begins it anew");
+        }
     }
     for (const auto& [session, message] : words) {
         if (session->socket.is_open() && !session->close_when_flushed) {

@@ -226,6 +226,29 @@ TEST_F(RunDaemonLoss, ANodeThatKeepsTheJobMayBeKilledAndStartedAgain) {
     EXPECT_THAT(replayed(), ContainsRegex("identical: [0-9]+ of [0-9]+ assignments"));
 }
 
+TEST_F(RunDaemonLoss, AJobThatIsKeptAndHasNoNameIsAMistake) {
+    Program job = run_probe({"--standalone", "--state=" + state()}, {"hold"});
+    EXPECT_EQ(job.wait(), 2) << job.output();
+    EXPECT_THAT(job.output(), AllOf(HasSubstr("--state"), HasSubstr("--rdzv-id")));
+}
+
+// Nothing of it is thrown away because of a flag.
+TEST_F(RunDaemonLoss, AJobThatIsKeptIsNotTakenUpByALineThatContradictsIt) {
+    const std::string endpoint = "127.0.0.1:" + std::to_string(unused_port());
+    const Words flags{"--nnodes=1",  "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint,
+                      "--rdzv-id=x", "--state=" + state(),  "--local-addr=127.0.0.1"};
+    Program first = run_probe(flags + Words{"--max-restarts=3"}, {"mark=up", "hold"});
+    ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << first.output();
+    for (const pid_t pid : first.family()) {
+        ::kill(pid, SIGKILL);
+    }
+    first.wait();
+    Program again = run_probe(flags + Words{"--max-restarts=7"}, {"hold"});
+    EXPECT_EQ(again.wait(), 2) << again.output();
+    EXPECT_THAT(again.output(),
+                AllOf(HasSubstr("--max-restarts is 7 here, 3 there"), HasSubstr("--rdzv-id")));
+}
+
 TEST_F(RunDaemonLoss, AJobThatHasFailedIsTriedAgainByTheSameLine) {
     const Words flags{"--standalone", "--rdzv-id=x", "--state=" + state()};
     Program failed = run_probe(flags, {"exit=3"});
