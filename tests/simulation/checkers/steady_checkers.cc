@@ -27,7 +27,10 @@ class SteadyChecker final : public Checker {
         trouble_until_ = std::max({trouble_until_, after(now, settling_), after(until, settling_)});
     }
     void on_agent_start(Instant now, std::uint32_t /*host*/) override { on_trouble(now, now); }
-    void on_agent_end(Instant now, std::uint32_t /*host*/) override { on_trouble(now, now); }
+    void on_agent_end(Instant now, std::uint32_t host) override {
+        leaving_.erase(host);
+        on_trouble(now, now);
+    }
     void on_worker_end(Instant now, std::uint32_t /*host*/, RoundId /*round*/,
                        bool own_fault) override {
         if (own_fault) {
@@ -69,6 +72,12 @@ class SteadyChecker final : public Checker {
             formed.hosts.insert(member.host);
             leave_group(member.life);
         }
+        const bool ends = std::any_of(leaving_.begin(), leaving_.end(), [&](std::uint32_t host) {
+            return formed.hosts.contains(host);
+        });
+        if (ends) {
+            return;  // They were asked to before they came so far, and may take their time.
+        }
         groups_[group.id] = std::move(formed);
     }
     void on_vote(Instant /*now*/, const GroupName& group, bool park) override {
@@ -95,6 +104,7 @@ class SteadyChecker final : public Checker {
             return;
         }
         // When they end, then or much later, is up to them.
+        leaving_.insert(host);
         for (auto it = groups_.begin(); it != groups_.end();) {
             const auto group = it++;
             if (group->second.hosts.contains(host)) {
@@ -166,6 +176,7 @@ class SteadyChecker final : public Checker {
     Instant trouble_until_{};
     std::optional<Instant> away_since_;      // The daemon.
     std::map<std::uint64_t, Group> groups_;  // Those that train.
+    std::set<std::uint32_t> leaving_;        // Hosts whose agents have asked their workers to end.
     std::set<std::uint64_t> hung_;
 };
 
