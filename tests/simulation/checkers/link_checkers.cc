@@ -177,9 +177,10 @@ class LinkChecker final : public Checker {
             violated(name_of(*severed_) + " broke, and that was charged as a restart");
         }
         // Who notices it late has let the round last; and what was not long ago may count for more
-        // than one.
+        // than one. A step may have been voted on before the break, and be committed after it.
         const Instant over_at = over_at_.value_or(now);
-        if (over_at >= after(began_, RestartBudget::kLongRound * 9 / 10)) {
+        if (std::exchange(committed_, false) ||
+            over_at >= after(began_, RestartBudget::kLongRound * 9 / 10)) {
             barren_ = 0;
         }
         // By at least three quarters of the second, fourth, ... part of the longest wait.
