@@ -222,7 +222,8 @@ void AgentCore::count_departed(const Worker& worker, bool failed) {
 void AgentCore::end_departure(Instant now, bool orderly) {
     departing_ = false;
     depart_until_ = Instant::max();
-    if (orderly || (saved_ && !unsaved_)) {
+    const bool all_finished = !unfinished_ && !at_once_;
+    if (orderly || all_finished || (saved_ && !unsaved_)) {
         leave(now);
         return;
     }

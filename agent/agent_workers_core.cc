@@ -155,7 +155,7 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
     }
     unfinished_ = unfinished_ || (trained && !event.finished);
     // Who has finished has left nothing to go on with, and has saved nothing.
-    if (departing_ && worker.trained && !event.finished) {
+    if (departing_ && worker.trained && (failure || !event.finished)) {
         count_departed(worker, failure.has_value());
     }
     if (trained && failure && !settled()) {

@@ -95,7 +95,9 @@ void Narrator::trouble(const std::string& reason, bool answered) {
         trouble_interval_ = kTroubleFirst;
         trouble_at_ = after(now, trouble_interval_);
     }
-    const bool is_news = answered && reason != std::exchange(last_answer_, reason);
+    // Of some endpoints that are no rendezvous, each is told of at once.
+    const bool is_news =
+        answered && answers_.size() < kAnswersMax && answers_.insert(reason).second;
     if (is_news || now >= trouble_at_) {
         // Each committed step gives the agent all of its time again.
         const bool trains =
@@ -106,7 +108,8 @@ void Narrator::trouble(const std::string& reason, bool answered) {
         const std::string limit =
             format_duration(std::max(Duration::zero(), left)) + " (--join-timeout)";
         output_.say(reason +
-                    (core_.draining() ? "; the workers save without it if it stays away"
+                    (core_.draining() && !finished
+                         ? "; the workers save without it if it stays away"
                      : trains   ? "; the workers go on; trying again for as long as they train"
                      : finished ? "; the workers here have succeeded; trying to say so for " + limit
                                 : "; trying again for " + limit));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 
 #include "agent/agent.h"
@@ -60,7 +61,8 @@ class Narrator {
     RoundId failure_round_ = RoundId::none;
     std::string last_pause_;  // As it was told.
     Instant waiting_since_;
-    std::string last_answer_;  ///< Of an endpoint that is no rendezvous.
+    static constexpr std::size_t kAnswersMax = 16;
+    std::set<std::string> answers_;  ///< Of endpoints that are no rendezvous.
     int trouble_count_ = 0;
     bool heard_ = false;  // On this connection.
     bool was_spare_ = false;

@@ -48,8 +48,9 @@ Result<void> HostedDaemon::open(RunPlan& plan) {
         bind_address_ = plan.bind_address;
         taken_port_ = plan.endpoint.port;
         if (!options_.state.empty() && options_.state != "none") {
-            say_("--state " + options_.state + " is not used by this process: another one has " +
-                 plan.endpoint.text());
+            say_("--state " + options_.state +
+                 " is not used by this process, which does not serve " + plan.endpoint.text() +
+                 ": " + port.error().detail);
         }
         return {};
     }
@@ -74,11 +75,9 @@ Result<void> HostedDaemon::keep_jobs() {
     if (!opened) {
         return Failure(opened.error().code, "--state: " + opened.error().detail);
     }
-    if (is_directory(options_.state) && options_.rdzv_id.empty() && job_ != kUsualJob) {
-        return Failure(Errc::invalid_argument,
-                       "--state " + options_.state +
-                           " is for a job that is started again by the same line: give it a name "
-                           "(--rdzv-id), or it has another one each time");
+    if (*opened && options_.rdzv_id.empty() && job_ != kUsualJob) {
+        say_("--state " + options_.state +
+             ": this job has no name (--rdzv-id), so that the same line begins another one");
     }
     if (*opened) {
         daemon_->use_journal(std::move(*opened),

@@ -137,6 +137,8 @@ std::string incidents(const json& job) {
     }
     if (const std::uint64_t lost = number(job, "lost_steps")) {
         out += "; " + count(lost, "step") + or_more(job) + " done again";
+    } else if (flag(job, "lost_at_least")) {
+        out += "; how many steps were done again is not known";
     }
     out += "\n";
     for (std::size_t i = all.size() - std::min(all.size(), kShownMax); i < all.size(); ++i) {

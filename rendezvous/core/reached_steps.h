@@ -21,7 +21,10 @@ class ReachedSteps {
     /// Nobody has listened to the members for a while.
     void missed_some() noexcept { is_stale_ = true; }
     /// `held`: the furthest state that the next round can begin with.
-    void formed(std::uint64_t held) noexcept { held_ = held; }
+    void formed(std::uint64_t held) noexcept {
+        held_ = held;
+        is_stale_ = is_stale_ && held <= reached_;  // Else somebody has trained on, and is back.
+    }
     /// It has begun with the step `first`.
     void begun(std::uint64_t first) noexcept {
         reached_ = first;

@@ -264,6 +264,15 @@ TEST_F(AgentCoreResidentTest, WhoHasFinishedAtTheBoundaryHasNotSavedForTheOthers
     }
 }
 
+TEST_F(AgentCoreResidentTest, WhereAllHaveFinishedNothingWasLeftToSave) {
+    prepare(true);
+    feed(WorkerExited{RoundId{1}, 0, std::nullopt, true});
+    hear(Stop{RoundId{1}, "another node is lost"});
+    feed(WorkerExited{RoundId{1}, 1, std::nullopt, true});
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
 TEST_F(AgentCoreResidentTest, WhoHasFinishedTrainingIsAsAnyProgram) {
     feed(WorkerAttached{0, false});
     EXPECT_FALSE(core.report().resident);

@@ -308,6 +308,22 @@ TEST_F(RendezvousLedger, OfWhatWasLostWithTheDaemonNoMoreIsSaidThanIsKnown) {
     EXPECT_TRUE(job.core.status(job.now).goodput.lost_at_least);
 }
 
+TEST_F(RendezvousLedger, WhoComesBackAfterTheTimeForItHasAllTheSameLostNothing) {
+    job.run_resident({"a", "b"}, 512);
+    job.restart();
+    job.silence("a");
+    job.silence("b");
+    job.pass(seconds(9));
+    NodeReport late = report_of(NodeState::stopped, 600, 600);
+    job.join("a2", Job::offer_of("a"), late);
+    job.pass(seconds(6));
+    ASSERT_EQ(job.core.phase(), Phase::running) << job.core.explain(job.now);
+    job.resumed("a2", 601);
+    ASSERT_NE(job.told<Recovered>("a2"), nullptr);
+    EXPECT_FALSE(job.told<Recovered>("a2")->incident.lost_at_least);
+    EXPECT_EQ(job.told<Recovered>("a2")->incident.lost_steps, 0U);
+}
+
 TEST_F(RendezvousLedger, WhoOutlivesTheDaemonKnowsWhatWasCommitted) {
     job.run_resident({"a", "b"}, 512);
     job.restart();
