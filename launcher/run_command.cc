@@ -115,8 +115,8 @@ class Node {
         agent_ = std::make_unique<agent::Agent>(io_, clock_, output_, std::move(options));
         if (daemon_.is_open() && plan_.fixed_master) {
             daemon_.daemon().set_store_handler(
-                [this](asio::ip::tcp::socket socket, std::string first_bytes) {
-                    agent_->store().adopt(std::move(socket), std::move(first_bytes));
+                [this](asio::ip::tcp::socket socket, const std::string& first_bytes) {
+                    agent_->store().adopt(std::move(socket), first_bytes);
                 });
         }
         const Result<void> started = agent_->start([this](const agent::Quit& quit) { end(quit); });
