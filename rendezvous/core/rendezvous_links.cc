@@ -130,7 +130,6 @@ bool RendezvousCore::explains_break(const WorkerFailure& failure) const {
 //  - Who has said that it lost a peer was alive then.
 //  - Whose end broke a connection was at the other end of it: somebody has lost it.
 //  - Where nobody has lost anybody, a failure is the only reason that workers had to park.
-//  - An agent that gives a round up, rather than its workers, has its own reason.
 //  - Where there was no store, workers end with an error for want of it, and may be heard of first.
 void RendezvousCore::explain_break() {
     if (excuse_for_store() || failure_ || lost_member_ || !(severed_ || given_up_)) {

@@ -34,6 +34,13 @@ class RendezvousLedger : public RendezvousPlanned {
         dead.round = round;
         job.tell("b", dead);
     }
+    /// The only worker there, which had committed a step that was told to nobody.
+    void a_dies_at(std::uint64_t step) {
+        NodeReport dead = report_of(NodeState::stopped, step - 1, 0);
+        dead.failure = crash_on("a");
+        dead.ended_step = step;
+        job.tell("a", dead);
+    }
     const Incident& incident() {
         const auto* told = job.told<Recovered>("a");
         ENSURE(told != nullptr);
@@ -280,10 +287,7 @@ TEST_F(RendezvousLedger, StepsThatOnlyTheDeadWorkersHadToldOfAreLostAsWell) {
 
 TEST_F(RendezvousLedger, AStepThatOnlyTheDeadWorkerKnewToBeCommittedIsNotLost) {
     job.run_resident({"a", "b"}, 512);
-    NodeReport dead = report_of(NodeState::stopped, 512, 0);
-    dead.failure = crash_on("a");
-    dead.ended_step = 513;
-    job.tell("a", dead);
+    a_dies_at(513);
     job.park({"b"}, 512);
     job.resumed("a", 513);
     EXPECT_EQ(incident().lost_steps, 0U);
@@ -339,10 +343,7 @@ TEST_F(RendezvousLedger, WhoOutlivesTheDaemonKnowsWhatWasCommitted) {
 // A spare, say, that had been in an earlier round.
 TEST_F(RendezvousLedger, StepsOfTheDeadAreLostAlsoIfSomebodyHasAnOlderState) {
     job.run_resident({"a", "b"}, 512);
-    NodeReport dead = report_of(NodeState::stopped, 512, 0);
-    dead.failure = crash_on("a");
-    dead.ended_step = 513;
-    job.tell("a", dead);
+    a_dies_at(513);
     job.tell("b", report_of(NodeState::stopped, 512, 400));
     job.resumed("a", 401);
     EXPECT_EQ(incident().lost_steps, 113U);
