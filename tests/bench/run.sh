@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Measures launch, the moments of a job, restart, death notices, recovery, elastic steps, the
-# journal, the store, all-reduce, rendezvous traffic, data-parallel steps and all-reduce on slow links,
-# beside torchrun, mpirun, Redis, gloo and PyTorch's DistributedDataParallel, one after the other:
+# rendezvous' state machine, the journal, the store, all-reduce, rendezvous traffic, data-parallel
+# steps and all-reduce on slow links, beside torchrun, mpirun, Redis, gloo and PyTorch's DistributedDataParallel, one after the other:
 #
 #     sh tests/bench/run.sh BUILD_DIR
 #
@@ -24,7 +24,7 @@ prefix=${REGROUP_BENCH_PREFIX:-}
 for program in "$regroup" "$bench/launch_bench" "$bench/job_bench" "$bench/restart_bench" \
         "$bench/store_bench" "$bench/all_reduce_bench" "$bench/traffic_bench" "$bench/ddp_bench" \
         "$bench/links_bench" "$bench/links_rank" "$bench/death_bench" "$bench/death_victim" \
-        "$bench/journal_bench" "$bench/recover_bench" "$bench/elastic_bench" "$bench/elastic_step_worker" \
+        "$bench/core_bench" "$bench/journal_bench" "$bench/recover_bench" "$bench/elastic_bench" "$bench/elastic_step_worker" \
         "$chaos_worker"; do
     [ -x "$program" ] || { echo "bench: $program is missing; run: make build" >&2; exit 1; }
 done
@@ -40,6 +40,8 @@ echo
 $prefix "$bench/recover_bench" "$regroup" "$chaos_worker"
 echo
 $prefix "$bench/elastic_bench" "$regroup" "$bench/elastic_step_worker"
+echo
+$prefix "$bench/core_bench"
 echo
 $prefix "$bench/journal_bench"
 echo
