@@ -8,6 +8,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/narrator.h"
+#include "agent/part_options.h"
 #include "agent/watch/node_watch.h"
 #include "rendezvous/net/listen.h"
 #include "rendezvous/protocol/codec.h"
@@ -21,34 +22,8 @@ namespace asio = boost::asio;
 using rendezvous::FromDaemon;
 
 constexpr Duration kGoodbyeLimit = std::chrono::seconds(1);
-
-store::StoreServer::Options store_options(const AgentOptions& options) {
-    store::StoreServer::Options result;
-    result.older_dialect = options.store_dialect;
-    return result;
-}
-
-WorkerGroupOptions group_options(const AgentOptions& options) {
-    WorkerGroupOptions group;
-    group.job = options.core.job;
-    group.node = options.core.offer.name;
-    group.host = options.host;
-    group.full_host = options.full_host;
-    group.role = options.core.offer.role;
-    group.workers = options.core.offer.workers;
-    group.max_restarts = options.core.policy.restarts_max;
-    group.command = options.command;
-    group.output = options.output;
-    group.on_event = options.on_event;
-    return group;
-}
-
-NodeWatchOptions watch_options(const AgentOptions& options) {
-    // Tools that read torchrun's folders find there what torchrun puts there, and nothing else.
-    const bool keeps_ledger = options.output.layout != OutputLayout::torchrun;
-    return {options.core.job, options.hangs, options.output.folder, options.search_path,
-            keeps_ledger};
-}
+// A daemon that was there may be restarted where it was.
+constexpr Duration kHostGrace = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -301,6 +276,9 @@ struct Agent::Impl {
             feed(LinkUp{});
         };
         handlers.on_down = [this] {
+            if (narrator.hears_daemon()) {
+                may_host_at = after(clock.now(), kHostGrace);
+            }
             narrator.disconnected(client->peer());
             feed(LinkDown{});
         };
@@ -309,11 +287,31 @@ struct Agent::Impl {
             feed(Received{message});
         };
         handlers.on_trouble = [this](const std::string& reason, bool answered) {
-            narrator.trouble(reason, answered);
+            if (answered || !begin_hosting()) {
+                narrator.trouble(reason, answered);
+            }
         };
         client = std::make_unique<rendezvous::ControlClient>(
             io, options.endpoints, std::move(handlers), options.core.policy.heartbeat_timeout);
         client->start();
+    }
+
+    // True if this process serves the rendezvous from now on. With workers the node stays what the
+    // others know it for.
+    bool begin_hosting() {
+        if (!options.host_rendezvous || has_run || core.has_workers() || core.leaving() ||
+            clock.now() < may_host_at) {
+            return false;
+        }
+        std::optional<AgentConfig> config = options.host_rendezvous();
+        if (!config) {
+            return false;
+        }
+        const std::uint16_t store_port = core.report().store_port;
+        options.core = std::move(*config);
+        core = AgentCore(options.core, clock.now());
+        feed(StoreOffered{store_port});
+        return true;
     }
 
     asio::io_context& io;
@@ -331,6 +329,7 @@ struct Agent::Impl {
     std::deque<AgentEvent> events;
     bool busy = false;
     bool has_run = false;
+    Instant may_host_at = Instant::min();
     RoundId first_round = RoundId::none;
     Instant first_began{};
     rendezvous::Goodput goodput;  ///< As far as this node was told.

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,9 @@ struct AgentOptions {
     /// Gets what should be sent to the daemon's address if this process is killed (see
     /// Warden::set_last_word), whenever that changes; may be empty.
     std::function<void(const rendezvous::Endpoint& daemon, const std::string& bytes)> on_last_word;
+    /// Asked each time that no daemon answers, until workers have been started here: the node's
+    /// configuration if this process serves the rendezvous from now on, or nothing. May be empty.
+    std::function<std::optional<AgentConfig>()> host_rendezvous;
     /// Gets what happens to rounds and workers here, as it happens; may be empty.
     EventSink on_event;
 };

@@ -22,6 +22,47 @@ Result<void> HostedDaemon::open(RunPlan& plan) {
     if (plan.hosting == Hosting::never) {
         return {};
     }
+    const Result<void> served = serve(plan);
+    if (served || is_open()) {
+        return served;
+    }
+    if (plan.hosting == Hosting::if_port_free) {
+        // Another agent of this host serves the same endpoint; if it is somebody else, the
+        // connection will tell.
+        bind_address_ = plan.bind_address;
+        taken_port_ = plan.endpoint.port;
+        if (!options_.state.empty() && options_.state != "none") {
+            say_("--state " + options_.state +
+                 " is not used by this process, which does not serve " + plan.endpoint.text() +
+                 ": " + served.error().detail);
+        }
+        return {};
+    }
+    return Failure(served.error().code, "cannot serve the rendezvous at " + plan.endpoint.text() +
+                                            ": " + served.error().detail + "; choose another port");
+}
+
+bool HostedDaemon::open_late(RunPlan& plan) {
+    if (is_open() || taken_port_ == 0) {
+        return false;
+    }
+    if (const Result<void> served = serve(plan); !served) {
+        if (is_open()) {
+            daemon_.reset();
+            if (state_error_ != served.error().detail) {
+                state_error_ = served.error().detail;
+                say_(state_error_);
+            }
+        }
+        return false;
+    }
+    taken_port_ = 0;
+    say_("nobody serves the rendezvous at " + endpoint_ + ": this process does from now on");
+    return true;
+}
+
+// With an error the daemon is open if that concerns the state, and not if it concerns the socket.
+Result<void> HostedDaemon::serve(RunPlan& plan) {
     rendezvous::DaemonLimits limits;
     limits.failed_retention = Duration::zero();  // Who starts it again wants it tried again.
     auto daemon =
@@ -33,29 +74,16 @@ Result<void> HostedDaemon::open(RunPlan& plan) {
         plan.bind_address = plan.endpoint.host = "::1";
         port = daemon->listen(plan.bind_address, 0);
     }
-    if (port) {
-        daemon_ = std::move(daemon);
-        plan.endpoint.port = *port;
-        job_ = plan.agent.job;
-        node_ = plan.agent.offer.name;
-        endpoint_ = plan.endpoint.text();
-        alone_ = plan.agent.policy.nodes_max == 1;
-        return keep_jobs();
+    if (!port) {
+        return port.error();
     }
-    if (plan.hosting == Hosting::if_port_free) {
-        // Another agent of this host serves the same endpoint; if it is somebody else, the
-        // connection will tell.
-        bind_address_ = plan.bind_address;
-        taken_port_ = plan.endpoint.port;
-        if (!options_.state.empty() && options_.state != "none") {
-            say_("--state " + options_.state +
-                 " is not used by this process, which does not serve " + plan.endpoint.text() +
-                 ": " + port.error().detail);
-        }
-        return {};
-    }
-    return Failure(port.error().code, "cannot serve the rendezvous at " + plan.endpoint.text() +
-                                          ": " + port.error().detail + "; choose another port");
+    daemon_ = std::move(daemon);
+    plan.endpoint.port = *port;
+    job_ = plan.agent.job;
+    node_ = plan.agent.offer.name;
+    endpoint_ = plan.endpoint.text();
+    alone_ = plan.agent.policy.nodes_max == 1;
+    return keep_jobs();
 }
 
 // Who had it at the start may be long gone.

@@ -30,6 +30,9 @@ class HostedDaemon {
     /// Serves the rendezvous if `plan` says that this process is to, and writes into `plan` where.
     /// Errors: those of the socket and of --state, one line that says what to do.
     Result<void> open(RunPlan& plan);
+    /// The same later, for a process that found the port taken: whoever had it may be gone. True if
+    /// this process serves the rendezvous from now on.
+    bool open_late(RunPlan& plan);
     [[nodiscard]] bool is_open() const noexcept { return daemon_ != nullptr; }
     /// Requires `is_open()`.
     [[nodiscard]] rendezvous::Daemon& daemon() noexcept { return *daemon_; }
@@ -48,6 +51,7 @@ class HostedDaemon {
     void hurry() noexcept { leave_at_ = Instant::min(); }
 
    private:
+    Result<void> serve(RunPlan& plan);
     Result<void> keep_jobs();
     void linger(const std::string& reason, bool said);
     void stop(const std::string& reason);
@@ -63,6 +67,7 @@ class HostedDaemon {
     std::unique_ptr<rendezvous::Daemon> daemon_;
     std::string bind_address_;
     std::uint16_t taken_port_ = 0;  // Somebody else had it; 0: nobody.
+    std::string state_error_;       // Why this process could not serve it late, as said.
     std::function<void()> done_;
     boost::asio::steady_timer timer_;
     Instant leave_at_ = Instant::max();

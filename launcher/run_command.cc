@@ -140,15 +140,23 @@ class Node {
     }
 
    private:
+    [[nodiscard]] agent::AgentConfig agent_config() const {
+        agent::AgentConfig config = plan_.agent;
+        config.stays_until_closed = daemon_.is_open();
+        config.offer.hosts_rendezvous = daemon_.is_open() && plan_.other_endpoints.empty();
+        config.offer.ends_with_daemon =
+            daemon_.has_directory() && names_this_host(plan_.endpoint.host);
+        return config;
+    }
+
     agent::AgentOptions agent_options(agent::Warden& warden) {
         agent::AgentOptions options;
-        options.core = plan_.agent;
+        options.core = agent_config();
+        options.host_rendezvous = [this] {
+            return daemon_.open_late(plan_) ? std::optional(agent_config()) : std::nullopt;
+        };
         options.endpoints = plan_.other_endpoints;
         options.endpoints.insert(options.endpoints.begin(), plan_.endpoint);
-        options.core.stays_until_closed = daemon_.is_open();
-        options.core.offer.hosts_rendezvous = daemon_.is_open() && plan_.other_endpoints.empty();
-        options.core.offer.ends_with_daemon =
-            daemon_.has_directory() && names_this_host(plan_.endpoint.host);
         options.command = std::move(command_);
         options.output = output_plan_.options;
         options.host = short_host_name();

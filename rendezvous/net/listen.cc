@@ -69,6 +69,10 @@ Failure describe(const std::string& address, std::uint16_t port,
                  const boost::system::error_code& error) {
     const std::string of_address = address.empty() ? "" : " of " + address;
     if (error == boost::system::errc::address_in_use && port != 0) {
+        if (is_kept_by_ended_connection(address, port)) {
+            return {Errc::system, "port " + std::to_string(port) + of_address +
+                                      " is kept by a connection that has ended, for a minute"};
+        }
         const auto holder = find_port_holder(address, port);
         const std::string by =
             holder ? "pid " + std::to_string(holder->pid) + " (" + holder->command + ")"

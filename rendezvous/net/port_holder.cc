@@ -60,9 +60,15 @@ std::optional<AddressBytes> parse_table_address(std::string_view text) {
     return bytes;
 }
 
-/// Adds the inodes of the sockets in `table` that conflict with listening on address and port.
-void collect_inodes(const char* table, const std::optional<AddressBytes>& address,
-                    std::uint16_t port, std::set<std::uint64_t>& inodes) {
+/// What conflicts with listening on a port.
+struct Conflicts {
+    std::set<std::uint64_t> inodes;  ///< Of sockets.
+    bool ended_connection = false;   ///< It belongs to no process any more.
+};
+
+/// Adds those that are in `table`.
+void collect(const char* table, const std::optional<AddressBytes>& address, std::uint16_t port,
+             Conflicts& conflicts) {
     std::ifstream file(table);
     std::string line;
     std::getline(file, line);  // Titles.
@@ -77,16 +83,28 @@ void collect_inodes(const char* table, const std::optional<AddressBytes>& addres
         }
         fields >> inode;
         const std::size_t colon = local.find(':');
-        if (!fields || inode == 0 || colon == std::string::npos ||
+        if (!fields || colon == std::string::npos ||
             parse_number<std::uint16_t>(std::string_view(local).substr(colon + 1), 16) != port) {
             continue;
         }
         const auto holder = parse_table_address(std::string_view(local).substr(0, colon));
         if (holder &&
             (!address || is_wildcard(*address) || is_wildcard(*holder) || *holder == *address)) {
-            inodes.insert(inode);
+            if (inode == 0) {
+                conflicts.ended_connection = true;
+            } else {
+                conflicts.inodes.insert(inode);
+            }
         }
     }
+}
+
+Conflicts find_conflicts(const std::string& address, std::uint16_t port) {
+    const auto wanted = parse_address(address);
+    Conflicts conflicts;
+    collect("/proc/net/tcp", wanted, port, conflicts);
+    collect("/proc/net/tcp6", wanted, port, conflicts);
+    return conflicts;
 }
 
 struct CloseDirectory {
@@ -132,10 +150,7 @@ std::string read_command(const std::string& process_folder) {
 }  // namespace
 
 std::optional<PortHolder> find_port_holder(const std::string& address, std::uint16_t port) {
-    const auto wanted = parse_address(address);
-    std::set<std::uint64_t> inodes;
-    collect_inodes("/proc/net/tcp", wanted, port, inodes);
-    collect_inodes("/proc/net/tcp6", wanted, port, inodes);
+    const std::set<std::uint64_t> inodes = find_conflicts(address, port).inodes;
     if (inodes.empty()) {
         return std::nullopt;
     }
@@ -148,6 +163,11 @@ std::optional<PortHolder> find_port_holder(const std::string& address, std::uint
         }
     }
     return std::nullopt;
+}
+
+bool is_kept_by_ended_connection(const std::string& address, std::uint16_t port) {
+    const Conflicts conflicts = find_conflicts(address, port);
+    return conflicts.inodes.empty() && conflicts.ended_connection;
 }
 
 }  // namespace regroup::net

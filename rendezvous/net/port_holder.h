@@ -19,4 +19,8 @@ struct PortHolder {
 [[nodiscard]] std::optional<PortHolder> find_port_holder(const std::string& address,
                                                          std::uint16_t port);
 
+/// True if nothing else keeps that port than connections that have ended: the kernel keeps their
+/// local ports for a minute, unless their program allowed reuse.
+[[nodiscard]] bool is_kept_by_ended_connection(const std::string& address, std::uint16_t port);
+
 }  // namespace regroup::net

@@ -121,6 +121,74 @@ TEST_F(RunEndpoint, WhoHadThePortIsNotNamedIfItWasTheRendezvous) {
     }
 }
 
+/// A port of 127.0.0.1 that something else uses, and where nobody answers: as the local end of an
+/// outgoing connection.
+class UsedPort {
+   public:
+    UsedPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t bytes = sizeof address;
+        EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+        EXPECT_EQ(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+        endpoint_ = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    }
+    ~UsedPort() { release(); }
+    UsedPort(const UsedPort&) = delete;
+    UsedPort& operator=(const UsedPort&) = delete;
+
+    void release() {
+        if (fd_ >= 0) {
+            ::close(std::exchange(fd_, -1));
+        }
+    }
+    [[nodiscard]] const std::string& endpoint() const { return endpoint_; }
+
+   private:
+    int fd_;
+    std::string endpoint_;
+};
+
+constexpr const char* kHostsLate = "this process does from now on";
+
+TEST_F(RunEndpoint, PortThatBecomesFreeIsServedByOneOfTheLaunchers) {
+    UsedPort port;
+    Program first = run_probe(node(0, "2", port.endpoint()), {"store"});
+    Program second = run_probe(node(1, "2", port.endpoint()), {"store"});
+    ASSERT_TRUE(first.prints("trying again for")) << first.output();
+    ASSERT_TRUE(second.prints("trying again for")) << second.output();
+    port.release();
+    EXPECT_EQ(first.wait(), 0) << first.output();
+    EXPECT_EQ(second.wait(), 0) << second.output();
+    const auto hosts = [](const Program& program) {
+        return program.output().find(kHostsLate) != std::string::npos;
+    };
+    EXPECT_NE(hosts(first), hosts(second)) << first.output() << second.output();
+}
+
+TEST_F(RunEndpoint, PortThatStaysInUseIsNamedAtTheJoinLimit) {
+    const UsedPort port;
+    Program job = run_probe({"--rdzv-backend=c10d", "--rdzv-endpoint=" + port.endpoint(),
+                             "--nnodes=1:2", "--join-timeout=2"},
+                            {"mark=up"});
+    EXPECT_EQ(job.wait(), 3) << job.output();
+    EXPECT_THAT(lines_of(job.output()).back(),
+                HasSubstr("no rendezvous was reached within 2.0 s (--join-timeout)"));
+    EXPECT_THAT(marks("up"), IsEmpty());
+}
+
+TEST_F(RunEndpoint, WaitingNodeServesTheRendezvousOnceItsDaemonIsGone) {
+    Rendezvous rendezvous;
+    Program first = run_probe(node(0, "2", rendezvous.endpoint()), {"store"});
+    ASSERT_TRUE(first.prints("waiting: ")) << first.output();
+    rendezvous.program().signal(SIGKILL);
+    ASSERT_TRUE(first.prints(kHostsLate)) << first.output();
+    Program second = run_probe(node(1, "2", rendezvous.endpoint()), {"store"});
+    EXPECT_EQ(first.wait(), 0) << first.output();
+    EXPECT_EQ(second.wait(), 0) << second.output();
+}
+
 struct Manner {
     std::string name;
     std::string greeting;

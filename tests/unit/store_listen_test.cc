@@ -72,6 +72,22 @@ TEST(Listen, ATakenPortIsReportedWithItsHolder) {
     }
 }
 
+TEST(Listen, PortOfAnEndedConnectionIsReportedAsSuch) {
+    boost::asio::io_context io;
+    const auto server = listen_on(io, "127.0.0.1", 0);
+    ASSERT_TRUE(server);
+    tcp::socket client(io);
+    client.open(tcp::v4());
+    client.bind({boost::asio::ip::make_address("127.0.0.1"), 0});
+    const std::uint16_t port = client.local_endpoint().port();
+    client.connect(server->local_endpoint());
+    client.close();
+    const auto listener = listen_on(io, "127.0.0.1", port);
+    ASSERT_FALSE(listener);
+    EXPECT_THAT(listener.error().detail,
+                HasSubstr(" is kept by a connection that has ended, for a minute"));
+}
+
 TEST(Listen, APortIsFreeAgainAtOnceAfterItsOwnerAndAClientHaveGone) {
     boost::asio::io_context io;
     const std::uint16_t port = testing::unused_port();

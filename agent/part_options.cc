@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/part_options.h"
+
+namespace regroup::agent {
+
+store::StoreServer::Options store_options(const AgentOptions& options) {
+    store::StoreServer::Options result;
+    result.older_dialect = options.store_dialect;
+    return result;
+}
+
+WorkerGroupOptions group_options(const AgentOptions& options) {
+    WorkerGroupOptions group;
+    group.job = options.core.job;
+    group.node = options.core.offer.name;
+    group.host = options.host;
+    group.full_host = options.full_host;
+    group.role = options.core.offer.role;
+    group.workers = options.core.offer.workers;
+    group.max_restarts = options.core.policy.restarts_max;
+    group.command = options.command;
+    group.output = options.output;
+    group.on_event = options.on_event;
+    return group;
+}
+
+NodeWatchOptions watch_options(const AgentOptions& options) {
+    // Tools that read torchrun's folders find there what torchrun puts there, and nothing else.
+    const bool keeps_ledger = options.output.layout != OutputLayout::torchrun;
+    return {options.core.job, options.hangs, options.output.folder, options.search_path,
+            keeps_ledger};
+}
+
+}  // namespace regroup::agent

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The options of an agent's parts, as they follow from its own.
+#pragma once
+
+#include "agent/agent.h"
+#include "agent/watch/node_watch.h"
+
+namespace regroup::agent {
+
+[[nodiscard]] store::StoreServer::Options store_options(const AgentOptions& options);
+[[nodiscard]] WorkerGroupOptions group_options(const AgentOptions& options);
+[[nodiscard]] NodeWatchOptions watch_options(const AgentOptions& options);
+
+}  // namespace regroup::agent
