@@ -54,4 +54,17 @@ std::string substitute(const std::string& text, const std::map<std::string, std:
     return result;
 }
 
+std::string substitute_braced(const std::string& text,
+                              const std::map<std::string, std::string>& values) {
+    std::string result = text;
+    for (const auto& [name, value] : values) {
+        const std::string pattern = "${" + name + "}";
+        for (std::size_t at = result.find(pattern); at != std::string::npos;
+             at = result.find(pattern, at + value.size())) {
+            result.replace(at, pattern.size(), value);
+        }
+    }
+    return result;
+}
+
 }  // namespace regroup::agent

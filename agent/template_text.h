@@ -12,4 +12,9 @@ namespace regroup::agent {
 [[nodiscard]] std::string substitute(const std::string& text,
                                      const std::map<std::string, std::string>& values);
 
+/// `text` with `${name}` replaced by its value for the names in `values`. All else stays as it is,
+/// `$$` included, because it may be meant for a shell.
+[[nodiscard]] std::string substitute_braced(const std::string& text,
+                                            const std::map<std::string, std::string>& values);
+
 }  // namespace regroup::agent

@@ -128,9 +128,12 @@ ProcessSpec WorkerGroup::spec_of(const WorkerIdentity& identity,
     ProcessSpec spec;
     spec.executable = command.executable;
     spec.arguments = command.arguments;
+    const std::map<std::string, std::string> values{
+        {"local_rank", std::to_string(identity.local_rank)}};
     for (std::size_t i = command.templates_begin; i < spec.arguments.size(); ++i) {
-        spec.arguments[i] =
-            substitute(spec.arguments[i], {{"local_rank", std::to_string(identity.local_rank)}});
+        std::string& argument = spec.arguments[i];
+        argument = command.templates_of_torchrun ? substitute(argument, values)
+                                                 : substitute_braced(argument, values);
     }
     if (identity.local_rank < command.placements.size()) {
         const RankPlacement& place = command.placements[identity.local_rank];

@@ -33,10 +33,11 @@ namespace regroup::agent {
 /// What every worker of this node runs.
 struct WorkerCommand {
     std::string executable;  ///< Absolute.
-    /// argv, the program's name first. In those from `templates_begin` on, `$local_rank` and
-    /// `${local_rank}` are filled in; see substitute().
+    /// argv, the program's name first. In those from `templates_begin` on, `${local_rank}` is
+    /// filled in: by substitute_braced(), or as torchrun does it by substitute().
     std::vector<std::string> arguments;
     std::size_t templates_begin = 1;
+    bool templates_of_torchrun = false;
     std::vector<std::string> environment;
     std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< For the environment.
     bool virtual_local_rank = false;                                  ///< See WorkerIdentity.

@@ -188,6 +188,7 @@ Result<agent::WorkerCommand> make_worker_command(const RunOptions& options, std:
         }
     }
     command.templates_begin = command.arguments.size();
+    command.templates_of_torchrun = options.front == Front::torchrun;
     command.arguments.push_back(options.program);
     if (options.front == Front::launch && !options.use_env) {
         command.arguments.emplace_back("--local-rank=${local_rank}");

@@ -184,7 +184,7 @@ TEST_F(RunSurroundings, SignalsThatAreHandledEndTheJobWithThatSignal) {
 TEST_F(RunSurroundings, WorkerThatDoesNotLeaveItsSectionInTimeIsEnded) {
     Program job = run({"--standalone", "--nproc-per-node=2", "/bin/sh", "-c",
                        "test -p \"$TORCHELASTIC_TIMER_FILE\" || exit 4; "
-                       "if [ $RANK = 1 ]; then echo '{\"version\": 1, \"pid\": '$$$$', "
+                       "if [ $RANK = 1 ]; then echo '{\"version\": 1, \"pid\": '$$', "
                        "\"scope_id\": \"load\", \"expiration_time\": 1.5, \"signal\": 9}' "
                        "> \"$TORCHELASTIC_TIMER_FILE\"; fi; exec sleep 100"},
                       {"TORCHELASTIC_ENABLE_FILE_TIMER=1"});
@@ -203,7 +203,7 @@ TEST_F(RunSurroundings, SectionsThatAreLeftAndStrangersAreLeftAlone) {
     // Entered and left in one write, then nonsense, then somebody else's process.
     Program job = run({"--standalone", "/bin/sh", "-c",
                        "test \"$TORCHELASTIC_TIMER_FILE\" = \"" + fifo + "\" || exit 4; " +
-                           "printf '%s\\n%s\\n' " + message("$$$$", "1.0") + message("$$$$", "-1") +
+                           "printf '%s\\n%s\\n' " + message("$$", "1.0") + message("$$", "-1") +
                            "> \"" + fifo + "\"; echo nonsense > \"" + fifo + "\"; printf '%s\\n' " +
                            message(std::to_string(stranger.pid()), "1.0") + "> \"" + fifo +
                            "\"; sleep 0.5; echo done"},

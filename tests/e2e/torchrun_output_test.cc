@@ -192,6 +192,16 @@ class TorchrunAlias : public TorchrunOutput {
     std::string link_;
 };
 
+TEST_F(TorchrunAlias, FillsInArgumentsAsPythonTemplatesAndRunOnlyBracedNames) {
+    const Words program{"/bin/echo", "$$ $local_rank ${local_rank} $HOME"};
+    Program of_torchrun = torchrun(Words{"--standalone", "--no-python"} + program);
+    EXPECT_EQ(of_torchrun.wait(), 0) << of_torchrun.output();
+    EXPECT_EQ(of_torchrun.output(), "$ 0 0 $HOME\n");
+    Program of_run = run(Words{"--standalone"} + program);
+    EXPECT_EQ(of_run.wait(), 0) << of_run.output();
+    EXPECT_THAT(of_run.output(), HasSubstr(" $$ $local_rank 0 $HOME\n"));
+}
+
 TEST_F(TorchrunAlias, OutputIsTheWorkersOwn) {
     Program job = torchrun_probe({"--standalone"}, kTalk);
     ASSERT_EQ(job.wait(), 0) << job.output();

@@ -127,5 +127,16 @@ TEST(TemplateText, FollowsPythonsRule) {
     EXPECT_EQ(filled(""), "");
 }
 
+TEST(TemplateText, BracedNamesAreFilledInAndAllElseIsLeftAlone) {
+    const std::map<std::string, std::string> values{{"local_rank", "5"}};
+    const auto filled = [&](const std::string& text) { return substitute_braced(text, values); };
+    EXPECT_EQ(filled("--rank=${local_rank}/${local_rank}"), "--rank=5/5");
+    EXPECT_EQ(filled("kill -9 $$"), "kill -9 $$");
+    EXPECT_EQ(filled("$local_rank ${HOME} $HOME ${local_rank"),
+              "$local_rank ${HOME} $HOME ${local_rank");
+    EXPECT_EQ(filled("$${local_rank}$"), "$5$");
+    EXPECT_EQ(filled(""), "");
+}
+
 }  // namespace
 }  // namespace regroup::agent

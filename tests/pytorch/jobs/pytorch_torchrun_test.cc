@@ -3,6 +3,7 @@
 // The same command line under torchrun and under regroup run: what workers see, what they print and
 // how the launchers end. What differs on purpose stands in the two tables here, and nothing else
 // may.
+#include <filesystem>
 #include <optional>
 #include <regex>
 #include <set>
@@ -107,6 +108,13 @@ class PyTorchTorchrun : public PyTorch {
     void compare_workers(const Words& flags, const Words& environment, int workers, bool is_static,
                          const Words& arguments = {}) const;
 
+    /// From now on our launcher is called as torchrun.
+    void take_name_of_torchrun() {
+        const std::string link = folder() + "/torchrun";
+        std::filesystem::create_symlink(regroup_program(), link);
+        launcher_ = {link};
+    }
+
    private:
     [[nodiscard]] Json seen(const std::string& by, int rank) const {
         const std::string name = folder() + "/" + by + "/seen." + std::to_string(rank);
@@ -114,6 +122,7 @@ class PyTorchTorchrun : public PyTorch {
     }
 
     const Interpreter* python_ = nullptr;
+    Words launcher_{regroup_program(), "run"};
 };
 
 // What only this test gives or one of the two programs carries.
@@ -160,7 +169,7 @@ void PyTorchTorchrun::compare_workers(const Words& flags, const Words& environme
         in_folder("theirs", Words{python().path, "-m", "torch.distributed.run"} + command);
     Program theirs(spec);
     ASSERT_EQ(theirs.wait(kPyTorchLimit), 0) << theirs.output();
-    spec.command = in_folder("ours", Words{regroup_program(), "run"} + command);
+    spec.command = in_folder("ours", launcher_ + command);
     Program ours(spec);
     ASSERT_EQ(ours.wait(kPyTorchLimit), 0) << ours.output();
     for (int rank = 0; rank < workers; ++rank) {
@@ -208,6 +217,11 @@ TEST_F(PyTorchTorchrun, WorkersOfAnElasticJobSeeTheSame) {
 }
 
 TEST_F(PyTorchTorchrun, LocalRankIsPutIntoTheArguments) {
+    compare_workers({"--standalone"}, {}, 1, false, {"of-${local_rank}"});
+}
+
+TEST_F(PyTorchTorchrun, ArgumentsAreTemplatesUnderItsName) {
+    take_name_of_torchrun();
     compare_workers({"--standalone"}, {}, 1, false,
                     {"of-${local_rank}", "$local_rank", "$$x", "$unknown"});
 }
