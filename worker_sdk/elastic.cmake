@@ -6,6 +6,7 @@ target_sources(regroup_worker_sdk PRIVATE
     src/elastic/elastic_loop.cc
     src/elastic/kept_state.cc
     src/elastic/loop.cc
+    src/elastic/loop_finish.cc
     src/elastic/loop_pace.cc
     src/elastic/loop_state.cc
     src/elastic/standing.cc

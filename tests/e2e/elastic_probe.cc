@@ -12,9 +12,10 @@
 // its core does; with `explain`, it fails as soon, and ends with report_fatal(). With `handle`,
 // SIGTERM is the program's own affair, which it marks with `handled`; with `fork`, each rank has a
 // child that ends by it, and marks `widowed` once that has; with `desert`, rank 1 exits with code 0
-// as soon; with `die`, it is killed as soon, once the others are blocked in a collective, marks
-// `killed`, and they mark `released`, each with the time by the clock that all share; with
-// `listen`, rank 0 marks each SIGUSR1 that it gets as `heard`.
+// as soon; with `disagree`, rank 0 calls finish() as soon, and the others reduce; with `die`, rank
+// 1 is killed as soon, once the others are blocked in a collective, marks `killed`, and they mark
+// `released`, each with the time by the clock that all share; with `listen`, rank 0 marks each
+// SIGUSR1 that it gets as `heard`.
 #include <regroup/regroup.h>
 
 #include <algorithm>
@@ -170,6 +171,12 @@ int train(const std::string& argument) {
                 }
                 if (deserts && present.rank == 1 && std::filesystem::exists(folder() + "/throw")) {
                     std::_Exit(0);
+                }
+                if (argument == "disagree" && over[1] > 0) {
+                    if (present.rank == 0) {
+                        return step.finish();
+                    }
+                    step.group().all_reduce(std::span<float>(over), regroup::ReduceOp::sum).wait();
                 }
                 if (argument == "die" && present.round == 1 && over[1] > 0) {
                     reduce_until_rank_1_dies(step.group(), present);

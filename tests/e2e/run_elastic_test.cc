@@ -387,6 +387,15 @@ TEST_F(RunElastic, WhatTheProgramSaysOfItsErrorCountsMoreThanWhatTheLoopDid) {
     EXPECT_THAT(job.output(), Not(HasSubstr("round 2")));
 }
 
+TEST_F(RunElastic, RanksThatDisagreeAboutTheLastStepEndTheJobAtOnceAndAreNamed) {
+    Program job = start_one({"--nproc-per-node=3", "--max-restarts=3"}, {"disagree"});
+    release("throw");
+    EXPECT_EQ(job.wait(), 1) << job.output();
+    EXPECT_THAT(job.output(), HasSubstr(": rank 0 has called finish(), and ranks 1, 2 have not"));
+    EXPECT_THAT(job.output(), HasSubstr("it says that trying again cannot help"));
+    EXPECT_THAT(job.output(), Not(HasSubstr("round 2")));
+}
+
 TEST_F(RunElastic, ExitCodesSayWhatTheyAskFor) {
     Program failed =
         run_probe({"--standalone", "--max-restarts=5", "--on-exit=9=fail"}, {"exit=9"});

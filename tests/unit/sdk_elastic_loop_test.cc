@@ -173,6 +173,79 @@ TEST_F(ElasticLoopTest, AStepThatIsNeitherCommittedNorFinishedIsAMistake) {
     }
 }
 
+TEST_F(ElasticLoopTest, RanksThatDisagreeAboutTheLastStepAreNamedAndTheJobIsNotTriedAgain) {
+    for (const bool in_reduction : {true, false}) {
+        SCOPED_TRACE(in_reduction ? "at the next reduction" : "at the vote");
+        const auto places = rounds_.begin(3);
+        const std::string prefix = in_reduction ? "reduction-" : "vote-";
+        const Names names{prefix + "a", prefix + "b", prefix + "c"};
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            Script script;
+            script.before_commit = [in_reduction, i](Rank& /*rank*/, ElasticStep& step) {
+                if (!in_reduction && i == 1 && step.number() == 5) {
+                    step.finish();
+                }
+            };
+            script.steps = in_reduction && i == 1 ? 5 : kSteps;
+            start(names[i], places[i], script);
+        }
+        for (const std::string& name : names) {
+            ASSERT_TRUE(finished(name).error) << name;
+            EXPECT_EQ(finished(name).error->code(), Errc::invalid_argument);
+            EXPECT_STREQ(finished(name).error->what(),
+                         "step 5: rank 1 has called finish(), and ranks 0, 2 have not; all ranks "
+                         "must call it in the same step");
+            const auto fatal = agent_.await<worker_link::Fatal>(name);
+            EXPECT_EQ(fatal.kind, worker_link::FatalKind::user_error);
+            EXPECT_EQ(fatal.text, finished(name).error->what());
+        }
+    }
+}
+
+TEST_F(ElasticLoopTest, RanksThatMakeAnotherMistakeAreNotBlamedForTheirEnd) {
+    const auto places = rounds_.begin(2);
+    for (const std::size_t i : {0U, 1U}) {
+        Script script;
+        script.before_commit = [i](Rank& /*rank*/, ElasticStep& step) {
+            if (i == 1 && step.number() == 3) {
+                std::vector<float> value(7);
+                step.group().all_reduce(std::span<float>(value), ReduceOp::max).wait();
+            }
+        };
+        start(i == 0 ? "a" : "b", places[i], script);
+    }
+    for (const std::string name : {"a", "b"}) {
+        ASSERT_TRUE(finished(name).error) << name;
+        EXPECT_NE(std::string(finished(name).error->what()).find("the ranks do not agree"),
+                  std::string::npos);
+    }
+}
+
+TEST_F(ElasticLoopTest, MistakeOfARankThatWasToFinishKeepsItsOwnWords) {
+    const auto places = rounds_.begin(2);
+    Script mistaken;
+    mistaken.before_commit = [](Rank& /*rank*/, ElasticStep& step) {
+        if (step.number() == 3) {
+            step.context().store()->wait({"elastic/finish"}, kPatience);
+            step.take(kBatch);
+        }
+    };
+    start("a", places[0], mistaken);
+    Script early;
+    early.before_commit = [](Rank& /*rank*/, ElasticStep& step) {
+        if (step.number() == 3) {
+            step.finish();
+        }
+    };
+    start("b", places[1], early);
+    ASSERT_TRUE(finished("a").error);
+    EXPECT_NE(std::string(finished("a").error->what()).find("take() was called before"),
+              std::string::npos);
+    agent_.end_round("b", 1, "a has failed");
+    ASSERT_TRUE(agent_.await<Parked>("b").round == 1);
+    agent_.hang_up("b");
+}
+
 TEST_F(ElasticLoopTest, TakesAndCommitsOncePerStep) {
     const auto loop = elastic::Loop::make({}, Context(), nullptr);
     const auto refused = [](const std::function<void()>& call) {

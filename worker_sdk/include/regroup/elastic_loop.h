@@ -93,6 +93,8 @@ class ElasticStep {
     /// round is over. Let what it throws pass. Once per step.
     void commit(const std::function<void()>& apply);
     /// Training is over: `run` returns once every rank has said so, without committing this step.
+    /// All ranks must call it in the same step. If some do not, `run` throws Error
+    /// `invalid_argument`, which names them, and the launcher ends the job without another try.
     void finish();
 
     /// While it lives, this rank is in the named section, whose duration is watched: a hang is

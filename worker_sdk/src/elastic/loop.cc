@@ -140,6 +140,13 @@ Loop::Outcome Loop::carry_out_round(const ElasticCallbacks& callbacks) {
         past_.clear();
         return train(callbacks);
     } catch (const Error& error) {
+        if (const std::string text = finish_disagreement(error); !text.empty()) {
+            if (link_) {
+                link_->send(
+                    worker_link::Fatal{.kind = worker_link::FatalKind::user_error, .text = text});
+            }
+            throw Error(Errc::invalid_argument, text);
+        }
         // State that is half changed is nothing to go on with.
         if (applying_ || !is_loss(error)) {
             throw;
@@ -169,6 +176,7 @@ Loop::Outcome Loop::train(const ElasticCallbacks& callbacks) {
     pausing_ = all_paused_ = false;
     while (true) {
         stage_ = Stage::open;
+        finishing_ = voting_ = false;
         taken_.reset();
         step_began_ = now();
         waited_before_ = meter_->waited();
@@ -252,25 +260,13 @@ void Loop::commit(const std::function<void()>& apply) {
     }
 }
 
-void Loop::finish() {
-    require_step_open("finish");
-    settle_operations();
-    pausing_ = vote_on_step(true);
-    try {
-        round_->control().barrier().wait();
-    } catch (const Error&) {
-        // Every rank has said so: it is over, whoever is lost on the way out.
-    }
-    stage_ = Stage::finished;
-    beacon_.finished();  // However the process ends from here on.
-}
-
 bool Loop::vote_on_step(bool finishes) {
     const std::uint64_t round = round_->context.round;
     if (link_ && link_->ended(round)) {
         throw Error(Errc::fenced, "step " + std::to_string(step_) + " is not committed: round " +
                                       std::to_string(round) + " is over");
     }
+    voting_ = true;
     return vote(round_->control(), {.step = step_,
                                     .samples = taken_.value_or(0),
                                     .finishes = finishes,

@@ -83,6 +83,8 @@ class Loop {
     void require_step_open(const char* call) const;
     void settle_operations();
     [[nodiscard]] bool vote_on_step(bool finishes);
+    void note_end_of_step();
+    [[nodiscard]] std::string finish_disagreement(const Error& error);
     void look_after_step();
     void compare_pace();
     void tell_resumed();
@@ -118,6 +120,8 @@ class Loop {
     // The step in the making.
     enum class Stage : std::uint8_t { open, committed, finished };
     Stage stage_ = Stage::open;
+    bool finishing_ = false;  ///< This rank has called finish(), and may not have returned.
+    bool voting_ = false;     ///< It has come to the vote.
     std::optional<std::uint64_t> taken_;
     bool pausing_ = false;
     bool all_paused_ = false;  ///< All ranks are known to have committed the step before the pause.
