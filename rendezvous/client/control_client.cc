@@ -225,8 +225,11 @@ asio::awaitable<bool> ControlClient::Impl::read(std::shared_ptr<Impl> self) {
     while (self->socket.is_open()) {
         const auto [error, count] =
             co_await self->socket.async_read_some(asio::buffer(buffer), kAwait);
-        if (self->stopping) {
+        if (self->stopping && (error || !self->writing)) {
             co_return is_daemon;
+        }
+        if (self->stopping) {
+            continue;  // Returning would close the connection under what is still to be sent.
         }
         if (error) {
             // One that has answered before is being restarted; the others are suspected once.

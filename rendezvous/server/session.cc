@@ -67,7 +67,9 @@ asio::awaitable<void> Session::write(std::shared_ptr<Session> session) {
             co_await asio::async_write(session->socket, asio::buffer(frame), kAwait);
         session->written_(count);
         if (error) {
-            session->close();  // The reader sees it and ends the session.
+            // The peer reads no more. Its last words may still wait here for the reader, which
+            // closes at their end.
+            session->outbox_.clear();
         }
     }
     session->outbox_.clear();

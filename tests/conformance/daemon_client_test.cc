@@ -7,6 +7,7 @@
 #include "daemon_harness.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/protocol/codec.h"
+#include "rendezvous/protocol/framing.h"
 #include "tests/support/program.h"
 
 namespace regroup::rendezvous {
@@ -319,6 +320,33 @@ TEST_F(DaemonClient, StopSendsWhatIsQueuedAndCloses) {
     EXPECT_TRUE(peer.is_closed_by_peer());
     EXPECT_TRUE(loop.until([&] { return done; }));
     EXPECT_EQ(story.downs, 0);
+}
+
+TEST_F(DaemonClient, StopSendsWhatIsQueuedThoughThePeerAnswersMeanwhile) {
+    Listener listener(loop);
+    ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
+    client.start();
+    Peer peer = listener.accept();
+    ASSERT_TRUE(loop.until([&] { return story.ups == 1; }));
+    // More than the kernel takes before the peer reads.
+    Report report = running(RoundId{1});
+    report.report.failure.emplace();
+    report.report.failure->exit_code = 1;
+    report.report.failure->last_output = std::string(protocol::kOutputBytesMax, '\x01');
+    constexpr int kReports = 200;
+    for (int i = 0; i < kReports; ++i) {
+        client.send(report);
+    }
+    client.send(Leave{"SIGTERM"});
+    client.stop(std::chrono::seconds(20), [] {});
+    ASSERT_TRUE(peer.send(protocol::make_frame(protocol::encode(FromDaemon(Alive{RoundId{1}})))));
+    loop.run_for(milliseconds(20));  // The client sees the answer.
+    for (int i = 0; i < kReports; ++i) {
+        ASSERT_TRUE(peer.next_payload()) << i;
+    }
+    const auto last = peer.next_payload();
+    ASSERT_TRUE(last);
+    EXPECT_THAT(*last, HasSubstr("SIGTERM"));
 }
 
 TEST_F(DaemonClient, StopIsBoundedByItsLimit) {
