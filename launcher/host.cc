@@ -12,6 +12,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <optional>
+#include <pwd.h>
 #include <sched.h>
 #include <unistd.h>
 #include <utility>
@@ -74,6 +75,22 @@ std::string full_host_name() {
 std::string short_host_name() {
     const std::string name = host_name();
     return name.substr(0, name.find('.'));
+}
+
+std::string user_name(uid_t user) {
+    passwd entry{};
+    passwd* found = nullptr;
+    std::array<char, 16384> text{};
+    if (::getpwuid_r(user, &entry, text.data(), text.size(), &found) == 0 && found != nullptr) {
+        return found->pw_name;
+    }
+    for (const char* variable : {"LOGNAME", "USER"}) {
+        const char* name = std::getenv(variable);
+        if (name != nullptr && *name != '\0') {
+            return name;
+        }
+    }
+    return "user " + std::to_string(user);
 }
 
 std::vector<std::string> own_addresses() {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "rendezvous/base/result.h"
@@ -13,6 +14,9 @@ namespace regroup::launcher {
 [[nodiscard]] std::string full_host_name();
 /// The host name up to its first dot, or "localhost" if the kernel has none.
 [[nodiscard]] std::string short_host_name();
+
+/// The name of the user's account; if there is none, what LOGNAME or USER says; else "user 1000".
+[[nodiscard]] std::string user_name(uid_t user);
 
 /// This machine's addresses on interfaces that are up, loopback excluded, IPv4 first.
 [[nodiscard]] std::vector<std::string> own_addresses();

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <string>
@@ -41,13 +40,7 @@ struct OperateOptions {
 
 /// "ann@login1"
 std::string author() {
-    for (const char* variable : {"LOGNAME", "USER"}) {
-        const char* user = std::getenv(variable);
-        if (user != nullptr && *user != '\0') {
-            return std::string(user) + "@" + short_host_name();
-        }
-    }
-    return "user " + std::to_string(::getuid()) + "@" + short_host_name();
+    return user_name(::getuid()) + "@" + short_host_name();
 }
 
 /// Says `wish` to whichever daemon leads. Errors: disconnected, with the last trouble, when none

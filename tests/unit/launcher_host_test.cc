@@ -40,6 +40,18 @@ TEST(LauncherHost, OwnAddressesAreNotLoopback) {
     EXPECT_THAT(short_host_name(), Not(HasSubstr(".")));
 }
 
+TEST(LauncherHost, UserIsNamedByItsAccountThenByTheEnvironmentThenByNumber) {
+    constexpr uid_t kNobodys = 3999999999;  // Has no account.
+    const ScopedVariable logname("LOGNAME", "ann");
+    const ScopedVariable user("USER", "bob");
+    EXPECT_EQ(user_name(0), "root");
+    EXPECT_EQ(user_name(kNobodys), "ann");
+    const ScopedVariable no_logname("LOGNAME", nullptr);
+    EXPECT_EQ(user_name(kNobodys), "bob");
+    const ScopedVariable no_user("USER", "");
+    EXPECT_EQ(user_name(kNobodys), "user 3999999999");
+}
+
 // A machine of two GPUs, as /proc shows it.
 class LauncherGpus : public ::testing::Test {
    protected:
