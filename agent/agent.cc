@@ -7,12 +7,11 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "agent/last_words.h"
 #include "agent/narrator.h"
 #include "agent/part_options.h"
 #include "agent/watch/node_watch.h"
 #include "rendezvous/net/listen.h"
-#include "rendezvous/protocol/codec.h"
-#include "rendezvous/protocol/framing.h"
 
 namespace regroup::agent {
 
@@ -109,24 +108,19 @@ struct Agent::Impl {
     // ---- Effects.
 
     void act(const SendToDaemon& effect) {
+        if (const auto report = last_words.before(effect.message, core.report())) {
+            client->send(rendezvous::Report{*report});
+        }
         client->send(effect.message);
         update_last_word();
     }
 
-    // As from an agent that comes back and leaves: the daemon need not guess from a connection that
-    // broke.
     void update_last_word() {
         const auto daemon = rendezvous::Endpoint::parse(client->peer());
         if (!options.on_last_word || !daemon) {
             return;
         }
-        using protocol::encode;
-        using protocol::make_frame;
-        const AgentConfig& own = options.core;
-        const rendezvous::FromAgent join =
-            rendezvous::Join{own.job, own.node, own.policy, own.offer, core.report()};
-        const rendezvous::FromAgent leave = rendezvous::Leave{"its agent was killed", true};
-        options.on_last_word(*daemon, make_frame(encode(join)) + make_frame(encode(leave)));
+        options.on_last_word(*daemon, words_if_killed(options.core, core.report()));
     }
 
     void act(const DropLink& /*effect*/) {
@@ -323,6 +317,7 @@ struct Agent::Impl {
     WorkerGroup workers;
     NodeWatch watch;
     store::StoreServer store;
+    LastWords last_words;
     std::unique_ptr<asio::ip::tcp::acceptor> offered;
     std::unique_ptr<rendezvous::ControlClient> client;
     asio::steady_timer timer;

@@ -2,14 +2,16 @@
 #include "launcher/operate_command.h"
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <map>
-#include <optional>
 #include <string>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/agent_core.h"
@@ -35,6 +37,8 @@ struct OperateOptions {
     std::string job;
     std::string reason;
     Duration limit = std::chrono::seconds(10);
+    bool wait = false;
+    Duration wait_limit = std::chrono::minutes(5);
     bool json = false;
 };
 
@@ -43,63 +47,143 @@ std::string author() {
     return user_name(::getuid()) + "@" + short_host_name();
 }
 
-/// Says `wish` to whichever daemon leads. Errors: disconnected, with the last trouble, when none
-/// has answered within `limit`; what a daemon refused it with.
-Result<Operated> ask(const std::vector<rendezvous::Endpoint>& endpoints, const Operate& wish,
-                     Duration limit) {
-    boost::asio::io_context io(1);
-    Result<Operated> answer =
-        Failure(Errc::disconnected, "no daemon has answered within " + format_duration(limit));
-    std::string trouble;
-    std::optional<rendezvous::ControlClient> client;
-    const auto take = [&](Result<Operated> result) {
-        answer = std::move(result);
-        client->stop(kStopLimit, [&io] { io.stop(); });
-    };
-    rendezvous::ControlClient::Handlers handlers;
-    std::string silent;  // Who has been asked, and has not said anything.
-    // Who has said why it does not do it, which is told only once.
-    std::map<std::string, std::string> answered;
-    handlers.on_up = [&] {
-        const auto said = answered.find(client->peer());
-        silent = said == answered.end() ? client->peer() : "";
-        trouble = said == answered.end() ? trouble : said->second;
-        client->send(wish);
-    };
-    handlers.on_down = [] {};
-    handlers.on_message = [&](rendezvous::FromDaemon message) {
-        if (auto* operated = std::get_if<Operated>(&message)) {
-            take(std::move(*operated));
-        } else if (const auto* refused = std::get_if<rendezvous::Refused>(&message)) {
-            take(Failure(refused->code, refused->reason));
-        }
-    };
-    handlers.on_trouble = [&](const std::string& reason, bool is_answer) {
-        trouble = reason;
-        silent.clear();
-        if (is_answer) {
-            answered[client->peer()] = reason;
-        }
-    };
-    client.emplace(io, endpoints, std::move(handlers));
-    boost::asio::steady_timer deadline(io, limit);
-    deadline.async_wait([&](boost::system::error_code error) {
-        if (!error) {
-            std::string why = trouble.empty() ? "" : ": " + trouble;
-            if (!silent.empty()) {
-                why = ": " + silent + " has accepted the connection and says nothing" +
-                      (wish.action == Operate::Action::status ? "; is it a regroup daemon?"
-                                                              : "; it may do it yet");
+/// Says a wish to whichever daemon leads, and waits for its answer; of a drain that is waited for,
+/// for the last one.
+class Conversation {
+   public:
+    Conversation(const std::vector<rendezvous::Endpoint>& endpoints, const Operate& wish,
+                 const OperateOptions& options)
+        : wish_(wish),
+          options_(options),
+          deadline_(io_, options.limit),
+          signals_(io_),
+          client_(io_, endpoints, handlers()) {}
+
+    /// Errors: disconnected, with the last trouble, when no daemon has answered in time;
+    /// deadline_exceeded or closed, when the wait for a drain has run out or a signal has ended it;
+    /// what a daemon refused it with.
+    Result<Operated> run() {
+        limit_at_deadline(Errc::disconnected);
+        client_.start();
+        io_.run();
+        return std::move(answer_);
+    }
+    /// The signal that ended the wait for a drain, or 0.
+    [[nodiscard]] int signal() const noexcept { return signal_; }
+
+   private:
+    rendezvous::ControlClient::Handlers handlers() {
+        rendezvous::ControlClient::Handlers handlers;
+        handlers.on_up = [this] {
+            const auto said = answered_.find(client_.peer());
+            silent_ = said == answered_.end() ? client_.peer() : "";
+            trouble_ = said == answered_.end() ? trouble_ : said->second;
+            is_taken_up_ = false;
+            client_.send(wish_);
+        };
+        handlers.on_down = [this] {
+            if (std::exchange(is_taken_up_, false)) {
+                complain("lost the connection to the daemon; asking again");
             }
-            take(Failure(Errc::disconnected,
-                         "no daemon has answered within " + format_duration(limit) + why));
+        };
+        handlers.on_message = [this](rendezvous::FromDaemon message) {
+            if (auto* operated = std::get_if<Operated>(&message)) {
+                take_answer(std::move(*operated));
+            } else if (const auto* refused = std::get_if<rendezvous::Refused>(&message)) {
+                take(Failure(refused->code, refused->reason));
+            }
+        };
+        handlers.on_trouble = [this](const std::string& reason, bool is_answer) {
+            trouble_ = reason;
+            silent_.clear();
+            if (is_answer) {
+                answered_[client_.peer()] = reason;
+            }
+        };
+        return handlers;
+    }
+
+    void take_answer(Operated operated) {
+        if (!wish_.wait || is_taken_up_ || !operated.done) {
+            if (waits_ && !is_taken_up_) {
+                operated.text += "; the connection was lost while the node was leaving";
+            }
+            take(std::move(operated));
+            return;
         }
-    });
-    client->start();
-    io.run();
-    client.reset();
-    return answer;
-}
+        is_taken_up_ = true;
+        silent_.clear();
+        if (std::exchange(waits_, true)) {
+            complain("the daemon is back; waiting again");
+            return;
+        }
+        std::printf("%s\n", operated.text.c_str());
+        std::fflush(stdout);
+        deadline_.expires_after(options_.wait_limit);
+        limit_at_deadline(Errc::deadline_exceeded);
+        for (const int signal : {SIGINT, SIGTERM}) {
+            boost::system::error_code ignored;
+            signals_.add(signal, ignored);
+        }
+        signals_.async_wait([this](boost::system::error_code error, int signal) {
+            if (!error) {
+                signal_ = signal;
+                take(Failure(Errc::closed, "no longer waiting; the node leaves all the same"));
+            }
+        });
+    }
+
+    void limit_at_deadline(Errc code) {
+        deadline_.async_wait([this, code](boost::system::error_code error) {
+            if (!error) {
+                take(Failure(code, code == Errc::disconnected ? silence() : patience_is_over()));
+            }
+        });
+    }
+
+    [[nodiscard]] std::string silence() const {
+        std::string why = trouble_.empty() ? "" : ": " + trouble_;
+        if (!silent_.empty()) {
+            why = ": " + silent_ + " has accepted the connection and says nothing" +
+                  (wish_.action == Operate::Action::status ? "; is it a regroup daemon?"
+                                                           : "; it may do it yet");
+        }
+        return "no daemon has answered within " + format_duration(options_.limit) + why;
+    }
+    [[nodiscard]] std::string patience_is_over() const {
+        return "node " + wish_.node + " has not left within " +
+               format_duration(options_.wait_limit) + " (--wait-timeout); " +
+               (is_taken_up_
+                    ? "it is still to leave, and regroup status shows it"
+                    : "the daemon cannot be reached" + (trouble_.empty() ? "" : ": " + trouble_));
+    }
+
+    static void complain(const std::string& line) {
+        std::fprintf(stderr, "regroup drain: %s\n", line.c_str());
+    }
+
+    void take(Result<Operated> result) {
+        answer_ = std::move(result);
+        deadline_.cancel();
+        signals_.cancel();
+        client_.stop(kStopLimit, [this] { io_.stop(); });
+    }
+
+    boost::asio::io_context io_{1};
+    const Operate& wish_;
+    const OperateOptions& options_;
+    Result<Operated> answer_ = Operated{};
+    std::string trouble_;
+    std::string silent_;  // Who has been asked, and has not said anything.
+    // Who has said why it does not do it, which is told only once.
+    std::map<std::string, std::string> answered_;
+    bool waits_ = false;        // A daemon has taken the drain up,
+    bool is_taken_up_ = false;  // and has said so on this connection.
+    int signal_ = 0;
+    boost::asio::steady_timer deadline_;
+    boost::asio::signal_set signals_;
+    rendezvous::ControlClient client_;
+};
 
 void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
     if (action == Operate::Action::drain) {
@@ -108,7 +192,8 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
             "Have one node of a job leave: its workers save their state at the next step boundary "
             "and\n"
             "end, and the others go on. NODE is its name, as regroup status shows it; several\n"
-            "launchers of one name, as on one host without --local-addr, leave together.";
+            "launchers of one name, as on one host without --local-addr, leave together. Without\n"
+            "--wait it returns at once.";
     } else if (action == Operate::Action::stop) {
         flags.usage = "regroup stop [FLAGS]";
         flags.introduction = "End a job on all its nodes.";
@@ -119,9 +204,11 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
             "and\n"
             "why, what is left of their budgets, and the last recoveries. regroup top is the same.";
     }
-    flags.footer =
-        "Exit code: 0 if it was done, 1 if the daemon says why it was not, 2 for a mistake on the\n"
-        "command line, 3 if no daemon answers.";
+    flags.footer = std::string("Exit code: 0 if it was done, 1 if the daemon says why it was not") +
+                   (action == Operate::Action::drain
+                        ? ",\nor if --wait-timeout was too short, 2 for a mistake on the command "
+                          "line, 3 if no daemon answers."
+                        : ", 2 for a mistake on the\ncommand line, 3 if no daemon answers.");
     flags.group("Flags");
     flags.value({"--endpoint", "HOST:PORT[,HOST:PORT...]", "localhost:29400",
                  "Where the job's daemon listens: the same as --rdzv-endpoint of its nodes",
@@ -136,6 +223,17 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
         flags.value({"--reason", "TEXT", "", "Why, for the log and the verdict",
                      "--reason='new memory modules'", "-", true},
                     text_into(out.reason));
+    }
+    if (action == Operate::Action::drain) {
+        flags.toggle({"--wait", "", "",
+                      "Return when the node has left, and print the step that it had come to", "",
+                      "-", true},
+                     out.wait);
+        flags.value({"--wait-timeout", "SECONDS", "300",
+                     "With --wait: how long to wait for that once the daemon has taken it up; the "
+                     "node leaves even so",
+                     "--wait-timeout=60", "-", true},
+                    seconds_into(out.wait_limit));
     }
     flags.value({"--timeout", "SECONDS", "10", "How long to try", "--timeout=3", "-", true},
                 seconds_into(out.limit));
@@ -189,8 +287,15 @@ int operate_command(Operate::Action action, std::span<const std::string> argumen
     if (!endpoints) {
         return complain(endpoints.error().detail);
     }
-    const Operate wish{options.job, action, drains ? rest.front() : "", author(), options.reason};
-    return report(action, command, options, ask(*endpoints, wish, options.limit));
+    const Operate wish{options.job, action,         drains ? rest.front() : "",
+                       author(),    options.reason, options.wait};
+    Conversation conversation(*endpoints, wish, options);
+    const int code = report(action, command, options, conversation.run());
+    if (conversation.signal() != 0) {
+        std::signal(conversation.signal(), SIG_DFL);
+        std::raise(conversation.signal());
+    }
+    return code;
 }
 
 }  // namespace regroup::launcher

@@ -180,7 +180,8 @@ struct Resumed {
     /// How long before this word was sent that was: it may have waited for a connection.
     Duration ago{};
 };
-/// An operator's wish, in place of a Join; answered by Operated, and closed.
+/// An operator's wish, in place of a Join; answered by Operated, and closed. With `wait`, a drain
+/// is answered twice: when it is taken up, and when the nodes have left.
 struct Operate {
     enum class Action : std::uint8_t { drain, stop, status };
     std::string job;  ///< Empty: the only one there is.
@@ -188,6 +189,7 @@ struct Operate {
     std::string node;    ///< To drain: its name.
     std::string author;  ///< For the verdict: user and host.
     std::string reason;
+    bool wait = false;
 };
 [[nodiscard]] std::string_view to_string(Operate::Action action) noexcept;
 using FromAgent = std::variant<Join, Report, Leave, Resumed, Operate>;

@@ -85,6 +85,7 @@ void read(FieldReader& reader, Operate& message) {
     reader.name("node", message.node);
     reader.text("author", message.author, kSentenceBytesMax);
     reader.text("reason", message.reason, kSentenceBytesMax);
+    reader.flag("wait", message.wait);
 }
 
 // ---- From the daemon.

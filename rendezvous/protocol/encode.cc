@@ -63,6 +63,9 @@ struct AgentWriter {
         }
         put_sentence(object, "author", message.author);
         put_sentence(object, "reason", message.reason);
+        if (message.wait) {
+            object["wait"] = true;
+        }
         return object;
     }
 };

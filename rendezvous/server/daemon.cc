@@ -101,6 +101,7 @@ void Daemon::resign(Duration limit, std::function<void()> done) {
 }
 
 void Daemon::flush(Duration limit, std::function<void()> done) {
+    impl_->jobs->end_waits();
     impl_->flush(limit, std::move(done));
 }
 

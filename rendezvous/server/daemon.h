@@ -86,7 +86,8 @@ class Daemon {
     /// Lets go of the jobs that a journal keeps: accepts no one any more, and calls `done` once
     /// another daemon may take them up, or after `limit`.
     void resign(Duration limit, std::function<void()> done);
-    /// Calls `done` once everything said so far has been handed to the kernel, or after `limit`.
+    /// Before the end of the process: operators who wait are told so, and `done` is called once
+    /// everything said so far has been handed to the kernel, or after `limit`.
     void flush(Duration limit, std::function<void()> done);
 
     [[nodiscard]] std::size_t sessions_count() const;

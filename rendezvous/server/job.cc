@@ -71,6 +71,7 @@ void Job::remember(const NodeId& node) {
 }
 
 void Job::told(const Event& event) {
+    drain_waits.note(event);
     attendance_.note(event, core);
 }
 

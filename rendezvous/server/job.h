@@ -11,6 +11,7 @@
 #include "rendezvous/base/clock.h"
 #include "rendezvous/core/rendezvous_core.h"
 #include "rendezvous/journal/journal.h"
+#include "rendezvous/server/drain_waits.h"
 #include "rendezvous/server/session.h"
 
 namespace regroup::rendezvous {
@@ -70,6 +71,7 @@ class Job {
     std::map<NodeId, std::shared_ptr<Session>> sessions;
     Instant idle_since = Instant::max();  ///< Closed, or without a node, since then.
     std::string last_log;
+    DrainWaits drain_waits;
 
    private:
     friend class JobRestoration;

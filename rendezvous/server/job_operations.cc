@@ -24,6 +24,9 @@ std::string names_of(const std::map<std::string, Job>& jobs) {
     return names;
 }
 
+/// A connection whose operator waits may be silent for so long.
+constexpr Duration kWaitLimit = std::chrono::hours(24);
+
 std::string no_such(const std::string& job, const std::map<std::string, Job>& jobs) {
     return "there is no job " + job + "; the daemon has " +
            (jobs.empty() ? "none" : names_of(jobs));
@@ -97,8 +100,36 @@ void JobTable::drain(const std::shared_ptr<Session>& session, Job& job, const Op
     const std::string text = who + (several ? " leave at " : " leaves at ") + their +
                              " next step boundary, or at once if " + their +
                              " workers do not keep their processes";
+    if (operate.wait) {
+        session->silence_limit = kWaitLimit;
+        session->expires = after(clock_.now(), kWaitLimit);
+        job.drain_waits.add(session, operate.node,
+                            job.core.status(job.timeline(clock_.now())).nodes);
+    }
     step(job, DrainRequested{operate.node, operate.author, operate.reason},
-         [this, session, text] { answer(session, true, text); });
+         [this, session, text, &job, waits = operate.wait] {
+             if (!waits) {
+                 answer(session, true, text);
+                 return;
+             }
+             hooks_.send(session, Operated{true, text});
+             job.drain_waits.accept(session);
+             answer_waiting(job);
+         });
+}
+
+void JobTable::end_waits() {
+    for (auto& [id, job] : jobs_) {
+        for (DrainWaits::Answer& waiting : job.drain_waits.take_all(id)) {
+            answer(waiting.session, waiting.done, std::move(waiting.text));
+        }
+    }
+}
+
+void JobTable::answer_waiting(Job& job) {
+    for (DrainWaits::Answer& waiting : job.drain_waits.take_answered(job.key.id, job.core)) {
+        answer(waiting.session, waiting.done, std::move(waiting.text));
+    }
 }
 
 void JobTable::stop(const std::shared_ptr<Session>& session, Job& job, const Operate& operate) {

@@ -233,6 +233,7 @@ void JobTable::apply(Job& job, const Effects& effects) {
             hooks_.send(session, effect.message);
         }
     }
+    answer_waiting(job);
     const Phase phase = job.core.phase();
     const bool idle = phase == Phase::closed || job.core.nodes_count() == 0;
     job.idle_since = idle ? std::min(job.idle_since, clock_.now()) : Instant::max();
@@ -269,6 +270,12 @@ void JobTable::arm() {
 }
 
 void JobTable::end(const std::shared_ptr<Session>& session) {
+    for (auto& [id, job] : jobs_) {
+        if (!job.drain_waits.empty()) {
+            job.drain_waits.ended(session);
+            answer_waiting(job);
+        }
+    }
     if (speaks_for_node(session)) {
         Job& job = jobs_.at(session->job);
         job.sessions.erase(session->node);

@@ -56,6 +56,8 @@ class JobTable {
     void stop(const std::string& author, const std::string& reason);
     /// This daemon is about to end, its jobs are not.
     void resign(std::function<void()> done);
+    /// The daemon is about to end: nobody is left to wait for.
+    void end_waits();
     /// Jobs that are not closed.
     [[nodiscard]] std::size_t open_jobs() const;
 
@@ -87,6 +89,8 @@ class JobTable {
     void stop(const std::shared_ptr<Session>& session, Job& job, const Operate& operate);
     [[nodiscard]] std::string status(const std::string& job_id) const;
     void answer(const std::shared_ptr<Session>& session, bool done, std::string text);
+    /// The operators who wait for nodes that have left by now.
+    void answer_waiting(Job& job);
 
     /// `then` is called when the event is kept and its effects are on their way.
     void step(Job& job, const Event& event, Then then = nullptr);

@@ -135,6 +135,7 @@ void JobTable::follow(const std::string& endpoint) {
         taking_up_.reset();
     }
     for (auto& [id, job] : jobs_) {
+        job.drain_waits.hang_up();
         for (const auto& [node, session] : job.sessions) {
             session->close();
         }

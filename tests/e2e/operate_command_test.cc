@@ -31,16 +31,34 @@ class OperateCommand : public EndToEnd {
     [[nodiscard]] Said operate(const Words& words) const {
         return regroup(words + Words{"--endpoint=" + rendezvous_.endpoint()});
     }
-    [[nodiscard]] std::unique_ptr<Program> start_node(unsigned number,
-                                                      const Words& flags = {}) const {
+    /// Which goes on while the test does other things.
+    [[nodiscard]] std::unique_ptr<Program> begin(const Words& words,
+                                                 const std::string& endpoint) const {
         return std::make_unique<Program>(ProgramSpec{
-            Words{regroup_program(), "run"} + node(number, "1:2", rendezvous_.endpoint()) +
-                Words{"--nproc-per-node=2", "--last-call=30", "--max-restarts=4"} + flags +
-                Words{elastic_probe_program()},
-            {"PROBE_DIR=" + folder()},
-            folder()});
+            Words{regroup_program()} + words + Words{"--endpoint=" + endpoint}, {}, ""});
     }
-
+    [[nodiscard]] std::unique_ptr<Program> begin(const Words& words) const {
+        return begin(words, rendezvous_.endpoint());
+    }
+    [[nodiscard]] std::unique_ptr<Program> start_node(unsigned number,
+                                                      const Words& steps = {}) const {
+        return start_node(number, rendezvous_.endpoint(), steps);
+    }
+    [[nodiscard]] std::unique_ptr<Program> start_node(unsigned number, const std::string& endpoint,
+                                                      const Words& steps) const {
+        return std::make_unique<Program>(
+            ProgramSpec{Words{regroup_program(), "run"} + node(number, "1:2", endpoint) +
+                            Words{"--nproc-per-node=2", "--last-call=30", "--max-restarts=4",
+                                  elastic_probe_program()} +
+                            steps,
+                        {"PROBE_DIR=" + folder()},
+                        folder()});
+    }
+    /// Waits until a rank saves its state in that round.
+    [[nodiscard]] bool saves(std::uint64_t round) const {
+        return eventually([&] { return !marks("saving")[round].empty(); },
+                          std::chrono::seconds(40));
+    }
     /// The account by which operators are named.
     [[nodiscard]] static std::string account() {
         const passwd* const entry = ::getpwuid(::getuid());
@@ -115,6 +133,111 @@ TEST_F(OperateCommand, ADrainTellsThatSeveralNodesHaveTheNameAndAllOfThemLeave) 
               "the 2 nodes of the name 127.0.0.3 of job job leave at their next step boundary, or "
               "at once if their workers do not keep their processes\n");
     EXPECT_EQ(a->wait(), 75) << a->output();
+    EXPECT_EQ(b->wait(), 75) << b->output();
+}
+
+// ---- Drains that are waited for.
+
+constexpr const char* kHasLeft = " has left job job at step ";
+
+TEST_F(OperateCommand, WaitEndsWhenTheNodeHasLeftAndTellsItsStep) {
+    auto a = start_node(1);
+    auto b = start_node(2);
+    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << a->output() << b->output();
+    const Said drained = operate({"drain", "--wait", "--reason=new memory", "127.0.0.3"});
+    EXPECT_EQ(drained.code, 0) << drained.text;
+    const auto left = last_marks("left");
+    ASSERT_THAT(left, SizeIs(2)) << drained.text;
+    const Words lines = lines_of(drained.text);
+    ASSERT_THAT(lines, SizeIs(2)) << drained.text;
+    EXPECT_THAT(lines[0], HasSubstr("node 127.0.0.3 of job job leaves at its next step boundary"));
+    EXPECT_THAT(lines[1],
+                AllOf(HasSubstr("node 127.0.0.3 (ranks 2-3)" + std::string(kHasLeft) +
+                                left.at(2).at("step") + " (drained: "),
+                      HasSubstr("is drained by " + account() + "@"), HasSubstr("new memory")));
+    EXPECT_EQ(b->wait(), 75) << b->output();
+    // The last node: all save and leave.
+    const Said last = operate({"drain", "--wait", "127.0.0.2"});
+    EXPECT_EQ(last.code, 0) << last.text;
+    EXPECT_THAT(last.text, HasSubstr("node 127.0.0.2 (ranks 0-1)" + std::string(kHasLeft)));
+    EXPECT_EQ(a->wait(), 75) << a->output();
+}
+
+TEST_F(OperateCommand, WaitForSeveralNodesOfOneNameTellsTheStepOfEach) {
+    auto a = start_node(2);
+    auto b = start_node(2);
+    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << a->output() << b->output();
+    const Said drained = operate({"drain", "--wait", "127.0.0.3"});
+    EXPECT_EQ(drained.code, 0) << drained.text;
+    EXPECT_THAT(drained.text, AllOf(HasSubstr("(ranks 0-1)" + std::string(kHasLeft)),
+                                    HasSubstr("(ranks 2-3)" + std::string(kHasLeft))));
+    EXPECT_EQ(a->wait(), 75) << a->output();
+    EXPECT_EQ(b->wait(), 75) << b->output();
+}
+
+TEST_F(OperateCommand, WaitThatRunsOutOrIsInterruptedLeavesTheDrainAsItIs) {
+    auto a = start_node(1, {"save"});
+    auto b = start_node(2, {"save"});
+    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << a->output() << b->output();
+    const auto patient = begin({"drain", "--wait", "127.0.0.3"});
+    ASSERT_TRUE(saves(1)) << b->output();
+    const Said impatient = operate({"drain", "--wait", "--wait-timeout=0.5", "127.0.0.3"});
+    EXPECT_EQ(impatient.code, 1);
+    EXPECT_THAT(impatient.text,
+                HasSubstr("regroup drain: node 127.0.0.3 has not left within 500 ms "
+                          "(--wait-timeout); it is still to leave"));
+    const auto interrupted = begin({"drain", "--wait", "127.0.0.3"});
+    ASSERT_TRUE(interrupted->prints("leaves at its next step boundary"));
+    interrupted->signal(SIGINT);
+    EXPECT_EQ(interrupted->wait(), 128 + SIGINT);
+    EXPECT_THAT(interrupted->output(),
+                HasSubstr("no longer waiting; the node leaves all the same"));
+    EXPECT_TRUE(patient->running());
+    release("disk");
+    EXPECT_EQ(patient->wait(), 0) << patient->output();
+    EXPECT_THAT(patient->output(), HasSubstr(kHasLeft));
+    EXPECT_EQ(b->wait(), 75) << b->output();
+}
+
+TEST_F(OperateCommand, WaitFailsIfTheNodeIsLostOrTheJobEndsFirst) {
+    auto a = start_node(1, {"save"});
+    auto b = start_node(2, {"save"});
+    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << a->output() << b->output();
+    const auto of_lost = begin({"drain", "--wait", "127.0.0.3"});
+    ASSERT_TRUE(saves(1)) << b->output();
+    b->signal(SIGKILL);
+    EXPECT_EQ(of_lost->wait(), 1);
+    EXPECT_THAT(of_lost->output(), HasSubstr("node 127.0.0.3 (ranks 2-3) was lost before it had "
+                                             "left job job, after step "));
+    ASSERT_THAT(await_marks("up", 2, 2), SizeIs(2)) << a->output();
+    const auto of_stopped = begin({"drain", "--wait", "127.0.0.2"});
+    ASSERT_TRUE(saves(2)) << a->output();
+    EXPECT_EQ(operate({"stop", "--reason=enough"}).code, 0);
+    EXPECT_EQ(of_stopped->wait(), 1);
+    EXPECT_THAT(of_stopped->output(), HasSubstr("node 127.0.0.2 (ranks 0-1) had not left when job "
+                                                "job ended: enough"));
+    release("disk");
+}
+
+TEST_F(OperateCommand, WaitGoesOnWithTheNextDaemonThatHasTheJob) {
+    const Words flags{"--listen=127.0.0.1:" + std::to_string(unused_port()),
+                      "--state=" + folder() + "/state"};
+    auto daemon = std::make_unique<Rendezvous>(flags);
+    const std::string endpoint = daemon->endpoint();
+    auto a = start_node(1, endpoint, {"save"});
+    auto b = start_node(2, endpoint, {"save"});
+    ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << a->output() << b->output();
+    const auto waits = begin({"drain", "--wait", "127.0.0.3"}, endpoint);
+    ASSERT_TRUE(saves(1)) << b->output();
+    daemon->program().signal(SIGKILL);
+    ASSERT_TRUE(waits->prints("lost the connection to the daemon; asking again"));
+    daemon.reset();
+    daemon = std::make_unique<Rendezvous>(flags);
+    ASSERT_TRUE(b->prints("the rendezvous is back at")) << b->output();
+    ASSERT_TRUE(waits->prints("the daemon is back; waiting again")) << waits->output();
+    release("disk");
+    EXPECT_EQ(waits->wait(), 0) << waits->output();
+    EXPECT_THAT(waits->output(), HasSubstr(kHasLeft));
     EXPECT_EQ(b->wait(), 75) << b->output();
 }
 

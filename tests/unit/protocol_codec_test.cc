@@ -254,8 +254,10 @@ TEST(ProtocolCodec, OperateKeepsEveryFieldOfEveryAction) {
         EXPECT_EQ(decoded.node, operate.node);
         EXPECT_EQ(decoded.author, operate.author);
         EXPECT_EQ(decoded.reason, operate.reason);
+        EXPECT_EQ(decoded.wait, operate.wait);
     }
     EXPECT_EQ(through_agent(Operate{}).job, "");
+    EXPECT_FALSE(through_agent(Operate{}).wait);
 }
 
 TEST(ProtocolCodec, OfManyPositionsThoseMostBehindAreKept) {

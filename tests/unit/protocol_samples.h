@@ -151,8 +151,9 @@ inline rendezvous::Resumed sample_resumed() {
 }
 
 inline rendezvous::Operate sample_operate() {
-    return {"nightly", rendezvous::Operate::Action::drain, "node7", "ann@login1",
-            "new memory modules"};
+    return {
+        "nightly", rendezvous::Operate::Action::drain, "node7", "ann@login1", "new memory modules",
+        true};
 }
 
 inline rendezvous::Incident sample_incident() {

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/job_status.h"
+#include "rendezvous/core/rendezvous_core.h"
+#include "rendezvous/core/rendezvous_events.h"
+#include "rendezvous/server/session.h"
+
+namespace regroup::rendezvous {
+
+/// The operators that wait until the nodes that they drain have left a job, and what those nodes
+/// said last. Costs nothing while nobody waits.
+class DrainWaits {
+   public:
+    struct Answer {
+        std::shared_ptr<Session> session;
+        bool done = false;
+        std::string text;
+    };
+
+    [[nodiscard]] bool empty() const noexcept { return waits_.empty(); }
+    /// `session` waits for those of `nodes` that are called `name`, by name or id. It is not
+    /// answered before `accept`.
+    void add(const std::shared_ptr<Session>& session, const std::string& name,
+             const std::vector<JobStatus::Node>& nodes);
+    /// The operator has been told that the nodes are to leave.
+    void accept(const std::shared_ptr<Session>& session);
+    /// The connection of an operator, or of a node, has ended.
+    void ended(const std::shared_ptr<Session>& session);
+    /// Another daemon has the job: operators have to ask there.
+    void hang_up();
+    /// To be told of each event of the job.
+    void note(const Event& event);
+    /// Removes and returns those who have no more to wait for: all their nodes have left, or the
+    /// job has ended. A job that all leave ends before the last ones have saved their state; their
+    /// connections tell when they have.
+    [[nodiscard]] std::vector<Answer> take_answered(const std::string& job,
+                                                    const RendezvousCore& core);
+    /// Removes and returns all that were accepted: the daemon is about to end.
+    [[nodiscard]] std::vector<Answer> take_all(const std::string& job);
+
+   private:
+    struct Leaver {
+        std::string title;       // "node b (ranks 2-3)"
+        std::uint64_t step = 0;  // The last one that its workers are known to have had.
+        bool said_goodbye = false;
+        bool killed = false;
+        std::string reason;  // Of its goodbye.
+        bool gone = false;
+        bool outlives_job = false;  // It was not gone when the job ended.
+    };
+    struct Wait {
+        std::shared_ptr<Session> session;
+        bool accepted = false;
+        std::map<NodeId, Leaver> leavers;
+    };
+
+    void hear(const NodeId& node, const NodeReport& report);
+    void look(Leaver& leaver, const NodeId& id, const RendezvousCore& core) const;
+    [[nodiscard]] static Answer answer(const Wait& wait, const std::string& job,
+                                       const std::string& why_not);
+
+    std::vector<Wait> waits_;
+    std::size_t nodes_count_ = 0;  // By the last look for nodes that are gone,
+    bool look_again_ = true;       // which may be out of date.
+};
+
+}  // namespace regroup::rendezvous
