@@ -13,7 +13,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 #include "agent/event_record.h"
 #include "agent/link/death_watch.h"
 #include "agent/link/link_server.h"

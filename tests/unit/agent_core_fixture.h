@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 
 namespace regroup::agent {
 
