@@ -57,15 +57,17 @@ std::string text_of(const QuitReason& reason) {
         case QuitCause::save_timeout:
             return why + "; the workers did not save their state" + limit +
                    (std::holds_alternative<AskedBySignal>(reason.why) ? " (--shutdown-timeout)"
-                                                                      : "");
+                                                                      : " (--prepare-timeout)");
         case QuitCause::save_failed:
             return why + "; a worker failed as it saved its state";
         case QuitCause::ended_unsaved:
             return why + "; the round ended before the state was saved";
         case QuitCause::workers_unkillable:
             return std::to_string(reason.workers) +
-                   (reason.workers == 1 ? " worker did" : " workers did") +
-                   " not end even after SIGKILL: probably stuck in the kernel";
+                   (reason.workers == 1
+                        ? " worker did not end even after SIGKILL; it is probably stuck"
+                        : " workers did not end even after SIGKILL; they are probably stuck") +
+                   " in the kernel";
     }
     return "";
 }
