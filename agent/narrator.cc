@@ -98,10 +98,10 @@ void Narrator::tell_waiting(const rendezvous::Waiting& waiting, const std::strin
     }
     const Duration left = core_.give_up_at() == Instant::max() ? options_.core.join_timeout
                                                                : core_.give_up_at() - now;
-    output_.say(waiting.spare ? "waiting as a spare: " + waiting.detail
-                              : "waiting: " + waiting.detail + " (here: " + names + "; at " + peer +
-                                    "; for up to " +
-                                    format_duration(std::max(Duration::zero(), left)) + ")");
+    output_.say(waiting.spare
+                    ? "waiting as a spare: " + waiting.detail
+                    : "waiting: " + waiting.detail + " (here: " + names + "; at " + peer +
+                          "; for up to " + format_duration(std::max(Duration::zero(), left)) + ")");
 }
 
 void Narrator::waits() {
@@ -189,10 +189,11 @@ void Narrator::killed_late(const SignalWorkers& effect) {
 }
 
 void Narrator::waits_for_work(const TellAtWork& effect) {
-    output_.say("workers of " + round_name(effect.round) +
-                " are in user code and cannot hear that it is over; the agent waits for them for at "
-                "most " +
-                format_duration(effect.left) + ", since what they hold would be lost");
+    output_.say(
+        "workers of " + round_name(effect.round) +
+        " are in user code and cannot hear that it is over; the agent waits for them for at "
+        "most " +
+        format_duration(effect.left) + ", since what they hold would be lost");
 }
 
 void Narrator::hangs(const KillWorker& effect) {

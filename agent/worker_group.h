@@ -80,8 +80,9 @@ class WorkerGroup {
     /// Opens the link for workers with the SDK. Without it they are as all others. Errors: system.
     Result<void> open_link();
 
-    /// Starts these workers of a round. Those that had their places must have ended. `own_address` is this node's on the connection to the daemon: where the master is
-    /// known by a name, it tells the interface.
+    /// Starts these workers of a round. Those that had their places must have ended. `own_address`
+    /// is this node's on the connection to the daemon: where the master is known by a name, it
+    /// tells the interface.
     void launch(const LaunchWorkers& launch, const std::string& own_address);
     /// Starts these ahead of any round.
     void prestart(const PrestartWorkers& start, const std::string& own_address);

@@ -132,9 +132,8 @@ void WorkerGroup::end_round(const EndRound& end) {
         }
     }
     for (auto& [key, process] : processes_) {
-        if (!process.told &&
-            std::find(end.local_ranks.begin(), end.local_ranks.end(), process.local_rank) !=
-                end.local_ranks.end()) {
+        if (!process.told && std::find(end.local_ranks.begin(), end.local_ranks.end(),
+                                       process.local_rank) != end.local_ranks.end()) {
             link_->send(key, worker_link::EndRound{number(end.round), text_of(end.cause)});
         }
     }
@@ -158,8 +157,9 @@ void WorkerGroup::pause(const PauseWorkers& pause) {
             continue;
         }
         (*process.page)->pause_round.store(number(pause.round));
-        link_->send(key, worker_link::Pause{number(pause.round), pause.leave,
-                                            static_cast<std::uint64_t>(limit), text_of(pause.cause)});
+        link_->send(key,
+                    worker_link::Pause{number(pause.round), pause.leave,
+                                       static_cast<std::uint64_t>(limit), text_of(pause.cause)});
     }
 }
 

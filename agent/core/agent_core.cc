@@ -123,7 +123,7 @@ void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
         tell(now);
         return;
     }
-    if (all_out()) {
+    if (workers_.all_out()) {
         begin_round(now, assignment);
         return;
     }
@@ -155,8 +155,7 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
     } else if (runs && message.leave && leave_.stage < Leave::Stage::at_boundary) {
         begin_boundary(now, why);
     } else if (runs && !message.leave && !std::exchange(round_.pausing, true)) {
-        effects_.push_back(
-            PauseWorkers{message.round, false, config_.policy.prepare_timeout, why});
+        effects_.push_back(PauseWorkers{message.round, false, config_.policy.prepare_timeout, why});
     } else if (!runs && message.leave && report_.state == NodeState::stopped &&
                !message.if_running) {
         if (message.stale || !holds_state()) {
@@ -171,7 +170,7 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
 }
 
 void AgentCore::handle(Instant now, const rendezvous::SaveStacks& message) {
-    if (message.round != report_.round || !has_workers() || message.alarm == report_.alarm) {
+    if (message.round != report_.round || !workers_.any_alive() || message.alarm == report_.alarm) {
         tell(now);  // The answer was lost, or is on its way.
         return;
     }
@@ -204,7 +203,7 @@ void AgentCore::handle(Instant now, const rendezvous::Fenced& message) {
     if (leaving()) {
         return;
     }
-    if (all_out()) {
+    if (workers_.all_out()) {
         report_.state = NodeState::stopped;
         send_join(now);
     } else {
@@ -274,7 +273,7 @@ void AgentCore::on(Instant now, const StoreOffered& event) {
     const bool changed = std::exchange(report_.store_port, event.port) != event.port;
     // While workers run, the next report is early enough; a waiting node may be assigned a round
     // at any moment, and the port with it.
-    if (changed && all_out() && !leaving()) {
+    if (changed && workers_.all_out() && !leaving()) {
         tell(now);
     }
 }

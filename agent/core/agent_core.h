@@ -6,10 +6,9 @@
 #include <optional>
 #include <string>
 #include <variant>
-#include <vector>
 
 #include "agent/core/agent_events.h"
-#include "agent/core/worker.h"
+#include "agent/core/workers.h"
 #include "rendezvous/core/messages.h"
 
 namespace regroup::agent {
@@ -71,7 +70,7 @@ class AgentCore {
     /// The last one that was begun.
     [[nodiscard]] const Assignment& assignment() const noexcept { return round_.assignment; }
     /// Those that are suspended or wait for a first place included, and those that are ending.
-    [[nodiscard]] bool has_workers() const;
+    [[nodiscard]] bool has_workers() const { return workers_.any_alive(); }
     /// Whether a worker is there and waits for a round.
     [[nodiscard]] bool is_suspended(std::uint32_t local_rank) const;
     /// Its end as what it counts, before it is acted upon: a resident worker that ends with success
@@ -85,7 +84,7 @@ class AgentCore {
     /// A request to quit would begin a drain at this moment.
     [[nodiscard]] bool would_drain() const;
     /// Some worker that is alive has had a place in a round.
-    [[nodiscard]] bool holds_state() const;
+    [[nodiscard]] bool holds_state() const { return workers_.any_holds_state(); }
     /// A signal asked it to quit, and its workers are yet to save their state.
     [[nodiscard]] bool draining() const noexcept { return leave_.signal != 0 && !leaving(); }
 
@@ -135,16 +134,27 @@ class AgentCore {
     ///                                    saving if they are suspended
     ///     asked        train             Prepare{leave}, as above; by itself after half of the
     ///                                    time, or when the daemon has been away for a while
-    ///     at_boundary  train up to a     all have saved -> ending; the round ended before -> asked;
+    ///     at_boundary  train up to a     all have saved -> ending; the round ended before ->
+    ///     asked;
     ///                  step boundary,    most of the time is over -> saving
     ///                  save and end
     ///     saving       save and end      all have ended -> ending; the time is over -> ending
-    ///     ending       end               the last worker is gone -> done
+    ///     ending       end               another signal -> hurried; the last worker is gone
+    ///                                    -> done
+    ///     hurried      end at once       the last worker is gone -> done
     ///
     /// A verdict, a second signal and whatever else allows no delay lead to ending at once; a
     /// verdict leads to saving if the node was to leave.
     struct Leave {
-        enum class Stage : std::uint8_t { member, asked, at_boundary, saving, ending, done };
+        enum class Stage : std::uint8_t {
+            member,
+            asked,
+            at_boundary,
+            saving,
+            ending,
+            hurried,
+            done
+        };
         Stage stage = Stage::member;
         int signal = 0;                     ///< That asked for it; 0: the daemon did.
         Instant asked_at = Instant::min();  ///< When a signal came first.
@@ -153,7 +163,6 @@ class AgentCore {
         std::uint32_t saved = 0;   ///< Workers that have ended with success meanwhile,
         std::uint32_t failed = 0;  ///< and those that failed as they saved.
         std::optional<Quit> quit{};
-        bool hurried = false;
     };
 
     /// Once all workers are out of their round the node joins anew.
@@ -195,12 +204,8 @@ class AgentCore {
     void update_patience(Instant now);
     void give_up(Instant now);  ///< --join-timeout is over.
 
-    // ---- Rounds and workers: agent_rounds.cc.
-    [[nodiscard]] bool all_out() const;
+    // ---- Rounds: agent_rounds.cc.
     [[nodiscard]] bool is_in_round() const;
-    [[nodiscard]] Wanted wanted() const;
-    /// Gives each worker its next order. `cause`: of the end of the round, if it ends now.
-    void order_workers(const Cause* cause = nullptr);
     [[nodiscard]] bool names_spent_store(const Assignment& assignment) const;
     void begin_round(Instant now, const Assignment& assignment);
     void begin_stopping(Instant now, const Cause& cause);
@@ -210,18 +215,20 @@ class AgentCore {
     void refuse(RoundId round);
     /// The report is about `round` from here on; what was true of another is not true of it.
     void report_on(RoundId round);
+    /// The round is over here once all workers are out.
+    void settle(Instant now);
+    void begin_next(Instant now);
+
+    // ---- Workers: agent_workers.cc.
+    /// Gives each worker its next order. `cause`: of the end of the round, if it ends now.
+    void order_workers(const Cause* cause = nullptr);
+    [[nodiscard]] Wanted wanted() const;
     void lose_member(Instant now, const Worker& lost, const WorkerExited& exited,
                      const std::optional<WorkerFailure>& failure);
     void lose_waiting(Instant now, const Worker& lost);
     [[nodiscard]] bool was_stopped_by_us(const Worker& worker, const WorkerFailure& failure) const;
-    /// The round is over here once all workers are out.
-    void settle(Instant now);
-    /// Between two rounds, or out of the job.
-    void go_on(Instant now);
     void kill_workers(Instant now);
     void end_for_unkillable(Instant now);
-
-    // ---- Workers that are started ahead: agent_rounds.cc.
     [[nodiscard]] bool keeps_ahead() const;
     void prestart(Instant now);
     void prestart_later(Instant now);
@@ -235,6 +242,8 @@ class AgentCore {
     /// The time of the present stage is over.
     [[nodiscard]] Instant leave_deadline() const;
     void go_on_leaving(Instant now);
+    /// All workers are out of a round. False if the node takes part in the next one.
+    [[nodiscard]] bool leave_between_rounds(Instant now);
     /// No worker is left of a node that saved its state.
     void conclude_saving(Instant now);
     void quit(Instant now, Quit how);
@@ -251,7 +260,7 @@ class AgentCore {
 
     AgentConfig config_;
     rendezvous::NodeReport report_;
-    std::vector<Worker> workers_;  ///< By local rank.
+    Workers workers_;
     Link link_;
     Round round_;
     /// What follows when all workers are out of the present round, if the daemon has said so.

@@ -79,8 +79,9 @@ struct HangSuspected {
     RoundId round = RoundId::none;
     std::optional<rendezvous::Hang> hang{};
 };
-/// Workers that are to suspend are in user code, and for at most `left` more they may be before they
-/// count as hung. Until then they are not ended by force: their state may be all that the job has.
+/// Workers that are to suspend are in user code, and for at most `left` more they may be before
+/// they count as hung. Until then they are not ended by force: their state may be all that the job
+/// has.
 struct WorkersAtWork {
     RoundId round = RoundId::none;
     Duration left{};
@@ -194,10 +195,10 @@ struct Quit {
     QuitReason reason;
     std::optional<rendezvous::Verdict> verdict{};  ///< The job's, when it was closed.
 };
-using AgentEffect = std::variant<SendToDaemon, SendLeave, DropLink, BeginRound, LaunchWorkers,
-                                 PrestartWorkers, AssignWorkers, EndRound, PauseWorkers,
-                                 SignalWorkers, SaveStacks, TellAtWork, KillWorker, TellRecovery,
-                                 Quit>;
+using AgentEffect =
+    std::variant<SendToDaemon, SendLeave, DropLink, BeginRound, LaunchWorkers, PrestartWorkers,
+                 AssignWorkers, EndRound, PauseWorkers, SignalWorkers, SaveStacks, TellAtWork,
+                 KillWorker, TellRecovery, Quit>;
 using AgentEffects = std::vector<AgentEffect>;
 
 }  // namespace regroup::agent

@@ -28,16 +28,16 @@ bool AgentCore::would_drain() const {
     }
     if (!link_.up) {
         // The workers agree on a step boundary among themselves.
-        return is_in_round() ? report_.resident && has_workers() : holds_state();
+        return is_in_round() ? report_.resident && workers_.any_alive() : holds_state();
     }
     // A standby trains nothing, but if the rendezvous goes with it, so do those who train.
     if (config_.offer.hosts_rendezvous && link_.queued) {
         return true;
     }
     // Between two rounds its processes may be gone: the daemon knows who else has their state.
-    const bool between =
-        report_.state == NodeState::stopped && assignment().round != RoundId::none;
-    return rendezvous::may_keep_state(report_) && (between || (is_in_round() && has_workers()));
+    const bool between = report_.state == NodeState::stopped && assignment().round != RoundId::none;
+    return rendezvous::may_keep_state(report_) &&
+           (between || (is_in_round() && workers_.any_alive()));
 }
 
 void AgentCore::on(Instant now, const QuitRequested& event) {
@@ -45,9 +45,8 @@ void AgentCore::on(Instant now, const QuitRequested& event) {
     const bool is_echo = leave_.asked_at != Instant::min() && !would_drain() &&
                          now < after(leave_.asked_at, echo_limit);
     if (leaving()) {
-        if (has_workers() && grace_.resist_at == Instant::max() && !is_echo) {
-            leave_.hurried = true;
-            leave_.stage = Leave::Stage::ending;
+        if (workers_.any_alive() && grace_.resist_at == Instant::max() && !is_echo) {
+            leave_.stage = Leave::Stage::hurried;
             order_workers();
             grace_.kill_at = now;  // advance() does the rest.
         }
@@ -70,7 +69,8 @@ void AgentCore::on(Instant now, const QuitRequested& event) {
         return;
     }
     const AskedBySignal why{event.signal};
-    if (report_.state == NodeState::stopped && has_workers() && !holds_state() && !draining()) {
+    if (report_.state == NodeState::stopped && workers_.any_alive() && !holds_state() &&
+        !draining()) {
         report_.draining = event.words;
         leave_.why = why;
         quit_drained(now);  // A place in the next round is all that it had.
@@ -98,8 +98,8 @@ void AgentCore::begin_boundary(Instant now, const Cause& why) {
         leave_.until = after(now, config_.policy.prepare_timeout);
     }
     round_.pausing = true;
-    effects_.push_back(PauseWorkers{report_.round, true,
-                                    std::max(Duration::zero(), leave_.until - now), why});
+    effects_.push_back(
+        PauseWorkers{report_.round, true, std::max(Duration::zero(), leave_.until - now), why});
 }
 
 // Each worker saves what it has come to; in the midst of a commit that may differ by a step.
@@ -128,15 +128,12 @@ Instant AgentCore::leave_deadline() const {
     using Stage = Leave::Stage;
     const bool asked_by_signal = leave_.signal != 0;
     const Duration time = config_.policy.shutdown_timeout;
-    const bool any_elastic = std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) {
-        return w.holds_state() && w.elastic;
-    });
     switch (leave_.stage) {
         case Stage::asked:
             if (!asked_by_signal) {
                 return Instant::max();
             }
-            if (report_.state == NodeState::finished || !any_elastic) {
+            if (report_.state == NodeState::finished || !workers_.any_can_save()) {
                 return leave_.until;
             }
             return link_.up ? leave_.until - time / 2
@@ -147,6 +144,7 @@ Instant AgentCore::leave_deadline() const {
             return leave_.until;
         case Stage::member:
         case Stage::ending:
+        case Stage::hurried:
         case Stage::done:
             return Instant::max();
     }
@@ -163,8 +161,8 @@ void AgentCore::go_on_leaving(Instant now) {
         order_workers();
     } else if (leave_.stage == Stage::saving || now >= leave_.until) {
         QuitReason reason{QuitCause::save_timeout, why_leaving()};
-        reason.limit = leave_.signal != 0 ? config_.policy.shutdown_timeout
-                                          : config_.policy.prepare_timeout;
+        reason.limit =
+            leave_.signal != 0 ? config_.policy.shutdown_timeout : config_.policy.prepare_timeout;
         quit_unsaved(now, std::move(reason));
     } else if (leave_.stage == Stage::asked && report_.state == NodeState::running) {
         begin_boundary(now, why_leaving());
@@ -175,6 +173,53 @@ void AgentCore::go_on_leaving(Instant now) {
             tell(now);
         }
     }
+}
+
+bool AgentCore::leave_between_rounds(Instant now) {
+    using Stage = Leave::Stage;
+    const bool any_alive = workers_.any_alive();
+    switch (leave_.stage) {
+        case Stage::member:
+            return false;
+        case Stage::asked:
+            if (any_alive || link_.up || leave_.signal == 0 ||
+                report_.state == NodeState::finished) {
+                return false;
+            }
+            // No daemon can say who else has the state. Without a failure the workers have seen to
+            // it themselves.
+            if (report_.failure) {
+                quit_unsaved(now, {QuitCause::ended_unsaved, why_leaving()});
+            } else {
+                quit_drained(now);
+            }
+            return true;
+        case Stage::at_boundary:
+            if (leave_.saved == 0) {
+                leave_.stage = Stage::asked;  // The round has ended before.
+                return leave_between_rounds(now);
+            }
+            if (any_alive) {
+                begin_saving(now, leave_.why);  // Those that suspended follow those that have left.
+                tell(now);
+            } else {
+                conclude_saving(now);
+            }
+            return true;
+        case Stage::saving:
+        case Stage::ending:
+        case Stage::hurried:
+        case Stage::done:
+            if (any_alive && !leave_.quit) {
+                tell(now);
+            } else if (!any_alive && leave_.quit) {
+                finish();
+            } else if (!any_alive) {
+                conclude_saving(now);
+            }
+            return true;
+    }
+    return false;
 }
 
 void AgentCore::conclude_saving(Instant now) {
@@ -204,7 +249,7 @@ void AgentCore::quit(Instant now, Quit how) {
     leave_.stage = Leave::Stage::ending;
     next_ = std::monostate{};
     tell(now);
-    if (!has_workers()) {
+    if (!workers_.any_alive()) {
         finish();
         return;
     }

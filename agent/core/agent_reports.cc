@@ -36,9 +36,7 @@ void AgentCore::on(Instant now, const WorkerAttached& event) {
 
 // It stays true while a process that replaces a lost one has yet to say that it is as the others.
 void AgentCore::update_resident(Instant now) {
-    const bool all = std::all_of(workers_.begin(), workers_.end(),
-                                 [](const Worker& w) { return w.alive() && w.elastic; });
-    if (all && !report_.resident) {
+    if (workers_.all_elastic() && !report_.resident) {
         report_.resident = true;
         if (!leaving()) {
             tell(now);
@@ -81,10 +79,10 @@ void AgentCore::on(Instant now, const WorkerLostPeer& event) {
 // A node that is to leave has no more time than it was given.
 void AgentCore::on(Instant now, const WorkersAtWork& event) {
     const bool suspending = report_.state == NodeState::stopping && report_.resident &&
-                            event.round == report_.round && !all_out();
+                            event.round == report_.round && !workers_.all_out();
     const Instant until = after(now, event.left);
-    if (!suspending || leave_.stage != Leave::Stage::member ||
-        grace_.resist_at != Instant::max() || until <= grace_.kill_at) {
+    if (!suspending || leave_.stage != Leave::Stage::member || grace_.resist_at != Instant::max() ||
+        until <= grace_.kill_at) {
         return;
     }
     const bool first = !std::exchange(grace_.in_user_code, true);

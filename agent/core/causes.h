@@ -27,8 +27,8 @@ struct BoundaryMissed {};
 
 using rendezvous::WorkerFailure;
 
-using Cause = std::variant<ToldByDaemon, AskedBySignal, PeersUnreachable, BoundaryMissed,
-                           WorkerFailure>;
+using Cause =
+    std::variant<ToldByDaemon, AskedBySignal, PeersUnreachable, BoundaryMissed, WorkerFailure>;
 
 /// What ended an agent.
 enum class QuitCause : std::uint8_t {

@@ -98,9 +98,7 @@ struct Worker {
         case WorkerState::suspending:
             return ends ? Order::terminate : Order::none;
         case WorkerState::suspended:
-            return ends                     ? Order::kill
-                   : wanted == Wanted::save ? Order::save
-                                            : Order::none;
+            return ends ? Order::kill : wanted == Wanted::save ? Order::save : Order::none;
         case WorkerState::saving:
             return ends ? Order::kill : Order::none;
         case WorkerState::gone:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A launcher that serves the rendezvous of its job: daemon and agent are one process.
-#include "tests/simulation/simulation.h"
 #include "agent/cause_text.h"
+#include "tests/simulation/simulation.h"
 
 namespace regroup::simulation {
 

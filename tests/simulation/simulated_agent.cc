@@ -356,8 +356,7 @@ void SimulatedAgent::act(agent::TellRecovery& effect) {
 
 void SimulatedAgent::act(agent::Quit& effect) {
     world_.note([&] {
-        return node_ + " ends with " + std::to_string(effect.exit_code) +
-               ": " +
+        return node_ + " ends with " + std::to_string(effect.exit_code) + ": " +
                (effect.verdict ? effect.verdict->reason : text_of(effect.reason));
     });
     world_.trace.mix(static_cast<std::uint64_t>(effect.exit_code));

@@ -93,7 +93,8 @@ void Story::carry_out(const Words& words) {
         exit_workers(*node, words);
     } else if (verb == "signal") {
         const int signal = signal_of(text_of(words, "2"));
-        feed_agent(*node, agent::QuitRequested{signal, agent::text_of(agent::AskedBySignal{signal})});
+        feed_agent(*node,
+                   agent::QuitRequested{signal, agent::text_of(agent::AskedBySignal{signal})});
     } else if (verb == "crash" || verb == "power-off") {
         node->powered = verb == "crash";
         gone(*node);

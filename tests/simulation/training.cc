@@ -56,11 +56,9 @@ void Workers::on_ready(std::uint32_t host, std::uint64_t tag) {
         return;
     }
     const auto local_rank = static_cast<std::uint32_t>(tag & 0xffU);
-    speak(*worker, host,
-          agent::WorkerAttached{local_rank, worker->elastic, true});
+    speak(*worker, host, agent::WorkerAttached{local_rank, worker->elastic, true});
     if (worker->launched_in == RoundId::none) {
-        speak(*worker, host,
-              agent::WorkerSuspended{local_rank, RoundId::none, false});
+        speak(*worker, host, agent::WorkerSuspended{local_rank, RoundId::none, false});
     }
     worker->place.reset();
     if (!worker->elastic) {

@@ -236,8 +236,8 @@ void Workers::on_end(std::uint32_t host, std::uint64_t tag) {
 agent::WorkerExited Workers::describe_end(const Worker& worker, std::uint32_t local_rank,
                                           Cause cause) {
     static constexpr std::array kCodes{1, 1, 1, 3, 64, 75, 76};
-    agent::WorkerExited exited{worker.launched_in, local_rank, std::nullopt, worker.finished,
-                               {},                 worker.step};
+    agent::WorkerExited exited{worker.launched_in, local_rank, std::nullopt,
+                               worker.finished,    {},         worker.step};
     if (cause == Cause::success) {
         if (worker.elastic && !worker.finished) {
             exited.unfinished.emplace();  // It leaves, and that is no failure.

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/cause_text.h"
-
 #include <array>
 #include <csignal>
 #include <string>
@@ -9,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "agent/cause_text.h"
 #include "agent/core/worker.h"
 
 namespace regroup::agent {

@@ -22,7 +22,8 @@ class OrphanChecker final : public Checker {
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& core,
                          const agent::AgentEffect& effect) override {
         const auto* quit = std::get_if<agent::Quit>(&effect);
-        const bool resisted = quit != nullptr && quit->reason.cause == agent::QuitCause::workers_unkillable;
+        const bool resisted =
+            quit != nullptr && quit->reason.cause == agent::QuitCause::workers_unkillable;
         if (quit != nullptr && core.has_workers() && !resisted) {
             violated("the agent on host " + std::to_string(host) + " quit with living workers");
         }
@@ -75,7 +76,8 @@ class ForceChecker final : public Checker {
         } else if (signal != nullptr || std::holds_alternative<agent::EndRound>(effect)) {
             const auto [known, is_new] = asked_.emplace(host, Asked{now, core.leaving(), {}});
             if (!is_new && core.leaving() && !known->second.leaving) {
-                known->second = {now, true, {}};  // Now those that are suspended are to end as well.
+                known->second = {
+                    now, true, {}};  // Now those that are suspended are to end as well.
             }
         } else if (std::holds_alternative<agent::BeginRound>(effect)) {
             asked_.erase(host);

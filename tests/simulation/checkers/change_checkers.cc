@@ -350,8 +350,8 @@ class PrepareChecker final : public Checker {
     }
     Duration limit_{};
     Duration settling_{};
-    Duration drain_limit_{};  // By a clock that may be fast.
-    std::map<std::uint32_t, Instant> asked_;  // To quit, by host: when first.
+    Duration drain_limit_{};                                   // By a clock that may be fast.
+    std::map<std::uint32_t, Instant> asked_;                   // To quit, by host: when first.
     std::map<RoundId, std::pair<Instant, Instant>> prepared_;  // When, and until when it may be.
     Instant trouble_until_{};
 };

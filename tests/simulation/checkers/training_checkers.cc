@@ -323,7 +323,7 @@ class KeepChecker final : public Checker {
     std::map<std::uint32_t, std::set<std::uint32_t>> asked_;   // To end.
     std::map<std::uint32_t, std::map<std::uint32_t, RoundId>> places_;
     std::map<std::uint32_t, std::set<std::uint32_t>> trained_;  // Have had a place in a round.
-    std::set<std::uint32_t> departs_;  // Hosts that were told to leave.
+    std::set<std::uint32_t> departs_;                           // Hosts that were told to leave.
 };
 
 }  // namespace
