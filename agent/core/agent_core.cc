@@ -153,7 +153,7 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
     if (message.leave && report_.state == NodeState::finished) {
         quit(now, Quit{0, 0, {QuitCause::finished, why}});
     } else if (runs && message.leave && leave_.stage < Leave::Stage::at_boundary) {
-        begin_boundary(now, why);
+        begin_leaving(now, Leave::Stage::at_boundary, why);
     } else if (runs && !message.leave && !std::exchange(round_.pausing, true)) {
         effects_.push_back(PauseWorkers{message.round, false, config_.policy.prepare_timeout, why});
     } else if (!runs && message.leave && report_.state == NodeState::stopped &&
@@ -162,7 +162,7 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
             leave_.why = why;
             quit_drained(now);
         } else {
-            begin_saving(now, why);
+            begin_leaving(now, Leave::Stage::saving, why);
         }
     } else if (!runs) {
         tell(now);
@@ -263,7 +263,8 @@ void AgentCore::handle(Instant now, const rendezvous::Closed& message) {
         return;
     }
     if (leave_.stage != Leave::Stage::saving) {
-        begin_saving(now, drained ? ToldByDaemon{verdict.reason} : why_leaving());
+        const Cause why = drained ? ToldByDaemon{verdict.reason} : why_leaving();
+        begin_leaving(now, Leave::Stage::saving, why);
     }
     leave_.quit = std::move(how);
     tell(now);

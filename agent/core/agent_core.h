@@ -237,8 +237,8 @@ class AgentCore {
     [[nodiscard]] bool expects_another_round() const;
 
     // ---- The way out: agent_leaving.cc.
-    void begin_boundary(Instant now, const Cause& why);
-    void begin_saving(Instant now, const Cause& why);
+    /// Its workers are to save and end: at a step boundary, or at once.
+    void begin_leaving(Instant now, Leave::Stage stage, const Cause& why);
     /// The time of the present stage is over.
     [[nodiscard]] Instant leave_deadline() const;
     void go_on_leaving(Instant now);

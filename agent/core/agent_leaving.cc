@@ -90,31 +90,25 @@ Cause AgentCore::why_leaving() const {
 
 // ---- Leaving with the state saved.
 
-void AgentCore::begin_boundary(Instant now, const Cause& why) {
-    leave_.stage = Leave::Stage::at_boundary;
-    leave_.why = why;
-    leave_.saved = leave_.failed = 0;
-    if (leave_.signal == 0) {
-        leave_.until = after(now, config_.policy.prepare_timeout);
+// Without a boundary each worker saves what it has come to: in the midst of a commit that may
+// differ by a step.
+void AgentCore::begin_leaving(Instant now, Leave::Stage stage, const Cause& why) {
+    const bool at_once = stage == Leave::Stage::saving;
+    if (!at_once || leave_.saved == 0) {
+        leave_.saved = leave_.failed = 0;  // What failed before did so in the round.
     }
-    round_.pausing = true;
-    effects_.push_back(
-        PauseWorkers{report_.round, true, std::max(Duration::zero(), leave_.until - now), why});
-}
-
-// Each worker saves what it has come to; in the midst of a commit that may differ by a step.
-void AgentCore::begin_saving(Instant now, const Cause& why) {
-    if (leave_.saved == 0) {
-        leave_.failed = 0;  // What failed did so in the round.
-    }
-    leave_.stage = Leave::Stage::saving;
+    leave_.stage = stage;
     leave_.why = why;
     if (leave_.signal == 0) {
         leave_.until = after(now, config_.policy.prepare_timeout);
+    }
+    const Duration left = std::max(Duration::zero(), leave_.until - now);
+    effects_.push_back(PauseWorkers{report_.round, true, left, why, at_once});
+    if (!at_once) {
+        round_.pausing = true;
+        return;
     }
     next_ = std::monostate{};
-    effects_.push_back(PauseWorkers{report_.round, true,
-                                    std::max(Duration::zero(), leave_.until - now), why, true});
     if (report_.state == NodeState::running) {
         begin_stopping(now, BoundaryMissed{});
     } else {
@@ -165,10 +159,10 @@ void AgentCore::go_on_leaving(Instant now) {
             leave_.signal != 0 ? config_.policy.shutdown_timeout : config_.policy.prepare_timeout;
         quit_unsaved(now, std::move(reason));
     } else if (leave_.stage == Stage::asked && report_.state == NodeState::running) {
-        begin_boundary(now, why_leaving());
+        begin_leaving(now, Stage::at_boundary, why_leaving());
     } else {
         const bool was_running = report_.state == NodeState::running;
-        begin_saving(now, why_leaving());
+        begin_leaving(now, Stage::saving, why_leaving());
         if (was_running) {
             tell(now);
         }
@@ -200,7 +194,8 @@ bool AgentCore::leave_between_rounds(Instant now) {
                 return leave_between_rounds(now);
             }
             if (any_alive) {
-                begin_saving(now, leave_.why);  // Those that suspended follow those that have left.
+                // Those that suspended follow those that have left.
+                begin_leaving(now, Stage::saving, leave_.why);
                 tell(now);
             } else {
                 conclude_saving(now);
