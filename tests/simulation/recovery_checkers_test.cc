@@ -149,7 +149,7 @@ TEST_F(RecoveryCheckersTest, OfANodeThatLeavesOnlyWhoHasNoStateIsEndedAtOnce) {
             agent_does(agent::PrestartWorkers{{0}});
         }
         agent_hears(agent::WorkerSuspended{0, trained ? RoundId{1} : RoundId::none});
-        agent_does(agent::PauseWorkers{RoundId{1}, true, seconds(5), "drained"});
+        agent_does(agent::PauseWorkers{RoundId{1}, true, seconds(5), {}});
         agent_does(agent::SignalWorkers{RoundId{1}, SIGKILL, false, {0}, true});
         EXPECT_EQ(violation().empty(), !trained) << violation();
     }
@@ -183,7 +183,7 @@ TEST_F(RecoveryCheckersTest, SavedMeansSaved) {
         if (saved) {
             checker->on_saved(now, 0, 11, {1, RoundId{1}}, 5);
         }
-        agent_does(agent::Quit{agent::kExitRequeue, 0, "drained", std::nullopt});
+        agent_does(agent::Quit{agent::kExitRequeue, 0, {}});
         EXPECT_EQ(violation().empty(), saved) << violation();
     }
 }
@@ -197,7 +197,7 @@ TEST_F(RecoveryCheckersTest, WhoFailsWhereOthersHaveSavedHasNot) {
         checker->on_saved(now, 0, 12, {1, RoundId{1}}, 5);
         checker->on_process_end(now, 0, 11, true);
         checker->on_process_end(now, 0, 12, both);
-        agent_does(agent::Quit{agent::kExitRequeue, 0, "drained", std::nullopt});
+        agent_does(agent::Quit{agent::kExitRequeue, 0, {}});
         EXPECT_EQ(violation().empty(), both) << violation();
     }
 }
@@ -237,7 +237,7 @@ TEST_F(RecoveryCheckersTest, WithoutADaemonWorkersAreLeftAlone) {
         if (exited) {
             agent_hears(agent::WorkerExited{RoundId{1}, 0, WorkerFailure{}});
         }
-        agent_does(agent::EndRound{RoundId{1}, {0}, "why"});
+        agent_does(agent::EndRound{RoundId{1}, {0}, {}});
         EXPECT_EQ(violation().empty(), exited) << violation();
     }
 }

@@ -2,6 +2,8 @@
 //
 // The promises of AgentCore's header about workers that are in no round: parked after one, or
 // started ahead of one.
+#include <functional>
+
 #include "rendezvous/core/messages.h"
 #include "tests/unit/agent_core_resident_fixture.h"
 
@@ -151,6 +153,75 @@ TEST_F(AgentCoreResidentTest, ASpareHasNothingToSaveAndLeavesAtOnceAsDrained) {
         EXPECT_EQ(quit()->exit_code, kExitRequeue);
         EXPECT_EQ(quit()->signal, 0);
     }
+}
+
+// ---- A lost worker's place is filled while the others leave the round.
+
+class AgentCoreReplacementTest : public AgentCoreResidentTest {
+   protected:
+    void SetUp() override { begin(2); }
+    void begin(std::uint32_t workers) {
+        AgentConfig config = config_of_two_workers();
+        config.policy.restarts_max = 3;
+        config.policy.on_exit[2] = Reaction::fail;
+        config.offer.workers = workers;
+        core = AgentCore(std::move(config), now);
+        feed(StoreOffered{kPort});
+        feed(LinkUp{});
+        in_round(1);
+        for (std::uint32_t local_rank = 0; local_rank < workers; ++local_rank) {
+            feed(WorkerAttached{local_rank, true, true});
+        }
+        effects.clear();
+    }
+};
+
+TEST_F(AgentCoreReplacementTest, ReplacementStartsWhileItsPeersLeaveTheRound) {
+    exits(1, 0, crash(0, SIGKILL));
+    ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
+    EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{0}));
+    EXPECT_EQ(core.report().state, NodeState::stopping);
+    EXPECT_TRUE(core.report().resident);
+    suspends(0, 0);
+    EXPECT_EQ(core.report().state, NodeState::stopping);  // Its peer trains.
+    suspends(1, 1);
+    EXPECT_TRUE(reported(NodeState::stopped));
+    assign(2);
+    EXPECT_TRUE(all<LaunchWorkers>().empty());
+    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
+    EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
+    // The next loss may be that of the new one.
+    feed(WorkerAttached{0, true, true});
+    exits(0, 0, crash(0, SIGKILL));
+    EXPECT_EQ(all<PrestartWorkers>().size(), 2U);
+}
+
+TEST_F(AgentCoreReplacementTest, SecondLostWorkerIsReplacedAsSoonAsTheFirst) {
+    begin(3);
+    exits(1, 2, crash(2, SIGKILL));
+    exits(1, 0, crash(0, SIGKILL));
+    ASSERT_EQ(all<PrestartWorkers>().size(), 2U);
+    EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{2}));
+    EXPECT_EQ(all<PrestartWorkers>()[1].local_ranks, (Ranks{0}));
+}
+
+TEST_F(AgentCoreReplacementTest, NobodyIsStartedForARoundThatIsNotToBeExpected) {
+    const auto replaced = [this](const std::function<void()>& before, WorkerFailure failure) {
+        begin(2);
+        before();
+        effects.clear();
+        exits(1, 0, std::move(failure));
+        return !all<PrestartWorkers>().empty();
+    };
+    WorkerFailure hopeless = error(0);
+    hopeless.exit_code = 2;
+    EXPECT_FALSE(replaced([] {}, hopeless));
+    EXPECT_FALSE(replaced([this] { gets_signal(SIGTERM); }, crash(0)));
+    EXPECT_FALSE(replaced([this] { prepare(true); }, crash(0)));
+    // One that is below another program, or a peer that ends with the round.
+    EXPECT_FALSE(replaced([this] { feed(WorkerAttached{0, true, false}); }, crash(0)));
+    EXPECT_FALSE(replaced([this] { feed(WorkerAttached{1, false, true}); }, crash(0)));
+    EXPECT_TRUE(replaced([] {}, crash(0)));
 }
 
 }  // namespace
