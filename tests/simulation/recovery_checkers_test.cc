@@ -131,13 +131,13 @@ TEST_F(RecoveryCheckersTest, TheHolderOfTheStateIsNotLeftOutUnlessItsTrainingIsF
     }
 }
 
-TEST_F(RecoveryCheckersTest, WhoHasParkedIsNotEnded) {
+TEST_F(RecoveryCheckersTest, SuspendedWorkerIsNotEnded) {
     watch(make_keep_checker());
     agent_hears(agent::WorkerSuspended{0, RoundId{1}});
     agent_does(agent::SignalWorkers{RoundId{1}, SIGKILL, false, {1}});
     EXPECT_EQ(violation(), "");
     agent_does(agent::SignalWorkers{RoundId{1}, SIGKILL, false, {0}});
-    EXPECT_EQ(violation(), "worker 0 of host 0 was ended although it had parked");
+    EXPECT_EQ(violation(), "worker 0 of host 0 was ended although it was suspended");
 }
 
 TEST_F(RecoveryCheckersTest, OfANodeThatLeavesOnlyWhoHasNoStateIsEndedAtOnce) {
@@ -155,11 +155,11 @@ TEST_F(RecoveryCheckersTest, OfANodeThatLeavesOnlyWhoHasNoStateIsEndedAtOnce) {
     }
 }
 
-TEST_F(RecoveryCheckersTest, WhoHasParkedIsNotReplaced) {
+TEST_F(RecoveryCheckersTest, SuspendedWorkerIsNotReplaced) {
     watch(make_keep_checker());
     agent_hears(agent::WorkerSuspended{0, RoundId{1}});
     agent_does(agent::LaunchWorkers{assignment(2), {0}});
-    EXPECT_EQ(violation(), "host 0 launched a worker in place of worker 0, which is parked");
+    EXPECT_EQ(violation(), "host 0 launched a worker in place of worker 0, which is suspended");
 }
 
 TEST_F(RecoveryCheckersTest, APlannedChangeInterruptsNobodyUnlessSomethingHappens) {
