@@ -7,6 +7,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "agent/cause_text.h"
 #include "agent/last_words.h"
 #include "agent/narrator.h"
 #include "agent/part_options.h"
@@ -73,6 +74,7 @@ struct Agent::Impl {
             watch.round_stops();
         } else if (core.report().state != rendezvous::NodeState::running) {
             watch.round_ended();
+            narrator.waits();
         }
         arm();
     }
@@ -113,6 +115,10 @@ struct Agent::Impl {
         }
         client->send(effect.message);
         update_last_word();
+    }
+
+    void act(const SendLeave& effect) {
+        act(SendToDaemon{rendezvous::Leave{text_of(effect.reason)}});
     }
 
     void update_last_word() {
@@ -156,30 +162,9 @@ struct Agent::Impl {
         narrator.pauses(effect);
     }
 
-    void act(const ReleasePlaces& effect) {
-        workers.release(effect.local_ranks);
-        narrator.places_released(effect);
-    }
-
     void act(const SignalWorkers& effect) {
-        if (effect.released) {
-            workers.end_released(effect.signal, effect.local_ranks);
-        } else {
-            workers.end_by(effect.signal, effect.local_ranks);
-        }
-        if (effect.overlaps) {
-            look_for_room(effect.round);
-        }
+        workers.end_by(effect.signal, effect.local_ranks);
         narrator.killed_late(effect);
-    }
-
-    void look_for_room(RoundId round) {
-        const MemoryRoom room = workers.room_for_successors();
-        if (room.is_enough()) {
-            feed(RoomForSuccessors{round});
-        } else {
-            narrator.has_no_room(room.text());
-        }
     }
 
     void act(const SaveStacks& effect) { watch.save_stacks(effect); }
@@ -350,7 +335,7 @@ Result<void> Agent::start(std::function<void(const Quit&)> on_done) {
 }
 
 void Agent::request_quit(int signal) {
-    impl_->feed(QuitRequested{signal});
+    impl_->feed(QuitRequested{signal, text_of(AskedBySignal{signal})});
 }
 
 void Agent::forward(int signal) {

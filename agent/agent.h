@@ -9,7 +9,7 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 #include "agent/process/output_relay.h"
 #include "agent/watch/progress_watch.h"
 #include "agent/worker_group.h"

@@ -5,7 +5,7 @@
 #include <functional>
 #include <sys/types.h>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 
 namespace regroup::agent {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 #include "rendezvous/core/messages.h"
 
 namespace regroup::agent {

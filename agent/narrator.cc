@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "agent/cause_text.h"
 #include "agent/failure_text.h"
 
 namespace regroup::agent {
@@ -13,6 +14,10 @@ namespace {
 // The first failed attempts to reach the daemon are silent: it is often only a moment late.
 constexpr Duration kTroubleFirst = std::chrono::milliseconds(500);
 constexpr Duration kTroubleLimit = std::chrono::seconds(30);
+// The daemon says with every answer what a node waits for. People are told after a second (less a
+// little, for the daemon's own clock), and then at doubling intervals.
+constexpr Duration kNoticeFirst = std::chrono::milliseconds(900);
+constexpr Duration kNoticeLimit = std::chrono::seconds(27);
 
 std::string round_name(RoundId round) {
     return "round " + std::to_string(number(round));
@@ -38,7 +43,9 @@ std::string rank_range(std::uint32_t first, std::uint32_t count) {
 
 Narrator::Narrator(const Clock& clock, OutputRelay& output, const AgentOptions& options,
                    const AgentCore& core)
-    : clock_(clock), output_(output), options_(options), core_(core), waiting_since_(clock.now()) {}
+    : clock_(clock), output_(output), options_(options), core_(core) {
+    waits();
+}
 
 void Narrator::connected() {
     trouble_count_ = 0;
@@ -61,26 +68,46 @@ void Narrator::received(const rendezvous::FromDaemon& message, const std::string
         output_.say("the rendezvous is back at " + peer);
     }
     if (const auto* waiting = std::get_if<rendezvous::Waiting>(&message)) {
-        was_spare_ = was_spare_ || waiting->spare;
-        if (waiting->spare && failure_) {
-            // The job goes on without this node, perhaps because of it, and for long.
-            report_failure(describe(*failure_));
-        }
-        std::string names;
-        for (const std::string& name : waiting->joined) {
-            names += (names.empty() ? "" : ", ") + name;
-        }
-        const Duration left = options_.core.join_timeout - (clock_.now() - waiting_since_);
-        output_.say(waiting->spare ? "waiting as a spare: " + waiting->detail
-                                   : "waiting: " + waiting->detail + " (here: " + names + "; at " +
-                                         peer + "; for up to " +
-                                         format_duration(std::max(Duration::zero(), left)) + ")");
+        tell_waiting(*waiting, peer);
     } else if (const auto* stop = std::get_if<rendezvous::Stop>(&message)) {
         if (core_.report().state == rendezvous::NodeState::running) {
             output_.say("stopping " + round_name(stop->round) + ": " + stop->reason);
         }
     } else if (const auto* fenced = std::get_if<rendezvous::Fenced>(&message)) {
         output_.say("fenced by the rendezvous: " + fenced->reason + "; joining again");
+    }
+}
+
+void Narrator::tell_waiting(const rendezvous::Waiting& waiting, const std::string& peer) {
+    was_spare_ = was_spare_ || waiting.spare;
+    if (waiting.spare && failure_) {
+        // The job goes on without this node, perhaps because of it, and for long.
+        report_failure(describe(*failure_));
+    }
+    const Instant now = clock_.now();
+    // A standby may wait for hours, and is told so at once.
+    const bool is_first_of_standby = waiting.spare && notice_interval_ == kNoticeFirst;
+    if (now < notice_at_ && !is_first_of_standby) {
+        return;
+    }
+    notice_interval_ = std::min(2 * notice_interval_, kNoticeLimit);
+    notice_at_ = after(now, notice_interval_);
+    std::string names;
+    for (const std::string& name : waiting.joined) {
+        names += (names.empty() ? "" : ", ") + name;
+    }
+    const Duration left = core_.give_up_at() == Instant::max() ? options_.core.join_timeout
+                                                               : core_.give_up_at() - now;
+    output_.say(waiting.spare
+                    ? "waiting as a spare: " + waiting.detail
+                    : "waiting: " + waiting.detail + " (here: " + names + "; at " + peer +
+                          "; for up to " + format_duration(std::max(Duration::zero(), left)) + ")");
+}
+
+void Narrator::waits() {
+    if (!std::exchange(waits_, true)) {
+        notice_interval_ = kNoticeFirst;
+        notice_at_ = after(clock_.now(), kNoticeFirst);
     }
 }
 
@@ -122,7 +149,7 @@ void Narrator::round_begins(const Assignment& assignment) {
     // What a later round began for has nothing to do with it.
     const bool is_next = number(assignment.round) == number(failure_round_) + 1;
     report_failure(is_next || !failure_ ? assignment.reason : describe(*failure_));
-    waiting_since_ = clock_.now();
+    waits_ = false;
     if (!options_.announces) {
         return;
     }
@@ -140,8 +167,8 @@ void Narrator::pauses(const PauseWorkers& effect) {
     const bool trains = core_.report().state == rendezvous::NodeState::running;
     std::string text = (effect.leave ? "leaving " : "changing ") + round_name(effect.round) +
                        (trains ? " at the next step boundary: " : ", saving what state it has: ") +
-                       effect.reason;
-    if (text != last_pause_) {  // Those that are parked by then are told once more.
+                       text_of(effect.cause);
+    if (text != last_pause_) {  // Workers that are suspended by then are told again.
         output_.say(text);
         last_pause_ = std::move(text);
     }
@@ -154,14 +181,6 @@ void Narrator::started_ahead(const PrestartWorkers& effect) {
     }
 }
 
-void Narrator::places_released(const ReleasePlaces& effect) {
-    if (options_.announces) {
-        output_.say("the next workers start while " + counted(effect.local_ranks.size(), "worker") +
-                    " of " + round_name(effect.round) +
-                    (effect.local_ranks.size() == 1 ? " is" : " are") + " still ending");
-    }
-}
-
 void Narrator::killed_late(const SignalWorkers& effect) {
     if (effect.force() && !effect.waiting) {
         output_.say("killing the workers of " + round_name(effect.round) +
@@ -170,10 +189,11 @@ void Narrator::killed_late(const SignalWorkers& effect) {
 }
 
 void Narrator::waits_for_work(const TellAtWork& effect) {
-    output_.say("workers of " + round_name(effect.round) +
-                " are at work of their own, and have not heard that it is over; waiting for them "
-                "for at most " +
-                format_duration(effect.left) + ", since what they hold would be lost");
+    output_.say(
+        "workers of " + round_name(effect.round) +
+        " are in user code and cannot hear that it is over; the agent waits for them for at "
+        "most " +
+        format_duration(effect.left) + ", since what they hold would be lost");
 }
 
 void Narrator::hangs(const KillWorker& effect) {
@@ -182,20 +202,13 @@ void Narrator::hangs(const KillWorker& effect) {
                 ", for the round hangs: " + effect.reason);
 }
 
-void Narrator::has_no_room(const std::string& memory) {
-    // Without the flag, starting ahead is a gift that nobody waits for.
-    if (options_.core.overlap_restart) {
-        output_.say("the new workers wait for the old ones: " + memory);
-    }
-}
-
 void Narrator::exited(const WorkerExited& exited) {
     const std::optional<WorkerFailure> counted_as = core_.failure_in(exited);
-    if (!counted_as || core_.is_outgoing(exited)) {
+    if (!counted_as) {
         return;
     }
     const WorkerFailure& failure = *counted_as;
-    if (core_.is_parked(exited.local_rank) && !core_.leaving()) {
+    if (core_.is_suspended(exited.local_rank) && !core_.leaving()) {
         output_.say("a worker that waited for a round is gone: local rank " +
                     std::to_string(exited.local_rank) + ", pid " + std::to_string(failure.pid) +
                     ", " + end_of(failure));

@@ -34,13 +34,13 @@ class Narrator {
     // ---- Rounds and workers.
 
     void round_begins(const Assignment& assignment);
+    /// The node is in no round.
+    void waits();
     void pauses(const PauseWorkers& effect);
     void started_ahead(const PrestartWorkers& effect);
-    void places_released(const ReleasePlaces& effect);
     void killed_late(const SignalWorkers& effect);
     void waits_for_work(const TellAtWork& effect);
     void hangs(const KillWorker& effect);
-    void has_no_room(const std::string& memory);
 
     // ---- Failures.
 
@@ -51,6 +51,7 @@ class Narrator {
     void quits(const std::optional<rendezvous::Verdict>& verdict);
 
    private:
+    void tell_waiting(const rendezvous::Waiting& waiting, const std::string& peer);
     void report_failure(const std::string& cause);
 
     const Clock& clock_;
@@ -60,7 +61,9 @@ class Narrator {
     std::optional<WorkerFailure> failure_;  // The first of a round, not yet reported in full.
     RoundId failure_round_ = RoundId::none;
     std::string last_pause_;  // As it was told.
-    Instant waiting_since_;
+    bool waits_ = false;
+    Instant notice_at_{};  // Of what it waits for: none before this.
+    Duration notice_interval_{};
     static constexpr std::size_t kAnswersMax = 16;
     std::set<std::string> answers_;  ///< Of endpoints that are no rendezvous.
     int trouble_count_ = 0;

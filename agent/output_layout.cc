@@ -10,15 +10,12 @@ namespace {
 constexpr const char* kRankPrefix = "[${node}:${rank}] ";
 constexpr const char* kTorchrunPrefix = "[${role_name}${local_rank}]:";
 
-/// In place of round_N or attempt_N, for a worker that was started ahead of its round. One that it
-/// succeeds may still have such a folder itself.
-std::string ahead_folder(const WorkerIdentity& worker) {
-    return worker.generation == 0 ? "ahead" : "ahead_" + std::to_string(worker.generation);
-}
+/// In place of round_N or attempt_N, for a worker that was started ahead of its round.
+constexpr const char* kAheadFolder = "ahead";
 
 std::filesystem::path attempt_folder(const OutputOptions& options, const WorkerIdentity& worker) {
     return options.folder / (worker.ahead
-                                 ? ahead_folder(worker)
+                                 ? kAheadFolder
                                  : "attempt_" + std::to_string(worker.assignment.restart_count));
 }
 
@@ -31,9 +28,8 @@ std::string file_name(const WorkerIdentity& worker, const std::string& node) {
 }
 
 std::string rank_text(const WorkerIdentity& worker) {
-    return worker.ahead
-               ? (worker.generation == 0 ? "spare" : "next") + std::to_string(worker.local_rank)
-               : std::to_string(worker.assignment.first_rank + worker.local_rank);
+    return worker.ahead ? "spare" + std::to_string(worker.local_rank)
+                        : std::to_string(worker.assignment.first_rank + worker.local_rank);
 }
 
 }  // namespace
@@ -51,7 +47,7 @@ std::filesystem::path worker_folder(const OutputOptions& options, const WorkerId
         return attempt_folder(options, worker) / std::to_string(worker.local_rank);
     }
     return options.folder / (worker.ahead
-                                 ? ahead_folder(worker)
+                                 ? kAheadFolder
                                  : "round_" + std::to_string(number(worker.assignment.round)));
 }
 

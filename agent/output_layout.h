@@ -32,7 +32,7 @@ struct StreamSpec {
 enum class OutputLayout : std::uint8_t {
     /// round_N/rank00012.{out,err,error.json}, appended to; every line is shown too. A worker that
     /// lives on goes on in the next round's files; one that was started ahead of a round begins in
-    /// ahead/NODE-local00003.*, or ahead_N after N times that others were still ending then.
+    /// ahead/NODE-local00003.*.
     by_rank,
     /// attempt_N/LOCAL_RANK/{stdout.log,stderr.log,error.json}, for the streams that were
     /// redirected or teed; N counts restarts.

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 
 namespace regroup::agent {
 
@@ -36,8 +36,6 @@ struct WorkerIdentity {
     /// It is started ahead of a round: what only a round decides (its rank, the world, the master)
     /// is not in its environment, and comes over the link.
     bool ahead = false;
-    /// Tells those apart that are started ahead: see AgentCore.
-    std::uint32_t generation = 0;
     /// OMP_NUM_THREADS, in place of what is inherited; 0: leave it alone.
     std::uint32_t threads = 0;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How a WorkerGroup starts processes and sees them end; what it says to them, and hears, is in
-// worker_group_talk.cc, and what it does while successors are started in worker_group_overlap.cc.
+// worker_group_talk.cc.
 #include "agent/worker_group.h"
 
 #include <algorithm>
@@ -57,7 +57,7 @@ WorkerGroup::WorkerGroup(boost::asio::io_context& io, const Clock& clock, Output
 void WorkerGroup::launch(const LaunchWorkers& launch, const std::string& own_address) {
     choose_interface(launch.assignment, own_address);
     for (const std::uint32_t local_rank : launch.local_ranks) {
-        start(launch.assignment, local_rank, launch.generation, false);
+        start(launch.assignment, local_rank, false);
     }
     begin_records();
 }
@@ -67,7 +67,7 @@ void WorkerGroup::prestart(const PrestartWorkers& prestart, const std::string& o
     unknown.group_world_size = 2;  // Others: that is what it waits for.
     choose_interface(unknown, own_address);
     for (const std::uint32_t local_rank : prestart.local_ranks) {
-        start(unknown, local_rank, prestart.generation, true);
+        start(unknown, local_rank, true);
     }
     open_files_soon();
 }
@@ -82,17 +82,14 @@ void WorkerGroup::choose_interface(const Assignment& assignment, const std::stri
     }
 }
 
-void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank,
-                        std::uint32_t generation, bool ahead) {
+void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank, bool ahead) {
     const std::uint64_t key = ++last_key_;
     Process& process = processes_[key];
-    process.local_rank = process.output = local_rank;
-    process.generation = generation;
+    process.local_rank = local_rank;
     process.launched_in = assignment.round;
     process.assignment = assignment;
     WorkerIdentity identity = identity_of(assignment, local_rank);
     identity.ahead = ahead;
-    identity.generation = generation;
     const WorkerOutput plan = plan_output(options_.output, identity, options_.node, options_.host);
     make_folder(worker_folder(options_.output, identity));
     process.error_file = identity.error_file = plan.error_file;
@@ -181,8 +178,7 @@ void WorkerGroup::make_folder(const std::filesystem::path& folder) {
 void WorkerGroup::not_started(Process& process, const Failure& why) {
     WorkerFailure failure = failure_of(process);
     failure.start_error = why.detail;
-    const WorkerExited exited{process.launched_in, process.local_rank, std::move(failure), false,
-                              process.generation};
+    const WorkerExited exited{process.launched_in, process.local_rank, std::move(failure)};
     if (link_) {
         link_->forget(last_key_);
     }
@@ -223,25 +219,16 @@ void WorkerGroup::reaped(std::uint64_t key, ExitStatus status) {
     const bool others_stay = process.elastic || told_before;
     std::set<pid_t> spared = launcher_.children();  // Its peers, and who looks at them.
     spared.erase(process.child->pid());
-    bool any_living = false;
-    bool successors_train = false;
-    for (const auto& [other_key, other] : processes_) {
-        successors_train =
-            successors_train || (process.released && !other.released && !other.told &&
-                                 other.assignment.round != RoundId::none);
-        any_living = any_living ||
-                     (other_key != key && !other.told && other.generation == process.generation);
-    }
+    const bool any_living =
+        std::any_of(processes_.begin(), processes_.end(),
+                    [&](const auto& other) { return other.first != key && !other.second.told; });
     // Whatever a worker left behind must be gone before the next round may begin. As long as its
     // peers end with it they may still need that.
     if (others_stay || !any_living) {
         if (others_stay) {
             process.child->signal_group(SIGKILL);
         }
-        // What has moved out of a successor's tree looks the same. The next sweep finds it.
-        if (!successors_train) {
-            sweep(spared);
-        }
+        sweep(spared);
     }
     if (!told_before) {
         tell_end(key, status);
@@ -314,9 +301,9 @@ void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
     Process& process = processes_.at(key);
     process.told = true;
     open_files_now();
-    output_.drain(process.output);
+    output_.drain(process.local_rank);
     const bool finished = process.page && (*process.page)->finished.load() != 0;
-    WorkerExited exited{process.launched_in, process.local_rank, {}, finished, process.generation};
+    WorkerExited exited{process.launched_in, process.local_rank, {}, finished};
     exited.step = process.page ? (*process.page)->step.load() : 0;
     if (!status.success()) {
         exited.failure = failure_of(process, status);
@@ -334,7 +321,6 @@ void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
     if (link_) {
         link_->forget(key);
     }
-    forget_late_error(process);
     on_event_(exited);
 }
 
@@ -375,8 +361,8 @@ WorkerFailure WorkerGroup::failure_of(const Process& process) {
     result.node = options_.node;
     result.host = options_.full_host;
     result.time = wall_clock_time();
-    result.last_output = output_.last_output(process.output);
-    result.log_file = output_.last_output_file(process.output);
+    result.last_output = output_.last_output(process.local_rank);
+    result.log_file = output_.last_output_file(process.local_rank);
     read_error_file(process.error_file, result);
     if (process.child) {
         result.pid = process.child->pid();

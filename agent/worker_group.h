@@ -13,7 +13,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 #include "agent/event_record.h"
 #include "agent/link/death_watch.h"
 #include "agent/link/link_server.h"
@@ -22,7 +22,6 @@
 #include "agent/placement/placement.h"
 #include "agent/process/child_process.h"
 #include "agent/process/linux_launcher.h"
-#include "agent/process/memory_room.h"
 #include "agent/process/oom_evidence.h"
 #include "agent/process/orphan_reaper.h"
 #include "agent/process/output_relay.h"
@@ -82,26 +81,19 @@ class WorkerGroup {
     /// Opens the link for workers with the SDK. Without it they are as all others. Errors: system.
     Result<void> open_link();
 
-    /// Starts these workers of a round. Those that had their places must have ended, or have been
-    /// released. `own_address` is this node's on the connection to the daemon: where the master is
-    /// known by a name, it tells the interface.
+    /// Starts these workers of a round. Those that had their places must have ended. `own_address`
+    /// is this node's on the connection to the daemon: where the master is known by a name, it
+    /// tells the interface.
     void launch(const LaunchWorkers& launch, const std::string& own_address);
     /// Starts these ahead of any round.
     void prestart(const PrestartWorkers& start, const std::string& own_address);
     /// Tells these their places in a round.
     void assign(const Assignment& assignment, const std::vector<std::uint32_t>& local_ranks);
-    /// Others are to be started beside these, which are ending. A local rank is theirs no more.
-    void release(const std::vector<std::uint32_t>& local_ranks);
-    /// What those that were asked to end hold, with all their descendants, and what there is.
-    /// First tells of those that have ended by now.
-    [[nodiscard]] MemoryRoom room_for_successors();
 
     void end_round(const EndRound& end);
     void pause(const PauseWorkers& pause);
     /// Asks workers to end, with whatever shares their process groups; stopped ones are woken.
     void end_by(int signal, const std::vector<std::uint32_t>& local_ranks);
-    /// The same for those whose places were released.
-    void end_released(int signal, const std::vector<std::uint32_t>& local_ranks);
     /// Ends one by force, on which the round hangs; both go into its failure.
     void kill(std::uint32_t local_rank, const std::string& reason, bool by_silence = false);
     /// Passes a signal on to all but those with the SDK's loop that it would only end.
@@ -127,8 +119,6 @@ class WorkerGroup {
    private:
     struct Process {
         std::uint32_t local_rank = 0;
-        std::uint32_t generation = 0;  ///< See AgentCore.
-        std::uint32_t output = 0;      ///< Its number there: the local rank, until it is released.
         RoundId launched_in = RoundId::none;
         Assignment assignment;  ///< The last one.
         std::optional<ChildProcess> child;
@@ -140,15 +130,13 @@ class WorkerGroup {
         bool hung_by_silence = false;
         bool attached = false;  ///< The process itself, not a child of its.
         bool elastic = false;
-        bool released = false;
         bool asked = false;   ///< To end;
         bool forced = false;  ///< and by SIGKILL.
         bool told = false;    ///< Its end: only to be reaped.
         int looks = 0;        ///< How often it is still asked after, for its page says it has died.
     };
 
-    void start(const Assignment& assignment, std::uint32_t local_rank, std::uint32_t generation,
-               bool ahead);
+    void start(const Assignment& assignment, std::uint32_t local_rank, bool ahead);
     void signal(Process& process, int signal);
     [[nodiscard]] static bool would_only_end(const Process& process, int signal);
     [[nodiscard]] ProcessSpec spec_of(const WorkerIdentity& identity,
@@ -173,7 +161,6 @@ class WorkerGroup {
     /// Tells its end if it is certain by now.
     void look_at(std::uint64_t key);
     void tell_end(std::uint64_t key, ExitStatus status);
-    void forget_late_error(const Process& process);
     /// Kills what the dead have left behind, and nothing of the living.
     void sweep(const std::set<pid_t>& spared);
     [[nodiscard]] WorkerFailure failure_of(const Process& process);

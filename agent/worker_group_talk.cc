@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/cause_text.h"
 #include "agent/process/proc_files.h"
 #include "agent/worker_group.h"
 #include "rendezvous/protocol/codec.h"
@@ -86,7 +87,7 @@ void WorkerGroup::assign(const Assignment& assignment,
                          const std::vector<std::uint32_t>& local_ranks) {
     for (const std::uint32_t local_rank : local_ranks) {
         const auto found = std::find_if(processes_.begin(), processes_.end(), [&](const auto& p) {
-            return p.second.local_rank == local_rank && !p.second.told && !p.second.released;
+            return p.second.local_rank == local_rank && !p.second.told;
         });
         if (found == processes_.end()) {
             continue;  // It has ended meanwhile, and that is said.
@@ -131,10 +132,9 @@ void WorkerGroup::end_round(const EndRound& end) {
         }
     }
     for (auto& [key, process] : processes_) {
-        if (!process.told && !process.released &&
-            std::find(end.local_ranks.begin(), end.local_ranks.end(), process.local_rank) !=
-                end.local_ranks.end()) {
-            link_->send(key, worker_link::EndRound{number(end.round), end.reason});
+        if (!process.told && std::find(end.local_ranks.begin(), end.local_ranks.end(),
+                                       process.local_rank) != end.local_ranks.end()) {
+            link_->send(key, worker_link::EndRound{number(end.round), text_of(end.cause)});
         }
     }
 }
@@ -148,17 +148,18 @@ void WorkerGroup::pause(const PauseWorkers& pause) {
     // Whoever sees that it is to pause brings the others there by the vote: by then each must be
     // able to see that the node leaves.
     for (auto& [key, process] : processes_) {
-        if (!process.told && !process.released && process.page) {
+        if (!process.told && process.page) {
             (*process.page)->leaving.store(leaving);
         }
     }
     for (auto& [key, process] : processes_) {
-        if (process.told || process.released || !process.page) {
+        if (process.told || !process.page) {
             continue;
         }
         (*process.page)->pause_round.store(number(pause.round));
-        link_->send(key, worker_link::Pause{number(pause.round), pause.leave,
-                                            static_cast<std::uint64_t>(limit), pause.reason});
+        link_->send(key,
+                    worker_link::Pause{number(pause.round), pause.leave,
+                                       static_cast<std::uint64_t>(limit), text_of(pause.cause)});
     }
 }
 
@@ -174,7 +175,7 @@ void WorkerGroup::announce_drain() {
 
 void WorkerGroup::forward(int signal) {
     for (auto& [key, process] : processes_) {
-        if (!process.told && !process.released && !would_only_end(process, signal)) {
+        if (!process.told && !would_only_end(process, signal)) {
             process.child->signal_group(signal);
         }
     }
@@ -183,7 +184,7 @@ void WorkerGroup::forward(int signal) {
 bool WorkerGroup::would_only_end(int signal) const {
     bool any = false;
     for (const auto& [key, process] : processes_) {
-        if (!process.told && !process.released) {
+        if (!process.told) {
             if (!would_only_end(process, signal)) {
                 return false;
             }
@@ -214,7 +215,7 @@ void WorkerGroup::hear_hello(std::uint64_t key, pid_t pid, bool elastic, bool is
         deaths_->add(key, process.page);
     }
     const bool may_wait = process.attached && runs(pid, options_.command.executable);
-    on_event_(WorkerAttached{process.local_rank, process.elastic, may_wait, process.generation});
+    on_event_(WorkerAttached{process.local_rank, process.elastic, may_wait});
 }
 
 void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message) {
@@ -224,8 +225,8 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
     }
     Process& process = found->second;
     if (const auto* parked = std::get_if<worker_link::Parked>(&message)) {
-        on_event_(WorkerParked{process.local_rank, RoundId{parked->round}, parked->at_boundary,
-                               process.generation, parked->step});
+        on_event_(WorkerSuspended{process.local_rank, RoundId{parked->round}, parked->at_boundary,
+                                  parked->step});
     } else if (const auto* resumed = std::get_if<worker_link::Resumed>(&message)) {
         rendezvous::Resumed event;
         event.round = RoundId{resumed->round};
@@ -292,7 +293,7 @@ void WorkerGroup::open_files_now() {
 
 WorkerGroup::Process* WorkerGroup::living(std::uint32_t local_rank) {
     for (auto& [key, process] : processes_) {
-        if (process.local_rank == local_rank && !process.told && !process.released) {
+        if (process.local_rank == local_rank && !process.told) {
             return &process;
         }
     }
@@ -317,7 +318,7 @@ std::vector<LiveWorker> WorkerGroup::live() const {
 std::uint64_t WorkerGroup::highest_step() const {
     std::uint64_t step = 0;
     for (const auto& [key, process] : processes_) {
-        if (!process.told && !process.released && process.page) {
+        if (!process.told && process.page) {
             step = std::max(step, (*process.page)->step.load());
         }
     }

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "agent/cause_text.h"
 #include "launcher/state.h"
 #include "rendezvous/net/listen.h"
 
@@ -122,9 +123,9 @@ void HostedDaemon::leave(const agent::Quit& quit, std::function<void()> done) {
         daemon_->flush(kFlushLimit, [this] { done_(); });
     } else if (quit.exit_code == agent::kExitRequeue) {
         leave_at_ = after(clock_.now(), options_.shutdown_timeout);
-        linger(quit.reason, false);
+        linger(text_of(quit.reason), false);
     } else {
-        stop(quit.reason);
+        stop(text_of(quit.reason));
     }
 }
 

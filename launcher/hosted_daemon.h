@@ -9,7 +9,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "agent/agent_events.h"
+#include "agent/core/agent_events.h"
 #include "launcher/run_options.h"
 #include "launcher/run_plan.h"
 #include "launcher/state.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 #include "launcher/operate_command.h"
 #include "launcher/replay_command.h"
 #include "launcher/run_command.h"

@@ -154,12 +154,6 @@ void declare_recovery(FlagTable& flags, RunOptions& options) {
                  "or leaves; whoever takes longer to come there is stopped. In seconds",
                  "--prepare-timeout=600", "", true},
                 positive_seconds_into(options.prepare_timeout));
-    flags.toggle({"--overlap-restart", "", "",
-                  "Start a new round's workers while the old ones, asked to end, still do, where "
-                  "there is memory for both. For a while both run: not for a program that saves on "
-                  "SIGTERM what it loads at its start",
-                  "--overlap-restart", "", true},
-                 options.overlap_restart);
 }
 
 }  // namespace regroup::launcher

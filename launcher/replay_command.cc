@@ -9,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 #include "launcher/flag_table.h"
 #include "launcher/flag_values.h"
 #include "rendezvous/journal/replay.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "agent/cause_text.h"
 #include "agent/failure_text.h"
 
 namespace regroup::launcher {
@@ -35,12 +36,12 @@ std::string failure_report(const std::string& job, const rendezvous::Verdict& ve
 
 std::string ending_line(const std::string& job, const agent::Quit& quit) {
     if (quit.verdict && quit.verdict->outcome == rendezvous::Outcome::stopped &&
-        quit.reason.empty()) {
+        quit.reason.cause == agent::QuitCause::job_closed) {
         return "job " + job + " was stopped by " + quit.verdict->author + ": " +
                quit.verdict->reason;
     }
     // A node that goes because it is done is no news.
-    return quit.exit_code == 0 ? "" : quit.reason;
+    return quit.exit_code == 0 ? "" : text_of(quit.reason);
 }
 
 std::string goodput_line(const rendezvous::Goodput& goodput) {

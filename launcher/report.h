@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 #include "rendezvous/core/messages.h"
 
 namespace regroup::launcher {

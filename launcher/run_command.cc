@@ -211,11 +211,11 @@ class Node {
                 output_.say(rendezvous::signal_name(signal) +
                             (agent_->would_drain() ? agent_->holds_state()
                                                          ? ": the workers save at the next step "
-                                                           "boundary and leave; once more ends "
-                                                           "them at once"
+                                                           "boundary and leave; send the signal "
+                                                           "again to kill them now"
                                                          : ": leaving as soon as the job can do "
-                                                           "without this node; once more leaves "
-                                                           "at once"
+                                                           "without this node; send the signal "
+                                                           "again to leave now"
                              : agent_->has_run()   ? ": stopping the workers"
                                                    : ": leaving the rendezvous"));
             }

@@ -68,7 +68,6 @@ struct RunOptions {
 
     // Recovery.
     std::uint32_t spares = 0;
-    bool overlap_restart = false;
     std::map<int, rendezvous::Reaction> on_exit;
     rendezvous::Budgets budgets;
     Duration regroup_call = std::chrono::milliseconds(200);

@@ -365,12 +365,6 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
         return planned.error();
     }
     note_unused_spares(options, plan);
-    if (options.overlap_restart && plan.fixed_master) {
-        return usage(
-            "--overlap-restart: with fixed ranks the workers of all rounds meet at one "
-            "port, where old ones could meet new ones; use --rdzv-backend=c10d");
-    }
-    agent.overlap_restart = options.overlap_restart;
     if (plan.fixed_master && agent.offer.slot == 0U) {
         agent.offer.address = plan.endpoint.host;
         agent.offer.address_is_explicit = true;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 #include "launcher/run_options.h"
 #include "rendezvous/client/control_client.h"
 

@@ -100,15 +100,6 @@ void OutputRelay::replan(std::uint32_t local_rank, const StreamPlan& out, const 
     }
 }
 
-void OutputRelay::renumber(std::uint32_t from, std::uint32_t to) {
-    if (auto worker = workers_.extract(from)) {
-        drain(to);
-        workers_.erase(to);
-        worker.key() = to;
-        workers_.insert(std::move(worker));
-    }
-}
-
 void OutputRelay::open_files() {
     for (const auto& [local_rank, worker] : workers_) {
         worker->each([](WorkerStream& stream) { stream.open_file(); });

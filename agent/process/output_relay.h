@@ -53,10 +53,6 @@ class OutputRelay {
     /// on goes where these say. A stream that is inherited or discarded stays so.
     void replan(std::uint32_t local_rank, const StreamPlan& out, const StreamPlan& err);
 
-    /// The worker `from` goes on as `to`, for another takes its number: in every call from now on,
-    /// and in place of an earlier one of that name.
-    void renumber(std::uint32_t from, std::uint32_t to);
-
     /// Opens the files of all workers, which otherwise appear when there is something to write.
     /// To be called once the workers were launched, who then need not wait for a slow file system.
     void open_files();

@@ -7,7 +7,6 @@ regroup_library(process
         process/line_splitter.cc
         process/line_writer.cc
         process/linux_launcher.cc
-        process/memory_room.cc
         process/oom_evidence.cc
         process/orphan_reaper.cc
         process/output_relay.cc

@@ -10,7 +10,7 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "agent/agent_events.h"
+#include "agent/core/agent_events.h"
 #include "agent/ledger.h"
 #include "agent/live_worker.h"
 #include "agent/process/linux_launcher.h"

@@ -20,7 +20,7 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/server/daemon.h"
 #include "tests/bench/peers.h"

@@ -4,7 +4,7 @@
 // lost:
 //
 //     chaos PROGRAMS [--seed=N] [--seconds=N] [--nodes=N] [--workers=N] [--faults=KIND,...]
-//           [--form=in-place|restarted|overlap] [--spares=N] [--keep=DIR] [--list]
+//           [--form=in-place|restarted|slow-end] [--spares=N] [--keep=DIR] [--list]
 //
 // The seed also decides the form of the job and the spares, if they are not given. PROGRAMS are
 // --regroup=, --worker=, --delay-proxy= and --clock-shim=. docs/chaos.md says what it does and
@@ -52,7 +52,7 @@ std::optional<FaultKind> kind_of(const std::string& name) {
 }
 
 std::optional<JobForm> form_of(const std::string& name) {
-    for (const JobForm form : {JobForm::in_place, JobForm::restarted, JobForm::overlap}) {
+    for (const JobForm form : {JobForm::in_place, JobForm::restarted, JobForm::slow_end}) {
         if (to_string(form) == name) {
             return form;
         }
@@ -262,7 +262,7 @@ int main(int argc, char** argv) {
                      "usage: chaos --regroup=F --worker=F --delay-proxy=F --clock-shim=F "
                      "[--seed=N] [--seconds=N]\n             [--nodes=N] [--workers=N] "
                      "[--faults=KIND,...] [--gap-ms=N]\n             "
-                     "[--form=in-place|restarted|overlap] [--spares=N] [--keep=DIR] [--list]\n");
+                     "[--form=in-place|restarted|slow-end] [--spares=N] [--keep=DIR] [--list]\n");
         return 2;
     }
     return regroup::chaos::run(options);

@@ -121,9 +121,6 @@ std::vector<std::string> Cluster::run_command(std::uint32_t node) const {
         // However often it is hit.
         "--max-restarts=100000", "--max-strikes=0", "--spares=" + std::to_string(spares),
         "--log-dir=" + run_disk(node)};
-    if (plan_.traits.form == JobForm::overlap) {
-        command.emplace_back("--overlap-restart");
-    }
     if (plan_.traits.form != JobForm::in_place) {
         // Nobody sees their steps, and for want of progress most of the time would be waited.
         command.emplace_back("--restart-delay=0");
@@ -135,7 +132,7 @@ std::vector<std::string> Cluster::run_command(std::uint32_t node) const {
         command.push_back(word);
     }
     if (plan_.traits.form != JobForm::in_place) {
-        command.emplace_back(plan_.traits.form == JobForm::overlap ? "--slow-end" : "--restarted");
+        command.emplace_back(plan_.traits.form == JobForm::slow_end ? "--slow-end" : "--restarted");
         command.push_back("--checkpoint=" + path("checkpoint"));
     }
     return command;

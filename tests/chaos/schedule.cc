@@ -166,15 +166,15 @@ std::string_view to_string(JobForm form) noexcept {
             return "in-place";
         case JobForm::restarted:
             return "restarted";
-        case JobForm::overlap:
-            return "overlap";
+        case JobForm::slow_end:
+            return "slow-end";
     }
     return "unknown";
 }
 
 JobTraits draw_traits(std::uint64_t seed) {
     constexpr std::array kForms{JobForm::in_place, JobForm::in_place, JobForm::restarted,
-                                JobForm::overlap, JobForm::overlap};
+                                JobForm::slow_end, JobForm::slow_end};
     Random random(seed ^ kTraitsStream);
     JobTraits traits;
     traits.form = kForms.at(random.below(kForms.size()));

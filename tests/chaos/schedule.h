@@ -91,7 +91,7 @@ struct SchedulePlan {
 enum class JobForm : std::uint8_t {
     in_place,   ///< They keep their processes.
     restarted,  ///< They end, and resume from a checkpoint.
-    overlap,    ///< They take their time to end, while the next ones run: --overlap-restart.
+    slow_end,   ///< The same, and they take their time to begin and to end.
 };
 [[nodiscard]] std::string_view to_string(JobForm form) noexcept;
 

@@ -133,23 +133,6 @@ TEST_F(OutputTest, LinesGetTheirRankAndFilesGetTheBytes) {
     EXPECT_EQ(read_file(stem(0) + ".err"), "oops\n");
 }
 
-TEST_F(OutputTest, WhoIsRenumberedIsHeardBesideWhoTakesItsNumber) {
-    launch(0, shell_spec("echo old >&2"));
-    relay_->renumber(0, 7);
-    relay_->renumber(5, 6);  // Nobody.
-    StreamPlan plan;
-    plan.path = stem(1) + ".err";
-    const auto pipes = relay_->open(0, plan, plan);
-    ASSERT_TRUE(pipes) << pipes.error().detail;
-    run_all();
-    relay_->drain(7);
-    EXPECT_EQ(relay_->last_output(7), "old\n");
-    EXPECT_EQ(relay_->last_output_file(7), stem(0) + ".err");
-    EXPECT_EQ(relay_->last_output(0), "");
-    EXPECT_EQ(finish().second, "[a:0] old\n");
-    EXPECT_EQ(read_file(stem(0) + ".err"), "old\n");
-}
-
 TEST_F(OutputTest, WithoutAStemThereAreNoFiles) {
     launch(0, shell_spec("echo one"), false);
     run_all();

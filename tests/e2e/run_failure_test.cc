@@ -114,6 +114,20 @@ TEST_F(RunFailure, FirstOfSeveralFailuresGivesTheExitCode) {
     EXPECT_EQ(second.wait(), 3) << second.output();
 }
 
+TEST_F(RunFailure, NextRoundBeginsAfterTheLastWorkerHasEnded) {
+    Program job = run_probe({"--nproc-per-node=2", "--max-restarts=1"},
+                            {"round=1,rank=0?save_on_term=disk", "round=1,rank=1?mark=up",
+                             "round=1,rank=1?await=go", "round=1,rank=1?raise=11", "mark=second"});
+    ASSERT_THAT(await_marks("training", 1), SizeIs(1)) << job.output();
+    ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << job.output();
+    release("go");
+    ASSERT_THAT(await_marks("saving", 1), SizeIs(1)) << job.output();
+    release("disk");
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    EXPECT_LT(job.output().find("saved in round 1"), job.output().find("round 2: "))
+        << job.output();
+}
+
 TEST_F(RunFailure, RestartsWithinTheBudgetEndWell) {
     const Rendezvous rendezvous;
     const Words flags{"--nproc-per-node=2", "--max-restarts=2"};

@@ -44,7 +44,7 @@ TEST_F(RunPreemption, ACheckpointThatIsBeingWrittenIsFinished) {
     EXPECT_THAT(last_marks("left"), SizeIs(2));
     EXPECT_THAT(job.output(),
                 AllOf(HasSubstr("SIGTERM: the workers save at the next step boundary and leave; "
-                                "once more ends them at once"),
+                                "send the signal again to kill them now"),
                       HasSubstr("drained: stopped by SIGTERM")));
     EXPECT_THAT(job.family(), IsEmpty());
 }

@@ -265,9 +265,9 @@ TEST_F(ChangeCheckersTest, ANodeThatIsToldToLeaveInOrderDoes) {
     ASSERT_EQ(running.report().state, NodeState::running);
     for (const int code : {agent::kExitRequeue, 1}) {
         watch(make_boundary_checker());
-        const agent::PauseWorkers pause{RoundId{1}, true, minutes(1), "drained"};
+        const agent::PauseWorkers pause{RoundId{1}, true, minutes(1), {}};
         checker->on_agent_effect(now, 0, running, pause);
-        checker->on_agent_effect(now, 0, running, agent::Quit{code, 0, "why", std::nullopt});
+        checker->on_agent_effect(now, 0, running, agent::Quit{code, 0, {}});
         EXPECT_EQ(violation().empty(), code == agent::kExitRequeue) << violation();
     }
 }

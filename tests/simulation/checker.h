@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 #include "rendezvous/core/rendezvous_core.h"
 
 namespace regroup::simulation {
@@ -176,8 +176,7 @@ std::unique_ptr<Checker> make_ranks_checker();
 std::unique_ptr<Checker> make_round_order_checker();
 /// A round that an agent was fenced from, or told to stop, is never launched by it afterwards.
 std::unique_ptr<Checker> make_fencing_checker();
-/// No worker is launched on a host while one of another round is alive there, except those of the
-/// last one whose places were passed on after they had been asked to end.
+/// No worker is launched on a host while one of another round is alive there.
 std::unique_ptr<Checker> make_one_round_checker();
 /// A closed job stays closed, with one verdict, and says nothing else.
 std::unique_ptr<Checker> make_closed_checker();
@@ -219,7 +218,7 @@ std::unique_ptr<Checker> make_keep_checker();
 std::unique_ptr<Checker> make_prepare_checker();
 /// A node that says that its state is saved has saved it.
 std::unique_ptr<Checker> make_drain_checker();
-/// All who leave between two rounds save the furthest step that there is.
+/// A node that was left behind by later rounds saves nothing.
 std::unique_ptr<Checker> make_leave_checker();
 /// A resident round with which nothing is wrong commits steps, whatever becomes of daemons.
 std::unique_ptr<Checker> make_steady_checker();

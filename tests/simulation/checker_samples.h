@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 #include "rendezvous/core/rendezvous_core.h"
 #include "tests/simulation/checker.h"
 #include "tests/simulation/world.h"

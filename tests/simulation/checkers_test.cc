@@ -298,9 +298,9 @@ TEST_F(CheckersTest, AnAgentMustNotQuitWithLivingWorkersUnlessTheyResist) {
     agent::AgentCore busy = agent_of(policy);
     (void)busy.step(now, agent::Received{Assign{assignment(1, 1, 2)}});
     watch(make_orphan_checker());
-    checker->on_agent_effect(now, 0, busy, agent::Quit{1, 0, "resist SIGKILL", {}});
+    checker->on_agent_effect(now, 0, busy, agent::Quit{1, 0, {agent::QuitCause::workers_unkillable}});
     EXPECT_EQ(violation(), "");
-    checker->on_agent_effect(now, 0, busy, agent::Quit{1, 0, "", {}});
+    checker->on_agent_effect(now, 0, busy, agent::Quit{1, 0, {}});
     EXPECT_EQ(violation(), "the agent on host 0 quit with living workers");
 }
 

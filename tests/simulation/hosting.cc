@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A launcher that serves the rendezvous of its job: daemon and agent are one process.
+#include "agent/cause_text.h"
 #include "tests/simulation/simulation.h"
 
 namespace regroup::simulation {
@@ -35,7 +36,7 @@ void Simulation::host_ended() {
         }
         return;
     }
-    lingers_ = quit->reason;
+    lingers_ = text_of(quit->reason);
     const bool waits = quit->exit_code == agent::kExitRequeue && !quit->verdict;
     const Duration limit = quit->verdict ? kFlushLimit
                            : waits       ? world_.job.policy.shutdown_timeout

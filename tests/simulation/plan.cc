@@ -126,8 +126,6 @@ Plan Plan::from_seed(std::uint64_t seed) {
     Random others(seed ^ 0xe7037ed1a0b428dbULL);
     if (others.chance(0.4)) {
         plan.attaches = others.chance(0.6);
-        plan.overlaps = others.chance(0.5);
-        plan.room = pick<double, 2>(others, {0.6, 1});
     }
     Random busy(seed ^ kBusySalt);
     if (busy.chance(0.2)) {

@@ -88,9 +88,7 @@ struct Plan {
     double never_parks = 0;  ///< Chance that it does not.
     Duration own_work{};     ///< Zero, or how long some do not hear it, being at work of their own.
     bool attaches = false;   ///< Workers that end with their round have the SDK, too.
-    bool overlaps = false;   ///< Agents have --overlap-restart.
     bool housed = false;     ///< A launcher serves the rendezvous and keeps a journal of it.
-    double room = 0;         ///< Chance of memory for two generations of workers.
     double dies_of_peers = 0;  ///< Chance that a resident worker dies when a peer does.
     Duration apply_max{};      ///< From a vote until a rank has applied the step.
     Duration hang_limit{};     ///< For which a group may stand still.

@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "agent/cause_text.h"
 #include "tests/support/transcript.h"
 
 namespace regroup::simulation {
@@ -39,7 +40,6 @@ void SimulatedAgent::start() {
     config.offer.hosts_rendezvous = config.stays_until_closed;
     config.offer.ends_with_daemon = config.stays_until_closed && world_.plan.housed;
     last_word_ = {{config.job, node_, config.policy, config.offer, {}}, 0, false};
-    config.overlap_restart = world_.plan.overlaps;
     started_at_ = world_.now;
     paused_until_ = world_.now;
     timer_at_ = Instant::max();
@@ -84,7 +84,7 @@ void SimulatedAgent::power_off() {
 
 void SimulatedAgent::quit(int signal) {
     world_.note([&] { return node_ + " gets " + rendezvous::signal_name(signal); });
-    step(agent::QuitRequested{signal});
+    step(agent::QuitRequested{signal, text_of(agent::AskedBySignal{signal})});
 }
 
 void SimulatedAgent::break_link() {
@@ -253,6 +253,11 @@ void SimulatedAgent::act(agent::SendToDaemon& effect) {
     }
 }
 
+void SimulatedAgent::act(agent::SendLeave& effect) {
+    agent::SendToDaemon leave{rendezvous::Leave{text_of(effect.reason)}};
+    act(leave);
+}
+
 void SimulatedAgent::act(agent::DropLink& /*effect*/) {
     world_.note([&] { return node_ + " gives its silent connection up"; });
     rotate();
@@ -285,19 +290,10 @@ void SimulatedAgent::act(agent::PrestartWorkers& effect) {
     workers_.prestart(host_, incarnation_, node_, effect);
 }
 
-void SimulatedAgent::act(agent::ReleasePlaces& effect) {
-    world_.note([&] {
-        return node_ + " lets others take the places of " +
-               std::to_string(effect.local_ranks.size()) + " worker(s) of round " +
-               std::to_string(number(effect.round)) + ", which are ending";
-    });
-    workers_.release(host_, effect.local_ranks);
-}
-
 void SimulatedAgent::act(agent::AssignWorkers& effect) {
     world_.note([&] {
         return node_ + " gives " + std::to_string(effect.local_ranks.size()) +
-               " parked worker(s) round " + std::to_string(number(effect.assignment.round));
+               " suspended worker(s) round " + std::to_string(number(effect.assignment.round));
     });
     workers_.assign(host_, effect.assignment, effect.local_ranks);
 }
@@ -330,11 +326,7 @@ void SimulatedAgent::act(agent::SignalWorkers& effect) {
                std::to_string(effect.local_ranks.size()) + " worker(s) in round " +
                std::to_string(number(effect.round));
     });
-    workers_.signal(host_, effect.local_ranks, effect.force(), effect.released);
-    if (effect.overlaps && world_.plan.room > 0 && world_.random.chance(world_.plan.room)) {
-        workers_.say(host_, incarnation_, between(world_.random, {}, std::chrono::milliseconds(2)),
-                     agent::RoomForSuccessors{effect.round});
-    }
+    workers_.signal(host_, effect.local_ranks, effect.force());
 }
 
 void SimulatedAgent::act(agent::SaveStacks& effect) {
@@ -353,7 +345,7 @@ void SimulatedAgent::act(agent::KillWorker& effect) {
 
 void SimulatedAgent::act(agent::TellAtWork& effect) {
     world_.note([&] {
-        return node_ + " waits for workers at work of their own, " + format_duration(effect.left) +
+        return node_ + " waits for workers in user code, " + format_duration(effect.left) +
                " at most";
     });
 }
@@ -364,8 +356,8 @@ void SimulatedAgent::act(agent::TellRecovery& effect) {
 
 void SimulatedAgent::act(agent::Quit& effect) {
     world_.note([&] {
-        return node_ + " ends with " + std::to_string(effect.exit_code) +
-               (effect.verdict ? ": " + effect.verdict->reason : ": " + effect.reason);
+        return node_ + " ends with " + std::to_string(effect.exit_code) + ": " +
+               (effect.verdict ? effect.verdict->reason : text_of(effect.reason));
     });
     world_.trace.mix(static_cast<std::uint64_t>(effect.exit_code));
     workers_.orphan(host_);  // Only what resists SIGKILL is left.

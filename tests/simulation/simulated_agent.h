@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 #include "tests/simulation/workers.h"
 #include "tests/simulation/world.h"
 
@@ -64,12 +64,12 @@ class SimulatedAgent {
     void follow(const rendezvous::Elsewhere& elsewhere);
     void apply(agent::AgentEffects effects);
     void act(agent::SendToDaemon& effect);
+    void act(agent::SendLeave& effect);
     void act(agent::DropLink& effect);
     void act(agent::BeginRound& effect);
     void act(agent::LaunchWorkers& effect);
     void act(agent::PrestartWorkers& effect);
     void act(agent::AssignWorkers& effect);
-    void act(agent::ReleasePlaces& effect);
     void act(agent::EndRound& effect);
     void act(agent::PauseWorkers& effect);
     void act(agent::SignalWorkers& effect);

@@ -5,6 +5,7 @@
 #include <sstream>
 #include <utility>
 
+#include "agent/cause_text.h"
 #include "tests/support/transcript.h"
 
 namespace regroup::simulation {
@@ -91,7 +92,9 @@ void Story::carry_out(const Words& words) {
     } else if (verb == "exit" || verb == "kill" || verb == "finish") {
         exit_workers(*node, words);
     } else if (verb == "signal") {
-        feed_agent(*node, agent::QuitRequested{signal_of(text_of(words, "2"))});
+        const int signal = signal_of(text_of(words, "2"));
+        feed_agent(*node,
+                   agent::QuitRequested{signal, agent::text_of(agent::AskedBySignal{signal})});
     } else if (verb == "crash" || verb == "power-off") {
         node->powered = verb == "crash";
         gone(*node);
@@ -234,6 +237,10 @@ void Story::act(Node& node, const agent::SendToDaemon& effect) {
     }
 }
 
+void Story::act(Node& node, const agent::SendLeave& effect) {
+    act(node, agent::SendToDaemon{rendezvous::Leave{agent::text_of(effect.reason)}});
+}
+
 void Story::act(Node& node, const agent::DropLink& /*effect*/) {
     say(node.id + " gives its silent connection up");
     node.connected = false;
@@ -261,8 +268,9 @@ void Story::act(Node& node, const agent::SignalWorkers& effect) {
 }
 
 void Story::act(Node& node, const agent::Quit& effect) {
+    const std::string why = agent::text_of(effect.reason);
     say(node.id + " ends with exit code " + std::to_string(effect.exit_code) +
-        (effect.reason.empty() ? "" : ": " + effect.reason));
+        (why.empty() ? "" : ": " + why));
     node.core.reset();
     node.end_at = Instant::max();
     disconnect(node);

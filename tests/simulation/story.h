@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 #include "rendezvous/core/rendezvous_core.h"
 
 namespace regroup::simulation {
@@ -51,6 +51,7 @@ class Story {
     void feed_agent(Node& node, const agent::AgentEvent& event);
     void apply(Node& node, const agent::AgentEffects& effects);
     void act(Node& node, const agent::SendToDaemon& effect);
+    void act(Node& node, const agent::SendLeave& effect);
     void act(Node& node, const agent::DropLink& effect);
     void act(Node& node, const agent::LaunchWorkers& effect);
     /// Workers here do not outlive their round.

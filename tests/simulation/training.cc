@@ -56,11 +56,9 @@ void Workers::on_ready(std::uint32_t host, std::uint64_t tag) {
         return;
     }
     const auto local_rank = static_cast<std::uint32_t>(tag & 0xffU);
-    speak(*worker, host,
-          agent::WorkerAttached{local_rank, worker->elastic, true, worker->generation});
+    speak(*worker, host, agent::WorkerAttached{local_rank, worker->elastic, true});
     if (worker->launched_in == RoundId::none) {
-        speak(*worker, host,
-              agent::WorkerParked{local_rank, RoundId::none, false, worker->generation});
+        speak(*worker, host, agent::WorkerSuspended{local_rank, RoundId::none, false});
     }
     worker->place.reset();
     if (!worker->elastic) {
@@ -207,7 +205,7 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
             world_.tell([&](Checker& c) { c.on_process_finished(world_.now, worker->life); });
             // From here on it is as any program, which ends when its round does.
             speak(*worker, host, between(world_.second_random, {}, kFinishedMax),
-                  agent::WorkerAttached{local_rank, false, true, worker->generation});
+                  agent::WorkerAttached{local_rank, false, true});
             schedule_end(world_.now + between(world_.random, {}, world_.plan.skew_max), host,
                          local_rank, Cause::success);
             break;
@@ -272,8 +270,7 @@ void Workers::end_standstill(Group& group, std::size_t index) {
 std::vector<rendezvous::RankPosition> Workers::positions(std::uint32_t host) const {
     std::vector<rendezvous::RankPosition> result;
     const std::vector<Worker>& workers = hosts_[host].workers;
-    for (std::size_t slot = 0; slot < std::min<std::size_t>(workers.size(), kReleased); ++slot) {
-        const Worker& worker = workers[slot];
+    for (const Worker& worker : workers) {
         if (!worker.alive || worker.round == RoundId::none) {
             continue;
         }
@@ -377,8 +374,8 @@ void Workers::on_parks(std::uint32_t host, std::uint64_t tag) {
                std::to_string(number(round)) + ", step " + std::to_string(worker->step);
     });
     speak(*worker, host,
-          agent::WorkerParked{static_cast<std::uint32_t>(tag & 0xffU), round, worker->at_boundary,
-                              worker->generation, worker->step});
+          agent::WorkerSuspended{static_cast<std::uint32_t>(tag & 0xffU), round,
+                                 worker->at_boundary, worker->step});
     leave_if_told(host, static_cast<std::uint32_t>(tag & 0xffU));
 }
 

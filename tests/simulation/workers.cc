@@ -39,7 +39,7 @@ void Workers::reset_pages(std::uint32_t host) {
 
 Workers::Worker& Workers::start(std::uint32_t host, std::uint64_t incarnation,
                                 const rendezvous::NodeId& node, std::uint32_t local_rank,
-                                RoundId round, std::uint32_t generation) {
+                                RoundId round) {
     std::vector<Worker>& workers = hosts_[host].workers;
     if (workers.size() <= local_rank) {
         workers.resize(local_rank + 1);
@@ -51,7 +51,6 @@ Workers::Worker& Workers::start(std::uint32_t host, std::uint64_t incarnation,
     worker.incarnation = incarnation;
     worker.node = node;
     worker.launched_in = round;
-    worker.generation = generation;
     worker.elastic = world_.job.resident;
     return worker;
 }
@@ -60,8 +59,7 @@ void Workers::launch(std::uint32_t host, std::uint64_t incarnation, const rendez
                      const agent::LaunchWorkers& launch) {
     const rendezvous::Assignment& assignment = launch.assignment;
     for (const std::uint32_t local_rank : launch.local_ranks) {
-        Worker& worker =
-            start(host, incarnation, node, local_rank, assignment.round, launch.generation);
+        Worker& worker = start(host, incarnation, node, local_rank, assignment.round);
         enter(host, local_rank, assignment);
         const Plan& plan = world_.plan;
         if (plan.start_error > 0 && world_.random.chance(plan.start_error)) {
@@ -98,8 +96,7 @@ void Workers::train_plainly(std::uint32_t host, std::uint32_t local_rank) {
 void Workers::prestart(std::uint32_t host, std::uint64_t incarnation,
                        const rendezvous::NodeId& node, const agent::PrestartWorkers& prestart) {
     for (const std::uint32_t local_rank : prestart.local_ranks) {
-        Worker& worker =
-            start(host, incarnation, node, local_rank, RoundId::none, prestart.generation);
+        Worker& worker = start(host, incarnation, node, local_rank, RoundId::none);
         schedule_own_faults(host, local_rank, Instant::max());
         world_.queue.push(world_.now + between(world_.random, kWordMax, world_.plan.attach_max),
                           EventKind::worker_ready, host, tag_of(worker, local_rank));
@@ -148,27 +145,8 @@ void Workers::schedule_consequence(std::uint32_t host, std::uint32_t local_rank)
     }
 }
 
-void Workers::release(std::uint32_t host, std::span<const std::uint32_t> local_ranks) {
-    std::vector<Worker>& workers = hosts_[host].workers;
+void Workers::signal(std::uint32_t host, std::span<const std::uint32_t> local_ranks, bool force) {
     for (const std::uint32_t local_rank : local_ranks) {
-        if (local_rank >= workers.size()) {
-            continue;
-        }
-        const std::uint32_t slot = local_rank + kReleased;
-        workers.resize(std::max<std::size_t>(workers.size(), slot + 1));
-        workers[slot] = std::exchange(workers[local_rank], Worker{});
-        if (workers[slot].group != kNoGroup) {
-            auto& members = groups_[workers[slot].group].members;
-            std::replace(members.begin(), members.end(), std::pair(host, local_rank),
-                         std::pair(host, slot));
-        }
-    }
-}
-
-void Workers::signal(std::uint32_t host, std::span<const std::uint32_t> local_ranks, bool force,
-                     bool released) {
-    for (std::uint32_t local_rank : local_ranks) {
-        local_rank += released ? kReleased : 0;
         if (local_rank >= hosts_[host].workers.size() || !hosts_[host].workers[local_rank].alive) {
             continue;
         }
@@ -233,12 +211,8 @@ void Workers::hang(std::uint32_t host) {
 
 void Workers::on_end(std::uint32_t host, std::uint64_t tag) {
     const auto cause = static_cast<Cause>(tag & 0xffU);
-    auto local_rank = static_cast<std::uint32_t>(tag >> 8U & 0xffU);
-    const Worker* worker = find(host, tag >> 16U << 8U | local_rank);
-    if (worker == nullptr && local_rank < kReleased) {
-        local_rank += kReleased;  // Released meanwhile.
-        worker = find(host, tag >> 16U << 8U | local_rank);
-    }
+    const auto local_rank = static_cast<std::uint32_t>(tag >> 8U & 0xffU);
+    const Worker* const worker = find(host, tag >> 16U << 8U | local_rank);
     if (worker == nullptr) {
         return;
     }
@@ -262,9 +236,8 @@ void Workers::on_end(std::uint32_t host, std::uint64_t tag) {
 agent::WorkerExited Workers::describe_end(const Worker& worker, std::uint32_t local_rank,
                                           Cause cause) {
     static constexpr std::array kCodes{1, 1, 1, 3, 64, 75, 76};
-    local_rank %= kReleased;
-    agent::WorkerExited exited{worker.launched_in, local_rank, std::nullopt, worker.finished,
-                               worker.generation,  {},         worker.step};
+    agent::WorkerExited exited{worker.launched_in, local_rank, std::nullopt,
+                               worker.finished,    {},         worker.step};
     if (cause == Cause::success) {
         if (worker.elastic && !worker.finished) {
             exited.unfinished.emplace();  // It leaves, and that is no failure.

@@ -30,8 +30,6 @@ class Workers {
                 const agent::LaunchWorkers& launch);
     void prestart(std::uint32_t host, std::uint64_t incarnation, const rendezvous::NodeId& node,
                   const agent::PrestartWorkers& prestart);
-    /// Others are started in their places while they end.
-    void release(std::uint32_t host, std::span<const std::uint32_t> local_ranks);
     void assign(std::uint32_t host, const rendezvous::Assignment& assignment,
                 std::span<const std::uint32_t> local_ranks);
     void end_round(std::uint32_t host, rendezvous::RoundId round,
@@ -39,8 +37,7 @@ class Workers {
     void pause(std::uint32_t host, rendezvous::RoundId round, worker_link::Leaving leaving);
     /// The round hangs on it: it is ended by force.
     void condemn(std::uint32_t host, std::uint32_t local_rank);
-    void signal(std::uint32_t host, std::span<const std::uint32_t> local_ranks, bool force,
-                bool released = false);
+    void signal(std::uint32_t host, std::span<const std::uint32_t> local_ranks, bool force);
     /// Where the workers of `host` stand.
     [[nodiscard]] std::vector<rendezvous::RankPosition> positions(std::uint32_t host) const;
     /// The highest step that one of them has committed.
@@ -103,7 +100,6 @@ class Workers {
         kill,
     };
     static constexpr std::size_t kNoGroup = static_cast<std::size_t>(-1);
-    static constexpr std::uint32_t kReleased = 64;
     enum class Stage : std::uint8_t {
         starting,  ///< Has not said Hello yet.
         idle,      ///< Parked.
@@ -116,7 +112,6 @@ class Workers {
         bool alive = false;
         std::uint64_t life = 0;  ///< Distinguishes this process from earlier ones in its place.
         std::uint64_t incarnation = 0;
-        std::uint32_t generation = 0;
         rendezvous::NodeId node;
         rendezvous::RoundId launched_in = rendezvous::RoundId::none;
         rendezvous::RoundId round = rendezvous::RoundId::none;  ///< None while it is parked.
@@ -140,8 +135,7 @@ class Workers {
         Instant last_word_at{};  ///< A worker's words keep their order.
     };
     struct Host {
-        /// By local rank; those whose places were released are kReleased further on.
-        std::vector<Worker> workers;
+        std::vector<Worker> workers;  ///< By local rank.
         rendezvous::RoundId ended = rendezvous::RoundId::none;
         rendezvous::RoundId paused = rendezvous::RoundId::none;
         worker_link::Leaving leaving = worker_link::Leaving::no;
@@ -168,7 +162,7 @@ class Workers {
         return worker.life << 8U | local_rank;
     }
     Worker& start(std::uint32_t host, std::uint64_t incarnation, const rendezvous::NodeId& node,
-                  std::uint32_t local_rank, rendezvous::RoundId round, std::uint32_t generation);
+                  std::uint32_t local_rank, rendezvous::RoundId round);
     /// Of a round that it does not outlive.
     void train_plainly(std::uint32_t host, std::uint32_t local_rank);
     void schedule_own_faults(std::uint32_t host, std::uint32_t local_rank, Instant success);

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 #include "rendezvous/core/messages.h"
 
 namespace regroup::test {

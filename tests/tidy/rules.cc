@@ -53,8 +53,9 @@ const std::vector<Layer>& layers() {
         {"rendezvous/client/.*",
          standard + asio + base + messages + "|\"rendezvous/(protocol|net|client)/.*\""},
         {"rendezvous/(server|store)/.*", standard + asio + json + base + "|\"rendezvous/.*\""},
-        {"agent/(.*_core\\..*|agent_events.h)",
-         pure + base + "|\"rendezvous/core/.*\"|\"agent/(.*_core|agent_events).h\""},
+        {"agent/core/.*", pure + base + "|\"(rendezvous|agent)/core/.*\""},
+        {"agent/cause_text\\..*",
+         pure + base + "|\"rendezvous/core/.*\"|\"agent/(core/.*|cause_text.h)\""},
         {"agent/process/.*",
          standard + posix + "|<boost/.*>" + base + "|\"(rendezvous/net|agent/process)/.*\""},
         {"agent/placement/.*", standard + posix + base + "|\"agent/placement/.*\""},
@@ -77,7 +78,7 @@ const std::vector<Ban>& banned_code() {
     const std::string all = ".*";
     const std::string none;
     const std::string cores =
-        "rendezvous/core/.*|.*_core\\..*|agent/agent_events.h|rendezvous/store/store_wire.*";
+        "(rendezvous|agent)/core/.*|.*_core\\..*|rendezvous/store/store_wire.*";
     const std::string results = "(rendezvous|agent|launcher)/.*";
     const std::string sleepers = "tests/(e2e|bench|chaos|support)/.*|examples/.*";
     static const std::vector<Ban> table = {

@@ -100,7 +100,7 @@ TEST(Rules, IncludesFollowTheLayers) {
         {"rendezvous/store/store_core.h", "<map>", "<sys/socket.h>"},
         {"rendezvous/store/store_client.cc", "<sys/socket.h>", "<boost/asio.hpp>"},
         {"rendezvous/store/store_server.cc", "<boost/asio.hpp>", "\"agent/agent.h\""},
-        {"agent/agent_core.cc", "\"rendezvous/core/messages.h\"", "<thread>"},
+        {"agent/core/agent_core.cc", "\"rendezvous/core/messages.h\"", "<thread>"},
         {"worker_sdk/src/store.cc", "<unistd.h>", "\"rendezvous/store/store_server.h\""},
         {"agent/process/spawn.cc", "<sys/wait.h>", "\"rendezvous/protocol/codec.h\""},
         {"agent/agent.cc", "\"rendezvous/client/control_client.h\"", "\"launcher/options.h\""},

@@ -34,8 +34,8 @@ TEST_F(AgentCoreTest, ClosedEndsTheAgentWithTheVerdictOnceTheWorkersAreGone) {
 TEST_F(AgentCoreTest, RefusalEndsTheAgentAsAUsageErrorOrAsNoRendezvous) {
     hear(Refused{Errc::invalid_argument, "node b contradicts node a"});
     ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitUsage);
-    EXPECT_EQ(quit()->reason, "refused by the rendezvous: node b contradicts node a");
+    expect_quit(kExitUsage, QuitCause::refused);
+    EXPECT_EQ(std::get<ToldByDaemon>(quit()->reason.why).words, "node b contradicts node a");
     AgentCore other(config_of_two_workers(), now);
     (void)other.step(now, LinkUp{});
     keep(other.step(now, Received{Refused{Errc::overloaded, "full"}}));
@@ -44,9 +44,9 @@ TEST_F(AgentCoreTest, RefusalEndsTheAgentAsAUsageErrorOrAsNoRendezvous) {
 
 TEST_F(AgentCoreTest, SignalMakesTheNodeLeaveAndEndByThatSignal) {
     in_round(1);
-    feed(QuitRequested{SIGTERM});
-    ASSERT_EQ(sent<Leave>().size(), 1U);
-    EXPECT_EQ(sent<Leave>()[0].reason, "stopped by SIGTERM");
+    gets_signal(SIGTERM);
+    ASSERT_EQ(all<SendLeave>().size(), 1U);
+    EXPECT_EQ(all<SendLeave>()[0].reason.cause, QuitCause::asked);
     EXPECT_EQ(all<SignalWorkers>().size(), 1U);
     both_obey(1);
     ASSERT_TRUE(quit().has_value());
@@ -80,8 +80,7 @@ TEST_F(AgentCoreTest, WhoTrainsNoMoreWithoutADaemonGivesUp) {
     pass(minutes(10) + seconds(1));
     both_obey(1);
     ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitNoRendezvous);
-    EXPECT_EQ(quit()->reason, "no rendezvous was reached within 600 s (--join-timeout)");
+    expect_quit(kExitNoRendezvous, QuitCause::no_rendezvous);
 }
 
 TEST_F(AgentCoreTest, SecondSignalShortensTheGraceToNothing) {
@@ -91,9 +90,9 @@ TEST_F(AgentCoreTest, SecondSignalShortensTheGraceToNothing) {
         feed(StoreOffered{kPort});
         feed(LinkUp{});
         in_round(1);
-        feed(QuitRequested{signal});
+        gets_signal(signal);
         pass(wait);
-        feed(QuitRequested{signal});
+        gets_signal(signal);
         effects.clear();
         pass(Duration::zero());
         ASSERT_EQ(all<SignalWorkers>().size(), 1U);
@@ -104,23 +103,23 @@ TEST_F(AgentCoreTest, SecondSignalShortensTheGraceToNothing) {
 
 TEST_F(AgentCoreTest, SignalsThatComeAtOnceAreOneWish) {
     in_round(1);
-    feed(QuitRequested{SIGTERM});
+    gets_signal(SIGTERM);
     effects.clear();
-    feed(QuitRequested{SIGTERM});  // timeout(1)
+    gets_signal(SIGTERM);  // timeout(1)
     pass(milliseconds(300));
-    feed(QuitRequested{SIGHUP});  // systemd
+    gets_signal(SIGHUP);  // systemd
     pass(milliseconds(699));
-    feed(QuitRequested{SIGTERM});
+    gets_signal(SIGTERM);
     pass(seconds(5));
     EXPECT_TRUE(all<SignalWorkers>().empty());
 }
 
 TEST_F(AgentCoreTest, ALeavingNodeRepeatsThatItLeavesAndNeverJoinsAgain) {
     in_round(1);
-    feed(QuitRequested{SIGTERM});
+    gets_signal(SIGTERM);
     effects.clear();
     pass(seconds(2));
-    EXPECT_EQ(sent<Leave>().size(), 2U);  // The first may have been lost.
+    EXPECT_EQ(all<SendLeave>().size(), 2U);  // The first may have been lost.
     EXPECT_TRUE(sent<Report>().empty());
     feed(LinkDown{});
     feed(LinkUp{});
@@ -152,9 +151,9 @@ TEST_F(AgentCoreTest, WithoutARoundForTheJoinTimeoutItGivesUpAndSaysGoodbye) {
     EXPECT_FALSE(quit().has_value());
     pass(milliseconds(1));
     ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitNoRendezvous);
-    EXPECT_EQ(quit()->reason, "no round was formed within 600 s (--join-timeout)");
-    EXPECT_EQ(sent<Leave>().size(), 1U);
+    expect_quit(kExitNoRendezvous, QuitCause::no_round);
+    EXPECT_EQ(quit()->reason.limit, minutes(10));
+    EXPECT_EQ(all<SendLeave>().size(), 1U);
 }
 
 TEST_F(AgentCoreTest, WithoutADaemonForTheJoinTimeoutItGivesUpEvenWithWorkers) {
@@ -163,8 +162,7 @@ TEST_F(AgentCoreTest, WithoutADaemonForTheJoinTimeoutItGivesUpEvenWithWorkers) {
     pass(minutes(10));
     EXPECT_TRUE(core.leaving());
     both_obey(1);
-    ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->reason, "no rendezvous was reached within 600 s (--join-timeout)");
+    expect_quit(kExitNoRendezvous, QuitCause::no_rendezvous);
 }
 
 TEST_F(AgentCoreTest, PatienceBeginsAnewWithEveryDisconnection) {
@@ -220,7 +218,7 @@ TEST_F(AgentCoreTest, TheVerdictIsKeptEvenIfWorkersResistSigkill) {
     ASSERT_TRUE(quit().has_value());
     EXPECT_EQ(quit()->exit_code, 7);
     EXPECT_EQ(quit()->verdict, verdict);
-    EXPECT_NE(quit()->reason.find("SIGKILL"), std::string::npos);
+    EXPECT_EQ(quit()->reason.cause, QuitCause::workers_unkillable);
 }
 
 // ---- Departure.
@@ -262,7 +260,7 @@ TEST_F(AgentCoreTest, NodeThatServesTheRendezvousStaysUntilTheEnd) {
 
 TEST_F(AgentCoreTest, WorkersGetTheSignalThatTheNodeGot) {
     in_round(1);
-    feed(QuitRequested{SIGINT});
+    gets_signal(SIGINT);
     ASSERT_EQ(all<SignalWorkers>().size(), 1U);
     EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGINT);
     // A death by that signal is our doing, and no failure.

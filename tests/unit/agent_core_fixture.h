@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 
 namespace regroup::agent {
 
@@ -59,6 +59,7 @@ class AgentCoreTest : public testing::Test {
     }
 
     void feed(const AgentEvent& event) { keep(core.step(now, event)); }
+    void gets_signal(int number) { feed(QuitRequested{number, "stopped by a signal"}); }
     void hear(const rendezvous::FromDaemon& message) { feed(Received{message}); }
     void assign(std::uint64_t round, std::uint32_t group_rank = 1) {
         Assignment assignment;
@@ -77,8 +78,7 @@ class AgentCoreTest : public testing::Test {
         feed(WorkerExited{RoundId{round}, local_rank, std::move(failure)});
     }
     void exits_unfinished(std::uint64_t round, std::uint32_t local_rank) {
-        feed(WorkerExited{RoundId{round}, local_rank, std::nullopt, false, 0,
-                          early_end(local_rank)});
+        feed(WorkerExited{RoundId{round}, local_rank, std::nullopt, false, early_end(local_rank)});
     }
     // Both workers end as SIGTERM makes them.
     void both_obey(std::uint64_t round) {
@@ -134,6 +134,11 @@ class AgentCoreTest : public testing::Test {
     [[nodiscard]] std::optional<Quit> quit() const {
         const auto quits = all<Quit>();
         return quits.empty() ? std::nullopt : std::optional(quits.back());
+    }
+    void expect_quit(int exit_code, QuitCause cause) const {
+        ASSERT_TRUE(quit().has_value());
+        EXPECT_EQ(quit()->exit_code, exit_code);
+        EXPECT_EQ(quit()->reason.cause, cause);
     }
 
     Instant now = Instant{} + std::chrono::hours(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/agent_core.h"
+#include "agent/core/agent_core.h"
 #include "tests/unit/agent_core_fixture.h"
 
 namespace regroup::agent {

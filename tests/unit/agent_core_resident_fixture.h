@@ -29,11 +29,11 @@ class AgentCoreResidentTest : public AgentCoreTest {
         hear(waiting);
     }
     void attach(std::uint32_t local_rank) { feed(WorkerAttached{local_rank, true}); }
-    void parks(std::uint64_t round, std::uint32_t local_rank) {
-        feed(WorkerParked{local_rank, RoundId{round}});
+    void suspends(std::uint64_t round, std::uint32_t local_rank) {
+        feed(WorkerSuspended{local_rank, RoundId{round}});
     }
-    void parks_at(std::uint64_t step, std::uint32_t local_rank) {
-        feed(WorkerParked{local_rank, RoundId{1}, false, 0, step});
+    void suspends_at(std::uint64_t step, std::uint32_t local_rank) {
+        feed(WorkerSuspended{local_rank, RoundId{1}, false, step});
     }
     /// Both workers of round 1 end in order, and with them the agent.
     void expect_exit_when_both_have_left(int code) {

@@ -14,10 +14,10 @@ using std::chrono::seconds;
 using Ranks = std::vector<std::uint32_t>;
 
 TEST_F(AgentCoreResidentTest, AStepBoundaryOfWhichOnlyTheWorkersHaveHeardIsNoLoss) {
-    feed(WorkerParked{0, RoundId{1}, true});
+    feed(WorkerSuspended{0, RoundId{1}, true});
     EXPECT_TRUE(all<EndRound>().empty());
     EXPECT_EQ(core.report().state, NodeState::running);
-    feed(WorkerParked{1, RoundId{1}, true});
+    feed(WorkerSuspended{1, RoundId{1}, true});
     EXPECT_TRUE(reported(NodeState::stopped));
     assign(2);
     EXPECT_TRUE(all<LaunchWorkers>().empty());
@@ -44,9 +44,9 @@ TEST_F(AgentCoreResidentTest, StopParksThemAndTheNextRoundGivesThemPlacesAgain) 
     ASSERT_EQ(all<EndRound>().size(), 1U);
     EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{0, 1}));
     EXPECT_TRUE(all<SignalWorkers>().empty());
-    parks(1, 0);
+    suspends(1, 0);
     EXPECT_FALSE(reported(NodeState::stopped));
-    parks(1, 1);
+    suspends(1, 1);
     EXPECT_TRUE(reported(NodeState::stopped));
     assign(2);
     EXPECT_TRUE(all<LaunchWorkers>().empty());
@@ -60,7 +60,7 @@ TEST_F(AgentCoreResidentTest, OnlyTheLostWorkerIsLaunchedAgain) {
     ASSERT_EQ(all<EndRound>().size(), 1U);
     EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
     EXPECT_TRUE(reported(NodeState::stopping));  // At once: the others are to hear of it.
-    parks(1, 1);
+    suspends(1, 1);
     ASSERT_TRUE(core.report().failure.has_value());
     EXPECT_EQ(core.report().failure->signal, SIGKILL);
     assign(2);
@@ -76,7 +76,7 @@ TEST_F(AgentCoreResidentTest, OnlyTheLostWorkerIsLaunchedAgain) {
 
 TEST_F(AgentCoreResidentTest, WhoHasNotAttachedEndsWithTheRound) {
     exits(1, 0, crash(0, SIGKILL));
-    parks(1, 1);
+    suspends(1, 1);
     assign(2);
     effects.clear();
     hear(Stop{RoundId{2}, "another node is lost"});
@@ -88,7 +88,7 @@ TEST_F(AgentCoreResidentTest, WhoHasNotAttachedEndsWithTheRound) {
 
 TEST_F(AgentCoreResidentTest, WhoDoesNotParkInTimeIsKilledAndTheOthersAreNot) {
     hear(Stop{RoundId{1}, "another node is lost"});
-    parks(1, 0);
+    suspends(1, 0);
     pass_answered(seconds(11));
     ASSERT_FALSE(all<SignalWorkers>().empty());
     EXPECT_TRUE(all<SignalWorkers>()[0].force());
@@ -99,7 +99,7 @@ TEST_F(AgentCoreResidentTest, WhoDoesNotParkInTimeIsKilledAndTheOthersAreNot) {
 }
 
 TEST_F(AgentCoreResidentTest, WhoSaidThatItFailsHasFailedHoweverLongItTakesToEnd) {
-    parks(1, 0);  // Its peer of this very node is as good as gone, and has not ended yet.
+    suspends(1, 0);  // Its peer of this very node is as good as gone, and has not ended yet.
     ASSERT_EQ(core.report().state, NodeState::stopping);
     WorkerFailure announced = error(1);
     announced.announced = true;
@@ -110,11 +110,11 @@ TEST_F(AgentCoreResidentTest, WhoSaidThatItFailsHasFailedHoweverLongItTakesToEnd
 }
 
 TEST_F(AgentCoreResidentTest, AWorkerThatParksUnaskedHasLostItsPeers) {
-    parks(1, 0);
+    suspends(1, 0);
     ASSERT_EQ(all<EndRound>().size(), 1U);
     EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
     EXPECT_TRUE(reported(NodeState::stopping));
-    parks(1, 1);
+    suspends(1, 1);
     EXPECT_TRUE(reported(NodeState::stopped));
 }
 
@@ -131,8 +131,8 @@ TEST_F(AgentCoreResidentTest, AConnectionThatBreaksIsToldAtOnceAndEndsNothingHer
     feed(WorkerLostPeer{0, RoundId{0}, 3, "closed the connection"});
     EXPECT_EQ(core.report().broken_links, links);
     hear(Stop{RoundId{1}, "it broke"});
-    parks(1, 0);
-    parks(1, 1);
+    suspends(1, 0);
+    suspends(1, 1);
     assign(2);
     EXPECT_TRUE(core.report().broken_links.empty());
 }
@@ -140,8 +140,8 @@ TEST_F(AgentCoreResidentTest, AConnectionThatBreaksIsToldAtOnceAndEndsNothingHer
 TEST_F(AgentCoreResidentTest, ARoundThatWasNeverBegunHadNoConnectionsThatBroke) {
     feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
     hear(Stop{RoundId{1}, "it broke"});
-    parks(1, 0);
-    parks(1, 1);
+    suspends(1, 0);
+    suspends(1, 1);
     ASSERT_FALSE(core.report().broken_links.empty());
     hear(Stop{RoundId{2}, "over before it began"});
     EXPECT_EQ(core.report().round, RoundId{2});
@@ -163,12 +163,12 @@ TEST_F(AgentCoreResidentTest, WhoseTrainingIsFinishedHasLostNobody) {
 
 TEST_F(AgentCoreResidentTest, ALateWordOfAnOlderRoundParksNobody) {
     hear(Stop{RoundId{1}, "another node is lost"});
-    parks(1, 0);
-    parks(1, 1);
+    suspends(1, 0);
+    suspends(1, 1);
     assign(2);
     effects.clear();
-    parks(1, 0);
-    EXPECT_FALSE(core.is_parked(0));
+    suspends(1, 0);
+    EXPECT_FALSE(core.is_suspended(0));
     EXPECT_TRUE(all<EndRound>().empty());
 }
 
@@ -177,7 +177,7 @@ TEST_F(AgentCoreResidentTest, WhatEndedTheRoundWhileNobodyListenedIsToldWithItsA
     pass(std::chrono::seconds(1));
     exits(1, 0, crash(0, SIGSEGV));
     pass(std::chrono::milliseconds(10));
-    parks(1, 1);
+    suspends(1, 1);
     pass(std::chrono::seconds(2));
     feed(LinkUp{});
     ASSERT_EQ(sent<rendezvous::Join>().size(), 1U);
@@ -194,9 +194,9 @@ TEST_F(AgentCoreResidentTest, WhatEndedTheRoundWhileNobodyListenedIsToldWithItsA
 TEST_F(AgentCoreResidentTest, FencedWorkersParkAndTheNodeJoinsAgain) {
     hear(Fenced{"silent for 3 s"});
     EXPECT_EQ(all<EndRound>().size(), 1U);
-    parks(1, 0);
+    suspends(1, 0);
     EXPECT_TRUE(sent<Join>().empty());
-    parks(1, 1);
+    suspends(1, 1);
     ASSERT_EQ(sent<Join>().size(), 1U);
     EXPECT_EQ(sent<Join>()[0].report.state, NodeState::stopped);
     EXPECT_TRUE(core.has_workers());
@@ -204,7 +204,7 @@ TEST_F(AgentCoreResidentTest, FencedWorkersParkAndTheNodeJoinsAgain) {
 
 TEST_F(AgentCoreResidentTest, ClosedEndsParkedWorkersToo) {
     hear(Stop{RoundId{1}, "another node is lost"});
-    parks(1, 0);
+    suspends(1, 0);
     effects.clear();
     hear(Closed{Verdict{}});
     // Who is parked may handle SIGTERM, which is no reason to wait for it.
@@ -241,8 +241,8 @@ TEST_F(AgentCoreResidentTest, WorkThatIsDoneInTimeIsNotSpokenOf) {
     hear(Stop{RoundId{1}, "another node is lost"});
     feed(WorkersAtWork{RoundId{1}, seconds(200)});
     feed(WorkersAtWork{RoundId{1}, seconds(3)});  // It grows no shorter by that.
-    parks(1, 0);
-    parks(1, 1);
+    suspends(1, 0);
+    suspends(1, 1);
     EXPECT_TRUE(reported(NodeState::stopped));
     EXPECT_EQ(sent<Report>().back().report.at_work, Duration::zero());
     pass_answered(seconds(300));
@@ -251,7 +251,7 @@ TEST_F(AgentCoreResidentTest, WorkThatIsDoneInTimeIsNotSpokenOf) {
 }
 
 TEST_F(AgentCoreResidentTest, WhoIsToLeaveHasNoMoreTimeForItsWork) {
-    feed(QuitRequested{SIGTERM});
+    gets_signal(SIGTERM);
     hear(Stop{RoundId{1}, "another node is lost"});
     feed(WorkersAtWork{RoundId{1}, seconds(200)});
     EXPECT_EQ(core.report().at_work, Duration::zero());

@@ -216,12 +216,11 @@ TEST_F(AgentCoreTest, WorkersThatResistSigkillEndTheAgentWithAnExplanation) {
     hear(Stop{RoundId{1}, "why"});
     pass_answered(seconds(10) + seconds(10));
     ASSERT_TRUE(quit().has_value());
-    EXPECT_EQ(quit()->exit_code, kExitJobFailed);
-    EXPECT_EQ(quit()->reason,
-              "2 worker(s) did not end even after SIGKILL; they are probably stuck in the kernel");
+    expect_quit(kExitJobFailed, QuitCause::workers_unkillable);
+    EXPECT_EQ(quit()->reason.workers, 2U);
     EXPECT_GE(all<SignalWorkers>().size(), 10U);  // It did not try only once.
     EXPECT_TRUE(core.done());
-    EXPECT_EQ(sent<Leave>().size(), 1U);
+    EXPECT_EQ(all<SendLeave>().size(), 1U);
 }
 
 TEST_F(AgentCoreTest, StopIsAnsweredWithTheTruthWhenThereIsNothingToStop) {

@@ -9,14 +9,14 @@ namespace {
 using namespace rendezvous;
 
 TEST_F(AgentCoreResidentTest, WhoEndsWithSuccessInTheMiddleOfItsTrainingHasFailed) {
-    const WorkerExited early{RoundId{1}, 0, std::nullopt, false, 0, early_end(0)};
+    const WorkerExited early{RoundId{1}, 0, std::nullopt, false, early_end(0)};
     EXPECT_EQ(core.failure_in(early), early_end(0));
     feed(early);
     EXPECT_TRUE(reported(NodeState::stopping));
     EXPECT_EQ(core.report().failure, early_end(0));
     ASSERT_EQ(all<EndRound>().size(), 1U);
     EXPECT_EQ(all<EndRound>()[0].local_ranks, (std::vector<std::uint32_t>{1}));
-    parks(1, 1);
+    suspends(1, 1);
     EXPECT_TRUE(reported(NodeState::stopped));
     EXPECT_EQ(core.report().failure, early_end(0));
 }
@@ -55,7 +55,7 @@ TEST_F(AgentCoreResidentTest, WhoLeavesEndsWithSuccess) {
 TEST_F(AgentCoreResidentTest, WhoGivesUpBecauseTheRoundIsOverHasNotFailed) {
     hear(Stop{RoundId{1}, "another node is lost"});
     exits_unfinished(1, 0);
-    parks(1, 1);
+    suspends(1, 1);
     exits_unfinished(1, 1);
     EXPECT_TRUE(reported(NodeState::stopped));
     EXPECT_FALSE(core.report().failure);
@@ -63,7 +63,7 @@ TEST_F(AgentCoreResidentTest, WhoGivesUpBecauseTheRoundIsOverHasNotFailed) {
 
 TEST_F(AgentCoreResidentTest, WhoSaidThatItFailsHasFailedWithWhateverCodeItEnds) {
     hear(Stop{RoundId{1}, "a connection broke"});
-    WorkerExited early{RoundId{1}, 0, std::nullopt, false, 0, early_end(0)};
+    WorkerExited early{RoundId{1}, 0, std::nullopt, false, early_end(0)};
     early.unfinished->announced = true;
     feed(early);
     EXPECT_EQ(core.report().failure, early.unfinished);

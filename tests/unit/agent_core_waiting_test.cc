@@ -2,6 +2,8 @@
 //
 // The promises of AgentCore's header about workers that are in no round: parked after one, or
 // started ahead of one.
+#include <functional>
+
 #include "rendezvous/core/messages.h"
 #include "tests/unit/agent_core_resident_fixture.h"
 
@@ -16,8 +18,8 @@ using Ranks = std::vector<std::uint32_t>;
 
 TEST_F(AgentCoreResidentTest, AParkedWorkerThatDiesIsNobodysFailure) {
     hear(Stop{RoundId{1}, "another node is lost"});
-    parks(1, 0);
-    parks(1, 1);
+    suspends(1, 0);
+    suspends(1, 1);
     exits(1, 0, crash(0));
     EXPECT_FALSE(core.report().failure.has_value());
     assign(2);
@@ -28,8 +30,8 @@ TEST_F(AgentCoreResidentTest, AParkedWorkerThatDiesIsNobodysFailure) {
 TEST_F(AgentCoreResidentTest, ThatAParkedWorkerDiedWhoseStateNobodyHereHasIsToldAtOnce) {
     feed(StepsCommitted{7});
     hear(rendezvous::Stop{RoundId{1}, "a peer is lost"});
-    parks_at(6, 0);
-    parks_at(7, 1);
+    suspends_at(6, 0);
+    suspends_at(7, 1);
     effects.clear();
     exits(1, 1, crash(1, SIGKILL));
     ASSERT_EQ(sent<rendezvous::Report>().size(), 1U);
@@ -70,8 +72,8 @@ TEST_F(AgentCoreResidentTest, ASpareStartsItsWorkersAheadAndGivesThemPlacesLater
     EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
     EXPECT_TRUE(all<LaunchWorkers>().empty());
     // The word that they are there comes late.
-    parks(0, 0);
-    EXPECT_FALSE(core.is_parked(0));
+    suspends(0, 0);
+    EXPECT_FALSE(core.is_suspended(0));
     EXPECT_EQ(core.report().state, NodeState::running);
 }
 
@@ -83,7 +85,7 @@ TEST_F(AgentCoreResidentTest, WhoHasFinishedIsASpareAsAny) {
     hear_that_it_is_a_spare();
     ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
     EXPECT_EQ(core.report().state, NodeState::finished);
-    parks(0, 0);
+    suspends(0, 0);
     EXPECT_EQ(core.report().state, NodeState::finished);
     assign(3);
     ASSERT_EQ(all<AssignWorkers>().size(), 1U);
@@ -103,8 +105,8 @@ TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsNoFailureAndItsPlaceIsTaken)
 
 TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsStartedAgainAtGrowingIntervals) {
     begin_as_spare();
-    parks(0, 0);
-    parks(0, 1);
+    suspends(0, 0);
+    suspends(0, 1);
     ASSERT_TRUE(core.report().resident);
     for (const int delay : {1, 2, 4, 8, 16, 32, 60, 60}) {
         effects.clear();
@@ -113,13 +115,13 @@ TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsStartedAgainAtGrowingInterva
         EXPECT_TRUE(reported(NodeState::stopped));
         hear_that_it_is_a_spare();
         pass_answered(seconds(delay) - std::chrono::milliseconds(1));
-        parks(0, 1);
+        suspends(0, 1);
         EXPECT_TRUE(all<PrestartWorkers>().empty());
         EXPECT_FALSE(core.report().resident);
         pass_answered(std::chrono::milliseconds(1));
         ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
         EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{0}));
-        parks(0, 0);
+        suspends(0, 0);
         EXPECT_TRUE(core.report().resident);
     }
     // One that has waited for long is as good as the first.
@@ -137,11 +139,11 @@ TEST_F(AgentCoreResidentTest, ASpareHasNothingToSaveAndLeavesAtOnceAsDrained) {
         EXPECT_FALSE(core.would_drain());
         effects.clear();
         if (by_signal) {
-            feed(QuitRequested{SIGTERM});
+            gets_signal(SIGTERM);
         } else {
             hear(Prepare{RoundId{1}, true, "drained by an operator"});
         }
-        EXPECT_EQ(sent<Leave>().size(), 1U);
+        EXPECT_EQ(all<SendLeave>().size(), 1U);
         ASSERT_EQ(all<SignalWorkers>().size(), 1U);
         EXPECT_TRUE(all<SignalWorkers>()[0].force());
         EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{0, 1}));
@@ -151,6 +153,75 @@ TEST_F(AgentCoreResidentTest, ASpareHasNothingToSaveAndLeavesAtOnceAsDrained) {
         EXPECT_EQ(quit()->exit_code, kExitRequeue);
         EXPECT_EQ(quit()->signal, 0);
     }
+}
+
+// ---- A lost worker's place is filled while the others leave the round.
+
+class AgentCoreReplacementTest : public AgentCoreResidentTest {
+   protected:
+    void SetUp() override { begin(2); }
+    void begin(std::uint32_t workers) {
+        AgentConfig config = config_of_two_workers();
+        config.policy.restarts_max = 3;
+        config.policy.on_exit[2] = Reaction::fail;
+        config.offer.workers = workers;
+        core = AgentCore(std::move(config), now);
+        feed(StoreOffered{kPort});
+        feed(LinkUp{});
+        in_round(1);
+        for (std::uint32_t local_rank = 0; local_rank < workers; ++local_rank) {
+            feed(WorkerAttached{local_rank, true, true});
+        }
+        effects.clear();
+    }
+};
+
+TEST_F(AgentCoreReplacementTest, ReplacementStartsWhileItsPeersLeaveTheRound) {
+    exits(1, 0, crash(0, SIGKILL));
+    ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
+    EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{0}));
+    EXPECT_EQ(core.report().state, NodeState::stopping);
+    EXPECT_TRUE(core.report().resident);
+    suspends(0, 0);
+    EXPECT_EQ(core.report().state, NodeState::stopping);  // Its peer trains.
+    suspends(1, 1);
+    EXPECT_TRUE(reported(NodeState::stopped));
+    assign(2);
+    EXPECT_TRUE(all<LaunchWorkers>().empty());
+    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
+    EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
+    // The next loss may be that of the new one.
+    feed(WorkerAttached{0, true, true});
+    exits(0, 0, crash(0, SIGKILL));
+    EXPECT_EQ(all<PrestartWorkers>().size(), 2U);
+}
+
+TEST_F(AgentCoreReplacementTest, SecondLostWorkerIsReplacedAsSoonAsTheFirst) {
+    begin(3);
+    exits(1, 2, crash(2, SIGKILL));
+    exits(1, 0, crash(0, SIGKILL));
+    ASSERT_EQ(all<PrestartWorkers>().size(), 2U);
+    EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{2}));
+    EXPECT_EQ(all<PrestartWorkers>()[1].local_ranks, (Ranks{0}));
+}
+
+TEST_F(AgentCoreReplacementTest, NobodyIsStartedForARoundThatIsNotToBeExpected) {
+    const auto replaced = [this](const std::function<void()>& before, WorkerFailure failure) {
+        begin(2);
+        before();
+        effects.clear();
+        exits(1, 0, std::move(failure));
+        return !all<PrestartWorkers>().empty();
+    };
+    WorkerFailure hopeless = error(0);
+    hopeless.exit_code = 2;
+    EXPECT_FALSE(replaced([] {}, hopeless));
+    EXPECT_FALSE(replaced([this] { gets_signal(SIGTERM); }, crash(0)));
+    EXPECT_FALSE(replaced([this] { prepare(true); }, crash(0)));
+    // One that is below another program, or a peer that ends with the round.
+    EXPECT_FALSE(replaced([this] { feed(WorkerAttached{0, true, false}); }, crash(0)));
+    EXPECT_FALSE(replaced([this] { feed(WorkerAttached{1, false, true}); }, crash(0)));
+    EXPECT_TRUE(replaced([] {}, crash(0)));
 }
 
 }  // namespace

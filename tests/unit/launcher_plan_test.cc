@@ -114,19 +114,6 @@ TEST(LauncherPlan, StaticNodesMeetAtTheMaster) {
     EXPECT_FALSE(plan.agent.offer.address_is_explicit);
 }
 
-TEST(LauncherPlan, OverlappingRestartsNeedAStoreForEachRound) {
-    RunOptions options = program();
-    options.overlap_restart = true;
-    EXPECT_TRUE(planned(options).agent.overlap_restart);
-    options.master_port = 29501;
-    EXPECT_THAT(error_of(options), AllOf(HasSubstr("--overlap-restart"), HasSubstr("c10d")));
-    options.master_port.reset();
-    options.rdzv_backend = "c10d";
-    options.nodes_min = options.nodes_max = 2;
-    options.rdzv_endpoint = "host0:29400";
-    EXPECT_TRUE(planned(options).agent.overlap_restart);
-}
-
 TEST(LauncherPlan, StaticEndpointIsTheMaster) {
     RunOptions options = program();
     options.nodes_min = options.nodes_max = 2;

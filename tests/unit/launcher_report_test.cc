@@ -84,9 +84,11 @@ TEST(LauncherReport, SuccessNeedsNoWordsAndOtherEndingsSayTheirReason) {
     agent::Quit quit;
     EXPECT_EQ(ending_line("nightly", quit), "");
     quit.exit_code = 3;
-    quit.reason = "no rendezvous was reached within 600 s (--join-timeout)";
-    EXPECT_EQ(ending_line("nightly", quit), quit.reason);
-    quit.reason.clear();
+    quit.reason.cause = agent::QuitCause::no_rendezvous;
+    quit.reason.limit = std::chrono::minutes(10);
+    EXPECT_EQ(ending_line("nightly", quit),
+              "no rendezvous was reached within 600 s (--join-timeout)");
+    quit.reason = {};
     quit.verdict.emplace();
     quit.verdict->outcome = Outcome::succeeded;
     quit.verdict->reason = "all workers finished";

@@ -38,7 +38,7 @@ TEST(OutputLayout, ByRankIsAFileForEachRankAndRoundAndALineWithNodeAndRank) {
     EXPECT_EQ(worker_folder(options, worker()), "/runs/job/round_7");
 }
 
-TEST(OutputLayout, WhoIsStartedAheadHasAFolderOfItsGeneration) {
+TEST(OutputLayout, WorkerThatIsStartedAheadHasAFolderWithoutARound) {
     OutputOptions options;
     options.folder = "/runs/job";
     WorkerIdentity identity = worker();
@@ -46,11 +46,6 @@ TEST(OutputLayout, WhoIsStartedAheadHasAFolderOfItsGeneration) {
     const WorkerOutput spare = plan_output(options, identity, "n0", "node7");
     EXPECT_EQ(spare.out.path, "/runs/job/ahead/n0-local00003.out");
     EXPECT_EQ(spare.out.prefix, "[n0:spare3] ");
-    // Beside one that is still ending, and was started ahead itself.
-    identity.generation = 2;
-    const WorkerOutput next = plan_output(options, identity, "n0", "node7");
-    EXPECT_EQ(next.error_file, "/runs/job/ahead_2/n0-local00003.error.json");
-    EXPECT_EQ(next.out.prefix, "[n0:next3] ");
 }
 
 TEST(OutputLayout, WithoutAFolderThereIsNoFile) {

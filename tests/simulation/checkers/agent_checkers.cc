@@ -22,7 +22,8 @@ class OrphanChecker final : public Checker {
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& core,
                          const agent::AgentEffect& effect) override {
         const auto* quit = std::get_if<agent::Quit>(&effect);
-        const bool resisted = quit != nullptr && quit->reason.find("SIGKILL") != std::string::npos;
+        const bool resisted =
+            quit != nullptr && quit->reason.cause == agent::QuitCause::workers_unkillable;
         if (quit != nullptr && core.has_workers() && !resisted) {
             violated("the agent on host " + std::to_string(host) + " quit with living workers");
         }
@@ -48,12 +49,10 @@ class ForceChecker final : public Checker {
         limit_ = policy.shutdown_timeout;
         asked_.clear();
         saving_until_.clear();
-        outgoing_.clear();
     }
     void on_agent_end(Instant /*now*/, std::uint32_t host) override {
         asked_.erase(host);
         saving_until_.erase(host);
-        outgoing_.erase(host);
     }
     void on_agent_event(Instant now, std::uint32_t host, const agent::AgentEvent& event) override {
         const auto asked = asked_.find(host);
@@ -64,17 +63,10 @@ class ForceChecker final : public Checker {
     }
     void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
                          const agent::AgentEffect& effect) override {
-        if (std::holds_alternative<agent::ReleasePlaces>(effect)) {
-            outgoing_[host] = asked_.contains(host) ? asked_[host].at : now;
-        }
         if (core.report().state == NodeState::stopped && !core.leaving()) {
-            asked_.erase(host);  // Those that are parked have done as they were asked.
+            asked_.erase(host);  // Those that are suspended have done as they were asked.
         }
         const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
-        if (signal != nullptr && signal->released) {
-            outgoing_[host] = signal->force() ? Instant::max() : outgoing_[host];
-            return;
-        }
         const auto* pause = std::get_if<agent::PauseWorkers>(&effect);
         if (pause != nullptr && pause->leave) {
             saving_until_[host] = after(now, pause->limit + pause->limit / 10);
@@ -84,7 +76,8 @@ class ForceChecker final : public Checker {
         } else if (signal != nullptr || std::holds_alternative<agent::EndRound>(effect)) {
             const auto [known, is_new] = asked_.emplace(host, Asked{now, core.leaving(), {}});
             if (!is_new && core.leaving() && !known->second.leaving) {
-                known->second = {now, true, {}};  // Now those that have parked are to end as well.
+                known->second = {
+                    now, true, {}};  // Now those that are suspended are to end as well.
             }
         } else if (std::holds_alternative<agent::BeginRound>(effect)) {
             asked_.erase(host);
@@ -94,7 +87,7 @@ class ForceChecker final : public Checker {
         for (auto it = asked_.begin(); it != asked_.end();) {
             const HostView& host = view.hosts[it->first];
             const bool waits =
-                host.agent != nullptr && host.agent->has_placed() &&
+                host.agent != nullptr && host.agent->has_workers() &&
                 (host.agent->leaving() || host.agent->report().state == NodeState::stopping);
             if (!waits) {
                 it = asked_.erase(it);
@@ -113,32 +106,17 @@ class ForceChecker final : public Checker {
             }
             ++it;
         }
-        for (auto it = outgoing_.begin(); it != outgoing_.end();) {
-            const HostView& host = view.hosts[it->first];
-            if (host.agent == nullptr || !host.agent->has_outgoing()) {
-                it = outgoing_.erase(it);
-                continue;
-            }
-            const Instant since = std::max(it->second, host.awake_since);
-            if (since != Instant::max() &&
-                now > after(since, limit_ + limit_ / 10 + std::chrono::milliseconds(100))) {
-                violated("workers on node " + host.node + " whose places were released " +
-                         format_duration(now - it->second) + " ago have not been forced");
-            }
-            ++it;
-        }
     }
 
    private:
     Duration limit_{};
-    std::map<std::uint32_t, Instant> outgoing_;  // By host: when asked; max: forced.
     struct Asked {
         Instant at{};
         bool leaving = false;
         Instant works_until{};  // Those that have not heard it, being at work of their own.
     };
     std::map<std::uint32_t, Instant> saving_until_;  // By host, of those that leave.
-    std::map<std::uint32_t, Asked> asked_;  // By host: asked to end or park, SIGKILL not yet.
+    std::map<std::uint32_t, Asked> asked_;  // By host: asked to end or suspend, SIGKILL not yet.
 };
 
 class FirstFailureChecker final : public Checker {
@@ -147,10 +125,10 @@ class FirstFailureChecker final : public Checker {
     void on_agent_event(Instant /*now*/, std::uint32_t host,
                         const agent::AgentEvent& event) override {
         Host& known = hosts_[host];
-        if (const auto* parked = std::get_if<agent::WorkerParked>(&event)) {
+        if (const auto* word = std::get_if<agent::WorkerSuspended>(&event)) {
             // Also of one that was told to end: what ends it then is nobody's failure.
-            const auto worker = known.training.find(parked->local_rank);
-            if (worker != known.training.end() && parked->round >= known.round) {
+            const auto worker = known.training.find(word->local_rank);
+            if (worker != known.training.end() && word->round >= known.round) {
                 known.training.erase(worker);
             }
         }
@@ -159,9 +137,8 @@ class FirstFailureChecker final : public Checker {
             return;
         }
         const auto worker = known.training.find(exited->local_rank);
-        if (worker == known.training.end() || worker->second.launched_in != exited->round ||
-            worker->second.generation != exited->generation) {
-            return;  // It was parked, or is one of an earlier round.
+        if (worker == known.training.end() || worker->second.launched_in != exited->round) {
+            return;  // It was suspended, or is one of an earlier round.
         }
         const Worker ended = worker->second;
         known.training.erase(worker);
@@ -187,18 +164,12 @@ class FirstFailureChecker final : public Checker {
             known = {begin->assignment.round, {}, std::nullopt, false, false, known.ahead};
         } else if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
             for (const std::uint32_t local_rank : launch->local_ranks) {
-                known.ahead[local_rank] = {launch->assignment.round, launch->generation, false, {}};
+                known.ahead[local_rank] = {launch->assignment.round, false, {}};
                 known.training[local_rank] = known.ahead[local_rank];
             }
         } else if (const auto* prestart = std::get_if<agent::PrestartWorkers>(&effect)) {
             for (const std::uint32_t local_rank : prestart->local_ranks) {
-                known.ahead[local_rank] = {RoundId::none, prestart->generation, false, {}};
-            }
-        } else if (const auto* release = std::get_if<agent::ReleasePlaces>(&effect)) {
-            for (const std::uint32_t local_rank : release->local_ranks) {
-                if (release->passed_on) {
-                    known.training.erase(local_rank);  // Nobody's failure from here on.
-                }
+                known.ahead[local_rank] = {RoundId::none, false, {}};
             }
         } else if (const auto* assign = std::get_if<agent::AssignWorkers>(&effect)) {
             for (const std::uint32_t local_rank : assign->local_ranks) {
@@ -225,7 +196,6 @@ class FirstFailureChecker final : public Checker {
    private:
     struct Worker {
         RoundId launched_in = RoundId::none;
-        std::uint32_t generation = 0;
         bool hung = false;
         std::string reason;  // Why, if it was killed because a round hung on it.
     };

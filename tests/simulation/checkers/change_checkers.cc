@@ -239,7 +239,7 @@ class BoundaryChecker final : public Checker {
             violated("host " + std::to_string(host) +
                      " was told to leave at a step boundary, nothing had gone wrong, and it ended "
                      "with code " +
-                     std::to_string(quit->exit_code) + ": " + quit->reason);
+                     std::to_string(quit->exit_code));
         }
         told_to_leave_.erase(host);
     }
@@ -297,9 +297,16 @@ class PrepareChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
         limit_ = policy.prepare_timeout * 9 / 10;  // By a clock that may be fast.
-        drain_limit_ = std::min(limit_, policy.shutdown_timeout * 9 / 10);
+        drain_limit_ = policy.shutdown_timeout * 6 / 10;
         settling_ = 3 * policy.heartbeat_timeout + std::chrono::seconds(10);
         prepared_.clear();
+        asked_.clear();
+    }
+    void on_agent_start(Instant /*now*/, std::uint32_t host) override { asked_.erase(host); }
+    void on_agent_event(Instant now, std::uint32_t host, const agent::AgentEvent& event) override {
+        if (std::holds_alternative<agent::QuitRequested>(event)) {
+            asked_.emplace(host, now);
+        }
     }
     void on_trouble(Instant now, Instant until) override {
         trouble_until_ = std::max({trouble_until_, after(now, settling_), after(until, settling_)});
@@ -319,14 +326,7 @@ class PrepareChecker final : public Checker {
                            const Effects& effects) override {
         for (const Send& effect : effects) {
             if (const auto* prepare = std::get_if<Prepare>(&effect.message)) {
-                // A node that was asked to end by a signal gives its workers less time.
-                const bool signalled = prepare->reason.find("stopped by ") != std::string::npos;
-                const auto known =
-                    prepared_.emplace(prepare->round, std::pair(now, after(now, limit_))).first;
-                if (signalled) {
-                    known->second.second =
-                        std::min(known->second.second, after(known->second.first, drain_limit_));
-                }
+                prepared_.emplace(prepare->round, std::pair(now, after(now, limit_)));
             }
         }
     }
@@ -334,7 +334,7 @@ class PrepareChecker final : public Checker {
                     bool trained) override {
         const auto prepared = prepared_.find(round);
         if (trained && prepared != prepared_.end() && prepared->second.first > trouble_until_ &&
-            now > trouble_until_ && now < prepared->second.second) {
+            now > trouble_until_ && now < prepared->second.second && !is_short_of_time(now)) {
             violated("a worker on host " + std::to_string(host) +
                      " was interrupted in a step of round " + std::to_string(number(round)) +
                      ", which was to change at a step boundary, and nothing had gone wrong");
@@ -342,9 +342,16 @@ class PrepareChecker final : public Checker {
     }
 
    private:
+    // A node that a signal asked to end has less time, and saves what it has before that is over.
+    bool is_short_of_time(Instant now) const {
+        return std::any_of(asked_.begin(), asked_.end(), [&](const auto& asked) {
+            return now >= after(asked.second, drain_limit_);
+        });
+    }
     Duration limit_{};
     Duration settling_{};
-    Duration drain_limit_{};
+    Duration drain_limit_{};                                   // By a clock that may be fast.
+    std::map<std::uint32_t, Instant> asked_;                   // To quit, by host: when first.
     std::map<RoundId, std::pair<Instant, Instant>> prepared_;  // When, and until when it may be.
     Instant trouble_until_{};
 };

@@ -133,7 +133,7 @@ class HeadlessChecker final : public Checker {
         } else if (std::holds_alternative<agent::LinkDown>(event)) {
             known.linked = false;
         } else if (std::holds_alternative<agent::WorkerExited>(event) ||
-                   std::holds_alternative<agent::WorkerParked>(event) ||
+                   std::holds_alternative<agent::WorkerSuspended>(event) ||
                    std::holds_alternative<agent::QuitRequested>(event)) {
             known.reason = true;
         }

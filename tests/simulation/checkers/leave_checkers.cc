@@ -16,19 +16,15 @@ namespace {
 
 using namespace rendezvous;
 
-// As long as somebody can see to it, a daemon with as many nodes as a round needs: all of a round
-// who leave after it save the same step, the furthest to which one of them has come, and who has
-// been left behind by later rounds saves nothing. A daemon that has tried often enough to bring all
-// to one step, or may not try again, says that it has not.
+// As long as somebody can see to it, a daemon with as many nodes as a round needs: a node that was
+// left behind by later rounds saves nothing.
 class LeaveChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
         nodes_min_ = policy.nodes_min;
-        on_exit_ = policy.on_exit;
-        all_leave_since_.reset();
         patience_ = policy.shutdown_timeout * 4 / 10;  // Half of it, by a clock that may be fast.
         processes_.clear();
-        is_forgotten_ = is_over_ = has_failed_ = false;
+        is_forgotten_ = is_over_ = false;
         asked_.clear();
     }
     // Workers may fail as they like: what counts is that all agents are heard.
@@ -51,30 +47,15 @@ class LeaveChecker final : public Checker {
         }
     }
     void on_daemon_event(Instant now, const Event& event) override {
-        // With it goes the rendezvous, and whoever waited for its boundary is let go.
-        const auto* left = std::get_if<NodeLeft>(&event);
-        if (left != nullptr && left->reason.find(" not saved ") != std::string::npos) {
-            few_until_ = after(now, kSettling);
-        } else if (std::holds_alternative<NodeDisconnected>(event)) {
+        if (std::holds_alternative<NodeDisconnected>(event)) {
             unheard(now);
         }
     }
     void on_daemon_effects(Instant now, const RendezvousCore& core,
-                           const Effects& effects) override {
-        for (const Send& effect : effects) {
-            if (const auto* prepare = std::get_if<Prepare>(&effect.message);
-                prepare != nullptr && !all_leave_since_ &&
-                prepare->reason.find("all save their state and leave") != std::string::npos) {
-                all_leave_since_ = core.round();
-            }
-        }
-        // Nor is there another round in a job that has failed or was stopped from outside. The end
-        // of one that all leave is said to all alike.
+                           const Effects& /*effects*/) override {
         is_over_ = core.verdict().has_value();
-        has_failed_ = has_failed_ || (is_over_ && (core.verdict()->exit_code != kExitRequeue ||
-                                                   may_differ(core.round(), *core.verdict())));
         if (core.nodes_count() < nodes_min_) {
-            few_until_ = after(now, kSettling);
+            unheard(now);
         }
     }
     void on_agent_start(Instant /*now*/, std::uint32_t host) override { asked_.erase(host); }
@@ -103,19 +84,12 @@ class LeaveChecker final : public Checker {
         const auto asked = asked_.find(host);
         const bool hurried = asked != asked_.end() && now >= after(asked->second, patience_);
         const auto self = processes_.find(life);
-        if (step == 0 || is_forgotten_ || has_failed_ || now < trouble_until_ || now < few_until_ ||
-            hurried || self == processes_.end()) {
+        if (step == 0 || is_forgotten_ || is_over_ || now < trouble_until_ || hurried ||
+            self == processes_.end() || now <= after(last_formed_at_, kSettling)) {
             return;
         }
-        const std::uint64_t group = self->second.group;
-        const bool is_long_ago = now > after(last_formed_at_, kSettling);
         for (const auto& [other, process] : processes_) {
-            if (process.step > step && process.group == group) {
-                violated("host " + std::to_string(host) + " left with step " +
-                         std::to_string(step) +
-                         " saved, and another of its round had come to step " +
-                         std::to_string(process.step));
-            } else if (process.step > step && process.group > group && is_long_ago && !is_over_) {
+            if (process.step > step && process.group > self->second.group) {
                 violated("host " + std::to_string(host) + " left with step " +
                          std::to_string(step) + " saved, and a later round had come to step " +
                          std::to_string(process.step));
@@ -124,33 +98,15 @@ class LeaveChecker final : public Checker {
     }
 
    private:
-    bool may_differ(RoundId round, const Verdict& verdict) const {
-        if (verdict.reason.find("; not all have come to the same step") == std::string::npos) {
-            return false;
-        }
-        if (verdict.failure) {
-            const auto reaction = on_exit_.find(shell_exit_code(*verdict.failure));
-            if (verdict.failure->kind == FailureKind::user_error ||
-                (reaction != on_exit_.end() && reaction->second == Reaction::fail)) {
-                return true;
-            }
-        }
-        return all_leave_since_ && number(round) - number(*all_leave_since_) >= kExtraRounds;
-    }
     void unheard(Instant now) { trouble_until_ = after(now, kSettling); }
 
     static constexpr Duration kSettling = std::chrono::seconds(5);
-    static constexpr int kExtraRounds = 3;  // docs/recovery.md says so.
 
     std::uint32_t nodes_min_ = 1;
-    decltype(JobPolicy::on_exit) on_exit_;
-    std::optional<RoundId> all_leave_since_;  // The first round that all were told to leave.
     Duration patience_{};
     bool is_forgotten_ = false;
     bool is_over_ = false;
-    bool has_failed_ = false;  // The job, or it was stopped; some may be long at work of their own.
     Instant trouble_until_{};
-    Instant few_until_{};
     struct Process {
         std::uint64_t group = 0;  // The last that it was in.
         std::uint64_t step = 0;
@@ -166,7 +122,7 @@ class DrainChecker final : public Checker {
     void on_agent_start(Instant /*now*/, std::uint32_t host) override { hosts_[host] = {}; }
     void on_agent_event(Instant /*now*/, std::uint32_t host,
                         const agent::AgentEvent& event) override {
-        if (std::holds_alternative<agent::WorkerParked>(event)) {
+        if (std::holds_alternative<agent::WorkerSuspended>(event)) {
             hosts_[host].training = 0;  // The state is with the others.
         }
         const auto* exited = std::get_if<agent::WorkerExited>(&event);

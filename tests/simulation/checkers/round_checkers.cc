@@ -210,38 +210,10 @@ class RoundOrderChecker final : public Checker {
 
 class OneRoundChecker final : public Checker {
    public:
-    void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
-                         const agent::AgentEffect& effect) override {
-        if (std::holds_alternative<agent::BeginRound>(effect)) {
-            asked_[host].clear();
-            // The round after the next one waits for those who are behind.
-            const auto passed_on = passed_on_.find(host);
-            if (passed_on != passed_on_.end() && std::exchange(passed_on->second.begun, true)) {
-                passed_on_.erase(passed_on);
-            }
-        } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
-                   signal != nullptr && !signal->released) {
-            asked_[host].insert(signal->local_ranks.begin(), signal->local_ranks.end());
-        } else if (const auto* release = std::get_if<agent::ReleasePlaces>(&effect)) {
-            for (const std::uint32_t local_rank : release->local_ranks) {
-                if (!asked_[host].contains(local_rank)) {
-                    violated("host " + std::to_string(host) + " gave the place of worker " +
-                             std::to_string(local_rank) + " away, which it had not asked to end");
-                }
-            }
-            if (release->passed_on) {
-                passed_on_[host] = {release->round, release->local_ranks.size(), false};
-            }
-        }
-    }
     void on_worker_start(Instant /*now*/, std::uint32_t host, RoundId round) override {
         auto& alive = alive_[host];
         for (const auto& [other, count] : alive) {
-            const auto passed_on = passed_on_.find(host);
-            const bool may_live = passed_on != passed_on_.end() &&
-                                  passed_on->second.round == other &&
-                                  static_cast<std::size_t>(count) <= passed_on->second.count;
-            if (other != round && count > 0 && !may_live) {
+            if (other != round && count > 0) {
                 violated("host " + std::to_string(host) + " launched round " + text(round) +
                          " while a worker of round " + text(other) + " was alive");
             }
@@ -264,13 +236,6 @@ class OneRoundChecker final : public Checker {
 
    private:
     std::map<std::uint32_t, std::map<RoundId, int>> alive_;
-    std::map<std::uint32_t, std::set<std::uint32_t>> asked_;  // By host: to end, in this round.
-    struct PassedOn {
-        RoundId round = RoundId::none;
-        std::size_t count = 0;
-        bool begun = false;  // A round has, beside them.
-    };
-    std::map<std::uint32_t, PassedOn> passed_on_;  // By host: who does not hold up the next round.
 };
 
 class StaleRoundChecker final : public Checker {

@@ -250,23 +250,19 @@ class KeepChecker final : public Checker {
         asked_[host].clear();
         places_[host].clear();
         trained_[host].clear();
-        generations_[host].clear();
         departs_.erase(host);
     }
     void on_agent_event(Instant /*now*/, std::uint32_t host,
                         const agent::AgentEvent& event) override {
-        if (const auto* word = std::get_if<agent::WorkerParked>(&event)) {
+        if (const auto* word = std::get_if<agent::WorkerSuspended>(&event)) {
             // Who was asked to end before is gone, whatever it says; and the word of one that was
             // started ahead may come after its place was given to it.
             const bool late = places_[host].contains(word->local_rank) &&
                               word->round < places_[host][word->local_rank];
-            const bool released = word->generation != generations_[host][word->local_rank];
-            if (!late && !released && !asked_[host].contains(word->local_rank)) {
+            if (!late && !asked_[host].contains(word->local_rank)) {
                 parked_[host].insert(word->local_rank);
             }
-        } else if (const auto* exited = std::get_if<agent::WorkerExited>(&event);
-                   exited != nullptr &&
-                   exited->generation == generations_[host][exited->local_rank]) {
+        } else if (const auto* exited = std::get_if<agent::WorkerExited>(&event)) {
             parked_[host].erase(exited->local_rank);
             asked_[host].erase(exited->local_rank);
             trained_[host].erase(exited->local_rank);
@@ -285,7 +281,6 @@ class KeepChecker final : public Checker {
                 check_free(host, local_rank);
                 asked_[host].erase(local_rank);
                 trained_[host].insert(local_rank);
-                generations_[host][local_rank] = launch->generation;
             }
         } else if (const auto* prestart = std::get_if<agent::PrestartWorkers>(&effect)) {
             for (const std::uint32_t local_rank : prestart->local_ranks) {
@@ -293,7 +288,6 @@ class KeepChecker final : public Checker {
                 asked_[host].erase(local_rank);
                 trained_[host].erase(local_rank);
                 places_[host].erase(local_rank);
-                generations_[host][local_rank] = prestart->generation;
             }
         } else if (const auto* pause = std::get_if<agent::PauseWorkers>(&effect)) {
             if (pause->leave) {
@@ -301,8 +295,7 @@ class KeepChecker final : public Checker {
             }
         } else if (std::holds_alternative<agent::BeginRound>(effect)) {
             departs_.erase(host);
-        } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
-                   signal != nullptr && !signal->released) {
+        } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
             for (const std::uint32_t local_rank : signal->local_ranks) {
                 // A node that leaves has the state saved by those who have it, and no use for the
                 // others.
@@ -310,7 +303,7 @@ class KeepChecker final : public Checker {
                                      !trained_[host].contains(local_rank) && signal->waiting;
                 if (parked_[host].contains(local_rank) && !core.leaving() && !useless) {
                     violated("worker " + std::to_string(local_rank) + " of host " +
-                             std::to_string(host) + " was ended although it had parked");
+                             std::to_string(host) + " was ended although it was suspended");
                 }
                 asked_[host].insert(local_rank);
             }
@@ -323,16 +316,14 @@ class KeepChecker final : public Checker {
     void check_free(std::uint32_t host, std::uint32_t local_rank) {
         if (parked_[host].contains(local_rank)) {
             violated("host " + std::to_string(host) + " launched a worker in place of worker " +
-                     std::to_string(local_rank) + ", which is parked");
+                     std::to_string(local_rank) + ", which is suspended");
         }
     }
     std::map<std::uint32_t, std::set<std::uint32_t>> parked_;  // By host: local ranks.
     std::map<std::uint32_t, std::set<std::uint32_t>> asked_;   // To end.
     std::map<std::uint32_t, std::map<std::uint32_t, RoundId>> places_;
     std::map<std::uint32_t, std::set<std::uint32_t>> trained_;  // Have had a place in a round.
-    // By local rank: of the process that was started last.
-    std::map<std::uint32_t, std::map<std::uint32_t, std::uint32_t>> generations_;
-    std::set<std::uint32_t> departs_;  // Hosts that were told to leave.
+    std::set<std::uint32_t> departs_;                           // Hosts that were told to leave.
 };
 
 }  // namespace

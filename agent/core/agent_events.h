@@ -10,13 +10,13 @@
 #include <variant>
 #include <vector>
 
+#include "agent/core/causes.h"
 #include "rendezvous/core/messages.h"
 
 namespace regroup::agent {
 
 using rendezvous::Assignment;
 using rendezvous::RoundId;
-using rendezvous::WorkerFailure;
 
 // Events: what happened outside.
 
@@ -34,7 +34,6 @@ struct WorkerExited {
     std::uint32_t local_rank = 0;
     std::optional<WorkerFailure> failure;
     bool finished = false;  ///< It had said that the training is, which a resident worker does.
-    std::uint32_t generation = 0;  ///< That of the effect by which it was started; so below.
     /// Of one that exited with success and had not finished: its end as a failure, which it is if
     /// it was in the middle of its training. Or empty.
     std::optional<WorkerFailure> unfinished{};
@@ -48,21 +47,14 @@ struct WorkerAttached {
     /// Another process like it could be started ahead of a round: the program that was launched has
     /// the SDK itself, and not one below it, which may get its rank from a command line.
     bool may_wait = false;
-    std::uint32_t generation = 0;
 };
 /// A resident worker, or one that was started ahead, has left `round` (none: it has not been in
 /// any) and waits for the next one.
-struct WorkerParked {
+struct WorkerSuspended {
     std::uint32_t local_rank = 0;
     RoundId round = RoundId::none;
     bool at_boundary = false;  ///< As agreed with all ranks, and not because peers are gone.
-    std::uint32_t generation = 0;
-    std::uint64_t step = 0;  ///< Committed.
-};
-/// Answers SignalWorkers::overlaps: the machine has memory for the next workers beside those of
-/// `round`, which are ending.
-struct RoomForSuccessors {
-    RoundId round = RoundId::none;
+    std::uint64_t step = 0;    ///< Committed.
 };
 /// A resident worker has committed the first step of a round, and what the way there took.
 struct WorkerResumed {
@@ -87,9 +79,9 @@ struct HangSuspected {
     RoundId round = RoundId::none;
     std::optional<rendezvous::Hang> hang{};
 };
-/// Workers that are to park are at work of their own, and for at most `left` more they may be
-/// before they count as hung. Until then they are not ended by force: their state may be all that
-/// the job has.
+/// Workers that are to suspend are in user code, and for at most `left` more they may be before
+/// they count as hung. Until then they are not ended by force: their state may be all that the job
+/// has.
 struct WorkersAtWork {
     RoundId round = RoundId::none;
     Duration left{};
@@ -103,30 +95,34 @@ struct StacksSaved {
 struct StoreOffered {
     std::uint16_t port = 0;
 };
-/// A signal asks this node to leave: by a drain if its workers are resident, with the daemon or, if
-/// that stays away, without it; else at once. A second one turns a
-/// drain into leaving at once, and the next shortens the workers' grace to nothing; unless it comes
-/// so soon that it is the same wish: timeout(1) signals its child and then the child's group,
-/// systemd sends SIGHUP after SIGTERM. A person at a keyboard (SIGINT) is quicker than that.
+/// A signal asks this node to leave. If its workers hold state, the node first waits for the daemon
+/// to say when; else it leaves at once. A second signal turns the wait into leaving at once, and a
+/// third one ends the workers' grace. A signal soon after the first is an echo and counts for
+/// nothing: timeout(1) signals its child and then the child's group, and systemd sends SIGHUP after
+/// SIGTERM. A person at a keyboard (SIGINT) is quicker than that.
 struct QuitRequested {
     int signal = 0;
+    std::string words{};  ///< The same for people; the daemon is told them.
 };
 using AgentEvent =
-    std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerAttached, WorkerParked,
-                 RoomForSuccessors, WorkerResumed, WorkerLostPeer, StepsCommitted, HangSuspected,
-                 WorkersAtWork, StacksSaved, StoreOffered, QuitRequested>;
+    std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerAttached, WorkerSuspended,
+                 WorkerResumed, WorkerLostPeer, StepsCommitted, HangSuspected, WorkersAtWork,
+                 StacksSaved, StoreOffered, QuitRequested>;
 
 // Effects: what the shell must now do, in this order. Workers are named by their local ranks, in
-// ascending order; a local rank means the process that was started last in its place, and none
-// once that has been released.
+// ascending order.
 
 struct SendToDaemon {
     rendezvous::FromAgent message;
 };
+/// Say Leave to the daemon, with the reason in words.
+struct SendLeave {
+    QuitReason reason;
+};
 /// The daemon has been silent for too long: close the connection and open another.
 struct DropLink {};
-/// A round begins here. Serve its store, if this node has group rank 0; then give parked workers
-/// their places, and start a process for each of the others.
+/// A round begins here. Serve its store, if this node has group rank 0; then give places to the
+/// workers that are suspended or idle, and start a process for each of the others.
 struct BeginRound {
     Assignment assignment;
 };
@@ -134,53 +130,39 @@ struct BeginRound {
 struct LaunchWorkers {
     Assignment assignment;
     std::vector<std::uint32_t> local_ranks{};
-    std::uint32_t generation = 0;  ///< Events about these processes name it.
 };
 /// Start these workers ahead of a round, of which they will be told by AssignWorkers.
 struct PrestartWorkers {
     std::vector<std::uint32_t> local_ranks{};
-    std::uint32_t generation = 0;
 };
-/// These have been asked to end, and others are started in their places before they have. From here
-/// on only SignalWorkers::released speaks of them.
-struct ReleasePlaces {
-    RoundId round = RoundId::none;  ///< Theirs.
-    std::vector<std::uint32_t> local_ranks{};
-    bool passed_on = false;  ///< The next round does not wait for their end.
-};
-/// Tell these, which have been parked or prestarted, their places in a round. One that has not come
-/// so far yet is told when it has.
+/// Tell these, which are suspended or were started ahead, their places in a round. One that is not
+/// ready yet is told when it is.
 struct AssignWorkers {
     Assignment assignment;
     std::vector<std::uint32_t> local_ranks{};
 };
-/// Rounds up to `round` are over for all workers here (their pages say so from now on), and these
-/// are to abandon it and park.
+/// Rounds up to `round` are over for all workers here (their pages say so from now on). These
+/// workers are to abandon it and suspend.
 struct EndRound {
     RoundId round = RoundId::none;
     std::vector<std::uint32_t> local_ranks{};
-    std::string reason;
+    Cause cause;
 };
-/// The workers of `round` are to park at the next step boundary; with `leave`, to save their state
-/// there and end, within `limit`. If the round breaks before, they park and may have come to
-/// different steps.
+/// The workers of `round` are to suspend at the next step boundary; with `leave`, to save their
+/// state there and end, within `limit`. If the round breaks before, they suspend.
 struct PauseWorkers {
     RoundId round = RoundId::none;
     bool leave = false;
     Duration limit{};
-    std::string reason;
-    bool at_once = false;  ///< With `leave`: those who are parked are to leave, too.
+    Cause cause;
+    bool at_once = false;  ///< With `leave`: those that are suspended, or will be, save at once.
 };
 struct SignalWorkers {
     RoundId round = RoundId::none;
-    int signal = 0;  ///< SIGTERM, what the node itself was asked to end with, or SIGKILL.
-
+    int signal = 0;        ///< SIGTERM, what the node itself was asked to end with, or SIGKILL.
     bool hurried = false;  ///< Forced because it was asked for again, not because of the time.
     std::vector<std::uint32_t> local_ranks{};
-    bool waiting = false;  ///< They only wait for a round; forced at once, for nothing is lost.
-    /// Their successors may be started before they are gone: if there is room, say so.
-    bool overlaps = false;
-    bool released = false;  ///< These are those whose places were released.
+    bool waiting = false;  ///< They train nothing; forced at once, for nothing is lost.
 
     [[nodiscard]] bool force() const noexcept { return signal == SIGKILL; }
 };
@@ -189,8 +171,8 @@ struct SaveStacks {
     RoundId round = RoundId::none;
     std::string reason;
 };
-/// For people: the round would have been over by now, but for workers that are at work of their
-/// own, for which it waits for at most `left` more.
+/// For people: the round would have been over by now, but for workers in user code, for which the
+/// agent waits at most `left` more.
 struct TellAtWork {
     RoundId round = RoundId::none;
     Duration left{};
@@ -210,12 +192,12 @@ struct TellRecovery {
 struct Quit {
     int exit_code = 0;
     int signal = 0;
-    std::string reason;                          ///< For people; empty when the verdict says it.
-    std::optional<rendezvous::Verdict> verdict;  ///< The job's, when it was closed.
+    QuitReason reason;
+    std::optional<rendezvous::Verdict> verdict{};  ///< The job's, when it was closed.
 };
 using AgentEffect =
-    std::variant<SendToDaemon, DropLink, BeginRound, LaunchWorkers, PrestartWorkers, AssignWorkers,
-                 ReleasePlaces, EndRound, PauseWorkers, SignalWorkers, SaveStacks, TellAtWork,
+    std::variant<SendToDaemon, SendLeave, DropLink, BeginRound, LaunchWorkers, PrestartWorkers,
+                 AssignWorkers, EndRound, PauseWorkers, SignalWorkers, SaveStacks, TellAtWork,
                  KillWorker, TellRecovery, Quit>;
 using AgentEffects = std::vector<AgentEffect>;
 

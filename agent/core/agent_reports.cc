@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an AgentCore hears from its workers while they live.
+#include <algorithm>
+#include <utility>
+
+#include "agent/core/agent_core.h"
+
+namespace regroup::agent {
+
+using rendezvous::NodeState;
+
+void AgentCore::on(Instant now, const WorkerAttached& event) {
+    Worker& worker = workers_[event.local_rank];
+    if (!worker.alive()) {
+        return;
+    }
+    const bool is_through = worker.elastic && !event.elastic;
+    worker.elastic = event.elastic;
+    worker.may_wait = event.may_wait;
+    if (is_through) {
+        // Its training is finished, and it needs its peers no more.
+        const std::uint32_t rank = assignment().first_rank + event.local_rank;
+        std::erase_if(report_.broken_links, [&](const auto& link) { return link.rank == rank; });
+        if (report_.state == NodeState::running && report_.broken_links.empty()) {
+            round_.ended_at = Instant::max();
+        }
+    }
+    if (is_through && report_.resident) {
+        // It comes to no step boundary any more; what ends it is what ends any program.
+        report_.resident = false;
+        tell(now);
+    }
+    update_resident(now);
+}
+
+// It stays true while a process that replaces a lost one has yet to say that it is as the others.
+void AgentCore::update_resident(Instant now) {
+    if (workers_.all_elastic() && !report_.resident) {
+        report_.resident = true;
+        if (!leaving()) {
+            tell(now);
+        }
+    }
+}
+
+void AgentCore::on(Instant now, const WorkerResumed& event) {
+    const bool is_rank_zero = assignment().first_rank + event.local_rank == 0;
+    if (!is_rank_zero || leaving() || event.resumed.round != report_.round) {
+        return;
+    }
+    round_.resumed = event.resumed;
+    round_.resumed_at = now;
+    report_.step = std::max(report_.step, event.resumed.step);
+    if (link_.up) {
+        effects_.push_back(SendToDaemon{event.resumed});
+        link_.heartbeat_at =
+            std::min(link_.heartbeat_at, after(now, config_.policy.heartbeat_timeout / 3));
+    }
+}
+
+// Whether the peer is dead the daemon may know, or learn from the node at the other end. A worker
+// whose training is finished needs no peer.
+void AgentCore::on(Instant now, const WorkerLostPeer& event) {
+    const Worker& worker = workers_[event.local_rank];
+    if (!worker.elastic || worker.is_out()) {
+        return;
+    }
+    const std::uint32_t rank = assignment().first_rank + event.local_rank;
+    const bool is_news = std::none_of(report_.broken_links.begin(), report_.broken_links.end(),
+                                      [&](const auto& link) { return link.rank == rank; });
+    if (event.round == report_.round && report_.state == NodeState::running && is_news) {
+        report_.broken_links.push_back({rank, event.peer, event.text});
+        round_.ended_at = std::min(round_.ended_at, now);
+        tell(now);
+    }
+}
+
+// A node that is to leave has no more time than it was given.
+void AgentCore::on(Instant now, const WorkersAtWork& event) {
+    const bool suspending = report_.state == NodeState::stopping && report_.resident &&
+                            event.round == report_.round && !workers_.all_out();
+    const Instant until = after(now, event.left);
+    if (!suspending || leave_.stage != Leave::Stage::member || grace_.resist_at != Instant::max() ||
+        until <= grace_.kill_at) {
+        return;
+    }
+    const bool first = !std::exchange(grace_.in_user_code, true);
+    if (first) {
+        grace_.tell_at = grace_.kill_at;
+    }
+    grace_.kill_at = until;
+    if (first) {
+        tell(now);
+    }
+}
+
+void AgentCore::update_at_work(Instant now) {
+    report_.at_work = grace_.in_user_code && report_.state == NodeState::stopping
+                          ? std::max(Duration::zero(), grace_.kill_at - now)
+                          : Duration::zero();
+}
+
+void AgentCore::on(Instant /*now*/, const StepsCommitted& event) {
+    if (event.step > std::exchange(report_.held_step, event.step)) {
+        link_.give_up_at = Instant::max();  // A node that trains needs no daemon, however long.
+    }
+    report_.step = std::max(report_.step, event.step);
+}
+
+void AgentCore::on(Instant now, const HangSuspected& event) {
+    if (event.round == report_.round && report_.state == NodeState::running &&
+        report_.hang != event.hang) {
+        report_.hang = event.hang;
+        tell(now);
+    }
+}
+
+void AgentCore::save_stacks() {
+    round_.stacks_being_saved = round_.stacks_wanted.alarm;
+    effects_.push_back(SaveStacks{report_.round, round_.stacks_wanted.reason});
+}
+
+void AgentCore::on(Instant now, const StacksSaved& event) {
+    if (event.round != report_.round || leaving() || round_.stacks_being_saved == 0) {
+        return;
+    }
+    const std::uint32_t alarm = std::exchange(round_.stacks_being_saved, 0);
+    if (alarm != round_.stacks_wanted.alarm) {
+        // That alarm was taken back, and where the workers stood then is no answer to this one.
+        save_stacks();
+        return;
+    }
+    report_.positions = event.positions;
+    report_.alarm = alarm;
+    tell(now);
+}
+
+}  // namespace regroup::agent

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How rounds begin and end on the node of an AgentCore.
+#include <algorithm>
+#include <utility>
+
+#include "agent/core/agent_core.h"
+
+namespace regroup::agent {
+
+using rendezvous::NodeState;
+
+bool AgentCore::is_in_round() const {
+    return report_.state == NodeState::running || report_.state == NodeState::stopping;
+}
+
+// ---- Beginning.
+
+// Everyone was told of a store that has served an earlier round and is closed: an old message from
+// here had overtaken a newer one, or the daemon had not been heard when it gave out that round.
+bool AgentCore::names_spent_store(const Assignment& assignment) const {
+    return assignment.group_rank == 0 && assignment.master_port != report_.store_port;
+}
+
+void AgentCore::begin_round(Instant now, const Assignment& assignment) {
+    ENSURE(workers_.all_out());
+    round_ = Round{};
+    round_.assignment = assignment;
+    report_on(assignment.round);
+    report_.state = NodeState::running;
+    link_.queued = false;
+    ahead_ = Ahead{};
+    leave_.saved = leave_.failed = 0;
+    if (leave_.signal == 0) {
+        leave_.stage = Leave::Stage::member;  // The daemon says again whether it is to leave.
+    }
+    Workers::Places places = workers_.begin(assignment.round);
+    // Workers that keep their processes say themselves when they train again. Of others this is
+    // the end of the way back, or of the growth, which the next heartbeat would tell late.
+    const bool all_are_new = places.assigned.empty();
+    effects_.push_back(BeginRound{assignment});
+    if (!places.assigned.empty()) {
+        effects_.push_back(AssignWorkers{assignment, std::move(places.assigned)});
+    }
+    if (!places.launched.empty()) {
+        effects_.push_back(LaunchWorkers{assignment, std::move(places.launched)});
+    }
+    if (all_are_new && link_.up) {
+        tell(now);
+    }
+}
+
+void AgentCore::report_on(RoundId round) {
+    rendezvous::NodeReport report;
+    report.round = round;
+    report.state = report_.state;
+    report.store_port = report_.store_port;
+    report.resident = report_.resident;
+    report.step = report_.step;
+    report.held_step = report_.held_step;
+    report.at_work = report_.at_work;
+    report.draining = std::move(report_.draining);
+    report_ = std::move(report);
+}
+
+void AgentCore::abandon(RoundId round) {
+    const auto* const next = std::get_if<Assignment>(&next_);
+    if (next != nullptr && next->round <= round) {
+        next_ = std::monostate{};
+    }
+    if (round > report_.round) {
+        // This node never ran it; naming it in the report confirms that it never will.
+        report_on(round);
+        if (workers_.all_out()) {
+            report_.state = NodeState::stopped;
+        }
+    }
+}
+
+void AgentCore::refuse(RoundId round) {
+    abandon(round);
+    report_.store_spent = true;
+}
+
+// ---- Ending.
+
+// Workers that can suspend are asked to; the others end with the round.
+void AgentCore::begin_stopping(Instant now, const Cause& cause) {
+    if (report_.state != NodeState::running) {
+        return;
+    }
+    report_.state = NodeState::stopping;
+    round_.ended_at = std::min(round_.ended_at, now);
+    round_.pausing = false;
+    if (workers_.all_out()) {
+        return;
+    }
+    report_.at_work = Duration::zero();
+    grace_ = Grace{};
+    grace_.kill_at = after(now, config_.policy.shutdown_timeout);
+    if (leave_.stage == Leave::Stage::at_boundary || leave_.stage == Leave::Stage::saving) {
+        grace_.kill_at = std::max(grace_.kill_at, leave_.until);  // Some are saving already.
+    }
+    order_workers(&cause);
+}
+
+void AgentCore::settle(Instant now) {
+    if (!workers_.all_out()) {
+        return;
+    }
+    if (!is_in_round()) {
+        if (!workers_.any_alive() && leave_.stage >= Leave::Stage::saving) {
+            (void)leave_between_rounds(now);
+        }
+        return;
+    }
+    grace_ = Grace{};
+    round_.pausing = false;
+    round_.ended_at = std::min(round_.ended_at, now);
+    link_.give_up_at = Instant::max();  // What is to come has the whole time, from now.
+    // A step boundary may have been the last one.
+    const bool finished =
+        report_.state == NodeState::running && !workers_.any_alive() && leave_.saved == 0;
+    report_.state = finished ? NodeState::finished : NodeState::stopped;
+    if (!leave_between_rounds(now)) {
+        begin_next(now);
+    }
+}
+
+void AgentCore::begin_next(Instant now) {
+    const auto next = std::exchange(next_, std::monostate{});
+    if (std::holds_alternative<Rejoin>(next) && link_.up) {
+        send_join(now);
+        return;
+    }
+    if (const auto* const assignment = std::get_if<Assignment>(&next)) {
+        if (!names_spent_store(*assignment)) {
+            begin_round(now, *assignment);
+            return;
+        }
+        refuse(assignment->round);
+    }
+    tell(now);
+}
+
+}  // namespace regroup::agent

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What an AgentCore has each of its workers do, and what it makes of their ends.
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "agent/core/agent_core.h"
+
+namespace regroup::agent {
+
+using rendezvous::NodeState;
+
+namespace {
+
+// SIGKILL is repeated this often, and given up after the limit (a process stuck in the kernel).
+constexpr Duration kForceInterval = std::chrono::seconds(1);
+constexpr Duration kResistLimit = std::chrono::seconds(10);
+// Until workers that died ahead of a round are started again: doubled each time.
+constexpr Duration kPrestartDelayMin = std::chrono::seconds(1);
+constexpr Duration kPrestartDelayMax = std::chrono::seconds(60);
+
+}  // namespace
+
+bool AgentCore::is_suspended(std::uint32_t local_rank) const {
+    return local_rank < workers_.size() && workers_[local_rank].alive() &&
+           workers_[local_rank].is_out();
+}
+
+Wanted AgentCore::wanted() const {
+    if (leave_.stage >= Leave::Stage::ending) {
+        return Wanted::end;
+    }
+    if (leave_.stage == Leave::Stage::saving) {
+        return Wanted::save;
+    }
+    return report_.state == NodeState::stopping ? Wanted::out : Wanted::keep;
+}
+
+void AgentCore::order_workers(const Cause* cause) {
+    const RoundId round = assignment().round;
+    const bool by_signal = leave_.quit && leave_.quit->signal != 0;
+    const int signal = by_signal ? leave_.quit->signal : SIGTERM;
+    Workers::Orders orders = workers_.order(wanted(), signal);
+    if (cause != nullptr) {
+        // Also when nobody is to suspend: a page may say so to one that has yet to attach.
+        effects_.push_back(EndRound{round, std::move(orders.suspended), *cause});
+    }
+    if (!orders.terminated.empty()) {
+        report_.resident = false;
+        effects_.push_back(SignalWorkers{round, signal, false, std::move(orders.terminated)});
+    }
+    if (!orders.killed.empty()) {
+        effects_.push_back(SignalWorkers{round, SIGKILL, false, std::move(orders.killed), true});
+    }
+}
+
+// ---- Their ends.
+
+void AgentCore::on(Instant now, const WorkerSuspended& event) {
+    Worker& worker = workers_[event.local_rank];
+    if (!worker.alive()) {
+        return;
+    }
+    worker.elastic = true;
+    update_resident(now);
+    // The word of one that was started ahead may come after its place was given to it.
+    if (event.round < worker.round) {
+        return;
+    }
+    if (worker.state == WorkerState::ending) {
+        // It is as good as gone, and what ends it from here on is nobody's failure, unless the
+        // round hangs on it.
+        if (!worker.hang || report_.state != NodeState::running) {
+            report_.ended_step = std::max(report_.ended_step, event.step);
+            worker.round = RoundId::none;
+        }
+        return;
+    }
+    if (worker.is_out()) {
+        return;
+    }
+    worker.state = WorkerState::suspended;
+    worker.step = event.step;
+    // Some rank had heard that the round is to pause, and here the word was lost.
+    round_.pausing = round_.pausing || (event.at_boundary && report_.state == NodeState::running);
+    if (report_.state == NodeState::running && !round_.pausing) {
+        // Its peers are out of reach, and that is the end of the round, whoever says so first.
+        begin_stopping(now, PeersUnreachable{});
+        if (!workers_.all_out()) {
+            tell(now);
+        }
+    }
+    order_workers();
+    settle(now);
+}
+
+// Once the round is stopping, a worker that gives up and ends has only followed those that are
+// lost, unless it had said otherwise.
+std::optional<WorkerFailure> AgentCore::failure_in(const WorkerExited& exited) const {
+    if (exited.local_rank >= workers_.size()) {
+        return exited.failure;
+    }
+    const Worker& worker = workers_[exited.local_rank];
+    std::optional<WorkerFailure> failure = exited.failure;
+    if (worker.in_round() && worker.elastic && leave_.stage == Leave::Stage::member &&
+        !exited.finished && exited.unfinished &&
+        (report_.state == NodeState::running || exited.unfinished->announced)) {
+        failure = exited.unfinished;
+    }
+    if (failure && worker.hang) {
+        failure->kind = rendezvous::FailureKind::hang;
+        failure->evidence = worker.hang->reason;
+        failure->by_silence = worker.hang->by_silence;
+    }
+    return failure;
+}
+
+void AgentCore::on(Instant now, const WorkerExited& event) {
+    Worker& worker = workers_[event.local_rank];
+    if (!worker.alive() || worker.launched_in != event.round) {
+        return;
+    }
+    const std::optional<WorkerFailure> failure = failure_in(event);
+    const Worker lost = std::exchange(worker, Worker{});
+    if (!workers_.any_alive()) {
+        report_.held_step = 0;
+    }
+    if (leave_.stage != Leave::Stage::member && lost.round != RoundId::none) {
+        // A worker that has finished leaves nothing to go on with, and has saved nothing. One that
+        // is ended in its round has not failed to save.
+        if (!failure && !event.finished) {
+            ++leave_.saved;
+        } else if (failure && (!lost.in_round() || leave_.stage == Leave::Stage::at_boundary)) {
+            ++leave_.failed;
+        }
+    }
+    if (lost.in_round()) {
+        lose_member(now, lost, event, failure);
+    } else {
+        lose_waiting(now, lost);
+    }
+    settle(now);
+}
+
+void AgentCore::lose_member(Instant now, const Worker& lost, const WorkerExited& exited,
+                            const std::optional<WorkerFailure>& failure) {
+    if (lost.round == report_.round) {
+        report_.ended_step = std::max(report_.ended_step, exited.step);
+        report_.step = std::max(report_.step, exited.step);
+    }
+    if (!failure) {
+        return;
+    }
+    if (report_.state == NodeState::running) {
+        report_.failure = failure;
+        begin_stopping(now, *failure);
+        if (!workers_.all_out()) {
+            tell(now);  // A failure is news; else the daemon hears when the last one is gone.
+        }
+    } else if (lost.round == report_.round && !was_stopped_by_us(lost, *failure) &&
+               (!report_.failure || outranks(*failure, *report_.failure))) {
+        // It ended by itself while we were stopping it; perhaps that is why we were told to.
+        report_.failure = failure;
+    }
+    if (!workers_.all_out()) {
+        replace_lost(now, lost);
+    }
+}
+
+bool AgentCore::was_stopped_by_us(const Worker& worker, const WorkerFailure& failure) const {
+    const bool forced = grace_.resist_at != Instant::max();
+    return !worker.hang && !failure.announced &&
+           (failure.signal == 0 || (worker.signal != 0 && failure.signal == worker.signal) ||
+            (failure.signal == SIGKILL && forced));
+}
+
+void AgentCore::kill_workers(Instant now) {
+    if (grace_.resist_at == Instant::max()) {
+        grace_.resist_at = after(now, kResistLimit);
+    }
+    grace_.kill_at = after(now, kForceInterval);
+    const bool hurried = leave_.stage == Leave::Stage::hurried;
+    SignalWorkers kill{assignment().round, SIGKILL, hurried, workers_.force()};
+    if (!kill.local_ranks.empty()) {
+        effects_.push_back(std::move(kill));
+    }
+}
+
+void AgentCore::end_for_unkillable(Instant now) {
+    QuitReason reason{QuitCause::workers_unkillable};
+    reason.workers = static_cast<std::uint32_t>(workers_.force().size());
+    quit(now, Quit{kExitJobFailed, 0, reason});
+    leave_.quit->reason = reason;
+    finish();
+}
+
+// ---- Workers that wait for a round.
+
+void AgentCore::lose_waiting(Instant now, const Worker& lost) {
+    bool is_news = false;
+    const bool asked = lost.signal != 0;
+    // The next round is formed by who has which state: that is told at once.
+    if (lost.round != RoundId::none && !asked && workers_.all_out()) {
+        report_.held_step = workers_.held_step();
+        is_news = report_.held_step < lost.step;
+    }
+    if (!asked && keeps_ahead()) {
+        prestart_later(now);
+        // Whoever asks is told that they are being started.
+        is_news =
+            (!workers_.any_holds_state() && std::exchange(report_.resident, false)) || is_news;
+    }
+    if (is_news) {
+        tell(now);
+    }
+}
+
+bool AgentCore::keeps_ahead() const {
+    return ahead_.wanted && !is_in_round() && leave_.stage < Leave::Stage::saving;
+}
+
+void AgentCore::prestart(Instant now) {
+    PrestartWorkers start{workers_.start_ahead()};
+    if (!start.local_ranks.empty()) {
+        ahead_.started_at = now;
+        effects_.push_back(std::move(start));
+    }
+}
+
+// A program that cannot wait, or finds no memory, is not started over and over.
+void AgentCore::prestart_later(Instant now) {
+    if (ahead_.again_at != Instant::max()) {
+        return;
+    }
+    const bool lasted =
+        ahead_.started_at != Instant::min() && now >= after(ahead_.started_at, kPrestartDelayMax);
+    ahead_.delay = lasted ? kPrestartDelayMin
+                          : std::clamp(ahead_.delay * 2, kPrestartDelayMin, kPrestartDelayMax);
+    ahead_.again_at = after(now, ahead_.delay);
+}
+
+// While its peers, which keep their processes, are still on their way out of the round.
+void AgentCore::replace_lost(Instant now, const Worker& lost) {
+    if (report_.state == NodeState::stopping && report_.resident && lost.elastic && lost.may_wait &&
+        leave_.stage == Leave::Stage::member && expects_another_round()) {
+        prestart(now);
+    }
+}
+
+// The daemon knows only when all nodes have stopped. A program is not started for nothing.
+bool AgentCore::expects_another_round() const {
+    if (assignment().restart_count >= config_.policy.restarts_max) {
+        return false;
+    }
+    if (!report_.failure) {
+        return true;
+    }
+    const auto reaction = config_.policy.on_exit.find(shell_exit_code(*report_.failure));
+    return report_.failure->kind != rendezvous::FailureKind::user_error &&
+           (reaction == config_.policy.on_exit.end() ||
+            reaction->second != rendezvous::Reaction::fail);
+}
+
+}  // namespace regroup::agent

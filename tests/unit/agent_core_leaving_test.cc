@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a node of resident workers changes at a step boundary, and how it leaves the job.
+#include <functional>
+
+#include "rendezvous/core/messages.h"
+#include "tests/unit/agent_core_resident_fixture.h"
+
+namespace regroup::agent {
+namespace {
+
+using namespace rendezvous;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class AgentCoreLeavingTest : public AgentCoreResidentTest {
+   protected:
+    void stop() { hear(Stop{RoundId{1}, "another node is lost"}); }
+    void both_suspend(std::uint64_t step = 9) {
+        suspends_at(step, 0);
+        suspends_at(step, 1);
+    }
+    /// Out of a round, with state.
+    void stop_and_suspend() {
+        stop();
+        both_suspend();
+        effects.clear();
+    }
+    void close(int exit_code) {
+        Verdict verdict;
+        verdict.exit_code = exit_code;
+        hear(Closed{verdict});
+    }
+    [[nodiscard]] bool told_to_save_at_once() const {
+        const auto pauses = all<PauseWorkers>();
+        return !pauses.empty() && pauses.back().leave && pauses.back().at_once;
+    }
+};
+
+// ---- Planned changes.
+
+TEST_F(AgentCoreLeavingTest, PrepareSuspendsAtAStepBoundaryWithoutEndingTheRoundBefore) {
+    prepare(false);
+    prepare(false);
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_FALSE(all<PauseWorkers>()[0].leave);
+    suspends(1, 0);
+    EXPECT_EQ(core.report().state, NodeState::running);
+    EXPECT_TRUE(all<EndRound>().empty());
+    suspends(1, 1);
+    EXPECT_TRUE(reported(NodeState::stopped));
+}
+
+TEST_F(AgentCoreLeavingTest, FailureWhilePausingStopsTheRound) {
+    prepare(false);
+    suspends(1, 0);
+    exits(1, 1, crash(1));
+    EXPECT_EQ(core.report().state, NodeState::stopped);
+    ASSERT_TRUE(core.report().failure.has_value());
+    EXPECT_EQ(core.report().failure->signal, SIGSEGV);
+}
+
+// ---- At a step boundary.
+
+TEST_F(AgentCoreLeavingTest, SignalIsAWishThatTheDaemonGrants) {
+    EXPECT_TRUE(core.would_drain());
+    gets_signal(SIGTERM);
+    EXPECT_FALSE(core.would_drain());
+    EXPECT_TRUE(core.draining());
+    EXPECT_TRUE(all<SendLeave>().empty());
+    ASSERT_EQ(sent<Report>().size(), 1U);
+    EXPECT_EQ(sent<Report>()[0].report.draining, "stopped by a signal");
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    EXPECT_TRUE(all<PauseWorkers>().empty());
+    prepare(true);
+    prepare(true);
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
+    EXPECT_FALSE(all<PauseWorkers>()[0].at_once);
+    expect_exit_when_both_have_left(kExitRequeue);
+    EXPECT_EQ(quit()->reason.cause, QuitCause::drained);
+    EXPECT_EQ(quit()->signal, 0);
+}
+
+// What two workers of a node that leaves at a boundary come to, and what the node then ends with.
+TEST_F(AgentCoreLeavingTest, EndsOfWorkersAtTheBoundaryDecideTheExitCode) {
+    struct Case {
+        const char* what;
+        std::function<void()> happens;
+        int exit_code;
+        QuitCause cause;
+    };
+    const std::vector<Case> cases = {
+        {"both save",
+         [this] {
+             exits_unfinished(1, 0);
+             exits_unfinished(1, 1);
+         },
+         kExitRequeue, QuitCause::drained},
+        {"one fails after the other has saved",
+         [this] {
+             exits(1, 0);
+             exits(1, 1, error(1));
+         },
+         kExitJobFailed, QuitCause::save_failed},
+        {"one fails before the other has saved",
+         [this] {
+             exits(1, 0, error(0));
+             exits(1, 1);
+         },
+         kExitJobFailed, QuitCause::save_failed},
+        {"one saves though the round is stopped for others",
+         [this] {
+             exits(1, 0);
+             stop();
+             exits(1, 1);
+         },
+         kExitRequeue, QuitCause::drained},
+        {"one has saved, and the other suspends and saves then",
+         [this] {
+             exits(1, 0);
+             suspends(1, 1);
+             EXPECT_TRUE(told_to_save_at_once());
+             exits(1, 1);
+         },
+         kExitRequeue, QuitCause::drained},
+    };
+    for (const Case& one : cases) {
+        SCOPED_TRACE(one.what);
+        core = AgentCore(config_of_two_workers(), now);
+        feed(StoreOffered{kPort});
+        feed(LinkUp{});
+        AgentCoreResidentTest::SetUp();
+        prepare(true);
+        one.happens();
+        expect_quit(one.exit_code, one.cause);
+        EXPECT_EQ(all<SendLeave>().size(), 1U);
+    }
+}
+
+TEST_F(AgentCoreLeavingTest, RoundThatBreaksBeforeTheBoundaryLeavesTheDecisionToTheDaemon) {
+    gets_signal(SIGTERM);
+    prepare(true);
+    effects.clear();
+    stop();
+    both_suspend();
+    ASSERT_TRUE(reported(NodeState::stopped));
+    EXPECT_EQ(sent<Report>().back().report.draining, "stopped by a signal");
+    EXPECT_TRUE(all<PauseWorkers>().empty()) << "nobody is to save anything yet";
+    EXPECT_FALSE(quit().has_value());
+    assign(2);
+    ASSERT_EQ(all<AssignWorkers>().size(), 1U);
+    hear(Prepare{RoundId{2}, true, "node a leaves"});
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_EQ(all<PauseWorkers>()[0].round, RoundId{2});
+    expect_exit_when_both_have_left(kExitRequeue);
+}
+
+TEST_F(AgentCoreLeavingTest, NodeWhoseWorkersAllDiedBeforeTheBoundaryTakesPartInTheNextRound) {
+    prepare(true);
+    exits(1, 0, crash(0, SIGKILL));
+    exits(1, 1, crash(1, SIGKILL));
+    EXPECT_TRUE(reported(NodeState::stopped));
+    EXPECT_FALSE(quit().has_value());
+    assign(2);
+    EXPECT_TRUE(launched(2));
+}
+
+TEST_F(AgentCoreLeavingTest, BoundaryThatIsTheLastStepFindsTheTrainingFinished) {
+    gets_signal(SIGTERM);
+    prepare(true);
+    feed(WorkerExited{RoundId{1}, 0, std::nullopt, true});
+    feed(WorkerExited{RoundId{1}, 1, std::nullopt, true});
+    EXPECT_TRUE(reported(NodeState::finished));
+    EXPECT_FALSE(quit().has_value());
+    pass_answered(seconds(11));  // It does not wait for the others for ever.
+    expect_quit(0, QuitCause::finished);
+    EXPECT_EQ(quit()->signal, 0);
+}
+
+// ---- Out of a round.
+
+TEST_F(AgentCoreLeavingTest, SuspendedWorkersSaveAtOnceWhenTheyAreToldToLeave) {
+    stop_and_suspend();
+    EXPECT_TRUE(core.would_drain());
+    gets_signal(SIGTERM);
+    EXPECT_TRUE(all<SendLeave>().empty());
+    prepare(true);
+    prepare(true);
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(told_to_save_at_once());
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    assign(2);  // Too late: they save.
+    EXPECT_TRUE(all<AssignWorkers>().empty());
+    expect_exit_when_both_have_left(kExitRequeue);
+}
+
+TEST_F(AgentCoreLeavingTest, WordToLeaveThatMeantARunningRoundIsAnsweredWithTheReport) {
+    stop_and_suspend();
+    hear(Prepare{RoundId{1}, true, "all leave", true});
+    EXPECT_TRUE(all<PauseWorkers>().empty());
+    EXPECT_TRUE(reported(NodeState::stopped));
+}
+
+TEST_F(AgentCoreLeavingTest, WordToLeaveWhileWorkersAreOnTheirWayOutIsAnsweredWithTheReport) {
+    stop();
+    suspends(1, 0);
+    effects.clear();
+    prepare(true);
+    EXPECT_TRUE(all<PauseWorkers>().empty());
+    EXPECT_TRUE(reported(NodeState::stopping));
+}
+
+TEST_F(AgentCoreLeavingTest, NodeLeftBehindByALaterRoundEndsAndSavesNothing) {
+    stop_and_suspend();
+    hear(Prepare{RoundId{1}, true, "node a is drained", false, true});
+    EXPECT_TRUE(all<PauseWorkers>().empty());
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGKILL);
+    exits(1, 0, crash(0, SIGKILL));
+    exits(1, 1, crash(1, SIGKILL));
+    expect_quit(kExitRequeue, QuitCause::drained);
+    EXPECT_EQ(std::get<ToldByDaemon>(quit()->reason.why).words, "node a is drained");
+}
+
+TEST_F(AgentCoreLeavingTest, WorkerThatFailsToSaveFailsTheLeave) {
+    stop_and_suspend();
+    prepare(true);
+    exits(1, 0);
+    exits(1, 1, error(1));
+    expect_quit(kExitJobFailed, QuitCause::save_failed);
+}
+
+TEST_F(AgentCoreLeavingTest, DaemonKnowsWhoElseHasTheStateOfWorkersThatAreLost) {
+    exits(1, 0, crash(0, SIGKILL));
+    exits(1, 1, crash(1, SIGKILL));
+    ASSERT_FALSE(core.has_workers());
+    gets_signal(SIGTERM);
+    EXPECT_TRUE(all<SendLeave>().empty());
+    prepare(true);
+    expect_quit(kExitRequeue, QuitCause::drained);
+}
+
+TEST_F(AgentCoreLeavingTest, WorkerThatEndsOfItselfWhileItsNodeIsToLeaveHasNotFailed) {
+    gets_signal(SIGTERM);
+    exits_unfinished(1, 0);
+    EXPECT_FALSE(core.report().failure.has_value());
+    exits_unfinished(1, 1);
+    EXPECT_EQ(core.report().state, NodeState::stopped);
+    prepare(true);
+    expect_quit(kExitRequeue, QuitCause::drained);
+}
+
+TEST_F(AgentCoreLeavingTest, StandbyThatHostsTheRendezvousAsksTheOthersToSaveFirst) {
+    AgentConfig config = config_of_two_workers();
+    config.offer.hosts_rendezvous = true;
+    core = AgentCore(config, now);
+    feed(LinkUp{});
+    EXPECT_FALSE(core.would_drain());
+    Waiting waiting;
+    waiting.spare = true;
+    hear(waiting);
+    gets_signal(SIGTERM);
+    EXPECT_TRUE(all<SendLeave>().empty());
+    EXPECT_EQ(core.report().draining, "stopped by a signal");
+    hear(Prepare{RoundId::none, true, "node a leaves"});
+    expect_quit(kExitRequeue, QuitCause::drained);
+}
+
+// One worker may hold the state while the one beside it is new, and had yet to attach.
+TEST_F(AgentCoreLeavingTest, NodeWithOneWorkerThatHoldsStateLeavesWithIt) {
+    for (const bool by_signal : {true, false}) {
+        SCOPED_TRACE(by_signal ? "by a signal" : "with all others");
+        core = AgentCore(config_of_two_workers(), now);
+        feed(StoreOffered{kPort});
+        feed(LinkUp{});
+        AgentCoreResidentTest::SetUp();
+        exits(1, 1, crash(1, SIGKILL));
+        suspends_at(12, 0);
+        assign(2);
+        hear(Stop{RoundId{2}, "another node is lost"});
+        feed(WorkerSuspended{0, RoundId{2}, false, 12});
+        feed(StepsCommitted{12});
+        effects.clear();
+        if (by_signal) {
+            gets_signal(SIGTERM);
+        }
+        exits(2, 1, crash(1, SIGTERM));
+        EXPECT_TRUE(all<SendLeave>().empty());
+        if (by_signal) {
+            hear(Prepare{RoundId{2}, true, "node a leaves"});
+        } else {
+            close(kExitRequeue);
+        }
+        EXPECT_TRUE(told_to_save_at_once());
+        exits(1, 0);
+        ASSERT_TRUE(quit().has_value());
+        EXPECT_EQ(quit()->exit_code, kExitRequeue);
+    }
+}
+
+// ---- A verdict meanwhile.
+
+TEST_F(AgentCoreLeavingTest, EndOfADrainedJobIsEnoughToSave) {
+    stop_and_suspend();
+    close(kExitRequeue);
+    EXPECT_TRUE(told_to_save_at_once());
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    pass(config_of_two_workers().policy.prepare_timeout + seconds(1));
+    ASSERT_FALSE(all<SignalWorkers>().empty());  // Not for ever.
+}
+
+TEST_F(AgentCoreLeavingTest, NodeThatWasToLeaveSavesWhatItHasThoughTheJobFails) {
+    prepare(true);
+    stop();
+    both_suspend();
+    close(1);
+    EXPECT_TRUE(told_to_save_at_once());
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    expect_exit_when_both_have_left(1);
+}
+
+TEST_F(AgentCoreLeavingTest, VerdictLetsWorkersSaveThatHaveLostTheOtherOne) {
+    prepare(true);
+    exits(1, 0, crash(0, SIGKILL));
+    suspends(1, 1);
+    ASSERT_TRUE(core.report().failure.has_value());
+    close(kExitRequeue);
+    pass(seconds(5));
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    EXPECT_FALSE(quit().has_value());
+    exits(1, 1);
+    ASSERT_TRUE(quit().has_value());
+    EXPECT_EQ(quit()->exit_code, kExitRequeue);
+}
+
+TEST_F(AgentCoreLeavingTest, NodeThatASignalAskedToGoSaysSoThoughTheVerdictComesFirst) {
+    gets_signal(SIGTERM);
+    prepare(true);
+    exits(1, 0);
+    close(kExitRequeue);
+    EXPECT_FALSE(quit().has_value());
+    exits(1, 1);
+    expect_quit(kExitRequeue, QuitCause::drained);
+    EXPECT_TRUE(std::holds_alternative<AskedBySignal>(quit()->reason.why));
+}
+
+// ---- The time that a signal leaves: 10 s here.
+
+TEST_F(AgentCoreLeavingTest, WithoutTheDaemonsWordItGoesToABoundaryAndThenSavesWhatItHas) {
+    gets_signal(SIGTERM);
+    pass_answered(milliseconds(4999));
+    EXPECT_TRUE(all<PauseWorkers>().empty());
+    pass_answered(milliseconds(1));
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_FALSE(all<PauseWorkers>()[0].at_once);
+    pass_answered(milliseconds(2500));
+    EXPECT_TRUE(told_to_save_at_once());
+    ASSERT_EQ(all<EndRound>().size(), 1U);
+    EXPECT_TRUE(std::holds_alternative<BoundaryMissed>(all<EndRound>()[0].cause));
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    suspends(1, 0);
+    suspends(1, 1);
+    expect_exit_when_both_have_left(kExitRequeue);
+}
+
+TEST_F(AgentCoreLeavingTest, LeaveThatTakesTooLongEndsAsASignalDoes) {
+    gets_signal(SIGTERM);
+    pass_answered(seconds(9));
+    EXPECT_TRUE(all<SignalWorkers>().empty());
+    pass_answered(seconds(2));
+    ASSERT_FALSE(all<SignalWorkers>().empty());
+    EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGTERM);
+    EXPECT_FALSE(all<SendLeave>().empty());
+    exits(1, 0, crash(0, SIGTERM));
+    exits(1, 1, crash(1, SIGKILL));
+    expect_quit(128 + SIGTERM, QuitCause::save_timeout);
+    EXPECT_EQ(quit()->signal, SIGTERM);
+}
+
+TEST_F(AgentCoreLeavingTest, SuspendedWorkersSaveWithoutARoundAfterHalfOfTheTime) {
+    for (const bool has_daemon : {true, false}) {
+        SCOPED_TRACE(has_daemon);
+        core = AgentCore(config_of_two_workers(), now);
+        feed(StoreOffered{kPort});
+        feed(LinkUp{});
+        AgentCoreResidentTest::SetUp();
+        stop_and_suspend();
+        if (!has_daemon) {
+            feed(LinkDown{});
+        }
+        gets_signal(SIGTERM);
+        pass_answered(seconds(4));
+        EXPECT_TRUE(all<PauseWorkers>().empty());
+        pass_answered(seconds(2));
+        EXPECT_TRUE(told_to_save_at_once());
+        EXPECT_TRUE(all<SignalWorkers>().empty());
+        expect_exit_when_both_have_left(kExitRequeue);
+    }
+}
+
+TEST_F(AgentCoreLeavingTest, DaemonThatIsAwayIsNotWaitedForLongerThanTenSeconds) {
+    AgentConfig config = config_of_two_workers();
+    config.policy.shutdown_timeout = seconds(60);
+    core = AgentCore(config, now);
+    feed(StoreOffered{kPort});
+    feed(LinkUp{});
+    AgentCoreResidentTest::SetUp();
+    feed(LinkDown{});
+    EXPECT_TRUE(core.would_drain());
+    gets_signal(SIGTERM);
+    pass(seconds(9));
+    EXPECT_TRUE(all<PauseWorkers>().empty()) << "it may be back, and know of a later state";
+    pass(seconds(1));
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
+    EXPECT_FALSE(all<PauseWorkers>()[0].at_once);
+    expect_exit_when_both_have_left(kExitRequeue);
+}
+
+TEST_F(AgentCoreLeavingTest, DaemonThatIsBackInTimeLeadsTheDrain) {
+    feed(LinkDown{});
+    gets_signal(SIGTERM);
+    pass(seconds(3));
+    feed(LinkUp{});
+    ASSERT_FALSE(sent<Join>().empty());
+    EXPECT_EQ(sent<Join>().back().report.draining, "stopped by a signal");
+    prepare(true);
+    EXPECT_EQ(all<PauseWorkers>().size(), 1U);
+}
+
+TEST_F(AgentCoreLeavingTest, WithoutADaemonNobodyWaitsForWorkersThatHaveEnded) {
+    for (const bool failed : {false, true}) {
+        SCOPED_TRACE(failed);
+        core = AgentCore(config_of_two_workers(), now);
+        feed(StoreOffered{kPort});
+        feed(LinkUp{});
+        AgentCoreResidentTest::SetUp();
+        feed(LinkDown{});
+        gets_signal(SIGTERM);
+        if (failed) {
+            both_obey(1);
+            expect_quit(128 + SIGTERM, QuitCause::ended_unsaved);
+        } else {
+            exits_unfinished(1, 0);
+            exits_unfinished(1, 1);
+            expect_quit(kExitRequeue, QuitCause::drained);
+        }
+    }
+}
+
+TEST_F(AgentCoreLeavingTest, SecondSignalEndsADrainAndAnEchoDoesNot) {
+    gets_signal(SIGTERM);
+    gets_signal(SIGHUP);
+    EXPECT_TRUE(core.draining());
+    EXPECT_FALSE(core.leaving());
+    pass_answered(seconds(2));
+    gets_signal(SIGTERM);
+    EXPECT_TRUE(core.leaving());
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_EQ(all<SendLeave>().size(), 1U);
+}
+
+TEST_F(AgentCoreLeavingTest, TimeForUserCodeEndsWithTheTimeOfASignal) {
+    stop();
+    suspends(1, 0);
+    feed(WorkersAtWork{RoundId{1}, seconds(200)});
+    gets_signal(SIGTERM);
+    pass_answered(seconds(6));
+    EXPECT_TRUE(told_to_save_at_once()) << "the other one need not wait";
+    exits(1, 0);
+    EXPECT_TRUE(all<TellAtWork>().empty());
+    pass_answered(seconds(5));
+    ASSERT_FALSE(all<SignalWorkers>().empty());
+    EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, std::vector<std::uint32_t>{1});
+}
+
+TEST_F(AgentCoreLeavingTest, WorkerThatHasFinishedTrainingEndsAsAnyProgram) {
+    feed(WorkerAttached{0, false});
+    EXPECT_FALSE(core.report().resident);
+    ASSERT_EQ(sent<Report>().size(), 1U);
+    EXPECT_FALSE(core.would_drain());
+    stop();
+    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
+    EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (std::vector<std::uint32_t>{0}));
+    EXPECT_EQ(all<EndRound>()[0].local_ranks, (std::vector<std::uint32_t>{1}));
+}
+
+}  // namespace
+}  // namespace regroup::agent
