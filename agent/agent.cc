@@ -13,6 +13,7 @@
 #include "agent/part_options.h"
 #include "agent/watch/node_watch.h"
 #include "rendezvous/net/listen.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
 
@@ -173,7 +174,7 @@ struct Agent::Impl {
 
     void act(const KillWorker& effect) {
         narrator.hangs(effect);
-        workers.kill(effect.local_rank, effect.reason, effect.by_silence);
+        workers.kill(effect.local_rank, describe(effect.reason), effect.by_silence);
     }
 
     void act(const TellRecovery& effect) {

@@ -3,12 +3,16 @@
 
 #include <variant>
 
+#include "rendezvous/text/describe.h"
+
 namespace regroup::agent {
 
 namespace {
 
 struct CauseText {
-    std::string operator()(const ToldByDaemon& cause) const { return cause.words; }
+    std::string operator()(const ToldByDaemon& cause) const {
+        return std::visit([](const auto& reason) { return describe(reason); }, cause.reason);
+    }
     std::string operator()(const AskedBySignal& cause) const {
         return "stopped by " + rendezvous::signal_name(cause.signal);
     }

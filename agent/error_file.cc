@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/process/unique_fd.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
 

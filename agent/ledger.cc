@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/process/unique_fd.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
 
@@ -32,8 +33,8 @@ std::string ledger_line(const std::string& job, const rendezvous::Incident& inci
     line["next_round"] = number(incident.next_round);
     line["planned"] = incident.planned;
     line["cut_short"] = incident.cut_short;
-    line["cause"] = incident.cause;
-    line["decision"] = incident.decision;
+    line["cause"] = describe(incident.cause);
+    line["decision"] = describe(incident.decision);
     line["step"] = incident.step;
     line["lost_steps"] = incident.lost_steps;
     line["lost_at_least"] = incident.lost_at_least;

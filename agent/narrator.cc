@@ -7,6 +7,7 @@
 
 #include "agent/cause_text.h"
 #include "agent/failure_text.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
 namespace {
@@ -71,10 +72,10 @@ void Narrator::received(const rendezvous::FromDaemon& message, const std::string
         tell_waiting(*waiting, peer);
     } else if (const auto* stop = std::get_if<rendezvous::Stop>(&message)) {
         if (core_.report().state == rendezvous::NodeState::running) {
-            output_.say("stopping " + round_name(stop->round) + ": " + stop->reason);
+            output_.say("stopping " + round_name(stop->round) + ": " + describe(stop->reason));
         }
     } else if (const auto* fenced = std::get_if<rendezvous::Fenced>(&message)) {
-        output_.say("fenced by the rendezvous: " + fenced->reason + "; joining again");
+        output_.say("fenced by the rendezvous: " + describe(fenced->reason) + "; joining again");
     }
 }
 
@@ -99,8 +100,8 @@ void Narrator::tell_waiting(const rendezvous::Waiting& waiting, const std::strin
     const Duration left = core_.give_up_at() == Instant::max() ? options_.core.join_timeout
                                                                : core_.give_up_at() - now;
     output_.say(waiting.spare
-                    ? "waiting as a spare: " + waiting.detail
-                    : "waiting: " + waiting.detail + " (here: " + names + "; at " + peer +
+                    ? "waiting as a spare: " + describe(waiting.detail)
+                    : "waiting: " + describe(waiting.detail) + " (here: " + names + "; at " + peer +
                           "; for up to " + format_duration(std::max(Duration::zero(), left)) + ")");
 }
 
@@ -148,7 +149,7 @@ void Narrator::trouble(const std::string& reason, bool answered) {
 void Narrator::round_begins(const Assignment& assignment) {
     // What a later round began for has nothing to do with it.
     const bool is_next = number(assignment.round) == number(failure_round_) + 1;
-    report_failure(is_next || !failure_ ? assignment.reason : describe(*failure_));
+    report_failure(is_next || !failure_ ? describe(assignment.reason) : describe(*failure_));
     waits_ = false;
     if (!options_.announces) {
         return;
@@ -160,7 +161,7 @@ void Narrator::round_begins(const Assignment& assignment) {
                 std::to_string(assignment.group_rank) + " of " +
                 std::to_string(assignment.group_world_size) + "), master " +
                 rendezvous::Endpoint{assignment.master_addr, assignment.master_port}.text() + ": " +
-                assignment.reason);
+                describe(assignment.reason));
 }
 
 void Narrator::pauses(const PauseWorkers& effect) {
@@ -199,7 +200,7 @@ void Narrator::waits_for_work(const TellAtWork& effect) {
 void Narrator::hangs(const KillWorker& effect) {
     output_.say("killing rank " +
                 std::to_string(core_.assignment().first_rank + effect.local_rank) +
-                ", for the round hangs: " + effect.reason);
+                ", for the round hangs: " + describe(effect.reason));
 }
 
 void Narrator::exited(const WorkerExited& exited) {

@@ -14,6 +14,7 @@
 #include "agent/worker_group.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/text.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
 
@@ -112,7 +113,7 @@ void WorkerGroup::assign(const Assignment& assignment,
         message.max_restarts = options_.max_restarts;
         message.master_addr = assignment.master_addr;
         message.master_port = assignment.master_port;
-        message.reason = assignment.reason;
+        message.reason = describe(assignment.reason);
         link_->send(found->first, message);
     }
     // They are on their way; from here on what they write belongs to the new round.

@@ -21,6 +21,7 @@
 #include "launcher/run_plan.h"
 #include "launcher/status_text.h"
 #include "rendezvous/client/control_client.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::launcher {
 
@@ -90,7 +91,7 @@ class Conversation {
             if (auto* operated = std::get_if<Operated>(&message)) {
                 take_answer(std::move(*operated));
             } else if (const auto* refused = std::get_if<rendezvous::Refused>(&message)) {
-                take(Failure(refused->code, refused->reason));
+                take(Failure(refused->code, describe(refused->reason)));
             }
         };
         handlers.on_trouble = [this](const std::string& reason, bool is_answer) {
@@ -200,8 +201,7 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
     } else {
         flags.usage = "regroup status [FLAGS]";
         flags.introduction =
-            "Show a daemon's jobs: their nodes, ranks and steps, spares, nodes that are set aside "
-            "and\n"
+            "Show a daemon's jobs: their nodes, ranks and steps, spares, quarantined nodes and\n"
             "why, what is left of their budgets, and the last recoveries. regroup top is the same.";
     }
     flags.footer = std::string("Exit code: 0 if it was done, 1 if the daemon says why it was not") +

@@ -6,6 +6,7 @@
 
 #include "agent/cause_text.h"
 #include "agent/failure_text.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::launcher {
 
@@ -27,7 +28,7 @@ std::string percent(double share) {
 
 std::string failure_report(const std::string& job, const rendezvous::Verdict& verdict) {
     // The heading is torchrun's, by which log scrapers find the place.
-    std::string text = "regroup: job " + job + " failed: " + verdict.reason + "\n";
+    std::string text = "regroup: job " + job + " failed: " + describe(verdict.reason) + "\n";
     if (verdict.failure) {
         text += "Root Cause (first observed failure):\n" + agent::failure_text(*verdict.failure);
     }
@@ -37,8 +38,8 @@ std::string failure_report(const std::string& job, const rendezvous::Verdict& ve
 std::string ending_line(const std::string& job, const agent::Quit& quit) {
     if (quit.verdict && quit.verdict->outcome == rendezvous::Outcome::stopped &&
         quit.reason.cause == agent::QuitCause::job_closed) {
-        return "job " + job + " was stopped by " + quit.verdict->author + ": " +
-               quit.verdict->reason;
+        return "job " + job + " was stopped by " + describe(quit.verdict->author) + ": " +
+               describe(quit.verdict->reason);
     }
     // A node that goes because it is done is no news.
     return quit.exit_code == 0 ? "" : text_of(quit.reason);

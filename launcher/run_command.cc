@@ -28,6 +28,7 @@
 #include "launcher/run_plan.h"
 #include "launcher/torchrun_report.h"
 #include "launcher/worker_command.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::launcher {
 
@@ -231,12 +232,13 @@ class Node {
         using rendezvous::Outcome;
         ending_ = {quit.exit_code, quit.signal};
         if (quit.verdict && quit.verdict->outcome == Outcome::succeeded && !agent_->has_run()) {
-            output_.say(agent_->was_spare()
-                            ? "job " + plan_.agent.job + " has ended (succeeded); this node " +
-                                  "waited as a spare and was not needed"
-                            : "nothing was run here: job " + plan_.agent.job +
-                                  " had already ended, closed by " + quit.verdict->author + ": " +
-                                  quit.verdict->reason + " (a new job needs another --rdzv-id)");
+            output_.say(
+                agent_->was_spare()
+                    ? "job " + plan_.agent.job + " has ended (succeeded); this node " +
+                          "waited as a spare and was not needed"
+                    : "nothing was run here: job " + plan_.agent.job +
+                          " had already ended, closed by " + describe(quit.verdict->author) + ": " +
+                          describe(quit.verdict->reason) + " (a new job needs another --rdzv-id)");
         } else if (quit.verdict && quit.verdict->outcome == Outcome::failed) {
             tell_failure(*quit.verdict);
         } else if (const std::string line = ending_line(plan_.agent.job, quit); !line.empty()) {
@@ -262,7 +264,7 @@ class Node {
 
     void tell_failure(const rendezvous::Verdict& verdict) {
         if (run_options_.front == Front::torchrun && verdict.failure) {
-            output_.say("job " + plan_.agent.job + " failed: " + verdict.reason);
+            output_.say("job " + plan_.agent.job + " failed: " + describe(verdict.reason));
             if (!verdict.failure->evidence.empty()) {
                 output_.say(verdict.failure->evidence);
             }
@@ -270,7 +272,7 @@ class Node {
         } else {
             output_.say_text(failure_report(plan_.agent.job, verdict));
         }
-        tell_parent(verdict.failure, verdict.reason);
+        tell_parent(verdict.failure, describe(verdict.reason));
     }
 
     // To the error file of whoever started us.

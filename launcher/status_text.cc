@@ -96,10 +96,10 @@ std::string journal_trouble(const json& job) {
     return trouble.empty() ? "" : "  journal: " + trouble + "\n";
 }
 
-std::string set_aside(const json& job) {
+std::string quarantined(const json& job) {
     std::string out;
-    for (const json& node : field(job, "set_aside")) {
-        out += "  set aside for " + duration(node, "left_s") + " more: " + text(node, "name") +
+    for (const json& node : field(job, "quarantined")) {
+        out += "  quarantined for " + duration(node, "left_s") + " more: " + text(node, "name") +
                ", " + text(node, "reason") + "\n";
     }
     return out;
@@ -177,7 +177,7 @@ std::string status_table(const std::string& json_text) {
                    count(number(job, "restarts"), "restart");
         }
         out += "\n  " + text(job, "text") + "\n" + journal_trouble(job) + nodes_table(job) +
-               set_aside(job) + budgets(job) + incidents(job);
+               quarantined(job) + budgets(job) + incidents(job);
     }
     if (const std::uint64_t more = number(object, "jobs_left_out")) {
         out += "\nand " + count(more, "job") + " more (--job=ID shows one)\n";

@@ -180,7 +180,7 @@ struct TellAtWork {
 /// The round hung on this worker: end it by force.
 struct KillWorker {
     std::uint32_t local_rank = 0;
-    std::string reason;
+    rendezvous::HangCulprit reason{};
     bool by_silence = false;  ///< See WorkerFailure.
 };
 /// For people, and with `keep` for the run's ledger, which the node with group rank 0 writes.

@@ -110,7 +110,7 @@ std::optional<WorkerFailure> AgentCore::failure_in(const WorkerExited& exited) c
     }
     if (failure && worker.hang) {
         failure->kind = rendezvous::FailureKind::hang;
-        failure->evidence = worker.hang->reason;
+        failure->evidence = worker.hang->reason.text;
         failure->by_silence = worker.hang->by_silence;
     }
     return failure;
@@ -128,10 +128,11 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
     }
     if (leave_.stage != Leave::Stage::member && lost.round != RoundId::none) {
         // A worker that has finished leaves nothing to go on with, and has saved nothing. One that
-        // is ended in its round has not failed to save.
+        // fails in its round before the node's workers are to leave has not failed to save.
         if (!failure && !event.finished) {
             ++leave_.saved;
-        } else if (failure && (!lost.in_round() || leave_.stage == Leave::Stage::at_boundary)) {
+        } else if (failure && (!lost.in_round() || leave_.stage == Leave::Stage::at_boundary ||
+                               leave_.stage == Leave::Stage::saving)) {
             ++leave_.failed;
         }
     }

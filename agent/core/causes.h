@@ -4,17 +4,17 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <variant>
 
 #include "rendezvous/base/clock.h"
-#include "rendezvous/core/worker_failure.h"
+#include "rendezvous/core/cause.h"
+#include "rendezvous/core/situation.h"
 
 namespace regroup::agent {
 
-/// The daemon wants it so. Its words are for people, and no core reads them.
+/// The daemon wants it so, for its own reason.
 struct ToldByDaemon {
-    std::string words;
+    std::variant<rendezvous::Cause, rendezvous::Ending, rendezvous::Refusal> reason;
 };
 /// A signal asked this node to leave.
 struct AskedBySignal {

@@ -9,6 +9,7 @@
 
 #include "agent/process/process_tree.h"
 #include "agent/watch/kernel_view.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
 

@@ -14,8 +14,9 @@ regroup_library(stack_saver
 regroup_library(ledger
     SOURCES ledger.cc
     PUBLIC regroup::rendezvous_core
-    PRIVATE regroup::process nlohmann_json::nlohmann_json)
+    PRIVATE regroup::process regroup::rendezvous_text nlohmann_json::nlohmann_json)
 
 regroup_library(node_watch
     SOURCES watch/node_watch.cc
-    PUBLIC regroup::agent_core regroup::agent_link regroup::hang_watch regroup::ledger regroup::stack_saver)
+    PUBLIC regroup::agent_core regroup::agent_link regroup::hang_watch regroup::ledger regroup::stack_saver
+    PRIVATE regroup::rendezvous_text)

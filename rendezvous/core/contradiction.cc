@@ -5,10 +5,6 @@ namespace regroup::rendezvous {
 
 namespace {
 
-std::string differ(const std::string& flag, const std::string& here, const std::string& there) {
-    return flag + " is " + here + " here, " + there + " there";
-}
-
 std::string count_or_any(const std::optional<std::uint32_t>& count) {
     return count ? std::to_string(*count) : "any number";
 }
@@ -23,8 +19,8 @@ std::string reactions(const std::map<int, Reaction>& on_exit) {
 }
 
 // What a job may lose, and what each loss is answered by.
-std::optional<std::string> contradiction_of_budgets(const JobPolicy& job,
-                                                    const JobPolicy& newcomer) {
+std::optional<Contradiction> contradiction_of_budgets(const JobPolicy& job,
+                                                      const JobPolicy& newcomer) {
     struct Count {
         const char* flag;
         std::string here;
@@ -45,7 +41,7 @@ std::optional<std::string> contradiction_of_budgets(const JobPolicy& job,
     };
     for (const Count& count : counts) {
         if (count.here != count.there) {
-            return differ(count.flag, count.here, count.there);
+            return Contradiction{count.flag, count.here, count.there};
         }
     }
     return std::nullopt;
@@ -57,12 +53,12 @@ std::string nodes_range(const JobPolicy& policy) {
     return std::to_string(policy.nodes_min) + ":" + std::to_string(policy.nodes_max);
 }
 
-std::optional<std::string> contradiction(const JobPolicy& job, const JobPolicy& newcomer) {
+std::optional<Contradiction> contradiction(const JobPolicy& job, const JobPolicy& newcomer) {
     if (job.nodes_min != newcomer.nodes_min || job.nodes_max != newcomer.nodes_max) {
-        return differ("--nnodes", nodes_range(newcomer), nodes_range(job));
+        return Contradiction{"--nnodes", nodes_range(newcomer), nodes_range(job)};
     }
     if (job.program != newcomer.program) {
-        return differ("the program", newcomer.program, job.program);
+        return Contradiction{"the program", newcomer.program, job.program};
     }
     if (auto found = contradiction_of_budgets(job, newcomer)) {
         return found;
@@ -82,7 +78,8 @@ std::optional<std::string> contradiction(const JobPolicy& job, const JobPolicy& 
           Limit{"--restart-delay", newcomer.budgets.delay, job.budgets.delay},
           Limit{"--strikes-window", newcomer.budgets.strikes_window, job.budgets.strikes_window}}) {
         if (limit.here != limit.there) {
-            return differ(limit.flag, format_duration(limit.here), format_duration(limit.there));
+            return Contradiction{limit.flag, format_duration(limit.here),
+                                 format_duration(limit.there)};
         }
     }
     return std::nullopt;

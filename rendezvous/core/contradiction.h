@@ -4,14 +4,20 @@
 #include <optional>
 #include <string>
 
-#include "rendezvous/core/messages.h"
+#include "rendezvous/core/job_policy.h"
 
 namespace regroup::rendezvous {
 
-/// The first field in which a newcomer's policy contradicts the job's, with both values, as the
-/// flag that people know: "--nnodes is 2:4 here, 2:3 there". Nothing when they agree.
-[[nodiscard]] std::optional<std::string> contradiction(const JobPolicy& job,
-                                                       const JobPolicy& newcomer);
+/// A field in which two nodes disagree.
+struct Contradiction {
+    std::string field;  ///< The flag, or "the program".
+    std::string here;   ///< The newcomer's value, as the flag has it.
+    std::string there;
+};
+
+/// The first field in which a newcomer's policy contradicts the job's. Nothing when they agree.
+[[nodiscard]] std::optional<Contradiction> contradiction(const JobPolicy& job,
+                                                         const JobPolicy& newcomer);
 
 /// "2:4", as --nnodes has it.
 [[nodiscard]] std::string nodes_range(const JobPolicy& policy);

@@ -25,7 +25,7 @@ void FailureDetector::move_deadline(const NodeId& node, Entry& entry, Instant de
         deadlines_.insert({deadline, node});
     } else {
         handle.value().first = deadline;
-        deadlines_.insert(std::move(handle));
+        deadlines_.insert(deadlines_.end(), std::move(handle));  // Mostly it is the last one.
     }
     entry.deadline = deadline;
 }
@@ -126,27 +126,23 @@ bool FailureDetector::fell_silent(const Entry& entry) const {
     return !entry.by_absence && entry.deadline >= after(entry.heard, silence_limit_);
 }
 
-std::string FailureDetector::reason_of(const Entry& entry) const {
+Departure FailureDetector::departure_of(const Entry& entry) const {
+    using Kind = Departure::Kind;
     if (!entry.suspected || fell_silent(entry)) {
-        return "silent for " + format_duration(silence_limit_);
-    }
-    if (entry.by_absence && entry.absences > 1) {
-        return "it did not come back after " + std::to_string(entry.absences) +
-               " restarts of the rendezvous";
+        return {Kind::silent, silence_limit_};
     }
     if (entry.by_absence) {
-        return "it did not come back within " + format_duration(absence_limit()) +
-               " after a restart of the rendezvous";
+        return {Kind::absent, absence_limit(), entry.absences};
     }
-    return "its connection broke and did not come back within " + format_duration(return_limit_);
+    return {Kind::disconnected, return_limit_};
 }
 
-std::vector<std::pair<NodeId, std::string>> FailureDetector::lost(Instant now) {
+std::vector<std::pair<NodeId, Departure>> FailureDetector::lost(Instant now) {
     if (now >= attend_at_) {
         attended_ += kAttendance;  // Whatever it is late by we may have slept.
         attend_at_ = after(now, kAttendance);
     }
-    std::vector<std::pair<NodeId, std::string>> result;
+    std::vector<std::pair<NodeId, Departure>> result;
     std::vector<NodeId> overslept;
     for (const auto& [deadline, node] : deadlines_) {
         if (deadline > now) {
@@ -156,7 +152,7 @@ std::vector<std::pair<NodeId, std::string>> FailureDetector::lost(Instant now) {
         if (!entry.pardoned && now - deadline > silence_limit_ / kOversleptPart) {
             overslept.push_back(node);
         } else {
-            result.emplace_back(node, reason_of(entry));
+            result.emplace_back(node, departure_of(entry));
         }
     }
     for (const NodeId& node : overslept) {

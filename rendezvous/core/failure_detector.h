@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/core/messages.h"
+#include "rendezvous/core/cause.h"
 
 namespace regroup::rendezvous {
 
@@ -65,9 +65,9 @@ class FailureDetector {
     /// When `lost` is to be asked again: if nothing is heard, the next node will be lost, or it is
     /// to be noted that we still listen. Instant::max() if there is no node.
     [[nodiscard]] Instant next_deadline() const;
-    /// The nodes that are lost at `now`, with the reason. They stay known until forgotten; the
+    /// The nodes that are lost at `now`, and how. They stay known until forgotten; the
     /// caller is expected to ask at `next_deadline()` and to forget them.
-    [[nodiscard]] std::vector<std::pair<NodeId, std::string>> lost(Instant now);
+    [[nodiscard]] std::vector<std::pair<NodeId, Departure>> lost(Instant now);
 
    private:
     struct Entry {
@@ -82,7 +82,7 @@ class FailureDetector {
     };
     /// True if it is silence, rather than a broken connection, that ends the node's time.
     [[nodiscard]] bool fell_silent(const Entry& entry) const;
-    [[nodiscard]] std::string reason_of(const Entry& entry) const;
+    [[nodiscard]] Departure departure_of(const Entry& entry) const;
     /// No longer under suspicion.
     void clear(Entry& entry);
     void move_deadline(const NodeId& node, Entry& entry, Instant deadline);

@@ -6,12 +6,6 @@
 
 namespace regroup::rendezvous {
 
-namespace {
-
-constexpr const char* kStoppedBy = ", by a signal or by a debugger";
-
-}  // namespace
-
 std::optional<HangCulprit> find_culprit(std::span<const RankPosition> positions,
                                         std::uint32_t first_to_complain) {
     if (positions.empty()) {
@@ -34,20 +28,19 @@ std::optional<HangCulprit> find_culprit(std::span<const RankPosition> positions,
     if (last.waiting && !last.stopped && !others_are_ahead) {
         return std::nullopt;
     }
-    const std::string what = last.stopped         ? "stopped"
-                             : last.doing.empty() ? "not in a collective"
-                                                  : "in " + last.doing;
-    const std::string where = "rank " + std::to_string(last.rank) + " is " + what +
-                              (last.step == 0 ? "" : " at step " + std::to_string(last.step)) +
-                              (last.stopped ? kStoppedBy : "");
-    std::string rest;
-    if (last.waiting && others_are_ahead) {
-        rest = ", " + std::to_string(last.operations) +
-               " collectives into its round; others are further";
-    } else if (positions.size() > 1) {
-        rest = "; the others wait for it";
+    HangCulprit culprit;
+    culprit.rank = last.rank;
+    culprit.doing = last.doing;
+    culprit.step = last.step;
+    culprit.operations = last.operations;
+    culprit.kind = HangCulprit::Kind::behind;
+    if (last.stopped) {
+        culprit.kind = HangCulprit::Kind::stopped;
+    } else if (last.waiting) {
+        culprit.kind = HangCulprit::Kind::mismatch;
     }
-    return HangCulprit{last.rank, where + rest};
+    culprit.others_wait = positions.size() > 1 && !(last.waiting && others_are_ahead);
+    return culprit;
 }
 
 bool tell_nothing(std::span<const RankPosition> positions) {
@@ -70,17 +63,12 @@ std::optional<HangCulprit> find_silent(
         return key(a) < key(b);
     };
     const RankPosition& first = *std::min_element(positions.begin(), positions.end(), order);
-    const std::string who =
-        "rank " + std::to_string(first.rank) + " on " + name_of(first.rank) + " ";
-    if (first.stopped) {
-        return HangCulprit{first.rank, who + "is stopped" + kStoppedBy, true};
-    }
-    return HangCulprit{first.rank,
-                       "no worker writes anything any more; " + who +
-                           (first.silent > Duration::zero()
-                                ? "has been silent longest, for " + format_duration(first.silent)
-                                : "is silent"),
-                       false};
+    HangCulprit culprit;
+    culprit.kind = first.stopped ? HangCulprit::Kind::stopped : HangCulprit::Kind::silent;
+    culprit.rank = first.rank;
+    culprit.node = name_of(first.rank);
+    culprit.silent = first.silent;
+    return culprit;
 }
 
 }  // namespace regroup::rendezvous

@@ -10,13 +10,6 @@
 
 namespace regroup::rendezvous {
 
-/// On whom a round hangs.
-struct HangCulprit {
-    std::uint32_t rank = 0;
-    std::string reason;  ///< "rank 3 is in section 'load' at step 12, and the others wait for it".
-    bool proven = true;  ///< Else it is only the one that has been silent longest.
-};
-
 /// The rank that all others wait for: of those with the smallest (step, operations) one that is not
 /// waiting in a collective itself, `first_to_complain` rather than another. If all of these wait,
 /// the furthest behind is it, for what it waits for is not what the others wait for. Among equals

@@ -23,7 +23,7 @@ void IncidentLedger::begin(RoundId round, bool planned, Instant sign, Instant no
     formed_at_.reset();
 }
 
-void IncidentLedger::spoil(Instant sign) noexcept {
+void IncidentLedger::mark_unplanned(Instant sign) noexcept {
     if (std::exchange(incident_.planned, false)) {
         told_at_ = std::max(told_at_, sign);
     }
@@ -35,7 +35,7 @@ void IncidentLedger::seen_at(Instant sign) noexcept {
     }
 }
 
-void IncidentLedger::spoil_stop(Instant sign) noexcept {
+void IncidentLedger::mark_stop_unplanned(Instant sign) noexcept {
     if (std::exchange(incident_.planned, false)) {
         told_at_ = std::max(told_at_, boundary_at_ ? std::min(*boundary_at_, sign) : sign);
     }
@@ -47,7 +47,7 @@ void IncidentLedger::at_boundary(Instant at) {
     }
 }
 
-void IncidentLedger::stopped(Instant now, std::string cause) {
+void IncidentLedger::stopped(Instant now, Cause cause) {
     if (!open_ || formed_at_) {
         return;  // What has ended is the round after it, before it was known to train.
     }
@@ -57,13 +57,13 @@ void IncidentLedger::stopped(Instant now, std::string cause) {
     stopped_at_ = now;
 }
 
-void IncidentLedger::blame(const std::string& cause) {
+void IncidentLedger::blame(const Cause& cause) {
     if (open_ && stopped_at_ && !formed_at_) {
         incident_.cause = cause;
     }
 }
 
-void IncidentLedger::formed(Instant now, RoundId next, std::string decision) {
+void IncidentLedger::formed(Instant now, RoundId next, Succession decision) {
     if (!open_ || !stopped_at_) {
         return;
     }

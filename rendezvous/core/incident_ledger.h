@@ -3,7 +3,6 @@
 
 #include <deque>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "rendezvous/core/messages.h"
@@ -22,21 +21,21 @@ class IncidentLedger {
 
     /// `round` is to end: its first sign was at `sign`, it is held for true and told at `now`.
     void begin(RoundId round, bool planned, Instant sign, Instant now);
-    /// What seemed planned is none: something failed meanwhile, first seen at `sign`.
-    void spoil(Instant sign) noexcept;
+    /// A change that was planned is a recovery: something failed meanwhile, first seen at `sign`.
+    void mark_unplanned(Instant sign) noexcept;
     /// While the round is being stopped, as is heard only now: it had ended by then.
     void seen_at(Instant sign) noexcept;
     /// The same when the round is being stopped already: it trained until `sign`, at most.
-    void spoil_stop(Instant sign) noexcept;
+    void mark_stop_unplanned(Instant sign) noexcept;
     /// A planned change: the round trained until then.
     void at_boundary(Instant at);
     /// No worker of the round is left, except parked ones; this is why it ended.
-    void stopped(Instant now, std::string cause);
+    void stopped(Instant now, Cause cause);
     /// More is known of why it ended.
-    void blame(const std::string& cause);
+    void blame(const Cause& cause);
     /// The next round could begin but for a rest, or for nodes under suspicion.
     void held() noexcept { held_ = open_ && !formed_at_; }
-    void formed(Instant now, RoundId next, std::string decision);
+    void formed(Instant now, RoundId next, Succession decision);
     /// The new round trains, by its own word. Returns what is to be told: those before it that did
     /// not come so far, and this one. Nothing if none is open, or it is another round's. `reached`:
     /// the last step that is known to have been committed before; `at_least`: others may have been.

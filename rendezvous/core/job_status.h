@@ -10,15 +10,15 @@
 
 namespace regroup::rendezvous {
 
-/// A job at one moment, for people and for `status`. Never parsed by us.
+/// A job at one moment, for people and for `status`.
 struct JobStatus {
     enum class Place : std::uint8_t {
-        member,     ///< Of the round.
-        waiting,    ///< For a round, or for a place in the running one.
-        spare,      ///< The round is full; it takes the place of whoever is lost.
-        set_aside,  ///< See `detail`.
-        leaving,    ///< See `detail`.
-        away,       ///< Its connection is broken.
+        member,       ///< Of the round.
+        waiting,      ///< For a round, or for a place in the present one.
+        spare,        ///< The round is full; it takes the place of a node that is lost.
+        quarantined,  ///< It is kept out for its failures: see `quarantine`.
+        leaving,      ///< See `leaving`.
+        away,         ///< Its connection is broken.
     };
     struct Node {
         NodeId id;
@@ -31,35 +31,35 @@ struct JobStatus {
         std::uint32_t first_rank = 0;
         bool resident = false;
         std::uint64_t step = 0;
-        std::uint64_t held_step = 0;  ///< Of which its workers have the state.
-        Duration silent{};            ///< Since it was last heard.
-        std::string detail;           ///< A sentence, or empty.
-    };
-    struct SetAside {
-        std::string name;
-        std::string reason;
-        Duration left{};
+        std::uint64_t held_step = 0;             ///< Of which its workers have the state.
+        Duration silent{};                       ///< Since it was last heard.
+        std::optional<Cause> leaving{};          ///< Why it leaves.
+        std::optional<Quarantine> quarantine{};  ///< Why it is kept out.
+        bool prestarted = false;                 ///< Its workers are started ahead of a round.
+        RoundId unheard_of = RoundId::none;      ///< The round of which it has not spoken yet.
     };
     struct Budget {
-        std::string what;  ///< "failures", "hangs", "node losses", "rounds without progress".
+        enum class Kind : std::uint8_t { failures, node_losses, hangs, rounds_without_progress };
+        Kind kind = Kind::failures;
         std::uint32_t used = 0;
-        std::optional<std::uint32_t> allowed;  ///< Nothing: any number.
+        std::optional<std::uint32_t> allowed{};  ///< Nothing: any number.
     };
 
-    std::string phase;
-    std::string text;  ///< One sentence: what the job does or waits for.
+    Phase phase = Phase::forming;
+    Situation situation{};
     RoundId round = RoundId::none;
     std::uint32_t world_size = 0;
     bool resident = false;
     std::uint64_t step = 0;
-    Goodput goodput;  ///< So far.
+    Goodput goodput{};  ///< So far.
     std::uint32_t restarts = 0;
-    std::vector<Node> nodes;  ///< Members by group rank, then the others by name.
-    std::vector<SetAside> set_aside;
-    std::vector<Budget> budgets;
-    std::vector<Incident> incidents;  ///< The last ones, oldest first; at most 100.
-    std::optional<Verdict> verdict;
+    std::vector<Node> nodes{};  ///< Members by group rank, then the others by name.
+    std::vector<QuarantinedNode> quarantined{};
+    std::vector<Budget> budgets{};
+    std::vector<Incident> incidents{};  ///< The last ones, oldest first; at most 100.
+    std::optional<Verdict> verdict{};
 };
 [[nodiscard]] std::string_view to_string(JobStatus::Place place) noexcept;
+[[nodiscard]] std::string_view to_string(JobStatus::Budget::Kind kind) noexcept;
 
 }  // namespace regroup::rendezvous

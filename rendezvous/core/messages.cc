@@ -2,9 +2,6 @@
 #include "rendezvous/core/messages.h"
 
 #include <algorithm>
-#include <cstdio>
-
-#include "rendezvous/core/wording.h"
 
 namespace regroup::rendezvous {
 
@@ -88,45 +85,6 @@ void Goodput::add(const Incident& incident) noexcept {
     lost += incident.total();
     lost_steps += incident.lost_steps;
     lost_at_least = lost_at_least || incident.lost_at_least;
-}
-
-std::string describe(const Incident& incident) {
-    const auto ms = [](Duration duration) {
-        char text[32];
-        std::snprintf(text, sizeof text, "%.1f",
-                      std::chrono::duration<double, std::milli>(duration).count());
-        return std::string(text);
-    };
-    std::string what = incident.planned ? "changed in " : "recovered in ";
-    if (incident.cut_short) {
-        what = incident.planned ? "change not complete after " : "not recovered after ";
-    }
-    std::string text = what + ms(incident.total()) + " ms: " + incident.cause;
-    if (!incident.decision.empty()) {
-        text += "; " + incident.decision;
-    }
-    if (incident.cut_short) {
-        text += incident.next_round == RoundId::none
-                    ? "; no round took its place"
-                    : "; round " + std::to_string(number(incident.next_round)) +
-                          " ended before its first step";
-    }
-    if (incident.lost_steps > 0 && incident.step > 0) {
-        const std::uint64_t back_to = incident.step - 1;
-        const std::string or_more = incident.lost_at_least ? " or more" : "";
-        text += "; no process had kept the last state: back from step " +
-                std::to_string(back_to + incident.lost_steps) +
-                (incident.lost_at_least ? " or later" : "") + " to step " +
-                std::to_string(back_to) + " (" +
-                counted(static_cast<std::size_t>(incident.lost_steps), "step") + or_more +
-                " to do again)";
-    } else if (incident.lost_at_least) {
-        text += "; no process had kept the last state, and how far the job had come is not known";
-    }
-    return text + " (detect " + ms(incident.detect) + ", decide " + ms(incident.decide) +
-           ", stop " + ms(incident.stop) + ", join " + ms(incident.join) + ", communicator " +
-           ms(incident.communicator) + ", state " + ms(incident.state) +
-           (incident.cut_short ? ", end " : ", first step ") + ms(incident.first_step) + ")";
 }
 
 }  // namespace regroup::rendezvous

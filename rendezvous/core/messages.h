@@ -17,23 +17,13 @@
 
 #include "rendezvous/base/clock.h"
 #include "rendezvous/base/result.h"
+#include "rendezvous/core/cause.h"
 #include "rendezvous/core/job_policy.h"
+#include "rendezvous/core/round_id.h"
+#include "rendezvous/core/situation.h"
 #include "rendezvous/core/worker_failure.h"
 
 namespace regroup::rendezvous {
-
-/// Names one agent process for its life; a restarted agent is a new node id. Chosen by the agent.
-using NodeId = std::string;
-
-/// One agreed membership. Strictly rising within a job; never repeated.
-enum class RoundId : std::uint64_t { none = 0 };
-
-[[nodiscard]] constexpr std::uint64_t number(RoundId round) noexcept {
-    return static_cast<std::uint64_t>(round);
-}
-[[nodiscard]] constexpr RoundId next(RoundId round) noexcept {
-    return static_cast<RoundId>(number(round) + 1);
-}
 
 /// What a node brings to a round.
 struct Offer {
@@ -123,9 +113,6 @@ struct NodeReport {
     std::uint64_t held_step = 0;
     /// The highest committed step of a worker of `round` that has ended since; 0: none is known.
     std::uint64_t ended_step = 0;
-    /// Once its workers are parked: some do not have the state of `held_step`, but an older one, or
-    /// none that is whole.
-    bool uneven = false;
     /// While its round is being stopped: for how long at most its workers, which are at work of
     /// their own, may take to park, if that is longer than `shutdown_timeout`; else zero.
     Duration at_work{};
@@ -208,7 +195,7 @@ struct Assignment {
     std::string master_addr;
     std::uint16_t master_port = 0;
     std::uint32_t restart_count = 0;  ///< Failures so far that were answered by a restart.
-    std::string reason;               ///< Why this round exists, for people.
+    Cause reason;                     ///< Why this round exists.
 
     friend bool operator==(const Assignment&, const Assignment&) = default;
 };
@@ -218,7 +205,7 @@ struct Assign {
 /// End the workers of `round` and report `stopped`.
 struct Stop {
     RoundId round = RoundId::none;
-    std::string reason;
+    Cause reason{};
 };
 /// The round is to change without losing a step: workers park at the next step boundary, then the
 /// node reports `stopped`. With `leave`, its own workers save their state there and end; those that
@@ -226,7 +213,7 @@ struct Stop {
 struct Prepare {
     RoundId round = RoundId::none;
     bool leave = false;
-    std::string reason;
+    Cause reason{};
     /// With `leave`: as far as is known its workers train. Who has parked meanwhile says so first:
     /// what it is to do depends on how far it has come.
     bool if_running = false;
@@ -245,12 +232,12 @@ struct SaveStacks {
 struct EndWorker {
     RoundId round = RoundId::none;
     std::uint32_t rank = 0;
-    std::string reason;
+    HangCulprit reason{};
     bool by_silence = false;  ///< See WorkerFailure.
 };
 /// The daemon does not count this node as a member: end all workers, then join again.
 struct Fenced {
-    std::string reason;
+    Cause reason = Cause::GivenUp{};
 };
 /// All workers of the node have finished `round` and nobody needs the node any more: it may go.
 /// (Group rank 0, whose agent serves the store, is needed until the job is closed.)
@@ -261,7 +248,7 @@ struct Dismissed {
 struct Alive {
     RoundId round = RoundId::none;
 };
-/// Why the node has no assignment yet, at a backing-off rate.
+/// Why the node has no assignment yet: the answer to each of its heartbeats.
 struct Waiting {
     std::vector<std::string> joined;  ///< Names of the nodes that are there.
     std::uint32_t nodes_min = 1;
@@ -269,12 +256,12 @@ struct Waiting {
     bool spare = false;  ///< The round is full; this node waits for a place.
     /// The workers of this job keep their processes: start this node's ahead of the round.
     bool prestart = false;
-    std::string detail;  ///< One sentence.
+    Situation detail{};
 };
-/// This node cannot take part, now or ever; `failure` names the other node and the field.
+/// This node cannot take part, now or ever.
 struct Refused {
     Errc code = Errc::invalid_argument;
-    std::string reason;
+    Refusal reason{};
 };
 enum class Outcome : std::uint8_t { succeeded, failed, stopped };
 [[nodiscard]] std::string_view to_string(Outcome outcome) noexcept;
@@ -288,11 +275,11 @@ struct Incident {
     /// The next round ended, with the job or for a loss of its own, before its first step: nothing
     /// has recovered, or changed. The time until that end is `first_step`, and there is no `step`.
     bool cut_short = false;
-    std::string cause;     ///< "rank 5 on b ended by SIGKILL".
-    std::string decision;  ///< "replaced on the same node", "spare d took slot 1".
-    Duration detect{};     ///< From the first sign of it until it was held for true.
-    Duration decide{};     ///< Until the round was told to stop (last call, delay included).
-    Duration stop{};       ///< Until the last worker of the round was gone or parked.
+    Cause cause{};
+    Succession decision{};
+    Duration detect{};  ///< From the first sign of it until it was held for true.
+    Duration decide{};  ///< Until the round was told to stop (last call, delay included).
+    Duration stop{};    ///< Until the last worker of the round was gone or parked.
     /// Until the next round was assigned; and, after that, until rank 0's process had come to it.
     Duration join{};
     Duration communicator{};  ///< Until its group was formed.
@@ -325,9 +312,6 @@ struct Goodput {
     void add(const Incident& incident) noexcept;
     friend bool operator==(const Goodput&, const Goodput&) = default;
 };
-/// One line: "recovered in 12.3 ms: rank 5 on b ended by SIGKILL; spare d took slot 1 (detect
-/// ...)", "not recovered after 12.3 ms: ...; round 4 ended before its first step (detect ...)".
-[[nodiscard]] std::string describe(const Incident& incident);
 /// A recovery is complete, or was cut short, which is told with the next one that is complete, or
 /// with the job's end. To every member of the round.
 struct Recovered {
@@ -341,8 +325,8 @@ inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the jo
 /// How and why a job ended. Never changes once given.
 struct Verdict {
     Outcome outcome = Outcome::stopped;
-    std::string reason;
-    std::string author;
+    Ending reason{};
+    Author author{};
     int exit_code = 1;  ///< What every agent exits with.
     std::uint32_t restarts = 0;
     std::optional<WorkerFailure> failure;  ///< The first one of the last round.

@@ -67,12 +67,12 @@ RestartBudget::Ruling RestartBudget::charge(Charge charge, RoundId round, Durati
     const bool progressed = steps_expected_ ? step_ > step_at_end_ : lasted >= kLongRound;
     step_at_end_ = step_;
     if (progressed) {
-        barren_ = 0;
+        rounds_without_progress_ = 0;
     } else if (!of_nodes && (steps_expected_ || charge == Charge::retry)) {
-        ++barren_;
+        ++rounds_without_progress_;
     }
     if (charge != Charge::loss) {
-        hasty_ = progressed || lasted >= kLongRound ? 0 : hasty_ + 1;
+        crash_loop_ = progressed || lasted >= kLongRound ? 0 : crash_loop_ + 1;
     }
     if (charge == Charge::severed) {
         return {Answer::again, delay(round)};
@@ -87,7 +87,7 @@ RestartBudget::Ruling RestartBudget::charge(Charge charge, RoundId round, Durati
     if (charge == Charge::loss) {
         return {};
     }
-    if (budgets_.no_progress_max > 0 && barren_ >= budgets_.no_progress_max) {
+    if (budgets_.no_progress_max > 0 && rounds_without_progress_ >= budgets_.no_progress_max) {
         return {Answer::no_progress, {}};
     }
     ++restarts_;
@@ -95,11 +95,11 @@ RestartBudget::Ruling RestartBudget::charge(Charge charge, RoundId round, Durati
 }
 
 Duration RestartBudget::delay(RoundId round) const noexcept {
-    if (hasty_ < 2 || budgets_.delay <= Duration::zero()) {
+    if (crash_loop_ < 2 || budgets_.delay <= Duration::zero()) {
         return Duration::zero();
     }
     Duration delay = std::min(budgets_.delay, kDelayLimit);
-    for (std::uint32_t i = 2; i < hasty_ && delay < kDelayLimit; ++i) {
+    for (std::uint32_t i = 2; i < crash_loop_ && delay < kDelayLimit; ++i) {
         delay *= 2;
     }
     delay = std::min(delay, kDelayLimit);

@@ -53,7 +53,9 @@ class RestartBudget {
     /// What may be charged; nothing: any number.
     [[nodiscard]] std::optional<std::uint32_t> allowed(Charge charge) const noexcept;
     /// Bad ends in a row without progress, as far as they are counted.
-    [[nodiscard]] std::uint32_t barren_rounds() const noexcept { return barren_; }
+    [[nodiscard]] std::uint32_t rounds_without_progress() const noexcept {
+        return rounds_without_progress_;
+    }
     /// Failures, hangs and retries that were answered by another round. Never given back.
     [[nodiscard]] std::uint32_t restarts() const noexcept { return restarts_; }
     [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
@@ -70,8 +72,8 @@ class RestartBudget {
     std::uint64_t step_ = 0;             // Highest known.
     std::uint64_t step_at_end_ = 0;      // At the last bad end.
     std::uint32_t used_[3] = {0, 0, 0};  // By Charge.
-    std::uint32_t barren_ = 0;
-    std::uint32_t hasty_ = 0;  // Bad ends in a row without progress, of short rounds.
+    std::uint32_t rounds_without_progress_ = 0;
+    std::uint32_t crash_loop_ = 0;  // Bad ends in a row without progress, of short rounds.
     std::uint32_t restarts_ = 0;
 };
 

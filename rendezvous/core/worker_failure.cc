@@ -22,24 +22,6 @@ constexpr std::array kSignalNames{
     SignalName{SIGXCPU, "SIGXCPU"}, SignalName{SIGXFSZ, "SIGXFSZ"}, SignalName{SIGSYS, "SIGSYS"},
 };
 
-// What a worker has said of its failure, as part of a sentence.
-std::string own_words(const WorkerFailure& failure) {
-    constexpr std::size_t kBytesMax = 300;
-    if (!failure.announced) {
-        return "";
-    }
-    std::string words = failure.error_message.substr(0, failure.error_message.find('\n'));
-    if (words.size() > kBytesMax) {
-        std::size_t end = kBytesMax;
-        while (end > 0 && (static_cast<unsigned char>(words[end]) & 0xc0U) == 0x80) {
-            --end;  // Within a character.
-        }
-        words = words.substr(0, end) + "...";
-    }
-    const std::size_t last = words.find_last_not_of(words.ends_with("...") ? " " : ". ");
-    return last == std::string::npos ? "" : ": " + words.substr(0, last + 1);
-}
-
 }  // namespace
 
 std::string_view to_string(FailureKind kind) noexcept {
@@ -65,24 +47,6 @@ std::string signal_name(int signal) {
         }
     }
     return "signal " + std::to_string(signal);
-}
-
-std::string describe(const WorkerFailure& failure) {
-    const std::string who = "rank " + std::to_string(failure.rank) + " on " + failure.node;
-    if (!failure.start_error.empty()) {
-        return who + " could not start: " + failure.start_error;
-    }
-    if (failure.kind == FailureKind::hang) {
-        return who + (failure.by_silence ? " was silent longest as its round hung, and was ended"
-                                         : " hung and was ended");
-    }
-    if (failure.signal != 0) {
-        return who + " was ended by " + signal_name(failure.signal) + own_words(failure);
-    }
-    if (failure.unfinished) {
-        return who + " exited with code 0 before its training was finished" + own_words(failure);
-    }
-    return who + " exited with code " + std::to_string(failure.exit_code) + own_words(failure);
 }
 
 bool outranks(const WorkerFailure& a, const WorkerFailure& b) noexcept {

@@ -57,9 +57,6 @@ struct WorkerFailure {
     friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };
 
-/// "rank 5 on b was ended by SIGSEGV", "rank 0 on a exited with code 3", "rank 1 on a could not
-/// start: ..."; with what it said itself: "rank 0 on a exited with code 78: there is no data set".
-[[nodiscard]] std::string describe(const WorkerFailure& failure);
 /// True if `a` rather than `b` began it, whichever was reported first: a process that is killed or
 /// crashes takes its peers with it, and they end with an error or abort; one that fails for a
 /// reason of its own may take longer over its end than they. Reports of one event come from several

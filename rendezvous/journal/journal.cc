@@ -100,7 +100,8 @@ bool is_only_noted(const rendezvous::Event& event, const Effects& effects) {
     }
     return std::all_of(effects.begin(), effects.end(), [&](const rendezvous::Send& effect) {
         return effect.node == reported->node &&
-               std::holds_alternative<rendezvous::Alive>(effect.message);
+               (std::holds_alternative<rendezvous::Alive>(effect.message) ||
+                std::holds_alternative<rendezvous::Waiting>(effect.message));
     });
 }
 

@@ -8,6 +8,8 @@
 
 #include "rendezvous/journal/entry_json.h"
 #include "rendezvous/protocol/message_line.h"
+#include "rendezvous/text/describe.h"
+#include "rendezvous/protocol/parts.h"
 
 namespace regroup::journal {
 
@@ -98,6 +100,14 @@ std::string shown(const Storyteller& story, const std::vector<Assigned>& all, st
                                   protocol::to_line(FromDaemon(Assign{all[at].assignment}));
 }
 
+// A journal keeps the reason in words.
+std::vector<Assigned> as_kept(std::vector<Assigned> made) {
+    for (Assigned& assigned : made) {
+        assigned.assignment.reason = protocol::sentence(describe(assigned.assignment.reason));
+    }
+    return made;
+}
+
 void compare(const std::vector<Assigned>& recorded, const std::vector<Assigned>& made,
              Storyteller& story, Replayed& result) {
     const std::size_t count = std::max(recorded.size(), made.size());
@@ -123,15 +133,15 @@ Result<Replayed> replay(const KeptJob& job,
     for (;;) {
         const Result<bool> more = reader.read([&](const Entry& entry, Effects effects) {
             ++result.entries;
-            const std::vector<Assigned> made = assignments_of(effects);
+            const std::vector<Assigned> made = as_kept(assignments_of(effects));
             std::erase_if(effects, [](const Send& effect) {
                 return std::holds_alternative<Alive>(effect.message);
             });
             story.tell(entry);
             story.tell(effects);
-            compare(entry.assigned, made, story, result);
+            compare(as_kept(entry.assigned), made, story, result);
             const RendezvousCore& core = reader.core();
-            if (std::string now = core.explain(entry.at); now != reason) {
+            if (std::string now = describe(core.situation(entry.at)); now != reason) {
                 reason = std::move(now);
                 story.say("== " + std::string(to_string(core.phase())) + ": " + reason);
             }

@@ -99,7 +99,7 @@ template <class Message>
 void read_about_round(FieldReader& reader, Message& message) {
     reader.require("round");
     reader.round("round", message.round);
-    reader.text("reason", message.reason, kSentenceBytesMax);
+    read_words(reader, "reason", message.reason);
 }
 void read(FieldReader& reader, Stop& message) {
     read_about_round(reader, message);
@@ -111,17 +111,21 @@ void read(FieldReader& reader, Prepare& message) {
     reader.flag("stale", message.stale);
 }
 void read(FieldReader& reader, SaveStacks& message) {
-    read_about_round(reader, message);
+    reader.require("round");
+    reader.round("round", message.round);
+    reader.text("reason", message.reason, kSentenceBytesMax);
     reader.integer("alarm", message.alarm);
 }
 void read(FieldReader& reader, EndWorker& message) {
-    read_about_round(reader, message);
+    reader.require("round");
+    reader.round("round", message.round);
+    reader.text("reason", message.reason.text, kSentenceBytesMax);
     reader.require("rank");
     reader.integer("rank", message.rank);
     reader.flag("by_silence", message.by_silence);
 }
 void read(FieldReader& reader, Fenced& message) {
-    reader.text("reason", message.reason, kSentenceBytesMax);
+    read_words(reader, "reason", message.reason);
 }
 void read(FieldReader& reader, Dismissed& message) {
     reader.require("round");
@@ -137,7 +141,7 @@ void read(FieldReader& reader, Waiting& message) {
     reader.integer("nodes_max", message.nodes_max);
     reader.flag("spare", message.spare);
     reader.flag("prestart", message.prestart);
-    reader.text("detail", message.detail, kSentenceBytesMax);
+    read_words(reader, "detail", message.detail);
 }
 void read(FieldReader& reader, Refused& message) {
     static constexpr Errc kCodes[] = {Errc::invalid_argument,
@@ -148,7 +152,7 @@ void read(FieldReader& reader, Refused& message) {
                                       Errc::closed,
                                       Errc::system};
     reader.choice("code", message.code, kCodes);
-    reader.text("reason", message.reason, kSentenceBytesMax);
+    read_words(reader, "reason", message.reason);
 }
 void read(FieldReader& reader, Recovered& message) {
     read(reader, message.incident);

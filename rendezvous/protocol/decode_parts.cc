@@ -147,7 +147,6 @@ void read(FieldReader& reader, NodeReport& report) {
     reader.integer("step", report.step);
     reader.integer("held_step", report.held_step);
     reader.integer("ended_step", report.ended_step);
-    reader.flag("uneven", report.uneven);
     reader.duration("at_work_ms", report.at_work);
     reader.duration("ended_ago_ms", report.ended_ago);
     reader.flag("store_spent", report.store_spent);
@@ -215,7 +214,7 @@ void read(FieldReader& reader, Assignment& a) {
     reader.name("master_addr", a.master_addr);
     reader.integer("master_port", a.master_port);
     reader.integer("restart_count", a.restart_count);
-    reader.text("reason", a.reason, kSentenceBytesMax);
+    read_words(reader, "reason", a.reason);
 }
 
 void read(FieldReader& reader, Resumed& resumed) {
@@ -235,8 +234,8 @@ void read(FieldReader& reader, Incident& incident) {
     reader.round("next_round", incident.next_round);
     reader.flag("planned", incident.planned);
     reader.flag("cut_short", incident.cut_short);
-    reader.text("cause", incident.cause, kSentenceBytesMax);
-    reader.text("decision", incident.decision, kSentenceBytesMax);
+    read_words(reader, "cause", incident.cause);
+    reader.text("decision", incident.decision.told, kSentenceBytesMax);
     reader.microseconds("detect_us", incident.detect);
     reader.microseconds("decide_us", incident.decide);
     reader.microseconds("stop_us", incident.stop);
@@ -252,8 +251,8 @@ void read(FieldReader& reader, Incident& incident) {
 void read(FieldReader& reader, Verdict& verdict) {
     static constexpr Outcome kOutcomes[] = {Outcome::succeeded, Outcome::failed, Outcome::stopped};
     reader.choice("outcome", verdict.outcome, kOutcomes);
-    reader.text("reason", verdict.reason, kSentenceBytesMax);
-    reader.text("author", verdict.author, kSentenceBytesMax);
+    read_words(reader, "reason", verdict.reason);
+    read_words(reader, "author", verdict.author);
     reader.integer("exit_code", verdict.exit_code, kExitCodeMax);
     reader.integer("restarts", verdict.restarts);
     read(reader, "failure", verdict.failure);

@@ -6,6 +6,7 @@
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/parts.h"
 #include "rendezvous/protocol/text.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::protocol {
 
@@ -77,10 +78,10 @@ struct DaemonWriter {
         return object;
     }
     json operator()(const Stop& message) const {
-        return about_round("stop", message.round, message.reason);
+        return about_round("stop", message.round, describe(message.reason));
     }
     json operator()(const Prepare& message) const {
-        json object = about_round("prepare", message.round, message.reason);
+        json object = about_round("prepare", message.round, describe(message.reason));
         if (message.leave) {
             object["leave"] = true;
         }
@@ -98,7 +99,7 @@ struct DaemonWriter {
         return object;
     }
     json operator()(const EndWorker& message) const {
-        json object = about_round("end_worker", message.round, message.reason);
+        json object = about_round("end_worker", message.round, describe(message.reason));
         object["rank"] = message.rank;
         if (message.by_silence) {
             object["by_silence"] = true;
@@ -106,7 +107,7 @@ struct DaemonWriter {
         return object;
     }
     json operator()(const Fenced& message) const {
-        return {{"type", "fenced"}, {"reason", sentence(message.reason)}};
+        return {{"type", "fenced"}, {"reason", sentence(describe(message.reason))}};
     }
     json operator()(const Dismissed& message) const {
         return {{"type", "dismissed"}, {"round", number(message.round)}};
@@ -120,7 +121,7 @@ struct DaemonWriter {
                        {"nodes_min", message.nodes_min},
                        {"nodes_max", message.nodes_max},
                        {"spare", message.spare},
-                       {"detail", sentence(message.detail)}};
+                       {"detail", sentence(describe(message.detail))}};
         if (message.prestart) {
             object["prestart"] = true;
         }
@@ -129,7 +130,7 @@ struct DaemonWriter {
     json operator()(const Refused& message) const {
         return {{"type", "refused"},
                 {"code", regroup::to_string(message.code)},
-                {"reason", sentence(message.reason)}};
+                {"reason", sentence(describe(message.reason))}};
     }
     json operator()(const Closed& message) const {
         json object = {{"type", "closed"}};

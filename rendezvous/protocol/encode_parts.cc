@@ -8,6 +8,7 @@
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/parts.h"
 #include "rendezvous/protocol/text.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::protocol {
 
@@ -148,9 +149,6 @@ void write(json& object, const NodeReport& report) {
     if (report.ended_step != 0) {
         object["ended_step"] = report.ended_step;
     }
-    if (report.uneven) {
-        object["uneven"] = true;
-    }
     if (report.at_work != Duration::zero()) {
         object["at_work_ms"] = milliseconds(report.at_work);
     }
@@ -256,7 +254,7 @@ void write(json& object, const Assignment& assignment) {
     object["master_addr"] = a.master_addr;
     object["master_port"] = a.master_port;
     object["restart_count"] = a.restart_count;
-    object["reason"] = sentence(a.reason);
+    object["reason"] = sentence(describe(a.reason));
     // With a single role, the usual case, role ranks are ranks.
     if (a.role_first_rank != a.first_rank || a.role_world_size != a.world_size) {
         object["role_first_rank"] = a.role_first_rank;
@@ -282,8 +280,10 @@ void write(json& object, const Incident& incident) {
     if (incident.cut_short) {
         object["cut_short"] = true;
     }
-    put_sentence(object, "cause", incident.cause);
-    put_sentence(object, "decision", incident.decision);
+    put_sentence(object, "cause", describe(incident.cause));
+    if (incident.decision != Succession()) {
+        put_sentence(object, "decision", describe(incident.decision));
+    }
     put_us(object, "detect_us", incident.detect);
     put_us(object, "decide_us", incident.decide);
     put_us(object, "stop_us", incident.stop);
@@ -304,8 +304,8 @@ void write(json& object, const Incident& incident) {
 
 void write(json& object, const Verdict& verdict) {
     object["outcome"] = to_string(verdict.outcome);
-    object["reason"] = sentence(verdict.reason);
-    object["author"] = sentence(verdict.author);
+    object["reason"] = sentence(describe(verdict.reason));
+    object["author"] = sentence(describe(verdict.author));
     object["exit_code"] = verdict.exit_code;
     object["restarts"] = verdict.restarts;
     if (verdict.failure) {

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <variant>
 
+#include "rendezvous/text/describe.h"
+
 namespace regroup::protocol {
 
 using namespace rendezvous;  // NOLINT: the types of every message; this file is about them.
@@ -25,7 +27,6 @@ std::string report_text(const NodeReport& report) {
             text += report.held_step == 0 ? ", no state"
                                           : ", state of step " + std::to_string(report.held_step);
         }
-        text += report.uneven ? ", which not all of its workers have" : "";
     }
     if (report.at_work > Duration::zero()) {
         text += ", its workers at work of their own for " + format_duration(report.at_work) +
@@ -67,19 +68,21 @@ std::string line(const Assign& message) {
            std::to_string(a.group_world_size) + ", ranks from " + std::to_string(a.first_rank) +
            " of " + std::to_string(a.world_size) + ", master " + a.master_addr + ":" +
            std::to_string(a.master_port) + ", restarts " + std::to_string(a.restart_count) +
-           ", because " + a.reason;
+           ", because " + describe(a.reason);
 }
 std::string line(const Stop& stop) {
-    return round_text(stop.round) + ": " + stop.reason;
+    return round_text(stop.round) + ": " + describe(stop.reason);
 }
 std::string line(const Prepare& prepare) {
-    return round_text(prepare.round) + (prepare.leave ? ", to leave: " : ": ") + prepare.reason;
+    return round_text(prepare.round) + (prepare.leave ? ", to leave: " : ": ") +
+           describe(prepare.reason);
 }
 std::string line(const SaveStacks& save) {
     return round_text(save.round) + ": " + save.reason;
 }
 std::string line(const EndWorker& end) {
-    return round_text(end.round) + ", rank " + std::to_string(end.rank) + ": " + end.reason;
+    return round_text(end.round) + ", rank " + std::to_string(end.rank) + ": " +
+           describe(end.reason);
 }
 std::string line(const Recovered& recovered) {
     return describe(recovered.incident);
@@ -91,7 +94,7 @@ std::string line(const Elsewhere& elsewhere) {
     return elsewhere.endpoint;
 }
 std::string line(const Fenced& fenced) {
-    return fenced.reason;
+    return describe(fenced.reason);
 }
 std::string line(const Dismissed& dismissed) {
     return round_text(dismissed.round);
@@ -105,14 +108,16 @@ std::string line(const Waiting& waiting) {
         names += (names.empty() ? "" : " ") + name;
     }
     return std::string(waiting.prestart ? "started; " : "") +
-           (waiting.spare ? "as a spare; here: " : "here: ") + names + "; " + waiting.detail;
+           (waiting.spare ? "as a spare; here: " : "here: ") + names + "; " +
+           describe(waiting.detail);
 }
 std::string line(const Refused& refused) {
-    return refused.reason;
+    return describe(refused.reason);
 }
 std::string line(const Closed& closed) {
-    return std::string(to_string(closed.verdict.outcome)) + " by " + closed.verdict.author + ": " +
-           closed.verdict.reason + " (exit " + std::to_string(closed.verdict.exit_code) + ")";
+    return std::string(to_string(closed.verdict.outcome)) + " by " +
+           describe(closed.verdict.author) + ": " + describe(closed.verdict.reason) + " (exit " +
+           std::to_string(closed.verdict.exit_code) + ")";
 }
 
 template <class Message>

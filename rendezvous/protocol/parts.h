@@ -11,6 +11,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "rendezvous/core/messages.h"
+#include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/field_reader.h"
 
 namespace regroup::protocol {
@@ -28,6 +29,16 @@ void write(nlohmann::json& object, const rendezvous::Assignment& assignment);
 void write(nlohmann::json& object, const rendezvous::Resumed& resumed);
 void write(nlohmann::json& object, const rendezvous::Incident& incident);
 void write(nlohmann::json& object, const rendezvous::Verdict& verdict);
+
+/// A value that came as a sentence: its words are kept as they are.
+template <class Value>
+void read_words(FieldReader& reader, const char* key, Value& out) {
+    if (reader.has(key)) {
+        std::string words;
+        reader.text(key, words, kSentenceBytesMax);
+        out = Value(std::move(words));
+    }
+}
 
 void read(FieldReader& outer, std::string_view key, std::optional<rendezvous::WorkerFailure>& out);
 void read(FieldReader& reader, rendezvous::NodeReport& report);

@@ -5,6 +5,8 @@
 #include <utility>
 #include <variant>
 
+#include "rendezvous/text/describe.h"
+
 namespace regroup::rendezvous {
 namespace {
 
@@ -110,7 +112,7 @@ std::vector<DrainWaits::Answer> DrainWaits::take_answered(const std::string& job
     nodes_count_ = core.nodes_count();
     const bool saves = closed && core.verdict()->exit_code == kExitRequeue;
     const std::string why_not =
-        closed ? "job " + job + " ended: " + core.verdict()->reason : std::string();
+        closed ? "job " + job + " ended: " + describe(core.verdict()->reason) : std::string();
     std::vector<Answer> answers;
     std::erase_if(waits_, [&](Wait& wait) {
         bool all_gone = true;

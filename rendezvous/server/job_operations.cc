@@ -6,6 +6,7 @@
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/server/job_status_text.h"
 #include "rendezvous/server/job_table.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::rendezvous {
 
@@ -61,8 +62,9 @@ void JobTable::operate(const std::shared_ptr<Session>& session, const Operate& o
     const auto found = operate.job.empty() ? jobs_.begin() : jobs_.find(operate.job);
     Job& job = found->second;
     if (job.core.phase() == Phase::closed) {
-        answer(session, false,
-               "job " + found->first + " has ended already: " + job.core.verdict()->reason);
+        answer(
+            session, false,
+            "job " + found->first + " has ended already: " + describe(job.core.verdict()->reason));
         return;
     }
     if (operate.action == Operate::Action::drain) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/protocol/parts.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::rendezvous {
 
@@ -32,7 +33,7 @@ json to_json(const JobStatus::Node& node) {
         object["group_rank"] = node.group_rank;
         object["first_rank"] = node.first_rank;
     }
-    protocol::put_sentence(object, "detail", node.detail);
+    protocol::put_sentence(object, "detail", describe_detail(node));
     return object;
 }
 
@@ -40,8 +41,8 @@ json to_json(const NamedStatus& named, std::size_t count_max) {
     const JobStatus& status = named.status;
     const Goodput& goodput = status.goodput;
     json object = {{"job", named.job},
-                   {"phase", status.phase},
-                   {"text", protocol::sentence(status.text)},
+                   {"phase", to_string(status.phase)},
+                   {"text", protocol::sentence(describe(status.situation))},
                    {"round", number(status.round)},
                    {"world_size", status.world_size},
                    {"resident", status.resident},
@@ -56,7 +57,7 @@ json to_json(const NamedStatus& named, std::size_t count_max) {
                    {"lost_at_least", goodput.lost_at_least},
                    {"restarts", status.restarts},
                    {"nodes", json::array()},
-                   {"set_aside", json::array()},
+                   {"quarantined", json::array()},
                    {"budgets", json::array()},
                    {"incidents", json::array()}};
     protocol::put_sentence(object, "journal", named.journal);
@@ -64,14 +65,14 @@ json to_json(const NamedStatus& named, std::size_t count_max) {
     for (std::size_t i = 0; i < nodes; ++i) {
         object["nodes"].push_back(to_json(status.nodes[i]));
     }
-    for (std::size_t i = 0; i < std::min(count_max, status.set_aside.size()); ++i) {
-        const JobStatus::SetAside& node = status.set_aside[i];
-        object["set_aside"].push_back({{"name", node.name},
-                                       {"reason", protocol::sentence(node.reason)},
-                                       {"left_s", seconds(node.left)}});
+    for (std::size_t i = 0; i < std::min(count_max, status.quarantined.size()); ++i) {
+        const QuarantinedNode& node = status.quarantined[i];
+        object["quarantined"].push_back({{"name", node.node},
+                                         {"reason", protocol::sentence(describe(node.why))},
+                                         {"left_s", seconds(node.left)}});
     }
     for (const JobStatus::Budget& budget : status.budgets) {
-        object["budgets"].push_back({{"what", budget.what}, {"used", budget.used}});
+        object["budgets"].push_back({{"what", to_string(budget.kind)}, {"used", budget.used}});
         if (budget.allowed) {
             object["budgets"].back()["allowed"] = *budget.allowed;
         }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "rendezvous/text/describe.h"
+
 namespace regroup::rendezvous {
 
 namespace {
@@ -194,9 +196,8 @@ void JobTable::advance(Job& job, Instant now) {
         return;
     }
     journal::Entry entry = entry_of(job, std::nullopt);
-    const bool decides = job.core.next_decision() <= entry.at;
     Effects effects = journal::apply(job.core, entry);
-    if (journal_ && decides) {
+    if (journal_) {
         record(job, std::move(entry), std::move(effects), nullptr);
     } else {
         apply(job, effects);
@@ -228,7 +229,7 @@ void JobTable::apply(Job& job, const Effects& effects) {
         const std::shared_ptr<Session> session = found->second;
         if (const auto* refused = std::get_if<Refused>(&effect.message)) {
             job.sessions.erase(found);
-            hooks_.refuse(session, refused->code, refused->reason);
+            hooks_.refuse(session, refused->code, describe(refused->reason));
         } else {
             hooks_.send(session, effect.message);
         }
@@ -237,8 +238,8 @@ void JobTable::apply(Job& job, const Effects& effects) {
     const Phase phase = job.core.phase();
     const bool idle = phase == Phase::closed || job.core.nodes_count() == 0;
     job.idle_since = idle ? std::min(job.idle_since, clock_.now()) : Instant::max();
-    if (phase == Phase::running || phase == Phase::closed) {
-        std::string line = job.core.explain(job.timeline(clock_.now()));
+    if (phase == Phase::training || phase == Phase::closed) {
+        std::string line = describe(job.core.situation(job.timeline(clock_.now())));
         if (line != job.last_log) {
             hooks_.log("job " + job.key.id + ": " + line);
             job.last_log = std::move(line);

@@ -7,6 +7,7 @@
 #include <boost/asio/post.hpp>
 
 #include "rendezvous/server/job_table.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::rendezvous {
 
@@ -106,7 +107,7 @@ void JobTable::begin_leading() {
         step(job, Restarted{});
         if (job.core.phase() == Phase::closed) {
             journal_log_("job " + id + ": over, for all were leaving it (" +
-                         job.core.verdict()->reason + "); who joins begins it anew");
+                         describe(job.core.verdict()->reason) + "); who joins begins it anew");
         }
     }
     for (const auto& [session, message] : words) {

@@ -121,7 +121,7 @@ class Fleet {
         const auto running = [&](const NodeReport& report) {
             return report.state == NodeState::running && report.round == core_.round();
         };
-        return core_.phase() == Phase::running &&
+        return core_.phase() == Phase::training &&
                static_cast<std::size_t>(std::count_if(reports_.begin(), reports_.end(), running)) ==
                    nodes;
     }
@@ -140,7 +140,7 @@ class Fleet {
         for (int turn = 0; turn < kTurnsMax && !given_up_; ++turn) {
             if (!events_.empty()) {
                 deliver(Duration::zero());
-            } else if (core_.phase() == Phase::running) {
+            } else if (core_.phase() == Phase::training) {
                 return;
             } else {
                 now_ = std::min(std::max(now_, core_.next_deadline()), now_ + policy_.last_call);

@@ -13,6 +13,9 @@ if(TARGET ddp_perceptron_worker)
     # PyTorch chooses its instructions when it runs; Eigen when it is compiled.
     target_link_libraries(ddp_perceptron_worker PRIVATE Eigen3::Eigen)
     target_compile_options(ddp_perceptron_worker PRIVATE -O3 -march=native)
+    # Of processors that are younger than the compiler it does not know which features go together.
+    target_compile_options(ddp_perceptron_worker
+        PRIVATE $<$<CXX_COMPILER_ID:Clang>:-Wno-invalid-feature-combination>)
 endif()
 
 regroup_benchmark(ddp_bench)

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <string_view>
 #include <vector>
 
@@ -116,6 +117,11 @@ std::string shown(const std::optional<rendezvous::FromDaemon>& message);
 template <class Message>
 std::optional<Message> Peer::expect() {
     std::optional<rendezvous::FromDaemon> message = next();
+    // Each heartbeat of a node that waits is answered with what it waits for.
+    while (!std::is_same_v<Message, rendezvous::Waiting> && message &&
+           std::holds_alternative<rendezvous::Waiting>(*message)) {
+        message = next();
+    }
     if (message && std::holds_alternative<Message>(*message)) {
         return std::get<Message>(std::move(*message));
     }

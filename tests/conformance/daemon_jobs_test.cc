@@ -5,6 +5,7 @@
 
 #include "daemon_harness.h"
 #include "rendezvous/protocol/codec.h"
+#include "tests/support/words.h"
 
 namespace regroup::rendezvous {
 namespace {
@@ -118,7 +119,7 @@ TEST_F(DaemonJobs, FailureOfOneNodeStopsTheOtherAndClosesTheJobForBoth) {
     const auto stop = pair.b.expect<Stop>();
     ASSERT_TRUE(stop);
     EXPECT_EQ(stop->round, pair.round);
-    EXPECT_THAT(stop->reason, HasSubstr("exited with code 3"));
+    EXPECT_THAT(describe(stop->reason), HasSubstr("exited with code 3"));
     pair.b.say(stopped(pair.round));
     for (Peer* peer : {&pair.a, &pair.b}) {
         std::optional<FromDaemon> message = peer->next();
@@ -182,7 +183,7 @@ TEST_F(DaemonJobs, NodeThatDoesNotReturnIsLost) {
     pair.a.hang_up();
     const auto stop = pair.b.expect<Stop>();
     ASSERT_TRUE(stop);
-    EXPECT_THAT(stop->reason, HasSubstr("node a is lost"));
+    EXPECT_THAT(describe(stop->reason), HasSubstr("node a is lost"));
 }
 
 TEST_F(DaemonJobs, NodeThatLeavesIsLostAtOnceAndAnsweredNoMore) {
@@ -190,7 +191,7 @@ TEST_F(DaemonJobs, NodeThatLeavesIsLostAtOnceAndAnsweredNoMore) {
     pair.a.say(Leave{"SIGTERM"});
     const auto stop = pair.b.expect<Stop>();
     ASSERT_TRUE(stop);
-    EXPECT_THAT(stop->reason, HasSubstr("left: SIGTERM"));
+    EXPECT_THAT(describe(stop->reason), HasSubstr("left: SIGTERM"));
     const std::uint64_t answers = host.daemon().traffic().messages_out;
     const std::uint64_t heard = host.daemon().traffic().messages_in;
     pair.a.say(running(pair.round));
@@ -285,7 +286,7 @@ TEST_F(DaemonJobsSoonForgotten, ClosedJobTellsLateComersHowItEndedAndThenFreesIt
     const auto closed = late.expect<Closed>();
     ASSERT_TRUE(closed);
     EXPECT_EQ(closed->verdict.exit_code, 7);
-    EXPECT_THAT(closed->verdict.reason, HasSubstr("exited with code 7"));
+    EXPECT_THAT(describe(closed->verdict.reason), HasSubstr("exited with code 7"));
 
     loop.run_for(limits().closed_retention);
     Peer next = joined(join_of("job", "c", 1));
@@ -372,7 +373,7 @@ TEST_F(DaemonJobs, JobWithoutNodesBindsNobodyToItsPolicy) {
     Peer refused = joined(wrong);
     const auto refusal = refused.expect<Refused>();
     ASSERT_TRUE(refusal);
-    EXPECT_THAT(refusal->reason, HasSubstr("--node-rank 5"));
+    EXPECT_THAT(describe(refusal->reason), HasSubstr("--node-rank 5"));
     EXPECT_TRUE(refused.is_closed_by_peer());
 
     Peer right = joined(join_of("job", "a", 1));
@@ -386,13 +387,13 @@ TEST_F(DaemonJobs, NodeThatContradictsAnotherIsRefusedAndTheOtherIsNot) {
     Peer second = joined(other);
     const auto refusal = second.expect<Refused>();
     ASSERT_TRUE(refusal);
-    EXPECT_THAT(refusal->reason, HasSubstr("evaluate here, train there"));
+    EXPECT_THAT(describe(refusal->reason), HasSubstr("evaluate here, train there"));
     EXPECT_TRUE(second.is_closed_by_peer());
     Peer third = joined(join_of("job", "b", 2));
     EXPECT_TRUE(third.expect<Assign>());
     const auto told = first.expect<Waiting>();
     ASSERT_TRUE(told);
-    EXPECT_THAT(told->detail, HasSubstr("node b contradicts node a"));
+    EXPECT_THAT(describe(told->detail), HasSubstr("node b contradicts node a"));
     EXPECT_TRUE(first.expect<Assign>());
 }
 

@@ -12,6 +12,7 @@
 #include "journal_stories.h"
 #include "rendezvous/journal/replay.h"
 #include "rendezvous/journal/sqlite_journal.h"
+#include "tests/support/words.h"
 
 namespace regroup::rendezvous {
 namespace {
@@ -117,9 +118,9 @@ TEST_F(DaemonJournal, WhatThoseWhoWaitAreToldIsNotKept) {
     ASSERT_TRUE(a.expect<Alive>());
     spare.say(join_of("job", "b", 1));
     ASSERT_TRUE(loop.until([&] { return only_job().entries.size() == 3; }));
-    for (int notices = 0; notices < 2; ++notices) {
-        a.say(running(RoundId{1}));
-        ASSERT_TRUE(a.expect<Alive>());
+    ASSERT_TRUE(spare.expect<Waiting>());
+    for (int heartbeat = 0; heartbeat < 2; ++heartbeat) {
+        spare.say(Report{join_of("job", "b", 1).report});
         ASSERT_TRUE(spare.expect<Waiting>());
     }
     EXPECT_EQ(only_job().entries.size(), 3U) << testing::lines_of(only_job());

@@ -119,6 +119,7 @@ TEST_F(DaemonLives, AJobThatWasDrainedIsBegunAnew) {
     ASSERT_TRUE(a.expect<Assign>());
     Report report = running(RoundId{1});
     report.report.resident = true;
+    report.report.step = report.report.held_step = 5;
     report.report.draining = "stopped by SIGTERM";
     a.say(report);
     ASSERT_TRUE(a.expect<Prepare>());

@@ -9,6 +9,7 @@
 
 #include "daemon_harness.h"
 #include "rendezvous/protocol/codec.h"
+#include "tests/support/words.h"
 
 namespace regroup::rendezvous {
 namespace {
@@ -58,7 +59,7 @@ class DaemonStrangers : public ::testing::Test {
         const auto refused = stranger.expect<Refused>();
         ASSERT_TRUE(refused);
         EXPECT_EQ(refused->code, Errc::invalid_argument);
-        EXPECT_THAT(refused->reason, HasSubstr(reason));
+        EXPECT_THAT(describe(refused->reason), HasSubstr(reason));
         EXPECT_TRUE(stranger.is_closed_by_peer());
         EXPECT_TRUE(host.has_logged("refused 127.0.0.1:"));
         expect_healthy();
@@ -297,7 +298,7 @@ TEST_F(DaemonBounds, OneConnectionTooManyIsToldSo) {
     const auto refused = fifth.expect<Refused>();
     ASSERT_TRUE(refused);
     EXPECT_EQ(refused->code, Errc::overloaded);
-    EXPECT_THAT(refused->reason, HasSubstr("has 4 connections already"));
+    EXPECT_THAT(describe(refused->reason), HasSubstr("has 4 connections already"));
     EXPECT_TRUE(fifth.is_closed_by_peer());
     fourth.hang_up();
     ASSERT_TRUE(loop.until([&] { return sessions() == 3; }));
@@ -318,7 +319,7 @@ TEST_F(DaemonBounds, OneJobTooManyIsToldSo) {
     const auto refused = fourth.expect<Refused>();
     ASSERT_TRUE(refused);
     EXPECT_EQ(refused->code, Errc::overloaded);
-    EXPECT_THAT(refused->reason, HasSubstr("has 2 jobs already"));
+    EXPECT_THAT(describe(refused->reason), HasSubstr("has 2 jobs already"));
     expect_healthy();
 }
 

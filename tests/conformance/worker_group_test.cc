@@ -18,6 +18,7 @@
 #include "agent/process/proc_files.h"
 #include "rendezvous/protocol/codec.h"
 #include "tests/support/program.h"
+#include "tests/support/words.h"
 
 extern char** environ;
 

@@ -81,13 +81,13 @@ TEST_F(OperateCommand, ARunningJobIsShownDrainedAndStopped) {
     const Said status = operate({"status"});
     EXPECT_EQ(status.code, 0);
     EXPECT_THAT(status.text,
-                AllOf(HasSubstr("job job: running, round 2, 4 ranks, step "),
+                AllOf(HasSubstr("job job: training, round 2, 4 ranks, step "),
                       HasSubstr("  127.0.0.2  127.0.0.2"), HasSubstr("  0-1  "),
                       HasSubstr("  2-3  "), HasSubstr(" 1 of 4"), HasSubstr("recoveries: 1, "),
                       HasSubstr("rank 3 on 127.0.0.3 was ended by SIGKILL")));
     const Said top = operate({"top", "--job=job"});
     EXPECT_EQ(top.code, 0);
-    EXPECT_THAT(top.text, HasSubstr("job job: running, round 2, 4 ranks"));
+    EXPECT_THAT(top.text, HasSubstr("job job: training, round 2, 4 ranks"));
     const Said json = operate({"status", "--json"});
     EXPECT_EQ(json.code, 0);
     EXPECT_THAT(json.text, AllOf(HasSubstr("{\"jobs\":["), HasSubstr("\"round\":2")));

@@ -255,8 +255,9 @@ TEST_F(RunElastic, ADrainThatTakesTooLongIsCutShort) {
     ASSERT_TRUE(eventually([&] { return !last_marks("stalled").empty(); }));
     job.signal(SIGTERM);
     job.wait();
+    // A worker that waits in a collective may still save the last step; the one that stalls cannot.
     EXPECT_EQ(job.ended_by(), SIGTERM) << job.output();
-    EXPECT_THAT(last_marks("left"), IsEmpty());
+    EXPECT_LT(last_marks("left").size(), 2U);
     EXPECT_THAT(job.family(), IsEmpty());
 }
 

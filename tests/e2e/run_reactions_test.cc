@@ -94,8 +94,8 @@ TEST_F(RunReactionsOf, ABadNodeIsReplaced) {
     ASSERT_TRUE(spare.prints("waiting")) << spare.output();
     release("break");
     ASSERT_EQ(await_marks("up", 2, 2).size(), 2U) << good.output() << bad.output();
-    // Who is set aside is told why, and what failed, though it is in no further round.
-    EXPECT_TRUE(bad.prints("node 127.0.0.3 is set aside for ")) << bad.output();
+    // A quarantined node is told why, and what failed, though it is in no further round.
+    EXPECT_TRUE(bad.prints("node 127.0.0.3 is quarantined for ")) << bad.output();
     EXPECT_THAT(bad.output(), HasSubstr("failure report of round 1"));
     release("finish");
     EXPECT_EQ(good.wait(), 0) << good.output();

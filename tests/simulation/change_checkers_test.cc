@@ -225,7 +225,7 @@ TEST_F(ChangeCheckersTest, WithAFullHouseNobodyWaits) {
     watch(make_spare_checker());
     join("a");
     join("b");
-    ASSERT_EQ(core.phase(), Phase::last_call);
+    ASSERT_EQ(core.phase(), Phase::forming);
     EXPECT_EQ(violation(), "");
     JobPolicy smaller = policy;
     smaller.nodes_max = 2;

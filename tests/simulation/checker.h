@@ -168,6 +168,14 @@ class Checker {
 
 using Checkers = std::vector<std::unique_ptr<Checker>>;
 
+/// Nothing was wrong with the round that is to end or to change for it; or it is given up for a
+/// node that holds a later state.
+[[nodiscard]] inline bool is_planned(const rendezvous::Cause& cause) {
+    using rendezvous::Cause;
+    return cause.as<Cause::Joined>() != nullptr || cause.as<Cause::Leaving>() != nullptr ||
+           cause.as<Cause::JobDrain>() != nullptr || cause.as<Cause::BegunBehind>() != nullptr;
+}
+
 /// In a round ranks are dense, unique and node-contiguous; every member is told the same world,
 /// master and reason, and never anything else later.
 std::unique_ptr<Checker> make_ranks_checker();

@@ -56,7 +56,7 @@ class CheckersTest : public CheckerFixture {
     void form_round() {
         daemon_hears(joined("a", policy));
         daemon_hears(joined("b", policy));
-        ASSERT_EQ(core.phase(), Phase::running);
+        ASSERT_EQ(core.phase(), Phase::training);
     }
     void daemon_says(const NodeId& node, FromDaemon message) {
         checker->on_daemon_effects(now, core, {{node, std::move(message)}});
@@ -298,7 +298,8 @@ TEST_F(CheckersTest, AnAgentMustNotQuitWithLivingWorkersUnlessTheyResist) {
     agent::AgentCore busy = agent_of(policy);
     (void)busy.step(now, agent::Received{Assign{assignment(1, 1, 2)}});
     watch(make_orphan_checker());
-    checker->on_agent_effect(now, 0, busy, agent::Quit{1, 0, {agent::QuitCause::workers_unkillable}});
+    checker->on_agent_effect(now, 0, busy,
+                             agent::Quit{1, 0, {agent::QuitCause::workers_unkillable}});
     EXPECT_EQ(violation(), "");
     checker->on_agent_effect(now, 0, busy, agent::Quit{1, 0, {}});
     EXPECT_EQ(violation(), "the agent on host 0 quit with living workers");

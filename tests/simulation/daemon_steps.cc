@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/base/ensure.h"
+#include "rendezvous/text/describe.h"
 #include "tests/simulation/simulated_daemon.h"
 
 namespace regroup::simulation {
@@ -26,14 +27,13 @@ void SimulatedDaemon::submit(std::optional<rendezvous::Event> event) {
     const std::uint64_t life = life_;
     ++world_.steps;
     journal::Entry entry{job_now(), 0, std::move(event), {}};
-    const bool decides = entry.event || core_->next_decision() <= entry.at;
     const bool routine = keeps_log() && entry.event && core_->is_routine(*entry.event);
     const auto before = std::pair(core_->phase(), core_->round());
     Effects effects = journal::apply(*core_, entry);
     const bool noted = entry.event && before == std::pair(core_->phase(), core_->round()) &&
                        journal::is_only_noted(*entry.event, effects);
     const bool refused = entry.event && journal::is_refusal(*entry.event, effects);
-    if (!keeps_log() || !decides || routine || noted || refused) {
+    if (!keeps_log() || routine || noted || refused) {
         if (entry.event) {
             world_.tell([&](Checker& c) { c.on_daemon_event(world_.now, *entry.event); });
         }
@@ -136,7 +136,7 @@ void SimulatedDaemon::send(Effects effects) {
         }
     }
     if (world_.trace.keeps_text()) {
-        const std::string line = core_->explain(job_now());
+        const std::string line = describe(core_->situation(job_now()));
         if (line != explained_) {
             world_.note([&] { return "= " + line; });
             explained_ = line;

@@ -81,13 +81,13 @@ class LinkCheckersTest : public CheckerFixture {
         sever(round);
         report(round, NodeState::running, {{0, 1, "closed the connection"}});
         pass(policy.regroup_call);
-        ASSERT_EQ(core.phase(), Phase::stopping);
+        ASSERT_EQ(core.phase(), Phase::ending);
         report(round, NodeState::stopped);
-        for (int i = 0; i < 400 && core.phase() != Phase::running; ++i) {
+        for (int i = 0; i < 400 && core.phase() != Phase::training; ++i) {
             report(round, NodeState::stopped);
             pass(milliseconds(100));
         }
-        ASSERT_EQ(core.phase(), Phase::running);
+        ASSERT_EQ(core.phase(), Phase::training);
     }
 };
 
@@ -143,7 +143,7 @@ TEST_F(LinkCheckersTest, TheJobGoesOn) {
     report(1, NodeState::running, {{0, 1, "closed the connection"}});
     pass(policy.regroup_call);
     report(1, NodeState::stopping);
-    ASSERT_EQ(core.phase(), Phase::stopping);
+    ASSERT_EQ(core.phase(), Phase::ending);
     now += seconds(30);
     look();
     EXPECT_EQ(violation(), "");

@@ -217,7 +217,7 @@ TEST_F(RecoveryCheckersTest, ADaemonsReturnEndsNoRound) {
         Offer offer;
         offer.name = "a";
         (void)running.step(now, NodeJoined{"a", policy, offer, {}});
-        ASSERT_EQ(running.phase(), Phase::running);
+        ASSERT_EQ(running.phase(), Phase::training);
         checker->on_daemon_gone(now);
         if (trouble) {
             checker->on_process_end(now, 0, 11, false);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agent/cause_text.h"
+#include "rendezvous/text/describe.h"
 #include "tests/support/transcript.h"
 
 namespace regroup::simulation {
@@ -338,7 +339,8 @@ void SimulatedAgent::act(agent::SaveStacks& effect) {
 
 void SimulatedAgent::act(agent::KillWorker& effect) {
     world_.note([&] {
-        return node_ + " ends worker " + std::to_string(effect.local_rank) + ": " + effect.reason;
+        return node_ + " ends worker " + std::to_string(effect.local_rank) + ": " +
+               describe(effect.reason);
     });
     workers_.condemn(host_, effect.local_rank);
 }
@@ -357,7 +359,7 @@ void SimulatedAgent::act(agent::TellRecovery& effect) {
 void SimulatedAgent::act(agent::Quit& effect) {
     world_.note([&] {
         return node_ + " ends with " + std::to_string(effect.exit_code) + ": " +
-               (effect.verdict ? effect.verdict->reason : text_of(effect.reason));
+               (effect.verdict ? describe(effect.verdict->reason) : text_of(effect.reason));
     });
     world_.trace.mix(static_cast<std::uint64_t>(effect.exit_code));
     workers_.orphan(host_);  // Only what resists SIGKILL is left.

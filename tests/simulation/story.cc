@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "agent/cause_text.h"
+#include "rendezvous/text/describe.h"
 #include "tests/support/transcript.h"
 
 namespace regroup::simulation {
@@ -61,7 +62,7 @@ std::vector<std::string> Story::tell(const std::string& command) {
     carry_out(words);
     advance(Duration::zero());
     if (daemon_) {
-        const std::string explained = "= " + daemon_->explain(now_);
+        const std::string explained = "= " + describe(daemon_->situation(now_));
         if (explained != explained_) {
             say(explained);
             explained_ = explained;
@@ -354,7 +355,13 @@ void Story::deliver() {
         // Heartbeats and their answers are the breath of the story, not the story.
         const auto* report = letter.to_daemon ? std::get_if<Report>(&*letter.to_daemon) : nullptr;
         const std::string state = report == nullptr ? "" : test::to_line(*letter.to_daemon);
-        const bool is_breath = kind == "alive" || (report != nullptr && said_[node.id] == state);
+        const auto* waiting = letter.to_agent ? std::get_if<Waiting>(&*letter.to_agent) : nullptr;
+        const bool is_breath =
+            kind == "alive" || (report != nullptr && said_[node.id] == state) ||
+            (waiting != nullptr && waits_for_[node.id] == waiting->detail.kind);
+        if (waiting != nullptr) {
+            waits_for_[node.id] = waiting->detail.kind;
+        }
         if (report != nullptr) {
             said_[node.id] = state;
         }

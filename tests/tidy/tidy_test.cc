@@ -96,6 +96,7 @@ TEST(Rules, IncludesFollowTheLayers) {
         {"rendezvous/core/rendezvous_core.cc", "\"rendezvous/base/clock.h\"", "<unordered_map>"},
         {"rendezvous/core/messages.h", "<map>", "<boost/asio.hpp>"},
         {"rendezvous/protocol/codec.cc", "<nlohmann/json.hpp>", "\"rendezvous/core/core.h\""},
+        {"rendezvous/text/words.cc", "\"rendezvous/core/cause.h\"", "<unistd.h>"},
         {"rendezvous/net/tcp.h", "<boost/asio/ip/tcp.hpp>", "\"rendezvous/protocol/codec.h\""},
         {"rendezvous/store/store_core.h", "<map>", "<sys/socket.h>"},
         {"rendezvous/store/store_client.cc", "<sys/socket.h>", "<boost/asio.hpp>"},

@@ -9,17 +9,18 @@
 
 #include "agent/cause_text.h"
 #include "agent/core/worker.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::agent {
 namespace {
 
 TEST(CauseTextTest, ReasonsToQuitAreSentencesForPeople) {
     const Cause by_signal = AskedBySignal{SIGTERM};
-    const Cause told = ToldByDaemon{"node a is drained"};
+    const Cause told = ToldByDaemon{rendezvous::Cause("node a is drained")};
     const Duration limit = std::chrono::seconds(30);
     const std::vector<std::pair<QuitReason, std::string>> cases = {
         {{QuitCause::job_closed}, ""},
-        {{QuitCause::refused, ToldByDaemon{"node b contradicts node a"}},
+        {{QuitCause::refused, ToldByDaemon{rendezvous::Refusal("node b contradicts node a")}},
          "refused by the rendezvous: node b contradicts node a"},
         {{QuitCause::no_round, {}, limit}, "no round was formed within 30 s (--join-timeout)"},
         {{QuitCause::no_rendezvous, {}, limit},

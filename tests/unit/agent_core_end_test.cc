@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How an agent ends: by a verdict, a signal, its patience, or because it is done.
+#include "agent/cause_text.h"
 #include "agent_core_fixture.h"
 
 namespace regroup::agent {
@@ -35,7 +36,7 @@ TEST_F(AgentCoreTest, RefusalEndsTheAgentAsAUsageErrorOrAsNoRendezvous) {
     hear(Refused{Errc::invalid_argument, "node b contradicts node a"});
     ASSERT_TRUE(quit().has_value());
     expect_quit(kExitUsage, QuitCause::refused);
-    EXPECT_EQ(std::get<ToldByDaemon>(quit()->reason.why).words, "node b contradicts node a");
+    EXPECT_EQ(text_of(quit()->reason.why), "node b contradicts node a");
     AgentCore other(config_of_two_workers(), now);
     (void)other.step(now, LinkUp{});
     keep(other.step(now, Received{Refused{Errc::overloaded, "full"}}));

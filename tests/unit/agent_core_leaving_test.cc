@@ -3,6 +3,7 @@
 // How a node of resident workers changes at a step boundary, and how it leaves the job.
 #include <functional>
 
+#include "agent/cause_text.h"
 #include "rendezvous/core/messages.h"
 #include "tests/unit/agent_core_resident_fixture.h"
 
@@ -220,7 +221,7 @@ TEST_F(AgentCoreLeavingTest, NodeLeftBehindByALaterRoundEndsAndSavesNothing) {
     exits(1, 0, crash(0, SIGKILL));
     exits(1, 1, crash(1, SIGKILL));
     expect_quit(kExitRequeue, QuitCause::drained);
-    EXPECT_EQ(std::get<ToldByDaemon>(quit()->reason.why).words, "node a is drained");
+    EXPECT_EQ(text_of(quit()->reason.why), "node a is drained");
 }
 
 TEST_F(AgentCoreLeavingTest, WorkerThatFailsToSaveFailsTheLeave) {

@@ -30,7 +30,7 @@ TEST(JournalReplay, MakesTheSameAssignmentsAndTellsWhy) {
     EXPECT_EQ(told.result->assignments, 4U);
     EXPECT_THAT(told.text, AllOf(HasSubstr("0.000000 s  a joins with 1 worker"),
                                  HasSubstr("-> a: assign round 1"), HasSubstr("-> b: assign"),
-                                 HasSubstr("== running: "), HasSubstr("-> a: stop round 1"),
+                                 HasSubstr("== training: "), HasSubstr("-> a: stop round 1"),
                                  HasSubstr("assign round 2"), Not(HasSubstr("DIFFERS"))));
 }
 

@@ -3,6 +3,7 @@
 
 #include "launcher/report.h"
 #include "launcher/torchrun_report.h"
+#include "tests/support/words.h"
 
 namespace regroup::launcher {
 namespace {
@@ -60,7 +61,7 @@ TEST(LauncherReport, LeavesOutWhatIsNotKnown) {
     EXPECT_THAT(report, ::testing::Not(::testing::HasSubstr("last lines")));
     verdict.failure.reset();
     EXPECT_EQ(failure_report("nightly", verdict),
-              "regroup: job nightly failed: " + verdict.reason + "\n");
+              "regroup: job nightly failed: " + describe(verdict.reason) + "\n");
 }
 
 TEST(LauncherReport, WorkerThatCouldNotStartIsReportedAsSuch) {

@@ -23,7 +23,7 @@ TEST(StatusTable, ShowsAJobWithWhatItHasLost) {
            "first_rank":8,"step":1199,"silent_s":0.5,"detail":"draining"},
           {"name":"n3","address":"10.0.0.3","place":"spare","state":"stopped","workers":8,
            "step":0,"silent_s":1}],
-        "set_aside":[{"name":"n7","left_s":300,"reason":"3 failures within 600 s"}],
+        "quarantined":[{"name":"n7","left_s":300,"reason":"3 failures within 600 s"}],
         "budgets":[{"what":"restarts","used":1,"allowed":3},{"what":"lost nodes","used":2}],
         "incidents":[{"next_round":3,"detect_us":200000,"stop_us":50000,
                       "cause":"node n7 is lost","decision":"n3 takes its place"}]}]})");
@@ -34,7 +34,7 @@ TEST(StatusTable, ShowsAJobWithWhatItHasLost) {
               "  n0    10.0.0.1   member  0-7    running  1200  250 ms ago\n"
               "  n12   10.0.0.12  member  8      running  1199  500 ms ago  draining\n"
               "  n3    10.0.0.3   spare   -      stopped  0     1.0 s ago\n"
-              "  set aside for 300 s more: n7, 3 failures within 600 s\n"
+              "  quarantined for 300 s more: n7, 3 failures within 600 s\n"
               "  used: restarts 1 of 3, lost nodes 2\n"
               "  recoveries: 7, 1.5 s of 3600 s\n"
               "    round 3 after 250 ms: node n7 is lost; n3 takes its place\n");

@@ -6,6 +6,7 @@
 #include "protocol_samples.h"
 #include "rendezvous/protocol/codec.h"
 #include "rendezvous/protocol/framing.h"
+#include "tests/support/words.h"
 
 namespace regroup::protocol {
 namespace {
@@ -56,7 +57,6 @@ void expect_same(const NodeReport& a, const NodeReport& b) {
     EXPECT_EQ(a.held_step, b.held_step);
     EXPECT_EQ(a.ended_step, b.ended_step);
     EXPECT_EQ(a.store_spent, b.store_spent);
-    EXPECT_EQ(a.uneven, b.uneven);
     EXPECT_EQ(a.at_work, b.at_work);
     EXPECT_EQ(a.ended_ago, b.ended_ago);
     EXPECT_EQ(a.draining, b.draining);
@@ -135,7 +135,6 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
                             "held_step",
                             "ended_step",
                             "store_spent",
-                            "uneven",
                             "at_work_ms",
                             "ended_ago_ms",
                             "hosts_rendezvous",
@@ -450,7 +449,8 @@ TEST(ProtocolCodec, NoMessageOutgrowsAFrame) {
     assignment.reason = worst;
     Verdict verdict = sample_verdict();
     verdict.failure = failure;
-    verdict.reason = verdict.author = worst;
+    verdict.author = worst;
+    verdict.reason = worst;
     Waiting waiting = sample_waiting();
     waiting.joined.assign(20000, name);
     waiting.detail = worst;

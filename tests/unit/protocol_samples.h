@@ -42,7 +42,6 @@ inline rendezvous::NodeReport sample_report() {
     report.step = 812;
     report.held_step = 811;
     report.ended_step = 813;
-    report.uneven = true;
     report.at_work = std::chrono::seconds(40);
     report.ended_ago = std::chrono::seconds(3);
     report.store_spent = true;

@@ -5,10 +5,10 @@ regroup_test(rendezvous_core_test unit
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_aside_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_budget_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_drain_test.cc
-        ${CMAKE_CURRENT_LIST_DIR}/rendezvous_laggards_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_failure_detector_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_forming_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_hang_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/rendezvous_judge_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_ledger_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_links_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_losses_test.cc
@@ -19,4 +19,4 @@ regroup_test(rendezvous_core_test unit
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_routine_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_silence_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_stopping_test.cc
-    LINK regroup::rendezvous_core)
+    LINK regroup::rendezvous_core regroup::rendezvous_text)

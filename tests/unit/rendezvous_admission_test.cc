@@ -119,37 +119,37 @@ TEST(RendezvousAdmission, TheReasonOfARoundStaysShortHoweverManyNodesJoined) {
     job.now += seconds(5);
     (void)job.core.step(job.now, NodeReported{"a", {RoundId{1}, NodeState::running, 2000, {}}});
     job.pass(milliseconds(1));
-    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
     ASSERT_NE(job.told<Stop>("a"), nullptr);
-    EXPECT_LT(job.told<Stop>("a")->reason.size(), 500U);
+    EXPECT_LT(describe(job.told<Stop>("a")->reason).size(), 500U);
 }
 
 TEST(RendezvousAdmission, ExplainSaysInOneSentenceWhatTheJobWaitsFor) {
     Job job(small_policy());
-    EXPECT_EQ(job.core.explain(job.now), "0 of 2 nodes ready, waiting for 2 more");
+    EXPECT_EQ(describe(job.core.situation(job.now)), "0 of 2 nodes ready, waiting for 2 more");
     job.join("a");
     job.join("b");
-    EXPECT_EQ(job.core.explain(job.now),
+    EXPECT_EQ(describe(job.core.situation(job.now)),
               "2 nodes ready (minimum 2, maximum 3), last call for 5.0 s");
     job.join("c");
-    EXPECT_EQ(job.core.explain(job.now), "round 1 is running on 3 nodes");
+    EXPECT_EQ(describe(job.core.situation(job.now)), "round 1 is running on 3 nodes");
     job.run({"a", "b", "c"});
     job.fail("b", crash_on("b"));
-    EXPECT_EQ(job.core.explain(job.now),
+    EXPECT_EQ(describe(job.core.situation(job.now)),
               "round 1 is stopping because rank 0 on b was ended by SIGSEGV; waiting for a, c for "
               "25 s");
-    EXPECT_EQ(job.core.explain(job.now + seconds(90)),
+    EXPECT_EQ(describe(job.core.situation(job.now + seconds(90))),
               "round 1 is stopping because rank 0 on b was ended by SIGSEGV; waiting for a, c for "
               "0 ms");
     job.stop("ops", "maintenance");
-    EXPECT_EQ(job.core.explain(job.now), "closed by ops: maintenance");
+    EXPECT_EQ(describe(job.core.situation(job.now)), "closed by ops: maintenance");
 }
 
 TEST(RendezvousAdmission, PhasesHaveNames) {
-    EXPECT_EQ(to_string(Phase::gathering), "gathering");
-    EXPECT_EQ(to_string(Phase::last_call), "last_call");
-    EXPECT_EQ(to_string(Phase::running), "running");
-    EXPECT_EQ(to_string(Phase::stopping), "stopping");
+    EXPECT_EQ(to_string(Phase::forming), "forming");
+    EXPECT_EQ(to_string(Phase::training), "training");
+    EXPECT_EQ(to_string(Phase::changing), "changing");
+    EXPECT_EQ(to_string(Phase::ending), "ending");
     EXPECT_EQ(to_string(Phase::closed), "closed");
 }
 

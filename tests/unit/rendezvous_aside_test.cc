@@ -29,7 +29,7 @@ class RendezvousAside : public ::testing::Test {
         if (seen_to_run) {
             job.run({"a", "b"});
         }
-        ASSERT_EQ(job.core.phase(), Phase::running);
+        ASSERT_EQ(job.core.phase(), Phase::training);
         job.clear();
     }
     void call_b_bad() {
@@ -43,9 +43,9 @@ class RendezvousAside : public ::testing::Test {
 TEST_F(RendezvousAside, IfNoReplacementComesTheFailureIsTheVerdict) {
     begin(seconds(6));
     call_b_bad();
-    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    EXPECT_EQ(job.core.phase(), Phase::forming);
     job.pass(milliseconds(5979));
-    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    EXPECT_EQ(job.core.phase(), Phase::forming);
     job.pass(milliseconds(1));
     ASSERT_TRUE(job.core.verdict().has_value());
     const Verdict& verdict = *job.core.verdict();
@@ -55,7 +55,7 @@ TEST_F(RendezvousAside, IfNoReplacementComesTheFailureIsTheVerdict) {
     EXPECT_EQ(verdict.failure, error_on("b", 76));
     EXPECT_EQ(verdict.reason,
               "rank 0 on b exited with code 76; no other node came within 6.0 s (--join-timeout); "
-              "node b is set aside: it asks for another node");
+              "node b is quarantined: it asks for another node");
     EXPECT_NE(job.told<Closed>("a"), nullptr);
     EXPECT_NE(job.told<Closed>("b"), nullptr);
 }
@@ -65,7 +65,7 @@ TEST_F(RendezvousAside, WhoWasNeverSeenToRunHasWaitedForNobodyYet) {
     job.pass(seconds(30));
     call_b_bad();
     job.pass(seconds(5));
-    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    EXPECT_EQ(job.core.phase(), Phase::forming);
     job.pass(seconds(1));
     EXPECT_TRUE(job.core.verdict().has_value());
 }
@@ -82,7 +82,7 @@ TEST_F(RendezvousAside, ItIsLetInAgainWhenItsTimeIsOverIfTheOthersWaitForSoLong)
     begin(seconds(4));
     call_b_bad();
     job.pass(seconds(4));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("b").group_world_size, 2U);
 }
 
@@ -92,7 +92,7 @@ TEST_F(RendezvousAside, WhoWaitsHearsWhoIsSetAsideAndWhy) {
     job.pass(seconds(1));
     ASSERT_NE(job.told<Waiting>("a"), nullptr);
     EXPECT_EQ(job.told<Waiting>("a")->detail,
-              "1 of 2 nodes ready, waiting for 1 more; node b is set aside for 59 s: rank 0 on b "
+              "1 of 2 nodes ready, waiting for 1 more; node b is quarantined for 59 s: rank 0 on b "
               "exited with code 76; it asks for another node");
     EXPECT_THAT(job.told<Waiting>("a")->joined, ElementsAre("a"));
 }
@@ -102,10 +102,10 @@ TEST_F(RendezvousAside, AReplacementInTimeTakesItsPlace) {
     call_b_bad();
     job.pass(seconds(5));
     job.join("c");
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     job.run({"a", "c"});
     job.pass(seconds(10));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
 }
 
 TEST_F(RendezvousAside, ANodeThatCanHaveNoOtherEndsAtOnce) {

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "rendezvous/core/node_strikes.h"
+#include "rendezvous/core/node_failures.h"
 #include "rendezvous/core/restart_budget.h"
 #include "tests/unit/rendezvous_job.h"
 
@@ -152,42 +152,42 @@ TEST(RestartBudget, JobsDoNotComeBackInStep) {
 
 const Instant kStart = Instant{} + std::chrono::hours(1);
 
-TEST(NodeStrikes, TooManyWithinTheWindowAreTold) {
-    NodeStrikes strikes(3, seconds(60));
-    EXPECT_FALSE(strikes.strike("a", kStart));
-    EXPECT_FALSE(strikes.strike("a", kStart + seconds(30)));
-    EXPECT_FALSE(strikes.strike("a", kStart + seconds(60)));  // The first one is forgotten.
-    EXPECT_FALSE(strikes.strike("b", kStart + seconds(60)));
-    EXPECT_TRUE(strikes.strike("a", kStart + seconds(61)));
+TEST(NodeFailures, TooManyWithinTheWindowAreReported) {
+    NodeFailures failures(3, seconds(60));
+    EXPECT_FALSE(failures.count("a", kStart));
+    EXPECT_FALSE(failures.count("a", kStart + seconds(30)));
+    EXPECT_FALSE(failures.count("a", kStart + seconds(60)));  // The first one is forgotten.
+    EXPECT_FALSE(failures.count("b", kStart + seconds(60)));
+    EXPECT_TRUE(failures.count("a", kStart + seconds(61)));
 }
 
-TEST(NodeStrikes, ANodeSetAsideComesBackAfterTheWindow) {
-    NodeStrikes strikes(1, seconds(60));
-    strikes.set_aside("a", "smoke", kStart, true);
-    EXPECT_TRUE(strikes.is_aside("a"));
-    EXPECT_EQ(strikes.next_deadline(), kStart + seconds(60));
-    EXPECT_TRUE(strikes.expire(kStart + seconds(59)).empty());
-    EXPECT_EQ(strikes.expire(kStart + seconds(60)), std::vector<std::string>{"a"});
-    EXPECT_FALSE(strikes.is_aside("a"));
-    EXPECT_EQ(strikes.next_deadline(), Instant::max());
+TEST(NodeFailures, AQuarantinedNodeIsReleasedAfterTheWindow) {
+    NodeFailures failures(1, seconds(60));
+    failures.quarantine("a", "smoke", true, kStart);
+    EXPECT_TRUE(failures.is_quarantined("a"));
+    EXPECT_EQ(failures.next_deadline(), kStart + seconds(60));
+    EXPECT_TRUE(failures.expire(kStart + seconds(59)).empty());
+    EXPECT_EQ(failures.expire(kStart + seconds(60)), std::vector<std::string>{"a"});
+    EXPECT_FALSE(failures.is_quarantined("a"));
+    EXPECT_EQ(failures.next_deadline(), Instant::max());
 }
 
-TEST(NodeStrikes, PardonIsForThoseWhoWereNotSaidToBeBad) {
-    NodeStrikes strikes(1, seconds(60));
-    strikes.set_aside("bad", "smoke", kStart, true);
-    strikes.set_aside("unlucky", "three ends", kStart, false);
-    EXPECT_EQ(strikes.pardon(), std::vector<std::string>{"unlucky"});
-    EXPECT_TRUE(strikes.is_aside("bad"));
+TEST(NodeFailures, ReleaseKeepsNodesThatAWorkerAskedToQuarantine) {
+    NodeFailures failures(1, seconds(60));
+    failures.quarantine("bad", "smoke", true, kStart);
+    failures.quarantine("unlucky", "three ends", false, kStart);
+    EXPECT_EQ(failures.release(), std::vector<std::string>{"unlucky"});
+    EXPECT_TRUE(failures.is_quarantined("bad"));
 }
 
-TEST(NodeStrikes, NamesAreBounded) {
-    NodeStrikes strikes(2, seconds(60));
-    for (std::size_t i = 0; i < NodeStrikes::kNamesLimit; ++i) {
-        (void)strikes.strike("n" + std::to_string(i), kStart);
+TEST(NodeFailures, NamesAreBounded) {
+    NodeFailures failures(2, seconds(60));
+    for (std::size_t i = 0; i < NodeFailures::kNamesLimit; ++i) {
+        (void)failures.count("n" + std::to_string(i), kStart);
     }
-    (void)strikes.strike("one more", kStart + seconds(1));
-    EXPECT_TRUE(strikes.strike("one more", kStart + seconds(1)));
-    EXPECT_FALSE(strikes.strike("n0", kStart + seconds(1)));  // Forgotten, so this is its first.
+    (void)failures.count("one more", kStart + seconds(1));
+    EXPECT_TRUE(failures.count("one more", kStart + seconds(1)));
+    EXPECT_FALSE(failures.count("n0", kStart + seconds(1)));  // Forgotten, so this is its first.
 }
 
 // ---- In a job.
@@ -200,7 +200,7 @@ class RendezvousCharges : public testing::Test {
             job.join(node);
         }
         job.run(nodes);
-        ASSERT_EQ(job.core.phase(), Phase::running);
+        ASSERT_EQ(job.core.phase(), Phase::training);
     }
     /// One worker of `node` fails, all others stop.
     void fail(const std::string& node, const WorkerFailure& failure,
@@ -237,7 +237,7 @@ TEST_F(RendezvousCharges, ASignalIsAnExitCodeAsAShellHasIt) {
     policy.on_exit = {{128 + SIGUSR1, Reaction::retry}};
     begin(policy, {"a", "b"});
     fail("b", crash_on("b", SIGUSR1), {"a"});
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
 }
 
 TEST_F(RendezvousCharges, AWorkerMaySayItselfThatTryingAgainIsInVain) {
@@ -259,7 +259,7 @@ TEST_F(RendezvousCharges, ARetryIsChargedToNothingButNotForEver) {
     for (int i = 0; i < 2; ++i) {
         fail("b", kind_on("b", FailureKind::retry, 75), {"a"});
         job.pass(seconds(1));
-        ASSERT_EQ(job.core.phase(), Phase::running);
+        ASSERT_EQ(job.core.phase(), Phase::training);
         job.run({"a", "b"});
     }
     EXPECT_EQ(job.assignment("a").restart_count, 2U);
@@ -279,11 +279,12 @@ TEST_F(RendezvousCharges, RoundsThatEndTooSoonAreFollowedByARest) {
     EXPECT_EQ(job.core.round(), RoundId{2});  // The first time at once.
     job.run({"a", "b"});
     fail("b", crash_on("b"), {"a"});
-    EXPECT_EQ(job.core.phase(), Phase::gathering);
-    EXPECT_TRUE(job.core.is_resting());
-    EXPECT_NE(job.core.explain(job.now).find("2 nodes ready, the next round begins in "),
-              std::string::npos)
-        << job.core.explain(job.now);
+    EXPECT_EQ(job.core.phase(), Phase::forming);
+    EXPECT_TRUE(job.core.is_backing_off());
+    EXPECT_NE(
+        describe(job.core.situation(job.now)).find("2 nodes ready, the next round begins in "),
+        std::string::npos)
+        << describe(job.core.situation(job.now));
     job.pass(milliseconds(74));
     EXPECT_EQ(job.core.round(), RoundId{2});
     job.pass(milliseconds(52));
@@ -296,14 +297,15 @@ TEST_F(RendezvousCharges, ABadNodeIsSetAsideAndAnotherTakesItsPlace) {
     policy.restarts_max = 0;
     begin(policy, {"a", "b"});
     fail("b", kind_on("b", FailureKind::bad_node, 76), {"a"});
-    EXPECT_EQ(job.core.phase(), Phase::gathering);
-    EXPECT_TRUE(job.core.is_set_aside("b"));
+    EXPECT_EQ(job.core.phase(), Phase::forming);
+    EXPECT_TRUE(job.core.is_quarantined("b"));
     job.pass(seconds(2));
     ASSERT_NE(job.told<Waiting>("b"), nullptr);
     EXPECT_TRUE(job.told<Waiting>("b")->spare);  // It must not lose patience.
-    EXPECT_EQ(job.told<Waiting>("b")->detail.substr(0, 29), "node b is set aside for 599 s");
+    EXPECT_EQ(describe(job.told<Waiting>("b")->detail).substr(0, 32),
+              "node b is quarantined for 598 s:");
     job.join("c");
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("c").group_rank, 1U);
 }
 
@@ -312,8 +314,8 @@ TEST_F(RendezvousCharges, ABadNodeIsTakenBackWhenItsTimeIsOver) {
     begin(policy, {"a", "b"});
     fail("b", kind_on("b", FailureKind::bad_node, 76), {"a"});
     job.pass(std::chrono::minutes(10));
-    EXPECT_EQ(job.core.phase(), Phase::running);
-    EXPECT_FALSE(job.core.is_set_aside("b"));
+    EXPECT_EQ(job.core.phase(), Phase::training);
+    EXPECT_FALSE(job.core.is_quarantined("b"));
 }
 
 TEST_F(RendezvousCharges, ANodeThatFailsAgainAndAgainIsSetAsideIfOthersAreThere) {
@@ -328,18 +330,18 @@ TEST_F(RendezvousCharges, ANodeThatFailsAgainAndAgainIsSetAsideIfOthersAreThere)
             job.run({"b"});
         }
     }
-    EXPECT_TRUE(job.core.is_set_aside("b"));
+    EXPECT_TRUE(job.core.is_quarantined("b"));
     EXPECT_EQ(job.assignment("a").group_world_size, 2U);
     const JobStatus status = job.core.status(job.now);
-    ASSERT_EQ(status.set_aside.size(), 1U);
-    EXPECT_EQ(status.set_aside[0].reason,
+    ASSERT_EQ(status.quarantined.size(), 1U);
+    EXPECT_EQ(status.quarantined[0].why,
               "3 rounds ended because of it within 600 s, the last one because rank 0 on b was "
               "ended by SIGSEGV");
     // When a node is lost the others are too few, and it is needed.
     job.leave("c");
     job.report("a", NodeState::stopped, job.core.round());
-    EXPECT_FALSE(job.core.is_set_aside("b"));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_FALSE(job.core.is_quarantined("b"));
+    EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("b").round, job.core.round());
 }
 
@@ -350,7 +352,7 @@ TEST_F(RendezvousCharges, ANodeThatIsNeededIsNeverSetAsideForItsStrikes) {
     for (int i = 0; i < 6; ++i) {
         fail("b", crash_on("b"), {"a"});
         job.pass(seconds(4));
-        ASSERT_EQ(job.core.phase(), Phase::running) << i;
+        ASSERT_EQ(job.core.phase(), Phase::training) << i;
         job.run({"a", "b"});
     }
 }
@@ -415,7 +417,7 @@ TEST_F(RendezvousCharges, TooManyLostNodesCloseTheJobIfTheyAreLimited) {
     job.report("a", NodeState::stopped, job.core.round());
     job.report("b", NodeState::stopped, job.core.round());
     job.run({"a", "b"});
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     job.silence("b");
     job.pass(seconds(4));
     job.report("a", NodeState::stopped, job.core.round());
@@ -479,7 +481,7 @@ TEST_F(RendezvousCharges, StrikesAloneSetAtMostAQuarterOfTheNodesAside) {
             job.run(all);
             fail(node, crash_on(node), others);
         }
-        aside = std::max(aside, job.core.status(job.now).set_aside.size());
+        aside = std::max(aside, job.core.status(job.now).quarantined.size());
     }
     EXPECT_EQ(aside, 1U);
 }

@@ -22,7 +22,7 @@ TEST(HangCulprit, TheOneThatIsNotInTheCollective) {
     const auto culprit = find_culprit(positions, 0);
     ASSERT_TRUE(culprit.has_value());
     EXPECT_EQ(culprit->rank, 2U);
-    EXPECT_EQ(culprit->reason, "rank 2 is in load at step 7; the others wait for it");
+    EXPECT_EQ(*culprit, "rank 2 is in load at step 7; the others wait for it");
 }
 
 TEST(HangCulprit, AmongEqualsTheOneThatIsNotWaiting) {
@@ -40,7 +40,7 @@ TEST(HangCulprit, WhoWaitsFurtherBehindWaitsForSomethingElse) {
     const auto culprit = find_culprit(positions, 0);
     ASSERT_TRUE(culprit.has_value());
     EXPECT_EQ(culprit->rank, 1U);
-    EXPECT_EQ(culprit->reason,
+    EXPECT_EQ(*culprit,
               "rank 1 is in barrier at step 7, 2 collectives into its round; others are further");
 }
 
@@ -84,7 +84,7 @@ TEST_F(RendezvousHang, StacksAreSavedThenTheCulpritIsEndedAndTheRoundStops) {
     ASSERT_NE(job.told<SaveStacks>("a"), nullptr);
     ASSERT_NE(job.told<SaveStacks>("b"), nullptr);
     EXPECT_EQ(job.told<SaveStacks>("b")->reason, "rank 0 stands still");
-    EXPECT_EQ(job.core.explain(job.now),
+    EXPECT_EQ(describe(job.core.situation(job.now)),
               "round 1 hangs: rank 0 stands still; stacks are being saved");
     answer(a, 1, {at(0, 10, 5, true, "all_reduce"), at(1, 10, 5, true, "all_reduce")});
     job.tell("a", a);
@@ -97,7 +97,7 @@ TEST_F(RendezvousHang, StacksAreSavedThenTheCulpritIsEndedAndTheRoundStops) {
     EXPECT_EQ(job.told<EndWorker>("b")->reason,
               "rank 3 is in load at step 10; the others wait for it");
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
 
     b.state = NodeState::stopped;
     b.failure = crash_on("b", SIGKILL);
@@ -134,7 +134,7 @@ TEST_F(RendezvousHang, WhoWaitsIsNotBlamedBecauseOthersDoNotAnswer) {
 TEST_F(RendezvousHang, AWorkerThatIsNotEndedStopsTheRoundNevertheless) {
     job.tell("a", hanging(1));
     job.pass(seconds(17));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     job.park({"a", "b"});
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
@@ -152,7 +152,7 @@ TEST_F(RendezvousHang, AHangThatIsTakenBackIsNone) {
     job.tell("a", hanging(0));
     job.run_resident({"a"}, 11);
     job.pass(seconds(30));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
 }
 
@@ -230,7 +230,7 @@ TEST_F(RendezvousHang, IfAllWaitForEachOtherNobodyIsEndedAndNobodyBlamed) {
     job.tell("a", a);
     job.tell("b", b);
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("a")->reason,
               "round 1 hangs: rank 0 stands still; all ranks wait for each other");
 }
@@ -241,7 +241,7 @@ TEST_F(RendezvousHang, OfThoseWhoAllWaitNobodyIsEndedBecauseNoneAnswersInTime) {
     ASSERT_NE(job.told<SaveStacks>("a"), nullptr);
     job.pass(seconds(7));
     EXPECT_EQ(job.told<EndWorker>("b"), nullptr);
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
 }
 
 // ---- The ledger.
@@ -291,7 +291,7 @@ TEST_F(RendezvousHang, OfAPlannedChangeOnlyTheTimeAfterTheBoundaryIsLost) {
     grown.run_resident({"a", "b"}, 10);
     grown.join("c", Job::offer_of("c"), Job::resident_report(RoundId::none, NodeState::stopped));
     grown.pass(seconds(5));
-    ASSERT_EQ(grown.core.phase(), Phase::preparing);
+    ASSERT_EQ(grown.core.phase(), Phase::changing);
     grown.now += milliseconds(900);
     grown.park({"a"}, 12);
     grown.now += milliseconds(2);
@@ -410,17 +410,24 @@ TEST_F(RendezvousHang, AJobThatEndsBeforeTheFirstStepAfterALossTellsItsIncidentA
     EXPECT_EQ(job.told<Closed>("b")->verdict.goodput.cut_short, 0U);
 }
 
+Succession in_words(const char* words) {
+    Succession succession;
+    succession.told = words;
+    return succession;
+}
+
 TEST(IncidentLedger, AChangeWhoseRoundEndedBeforeItsFirstStepIsNotComplete) {
     IncidentLedger ledger;
     const Instant began = Instant{} + seconds(1);
     ledger.begin(RoundId{1}, true, began, began);
     ledger.at_boundary(began);
     ledger.stopped(began + milliseconds(2), "node c joined");
-    ledger.formed(began + milliseconds(3), RoundId{2}, "grown to 3 nodes: node c took slot 2");
+    ledger.formed(began + milliseconds(3), RoundId{2},
+                  in_words("grown to 3 nodes: node c took slot 2"));
     const Instant failed = began + milliseconds(10);
     ledger.begin(RoundId{2}, false, failed, failed);
     ledger.stopped(failed, "rank 2 on c exited with code 1");
-    ledger.formed(failed, RoundId{3}, "started again on node c");
+    ledger.formed(failed, RoundId{3}, in_words("started again on node c"));
     const std::vector<Incident> told = ledger.running(failed + milliseconds(5), 7);
     ASSERT_EQ(told.size(), 2U);
     EXPECT_TRUE(told[0].planned);
@@ -452,7 +459,7 @@ TEST(IncidentLedger, RemembersTheLastHundredAndTheSumOfAll) {
         ledger.begin(RoundId{round}, false, now, now);
         now += milliseconds(1);
         ledger.stopped(now, "x");
-        ledger.formed(now, RoundId{round + 1}, "y");
+        ledger.formed(now, RoundId{round + 1}, in_words("y"));
         EXPECT_EQ(ledger.running(now, round).size(), 1U);
     }
     EXPECT_EQ(ledger.recent().size(), IncidentLedger::kRecentLimit);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rendezvous/core/rendezvous_core.h"
+#include "tests/support/words.h"
 
 namespace regroup::rendezvous {
 

@@ -109,7 +109,7 @@ TEST_F(RendezvousLedger, WhatEndedWhileNobodyListenedIsCountedFromThen) {
     dead.ended_ago = seconds(2);
     job.now += seconds(5);
     job.join("a", Job::offer_of("a"), dead);
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     job.park({"b"}, 10);
     job.now += milliseconds(10);
     job.resumed("a", 11);
@@ -136,7 +136,7 @@ TEST_F(RendezvousLedger, WhoSawItFirstMayBeHeardOfLater) {
     dead.failure = error_on("a");
     job.now += seconds(5);
     job.join("a", Job::offer_of("a"), dead);  // Its agent had been stopped, too.
-    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
     job.now += milliseconds(10);
     dead.failure = crash_on("b");
     dead.ended_ago = milliseconds(710);
@@ -155,7 +155,7 @@ TEST_F(RendezvousLedger, ANodeThatIsFoundToHaveFallenSilentBeforeIsWhereItBegan)
     job.silence("c");
     job.now += seconds(2);
     job.fail("b", crash_on("b"));
-    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
     job.park({"a"}, 10);
     job.now += seconds(1);
     job.pass(milliseconds(1));
@@ -167,7 +167,7 @@ TEST_F(RendezvousLedger, ANodeThatIsFoundToHaveFallenSilentBeforeIsWhereItBegan)
 
 TEST_F(RendezvousLedger, AChangeThatWasSpoiledWhileNobodyListenedIsALossFromThen) {
     leave("b");
-    ASSERT_EQ(job.core.phase(), Phase::preparing);
+    ASSERT_EQ(job.core.phase(), Phase::changing);
     job.now += seconds(5);
     NodeReport dead = report_of(NodeState::stopped, 10, 10);
     dead.failure = crash_on("a");
@@ -231,7 +231,7 @@ TEST_F(RendezvousLedger, OneThatWasPlannedAndSpoiledIsNotCountedAmongThePlanned)
 
     begin(policy_of(1, 3), {"a", "b"});
     leave("b");
-    ASSERT_EQ(job.core.phase(), Phase::preparing);
+    ASSERT_EQ(job.core.phase(), Phase::changing);
     job.fail("a", crash_on("a"));
     job.park({"b"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
@@ -301,7 +301,7 @@ TEST_F(RendezvousLedger, OfWhatWasLostWithTheDaemonNoMoreIsSaidThanIsKnown) {
     job.silence("b");
     job.join("c");
     job.pass(seconds(9));
-    ASSERT_EQ(job.core.phase(), Phase::running);
+    ASSERT_EQ(job.core.phase(), Phase::training);
     job.resumed("c", 1);
     ASSERT_NE(job.told<Recovered>("c"), nullptr);
     const Incident& incident = job.told<Recovered>("c")->incident;
@@ -321,7 +321,7 @@ TEST_F(RendezvousLedger, WhoComesBackAfterTheTimeForItHasAllTheSameLostNothing) 
     NodeReport late = report_of(NodeState::stopped, 600, 600);
     job.join("a2", Job::offer_of("a"), late);
     job.pass(seconds(6));
-    ASSERT_EQ(job.core.phase(), Phase::running) << job.core.explain(job.now);
+    ASSERT_EQ(job.core.phase(), Phase::training) << describe(job.core.situation(job.now));
     job.resumed("a2", 601);
     ASSERT_NE(job.told<Recovered>("a2"), nullptr);
     EXPECT_FALSE(job.told<Recovered>("a2")->incident.lost_at_least);

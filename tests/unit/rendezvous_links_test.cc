@@ -41,14 +41,14 @@ class RendezvousLinks : public RendezvousPlanned {
     }
     /// Of the round that was not the job's first.
     void expect_charge(const std::string& reason, std::uint32_t restarts) {
-        ASSERT_EQ(job.core.phase(), Phase::running);
+        ASSERT_EQ(job.core.phase(), Phase::training);
         EXPECT_EQ(job.assignment("a").restart_count, restarts);
         EXPECT_EQ(job.assignment("a").reason, reason);
     }
     /// All park, the next round forms and trains.
     void recover(const std::vector<std::string>& nodes, std::uint64_t step) {
         job.park(nodes, step);
-        ASSERT_EQ(job.core.phase(), Phase::running);
+        ASSERT_EQ(job.core.phase(), Phase::training);
         job.run_resident(nodes, step);
         job.resumed(nodes.front(), step + 1);
     }
@@ -56,9 +56,9 @@ class RendezvousLinks : public RendezvousPlanned {
 
 TEST_F(RendezvousLinks, WhatBothEndsSayEndsTheRoundAtOnceAndIsTheCause) {
     lose_peer("a", 1, 2);
-    EXPECT_EQ(job.core.phase(), Phase::running) << "rank 2 may be dead";
+    EXPECT_EQ(job.core.phase(), Phase::training) << "rank 2 may be dead";
     lose_peer("b", 2, 1);
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     const std::string cause = "the connection between rank 1 on a and rank 2 on b broke";
     ASSERT_NE(job.told<Stop>("c"), nullptr);
     EXPECT_EQ(job.told<Stop>("c")->reason, cause);
@@ -75,9 +75,9 @@ TEST_F(RendezvousLinks, WhatOneEndSaysIsTheCauseIfNothingExplainsItInTime) {
     lose_peer("a", 1, 2);
     lose_peer("c", 4, 3);
     job.pass(job.core.policy().regroup_call - milliseconds(1));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     job.pass(milliseconds(1));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("b")->reason,
               "the connection between rank 1 on a and rank 2 on b broke: rank 2 closed the "
               "connection");
@@ -100,12 +100,12 @@ TEST_F(RendezvousLinks, TheDeathOfTheOtherEndExplainsIt) {
 TEST_F(RendezvousLinks, ADeathThatIsToldLateStillExplainsIt) {
     lose_peer("a", 1, 2);
     job.pass(seconds(1));
-    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
     job.park({"a", "c"}, 10);
     NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
     report.failure = crash_on("b", SIGKILL);
     job.tell("b", report);
-    ASSERT_EQ(job.core.phase(), Phase::running);
+    ASSERT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("a").reason, "rank 0 on b was ended by SIGKILL");
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
@@ -116,7 +116,7 @@ TEST_F(RendezvousLinks, WhoHasSaidThatItLostAPeerHasOutlivedTheBreakAndDoesNotEx
     for (const bool announced : {false, true}) {
         lose_peer("a", 1, 2);
         job.pass(seconds(1));
-        ASSERT_EQ(job.core.phase(), Phase::stopping);
+        ASSERT_EQ(job.core.phase(), Phase::ending);
         job.park({"b", "c"}, 10);
         NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
         report.broken_links = {{1, 2, "closed the connection"}};
@@ -126,7 +126,7 @@ TEST_F(RendezvousLinks, WhoHasSaidThatItLostAPeerHasOutlivedTheBreakAndDoesNotEx
         report.failure->exit_code = 1;
         report.failure->announced = announced;
         job.tell("a", report);
-        ASSERT_EQ(job.core.phase(), Phase::running);
+        ASSERT_EQ(job.core.phase(), Phase::training);
         EXPECT_EQ(job.assignment("a").restart_count, announced ? 1U : 0U);
         job.run_resident({"a", "b", "c"}, 10);
     }
@@ -136,7 +136,7 @@ TEST_F(RendezvousLinks, WhoHasSaidThatItLostAPeerHasOutlivedTheBreakAndDoesNotEx
 TEST_F(RendezvousLinks, WhoEndsWithAnErrorAfterABreakThoughNobodyHasLostItDoesNotExplainIt) {
     lose_peer("a", 1, 2);
     job.pass(seconds(1));
-    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
     end("a", 0);
     end("c", 4);
     end("b");
@@ -148,7 +148,7 @@ TEST_F(RendezvousLinks, WhoEndsWithAnErrorAfterABreakThoughNobodyHasLostItDoesNo
 TEST_F(RendezvousLinks, WhomAnotherOneHasLostExplainsItThoughItOnlyEndedWithAnError) {
     lose_peer("a", 1, 2);
     job.pass(seconds(1));
-    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
     end("c", 5);
     end("b", 2);
     end("a", 0);
@@ -159,7 +159,7 @@ TEST_F(RendezvousLinks, WhoHasSaidThatItLostAPeerDoesNotExplainItThoughAnotherOn
     lose_peer("a", 1, 2);
     lose_peer("c", 5, 1);
     job.pass(seconds(1));
-    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
     end("a", 1);
     end("c", 5);
     end("b");
@@ -185,7 +185,7 @@ TEST_F(RendezvousLinks, WhereTwoHaveLostEachOtherNoErrorExplainsIt) {
     lose_peer("a", 0, 4);
     lose_peer("a", 1, 2);
     lose_peer("b", 2, 1);
-    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
     end("c", 4);
     end("a");
     end("b");
@@ -195,11 +195,11 @@ TEST_F(RendezvousLinks, WhereTwoHaveLostEachOtherNoErrorExplainsIt) {
 TEST_F(RendezvousLinks, ALostMemberExplainsWhatEndsWithAnErrorInTheStopForABreak) {
     lose_peer("a", 1, 2);
     job.pass(seconds(1));
-    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
     end("b", 2);
     job.killed("c");
     end("a");
-    EXPECT_THAT(job.assignment("a").reason, HasSubstr("node c left"));
+    EXPECT_THAT(describe(job.assignment("a").reason), HasSubstr("node c left"));
     EXPECT_EQ(job.assignment("a").restart_count, 0U);
 }
 
@@ -209,10 +209,10 @@ TEST_F(RendezvousLinks, TheLossOfTheOtherNodeExplainsIt) {
     job.disconnect("b");
     job.silence("b");
     job.pass(milliseconds(150));
-    EXPECT_EQ(job.core.phase(), Phase::running) << "the node is about to be lost, or to speak";
+    EXPECT_EQ(job.core.phase(), Phase::training) << "the node is about to be lost, or to speak";
     job.pass(milliseconds(100));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
-    EXPECT_THAT(job.told<Stop>("a")->reason, HasSubstr("node b is lost"));
+    EXPECT_EQ(job.core.phase(), Phase::ending);
+    EXPECT_THAT(describe(job.told<Stop>("a")->reason), HasSubstr("node b is lost"));
 }
 
 TEST_F(RendezvousLinks, ANodeThatComesBackDoesNotExplainIt) {
@@ -220,20 +220,22 @@ TEST_F(RendezvousLinks, ANodeThatComesBackDoesNotExplainIt) {
     job.disconnect("b");
     job.beat("b");
     job.pass(milliseconds(250));
-    EXPECT_THAT(job.told<Stop>("a")->reason, HasSubstr("between rank 1 on a and rank 2 on b"));
+    EXPECT_THAT(describe(job.told<Stop>("a")->reason),
+                HasSubstr("between rank 1 on a and rank 2 on b"));
 }
 
 TEST_F(RendezvousLinks, WorkersThatParkUnaskedNameTheConnectionThatTheyHaveLost) {
     NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
     report.broken_links = {{1, 2, "closed the connection"}};
     job.tell("a", report);
-    EXPECT_THAT(job.told<Stop>("b")->reason, HasSubstr("between rank 1 on a and rank 2 on b"));
+    EXPECT_THAT(describe(job.told<Stop>("b")->reason),
+                HasSubstr("between rank 1 on a and rank 2 on b"));
 }
 
 TEST_F(RendezvousLinks, WhoParksUnaskedBeforeTheBreakIsOverdueDoesSoBecauseOfIt) {
     lose_peer("a", 1, 2);
     job.tell("c", Job::resident_report(job.core.round(), NodeState::stopping, 10));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("b")->reason,
               "the connection between rank 1 on a and rank 2 on b broke: rank 2 closed the "
               "connection");
@@ -245,10 +247,10 @@ TEST_F(RendezvousLinks, RoundsThatAreGivenUpForNoKnownReasonAreNotTriedWithoutEn
         job.tell("c", Job::resident_report(job.core.round(), NodeState::stopping, 10));
         EXPECT_EQ(job.told<Stop>("a")->reason, "node c gave the round up");
         job.park({"a", "b", "c"}, 10);
-        while (job.core.phase() == Phase::gathering || job.core.phase() == Phase::last_call) {
+        while (job.core.phase() == Phase::forming || job.core.phase() == Phase::forming) {
             job.pass(milliseconds(10));
         }
-        ASSERT_EQ(job.core.phase(), Phase::running);
+        ASSERT_EQ(job.core.phase(), Phase::training);
         EXPECT_EQ(job.assignment("a").restart_count, 0U);
         job.run_resident({"a", "b", "c"}, 10);
     }
@@ -263,7 +265,7 @@ TEST_F(RendezvousLinks, AFailureThatIsToldAfterARoundWasGivenUpIsWhyItWas) {
     report.failure = crash_on("b", SIGKILL);
     job.tell("b", report);
     job.park({"a"}, 10);
-    ASSERT_EQ(job.core.phase(), Phase::running);
+    ASSERT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("a").reason, "rank 0 on b was ended by SIGKILL");
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
@@ -327,11 +329,11 @@ TEST_F(RendezvousLinks, AFailureThatIsToldAfterARoundWasGivenUpEndsTheJobIfNoneI
 // The boundary would never come.
 TEST_F(RendezvousLinks, ABreakOnTheWayToAStepBoundaryEndsTheRoundAtOnce) {
     leave("c");
-    ASSERT_EQ(job.core.phase(), Phase::preparing);
+    ASSERT_EQ(job.core.phase(), Phase::changing);
     lose_peer("a", 1, 2);
-    EXPECT_EQ(job.core.phase(), Phase::preparing);
+    EXPECT_EQ(job.core.phase(), Phase::changing);
     lose_peer("b", 2, 1);
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("a")->reason,
               "the connection between rank 1 on a and rank 2 on b broke");
 }
@@ -340,7 +342,7 @@ TEST_F(RendezvousLinks, ABreakOnTheWayToAStepBoundaryOfWhichOneEndSaysSoIsNotWai
     leave("c");
     lose_peer("a", 1, 2);
     job.pass(job.core.policy().regroup_call);
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
 }
 
 TEST_F(RendezvousLinks, WhoParksShortOfTheStepBoundaryForABreakHasNotReachedIt) {
@@ -348,9 +350,10 @@ TEST_F(RendezvousLinks, WhoParksShortOfTheStepBoundaryForABreakHasNotReachedIt) 
     NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
     report.broken_links = {{1, 2, "closed the connection"}};
     job.tell("a", report);
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     ASSERT_NE(job.told<Stop>("b"), nullptr);
-    EXPECT_THAT(job.told<Stop>("b")->reason, HasSubstr("between rank 1 on a and rank 2 on b"));
+    EXPECT_THAT(describe(job.told<Stop>("b")->reason),
+                HasSubstr("between rank 1 on a and rank 2 on b"));
     EXPECT_NE(job.told<Stop>("c"), nullptr) << "it saves what it has";
 }
 
@@ -360,7 +363,7 @@ TEST_F(RendezvousLinks, AnErrorOfThoseWhoSaveTheirStateDoesNotExplainABreakBetwe
     job.park({"a"}, 11);
     lose_peer("b", 3, 4);
     job.pass(job.core.policy().regroup_call);
-    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
     NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 11);
     report.draining = "stopped by SIGTERM";
     report.failure = error_on("c");
@@ -377,10 +380,10 @@ TEST_F(RendezvousLinks, AConnectionThatStaysBrokenIsNotTriedWithoutEndAndEndsNoJ
         lose_peer("a", 1, 2);
         lose_peer("b", 2, 1);
         job.park({"a", "b", "c"}, 10);
-        while (job.core.phase() == Phase::gathering || job.core.phase() == Phase::last_call) {
+        while (job.core.phase() == Phase::forming || job.core.phase() == Phase::forming) {
             job.pass(milliseconds(10));
         }
-        ASSERT_EQ(job.core.phase(), Phase::running);
+        ASSERT_EQ(job.core.phase(), Phase::training);
         job.run_resident({"a", "b", "c"}, 10);
     }
     EXPECT_GT(job.now - began, seconds(30)) << "each rest is twice as long";

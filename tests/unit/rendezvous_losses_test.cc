@@ -66,7 +66,7 @@ TEST_F(RendezvousLosses, OneThatIsLostWhileTheNextRoundIsAwaitedIsNamed) {
     begin(policy_of(3, 3), {"a", "b", "c"});
     job.killed("b");
     job.park({"a", "c"}, 10);
-    ASSERT_EQ(job.core.phase(), Phase::gathering);
+    ASSERT_EQ(job.core.phase(), Phase::forming);
     job.killed("c");
     job.join("d");
     job.join("e");

@@ -29,7 +29,7 @@ class RendezvousPlanned : public testing::Test {
         }
         job.pass(seconds(5));
         job.run_resident(nodes, 10);
-        ASSERT_EQ(job.core.phase(), Phase::running);
+        ASSERT_EQ(job.core.phase(), Phase::training);
         job.clear();
     }
     void leave(const std::string& node, const std::string& why = "stopped by SIGTERM") {

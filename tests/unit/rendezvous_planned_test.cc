@@ -16,10 +16,10 @@ TEST_F(RendezvousPlanned, ANewNodeStartsItsWorkersBeforeTheRoundIsChangedForIt) 
     EXPECT_TRUE(job.told<Waiting>("c")->prestart);
     EXPECT_FALSE(job.told<Waiting>("c")->spare);
     job.pass(seconds(10));
-    EXPECT_EQ(job.core.phase(), Phase::running);  // Its workers are not there yet.
+    EXPECT_EQ(job.core.phase(), Phase::training);  // Its workers are not there yet.
     job.tell("c", Job::resident_report(RoundId::none, NodeState::stopped));
     job.pass(milliseconds(1));
-    EXPECT_EQ(job.core.phase(), Phase::preparing);
+    EXPECT_EQ(job.core.phase(), Phase::changing);
     for (const char* node : {"a", "b"}) {
         EXPECT_EQ(job.told<Stop>(node), nullptr);
         ASSERT_NE(job.told<Prepare>(node), nullptr);
@@ -28,7 +28,7 @@ TEST_F(RendezvousPlanned, ANewNodeStartsItsWorkersBeforeTheRoundIsChangedForIt) 
         EXPECT_EQ(job.told<Prepare>(node)->reason, "node c joined");
     }
     job.park({"a"}, 20);
-    EXPECT_EQ(job.core.phase(), Phase::preparing);
+    EXPECT_EQ(job.core.phase(), Phase::changing);
     job.park({"b"}, 20);
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("c").group_world_size, 3U);
@@ -38,16 +38,16 @@ TEST_F(RendezvousPlanned, ANewNodeStartsItsWorkersBeforeTheRoundIsChangedForIt) 
 TEST_F(RendezvousPlanned, ANodeWhoseWorkersNeverComeIsLetInNevertheless) {
     job.join("c");
     job.pass(seconds(29));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     job.pass(seconds(1));
-    EXPECT_EQ(job.core.phase(), Phase::preparing);
+    EXPECT_EQ(job.core.phase(), Phase::changing);
 }
 
 TEST_F(RendezvousPlanned, WorkersThatDoNotKeepTheirProcessesAreStoppedForGrowth) {
     job.run({"b"});
     job.join("c");
     job.pass(seconds(5));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_NE(job.told<Stop>("a"), nullptr);
     EXPECT_EQ(job.told<Prepare>("a"), nullptr);
 }
@@ -68,8 +68,7 @@ TEST_F(RendezvousPlanned, AFailureOnTheWayToTheBoundaryIsAFailure) {
     NodeReport report = Job::resident_report(RoundId{1}, NodeState::stopping, 11);
     report.failure = crash_on("a");
     job.tell("a", report);
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
-    ASSERT_NE(job.told<Stop>("a"), nullptr);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("b")->reason, "rank 0 on a was ended by SIGSEGV");
     job.park({"b"});
     report.state = NodeState::stopped;
@@ -84,7 +83,7 @@ TEST_F(RendezvousPlanned, WhoIsLostOnTheWayToTheBoundaryStopsTheOthers) {
     job.silence("c");
     job.disconnect("c");
     job.pass(milliseconds(200));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_NE(job.told<Stop>("a"), nullptr);
     EXPECT_NE(job.told<Stop>("b"), nullptr);
 }
@@ -92,7 +91,7 @@ TEST_F(RendezvousPlanned, WhoIsLostOnTheWayToTheBoundaryStopsTheOthers) {
 TEST_F(RendezvousPlanned, ABoundaryThatIsNotReachedInTimeIsDoneWithout) {
     leave("b");
     job.pass(std::chrono::minutes(2));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("a")->reason,
               "node b leaves: stopped by SIGTERM, and not all workers reached a step boundary in "
               "time");
@@ -136,7 +135,7 @@ TEST_F(RendezvousPlanned, ASpareWhoseWorkersAreStartedTakesThePlaceOfALostNodeAt
     job.silence("b");
     job.disconnect("b");
     job.pass(milliseconds(200));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     job.park({"a", "c"});
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("e").group_rank, 1U);

@@ -28,7 +28,7 @@ TEST_F(RendezvousPlanned, TheNextRoundWaitsForSurvivorsUnderSuspicionOnly) {
     job.disconnect("b");
     job.silence("b");
     job.park({"c"});
-    EXPECT_EQ(job.core.phase(), Phase::last_call);
+    EXPECT_EQ(job.core.phase(), Phase::forming);
     job.pass(milliseconds(199));
     EXPECT_EQ(job.core.round(), RoundId{1});
     job.pass(milliseconds(1));
@@ -49,7 +49,7 @@ TEST_F(RendezvousPlanned, AFullRoundOfNewProcessesWaitsForTheOneThatHasTheState)
     job.resident("b", NodeState::running, 10);
     fresh.failure = crash_on("b");
     job.tell("b", fresh);
-    EXPECT_EQ(job.core.phase(), Phase::stopping);  // "a" has not parked.
+    EXPECT_EQ(job.core.phase(), Phase::ending);  // "a" has not parked.
     job.park({"a"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.run_resident({"a"}, 20);
@@ -58,9 +58,9 @@ TEST_F(RendezvousPlanned, AFullRoundOfNewProcessesWaitsForTheOneThatHasTheState)
     job.disconnect("a");
     fresh.round = RoundId{2};
     job.tell("b", fresh);
-    EXPECT_EQ(job.core.phase(), Phase::gathering);
-    EXPECT_EQ(job.core.explain(job.now),
-              "2 nodes ready, waiting for a, whose workers alone have the last state, for 200 ms");
+    EXPECT_EQ(job.core.phase(), Phase::forming);
+    EXPECT_EQ(describe(job.core.situation(job.now)),
+              "2 nodes ready, waiting for a, which may hold a later state, for 200 ms");
     job.park({"a"}, 20);
     EXPECT_EQ(job.core.round(), RoundId{3});
     EXPECT_EQ(job.assignment("a").round, RoundId{3});
@@ -91,7 +91,7 @@ TEST_F(RendezvousPlanned, WhoseWorkersAreAtWorkWithTheLastStateIsWaitedForAsLong
     NodeReport fresh = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
     fresh.held_step = 0;
     job.tell("a", fresh);
-    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    EXPECT_EQ(job.core.phase(), Phase::forming);
     job.pass(small_policy().shutdown_timeout + seconds(30));
     EXPECT_EQ(job.core.round(), RoundId{1});
     job.park({"b"}, 20);
@@ -110,9 +110,9 @@ TEST_F(RendezvousPlanned, ARoundThatLostTheStateAsItWasFormedIsGivenUpForASpareT
     for (const char* node : {"a", "b"}) {
         job.tell(node, Job::resident_report(RoundId{2}, NodeState::running));
     }
-    EXPECT_EQ(job.core.phase(), Phase::running);  // They may yet bring something from a disk.
+    EXPECT_EQ(job.core.phase(), Phase::training);  // They may yet bring something from a disk.
     job.resumed("a", 1);
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("b")->reason,
               "node c has come to step 8, and the round began at step 0 without it");
     EXPECT_EQ(job.told<Recovered>("a"), nullptr);
@@ -120,7 +120,7 @@ TEST_F(RendezvousPlanned, ARoundThatLostTheStateAsItWasFormedIsGivenUpForASpareT
     EXPECT_EQ(job.core.round(), RoundId{3});
     EXPECT_EQ(job.assignment("c").round, RoundId{3});
     job.resumed("c", 9);
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.core.status(job.now).step, 9U);
     EXPECT_EQ(job.core.status(job.now).restarts, 1U);
 }
@@ -136,12 +136,12 @@ TEST_F(RendezvousPlanned, ARoundThatBeganAsFarOrLongAgoIsNotGivenUp) {
     };
     begin_with_spare(8);
     job.resumed("a", 8);  // From a checkpoint, or as one of two that were one step apart.
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     begin_with_spare(8);
     Resumed late = {RoundId{2}, 1, milliseconds(3), milliseconds(2), milliseconds(1)};
     late.ago = seconds(60);  // It was heard by nobody; where are they now?
     job.step(NodeResumed{"a", late});
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
 }
 
 TEST_F(RendezvousPlanned, ANodeWhoseWorkersStillParkIsWaitedForIfTheyHaveMost) {
@@ -149,10 +149,10 @@ TEST_F(RendezvousPlanned, ANodeWhoseWorkersStillParkIsWaitedForIfTheyHaveMost) {
     job.join("a", Job::offer_of("a"), Job::resident_report(RoundId{7}, NodeState::running, 30));
     job.join("b");
     job.join("c");
-    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    EXPECT_EQ(job.core.phase(), Phase::forming);
     EXPECT_NE(job.told<Stop>("a"), nullptr);
     job.tell("a", Job::resident_report(RoundId{7}, NodeState::stopped, 30));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("a").group_rank, 0U);
 }
 
@@ -162,10 +162,10 @@ TEST_F(RendezvousPlanned, ARestartedDaemonGivesEveryoneTimeToComeBack) {
     job.silence("a");
     job.silence("b");
     job.pass(seconds(8) - milliseconds(1));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     job.join("a", Job::offer_of("a"), Job::resident_report(RoundId{1}, NodeState::running, 50));
     job.pass(milliseconds(1));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(
         job.told<Stop>("a")->reason,
         "node b is lost: it did not come back within 8.0 s after a restart of the rendezvous");
@@ -182,13 +182,13 @@ TEST_F(RendezvousPlanned, WhoEndedWithTheDaemonIsLostAsSoonAsItsLauncherIsStarte
     job.join("b", host_of("b"), job.report_of("b"));
     job.restart();
     job.join("a", Job::offer_of("a"), job.report_of("a"));
-    EXPECT_EQ(job.core.phase(), Phase::running) << "another daemon may have taken the job over";
+    EXPECT_EQ(job.core.phase(), Phase::training) << "another daemon may have taken the job over";
     job.join("b2", host_of("b"), {});
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("a")->reason,
               "node b is lost: its launcher, which served the rendezvous, was ended");
     job.park({"a"});
-    EXPECT_EQ(job.core.phase(), Phase::running) << "nobody else is waited for";
+    EXPECT_EQ(job.core.phase(), Phase::training) << "nobody else is waited for";
     EXPECT_EQ(job.assignment("a").group_world_size, 2U);
 }
 
@@ -201,7 +201,7 @@ TEST_F(RendezvousPlanned, ALauncherThatIsStartedAgainCostsItsNodeNothing) {
     job.join("a", Job::offer_of("a"), job.report_of("a"));
     job.join("b2", host_of("b"), {});
     job.park({"a"});
-    EXPECT_EQ(job.core.phase(), Phase::running) << "--max-node-losses 0";
+    EXPECT_EQ(job.core.phase(), Phase::training) << "--max-node-losses 0";
 }
 
 TEST_F(RendezvousPlanned, ThatLauncherCountsAmongThoseWhoRemain) {
@@ -210,7 +210,7 @@ TEST_F(RendezvousPlanned, ThatLauncherCountsAmongThoseWhoRemain) {
     job.leave("a");
     job.restart();
     job.join("b2", host_of("b"), {});
-    EXPECT_EQ(job.core.phase(), Phase::running) << "the one that is left begins again";
+    EXPECT_EQ(job.core.phase(), Phase::training) << "the one that is left begins again";
     EXPECT_EQ(job.assignment("b2").group_world_size, 1U);
 }
 
@@ -224,7 +224,7 @@ TEST_F(RendezvousPlanned, AJobThatAllWereLeavingIsOverIfTheDaemonEndsBeforeTheyH
     job.restart();
     ASSERT_EQ(job.core.phase(), Phase::closed);
     EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
-    EXPECT_THAT(job.core.verdict()->reason, HasSubstr("node b is drained"));
+    EXPECT_THAT(describe(job.core.verdict()->reason), HasSubstr("node b is drained"));
 }
 
 // `regroup serve` has taken the job over, and is restarted itself.
@@ -250,7 +250,7 @@ TEST_F(RendezvousPlanned, RoundsGoOnOverARestart) {
     }
     job.clear();
     job.pass(seconds(60));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.core.round(), RoundId{1});
     EXPECT_EQ(job.told<Stop>("a"), nullptr);
 }
@@ -264,13 +264,13 @@ TEST_F(RendezvousPlanned, ARestartAmidARegroupingWaitsForAllSurvivors) {
     job.report("a", NodeState::stopped, RoundId{2});
     job.disconnect("b");
     job.park({"b"});
-    ASSERT_EQ(job.core.phase(), Phase::running);
+    ASSERT_EQ(job.core.phase(), Phase::training);
     // Once more, and now the daemon dies when both have parked but one is under suspicion.
     job.fail("a", crash_on("a"));
     job.restart();
     job.join("a", Job::offer_of("a"), job.report_of("a"));
     job.pass(seconds(2));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
 }
 
 TEST_F(RendezvousPlanned, WhoTriesAgainAtItsSlowestIsNotLostToARestartedDaemon) {
@@ -293,11 +293,11 @@ TEST_F(RendezvousPlanned, ALostNodeIsFoundHoweverOftenTheDaemonDies) {
     };
     live(milliseconds(4500));
     live(milliseconds(4500));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     live(seconds(4) - milliseconds(1));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     job.pass(milliseconds(1));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("a")->reason,
               "node b is lost: it did not come back after 3 restarts of the rendezvous");
 }
@@ -331,7 +331,7 @@ TEST_F(RendezvousPlanned, WhoWasAwayWhenTheRoundTrainedAgainHearsOfItWhenItIsBac
     EXPECT_EQ(job.told<Recovered>("a"), nullptr);
     // Also while the round ends.
     job.report("b", NodeState::stopping, RoundId{2}, crash_on("b"));
-    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
     job.disconnect("a");
     job.join("a", Job::offer_of("a"), report);
     ASSERT_NE(job.told<Recovered>("a"), nullptr);
@@ -342,7 +342,7 @@ TEST_F(RendezvousPlanned, WhatWasPlannedIsNoneOnceSomethingIsLost) {
     begin(policy_of(1, 3), {"a", "b", "c"});
     leave("b");
     job.pass(std::chrono::minutes(2));
-    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
     job.silence("c");
     job.disconnect("c");
     job.pass(milliseconds(200));
@@ -351,7 +351,7 @@ TEST_F(RendezvousPlanned, WhatWasPlannedIsNoneOnceSomethingIsLost) {
     job.resumed("a", 13);
     ASSERT_NE(job.told<Recovered>("a"), nullptr);
     EXPECT_FALSE(job.told<Recovered>("a")->incident.planned);
-    EXPECT_NE(job.told<Recovered>("a")->incident.cause.find("node c is lost"), std::string::npos);
+    EXPECT_THAT(describe(job.told<Recovered>("a")->incident.cause), HasSubstr("node c is lost"));
 }
 
 TEST_F(RendezvousPlanned, WhoComesToWaitHearsSoAtOnce) {

@@ -28,11 +28,11 @@ class RendezvousStopping : public testing::Test {
 
 TEST_F(RendezvousStopping, WorkerFailureStopsEveryoneAndCostsOneRestart) {
     job.fail("b", crash_on("b"));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     ASSERT_NE(job.told<Stop>("a"), nullptr);
     EXPECT_EQ(job.told<Stop>("a")->reason, "rank 0 on b was ended by SIGSEGV");
     job.confirm_stopped({"a", "c"});
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
     EXPECT_EQ(job.assignment("a").reason, "rank 0 on b was ended by SIGSEGV");
@@ -43,9 +43,9 @@ TEST_F(RendezvousStopping, NextRoundBeginsOnlyWhenTheLastWorkerIsGone) {
     job.confirm_stopped({"a"});
     job.report("c", NodeState::stopping);
     job.pass(seconds(8));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     job.confirm_stopped({"c"});
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
 }
 
 TEST_F(RendezvousStopping, ExhaustedBudgetClosesTheJobWithTheFailuresOwnCode) {
@@ -104,7 +104,7 @@ TEST_F(RendezvousStopping, TheRootOfAFailureIsFoundEvenIfItsConsequenceIsReporte
 
 TEST_F(RendezvousStopping, PeersThatNoticeAFailureFirstDoNotMakeItFree) {
     job.report("b", NodeState::stopping);  // Its workers have lost a peer, nobody knows which.
-    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
     job.confirm_stopped({"b", "c"});
     WorkerFailure slow = error_on("a", 1);
     slow.announced = true;
@@ -119,9 +119,9 @@ TEST_F(RendezvousStopping, ALostNodeExplainsTheFailuresOfItsPeers) {
     job.silence("c");
     job.fail("a", error_on("a"));
     job.fail("b", error_on("b"));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);  // The node c has not answered.
+    EXPECT_EQ(job.core.phase(), Phase::ending);  // The node c has not answered.
     job.pass(seconds(3));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("a").restart_count, 0U);
     EXPECT_EQ(job.assignment("a").reason, "node c is lost: silent for 3.0 s");
 }
@@ -133,11 +133,11 @@ TEST_F(RendezvousStopping, GrowthIsFreeEvenIfPeersFailWhileItStopsThem) {
     job.join("d");
     job.clear();
     job.pass(seconds(5));
-    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
     // The workers of a were stopped first; those of b failed before their own stop arrived.
     job.confirm_stopped({"a"});
     job.fail("b", error_on("b"));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("b").restart_count, 0U);
     EXPECT_EQ(job.assignment("b").reason, "node d joined");
 }
@@ -146,9 +146,9 @@ TEST_F(RendezvousStopping, SilentNodeIsLostExactlyAtTheLimit) {
     job.silence("c");
     const Instant silent_since = job.now;
     job.pass(seconds(3) - milliseconds(1));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     job.pass(milliseconds(1));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.now - silent_since, seconds(3));
     EXPECT_EQ(job.told<Stop>("a")->reason, "node c is lost: silent for 3.0 s");
 }
@@ -157,9 +157,9 @@ TEST_F(RendezvousStopping, BrokenConnectionIsALossAfterTheReturnLimit) {
     job.silence("c");
     job.disconnect("c");
     job.pass(milliseconds(199));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     job.pass(milliseconds(1));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("a")->reason,
               "node c is lost: its connection broke and did not come back within 200 ms");
 }
@@ -169,7 +169,7 @@ TEST_F(RendezvousStopping, NodeThatComesBackInTimeGoesOnAsIfNothingHadHappened) 
     job.pass(milliseconds(150));
     job.join("c", Job::offer_of("c"), {RoundId{1}, NodeState::running, 2000, {}});
     job.pass(seconds(30));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.core.round(), RoundId{1});
     EXPECT_EQ(job.told<Stop>("c"), nullptr);
 }
@@ -200,7 +200,7 @@ TEST_F(RendezvousStopping, AllNodesLostAtOnceFormNoRoundWithEachOther) {
         job.silence(node);
     }
     job.pass(seconds(10));
-    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    EXPECT_EQ(job.core.phase(), Phase::forming);
     EXPECT_EQ(job.core.round(), RoundId{1});
     EXPECT_EQ(job.core.nodes_count(), 0U);
 }
@@ -208,19 +208,19 @@ TEST_F(RendezvousStopping, AllNodesLostAtOnceFormNoRoundWithEachOther) {
 TEST_F(RendezvousStopping, ADaemonThatOversleptGivesEveryoneTimeToSpeak) {
     job.now += seconds(20);  // Nobody asked the core for anything meanwhile.
     EXPECT_TRUE(job.core.advance(job.now).empty());
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     job.silence("c");
     job.pass(seconds(2));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     job.pass(seconds(1));  // But only once.
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.core.nodes_count(), 2U);
 }
 
 TEST_F(RendezvousStopping, AllFinishedClosesWithSuccess) {
     job.report("a", NodeState::finished);
     job.report("b", NodeState::finished);
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     job.report("c", NodeState::finished);
     ASSERT_TRUE(job.core.verdict().has_value());
     EXPECT_EQ(job.core.verdict()->outcome, Outcome::succeeded);
@@ -233,7 +233,7 @@ TEST_F(RendezvousStopping, NodeThatHasFinishedMayGoAwayWithoutHarm) {
     job.report("a", NodeState::finished);
     job.silence("a");
     job.pass(seconds(4));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     job.report("b", NodeState::finished);
     job.report("c", NodeState::finished);
     EXPECT_EQ(job.core.verdict()->outcome, Outcome::succeeded);
@@ -254,7 +254,7 @@ TEST_F(RendezvousStopping, ThoseWhoFinishWhileOthersAreToldToStopMakeTheJobSucce
     job.run({"a", "b"});
     job.join("d");
     job.pass(seconds(5));
-    ASSERT_EQ(job.core.phase(), Phase::stopping);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
     job.report("a", NodeState::finished);
     job.report("b", NodeState::finished);
     EXPECT_EQ(job.core.verdict()->outcome, Outcome::succeeded);
@@ -273,11 +273,11 @@ TEST_F(RendezvousStopping, WaitsForReplacementBelowTheMinimum) {
     job.leave("b");
     job.leave("c");
     job.confirm_stopped({"a"});
-    EXPECT_EQ(job.core.phase(), Phase::gathering);
+    EXPECT_EQ(job.core.phase(), Phase::forming);
     job.join("b2", Job::offer_of("b"));
-    EXPECT_EQ(job.core.phase(), Phase::last_call);  // Others may come back as well.
+    EXPECT_EQ(job.core.phase(), Phase::forming);  // Others may come back as well.
     job.join("c2", Job::offer_of("c"));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("b2").first_rank, 2U);
     EXPECT_EQ(job.assignment("c2").first_rank, 4U);
 }
@@ -292,14 +292,14 @@ TEST_F(RendezvousStopping, NodeWhoseWorkersAreAtWorkOfTheirOwnHasTheTimeThatItsA
     job.tell("a", busy);
     job.report("c", NodeState::stopping);
     job.pass(seconds(10) + seconds(15));  // That is all that the third one has.
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.core.nodes_count(), 2U);
     busy.at_work = {};  // Its agent is ending them now.
     job.tell("a", busy);
     job.pass(seconds(80));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     job.pass(seconds(30));
-    EXPECT_NE(job.core.phase(), Phase::stopping);
+    EXPECT_NE(job.core.phase(), Phase::ending);
 }
 
 TEST_F(RendezvousStopping, NodeThatNeverConfirmsIsLostAfterShutdownTimeoutAndMargin) {
@@ -307,9 +307,9 @@ TEST_F(RendezvousStopping, NodeThatNeverConfirmsIsLostAfterShutdownTimeoutAndMar
     job.confirm_stopped({"a"});
     job.report("c", NodeState::stopping);
     job.pass(seconds(10) + seconds(15) - milliseconds(1));
-    EXPECT_EQ(job.core.phase(), Phase::stopping);
+    EXPECT_EQ(job.core.phase(), Phase::ending);
     job.pass(milliseconds(1));
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("a").reason,
               "node c is lost: it did not confirm that its workers are gone");
 }
@@ -379,13 +379,13 @@ TEST_F(RendezvousStopping, MemberThatNeverHeardOfARoundConfirmsItsStopByNamingIt
     fresh.join("a");
     fresh.join("b");
     fresh.fail("a", crash_on("a"));
-    EXPECT_EQ(fresh.core.phase(), Phase::stopping);
+    EXPECT_EQ(fresh.core.phase(), Phase::ending);
     fresh.clear();
     fresh.beat("b");  // It still says that it has been in no round.
     ASSERT_NE(fresh.told<Stop>("b"), nullptr);
-    EXPECT_EQ(fresh.core.phase(), Phase::stopping);
+    EXPECT_EQ(fresh.core.phase(), Phase::ending);
     fresh.report("b", NodeState::stopped, RoundId{1});
-    EXPECT_EQ(fresh.core.phase(), Phase::running);
+    EXPECT_EQ(fresh.core.phase(), Phase::training);
 }
 
 TEST_F(RendezvousStopping, HeartbeatIsAnsweredSoThatTheAgentKnowsTheDaemonLives) {
@@ -413,7 +413,7 @@ TEST_F(RendezvousStopping, ReportsThatComeTwiceOrTooLateChangeNothing) {
     for (int i = 0; i < 3; ++i) {  // The old failure again.
         other.report("b", NodeState::stopped, RoundId{1}, crash_on("b"));
     }
-    EXPECT_EQ(other.core.phase(), Phase::running);
+    EXPECT_EQ(other.core.phase(), Phase::training);
     EXPECT_EQ(other.core.round(), RoundId{2});
     EXPECT_EQ(other.assignment("b").restart_count, 1U);
 }
@@ -440,7 +440,7 @@ TEST_F(RendezvousStopping, FinishedNodeIsDismissedUnlessItServesTheStore) {
 TEST_F(RendezvousStopping, DepartureOfAFinishedNodeStopsNobody) {
     job.report("c", NodeState::finished);
     job.leave("c");
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     job.report("b", NodeState::finished);
     job.report("a", NodeState::finished);
     ASSERT_TRUE(job.core.verdict().has_value());
@@ -452,7 +452,7 @@ TEST_F(RendezvousStopping, FailureAfterDeparturesRestartsWithThoseWhoAreLeft) {
     job.leave("c");
     job.fail("b", crash_on("b"));
     job.confirm_stopped({"a"});
-    EXPECT_EQ(job.core.phase(), Phase::running);
+    EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("a").group_world_size, 2U);
 }

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <map>
 
+#include "rendezvous/text/describe.h"
 #include "tests/simulation/checker.h"
 
 namespace regroup::simulation {
@@ -177,7 +178,7 @@ class FirstFailureChecker final : public Checker {
             }
         } else if (const auto* kill = std::get_if<agent::KillWorker>(&effect)) {
             known.training[kill->local_rank].hung = true;
-            known.training[kill->local_rank].reason = kill->reason;
+            known.training[kill->local_rank].reason = kill->reason.text;
         } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
                    signal != nullptr && signal->round == known.round) {
             known.asked_to_stop = true;

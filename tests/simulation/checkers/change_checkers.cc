@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "rendezvous/text/describe.h"
 #include "tests/simulation/checker.h"
 
 namespace regroup::simulation {
@@ -52,13 +53,13 @@ class SpareChecker final : public Checker {
             round_ = core.round();
             places_ = std::move(places);
         }
-        if (core.phase() == Phase::gathering || core.phase() == Phase::last_call) {
+        if (core.phase() == Phase::forming) {
             check_waiting(now, core);
         }
     }
     void on_tick(Instant now, const View& view) override {
         const RendezvousCore* core = view.rendezvous;
-        if (core == nullptr || core->phase() != Phase::running || policy_.spares_max == 0 ||
+        if (core == nullptr || core->phase() != Phase::training || policy_.spares_max == 0 ||
             !view.reliable) {
             spares_since_ = Instant::max();
             return;
@@ -118,12 +119,12 @@ class SpareChecker final : public Checker {
                 return row.place == JobStatus::Place::waiting &&
                        (row.state == NodeState::stopped || row.state == NodeState::finished);
             });
-        const bool awaits_state = status.text.find("have the last state") != std::string::npos;
-        if (static_cast<std::size_t>(ready) >= policy_.nodes_max && !core.is_resting() &&
-            !awaits_state) {
+        const bool awaits = status.situation.kind == Situation::Kind::awaiting;
+        if (static_cast<std::size_t>(ready) >= policy_.nodes_max && !core.is_backing_off() &&
+            !awaits) {
             violated(std::to_string(ready) + " nodes are ready, of " +
                      std::to_string(policy_.nodes_max) +
-                     " at most, and no round is formed: " + status.text);
+                     " at most, and no round is formed: " + describe(status.situation));
         }
     }
 

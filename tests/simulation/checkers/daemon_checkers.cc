@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "rendezvous/text/describe.h"
 #include "tests/simulation/checker.h"
 #include "tests/support/transcript.h"
 
@@ -69,7 +70,7 @@ class ReturnChecker final : public Checker {
             return;  // What happened meanwhile, the daemon learns only now.
         }
         restored_at_ = now;
-        round_ = core.phase() == Phase::running ? core.round() : RoundId::none;
+        round_ = core.phase() == Phase::training ? core.round() : RoundId::none;
     }
     void on_trouble(Instant now, Instant until) override {
         trouble_until_ = std::max({trouble_until_, after(now, settling_), after(until, settling_)});
@@ -96,22 +97,26 @@ class ReturnChecker final : public Checker {
             const auto* stop = std::get_if<Stop>(&effect.message);
             // For growth and drains, rounds of workers without the SDK are stopped. And where
             // nodes have little time to come back, the way there may take longer.
-            const bool planned =
-                stop != nullptr && (stop->reason.find(" joined") != std::string::npos ||
-                                    stop->reason.find(" drained ") != std::string::npos ||
-                                    stop->reason.find(" leaves") != std::string::npos ||
-                                    stop->reason.ends_with(" without it"));
-            const bool hasty = stop != nullptr && settling_ < kReturnTime &&
-                               stop->reason.find("come back") != std::string::npos;
+            const bool planned = stop != nullptr && is_planned(stop->reason);
+            const bool hasty = stop != nullptr && settling_ < kReturnTime && did_not_return(*stop);
             if (stop != nullptr && stop->round == round_ && round_ != RoundId::none && !planned &&
                 !hasty) {
-                violated("round " + std::to_string(number(round_)) +
-                         " ended although nothing but a daemon had died: " + stop->reason);
+                violated(
+                    "round " + std::to_string(number(round_)) +
+                    " ended although nothing but a daemon had died: " + describe(stop->reason));
             }
         }
     }
 
    private:
+    static bool did_not_return(const Stop& stop) {
+        const auto* gone = stop.reason.as<Cause::Gone>();
+        return gone != nullptr &&
+               std::any_of(gone->nodes.begin(), gone->nodes.end(), [](const auto& node) {
+                   return node.how.kind == Departure::Kind::absent ||
+                          node.how.kind == Departure::Kind::disconnected;
+               });
+    }
     static constexpr Duration kReturnTime = std::chrono::seconds(19);  // Of heartbeats of 3 s.
     Duration settling_{};
     std::optional<Instant> restored_at_;
@@ -196,7 +201,7 @@ class IncidentChecker final : public Checker {
         voted_.emplace(group.round, now);
     }
     void on_calm(Instant now, const View& view) override {
-        if (view.rendezvous == nullptr || view.rendezvous->phase() != Phase::running) {
+        if (view.rendezvous == nullptr || view.rendezvous->phase() != Phase::training) {
             return;
         }
         const RoundId round = view.rendezvous->round();
@@ -225,7 +230,7 @@ class IncidentChecker final : public Checker {
                 violated(which + " has a stage of less than no time: " + describe(incident));
             }
         }
-        if (incident.next_round <= incident.round || incident.cause.empty()) {
+        if (incident.next_round <= incident.round || !incident.cause.is_known()) {
             violated(which + " makes no sense: " + describe(incident));
         }
         const auto from = assigned_.find(incident.round);

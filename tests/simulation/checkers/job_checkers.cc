@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "rendezvous/text/describe.h"
 #include "tests/simulation/checker.h"
 
 namespace regroup::simulation {
@@ -21,11 +22,11 @@ class ClosedChecker final : public Checker {
     void on_daemon_effects(Instant /*now*/, const RendezvousCore& core,
                            const Effects& effects) override {
         if (verdict_ && (!core.verdict() || !(*core.verdict() == *verdict_))) {
-            violated("the job was closed (" + verdict_->reason + ") and is not any more");
+            violated("the job was closed (" + describe(verdict_->reason) + ") and is not any more");
         }
         const bool was_closed = verdict_.has_value();
         verdict_ = core.verdict();
-        if (verdict_ && (verdict_->reason.empty() || verdict_->author.empty())) {
+        if (verdict_ && (verdict_->reason == Ending() || verdict_->author == Author())) {
             violated("the job was closed without a reason or without an author");
         }
         for (const Send& effect : effects) {
@@ -67,6 +68,14 @@ class BudgetChecker final : public Checker {
     void on_stuck(Instant /*now*/, const GroupName& group) override {
         own_faults_.insert(group.round);
     }
+    // A node whose workers have finished and that has ended with success does not come back.
+    void on_agent_effect(Instant /*now*/, std::uint32_t /*host*/, const agent::AgentCore& core,
+                         const agent::AgentEffect& effect) override {
+        const auto* quit = std::get_if<agent::Quit>(&effect);
+        if (quit != nullptr && quit->exit_code == 0 && !quit->verdict) {
+            dismissed_ = std::max(dismissed_, core.report().round);
+        }
+    }
     void on_daemon_effects(Instant /*now*/, const RendezvousCore& core,
                            const Effects& effects) override {
         for (const Send& effect : effects) {
@@ -74,7 +83,7 @@ class BudgetChecker final : public Checker {
                 check_charge(assign->assignment.round, assign->assignment.restart_count);
             }
             if (const auto* dismissed = std::get_if<Dismissed>(&effect.message)) {
-                dismissed_ = dismissed->round;
+                dismissed_ = std::max(dismissed_, dismissed->round);
             }
         }
         if (core.verdict() && core.verdict()->outcome == Outcome::failed) {
@@ -111,14 +120,13 @@ class BudgetChecker final : public Checker {
         round_ = round;
     }
     void check_end(const RendezvousCore& core, const Verdict& verdict) {
-        const auto says = [&](const char* text) {
-            return verdict.reason.find(text) != std::string::npos;
-        };
+        using Kind = Ending::Kind;
+        const Kind kind = verdict.reason.kind;
         // Nodes that have finished and left cannot be called back for a restart.
-        if (dismissed_ == core.round() && says("finished and left")) {
+        if (dismissed_ == core.round() && kind == Kind::too_few_left) {
             return;
         }
-        if (says("--max-node-losses")) {
+        if (kind == Kind::losses_used) {
             if (!policy_.budgets.losses) {
                 violated("the job failed for lost nodes, of which it may lose any number");
             }
@@ -128,22 +136,22 @@ class BudgetChecker final : public Checker {
             violated("the job failed because of round " + std::to_string(number(core.round())) +
                      " in which no worker failed by itself");
         }
-        if (says("--no-progress")) {
+        if (kind == Kind::no_progress) {
             const std::uint32_t limit = policy_.budgets.no_progress_max;
             if (limit == 0 || verdict.exit_code != kExitNoProgress || charged_ + 1 < limit) {
                 violated("the job failed for lack of progress after " + std::to_string(charged_) +
                          " restarts, with a limit of " + std::to_string(limit));
             }
-        } else if (says("--on-exit")) {
+        } else if (kind == Kind::exit_code_final) {
             const auto asked = policy_.on_exit.find(verdict.exit_code);
             if (asked == policy_.on_exit.end() || asked->second != Reaction::fail) {
                 violated("the job failed at once although nothing asked for it");
             }
-        } else if (says("--join-timeout")) {
-            if (policy_.nodes_min <= 1 && !says("set aside")) {
+        } else if (kind == Kind::nobody_came) {
+            if (policy_.nodes_min <= 1 && verdict.reason.quarantined.empty()) {
                 violated("the job failed for want of nodes, of which it needs one");
             }
-        } else if (says("this job can have no other")) {
+        } else if (kind == Kind::no_other_node) {
             violated("the job failed for it can have no other node, which nobody has said");
         } else if (is_plain() ? verdict.restarts != policy_.restarts_max ||
                                     charged_ != policy_.restarts_max
@@ -261,7 +269,7 @@ class ProgressChecker final : public Checker {
             if (host.agent == nullptr) {
                 continue;
             }
-            if (core.is_set_aside(host.node) && host.agent->report().round != core.round()) {
+            if (core.is_quarantined(host.node) && host.agent->report().round != core.round()) {
                 continue;  // It comes back when its time is over.
             }
             const bool is_late =
@@ -271,7 +279,7 @@ class ProgressChecker final : public Checker {
             }
             ++alive;
             const NodeReport& report = host.agent->report();
-            if (core.phase() == Phase::running && report.round == core.round() &&
+            if (core.phase() == Phase::training && report.round == core.round() &&
                 (report.state == NodeState::running || report.state == NodeState::finished)) {
                 ++members;
                 finishing = finishing || report.state == NodeState::finished;
@@ -284,17 +292,17 @@ class ProgressChecker final : public Checker {
             }
             return;
         }
-        if (core.is_resting()) {
+        if (core.is_backing_off()) {
             return;  // The last rounds ended by failures, at once; the next one waits a little.
         }
         if (finishing) {
             return;  // Nobody is let into a round that is about to end.
         }
         const std::size_t expected = std::min<std::size_t>(alive, policy_.nodes_max);
-        if (core.phase() != Phase::running || members != expected) {
+        if (core.phase() != Phase::training || members != expected) {
             violated("faults have stopped and " + std::to_string(alive) + " nodes live, but " +
                      std::to_string(members) + " of " + std::to_string(expected) +
-                     " run the daemon's round: " + core.explain(now));
+                     " run the daemon's round: " + describe(core.situation(now)));
         }
     }
 

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "rendezvous/text/describe.h"
 #include "tests/simulation/checker.h"
 
 namespace regroup::simulation {
@@ -83,17 +84,17 @@ class LinkChecker final : public Checker {
         // All may have been about to leave before.
         if (core.verdict() && core.verdict()->exit_code != kExitRequeue && severed_) {
             violated(name_of(*severed_) +
-                     " broke, and the job was closed: " + core.verdict()->reason);
+                     " broke, and the job was closed: " + describe(core.verdict()->reason));
         }
         for (const Send& effect : effects) {
             const auto* stop = std::get_if<Stop>(&effect.message);
             if (stop != nullptr && severed_ && stop->round == severed_->how.group.round &&
-                !stop->reason.starts_with("the connection between rank ")) {
+                stop->reason.as<Cause::LinkBroke>() == nullptr) {
                 violated(name_of(*severed_) + " broke, and node " + effect.node +
-                         " was told that it ends because " + stop->reason);
+                         " was told that it ends because " + describe(stop->reason));
             }
         }
-        if (core.phase() == Phase::gathering || core.phase() == Phase::last_call) {
+        if (core.phase() == Phase::forming) {
             over_at_ = over_at_.value_or(now);
         }
         if (core.round() == round_) {
@@ -151,13 +152,13 @@ class LinkChecker final : public Checker {
         const Instant goes_on =
             after(ends, policy_.shutdown_timeout + view.work_limit + view.work_limit / 10 +
                             RestartBudget::kDelayLimit + heard + std::chrono::seconds(5));
-        const bool goes = core.phase() == Phase::running || core.phase() == Phase::preparing;
+        const bool goes = core.phase() == Phase::training || core.phase() == Phase::changing;
         if (goes && now > ends) {
             violated(name_of(*severed_) + " broke " + format_duration(now - severed_->at) +
                      " ago, and the round goes on");
         } else if (now > goes_on) {
             violated(name_of(*severed_) + " broke " + format_duration(now - severed_->at) +
-                     " ago, and there is no other round: " + core.explain(now));
+                     " ago, and there is no other round: " + describe(core.situation(now)));
         }
     }
 

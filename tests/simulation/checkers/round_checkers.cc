@@ -299,8 +299,8 @@ class StaleRoundChecker final : public Checker {
         return view.rendezvous != nullptr && host.agent != nullptr &&
                host.undisturbed_since != Instant::max() &&
                host.agent->report().state == NodeState::running &&
-               ((view.rendezvous->phase() != Phase::running &&
-                 view.rendezvous->phase() != Phase::preparing) ||
+               ((view.rendezvous->phase() != Phase::training &&
+                 view.rendezvous->phase() != Phase::changing) ||
                 view.rendezvous->round() != host.agent->report().round);
     }
 

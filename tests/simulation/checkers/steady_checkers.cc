@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "rendezvous/text/describe.h"
 #include "tests/simulation/checker.h"
 
 namespace regroup::simulation {
@@ -54,11 +55,7 @@ class SteadyChecker final : public Checker {
                            const Effects& effects) override {
         for (const Send& effect : effects) {
             const auto* stop = std::get_if<Stop>(&effect.message);
-            const bool planned =
-                stop != nullptr && (stop->reason.find(" joined") != std::string::npos ||
-                                    stop->reason.find(" drained ") != std::string::npos ||
-                                    stop->reason.find(" leaves") != std::string::npos ||
-                                    stop->reason.ends_with(" without it"));
+            const bool planned = stop != nullptr && is_planned(stop->reason);
             if (planned || std::holds_alternative<Prepare>(effect.message)) {
                 on_trouble(now, after(now, change_limit_));
             }
@@ -244,7 +241,7 @@ class HangChecker final : public Checker {
         if (!right) {
             violated("worker " + std::to_string(kill->local_rank) + " of host " +
                      std::to_string(host) +
-                     " was ended for a hang that was not its own: " + kill->reason);
+                     " was ended for a hang that was not its own: " + describe(kill->reason));
         }
     }
     void on_tick(Instant now, const View& view) override {

@@ -56,9 +56,9 @@ class StepsChecker final : public Checker {
         free_.resize(view.hosts.size(), Instant::max());
         for (std::size_t i = 0; i < view.hosts.size(); ++i) {
             const HostView& host = view.hosts[i];
-            // Who is set aside is not there, for whatever it holds.
+            // A quarantined node is not there, for whatever it holds.
             const bool wanted =
-                view.rendezvous != nullptr && !view.rendezvous->is_set_aside(host.node);
+                view.rendezvous != nullptr && !view.rendezvous->is_quarantined(host.node);
             const bool free = wanted && host.agent != nullptr && !host.agent->leaving() &&
                               !host.agent->draining() && host.agent->report().draining.empty() &&
                               host.agent->report().state == NodeState::stopped;

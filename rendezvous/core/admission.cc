@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which nodes may join a RendezvousCore's job.
+#include "rendezvous/core/contradiction.h"
+#include "rendezvous/core/rendezvous_core.h"
+
+namespace regroup::rendezvous {
+
+std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& event) const {
+    const Offer& offer = event.offer;
+    const auto refuse = [&](Refusal::Kind kind, std::string here, std::string there) {
+        Refused refused;
+        refused.reason.kind = kind;
+        refused.reason.node = offer.name;
+        refused.reason.here = std::move(here);
+        refused.reason.there = std::move(there);
+        return refused;
+    };
+    const auto against = [&](const NodeId& id, Refusal& refusal) {
+        refusal.other = name_of(id);
+        refusal.other_id = refusal.other == offer.name ? id : "";  // Two launchers of one host.
+    };
+    const auto own = nodes_.find(event.node);
+    const bool is_known = own != nodes_.end();
+    const std::size_t itself = is_known && own->second.offer.role == offer.role ? 1 : 0;
+    JobPolicy policy = event.policy;
+    if (!nodes_.empty() && offers_.with_role(offer.role) <= itself) {
+        policy.program = policy_.program;  // Another role may run another program.
+    }
+    if (const auto found = contradiction(policy_, policy)) {
+        Refused refused = refuse(Refusal::Kind::contradicts, found->here, found->there);
+        refused.reason.field = found->field;
+        // Nodes that may be back have its state, and are not to be sent away for a flag.
+        refused.reason.may_begin_another = offer.ends_with_daemon;
+        for (const auto& [id, node] : nodes_) {
+            if (id != event.node) {
+                against(id, refused.reason);
+                break;
+            }
+        }
+        return refused;
+    }
+    if (offer.workers == 0 || offer.workers > kWorkersLimit) {
+        return refuse(Refusal::Kind::workers, std::to_string(offer.workers),
+                      std::to_string(kWorkersLimit));
+    }
+    if (offer.slot && *offer.slot >= policy_.nodes_max) {
+        return refuse(Refusal::Kind::slot, std::to_string(*offer.slot), nodes_range(policy_));
+    }
+    if (!is_known && nodes_.size() >= kNodesLimit) {
+        Refused refused = refuse(Refusal::Kind::too_many, std::to_string(nodes_.size()), "");
+        refused.code = Errc::overloaded;
+        return refused;
+    }
+    if (!offer.slot) {
+        return std::nullopt;
+    }
+    for (const NodeId& id : offers_.claimants(*offer.slot)) {
+        // A claimant of the same slot replaces a node that is as good as lost; two live ones with
+        // the same number are a mistake in somebody's command line.
+        if (id != event.node && !detector_.suspects(id) &&
+            now - detector_.heard_at(id) < policy_.heartbeat_timeout / 2) {
+            Refused refused = refuse(Refusal::Kind::slot_taken, std::to_string(*offer.slot), "");
+            against(id, refused.reason);
+            return refused;
+        }
+    }
+    return std::nullopt;
+}
+
+}  // namespace regroup::rendezvous

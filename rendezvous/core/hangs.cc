@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a RendezvousCore does about a round that hangs: the stacks of all workers are saved, then
+// the one that the others wait for is ended, and the round ends as for any failure.
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/core/hang_culprit.h"
+#include "rendezvous/core/rendezvous_core.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+// Agents give themselves 5 s for the stacks, and must say so.
+constexpr Duration kStacksLimit = std::chrono::seconds(6);
+// A worker that was to be ended by force, and of which nothing is heard so long.
+constexpr Duration kEndLimit = std::chrono::seconds(10);
+
+}  // namespace
+
+void RendezvousCore::observe_hang(Instant now, const NodeId& id, const Node& node) {
+    const NodeReport& report = node.report;
+    if (report.hang) {
+        round_.hanging.insert(id);
+    } else {
+        round_.hanging.erase(id);
+    }
+    std::optional<Inquiry>& inquiry = round_.inquiry;
+    if (!inquiry) {
+        // Of a node on which nothing moves, perhaps because all of it waits for another, nothing is
+        // known before all say so.
+        const std::size_t working = places_.count(Place::working);
+        if (report.hang && (!report.hang->shared || round_.hanging.size() == working)) {
+            begin_inquiry(now, id, *report.hang);
+        }
+    } else if (inquiry->culprit) {
+        return;
+    } else if (round_.hanging.empty()) {
+        inquiry.reset();  // Everything moves again.
+    } else {
+        // An answer to an earlier alarm, which was taken back, is none to this one.
+        if (report.alarm == inquiry->alarm) {
+            inquiry->unanswered.erase(id);
+        }
+        if (inquiry->unanswered.empty() || now >= inquiry->deadline) {
+            conclude_inquiry(now);
+        }
+    }
+}
+
+void RendezvousCore::begin_inquiry(Instant now, const NodeId& id, const Hang& hang) {
+    round_.inquiry = Inquiry{id,
+                             hang,
+                             now - hang.stood,
+                             after(now, kStacksLimit),
+                             ++round_.alarms,
+                             places_.in(Place::working),
+                             std::nullopt,
+                             {}};
+    concern_members();
+}
+
+void RendezvousCore::conclude_inquiry(Instant now) {
+    Inquiry& inquiry = *round_.inquiry;
+    const std::set<NodeId>& working = places_.in(Place::working);
+    std::vector<RankPosition> positions;
+    for (const NodeId& id : working) {
+        const NodeReport& report = nodes_.at(id).report;
+        if (report.round == round_.id && !inquiry.unanswered.contains(id)) {
+            positions.insert(positions.end(), report.positions.begin(), report.positions.end());
+        }
+    }
+    const Hang& hang = inquiry.hang;
+    const auto node_of = [this](std::uint32_t rank) {
+        const std::optional<NodeId> id = node_with(rank);
+        return id ? name_of(*id) : std::string("a lost node");
+    };
+    const bool any_stopped = std::any_of(positions.begin(), positions.end(),
+                                         [](const RankPosition& p) { return p.stopped; });
+    HangCulprit reported;
+    reported.rank = hang.rank;
+    reported.text = hang.text;
+    std::optional<HangCulprit> culprit;
+    if (!tell_nothing(positions)) {
+        culprit = find_culprit(positions, hang.rank);
+    } else if (hang.shared || any_stopped) {
+        // The node that fell silent last has made it a hang, and is the least suspect.
+        culprit = find_silent(positions, hang.rank, node_of);
+    } else {
+        culprit = reported;  // In its first step.
+    }
+    if (!culprit && !hang.shared && inquiry.unanswered.contains(inquiry.node)) {
+        // All who have answered wait, and so for the one whose node named it, though not again.
+        culprit = reported;
+    }
+    const std::optional<NodeId> owner = culprit ? node_with(culprit->rank) : std::nullopt;
+    if (!owner || !working.contains(*owner)) {
+        const bool all_wait = !culprit && !positions.empty();
+        add_hang({round_.id, hang.text, {}, all_wait}, hang.rank, inquiry.node, false);
+        return;
+    }
+    inquiry.culprit = std::move(culprit);
+    inquiry.culprit_node = *owner;
+    inquiry.deadline = after(now, kEndLimit);
+    concern(*owner);
+}
+
+void RendezvousCore::overdue_inquiry(Instant now) {
+    const Inquiry& inquiry = *round_.inquiry;
+    if (!inquiry.culprit) {
+        conclude_inquiry(now);
+        return;
+    }
+    add_hang({round_.id, inquiry.hang.text, inquiry.culprit, false}, inquiry.culprit->rank,
+             inquiry.culprit_node, inquiry.culprit->proven());
+}
+
+// Nobody will report the failure, so that it is put down here.
+void RendezvousCore::add_hang(const Cause::Hung& cause, std::uint32_t rank, const NodeId& id,
+                              bool proven) {
+    WorkerFailure failure;
+    failure.kind = FailureKind::hang;
+    failure.rank = rank;
+    failure.node = name_of(id);
+    round_.evidence.push_back({round_.inquiry->sign, Evidence::HangFound{failure, cause, proven}});
+}
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,497 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a RendezvousCore writes down what is seen. Nothing is decided here.
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/core/node_state.h"
+#include "rendezvous/core/rendezvous_core.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+// A younger daemon leaves out this many numbers: nodes that are away may still run a round of which
+// nobody here has heard, and no two rounds may have the same number.
+constexpr std::uint64_t kUnseenRounds = 100;
+// All workers reach a step boundary together; a member that is not seen there so long after another
+// one has left there will not get there by itself.
+constexpr Duration kBoundaryMargin = std::chrono::seconds(1);
+// Most of the nodes that were lost while they were to leave are gone for good.
+constexpr std::size_t kWishesKept = 64;
+
+// How far a node has come within a round; it never goes back.
+int progress(NodeState state) noexcept {
+    switch (state) {
+        case NodeState::running:
+            return 0;
+        case NodeState::stopping:
+            return 1;
+        case NodeState::stopped:
+        case NodeState::finished:
+            return 2;
+    }
+    return 2;
+}
+
+// True if `a` was true of a node before `b` was.
+bool is_older(const NodeReport& a, const NodeReport& b) noexcept {
+    return a.round != b.round ? a.round < b.round : progress(a.state) < progress(b.state);
+}
+
+}  // namespace
+
+// ---- What nodes say.
+
+void RendezvousCore::observe(Instant now, const NodeJoined& event) {
+    if (phase_ == Phase::closed) {
+        effects_.push_back({event.node, Closed{*verdict_}});
+        return;
+    }
+    if (const std::optional<Refused> refused = refusal(now, event)) {
+        effects_.push_back({event.node, *refused});
+        // Nodes that wait for more must know why this one does not come.
+        for (const NodeId& id : places_.in(Place::ready)) {
+            Waiting word = waiting(now, id, nodes_.at(id));
+            word.detail = Situation();
+            word.detail.kind = Situation::Kind::refused;
+            word.detail.refusal = refused->reason;
+            effects_.push_back({id, std::move(word)});
+        }
+        return;
+    }
+    const auto [found, is_new] = nodes_.try_emplace(event.node);
+    Node& node = found->second;
+    if (is_new) {
+        node.report = event.report;
+        node.out_since = now;
+        const auto kept = std::find_if(kept_wishes_.begin(), kept_wishes_.end(),
+                                       [&](const auto& wish) { return wish.first == event.node; });
+        if (kept != kept_wishes_.end()) {
+            node.wish = std::move(kept->second);
+            kept_wishes_.erase(kept);
+        }
+    } else {
+        offers_.remove(event.node, node.offer);
+    }
+    node.offer = event.offer;
+    offers_.add(event.node, event.offer);
+    embedded_daemon_ = embedded_daemon_ || event.offer.ends_with_daemon;
+    if (is_member(node) && event.report.round == round_.id) {
+        // What was told while the node was away. If it heard of it all the same it knows it again.
+        for (Incident& incident : ledger_.again(round_.id)) {
+            effects_.push_back({event.node, Recovered{std::move(incident)}});
+        }
+    }
+    hear(now, event.node, node, event.report);
+    if (is_new) {
+        place_leavers(now);
+    }
+    if (phase_ == Phase::forming || is_member(node)) {
+        // Its first heartbeat is early enough to be told what the job waits for, or that nothing
+        // is to be done. Mostly the round has formed by then.
+        speaker_.reset();
+        concern(event.node);
+    }
+    if (is_new && event.offer.ends_with_daemon) {
+        // Other such nodes were of processes that served the rendezvous before this one.
+        std::vector<NodeId> ended;
+        for (const auto& [id, other] : nodes_) {
+            if (id != event.node && other.offer.ends_with_daemon && detector_.suspects(id)) {
+                ended.push_back(id);
+            }
+        }
+        for (const NodeId& id : ended) {
+            lose(now, id, {Departure::Kind::launcher_ended}, now);
+        }
+    }
+}
+
+void RendezvousCore::observe(Instant now, const NodeReported& event) {
+    if (const auto found = nodes_.find(event.node); found != nodes_.end()) {
+        hear(now, event.node, found->second, event.report);
+    } else if (phase_ == Phase::closed) {
+        effects_.push_back({event.node, Closed{*verdict_}});
+    } else {
+        effects_.push_back({event.node, Fenced{}});
+    }
+}
+
+void RendezvousCore::observe(Instant now, const NodeDisconnected& event) {
+    if (const auto found = nodes_.find(event.node); found != nodes_.end()) {
+        detector_.suspect(event.node, now);
+        place(now, event.node, found->second);
+    }
+}
+
+void RendezvousCore::observe(Instant now, const NodeLeft& event) {
+    const auto kind = event.killed ? Departure::Kind::killed : Departure::Kind::left;
+    lose(now, event.node, {kind, {}, 1, event.reason}, now);
+}
+
+void RendezvousCore::observe(Instant /*now*/, const StopRequested& event) {
+    stop_ = stop_.value_or(event);
+}
+
+void RendezvousCore::observe(Instant now, const DrainRequested& event) {
+    if (phase_ == Phase::closed) {
+        return;
+    }
+    for (auto& [id, node] : nodes_) {
+        // An id names one node, a name all launchers of a host.
+        if ((id == event.node || node.offer.name == event.node) && !node.wish) {
+            node.wish = LeaveWish{"", event.author, event.reason};
+            place(now, id, node);
+            concern(id);
+        }
+    }
+}
+
+void RendezvousCore::observe(Instant /*now*/, const JobFollows& event) {
+    round_floor_ = std::max(round_floor_, event.last);
+}
+
+void RendezvousCore::observe(Instant now, const Restarted& /*event*/) {
+    detector_.suspect_all(now);
+    place_all(now);
+    // What was waited for could not come while nobody listened.
+    const Instant back = detector_.last_deadline();
+    const auto prolong = [&](Instant& deadline) {
+        if (deadline != Instant::max() && deadline != Instant::min()) {
+            deadline = std::max(deadline, back);
+        }
+    };
+    prolong(last_call_until_);
+    prolong(overdue_at_);
+    if (round_.change && in_round()) {
+        prolong(round_.change->deadline);
+        // All were to leave with a process that is gone, and would only be told so again.
+        round_.change->lost_with_daemon = embedded_daemon_;
+    }
+    embedded_daemon_ = false;
+    if (round_.inquiry) {
+        prolong(round_.inquiry->deadline);
+    }
+    if (in_round() && !ledger_.awaits_training()) {
+        reached_.missed_some();
+    }
+}
+
+void RendezvousCore::observe(Instant now, const NodeResumed& event) {
+    const auto found = nodes_.find(event.node);
+    if (found == nodes_.end()) {
+        return;
+    }
+    if (!detector_.suspects(event.node)) {
+        detector_.heard(event.node, now);
+    }
+    const Resumed& resumed = event.resumed;
+    if (!is_member(found->second) || resumed.round != round_.id) {
+        return;
+    }
+    budget_.reach(resumed.step);
+    round_.trains_since.reset();
+    round_.has_committed = true;
+    if (!ledger_.awaits_training()) {
+        // The node says so until it is answered.
+        for (Incident& incident : ledger_.again(round_.id)) {
+            effects_.push_back({event.node, Recovered{std::move(incident)}});
+        }
+        return;
+    }
+    // A node that held a later step was lost as the round was formed, and a node that waits still
+    // holds some. Of a word that comes late, all have gone on since.
+    const auto held_by = [&](const NodeId& id) { return nodes_.at(id).report.held_step; };
+    const std::set<NodeId>& ready = places_.in(Place::ready);
+    const auto furthest =
+        std::max_element(ready.begin(), ready.end(),
+                         [&](const NodeId& a, const NodeId& b) { return held_by(a) < held_by(b); });
+    if (phase_ == Phase::training && resumed.step > 0 && resumed.ago <= policy_.heartbeat_timeout &&
+        furthest != ready.end() && held_by(*furthest) > resumed.step) {
+        round_.evidence.push_back(
+            {now,
+             Evidence::BegunBehind{{name_of(*furthest), held_by(*furthest), resumed.step - 1}}});
+        return;
+    }
+    tell_recovered(
+        ledger_.resumed(now, resumed, reached_.before(resumed.step), reached_.is_stale()));
+    reached_.begun(resumed.step);
+    begin_planned_incident(now);
+}
+
+void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeReport& report) {
+    detector_.heard(id, now);
+    speaker_ = id;
+    // A daemon that is younger than the job goes on with the job's numbers.
+    // Before its first round the furthest of all counts, whichever node speaks first.
+    const RoundId known =
+        round_.id == RoundId::none ? RoundId::none : std::max(round_.id, round_floor_);
+    if (report.round > known) {
+        round_floor_ =
+            std::max(round_floor_, static_cast<RoundId>(number(report.round) + kUnseenRounds));
+    }
+    if (!is_older(report, node.report)) {
+        learn(now, id, node, report);
+    }
+    place(now, id, node);
+}
+
+void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const NodeReport& report) {
+    const bool member = is_member(node);
+    if (member && node.report.resident != report.resident) {
+        round_.non_elastic_members += report.resident ? std::size_t(-1) : std::size_t{1};
+    }
+    const bool was_out = node.report.state == NodeState::stopped;
+    if (report.state == NodeState::stopped && (!was_out || report.round > node.report.round)) {
+        node.out_since = now;
+    }
+    const NodeReport before = std::exchange(node.report, report);
+    const bool goes_on = report.state == NodeState::running && report.broken_links.empty();
+    if (report.ended_ago > Duration::zero()) {
+        node.saw_end_at = now - report.ended_ago;
+    } else if (goes_on || report.round != before.round) {
+        node.saw_end_at = Instant::max();
+    }
+    // What is only nearer by now may be left out of a journal, and so changes nothing.
+    if (report.at_work == Duration::zero()) {
+        node.in_user_code_until = Instant::min();
+    } else if (report.at_work > before.at_work || node.in_user_code_until == Instant::min()) {
+        node.in_user_code_until = after(now, report.at_work);
+    }
+    if (!report.draining.empty() && !node.wish) {
+        node.wish = LeaveWish{report.draining, "", ""};
+    } else if (report.draining.empty() && node.wish && !node.wish->said.empty()) {
+        node.wish.reset();
+    }
+    if (report.resident) {
+        is_elastic_ = true;
+        budget_.expect_steps();
+    }
+    budget_.reach(report.step);
+    if (!member || report.round != round_.id) {
+        const bool is_news = report.round != before.round && node.place == Place::working;
+        if (member && report.round > round_.id && is_news) {
+            round_.evidence.push_back({now, Evidence::Superseded{{node.offer.name, report.round}}});
+        }
+        return;
+    }
+    if (phase_ == Phase::ending && node.saw_end_at >= round_.began) {
+        ledger_.seen_at(node.saw_end_at);
+    }
+    // What a round has reached that has not said where it began is not to be compared with that.
+    if (!ledger_.awaits_training()) {
+        reached_.heard(report);
+    }
+    observe_training(now, id, before, report);
+    if (node.place == Place::working) {
+        observe_member(now, id, node, before);
+    }
+}
+
+// A member says that it runs the round, or how far it has come.
+void RendezvousCore::observe_training(Instant now, const NodeId& id, const NodeReport& before,
+                                      const NodeReport& report) {
+    round_.unconfirmed.erase(id);
+    round_.has_committed = round_.has_committed || report.held_step > round_.held_before;
+    if (!ledger_.awaits_training()) {
+        return;
+    }
+    // After a fall back the job may be far from where it had come to.
+    const bool goes_on = before.round == round_.id && before.held_step > 0;
+    const bool trains =
+        report.step > round_.step_before || (goes_on && report.held_step > before.held_step);
+    if (!round_.announces_training) {
+        if (round_.unconfirmed.empty()) {
+            tell_recovered(ledger_.running(now, budget_.step()));
+        }
+    } else if (!round_.trains_since && trains) {
+        // Its word that it trains may come yet, and says more.
+        round_.trains_since = now;
+    }
+}
+
+void RendezvousCore::observe_member(Instant now, const NodeId& id, const Node& node,
+                                    const NodeReport& before) {
+    const NodeReport& report = node.report;
+    const bool is_first = before.round != report.round;
+    const bool is_ahead =
+        phase_ == Phase::training ||
+        (phase_ == Phase::changing && round_.change->boundary == Change::Boundary::ahead);
+    observe_links(now, id, report, before);
+    if (report.store_spent && (is_first || !before.store_spent)) {
+        round_.evidence.push_back({now, Evidence::RoundAbandoned{node.offer.name, true, is_ahead}});
+    }
+    if (report.failure) {
+        const bool is_hang = round_.inquiry && report.failure->kind == FailureKind::hang;
+        if (!leaves_unawaited(id) && (is_first || before.failure != report.failure)) {
+            round_.evidence.push_back(
+                {is_hang ? round_.inquiry->sign : now, Evidence::WorkerFailed{*report.failure}});
+        }
+    } else if (report.state == NodeState::finished) {
+        ++round_.finished;
+        round_.hanging.erase(id);
+        if (round_.inquiry) {
+            round_.inquiry->unanswered.erase(id);
+        }
+        observe_boundary(now, id, node);
+    } else if (report.state == NodeState::running) {
+        if (phase_ != Phase::ending) {
+            observe_hang(now, id, node);
+        }
+    } else if (report.store_spent) {
+        return;
+    } else if (phase_ == Phase::training ||
+               (is_ahead && report.state == NodeState::stopped && !report.broken_links.empty())) {
+        round_.evidence.push_back({now, Evidence::RoundAbandoned{node.offer.name, false}});
+    } else if (report.state == NodeState::stopped) {
+        observe_boundary(now, id, node);
+    }
+}
+
+void RendezvousCore::observe_boundary(Instant now, const NodeId& id, const Node& node) {
+    if (phase_ != Phase::changing) {
+        return;
+    }
+    ledger_.at_boundary(std::min(now, node.saw_end_at));
+    const bool stays = node.report.state == NodeState::stopped && !leaves_with_change(id);
+    round_.change->boundary =
+        std::max(round_.change->boundary,
+                 stays ? Change::Boundary::seen_by_stayer : Change::Boundary::seen_by_leaver);
+}
+
+void RendezvousCore::observe_links(Instant now, const NodeId& id, const NodeReport& report,
+                                   const NodeReport& before) {
+    const auto named = [&](std::uint32_t rank) {
+        const std::optional<NodeId> found = node_with(rank);
+        return found ? name_of(*found) : std::string();
+    };
+    for (const BrokenLink& link : report.broken_links) {
+        const auto& told = before.broken_links;
+        if (before.round != report.round ||
+            std::find(told.begin(), told.end(), link) == told.end()) {
+            round_.evidence.push_back(
+                {now, Evidence::LinkBroken{id,
+                                           {link.rank, named(link.rank), link.peer,
+                                            named(link.peer), false, link.text}}});
+        }
+    }
+}
+
+// ---- The ends of nodes.
+
+void RendezvousCore::lose(Instant now, const NodeId& id, const Departure& how, Instant sign) {
+    const auto found = nodes_.find(id);
+    if (found == nodes_.end()) {
+        return;
+    }
+    const Node& node = found->second;
+    if (how.is_charged() && node.wish && node.wish->said.empty()) {
+        // An operator's wish holds for a node that comes back: until its agent has ended.
+        kept_wishes_.emplace_back(id, *node.wish);
+        if (kept_wishes_.size() > kWishesKept) {
+            kept_wishes_.pop_front();
+        }
+    }
+    observe_loss(now, id, node, how, sign);
+    if (is_member(node) && !node.report.resident) {
+        --round_.non_elastic_members;
+    }
+    round_.members.erase(id);
+    round_.unconfirmed.erase(id);
+    round_.hanging.erase(id);
+    if (round_.inquiry) {
+        round_.inquiry->unanswered.erase(id);
+    }
+    offers_.remove(id, node.offer);
+    detector_.forget(id);
+    prestarts_.remove(id);
+    places_.remove(id);
+    concerned_.erase(id);
+    nodes_.erase(found);
+    place_leavers(now);
+}
+
+void RendezvousCore::observe_loss(Instant now, const NodeId& id, const Node& node,
+                                  const Departure& how, Instant sign) {
+    const auto named = Evidence::NodeGone{node.offer.name, how, false};
+    if (was_member(node) && how.is_loss() && round_.has_lost_nodes()) {
+        round_.evidence.push_back({sign, named});
+        round_.judgement.cause = round_.cause_of_end();
+        ledger_.blame(round_.judgement.cause);
+    }
+    if (!is_member(node)) {
+        return;
+    }
+    if (node.place == Place::finished) {
+        // It was dismissed; group rank 0 is not, and a node that was killed may come back.
+        const bool said_goodbye = how.kind == Departure::Kind::left && !node.wish;
+        const bool dismissed =
+            said_goodbye ||
+            (how.is_loss() && how.kind != Departure::Kind::killed && phase_ == Phase::training);
+        if (dismissed && round_.members.at(id).group_rank != 0) {
+            round_.finished_and_gone.insert(node.offer.name);
+        }
+    } else if (node.place == Place::out) {
+        if (phase_ == Phase::ending && how.is_loss() && round_.has_lost_nodes()) {
+            round_.evidence.push_back({sign, named});
+        }
+    } else if (leaves_unawaited(id)) {
+        round_.change->leaver_gone = true;
+    } else if (how.kind == Departure::Kind::left && leaves_with_change(id) &&
+               (phase_ == Phase::changing || may_be_saving(id))) {
+        // The others are at the same boundary, or never will be: if the node left short of it, what
+        // its peers end with follows from that.
+        Change& change = *round_.change;
+        change.leaver_gone = true;
+        change.boundary = std::max(change.boundary, Change::Boundary::seen_by_leaver);
+        if (change.kind == Change::Kind::leave) {
+            change.deadline = std::min(change.deadline, after(now, kBoundaryMargin));
+        }
+    } else {
+        round_.evidence.push_back({sign, Evidence::NodeGone{node.offer.name, how, true}});
+        if (phase_ == Phase::ending) {
+            ledger_.seen_at(sign);
+            ledger_.mark_stop_unplanned(sign);
+        }
+    }
+}
+
+void RendezvousCore::observe_silence(Instant now) {
+    struct Silent {
+        NodeId id;
+        Departure how;
+        Instant sign;
+    };
+    std::vector<Silent> silent;
+    for (auto& [id, how] : detector_.lost(now)) {
+        silent.push_back({id, std::move(how), detector_.first_sign(id)});
+    }
+    for (const Silent& node : silent) {
+        // Those lost at the same moment must not form a round with each other.
+        detector_.suspect(node.id, now);
+        place(now, node.id, nodes_.at(node.id));
+    }
+    for (const Silent& node : silent) {
+        lose(now, node.id, node.how, node.sign);
+    }
+}
+
+void RendezvousCore::lose_overdue(Instant now) {
+    overdue_at_ = Instant::max();
+    std::vector<NodeId> overdue;
+    for (const Place place : {Place::working, Place::outstanding}) {
+        for (const NodeId& id : places_.in(place)) {
+            const Instant until = out_by(id, nodes_.at(id));
+            if (until <= now) {
+                overdue.push_back(id);
+            } else {
+                overdue_at_ = std::min(overdue_at_, until);
+            }
+        }
+    }
+    for (const NodeId& id : overdue) {
+        lose(now, id, {Departure::Kind::stuck}, now);
+    }
+}
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a job does or waits for, and why a node may not join it, as values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/result.h"
+#include "rendezvous/core/cause.h"
+
+namespace regroup::rendezvous {
+
+enum class Phase : std::uint8_t {
+    forming,   ///< There is no round: nodes join, or come back.
+    training,  ///< A round's workers train.
+    changing,  ///< They go on to the next step boundary, where they are suspended or leave.
+    ending,    ///< The round is over; its workers are being ended or suspended.
+    closed,
+};
+[[nodiscard]] std::string_view to_string(Phase phase) noexcept;
+
+/// Why a node may not take part.
+struct Refusal {
+    enum class Kind : std::uint8_t {
+        told,         ///< In a message that was read: `told` has the words.
+        contradicts,  ///< `other` says something else of `field`.
+        workers,      ///< It offers `here` workers, of `there` at most.
+        slot,         ///< `here`, the slot that it claims, is outside `there`.
+        slot_taken,   ///< `other` claims the slot `here`, too.
+        too_many,     ///< The job has `here` nodes already.
+    };
+    Kind kind = Kind::told;
+    std::string node{};
+    std::string other{};  ///< A name, with the id if the names are equal; empty: the job itself.
+    std::string other_id{};
+    std::string field{};  ///< The flag, or "the program".
+    std::string here{};
+    std::string there{};
+    bool may_begin_another = false;  ///< Its launcher keeps the job, and could begin another one.
+    std::string told{};
+
+    Refusal() = default;
+    Refusal(std::string words) : told(std::move(words)) {}  // NOLINT(google-explicit-*)
+    Refusal(const char* words) : told(words) {}             // NOLINT(google-explicit-*)
+    friend bool operator==(const Refusal&, const Refusal&) = default;
+};
+
+/// What a job does or waits for.
+struct Situation {
+    enum class Kind : std::uint8_t {
+        told,         ///< In a message that was read: `told` has the words.
+        gathering,    ///< Fewer nodes than the minimum are ready.
+        last_call,    ///< Enough are; others have `left` to come.
+        awaiting,     ///< Enough are; `awaited` may hold later state and have `left`.
+        backing_off,  ///< The next round begins in `left`, since the last ones ended too soon.
+        training,
+        hanging,   ///< The round hangs; stacks are being saved, or `culprit` is being ended.
+        changing,  ///< See Phase. `awaited` have `left` for it.
+        ending,    ///< `awaited` have `left` to end their workers.
+        closed,
+        quarantined,  ///< Of a single node, the first of `quarantined`.
+        refused,      ///< Another node was refused, for `refusal`.
+    };
+    static constexpr std::size_t kNamesMax = 32;
+    static constexpr std::size_t kQuarantinedMax = 3;
+
+    Kind kind = Kind::told;
+    RoundId round = RoundId::none;
+    std::size_t ready = 0;
+    std::size_t members = 0;
+    std::uint32_t nodes_min = 1;
+    std::uint32_t nodes_max = 1;
+    Cause cause{};
+    std::vector<std::string> awaited{};  ///< Names; `kNamesMax` of them at most.
+    bool more_awaited = false;
+    bool in_user_code = false;  ///< Workers of some of them are, which takes longer than usual.
+    Duration left{};
+    std::string hang{};  ///< The agent's words.
+    std::optional<HangCulprit> culprit{};
+    std::vector<QuarantinedNode> quarantined{};  ///< `kQuarantinedMax` of them at most.
+    std::size_t more_quarantined = 0;
+    Author author{};
+    Boxed<Ending> ending{};
+    Boxed<Refusal> refusal{};
+    std::string told{};
+
+    Situation() = default;
+    Situation(std::string words) : told(std::move(words)) {}  // NOLINT(google-explicit-*)
+    Situation(const char* words) : told(words) {}             // NOLINT(google-explicit-*)
+    friend bool operator==(const Situation&, const Situation&) = default;
+};
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstddef>
+
+#include "rendezvous/text/describe.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+// A cause names so many nodes at most.
+constexpr std::size_t kGoneNamed = 3;
+
+std::string of_rank(std::uint32_t rank) {
+    return "rank " + std::to_string(rank);
+}
+
+std::string at_step(std::uint64_t step) {
+    return step == 0 ? "" : " at step " + std::to_string(step);
+}
+
+// What a worker has said of its failure, as part of a sentence.
+std::string own_words(const WorkerFailure& failure) {
+    constexpr std::size_t kBytesMax = 300;
+    if (!failure.announced) {
+        return "";
+    }
+    std::string words = failure.error_message.substr(0, failure.error_message.find('\n'));
+    if (words.size() > kBytesMax) {
+        std::size_t end = kBytesMax;
+        while (end > 0 && (static_cast<unsigned char>(words[end]) & 0xc0U) == 0x80) {
+            --end;  // Within a character.
+        }
+        words = words.substr(0, end) + "...";
+    }
+    const std::size_t last = words.find_last_not_of(words.ends_with("...") ? " " : ". ");
+    return last == std::string::npos ? "" : ": " + words.substr(0, last + 1);
+}
+
+std::string end_of_node(const Departure& how, bool several) {
+    const std::string its = several ? "their" : "its";
+    const std::string it = several ? "they" : "it";
+    const std::string lost = several ? "are lost: " : "is lost: ";
+    switch (how.kind) {
+        case Departure::Kind::left:
+            return "left: " + how.reason;
+        case Departure::Kind::killed:
+            return "left: " + its + " agent was killed";
+        case Departure::Kind::silent:
+            return lost + "silent for " + format_duration(how.limit);
+        case Departure::Kind::disconnected:
+            return lost + its + " connection broke and did not come back within " +
+                   format_duration(how.limit);
+        case Departure::Kind::absent:
+            return lost + it + " did not come back " +
+                   (how.restarts > 1
+                        ? "after " + std::to_string(how.restarts) + " restarts of the rendezvous"
+                        : "within " + format_duration(how.limit) +
+                              " after a restart of the rendezvous");
+        case Departure::Kind::launcher_ended:
+            return lost + its + " launcher, which served the rendezvous, was ended";
+        case Departure::Kind::stuck:
+            return lost + it + " did not confirm that " + its + " workers are gone";
+    }
+    return "";
+}
+
+struct Teller {
+    std::string operator()(const Cause::Told& told) const { return told.text; }
+    std::string operator()(const Cause::Joined& joined) const {
+        if (joined.names.empty()) {
+            return counted(joined.count, "node") + " joined";
+        }
+        std::string names;
+        for (const std::string& name : joined.names) {
+            names += (names.empty() ? "" : ", ") + name;
+        }
+        return (joined.count == 1 ? "node " : "nodes ") + names +
+               (joined.count > joined.names.size() ? ", ..." : "") + " joined";
+    }
+    std::string operator()(const Cause::Failed& failed) const { return describe(*failed.failure); }
+    // Nodes that went in one way are told together.
+    std::string operator()(const Cause::Gone& gone) const {
+        const std::vector<Cause::NodeGone>& nodes = gone.nodes;
+        const std::size_t shown = std::min(nodes.size(), kGoneNamed);
+        const std::size_t more = nodes.size() - shown;
+        const bool alike = std::all_of(nodes.begin(), nodes.end(),
+                                       [&](const auto& node) { return node.how == nodes[0].how; });
+        std::string text;
+        for (std::size_t i = 0; i < shown; ++i) {
+            const bool last = i + 1 == nodes.size();
+            text += (i == 0 ? "" : (!alike ? "; " : (last ? " and " : ", "))) +
+                    ("node " + nodes[i].node);
+            text += alike ? "" : " " + end_of_node(nodes[i].how, false);
+        }
+        if (more > 0) {
+            text += (alike ? " and " : "; and ") + std::to_string(more) + " more";
+        }
+        return alike && !nodes.empty() ? text + " " + end_of_node(nodes[0].how, nodes.size() > 1)
+                                       : text;
+    }
+    std::string operator()(const Cause::LinkBroke& link) const {
+        const auto named = [](std::uint32_t rank, const std::string& node) {
+            return of_rank(rank) + (node.empty() ? "" : " on " + node);
+        };
+        std::string first = named(link.rank, link.node);
+        std::string second = named(link.peer, link.peer_node);
+        if (link.mutual && link.peer < link.rank) {
+            std::swap(first, second);
+        }
+        return "the connection between " + first + " and " + second + " broke" +
+               (link.mutual || link.text.empty() ? ""
+                                                 : ": " + of_rank(link.peer) + " " + link.text);
+    }
+    std::string operator()(const Cause::Abandoned& abandoned) const {
+        return "node " + abandoned.node + " gave the round up" +
+               (abandoned.store_spent ? ", whose store it could not serve any more" : "");
+    }
+    std::string operator()(const Cause::Hung& hung) const {
+        return "round " + std::to_string(number(hung.round)) +
+               " hangs: " + (hung.culprit ? describe(*hung.culprit) : hung.text) +
+               (hung.all_wait ? "; all ranks wait for each other" : "");
+    }
+    std::string operator()(const Cause::Leaving& leaving) const { return describe(leaving); }
+    std::string operator()(const Cause::JobDrain& drain) const {
+        std::string why = "the rendezvous goes with it";
+        if (drain.why == Cause::JobDrain::Why::nobody_stays) {
+            why = "no other node stays";
+        } else if (drain.why == Cause::JobDrain::Why::too_few_stay) {
+            why = counted(drain.stay, "node") + " would be left of at least " +
+                  std::to_string(drain.needed);
+        }
+        return describe(drain.leaving) + "; " + why + ", so all save their state and leave";
+    }
+    std::string operator()(const Cause::Superseded& superseded) const {
+        return "node " + superseded.node + " knows of round " +
+               std::to_string(number(superseded.round)) + " already";
+    }
+    std::string operator()(const Cause::BegunBehind& behind) const {
+        return "node " + behind.node + " has come to step " + std::to_string(behind.step) +
+               ", and the round began at step " + std::to_string(behind.began_at) + " without it";
+    }
+    std::string operator()(const Cause::Over& over) const {
+        return "round " + std::to_string(number(over.round)) + " is over";
+    }
+    std::string operator()(const Cause::GivenUp& /*given_up*/) const {
+        return "this node was given up as lost";
+    }
+};
+
+}  // namespace
+
+std::string counted(std::size_t count, std::string_view what) {
+    return std::to_string(count) + " " + std::string(what) + (count == 1 ? "" : "s");
+}
+
+std::string describe(const WorkerFailure& failure) {
+    const std::string who = of_rank(failure.rank) + " on " + failure.node;
+    if (!failure.start_error.empty()) {
+        return who + " could not start: " + failure.start_error;
+    }
+    if (failure.kind == FailureKind::hang) {
+        return who + (failure.by_silence ? " was silent longest as its round hung, and was ended"
+                                         : " hung and was ended");
+    }
+    if (failure.signal != 0) {
+        return who + " was ended by " + signal_name(failure.signal) + own_words(failure);
+    }
+    if (failure.unfinished) {
+        return who + " exited with code 0 before its training was finished" + own_words(failure);
+    }
+    return who + " exited with code " + std::to_string(failure.exit_code) + own_words(failure);
+}
+
+std::string describe(const HangCulprit& culprit) {
+    using Kind = HangCulprit::Kind;
+    const std::string who =
+        of_rank(culprit.rank) + (culprit.node.empty() ? "" : " on " + culprit.node);
+    const std::string others = culprit.others_wait ? "; the others wait for it" : "";
+    switch (culprit.kind) {
+        case Kind::behind:
+            return who + " is " +
+                   (culprit.doing.empty() ? "not in a collective" : "in " + culprit.doing) +
+                   at_step(culprit.step) + others;
+        case Kind::mismatch:
+            return who + " is " +
+                   (culprit.doing.empty() ? "not in a collective" : "in " + culprit.doing) +
+                   at_step(culprit.step) + ", " + std::to_string(culprit.operations) +
+                   " collectives into its round; others are further";
+        case Kind::stopped:
+            return who + " is stopped" + at_step(culprit.step) + ", by a signal or by a debugger" +
+                   others;
+        case Kind::silent:
+            return "no worker writes anything any more; " + who +
+                   (culprit.silent > Duration::zero()
+                        ? " has been silent longest, for " + format_duration(culprit.silent)
+                        : " is silent");
+        case Kind::reported:
+            return culprit.text;
+    }
+    return "";
+}
+
+std::string describe(const Cause::Leaving& leaving) {
+    const LeaveWish& wish = leaving.wish;
+    return "node " + leaving.node +
+           (wish.said.empty()
+                ? " is drained by " + wish.author + (wish.reason.empty() ? "" : ": " + wish.reason)
+                : " leaves: " + wish.said) +
+           (leaving.hands_over ? ", once one that waits has its state" : "");
+}
+
+std::string describe(const Cause& cause) {
+    return std::visit(Teller(), cause.what) +
+           (cause.boundary_missed ? ", and not all workers reached a step boundary in time" : "");
+}
+
+}  // namespace regroup::rendezvous

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sentences for people, made of the values by which the state machines decide. No code decides by
+// what is written here: change the words as you like.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/core/job_status.h"
+#include "rendezvous/core/messages.h"
+
+namespace regroup::rendezvous {
+
+/// "1 node", "3 nodes".
+[[nodiscard]] std::string counted(std::size_t count, std::string_view what);
+
+/// "rank 5 on b was ended by SIGSEGV", "rank 0 on a exited with code 3", "rank 1 on a could not
+/// start: ..."; with what it said itself: "rank 0 on a exited with code 78: there is no data set".
+[[nodiscard]] std::string describe(const WorkerFailure& failure);
+/// "rank 3 is in load at step 12; the others wait for it".
+[[nodiscard]] std::string describe(const HangCulprit& culprit);
+/// "node b is lost: silent for 3.0 s", "node c joined", "rank 0 on b was ended by SIGKILL".
+[[nodiscard]] std::string describe(const Cause& cause);
+/// What becomes of a node that leaves: "node b is drained by ops: maintenance".
+[[nodiscard]] std::string describe(const Cause::Leaving& leaving);
+/// "spare d took slot 1", "going on with 2 nodes", "the same nodes again".
+[[nodiscard]] std::string describe(const Succession& succession);
+/// One line: "recovered in 12.3 ms: rank 5 on b was ended by SIGKILL; spare d took slot 1 (detect
+/// ...)", "not recovered after 12.3 ms: ...; round 4 ended before its first step (detect ...)".
+[[nodiscard]] std::string describe(const Incident& incident);
+[[nodiscard]] std::string describe(const Author& author);
+[[nodiscard]] std::string describe(const Ending& ending);
+/// "3 rounds ended because of it within 10 min, the last one because ...".
+[[nodiscard]] std::string describe(const Quarantine& quarantine);
+/// One sentence: what the job does or waits for, for whom, and for how long at most.
+[[nodiscard]] std::string describe(const Situation& situation);
+[[nodiscard]] std::string describe(const Refusal& refusal);
+/// What is worth knowing of the node besides its place, or empty.
+[[nodiscard]] std::string describe_detail(const JobStatus::Node& node);
+
+}  // namespace regroup::rendezvous

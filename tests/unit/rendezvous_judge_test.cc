@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a round ended for, and whom that is charged to.
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+#include "rendezvous/core/evidence.h"
+#include "tests/unit/rendezvous_job.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+using Charged = Judgement::Charge;
+
+/// Evidence is written as a list of words, and the word that ended the round in brackets:
+/// "link a0-b2", "crash b2", "error b2", "said b2" (an error that it announced), "final b2" (trying
+/// again cannot help), "lost c", "left c", "gave-up c", "spent c", "hang b2", "silent b2".
+/// Ranks 0 and 1 are on node a, 2 and 3 on b, 4 and 5 on c.
+Evidence evidence(const std::string& what, const std::string& who) {
+    const std::string node = who.substr(0, 1);
+    const auto rank = [](const std::string& text) {
+        return static_cast<std::uint32_t>(std::stoul(text));
+    };
+    WorkerFailure failure;
+    failure.node = node;
+    failure.exit_code = 1;
+    if (who.size() > 1 && what != "link") {
+        failure.rank = rank(who.substr(1));
+    }
+    if (what == "link") {
+        const std::size_t dash = who.find('-');
+        return {
+            {},
+            Evidence::LinkBroken{node,
+                                 {rank(who.substr(1, dash - 1)), node, rank(who.substr(dash + 2)),
+                                  who.substr(dash + 1, 1), false, "closed it"}}};
+    }
+    if (what == "lost") {
+        return {{}, Evidence::NodeGone{node, {Departure::Kind::silent, seconds(3)}}};
+    }
+    if (what == "left") {
+        return {{}, Evidence::NodeGone{node, {Departure::Kind::left, {}, 1, "SIGTERM"}}};
+    }
+    if (what == "gave-up" || what == "spent") {
+        return {{}, Evidence::RoundAbandoned{node, what == "spent"}};
+    }
+    if (what == "hang" || what == "silent") {
+        failure.kind = FailureKind::hang;
+        return {{},
+                Evidence::HangFound{failure, {RoundId{4}, "it hangs", {}, false}, what == "hang"}};
+    }
+    failure.signal = what == "crash" ? SIGSEGV : 0;
+    failure.announced = what == "said";
+    failure.kind = what == "final" ? FailureKind::user_error : FailureKind::failure;
+    return {{}, Evidence::WorkerFailed{failure}};
+}
+
+struct Case {
+    const char* evidence;
+    Charged charge;
+    const char* cause;
+};
+
+Judgement judged(const std::string& words, bool leaver_may_be_gone = false) {
+    std::vector<Evidence> list;
+    RoundEnd end;
+    end.planned = "node d joined";
+    end.leaver_may_be_gone = leaver_may_be_gone;
+    std::istringstream stream(words);
+    std::string what;
+    std::string who;
+    while (stream >> what >> who) {
+        if (what.starts_with('[')) {
+            end.by = list.size();
+            what = what.substr(1);
+            who.pop_back();
+        }
+        list.push_back(evidence(what, who));
+    }
+    return judge(list, end);
+}
+
+TEST(Judge, NamesTheCauseAndWhatItIsChargedTo) {
+    const char* kA = "the connection between rank 0 on a and rank 2 on b broke: rank 2 closed it";
+    const char* kBoth = "the connection between rank 0 on a and rank 2 on b broke";
+    const char* kLost = "node c is lost: silent for 3.0 s";
+    const char* kCrash = "rank 2 on b was ended by SIGSEGV";
+    const char* kError = "rank 2 on b exited with code 1";
+    const Case cases[] = {
+        // A failure, and what follows from it.
+        {"[error b2]", Charged::failure, kError},
+        {"[error b2] error a0 error c4", Charged::failure, kError},
+        {"[error a0] crash b2", Charged::failure, kCrash},
+        {"[crash b2] crash a0", Charged::failure, kCrash},
+        {"[error a0] said b2", Charged::failure, kError},
+        // A lost node explains failures.
+        {"[lost c]", Charged::losses, kLost},
+        {"[error b2] lost c", Charged::losses, kLost},
+        {"[lost c] crash b2 said a0", Charged::losses, kLost},
+        {"[left c]", Charged::none, "node c left: SIGTERM"},
+        {"[left c] error b2", Charged::none, "node c left: SIGTERM"},
+        // A planned change is not charged, but what a worker says of itself is.
+        {"", Charged::none, "node d joined"},
+        {"error b2 crash a0", Charged::none, "node d joined"},
+        {"said b2", Charged::failure, kError},
+        {"final b2", Charged::failure, kError},
+        // Connections.
+        {"[link a0-b2]", Charged::network, kA},
+        {"link a0-b2 [link b2-a0]", Charged::network, kBoth},
+        {"[link a0-b2] crash b2", Charged::failure, kCrash},
+        {"[link a0-b2] error b2", Charged::failure, kError},
+        {"[link a0-b2] error c4", Charged::network, kA},
+        {"[link a0-b2] error a0", Charged::network, kA},
+        {"[link a0-b2] link c4-a0 error a0", Charged::network, kA},
+        {"link a0-b2 [link b2-a0] link a1-c4 error c4", Charged::network, kBoth},
+        {"[link a0-b2] lost c error b2", Charged::losses, kLost},
+        // Rounds that a node gave up.
+        {"[gave-up c]", Charged::network, "node c gave the round up"},
+        {"link a0-b2 [gave-up c]", Charged::network, kA},
+        {"[gave-up c] crash b2", Charged::failure, kCrash},
+        {"[gave-up c] error b2", Charged::failure, kError},
+        {"[spent c] error b2", Charged::network,
+         "node c gave the round up, whose store it could not serve any more"},
+        {"[error b2] spent c", Charged::network,
+         "node c gave the round up, whose store it could not serve any more"},
+        {"[crash b2] spent c", Charged::failure, kCrash},
+        // Hangs that nobody reports the end of.
+        {"[hang b2]", Charged::failure, "round 4 hangs: it hangs"},
+        {"[hang b2] crash b2", Charged::failure, kCrash},
+    };
+    for (const Case& one : cases) {
+        const Judgement judgement = judged(one.evidence);
+        EXPECT_EQ(judgement.charge, one.charge) << one.evidence;
+        EXPECT_EQ(judgement.cause, one.cause) << one.evidence;
+    }
+}
+
+TEST(Judge, ANodeIsBlamedForAHangOnlyIfSomethingShowsThatItIsToBlame) {
+    EXPECT_FALSE(judged("[hang b2]").blameless);
+    EXPECT_TRUE(judged("[silent b2]").blameless);
+}
+
+TEST(Judge, OnlyNodesThatDidNotGoOfTheirOwnWillAreCharged) {
+    EXPECT_EQ(judged("[lost b] left c").lost, std::vector<std::string>{"b"});
+    EXPECT_EQ(judged("[left c]").lost, std::vector<std::string>{});
+}
+
+TEST(Judge, WhatFollowsFromANodeThatLeftAsPlannedIsNotCharged) {
+    EXPECT_EQ(judged("[crash b2]", true).charge, Charged::none);
+    ASSERT_TRUE(judged("[final b2]", true).failure.has_value());
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous
