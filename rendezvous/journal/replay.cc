@@ -8,8 +8,8 @@
 
 #include "rendezvous/journal/entry_json.h"
 #include "rendezvous/protocol/message_line.h"
-#include "rendezvous/text/describe.h"
 #include "rendezvous/protocol/parts.h"
+#include "rendezvous/text/describe.h"
 
 namespace regroup::journal {
 

@@ -356,9 +356,8 @@ void Story::deliver() {
         const auto* report = letter.to_daemon ? std::get_if<Report>(&*letter.to_daemon) : nullptr;
         const std::string state = report == nullptr ? "" : test::to_line(*letter.to_daemon);
         const auto* waiting = letter.to_agent ? std::get_if<Waiting>(&*letter.to_agent) : nullptr;
-        const bool is_breath =
-            kind == "alive" || (report != nullptr && said_[node.id] == state) ||
-            (waiting != nullptr && waits_for_[node.id] == waiting->detail.kind);
+        const bool is_breath = kind == "alive" || (report != nullptr && said_[node.id] == state) ||
+                               (waiting != nullptr && waits_for_[node.id] == waiting->detail.kind);
         if (waiting != nullptr) {
             waits_for_[node.id] = waiting->detail.kind;
         }
