@@ -65,7 +65,8 @@ bool HostedDaemon::open_late(RunPlan& plan) {
 // With an error the daemon is open if that concerns the state, and not if it concerns the socket.
 Result<void> HostedDaemon::serve(RunPlan& plan) {
     rendezvous::DaemonLimits limits;
-    limits.failed_retention = Duration::zero();  // Who starts it again wants it tried again.
+    // Somebody who starts it again wants it tried again.
+    limits.failed_retention = Duration::zero();
     auto daemon =
         std::make_unique<rendezvous::Daemon>(io_, clock_, limits, [](const std::string&) {});
     daemon->set_older_dialect(options_.store_dialect);

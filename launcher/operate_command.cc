@@ -175,8 +175,8 @@ class Conversation {
     const OperateOptions& options_;
     Result<Operated> answer_ = Operated{};
     std::string trouble_;
-    std::string silent_;  // Who has been asked, and has not said anything.
-    // Who has said why it does not do it, which is told only once.
+    std::string silent_;  // The endpoint that was asked, and did not answer.
+    // Endpoints that refused, each with the reason that was printed, once.
     std::map<std::string, std::string> answered_;
     bool waits_ = false;        // A daemon has taken the drain up,
     bool is_taken_up_ = false;  // and has said so on this connection.

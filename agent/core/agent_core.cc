@@ -119,7 +119,8 @@ void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
     }
     if (names_spent_store(assignment)) {
         refuse(assignment.round);
-        begin_stopping(now, ToldByDaemon{assignment.reason});  // What runs here is over, too.
+        // The workers that run here end, too.
+        begin_stopping(now, ToldByDaemon{assignment.reason});
         tell(now);
         return;
     }
@@ -237,7 +238,7 @@ void AgentCore::handle(Instant /*now*/, const rendezvous::Recovered& message) {
     // An older round's comes with that of the round that took its place.
     const bool keep = message.incident.next_round <= report_.round &&
                       assignment().round == report_.round && assignment().group_rank == 0;
-    // What was not acknowledged in time is told again.
+    // The daemon is told again whatever it did not acknowledge in time.
     if (std::find(told_.begin(), told_.end(), message.incident) == told_.end()) {
         effects_.push_back(TellRecovery{message.incident, keep});
         told_.push_back(message.incident);

@@ -89,7 +89,7 @@ class AgentCore {
     [[nodiscard]] bool draining() const noexcept { return leave_.signal != 0 && !leaving(); }
 
    private:
-    /// What is known of the daemon.
+    /// The agent's knowledge of the daemon.
     struct Link {
         bool up = false;
         bool queued = false;  ///< The node has a place in the queue for a round.
@@ -98,7 +98,7 @@ class AgentCore {
         Instant give_up_at = Instant::max();
     };
 
-    /// What is true of one round here and is not in the report. Replaced when a round begins.
+    /// Facts of one round here that are not in the report. Replaced when a round begins.
     struct Round {
         Assignment assignment;
         Instant ended_at = Instant::max();  ///< The first sign of its end.
@@ -263,7 +263,7 @@ class AgentCore {
     Workers workers_;
     Link link_;
     Round round_;
-    /// What follows when all workers are out of the present round, if the daemon has said so.
+    /// The daemon's word of what follows when all workers are out of the round, if it has come.
     std::variant<std::monostate, Rejoin, Assignment> next_;
     Grace grace_;
     Ahead ahead_;

@@ -95,7 +95,7 @@ Cause AgentCore::why_leaving() const {
 void AgentCore::begin_leaving(Instant now, Leave::Stage stage, const Cause& why) {
     const bool at_once = stage == Leave::Stage::saving;
     if (!at_once || leave_.saved == 0) {
-        leave_.saved = leave_.failed = 0;  // What failed before did so in the round.
+        leave_.saved = leave_.failed = 0;  // Earlier failures belong to the round.
     }
     leave_.stage = stage;
     leave_.why = why;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an AgentCore hears from its workers while they live.
+// An AgentCore hears its workers while they live.
 #include <algorithm>
 #include <utility>
 

@@ -117,7 +117,7 @@ void AgentCore::settle(Instant now) {
     grace_ = Grace{};
     round_.pausing = false;
     round_.ended_at = std::min(round_.ended_at, now);
-    link_.give_up_at = Instant::max();  // What is to come has the whole time, from now.
+    link_.give_up_at = Instant::max();  // The next wait has the whole time, from now.
     // A step boundary may have been the last one.
     const bool finished =
         report_.state == NodeState::running && !workers_.any_alive() && leave_.saved == 0;

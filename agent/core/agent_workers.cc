@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an AgentCore has each of its workers do, and what it makes of their ends.
+// An AgentCore orders its workers, and explains their ends.
 #include <algorithm>
 #include <csignal>
 #include <utility>

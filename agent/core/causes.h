@@ -30,7 +30,7 @@ using rendezvous::WorkerFailure;
 using Cause =
     std::variant<ToldByDaemon, AskedBySignal, PeersUnreachable, BoundaryMissed, WorkerFailure>;
 
-/// What ended an agent.
+/// The end of an agent.
 enum class QuitCause : std::uint8_t {
     job_closed,          ///< The verdict says why.
     refused,             ///< By the rendezvous; `why` says what for.

@@ -36,7 +36,7 @@ enum class WorkerState : std::uint8_t {
     ending,
 };
 
-/// What a node wants of all its workers.
+/// A node's order to all its workers.
 enum class Wanted : std::uint8_t {
     keep,  ///< Go on: train in the round, or wait for one.
     out,   ///< Leave the round, which is over.

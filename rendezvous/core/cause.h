@@ -209,7 +209,7 @@ struct Cause {
     bool boundary_missed = false;
 };
 
-/// What became of the places of the round before.
+/// The fate of each place of the round before.
 struct Succession {
     struct Arrival {
         enum class Kind : std::uint8_t { returned, spare, joined };
@@ -233,7 +233,7 @@ struct Succession {
     friend bool operator==(const Succession&, const Succession&) = default;
 };
 
-/// Who decided that a job ends.
+/// The author of a job's end.
 struct Author {
     enum class Kind : std::uint8_t { told, workers, rendezvous, node };
     Kind kind = Kind::told;

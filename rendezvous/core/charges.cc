@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the end of a round costs a RendezvousCore's job, and the verdicts.
+// The cost of a round's end to its job, and the verdicts.
 #include <algorithm>
 #include <utility>
 
@@ -133,7 +133,7 @@ void RendezvousCore::count_failure(Instant now, const std::string& name) {
     for (const auto& [quarantined, entry] : failures_.quarantined()) {
         known.insert(quarantined);
     }
-    // What befalls so many nodes is not the fault of one of them.
+    // A failure that befalls so many nodes is not the fault of one.
     const std::size_t most = std::max<std::size_t>(1, known.size() / kQuarantinePart);
     if (failures_.count(name, now) && others >= policy_.nodes_min &&
         failures_.quarantined().size() < most) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What each node should have acted on, and how a RendezvousCore sees to it that it hears so.
+// A RendezvousCore derives what each node should have acted on, and tells it.
 #include <algorithm>
 
 #include "rendezvous/core/node_state.h"

@@ -9,7 +9,8 @@ namespace regroup::rendezvous {
 
 namespace {
 
-using Links = std::set<std::pair<std::uint32_t, std::uint32_t>>;  // Who lost whom.
+// Pairs of ranks: the first lost the second.
+using Links = std::set<std::pair<std::uint32_t, std::uint32_t>>;
 
 // It shows by itself that it may have begun what others suffer from.
 bool is_more_than_an_error(const WorkerFailure& failure) {

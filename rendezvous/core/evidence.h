@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is heard of a round that speaks against it, and the judgement at its end.
+// The evidence against a round, and the judgement at its end.
 #pragma once
 
 #include <cstddef>
@@ -82,7 +82,7 @@ struct RoundEnd {
     bool leaver_may_be_gone = false;
 };
 
-/// What it was, and whom it is charged to.
+/// The failure, and the node that it is charged to.
 struct Judgement {
     enum class Charge : std::uint8_t {
         none,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a RendezvousCore does about a round that hangs: the stacks of all workers are saved, then
+// A RendezvousCore handles a round that hangs: the stacks of all workers are saved, then
 // the one that the others wait for is ended, and the round ends as for any failure.
 #include <algorithm>
 #include <utility>

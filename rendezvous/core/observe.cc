@@ -78,7 +78,7 @@ void RendezvousCore::observe(Instant now, const NodeJoined& event) {
     offers_.add(event.node, event.offer);
     embedded_daemon_ = embedded_daemon_ || event.offer.ends_with_daemon;
     if (is_member(node) && event.report.round == round_.id) {
-        // What was told while the node was away. If it heard of it all the same it knows it again.
+        // The node was away when this was told. If it heard of it all the same it knows it again.
         for (Incident& incident : ledger_.again(round_.id)) {
             effects_.push_back({event.node, Recovered{std::move(incident)}});
         }
@@ -154,7 +154,7 @@ void RendezvousCore::observe(Instant /*now*/, const JobFollows& event) {
 void RendezvousCore::observe(Instant now, const Restarted& /*event*/) {
     detector_.suspect_all(now);
     place_all(now);
-    // What was waited for could not come while nobody listened.
+    // Nodes could not come while nobody listened.
     const Instant back = detector_.last_deadline();
     const auto prolong = [&](Instant& deadline) {
         if (deadline != Instant::max() && deadline != Instant::min()) {
@@ -252,7 +252,7 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
     } else if (goes_on || report.round != before.round) {
         node.saw_end_at = Instant::max();
     }
-    // What is only nearer by now may be left out of a journal, and so changes nothing.
+    // An instant that is only nearer by now may be left out of a journal.
     if (report.at_work == Duration::zero()) {
         node.in_user_code_until = Instant::min();
     } else if (report.at_work > before.at_work || node.in_user_code_until == Instant::min()) {
@@ -278,7 +278,7 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
     if (phase_ == Phase::ending && node.saw_end_at >= round_.began) {
         ledger_.seen_at(node.saw_end_at);
     }
-    // What a round has reached that has not said where it began is not to be compared with that.
+    // A round that has not said where it began cannot be compared with that.
     if (!ledger_.awaits_training()) {
         reached_.heard(report);
     }

@@ -37,7 +37,8 @@ namespace regroup::rendezvous {
 ///     else does the phase change, does a round form or end, or is anybody charged;
 ///  3. reconcile: each node that this may concern is sent what `desired` (desired.cc) says that it
 ///     should have acted on, unless its report shows that it has. Nowhere else is a node told what
-///     to do. What was lost on its way is still different at the next heartbeat, and sent again.
+///     to do. A message that was lost on its way is still different at the next heartbeat, and sent
+///     again.
 ///
 /// docs/design.md has both tables. Besides, members are told facts for people: of recoveries.
 ///
@@ -76,7 +77,7 @@ class RendezvousCore {
     [[nodiscard]] const JobPolicy& policy() const noexcept { return policy_; }
     /// How long nodes have to come back after `Restarted`, at most.
     [[nodiscard]] Duration absence_limit() const noexcept { return detector_.absence_limit(); }
-    /// What the job does or waits for.
+    /// The job's activity, or the thing that it waits for.
     [[nodiscard]] Situation situation(Instant now) const;
     /// Everything that people may want to know of the job. O(nodes).
     [[nodiscard]] JobStatus status(Instant now) const;
@@ -120,7 +121,7 @@ class RendezvousCore {
     /// Any word from a node: it lives, and `report` is the truth about it.
     void hear(Instant now, const NodeId& id, Node& node, const NodeReport& report);
     void learn(Instant now, const NodeId& id, Node& node, const NodeReport& report);
-    /// What the report of a member with workers says of the round.
+    /// Takes from a member's report what it says of the round.
     void observe_member(Instant now, const NodeId& id, const Node& node, const NodeReport& before);
     void observe_links(Instant now, const NodeId& id, const NodeReport& report,
                        const NodeReport& before);
@@ -186,7 +187,7 @@ class RendezvousCore {
     [[nodiscard]] bool is_live_break(const Evidence& evidence) const;
     /// When a link that only one end says to be broken ends the round; Instant::max() if none is.
     [[nodiscard]] Instant link_deadline() const;
-    /// What should be changed at the next step boundary, as far as the wishes of nodes go.
+    /// The change at the next step boundary that the nodes' wishes ask for.
     [[nodiscard]] std::optional<Change> wanted_departures() const;
     /// When the round is changed to let nodes in that wait; Instant::max() if it is not.
     [[nodiscard]] Instant grow_at() const;
@@ -197,7 +198,7 @@ class RendezvousCore {
     void begin_planned_incident(Instant now);
     void close(Instant now, Verdict verdict);
 
-    // What an end costs (charges.cc).
+    // The cost of an end (charges.cc).
 
     /// Charges the end of the round; the verdict, if that was too much.
     [[nodiscard]] std::optional<Verdict> charge(Instant now);
@@ -241,7 +242,7 @@ class RendezvousCore {
 
     // ---- Reconcile (desired.cc).
 
-    /// What the node should have acted on. Pure.
+    /// The order that the node should have acted on. Pure.
     [[nodiscard]] FromDaemon desired(Instant now, const NodeId& id, const Node& node) const;
     [[nodiscard]] FromDaemon desired_of_member(const NodeId& id, const Node& node) const;
     [[nodiscard]] FromDaemon desired_of_leaver(const NodeId& id, const Node& node) const;

@@ -22,7 +22,7 @@ struct Change {
         leave,      ///< Members that want to leave do so.
         job_drain,  ///< All members save their state and leave; the job ends.
     };
-    /// Who has been seen at the boundary. All ranks get there together.
+    /// Nodes that have been seen at the boundary. All ranks get there together.
     enum class Boundary : std::uint8_t { ahead, seen_by_leaver, seen_by_stayer };
 
     Kind kind = Kind::regroup;

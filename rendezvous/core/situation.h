@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a job does or waits for, and why a node may not join it, as values.
+// A job's activity, or the thing that it waits for, and why a node may not join it, as values.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ struct Refusal {
     friend bool operator==(const Refusal&, const Refusal&) = default;
 };
 
-/// What a job does or waits for.
+/// A job's activity, or the thing that it waits for.
 struct Situation {
     enum class Kind : std::uint8_t {
         told,         ///< In a message that was read: `told` has the words.

@@ -182,7 +182,7 @@ void RendezvousCore::form(Instant now) {
     concern_members();
 }
 
-// What became of the last round's places.
+// The fate of each of the last round's places.
 Succession RendezvousCore::succession(const std::vector<Member>& members) const {
     std::set<NodeId> former;
     for (const auto& [id, name] : round_.roster) {

@@ -60,7 +60,7 @@ std::optional<AddressBytes> parse_table_address(std::string_view text) {
     return bytes;
 }
 
-/// What conflicts with listening on a port.
+/// A conflict with listening on a port.
 struct Conflicts {
     std::set<std::uint64_t> inodes;  ///< Of sockets.
     bool ended_connection = false;   ///< It belongs to no process any more.

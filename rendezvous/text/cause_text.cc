@@ -19,7 +19,7 @@ std::string at_step(std::uint64_t step) {
     return step == 0 ? "" : " at step " + std::to_string(step);
 }
 
-// What a worker has said of its failure, as part of a sentence.
+// A worker's own words of its failure, as part of a sentence.
 std::string own_words(const WorkerFailure& failure) {
     constexpr std::size_t kBytesMax = 300;
     if (!failure.announced) {

@@ -23,7 +23,7 @@ namespace regroup::rendezvous {
 [[nodiscard]] std::string describe(const HangCulprit& culprit);
 /// "node b is lost: silent for 3.0 s", "node c joined", "rank 0 on b was ended by SIGKILL".
 [[nodiscard]] std::string describe(const Cause& cause);
-/// What becomes of a node that leaves: "node b is drained by ops: maintenance".
+/// The fate of a node that leaves: "node b is drained by ops: maintenance".
 [[nodiscard]] std::string describe(const Cause::Leaving& leaving);
 /// "spare d took slot 1", "going on with 2 nodes", "the same nodes again".
 [[nodiscard]] std::string describe(const Succession& succession);
@@ -37,7 +37,7 @@ namespace regroup::rendezvous {
 /// One sentence: what the job does or waits for, for whom, and for how long at most.
 [[nodiscard]] std::string describe(const Situation& situation);
 [[nodiscard]] std::string describe(const Refusal& refusal);
-/// What is worth knowing of the node besides its place, or empty.
+/// A note on the node besides its place, or empty.
 [[nodiscard]] std::string describe_detail(const JobStatus::Node& node);
 
 }  // namespace regroup::rendezvous

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the state machine of a rendezvous costs by itself, without sockets, codec and journal:
+// The CPU time of a rendezvous state machine by itself, without sockets, codec and journal:
 //
 //     core_bench [NODES...]
 //

@@ -84,7 +84,7 @@ class Story {
     std::deque<Letter> letters_;
     std::multimap<std::string, std::string> to_lose_;  ///< Node and kind of messages to lose.
     std::map<rendezvous::NodeId, std::string> said_;  ///< Each node's last report, to omit repeats.
-    /// What each node was told last that it waits for, to omit repeats.
+    /// The last thing that each node was told it waits for, to omit repeats.
     std::map<rendezvous::NodeId, rendezvous::Situation::Kind> waits_for_;
     std::string explained_;  ///< The daemon's last explanation that was told.
     std::uint16_t next_port_ = 2000;

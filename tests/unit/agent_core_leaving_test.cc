@@ -83,7 +83,7 @@ TEST_F(AgentCoreLeavingTest, SignalIsAWishThatTheDaemonGrants) {
     EXPECT_EQ(quit()->signal, 0);
 }
 
-// What two workers of a node that leaves at a boundary come to, and what the node then ends with.
+// Two workers of a node that leaves at a boundary: their ends, and the node's exit code.
 TEST_F(AgentCoreLeavingTest, EndsOfWorkersAtTheBoundaryDecideTheExitCode) {
     struct Case {
         const char* what;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a round ended for, and whom that is charged to.
+// The cause of a round's end, and the node that it is charged to.
 #include <sstream>
 
 #include <gtest/gtest.h>
