@@ -188,12 +188,10 @@ void RendezvousCore::close_too_few_left(Instant now) {
 
 void RendezvousCore::close_nobody_came(Instant now) {
     Ending ending(Ending::Kind::nobody_came, Cause::Failed{*round_.judgement.failure});
-    // Each waits as long as its user has said: the first one gives up.
     ending.waited = Duration::max();
     for (const auto& [id, assignment] : round_.members) {
         const Node& node = nodes_.at(id);
-        if (node.offer.join_timeout > Duration::zero() && node.report.state == NodeState::stopped &&
-            after(node.out_since, node.offer.join_timeout) <= give_up_at_) {
+        if (gives_up_at(node) <= give_up_at_) {
             ending.waited = std::min(ending.waited, node.offer.join_timeout);
         }
     }

@@ -87,11 +87,13 @@ Cause RendezvousCore::why_leaving(const Node& node) const {
     return Cause::Leaving{node.offer.name, node.wish.value_or(LeaveWish{})};
 }
 
-// The others have gone on without it: what its workers hold is not to be saved any more.
+// The others hold a later state, or have gone on without it: what its workers hold is not to be
+// saved any more.
 bool RendezvousCore::is_stale(const Node& node) const {
     const NodeReport& report = node.report;
-    return report.state == NodeState::stopped && report.round != RoundId::none && in_round() &&
-           report.round < round_.id && round_.has_committed;
+    const bool left_behind = report.state == NodeState::stopped && report.round != RoundId::none &&
+                             in_round() && report.round < round_.id;
+    return left_behind && (round_.has_committed || report.held_step < round_.held_before);
 }
 
 Waiting RendezvousCore::waiting(Instant now, const NodeId& id, const Node& node) const {

@@ -49,6 +49,9 @@ Effects RendezvousCore::advance(Instant now) {
         if (now >= overdue_at_) {
             lose_overdue(now);
         }
+        if (now >= give_up_at_) {
+            give_up_at_ = first_gives_up_at();  // The node that was to give up may be gone.
+        }
         if (round_.inquiry && now >= round_.inquiry->deadline) {
             overdue_inquiry(now);
         }

@@ -160,6 +160,8 @@ class RendezvousCore {
     [[nodiscard]] bool lost_with_daemon(Instant clock) const;
     [[nodiscard]] bool too_few_left(Instant clock) const;
     [[nodiscard]] bool nobody_came(Instant clock) const;
+    [[nodiscard]] Instant first_gives_up_at() const;
+    [[nodiscard]] static Instant gives_up_at(const Node& node);
     [[nodiscard]] bool needs_quarantined(Instant clock) const;
     [[nodiscard]] bool can_form(Instant clock) const;
     [[nodiscard]] bool all_finished(Instant clock) const;
@@ -282,7 +284,7 @@ class RendezvousCore {
     /// While forming: the last call ends then; min: there is none; max: too few are ready.
     Instant last_call_until_ = Instant::max();
     Instant back_off_until_ = Instant::max();  ///< No round forms before; max: no back-off.
-    Instant give_up_at_ = Instant::max();      ///< Who waits for other nodes gives up then.
+    Instant give_up_at_ = Instant::max();      ///< Some node waits for others until then.
     Instant overdue_at_ = Instant::max();      ///< Some node is to be out by then.
     std::optional<Instant> first_began_;
     bool is_elastic_ = false;       ///< Some worker of the job has kept its process.

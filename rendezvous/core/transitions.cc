@@ -95,12 +95,27 @@ bool RendezvousCore::too_few_left(Instant /*clock*/) const {
     return !round_.finished_and_gone.empty() && nodes_.size() < policy_.nodes_min;
 }
 
-// Some node is there but kept out. Whoever gives up would know of no other reason than that no
-// round was formed.
+// The nodes that are kept out would be enough. A node that gave up by itself could not say so.
 bool RendezvousCore::nobody_came(Instant clock) const {
+    const std::size_t ready = places_.count(Place::ready);
     return clock >= give_up_at_ && give_up_at_ != Instant::max() && !is_backing_off() &&
-           places_.count(Place::ready) < policy_.nodes_min &&
-           places_.count(Place::outstanding) == 0 && nodes_.size() >= policy_.nodes_min;
+           places_.count(Place::outstanding) == 0 && ready < policy_.nodes_min &&
+           ready + places_.count(Place::quarantined) >= policy_.nodes_min;
+}
+
+// Each node waits for others as long as its user has said: the first one gives up.
+Instant RendezvousCore::first_gives_up_at() const {
+    Instant first = Instant::max();
+    for (const auto& [id, assignment] : round_.members) {
+        first = std::min(first, gives_up_at(nodes_.at(id)));
+    }
+    return first;
+}
+
+Instant RendezvousCore::gives_up_at(const Node& node) {
+    return node.offer.join_timeout > Duration::zero() && node.report.state == NodeState::stopped
+               ? after(node.out_since, node.offer.join_timeout)
+               : Instant::max();
 }
 
 bool RendezvousCore::needs_quarantined(Instant /*clock*/) const {
@@ -494,14 +509,8 @@ void RendezvousCore::begin_forming(Instant now) {
     for (const NodeId& id : places_.in(Place::leaving)) {
         concern(id);
     }
-    if (!round_.judgement.failure || round_.has_lost_nodes()) {
-        return;
-    }
-    for (const auto& [id, assignment] : round_.members) {
-        const Node& node = nodes_.at(id);
-        if (node.offer.join_timeout > Duration::zero() && node.report.state == NodeState::stopped) {
-            give_up_at_ = std::min(give_up_at_, after(node.out_since, node.offer.join_timeout));
-        }
+    if (round_.judgement.failure && !round_.has_lost_nodes()) {
+        give_up_at_ = first_gives_up_at();
     }
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A node that is called bad, and no other that takes its place.
+#include <string>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,20 +17,21 @@ using ::testing::HasSubstr;
 
 class RendezvousAside : public ::testing::Test {
    protected:
-    /// Two nodes, both needed, that run; they wait for 6 s at most.
-    void begin(Duration strikes_window, bool seen_to_run = true) {
-        JobPolicy policy = fixed_policy(2);
+    /// Nodes that run and are all needed; they wait for 6 s at most.
+    void begin(Duration strikes_window, bool seen_to_run = true,
+               const std::vector<std::string>& nodes = {"a", "b"}) {
+        JobPolicy policy = fixed_policy(static_cast<std::uint32_t>(nodes.size()));
         policy.restarts_max = 0;
         policy.on_exit[76] = Reaction::replace_node;
         policy.budgets.strikes_window = strikes_window;
         job = Job(policy);
-        for (const std::string node : {"a", "b"}) {
+        for (const std::string& node : nodes) {
             Offer offer = Job::offer_of(node);
             offer.join_timeout = seconds(6);
             job.join(node, offer);
         }
         if (seen_to_run) {
-            job.run({"a", "b"});
+            job.run(nodes);
         }
         ASSERT_EQ(job.core.phase(), Phase::training);
         job.clear();
@@ -75,6 +79,20 @@ TEST_F(RendezvousAside, IfSomebodyHasGoneThatIsWhyAndNotTheFailure) {
     call_b_bad();
     job.leave("b");
     job.pass(seconds(6));
+    EXPECT_FALSE(job.core.verdict().has_value());
+}
+
+TEST_F(RendezvousAside, ASilentNodeIsNotTakenForOneThatIsKeptOut) {
+    begin(seconds(60), true, {"a", "b", "c"});
+    call_b_bad();
+    job.report("c", NodeState::stopped);
+    job.leave("c");
+    job.pass(milliseconds(5900));
+    job.join("d");
+    job.disconnect("d");
+    job.silence("d");
+    job.pass(milliseconds(100));
+    ASSERT_EQ(job.core.nodes_count(), 3U);
     EXPECT_FALSE(job.core.verdict().has_value());
 }
 

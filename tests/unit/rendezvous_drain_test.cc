@@ -386,6 +386,28 @@ TEST_F(RendezvousPlanned, WhoLeavesAndIsNotAwaitedIsToldAgainThatItIsToLeave) {
     }
 }
 
+TEST_F(RendezvousPlanned, ANodeThatHoldsAnOlderStateThanTheRoundSavesNothing) {
+    begin(policy_of(1, 2), {"a", "b"});
+    job.disconnect("b");
+    job.silence("b");
+    job.park({"a"}, 12);
+    job.pass(seconds(1));
+    job.run_resident({"a"}, 15);
+    job.join("c", Job::offer_of("c"), Job::resident_report(RoundId::none, NodeState::stopped));
+    job.pass(seconds(6));
+    job.park({"a"}, 16);
+    ASSERT_EQ(job.core.phase(), Phase::training);
+    const RoundId round = job.core.round();
+    NodeReport held = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    job.join("b", Job::offer_of("b"), held);
+    job.clear();
+    job.drain("b");
+    ASSERT_EQ(job.core.round(), round);
+    ASSERT_NE(job.told<Prepare>("b"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("b")->leave);
+    EXPECT_TRUE(job.told<Prepare>("b")->stale);
+}
+
 // ---- Who leaves last hands the state over first.
 
 TEST_F(RendezvousPlanned, TheOnlyOneThatHasTheStateLeavesOnceOthersHaveIt) {

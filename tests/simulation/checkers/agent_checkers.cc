@@ -59,7 +59,9 @@ class ForceChecker final : public Checker {
         const auto asked = asked_.find(host);
         if (const auto* work = std::get_if<agent::WorkersAtWork>(&event);
             work != nullptr && asked != asked_.end() && !asked->second.leaving) {
-            asked->second.works_until = after(now, work->left + work->left / 10);
+            // The agent waits for the worker that needs the longest, whichever speaks last.
+            asked->second.works_until =
+                std::max(asked->second.works_until, after(now, work->left + work->left / 10));
         }
     }
     void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,

@@ -97,6 +97,10 @@ class SteadyChecker final : public Checker {
     }
     void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
                          const agent::AgentEffect& effect) override {
+        if (const auto* pause = std::get_if<agent::PauseWorkers>(&effect); pause && pause->leave) {
+            // A wish to leave has a deadline: near it the node goes without the daemon's word.
+            on_trouble(now, after(now, pause->limit));
+        }
         if (!std::holds_alternative<agent::SignalWorkers>(effect) || !core.leaving()) {
             return;
         }
