@@ -94,7 +94,7 @@ Cause AgentCore::why_leaving() const {
 // differ by a step.
 void AgentCore::begin_leaving(Instant now, Leave::Stage stage, const Cause& why) {
     const bool at_once = stage == Leave::Stage::saving;
-    if (!at_once || leave_.saved == 0) {
+    if (leave_.stage < Leave::Stage::at_boundary) {
         leave_.saved = leave_.failed = 0;  // Earlier failures belong to the round.
     }
     leave_.stage = stage;

@@ -365,6 +365,17 @@ TEST_F(AgentCoreLeavingTest, WithoutTheDaemonsWordItGoesToABoundaryAndThenSavesW
     expect_exit_when_both_have_left(kExitRequeue);
 }
 
+TEST_F(AgentCoreLeavingTest, WorkerThatFailsAtTheBoundaryFailsTheLeaveThoughTheOtherSavesLater) {
+    gets_signal(SIGTERM);
+    pass_answered(seconds(5));
+    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
+    exits(1, 0, error(0));
+    pass_answered(milliseconds(2500));
+    ASSERT_TRUE(told_to_save_at_once());
+    exits(1, 1);
+    expect_quit(128 + SIGTERM, QuitCause::save_failed);
+}
+
 TEST_F(AgentCoreLeavingTest, LeaveThatTakesTooLongEndsAsASignalDoes) {
     gets_signal(SIGTERM);
     pass_answered(seconds(9));
