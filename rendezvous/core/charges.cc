@@ -201,4 +201,28 @@ void RendezvousCore::close_nobody_came(Instant now) {
     close(now, failed(std::move(ending)));
 }
 
+void RendezvousCore::close_stopped(Instant now) {
+    Verdict verdict;
+    verdict.outcome = Outcome::stopped;
+    verdict.author = stop_->author;
+    verdict.reason = stop_->reason;
+    close(now, std::move(verdict));
+}
+
+void RendezvousCore::close(Instant now, Verdict verdict) {
+    tell_recovered(ledger_.close(now, verdict.outcome == Outcome::succeeded));
+    phase_ = Phase::closed;
+    verdict.restarts = budget_.restarts();
+    verdict.goodput = ledger_.goodput();
+    verdict.goodput.lasted = first_began_ ? now - *first_began_ : Duration::zero();
+    verdict_ = std::move(verdict);
+    round_.members.clear();
+    round_.inquiry.reset();
+    round_.trains_since.reset();
+    for (auto& [id, node] : nodes_) {
+        place(now, id, node);
+        concern(id);
+    }
+}
+
 }  // namespace regroup::rendezvous

@@ -117,7 +117,6 @@ class RendezvousCore {
     void observe(Instant now, const NodeResumed& event);
     void observe(Instant now, const Restarted& event);
     void observe(Instant now, const JobFollows& event);
-    void observe_silence(Instant now);
     /// Any word from a node: it lives, and `report` is the truth about it.
     void hear(Instant now, const NodeId& id, Node& node, const NodeReport& report);
     void learn(Instant now, const NodeId& id, Node& node, const NodeReport& report);
@@ -128,12 +127,18 @@ class RendezvousCore {
     void observe_boundary(Instant now, const NodeId& id, const Node& node);
     void observe_training(Instant now, const NodeId& id, const NodeReport& before,
                           const NodeReport& report);
+    [[nodiscard]] std::optional<Refused> refusal(Instant now, const NodeJoined& event) const;
+
+    // The ends of nodes (losses.cc).
+
     /// The one place where a node is taken out, however its end was learned; `sign` is the first
     /// sign of it.
     void lose(Instant now, const NodeId& id, const Departure& how, Instant sign);
     void observe_loss(Instant now, const NodeId& id, const Node& node, const Departure& how,
                       Instant sign);
-    [[nodiscard]] std::optional<Refused> refusal(Instant now, const NodeJoined& event) const;
+    void observe_silence(Instant now);
+    /// Loses nodes that should have been out by now.
+    void lose_overdue(Instant now);
 
     // Hangs (hangs.cc): stacks are saved, then the rank that the others wait for is named.
 
@@ -153,54 +158,55 @@ class RendezvousCore {
     };
     static const Transition kTransitions[];
     void transit(Instant now, Instant clock);
-    /// While forming: whether there is a last call, and until when.
-    void update_last_call(Instant now);
-
     [[nodiscard]] bool must_stop(Instant clock) const;
-    [[nodiscard]] bool lost_with_daemon(Instant clock) const;
+
+    // A round forms (forming.cc).
+
     [[nodiscard]] bool too_few_left(Instant clock) const;
     [[nodiscard]] bool nobody_came(Instant clock) const;
-    [[nodiscard]] Instant first_gives_up_at() const;
-    [[nodiscard]] static Instant gives_up_at(const Node& node);
     [[nodiscard]] bool needs_quarantined(Instant clock) const;
     [[nodiscard]] bool can_form(Instant clock) const;
-    [[nodiscard]] bool all_finished(Instant clock) const;
-    [[nodiscard]] bool must_end(Instant clock) const;
+    void release_quarantined(Instant now);
+    void form(Instant now);
+    void begin_forming(Instant now);
+    /// While forming: whether there is a last call, and until when.
+    void update_last_call(Instant now);
+    /// When the first node gives up that waits for others.
+    [[nodiscard]] Instant first_gives_up_at() const;
+    [[nodiscard]] static Instant gives_up_at(const Node& node);
+    [[nodiscard]] std::uint64_t furthest_ready() const;
+    [[nodiscard]] Succession succession(const std::vector<Member>& members) const;
+
+    // A round changes at a step boundary (changing.cc).
+
     [[nodiscard]] bool must_change(Instant clock) const;
     [[nodiscard]] bool must_change_more(Instant clock) const;
     [[nodiscard]] bool is_at_boundary(Instant clock) const;
-    [[nodiscard]] bool is_out(Instant clock) const;
-
-    void close_stopped(Instant now);
-    void close_drained(Instant now);
-    void close_too_few_left(Instant now);
-    void close_nobody_came(Instant now);
-    void close_finished(Instant now);
-    void release_quarantined(Instant now);
-    void form(Instant now);
-    void begin_ending(Instant now);
+    [[nodiscard]] bool lost_with_daemon(Instant clock) const;
     void begin_change(Instant now);
     void change_more(Instant now);
     void end_at_boundary(Instant now);
-    void end_round(Instant now);
+    /// The change that the nodes' wishes ask for.
+    [[nodiscard]] std::optional<Change> wanted_departures() const;
+    /// When the round is changed to let nodes in that wait; Instant::max() if it is not.
+    [[nodiscard]] Instant grow_at() const;
+    [[nodiscard]] bool may_grow() const;
+    void begin_planned_incident(Instant now);
 
+    // A round ends (ending.cc).
+
+    [[nodiscard]] bool all_finished(Instant clock) const;
+    [[nodiscard]] bool must_end(Instant clock) const;
+    [[nodiscard]] bool is_out(Instant clock) const;
+    void begin_ending(Instant now);
+    void end_round(Instant now);
     /// The evidence that ends the round, if any does: at `clock` a broken link is overdue.
     [[nodiscard]] std::optional<std::size_t> decisive_evidence(Instant clock) const;
     [[nodiscard]] bool is_live_break(const Evidence& evidence) const;
     /// When a link that only one end says to be broken ends the round; Instant::max() if none is.
     [[nodiscard]] Instant link_deadline() const;
-    /// The change at the next step boundary that the nodes' wishes ask for.
-    [[nodiscard]] std::optional<Change> wanted_departures() const;
-    /// When the round is changed to let nodes in that wait; Instant::max() if it is not.
-    [[nodiscard]] Instant grow_at() const;
-    [[nodiscard]] bool may_grow() const;
-    void begin_forming(Instant now);
-    [[nodiscard]] std::uint64_t furthest_ready() const;
-    [[nodiscard]] Succession succession(const std::vector<Member>& members) const;
-    void begin_planned_incident(Instant now);
-    void close(Instant now, Verdict verdict);
 
-    // The cost of an end (charges.cc).
+    // The cost of an end, and the job's end (charges.cc).
 
     /// Charges the end of the round; the verdict, if that was too much.
     [[nodiscard]] std::optional<Verdict> charge(Instant now);
@@ -208,8 +214,14 @@ class RendezvousCore {
     [[nodiscard]] Reaction reaction_to(const WorkerFailure& failure) const;
     void count_failure(Instant now, const std::string& name);
     [[nodiscard]] Verdict failed(Ending ending) const;
+    void close_stopped(Instant now);
+    void close_drained(Instant now);
+    void close_too_few_left(Instant now);
+    void close_nobody_came(Instant now);
+    void close_finished(Instant now);
+    void close(Instant now, Verdict verdict);
 
-    // ---- Where nodes stand (places.cc in small: one function, and one that applies it).
+    // ---- Where nodes stand: one function, and one that applies it.
 
     [[nodiscard]] Place place_of(const NodeId& id, const Node& node) const;
     void place(Instant now, const NodeId& id, Node& node);
@@ -240,7 +252,6 @@ class RendezvousCore {
     [[nodiscard]] bool leaves_later(const NodeId& id, const Node& node) const;
     /// Members, or others, that are lost if they are not out by then.
     [[nodiscard]] Instant out_by(const NodeId& id, const Node& node) const;
-    void lose_overdue(Instant now);
 
     // ---- Reconcile (desired.cc).
 

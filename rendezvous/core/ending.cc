@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a RendezvousCore ends a round: on which evidence, and when its last worker is out.
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/core/node_state.h"
+#include "rendezvous/core/rendezvous_core.h"
+
+namespace regroup::rendezvous {
+
+bool RendezvousCore::all_finished(Instant /*clock*/) const {
+    return round_.all_finished();
+}
+
+bool RendezvousCore::must_end(Instant clock) const {
+    return decisive_evidence(clock).has_value() ||
+           (phase_ == Phase::changing && clock >= round_.change->deadline);
+}
+
+std::optional<std::size_t> RendezvousCore::decisive_evidence(Instant clock) const {
+    const std::vector<Evidence>& evidence = round_.evidence;
+    if (evidence.empty()) {
+        return std::nullopt;
+    }
+    const auto decisive = std::find_if(evidence.begin(), evidence.end(),
+                                       [](const Evidence& entry) { return entry.is_decisive(); });
+    if (decisive != evidence.end()) {
+        return static_cast<std::size_t>(decisive - evidence.begin());
+    }
+    if (const auto mutual = find_mutual_break(evidence)) {
+        return mutual;
+    }
+    if (clock < link_deadline()) {
+        return std::nullopt;
+    }
+    for (std::size_t i = 0; i < evidence.size(); ++i) {
+        if (is_live_break(evidence[i])) {
+            return i;
+        }
+    }
+    return std::nullopt;
+}
+
+// The worker that says so lives, and so it is not explained by its own end.
+bool RendezvousCore::is_live_break(const Evidence& evidence) const {
+    const auto* broken = evidence.as<Evidence::LinkBroken>();
+    return broken != nullptr && places_.is(broken->said_by, Place::working) &&
+           nodes_.at(broken->said_by).report.state == NodeState::running;
+}
+
+// Mostly one of the two workers is dead, and its node says so, or is lost itself.
+Instant RendezvousCore::link_deadline() const {
+    if ((phase_ != Phase::training && phase_ != Phase::changing) ||
+        std::none_of(round_.evidence.begin(), round_.evidence.end(),
+                     [&](const Evidence& entry) { return is_live_break(entry); })) {
+        return Instant::max();
+    }
+    Instant until = after(*round_.link_broke_at(), policy_.regroup_call);
+    // A node under suspicion is about to be lost, which explains it, or to speak.
+    for (const auto& [id, assignment] : round_.members) {
+        if (detector_.suspects(id)) {
+            until = std::max(until, detector_.lost_at(id));
+        }
+    }
+    return until;
+}
+
+void RendezvousCore::begin_ending(Instant now) {
+    const std::optional<std::size_t> by = decisive_evidence(now);
+    Instant sign = now;
+    if (by) {
+        const Evidence& evidence = round_.evidence[*by];
+        const bool of_link = evidence.as<Evidence::LinkBroken>() != nullptr ||
+                             evidence.as<Evidence::RoundAbandoned>() != nullptr;
+        sign = of_link ? round_.link_broke_at().value_or(evidence.at) : evidence.at;
+        for (const auto& [id, assignment] : round_.members) {
+            const Node& node = nodes_.at(id);
+            if (node.report.round == round_.id && node.saw_end_at >= round_.began) {
+                sign = std::min(sign, node.saw_end_at);
+            }
+        }
+    }
+    if (phase_ == Phase::training || ledger_.awaits_training()) {
+        ledger_.begin(round_.id, !by, sign, now);
+    } else if (by) {
+        ledger_.mark_unplanned(sign);
+    }
+    RoundEnd end;
+    end.by = by;
+    if (!by) {
+        end.planned = round_.change->cause;
+        end.planned.boundary_missed = phase_ == Phase::changing;
+    }
+    round_.end = std::move(end);
+    round_.told_at = round_.told_at.value_or(now);
+    round_.ended_at = now;
+    round_.inquiry.reset();
+    phase_ = Phase::ending;
+    overdue_at_ = std::min(overdue_at_, after(after(now, policy_.shutdown_timeout), kStopMargin));
+    concern_members();
+}
+
+bool RendezvousCore::is_out(Instant /*clock*/) const {
+    const std::set<NodeId>& working = places_.in(Place::working);
+    return working.empty() || (round_.change && working.size() <= round_.change->leavers.size() &&
+                               std::all_of(working.begin(), working.end(),
+                                           [&](const NodeId& id) { return leaves_unawaited(id); }));
+}
+
+void RendezvousCore::end_round(Instant now) {
+    const std::set<NodeId>& working = places_.in(Place::working);
+    round_.end->leaver_may_be_gone =
+        round_.change && (round_.change->leaver_gone ||
+                          std::any_of(working.begin(), working.end(),
+                                      [&](const NodeId& id) { return may_be_saving(id); }));
+    round_.judgement = judge(round_.evidence, *round_.end);
+    ledger_.stopped(now, round_.judgement.cause);
+    const bool all_leave =
+        round_.change && round_.change->kind == Change::Kind::job_drain &&
+        (round_.change->boundary != Change::Boundary::ahead || round_.stopped_for_change());
+    if (all_leave) {
+        close_drained(now);
+    } else if (std::optional<Verdict> verdict = charge(now)) {
+        close(now, std::move(*verdict));
+    } else {
+        begin_forming(now);
+    }
+}
+
+}  // namespace regroup::rendezvous

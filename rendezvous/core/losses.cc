@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a RendezvousCore writes down that nodes are gone: they left, fell silent, or are stuck.
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/core/rendezvous_core.h"
+
+namespace regroup::rendezvous {
+
+namespace {
+
+// All workers reach a step boundary together; a member that is not seen there so long after another
+// one has left there will not get there by itself.
+constexpr Duration kBoundaryMargin = std::chrono::seconds(1);
+// Most of the nodes that were lost while they were to leave are gone for good.
+constexpr std::size_t kWishesKept = 64;
+
+}  // namespace
+
+void RendezvousCore::lose(Instant now, const NodeId& id, const Departure& how, Instant sign) {
+    const auto found = nodes_.find(id);
+    if (found == nodes_.end()) {
+        return;
+    }
+    const Node& node = found->second;
+    if (how.is_charged() && node.wish && node.wish->said.empty()) {
+        // An operator's wish holds for a node that comes back: until its agent has ended.
+        kept_wishes_.emplace_back(id, *node.wish);
+        if (kept_wishes_.size() > kWishesKept) {
+            kept_wishes_.pop_front();
+        }
+    }
+    observe_loss(now, id, node, how, sign);
+    if (is_member(node) && !node.report.resident) {
+        --round_.non_elastic_members;
+    }
+    round_.members.erase(id);
+    round_.unconfirmed.erase(id);
+    round_.hanging.erase(id);
+    if (round_.inquiry) {
+        round_.inquiry->unanswered.erase(id);
+    }
+    offers_.remove(id, node.offer);
+    detector_.forget(id);
+    prestarts_.remove(id);
+    places_.remove(id);
+    concerned_.erase(id);
+    nodes_.erase(found);
+    place_leavers(now);
+}
+
+void RendezvousCore::observe_loss(Instant now, const NodeId& id, const Node& node,
+                                  const Departure& how, Instant sign) {
+    const auto named = Evidence::NodeGone{node.offer.name, how, false};
+    if (was_member(node) && how.is_loss() && round_.has_lost_nodes()) {
+        round_.evidence.push_back({sign, named});
+        round_.judgement.cause = round_.cause_of_end();
+        ledger_.blame(round_.judgement.cause);
+    }
+    if (!is_member(node)) {
+        return;
+    }
+    if (node.place == Place::finished) {
+        // It was dismissed; group rank 0 is not, and a node that was killed may come back.
+        const bool said_goodbye = how.kind == Departure::Kind::left && !node.wish;
+        const bool dismissed =
+            said_goodbye ||
+            (how.is_loss() && how.kind != Departure::Kind::killed && phase_ == Phase::training);
+        if (dismissed && round_.members.at(id).group_rank != 0) {
+            round_.finished_and_gone.insert(node.offer.name);
+        }
+    } else if (node.place == Place::out) {
+        if (phase_ == Phase::ending && how.is_loss() && round_.has_lost_nodes()) {
+            round_.evidence.push_back({sign, named});
+        }
+    } else if (leaves_unawaited(id)) {
+        round_.change->leaver_gone = true;
+    } else if (how.kind == Departure::Kind::left && leaves_with_change(id) &&
+               (phase_ == Phase::changing || may_be_saving(id))) {
+        // The others are at the same boundary, or never will be: if the node left short of it, what
+        // its peers end with follows from that.
+        Change& change = *round_.change;
+        change.leaver_gone = true;
+        change.boundary = std::max(change.boundary, Change::Boundary::seen_by_leaver);
+        if (change.kind == Change::Kind::leave) {
+            change.deadline = std::min(change.deadline, after(now, kBoundaryMargin));
+        }
+    } else {
+        round_.evidence.push_back({sign, Evidence::NodeGone{node.offer.name, how, true}});
+        if (phase_ == Phase::ending) {
+            ledger_.seen_at(sign);
+            ledger_.mark_stop_unplanned(sign);
+        }
+    }
+}
+
+void RendezvousCore::observe_silence(Instant now) {
+    struct Silent {
+        NodeId id;
+        Departure how;
+        Instant sign;
+    };
+    std::vector<Silent> silent;
+    for (auto& [id, how] : detector_.lost(now)) {
+        silent.push_back({id, std::move(how), detector_.first_sign(id)});
+    }
+    for (const Silent& node : silent) {
+        // Those lost at the same moment must not form a round with each other.
+        detector_.suspect(node.id, now);
+        place(now, node.id, nodes_.at(node.id));
+    }
+    for (const Silent& node : silent) {
+        lose(now, node.id, node.how, node.sign);
+    }
+}
+
+void RendezvousCore::lose_overdue(Instant now) {
+    overdue_at_ = Instant::max();
+    std::vector<NodeId> overdue;
+    for (const Place place : {Place::working, Place::outstanding}) {
+        for (const NodeId& id : places_.in(place)) {
+            const Instant until = out_by(id, nodes_.at(id));
+            if (until <= now) {
+                overdue.push_back(id);
+            } else {
+                overdue_at_ = std::min(overdue_at_, until);
+            }
+        }
+    }
+    for (const NodeId& id : overdue) {
+        lose(now, id, {Departure::Kind::stuck}, now);
+    }
+}
+
+}  // namespace regroup::rendezvous
