@@ -134,9 +134,8 @@ class AgentCore {
     ///                                    saving if they are suspended
     ///     asked        train             Prepare{leave}, as above; by itself after half of the
     ///                                    time, or when the daemon has been away for a while
-    ///     at_boundary  train up to a     all have saved -> ending; the round ended before ->
-    ///     asked;
-    ///                  step boundary,    most of the time is over -> saving
+    ///     at_boundary  train up to a     all have saved -> ending; most of the time is over ->
+    ///                  step boundary,    saving; the round ended before -> asked
     ///                  save and end
     ///     saving       save and end      all have ended -> ending; the time is over -> ending
     ///     ending       end               another signal -> hurried; the last worker is gone

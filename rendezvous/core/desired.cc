@@ -17,7 +17,7 @@ FromDaemon RendezvousCore::desired(Instant now, const NodeId& id, const Node& no
         return desired_of_member(id, node);
     }
     if (node.place == Place::leaving) {
-        return desired_of_leaver(id, node);
+        return desired_of_leaver(node);
     }
     if (node.report.state == NodeState::running) {
         return Stop{node.report.round, Cause::Over{node.report.round}};
@@ -66,7 +66,7 @@ FromDaemon RendezvousCore::desired_of_member(const NodeId& id, const Node& node)
     return Alive{round_.id};
 }
 
-FromDaemon RendezvousCore::desired_of_leaver(const NodeId& /*id*/, const Node& node) const {
+FromDaemon RendezvousCore::desired_of_leaver(const Node& node) const {
     const NodeReport& report = node.report;
     if (report.state == NodeState::stopping) {
         return Alive{round_.id};

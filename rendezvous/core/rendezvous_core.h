@@ -258,7 +258,7 @@ class RendezvousCore {
     /// The order that the node should have acted on. Pure.
     [[nodiscard]] FromDaemon desired(Instant now, const NodeId& id, const Node& node) const;
     [[nodiscard]] FromDaemon desired_of_member(const NodeId& id, const Node& node) const;
-    [[nodiscard]] FromDaemon desired_of_leaver(const NodeId& id, const Node& node) const;
+    [[nodiscard]] FromDaemon desired_of_leaver(const Node& node) const;
     [[nodiscard]] Waiting waiting(Instant now, const NodeId& id, const Node& node) const;
     [[nodiscard]] bool is_stale(const Node& node) const;
     [[nodiscard]] Cause why_leaving(const Node& node) const;

@@ -113,6 +113,9 @@ class SpareChecker final : public Checker {
     }
     // With a full house there is nobody to wait for.
     void check_waiting(Instant now, const RendezvousCore& core) {
+        if (core.nodes_count() < policy_.nodes_max || core.is_backing_off()) {
+            return;
+        }
         const JobStatus status = core.status(now);
         const auto ready =
             std::count_if(status.nodes.begin(), status.nodes.end(), [](const auto& row) {
@@ -120,8 +123,7 @@ class SpareChecker final : public Checker {
                        (row.state == NodeState::stopped || row.state == NodeState::finished);
             });
         const bool awaits = status.situation.kind == Situation::Kind::awaiting;
-        if (static_cast<std::size_t>(ready) >= policy_.nodes_max && !core.is_backing_off() &&
-            !awaits) {
+        if (static_cast<std::size_t>(ready) >= policy_.nodes_max && !awaits) {
             violated(std::to_string(ready) + " nodes are ready, of " +
                      std::to_string(policy_.nodes_max) +
                      " at most, and no round is formed: " + describe(status.situation));

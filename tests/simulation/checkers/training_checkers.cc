@@ -112,14 +112,12 @@ class StepsChecker final : public Checker {
         ++voting.votes;
         voting.applied = 0;
         voting.parks = park;
-        for (const auto& [other, later] : groups_) {
-            const bool shares =
-                std::any_of(voting.members.begin(), voting.members.end(), [&](std::uint64_t life) {
-                    return other > group.id && later.members.contains(life);
-                });
-            if (shares) {
+        for (auto later = groups_.upper_bound(group.id); later != groups_.end(); ++later) {
+            const auto& members = later->second.members;
+            if (std::any_of(voting.members.begin(), voting.members.end(),
+                            [&](std::uint64_t life) { return members.contains(life); })) {
                 violated("round " + text(group.round) +
-                         " voted although a member of it is in round " + text(later.round));
+                         " voted although a member of it is in round " + text(later->second.round));
             }
         }
     }
