@@ -33,9 +33,8 @@ FromDaemon RendezvousCore::desired_of_member(const NodeId& id, const Node& node)
     if (report.round < round_.id && phase_ != Phase::ending) {
         return Assign{round_.members.at(id)};
     }
-    if (phase_ == Phase::training && report.state == NodeState::finished &&
-        round_.members.at(id).group_rank != 0) {
-        return Dismissed{round_.id};  // Group rank 0 is needed: it serves the store.
+    if (phase_ == Phase::training && round_.dismissed.contains(id)) {
+        return Dismissed{round_.id};
     }
     if (node.place != Place::working) {
         return Alive{round_.id};

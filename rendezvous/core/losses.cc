@@ -62,12 +62,8 @@ void RendezvousCore::observe_loss(Instant now, const NodeId& id, const Node& nod
         return;
     }
     if (node.place == Place::finished) {
-        // It was dismissed; group rank 0 is not, and a node that was killed may come back.
-        const bool said_goodbye = how.kind == Departure::Kind::left && !node.wish;
-        const bool dismissed =
-            said_goodbye ||
-            (how.is_loss() && how.kind != Departure::Kind::killed && phase_ == Phase::training);
-        if (dismissed && round_.members.at(id).group_rank != 0) {
+        // A node that was killed may come back. The goodbye of another may have been lost.
+        if (round_.dismissed.contains(id) && how.kind != Departure::Kind::killed) {
             round_.finished_and_gone.insert(node.offer.name);
         }
     } else if (node.place == Place::out) {

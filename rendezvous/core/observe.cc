@@ -322,6 +322,9 @@ void RendezvousCore::observe_member(Instant now, const NodeId& id, const Node& n
         }
     } else if (report.state == NodeState::finished) {
         ++round_.finished;
+        if (phase_ == Phase::training && round_.members.at(id).group_rank != 0) {
+            round_.dismissed.insert(id);  // Group rank 0 is needed: it serves the store.
+        }
         round_.hanging.erase(id);
         if (round_.inquiry) {
             round_.inquiry->unanswered.erase(id);

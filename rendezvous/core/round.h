@@ -60,6 +60,7 @@ struct Round {
     std::vector<std::pair<NodeId, std::string>> roster{};  ///< All: ids and names, by group rank.
     std::size_t non_elastic_members = 0;                   ///< Their workers end with the round.
     std::size_t finished = 0;                   ///< Members whose workers all ended with success.
+    std::set<NodeId> dismissed{};               ///< Members that have finished, and may go.
     std::set<std::string> finished_and_gone{};  ///< Names; they do not come back.
     std::set<NodeId> unconfirmed{};             ///< Members that have not said that they run it.
     bool announces_training = false;            ///< It will say itself when it trains.

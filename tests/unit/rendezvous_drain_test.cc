@@ -408,6 +408,19 @@ TEST_F(RendezvousPlanned, ANodeThatHoldsAnOlderStateThanTheRoundSavesNothing) {
     EXPECT_TRUE(job.told<Prepare>("b")->stale);
 }
 
+TEST_F(RendezvousPlanned, AFinishedNodeThatWasNotDismissedMayComeBack) {
+    begin(policy_of(2, 3), {"a", "b", "c"});
+    job.drain("c");
+    ASSERT_EQ(job.core.phase(), Phase::changing);
+    job.resident("b", NodeState::finished, 12);
+    ASSERT_EQ(job.told<Dismissed>("b"), nullptr);
+    job.fail("a", crash_on("a"));
+    job.leave("b");
+    job.leave("c");
+    EXPECT_EQ(job.core.phase(), Phase::forming);
+    EXPECT_FALSE(job.core.verdict().has_value());
+}
+
 // ---- Who leaves last hands the state over first.
 
 TEST_F(RendezvousPlanned, TheOnlyOneThatHasTheStateLeavesOnceOthersHaveIt) {
