@@ -10,7 +10,7 @@
 namespace regroup::agent {
 
 /// One incident as a line of JSON, without the line's end: times in milliseconds. The fields are
-/// in docs/recovery.md. `time`: when it was over, for people.
+/// in docs/operating.md. `time`: when it was over, for people.
 [[nodiscard]] std::string ledger_line(const std::string& job, const rendezvous::Incident& incident,
                                       const std::string& time);
 

@@ -77,8 +77,8 @@ class Journal {
         /// One line for the log.
         std::function<void(const std::string& line)> log;
     };
-    /// What a job may take: what is beyond is not kept, and the daemon says so. docs/daemon.md says
-    /// how much that is.
+    /// What a job may take: what is beyond is not kept, and the daemon says so. docs/operating.md
+    /// says how much that is.
     static constexpr std::size_t kJobBytesMax = std::size_t{64} << 20U;
     /// The `trouble` of a job that takes more, or that cannot be kept for what it is.
     static constexpr const char* kTooLarge =

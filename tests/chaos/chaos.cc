@@ -7,7 +7,7 @@
 //           [--form=in-place|restarted|slow-end] [--spares=N] [--keep=DIR] [--list]
 //
 // The seed also decides the form of the job and the spares, if they are not given. PROGRAMS are
-// --regroup=, --worker=, --delay-proxy= and --clock-shim=. docs/chaos.md says what it does and
+// --regroup=, --worker=, --delay-proxy= and --clock-shim=. docs/testing.md says what it does and
 // asserts. Exit code: 0 when all is well, 1 when not, 77 when this machine cannot stage it.
 #include <algorithm>
 #include <chrono>

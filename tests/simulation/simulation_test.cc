@@ -92,7 +92,7 @@ TEST(Simulation, SeedsCoverAllThatOutlivesADaemon) {
     EXPECT_EQ(kinds.size(), 3U);
 }
 
-// Seeds that found something once; docs/simulation.md tells what. They are run for their full hour.
+// Seeds that found something once; docs/testing.md tells what. They are run for their full hour.
 TEST(Simulation, SeedsThatOnceFailedHold) {
     for (const std::uint64_t seed :
          {2U,        10U,       14U,        15U,        19U,        26U,       40U,       47U,

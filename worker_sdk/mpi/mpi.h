@@ -2,7 +2,8 @@
  *
  * The part of MPI by which GPU programs find each other, over regroup's worker SDK: a program that
  * starts NCCL with the help of MPI runs under `regroup run`, or under an MPI launcher, with no MPI
- * installed. For C and C++; link regroup::mpi. docs/mpi.md tells what there is and what differs:
+ * installed. For C and C++; link regroup::mpi. docs/collectives.md tells what there is and what
+ * differs:
  *
  * - Buffers lie in host memory. Datatypes are the predefined ones; both sides of a transfer give
  *   the same number of bytes.

@@ -33,7 +33,7 @@ constexpr std::array kBackends = {
         throw Error(Errc::invalid_argument,
                     "there is no \"mpi\" back end, because none is needed: under mpirun, mpiexec "
                     "or srun, \"cpu\" and \"nccl\" find rank and size by themselves, and programs "
-                    "that call MPI can be linked with regroup::mpi (docs/mpi.md)");
+                    "that call MPI can be linked with regroup::mpi (docs/collectives.md)");
     }
     throw Error(Errc::invalid_argument,
                 quoted +
