@@ -99,7 +99,8 @@ void Loop::note_end_of_step() {
         const std::shared_ptr<Store> store = context.store();
         store->set(key_of(context.rank), finishing_ ? kFinishes : kGoesOn);
         if (finishing_) {
-            store->set(kSomeoneFinishes, "");
+            // Unlike set(), add() is answered: the store knows both before any rank can fail.
+            store->add(kSomeoneFinishes, 1);
         }
     } catch (const Error&) {
         // It only explains errors, and the vote does not need it.
