@@ -75,6 +75,8 @@ case $way in
         "$CXX" -std=c++20 -o "$work/train" "$source/train.cc" $(pkg-config --cflags --libs regroup)
         "$CC" -std=c99 -pedantic -Wall -Werror -o "$work/train_c" "$source/train_c.c" \
             $(pkg-config --cflags --libs regroup-c) -lm
+        "$CC" -o "$work/mean_mpi" -x c "$source/mean_mpi.cc" -x none \
+            $(pkg-config --cflags --libs regroup-mpi)
         "$CXX" -o "$work/mean_mpi" "$source/mean_mpi.cc" $(pkg-config --cflags --libs regroup-mpi)
         LD_LIBRARY_PATH=$(pkg-config --variable=libdir regroup-c)
         export LD_LIBRARY_PATH

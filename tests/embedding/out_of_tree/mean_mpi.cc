@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An MPI program that knows nothing of regroup.
-#include <cstdio>
+// An MPI program that knows nothing of regroup, in C and in C++.
 #include <mpi.h>
+#include <stdio.h>
 
 int main(int argc, char** argv) {
     int rank = 0;
@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
     const double mine = rank;
     double sum = 0;
     MPI_Allreduce(&mine, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    std::printf("MPI: rank %d of %d: mean %.2f\n", rank, ranks, sum / ranks);
+    printf("MPI: rank %d of %d: mean %.2f\n", rank, ranks, sum / ranks);
     MPI_Finalize();
     return 2 * sum == ranks * (ranks - 1.0) ? 0 : 1;
 }
