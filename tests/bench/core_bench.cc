@@ -29,7 +29,7 @@ namespace {
 using namespace rendezvous;
 
 /// CPU seconds after which a scenario is given up.
-constexpr double kScenarioLimit = 3;
+constexpr double kScenarioLimit = 10;
 constexpr Duration kBeatSpan = std::chrono::minutes(1);
 /// How often the fleet answers the core before a scenario counts as stuck.
 constexpr int kTurnsMax = 64;
