@@ -5,6 +5,7 @@ regroup_test(agent_core_test unit
             ${CMAKE_CURRENT_LIST_DIR}/agent_core_leaving_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/agent_core_resident_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/agent_core_hang_test.cc
+            ${CMAKE_CURRENT_LIST_DIR}/agent_core_signal_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/agent_core_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/agent_core_unfinished_test.cc
             ${CMAKE_CURRENT_LIST_DIR}/agent_core_waiting_test.cc

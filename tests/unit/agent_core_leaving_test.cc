@@ -5,7 +5,7 @@
 
 #include "agent/cause_text.h"
 #include "rendezvous/core/messages.h"
-#include "tests/unit/agent_core_resident_fixture.h"
+#include "tests/unit/agent_core_leaving_fixture.h"
 
 namespace regroup::agent {
 namespace {
@@ -13,30 +13,6 @@ namespace {
 using namespace rendezvous;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-class AgentCoreLeavingTest : public AgentCoreResidentTest {
-   protected:
-    void stop() { hear(Stop{RoundId{1}, "another node is lost"}); }
-    void both_suspend(std::uint64_t step = 9) {
-        suspends_at(step, 0);
-        suspends_at(step, 1);
-    }
-    /// Out of a round, with state.
-    void stop_and_suspend() {
-        stop();
-        both_suspend();
-        effects.clear();
-    }
-    void close(int exit_code) {
-        Verdict verdict;
-        verdict.exit_code = exit_code;
-        hear(Closed{verdict});
-    }
-    [[nodiscard]] bool told_to_save_at_once() const {
-        const auto pauses = all<PauseWorkers>();
-        return !pauses.empty() && pauses.back().leave && pauses.back().at_once;
-    }
-};
 
 // ---- Planned changes.
 
@@ -344,158 +320,6 @@ TEST_F(AgentCoreLeavingTest, NodeThatASignalAskedToGoSaysSoThoughTheVerdictComes
     exits(1, 1);
     expect_quit(kExitRequeue, QuitCause::drained);
     EXPECT_TRUE(std::holds_alternative<AskedBySignal>(quit()->reason.why));
-}
-
-// ---- The time that a signal leaves: 10 s here.
-
-TEST_F(AgentCoreLeavingTest, WithoutTheDaemonsWordItGoesToABoundaryAndThenSavesWhatItHas) {
-    gets_signal(SIGTERM);
-    pass_answered(milliseconds(4999));
-    EXPECT_TRUE(all<PauseWorkers>().empty());
-    pass_answered(milliseconds(1));
-    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
-    EXPECT_FALSE(all<PauseWorkers>()[0].at_once);
-    pass_answered(milliseconds(2500));
-    EXPECT_TRUE(told_to_save_at_once());
-    ASSERT_EQ(all<EndRound>().size(), 1U);
-    EXPECT_TRUE(std::holds_alternative<BoundaryMissed>(all<EndRound>()[0].cause));
-    EXPECT_TRUE(all<SignalWorkers>().empty());
-    suspends(1, 0);
-    suspends(1, 1);
-    expect_exit_when_both_have_left(kExitRequeue);
-}
-
-TEST_F(AgentCoreLeavingTest, WorkerThatFailsAtTheBoundaryFailsTheLeaveThoughTheOtherSavesLater) {
-    gets_signal(SIGTERM);
-    pass_answered(seconds(5));
-    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
-    exits(1, 0, error(0));
-    pass_answered(milliseconds(2500));
-    ASSERT_TRUE(told_to_save_at_once());
-    exits(1, 1);
-    expect_quit(128 + SIGTERM, QuitCause::save_failed);
-}
-
-TEST_F(AgentCoreLeavingTest, LeaveThatTakesTooLongEndsAsASignalDoes) {
-    gets_signal(SIGTERM);
-    pass_answered(seconds(9));
-    EXPECT_TRUE(all<SignalWorkers>().empty());
-    pass_answered(seconds(2));
-    ASSERT_FALSE(all<SignalWorkers>().empty());
-    EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGTERM);
-    EXPECT_FALSE(all<SendLeave>().empty());
-    exits(1, 0, crash(0, SIGTERM));
-    exits(1, 1, crash(1, SIGKILL));
-    expect_quit(128 + SIGTERM, QuitCause::save_timeout);
-    EXPECT_EQ(quit()->signal, SIGTERM);
-}
-
-TEST_F(AgentCoreLeavingTest, SuspendedWorkersSaveWithoutARoundAfterHalfOfTheTime) {
-    for (const bool has_daemon : {true, false}) {
-        SCOPED_TRACE(has_daemon);
-        core = AgentCore(config_of_two_workers(), now);
-        feed(StoreOffered{kPort});
-        feed(LinkUp{});
-        AgentCoreResidentTest::SetUp();
-        stop_and_suspend();
-        if (!has_daemon) {
-            feed(LinkDown{});
-        }
-        gets_signal(SIGTERM);
-        pass_answered(seconds(4));
-        EXPECT_TRUE(all<PauseWorkers>().empty());
-        pass_answered(seconds(2));
-        EXPECT_TRUE(told_to_save_at_once());
-        EXPECT_TRUE(all<SignalWorkers>().empty());
-        expect_exit_when_both_have_left(kExitRequeue);
-    }
-}
-
-TEST_F(AgentCoreLeavingTest, DaemonThatIsAwayIsNotWaitedForLongerThanTenSeconds) {
-    AgentConfig config = config_of_two_workers();
-    config.policy.shutdown_timeout = seconds(60);
-    core = AgentCore(config, now);
-    feed(StoreOffered{kPort});
-    feed(LinkUp{});
-    AgentCoreResidentTest::SetUp();
-    feed(LinkDown{});
-    EXPECT_TRUE(core.would_drain());
-    gets_signal(SIGTERM);
-    pass(seconds(9));
-    EXPECT_TRUE(all<PauseWorkers>().empty()) << "it may be back, and know of a later state";
-    pass(seconds(1));
-    ASSERT_EQ(all<PauseWorkers>().size(), 1U);
-    EXPECT_TRUE(all<PauseWorkers>()[0].leave);
-    EXPECT_FALSE(all<PauseWorkers>()[0].at_once);
-    expect_exit_when_both_have_left(kExitRequeue);
-}
-
-TEST_F(AgentCoreLeavingTest, DaemonThatIsBackInTimeLeadsTheDrain) {
-    feed(LinkDown{});
-    gets_signal(SIGTERM);
-    pass(seconds(3));
-    feed(LinkUp{});
-    ASSERT_FALSE(sent<Join>().empty());
-    EXPECT_EQ(sent<Join>().back().report.draining, "stopped by a signal");
-    prepare(true);
-    EXPECT_EQ(all<PauseWorkers>().size(), 1U);
-}
-
-TEST_F(AgentCoreLeavingTest, WithoutADaemonNobodyWaitsForWorkersThatHaveEnded) {
-    for (const bool failed : {false, true}) {
-        SCOPED_TRACE(failed);
-        core = AgentCore(config_of_two_workers(), now);
-        feed(StoreOffered{kPort});
-        feed(LinkUp{});
-        AgentCoreResidentTest::SetUp();
-        feed(LinkDown{});
-        gets_signal(SIGTERM);
-        if (failed) {
-            both_obey(1);
-            expect_quit(128 + SIGTERM, QuitCause::ended_unsaved);
-        } else {
-            exits_unfinished(1, 0);
-            exits_unfinished(1, 1);
-            expect_quit(kExitRequeue, QuitCause::drained);
-        }
-    }
-}
-
-TEST_F(AgentCoreLeavingTest, SecondSignalEndsADrainAndAnEchoDoesNot) {
-    gets_signal(SIGTERM);
-    gets_signal(SIGHUP);
-    EXPECT_TRUE(core.draining());
-    EXPECT_FALSE(core.leaving());
-    pass_answered(seconds(2));
-    gets_signal(SIGTERM);
-    EXPECT_TRUE(core.leaving());
-    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
-    EXPECT_EQ(all<SendLeave>().size(), 1U);
-}
-
-TEST_F(AgentCoreLeavingTest, TimeForUserCodeEndsWithTheTimeOfASignal) {
-    stop();
-    suspends(1, 0);
-    feed(WorkersAtWork{RoundId{1}, seconds(200)});
-    gets_signal(SIGTERM);
-    pass_answered(seconds(6));
-    EXPECT_TRUE(told_to_save_at_once()) << "the other one need not wait";
-    exits(1, 0);
-    EXPECT_TRUE(all<TellAtWork>().empty());
-    pass_answered(seconds(5));
-    ASSERT_FALSE(all<SignalWorkers>().empty());
-    EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, std::vector<std::uint32_t>{1});
-}
-
-TEST_F(AgentCoreLeavingTest, WorkerThatHasFinishedTrainingEndsAsAnyProgram) {
-    feed(WorkerAttached{0, false});
-    EXPECT_FALSE(core.report().resident);
-    ASSERT_EQ(sent<Report>().size(), 1U);
-    EXPECT_FALSE(core.would_drain());
-    stop();
-    ASSERT_EQ(all<SignalWorkers>().size(), 1U);
-    EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (std::vector<std::uint32_t>{0}));
-    EXPECT_EQ(all<EndRound>()[0].local_ranks, (std::vector<std::uint32_t>{1}));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ regroup_test(rendezvous_core_test unit
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_failure_detector_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_forming_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_hang_test.cc
+        ${CMAKE_CURRENT_LIST_DIR}/rendezvous_job_drain_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_judge_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_ledger_test.cc
         ${CMAKE_CURRENT_LIST_DIR}/rendezvous_links_test.cc

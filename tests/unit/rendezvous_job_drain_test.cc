@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Drains that end the job, or that hand the state over first.
+#include <gtest/gtest.h>
+
+#include "tests/unit/rendezvous_planned.h"
+
+namespace regroup::rendezvous {
+namespace {
+
+TEST_F(RendezvousPlanned, TooFewRemainingMeansThatAllSaveTheirStateAndTheJobMayBeStartedAgain) {
+    begin(policy_of(2, 3), {"a", "b"});
+    leave("b");
+    ASSERT_NE(job.told<Prepare>("a"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+    EXPECT_EQ(job.times_told<Prepare>("b"), 1U);
+    job.leave("b");
+    EXPECT_EQ(job.core.phase(), Phase::changing);
+    job.pass(seconds(2));  // The other one still saves: it must not be told to stop.
+    EXPECT_EQ(job.told<Stop>("a"), nullptr);
+    job.leave("a");
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->outcome, Outcome::stopped);
+    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
+    EXPECT_EQ(job.core.verdict()->author, "node b");
+    EXPECT_EQ(job.core.verdict()->reason,
+              "node b leaves: stopped by SIGTERM; 1 node would be left of at least 2, so all save "
+              "their state and leave");
+}
+
+TEST_F(RendezvousPlanned, TheLastNodeSavesItsStateAndTheJobMayBeStartedAgain) {
+    begin(policy_of(1, 2), {"a"});
+    leave("a");
+    job.leave("a");
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
+    EXPECT_EQ(job.core.verdict()->reason,
+              "node a leaves: stopped by SIGTERM; no other node stays, so all save their state and "
+              "leave");
+}
+
+TEST_F(RendezvousPlanned, ANodeWithWhichTheRendezvousGoesIsLeftByAll) {
+    job = Job(policy_of(1, 3));
+    Offer host = Job::offer_of("a");
+    host.hosts_rendezvous = true;
+    job.join("a", host);
+    job.join("b");
+    job.pass(seconds(5));
+    job.run_resident({"a", "b"}, 10);
+    job.clear();
+    leave("b");
+    EXPECT_FALSE(job.told<Prepare>("a")->leave);  // The other way round all is as ever.
+    leave("a");
+    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+    job.leave("a");
+    job.leave("b");
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
+    begin(policy_of(1, 3), {"c"});
+    job.join("a", host);
+    job.join("b");
+    job.tell("a", Job::resident_report(RoundId::none, NodeState::stopped));
+    job.tell("b", Job::resident_report(RoundId::none, NodeState::stopped));
+    job.clear();
+    leave("a");  // It waits, but without it the one that trains is alone.
+    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+    ASSERT_NE(job.told<Prepare>("c"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("c")->leave);
+    EXPECT_EQ(job.told<Prepare>("c")->reason,
+              "node a leaves: stopped by SIGTERM; the rendezvous goes with it, so all save their "
+              "state and leave");
+}
+
+TEST_F(RendezvousPlanned, ADrainOnTheLastStepFindsTheJobFinished) {
+    begin(policy_of(2, 3), {"a", "b"});
+    leave("b");
+    for (const char* node : {"a", "b"}) {
+        NodeReport report = Job::resident_report(RoundId{1}, NodeState::finished, 12);
+        report.draining = "stopped by SIGTERM";
+        job.tell(node, report);
+    }
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, 0);
+}
+
+// ---- The last node that has the state hands it over first.
+
+TEST_F(RendezvousPlanned, TheOnlyOneThatHasTheStateLeavesOnceOthersHaveIt) {
+    begin(policy_of(1, 3), {"a"});
+    job.join("b");
+    job.join("c");
+    job.clear();
+    leave("a");
+    ASSERT_EQ(job.core.phase(), Phase::changing);
+    ASSERT_NE(job.told<Prepare>("a"), nullptr);
+    EXPECT_FALSE(job.told<Prepare>("a")->leave);
+    NodeReport parked = Job::resident_report(RoundId{1}, NodeState::stopped, 12);
+    parked.draining = "stopped by SIGTERM";
+    job.tell("a", parked);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.assignment("a").group_world_size, 3U);
+    NodeReport trains = Job::resident_report(RoundId{2}, NodeState::running, 12);
+    trains.draining = parked.draining;
+    job.run_resident({"b", "c"}, 12);
+    job.clear();
+    job.tell("a", trains);
+    EXPECT_EQ(job.told<Prepare>("a"), nullptr);
+    job.resumed("a", 13);
+    ASSERT_NE(job.told<Prepare>("a"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+    EXPECT_FALSE(job.told<Prepare>("b")->leave);
+    job.leave("a");
+    job.park({"b", "c"}, 14);
+    EXPECT_EQ(job.core.round(), RoundId{3});
+    EXPECT_EQ(job.assignment("b").group_world_size, 2U);
+}
+
+// Steps may take longer than --prepare-timeout: the members are suspended where they are.
+TEST_F(RendezvousPlanned, NodesLeaveAlsoWhenTheBoundaryIsNotReachedInTime) {
+    begin(policy_of(1, 2), {"a", "b"});
+    job.join("c");
+    job.drain("a");
+    job.drain("b");
+    ASSERT_EQ(job.core.phase(), Phase::changing);
+    job.pass(job.core.policy().prepare_timeout);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
+    job.clear();
+    job.park({"a", "b"}, 10);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    EXPECT_EQ(job.told<Assign>("a"), nullptr);
+    ASSERT_NE(job.told<Prepare>("a"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+    // The other one hands its state over to the spare first.
+    EXPECT_EQ(job.assignment("b").group_world_size, 2U);
+    job.run_resident({"b", "c"}, 10);
+    job.clear();
+    job.resumed("b", 11);
+    ASSERT_NE(job.told<Prepare>("b"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("b")->leave);
+    EXPECT_FALSE(job.told<Prepare>("c")->leave);
+}
+
+TEST_F(RendezvousPlanned, TooFewWhileARoundStopsMeansThatAllSaveTheirStateInTheNext) {
+    begin(policy_of(2, 2), {"a", "b"});
+    NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    failed.failure = crash_on("b");
+    job.tell("b", failed);
+    ASSERT_EQ(job.core.phase(), Phase::ending);
+    leave("a");
+    NodeReport a = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    a.draining = "stopped by SIGTERM";
+    job.tell("a", a);
+    ASSERT_EQ(job.core.round(), RoundId{2});
+    a.round = RoundId{2};
+    a.state = NodeState::running;
+    job.tell("a", a);
+    job.run_resident({"b"}, 10);
+    job.clear();
+    job.resumed("a", 11);
+    for (const char* node : {"a", "b"}) {
+        ASSERT_NE(job.told<Prepare>(node), nullptr);
+        EXPECT_TRUE(job.told<Prepare>(node)->leave);
+        job.leave(node);
+    }
+    ASSERT_TRUE(job.core.verdict().has_value());
+    EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
+}
+
+TEST_F(RendezvousPlanned, WhoWasKeptForARoundThatCannotBeIsLetGo) {
+    begin(policy_of(2, 2), {"a", "b"});
+    job.fail("b", crash_on("b"));
+    leave("a");
+    job.disconnect("b");
+    NodeReport a = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    a.draining = "stopped by SIGTERM";
+    job.tell("a", a);
+    job.clear();
+    job.leave("b");
+    ASSERT_NE(job.told<Prepare>("a"), nullptr);
+    EXPECT_TRUE(job.told<Prepare>("a")->leave);
+}
+
+}  // namespace
+}  // namespace regroup::rendezvous
