@@ -61,7 +61,8 @@ Ending as_torchrun(const Ending& ending, bool has_run) {
     if (ending.signal != 0) {
         return has_run ? Ending{agent::kExitJobFailed, 0} : ending;
     }
-    const bool kept = ending.exit_code == 0 || ending.exit_code == agent::kExitUsage;
+    const bool is_usage = ending.exit_code == agent::kExitUsage && !has_run;
+    const bool kept = ending.exit_code == 0 || is_usage;
     return {kept ? ending.exit_code : agent::kExitJobFailed, 0};
 }
 

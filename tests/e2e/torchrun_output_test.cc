@@ -215,6 +215,7 @@ TEST_F(TorchrunAlias, OutputIsTheWorkersOwn) {
 TEST_F(TorchrunAlias, ExitCodesAreTorchruns) {
     EXPECT_EQ(torchrun_probe({"--standalone"}, {"exit=0"}).wait(), 0);
     EXPECT_EQ(torchrun_probe({"--standalone"}, {"exit=7"}).wait(), 1);
+    EXPECT_EQ(torchrun_probe({"--standalone"}, {"exit=2"}).wait(), 1);
     EXPECT_EQ(torchrun_probe({"--standalone"}, {"raise=11"}).wait(), 1);
     EXPECT_EQ(torchrun({"--no-such-flag", "x"}).wait(), 2);
     EXPECT_EQ(torchrun({"--nnodes"}).wait(), 2);
