@@ -241,6 +241,11 @@ class Node {
                           " had already ended, closed by " + describe(quit.verdict->author) + ": " +
                           describe(quit.verdict->reason) + " (a new job needs another --rdzv-id)");
         } else if (quit.verdict && quit.verdict->outcome == Outcome::failed) {
+            if (!agent_->has_run()) {
+                output_.say("nothing was run here: job " + plan_.agent.job +
+                            " ended without this node, and this is its report (a new job needs "
+                            "another --rdzv-id)");
+            }
             tell_failure(*quit.verdict);
         } else if (const std::string line = ending_line(plan_.agent.job, quit); !line.empty()) {
             output_.say(line + (quit.exit_code == agent::kExitNoRendezvous ? endpoint_note() : ""));

@@ -84,6 +84,23 @@ TEST_F(ServeCommand, ManyJobsShareOnePortWithoutMeeting) {
     }
 }
 
+TEST_F(ServeCommand, NodeThatComesAfterAFailedJobIsToldThatTheReportIsAnOldOne) {
+    const Rendezvous rendezvous;
+    const auto start = [&](const Words& steps) {
+        return Program({Words{regroup_program(), "run"} + node(1, "1:1", rendezvous.endpoint()) +
+                            Words{probe_program()} + steps,
+                        {"PROBE_DIR=" + folder()},
+                        folder()});
+    };
+    Program first = start({"exit=5"});
+    EXPECT_EQ(first.wait(), 5) << first.output();
+    EXPECT_THAT(first.output(), Not(HasSubstr("nothing was run here")));
+    Program second = start({"mark=up"});
+    EXPECT_EQ(second.wait(), 5) << second.output();
+    EXPECT_THAT(second.output(), HasSubstr("nothing was run here: job "));
+    EXPECT_THAT(marks("up"), IsEmpty());
+}
+
 TEST_F(ServeCommand, SigtermEndsItWellAndTellsTheAgents) {
     Rendezvous rendezvous;
     Program first = run_probe(node(1, "2", rendezvous.endpoint()), {"mark=up", "hold"});
