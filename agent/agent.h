@@ -15,7 +15,7 @@
 #include "agent/worker_group.h"
 #include "rendezvous/base/clock.h"
 #include "rendezvous/client/control_client.h"
-#include "rendezvous/store/store_server.h"
+#include "rendezvous/store_server/store_server.h"
 
 namespace regroup::agent {
 

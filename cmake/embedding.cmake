@@ -77,7 +77,7 @@ if(NOT REGROUP_SANITIZE)
     target_link_options(regroup_c PRIVATE LINKER:-z,defs LINKER:-z,now LINKER:--as-needed LINKER:--gc-sections)
 endif()
 
-# libmpi.a holds the SDK too (worker_sdk/mpi.cmake).
+# libmpi.a holds the SDK too (worker_sdk/mpi/CMakeLists.txt).
 target_sources(regroup_mpi_whole PRIVATE ${regroup_objects})
 target_link_libraries(regroup_mpi_whole PRIVATE ${regroup_foreign})
 set_target_properties(regroup_mpi_whole PROPERTIES EXPORT_NAME mpi)

@@ -252,15 +252,12 @@ class Trainer {
         }
     }
 
-    // Equal on all ranks, if and only if the replicas are (FNV-1a).
+    // Equal on all ranks, if and only if the replicas are but for chance.
     [[nodiscard]] std::uint64_t fingerprint() {
         std::vector<std::uint8_t> bytes(model_->masters().bytes());
         model_->read(bytes.data(), model_->masters());
-        std::uint64_t sum = 0xcbf29ce484222325ULL;
-        for (const std::uint8_t byte : bytes) {
-            sum = (sum ^ byte) * 0x100000001b3ULL;
-        }
-        return sum;
+        return std::hash<std::string_view>()(
+            {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     }
 
     const Options& options_;

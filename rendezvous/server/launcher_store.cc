@@ -12,7 +12,7 @@
 
 #include "rendezvous/net/listen.h"
 #include "rendezvous/server/store_probe.h"
-#include "rendezvous/store/store_server.h"
+#include "rendezvous/store_server/store_server.h"
 
 namespace regroup::rendezvous {
 

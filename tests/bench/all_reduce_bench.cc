@@ -62,8 +62,8 @@ double microseconds_of(const std::function<void()>& action) {
 }
 
 std::uint16_t free_port() {
-    const cpu::Descriptor socket = cpu::listen_on(cpu::SocketAddress::parse("127.0.0.1:0"));
-    const std::string text = cpu::bound_address(socket).text();
+    const net::Descriptor socket = net::listen_on(net::SocketAddress::parse("127.0.0.1:0"));
+    const std::string text = net::bound_address(socket).text();
     return static_cast<std::uint16_t>(std::stoul(text.substr(text.rfind(':') + 1)));
 }
 

@@ -9,8 +9,8 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <type_traits>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>

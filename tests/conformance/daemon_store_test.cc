@@ -14,8 +14,8 @@
 
 #include "daemon_harness.h"
 #include "rendezvous/net/listen.h"
-#include "rendezvous/store/store_server.h"
 #include "rendezvous/store/store_wire.h"
+#include "rendezvous/store_server/store_server.h"
 #include "tests/support/program.h"
 
 namespace regroup::rendezvous {

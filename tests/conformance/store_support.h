@@ -17,7 +17,7 @@
 
 #include "rendezvous/net/listen.h"
 #include "rendezvous/store/store_client.h"
-#include "rendezvous/store/store_server.h"
+#include "rendezvous/store_server/store_server.h"
 
 namespace regroup::store {
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# The programs of tests/gpu with nothing but a C++20 compiler, the CUDA toolkit and nccl.h: for
-# machines with a GPU and little else, and without a network. From the root:
+# The programs of tests/gpu with nothing but a C++20 compiler, the CUDA toolkit, nccl.h and xxhash.h:
+# for machines with a GPU and little else, and without a network. From the root:
 #
 #     make -f tests/gpu/gpu.mk test      # or: make test-gpu
 #     make -f tests/gpu/gpu.mk bench     # or: make bench-gpu
 #
-# CUDA_HOME and NCCL_HOME name places where the headers are, if not the usual ones; CXX a compiler;
+# CUDA_HOME, NCCL_HOME and XXHASH_HOME name places where the headers are, if not the usual ones; CXX
+# a compiler;
 # PYTHON one that has torch, which the benchmarks are then compared with.
 
 out := build/gpu
@@ -24,6 +25,8 @@ ifneq ($(wheel),)
 endif
 cudart := $(firstword $(wildcard $(CUDA_HOME)/lib64/libcudart_static.a $(CUDA_HOME)/lib/libcudart_static.a))
 
+xxhash_include := $(patsubst %/xxhash.h,%,$(firstword $(wildcard $(addsuffix /xxhash.h,$(XXHASH_HOME)/include $(XXHASH_HOME) /usr/include))))
+
 ifeq ($(CXX),)
     missing := C++ compiler
 else ifeq ($(NVCC),)
@@ -32,16 +35,18 @@ else ifeq ($(cudart),)
     missing := libcudart_static.a of the CUDA toolkit
 else ifeq ($(nccl_include),)
     missing := nccl.h, NCCL's header,
+else ifeq ($(xxhash_include),)
+    missing := xxhash.h (one header; name its folder by XXHASH_HOME)
 endif
 
 flags := -std=c++20 -O2 -g -Wall -Wextra -I. -Iworker_sdk/include -Irendezvous/base/include \
-         -isystem $(CUDA_HOME)/include -isystem $(nccl_include) \
+         -isystem $(CUDA_HOME)/include -isystem $(nccl_include) -isystem $(xxhash_include) \
          -DREGROUP_HAVE_CUDA -ffp-contract=off
 # All of the SDK but what stands for CUDA where it is missing, and the C interface, which needs a header
 # that CMake writes.
 sdk := $(filter-out %/absent.cc %/absent_kernels.cc worker_sdk/src/c_api/%, \
            $(shell find worker_sdk/src -name '*.cc' -o -name '*.cu')) \
-       $(wildcard rendezvous/base/*.cc) $(filter-out %/store_server.cc,$(wildcard rendezvous/store/*.cc))
+       $(wildcard rendezvous/base/*.cc) $(wildcard rendezvous/store/*.cc)
 check := $(addprefix tests/gpu/,gpu_check.cc collectives.cc failures.cc operations.cc)
 object = $(patsubst %,$(out)/%.o,$(1))
 shared := $(call object,$(sdk) tests/gpu/ranks.cc)

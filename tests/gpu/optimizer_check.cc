@@ -19,7 +19,7 @@
 
 #include "tests/gpu/optimizer_memory.h"
 #include "worker_sdk/src/cuda/kernels.h"
-#include "worker_sdk/src/training/convert.h"
+#include "worker_sdk/src/ddp/convert.h"
 
 namespace regroup::testing {
 namespace {
@@ -239,10 +239,9 @@ void expect_casts_of_the_cpu() {
         cast(low.view(), back.view(), 3.0F);
         std::vector<Low> expected(count);
         std::vector<Wide> expected_back(count);
-        training::convert_values(std::span<const Wide>(values), std::span<Low>(expected), 0.97F,
-                                 {});
-        training::convert_values(std::span<const Low>(expected), std::span<Wide>(expected_back),
-                                 3.0F, {});
+        ddp::convert_values(std::span<const Wide>(values), std::span<Low>(expected), 0.97F, {});
+        ddp::convert_values(std::span<const Low>(expected), std::span<Wide>(expected_back), 3.0F,
+                            {});
         require(same_bits(low.read(), expected), "narrowed");
         require(same_bits(back.read(), expected_back), "widened");
     }

@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "worker_sdk/src/cpu/socket.h"
 #include "worker_sdk/src/nccl/nccl_api.h"
+#include "worker_sdk/src/net/socket.h"
 
 extern char** environ;  // NOLINT: POSIX has it so
 
@@ -23,8 +23,8 @@ namespace regroup::gpu {
 namespace {
 
 std::string free_port() {
-    const cpu::Descriptor socket = cpu::listen_on(cpu::SocketAddress::parse("127.0.0.1:0"));
-    const std::string text = cpu::bound_address(socket).text();
+    const net::Descriptor socket = net::listen_on(net::SocketAddress::parse("127.0.0.1:0"));
+    const std::string text = net::bound_address(socket).text();
     return text.substr(text.rfind(':') + 1);
 }
 

@@ -17,7 +17,7 @@
 
 #include "rendezvous/worker_link/messages.h"
 #include "rendezvous/worker_link/page.h"
-#include "worker_sdk/src/store_service.h"
+#include "worker_sdk/src/store/store_service.h"
 
 namespace regroup::testing {
 

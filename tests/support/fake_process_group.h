@@ -20,7 +20,7 @@
 
 #include "rendezvous/base/ensure.h"
 #include "worker_sdk/src/cpu/reduce.h"
-#include "worker_sdk/src/work.h"
+#include "worker_sdk/src/group/work.h"
 
 namespace regroup::testing {
 

@@ -6,14 +6,10 @@
 #include <regex>
 #include <set>
 
+#include "tests/tidy/layers.h"
+
 namespace regroup::tidy {
 namespace {
-
-/// What the files of one place may include. Patterns match whole paths and whole include names.
-struct Layer {
-    std::string files;
-    std::string may_include;
-};
 
 /// Words that may not stand in some files. Patterns match whole paths.
 struct Ban {
@@ -22,58 +18,6 @@ struct Ban {
     std::string except;
     std::string instead;
 };
-
-/// Of the layers whose `files` match, the first speaks. Dependencies run one way:
-/// launcher -> agent -> rendezvous <- worker_sdk <- examples; cores see values only.
-const std::vector<Layer>& layers() {
-    const std::string standard = "<[a-z_0-9]+>";
-    const std::string pure =
-        "<(?!thread|mutex|shared_mutex|condition_variable|future|random|unordered_|ctime|"
-        "iostream|fstream|filesystem)[a-z_0-9]+>";
-    const std::string posix = "|<((sys|net|netinet|arpa|linux)/)?[a-z_]+\\.h>";
-    const std::string asio = posix + "|<boost/asio.*>";
-    const std::string json = "|<nlohmann/.*>";
-    const std::string base = "|<regroup/errc.h>|\"rendezvous/base/.*\"";
-    const std::string messages = "|\"rendezvous/core/messages.h\"";
-    const std::string link = "|\"rendezvous/worker_link/.*\"";
-    const std::string store_values = "rendezvous/store/store_(core|dispatch|limits|wire)";
-    const std::string store = "|\"rendezvous/store/(?!store_server).*\"";
-    static const std::vector<Layer> table = {
-        {"rendezvous/base/.*", standard + base},
-        {"rendezvous/core/.*", pure + base + "|\"rendezvous/core/.*\""},
-        {store_values + "\\..*", pure + "|<unordered_map>" + base + "|\"" + store_values + ".h\""},
-        {"rendezvous/store/(?!store_server).*", standard + posix + base + store},
-        {"rendezvous/protocol/.*",
-         standard + json + base + messages + "|\"rendezvous/(protocol|text)/.*\""},
-        {"rendezvous/text/.*", pure + base + "|\"rendezvous/(core|text)/.*\""},
-        {"rendezvous/worker_link/packet\\..*", standard + posix + link},
-        {"rendezvous/worker_link/.*", standard + base + link},
-        {"rendezvous/journal/.*", standard + posix + "|<boost/.*>|<sqlite3.h>" + json + base +
-                                      "|\"rendezvous/(core|text|protocol|client|net|journal)/.*\""},
-        {"rendezvous/net/.*", standard + asio + base + "|\"rendezvous/net/.*\""},
-        {"rendezvous/client/.*",
-         standard + asio + base + messages + "|\"rendezvous/(protocol|net|client)/.*\""},
-        {"rendezvous/(server|store)/.*", standard + asio + json + base + "|\"rendezvous/.*\""},
-        {"agent/core/.*", pure + base + "|\"(rendezvous|agent)/core/.*\""},
-        {"agent/cause_text\\..*",
-         pure + base + "|\"rendezvous/(core|text)/.*\"|\"agent/(core/.*|cause_text.h)\""},
-        {"agent/process/.*",
-         standard + posix + "|<boost/.*>" + base + "|\"(rendezvous/net|agent/process)/.*\""},
-        {"agent/placement/.*", standard + posix + base + "|\"agent/placement/.*\""},
-        {"agent/.*", standard + asio + json + base + "|\"(rendezvous|agent)/.*\""},
-        {"launcher/.*", standard + asio + json + "" + base + "|\"(rendezvous|agent|launcher)/.*\""},
-        {"worker_sdk/include/regroup/c_api.*", "<std(def|int)\\.h>|<regroup/(c_api|version)\\.h>"},
-        {"worker_sdk/include/regroup/torch.h", standard + "|<regroup/.*>|<torch/.*>"},
-        {"worker_sdk/include/.*", standard + "|<regroup/.*>"},
-        {"worker_sdk/mpi/.*", standard + posix + "|<regroup/.*>|\"worker_sdk/mpi/.*\""},
-        {"worker_sdk/.*",
-         standard + posix + "|<regroup/.*>" + base + store + link + "|\"worker_sdk/src/.*\""},
-        {"examples/torch_.*", standard + "|<regroup/.*>|<torch/.*>|\"[a-z_]+.h\""},
-        {"examples/.*", standard + posix + "|<cublas_v2.h>|<Eigen/.*>|<regroup/.*>|\"[a-z_]+.h\""},
-        {"tests/.*", ".*"},
-    };
-    return table;
-}
 
 const std::vector<Ban>& banned_code() {
     const std::string all = ".*";
@@ -87,14 +31,14 @@ const std::vector<Ban>& banned_code() {
         {"steady_clock::now", all, "rendezvous/base/base.cc|agent/process/.*|examples/.*|tests/.*",
          "ask the regroup::Clock that the owner was given"},
         {"system_clock", cores, none, "a core is told the time"},
-        {"waitpid", all, "agent/process/.*|worker_sdk/src/training/spawned_process.cc|tests/.*",
+        {"waitpid", all, "agent/process/.*|worker_sdk/src/spawn/spawned_process.cc|tests/.*",
          "agent/process reaps, and only there"},
         {"waitid", all, "agent/process/.*|tests/.*", "agent/process reaps, and only there"},
         {"boost/process", all, "agent/process/.*", "start processes through agent/process"},
         {"sleep_for", all, sleepers, "wait for a condition, with a deadline"},
         {"sleep", all, sleepers, "wait for a condition, with a deadline"},
         {"usleep", all, sleepers, "wait for a condition, with a deadline"},
-        {"getenv", all, "launcher/.*|worker_sdk/src/(context|cuda/environment).cc|tests/.*",
+        {"getenv", all, "launcher/.*|worker_sdk/src/(context/context|cuda/environment).cc|tests/.*",
          "the environment is read in the launcher, in Context and in cuda::Environment, and handed "
          "on as values"},
         {"throw", results, none, "return a Failure: only the SDK throws, to its users"},
@@ -144,17 +88,16 @@ class Report {
 };
 
 void check_layer(const SourceFile& file, Report& report) {
-    const auto layer = std::find_if(layers().begin(), layers().end(), [&](const Layer& candidate) {
-        return matches(file.path, candidate.files);
-    });
-    if (layer == layers().end()) {
-        report.add(0, "no layer knows this place; sources live in the folders of tests/tidy");
+    const Layer* const layer = layer_of(file.path);
+    if (layer == nullptr) {
+        report.add(0,
+                   "no layer knows this place; tests/tidy/layers.cc lists the places of sources");
         return;
     }
     for (const Include& include : find_includes(file)) {
-        if (!matches(include.name, layer->may_include)) {
+        if (!may_include(*layer, include.name)) {
             report.add(include.at,
-                       "the layer '" + layer->files + "' may not include " + include.name);
+                       "the layer '" + layer->places.front() + "' may not include " + include.name);
         }
     }
 }

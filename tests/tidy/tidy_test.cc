@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/tidy/layers.h"
 #include "tests/tidy/rules.h"
 
 namespace regroup::tidy {
@@ -82,6 +83,13 @@ TEST(Tree, EverySourceIsBuiltAndEveryLinkLeadsSomewhere) {
     EXPECT_TRUE(findings.empty()) << join(findings);
 }
 
+TEST(Tree, DesignShowsTheLayersAsTheyAre) {
+    const std::string page =
+        read_file(std::filesystem::path(REGROUP_SOURCE_DIR) / "docs/design.md");
+    EXPECT_TRUE(page.find(layer_table()) != page.npos) << "docs/design.md must hold this table:\n"
+                                                       << layer_table();
+}
+
 std::vector<std::string> check(const std::string& path, const std::string& text) {
     return check_file(SourceFile(path, kLicence + text));
 }
@@ -100,16 +108,21 @@ TEST(Rules, IncludesFollowTheLayers) {
         {"rendezvous/net/tcp.h", "<boost/asio/ip/tcp.hpp>", "\"rendezvous/protocol/codec.h\""},
         {"rendezvous/store/store_core.h", "<map>", "<sys/socket.h>"},
         {"rendezvous/store/store_client.cc", "<sys/socket.h>", "<boost/asio.hpp>"},
-        {"rendezvous/store/store_server.cc", "<boost/asio.hpp>", "\"agent/agent.h\""},
+        {"rendezvous/store_server/store_server.cc", "<boost/asio.hpp>", "\"agent/agent.h\""},
+        {"worker_sdk/src/group/work.cc", "\"worker_sdk/src/base/round_scope.h\"",
+         "\"worker_sdk/src/cpu/mesh.h\""},
+        {"worker_sdk/src/cuda/cast.h", "<cuda_runtime_api.h>", "\"worker_sdk/src/nccl/lane.h\""},
         {"agent/core/agent_core.cc", "\"rendezvous/core/messages.h\"", "<thread>"},
-        {"worker_sdk/src/store.cc", "<unistd.h>", "\"rendezvous/store/store_server.h\""},
+        {"worker_sdk/src/store/store.cc", "<unistd.h>",
+         "\"rendezvous/store_server/store_server.h\""},
         {"agent/process/spawn.cc", "<sys/wait.h>", "\"rendezvous/protocol/codec.h\""},
         {"agent/agent.cc", "\"rendezvous/client/control_client.h\"", "\"launcher/options.h\""},
-        {"launcher/main.cc", "\"agent/agent.h\"", "\"worker_sdk/src/work.h\""},
+        {"launcher/main.cc", "\"agent/agent.h\"", "\"worker_sdk/src/group/work.h\""},
         {"worker_sdk/include/regroup/store.h", "<regroup/errc.h>", "\"rendezvous/base/result.h\""},
         {"worker_sdk/include/regroup/c_api.h", "<stdint.h>", "<cstdint>"},
-        {"worker_sdk/src/store.cc", "\"rendezvous/store/store_client.h\"", "<nlohmann/json.hpp>"},
-        {"examples/byte_lm/byte_lm.cc", "<Eigen/Core>", "\"worker_sdk/src/work.h\""},
+        {"worker_sdk/src/store/store.cc", "\"rendezvous/store/store_client.h\"",
+         "<nlohmann/json.hpp>"},
+        {"examples/byte_lm/byte_lm.cc", "<Eigen/Core>", "\"worker_sdk/src/group/work.h\""},
     };
     for (const auto& sample : samples) {
         const std::string include = "#include ";
@@ -134,7 +147,7 @@ TEST(Rules, BannedWordsAreFoundInCodeAndOnlyThere) {
         {"agent/agent.cc", "throw std::runtime_error(text);\n"},
         {"launcher/main.cc", "try {\n} catch (...) {\n}\n"},
         {"agent/agent.h", "using namespace std;\n"},
-        {"worker_sdk/src/work.cc", "co_await work;\n"},
+        {"worker_sdk/src/group/work.cc", "co_await work;\n"},
     };
     for (const auto& sample : samples) {
         EXPECT_FALSE(check(sample.path, sample.bad).empty()) << sample.bad;

@@ -20,27 +20,27 @@ constexpr Duration kPatience = std::chrono::seconds(60);
 TEST(SocketAddress, IsReadAsItIsWritten) {
     for (const std::string text :
          {"127.0.0.1:80", "10.1.2.3:65535", "[::1]:4711", "[fe80::1%2]:1"}) {
-        EXPECT_EQ(SocketAddress::parse(text).text(), text);
+        EXPECT_EQ(net::SocketAddress::parse(text).text(), text);
     }
 }
 
 TEST(SocketAddress, ThatIsNoneIsRefused) {
     for (const std::string text : {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:8x",
                                    "host:80", "[::1]", "::1:80", "[::1:80"}) {
-        EXPECT_THROW((void)SocketAddress::parse(text), Error) << text;
+        EXPECT_THROW((void)net::SocketAddress::parse(text), Error) << text;
     }
 }
 
 TEST(LocalAddress, IsTheOneThatLeadsToTheHost) {
-    EXPECT_EQ(local_address_towards("127.0.0.1", 80).text(), "127.0.0.1:0");
-    EXPECT_EQ(local_address_towards("", 0).text(), "127.0.0.1:0");
-    EXPECT_THROW((void)local_address_towards("no such host", 80), Error);
+    EXPECT_EQ(net::local_address_towards("127.0.0.1", 80).text(), "127.0.0.1:0");
+    EXPECT_EQ(net::local_address_towards("", 0).text(), "127.0.0.1:0");
+    EXPECT_THROW((void)net::local_address_towards("no such host", 80), Error);
 }
 
 /// An acceptor of rank 1 in a world of 3, and who calls it.
 class Door : public ::testing::Test {
    protected:
-    Door() : Door(listen_on(SocketAddress::parse("127.0.0.1:0"))) {}
+    Door() : Door(net::listen_on(net::SocketAddress::parse("127.0.0.1:0"))) {}
 
     /// True if the caller with this Hello is let in.
     bool lets_in(const Hello& hello) {
@@ -54,7 +54,7 @@ class Door : public ::testing::Test {
     }
 
     void turn(Outbound& caller, Instant until) {
-        PollSet poll;
+        net::PollSet poll;
         acceptor.watch(poll);
         caller.watch(poll);
         poll.wait(until);
@@ -75,8 +75,8 @@ class Door : public ::testing::Test {
     std::vector<Acceptor::Accepted> let_in;
 
    private:
-    explicit Door(Descriptor listener)
-        : peer{.address = bound_address(listener), .name = "rank 1"},
+    explicit Door(net::Descriptor listener)
+        : peer{.address = net::bound_address(listener), .name = "rank 1"},
           acceptor(std::move(listener), right, 3) {}
 };
 
@@ -117,9 +117,9 @@ TEST_F(Door, IsShutToAllOthers) {
 }
 
 TEST_F(Door, IsNotHeldUpByStrangersWhoSayNothing) {
-    std::vector<Descriptor> strangers;
+    std::vector<net::Descriptor> strangers;
     for (int i = 0; i < 10; ++i) {
-        strangers.push_back(begin_connect(peer.address));
+        strangers.push_back(net::begin_connect(peer.address));
     }
     EXPECT_TRUE(lets_in(right));
     // They are shown out when their time is up.
@@ -130,11 +130,11 @@ TEST_F(Door, IsNotHeldUpByStrangersWhoSayNothing) {
 
 TEST(Outbound, ToNobodySaysWhy) {
     const std::string closed = "127.0.0.1:" + std::to_string(testing::unused_port());
-    const Peer peer{.address = SocketAddress::parse(closed), .name = "rank 1"};
+    const Peer peer{.address = net::SocketAddress::parse(closed), .name = "rank 1"};
     Outbound caller(peer, Hello{});
     const Instant deadline = after(SteadyClock().now(), kPatience);
     while (!caller.ended() && SteadyClock().now() < deadline) {
-        PollSet poll;
+        net::PollSet poll;
         caller.watch(poll);
         poll.wait(deadline);
         caller.progress();

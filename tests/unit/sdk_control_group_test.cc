@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
-#include "worker_sdk/src/cpu/control_group.h"
+#include "worker_sdk/src/base/control_group.h"
 
-namespace regroup::cpu {
+namespace regroup {
 namespace {
 
 namespace fs = std::filesystem;
@@ -92,4 +92,4 @@ TEST_F(ControlGroup, OfAContainerIsFoundAtTheTop) {
 }
 
 }  // namespace
-}  // namespace regroup::cpu
+}  // namespace regroup

@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "worker_sdk/src/float_arrays.h"
+#include "worker_sdk/src/base/float_arrays.h"
 
 namespace regroup {
 namespace {

@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "worker_sdk/src/mpi_environment.h"
+#include "worker_sdk/src/context/mpi_environment.h"
 
 namespace regroup {
 namespace {

@@ -14,7 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "worker_sdk/src/store_service.h"
+#include "worker_sdk/src/store/store_service.h"
 
 namespace regroup {
 namespace {

@@ -7,9 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "worker_sdk/src/training/bucket_plan.h"
+#include "worker_sdk/src/ddp/bucket_plan.h"
 
-namespace regroup::training {
+namespace regroup::ddp {
 namespace {
 
 using ::testing::ElementsAre;
@@ -100,4 +100,4 @@ TEST(PlanBuckets, CoversEveryParameterOnceWithinTheLimitInTheOrderOfCompletion) 
 }
 
 }  // namespace
-}  // namespace regroup::training
+}  // namespace regroup::ddp

@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/fake_agent.h"
+#include "worker_sdk/src/checkpoint/fence.h"
 #include "worker_sdk/src/link/process_link.h"
-#include "worker_sdk/src/training/fence.h"
 
 namespace regroup {
 namespace {
@@ -104,13 +104,13 @@ TEST_F(CheckpointFence, WithoutARoundNothingIsFencedAndTheFileIsAsItWas) {
     EXPECT_FALSE(save(100, 9, 1));
     EXPECT_FALSE(save(100, 0, 2));
     EXPECT_EQ(saved(), 2);
-    EXPECT_EQ(training::author_of(path()).round, 0U);
+    EXPECT_EQ(checkpointing::author_of(path()).round, 0U);
     EXPECT_FALSE(save(100, 1, 3)) << "it does not say who has saved it";
-    EXPECT_EQ(training::author_of(path()).round, 1U);
+    EXPECT_EQ(checkpointing::author_of(path()).round, 1U);
 }
 
 TEST_F(CheckpointFence, AFileThatIsNoCheckpointHasNoAuthor) {
-    EXPECT_EQ(training::author_of(path()).began, 0U);
+    EXPECT_EQ(checkpointing::author_of(path()).began, 0U);
 }
 
 }  // namespace

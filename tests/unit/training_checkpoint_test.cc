@@ -24,7 +24,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "worker_sdk/src/training/atomic_file.h"
+#include "worker_sdk/src/checkpoint/atomic_file.h"
 
 namespace regroup {
 namespace {
@@ -314,7 +314,7 @@ TEST_F(CheckpointTest, WritersOfOnePathDoNotRemoveEachOthersFiles) {
             writers.emplace_back([this, &error] {
                 try {
                     for (int i = 0; i < kFiles; ++i) {
-                        training::AtomicFile file(path());
+                        checkpointing::AtomicFile file(path());
                         file.write("complete");
                         file.publish(0);
                     }

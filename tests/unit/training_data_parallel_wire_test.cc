@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/fake_process_group.h"
-#include "worker_sdk/src/training/convert.h"
+#include "worker_sdk/src/ddp/convert.h"
 
 namespace regroup {
 namespace {
@@ -57,13 +57,13 @@ void check_conversions(float factor) {
         wide.push_back(static_cast<Wide>(value));
     }
     std::vector<Low> low(wide.size());
-    training::convert_values(std::span<const Wide>(wide), std::span<Low>(low), factor, {});
+    ddp::convert_values(std::span<const Wide>(wide), std::span<Low>(low), factor, {});
     for (std::size_t i = 0; i < wide.size(); ++i) {
         const Low expected(static_cast<float>(wide[i] * static_cast<Wide>(factor)));
         ASSERT_EQ(low[i].bits, expected.bits) << wide[i];
     }
     std::vector<Wide> again(wide.size());
-    training::convert_values(std::span<const Low>(low), std::span<Wide>(again), 1.0F, {});
+    ddp::convert_values(std::span<const Low>(low), std::span<Wide>(again), 1.0F, {});
     for (std::size_t i = 0; i < wide.size(); ++i) {
         ASSERT_EQ(again[i], static_cast<Wide>(static_cast<float>(low[i])));
     }
@@ -82,8 +82,8 @@ TEST(Conversions, KeepNotANumber) {
     const std::array<float, 9> wide{std::nanf(""), 0, 0, 0, 0, 0, 0, 0, -std::nanf("")};
     std::vector<float16> half(9);
     std::vector<bfloat16> brain(9);
-    training::convert_values(std::span<const float>(wide), std::span<float16>(half), 1.0F, {});
-    training::convert_values(std::span<const float>(wide), std::span<bfloat16>(brain), 1.0F, {});
+    ddp::convert_values(std::span<const float>(wide), std::span<float16>(half), 1.0F, {});
+    ddp::convert_values(std::span<const float>(wide), std::span<bfloat16>(brain), 1.0F, {});
     for (const std::size_t i : {0U, 8U}) {
         EXPECT_TRUE(std::isnan(static_cast<float>(half[i])));
         EXPECT_TRUE(std::isnan(static_cast<float>(brain[i])));

@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "worker_sdk/src/training/python_random.h"
+#include "worker_sdk/src/data/python_random.h"
 
 namespace regroup {
 namespace {
@@ -115,7 +115,7 @@ TEST(BatchPerRank, IsTheGlobalBatchSharedOut) {
 
 // random.Random(0): getrandbits(32) three times, getrandbits(40), getrandbits(64).
 TEST(PythonRandom, MakesPythonsNumbers) {
-    training::PythonRandom random(0);
+    data::PythonRandom random(0);
     EXPECT_EQ(random.bits(32), 3626764237U);
     EXPECT_EQ(random.bits(32), 1654615998U);
     EXPECT_EQ(random.bits(32), 3255389356U);

@@ -15,7 +15,7 @@
 
 namespace regroup {
 
-namespace training {
+namespace ddp {
 class Reducer;
 }
 
@@ -183,8 +183,8 @@ class DistributedDataParallel {
 
        private:
         friend class DistributedDataParallel;
-        explicit NoSync(training::Reducer& reducer);
-        training::Reducer& reducer_;
+        explicit NoSync(ddp::Reducer& reducer);
+        ddp::Reducer& reducer_;
     };
     NoSync no_sync();
 
@@ -218,7 +218,7 @@ class DistributedDataParallel {
     [[nodiscard]] StepStatistics statistics() const noexcept;
 
    private:
-    std::unique_ptr<training::Reducer> reducer_;
+    std::unique_ptr<ddp::Reducer> reducer_;
 };
 
 }  // namespace regroup

@@ -17,7 +17,7 @@ constexpr Duration kIntroductionLimit = std::chrono::seconds(10);
 
 }  // namespace
 
-Acceptor::Acceptor(Descriptor listener, const Hello& expected, std::uint32_t world_size)
+Acceptor::Acceptor(net::Descriptor listener, const Hello& expected, std::uint32_t world_size)
     : listener_{.fd = std::move(listener)},
       guard_(listener_.fd.get()),
       expected_(expected),
@@ -32,7 +32,7 @@ bool Acceptor::admits(const Hello& hello) const {
            !admitted_.contains({hello.source, hello.kind});
 }
 
-void Acceptor::watch(PollSet& poll) {
+void Acceptor::watch(net::PollSet& poll) {
     if (visitors_.size() < kVisitorsMax) {
         poll.want_read(listener_);
     }
@@ -47,10 +47,10 @@ Instant Acceptor::next_deadline() const {
 
 void Acceptor::accept_all(Instant now) {
     while (listener_.readable && visitors_.size() < kVisitorsMax) {
-        Descriptor socket(
+        net::Descriptor socket(
             ::accept4(listener_.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (socket.is_open()) {
-            visitors_.push_back({.stream = Stream(std::move(socket)),
+            visitors_.push_back({.stream = net::Stream(std::move(socket)),
                                  .until = after(now, kIntroductionLimit),
                                  .hello = {}});
         } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
@@ -65,7 +65,7 @@ std::vector<Acceptor::Accepted> Acceptor::progress(Instant now) {
     accept_all(now);
     std::vector<Accepted> accepted;
     for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
-        Stream& stream = visitor->stream;
+        net::Stream& stream = visitor->stream;
         if (stream.readable) {
             visitor->hello.filled(stream.read_some(visitor->hello.space()));
         }

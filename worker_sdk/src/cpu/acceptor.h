@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "worker_sdk/src/cpu/poll_set.h"
-#include "worker_sdk/src/cpu/socket.h"
 #include "worker_sdk/src/cpu/wire.h"
+#include "worker_sdk/src/net/poll_set.h"
+#include "worker_sdk/src/net/socket.h"
 
 namespace regroup::cpu {
 
@@ -20,20 +20,20 @@ class Acceptor {
     struct Accepted {
         std::uint32_t source;
         ChannelKind kind;
-        Stream stream;
+        net::Stream stream;
     };
 
     /// `expected` is the Hello of a peer; its `source` and `kind` do not matter.
-    Acceptor(Descriptor listener, const Hello& expected, std::uint32_t world_size);
+    Acceptor(net::Descriptor listener, const Hello& expected, std::uint32_t world_size);
 
-    void watch(PollSet& poll);
+    void watch(net::PollSet& poll);
     /// The connections that were let in since the last call.
     [[nodiscard]] std::vector<Accepted> progress(Instant now);
     [[nodiscard]] Instant next_deadline() const;
 
    private:
     struct Visitor {
-        Stream stream;
+        net::Stream stream;
         Instant until;
         Partial<Hello> hello;
     };
@@ -41,8 +41,8 @@ class Acceptor {
     [[nodiscard]] bool admits(const Hello& hello) const;
     void accept_all(Instant now);
 
-    Pollable listener_;
-    ForkGuard guard_;
+    net::Pollable listener_;
+    net::ForkGuard guard_;
     Hello expected_;
     std::uint32_t world_size_;
     std::list<Visitor> visitors_;  // Have not introduced themselves yet; oldest first.

@@ -44,7 +44,7 @@ class CollectiveLane::Outgoing {
     void release(std::size_t bytes) noexcept { released_ = std::min(total_, released_ + bytes); }
 
     /// Sends what the connection takes; tells how many bytes that were, the signature's included.
-    std::size_t send(Stream& stream) {
+    std::size_t send(net::Stream& stream) {
         if (done_) {
             return 0;
         }
@@ -110,7 +110,7 @@ class CollectiveLane::Incoming {
     [[nodiscard]] std::size_t total() const noexcept { return total_; }
 
     /// Takes what is there, into place; tells how many bytes have been read.
-    std::size_t receive(Stream& stream) {
+    std::size_t receive(net::Stream& stream) {
         while (index_ < pieces_.size() && offset_ == pieces_[index_].bytes) {
             ++index_;
             offset_ = 0;
@@ -198,7 +198,7 @@ void CollectiveLane::carry(const Flow& flow) {
         if (to != nullptr && to->ready()) {
             moved += outgoing.send(to->stream());
         }
-        if (Stream* const stream = flow.from ? payload_stream(*flow.from) : nullptr) {
+        if (net::Stream* const stream = flow.from ? payload_stream(*flow.from) : nullptr) {
             const std::size_t landed_before = incoming.landed();
             moved += incoming.receive(*stream);
             outgoing.release(incoming.landed() - landed_before);
@@ -236,7 +236,7 @@ void CollectiveLane::wait(const Flow& flow, const Outgoing& outgoing, const Inco
         }
     }
     if (flow.from) {
-        Stream* const stream = payload_stream(*flow.from);
+        net::Stream* const stream = payload_stream(*flow.from);
         if (stream == nullptr || !incoming.done()) {
             mesh_.await(*flow.from, ChannelKind::collective, *active_);
         }
@@ -268,11 +268,11 @@ bool CollectiveLane::entered(std::uint32_t peer) const {
            arrival->second.value().number == active_->number;
 }
 
-Stream* CollectiveLane::payload_stream(std::uint32_t peer) {
+net::Stream* CollectiveLane::payload_stream(std::uint32_t peer) {
     return entered(peer) ? mesh_.inbound(peer, ChannelKind::collective) : nullptr;
 }
 
-void CollectiveLane::watch(PollSet& poll) {
+void CollectiveLane::watch(net::PollSet& poll) {
     for (auto& [peer, stream] : mesh_.inbounds(ChannelKind::collective)) {
         if (!stream.ended() && !arrivals_[peer].complete()) {
             poll.want_read(stream);

@@ -45,7 +45,7 @@ struct Flow {
 
 /// Carries the streams of collectives, one collective at a time, and sees to it that all ranks mean
 /// the same one: each stream begins with its sender's signature.
-class CollectiveLane final : public Participant {
+class CollectiveLane final : public net::Participant {
    public:
     explicit CollectiveLane(Mesh& mesh);
 
@@ -62,7 +62,7 @@ class CollectiveLane final : public Participant {
     [[nodiscard]] std::uint64_t bytes_sent() const noexcept { return bytes_sent_; }
     [[nodiscard]] const Mesh& mesh() const noexcept { return mesh_; }
 
-    void watch(PollSet& poll) override;
+    void watch(net::PollSet& poll) override;
     void progress() override;
 
    private:
@@ -70,7 +70,7 @@ class CollectiveLane final : public Participant {
     class Incoming;
 
     [[nodiscard]] bool entered(std::uint32_t peer) const;
-    [[nodiscard]] Stream* payload_stream(std::uint32_t peer);
+    [[nodiscard]] net::Stream* payload_stream(std::uint32_t peer);
     void check(std::uint32_t peer, const Signature& theirs) const;
     void wait(const Flow& flow, const Outgoing& outgoing, const Incoming& incoming);
     [[nodiscard]] GroupFailure deadline_failure(const Flow& flow, const Incoming& incoming) const;

@@ -99,7 +99,7 @@ bool ControlLine::meet_neighbours_once_more(Instant deadline) {
     }
 }
 
-void ControlLine::watch(PollSet& poll) {
+void ControlLine::watch(net::PollSet& poll) {
     for (const Line& line : lines_) {
         if (line.stream != nullptr && !line.left && !met_) {
             poll.want_read(*line.stream);

@@ -13,14 +13,14 @@ namespace regroup::cpu {
 /// The two connections to the neighbours in the ring that carry no data, only news: a rank that
 /// leaves in order says so, and the failure of one rank travels both ways round the ring until all
 /// have heard of it. A neighbour that hangs up without a word has died.
-class ControlLine final : public Participant {
+class ControlLine final : public net::Participant {
    public:
     /// Connects to both neighbours. Throws Error naming the neighbour that does not answer by
     /// `deadline`, or who is gone; or what `check` throws, which is called several times a second.
     /// The neighbours are told first, as far as they can be.
     ControlLine(Mesh& mesh, Instant deadline, const std::function<void()>& check);
 
-    void watch(PollSet& poll) override;
+    void watch(net::PollSet& poll) override;
     /// Throws GroupFailure when news of one arrive; until the group is `formed`, a moment later:
     /// others may have formed it, used it and failed, while what this rank needs is on its way.
     void progress() override;
@@ -37,7 +37,7 @@ class ControlLine final : public Participant {
    private:
     struct Line {
         std::uint32_t peer = 0;
-        Stream* stream = nullptr;
+        net::Stream* stream = nullptr;
         bool left = false;
         Partial<Notice> notice{};
         std::string text{};  // What has come of the notice's text.

@@ -12,17 +12,17 @@
 #include <vector>
 
 #include "rendezvous/base/result.h"
+#include "worker_sdk/src/base/helper_thread.h"
 #include "worker_sdk/src/cpu/requests.h"
 #include "worker_sdk/src/cpu/subgroup_formation.h"
-#include "worker_sdk/src/helper_thread.h"
 
 namespace regroup::cpu {
 namespace {
 
 constexpr std::size_t kOutstandingMax = 65536;
 
-Pollable make_wakeup() {
-    Descriptor fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+net::Pollable make_wakeup() {
+    net::Descriptor fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!fd.is_open()) {
         throw Error(Errc::system, system_failure("eventfd", errno).detail);
     }

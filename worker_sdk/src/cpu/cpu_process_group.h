@@ -22,7 +22,7 @@
 #include "worker_sdk/src/cpu/node_executor.h"
 #include "worker_sdk/src/cpu/node_formation.h"
 #include "worker_sdk/src/cpu/operation.h"
-#include "worker_sdk/src/descendants.h"
+#include "worker_sdk/src/group/descendants.h"
 
 namespace regroup::cpu {
 
@@ -52,7 +52,7 @@ struct Founding {
 /// The helper also notices when a rank is gone, and ends the group, the executor's part included.
 ///
 /// Members are labelled by who may touch them.
-class CpuProcessGroup final : public ProcessGroup, private Participant {
+class CpuProcessGroup final : public ProcessGroup, private net::Participant {
    public:
     /// Takes a mesh that is connected to nobody yet.
     CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupOptions& options,
@@ -102,7 +102,7 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
                                       const Signature& signature) const;
 
     // Helper thread.
-    void watch(PollSet& poll) override;
+    void watch(net::PollSet& poll) override;
     void progress() override;
     void run() noexcept;
     void carry_out_all();
@@ -129,7 +129,7 @@ class CpuProcessGroup final : public ProcessGroup, private Participant {
     CollectiveLane lane_;
     Collectives algorithms_;
     Messenger messenger_;
-    Pollable wakeup_;  // An eventfd; callers only write to it.
+    net::Pollable wakeup_;  // An eventfd; callers only write to it.
     std::deque<Operation> collectives_;
     std::function<void()> check_;  // While the group forms.
 

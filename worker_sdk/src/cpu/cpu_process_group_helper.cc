@@ -20,7 +20,7 @@ struct Leave {};
 
 }  // namespace
 
-void CpuProcessGroup::watch(PollSet& poll) {
+void CpuProcessGroup::watch(net::PollSet& poll) {
     poll.want_read(wakeup_);
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "rendezvous/base/result.h"
+#include "worker_sdk/src/base/checksum.h"
 #include "worker_sdk/src/cpu/cpu_process_group.h"
 #include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/node_formation.h"
@@ -34,7 +35,7 @@ Peer parse_peer(std::uint32_t rank, const std::string& text) {
         throw Error(Errc::invalid_argument, "the store's entry for rank " + std::to_string(rank) +
                                                 " is malformed: \"" + text + "\"");
     }
-    Peer peer = make_peer(rank, rank, SocketAddress::parse(address), token, node);
+    Peer peer = make_peer(rank, rank, net::SocketAddress::parse(address), token, node);
     words >> offer;
     peer.offer = NodeOffer::parse(offer);
     return peer;
@@ -99,23 +100,23 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
     const std::shared_ptr<Store> group_store = prefix_store(place + "/" + incarnation, store);
 
     const bool shares = context.cpu_transport != "tcp";
-    Descriptor listener =
-        listen_on(local_address_towards(context.master_addr, context.master_port));
+    net::Descriptor listener =
+        net::listen_on(net::local_address_towards(context.master_addr, context.master_port));
     // Before the others are waited for, not after: most are here long before the last one.
     const auto share =
         shares && context.group_world_size <= 1
             ? std::make_shared<NodeShare>(make_share(context.world_size, context.local_world_size))
             : nullptr;
     group_store->set(address_key(context.rank),
-                     bound_address(listener).text() + " " + std::to_string(random_token()) + " " +
-                         std::to_string(shares ? node_identity(context) : 0) +
+                     net::bound_address(listener).text() + " " + std::to_string(random_token()) +
+                         " " + std::to_string(shares ? node_identity(context) : 0) +
                          (share ? " " + share->offer.text() : ""));
     std::vector<Peer> peers = gather_peers(*group_store, context, options, deadline);
 
     const Seat seat{.rank = context.rank,
                     .world_size = context.world_size,
                     .round = context.round,
-                    .group = hash(context.job + "/" + place + "/" + incarnation)};
+                    .group = checksum(context.job + "/" + place + "/" + incarnation)};
     auto mesh = std::make_unique<Mesh>(seat, std::move(peers), std::move(listener));
     try {
         return std::make_unique<CpuProcessGroup>(
@@ -140,16 +141,7 @@ std::uint64_t random_token() {
     return token;
 }
 
-// FNV-1a.
-std::uint64_t hash(std::string_view text) noexcept {
-    std::uint64_t value = 0xcbf29ce484222325ULL;
-    for (const char c : text) {
-        value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-    }
-    return value;
-}
-
-Peer make_peer(std::uint32_t rank, std::uint32_t world_rank, const SocketAddress& address,
+Peer make_peer(std::uint32_t rank, std::uint32_t world_rank, const net::SocketAddress& address,
                std::uint64_t token, std::uint64_t node) {
     const std::string known_as =
         rank == world_rank ? "" : "world rank " + std::to_string(world_rank) + ", ";

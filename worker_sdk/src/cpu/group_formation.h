@@ -23,10 +23,9 @@ namespace regroup::cpu {
 
 /// A peer with its name for people.
 [[nodiscard]] Peer make_peer(std::uint32_t rank, std::uint32_t world_rank,
-                             const SocketAddress& address, std::uint64_t token, std::uint64_t node);
+                             const net::SocketAddress& address, std::uint64_t token,
+                             std::uint64_t node);
 /// From the kernel. Throws Error `system`.
 [[nodiscard]] std::uint64_t random_token();
-/// The same on every machine.
-[[nodiscard]] std::uint64_t hash(std::string_view text) noexcept;
 
 }  // namespace regroup::cpu

@@ -12,8 +12,8 @@
 namespace regroup::cpu {
 namespace {
 
-Pollable make_wakeup() {
-    Descriptor fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+net::Pollable make_wakeup() {
+    net::Descriptor fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!fd.is_open()) {
         throw Error(Errc::system, system_failure("eventfd", errno).detail);
     }
@@ -32,7 +32,7 @@ Interruption::Interruption(Mesh& mesh, const std::shared_ptr<RoundScope>& scope)
     mesh.add(*this);
 }
 
-void Interruption::watch(PollSet& poll) {
+void Interruption::watch(net::PollSet& poll) {
     poll.want_read(wakeup_);
 }
 

@@ -19,7 +19,7 @@ Hello hello_to(const Seat& seat, const Peer& peer, std::uint32_t target) {
 
 }  // namespace
 
-Mesh::Mesh(const Seat& seat, std::vector<Peer> peers, Descriptor listener)
+Mesh::Mesh(const Seat& seat, std::vector<Peer> peers, net::Descriptor listener)
     : seat_(seat),
       peers_(std::move(peers)),
       acceptor_(std::move(listener), hello_to(seat, peers_.at(seat.rank), seat.rank),
@@ -38,14 +38,14 @@ Outbound& Mesh::outbound(std::uint32_t peer, ChannelKind kind) {
     return outbounds.try_emplace(peer, peers_[peer], hello).first->second;
 }
 
-Stream* Mesh::inbound(std::uint32_t peer, ChannelKind kind) {
+net::Stream* Mesh::inbound(std::uint32_t peer, ChannelKind kind) {
     auto& streams = inbounds(kind);
     const auto found = streams.find(peer);
     return found == streams.end() ? nullptr : &found->second;
 }
 
 void Mesh::await(std::uint32_t peer, ChannelKind kind, const Signature& operation) {
-    const Stream* const stream = inbound(peer, kind);
+    const net::Stream* const stream = inbound(peer, kind);
     if (stream != nullptr) {
         if (stream->ended()) {
             note_gone(peer, "closed the connection");
@@ -114,7 +114,7 @@ void Mesh::turn(Instant until) {
             }
         }
     }
-    for (Participant* const participant : participants_) {
+    for (net::Participant* const participant : participants_) {
         participant->watch(poll_);
         until = std::min(until, participant->next_deadline());
     }
@@ -138,7 +138,7 @@ void Mesh::turn(Instant until) {
             }
         }
     }
-    for (Participant* const participant : participants_) {
+    for (net::Participant* const participant : participants_) {
         participant->progress();
     }
     if (suspicion_ && now >= suspicion_->until) {

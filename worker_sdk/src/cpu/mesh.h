@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/cpu/acceptor.h"
 #include "worker_sdk/src/cpu/outbound.h"
-#include "worker_sdk/src/cpu/poll_set.h"
-#include "worker_sdk/src/cpu/socket.h"
 #include "worker_sdk/src/cpu/wire.h"
-#include "worker_sdk/src/round_scope.h"
+#include "worker_sdk/src/net/poll_set.h"
+#include "worker_sdk/src/net/socket.h"
 
 namespace regroup::cpu {
 
@@ -54,7 +54,7 @@ class Mesh {
     static constexpr Duration kExplanationLimit = std::chrono::milliseconds(200);
 
     /// `peers[i]` is rank i; `listener` is the socket that `peers[seat.rank]` describes.
-    Mesh(const Seat& seat, std::vector<Peer> peers, Descriptor listener);
+    Mesh(const Seat& seat, std::vector<Peer> peers, net::Descriptor listener);
 
     [[nodiscard]] const Seat& seat() const noexcept { return seat_; }
     [[nodiscard]] const Peer& peer(std::uint32_t rank) const { return peers_.at(rank); }
@@ -63,8 +63,8 @@ class Mesh {
     /// The connection on which this rank sends to `peer`; dialled by the first call.
     [[nodiscard]] Outbound& outbound(std::uint32_t peer, ChannelKind kind);
     /// The connection on which `peer` sends, or nullptr as long as it has not dialled.
-    [[nodiscard]] Stream* inbound(std::uint32_t peer, ChannelKind kind);
-    [[nodiscard]] std::map<std::uint32_t, Stream>& inbounds(ChannelKind kind) {
+    [[nodiscard]] net::Stream* inbound(std::uint32_t peer, ChannelKind kind);
+    [[nodiscard]] std::map<std::uint32_t, net::Stream>& inbounds(ChannelKind kind) {
         return inbounds_[static_cast<std::size_t>(kind)];
     }
 
@@ -92,9 +92,9 @@ class Mesh {
     void tell_break(std::uint32_t peer, const std::string& how);
 
     /// What the next turn also waits for.
-    [[nodiscard]] PollSet& poll() noexcept { return poll_; }
+    [[nodiscard]] net::PollSet& poll() noexcept { return poll_; }
     /// `participant` takes part in every turn from now on, and must outlive the last.
-    void add(Participant& participant) { participants_.push_back(&participant); }
+    void add(net::Participant& participant) { participants_.push_back(&participant); }
 
     /// Waits until anything happens, `until` at most, and lets everybody make progress. Throws
     /// GroupFailure, or Error `system`.
@@ -110,13 +110,13 @@ class Mesh {
     const std::vector<Peer> peers_;
     Acceptor acceptor_;
     std::array<std::map<std::uint32_t, Outbound>, kChannelKinds> outbounds_;
-    std::array<std::map<std::uint32_t, Stream>, kChannelKinds> inbounds_;
+    std::array<std::map<std::uint32_t, net::Stream>, kChannelKinds> inbounds_;
     std::vector<std::string> endings_;  // by rank; empty while it is there
     std::set<std::uint32_t> left_;
     std::optional<Suspicion> suspicion_;
     RoundScope::BreakListener break_listener_;  // Empty once it was called.
-    std::vector<Participant*> participants_;
-    PollSet poll_;
+    std::vector<net::Participant*> participants_;
+    net::PollSet poll_;
 };
 
 }  // namespace regroup::cpu

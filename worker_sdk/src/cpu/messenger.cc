@@ -103,7 +103,7 @@ std::vector<Operation> Messenger::take_all() {
     return operations;
 }
 
-void Messenger::watch(PollSet& poll) {
+void Messenger::watch(net::PollSet& poll) {
     for (auto& [peer, queue] : sends_) {
         Outbound& outbound = mesh_.outbound(peer, ChannelKind::message);
         if (!queue.empty() && outbound.ready() && !outbound.stream().ended()) {
@@ -169,7 +169,7 @@ void Messenger::progress_sends(std::uint32_t peer, std::deque<Sending>& queue) {
 
 void Messenger::progress_recvs(std::uint32_t peer, Mailbox& mailbox) {
     sort_in_posted(mailbox);
-    Stream* const stream = mesh_.inbound(peer, ChannelKind::message);
+    net::Stream* const stream = mesh_.inbound(peer, ChannelKind::message);
     for (std::size_t moved = 0; stream != nullptr && moved < kTurnBytes;) {
         if (!mailbox.header.complete()) {
             mailbox.header.filled(stream->read_some(mailbox.header.space()));

@@ -18,7 +18,7 @@ namespace regroup::cpu {
 /// connection; what is at its front is matched with the oldest recv of the same tag. A message that
 /// no recv wants yet is put aside, and when as much as `kAsideBytesMax` has been put aside from one
 /// peer, that peer has to wait: nothing more is read from it until a recv makes room.
-class Messenger final : public Participant {
+class Messenger final : public net::Participant {
    public:
     static constexpr std::size_t kAsideBytesMax = std::size_t{64} << 20U;
 
@@ -30,7 +30,7 @@ class Messenger final : public Participant {
     /// Gives back everything that is not complete.
     [[nodiscard]] std::vector<Operation> take_all();
 
-    void watch(PollSet& poll) override;
+    void watch(net::PollSet& poll) override;
     void progress() override;
     [[nodiscard]] Instant next_deadline() const override;
 

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <utility>
 
-#include "worker_sdk/src/helper_thread.h"
+#include "worker_sdk/src/base/helper_thread.h"
 
 namespace regroup::cpu {
 namespace {

@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "worker_sdk/src/base/checksum.h"
+#include "worker_sdk/src/base/control_group.h"
 #include "worker_sdk/src/cpu/group_formation.h"
 
 namespace regroup::cpu {
@@ -114,15 +116,15 @@ std::uint64_t node_identity(const Context& context) {
     if (boot.empty() || ::stat("/proc/self/ns/net", &network) != 0) {
         return 0;
     }
-    return hash(boot + "/" + std::to_string(network.st_ino) + "/" +
-                std::to_string(context.group_rank)) |
+    return checksum(boot + "/" + std::to_string(network.st_ino) + "/" +
+                    std::to_string(context.group_rank)) |
            1U;
 }
 
 SharedParts share_memory(const Table& table, std::size_t bytes) {
     // Asked before anybody takes any. The kernel would not say no: it would kill somebody.
-    Outcome mine = bytes <= SharedMemory::available_bytes() / table.world_size ? Outcome::good
-                                                                               : Outcome::no_memory;
+    Outcome mine =
+        bytes <= available_memory_bytes() / table.world_size ? Outcome::good : Outcome::no_memory;
     const std::vector<Outcome> hopes = gather(table, mine);
     const bool hopeful =
         std::all_of(hopes.begin(), hopes.end(), [](Outcome hope) { return hope == Outcome::good; });

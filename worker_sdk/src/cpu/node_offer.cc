@@ -7,6 +7,7 @@
 #include <charconv>
 #include <sched.h>
 
+#include "worker_sdk/src/base/control_group.h"
 #include "worker_sdk/src/cpu/node_memory.h"
 #include "worker_sdk/src/cpu/wire.h"
 
@@ -61,7 +62,7 @@ NodeShare make_share(std::uint32_t world_size, std::uint32_t node_ranks) {
     share.offer.node_ranks = node_ranks;
     share.offer.quota = control_group_processors();
     // The kernel would not say no when the memory is touched: it would kill somebody.
-    if (NodeMemory::segment_bytes() > SharedMemory::available_bytes() / world_size) {
+    if (NodeMemory::segment_bytes() > available_memory_bytes() / world_size) {
         return share;
     }
     try {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "worker_sdk/src/cpu/control_group.h"
+#include "worker_sdk/src/base/control_group.h"
 #include "worker_sdk/src/cpu/shared_memory.h"
 
 namespace regroup::cpu {

@@ -6,7 +6,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker_sdk/src/cpu/wire.h"
-#include "worker_sdk/src/work.h"
+#include "worker_sdk/src/group/work.h"
 
 namespace regroup::cpu {
 

@@ -7,12 +7,12 @@
 namespace regroup::cpu {
 
 Outbound::Outbound(const Peer& peer, const Hello& hello)
-    : hello_(hello), stream_(begin_connect(peer.address)) {
+    : hello_(hello), stream_(net::begin_connect(peer.address)) {
     stream_.readable = false;
     stream_.writable = false;  // Until poll says that connecting has come to an end.
 }
 
-void Outbound::watch(PollSet& poll) {
+void Outbound::watch(net::PollSet& poll) {
     if (ended()) {
         return;
     }
@@ -45,7 +45,7 @@ void Outbound::greet() {
     if (!stream_.writable) {
         return;
     }
-    if (const int error_number = connect_error(stream_.fd); error_number != 0) {
+    if (const int error_number = net::connect_error(stream_.fd); error_number != 0) {
         ending_ = "cannot be reached: " + std::generic_category().message(error_number);
     } else if (stream_.write_some(bytes_of(hello_)) != sizeof hello_) {
         // So few bytes always fit into a new connection.

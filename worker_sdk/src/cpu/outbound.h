@@ -6,15 +6,15 @@
 #include <string>
 
 #include "worker_sdk/src/cpu/node_offer.h"
-#include "worker_sdk/src/cpu/poll_set.h"
-#include "worker_sdk/src/cpu/socket.h"
 #include "worker_sdk/src/cpu/wire.h"
+#include "worker_sdk/src/net/poll_set.h"
+#include "worker_sdk/src/net/socket.h"
 
 namespace regroup::cpu {
 
 /// Another rank, as it has described itself in the store.
 struct Peer {
-    SocketAddress address;
+    net::SocketAddress address;
     std::uint64_t token = 0;
     std::uint64_t node = 0;            ///< node_identity; 0: shares no memory.
     std::optional<NodeOffer> offer{};  ///< None if it expects peers on other nodes.
@@ -27,7 +27,7 @@ class Outbound {
    public:
     Outbound(const Peer& peer, const Hello& hello);
 
-    void watch(PollSet& poll);
+    void watch(net::PollSet& poll);
     /// Continues the handshake; afterwards only looks for the end of the connection.
     void progress();
 
@@ -37,7 +37,7 @@ class Outbound {
     [[nodiscard]] const std::string& ending() const noexcept { return ending_; }
     [[nodiscard]] bool ended() const noexcept { return !ending_.empty(); }
     /// Requires `ready()`.
-    [[nodiscard]] Stream& stream() noexcept { return stream_; }
+    [[nodiscard]] net::Stream& stream() noexcept { return stream_; }
 
    private:
     enum class State { connecting, greeting, ready };
@@ -46,7 +46,7 @@ class Outbound {
     void read_welcome();
 
     Hello hello_;
-    Stream stream_;
+    net::Stream stream_;
     State state_ = State::connecting;
     Partial<Welcome> welcome_;
     std::string ending_;

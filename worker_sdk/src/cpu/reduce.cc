@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "rendezvous/base/ensure.h"
-#include "worker_sdk/src/float_arrays.h"
+#include "worker_sdk/src/base/float_arrays.h"
 
 namespace regroup::cpu {
 namespace {

@@ -3,12 +3,9 @@
 
 #include <regroup/error.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -16,7 +13,6 @@
 #include <utility>
 
 #include "rendezvous/base/result.h"
-#include "worker_sdk/src/cpu/control_group.h"
 
 namespace regroup::cpu {
 namespace {
@@ -47,7 +43,7 @@ int reserve(int fd, off_t length) {
 SharedMemory SharedMemory::create(std::size_t bytes, bool reserved) {
     SharedMemory memory;
     memory.bytes_ = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-    memory.descriptor_ = Descriptor(::memfd_create("regroup", MFD_CLOEXEC));
+    memory.descriptor_ = net::Descriptor(::memfd_create("regroup", MFD_CLOEXEC));
     const int fd = memory.descriptor_.get();
     const auto length = static_cast<off_t>(memory.bytes_);
     if (!memory.descriptor_.is_open() ||
@@ -78,7 +74,7 @@ std::optional<SharedMemory> SharedMemory::open(const Ticket& ticket) {
     const std::string path =
         "/proc/" + std::to_string(ticket.process) + "/fd/" + std::to_string(ticket.descriptor);
     memory.descriptor_ =
-        Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+        net::Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     struct stat facts{};
     // Process numbers mean something else in another container: what was opened must be the thing
     // itself. Ranks on one machine have one kernel, in which inodes of this kind are unique.
@@ -94,20 +90,6 @@ std::optional<SharedMemory> SharedMemory::open(const Ticket& ticket) {
     }
     memory.close_ticket();
     return memory;
-}
-
-std::size_t SharedMemory::available_bytes() {
-    const std::size_t allowed = control_group_memory_left();
-    std::ifstream file("/proc/meminfo");
-    for (std::string line; std::getline(file, line);) {
-        std::istringstream words(line);
-        std::string name;
-        std::size_t kibibytes = 0;
-        if (words >> name >> kibibytes && name == "MemAvailable:") {
-            return std::min(allowed, kibibytes * 1024);
-        }
-    }
-    return allowed;
 }
 
 SharedMemory::~SharedMemory() {

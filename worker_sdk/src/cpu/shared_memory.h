@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "worker_sdk/src/cpu/socket.h"
+#include "worker_sdk/src/net/socket.h"
 
 namespace regroup::cpu {
 
@@ -30,17 +30,13 @@ class SharedMemory {
     /// machine, in another container, or of another user.
     [[nodiscard]] static std::optional<SharedMemory> open(const Ticket& ticket);
 
-    /// What the machine and this process's control group have left, as far as the kernel tells;
-    /// everything if it does not.
-    [[nodiscard]] static std::size_t available_bytes();
-
     ~SharedMemory();
     SharedMemory(SharedMemory&& other) noexcept;
     SharedMemory& operator=(SharedMemory&& other) noexcept;
 
     [[nodiscard]] Ticket ticket() const;
     /// From now on nobody else can open it.
-    void close_ticket() noexcept { descriptor_ = Descriptor(); }
+    void close_ticket() noexcept { descriptor_ = net::Descriptor(); }
 
     [[nodiscard]] std::byte* data() const noexcept { return data_; }
     [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
@@ -48,7 +44,7 @@ class SharedMemory {
    private:
     void map();
 
-    Descriptor descriptor_;
+    net::Descriptor descriptor_;
     std::byte* data_ = nullptr;
     std::size_t bytes_ = 0;
 };

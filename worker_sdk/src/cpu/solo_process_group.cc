@@ -6,7 +6,7 @@
 
 #include "worker_sdk/src/cpu/reduce.h"
 #include "worker_sdk/src/cpu/requests.h"
-#include "worker_sdk/src/work.h"
+#include "worker_sdk/src/group/work.h"
 
 namespace regroup::cpu {
 

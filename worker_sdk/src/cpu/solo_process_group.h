@@ -11,7 +11,7 @@
 
 #include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/operation.h"
-#include "worker_sdk/src/descendants.h"
+#include "worker_sdk/src/group/descendants.h"
 
 namespace regroup::cpu {
 

@@ -10,9 +10,10 @@
 #include <string>
 #include <utility>
 
+#include "worker_sdk/src/base/checksum.h"
 #include "worker_sdk/src/cpu/group_formation.h"
 #include "worker_sdk/src/cpu/solo_process_group.h"
-#include "worker_sdk/src/refusing_process_group.h"
+#include "worker_sdk/src/group/refusing_process_group.h"
 
 namespace regroup::cpu {
 namespace {
@@ -70,11 +71,11 @@ std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
     for (const std::uint32_t rank : ranks) {
         words += "/" + std::to_string(rank);
     }
-    Entry mine{.agreement = hash(words), .token = random_token()};
-    Descriptor listener;
+    Entry mine{.agreement = checksum(words), .token = random_token()};
+    net::Descriptor listener;
     if (member && ranks.size() > 1) {
-        listener = listen_on(parent.peers[parent.seat.rank].address.with_port(0));
-        const std::string text = bound_address(listener).text();
+        listener = net::listen_on(parent.peers[parent.seat.rank].address.with_port(0));
+        const std::string text = net::bound_address(listener).text();
         text.copy(mine.address.data(), mine.address.size() - 1);
         if (on_one_node(parent.peers, ranks)) {
             founding.share = std::make_shared<NodeShare>(
@@ -95,7 +96,7 @@ std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
     for (const std::uint32_t rank : ranks) {
         peers.push_back(make_peer(static_cast<std::uint32_t>(peers.size()),
                                   parent.peers[rank].world_rank,
-                                  SocketAddress::parse(entries[rank].address.data()),
+                                  net::SocketAddress::parse(entries[rank].address.data()),
                                   entries[rank].token, parent.peers[rank].node));
         if (entries[rank].offer.node_ranks > 0) {
             peers.back().offer = entries[rank].offer;

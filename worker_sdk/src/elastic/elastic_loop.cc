@@ -38,11 +38,11 @@ void ElasticStep::finish() {
 
 ElasticStep::Section::Section(const ElasticStep& step, std::string_view name) noexcept
     : loop_(step.loop_) {
-    loop_->beacon().begin_section(name);
+    loop_->reporter().begin_section(name);
 }
 
 ElasticStep::Section::~Section() {
-    loop_->beacon().end_section();
+    loop_->reporter().end_section();
 }
 
 ElasticLoop::ElasticLoop(ElasticOptions options) {

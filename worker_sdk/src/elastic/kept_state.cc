@@ -8,8 +8,8 @@
 #include <span>
 #include <utility>
 
-#include "worker_sdk/src/cpu/group_formation.h"
-#include "worker_sdk/src/training/replicas.h"
+#include "worker_sdk/src/base/checksum.h"
+#include "worker_sdk/src/ddp/replicas.h"
 
 namespace regroup::elastic {
 namespace {
@@ -57,12 +57,12 @@ std::uint64_t KeptState::layout() const noexcept {
                                  std::string(to_string(item.tensor.dtype));
         words += "\n";
     }
-    return cpu::hash(words);
+    return checksum(words);
 }
 
-training::GradientDevice& KeptState::device(const Device& device) {
+ddp::GradientDevice& KeptState::device(const Device& device) {
     if (!device_ || device_is_ != device) {
-        device_ = training::make_gradient_device(device, Stream{});
+        device_ = ddp::make_gradient_device(device, Stream{});
         device_is_ = device;
     }
     return *device_;
@@ -88,7 +88,7 @@ void KeptState::broadcast_tensor(const Groups& groups, const TensorView& tensor,
             return group->broadcast(tensor, root).wait();
         }
     }
-    training::GradientDevice& gpu = device(tensor.device);
+    ddp::GradientDevice& gpu = device(tensor.device);
     std::vector<std::byte> staged(std::min(tensor.bytes(), kStagedBytes));
     for (std::size_t at = 0; at < tensor.bytes(); at += staged.size()) {
         const std::size_t bytes = std::min(staged.size(), tensor.bytes() - at);
@@ -118,10 +118,10 @@ void KeptState::broadcast_value(ProcessGroup& group, const Item& item, std::uint
 std::uint64_t KeptState::digest_of(const Item& item) {
     if (item.save) {
         const std::string bytes = item.save();
-        return training::digest_of(ConstTensorView(bytes.data(), bytes.size(), DType::uint8),
-                                   device(Device()));
+        return ddp::digest_of(ConstTensorView(bytes.data(), bytes.size(), DType::uint8),
+                              device(Device()));
     }
-    return training::digest_of(item.tensor, device(item.tensor.device));
+    return ddp::digest_of(item.tensor, device(item.tensor.device));
 }
 
 Digests KeptState::digests() {
@@ -131,7 +131,7 @@ Digests KeptState::digests() {
         mine.things.push_back(digest_of(item));
         words += std::to_string(mine.things.back()) + " ";
     }
-    mine.whole = cpu::hash(words);
+    mine.whole = checksum(words);
     return mine;
 }
 

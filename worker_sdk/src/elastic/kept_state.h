@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "worker_sdk/src/ddp/gradient_device.h"
 #include "worker_sdk/src/elastic/dissent.h"
-#include "worker_sdk/src/training/gradient_device.h"
 
 namespace regroup::elastic {
 
@@ -60,10 +60,10 @@ class KeptState {
     void broadcast_tensor(const Groups& groups, const TensorView& tensor, std::uint32_t root);
     static void broadcast_value(ProcessGroup& group, const Item& item, std::uint32_t root);
     [[nodiscard]] std::uint64_t digest_of(const Item& item);
-    [[nodiscard]] training::GradientDevice& device(const Device& device);
+    [[nodiscard]] ddp::GradientDevice& device(const Device& device);
 
     std::vector<Item> items_;
-    std::unique_ptr<training::GradientDevice> device_;  // Of the first tensor that needed one.
+    std::unique_ptr<ddp::GradientDevice> device_;  // Of the first tensor that needed one.
     Device device_is_{};
 };
 

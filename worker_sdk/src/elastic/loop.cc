@@ -27,8 +27,8 @@ Instant now() {
 
 /// Shows the phase `leaving` when `run` is over, however it ends.
 struct Farewell {
-    Beacon& beacon;
-    ~Farewell() { beacon.set_phase(Phase::leaving); }
+    link::ProgressReporter& reporter;
+    ~Farewell() { reporter.set_phase(link::Phase::leaving); }
 };
 
 }  // namespace
@@ -36,7 +36,7 @@ struct Farewell {
 Loop::Loop(ElasticOptions options, Context first, std::shared_ptr<link::AgentLink> link)
     : options_(std::move(options)),
       link_(std::move(link)),
-      beacon_(link_ ? &link_->page() : nullptr),
+      reporter_(link_ ? &link_->page() : nullptr),
       round_(std::make_unique<Round>(std::move(first))) {}
 
 Loop::~Loop() {
@@ -63,10 +63,10 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
                                                      : "ElasticLoop::run() needs on_step");
     }
     started_ = true;
-    BeaconMeter meter(beacon_);
+    link::WaitReporter meter(reporter_);
     meter_ = &meter;
-    const Farewell farewell{beacon_};
-    const BeaconOfThread own_beacon(beacon_);
+    const Farewell farewell{reporter_};
+    const link::ThreadReporter thread_reporter(reporter_);
     std::optional<link::SigtermPutOff> put_off;
     if (link_) {
         put_off.emplace(link_->agent_pid(), link_->sigterm_bell());
@@ -111,7 +111,7 @@ void Loop::tell_failure(const char* what) {
 Loop::Outcome Loop::carry_out_round(const ElasticCallbacks& callbacks) {
     const Context& context = round_->context;
     try {
-        beacon_.begin_round(context.round, *ContextScope::of(context));
+        reporter_.begin_round(context.round, *ContextScope::of(context));
         if (link_) {
             link_->guard(context.round, ContextScope::of(context));
             ContextScope::of(context)->on_break([link = std::weak_ptr(link_),
@@ -168,7 +168,7 @@ void Loop::form() {
 }
 
 Loop::Outcome Loop::train(const ElasticCallbacks& callbacks) {
-    beacon_.set_phase(Phase::training);
+    reporter_.set_phase(link::Phase::training);
     training_began_ = now();
     round_steps_ = 0;
     window_work_ = {};
@@ -243,7 +243,7 @@ void Loop::commit(const std::function<void()>& apply) {
     ++step_;
     samples_ += taken_.value_or(0);
     stage_ = Stage::committed;
-    beacon_.committed(step_);
+    reporter_.committed(step_);
     if (round_steps_++ == 0) {
         tell_resumed();
     }
@@ -292,7 +292,7 @@ bool Loop::is_loss(const Error& error) const noexcept {
 /// this rank parks unasked.
 void Loop::learn_of_end(const Error& error) {
     const std::uint64_t round = round_->context.round;
-    beacon_.park();
+    reporter_.park();
     if (!link_->await_end(round, after(now(), kEndLimit))) {
         link_->send(worker_link::Remark{
             .text = "rank " + std::to_string(round_->context.rank) +
@@ -308,7 +308,7 @@ bool Loop::leaves_now() const noexcept {
 /// Waits for the next round; false if this node leaves instead.
 bool Loop::find_next_place(bool at_boundary) {
     const std::uint64_t round = round_->context.round;
-    beacon_.park();
+    reporter_.park();
     const std::uint64_t held = fresh_ || torn_ ? 0 : step_;
     link_->send(worker_link::Parked{.round = round, .step = held, .at_boundary = at_boundary});
     const link::AgentLink::Place place = link_->await_place(round);
@@ -341,7 +341,7 @@ void Loop::give_up_round(const std::string& reason) noexcept {
 }
 
 Ending Loop::leave(const ElasticCallbacks& callbacks) {
-    beacon_.set_phase(Phase::leaving);
+    reporter_.set_phase(link::Phase::leaving);
     if (torn_) {
         throw Error(Errc::system,
                     "this node leaves while this rank has half of a state, which is not saved");

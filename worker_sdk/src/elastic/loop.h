@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "rendezvous/base/clock.h"
-#include "worker_sdk/src/elastic/beacon.h"
 #include "worker_sdk/src/elastic/kept_state.h"
 #include "worker_sdk/src/elastic/straggler_detector.h"
 #include "worker_sdk/src/link/agent_link.h"
+#include "worker_sdk/src/link/progress_reporter.h"
 
 namespace regroup::elastic {
 
@@ -64,7 +64,7 @@ class Loop {
     [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
     [[nodiscard]] std::uint64_t samples() const noexcept { return samples_; }
     [[nodiscard]] const Round& round() const noexcept { return *round_; }
-    [[nodiscard]] Beacon& beacon() noexcept { return beacon_; }
+    [[nodiscard]] link::ProgressReporter& reporter() noexcept { return reporter_; }
     SampleRange take(std::uint64_t count);
     void commit(const std::function<void()>& apply);
     void finish();
@@ -99,7 +99,7 @@ class Loop {
     const ElasticOptions options_;
     const std::shared_ptr<link::AgentLink> link_;
     KeptState kept_;
-    Beacon beacon_;
+    link::ProgressReporter reporter_;
     std::function<void(std::uint32_t, double)> straggler_listener_;
 
     std::uint64_t step_ = 0;

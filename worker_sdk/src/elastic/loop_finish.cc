@@ -9,7 +9,7 @@
 #include <exception>
 
 #include "worker_sdk/src/elastic/loop.h"
-#include "worker_sdk/src/work.h"
+#include "worker_sdk/src/group/work.h"
 
 namespace regroup::elastic {
 namespace {
@@ -85,7 +85,7 @@ void Loop::finish() {
         // Every rank has said so: it is over, whoever is lost on the way out.
     }
     stage_ = Stage::finished;
-    beacon_.finished();  // However the process ends from here on.
+    reporter_.finished();  // However the process ends from here on.
 }
 
 /// Tells the others, through the round's store, whether this rank finishes. A rank that does not

@@ -57,7 +57,7 @@ void Loop::bring_state(Digests mine) {
         // Who has the same state already is sent the very bytes that are there.
         if (receives && groups.control.rank() != origin.rank) {
             torn_ = true;
-            beacon_.forget_state();
+            reporter_.forget_state();
         }
         kept_.broadcast(groups, origin.rank);
     }
@@ -73,7 +73,7 @@ void Loop::bring_state(Digests mine) {
         settle(find_dissent(gather(groups.control, mine.whole), origin.rank), mine);
     }
     link::enter_history(history_);
-    beacon_.committed(step_);
+    reporter_.committed(step_);
 }
 
 void Loop::compare_replicas() {
@@ -98,7 +98,7 @@ void Loop::settle(const Dissent& dissent, const Digests& mine) {
         throw Error(Errc::invalid_argument, text);
     }
     // Who took its groups down now would break connections between peers that have nothing wrong.
-    beacon_.park();
+    reporter_.park();
     static_cast<void>(
         link_->await_end(round_->context.round, after(SteadyClock().now(), kLastWords)));
     throw Error(Errc::disconnected, text);

@@ -18,14 +18,14 @@
 #include <vector>
 
 #include "rendezvous/worker_link/packet.h"
-#include "worker_sdk/src/helper_thread.h"
+#include "worker_sdk/src/base/helper_thread.h"
 #include "worker_sdk/src/link/robust_hold.h"
 #include "worker_sdk/src/link/sigterm.h"
 
 namespace regroup::link {
 namespace {
 
-using cpu::Descriptor;
+using net::Descriptor;
 
 /// For an agent on the same machine, busy with other things. Without it the program would hang.
 constexpr Duration kAttachLimit = std::chrono::seconds(10);

@@ -16,9 +16,9 @@
 #include "rendezvous/base/result.h"
 #include "rendezvous/worker_link/messages.h"
 #include "rendezvous/worker_link/page.h"
-#include "worker_sdk/src/cpu/fork_guard.h"
-#include "worker_sdk/src/cpu/socket.h"
-#include "worker_sdk/src/round_scope.h"
+#include "worker_sdk/src/base/round_scope.h"
+#include "worker_sdk/src/net/fork_guard.h"
+#include "worker_sdk/src/net/socket.h"
 
 namespace regroup::link {
 
@@ -96,7 +96,7 @@ class AgentLink {
     [[nodiscard]] std::optional<AssignWorker> place() const;
 
    private:
-    AgentLink(cpu::Descriptor socket, cpu::Descriptor page_file, WorkerPage* page,
+    AgentLink(net::Descriptor socket, net::Descriptor page_file, WorkerPage* page,
               std::string worker_id);
 
     void run();
@@ -111,12 +111,12 @@ class AgentLink {
     void note_gone();
 
     const std::string worker_id_;
-    const cpu::Descriptor socket_;
-    const cpu::Descriptor page_file_;
-    const cpu::ForkGuard guard_;
+    const net::Descriptor socket_;
+    const net::Descriptor page_file_;
+    const net::ForkGuard guard_;
     WorkerPage* const page_;
-    const cpu::Descriptor stop_;            // An eventfd.
-    const cpu::Descriptor sigterm_bell_;    // Another.
+    const net::Descriptor stop_;            // An eventfd.
+    const net::Descriptor sigterm_bell_;    // Another.
     const pid_t agent_pid_;                 // 0 if it cannot be seen from here.
     std::optional<Instant> sigterm_until_;  // The thread's.
 

@@ -79,11 +79,11 @@ bool wait_for(int fd, short events, Instant deadline, const std::function<void()
 }  // namespace
 
 std::string ControlRing::Door::text() const {
-    return cpu::bound_address(listener).text() + " " + std::to_string(token);
+    return net::bound_address(listener).text() + " " + std::to_string(token);
 }
 
 ControlRing::Door ControlRing::open_door(const std::string& host, std::uint16_t port) {
-    Door door{.listener = cpu::listen_on(cpu::local_address_towards(host, port)), .token = 0};
+    Door door{.listener = net::listen_on(net::local_address_towards(host, port)), .token = 0};
     if (::getrandom(&door.token, sizeof door.token, 0) != sizeof door.token) {
         throw Error(Errc::system, system_failure("getrandom", errno).detail);
     }
@@ -115,12 +115,12 @@ void ControlRing::dial_next(const std::string& next, Instant deadline,
                     "the store's entry for " + link.name + " is malformed: \"" + next + "\"");
     }
     link.name += " (" + next.substr(0, space) + ")";
-    cpu::Descriptor socket =
-        cpu::begin_connect(cpu::SocketAddress::parse(std::string_view(next).substr(0, space)));
+    net::Descriptor socket =
+        net::begin_connect(net::SocketAddress::parse(std::string_view(next).substr(0, space)));
     if (!wait_for(socket.get(), POLLOUT, deadline, look_around)) {
         refuse_neighbour(Errc::deadline_exceeded, link.name, "was not made in time");
     }
-    if (const int error = cpu::connect_error(socket); error != 0) {
+    if (const int error = net::connect_error(socket); error != 0) {
         refuse_neighbour(Errc::disconnected, link.name,
                          "failed: " + std::string(std::strerror(error)));
     }
@@ -138,12 +138,12 @@ void ControlRing::await_previous(const Door& door, Instant deadline,
         }
         sockaddr_storage from{};
         socklen_t from_bytes = sizeof from;
-        cpu::Descriptor socket(::accept4(door.listener.get(), reinterpret_cast<sockaddr*>(&from),
+        net::Descriptor socket(::accept4(door.listener.get(), reinterpret_cast<sockaddr*>(&from),
                                          &from_bytes, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (!socket.is_open()) {
             continue;
         }
-        cpu::Stream stream(std::move(socket));
+        net::Stream stream(std::move(socket));
         Hello hello{.magic = 0};
         const auto bytes = std::as_writable_bytes(std::span(&hello, 1));
         std::size_t have = 0;
@@ -158,7 +158,7 @@ void ControlRing::await_previous(const Door& door, Instant deadline,
         if (have == bytes.size() && hello.magic == Hello::kMagic && hello.token == door.token &&
             hello.rank == link.rank) {
             link.name += " (" +
-                         cpu::SocketAddress(reinterpret_cast<sockaddr*>(&from), from_bytes).text() +
+                         net::SocketAddress(reinterpret_cast<sockaddr*>(&from), from_bytes).text() +
                          ")";
             link.stream.emplace(std::move(stream));
             return;

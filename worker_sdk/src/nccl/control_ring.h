@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "rendezvous/base/clock.h"
-#include "worker_sdk/src/cpu/socket.h"
+#include "worker_sdk/src/net/socket.h"
 
 namespace regroup::nccl {
 
@@ -47,7 +47,7 @@ class ControlRing {
    public:
     /// This rank's end, before anybody is connected.
     struct Door {
-        cpu::Descriptor listener;
+        net::Descriptor listener;
         std::uint64_t token = 0;
         /// For the store: address and token.
         [[nodiscard]] std::string text() const;
@@ -72,7 +72,7 @@ class ControlRing {
     struct Link {
         std::uint32_t rank = 0;
         std::string name;  // "rank 3 (10.0.0.4:4711)"
-        std::optional<cpu::Stream> stream;
+        std::optional<net::Stream> stream;
         std::string in;
         std::string out;
         bool left = false;

@@ -16,12 +16,12 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker_sdk/src/cuda/device_runtime.h"
+#include "worker_sdk/src/group/work.h"
 #include "worker_sdk/src/nccl/backend.h"
 #include "worker_sdk/src/nccl/communicator.h"
 #include "worker_sdk/src/nccl/operation.h"
 #include "worker_sdk/src/nccl/reaper.h"
 #include "worker_sdk/src/nccl/wakeup.h"
-#include "worker_sdk/src/work.h"
 
 namespace regroup::nccl {
 

@@ -4,10 +4,12 @@
 #include <regroup/error.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "rendezvous/base/result.h"
-#include "worker_sdk/src/refusing_process_group.h"
+#include "worker_sdk/src/base/checksum.h"
+#include "worker_sdk/src/group/refusing_process_group.h"
 
 namespace regroup::nccl {
 namespace {
@@ -22,10 +24,8 @@ Bounds bounds_of(const Backend& backend, const GroupIdentity& identity) {
 
 /// The same on every rank of the parent, and another for every sub-group, however they nest.
 std::uint32_t scope_of_child(std::uint32_t parent, std::uint32_t number) {
-    std::uint32_t scope = (parent ^ 0x811c9dc5U) * 0x01000193U;
-    scope = (scope ^ number) * 0x01000193U;
-    scope ^= scope >> 15U;
-    return std::max(scope, 1U);
+    const std::array<std::uint64_t, 2> words{parent, number};
+    return std::max(static_cast<std::uint32_t>(checksum(words)), 1U);
 }
 
 }  // namespace

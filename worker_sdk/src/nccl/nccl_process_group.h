@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "worker_sdk/src/base/round_scope.h"
 #include "worker_sdk/src/nccl/arguments.h"
 #include "worker_sdk/src/nccl/lane.h"
 #include "worker_sdk/src/nccl/watchdog.h"
-#include "worker_sdk/src/round_scope.h"
 
 namespace regroup::nccl {
 

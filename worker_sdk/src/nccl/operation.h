@@ -12,8 +12,8 @@
 #include <optional>
 #include <string>
 
+#include "worker_sdk/src/group/work.h"
 #include "worker_sdk/src/nccl/nccl_api.h"
-#include "worker_sdk/src/work.h"
 
 namespace regroup::nccl {
 

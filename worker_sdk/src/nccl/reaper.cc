@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "rendezvous/base/result.h"
-#include "worker_sdk/src/helper_thread.h"
+#include "worker_sdk/src/base/helper_thread.h"
 
 namespace regroup::nccl {
 namespace {

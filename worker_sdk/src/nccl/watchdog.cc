@@ -9,7 +9,7 @@
 #include <sys/prctl.h>
 #include <utility>
 
-#include "worker_sdk/src/helper_thread.h"
+#include "worker_sdk/src/base/helper_thread.h"
 
 namespace regroup::nccl {
 namespace {

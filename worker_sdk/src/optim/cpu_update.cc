@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "worker_sdk/src/float_arrays.h"
+#include "worker_sdk/src/base/float_arrays.h"
 
 namespace regroup::optim {
 namespace {

@@ -8,7 +8,7 @@
 #include <limits>
 #include <string>
 
-#include "worker_sdk/src/float_arrays.h"
+#include "worker_sdk/src/base/float_arrays.h"
 #include "worker_sdk/src/optim/cpu_update.h"
 #include "worker_sdk/src/optim/grad_scaler_impl.h"
 #include "worker_sdk/src/optim/kernels.h"

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/store_server/clients.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace regroup::store {
+namespace {
+
+/// Events taken at a time, so that whatever else runs in the thread has its turn.
+constexpr std::size_t kEventsPerTurn = 256;
+constexpr std::uint64_t kOneUse = std::uint64_t{1} << 32U;
+
+}  // namespace
+
+bool StoreServerClients::open() {
+    epoll_ = Descriptor(::epoll_create1(EPOLL_CLOEXEC));
+    events_.resize(kEventsPerTurn);
+    return epoll_.is_open();
+}
+
+std::optional<ClientId> StoreServerClients::add(Descriptor socket, RequestParser parser) {
+    if (free_.empty()) {
+        free_.push_back(static_cast<std::uint32_t>(slots_.size()));
+        slots_.push_back({ClientId{slots_.size()}, nullptr});
+    }
+    const std::uint32_t number = free_.back();
+    Slot& slot = slots_[number];
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = static_cast<std::uint64_t>(slot.id);
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket.get(), &event) != 0) {
+        return std::nullopt;
+    }
+    free_.pop_back();
+    slot.client = std::make_unique<StoreServerClient>(std::move(socket), std::move(parser));
+    return slot.id;
+}
+
+void StoreServerClients::erase(ClientId id) {
+    const StoreServerClient* client = find(id);
+    if (client == nullptr) {
+        return;
+    }
+    // By hand: a program that is being started may hold a copy of the descriptor for a moment.
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->socket.get(), nullptr);
+    const std::uint32_t number = slot_of(id);
+    Slot& slot = slots_[number];
+    slot.client.reset();
+    slot.id = ClientId{static_cast<std::uint64_t>(id) + kOneUse};
+    free_.push_back(number);
+}
+
+std::vector<ClientId> StoreServerClients::all() const {
+    std::vector<ClientId> ids;
+    for (const Slot& slot : slots_) {
+        if (slot.client) {
+            ids.push_back(slot.id);
+        }
+    }
+    return ids;
+}
+
+void StoreServerClients::watch_writable(ClientId id, bool watched) {
+    StoreServerClient* client = find(id);
+    if (client == nullptr || client->awaits_writable == watched) {
+        return;
+    }
+    epoll_event event{};
+    event.events = watched ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    event.data.u64 = static_cast<std::uint64_t>(id);
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client->socket.get(), &event);
+    client->awaits_writable = watched;
+}
+
+void StoreServerClients::take_ready(std::vector<Ready>& ready) {
+    ready.clear();
+    const int count =
+        ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), 0);
+    for (int i = 0; i < count; ++i) {
+        const epoll_event& event = events_[static_cast<std::size_t>(i)];
+        ready.push_back({ClientId{event.data.u64}, (event.events & ~EPOLLOUT) != 0,
+                         (event.events & EPOLLOUT) != 0});
+    }
+}
+
+}  // namespace regroup::store

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/tidy/layers.h"
+
+#include <algorithm>
+#include <map>
+#include <regex>
+
+namespace regroup::tidy {
+namespace {
+
+const std::map<std::string, std::string>& libraries() {
+    static const std::map<std::string, std::string> table = {
+        {"C", "<((sys|net|netinet|arpa|linux)/)?[a-z_]+\\.h>"},
+        {"Asio", "<boost/asio.*>"},
+        {"Boost", "<boost/.*>"},
+        {"JSON", "<nlohmann/.*>"},
+        {"SQLite", "<sqlite3.h>"},
+        {"cuBLAS", "<cublas_v2.h>"},
+        {"Eigen", "<Eigen/.*>"},
+        {"libtorch", "<torch/.*>"},
+        {"public headers", "<regroup/.*>"},
+        {"headers of C", "<std(def|int)\\.h>|<regroup/(c_api|version)\\.h>"},
+        {"own folder", "\"[a-z_]+\\.h\""},
+        {"unordered_map", "<unordered_map>"},
+        {"anything", ".*"},
+    };
+    return table;
+}
+
+bool matches(const std::string& text, const std::string& pattern) {
+    return std::regex_match(text, std::regex(pattern));
+}
+
+bool is_in(const std::string& path, const std::string& place) {
+    return path.starts_with(place + "/") || path.starts_with(place + ".");
+}
+
+bool is_in(const std::string& path, const std::vector<std::string>& places) {
+    return std::ranges::any_of(places,
+                               [&](const std::string& place) { return is_in(path, place); });
+}
+
+std::string list(const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) {
+        const std::string shown = libraries().contains(name) ? name : "`" + name + "`";
+        text += (text.empty() ? "" : ", ") + shown;
+    }
+    return text;
+}
+
+}  // namespace
+
+const std::vector<Layer>& layers() {
+    const auto sdk = [](const std::string& folder, const std::string& content,
+                        std::vector<std::string> uses) {
+        for (std::string& use : uses) {
+            const bool is_sibling = use.find('/') == use.npos;
+            use = is_sibling ? "worker_sdk/src/" + use : use;
+        }
+        uses.insert(uses.end(), {"public headers", "C"});
+        return Layer{{"worker_sdk/src/" + folder}, content, uses};
+    };
+    static const std::vector<Layer> table = {
+        {{"rendezvous/base"}, "results, clocks, invariants, random numbers", {}},
+        {{"rendezvous/core"},
+         "a job's membership as a state machine; the messages as values",
+         {},
+         true},
+        {{"rendezvous/text"},
+         "sentences for people, made of the core's values",
+         {"rendezvous/core"},
+         true,
+         "decide"},
+        {{"rendezvous/protocol"},
+         "messages to frames and back",
+         {"rendezvous/core/messages", "rendezvous/text", "JSON"},
+         false,
+         "decide"},
+        {{"rendezvous/store/store_core", "rendezvous/store/store_dispatch",
+          "rendezvous/store/store_limits", "rendezvous/store/store_wire"},
+         "the key-value store as a state machine; the wire format of PyTorch's TCPStore",
+         {"unordered_map"},
+         true,
+         "know of a job or a round"},
+        {{"rendezvous/store"}, "the store's client", {"C"}, false, "know of a job or a round"},
+        {{"rendezvous/store_server"},
+         "the store's server",
+         {"rendezvous/store", "rendezvous/net", "C", "Asio"},
+         false,
+         "know of a job or a round"},
+        {{"rendezvous/net"}, "sockets, addresses, routes", {"C", "Asio"}, false, "decide"},
+        {{"rendezvous/client"},
+         "an agent's connection to the daemon",
+         {"rendezvous/core/messages", "rendezvous/protocol", "rendezvous/net", "C", "Asio"},
+         false,
+         "decide"},
+        {{"rendezvous/journal"},
+         "every event of a job, in SQLite or etcd, and its replay",
+         {"rendezvous/core", "rendezvous/text", "rendezvous/protocol", "rendezvous/client",
+          "rendezvous/net", "C", "Boost", "JSON", "SQLite"},
+         false,
+         "decide"},
+        {{"rendezvous/server"}, "the daemon", {"rendezvous", "C", "Asio", "JSON"}, false, "decide"},
+        {{"rendezvous/worker_link/packet"},
+         "messages on a socket",
+         {"rendezvous/worker_link", "C"}},
+        {{"rendezvous/worker_link"},
+         "the page and the messages that an agent and its workers share",
+         {}},
+        {{"agent/core"}, "one node as a state machine", {"rendezvous/core"}, true},
+        {{"agent/cause_text"},
+         "sentences for people, made of the core's values",
+         {"rendezvous/core", "rendezvous/text", "agent/core"},
+         true,
+         "decide"},
+        {{"agent/process"},
+         "starts, watches, ends and reads processes",
+         {"rendezvous/net", "C", "Boost"},
+         false,
+         "know of a round"},
+        {{"agent/placement"},
+         "which CPUs and NUMA nodes each worker gets",
+         {"C"},
+         false,
+         "start or bind anything"},
+        {{"agent/link", "agent/watch"},
+         "the workers' links; hangs and stacks",
+         {"agent", "rendezvous", "C", "Asio", "JSON"},
+         false,
+         "decide about rounds"},
+        {{"agent"},
+         "`Agent`, which gives the agent core hands",
+         {"rendezvous", "C", "Asio", "JSON"},
+         false,
+         "know of the command line"},
+        {{"launcher"},
+         "the command line: flags to a plan, a plan to objects, a verdict to words",
+         {"agent", "rendezvous", "C", "Asio", "JSON"}},
+        {{"worker_sdk/include/regroup/c_api", "worker_sdk/include/regroup/c_api_training"},
+         "the public headers for C",
+         {"headers of C"}},
+        {{"worker_sdk/include/regroup/torch"},
+         "the bridge to libtorch",
+         {"public headers", "libtorch"}},
+        {{"worker_sdk/include"}, "the public headers", {"public headers"}},
+        {{"worker_sdk/mpi"}, "MPI's names", {"public headers", "C"}},
+        sdk("base", "threads, rounds, views, arrays, limits of memory", {}),
+        sdk("net", "sockets and polling", {"rendezvous/store/descriptor"}),
+        sdk("store", "the job's key-value store", {"base", "net", "rendezvous/store"}),
+        sdk("group", "what all process groups share", {"base"}),
+        sdk("link", "the line to the agent; what the agent sees of this worker",
+            {"base", "net", "group", "rendezvous/worker_link"}),
+        sdk("cpu", "the CPU back end", {"base", "net", "group"}),
+        sdk("cuda", "GPUs", {"base"}),
+        sdk("nccl", "the NCCL back end",
+            {"base", "net", "group", "cuda", "rendezvous/store/descriptor"}),
+        sdk("context", "the way into a round: `Context`, and the choice of a back end",
+            {"base", "store", "link", "cpu", "nccl"}),
+        sdk("optim", "optimizers, loss scaling, schedules", {"base", "cuda"}),
+        sdk("ddp", "DistributedDataParallel", {"base", "cuda"}),
+        sdk("data", "which rank handles which data", {}),
+        sdk("checkpoint", "checkpoints in files", {"base", "link", "rendezvous/store/descriptor"}),
+        sdk("spawn", "worker processes that a program starts itself",
+            {"store", "link", "rendezvous/store/descriptor"}),
+        sdk("elastic", "the loop that survives",
+            {"base", "group", "link", "ddp", "rendezvous/worker_link/page"}),
+        sdk("c_api", "the interface for C", {}),
+        {{"examples/torch_ddp"},
+         "a program that uses libtorch",
+         {"public headers", "libtorch", "own folder"}},
+        {{"examples"},
+         "programs that use the SDK",
+         {"public headers", "own folder", "C", "cuBLAS", "Eigen"},
+         false,
+         "reach behind the public headers"},
+        {{"tests"}, "", {"anything"}},
+    };
+    return table;
+}
+
+const Layer* layer_of(const std::string& path) {
+    const auto found = std::ranges::find_if(
+        layers(), [&](const Layer& layer) { return is_in(path, layer.places); });
+    return found == layers().end() ? nullptr : &*found;
+}
+
+bool may_include(const Layer& layer, const std::string& include) {
+    const std::string standard = "<[a-z_0-9]+>";
+    const std::string pure =
+        "<(?!thread|mutex|shared_mutex|condition_variable|future|random|unordered_|ctime|"
+        "iostream|fstream|filesystem)[a-z_0-9]+>";
+    const bool for_c = std::ranges::count(layer.uses, "headers of C") > 0;
+    if (!for_c &&
+        (matches(include, layer.pure ? pure : standard) || include == "<regroup/errc.h>")) {
+        return true;
+    }
+    const bool is_public = layer.places.front().starts_with("worker_sdk/include");
+    const std::string file = include.substr(1, include.size() - 2);
+    if (include.starts_with('"') && !is_public &&
+        (is_in(file, layer.places) || is_in(file, "rendezvous/base"))) {
+        return true;
+    }
+    return std::ranges::any_of(layer.uses, [&](const std::string& use) {
+        const auto library = libraries().find(use);
+        return library != libraries().end() ? matches(include, library->second)
+                                            : include.starts_with('"') && is_in(file, use);
+    });
+}
+
+std::string layer_table() {
+    std::string text =
+        "| place | content | may also include | never |\n"
+        "|---|---|---|---|\n";
+    for (const Layer& layer : layers()) {
+        if (!layer.content.empty()) {
+            text += "| " + list(layer.places) + " | " + layer.content +
+                    (layer.pure ? "; pure" : "") + " | " + list(layer.uses) + " | " + layer.never +
+                    " |\n";
+        }
+    }
+    return text;
+}
+
+}  // namespace regroup::tidy

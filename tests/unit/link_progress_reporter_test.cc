@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <regroup/checkpoint.h>
+
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "worker_sdk/src/link/progress_reporter.h"
+
+namespace regroup::link {
+namespace {
+
+struct SectionScope {
+    explicit SectionScope(ProgressReporter& b, std::string_view name) : reporter(b) {
+        reporter.begin_section(name);
+    }
+    ~SectionScope() { reporter.end_section(); }
+    ProgressReporter& reporter;
+};
+
+class ProgressReporterTest : public testing::Test {
+   protected:
+    /// What the page says of `name`'s times so far.
+    std::int64_t longest_of(std::string_view name) {
+        reporter.begin_section(name);
+        const std::int64_t longest = page.longest;
+        reporter.end_section();
+        return longest;
+    }
+
+    WorkerPage page;
+    ProgressReporter reporter{&page};
+};
+
+TEST_F(ProgressReporterTest, StepsAndSectionsAreFirstTimesOnce) {
+    reporter.set_phase(Phase::training);
+    EXPECT_EQ(page.longest, 0);
+    const std::uint64_t beats = page.beats;
+    reporter.committed(1);
+    EXPECT_EQ(page.beats, beats + 1);
+    EXPECT_EQ(page.step, 1U);
+    const std::int64_t step = page.longest;
+    EXPECT_GT(step, 0);
+
+    EXPECT_EQ(longest_of("load"), 0);
+    EXPECT_GT(longest_of("load"), 0);
+    EXPECT_EQ(longest_of("save"), 0) << "each name has a limit of its own";
+    EXPECT_GE(page.longest, step) << "the rest of the step";
+    EXPECT_EQ(page.phase, Phase::training);
+}
+
+TEST_F(ProgressReporterTest, SavingACheckpointIsASectionOfItsOwn) {
+    const std::string path = testing::TempDir() + "/regroup-reporter-" + std::to_string(::getpid());
+    Checkpoint checkpoint;
+    checkpoint.set_text("words", "long");
+    const std::uint64_t beats = page.beats;
+    checkpoint.save(path);
+    EXPECT_EQ(page.beats, beats) << "no loop runs on this thread";
+    {
+        const ThreadReporter own(reporter);
+        reporter.set_phase(Phase::training);
+        const std::uint64_t before = page.beats;
+        checkpoint.save(path);
+        EXPECT_EQ(page.beats, before + 2);
+        EXPECT_EQ(page.phase, Phase::training);
+        EXPECT_GT(longest_of("saving a checkpoint"), 0);
+        reporter.begin_section("mine");
+        checkpoint.save(path);
+        EXPECT_STREQ(page.section.data(), "mine") << "they do not nest";
+        reporter.end_section();
+        reporter.set_phase(Phase::leaving);
+        checkpoint.save(path);
+        EXPECT_EQ(page.phase, Phase::leaving);
+    }
+    std::filesystem::remove(path);
+}
+
+TEST_F(ProgressReporterTest, SectionThatIsCutShortTeachesNothing) {
+    reporter.set_phase(Phase::training);
+    try {
+        const SectionScope scope(reporter, "load");
+        throw std::runtime_error("a peer is lost");
+    } catch (const std::runtime_error&) {
+        reporter.park();
+    }
+    EXPECT_EQ(longest_of("load"), 0);
+}
+
+TEST_F(ProgressReporterTest, StepThatIsCutShortTeachesNothing) {
+    reporter.set_phase(Phase::training);
+    reporter.park();
+    EXPECT_EQ(page.longest, 0);
+    reporter.set_phase(Phase::training);
+    EXPECT_EQ(page.longest, 0);
+}
+
+TEST_F(ProgressReporterTest, NamesAreCutAndNotMixedUp) {
+    reporter.set_phase(Phase::training);
+    const std::string name(100, 'x');
+    EXPECT_EQ(longest_of(name), 0);
+    EXPECT_GT(longest_of(name), 0);
+    EXPECT_EQ(longest_of(name.substr(0, 46)), 0);
+}
+
+TEST_F(ProgressReporterTest, MoreNamesThanThereIsRoomForStayFirstTimes) {
+    reporter.set_phase(Phase::training);
+    for (int i = 0; i < 200; ++i) {
+        EXPECT_EQ(longest_of("section " + std::to_string(i)), 0);
+    }
+    EXPECT_GT(longest_of("section 0"), 0);
+    EXPECT_EQ(longest_of("section 199"), 0);
+}
+
+}  // namespace
+}  // namespace regroup::link

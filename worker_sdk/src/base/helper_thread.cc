@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/base/helper_thread.h"
+
+#include <cfenv>
+#include <csignal>
+#include <pthread.h>
+#include <utility>
+
+namespace regroup {
+namespace {
+
+/// Blocks all signals of this thread, and of those that it starts, while it lives.
+class SignalsBlocked {
+   public:
+    SignalsBlocked() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    SignalsBlocked(const SignalsBlocked&) = delete;
+    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+   private:
+    sigset_t before_{};
+};
+
+}  // namespace
+
+std::thread start_helper_thread(const char* name, std::function<void()> body) {
+    const SignalsBlocked blocked;
+    std::thread thread([body = std::move(body)] {
+        // A thread inherits its maker's rounding and flushing, which results must not depend on.
+        std::fesetenv(FE_DFL_ENV);
+        body();
+    });
+    pthread_setname_np(thread.native_handle(), name);
+    return thread;
+}
+
+}  // namespace regroup

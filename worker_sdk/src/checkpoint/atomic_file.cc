@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/checkpoint/atomic_file.h"
+
+#include <regroup/error.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fcntl.h>
+#include <string>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+
+namespace regroup::checkpointing {
+namespace {
+
+constexpr std::string_view kPartialSuffix = ".partial";
+constexpr mode_t kMode = 0666;  // less the umask, as any program's files
+constexpr int kAttempts = 1000;
+
+class Descriptor {
+   public:
+    explicit Descriptor(int fd) noexcept : fd_(fd) {}
+    ~Descriptor() {
+        if (fd_ >= 0) {
+            ::close(fd_);
+        }
+    }
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    [[nodiscard]] int get() const noexcept { return fd_; }
+
+   private:
+    int fd_;
+};
+
+/// Locks a partial file that was just made. False if another writer was there first, took it for
+/// one that a killed writer left, and removes it.
+bool claim(int fd) noexcept {
+    if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        // Where locks are unknown nothing is lost but the removal of stale files.
+        return errno != EWOULDBLOCK;
+    }
+    struct stat status{};
+    return ::fstat(fd, &status) != 0 || status.st_nlink > 0;
+}
+
+/// Whether `path` is still the file that was opened there.
+bool is_still(const std::filesystem::path& path, int fd) noexcept {
+    struct stat opened{};
+    struct stat named{};
+    return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
+           opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::filesystem::path path)
+    : path_(std::move(path)),
+      directory_(path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".")) {
+    remove_stale_partials();
+    const std::string stem = path_.string() + "." + std::to_string(::getpid()) + "-";
+    for (int attempt = 0; fd_ < 0; ++attempt) {
+        partial_ = stem + std::to_string(attempt) + std::string(kPartialSuffix);
+        fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
+        // A process of the same id, on another machine or long ago, may have a file of this name.
+        if (fd_ < 0 && (errno != EEXIST || attempt == kAttempts)) {
+            fail("open", partial_, errno);
+        }
+        if (fd_ >= 0 && attempt < kAttempts && !claim(fd_)) {
+            ::close(std::exchange(fd_, -1));
+        }
+    }
+}
+
+AtomicFile::~AtomicFile() {
+    if (fd_ >= 0) {
+        ::unlink(partial_.c_str());
+        ::close(fd_);
+    }
+}
+
+void AtomicFile::write(std::string_view bytes) {
+    while (!bytes.empty()) {
+        const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
+        const int error_number = errno;
+        if (count < 0 && error_number != EINTR) {
+            const std::string call = "write at byte " + std::to_string(written_bytes_) + " of";
+            fail(call, partial_, error_number);
+        }
+        if (count > 0) {
+            bytes.remove_prefix(static_cast<std::size_t>(count));
+            written_bytes_ += static_cast<std::uint64_t>(count);
+        }
+    }
+}
+
+void AtomicFile::commit(std::size_t previous_count) {
+    flush();
+    publish(previous_count);
+    flush_directory();
+}
+
+void AtomicFile::flush() {
+    // The data must be on the disk before the name is, or a power cut leaves the name on nothing.
+    if (::fsync(fd_) != 0) {
+        fail("fsync", partial_, errno);
+    }
+}
+
+void AtomicFile::publish(std::size_t previous_count) {
+    keep_previous(previous_count);
+    if (std::rename(partial_.c_str(), path_.c_str()) != 0) {
+        fail("rename to its final name", partial_, errno);
+    }
+    ::close(std::exchange(fd_, -1));
+}
+
+void AtomicFile::flush_directory() const {
+    const Descriptor directory(::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (directory.get() < 0 || ::fsync(directory.get()) != 0) {
+        fail("fsync", directory_, errno);
+    }
+}
+
+// The newest one is linked, not moved, so that at every moment `path_` has a complete file.
+void AtomicFile::keep_previous(std::size_t previous_count) const {
+    const auto numbered = [this](std::size_t number) {
+        return path_.string() + "." + std::to_string(number);
+    };
+    for (std::size_t number = previous_count; number > 1; --number) {
+        const std::string younger = numbered(number - 1);
+        if (std::rename(younger.c_str(), numbered(number).c_str()) != 0 && errno != ENOENT) {
+            fail("rename", younger, errno);
+        }
+    }
+    if (previous_count > 0) {
+        const std::string latest = numbered(1);
+        if (::unlink(latest.c_str()) != 0 && errno != ENOENT) {
+            fail("unlink", latest, errno);
+        }
+        if (::link(path_.c_str(), latest.c_str()) != 0 && errno != ENOENT) {
+            fail("link a copy of", path_, errno);
+        }
+    }
+}
+
+void AtomicFile::remove_stale_partials() const {
+    const std::string prefix = path_.filename().string() + ".";
+    std::error_code error;
+    std::filesystem::directory_iterator entry(directory_, error);
+    for (const std::filesystem::directory_iterator end; !error && entry != end;
+         entry.increment(error)) {
+        const std::string name = entry->path().filename().string();
+        if (name.starts_with(prefix) && name.ends_with(kPartialSuffix)) {
+            const Descriptor partial(::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC));
+            // Its writer may have given it its final name meanwhile, and made another of this one.
+            if (partial.get() >= 0 && ::flock(partial.get(), LOCK_EX | LOCK_NB) == 0 &&
+                is_still(entry->path(), partial.get())) {
+                ::unlink(entry->path().c_str());
+            }
+        }
+    }
+}
+
+void AtomicFile::fail(std::string_view call, const std::filesystem::path& file,
+                      int error_number) const {
+    throw Error(Errc::system, "saving " + path_.string() + ": " + std::string(call) + " " +
+                                  file.string() + ": " +
+                                  std::generic_category().message(error_number));
+}
+
+}  // namespace regroup::checkpointing

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+namespace regroup::checkpointing {
+
+/// A file that appears under its name in full or not at all.
+///
+/// It is written aside, in the same directory, as NAME.PID-N.partial and renamed at the end. A lock
+/// on the partial file tells a writer at work from one that was killed: only the latter's are
+/// removed by the next writer. Every member throws Error `system`.
+class AtomicFile {
+   public:
+    /// Opens the partial file for `path`, and removes those that killed writers left.
+    explicit AtomicFile(std::filesystem::path path);
+    /// Without commit(), removes the partial file: `path` is as it was.
+    ~AtomicFile();
+    AtomicFile(const AtomicFile&) = delete;
+    AtomicFile& operator=(const AtomicFile&) = delete;
+
+    void write(std::string_view bytes);
+
+    /// Flushes everything to the disk and gives the file its name, at once for every reader. The
+    /// file that had it before stays as NAME.1, its predecessor as NAME.2, up to `previous_count`.
+    void commit(std::size_t previous_count);
+
+    // What commit() does, in parts, for who needs a lock around the second, which is quick.
+
+    void flush();
+    void publish(std::size_t previous_count);
+    void flush_directory() const;
+
+   private:
+    void remove_stale_partials() const;
+    void keep_previous(std::size_t previous_count) const;
+    [[noreturn]] void fail(std::string_view call, const std::filesystem::path& file,
+                           int error_number) const;
+
+    const std::filesystem::path path_;
+    const std::filesystem::path directory_;
+    std::filesystem::path partial_;
+    int fd_ = -1;
+    std::uint64_t written_bytes_ = 0;
+};
+
+}  // namespace regroup::checkpointing

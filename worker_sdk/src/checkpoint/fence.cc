@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/checkpoint/fence.h"
+
+#include <regroup/error.h>
+
+#include <cerrno>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <tuple>
+#include <unistd.h>
+
+#include "rendezvous/base/clock.h"
+#include "rendezvous/base/result.h"
+#include "worker_sdk/src/link/process_link.h"
+
+namespace regroup::checkpointing {
+namespace {
+
+constexpr Duration kLockLimit = std::chrono::seconds(30);
+constexpr int kLockPauseMs = 5;
+constexpr mode_t kMode = 0666;  // less the umask, as any program's files
+
+std::string round_text(std::uint64_t round) {
+    return "round " + std::to_string(round);
+}
+
+}  // namespace
+
+void check_fence(const std::filesystem::path& path, const Author& author) {
+    const std::string saving = "saving " + path.string() + " in " + round_text(author.round) + ": ";
+    const auto link = link::process_link();
+    // Who leaves because the round is over has nobody to stand in for it but the file itself.
+    if (link && link->ended(author.round) && !link->leaving()) {
+        throw Error(Errc::fenced, saving + "this round is over");
+    }
+    const Author other = author_of(path);
+    if (author.began == 0 ||
+        std::tie(other.began, other.round) <= std::tie(author.began, author.round)) {
+        return;  // Who takes part in no history has only its agent's word to go by.
+    }
+    throw Error(Errc::fenced,
+                saving + (other.began == author.began
+                              ? round_text(other.round) + " has saved it since"
+                              : "another training has saved it, which began later than this one; "
+                                "if that one is not wanted any more, remove the file"));
+}
+
+FileLock::FileLock(const std::filesystem::path& path) {
+    const std::string name = path.string() + ".lock";
+    fd_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kMode);
+    if (fd_ < 0) {
+        throw Error(Errc::system,
+                    system_failure("saving " + path.string() + ": open " + name, errno).detail);
+    }
+    const Instant deadline = after(SteadyClock().now(), kLockLimit);
+    // A holder may be stopped, and there is no lock that can be waited for until a deadline.
+    while (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) {
+        if (SteadyClock().now() >= deadline) {
+            ::close(fd_);
+            throw Error(Errc::deadline_exceeded,
+                        "saving " + path.string() + ": another process has held " + name + " for " +
+                            format_duration(kLockLimit) +
+                            "; lsof tells which, perhaps one that is stopped");
+        }
+        ::poll(nullptr, 0, kLockPauseMs);
+    }
+}
+
+FileLock::~FileLock() {
+    ::close(fd_);
+}
+
+}  // namespace regroup::checkpointing

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <regroup/context.h>
+#include <regroup/error.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "worker_sdk/src/context/mpi_environment.h"
+#include "worker_sdk/src/link/assigned_context.h"
+#include "worker_sdk/src/link/process_link.h"
+#include "worker_sdk/src/store/interruptible_store.h"
+#include "worker_sdk/src/store/store_service.h"
+
+namespace regroup {
+namespace {
+
+/// A variable that is set to nothing counts as not set.
+std::optional<std::string> variable(const char* name) {
+    const char* const value = std::getenv(name);
+    if (value == nullptr || *value == '\0') {
+        return std::nullopt;
+    }
+    return value;
+}
+
+[[noreturn]] void refuse(const std::string& detail) {
+    throw Error(Errc::invalid_argument, detail);
+}
+
+template <class Number>
+Number number(const char* name, const std::string& text, Number least, Number most) {
+    Number value{};
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc{} || stop != end || value < least || value > most) {
+        refuse(std::string(name) + "=\"" + text + "\" is not a number from " +
+               std::to_string(least) + " to " + std::to_string(most));
+    }
+    return value;
+}
+
+template <class Number>
+Number number_or(const char* name, Number fallback, Number least = 0,
+                 Number most = std::numeric_limits<Number>::max()) {
+    const auto text = variable(name);
+    return text ? number<Number>(name, *text, least, most) : fallback;
+}
+
+bool flag_or(const char* name, bool fallback) {
+    const std::string text = variable(name).value_or(fallback ? "True" : "False");
+    for (const std::string_view yes : {"True", "true", "1"}) {
+        if (text == yes) {
+            return true;
+        }
+    }
+    for (const std::string_view no : {"False", "false", "0"}) {
+        if (text == no) {
+            return false;
+        }
+    }
+    refuse(std::string(name) + "=\"" + text + "\" is neither True nor False");
+}
+
+/// A rank and the size of what it is a rank of.
+void require_below(const char* rank_name, std::uint32_t rank, const char* size_name,
+                   std::uint32_t size) {
+    if (rank >= size) {
+        refuse(std::string(rank_name) + "=" + std::to_string(rank) + " is not below " + size_name +
+               "=" + std::to_string(size));
+    }
+}
+
+/// True if the job's variables are there, false if none of them is.
+bool in_a_job() {
+    std::string present;
+    std::string missing;
+    for (const char* const name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+        std::string& names = variable(name) ? present : missing;
+        names += (names.empty() ? "" : ", ") + std::string(name);
+    }
+    if (!present.empty() && !missing.empty()) {
+        refuse("the environment has " + present + " but not " + missing +
+               "; set all of them, or none for a world of one");
+    }
+    return missing.empty();
+}
+
+constexpr std::uint16_t kPortMost = std::numeric_limits<std::uint16_t>::max();
+
+/// Where the ranks of an MPI launcher's job meet: at MASTER_ADDR and MASTER_PORT as far as they are
+/// given, else at what follows from the job.
+void find_master(const MpiProcess& process, Context& context) {
+    const std::string started = "started by " + process.launcher + " as rank " +
+                                std::to_string(process.rank) + " of " +
+                                std::to_string(process.world_size);
+    if (const auto address = variable("MASTER_ADDR")) {
+        context.master_addr = *address;
+    } else if (process.on_one_node()) {
+        context.master_addr = "127.0.0.1";
+    } else if (!process.first_host.empty()) {
+        context.master_addr = process.first_host;
+    } else {
+        refuse(started +
+               " on several nodes: set MASTER_ADDR, for all ranks, to an address of the host of "
+               "rank 0 (mpirun -x MASTER_ADDR=HOST, mpiexec -genv MASTER_ADDR HOST)");
+    }
+    if (const auto port = variable("MASTER_PORT")) {
+        context.master_port =
+            number<std::uint16_t>("MASTER_PORT", *port, std::uint16_t{1}, kPortMost);
+    } else if (!process.job.empty()) {
+        context.master_port = port_of_job(process.job);
+    } else {
+        refuse(started +
+               ", which does not name its job: set MASTER_PORT, for all ranks, to a "
+               "port that is free on the host of rank 0");
+    }
+}
+
+/// What an MPI launcher told. `found` has a world of more than one.
+void take(const MpiProcess& found, Context& context) {
+    if (!found.group_rank && !variable("GROUP_RANK")) {
+        refuse("started by " + found.launcher + " as rank " + std::to_string(found.rank) +
+               ": its ranks are not numbered node by node, or its nodes differ; start it with "
+               "ranks by node and equally many on each (mpirun --map-by slot), or set GROUP_RANK "
+               "and GROUP_WORLD_SIZE");
+    }
+    context.rank = found.rank;
+    context.world_size = found.world_size;
+    context.local_rank = found.local_rank;
+    context.local_world_size = found.local_world_size;
+    context.group_rank = found.group_rank.value_or(0);
+    context.group_world_size = found.group_world_size;
+    context.job = found.job.empty() ? context.job : found.job;
+    find_master(found, context);
+}
+
+/// Rank 0's store together with the service behind it. Members go in reverse order: first the
+/// connection, then the service.
+struct ServedStore {
+    ServedStore(const std::string& host, std::uint16_t port, Store::Duration timeout,
+                std::shared_ptr<RoundScope> scope)
+        : service(port),
+          store(connect_interruptible_store(host, service.port(), timeout, std::move(scope))) {}
+
+    StoreService service;
+    std::shared_ptr<Store> store;
+};
+
+void read_transport(Context& context) {
+    context.cpu_transport = variable("REGROUP_CPU_TRANSPORT").value_or(context.cpu_transport);
+    if (context.cpu_transport != "auto" && context.cpu_transport != "tcp" &&
+        context.cpu_transport != "shm") {
+        refuse("REGROUP_CPU_TRANSPORT=\"" + context.cpu_transport + "\" is none of auto, tcp, shm");
+    }
+    context.agent_store = flag_or("TORCHELASTIC_USE_AGENT_STORE", context.agent_store);
+}
+
+/// The place that the agent gave this process later than its environment.
+std::optional<worker_link::AssignWorker> assigned_place(bool prestarted) {
+    const auto link = link::process_link();
+    if (!link) {
+        return std::nullopt;
+    }
+    auto place = link->place();
+    if (place || !prestarted) {
+        return place;
+    }
+    link->page().phase.store(worker_link::Phase::parked);
+    link->send(worker_link::Parked{});
+    const auto found = link->await_place(0);
+    if (const auto* const assigned = std::get_if<worker_link::AssignWorker>(&found)) {
+        return *assigned;
+    }
+    throw Error(Errc::disconnected,
+                "started ahead of its round, but its agent is gone or leaves the job");
+}
+
+/// For the rest of the program, and its children, which look there for what is usually there from
+/// the start.
+void publish(const worker_link::AssignWorker& place) {
+    const std::pair<const char*, std::string> variables[] = {
+        {"RANK", std::to_string(place.rank)},
+        {"WORLD_SIZE", std::to_string(place.world_size)},
+        {"GROUP_RANK", std::to_string(place.group_rank)},
+        {"GROUP_WORLD_SIZE", std::to_string(place.group_world_size)},
+        {"ROLE_RANK", std::to_string(place.role_rank)},
+        {"ROLE_WORLD_SIZE", std::to_string(place.role_world_size)},
+        {"MASTER_ADDR", place.master_addr},
+        {"MASTER_PORT", std::to_string(place.master_port)},
+        {"TORCHELASTIC_RESTART_COUNT", std::to_string(place.restart_count)},
+        {"REGROUP_ROUND", std::to_string(place.round)}};
+    for (const auto& [name, value] : variables) {
+        ::setenv(name, value.c_str(), 1);
+    }
+    ::unsetenv(worker_link::kPrestartedVariable);
+}
+
+}  // namespace
+
+Result<void> link::attach_from_environment() {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    const auto socket = variable(worker_link::kSocketVariable);
+    const auto worker_id = variable(worker_link::kWorkerIdVariable);
+    if (link::process_link() || !socket || !worker_id) {
+        return {};
+    }
+    // For this process alone: its children are not the agent's workers.
+    ::unsetenv(worker_link::kSocketVariable);
+    ::unsetenv(worker_link::kWorkerIdVariable);
+    return link::attach_process(*socket, *worker_id);
+}
+
+Context link::context_of(const Context& base, const worker_link::AssignWorker& place) {
+    Context context;
+    context.job = place.job;
+    context.rank = place.rank;
+    context.world_size = place.world_size;
+    context.local_rank = place.local_rank;
+    context.local_world_size = place.local_world_size;
+    context.group_rank = place.group_rank;
+    context.group_world_size = place.group_world_size;
+    context.restart_count = place.restart_count;
+    context.max_restarts = place.max_restarts;
+    context.round = place.round;
+    context.master_addr = place.master_addr;
+    context.master_port = place.master_port;
+    context.agent_store = base.agent_store;
+    context.cpu_transport = base.cpu_transport;
+    context.store_timeout = base.store_timeout;
+    return context;
+}
+
+struct Context::StoreSlot {
+    std::mutex mutex;
+    std::shared_ptr<Store> store;  // guarded by mutex
+};
+
+std::shared_ptr<Context::StoreSlot> Context::make_store_slot() {
+    return std::make_shared<StoreSlot>();
+}
+
+std::shared_ptr<RoundScope> Context::make_scope() {
+    return std::make_shared<RoundScope>();
+}
+
+void Context::interrupt(std::string_view reason) const noexcept {
+    scope_->interrupt(reason);
+}
+
+std::shared_ptr<Store> Context::store() const {
+    const std::lock_guard lock(store_slot_->mutex);
+    std::shared_ptr<Store>& store = store_slot_->store;
+    if (!store) {
+        if (agent_store) {
+            store = connect_interruptible_store(master_addr, master_port, store_timeout, scope_);
+        } else if (world_size == 1) {
+            store = make_local_store(store_timeout);
+        } else if (rank == 0) {
+            const auto served =
+                std::make_shared<ServedStore>(master_addr, master_port, store_timeout, scope_);
+            store = std::shared_ptr<Store>(served, served->store.get());
+        } else {
+            store = connect_interruptible_store(master_addr, master_port, store_timeout, scope_);
+        }
+    }
+    return store;
+}
+
+void Context::use_store(std::shared_ptr<Store> store) {
+    store_slot_ = make_store_slot();
+    store_slot_->store = std::move(store);
+}
+
+Context Context::from_environment() {
+    const bool prestarted = variable(worker_link::kPrestartedVariable) == "1";
+    // Where it fails the program is as well off as under any other launcher, unless it waits for
+    // its place.
+    const Result<void> attached = link::attach_from_environment();
+    if (!attached && prestarted) {
+        throw Error(attached.error().code,
+                    "started ahead of its round, but " + attached.error().detail);
+    }
+    const auto place = assigned_place(prestarted);
+    if (place && prestarted) {
+        publish(*place);
+    }
+    Context context;
+    if (place) {
+        context.agent_store = true;
+        context = link::context_of(context, *place);
+    }
+    const bool ranked = variable("RANK") || variable("WORLD_SIZE");
+    const auto mpi = ranked ? std::nullopt : find_mpi_process(variable);
+    if (place) {
+        read_transport(context);
+        return context;
+    }
+    if (mpi) {
+        if (mpi->world_size > 1) {
+            take(*mpi, context);
+        }
+    } else if (in_a_job()) {
+        constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max();
+        context.world_size = number<std::uint32_t>("WORLD_SIZE", *variable("WORLD_SIZE"), 1, kMost);
+        context.rank = number<std::uint32_t>("RANK", *variable("RANK"), 0, kMost);
+        context.master_addr = *variable("MASTER_ADDR");
+        context.master_port =
+            number<std::uint16_t>("MASTER_PORT", *variable("MASTER_PORT"), 1, kPortMost);
+        context.local_rank = context.rank;
+        context.local_world_size = context.world_size;
+    }
+    require_below("RANK", context.rank, "WORLD_SIZE", context.world_size);
+    context.job = variable("TORCHELASTIC_RUN_ID").value_or(context.job);
+    context.local_rank = number_or("LOCAL_RANK", context.local_rank);
+    context.local_world_size = number_or("LOCAL_WORLD_SIZE", context.local_world_size, 1U);
+    require_below("LOCAL_RANK", context.local_rank, "LOCAL_WORLD_SIZE", context.local_world_size);
+    context.group_rank = number_or("GROUP_RANK", context.group_rank);
+    context.group_world_size = number_or("GROUP_WORLD_SIZE", context.group_world_size, 1U);
+    require_below("GROUP_RANK", context.group_rank, "GROUP_WORLD_SIZE", context.group_world_size);
+    context.restart_count = number_or("TORCHELASTIC_RESTART_COUNT", context.restart_count);
+    context.max_restarts = number_or("TORCHELASTIC_MAX_RESTARTS", context.max_restarts);
+    context.round = number_or("REGROUP_ROUND", context.round);
+    read_transport(context);
+    return context;
+}
+
+}  // namespace regroup

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <regroup/error.h>
+#include <regroup/process_group.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "worker_sdk/src/cpu/group_formation.h"
+#include "worker_sdk/src/nccl/form_group.h"
+
+namespace regroup {
+namespace {
+
+using Factory = std::unique_ptr<ProcessGroup> (*)(const Context&, const ProcessGroupOptions&);
+
+struct Backend {
+    std::string_view name;
+    Factory create;
+};
+
+constexpr std::array kBackends = {
+    Backend{"cpu", cpu::form_group},
+    Backend{"gloo", cpu::form_group},
+    Backend{"nccl", nccl::form_group},
+};
+
+[[noreturn]] void refuse(std::string_view name) {
+    const std::string quoted = "\"" + std::string(name) + "\"";
+    if (name == "mpi") {
+        throw Error(Errc::invalid_argument,
+                    "there is no \"mpi\" back end, because none is needed: under mpirun, mpiexec "
+                    "or srun, \"cpu\" and \"nccl\" find rank and size by themselves, and programs "
+                    "that call MPI can be linked with regroup::mpi (docs/collectives.md)");
+    }
+    throw Error(Errc::invalid_argument,
+                quoted +
+                    " is no back end; there is \"cpu\" (also spelt \"gloo\") for buffers in "
+                    "host memory, and \"nccl\" for buffers on GPUs");
+}
+
+}  // namespace
+
+std::unique_ptr<ProcessGroup> ProcessGroup::create(std::string_view backend, const Context& context,
+                                                   const ProcessGroupOptions& options) {
+    for (const Backend& candidate : kBackends) {
+        if (candidate.name == backend) {
+            return candidate.create(context, options);
+        }
+    }
+    refuse(backend);
+}
+
+}  // namespace regroup

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/ddp/gradient_device.h"
+
+#include <regroup/error.h>
+
+#include <cstring>
+
+#include "worker_sdk/src/ddp/convert.h"
+
+namespace regroup::ddp {
+namespace {
+
+class HostGradientDevice final : public GradientDevice {
+   public:
+    void copy(void* to, const void* from, std::size_t bytes) override { move(to, from, bytes); }
+    void set_zero(void* at, std::size_t bytes) override {
+        if (bytes > 0) {
+            std::memset(at, 0, bytes);
+        }
+    }
+    void read(void* host, const void* from, std::size_t bytes) override { move(host, from, bytes); }
+    void write(void* to, const void* host, std::size_t bytes) override { move(to, host, bytes); }
+    void fork() override {}
+    void join() override {}
+    [[nodiscard]] Stream side_stream() const override { return {}; }
+    void settle() noexcept override {}
+
+   private:
+    static void move(void* to, const void* from, std::size_t bytes) {
+        if (bytes > 0) {
+            std::memcpy(to, from, bytes);
+        }
+    }
+};
+
+}  // namespace
+
+#ifndef REGROUP_HAVE_CUDA
+// In place of worker_sdk/src/ddp/cuda_gradient_device.cc. Nothing gets here: no group can be on a
+// GPU.
+
+namespace {
+
+[[noreturn]] void refuse(const Device& device) {
+    throw Error(Errc::invalid_argument,
+                "data parallel: this build of regroup was made without "
+                "CUDA, and cannot work on " +
+                    to_string(device));
+}
+
+}  // namespace
+
+std::unique_ptr<GradientDevice> make_cuda_gradient_device(const Device& device, Stream /*stream*/) {
+    refuse(device);
+}
+
+void convert_values_on_gpu(ConstTensorView from, TensorView /*to*/, float /*factor*/,
+                           Stream /*stream*/) {
+    refuse(from.device);
+}
+#endif
+
+std::unique_ptr<GradientDevice> make_gradient_device(const Device& device, Stream stream) {
+    if (device.kind == DeviceKind::cuda) {
+        return make_cuda_gradient_device(device, stream);
+    }
+    return std::make_unique<HostGradientDevice>();
+}
+
+}  // namespace regroup::ddp

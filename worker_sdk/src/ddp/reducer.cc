@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/ddp/reducer.h"
+
+#include <regroup/error.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "worker_sdk/src/ddp/bucket_plan.h"
+#include "worker_sdk/src/ddp/replicas.h"
+
+namespace regroup::ddp {
+namespace {
+
+// Broadcasts that are in flight at once: far below what a group takes, enough to hide each other.
+constexpr std::size_t kBroadcastsMax = 256;
+
+[[noreturn]] void refuse(const std::string& detail) {
+    throw Error(Errc::invalid_argument, "data parallel: " + detail);
+}
+
+std::vector<Parameter> with_gradient_shapes(std::vector<Parameter> parameters) {
+    for (Parameter& parameter : parameters) {
+        if (parameter.gradient.data == nullptr && parameter.gradient.count == 0) {
+            parameter.gradient = {nullptr, parameter.value.count, parameter.value.dtype,
+                                  parameter.value.device};
+        }
+    }
+    return parameters;
+}
+
+std::vector<TensorView> gradients_of(std::span<const Parameter> parameters) {
+    std::vector<TensorView> gradients;
+    for (const Parameter& parameter : parameters) {
+        gradients.push_back(parameter.gradient);
+    }
+    return gradients;
+}
+
+BucketLimits limits_of(const DataParallelOptions& options) {
+    return {.first_bytes_max = options.first_bucket_bytes, .bytes_max = options.bucket_bytes};
+}
+
+}  // namespace
+
+Reducer::Reducer(ProcessGroup& group, std::vector<Parameter> parameters,
+                 std::vector<TensorView> buffers, const DataParallelOptions& options)
+    : group_(group),
+      parameters_(with_gradient_shapes(std::move(parameters))),
+      buffers_(std::move(buffers)),
+      options_(options),
+      stream_(group, options.stream),
+      device_(make_gradient_device(group.device(), options.stream)),
+      exchange_(group, *device_),
+      slots_(parameters_.size()),
+      recording_(options.rebuild_buckets) {
+    check_registration(group_, parameters_, buffers_, options_);
+    check_same_on_all_ranks(exchange_, parameters_, buffers_, options_);
+    any_callers_ = std::ranges::any_of(
+        parameters_, [](const Parameter& p) { return p.gradient.data != nullptr; });
+    broadcast_parameters(0);
+
+    const std::vector<TensorView> gradients = gradients_of(parameters_);
+    std::vector<Bucket> plan =
+        plan_buckets(gradients, backward_order(parameters_.size()), limits_of(options_));
+    memory_.emplace(group_, gradients, plan);
+    adopt_plan(std::move(plan));
+    order_.reserve(recording_ ? parameters_.size() : 0);
+    used_.resize(options_.unused_parameters ? parameters_.size() : 0);
+    begin_step();
+}
+
+void Reducer::adopt_plan(std::vector<Bucket> plan) {
+    plan_ = std::move(plan);
+    flights_.assign(plan_.size(), {});
+    handles_.clear();
+    for (std::size_t at = 0; at < plan_.size(); ++at) {
+        for (const std::size_t index : plan_[at].parameters) {
+            slots_[index].bucket = static_cast<std::uint32_t>(at);
+        }
+        handles_.push_back({.index = at,
+                            .is_last = at + 1 == plan_.size(),
+                            .parameters = plan_[at].parameters,
+                            .gradients = memory_->bucket(at),
+                            .reduction = options_.reduction,
+                            .stream = device_->side_stream()});
+    }
+    if (options_.hook) {
+        options_.hook->prepare(group_, handles_);
+    }
+}
+
+Reducer::~Reducer() {
+    give_up_step();
+    device_->settle();
+}
+
+void Reducer::give_up_step() noexcept {
+    if (reported_count_ == 0) {
+        return;
+    }
+    group_.abort("a training step was given up while its gradients were being reduced");
+    for (const Flight& flight : std::span(flights_).first(started_count_)) {
+        try {
+            flight.work.wait();  // The group may write into our buckets until then.
+        } catch (const Error&) {
+            continue;  // Nobody is left to hear of it.
+        }
+    }
+}
+
+void Reducer::begin_step() {
+    ++step_;
+    reported_count_ = 0;
+    started_count_ = 0;
+    for (std::size_t at = 0; at < plan_.size(); ++at) {
+        flights_[at].missing_count = plan_[at].parameters.size();
+    }
+}
+
+TensorView Reducer::gradient(std::size_t index) const {
+    if (index >= slots_.size()) {
+        check_reportable(index);
+    }
+    return is_callers(index) ? parameters_[index].gradient : memory_->gradient(index);
+}
+
+TensorView Reducer::bucket_gradients(std::size_t index) const {
+    if (index >= plan_.size()) {
+        refuse("there is no bucket " + std::to_string(index) + " among " +
+               std::to_string(plan_.size()));
+    }
+    return memory_->bucket(index);
+}
+
+void Reducer::zero_gradients() {
+    device_->set_zero(memory_->buffer().data, memory_->bytes());
+}
+
+void Reducer::check_reportable(std::size_t index) const {
+    if (index >= slots_.size()) {
+        refuse("there is no gradient " + std::to_string(index) + " among " +
+               std::to_string(slots_.size()));
+    }
+    if (slots_[index].reported_in == step_) {
+        refuse("gradient " + std::to_string(index) + " was reported ready twice in one step");
+    }
+}
+
+void Reducer::gradient_ready(std::size_t index) {
+    if (index >= slots_.size() || slots_[index].reported_in == step_) [[unlikely]] {
+        check_reportable(index);
+    }
+    Slot& slot = slots_[index];
+    slot.contributed_in = step_;
+    if (no_sync_depth_ > 0) [[unlikely]] {
+        return;
+    }
+    if (any_callers_ && is_callers(index)) {
+        const TensorView& place = memory_->gradient(index);
+        device_->copy(place.data, parameters_[index].gradient.data, place.bytes());
+    }
+    report(slot, index);
+}
+
+void Reducer::gradient_unused(std::size_t index) {
+    if (!options_.unused_parameters) {
+        refuse("gradient " + std::to_string(index) +
+               " is told to be unused, but the option unused_parameters is off");
+    }
+    check_reportable(index);
+    Slot& slot = slots_[index];
+    if (no_sync_depth_ > 0) {
+        return;
+    }
+    const TensorView& place = memory_->gradient(index);
+    if (slot.contributed_in != step_) {
+        device_->set_zero(place.data, place.bytes());
+    } else if (is_callers(index)) {  // What no_sync steps have added up.
+        device_->copy(place.data, parameters_[index].gradient.data, place.bytes());
+    }
+    report(slot, index);
+}
+
+void Reducer::report(Slot& slot, std::size_t index) {
+    slot.reported_in = step_;
+    ++reported_count_;
+    if (recording_) [[unlikely]] {
+        order_.push_back(index);
+    }
+    if (--flights_[slot.bucket].missing_count == 0) {
+        start_complete_buckets();
+    }
+}
+
+void Reducer::start_complete_buckets() {
+    while (started_count_ < plan_.size() && flights_[started_count_].missing_count == 0) {
+        start_bucket(started_count_);
+        ++started_count_;
+    }
+}
+
+void Reducer::start_bucket(std::size_t at) {
+    Flight& flight = flights_[at];
+    flight.issued_at = SteadyClock().now();
+    const bool has_streams = group_.device().kind == DeviceKind::cuda;
+    std::optional<StreamScope> beside;
+    if (has_streams) {
+        device_->fork();
+        beside.emplace(group_, device_->side_stream());
+    }
+    if (options_.hook) {
+        flight.work = options_.hook->start(group_, handles_[at]);
+        if (has_streams) {
+            options_.hook->finish(group_, handles_[at]);
+        }
+    } else {
+        flight.work = group_.all_reduce(handles_[at].gradients, options_.reduction);
+    }
+}
+
+void Reducer::report_missing() {
+    if (reported_count_ == slots_.size()) {
+        return;
+    }
+    if (!options_.unused_parameters) {
+        const auto missing = std::ranges::find_if(
+            slots_, [this](const Slot& slot) { return slot.reported_in != step_; });
+        refuse("gradient " + std::to_string(missing - slots_.begin()) +
+               " was not reported ready in this step (" +
+               std::to_string(slots_.size() - reported_count_) + " of " +
+               std::to_string(slots_.size()) +
+               " are missing); if parameters may go unused, set the option unused_parameters");
+    }
+    for (std::size_t index = slots_.size(); index-- > 0;) {
+        if (slots_[index].reported_in != step_) {
+            gradient_unused(index);
+        }
+    }
+}
+
+void Reducer::finish_step() {
+    if (no_sync_depth_ > 0) {
+        return;
+    }
+    report_missing();
+    start_complete_buckets();
+    const Instant waiting_since = SteadyClock().now();
+    finish_buckets();
+    statistics_.waited = group_.device().kind == DeviceKind::cpu
+                             ? SteadyClock().now() - waiting_since
+                             : Duration::zero();
+    if (options_.unused_parameters) {
+        agree_on_used();
+    }
+    if (any_callers_) {
+        copy_out();
+    }
+    if (recording_) {
+        rebuild_buckets();
+    }
+    begin_step();
+    if (options_.broadcast_buffers_each_step) {
+        broadcast_buffers();
+    }
+}
+
+void Reducer::finish_buckets() {
+    if (group_.device().kind == DeviceKind::cuda) {
+        device_->join();
+    } else {
+        Duration communication{};
+        Instant free_at;  // when the group was done with the bucket before
+        for (std::size_t at = 0; at < plan_.size(); ++at) {
+            const Flight& flight = flights_[at];
+            flight.work.wait();
+            if (const auto done_at = flight.work.completed_at()) {
+                communication +=
+                    std::max(Duration::zero(), *done_at - std::max(free_at, flight.issued_at));
+                free_at = std::max<Instant>(free_at, *done_at);
+            }
+            if (options_.hook) {
+                options_.hook->finish(group_, handles_[at]);
+            }
+        }
+        statistics_.communication = communication;
+    }
+    ++statistics_.step;
+    statistics_.bytes = memory_->bytes();
+    statistics_.bucket_count = plan_.size();
+}
+
+void Reducer::agree_on_used() {
+    for (std::size_t index = 0; index < slots_.size(); ++index) {
+        used_[index] = slots_[index].contributed_in == step_ ? 1 : 0;
+    }
+    exchange_.maximum(used_);
+}
+
+// Only now, when every bucket has arrived: a step is applied as a whole or not at all.
+void Reducer::copy_out() {
+    for (std::size_t index = 0; index < slots_.size(); ++index) {
+        const TensorView& gradient = parameters_[index].gradient;
+        if (gradient.data != nullptr && was_used(index)) {
+            device_->copy(gradient.data, memory_->gradient(index).data, gradient.bytes());
+        }
+    }
+}
+
+void Reducer::rebuild_buckets() {
+    std::vector<std::int64_t> agreed(order_.begin(), order_.end());
+    exchange_.broadcast(agreed);
+    const std::vector<std::size_t> order(agreed.begin(), agreed.end());
+    std::vector<Bucket> plan = plan_buckets(gradients_of(parameters_), order, limits_of(options_));
+    if (plan != plan_) {
+        memory_->rearrange(plan, *device_);
+        adopt_plan(std::move(plan));
+    }
+    recording_ = false;
+    order_ = {};
+}
+
+void Reducer::reduce_gradients() {
+    for (std::size_t index = slots_.size(); index-- > 0;) {
+        gradient_ready(index);
+    }
+    finish_step();
+}
+
+void Reducer::begin_no_sync() {
+    if (reported_count_ > 0) {
+        refuse("no_sync in the middle of a step: gradients were reported already");
+    }
+    ++no_sync_depth_;
+}
+
+bool Reducer::was_used(std::size_t index) const {
+    if (index >= slots_.size()) {
+        check_reportable(index);
+    }
+    return !options_.unused_parameters || used_[index] != 0;
+}
+
+void Reducer::broadcast_parameters(std::uint32_t root) {
+    std::vector<TensorView> tensors;
+    for (const Parameter& parameter : parameters_) {
+        tensors.push_back(parameter.value);
+    }
+    tensors.insert(tensors.end(), buffers_.begin(), buffers_.end());
+    broadcast(tensors, root);
+}
+
+void Reducer::broadcast_buffers() {
+    broadcast(buffers_, 0);
+}
+
+void Reducer::broadcast(std::span<const TensorView> tensors, std::uint32_t root) {
+    std::vector<Work> works;
+    const auto wait_for_all = [&works] {
+        for (const Work& work : works) {
+            work.wait();
+        }
+        works.clear();
+    };
+    for (const TensorView& tensor : tensors) {
+        works.push_back(group_.broadcast(tensor, root));
+        if (works.size() == kBroadcastsMax) {
+            wait_for_all();
+        }
+    }
+    wait_for_all();
+}
+
+std::optional<ReplicaDifference> Reducer::find_replica_difference() {
+    return ddp::find_replica_difference(exchange_, *device_, parameters_);
+}
+
+}  // namespace regroup::ddp

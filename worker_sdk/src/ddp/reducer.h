@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/distributed_data_parallel.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "rendezvous/base/clock.h"
+#include "worker_sdk/src/ddp/gradient_device.h"
+#include "worker_sdk/src/ddp/gradient_memory.h"
+#include "worker_sdk/src/ddp/host_exchange.h"
+#include "worker_sdk/src/ddp/stream_scope.h"
+
+namespace regroup::ddp {
+
+/// What DistributedDataParallel is made of, and documents. A step:
+///
+///     gradient_ready     counts down what is missing in the bucket of the gradient
+///       `- at zero       starts this bucket, and those behind it that were complete already
+///     finish_step        the rest; then waits, bucket by bucket
+///
+/// Buckets start in the order of the plan even if a later one is complete first: the order in which
+/// gradients become ready may differ between ranks, the order of collectives may not.
+class Reducer {
+   public:
+    Reducer(ProcessGroup& group, std::vector<Parameter> parameters, std::vector<TensorView> buffers,
+            const DataParallelOptions& options);
+    ~Reducer();
+    Reducer(const Reducer&) = delete;
+    Reducer& operator=(const Reducer&) = delete;
+
+    [[nodiscard]] TensorView gradient(std::size_t index) const;
+    void zero_gradients();
+    void gradient_ready(std::size_t index);
+    void gradient_unused(std::size_t index);
+    void finish_step();
+    void reduce_gradients();
+    void begin_no_sync();
+    void end_no_sync() { --no_sync_depth_; }
+    [[nodiscard]] bool was_used(std::size_t index) const;
+    void broadcast_parameters(std::uint32_t root);
+    void broadcast_buffers();
+    [[nodiscard]] std::optional<ReplicaDifference> find_replica_difference();
+
+    [[nodiscard]] std::span<const Bucket> buckets() const noexcept { return plan_; }
+    [[nodiscard]] bool buckets_are_final() const noexcept { return !recording_; }
+    [[nodiscard]] TensorView bucket_gradients(std::size_t index) const;
+    [[nodiscard]] const Buffer& gradient_memory() const noexcept { return memory_->buffer(); }
+    [[nodiscard]] StepStatistics statistics() const noexcept { return statistics_; }
+
+   private:
+    /// A gradient in this step. Steps are counted, so that no flag must be cleared.
+    struct Slot {
+        std::uint64_t reported_in = 0;     ///< The last step in which it was reported.
+        std::uint64_t contributed_in = 0;  ///< The last one in which this rank had a gradient.
+        std::uint32_t bucket = 0;
+    };
+
+    /// A bucket in this step.
+    struct Flight {
+        std::size_t missing_count = 0;
+        Work work;
+        Instant issued_at;
+    };
+
+    [[nodiscard]] bool is_callers(std::size_t index) const {
+        return parameters_[index].gradient.data != nullptr;
+    }
+    void adopt_plan(std::vector<Bucket> plan);
+    void begin_step();
+    void give_up_step() noexcept;
+    void check_reportable(std::size_t index) const;
+    void report(Slot& slot, std::size_t index);
+    void start_complete_buckets();
+    void start_bucket(std::size_t at);
+    void report_missing();
+    void finish_buckets();
+    void agree_on_used();
+    void copy_out();
+    void rebuild_buckets();
+    void broadcast(std::span<const TensorView> tensors, std::uint32_t root);
+
+    ProcessGroup& group_;
+    std::vector<Parameter> parameters_;  // Their gradients have counts and dtypes.
+    const std::vector<TensorView> buffers_;
+    const DataParallelOptions options_;
+    StreamScope stream_;
+    std::unique_ptr<GradientDevice> device_;
+    HostExchange exchange_;
+    std::vector<Bucket> plan_;
+    std::optional<GradientMemory> memory_;
+    bool any_callers_ = false;  // Some gradient is in the caller's own memory.
+
+    std::vector<Slot> slots_;              // by parameter
+    std::vector<Flight> flights_;          // by bucket
+    std::vector<GradientBucket> handles_;  // by bucket, for the hook
+    std::uint64_t step_ = 1;               // the present one
+    std::size_t reported_count_ = 0;
+    std::size_t started_count_ = 0;  // buckets [0, started_count_) are in flight
+    std::size_t no_sync_depth_ = 0;
+
+    bool recording_ = false;          // the first step: the order is being learned
+    std::vector<std::size_t> order_;  // as gradients were reported in it
+    std::vector<std::uint8_t> used_;  // by parameter, of the last step; with unused_parameters
+    StepStatistics statistics_;
+};
+
+}  // namespace regroup::ddp

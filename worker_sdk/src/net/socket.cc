@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/net/socket.h"
+
+#include <regroup/error.h>
+
+#include <arpa/inet.h>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include "rendezvous/base/ensure.h"
+#include "rendezvous/base/result.h"
+
+namespace regroup::net {
+namespace {
+
+[[noreturn]] void throw_system(const std::string& what, int error_number) {
+    throw Error(Errc::system, system_failure(what, error_number).detail);
+}
+
+bool would_block(int error_number) {
+    return error_number == EAGAIN || error_number == EWOULDBLOCK;
+}
+
+void set_option(int fd, int level, int name, int value) {
+    // Refusal is harmless: each of these only improves speed or how soon a silent death is noticed.
+    static_cast<void>(::setsockopt(fd, level, name, &value, sizeof value));
+}
+
+std::uint16_t* port_field(sockaddr_storage& storage) {
+    return storage.ss_family == AF_INET6 ? &reinterpret_cast<sockaddr_in6&>(storage).sin6_port
+                                         : &reinterpret_cast<sockaddr_in&>(storage).sin_port;
+}
+
+}  // namespace
+
+SocketAddress::SocketAddress(const sockaddr* address, socklen_t bytes) : bytes_(bytes) {
+    ENSURE(bytes <= sizeof storage_);
+    std::memcpy(&storage_, address, bytes);
+}
+
+SocketAddress SocketAddress::parse(std::string_view text) {
+    const auto malformed = [&] {
+        return Error(Errc::invalid_argument,
+                     "\"" + std::string(text) + "\" is not an address and port");
+    };
+    const std::size_t colon = text.rfind(':');
+    if (colon == std::string_view::npos) {
+        throw malformed();
+    }
+    const std::string_view port_text = text.substr(colon + 1);
+    std::uint16_t port = 0;
+    const auto [end, error] =
+        std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
+    if (error != std::errc{} || end != port_text.data() + port_text.size()) {
+        throw malformed();
+    }
+    std::string host(text.substr(0, colon));
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+        host = host.substr(1, host.size() - 2);
+        sockaddr_in6 address{};
+        address.sin6_family = AF_INET6;
+        address.sin6_port = htons(port);
+        const std::size_t percent = host.find('%');
+        if (percent != std::string::npos) {
+            // A link-local address is complete only with its interface.
+            const std::string_view scope = std::string_view(host).substr(percent + 1);
+            std::from_chars(scope.data(), scope.data() + scope.size(), address.sin6_scope_id);
+            host.resize(percent);
+        }
+        if (::inet_pton(AF_INET6, host.c_str(), &address.sin6_addr) != 1) {
+            throw malformed();
+        }
+        return {reinterpret_cast<const sockaddr*>(&address), sizeof address};
+    }
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    if (::inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
+        throw malformed();
+    }
+    return {reinterpret_cast<const sockaddr*>(&address), sizeof address};
+}
+
+std::string SocketAddress::text() const {
+    char host[INET6_ADDRSTRLEN] = "?";
+    if (storage_.ss_family == AF_INET6) {
+        const auto& address = reinterpret_cast<const sockaddr_in6&>(storage_);
+        ::inet_ntop(AF_INET6, &address.sin6_addr, host, sizeof host);
+        const std::string scope =
+            address.sin6_scope_id != 0 ? "%" + std::to_string(address.sin6_scope_id) : "";
+        return "[" + std::string(host) + scope + "]:" + std::to_string(ntohs(address.sin6_port));
+    }
+    const auto& address = reinterpret_cast<const sockaddr_in&>(storage_);
+    ::inet_ntop(AF_INET, &address.sin_addr, host, sizeof host);
+    return std::string(host) + ":" + std::to_string(ntohs(address.sin_port));
+}
+
+SocketAddress SocketAddress::with_port(std::uint16_t port) const {
+    SocketAddress result = *this;
+    *port_field(result.storage_) = htons(port);
+    return result;
+}
+
+SocketAddress local_address_towards(const std::string& host, std::uint16_t port) {
+    if (host.empty()) {
+        return SocketAddress::parse("127.0.0.1:0");
+    }
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_DGRAM;
+    hints.ai_flags = AI_NUMERICSERV;
+    addrinfo* found = nullptr;
+    const int status = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+    if (status != 0) {
+        throw Error(Errc::disconnected, "no address of the master \"" + host + "\" is known: " +
+                                            ::gai_strerror(status) + "; check MASTER_ADDR");
+    }
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> results(found, ::freeaddrinfo);
+    int error_number = 0;
+    for (const addrinfo* result = found; result != nullptr; result = result->ai_next) {
+        // Connecting a datagram socket only looks the route up.
+        const Descriptor probe(::socket(result->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+        if (probe.is_open() && ::connect(probe.get(), result->ai_addr, result->ai_addrlen) == 0) {
+            return bound_address(probe).with_port(0);
+        }
+        error_number = errno;
+    }
+    throw Error(
+        Errc::disconnected,
+        system_failure("no route leads to the master \"" + host + "\"", error_number).detail);
+}
+
+Descriptor listen_on(const SocketAddress& address) {
+    Descriptor socket(
+        ::socket(address.get()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!socket.is_open()) {
+        throw_system("socket for " + address.text(), errno);
+    }
+    if (::bind(socket.get(), address.get(), address.bytes()) != 0) {
+        throw_system("bind " + address.text(), errno);
+    }
+    if (::listen(socket.get(), SOMAXCONN) != 0) {
+        throw_system("listen on " + address.text(), errno);
+    }
+    return socket;
+}
+
+SocketAddress bound_address(const Descriptor& socket) {
+    sockaddr_storage storage{};
+    socklen_t bytes = sizeof storage;
+    if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&storage), &bytes) != 0) {
+        throw_system("getsockname", errno);
+    }
+    return {reinterpret_cast<const sockaddr*>(&storage), bytes};
+}
+
+Stream::Stream(Descriptor socket) : Pollable{.fd = std::move(socket)}, guard_(fd.get()) {
+    const int fd_number = fd.get();
+    set_option(fd_number, IPPROTO_TCP, TCP_NODELAY, 1);
+    // A machine that vanishes without a word is noticed after about 20 seconds, idle or not.
+    set_option(fd_number, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd_number, IPPROTO_TCP, TCP_KEEPIDLE, 5);
+    set_option(fd_number, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+    set_option(fd_number, IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+Stream& Stream::operator=(Stream&& other) noexcept {
+    guard_ = std::move(other.guard_);  // First: the other one's guard closes nothing.
+    std::swap(fd, other.fd);
+    readable = other.readable;
+    writable = other.writable;
+    input_ended_ = other.input_ended_;
+    output_ended_ = other.output_ended_;
+    return *this;
+}
+
+std::size_t Stream::read_some(std::span<std::byte> into) {
+    if (!readable || input_ended_ || into.empty()) {
+        return 0;
+    }
+    ssize_t count = 0;
+    do {
+        count = ::recv(fd.get(), into.data(), into.size(), 0);
+    } while (count < 0 && errno == EINTR);
+    if (count > 0) {
+        // A short read has emptied the socket; only poll can say that there is more.
+        readable = static_cast<std::size_t>(count) == into.size();
+        return static_cast<std::size_t>(count);
+    }
+    readable = false;
+    if (count == 0 || !would_block(errno)) {
+        input_ended_ = true;
+    }
+    return 0;
+}
+
+std::size_t Stream::write_some(std::span<const iovec> parts) {
+    if (!writable || output_ended_ || parts.empty()) {
+        return 0;
+    }
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(parts.data());
+    message.msg_iovlen = parts.size();
+    ssize_t count = 0;
+    do {
+        count = ::sendmsg(fd.get(), &message, MSG_NOSIGNAL);
+    } while (count < 0 && errno == EINTR);
+    if (count >= 0) {
+        return static_cast<std::size_t>(count);
+    }
+    writable = false;
+    if (!would_block(errno)) {
+        output_ended_ = true;
+    }
+    return 0;
+}
+
+std::size_t Stream::write_some(std::span<const std::byte> bytes) {
+    if (bytes.empty()) {
+        return 0;
+    }
+    const iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    return write_some(std::span(&part, 1));
+}
+
+Descriptor begin_connect(const SocketAddress& address) {
+    Descriptor socket(
+        ::socket(address.get()->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!socket.is_open()) {
+        throw_system("socket for " + address.text(), errno);
+    }
+    // A refusal at once is found again by the first write, as a later one is.
+    static_cast<void>(::connect(socket.get(), address.get(), address.bytes()));
+    return socket;
+}
+
+int connect_error(const Descriptor& socket) noexcept {
+    int error_number = 0;
+    socklen_t bytes = sizeof error_number;
+    if (::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error_number, &bytes) != 0) {
+        return errno;
+    }
+    return error_number;
+}
+
+}  // namespace regroup::net

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <utility>
+
+#include "rendezvous/store/descriptor.h"
+#include "worker_sdk/src/net/fork_guard.h"
+
+namespace regroup::net {
+
+using store::Descriptor;
+
+/// An IPv4 or IPv6 address with its port. A value.
+class SocketAddress {
+   public:
+    SocketAddress() = default;
+    SocketAddress(const sockaddr* address, socklen_t bytes);
+
+    /// Reads what `text` writes. Throws Error `invalid_argument`.
+    [[nodiscard]] static SocketAddress parse(std::string_view text);
+    /// "10.0.0.4:4711", "[fe80::1]:4711".
+    [[nodiscard]] std::string text() const;
+
+    [[nodiscard]] const sockaddr* get() const noexcept {
+        return reinterpret_cast<const sockaddr*>(&storage_);
+    }
+    [[nodiscard]] socklen_t bytes() const noexcept { return bytes_; }
+    [[nodiscard]] SocketAddress with_port(std::uint16_t port) const;
+
+   private:
+    sockaddr_storage storage_{};
+    socklen_t bytes_ = 0;
+};
+
+/// The address of this machine from which `host` is reached; the loopback address for an empty
+/// `host`. Asks the routing table, sends nothing. Throws Error `disconnected` if `host` has no
+/// address or no route leads there.
+[[nodiscard]] SocketAddress local_address_towards(const std::string& host, std::uint16_t port);
+
+/// A non-blocking listening socket on `address`. Throws Error `system`.
+[[nodiscard]] Descriptor listen_on(const SocketAddress& address);
+/// Where a socket is bound.
+[[nodiscard]] SocketAddress bound_address(const Descriptor& socket);
+
+/// Something that poll() can wait for, with the memory of what it knows already: a side is "ready"
+/// until an attempt on it would have blocked, and again once poll says so. Starting optimistic
+/// means that an attempt comes before the wait, and that nothing is attempted in vain.
+struct Pollable {
+    Descriptor fd;
+    bool readable = true;
+    bool writable = true;
+};
+
+/// A connected non-blocking TCP socket. Errors do not throw here: the far end being gone is a fact
+/// (`ended`), and what it means is for the owner to say.
+class Stream : public Pollable {
+   public:
+    /// Takes a socket that accept() or connect() yields; sets TCP_NODELAY and keepalive.
+    explicit Stream(Descriptor socket);
+    Stream(Stream&&) noexcept = default;
+    Stream& operator=(Stream&& other) noexcept;
+
+    /// Reads what is there, at most `into`. 0: nothing now (then `readable` is false), or ended.
+    std::size_t read_some(std::span<std::byte> into);
+    /// Writes what fits. 0: no room now (then `writable` is false), or ended.
+    std::size_t write_some(std::span<const iovec> parts);
+    std::size_t write_some(std::span<const std::byte> bytes);
+
+    /// The far end closed or broke the connection.
+    [[nodiscard]] bool ended() const noexcept { return input_ended_ || output_ended_; }
+    /// Nothing more can be read. What was on its way before a failed write can be read still.
+    [[nodiscard]] bool input_ended() const noexcept { return input_ended_; }
+
+   private:
+    ForkGuard guard_;
+    bool input_ended_ = false;
+    bool output_ended_ = false;
+};
+
+/// Begins to connect; the outcome shows when the socket becomes writable (`connect_error`).
+[[nodiscard]] Descriptor begin_connect(const SocketAddress& address);
+/// errno of a connection attempt that has come to an end; 0 for success.
+[[nodiscard]] int connect_error(const Descriptor& socket) noexcept;
+
+}  // namespace regroup::net

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/error.h>
+#include <regroup/spawn.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "rendezvous/store/descriptor.h"
+
+namespace regroup::spawning {
+
+/// The exception that left a spawned function.
+struct Thrown {
+    std::optional<Errc> code;  // of an Error
+    std::string sentence;
+};
+
+/// How a process ended.
+struct Ending {
+    static constexpr int kUnknown = -1;
+
+    int exit_code = 0;
+    int signal = 0;
+    std::optional<Thrown> thrown;
+};
+
+/// One fork of this process: its pid, and a socket on which it first hears the store's port, and at
+/// its end says what it threw. Not to be lost while it runs: reap() it.
+class SpawnedProcess {
+   public:
+    /// `earlier` are the processes before this one; their descriptors are none of its business.
+    /// Throws Error `system`.
+    SpawnedProcess(std::uint32_t index, const SpawnFunction& function, std::uint32_t process_count,
+                   bool sets_environment, std::vector<SpawnedProcess>& earlier);
+
+    [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+    /// Readable when it has ended.
+    [[nodiscard]] int pidfd() const noexcept { return pidfd_.get(); }
+
+    /// Lets the function begin, if it sets the environment.
+    void tell_port(std::uint16_t port) const noexcept;
+    void signal(int number) const noexcept;
+    /// Whether its function is over: it has said how, or is gone.
+    [[nodiscard]] bool has_reported() const noexcept;
+    /// How it ended. Once, after pidfd() has become readable. Works also where the exit status went
+    /// to somebody else.
+    [[nodiscard]] Ending reap();
+
+   private:
+    pid_t pid_ = -1;
+    store::Descriptor pidfd_;
+    store::Descriptor socket_;
+};
+
+}  // namespace regroup::spawning
