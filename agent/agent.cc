@@ -359,8 +359,8 @@ bool Agent::hears_daemon() const {
     return impl_->narrator.hears_daemon();
 }
 
-bool Agent::was_spare() const {
-    return impl_->narrator.was_spare();
+bool Agent::was_standby() const {
+    return impl_->narrator.was_standby();
 }
 
 bool Agent::has_run() const {

@@ -75,8 +75,8 @@ class Agent {
 
     /// The daemon has spoken on the present connection.
     [[nodiscard]] bool hears_daemon() const;
-    /// The daemon has said that this node waits as a spare.
-    [[nodiscard]] bool was_spare() const;
+    /// The daemon has said that this node waits as a standby.
+    [[nodiscard]] bool was_standby() const;
     /// True once workers of some round have been launched here.
     [[nodiscard]] bool has_run() const;
     /// Of the time since then, as far as this node was told.

@@ -28,7 +28,7 @@ std::optional<NodeReport> LastWords::before(const rendezvous::FromAgent& message
     } else if (const auto* join = std::get_if<rendezvous::Join>(&message)) {
         said_ = join->report;
     }
-    const bool trained = said_ && said_->resident && said_->state == NodeState::running;
+    const bool trained = said_ && said_->elastic && said_->state == NodeState::running;
     if (!std::holds_alternative<rendezvous::Leave>(message) || !trained ||
         said_->round != now.round || now.step <= said_->held_step) {
         return std::nullopt;

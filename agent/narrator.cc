@@ -80,14 +80,14 @@ void Narrator::received(const rendezvous::FromDaemon& message, const std::string
 }
 
 void Narrator::tell_waiting(const rendezvous::Waiting& waiting, const std::string& peer) {
-    was_spare_ = was_spare_ || waiting.spare;
-    if (waiting.spare && failure_) {
+    was_standby_ = was_standby_ || waiting.standby;
+    if (waiting.standby && failure_) {
         // The job goes on without this node, perhaps because of it, and for long.
         report_failure(describe(*failure_));
     }
     const Instant now = clock_.now();
     // A standby may wait for hours, and is told so at once.
-    const bool is_first_of_standby = waiting.spare && notice_interval_ == kNoticeFirst;
+    const bool is_first_of_standby = waiting.standby && notice_interval_ == kNoticeFirst;
     if (now < notice_at_ && !is_first_of_standby) {
         return;
     }
@@ -99,8 +99,8 @@ void Narrator::tell_waiting(const rendezvous::Waiting& waiting, const std::strin
     }
     const Duration left = core_.give_up_at() == Instant::max() ? options_.core.join_timeout
                                                                : core_.give_up_at() - now;
-    output_.say(waiting.spare
-                    ? "waiting as a spare: " + describe(waiting.detail)
+    output_.say(waiting.standby
+                    ? "waiting as a standby: " + describe(waiting.detail)
                     : "waiting: " + describe(waiting.detail) + " (here: " + names + "; at " + peer +
                           "; for up to " + format_duration(std::max(Duration::zero(), left)) + ")");
 }
@@ -129,7 +129,7 @@ void Narrator::trouble(const std::string& reason, bool answered) {
     if (is_news || now >= trouble_at_) {
         // Each committed step gives the agent all of its time again.
         const bool trains =
-            core_.report().resident && core_.report().state == rendezvous::NodeState::running;
+            core_.report().elastic && core_.report().state == rendezvous::NodeState::running;
         const Duration left = core_.give_up_at() == Instant::max() ? options_.core.join_timeout
                                                                    : core_.give_up_at() - now;
         const bool finished = core_.report().state == rendezvous::NodeState::finished;

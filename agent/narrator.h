@@ -23,8 +23,8 @@ class Narrator {
     void disconnected(const std::string& peer);
     /// Before the message is acted upon.
     void received(const rendezvous::FromDaemon& message, const std::string& peer);
-    /// It has said that this node waits as a spare.
-    [[nodiscard]] bool was_spare() const noexcept { return was_spare_; }
+    /// It has said that this node waits as a standby.
+    [[nodiscard]] bool was_standby() const noexcept { return was_standby_; }
     void silent(const std::string& peer);
     /// On the present connection.
     [[nodiscard]] bool hears_daemon() const noexcept { return heard_; }
@@ -68,7 +68,7 @@ class Narrator {
     std::set<std::string> answers_;  ///< Of endpoints that are no rendezvous.
     int trouble_count_ = 0;
     bool heard_ = false;  // On this connection.
-    bool was_spare_ = false;
+    bool was_standby_ = false;
     bool lost_ = false;  // It was there, and has not been heard since.
     Instant trouble_at_{};
     Duration trouble_interval_{};

@@ -28,7 +28,7 @@ std::string file_name(const WorkerIdentity& worker, const std::string& node) {
 }
 
 std::string rank_text(const WorkerIdentity& worker) {
-    return worker.ahead ? "spare" + std::to_string(worker.local_rank)
+    return worker.ahead ? "standby" + std::to_string(worker.local_rank)
                         : std::to_string(worker.assignment.first_rank + worker.local_rank);
 }
 

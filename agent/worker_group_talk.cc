@@ -225,9 +225,9 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
         return;
     }
     Process& process = found->second;
-    if (const auto* parked = std::get_if<worker_link::Parked>(&message)) {
-        on_event_(WorkerSuspended{process.local_rank, RoundId{parked->round}, parked->at_boundary,
-                                  parked->step});
+    if (const auto* suspended = std::get_if<worker_link::Suspended>(&message)) {
+        on_event_(WorkerSuspended{process.local_rank, RoundId{suspended->round},
+                                  suspended->at_boundary, suspended->step});
     } else if (const auto* resumed = std::get_if<worker_link::Resumed>(&message)) {
         rendezvous::Resumed event;
         event.round = RoundId{resumed->round};

@@ -201,7 +201,7 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
     } else {
         flags.usage = "regroup status [FLAGS]";
         flags.introduction =
-            "Show a daemon's jobs: their nodes, ranks and steps, spares, quarantined nodes and\n"
+            "Show a daemon's jobs: their nodes, ranks and steps, standbys, quarantined nodes and\n"
             "why, what is left of their budgets, and the last recoveries. regroup top is the same.";
     }
     flags.footer = std::string("Exit code: 0 if it was done, 1 if the daemon says why it was not") +

@@ -73,14 +73,16 @@ void declare_budgets(FlagTable& flags, RunOptions& options) {
                  "each further one, half a minute at most. In seconds",
                  "--restart-delay=1", "", true},
                 seconds_into(budgets.delay));
-    flags.value({"--max-strikes", "N", "3",
-                 "Set a node aside that is to blame for so many failures within --strikes-window, "
-                 "if enough others are there; 0: never",
-                 "--max-strikes=5", "", true},
-                number_into<std::uint32_t>(budgets.strikes_max, 0, kCountMax));
-    flags.value({"--strikes-window", "S", "600", "See --max-strikes; also for how long. In seconds",
-                 "--strikes-window=3600", "", true},
-                positive_seconds_into(budgets.strikes_window));
+    flags.value(
+        {"--max-node-failures", "N", "3",
+         "Set a node aside that is to blame for so many failures within --node-failures-window, "
+         "if enough others are there; 0: never",
+         "--max-node-failures=5", "", true},
+        number_into<std::uint32_t>(budgets.node_failures_max, 0, kCountMax));
+    flags.value({"--node-failures-window", "S", "600",
+                 "See --max-node-failures; also for how long. In seconds",
+                 "--node-failures-window=3600", "", true},
+                positive_seconds_into(budgets.node_failures_window));
 }
 
 }  // namespace
@@ -131,11 +133,11 @@ FlagTable::Take reactions_into(std::map<int, Reaction>& out) {
 void declare_recovery(FlagTable& flags, RunOptions& options) {
     options.on_exit = default_reactions(options.front);
     flags.group("Recovery");
-    flags.value({"--spares", "N", "0",
+    flags.value({"--standbys", "N", "0",
                  "Nodes beyond MAX of --nnodes that wait with their workers started (programs with "
                  "the SDK's loop), and take the ranks of a lost node at once",
-                 "--spares=1", "", true},
-                number_into<std::uint32_t>(options.spares, 0, kCountMax));
+                 "--standbys=1", "", true},
+                number_into<std::uint32_t>(options.standbys, 0, kCountMax));
     flags.value({"--on-exit", "CODE=REACTION,...",
                  options.on_exit.empty() ? "none" : "2, 64, 78, 126, 127=fail, 75=retry, 76=...",
                  "What a worker's exit code asks for: fail ends the job at once; restart, as all "
@@ -144,11 +146,11 @@ void declare_recovery(FlagTable& flags, RunOptions& options) {
                  "--on-exit=3=fail,80=retry", "", true},
                 reactions_into(options.on_exit));
     declare_budgets(flags, options);
-    flags.value({"--regroup-call", "S", "0.2",
+    flags.value({"--regroup-window", "S", "0.2",
                  "After a loss, wait so long for nodes whose fate is not known, so that failures "
                  "of one cause make one new round. In seconds",
-                 "--regroup-call=1", "", true},
-                seconds_into(options.regroup_call));
+                 "--regroup-window=1", "", true},
+                seconds_into(options.regroup_window));
     flags.value({"--prepare-timeout", "S", "120",
                  "Programs with the SDK's loop change rounds between two steps when a node joins "
                  "or leaves; whoever takes longer to come there is stopped. In seconds",

@@ -234,9 +234,9 @@ class Node {
         ending_ = {quit.exit_code, quit.signal};
         if (quit.verdict && quit.verdict->outcome == Outcome::succeeded && !agent_->has_run()) {
             output_.say(
-                agent_->was_spare()
+                agent_->was_standby()
                     ? "job " + plan_.agent.job + " has ended (succeeded); this node " +
-                          "waited as a spare and was not needed"
+                          "waited as a standby and was not needed"
                     : "nothing was run here: job " + plan_.agent.job +
                           " had already ended, closed by " + describe(quit.verdict->author) + ": " +
                           describe(quit.verdict->reason) + " (a new job needs another --rdzv-id)");

@@ -67,10 +67,10 @@ struct RunOptions {
     std::string signal_names;
 
     // Recovery.
-    std::uint32_t spares = 0;
+    std::uint32_t standbys = 0;
     std::map<int, rendezvous::Reaction> on_exit;
     rendezvous::Budgets budgets;
-    Duration regroup_call = std::chrono::milliseconds(200);
+    Duration regroup_window = std::chrono::milliseconds(200);
     Duration prepare_timeout = std::chrono::minutes(2);
 
     // Output.

@@ -117,9 +117,9 @@ Result<void> plan_static(const RunOptions& options, RunPlan& plan) {
 }
 
 // With fixed ranks nobody can wait beside the live node that has the same one.
-void note_unused_spares(const RunOptions& options, RunPlan& plan) {
-    if (options.spares > 0 && (plan.agent.offer.alone || plan.fixed_master)) {
-        plan.notes.push_back("--spares " + std::to_string(options.spares) + " is not used: " +
+void note_unused_standbys(const RunOptions& options, RunPlan& plan) {
+    if (options.standbys > 0 && (plan.agent.offer.alone || plan.fixed_master)) {
+        plan.notes.push_back("--standbys " + std::to_string(options.standbys) + " is not used: " +
                              (plan.fixed_master ? "with fixed ranks (--rdzv-backend=static)"
                                                 : "in a job of this node alone") +
                              " no other node can wait for a place");
@@ -236,9 +236,9 @@ rendezvous::JobPolicy policy_of(const RunOptions& options) {
     policy.heartbeat_timeout = options.heartbeat_timeout;
     policy.shutdown_timeout = options.shutdown_timeout;
     policy.grow_after = options.grow_after;
-    policy.regroup_call = options.regroup_call;
+    policy.regroup_window = options.regroup_window;
     policy.prepare_timeout = options.prepare_timeout;
-    policy.spares_max = options.spares;
+    policy.standbys_max = options.standbys;
     policy.on_exit = options.on_exit;
     policy.budgets = options.budgets;
     policy.program = std::filesystem::path(options.program).filename();
@@ -364,7 +364,7 @@ Result<RunPlan> make_run_plan(const RunOptions& options) {
                !planned) {
         return planned.error();
     }
-    note_unused_spares(options, plan);
+    note_unused_standbys(options, plan);
     if (plan.fixed_master && agent.offer.slot == 0U) {
         agent.offer.address = plan.endpoint.host;
         agent.offer.address_is_explicit = true;

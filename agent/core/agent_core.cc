@@ -221,7 +221,7 @@ void AgentCore::handle(Instant now, const rendezvous::Dismissed& message) {
 }
 
 void AgentCore::handle(Instant now, const rendezvous::Waiting& message) {
-    link_.queued = message.spare;
+    link_.queued = message.standby;
     ahead_.wanted = message.prestart;
     // A node that has finished in a round that the others have to repeat is a standby as any.
     if (keeps_ahead() && ahead_.again_at == Instant::max()) {

@@ -37,7 +37,7 @@ inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the jo
 /// stops when told. No socket, process, clock or thread; the agent and the simulator drive this
 /// very class.
 ///
-/// A worker is *resident* once it has attached and said that it is elastic: it is not ended with
+/// A worker is *elastic* once it has attached and said that it is elastic: it is not ended with
 /// its round, but is suspended and given a place in the next one. All others end with their round,
 /// and so does a worker that has not suspended in time.
 ///
@@ -73,7 +73,7 @@ class AgentCore {
     [[nodiscard]] bool has_workers() const { return workers_.any_alive(); }
     /// Whether a worker is there and waits for a round.
     [[nodiscard]] bool is_suspended(std::uint32_t local_rank) const;
-    /// Its end as what it counts, before it is acted upon: a resident worker that ends with success
+    /// Its end as what it counts, before it is acted upon: an elastic worker that ends with success
     /// in the middle of a round, and was not to leave, has failed all the same.
     [[nodiscard]] std::optional<WorkerFailure> failure_in(const WorkerExited& exited) const;
     /// It has decided to end: nothing keeps it in the job any more.
@@ -253,7 +253,7 @@ class AgentCore {
     [[nodiscard]] Cause why_leaving() const;
 
     // ---- Reports: agent_reports.cc.
-    void update_resident(Instant now);
+    void update_elastic(Instant now);
     void update_at_work(Instant now);
     void save_stacks();
 

@@ -33,13 +33,13 @@ struct WorkerExited {
     RoundId round = RoundId::none;  ///< In which it was launched; none: ahead of a round.
     std::uint32_t local_rank = 0;
     std::optional<WorkerFailure> failure;
-    bool finished = false;  ///< It had said that the training is, which a resident worker does.
+    bool finished = false;  ///< It had said that the training is, which an elastic worker does.
     /// Of one that exited with success and had not finished: its end as a failure, which it is if
     /// it was in the middle of its training. Or empty.
     std::optional<WorkerFailure> unfinished{};
     std::uint64_t step = 0;  ///< That it had committed or was given, as its page says.
 };
-/// A worker has said Hello over its link. One that never does is not resident, nor is one that has
+/// A worker has said Hello over its link. One that never does is not elastic, nor is one that has
 /// said again that it is not: its training is finished.
 struct WorkerAttached {
     std::uint32_t local_rank = 0;
@@ -48,7 +48,7 @@ struct WorkerAttached {
     /// the SDK itself, and not one below it, which may get its rank from a command line.
     bool may_wait = false;
 };
-/// A resident worker, or one that was started ahead, has left `round` (none: it has not been in
+/// A elastic worker, or one that was started ahead, has left `round` (none: it has not been in
 /// any) and waits for the next one.
 struct WorkerSuspended {
     std::uint32_t local_rank = 0;
@@ -56,7 +56,7 @@ struct WorkerSuspended {
     bool at_boundary = false;  ///< As agreed with all ranks, and not because peers are gone.
     std::uint64_t step = 0;    ///< Committed.
 };
-/// A resident worker has committed the first step of a round, and what the way there took.
+/// A elastic worker has committed the first step of a round, and what the way there took.
 struct WorkerResumed {
     std::uint32_t local_rank = 0;
     rendezvous::Resumed resumed;

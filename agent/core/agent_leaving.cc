@@ -28,7 +28,7 @@ bool AgentCore::would_drain() const {
     }
     if (!link_.up) {
         // The workers agree on a step boundary among themselves.
-        return is_in_round() ? report_.resident && workers_.any_alive() : holds_state();
+        return is_in_round() ? report_.elastic && workers_.any_alive() : holds_state();
     }
     // A standby trains nothing, but if the rendezvous goes with it, so do those who train.
     if (config_.offer.hosts_rendezvous && link_.queued) {

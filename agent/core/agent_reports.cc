@@ -26,18 +26,18 @@ void AgentCore::on(Instant now, const WorkerAttached& event) {
             round_.ended_at = Instant::max();
         }
     }
-    if (is_through && report_.resident) {
+    if (is_through && report_.elastic) {
         // It comes to no step boundary any more; what ends it is what ends any program.
-        report_.resident = false;
+        report_.elastic = false;
         tell(now);
     }
-    update_resident(now);
+    update_elastic(now);
 }
 
 // It stays true while a process that replaces a lost one has yet to say that it is as the others.
-void AgentCore::update_resident(Instant now) {
-    if (workers_.all_elastic() && !report_.resident) {
-        report_.resident = true;
+void AgentCore::update_elastic(Instant now) {
+    if (workers_.all_elastic() && !report_.elastic) {
+        report_.elastic = true;
         if (!leaving()) {
             tell(now);
         }
@@ -78,7 +78,7 @@ void AgentCore::on(Instant now, const WorkerLostPeer& event) {
 
 // A node that is to leave has no more time than it was given.
 void AgentCore::on(Instant now, const WorkersAtWork& event) {
-    const bool suspending = report_.state == NodeState::stopping && report_.resident &&
+    const bool suspending = report_.state == NodeState::stopping && report_.elastic &&
                             event.round == report_.round && !workers_.all_out();
     const Instant until = after(now, event.left);
     if (!suspending || leave_.stage != Leave::Stage::member || grace_.resist_at != Instant::max() ||

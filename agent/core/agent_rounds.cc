@@ -55,7 +55,7 @@ void AgentCore::report_on(RoundId round) {
     report.round = round;
     report.state = report_.state;
     report.store_port = report_.store_port;
-    report.resident = report_.resident;
+    report.elastic = report_.elastic;
     report.step = report_.step;
     report.held_step = report_.held_step;
     report.at_work = report_.at_work;

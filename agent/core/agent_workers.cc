@@ -47,7 +47,7 @@ void AgentCore::order_workers(const Cause* cause) {
         effects_.push_back(EndRound{round, std::move(orders.suspended), *cause});
     }
     if (!orders.terminated.empty()) {
-        report_.resident = false;
+        report_.elastic = false;
         effects_.push_back(SignalWorkers{round, signal, false, std::move(orders.terminated)});
     }
     if (!orders.killed.empty()) {
@@ -63,7 +63,7 @@ void AgentCore::on(Instant now, const WorkerSuspended& event) {
         return;
     }
     worker.elastic = true;
-    update_resident(now);
+    update_elastic(now);
     // The word of one that was started ahead may come after its place was given to it.
     if (event.round < worker.round) {
         return;
@@ -209,8 +209,7 @@ void AgentCore::lose_waiting(Instant now, const Worker& lost) {
     if (!asked && keeps_ahead()) {
         prestart_later(now);
         // Whoever asks is told that they are being started.
-        is_news =
-            (!workers_.any_holds_state() && std::exchange(report_.resident, false)) || is_news;
+        is_news = (!workers_.any_holds_state() && std::exchange(report_.elastic, false)) || is_news;
     }
     if (is_news) {
         tell(now);
@@ -243,7 +242,7 @@ void AgentCore::prestart_later(Instant now) {
 
 // While its peers, which keep their processes, are still on their way out of the round.
 void AgentCore::replace_lost(Instant now, const Worker& lost) {
-    if (report_.state == NodeState::stopping && report_.resident && lost.elastic && lost.may_wait &&
+    if (report_.state == NodeState::stopping && report_.elastic && lost.elastic && lost.may_wait &&
         leave_.stage == Leave::Stage::member && expects_another_round()) {
         prestart(now);
     }

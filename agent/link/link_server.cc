@@ -88,41 +88,41 @@ Result<std::unique_ptr<LinkServer>> LinkServer::open(boost::asio::io_context& io
 
 std::string LinkServer::expect(std::uint64_t key, std::shared_ptr<SharedPage> page) {
     ENSURE(key != 0);
-    Seat& seat = seats_[key];
-    seat.id = secret();
-    seat.page = std::move(page);
-    return seat.id;
+    Slot& slot = slots_[key];
+    slot.id = secret();
+    slot.page = std::move(page);
+    return slot.id;
 }
 
 void LinkServer::forget(std::uint64_t key) {
-    if (const auto seat = seats_.find(key); seat != seats_.end()) {
-        if (seat->second.connection) {
-            close(*seat->second.connection);
+    if (const auto slot = slots_.find(key); slot != slots_.end()) {
+        if (slot->second.connection) {
+            close(*slot->second.connection);
         }
-        seats_.erase(key);
+        slots_.erase(key);
     }
 }
 
 bool LinkServer::is_attached(std::uint64_t key) const {
-    const auto seat = seats_.find(key);
-    return seat != seats_.end() && seat->second.connection.has_value();
+    const auto slot = slots_.find(key);
+    return slot != slots_.end() && slot->second.connection.has_value();
 }
 
 void LinkServer::send(std::uint64_t key, const ToWorker& message) {
-    const auto found = seats_.find(key);
-    if (found == seats_.end()) {
+    const auto found = slots_.find(key);
+    if (found == slots_.end()) {
         return;
     }
-    Seat& seat = found->second;
+    Slot& slot = found->second;
     std::string packet = worker_link::encode(message);
-    if (!seat.connection) {
-        if (seat.unsent.size() == kUnsentMax) {
-            seat.unsent.pop_front();
+    if (!slot.connection) {
+        if (slot.unsent.size() == kUnsentMax) {
+            slot.unsent.pop_front();
         }
-        seat.unsent.push_back(std::move(packet));
-    } else if (!send_packet((*seat.connection)->socket->fd(), packet, WhenFull::fail)) {
+        slot.unsent.push_back(std::move(packet));
+    } else if (!send_packet((*slot.connection)->socket->fd(), packet, WhenFull::fail)) {
         if (errno != EPIPE && errno != ECONNRESET) {
-            drop(*seat.connection, std::string("cannot be told anything: ") + std::strerror(errno));
+            drop(*slot.connection, std::string("cannot be told anything: ") + std::strerror(errno));
         }  // Else it is ending; what it said last has yet to be read, and then its end.
     }
 }
@@ -176,8 +176,8 @@ void LinkServer::read(ConnectionAt connection) {
 }
 
 void LinkServer::hear_out(std::uint64_t key) {
-    if (const auto seat = seats_.find(key); seat != seats_.end() && seat->second.connection) {
-        static_cast<void>(read_pending(*seat->second.connection));
+    if (const auto slot = slots_.find(key); slot != slots_.end() && slot->second.connection) {
+        static_cast<void>(read_pending(*slot->second.connection));
     }
 }
 
@@ -222,15 +222,15 @@ bool LinkServer::take(ConnectionAt connection, std::string_view packet) {
     const std::uint64_t key = connection->key;
     handlers_.on_message(key, *message);
     // Hearing of it, the owner may have forgotten the worker, and this object the connection.
-    const auto seat = seats_.find(key);
-    return seat != seats_.end() && seat->second.connection == connection;
+    const auto slot = slots_.find(key);
+    return slot != slots_.end() && slot->second.connection == connection;
 }
 
 bool LinkServer::greet(ConnectionAt connection, const worker_link::Hello& hello) {
-    const auto found = std::find_if(seats_.begin(), seats_.end(), [&](const auto& seat) {
-        return seat.second.id == hello.worker_id;
+    const auto found = std::find_if(slots_.begin(), slots_.end(), [&](const auto& slot) {
+        return slot.second.id == hello.worker_id;
     });
-    if (found == seats_.end() || (connection->key != 0 && connection->key != found->first)) {
+    if (found == slots_.end() || (connection->key != 0 && connection->key != found->first)) {
         drop(connection, "is no worker of ours");
         return false;
     }
@@ -240,24 +240,24 @@ bool LinkServer::greet(ConnectionAt connection, const worker_link::Hello& hello)
         return false;
     }
     const std::uint64_t key = found->first;
-    Seat& seat = found->second;
-    const bool is_new = seat.connection != connection;
+    Slot& slot = found->second;
+    const bool is_new = slot.connection != connection;
     if (is_new) {
-        if (seat.connection && (*seat.connection)->pid != connection->pid) {
+        if (slot.connection && (*slot.connection)->pid != connection->pid) {
             // A child that has inherited the environment.
             drop(connection,
-                 "says that it is the worker with pid " + std::to_string((*seat.connection)->pid));
+                 "says that it is the worker with pid " + std::to_string((*slot.connection)->pid));
             return false;
         }
-        if (seat.connection) {
-            close(*seat.connection);  // The process has executed another program.
+        if (slot.connection) {
+            close(*slot.connection);  // The process has executed another program.
         }
-        if (!welcome(seat, connection)) {
+        if (!welcome(slot, connection)) {
             return false;
         }
-        seat.connection = connection;
+        slot.connection = connection;
         connection->key = key;
-        for (const std::string& packet : std::exchange(seat.unsent, {})) {
+        for (const std::string& packet : std::exchange(slot.unsent, {})) {
             if (!send_packet(connection->socket->fd(), packet, WhenFull::fail)) {
                 drop(connection, "reads nothing");
                 return false;
@@ -265,8 +265,8 @@ bool LinkServer::greet(ConnectionAt connection, const worker_link::Hello& hello)
         }
     }
     handlers_.on_hello(key, connection->pid, hello.elastic, is_new);
-    const auto now = seats_.find(key);
-    return now != seats_.end() && now->second.connection == connection;
+    const auto now = slots_.find(key);
+    return now != slots_.end() && now->second.connection == connection;
 }
 
 // All workers of a job are mostly of one program, in every round.
@@ -285,13 +285,13 @@ void LinkServer::turn_away(ConnectionAt connection, std::uint32_t version) {
                          "; until then it is treated as one without the SDK");
 }
 
-bool LinkServer::welcome(Seat& seat, ConnectionAt connection) {
-    forget_owner((*seat.page)->alive);
-    (*seat.page)->exiting.store(0);
-    (*seat.page)->finished.store(0);
+bool LinkServer::welcome(Slot& slot, ConnectionAt connection) {
+    forget_owner((*slot.page)->alive);
+    (*slot.page)->exiting.store(0);
+    (*slot.page)->finished.store(0);
     if (!send_packet(connection->socket->fd(),
                      worker_link::encode(ToWorker(worker_link::Welcome())), WhenFull::fail,
-                     seat.page->fd())) {
+                     slot.page->fd())) {
         drop(connection, std::string("cannot be welcomed: ") + std::strerror(errno));
         return false;
     }
@@ -305,8 +305,8 @@ void LinkServer::drop(ConnectionAt connection, const std::string& why) {
 }
 
 void LinkServer::close(ConnectionAt connection) {
-    if (const auto seat = seats_.find(connection->key); seat != seats_.end()) {
-        seat->second.connection.reset();
+    if (const auto slot = slots_.find(connection->key); slot != slots_.end()) {
+        slot->second.connection.reset();
     }
     connections_.erase(connection);
 }

@@ -66,7 +66,7 @@ class LinkServer {
         std::uint64_t key = 0;  ///< 0: has not said who it is.
     };
     using ConnectionAt = std::list<Connection>::iterator;
-    struct Seat {
+    struct Slot {
         std::string id;
         std::shared_ptr<SharedPage> page;
         std::deque<std::string> unsent;  ///< Until it attaches.
@@ -84,7 +84,7 @@ class LinkServer {
     bool take(ConnectionAt connection, std::string_view packet);
     bool greet(ConnectionAt connection, const worker_link::Hello& hello);
     void turn_away(ConnectionAt connection, std::uint32_t version);
-    bool welcome(Seat& seat, ConnectionAt connection);
+    bool welcome(Slot& slot, ConnectionAt connection);
     void drop(ConnectionAt connection, const std::string& why);
     void close(ConnectionAt connection);
 
@@ -93,7 +93,7 @@ class LinkServer {
     std::string address_;
     std::optional<ReadableWatch> listener_;
     std::list<Connection> connections_;
-    std::map<std::uint64_t, Seat> seats_;
+    std::map<std::uint64_t, Slot> slots_;
     bool has_turned_away_ = false;
 };
 

@@ -51,7 +51,7 @@ class NodeWatch {
     void round_began(const Assignment& assignment, std::uint32_t workers);
     /// A worker has got a page.
     void attached() { hangs_.attached(); }
-    /// Its workers are to park. May be called again.
+    /// Its workers are to suspend. May be called again.
     void round_stops() { hangs_.stop(); }
     void round_ended() { hangs_.end(); }
 

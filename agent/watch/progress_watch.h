@@ -58,8 +58,8 @@ struct WorkerLook {
 /// each kind of work took before (a step, a section by its name) is known for each process, and
 /// several times that is its limit. One that waits in a collective is held up by another, and is
 /// not suspected; only if all of the node do, for longer than they may, nothing moves here, and
-/// that is said as a hang that counts once every node says so (`Hang::shared`). Parked and starting
-/// workers, and those that leave, never hang.
+/// that is said as a hang that counts once every node says so (`Hang::shared`). Suspended and
+/// starting workers, and those that leave, never hang.
 ///
 /// Time in which this process itself did not run (SIGSTOP, a machine that was suspended, a host
 /// under a load that stops everything) is counted for nobody: a look that is late by more than an
@@ -88,9 +88,9 @@ class ProgressWatch {
     /// How long the worker may be at what it does; Duration::max() if it may for ever.
     [[nodiscard]] Duration limit_of(const WorkerLook& look) const;
 
-    /// For how much longer a worker that is to park may be at work of its own, where it cannot hear
-    /// of that: until it would count as hung. Zero for one that waits for others, or has nothing to
-    /// lose, or was not looked at before.
+    /// For how much longer a worker that is to suspend may be at work of its own, where it cannot
+    /// hear of that: until it would count as hung. Zero for one that waits for others, or has
+    /// nothing to lose, or was not looked at before.
     [[nodiscard]] Duration work_left(const WorkerLook& look) const;
 
    private:

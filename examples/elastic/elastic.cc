@@ -47,10 +47,10 @@ class Training {
           model_(static_cast<std::size_t>(options.state_mb) << 17U),
           loop_({.backend = options.backend,
                  .compare_every = static_cast<std::uint64_t>(options.compare_every)}) {
-        loop_.keep("weights", regroup::TensorView(model_.weights()));
-        loop_.keep("momentum", regroup::TensorView(model_.momentum()));
-        loop_.keep("ballast", regroup::TensorView(model_.ballast()));
-        loop_.keep("totals", regroup::TensorView(model_.totals()));
+        loop_.register_state("weights", regroup::TensorView(model_.weights()));
+        loop_.register_state("momentum", regroup::TensorView(model_.momentum()));
+        loop_.register_state("ballast", regroup::TensorView(model_.ballast()));
+        loop_.register_state("totals", regroup::TensorView(model_.totals()));
         loop_.on_straggler([](std::uint32_t rank, double excess) {
             std::printf("rank %u is slow: %.0f %% more work time than the others\n", rank,
                         excess * 100);

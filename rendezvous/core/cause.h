@@ -212,7 +212,7 @@ struct Cause {
 /// The fate of each place of the round before.
 struct Succession {
     struct Arrival {
-        enum class Kind : std::uint8_t { returned, spare, joined };
+        enum class Kind : std::uint8_t { returned, standby, joined };
         Kind kind = Kind::joined;
         std::string node{};
         std::size_t slot = 0;

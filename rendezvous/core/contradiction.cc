@@ -30,14 +30,15 @@ std::optional<Contradiction> contradiction_of_budgets(const JobPolicy& job,
     const Budgets& here = newcomer.budgets;
     const Count counts[] = {
         {"--max-restarts", std::to_string(newcomer.restarts_max), std::to_string(job.restarts_max)},
-        {"--spares", std::to_string(newcomer.spares_max), std::to_string(job.spares_max)},
+        {"--standbys", std::to_string(newcomer.standbys_max), std::to_string(job.standbys_max)},
         {"--on-exit", reactions(newcomer.on_exit), reactions(job.on_exit)},
         {"--max-hangs", count_or_any(here.hangs), count_or_any(there.hangs)},
         {"--max-node-losses", count_or_any(here.losses), count_or_any(there.losses)},
         {"--refill-steps", std::to_string(here.refill_steps), std::to_string(there.refill_steps)},
         {"--no-progress", std::to_string(here.no_progress_max),
          std::to_string(there.no_progress_max)},
-        {"--max-strikes", std::to_string(here.strikes_max), std::to_string(there.strikes_max)},
+        {"--max-node-failures", std::to_string(here.node_failures_max),
+         std::to_string(there.node_failures_max)},
     };
     for (const Count& count : counts) {
         if (count.here != count.there) {
@@ -73,10 +74,11 @@ std::optional<Contradiction> contradiction(const JobPolicy& job, const JobPolicy
           Limit{"--heartbeat-timeout", newcomer.heartbeat_timeout, job.heartbeat_timeout},
           Limit{"--shutdown-timeout", newcomer.shutdown_timeout, job.shutdown_timeout},
           Limit{"--grow-after", newcomer.grow_after, job.grow_after},
-          Limit{"--regroup-call", newcomer.regroup_call, job.regroup_call},
+          Limit{"--regroup-window", newcomer.regroup_window, job.regroup_window},
           Limit{"--prepare-timeout", newcomer.prepare_timeout, job.prepare_timeout},
           Limit{"--restart-delay", newcomer.budgets.delay, job.budgets.delay},
-          Limit{"--strikes-window", newcomer.budgets.strikes_window, job.budgets.strikes_window}}) {
+          Limit{"--node-failures-window", newcomer.budgets.node_failures_window,
+                job.budgets.node_failures_window}}) {
         if (limit.here != limit.there) {
             return Contradiction{limit.flag, format_duration(limit.here),
                                  format_duration(limit.there)};

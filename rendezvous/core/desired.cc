@@ -70,7 +70,7 @@ FromDaemon RendezvousCore::desired_of_leaver(const Node& node) const {
     if (report.state == NodeState::stopping) {
         return Alive{round_.id};
     }
-    if (report.state == NodeState::running && !report.resident) {
+    if (report.state == NodeState::running && !report.elastic) {
         return Stop{report.round, Cause::Over{report.round}};  // It comes to no step boundary.
     }
     Prepare word{report.round, true, why_leaving(node)};
@@ -108,11 +108,11 @@ Waiting RendezvousCore::waiting(Instant now, const NodeId& id, const Node& node)
         }
     }
     word.detail = situation(now);
-    word.spare = phase_ == Phase::training && !may_grow();
+    word.standby = phase_ == Phase::training && !may_grow();
     word.prestart = prestarts_.contains(id);
     if (node.place == Place::quarantined) {
         const auto& entry = failures_.quarantined().at(node.offer.name);
-        word.spare = true;
+        word.standby = true;
         word.detail.kind = Situation::Kind::quarantined;
         word.detail.quarantined = {
             {node.offer.name, entry.why, std::max(Duration::zero(), entry.until - now)}};
@@ -122,7 +122,7 @@ Waiting RendezvousCore::waiting(Instant now, const NodeId& id, const Node& node)
 
 bool RendezvousCore::needs_telling(const FromDaemon& word, const Node& node) {
     if (const auto* waiting = std::get_if<Waiting>(&word)) {
-        return waiting->prestart && !node.report.resident;
+        return waiting->prestart && !node.report.elastic;
     }
     return !std::holds_alternative<Alive>(word);
 }
@@ -134,20 +134,20 @@ void RendezvousCore::concern_members() {
 }
 
 // Nodes that wait beside an elastic round start their workers ahead: those that fit into it, and as
-// many spares as are wanted.
+// many standbys as are wanted.
 void RendezvousCore::start_prestarts(Instant now) {
     if (phase_ != Phase::training || !round_.is_elastic()) {
         return;
     }
     const std::set<NodeId>& ready = places_.in(Place::ready);
-    const std::size_t places = policy_.nodes_max - round_.members.size() + policy_.spares_max;
+    const std::size_t places = policy_.nodes_max - round_.members.size() + policy_.standbys_max;
     if (prestarts_.size() >= std::min(places, ready.size())) {
         return;
     }
     for (auto id = ready.begin(); id != ready.end() && prestarts_.size() < places; ++id) {
         if (!prestarts_.contains(*id)) {
             prestarts_.add(*id, now);
-            if (nodes_.at(*id).report.resident) {
+            if (nodes_.at(*id).report.elastic) {
                 prestarts_.set_warm(*id);
             }
             concern(*id);

@@ -56,7 +56,7 @@ Instant RendezvousCore::link_deadline() const {
                      [&](const Evidence& entry) { return is_live_break(entry); })) {
         return Instant::max();
     }
-    Instant until = after(*round_.link_broke_at(), policy_.regroup_call);
+    Instant until = after(*round_.link_broke_at(), policy_.regroup_window);
     // A node under suspicion is about to be lost, which explains it, or to speak.
     for (const auto& [id, assignment] : round_.members) {
         if (detector_.suspects(id)) {

@@ -93,7 +93,7 @@ void RendezvousCore::form(Instant now) {
     std::vector<Member> candidates;
     for (const NodeId& id : places_.in(Place::ready)) {
         const Node& node = nodes_.at(id);
-        candidates.push_back({id, node.offer, node.report.store_port, node.report.resident,
+        candidates.push_back({id, node.offer, node.report.store_port, node.report.elastic,
                               node.report.held_step,
                               node.wish && others_stay && !node.offer.hosts_rendezvous});
     }
@@ -148,9 +148,9 @@ Succession RendezvousCore::succession(const std::vector<Member>& members) const 
         using Kind = Succession::Arrival::Kind;
         const std::string& name = members[slot].offer.name;
         const bool returns = slot < round_.roster.size() && round_.roster[slot].second == name;
-        const bool spare = round_.roster.size() >= policy_.nodes_max;
+        const bool standby = round_.roster.size() >= policy_.nodes_max;
         succession.arrivals.push_back(
-            {returns ? Kind::returned : (spare ? Kind::spare : Kind::joined), name, slot});
+            {returns ? Kind::returned : (standby ? Kind::standby : Kind::joined), name, slot});
     }
     if (round_.judgement.failure && !round_.has_lost_nodes()) {
         succession.restarted_on = round_.judgement.failure->node;

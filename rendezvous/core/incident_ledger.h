@@ -29,7 +29,7 @@ class IncidentLedger {
     void mark_stop_unplanned(Instant sign) noexcept;
     /// A planned change: the round trained until then.
     void at_boundary(Instant at);
-    /// No worker of the round is left, except parked ones; this is why it ended.
+    /// No worker of the round is left, except suspended ones; this is why it ended.
     void stopped(Instant now, Cause cause);
     /// More is known of why it ended.
     void blame(const Cause& cause);

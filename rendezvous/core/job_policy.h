@@ -35,10 +35,10 @@ struct Budgets {
     /// Before the n-th restart in a row without progress (from the second on) there is a wait of
     /// this times 2^(n-2), a quarter more or less, at most half a minute.
     Duration delay = std::chrono::milliseconds(100);
-    /// A node to which so many ends of rounds within `strikes_window` are charged is set aside for
-    /// that long, unless too few nodes would be left; 0: never.
-    std::uint32_t strikes_max = 3;
-    Duration strikes_window = std::chrono::minutes(10);
+    /// A node to which so many ends of rounds within `node_failures_window` are charged is set
+    /// aside for that long, unless too few nodes would be left; 0: never.
+    std::uint32_t node_failures_max = 3;
+    Duration node_failures_window = std::chrono::minutes(10);
 
     friend bool operator==(const Budgets&, const Budgets&) = default;
 };
@@ -47,7 +47,7 @@ struct Budgets {
 struct JobPolicy {
     /// Fewest nodes that may form a round. At least 1.
     std::uint32_t nodes_min = 1;
-    /// Most nodes in a round; further ones wait as spares. At least `nodes_min`.
+    /// Most nodes in a round; further ones wait as standbys. At least `nodes_min`.
     std::uint32_t nodes_max = 1;
     /// Worker failures that the job survives; the next one closes it. Lost nodes and growth are
     /// free.
@@ -63,10 +63,10 @@ struct JobPolicy {
     Duration grow_after = std::chrono::seconds(5);
     /// After a round: how long the next one waits for members whose fate is not known, so that
     /// failures of one cause make one round. Skipped when all who are missing are known dead.
-    Duration regroup_call = std::chrono::milliseconds(200);
+    Duration regroup_window = std::chrono::milliseconds(200);
     /// Nodes beyond `nodes_max` that wait with their workers' processes started. Further ones wait
     /// without.
-    std::uint32_t spares_max = 0;
+    std::uint32_t standbys_max = 0;
     /// How long workers that keep their processes may take to the next step boundary when a round
     /// is to change without losing a step; after that the round is stopped as for a failure.
     Duration prepare_timeout = std::chrono::minutes(2);

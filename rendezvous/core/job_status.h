@@ -15,7 +15,7 @@ struct JobStatus {
     enum class Place : std::uint8_t {
         member,       ///< Of the round.
         waiting,      ///< For a round, or for a place in the present one.
-        spare,        ///< The round is full; it takes the place of a node that is lost.
+        standby,      ///< The round is full; it takes the place of a node that is lost.
         quarantined,  ///< It is kept out for its failures: see `quarantine`.
         leaving,      ///< See `leaving`.
         away,         ///< Its connection is broken.
@@ -29,7 +29,7 @@ struct JobStatus {
         std::uint32_t workers = 1;
         std::uint32_t group_rank = 0;  ///< These two of members only.
         std::uint32_t first_rank = 0;
-        bool resident = false;
+        bool elastic = false;
         std::uint64_t step = 0;
         std::uint64_t held_step = 0;             ///< Of which its workers have the state.
         Duration silent{};                       ///< Since it was last heard.
@@ -49,7 +49,7 @@ struct JobStatus {
     Situation situation{};
     RoundId round = RoundId::none;
     std::uint32_t world_size = 0;
-    bool resident = false;
+    bool elastic = false;
     std::uint64_t step = 0;
     Goodput goodput{};  ///< So far.
     std::uint32_t restarts = 0;

@@ -32,7 +32,7 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const Departure& how, I
         }
     }
     observe_loss(now, id, node, how, sign);
-    if (is_member(node) && !node.report.resident) {
+    if (is_member(node) && !node.report.elastic) {
         --round_.non_elastic_members;
     }
     round_.members.erase(id);

@@ -18,9 +18,9 @@ Result<void> validate(const JobPolicy& policy) {
         return Failure(Errc::invalid_argument, "the heartbeat timeout must be at least 100 ms");
     }
     const Budgets& budgets = policy.budgets;
-    if (std::min({policy.last_call, policy.shutdown_timeout, policy.grow_after, policy.regroup_call,
-                  policy.prepare_timeout, budgets.delay, budgets.strikes_window}) <
-        Duration::zero()) {
+    if (std::min({policy.last_call, policy.shutdown_timeout, policy.grow_after,
+                  policy.regroup_window, policy.prepare_timeout, budgets.delay,
+                  budgets.node_failures_window}) < Duration::zero()) {
         return Failure(Errc::invalid_argument, "time limits must not be negative");
     }
     return {};

@@ -53,7 +53,7 @@ struct Offer {
 
 enum class NodeState : std::uint8_t {
     /// No worker trains in any round; ready for the next. Workers that keep their processes are
-    /// parked.
+    /// suspended.
     stopped,
     running,   ///< Workers of `NodeReport::round` are alive and wanted.
     stopping,  ///< Workers of `NodeReport::round` are being ended.
@@ -105,16 +105,16 @@ struct NodeReport {
     /// The first failure among the node's workers of `round`, from then on.
     std::optional<WorkerFailure> failure{};
     /// All its workers keep their processes over rounds (and are told of rounds while they live).
-    bool resident = false;
+    bool elastic = false;
     /// The highest committed step among its workers, over all rounds; 0: none is known.
     std::uint64_t step = 0;
     /// The highest committed step of which a worker process that is alive on the node has the
-    /// state, whether it trains or is parked; 0: there is none.
+    /// state, whether it trains or is suspended; 0: there is none.
     std::uint64_t held_step = 0;
     /// The highest committed step of a worker of `round` that has ended since; 0: none is known.
     std::uint64_t ended_step = 0;
     /// While its round is being stopped: for how long at most its workers, which are at work of
-    /// their own, may take to park, if that is longer than `shutdown_timeout`; else zero.
+    /// their own, may take to suspend, if that is longer than `shutdown_timeout`; else zero.
     Duration at_work{};
     /// With a join: how long ago `round` ended here, or a worker lost a peer, whichever was first.
     /// Zero if neither is so, and without a join.
@@ -207,18 +207,18 @@ struct Stop {
     RoundId round = RoundId::none;
     Cause reason{};
 };
-/// The round is to change without losing a step: workers park at the next step boundary, then the
-/// node reports `stopped`. With `leave`, its own workers save their state there and end; those that
-/// are parked, at once.
+/// The round is to change without losing a step: workers suspend at the next step boundary, then
+/// the node reports `stopped`. With `leave`, its own workers save their state there and end; those
+/// that are suspended, at once.
 struct Prepare {
     RoundId round = RoundId::none;
     bool leave = false;
     Cause reason{};
-    /// With `leave`: as far as is known its workers train. Who has parked meanwhile says so first:
-    /// what it is to do depends on how far it has come.
+    /// With `leave`: as far as is known its workers train. Who has suspended meanwhile says so
+    /// first: what it is to do depends on how far it has come.
     bool if_running = false;
-    /// With `leave`: others have gone on to a later state than that of its parked workers, which is
-    /// not to be saved any more.
+    /// With `leave`: others have gone on to a later state than that of its suspended workers, which
+    /// is not to be saved any more.
     bool stale = false;
 };
 /// A round hangs: save the stacks of its workers before anything is killed, and report
@@ -253,7 +253,7 @@ struct Waiting {
     std::vector<std::string> joined;  ///< Names of the nodes that are there.
     std::uint32_t nodes_min = 1;
     std::uint32_t nodes_max = 1;
-    bool spare = false;  ///< The round is full; this node waits for a place.
+    bool standby = false;  ///< The round is full; this node waits for a place.
     /// The workers of this job keep their processes: start this node's ahead of the round.
     bool prestart = false;
     Situation detail{};
@@ -279,7 +279,7 @@ struct Incident {
     Succession decision{};
     Duration detect{};  ///< From the first sign of it until it was held for true.
     Duration decide{};  ///< Until the round was told to stop (last call, delay included).
-    Duration stop{};    ///< Until the last worker of the round was gone or parked.
+    Duration stop{};    ///< Until the last worker of the round was gone or suspended.
     /// Until the next round was assigned; and, after that, until rank 0's process had come to it.
     Duration join{};
     Duration communicator{};  ///< Until its group was formed.

@@ -9,15 +9,15 @@ namespace regroup::rendezvous {
 /// gone.
 inline constexpr Duration kStopMargin = std::chrono::seconds(15);
 
-/// True if nothing of any round runs on the node; workers may be parked there.
+/// True if nothing of any round runs on the node; workers may be suspended there.
 [[nodiscard]] inline bool has_no_workers(const NodeReport& report) noexcept {
     return report.state == NodeState::stopped || report.state == NodeState::finished;
 }
 
 /// True if workers of the node keep a state, or some may: beside a new process that had yet to say
-/// what it is others may be parked.
+/// what it is others may be suspended.
 [[nodiscard]] inline bool may_keep_state(const NodeReport& report) noexcept {
-    return report.resident || report.held_step > 0;
+    return report.elastic || report.held_step > 0;
 }
 
 }  // namespace regroup::rendezvous

@@ -231,8 +231,8 @@ void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeR
 
 void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const NodeReport& report) {
     const bool member = is_member(node);
-    if (member && node.report.resident != report.resident) {
-        round_.non_elastic_members += report.resident ? std::size_t(-1) : std::size_t{1};
+    if (member && node.report.elastic != report.elastic) {
+        round_.non_elastic_members += report.elastic ? std::size_t(-1) : std::size_t{1};
     }
     const bool was_out = node.report.state == NodeState::stopped;
     if (report.state == NodeState::stopped && (!was_out || report.round > node.report.round)) {
@@ -256,7 +256,7 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
     } else if (report.draining.empty() && node.wish && !node.wish->said.empty()) {
         node.wish.reset();
     }
-    if (report.resident) {
+    if (report.elastic) {
         is_elastic_ = true;
         budget_.expect_steps();
     }

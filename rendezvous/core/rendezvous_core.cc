@@ -26,9 +26,9 @@ std::string_view to_string(Phase phase) noexcept {
 
 RendezvousCore::RendezvousCore(JobPolicy policy)
     : policy_(std::move(policy)),
-      detector_(policy_.heartbeat_timeout, policy_.regroup_call),
+      detector_(policy_.heartbeat_timeout, policy_.regroup_window),
       budget_(policy_),
-      failures_(policy_.budgets.strikes_max, policy_.budgets.strikes_window) {
+      failures_(policy_.budgets.node_failures_max, policy_.budgets.node_failures_window) {
     ENSURE(validate(policy_).has_value());
 }
 
@@ -180,7 +180,7 @@ void RendezvousCore::place(Instant now, const NodeId& id, Node& node) {
         if (is_new_place) {
             prestarts_.remove(id);
         }
-    } else if (node.report.resident) {
+    } else if (node.report.elastic) {
         prestarts_.set_warm(id);
     }
     if (place == Place::outstanding && !has_no_workers(node.report)) {

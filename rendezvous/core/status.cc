@@ -17,8 +17,8 @@ std::string_view to_string(JobStatus::Place place) noexcept {
             return "member";
         case JobStatus::Place::waiting:
             return "waiting";
-        case JobStatus::Place::spare:
-            return "spare";
+        case JobStatus::Place::standby:
+            return "standby";
         case JobStatus::Place::quarantined:
             return "quarantined";
         case JobStatus::Place::leaving:
@@ -169,9 +169,9 @@ JobStatus::Node RendezvousCore::status_of(Instant now, const NodeId& id, const N
     row.address = node.offer.address;
     row.state = node.report.state;
     row.workers = node.offer.workers;
-    row.resident = node.report.resident;
+    row.elastic = node.report.elastic;
     // Of workers that keep their state: where they are, not how far they once were.
-    row.step = node.report.resident ? node.report.held_step : node.report.step;
+    row.step = node.report.elastic ? node.report.held_step : node.report.step;
     row.held_step = node.report.held_step;
     row.silent = std::max(Duration::zero(), now - detector_.heard_at(id));
     if (is_member(node)) {
@@ -184,7 +184,7 @@ JobStatus::Node RendezvousCore::status_of(Instant now, const NodeId& id, const N
         row.place = JobStatus::Place::quarantined;
         row.quarantine = failures_.quarantined().at(node.offer.name).why;
     } else if (phase_ == Phase::training && round_.members.size() >= policy_.nodes_max) {
-        row.place = JobStatus::Place::spare;
+        row.place = JobStatus::Place::standby;
         row.prestarted = prestarts_.contains(id);
     }
     if (node.wish || (is_member(node) && phase_ == Phase::changing && leaves_with_change(id))) {
@@ -203,7 +203,7 @@ JobStatus RendezvousCore::status(Instant now) const {
     status.round = round_.id;
     status.world_size =
         in_round() && !round_.members.empty() ? round_.members.begin()->second.world_size : 0;
-    status.resident = in_round() && round_.is_elastic();
+    status.elastic = in_round() && round_.is_elastic();
     status.step = reached_.now();
     status.goodput = verdict_ ? verdict_->goodput : ledger_.goodput();
     if (!verdict_) {

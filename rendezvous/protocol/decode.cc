@@ -139,7 +139,7 @@ void read(FieldReader& reader, Waiting& message) {
     reader.names("joined", message.joined);
     reader.integer("nodes_min", message.nodes_min);
     reader.integer("nodes_max", message.nodes_max);
-    reader.flag("spare", message.spare);
+    reader.flag("standby", message.standby);
     reader.flag("prestart", message.prestart);
     read_words(reader, "detail", message.detail);
 }

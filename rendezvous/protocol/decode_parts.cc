@@ -51,8 +51,8 @@ void read_budgets(FieldReader& outer, Budgets& out) {
     reader->integer("refill_steps", out.refill_steps);
     reader->integer("no_progress_max", out.no_progress_max);
     reader->duration("delay_ms", out.delay);
-    reader->integer("strikes_max", out.strikes_max);
-    reader->duration("strikes_window_ms", out.strikes_window);
+    reader->integer("node_failures_max", out.node_failures_max);
+    reader->duration("node_failures_window_ms", out.node_failures_window);
     outer.adopt(*reader);
 }
 
@@ -143,7 +143,7 @@ void read(FieldReader& reader, NodeReport& report) {
     reader.choice("state", report.state, kStates);
     reader.integer("store_port", report.store_port);
     read(reader, "failure", report.failure);
-    reader.flag("resident", report.resident);
+    reader.flag("elastic", report.elastic);
     reader.integer("step", report.step);
     reader.integer("held_step", report.held_step);
     reader.integer("ended_step", report.ended_step);
@@ -168,9 +168,9 @@ void read(FieldReader& reader, JobPolicy& policy) {
     reader.duration("heartbeat_timeout_ms", policy.heartbeat_timeout);
     reader.duration("shutdown_timeout_ms", policy.shutdown_timeout);
     reader.duration("grow_after_ms", policy.grow_after);
-    reader.duration("regroup_call_ms", policy.regroup_call);
+    reader.duration("regroup_window_ms", policy.regroup_window);
     reader.duration("prepare_timeout_ms", policy.prepare_timeout);
-    reader.integer("spares_max", policy.spares_max);
+    reader.integer("standbys_max", policy.standbys_max);
     read_on_exit(reader, policy.on_exit);
     read_budgets(reader, policy.budgets);
     if (const Result<void> valid = validate(policy); !valid) {

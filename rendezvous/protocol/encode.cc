@@ -120,7 +120,7 @@ struct DaemonWriter {
                        {"joined", names(message.joined)},
                        {"nodes_min", message.nodes_min},
                        {"nodes_max", message.nodes_max},
-                       {"spare", message.spare},
+                       {"standby", message.standby},
                        {"detail", sentence(describe(message.detail))}};
         if (message.prestart) {
             object["prestart"] = true;

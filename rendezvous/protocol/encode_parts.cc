@@ -44,9 +44,9 @@ json to_json(const Budgets& budgets) {
     put("refill_steps", budgets.refill_steps, usual.refill_steps);
     put("no_progress_max", budgets.no_progress_max, usual.no_progress_max);
     put("delay_ms", milliseconds(budgets.delay), milliseconds(usual.delay));
-    put("strikes_max", budgets.strikes_max, usual.strikes_max);
-    put("strikes_window_ms", milliseconds(budgets.strikes_window),
-        milliseconds(usual.strikes_window));
+    put("node_failures_max", budgets.node_failures_max, usual.node_failures_max);
+    put("node_failures_window_ms", milliseconds(budgets.node_failures_window),
+        milliseconds(usual.node_failures_window));
     return object;
 }
 
@@ -137,8 +137,8 @@ void write(json& object, const NodeReport& report) {
     if (report.failure) {
         write(object["failure"], *report.failure);
     }
-    if (report.resident) {
-        object["resident"] = true;
+    if (report.elastic) {
+        object["elastic"] = true;
     }
     if (report.step != 0) {
         object["step"] = report.step;
@@ -199,10 +199,10 @@ void write(json& object, const JobPolicy& policy) {
     put("heartbeat_timeout_ms", policy.heartbeat_timeout, usual.heartbeat_timeout);
     put("shutdown_timeout_ms", policy.shutdown_timeout, usual.shutdown_timeout);
     put("grow_after_ms", policy.grow_after, usual.grow_after);
-    put("regroup_call_ms", policy.regroup_call, usual.regroup_call);
+    put("regroup_window_ms", policy.regroup_window, usual.regroup_window);
     put("prepare_timeout_ms", policy.prepare_timeout, usual.prepare_timeout);
-    if (policy.spares_max != usual.spares_max) {
-        object["spares_max"] = policy.spares_max;
+    if (policy.standbys_max != usual.standbys_max) {
+        object["standbys_max"] = policy.standbys_max;
     }
     for (const auto& [code, reaction] : policy.on_exit) {
         object["on_exit"][std::to_string(code)] = to_string(reaction);

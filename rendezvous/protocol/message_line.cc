@@ -21,8 +21,8 @@ std::string report_text(const NodeReport& report) {
     if (report.failure) {
         text += ", " + describe(*report.failure);
     }
-    if (report.resident) {
-        text += ", resident, step " + std::to_string(report.step);
+    if (report.elastic) {
+        text += ", elastic, step " + std::to_string(report.step);
         if (report.held_step != report.step) {
             text += report.held_step == 0 ? ", no state"
                                           : ", state of step " + std::to_string(report.held_step);
@@ -108,7 +108,7 @@ std::string line(const Waiting& waiting) {
         names += (names.empty() ? "" : " ") + name;
     }
     return std::string(waiting.prestart ? "started; " : "") +
-           (waiting.spare ? "as a spare; here: " : "here: ") + names + "; " +
+           (waiting.standby ? "as a standby; here: " : "here: ") + names + "; " +
            describe(waiting.detail);
 }
 std::string line(const Refused& refused) {

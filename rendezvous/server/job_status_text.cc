@@ -25,7 +25,7 @@ json to_json(const JobStatus::Node& node) {
                    {"place", to_string(node.place)},
                    {"state", to_string(node.state)},
                    {"workers", node.workers},
-                   {"resident", node.resident},
+                   {"elastic", node.elastic},
                    {"step", node.step},
                    {"held_step", node.held_step},
                    {"silent_s", seconds(node.silent)}};
@@ -45,7 +45,7 @@ json to_json(const NamedStatus& named, std::size_t count_max) {
                    {"text", protocol::sentence(describe(status.situation))},
                    {"round", number(status.round)},
                    {"world_size", status.world_size},
-                   {"resident", status.resident},
+                   {"elastic", status.elastic},
                    {"step", status.step},
                    {"lasted_s", seconds(goodput.lasted)},
                    {"lost_s", seconds(goodput.lost)},

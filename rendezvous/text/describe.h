@@ -25,9 +25,9 @@ namespace regroup::rendezvous {
 [[nodiscard]] std::string describe(const Cause& cause);
 /// The fate of a node that leaves: "node b is drained by ops: maintenance".
 [[nodiscard]] std::string describe(const Cause::Leaving& leaving);
-/// "spare d took slot 1", "going on with 2 nodes", "the same nodes again".
+/// "standby d took slot 1", "going on with 2 nodes", "the same nodes again".
 [[nodiscard]] std::string describe(const Succession& succession);
-/// One line: "recovered in 12.3 ms: rank 5 on b was ended by SIGKILL; spare d took slot 1 (detect
+/// One line: "recovered in 12.3 ms: rank 5 on b was ended by SIGKILL; standby d took slot 1 (detect
 /// ...)", "not recovered after 12.3 ms: ...; round 4 ended before its first step (detect ...)".
 [[nodiscard]] std::string describe(const Incident& incident);
 [[nodiscard]] std::string describe(const Author& author);

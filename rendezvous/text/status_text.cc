@@ -77,9 +77,9 @@ std::string describe(const Succession& succession) {
         using Kind = Succession::Arrival::Kind;
         const std::string node = arrival.node;
         arrivals += (arrivals.empty() ? "" : ", ") +
-                    (arrival.kind == Kind::returned ? "node " + node + " came back to slot "
-                     : arrival.kind == Kind::spare  ? "spare " + node + " took slot "
-                                                    : "node " + node + " took slot ") +
+                    (arrival.kind == Kind::returned  ? "node " + node + " came back to slot "
+                     : arrival.kind == Kind::standby ? "standby " + node + " took slot "
+                                                     : "node " + node + " took slot ") +
                     std::to_string(arrival.slot);
     }
     if (succession.arrivals_count > succession.arrivals.size()) {
@@ -274,7 +274,7 @@ std::string describe_detail(const JobStatus::Node& node) {
     } else if (node.quarantine) {
         text = describe(*node.quarantine);
     } else if (node.prestarted) {
-        text = node.resident ? "its workers are started" : "its workers are being started";
+        text = node.elastic ? "its workers are started" : "its workers are being started";
     } else if (node.unheard_of != RoundId::none) {
         text = "has yet to speak of round " + std::to_string(number(node.unheard_of));
     }

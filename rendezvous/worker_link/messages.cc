@@ -185,7 +185,7 @@ void visit_fields(Visitor& fields, M& m) {
         fields.name("worker_id", m.worker_id);
         fields.number("version", m.version, true);
         fields.flag("elastic", m.elastic);
-    } else if constexpr (Is<M, Parked>) {
+    } else if constexpr (Is<M, Suspended>) {
         fields.number("round", m.round, true);
         fields.number("step", m.step);
         fields.flag("at_boundary", m.at_boundary);
@@ -237,8 +237,8 @@ template <class M>
 constexpr std::string_view name_of() {
     if constexpr (Is<M, Hello>) {
         return "hello";
-    } else if constexpr (Is<M, Parked>) {
-        return "parked";
+    } else if constexpr (Is<M, Suspended>) {
+        return "suspended";
     } else if constexpr (Is<M, Resumed>) {
         return "resumed";
     } else if constexpr (Is<M, Fatal>) {

@@ -40,8 +40,8 @@ inline constexpr std::size_t kMessageLimit = 16384;
 
 // ---- From the worker.
 
-/// First. `elastic`: it takes part in several rounds (ElasticLoop) and is to be parked, not ended,
-/// when a round is over. Sent again with `elastic` set when the loop begins, and without
+/// First. `elastic`: it takes part in several rounds (ElasticLoop) and is to be suspended, not
+/// ended, when a round is over. Sent again with `elastic` set when the loop begins, and without
 /// when its training is finished.
 struct Hello {
     std::string worker_id;
@@ -51,13 +51,13 @@ struct Hello {
     friend bool operator==(const Hello&, const Hello&) = default;
 };
 /// It has left `round` (0: had none yet), holds no communicator, and waits for Assign.
-struct Parked {
+struct Suspended {
     std::uint64_t round = 0;
     std::uint64_t step = 0;  ///< Steps committed, of which it has the state; 0 without a whole one.
-    /// All ranks have parked after this step, as they had agreed; false: the round broke.
+    /// All ranks have suspended after this step, as they had agreed; false: the round broke.
     bool at_boundary = false;
 
-    friend bool operator==(const Parked&, const Parked&) = default;
+    friend bool operator==(const Suspended&, const Suspended&) = default;
 };
 /// The first step of a new round is committed; what the way there took on this worker.
 struct Resumed {
@@ -98,7 +98,7 @@ struct PeerLost {
 
     friend bool operator==(const PeerLost&, const PeerLost&) = default;
 };
-using FromWorker = std::variant<Hello, Parked, Resumed, Fatal, Remark, PeerLost>;
+using FromWorker = std::variant<Hello, Suspended, Resumed, Fatal, Remark, PeerLost>;
 
 // ---- From the agent.
 
@@ -125,15 +125,15 @@ struct AssignWorker {
 
     friend bool operator==(const AssignWorker&, const AssignWorker&) = default;
 };
-/// `round` is over (the page says so too): abandon its communicators, then Parked.
+/// `round` is over (the page says so too): abandon its communicators, then Suspended.
 struct EndRound {
     std::uint64_t round = 0;
     std::string reason;
 
     friend bool operator==(const EndRound&, const EndRound&) = default;
 };
-/// Park at the next step boundary; with `leave`, save the state there within `limit_ms` and end, or
-/// where WorkerPage::leaving says. Sent again when that has changed.
+/// Suspend at the next step boundary; with `leave`, save the state there within `limit_ms` and end,
+/// or where WorkerPage::leaving says. Sent again when that has changed.
 struct Pause {
     std::uint64_t round = 0;
     bool leave = false;

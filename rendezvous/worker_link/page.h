@@ -18,21 +18,21 @@ inline constexpr std::uint32_t kPageVersion = 1;
 
 /// What a worker is doing, as far as hangs are concerned.
 enum class Phase : std::uint32_t {
-    starting,  ///< Has attached, has no round yet.
-    parked,    ///< Waits for a round; never a hang.
-    forming,   ///< Forms the communicators of a round.
-    training,  ///< Between two commits.
-    section,   ///< In a named section; see `WorkerPage::section`.
-    leaving,   ///< Saves its state and goes.
+    starting,   ///< Has attached, has no round yet.
+    suspended,  ///< Waits for a round; never a hang.
+    forming,    ///< Forms the communicators of a round.
+    training,   ///< Between two commits.
+    section,    ///< In a named section; see `WorkerPage::section`.
+    leaving,    ///< Saves its state and goes.
 };
 
 /// Whether the node of a worker leaves, and where its workers save their state and end.
 enum class Leaving : std::uint32_t {
     no,
-    /// At the step boundary of `WorkerPage::pause_round`, if all ranks come to it. Who parks
+    /// At the step boundary of `WorkerPage::pause_round`, if all ranks come to it. Who suspends
     /// without knowing that they have waits: for a place in one more round, or for `at_once`.
     at_boundary,
-    /// Those who are parked save what they have, too: there will be no better place.
+    /// Those who are suspended save what they have, too: there will be no better place.
     at_once,
 };
 
@@ -56,7 +56,7 @@ struct WorkerPage {  // NOLINT(clang-analyzer-optin.performance.Padding): by who
     /// is then no news, and the agent waits for the exit status as for any process.
     std::atomic<std::uint32_t> exiting{0};
 
-    alignas(64) std::atomic<std::uint64_t> round{0};  ///< In which it trains; 0 while parked.
+    alignas(64) std::atomic<std::uint64_t> round{0};  ///< In which it trains; 0 while suspended.
     std::atomic<std::uint64_t> step{0};               ///< Steps committed, over all rounds.
     std::atomic<Phase> phase{Phase::starting};
     /// Counts the changes of `phase` and `section`, and commits: a hang is when it stands still.
@@ -81,7 +81,7 @@ struct WorkerPage {  // NOLINT(clang-analyzer-optin.performance.Padding): by who
 
     /// Rounds up to this one are over: their workers neither commit nor write a checkpoint.
     alignas(64) std::atomic<std::uint64_t> ended_round{0};
-    /// Workers of this round (and below) park at the next step boundary.
+    /// Workers of this round (and below) suspend at the next step boundary.
     std::atomic<std::uint64_t> pause_round{0};
     std::atomic<Leaving> leaving{Leaving::no};
     /// 1 once the node is to leave because of a signal: when this worker ends is its agent's

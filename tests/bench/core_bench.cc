@@ -59,7 +59,7 @@ JobPolicy policy_of(std::size_t nodes_min, std::size_t nodes_max) {
 /// A core and nodes that do at once what it tells them.
 class Fleet {
    public:
-    Fleet(std::size_t size, const JobPolicy& policy, bool resident)
+    Fleet(std::size_t size, const JobPolicy& policy, bool elastic)
         : policy_(policy), core_(policy), reports_(size) {
         for (std::size_t i = 0; i < size; ++i) {
             char name[16];
@@ -67,7 +67,7 @@ class Fleet {
             names_.emplace_back(name);
             index_.emplace(name, i);
             reports_[i].store_port = kStorePort;
-            reports_[i].resident = resident;
+            reports_[i].elastic = elastic;
         }
     }
 
@@ -195,7 +195,7 @@ class Fleet {
         own.state = NodeState::running;
         own.failure.reset();
         report(node);
-        if (own.resident && assign.assignment.group_rank == 0) {
+        if (own.elastic && assign.assignment.group_rank == 0) {
             events_.emplace_back(NodeResumed{names_[node], {own.round, own.step + 1}});
         }
     }

@@ -135,15 +135,15 @@ std::size_t available_mb() {
 
 int run(const std::string& victim, int rounds) {
     print_head("death: SIGKILL of a worker to the agent's knowledge of it and of how it ended");
-    constexpr std::size_t kSpareMb = 2048;
+    constexpr std::size_t kStandbyMb = 2048;
     Table table(
         {"us", "deaths", "futex: median", "worst", "pidfd: median", "worst", "pidfd / futex"});
     double worst_median = 0;
     double ratio = 0;
     std::string largest;
     for (const std::size_t megabytes : {0UL, 1024UL, 4096UL}) {
-        const std::string name = std::to_string(megabytes / 1024) + " GB resident";
-        if (available_mb() < megabytes + kSpareMb) {
+        const std::string name = std::to_string(megabytes / 1024) + " GB elastic";
+        if (available_mb() < megabytes + kStandbyMb) {
             std::printf("  %s is left out: there is not enough memory\n", name.c_str());
             continue;
         }

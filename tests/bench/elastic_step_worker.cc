@@ -92,7 +92,7 @@ class Measurement {
 int run(const std::string& path, std::uint64_t steps) {
     ElasticLoop loop({.straggler_window = kWindow});
     std::vector<float> state(1);
-    loop.keep("state", TensorView(std::span<float>(state)));
+    loop.register_state("state", TensorView(std::span<float>(state)));
     std::uint32_t rank = 0;
     Measurement measurement(steps);
     loop.run({.on_round = [&](const ElasticRound& round) { rank = round.context->rank; },

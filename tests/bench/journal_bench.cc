@@ -150,7 +150,7 @@ class Training {
         join.node = join.offer.name + "-12345-00c0ffee";
         join.policy.nodes_min = join.policy.nodes_max = nodes_;
         join.policy.last_call = Duration::zero();
-        join.policy.budgets.strikes_max = 0;
+        join.policy.budgets.node_failures_max = 0;
         join.policy.restarts_max = 1U << 20U;
         join.report.store_port = port_of(i);
         table_.handle(sessions_[i], std::move(join));
@@ -164,7 +164,7 @@ class Training {
         said.report.round = round_;
         said.report.state = state;
         said.report.store_port = state == NodeState::stopped ? port_of(i) : std::uint16_t{0};
-        said.report.resident = true;
+        said.report.elastic = true;
         said.report.failure = failure;
         said.report.step = said.report.held_step = step_;
         table_.handle(sessions_[i], std::move(said));

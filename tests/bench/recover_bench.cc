@@ -148,7 +148,7 @@ class Results {
 Command alone(const Programs& programs, const RecoverJob& job) {
     Command command{programs.regroup,      "run",
                     "--standalone",        "--nproc-per-node=" + std::to_string(kWorkersAlone),
-                    "--max-restarts=1000", "--max-strikes=0",
+                    "--max-restarts=1000", "--max-node-failures=0",
                     "--restart-delay=0",   programs.worker};
     const Command arguments = job.worker_arguments(kStepUs);
     command.insert(command.end(), arguments.begin(), arguments.end());
@@ -160,7 +160,7 @@ Command one_of(const Programs& programs, const RecoverJob& job, const std::strin
                const std::string& nodes, const std::string& address, const Command& flags = {}) {
     Command command{programs.regroup,          "run",
                     "--nnodes=" + nodes,       "--nproc-per-node=" + std::to_string(kWorkersEach),
-                    "--max-restarts=1000",     "--max-strikes=0",
+                    "--max-restarts=1000",     "--max-node-failures=0",
                     "--rdzv-backend=c10d",     "--rdzv-endpoint=" + endpoint,
                     "--local-addr=" + address, "--last-call=0.5",
                     "--grow-after=0"};
@@ -187,7 +187,7 @@ constexpr const char* kAloneTorchrun = "1 agent x 4: a worker, torchrun";
 constexpr const char* kRankName = "4 agents x 2: a worker, processes kept";
 constexpr const char* kRankTorchrun = "4 agents x 2: a worker, torchrun";
 constexpr const char* kAgentName = "4 agents x 2: an agent, the others go on";
-constexpr const char* kSpareName = "4 agents x 2: an agent, a spare is there";
+constexpr const char* kStandbyName = "4 agents x 2: an agent, a standby is there";
 constexpr const char* kAgentTorchrun = "4 agents x 2: an agent, torchrun";
 constexpr const char* kCableName = "3 agents x 2: a cable is cut, heartbeat 3 s";
 
@@ -208,8 +208,8 @@ std::string address_of(std::size_t agent) {
     return "127.0.0." + std::to_string(agent + 2);
 }
 
-/// Four agents on the loopback and a daemon, and perhaps a spare.
-void measure_agents(const Programs& programs, int failures, bool kill_agents, bool spare,
+/// Four agents on the loopback and a daemon, and perhaps a standby.
+void measure_agents(const Programs& programs, int failures, bool kill_agents, bool standby,
                     Results& results) {
     RecoverJob job;
     const std::string endpoint = "127.0.0.1:" + std::to_string(testing::unused_port());
@@ -218,18 +218,18 @@ void measure_agents(const Programs& programs, int failures, bool kill_agents, bo
         return;
     }
     const std::string nodes = "1:" + std::to_string(kAgents);
-    const Command flags = spare ? Command{"--spares=1"} : Command{"--spares=0"};
+    const Command flags = standby ? Command{"--standbys=1"} : Command{"--standbys=0"};
     const auto start = [&](std::size_t agent) {
         job.start_agent(agent, one_of(programs, job, endpoint, nodes, address_of(agent), flags));
     };
-    const std::size_t count = kAgents + (spare ? 1 : 0);
+    const std::size_t count = kAgents + (standby ? 1 : 0);
     for (std::size_t agent = 0; agent < kAgents; ++agent) {
         start(agent);
     }
     constexpr std::uint32_t kWorld = kAgents * kWorkersEach;
-    if (spare && job.steps().await_round({}, kWorld, kStartLimit)) {
+    if (standby && job.steps().await_round({}, kWorld, kStartLimit)) {
         start(kAgents);
-        (void)job.agent(kAgents).prints("spare");
+        (void)job.agent(kAgents).prints("standby");
     }
     const auto strike = [&](int failure) {
         // Never agent 0: the last one stands for it in turn.
@@ -247,13 +247,13 @@ void measure_agents(const Programs& programs, int failures, bool kill_agents, bo
             const std::size_t agent = 1 + static_cast<std::size_t>(failure) % (count - 1);
             (void)job.agent(agent).wait();
             start(agent);
-            if (spare) {
-                (void)job.agent(agent).prints("spare");
+            if (standby) {
+                (void)job.agent(agent).prints("standby");
             }
         }
     };
     results.add(!kill_agents ? kRankName
-                : spare      ? kSpareName
+                : standby    ? kStandbyName
                              : kAgentName,
                 measure(job, kWorld, failures, strike, mend));
 }
@@ -419,7 +419,7 @@ int run(const Programs& programs, int failures, int peer_failures,
     results.aim(kAloneName, 20);
     results.aim(kRankName, 150);
     results.aim(kAgentName, 150);
-    results.aim(kSpareName, 150);
+    results.aim(kStandbyName, 150);
     results.aim(kCableName, kHeartbeatMs + 300);
     results.ratio(kAloneRestarted, kAloneName, 5);
     results.ratio(kAloneTorchrun, kAloneName, 20);

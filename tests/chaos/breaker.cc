@@ -35,13 +35,13 @@ bool Breaker::stop(std::size_t number, pid_t pid) {
 }
 
 bool Breaker::begin(std::size_t number, Fault& fault) {
-    if (aims_at_spare(fault.kind)) {
-        const auto spare =
-            fault.kind == F::kill_taker ? std::exchange(taker_, std::nullopt) : cluster_.spare();
-        if (!spare || cluster_.expects_end(*spare)) {
+    if (aims_at_standby(fault.kind)) {
+        const auto standby =
+            fault.kind == F::kill_taker ? std::exchange(taker_, std::nullopt) : cluster_.standby();
+        if (!standby || cluster_.expects_end(*standby)) {
             return false;
         }
-        fault.node = *spare;
+        fault.node = *standby;
     }
     if (hits_node(fault.kind) && !cluster_.is_up(fault.node)) {
         return false;
@@ -52,8 +52,8 @@ bool Breaker::begin(std::size_t number, Fault& fault) {
     if (cluster_.expects_end(fault.node)) {
         return false;  // It takes its time: an end has one cause, and is looked at for it.
     }
-    const auto spare = fault.kind != F::kill_taker ? cluster_.spare() : std::nullopt;
-    taker_ = spare != fault.node ? spare : std::nullopt;
+    const auto standby = fault.kind != F::kill_taker ? cluster_.standby() : std::nullopt;
+    taker_ = standby != fault.node ? standby : std::nullopt;
     cluster_.expect_end(fault.node);
     const bool done = act(number, fault);
     if (!done) {
@@ -67,7 +67,7 @@ bool Breaker::act(std::size_t number, const Fault& fault) {
     const auto percent = static_cast<unsigned>(fault.strength);
     switch (fault.kind) {
         case F::kill_worker:
-        case F::kill_spare_worker:
+        case F::kill_standby_worker:
             return signal(cluster_.worker(fault.node, fault.other), SIGKILL);
         case F::kill_agent:
         case F::kill_taker:

@@ -16,7 +16,7 @@ class Breaker {
    public:
     explicit Breaker(Cluster& cluster) : cluster_(cluster) {}
 
-    /// Finds a fault that aims at a spare its node. False if there was nothing to break: a worker
+    /// Finds a fault that aims at a standby its node. False if there was nothing to break: a worker
     /// that is not there, a node that is down.
     bool begin(std::size_t number, Fault& fault);
     /// Heals what `begin` broke; starts again what it ended. After `begin` has said true. False if
@@ -30,7 +30,7 @@ class Breaker {
 
     Cluster& cluster_;
     std::map<std::size_t, pid_t> stopped_;  ///< By the fault's number.
-    std::optional<std::uint32_t> taker_;    ///< Who was a spare when the last node was ended.
+    std::optional<std::uint32_t> taker_;    ///< Who was a standby when the last node was ended.
 };
 
 }  // namespace regroup::chaos

@@ -4,9 +4,9 @@
 // lost:
 //
 //     chaos PROGRAMS [--seed=N] [--seconds=N] [--nodes=N] [--workers=N] [--faults=KIND,...]
-//           [--form=in-place|restarted|slow-end] [--spares=N] [--keep=DIR] [--list]
+//           [--form=in-place|restarted|slow-end] [--standbys=N] [--keep=DIR] [--list]
 //
-// The seed also decides the form of the job and the spares, if they are not given. PROGRAMS are
+// The seed also decides the form of the job and the standbys, if they are not given. PROGRAMS are
 // --regroup=, --worker=, --delay-proxy= and --clock-shim=. docs/testing.md says what it does and
 // asserts. Exit code: 0 when all is well, 1 when not, 77 when this machine cannot stage it.
 #include <algorithm>
@@ -36,7 +36,7 @@ struct Options {
     ClusterPlan cluster;
     SchedulePlan schedule;
     std::optional<JobForm> form;
-    std::optional<std::uint32_t> spares;
+    std::optional<std::uint32_t> standbys;
     std::string keep;
     bool list = false;
 };
@@ -113,8 +113,8 @@ bool parse(std::span<char*> words, Options& options) {
             options.keep = absolute(value);
         } else if (name == "--form" && form_of(value)) {
             options.form = form_of(value);
-        } else if (name == "--spares") {
-            options.spares = static_cast<std::uint32_t>(number);
+        } else if (name == "--standbys") {
+            options.standbys = static_cast<std::uint32_t>(number);
         } else if (name == "--list") {
             options.list = true;
         } else if (name != "--faults" || !take_kinds(value, options.schedule.kinds)) {
@@ -124,12 +124,13 @@ bool parse(std::span<char*> words, Options& options) {
     }
     const JobTraits drawn = draw_traits(options.schedule.seed);
     options.cluster.traits.form = options.form.value_or(drawn.form);
-    options.cluster.traits.spares = options.schedule.spares = options.spares.value_or(drawn.spares);
+    options.cluster.traits.standbys = options.schedule.standbys =
+        options.standbys.value_or(drawn.standbys);
     options.schedule.ahead =
-        options.schedule.spares > 0 && options.cluster.traits.form == JobForm::in_place;
-    if (options.schedule.spares + 2 > options.schedule.nodes) {
-        std::fprintf(stderr, "chaos: %u nodes are too few for %u spares\n", options.schedule.nodes,
-                     options.schedule.spares);
+        options.schedule.standbys > 0 && options.cluster.traits.form == JobForm::in_place;
+    if (options.schedule.standbys + 2 > options.schedule.nodes) {
+        std::fprintf(stderr, "chaos: %u nodes are too few for %u standbys\n",
+                     options.schedule.nodes, options.schedule.standbys);
         return false;
     }
     return options.list ||
@@ -138,12 +139,12 @@ bool parse(std::span<char*> words, Options& options) {
 }
 
 void print_schedule(const Options& options, const std::vector<Fault>& schedule) {
-    std::printf("chaos: seed %llu, %lld s, %u nodes x %u workers, form %s, %u spares, %zu faults\n",
-                static_cast<unsigned long long>(options.schedule.seed),
-                static_cast<long long>(options.schedule.lasts.count() / 1000),
-                options.schedule.nodes, options.cluster.workers,
-                std::string(to_string(options.cluster.traits.form)).c_str(),
-                options.schedule.spares, schedule.size());
+    std::printf(
+        "chaos: seed %llu, %lld s, %u nodes x %u workers, form %s, %u standbys, %zu faults\n",
+        static_cast<unsigned long long>(options.schedule.seed),
+        static_cast<long long>(options.schedule.lasts.count() / 1000), options.schedule.nodes,
+        options.cluster.workers, std::string(to_string(options.cluster.traits.form)).c_str(),
+        options.schedule.standbys, schedule.size());
     for (const Fault& fault : schedule) {
         std::printf("  %s\n", describe(fault).c_str());
     }
@@ -262,7 +263,7 @@ int main(int argc, char** argv) {
                      "usage: chaos --regroup=F --worker=F --delay-proxy=F --clock-shim=F "
                      "[--seed=N] [--seconds=N]\n             [--nodes=N] [--workers=N] "
                      "[--faults=KIND,...] [--gap-ms=N]\n             "
-                     "[--form=in-place|restarted|slow-end] [--spares=N] [--keep=DIR] [--list]\n");
+                     "[--form=in-place|restarted|slow-end] [--standbys=N] [--keep=DIR] [--list]\n");
         return 2;
     }
     return regroup::chaos::run(options);

@@ -110,8 +110,8 @@ void Cluster::start_daemon() {
 }
 
 std::vector<std::string> Cluster::run_command(std::uint32_t node) const {
-    const std::uint32_t spares = plan_.traits.spares;
-    const std::string nodes_max = std::to_string(plan_.nodes - std::max(1U, spares));
+    const std::uint32_t standbys = plan_.traits.standbys;
+    const std::string nodes_max = std::to_string(plan_.nodes - std::max(1U, standbys));
     std::vector<std::string> command{
         plan_.regroup, "run", "--nnodes=1:" + nodes_max,
         "--nproc-per-node=" + std::to_string(plan_.workers), "--rdzv-backend=c10d",
@@ -119,7 +119,7 @@ std::vector<std::string> Cluster::run_command(std::uint32_t node) const {
         // A place is found for every newcomer, soon.
         "--grow-after=0", "--last-call=1", "--shutdown-timeout=5",
         // However often it is hit.
-        "--max-restarts=100000", "--max-strikes=0", "--spares=" + std::to_string(spares),
+        "--max-restarts=100000", "--max-node-failures=0", "--standbys=" + std::to_string(standbys),
         "--log-dir=" + run_disk(node)};
     if (plan_.traits.form != JobForm::in_place) {
         // Nobody sees their steps, and for want of progress most of the time would be waited.
@@ -166,7 +166,7 @@ bool Cluster::drain(std::uint32_t node) const {
     return code == 0;
 }
 
-std::optional<std::uint32_t> Cluster::spare() const {
+std::optional<std::uint32_t> Cluster::standby() const {
     constexpr std::chrono::milliseconds kLimit(300);
     if (daemon() == 0) {
         return std::nullopt;
@@ -186,7 +186,7 @@ std::optional<std::uint32_t> Cluster::spare() const {
     }
     for (const auto& row : status["jobs"][0]["nodes"]) {
         for (std::uint32_t node = 0; node < nodes_.size(); ++node) {
-            if (row["place"] == "spare" && row["name"] == node_name(node) &&
+            if (row["place"] == "standby" && row["name"] == node_name(node) &&
                 !nodes_[node].end_is_expected) {
                 return node;
             }

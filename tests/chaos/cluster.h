@@ -21,7 +21,7 @@ struct ClusterPlan {
     std::string delay_proxy;
     std::string clock_shim;
     std::string folder;  ///< All that is written goes below it; must be there.
-    /// All but one, or the spares, are members of a round.
+    /// All but one, or the standbys, are members of a round.
     std::uint32_t nodes = 5;
     std::uint32_t workers = 2;
     std::size_t floats = 0;  ///< That every worker trains besides.
@@ -56,7 +56,7 @@ class Cluster {
 
     /// A node that waits for a place, and is not about to end, as the daemon knows; if there is
     /// one.
-    [[nodiscard]] std::optional<std::uint32_t> spare() const;
+    [[nodiscard]] std::optional<std::uint32_t> standby() const;
 
     /// False while it has no launcher that runs.
     [[nodiscard]] bool is_up(std::uint32_t node);

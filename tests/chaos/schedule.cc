@@ -55,7 +55,7 @@ constexpr std::array<Habit, kFaultKinds> kHabits{{
      Ms(5000), -600, 600},
     {F::fill_disk, "fill-disk", "the disk is full", 1, Ms(300), Ms(4000)},
     {F::fill_daemon_disk, "fill-daemon-disk", "the disk is full", 1, Ms(300), Ms(4000)},
-    {F::kill_spare_worker, "kill-spare-worker", "a worker that was started ahead is killed", 2,
+    {F::kill_standby_worker, "kill-standby-worker", "a worker that was started ahead is killed", 2,
      Ms(0), Ms(0)},
     {F::kill_taker, "kill-taker", "the agent is killed as it takes a lost node's place", 3, Ms(200),
      Ms(4000)},
@@ -71,7 +71,7 @@ const Habit& habit_of(FaultKind kind) {
 std::vector<std::uint32_t> targets(const SchedulePlan& plan, milliseconds from, milliseconds to) {
     constexpr milliseconds kPeace(10000);
     constexpr milliseconds kBefore(4000);
-    const std::uint32_t peaceful = std::max(2U, plan.spares + 1);
+    const std::uint32_t peaceful = std::max(2U, plan.standbys + 1);
     std::vector<std::uint32_t> result;
     for (std::uint32_t node = 0; node < plan.nodes; ++node) {
         const auto in_peace = [&](std::int64_t period) {
@@ -150,14 +150,14 @@ bool ends_node(FaultKind kind) noexcept {
            kind == F::drain_node || kind == F::drain_by_word || kind == F::kill_taker;
 }
 
-bool aims_at_spare(FaultKind kind) noexcept {
-    return kind == F::kill_spare_worker || kind == F::kill_taker;
+bool aims_at_standby(FaultKind kind) noexcept {
+    return kind == F::kill_standby_worker || kind == F::kill_taker;
 }
 
 bool may_have(const SchedulePlan& plan, FaultKind kind) {
     const bool is_asked_for =
         plan.kinds.empty() || std::count(plan.kinds.begin(), plan.kinds.end(), kind) > 0;
-    return is_asked_for && (plan.ahead || kind != F::kill_spare_worker);
+    return is_asked_for && (plan.ahead || kind != F::kill_standby_worker);
 }
 
 std::string_view to_string(JobForm form) noexcept {
@@ -178,7 +178,7 @@ JobTraits draw_traits(std::uint64_t seed) {
     Random random(seed ^ kTraitsStream);
     JobTraits traits;
     traits.form = kForms.at(random.below(kForms.size()));
-    traits.spares = static_cast<std::uint32_t>(random.below(2));
+    traits.standbys = static_cast<std::uint32_t>(random.below(2));
     return traits;
 }
 
@@ -188,9 +188,9 @@ std::string node_name(std::uint32_t node) {
 
 std::string describe(const Fault& fault) {
     const Habit& habit = habit_of(fault.kind);
-    const std::string whom = !hits_node(fault.kind)        ? "daemon"
-                             : fault.node == Fault::kSpare ? "a spare"
-                                                           : "node " + node_name(fault.node);
+    const std::string whom = !hits_node(fault.kind)          ? "daemon"
+                             : fault.node == Fault::kStandby ? "a standby"
+                                                             : "node " + node_name(fault.node);
     std::array<char, 64> time{};
     std::snprintf(time.data(), time.size(), "%7.3f s  %-18s",
                   static_cast<double>(fault.at.count()) / 1000, whom.c_str());
@@ -252,12 +252,12 @@ class Scheduler {
             add(fault);
             return true;
         }
-        const bool needs_daemon = habit.kind == F::drain_by_word || aims_at_spare(habit.kind);
+        const bool needs_daemon = habit.kind == F::drain_by_word || aims_at_standby(habit.kind);
         if (needs_daemon && daemon_busy_ > at_) {
-            return false;  // There is nobody to hear the word, or to say who is a spare.
+            return false;  // There is nobody to hear the word, or to say who is a standby.
         }
-        if (habit.kind == F::kill_spare_worker) {
-            fault.node = Fault::kSpare;
+        if (habit.kind == F::kill_standby_worker) {
+            fault.node = Fault::kStandby;
             fault.other = any_worker(random_);
             add(fault);
             return true;
@@ -290,7 +290,7 @@ class Scheduler {
         add(fault);
         return true;
     }
-    /// A node is lost, and at once the spare that takes its place.
+    /// A node is lost, and at once the standby that takes its place.
     bool place_taker(Fault taker) {
         constexpr milliseconds kLater(300);
         Fault first =
@@ -298,7 +298,7 @@ class Scheduler {
         if (!aim(first, random_)) {
             return false;
         }
-        taker.node = Fault::kSpare;
+        taker.node = Fault::kStandby;
         taker.at += between(random_, milliseconds(0), kLater);
         taker.lasts = std::min(taker.lasts, plan_.lasts - plan_.calm - taker.at);
         if (taker.lasts > milliseconds(0)) {

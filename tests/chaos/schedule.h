@@ -35,8 +35,8 @@ enum class FaultKind : std::uint8_t {
     jump_daemon_clock,  ///< The daemon's is.
     fill_disk,          ///< A node's run directory is full.
     fill_daemon_disk,   ///< The daemon's state directory is full.
-    kill_spare_worker,  ///< SIGKILL to a worker that a spare has started ahead.
-    kill_taker,         ///< SIGKILL to the agent of the spare that takes the place of a lost node.
+    kill_standby_worker,  ///< SIGKILL to a worker that a standby has started ahead.
+    kill_taker,  ///< SIGKILL to the agent of the standby that takes the place of a lost node.
 };
 inline constexpr std::size_t kFaultKinds = 23;
 [[nodiscard]] std::string_view to_string(FaultKind kind) noexcept;
@@ -44,11 +44,11 @@ inline constexpr std::size_t kFaultKinds = 23;
 [[nodiscard]] bool hits_node(FaultKind kind) noexcept;
 /// True if its node's launcher ends because of it.
 [[nodiscard]] bool ends_node(FaultKind kind) noexcept;
-/// True if its node is not known before: it is a spare when its time has come.
-[[nodiscard]] bool aims_at_spare(FaultKind kind) noexcept;
+/// True if its node is not known before: it is a standby when its time has come.
+[[nodiscard]] bool aims_at_standby(FaultKind kind) noexcept;
 
 struct Fault {
-    static constexpr std::uint32_t kSpare = 0xffff'ffff;  ///< As `node`: see `aims_at_spare`.
+    static constexpr std::uint32_t kStandby = 0xffff'ffff;  ///< As `node`: see `aims_at_standby`.
 
     milliseconds at{};     ///< From the beginning.
     milliseconds lasts{};  ///< Until it is healed or restarted; zero: there is nothing to heal.
@@ -66,8 +66,8 @@ struct SchedulePlan {
     std::uint64_t seed = 1;
     milliseconds lasts = std::chrono::minutes(10);
     std::uint32_t nodes = 5;
-    std::uint32_t spares = 0;  ///< Nodes that wait, at most; one does in any case.
-    bool ahead = false;        ///< These have started their workers ahead.
+    std::uint32_t standbys = 0;  ///< Nodes that wait, at most; one does in any case.
+    bool ahead = false;          ///< These have started their workers ahead.
     /// Between the beginnings of faults, at least and at most.
     milliseconds gap_min{400};
     milliseconds gap_max{4000};
@@ -80,11 +80,11 @@ struct SchedulePlan {
 [[nodiscard]] bool may_have(const SchedulePlan& plan, FaultKind kind);
 
 /// The faults in the order of their beginnings. At each instant two nodes, or one more than there
-/// are spares, are left in peace, of which all but one were left in peace before as well, so that
+/// are standbys, are left in peace, of which all but one were left in peace before as well, so that
 /// the training state survives in somebody's memory; all others, and the daemon, may be broken at
-/// once, and whoever is a spare. Of two workers that are killed the second often follows soon, when
-/// those that take the first one's place are starting. The slow node of `slow_line` is the last
-/// one.
+/// once, and whoever is a standby. Of two workers that are killed the second often follows soon,
+/// when those that take the first one's place are starting. The slow node of `slow_line` is the
+/// last one.
 [[nodiscard]] std::vector<Fault> make_schedule(const SchedulePlan& plan);
 
 /// What becomes of the workers of a round that ends.
@@ -98,7 +98,7 @@ enum class JobForm : std::uint8_t {
 /// What kind of job is broken.
 struct JobTraits {
     JobForm form = JobForm::in_place;
-    std::uint32_t spares = 0;
+    std::uint32_t standbys = 0;
 };
 /// By chance, which is the same for the same seed.
 [[nodiscard]] JobTraits draw_traits(std::uint64_t seed);

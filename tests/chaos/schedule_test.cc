@@ -22,7 +22,7 @@ SchedulePlan plan_of(std::uint64_t seed) {
     return {.seed = seed,
             .lasts = std::chrono::minutes(10),
             .nodes = kNodes,
-            .spares = 1,
+            .standbys = 1,
             .ahead = true};
 }
 
@@ -65,7 +65,7 @@ TEST(Schedule, LeavesTwoNodesInPeaceAtEachInstantAndBreaksNoneInTwoWaysAtOnce) {
             std::set<std::uint32_t> broken;
             for (const Fault& fault : faults) {
                 const bool is_open = fault.at <= now.at && now.at < fault.at + fault.lasts;
-                const bool is_aimed = hits_node(fault.kind) && !aims_at_spare(fault.kind);
+                const bool is_aimed = hits_node(fault.kind) && !aims_at_standby(fault.kind);
                 if (is_aimed && (is_open || fault == now)) {
                     EXPECT_TRUE(broken.insert(fault.node).second) << describe(fault);
                     EXPECT_LT(fault.node, kNodes);
@@ -81,7 +81,7 @@ TEST(Schedule, ATakerIsBrokenSoonAfterANodeIsLostAndWorkersAheadOnlyIfThereAreAn
         SchedulePlan plan = plan_of(seed);
         const Fault* last_end = nullptr;
         for (const auto faults = make_schedule(plan); const Fault& fault : faults) {
-            EXPECT_EQ(aims_at_spare(fault.kind), fault.node == Fault::kSpare);
+            EXPECT_EQ(aims_at_standby(fault.kind), fault.node == Fault::kStandby);
             if (fault.kind == FaultKind::kill_taker) {
                 ASSERT_NE(last_end, nullptr);
                 EXPECT_LE(fault.at - last_end->at, milliseconds(300));
@@ -91,7 +91,7 @@ TEST(Schedule, ATakerIsBrokenSoonAfterANodeIsLostAndWorkersAheadOnlyIfThereAreAn
         }
         plan.ahead = false;
         for (const Fault& fault : make_schedule(plan)) {
-            EXPECT_NE(fault.kind, FaultKind::kill_spare_worker) << describe(fault);
+            EXPECT_NE(fault.kind, FaultKind::kill_standby_worker) << describe(fault);
         }
     }
 }
@@ -109,12 +109,12 @@ TEST(Schedule, ManyWorkersAreKilledWhileTheRoundOfAnotherEnds) {
     EXPECT_GE(soon, 5);
 }
 
-TEST(Traits, EveryFormAndNumberOfSparesIsDrawn) {
+TEST(Traits, EveryFormAndNumberOfStandbysIsDrawn) {
     std::set<std::pair<JobForm, std::uint32_t>> seen;
     for (std::uint64_t seed = 1; seed <= 200; ++seed) {
         const JobTraits traits = draw_traits(seed);
         EXPECT_EQ(traits.form, draw_traits(seed).form);
-        seen.insert({traits.form, traits.spares});
+        seen.insert({traits.form, traits.standbys});
     }
     EXPECT_EQ(seen.size(), 6U);
 }

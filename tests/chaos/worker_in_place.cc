@@ -12,10 +12,10 @@ namespace regroup::chaos {
 
 int train_in_place(Job& job) {
     ElasticLoop loop({.timeout = kGroupTimeout});
-    loop.keep("weights", TensorView(job.model().weights()));
-    loop.keep("momentum", TensorView(job.model().momentum()));
+    loop.register_state("weights", TensorView(job.model().weights()));
+    loop.register_state("momentum", TensorView(job.model().momentum()));
     if (!job.floats().empty()) {
-        loop.keep("floats", TensorView(job.floats().values()));
+        loop.register_state("floats", TensorView(job.floats().values()));
     }
     Context last;
     std::uint64_t steps = 0;

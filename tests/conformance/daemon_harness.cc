@@ -181,7 +181,7 @@ Join join_of(const std::string& job, const std::string& name, std::uint32_t node
     join.policy.nodes_min = nodes;
     join.policy.nodes_max = nodes;
     join.policy.heartbeat_timeout = std::chrono::minutes(5);
-    join.policy.regroup_call = std::chrono::minutes(5);
+    join.policy.regroup_window = std::chrono::minutes(5);
     join.policy.program = "train";
     join.offer.name = name;
     join.offer.workers = 2;

@@ -29,11 +29,12 @@ class DaemonJobs : public ::testing::Test {
         return peer;
     }
 
-    /// Nodes a and b of `job`. Who has hung up is lost after `regroup_call`.
+    /// Nodes a and b of `job`. Who has hung up is lost after `regroup_window`.
     static std::pair<Join, Join> pair_of(
-        const std::string& job, Duration regroup_call = join_of("", "", 2).policy.regroup_call) {
+        const std::string& job,
+        Duration regroup_window = join_of("", "", 2).policy.regroup_window) {
         std::pair joins{join_of(job, "a", 2), join_of(job, "b", 2)};
-        joins.first.policy.regroup_call = joins.second.policy.regroup_call = regroup_call;
+        joins.first.policy.regroup_window = joins.second.policy.regroup_window = regroup_window;
         return joins;
     }
 
@@ -351,16 +352,16 @@ TEST_F(DaemonJobs, IdOfAJobThatEndedWellIsFreeAtOnceForNewNodes) {
     EXPECT_EQ(closed->verdict.outcome, Outcome::succeeded);
 }
 
-TEST_F(DaemonJobs, SpareOfAJobThatEndedWellDoesNotBeginItAnew) {
+TEST_F(DaemonJobs, StandbyOfAJobThatEndedWellDoesNotBeginItAnew) {
     Join join = join_of("job", "a", 1);
     Peer only = joined(join);
     const auto assign = only.expect<Assign>();
     ASSERT_TRUE(assign);
     only.say(running(assign->assignment.round));
     ASSERT_TRUE(only.expect<Alive>());
-    Peer spare = joined(join_of("job", "b", 1));
-    ASSERT_TRUE(spare.expect<Waiting>());
-    spare.hang_up();
+    Peer standby = joined(join_of("job", "b", 1));
+    ASSERT_TRUE(standby.expect<Waiting>());
+    standby.hang_up();
     only.say(finished(assign->assignment.round));
     ASSERT_TRUE(only.expect<Closed>());
     Peer back = joined(join_of("job", "b", 1));

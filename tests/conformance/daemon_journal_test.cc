@@ -111,17 +111,17 @@ TEST_F(DaemonJournal, AReportThatDecidesNothingIsKeptALittleLaterAndInItsPlace) 
 TEST_F(DaemonJournal, WhatThoseWhoWaitAreToldIsNotKept) {
     const auto daemon = host();
     Peer a(loop, daemon->port());
-    Peer spare(loop, daemon->port());
+    Peer standby(loop, daemon->port());
     a.say(join_of("job", "a", 1));
     ASSERT_TRUE(a.expect<Assign>());
     a.say(running(RoundId{1}));
     ASSERT_TRUE(a.expect<Alive>());
-    spare.say(join_of("job", "b", 1));
+    standby.say(join_of("job", "b", 1));
     ASSERT_TRUE(loop.until([&] { return only_job().entries.size() == 3; }));
-    ASSERT_TRUE(spare.expect<Waiting>());
+    ASSERT_TRUE(standby.expect<Waiting>());
     for (int heartbeat = 0; heartbeat < 2; ++heartbeat) {
-        spare.say(Report{join_of("job", "b", 1).report});
-        ASSERT_TRUE(spare.expect<Waiting>());
+        standby.say(Report{join_of("job", "b", 1).report});
+        ASSERT_TRUE(standby.expect<Waiting>());
     }
     EXPECT_EQ(only_job().entries.size(), 3U) << testing::lines_of(only_job());
 }

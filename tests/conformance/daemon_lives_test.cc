@@ -118,7 +118,7 @@ TEST_F(DaemonLives, AJobThatWasDrainedIsBegunAnew) {
     a.say(join_of("job", "a", 1));
     ASSERT_TRUE(a.expect<Assign>());
     Report report = running(RoundId{1});
-    report.report.resident = true;
+    report.report.elastic = true;
     report.report.step = report.report.held_step = 5;
     report.report.draining = "stopped by SIGTERM";
     a.say(report);

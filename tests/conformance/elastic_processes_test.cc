@@ -17,9 +17,9 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using worker_link::AssignWorker;
-using worker_link::Parked;
 using worker_link::Phase;
 using worker_link::Resumed;
+using worker_link::Suspended;
 
 constexpr const char* kSteps = "--steps=60";
 // For who has something to do before the last step: seconds are left for it.
@@ -71,7 +71,7 @@ class Elastic : public ::testing::Test {
             start(workers[rank], places[rank], flags);
         }
     }
-    void start_spare(const std::string& worker) { start(worker, {"REGROUP_PRESTARTED=1"}, {}); }
+    void start_standby(const std::string& worker) { start(worker, {"REGROUP_PRESTARTED=1"}, {}); }
     void await_resumed(const Workers& workers) {
         for (const std::string& worker : workers) {
             while (agent_.await<Resumed>(worker).round != rounds_.round()) {
@@ -133,15 +133,15 @@ TEST_F(Elastic, AFreshProcessGetsTheStateFromTheOthers) {
     EXPECT_THAT(output("fresh"), AnyOf(HasSubstr("from step 30"), HasSubstr("from step 29")));
 }
 
-TEST_F(Elastic, ASpareThatWasStartedBeforeTakesTheRankOfTheLost) {
-    start_spare("spare");
-    EXPECT_EQ(agent_.await<Parked>("spare"), Parked{});
+TEST_F(Elastic, AStandbyThatWasStartedBeforeTakesTheRankOfTheLost) {
+    start_standby("standby");
+    EXPECT_EQ(agent_.await<Suspended>("standby"), Suspended{});
     start_all({"a", "b"}, {"--fail-at=30", "--fail-rank=1"});
     agent_.await_death("b");
     rounds_.end({"a"});
-    rounds_.assign({"a", "spare"});
-    expect_undisturbed_ending({"a", "spare"});
-    EXPECT_NE(output("spare").find("round 2: rank 1 of 2"), std::string::npos);
+    rounds_.assign({"a", "standby"});
+    expect_undisturbed_ending({"a", "standby"});
+    EXPECT_NE(output("standby").find("round 2: rank 1 of 2"), std::string::npos);
 }
 
 TEST_F(Elastic, APeerThatDiesWhileTheRoundFormsHoldsNobodyUp) {
@@ -159,29 +159,29 @@ TEST_F(Elastic, APeerThatDiesWhileTheRoundFormsHoldsNobodyUp) {
     expect_undisturbed_ending({"a", "b"});
 }
 
-TEST_F(Elastic, APauseParksEverybodyAtTheSameStepAndANewRankLosesNoSample) {
+TEST_F(Elastic, APauseSuspendsEverybodyAtTheSameStepAndANewRankLosesNoSample) {
     start_all({"a", "b"}, {kUnhurried});
     await_resumed({"a", "b"});
     agent_.pause("a", rounds_.round(), false);
     agent_.pause("b", rounds_.round(), false);
-    const auto a = agent_.await<Parked>("a");
-    const auto b = agent_.await<Parked>("b");
+    const auto a = agent_.await<Suspended>("a");
+    const auto b = agent_.await<Suspended>("b");
     EXPECT_EQ(a, b);
     EXPECT_GT(a.step, 0U);
-    start_spare("c");
-    EXPECT_EQ(agent_.await<Parked>("c"), Parked{});
+    start_standby("c");
+    EXPECT_EQ(agent_.await<Suspended>("c"), Suspended{});
     rounds_.assign({"a", "b", "c"});
     expect_undisturbed_ending({"a", "b", "c"});
 }
 
-TEST_F(Elastic, ADrainedRankLeavesAtTheStepWhereTheOthersPark) {
+TEST_F(Elastic, ADrainedRankLeavesAtTheStepWhereTheOthersSuspend) {
     start_all({"a", "b", "c"}, {kUnhurried});
     await_resumed({"a", "b", "c"});
     agent_.pause("b", rounds_.round(), false);
     agent_.pause("a", rounds_.round(), false);
     agent_.pause("c", rounds_.round(), true);
-    const auto a = agent_.await<Parked>("a");
-    EXPECT_EQ(agent_.await<Parked>("b"), a);
+    const auto a = agent_.await<Suspended>("a");
+    EXPECT_EQ(agent_.await<Suspended>("b"), a);
     EXPECT_EQ(programs_["c"]->wait(), 0) << output("c");
     EXPECT_NE(output("c").find("leaving after step " + std::to_string(a.step) + ": a drain"),
               std::string::npos)
@@ -190,7 +190,7 @@ TEST_F(Elastic, ADrainedRankLeavesAtTheStepWhereTheOthersPark) {
     expect_undisturbed_ending({"a", "b"});
 }
 
-TEST_F(Elastic, AParkedRankThatIsToLeaveDoes) {
+TEST_F(Elastic, ASuspendedRankThatIsToLeaveDoes) {
     start_all({"a", "b"}, {kUnhurried});
     await_resumed({"a", "b"});
     rounds_.end({"a", "b"});
@@ -225,7 +225,7 @@ TEST_F(Elastic, ASchedulersSigtermDoesNotEndAWorkerThatIsAskedToLeaveBehindIt) {
     await_resumed({"a", "b"});
     terminate_as_a_scheduler(*programs_["b"]);
     agent_.pause("b", rounds_.round(), true);
-    EXPECT_EQ(agent_.await<Parked>("a").at_boundary, true);
+    EXPECT_EQ(agent_.await<Suspended>("a").at_boundary, true);
     EXPECT_EQ(programs_["b"]->wait(), 0) << output("b");
     EXPECT_THAT(output("b"), HasSubstr("leaving after step"));
     rounds_.assign({"a"});
@@ -241,7 +241,7 @@ TEST_F(Elastic, ASchedulersSigtermIsPutOffForAsLongAsTheNodeIsAboutToLeave) {
     // Longer than a worker waits whose agent says nothing.
     ASSERT_TRUE(eventually([&] { return agent_.page("b").step > before + 18; })) << output("b");
     agent_.pause("b", rounds_.round(), true);
-    EXPECT_EQ(agent_.await<Parked>("a").at_boundary, true);
+    EXPECT_EQ(agent_.await<Suspended>("a").at_boundary, true);
     EXPECT_EQ(programs_["b"]->wait(), 0) << output("b");
     rounds_.assign({"a"});
     expect_undisturbed_ending({"a"});
@@ -284,7 +284,7 @@ TEST_F(Elastic, AStoppedWorkerOfAnOldRoundCannotSaveOverWhatLaterRoundsSaved) {
     const std::string saved = read_file(file);
     agent_.end_round("a", rounds_.round() - 1, "it was stopped");
     programs_["a"]->signal(SIGCONT);
-    EXPECT_EQ(agent_.await<Parked>("a").round, rounds_.round() - 1);
+    EXPECT_EQ(agent_.await<Suspended>("a").round, rounds_.round() - 1);
     EXPECT_TRUE(read_file(file) == saved);
 }
 

@@ -107,8 +107,8 @@ TEST_F(LinkServerTest, WhoHasEndedCannotBeToldAnythingAndIsHeardAllTheSame) {
     while (!server_->is_attached(kKey) && SteadyClock().now() < deadline) {
         io_.run_for(std::chrono::milliseconds(1));
     }
-    ASSERT_TRUE(worker_link::send_packet(socket.get(), worker_link::encode(worker_link::Parked{}),
-                                         worker_link::WhenFull::wait));
+    ASSERT_TRUE(worker_link::send_packet(
+        socket.get(), worker_link::encode(worker_link::Suspended{}), worker_link::WhenFull::wait));
     socket.reset();
     server_->send(kKey, worker_link::EndRound{1, "it is lost"});
     EXPECT_THAT(troubles_, IsEmpty());

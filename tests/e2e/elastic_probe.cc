@@ -127,7 +127,7 @@ int train(const std::string& argument) {
     pid_t child = 0;
     regroup::ElasticLoop loop;
     std::vector<float> weights(2);  // The sum of what was taken, and how often.
-    loop.keep("weights", std::span<float>(weights));
+    loop.register_state("weights", std::span<float>(weights));
     regroup::Context present;
     std::uint64_t samples = 0;
     std::uint64_t steps = 0;

@@ -219,7 +219,7 @@ TEST_F(RunDaemonLoss, ANodeThatKeepsTheJobMayBeKilledAndStartedAgain) {
     // Known at once, and not after the time that nodes have to come back.
     EXPECT_THAT(again->output(),
                 HasSubstr("is lost: its launcher, which served the rendezvous, was ended"));
-    EXPECT_THAT(again->output(), ::testing::Not(HasSubstr("as a spare")));
+    EXPECT_THAT(again->output(), ::testing::Not(HasSubstr("as a standby")));
     release("finish");
     EXPECT_EQ(again->wait(), 0) << again->output();
     EXPECT_EQ(other->wait(), 0) << other->output();

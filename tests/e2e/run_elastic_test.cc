@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Jobs whose workers keep their processes: losses, planned leaving, and spares.
+// Jobs whose workers keep their processes: losses, planned leaving, and standbys.
 #include <csignal>
 #include <cstdlib>
 #include <memory>
@@ -214,8 +214,8 @@ TEST_F(RunElastic, ANodeThatLeavesBetweenTwoRoundsSavesItsStateAndTheOthersGoOn)
         nodes.push_back(start_node(number, "3:3", rendezvous.endpoint()));
     }
     ASSERT_THAT(await_marks("up", 6), SizeIs(6)) << nodes[0]->output();
-    // Without it there is no round: the workers of the other two are parked. Before the first round
-    // they have waited, too.
+    // Without it there is no round: the workers of the other two are suspended. Before the first
+    // round they have waited, too.
     const std::size_t before[] = {nodes[0]->output().size(), nodes[1]->output().size()};
     for (const pid_t pid : nodes[2]->family()) {
         ::kill(pid, SIGKILL);
@@ -261,23 +261,23 @@ TEST_F(RunElastic, ADrainThatTakesTooLongIsCutShort) {
     EXPECT_THAT(job.family(), IsEmpty());
 }
 
-TEST_F(RunElastic, ASpareTakesThePlaceOfALostNodeWithWorkersThatWereThere) {
+TEST_F(RunElastic, AStandbyTakesThePlaceOfALostNodeWithWorkersThatWereThere) {
     const Rendezvous rendezvous;
-    const Words flags{"--spares=1", "--last-call=0"};
+    const Words flags{"--standbys=1", "--last-call=0"};
     auto first_node = start_node(1, "2:2", rendezvous.endpoint(), flags);
     auto lost = start_node(2, "2:2", rendezvous.endpoint(), flags);
     const Marks first = await_marks("up", 4);
     ASSERT_THAT(first, SizeIs(4));
-    auto spare = start_node(3, "2:2", rendezvous.endpoint(), flags);
-    ASSERT_TRUE(spare->prints("2 workers started ahead")) << spare->output();
+    auto standby = start_node(3, "2:2", rendezvous.endpoint(), flags);
+    ASSERT_TRUE(standby->prints("2 workers started ahead")) << standby->output();
     // Warden, agent and workers; a program that has just begun may not show whose it is yet.
-    ASSERT_TRUE(eventually([&] { return spare->family().size() == 4; }));
-    const std::vector<pid_t> ahead = spare->family();
+    ASSERT_TRUE(eventually([&] { return standby->family().size() == 4; }));
+    const std::vector<pid_t> ahead = standby->family();
     for (const pid_t pid : lost->family()) {
         ::kill(pid, SIGKILL);
     }
     const Marks second = await_marks("up", 4, 2);
-    ASSERT_THAT(second, SizeIs(4)) << first_node->output() << spare->output();
+    ASSERT_THAT(second, SizeIs(4)) << first_node->output() << standby->output();
     for (const auto& [rank, mark] : second) {
         const pid_t before = pid_of(first.at(rank));
         if (pid_of(mark) != before) {
@@ -287,15 +287,15 @@ TEST_F(RunElastic, ASpareTakesThePlaceOfALostNodeWithWorkersThatWereThere) {
     }
     release("finish");
     EXPECT_EQ(first_node->wait(), 0) << first_node->output();
-    EXPECT_EQ(spare->wait(), 0) << spare->output();
+    EXPECT_EQ(standby->wait(), 0) << standby->output();
     expect_whole_training(4);
-    EXPECT_THAT(spare->output(), HasSubstr("waiting as a spare"));
+    EXPECT_THAT(standby->output(), HasSubstr("waiting as a standby"));
 }
 
 TEST_F(RunElastic, AKilledAgentIsKnownToBeDeadAndNotOnlySuspected) {
     const Rendezvous rendezvous;
     // Time enough for its last word, which is not its agent's.
-    const Words patient{"--regroup-call=5"};
+    const Words patient{"--regroup-window=5"};
     auto other = start_node(1, "1:2", rendezvous.endpoint(), patient);
     auto killed = start_node(2, "1:2", rendezvous.endpoint(), patient);
     const Marks first = await_marks("up", 4);
@@ -326,30 +326,31 @@ TEST_F(RunElastic, ANodeThatHostsTheRendezvousStaysForTheOthersUntilTheyHaveLeft
     common(left, "step");
 }
 
-TEST_F(RunElastic, ASpareThatIsNotNeededEndsWithTheJob) {
+TEST_F(RunElastic, AStandbyThatIsNotNeededEndsWithTheJob) {
     const Rendezvous rendezvous;
-    const Words flags{"--spares=1", "--last-call=0"};
+    const Words flags{"--standbys=1", "--last-call=0"};
     auto member = start_node(1, "1:1", rendezvous.endpoint(), flags);
     ASSERT_THAT(await_marks("up", 2), SizeIs(2));
-    auto spare = start_node(2, "1:1", rendezvous.endpoint(), flags);
-    ASSERT_TRUE(spare->prints("2 workers started ahead")) << spare->output();
+    auto standby = start_node(2, "1:1", rendezvous.endpoint(), flags);
+    ASSERT_TRUE(standby->prints("2 workers started ahead")) << standby->output();
     release("finish");
     EXPECT_EQ(member->wait(), 0) << member->output();
-    EXPECT_EQ(spare->wait(), 0) << spare->output();
-    EXPECT_THAT(spare->output(), HasSubstr("has ended (succeeded); this node waited as a spare"));
-    EXPECT_THAT(spare->family(), IsEmpty());
+    EXPECT_EQ(standby->wait(), 0) << standby->output();
+    EXPECT_THAT(standby->output(),
+                HasSubstr("has ended (succeeded); this node waited as a standby"));
+    EXPECT_THAT(standby->family(), IsEmpty());
 }
 
-TEST_F(RunElastic, ASpareThatIsToLeaveIsDrainedAtOnce) {
+TEST_F(RunElastic, AStandbyThatIsToLeaveIsDrainedAtOnce) {
     const Rendezvous rendezvous;
-    const Words flags{"--spares=1", "--last-call=0"};
+    const Words flags{"--standbys=1", "--last-call=0"};
     auto member = start_node(1, "1:1", rendezvous.endpoint(), flags);
     ASSERT_THAT(await_marks("up", 2), SizeIs(2));
-    auto spare = start_node(2, "1:1", rendezvous.endpoint(), flags);
-    ASSERT_TRUE(spare->prints("2 workers started ahead")) << spare->output();
-    spare->signal(SIGTERM);
-    EXPECT_EQ(spare->wait(), 75) << spare->output();
-    EXPECT_THAT(spare->family(), IsEmpty());
+    auto standby = start_node(2, "1:1", rendezvous.endpoint(), flags);
+    ASSERT_TRUE(standby->prints("2 workers started ahead")) << standby->output();
+    standby->signal(SIGTERM);
+    EXPECT_EQ(standby->wait(), 75) << standby->output();
+    EXPECT_THAT(standby->family(), IsEmpty());
     release("finish");
     EXPECT_EQ(member->wait(), 0) << member->output();
     EXPECT_THAT(last_marks("up"), SizeIs(2));

@@ -187,22 +187,22 @@ TEST_F(RunNodeLoss, StaticNodeThatIsStartedAgainHasItsRank) {
     EXPECT_EQ(returned->wait(), 0) << returned->output();
 }
 
-TEST_F(RunNodeLoss, SpareTakesThePlaceAndTheRanksOfTheLostNode) {
+TEST_F(RunNodeLoss, StandbyTakesThePlaceAndTheRanksOfTheLostNode) {
     auto lost = start(1, "1:2");
     auto survivor = start(2, "1:2");
     ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << survivor->output() << lost->output();
-    auto spare = start(3, "1:2");
-    ASSERT_TRUE(spare->prints("waiting as a spare")) << spare->output();
+    auto standby = start(3, "1:2");
+    ASSERT_TRUE(standby->prints("waiting as a standby")) << standby->output();
 
     lost->signal(SIGKILL);
     const auto second = await_marks("up", 4, 2);
-    ASSERT_THAT(second, SizeIs(4)) << survivor->output() << spare->output();
+    ASSERT_THAT(second, SizeIs(4)) << survivor->output() << standby->output();
     expect_world(second, "2");
-    EXPECT_EQ(parent_of(second, 0, *spare), spare->pid());
+    EXPECT_EQ(parent_of(second, 0, *standby), standby->pid());
     EXPECT_EQ(parent_of(second, 2, *survivor), survivor->pid());
     release("finish");
     EXPECT_EQ(survivor->wait(), 0) << survivor->output();
-    EXPECT_EQ(spare->wait(), 0) << spare->output();
+    EXPECT_EQ(standby->wait(), 0) << standby->output();
 }
 
 TEST_F(RunNodeLoss, SigtermToOneAgentIsALeaveOfThatNodeOnly) {

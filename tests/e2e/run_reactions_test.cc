@@ -89,9 +89,9 @@ TEST_F(RunReactionsOf, ABadNodeIsReplaced) {
     Program bad = run_probe(node(2, "2:2", rendezvous.endpoint()) + flags,
                             {"mark=up", "await=break", "fatal=bad_node"});
     ASSERT_EQ(await_marks("up", 2).size(), 2U) << good.output();
-    Program spare =
+    Program standby =
         run_probe(node(3, "2:2", rendezvous.endpoint()) + flags, {"mark=up", "await=finish"});
-    ASSERT_TRUE(spare.prints("waiting")) << spare.output();
+    ASSERT_TRUE(standby.prints("waiting")) << standby.output();
     release("break");
     ASSERT_EQ(await_marks("up", 2, 2).size(), 2U) << good.output() << bad.output();
     // A quarantined node is told why, and what failed, though it is in no further round.
@@ -99,11 +99,11 @@ TEST_F(RunReactionsOf, ABadNodeIsReplaced) {
     EXPECT_THAT(bad.output(), HasSubstr("failure report of round 1"));
     release("finish");
     EXPECT_EQ(good.wait(), 0) << good.output();
-    EXPECT_EQ(spare.wait(), 0) << spare.output();
+    EXPECT_EQ(standby.wait(), 0) << standby.output();
     EXPECT_THAT(bad.output(), HasSubstr("no such data set"));
     EXPECT_THAT(good.output(),
                 HasSubstr("exited with code 76: there is no such data set"));  // The cause.
-    EXPECT_THAT(good.output(), HasSubstr("spare 127.0.0.4 took slot 1"));
+    EXPECT_THAT(good.output(), HasSubstr("standby 127.0.0.4 took slot 1"));
 }
 
 TEST_F(RunReactionsOf, AnElasticWorkerThatExitsWithZeroInTheMiddleOfItsTrainingHasFailed) {

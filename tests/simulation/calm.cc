@@ -36,7 +36,7 @@ void Simulation::begin_calm() {
     etcd_.set_down(false);
     for (std::uint32_t index = 0; index < daemons_.size(); ++index) {
         etcd_.cut(index, false);
-        daemons_[index]->spare_midway();
+        daemons_[index]->standby_midway();
         if (!daemons_[index]->up() && !world_.job.hosted) {
             daemons_[index]->start();
         }
@@ -50,14 +50,14 @@ void Simulation::begin_calm() {
 Duration Simulation::calm_limit() const {
     const rendezvous::JobPolicy& policy = world_.job.policy;
     // Where a change waits for a step boundary, and perhaps for a worker that hangs.
-    const Duration residents =
-        world_.job.resident
+    const Duration elastic_nodes =
+        world_.job.elastic
             ? policy.prepare_timeout + 2 * world_.job.step_time + 4 * world_.plan.hang_limit
             : Duration::zero();
     return kCalmMargin + rendezvous::RestartBudget::kDelayLimit +
            2 * (policy.heartbeat_timeout + policy.last_call + policy.grow_after) +
            3 * policy.shutdown_timeout + 3 * world_.plan.lease + 3 * world_.plan.own_work +
-           residents;
+           elastic_nodes;
 }
 
 // A node that was set aside comes back as late as its window says: the round that lets it in takes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Proof that the checkers of steady rounds, hangs, spares and boundaries can fail.
+// Proof that the checkers of steady rounds, hangs, standbys and boundaries can fail.
 #include <csignal>
 #include <string>
 
@@ -115,7 +115,7 @@ TEST_F(ChangeCheckersTest, WhoIsAskedToEndInTimeMayTakeLongOverIt) {
     }
 }
 
-TEST_F(ChangeCheckersTest, WhoHasFinishedOrParkedCommitsNoMore) {
+TEST_F(ChangeCheckersTest, WhoHasFinishedOrSuspendedCommitsNoMore) {
     watch(make_steady_checker());
     form(1, 0, {{0, 11, 0}});
     checker->on_vote(now, {1, RoundId{1}}, true);
@@ -181,26 +181,26 @@ TEST_F(ChangeCheckersTest, AHangEndsInTime) {
     }
 }
 
-TEST_F(ChangeCheckersTest, SparesHaveTheirWorkersStarted) {
-    policy.spares_max = 1;
-    watch(make_spare_checker());
+TEST_F(ChangeCheckersTest, StandbysHaveTheirWorkersStarted) {
+    policy.standbys_max = 1;
+    watch(make_standby_checker());
     join("b");
     NodeReport report;
     report.round = RoundId{1};
     report.state = NodeState::running;
-    report.resident = true;
+    report.elastic = true;
     daemon_hears(NodeReported{"b", report});
     join("a");
     look();
     EXPECT_EQ(violation(), "");
     now += minutes(1);
     look();
-    EXPECT_EQ(violation(), "of 1 spares only 0 have their workers started, with 1 wanted");
+    EXPECT_EQ(violation(), "of 1 standbys only 0 have their workers started, with 1 wanted");
 }
 
 TEST_F(ChangeCheckersTest, WhoStaysInAFullRoundKeepsItsPlace) {
     policy.nodes_min = policy.nodes_max = 2;
-    watch(make_spare_checker());
+    watch(make_standby_checker());
     const auto place = [](std::uint64_t round, std::uint32_t group_rank) {
         Assign assign;
         assign.assignment.round = RoundId{round};
@@ -222,7 +222,7 @@ TEST_F(ChangeCheckersTest, WhoStaysInAFullRoundKeepsItsPlace) {
 TEST_F(ChangeCheckersTest, WithAFullHouseNobodyWaits) {
     policy.nodes_min = 1;
     policy.nodes_max = 3;
-    watch(make_spare_checker());
+    watch(make_standby_checker());
     join("a");
     join("b");
     ASSERT_EQ(core.phase(), Phase::forming);

@@ -114,7 +114,7 @@ class Checker {
     virtual void on_worker_end(Instant /*now*/, std::uint32_t /*host*/, RoundId /*round*/,
                                bool /*own_fault*/) {}
     /// A worker has left `round` and keeps its process.
-    virtual void on_worker_parked(Instant /*now*/, std::uint32_t /*host*/, RoundId /*round*/) {}
+    virtual void on_worker_suspended(Instant /*now*/, std::uint32_t /*host*/, RoundId /*round*/) {}
     /// A process is gone, in a round or not.
     virtual void on_process_end(Instant /*now*/, std::uint32_t /*host*/, std::uint64_t /*life*/,
                                 bool /*success*/) {}
@@ -122,8 +122,8 @@ class Checker {
     virtual void on_group_formed(Instant /*now*/, const GroupName& /*group*/,
                                  std::uint64_t /*step*/,
                                  const std::vector<MemberView>& /*members*/) {}
-    /// All ranks have agreed that the next step counts; and whether they park after it.
-    virtual void on_vote(Instant /*now*/, const GroupName& /*group*/, bool /*park*/) {}
+    /// All ranks have agreed that the next step counts; and whether they suspend after it.
+    virtual void on_vote(Instant /*now*/, const GroupName& /*group*/, bool /*suspend*/) {}
     /// And that it was the last one.
     virtual void on_finished(Instant /*now*/, const GroupName& /*group*/) {}
     /// A process has heard so: from here on it takes part in no round.
@@ -220,7 +220,7 @@ std::unique_ptr<Checker> make_incident_checker();
 /// Steps are committed one after the other, by all ranks of a round or by none; a round goes on
 /// from the furthest state that was there, and none votes that shares a rank with a later one.
 std::unique_ptr<Checker> make_steps_checker();
-/// Who has parked keeps its process.
+/// Who has suspended keeps its process.
 std::unique_ptr<Checker> make_keep_checker();
 /// A planned change interrupts nobody in a step, unless something goes wrong.
 std::unique_ptr<Checker> make_prepare_checker();
@@ -228,14 +228,14 @@ std::unique_ptr<Checker> make_prepare_checker();
 std::unique_ptr<Checker> make_drain_checker();
 /// A node that was left behind by later rounds saves nothing.
 std::unique_ptr<Checker> make_leave_checker();
-/// A resident round with which nothing is wrong commits steps, whatever becomes of daemons.
+/// A elastic round with which nothing is wrong commits steps, whatever becomes of daemons.
 std::unique_ptr<Checker> make_steady_checker();
 /// A hang ends in time, and at the cost of the worker that hung.
 std::unique_ptr<Checker> make_hang_checker();
 /// A connection that breaks between live workers ends its round in time, and costs no more.
 std::unique_ptr<Checker> make_link_checker();
-/// Spares have their workers started, and take the ranks of lost nodes at once.
-std::unique_ptr<Checker> make_spare_checker();
+/// Standbys have their workers started, and take the ranks of lost nodes at once.
+std::unique_ptr<Checker> make_standby_checker();
 /// A drained node goes; the others keep their step and repeat none.
 std::unique_ptr<Checker> make_boundary_checker();
 

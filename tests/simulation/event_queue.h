@@ -23,7 +23,7 @@ enum class EventKind : std::uint8_t {
     worker_end,     ///< A worker's life ends. `subject` host, `tag` names worker and cause.
     worker_word,    ///< An agent learns something of a worker. `subject` word.
     worker_ready,   ///< It can say Hello. `subject` host, `tag` names worker; so for the next two.
-    worker_parks,
+    worker_suspends,
     worker_apply,      ///< It learns the outcome of a vote.
     group_formed,      ///< `subject` group; so for the next three.
     group_vote,        ///< All its ranks vote whether the step counts.

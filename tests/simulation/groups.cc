@@ -56,7 +56,7 @@ void Workers::enter(std::uint32_t host, std::uint32_t local_rank,
     worker.group = group_of(assignment);
     worker.assigned_at = world_.now;
     worker.resumed = worker.awaits_outcome = worker.at_boundary = false;
-    worker.parks_at = Instant::max();
+    worker.suspends_at = Instant::max();
     groups_[worker.group].members.emplace_back(host, local_rank);
     world_.tell([&](Checker& c) { c.on_worker_start(world_.now, host, assignment.round); });
 }
@@ -142,7 +142,7 @@ void Workers::pass_boundary(std::size_t index) {
             schedule_end(world_.now + worker.boundary_pause, host, local_rank, Cause::success);
         } else {
             worker.stage = Stage::aborting;
-            schedule_parks(host, local_rank, {}, worker.boundary_pause);
+            schedule_suspends(host, local_rank, {}, worker.boundary_pause);
         }
         worker.group = kNoGroup;  // In order: its peers do not miss it.
     }

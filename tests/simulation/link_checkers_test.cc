@@ -48,7 +48,7 @@ class LinkCheckersTest : public CheckerFixture {
         NodeReport report;
         report.round = RoundId{round};
         report.state = state;
-        report.resident = true;
+        report.elastic = true;
         report.step = report.held_step = 3;
         return report;
     }
@@ -80,7 +80,7 @@ class LinkCheckersTest : public CheckerFixture {
         report(round, NodeState::running);
         sever(round);
         report(round, NodeState::running, {{0, 1, "closed the connection"}});
-        pass(policy.regroup_call);
+        pass(policy.regroup_window);
         ASSERT_EQ(core.phase(), Phase::ending);
         report(round, NodeState::stopped);
         for (int i = 0; i < 400 && core.phase() != Phase::training; ++i) {
@@ -132,7 +132,7 @@ TEST_F(LinkCheckersTest, ARoundHasLastedUntilItsEnd) {
         }
     }
     report(7, NodeState::running, {{0, 1, "closed the connection"}});
-    pass(policy.regroup_call);
+    pass(policy.regroup_window);
     report(7, NodeState::stopped);
     EXPECT_EQ(core.round(), RoundId{8}) << "at once";
     EXPECT_EQ(violation(), "");
@@ -141,7 +141,7 @@ TEST_F(LinkCheckersTest, ARoundHasLastedUntilItsEnd) {
 TEST_F(LinkCheckersTest, TheJobGoesOn) {
     sever();
     report(1, NodeState::running, {{0, 1, "closed the connection"}});
-    pass(policy.regroup_call);
+    pass(policy.regroup_window);
     report(1, NodeState::stopping);
     ASSERT_EQ(core.phase(), Phase::ending);
     now += seconds(30);
@@ -186,7 +186,7 @@ TEST_F(LinkCheckersTest, AllKeepTheirProcesses) {
     sever();
     agent::SignalWorkers kill;
     kill.signal = SIGKILL;
-    now += seconds(6);  // It was asked to park, and did not within the shutdown timeout.
+    now += seconds(6);  // It was asked to suspend, and did not within the shutdown timeout.
     checker->on_agent_effect(now, 0, idle, kill);
     checker->on_process_end(now, 0, 11, false);
     EXPECT_EQ(violation(), "");

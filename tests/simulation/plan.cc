@@ -70,10 +70,11 @@ void draw_durability(Random& random, Plan& plan, double density) {
     }
 }
 
-void draw_residents(Random& random, Plan& plan, double density) {
+void draw_elastic_nodes(Random& random, Plan& plan, double density) {
     plan.attach_max = pick<Duration, 3>(random, {milliseconds(10), milliseconds(300), seconds(3)});
-    plan.park_max = pick<Duration, 3>(random, {milliseconds(5), milliseconds(250), seconds(8)});
-    plan.never_parks = random.chance(0.2) ? 0.05 : 0;
+    plan.suspension_max =
+        pick<Duration, 3>(random, {milliseconds(5), milliseconds(250), seconds(8)});
+    plan.never_suspends = random.chance(0.2) ? 0.05 : 0;
     plan.dies_of_peers = random.chance(0.3) ? 0.3 : 0;
     plan.apply_max = pick<Duration, 4>(
         random, {microseconds(200), milliseconds(5), milliseconds(50), seconds(1)});
@@ -118,7 +119,7 @@ Plan Plan::from_seed(std::uint64_t seed) {
     draw_workers(random, plan);
     Random more(seed ^ 0xa0761d6478bd642fULL);
     draw_durability(more, plan, density);
-    draw_residents(more, plan, density);
+    draw_elastic_nodes(more, plan, density);
     Random connections(seed ^ 0x8ebc6af09c88c6e3ULL);
     if (connections.chance(density)) {
         plan.faults.push_back(FaultKind::peers_severed);
@@ -144,7 +145,7 @@ Plan Plan::calm() const {
     plan.reorder = false;
     plan.failure_interval = Duration::zero();
     plan.crash_at_start = plan.start_error = 0;
-    plan.never_parks = plan.dies_of_peers = 0;
+    plan.never_suspends = plan.dies_of_peers = 0;
     plan.work_min = plan.work_max = std::chrono::hours(24);
     plan.endless = true;
     return plan;
@@ -153,8 +154,8 @@ Plan Plan::calm() const {
 void draw_budgets(Random& random, rendezvous::JobPolicy& policy) {
     rendezvous::Budgets& budgets = policy.budgets;
     budgets.no_progress_max = pick<std::uint32_t, 3>(random, {0, 0, 5});
-    budgets.strikes_max = pick<std::uint32_t, 3>(random, {0, 0, 3});
-    budgets.strikes_window = pick<Duration, 2>(random, {seconds(20), minutes(10)});
+    budgets.node_failures_max = pick<std::uint32_t, 3>(random, {0, 0, 3});
+    budgets.node_failures_window = pick<Duration, 2>(random, {seconds(20), minutes(10)});
     budgets.refill_steps = random.chance(0.2) ? 20 : 0;
     if (random.chance(0.2)) {
         budgets.hangs = 2;
@@ -197,13 +198,13 @@ JobPlan JobPlan::draw(Random& random, Random& second, const Plan& plan) {
     }
     job.join_timeout = pick<Duration, 3>(random, {minutes(2), minutes(10), minutes(10)});
     job.start_spread = pick<Duration, 3>(random, {milliseconds(100), seconds(5), minutes(1)});
-    job.resident = random.chance(0.5);
+    job.elastic = random.chance(0.5);
     job.step_time =
         pick<Duration, 4>(random, {milliseconds(300), seconds(2), seconds(5), seconds(20)});
     draw_budgets(random, policy);
     policy.prepare_timeout = pick<Duration, 2>(random, {seconds(8), minutes(2)});
-    policy.spares_max = random.chance(0.5) ? static_cast<std::uint32_t>(random.below(3)) : 0;
-    policy.regroup_call =
+    policy.standbys_max = random.chance(0.5) ? static_cast<std::uint32_t>(random.below(3)) : 0;
+    policy.regroup_window =
         pick<Duration, 4>(random, {seconds(0), milliseconds(200), milliseconds(200), seconds(1)});
     job.hosted = plan.housed || (plan.durability == Durability::memory && second.chance(0.4));
     return job;

@@ -83,13 +83,14 @@ struct Plan {
     Duration drain_max{};        ///< From SIGTERM to the worker's end.
     double ignores_term = 0;
 
-    Duration attach_max{};   ///< From a process's start to its Hello.
-    Duration park_max{};     ///< From the word that a round is over until a worker has parked.
-    double never_parks = 0;  ///< Chance that it does not.
-    Duration own_work{};     ///< Zero, or how long some do not hear it, being at work of their own.
-    bool attaches = false;   ///< Workers that end with their round have the SDK, too.
-    bool housed = false;     ///< A launcher serves the rendezvous and keeps a journal of it.
-    double dies_of_peers = 0;  ///< Chance that a resident worker dies when a peer does.
+    Duration attach_max{};  ///< From a process's start to its Hello.
+    Duration
+        suspension_max{};  ///< From the word that a round is over until a worker has suspended.
+    double never_suspends = 0;  ///< Chance that it does not.
+    Duration own_work{};    ///< Zero, or how long some do not hear it, being at work of their own.
+    bool attaches = false;  ///< Workers that end with their round have the SDK, too.
+    bool housed = false;    ///< A launcher serves the rendezvous and keeps a journal of it.
+    double dies_of_peers = 0;  ///< Chance that an elastic worker dies when a peer does.
     Duration apply_max{};      ///< From a vote until a rank has applied the step.
     Duration hang_limit{};     ///< For which a group may stand still.
 
@@ -109,7 +110,7 @@ struct JobPlan {
     std::vector<std::optional<std::uint32_t>> slots;  ///< By host.
     Duration join_timeout{};
     Duration start_spread{};  ///< All hosts start within this.
-    bool resident = false;    ///< The workers keep their processes when rounds change.
+    bool elastic = false;     ///< The workers keep their processes when rounds change.
     Duration step_time{};     ///< Of their training.
     /// The launcher of host 0 serves the rendezvous, which lives with that process; what was kept
     /// of it the next one takes up.

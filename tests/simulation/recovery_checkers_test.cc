@@ -41,8 +41,8 @@ class RecoveryCheckersTest : public CheckerFixture {
     void form(std::uint64_t round, std::uint64_t step, std::vector<MemberView> members) {
         checker->on_group_formed(now, {round, RoundId{round}}, step, members);
     }
-    void vote(std::uint64_t round, bool park = false) {
-        checker->on_vote(now, {round, RoundId{round}}, park);
+    void vote(std::uint64_t round, bool suspend = false) {
+        checker->on_vote(now, {round, RoundId{round}}, suspend);
     }
     void commit(std::uint64_t life, std::uint64_t round, std::uint64_t step) {
         checker->on_commit(now, 0, life, {round, RoundId{round}}, step);
@@ -112,7 +112,7 @@ TEST_F(RecoveryCheckersTest, TheHolderOfTheStateIsNotLeftOutUnlessItsTrainingIsF
         form(1, 0, {{0, 11, 0}, {1, 12, 0}});
         vote(1);
         commit(11, 1, 1);
-        checker->on_worker_parked(now, 0, RoundId{1});
+        checker->on_worker_suspended(now, 0, RoundId{1});
         if (is_finished) {
             checker->on_process_finished(now, 11);
         }

@@ -32,7 +32,7 @@ class SimulatedDaemon {
     /// Kills it the next time that it has recorded something and not yet sent what follows; it
     /// returns after `outage`.
     void kill_midway(Duration outage) { dies_midway_for_ = outage; }
-    void spare_midway() { dies_midway_for_.reset(); }
+    void standby_midway() { dies_midway_for_.reset(); }
     void pause(Instant until) { paused_until_ = std::max(paused_until_, until); }
     void stop_job(const std::string& author, const std::string& reason);
     void operator_drain(const std::string& node);

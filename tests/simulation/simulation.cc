@@ -175,8 +175,8 @@ void Simulation::handle(const Happening& event) {
         case EventKind::worker_ready:
             workers_.on_ready(host, event.tag);
             break;
-        case EventKind::worker_parks:
-            workers_.on_parks(host, event.tag);
+        case EventKind::worker_suspends:
+            workers_.on_suspends(host, event.tag);
             break;
         case EventKind::worker_apply:
             workers_.on_apply(host, event.tag);

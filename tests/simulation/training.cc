@@ -17,7 +17,7 @@ namespace {
 
 constexpr Duration kLookMax = std::chrono::seconds(1);
 constexpr Duration kSaveMax = std::chrono::seconds(1);
-constexpr Duration kParkMax = std::chrono::milliseconds(5);
+constexpr Duration kSuspensionMax = std::chrono::milliseconds(5);
 constexpr Duration kFinishedMax = std::chrono::milliseconds(3);
 
 }  // namespace
@@ -140,16 +140,16 @@ void Workers::on_vote(std::uint32_t index) {
         }
         worker.awaits_outcome = true;
         if (hosts_[host].paused >= group.round && group.outcome == Group::Outcome::go_on) {
-            group.outcome = Group::Outcome::park;
+            group.outcome = Group::Outcome::suspend;
         }
         world_.queue.push(world_.now + between(world_.random, {}, world_.plan.apply_max),
                           EventKind::worker_apply, host, tag_of(worker, local_rank));
     }
-    if (group.outcome == Group::Outcome::park) {
+    if (group.outcome == Group::Outcome::suspend) {
         lose_one_at_boundary(group);
     }
     world_.tell([&](Checker& c) {
-        c.on_vote(world_.now, {index, group.round}, group.outcome == Group::Outcome::park);
+        c.on_vote(world_.now, {index, group.round}, group.outcome == Group::Outcome::suspend);
         if (group.outcome == Group::Outcome::finish) {
             c.on_finished(world_.now, {index, group.round});
         }
@@ -188,10 +188,10 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
                                   static_cast<std::uint32_t>(index));
             }
             break;
-        case Group::Outcome::park: {
+        case Group::Outcome::suspend: {
             const bool leaves = leaves_at_boundary(host, group);
             worker->at_boundary = true;
-            worker->boundary_pause = between(world_.random, {}, leaves ? kSaveMax : kParkMax);
+            worker->boundary_pause = between(world_.random, {}, leaves ? kSaveMax : kSuspensionMax);
             if (group.broken) {
                 schedule_consequence(host, local_rank);
             } else if (group.to_apply == 0 && !group.severed) {
@@ -348,16 +348,16 @@ void Workers::abort(std::uint32_t host, std::uint32_t local_rank) {
                 agent::WorkersAtWork{worker.round, world_.plan.own_work - look});
         }
     }
-    if (!worker.hung && !world_.random.chance(world_.plan.never_parks)) {
-        schedule_parks(host, local_rank, world_.plan.park_max, work);
+    if (!worker.hung && !world_.random.chance(world_.plan.never_suspends)) {
+        schedule_suspends(host, local_rank, world_.plan.suspension_max, work);
     }
     leave_group(worker);
 }
 
-void Workers::on_parks(std::uint32_t host, std::uint64_t tag) {
+void Workers::on_suspends(std::uint32_t host, std::uint64_t tag) {
     Worker* worker = find(host, tag);
     if (worker == nullptr || worker->hung || worker->round == RoundId::none ||
-        world_.now < worker->parks_at) {
+        world_.now < worker->suspends_at) {
         return;
     }
     const bool noticed = worker->group != kNoGroup && groups_[worker->group].broken &&
@@ -368,9 +368,9 @@ void Workers::on_parks(std::uint32_t host, std::uint64_t tag) {
     worker->group = kNoGroup;
     const RoundId round = std::exchange(worker->round, RoundId::none);
     worker->stage = Stage::idle;
-    world_.tell([&](Checker& c) { c.on_worker_parked(world_.now, host, round); });
+    world_.tell([&](Checker& c) { c.on_worker_suspended(world_.now, host, round); });
     world_.note([&] {
-        return worker->node + ": worker " + std::to_string(tag & 0xffU) + " parks after round " +
+        return worker->node + ": worker " + std::to_string(tag & 0xffU) + " suspends after round " +
                std::to_string(number(round)) + ", step " + std::to_string(worker->step);
     });
     speak(*worker, host,

@@ -51,7 +51,7 @@ Workers::Worker& Workers::start(std::uint32_t host, std::uint64_t incarnation,
     worker.incarnation = incarnation;
     worker.node = node;
     worker.launched_in = round;
-    worker.elastic = world_.job.resident;
+    worker.elastic = world_.job.elastic;
     return worker;
 }
 
@@ -120,24 +120,24 @@ void Workers::schedule_end(Instant at, std::uint32_t host, std::uint32_t local_r
         life << 16U | std::uint64_t{local_rank} << 8U | static_cast<std::uint64_t>(cause));
 }
 
-void Workers::schedule_parks(std::uint32_t host, std::uint32_t local_rank, Duration within,
-                             Duration least) {
+void Workers::schedule_suspends(std::uint32_t host, std::uint32_t local_rank, Duration within,
+                                Duration least) {
     Worker& worker = hosts_[host].workers[local_rank];
     const Instant at = world_.now + least + between(world_.random, {}, within);
-    worker.parks_at = std::min(worker.parks_at, at);
-    world_.queue.push(at, EventKind::worker_parks, host, tag_of(worker, local_rank));
+    worker.suspends_at = std::min(worker.suspends_at, at);
+    world_.queue.push(at, EventKind::worker_suspends, host, tag_of(worker, local_rank));
 }
 
 void Workers::schedule_consequence(std::uint32_t host, std::uint32_t local_rank) {
     const bool elastic = hosts_[host].workers[local_rank].elastic;
     if (hosts_[host].workers[local_rank].at_boundary) {
-        schedule_parks(host, local_rank, world_.plan.consequence_max);
+        schedule_suspends(host, local_rank, world_.plan.consequence_max);
     } else if (elastic && !world_.random.chance(world_.plan.dies_of_peers)) {
         // It notices by itself, or waits for the agent's word.
         if (groups_[hosts_[host].workers[local_rank].group].severed) {
-            schedule_parks(host, local_rank, kWordMax, kEndLimit);
+            schedule_suspends(host, local_rank, kWordMax, kEndLimit);
         } else if (world_.random.chance(0.5)) {
-            schedule_parks(host, local_rank, world_.plan.consequence_max);
+            schedule_suspends(host, local_rank, world_.plan.consequence_max);
         }
     } else if (elastic || !world_.random.chance(world_.plan.hang)) {
         schedule_end(world_.now + between(world_.random, {}, world_.plan.consequence_max), host,

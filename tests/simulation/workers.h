@@ -14,7 +14,7 @@ namespace regroup::simulation {
 /// does to its peers. Tells the agent of each end, and of all that a worker says, a moment later,
 /// as a pidfd and a local socket would.
 ///
-/// In a resident job the workers keep their processes over rounds, and what the SDK's loop does is
+/// In an elastic job the workers keep their processes over rounds, and what the SDK's loop does is
 /// done here: the group of a round forms when all its ranks are there, takes the state from the
 /// rank that has come furthest, and commits steps by vote: all ranks vote at one instant, and each
 /// learns the outcome, and applies the step, a little later. See training.cc.
@@ -67,7 +67,7 @@ class Workers {
     /// It is ready to say Hello.
     void on_ready(std::uint32_t host, std::uint64_t tag);
     /// It has left its round.
-    void on_parks(std::uint32_t host, std::uint64_t tag);
+    void on_suspends(std::uint32_t host, std::uint64_t tag);
     /// It learns the outcome of a vote.
     void on_apply(std::uint32_t host, std::uint64_t tag);
     void on_formed(std::uint32_t group);
@@ -102,7 +102,7 @@ class Workers {
     static constexpr std::size_t kNoGroup = static_cast<std::size_t>(-1);
     enum class Stage : std::uint8_t {
         starting,  ///< Has not said Hello yet.
-        idle,      ///< Parked.
+        idle,      ///< Suspended.
         forming,
         training,
         aborting,  ///< Leaves its round.
@@ -114,22 +114,22 @@ class Workers {
         std::uint64_t incarnation = 0;
         rendezvous::NodeId node;
         rendezvous::RoundId launched_in = rendezvous::RoundId::none;
-        rendezvous::RoundId round = rendezvous::RoundId::none;  ///< None while it is parked.
+        rendezvous::RoundId round = rendezvous::RoundId::none;  ///< None while it is suspended.
         std::uint32_t rank = 0;
         std::size_t group = kNoGroup;
         bool elastic = false;
         Stage stage = Stage::starting;
         std::uint64_t step = 0;  ///< Committed.
         bool hung = false;
-        bool awaits_outcome = false;        ///< Of a vote in its present round.
-        bool resumed = false;               ///< Has said Resumed in this round.
-        bool finished = false;              ///< Its training.
-        bool at_boundary = false;           ///< It parks, or leaves, where all have agreed to:
-        Duration boundary_pause{};          ///< so long after all are known to have come there.
-        bool own_fault = false;             ///< Of its end.
-        bool condemned = false;             ///< Is ended because the round hangs on it.
-        Instant parks_at = Instant::max();  ///< Leaves its round, if nothing else does it.
-        std::uint32_t lost_peer = 0;        ///< The rank that it will not reach any more.
+        bool awaits_outcome = false;  ///< Of a vote in its present round.
+        bool resumed = false;         ///< Has said Resumed in this round.
+        bool finished = false;        ///< Its training.
+        bool at_boundary = false;     ///< It suspends, or leaves, where all have agreed to:
+        Duration boundary_pause{};    ///< so long after all are known to have come there.
+        bool own_fault = false;       ///< Of its end.
+        bool condemned = false;       ///< Is ended because the round hangs on it.
+        Instant suspends_at = Instant::max();  ///< Leaves its round, if nothing else does it.
+        std::uint32_t lost_peer = 0;           ///< The rank that it will not reach any more.
         std::optional<rendezvous::Assignment> place;  ///< For when it has said Hello.
         Instant assigned_at{};
         Instant last_word_at{};  ///< A worker's words keep their order.
@@ -142,10 +142,10 @@ class Workers {
     };
     /// The workers of one round, which talk to each other.
     struct Group {
-        enum class Outcome : std::uint8_t { go_on, park, finish };
+        enum class Outcome : std::uint8_t { go_on, suspend, finish };
         rendezvous::RoundId round = rendezvous::RoundId::none;
         std::uint32_t world_size = 0;
-        bool broken = false;    ///< One of them is gone: the others fail, hang or park.
+        bool broken = false;    ///< One of them is gone: the others fail, hang or suspend.
         bool bereaved = false;  ///< And by a death; else somebody left it before its end.
         bool severed = false;   ///< Two of them do not reach each other: it comes to no vote more.
         bool formed = false;
@@ -168,8 +168,8 @@ class Workers {
     void schedule_own_faults(std::uint32_t host, std::uint32_t local_rank, Instant success);
     void schedule_end(Instant at, std::uint32_t host, std::uint32_t local_rank, Cause cause);
     void schedule_consequence(std::uint32_t host, std::uint32_t local_rank);
-    void schedule_parks(std::uint32_t host, std::uint32_t local_rank, Duration within,
-                        Duration least = {});
+    void schedule_suspends(std::uint32_t host, std::uint32_t local_rank, Duration within,
+                           Duration least = {});
     void end(std::uint32_t host, std::uint32_t local_rank, Cause cause, bool tell_agent);
     [[nodiscard]] agent::WorkerExited describe_end(const Worker& worker, std::uint32_t local_rank,
                                                    Cause cause);
@@ -188,11 +188,11 @@ class Workers {
     void lose_one_at_boundary(const Group& group);
     [[nodiscard]] bool leaves_at_boundary(std::uint32_t host, const Group& group) const;
     void form_later(std::uint32_t group);
-    /// All have committed the step after which they park or leave, and know that all have.
+    /// All have committed the step after which they suspend or leave, and know that all have.
     void pass_boundary(std::size_t group);
     void end_standstill(Group& group, std::size_t index);
     void abort(std::uint32_t host, std::uint32_t local_rank);
-    /// A parked worker whose node leaves saves its state and ends.
+    /// A suspended worker whose node leaves saves its state and ends.
     void leave_if_told(std::uint32_t host, std::uint32_t local_rank);
     void leave_group(Worker& worker);
     void break_group(std::size_t group, bool by_death);

@@ -288,7 +288,7 @@ void FakeRounds::end(const std::vector<std::string>& workers, const std::string&
         agent_.end_round(worker, round_, reason);
     }
     for (const std::string& worker : workers) {
-        while (agent_.await<worker_link::Parked>(worker).round != round_) {
+        while (agent_.await<worker_link::Suspended>(worker).round != round_) {
         }
     }
 }

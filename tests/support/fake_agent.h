@@ -58,7 +58,7 @@ class FakeAgent {
 
     void end_round(const std::string& worker, std::uint64_t round, const std::string& reason);
     void pause(const std::string& worker, std::uint64_t round, bool leave);
-    /// Who is parked leaves, too.
+    /// Who is suspended leaves, too.
     void let_leave(const std::string& worker, std::uint64_t round);
 
    private:
@@ -97,7 +97,7 @@ class FakeRounds {
                                                                const std::string& reason = "test");
     /// The same, and tells the workers.
     void assign(const std::vector<std::string>& workers);
-    /// Ends the round for these, and waits until they have parked.
+    /// Ends the round for these, and waits until they have suspended.
     void end(const std::vector<std::string>& workers, const std::string& reason = "test");
     [[nodiscard]] std::uint64_t round() const noexcept { return round_; }
 

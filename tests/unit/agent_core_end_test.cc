@@ -190,13 +190,13 @@ TEST_F(AgentCoreTest, PatienceDoesNotRunOutWhileWorkersAreBeingStoppedAfterAReco
     EXPECT_FALSE(core.leaving());
 }
 
-TEST_F(AgentCoreTest, ASpareWaitsForEver) {
+TEST_F(AgentCoreTest, AStandbyWaitsForEver) {
     Waiting waiting;
-    waiting.spare = true;
+    waiting.standby = true;
     hear(waiting);
     pass_answered(minutes(120));
     EXPECT_FALSE(core.leaving());
-    waiting.spare = false;  // The round is over, but there is still no place.
+    waiting.standby = false;  // The round is over, but there is still no place.
     hear(waiting);
     pass_answered(minutes(10));
     EXPECT_TRUE(core.leaving());

@@ -2,12 +2,12 @@
 #pragma once
 
 #include "rendezvous/core/messages.h"
-#include "tests/unit/agent_core_resident_fixture.h"
+#include "tests/unit/agent_core_elastic_fixture.h"
 
 namespace regroup::agent {
 
-/// A node of two resident workers in round 1 that is to leave the job.
-class AgentCoreLeavingTest : public AgentCoreResidentTest {
+/// A node of two elastic workers in round 1 that is to leave the job.
+class AgentCoreLeavingTest : public AgentCoreElasticTest {
    protected:
     void stop() { hear(rendezvous::Stop{RoundId{1}, "another node is lost"}); }
     void both_suspend(std::uint64_t step = 9) {

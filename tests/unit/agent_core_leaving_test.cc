@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a node of resident workers changes at a step boundary, and how it leaves the job.
+// How a node of elastic workers changes at a step boundary, and how it leaves the job.
 #include <functional>
 
 #include "agent/cause_text.h"
@@ -107,7 +107,7 @@ TEST_F(AgentCoreLeavingTest, EndsOfWorkersAtTheBoundaryDecideTheExitCode) {
         core = AgentCore(config_of_two_workers(), now);
         feed(StoreOffered{kPort});
         feed(LinkUp{});
-        AgentCoreResidentTest::SetUp();
+        AgentCoreElasticTest::SetUp();
         prepare(true);
         one.happens();
         expect_quit(one.exit_code, one.cause);
@@ -235,7 +235,7 @@ TEST_F(AgentCoreLeavingTest, StandbyThatHostsTheRendezvousAsksTheOthersToSaveFir
     feed(LinkUp{});
     EXPECT_FALSE(core.would_drain());
     Waiting waiting;
-    waiting.spare = true;
+    waiting.standby = true;
     hear(waiting);
     gets_signal(SIGTERM);
     EXPECT_TRUE(all<SendLeave>().empty());
@@ -251,7 +251,7 @@ TEST_F(AgentCoreLeavingTest, NodeWithOneWorkerThatHoldsStateLeavesWithIt) {
         core = AgentCore(config_of_two_workers(), now);
         feed(StoreOffered{kPort});
         feed(LinkUp{});
-        AgentCoreResidentTest::SetUp();
+        AgentCoreElasticTest::SetUp();
         exits(1, 1, crash(1, SIGKILL));
         suspends_at(12, 0);
         assign(2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node of resident workers that gets a signal has so much time to leave: 10 s here.
+// A node of elastic workers that gets a signal has so much time to leave: 10 s here.
 #include "agent/cause_text.h"
 #include "tests/unit/agent_core_leaving_fixture.h"
 
@@ -61,7 +61,7 @@ TEST_F(AgentCoreSignalTest, SuspendedWorkersSaveWithoutARoundAfterHalfOfTheTime)
         core = AgentCore(config_of_two_workers(), now);
         feed(StoreOffered{kPort});
         feed(LinkUp{});
-        AgentCoreResidentTest::SetUp();
+        AgentCoreElasticTest::SetUp();
         stop_and_suspend();
         if (!has_daemon) {
             feed(LinkDown{});
@@ -82,7 +82,7 @@ TEST_F(AgentCoreSignalTest, DaemonThatIsAwayIsNotWaitedForLongerThanTenSeconds) 
     core = AgentCore(config, now);
     feed(StoreOffered{kPort});
     feed(LinkUp{});
-    AgentCoreResidentTest::SetUp();
+    AgentCoreElasticTest::SetUp();
     feed(LinkDown{});
     EXPECT_TRUE(core.would_drain());
     gets_signal(SIGTERM);
@@ -112,7 +112,7 @@ TEST_F(AgentCoreSignalTest, WithoutADaemonNobodyWaitsForWorkersThatHaveEnded) {
         core = AgentCore(config_of_two_workers(), now);
         feed(StoreOffered{kPort});
         feed(LinkUp{});
-        AgentCoreResidentTest::SetUp();
+        AgentCoreElasticTest::SetUp();
         feed(LinkDown{});
         gets_signal(SIGTERM);
         if (failed) {
@@ -154,7 +154,7 @@ TEST_F(AgentCoreSignalTest, TimeForUserCodeEndsWithTheTimeOfASignal) {
 
 TEST_F(AgentCoreSignalTest, WorkerThatHasFinishedTrainingEndsAsAnyProgram) {
     feed(WorkerAttached{0, false});
-    EXPECT_FALSE(core.report().resident);
+    EXPECT_FALSE(core.report().elastic);
     ASSERT_EQ(sent<Report>().size(), 1U);
     EXPECT_FALSE(core.would_drain());
     stop();

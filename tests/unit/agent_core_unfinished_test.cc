@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // When a worker that exits with code 0 has failed all the same: in the middle of its training.
-#include "tests/unit/agent_core_resident_fixture.h"
+#include "tests/unit/agent_core_elastic_fixture.h"
 
 namespace regroup::agent {
 namespace {
 
 using namespace rendezvous;
 
-TEST_F(AgentCoreResidentTest, WhoEndsWithSuccessInTheMiddleOfItsTrainingHasFailed) {
+TEST_F(AgentCoreElasticTest, WhoEndsWithSuccessInTheMiddleOfItsTrainingHasFailed) {
     const WorkerExited early{RoundId{1}, 0, std::nullopt, false, early_end(0)};
     EXPECT_EQ(core.failure_in(early), early_end(0));
     feed(early);
@@ -21,7 +21,7 @@ TEST_F(AgentCoreResidentTest, WhoEndsWithSuccessInTheMiddleOfItsTrainingHasFaile
     EXPECT_EQ(core.report().failure, early_end(0));
 }
 
-TEST_F(AgentCoreResidentTest, SoHasTheLastOneOfItsNode) {
+TEST_F(AgentCoreElasticTest, SoHasTheLastOneOfItsNode) {
     exits(1, 0, crash(0));
     assign(2);
     exits(1, 1, crash(1));
@@ -33,7 +33,7 @@ TEST_F(AgentCoreResidentTest, SoHasTheLastOneOfItsNode) {
     EXPECT_EQ(core.report().failure, early_end(0));
 }
 
-TEST_F(AgentCoreResidentTest, WhoHasFinishedEndsWithSuccessWhileOthersStillFinish) {
+TEST_F(AgentCoreElasticTest, WhoHasFinishedEndsWithSuccessWhileOthersStillFinish) {
     // Its last word, that its training is finished, may be all that is known of it.
     feed(WorkerExited{RoundId{1}, 0, std::nullopt, true});
     EXPECT_EQ(core.report().state, NodeState::running);
@@ -43,7 +43,7 @@ TEST_F(AgentCoreResidentTest, WhoHasFinishedEndsWithSuccessWhileOthersStillFinis
     EXPECT_FALSE(core.report().failure);
 }
 
-TEST_F(AgentCoreResidentTest, WhoLeavesEndsWithSuccess) {
+TEST_F(AgentCoreElasticTest, WhoLeavesEndsWithSuccess) {
     prepare(true);
     exits_unfinished(1, 0);
     exits_unfinished(1, 1);
@@ -52,7 +52,7 @@ TEST_F(AgentCoreResidentTest, WhoLeavesEndsWithSuccess) {
     EXPECT_FALSE(core.report().failure);
 }
 
-TEST_F(AgentCoreResidentTest, WhoGivesUpBecauseTheRoundIsOverHasNotFailed) {
+TEST_F(AgentCoreElasticTest, WhoGivesUpBecauseTheRoundIsOverHasNotFailed) {
     hear(Stop{RoundId{1}, "another node is lost"});
     exits_unfinished(1, 0);
     suspends(1, 1);
@@ -61,7 +61,7 @@ TEST_F(AgentCoreResidentTest, WhoGivesUpBecauseTheRoundIsOverHasNotFailed) {
     EXPECT_FALSE(core.report().failure);
 }
 
-TEST_F(AgentCoreResidentTest, WhoSaidThatItFailsHasFailedWithWhateverCodeItEnds) {
+TEST_F(AgentCoreElasticTest, WhoSaidThatItFailsHasFailedWithWhateverCodeItEnds) {
     hear(Stop{RoundId{1}, "a connection broke"});
     WorkerExited early{RoundId{1}, 0, std::nullopt, false, early_end(0)};
     early.unfinished->announced = true;

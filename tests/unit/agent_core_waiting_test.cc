@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The promises of AgentCore's header about workers that are in no round: parked after one, or
+// The promises of AgentCore's header about workers that are in no round: suspended after one, or
 // started ahead of one.
 #include <functional>
 
 #include "rendezvous/core/messages.h"
-#include "tests/unit/agent_core_resident_fixture.h"
+#include "tests/unit/agent_core_elastic_fixture.h"
 
 namespace regroup::agent {
 namespace {
@@ -14,9 +14,9 @@ using namespace rendezvous;
 using std::chrono::seconds;
 using Ranks = std::vector<std::uint32_t>;
 
-// ---- Parked.
+// ---- Suspended.
 
-TEST_F(AgentCoreResidentTest, AParkedWorkerThatDiesIsNobodysFailure) {
+TEST_F(AgentCoreElasticTest, ASuspendedWorkerThatDiesIsNobodysFailure) {
     hear(Stop{RoundId{1}, "another node is lost"});
     suspends(1, 0);
     suspends(1, 1);
@@ -27,7 +27,7 @@ TEST_F(AgentCoreResidentTest, AParkedWorkerThatDiesIsNobodysFailure) {
     EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
 }
 
-TEST_F(AgentCoreResidentTest, ThatAParkedWorkerDiedWhoseStateNobodyHereHasIsToldAtOnce) {
+TEST_F(AgentCoreElasticTest, ThatASuspendedWorkerDiedWhoseStateNobodyHereHasIsToldAtOnce) {
     feed(StepsCommitted{7});
     hear(rendezvous::Stop{RoundId{1}, "a peer is lost"});
     suspends_at(6, 0);
@@ -41,7 +41,7 @@ TEST_F(AgentCoreResidentTest, ThatAParkedWorkerDiedWhoseStateNobodyHereHasIsTold
     EXPECT_EQ(sent<rendezvous::Report>().back().report.held_step, 0U);
 }
 
-TEST_F(AgentCoreResidentTest, TheStateIsGoneWithTheLastProcessThatHadIt) {
+TEST_F(AgentCoreElasticTest, TheStateIsGoneWithTheLastProcessThatHadIt) {
     feed(StepsCommitted{9});
     exits(1, 0, error(0));
     EXPECT_EQ(core.report().held_step, 9U);
@@ -52,18 +52,18 @@ TEST_F(AgentCoreResidentTest, TheStateIsGoneWithTheLastProcessThatHadIt) {
     EXPECT_EQ(sent<Report>().back().report.held_step, 0U);
 }
 
-// ---- Spares.
+// ---- Standbys.
 
-TEST_F(AgentCoreResidentTest, ASpareStartsItsWorkersAheadAndGivesThemPlacesLater) {
+TEST_F(AgentCoreElasticTest, AStandbyStartsItsWorkersAheadAndGivesThemPlacesLater) {
     core = AgentCore(config_of_two_workers(), now);
     feed(StoreOffered{kPort});
     feed(LinkUp{});
     Waiting waiting;
-    waiting.spare = true;
+    waiting.standby = true;
     hear(waiting);
     EXPECT_TRUE(all<PrestartWorkers>().empty());
-    hear_that_it_is_a_spare();
-    hear_that_it_is_a_spare();
+    hear_that_it_is_a_standby();
+    hear_that_it_is_a_standby();
     ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
     EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{0, 1}));
     EXPECT_EQ(core.report().state, NodeState::stopped);
@@ -78,11 +78,11 @@ TEST_F(AgentCoreResidentTest, ASpareStartsItsWorkersAheadAndGivesThemPlacesLater
 }
 
 // Of a round, that is, which the others have to do again.
-TEST_F(AgentCoreResidentTest, WhoHasFinishedIsASpareAsAny) {
+TEST_F(AgentCoreElasticTest, WhoHasFinishedIsAStandbyAsAny) {
     exits(1, 0, std::nullopt);
     exits(1, 1, std::nullopt);
     ASSERT_EQ(core.report().state, NodeState::finished);
-    hear_that_it_is_a_spare();
+    hear_that_it_is_a_standby();
     ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
     EXPECT_EQ(core.report().state, NodeState::finished);
     suspends(0, 0);
@@ -92,10 +92,10 @@ TEST_F(AgentCoreResidentTest, WhoHasFinishedIsASpareAsAny) {
     EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
 }
 
-TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsNoFailureAndItsPlaceIsTaken) {
-    begin_as_spare();
+TEST_F(AgentCoreElasticTest, WhoDiesAheadOfARoundIsNoFailureAndItsPlaceIsTaken) {
+    begin_as_standby();
     exits(0, 0, error(0));
-    hear_that_it_is_a_spare();
+    hear_that_it_is_a_standby();
     EXPECT_EQ(all<PrestartWorkers>().size(), 1U);
     EXPECT_FALSE(core.report().failure.has_value());
     assign(7);
@@ -103,26 +103,26 @@ TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsNoFailureAndItsPlaceIsTaken)
     EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
 }
 
-TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsStartedAgainAtGrowingIntervals) {
-    begin_as_spare();
+TEST_F(AgentCoreElasticTest, WhoDiesAheadOfARoundIsStartedAgainAtGrowingIntervals) {
+    begin_as_standby();
     suspends(0, 0);
     suspends(0, 1);
-    ASSERT_TRUE(core.report().resident);
+    ASSERT_TRUE(core.report().elastic);
     for (const int delay : {1, 2, 4, 8, 16, 32, 60, 60}) {
         effects.clear();
         exits(0, 0, crash(0, SIGKILL));
-        EXPECT_FALSE(core.report().resident);  // So the daemon says that they are being started.
+        EXPECT_FALSE(core.report().elastic);  // So the daemon says that they are being started.
         EXPECT_TRUE(reported(NodeState::stopped));
-        hear_that_it_is_a_spare();
+        hear_that_it_is_a_standby();
         pass_answered(seconds(delay) - std::chrono::milliseconds(1));
         suspends(0, 1);
         EXPECT_TRUE(all<PrestartWorkers>().empty());
-        EXPECT_FALSE(core.report().resident);
+        EXPECT_FALSE(core.report().elastic);
         pass_answered(std::chrono::milliseconds(1));
         ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
         EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{0}));
         suspends(0, 0);
-        EXPECT_TRUE(core.report().resident);
+        EXPECT_TRUE(core.report().elastic);
     }
     // One that has waited for long is as good as the first.
     pass_answered(seconds(60));
@@ -132,10 +132,10 @@ TEST_F(AgentCoreResidentTest, WhoDiesAheadOfARoundIsStartedAgainAtGrowingInterva
     EXPECT_EQ(all<PrestartWorkers>().size(), 1U);
 }
 
-TEST_F(AgentCoreResidentTest, ASpareHasNothingToSaveAndLeavesAtOnceAsDrained) {
+TEST_F(AgentCoreElasticTest, AStandbyHasNothingToSaveAndLeavesAtOnceAsDrained) {
     for (const bool by_signal : {true, false}) {
         SCOPED_TRACE(by_signal ? "by a signal" : "by an operator");
-        begin_as_spare();
+        begin_as_standby();
         EXPECT_FALSE(core.would_drain());
         effects.clear();
         if (by_signal) {
@@ -157,7 +157,7 @@ TEST_F(AgentCoreResidentTest, ASpareHasNothingToSaveAndLeavesAtOnceAsDrained) {
 
 // ---- A lost worker's place is filled while the others leave the round.
 
-class AgentCoreReplacementTest : public AgentCoreResidentTest {
+class AgentCoreReplacementTest : public AgentCoreElasticTest {
    protected:
     void SetUp() override { begin(2); }
     void begin(std::uint32_t workers) {
@@ -181,7 +181,7 @@ TEST_F(AgentCoreReplacementTest, ReplacementStartsWhileItsPeersLeaveTheRound) {
     ASSERT_EQ(all<PrestartWorkers>().size(), 1U);
     EXPECT_EQ(all<PrestartWorkers>()[0].local_ranks, (Ranks{0}));
     EXPECT_EQ(core.report().state, NodeState::stopping);
-    EXPECT_TRUE(core.report().resident);
+    EXPECT_TRUE(core.report().elastic);
     suspends(0, 0);
     EXPECT_EQ(core.report().state, NodeState::stopping);  // Its peer trains.
     suspends(1, 1);

@@ -40,7 +40,7 @@ TEST(LedgerLineTest, HasEveryStageInMilliseconds) {
     incident.round = rendezvous::RoundId{3};
     incident.next_round = rendezvous::RoundId{4};
     incident.cause = "rank 5 on b ended by SIGKILL";
-    incident.decision = "spare \"d\" took slot 1";
+    incident.decision = "standby \"d\" took slot 1";
     incident.detect = microseconds(125);
     incident.decide = milliseconds(1);
     incident.stop = milliseconds(2);
@@ -54,7 +54,7 @@ TEST(LedgerLineTest, HasEveryStageInMilliseconds) {
         ledger_line("j", incident, "2026-11-21T10:05:26Z"),
         R"({"time":"2026-11-21T10:05:26Z","job":"j","round":3,"next_round":4,)"
         R"("planned":false,"cut_short":false,"cause":"rank 5 on b ended by SIGKILL",)"
-        R"("decision":"spare \"d\" took slot 1","step":41,"lost_steps":12,"lost_at_least":false,"total_ms":21.125,)"
+        R"("decision":"standby \"d\" took slot 1","step":41,"lost_steps":12,"lost_at_least":false,"total_ms":21.125,)"
         R"("detect_ms":0.125,"decide_ms":1.0,"stop_ms":2.0,"join_ms":3.0,)"
         R"("communicator_ms":4.0,"state_ms":5.0,"first_step_ms":6.0})");
 }

@@ -188,8 +188,8 @@ TEST_F(ProgressWatchTest, FormingHasTheFirstLimitHoweverShortItWasBefore) {
     EXPECT_TRUE(hang->shared);
 }
 
-TEST_F(ProgressWatchTest, ParkedAndLeavingWorkersNeverHang) {
-    looks[0].phase = Phase::parked;
+TEST_F(ProgressWatchTest, SuspendedAndLeavingWorkersNeverHang) {
+    looks[0].phase = Phase::suspended;
     looks[1].phase = Phase::leaving;
     EXPECT_FALSE(pass(minutes(60)));
 }

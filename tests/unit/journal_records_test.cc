@@ -50,7 +50,7 @@ NodeReport report_of(std::size_t i, NodeState state) {
     report.round = RoundId{3};
     report.state = state;
     report.store_port = static_cast<std::uint16_t>(30000 + (i * 37) % 9000);
-    report.resident = true;
+    report.elastic = true;
     report.step = report.held_step = 123456;
     return report;
 }
@@ -77,7 +77,7 @@ TEST(JournalRecords, WhatNodesSayComesBackInItsOrder) {
             NodeReport report = report_of(random.below(5), NodeState(random.below(4)));
             report.step += random.below(2);
             report.held_step *= random.below(2);
-            report.resident = random.below(4) != 0;
+            report.elastic = random.below(4) != 0;
             if (random.below(20) == 0) {
                 report = regroup::testing::sample_report();
             }

@@ -35,21 +35,21 @@ std::string complaint_about(std::vector<std::string> flags) {
 
 TEST(RecoveryFlags, GoIntoThePolicy) {
     const RunOptions options =
-        options_of({"--spares=2", "--max-hangs=1", "--max-node-losses=7", "--refill-steps=100",
-                    "--no-progress=9", "--restart-delay=2", "--max-strikes=4",
-                    "--strikes-window=60", "--regroup-call=0.5", "--prepare-timeout=30"});
+        options_of({"--standbys=2", "--max-hangs=1", "--max-node-losses=7", "--refill-steps=100",
+                    "--no-progress=9", "--restart-delay=2", "--max-node-failures=4",
+                    "--node-failures-window=60", "--regroup-window=0.5", "--prepare-timeout=30"});
     const Result<RunPlan> plan = make_run_plan(options);
     ASSERT_TRUE(plan);
     const rendezvous::JobPolicy& policy = plan->agent.policy;
-    EXPECT_EQ(policy.spares_max, 2U);
+    EXPECT_EQ(policy.standbys_max, 2U);
     EXPECT_EQ(policy.budgets.hangs, 1U);
     EXPECT_EQ(policy.budgets.losses, 7U);
     EXPECT_EQ(policy.budgets.refill_steps, 100U);
     EXPECT_EQ(policy.budgets.no_progress_max, 9U);
     EXPECT_EQ(policy.budgets.delay, std::chrono::seconds(2));
-    EXPECT_EQ(policy.budgets.strikes_max, 4U);
-    EXPECT_EQ(policy.budgets.strikes_window, std::chrono::seconds(60));
-    EXPECT_EQ(policy.regroup_call, std::chrono::milliseconds(500));
+    EXPECT_EQ(policy.budgets.node_failures_max, 4U);
+    EXPECT_EQ(policy.budgets.node_failures_window, std::chrono::seconds(60));
+    EXPECT_EQ(policy.regroup_window, std::chrono::milliseconds(500));
     EXPECT_EQ(policy.prepare_timeout, std::chrono::seconds(30));
 }
 
@@ -57,8 +57,8 @@ TEST(RecoveryFlags, LeftOutTheyAreThePolicysOwnDefaults) {
     const Result<RunPlan> plan = make_run_plan(options_of({}));
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->agent.policy.budgets, rendezvous::Budgets());
-    EXPECT_EQ(plan->agent.policy.spares_max, rendezvous::JobPolicy().spares_max);
-    EXPECT_EQ(plan->agent.policy.regroup_call, rendezvous::JobPolicy().regroup_call);
+    EXPECT_EQ(plan->agent.policy.standbys_max, rendezvous::JobPolicy().standbys_max);
+    EXPECT_EQ(plan->agent.policy.regroup_window, rendezvous::JobPolicy().regroup_window);
     EXPECT_EQ(plan->agent.policy.prepare_timeout, rendezvous::JobPolicy().prepare_timeout);
 }
 
@@ -82,24 +82,24 @@ TEST(RecoveryFlags, MistakesAreNamed) {
     EXPECT_THAT(complaint_about({"--prepare-timeout=0"}), HasSubstr("above 0"));
 }
 
-TEST(RecoveryFlags, SparesThatCannotBeAreSaidNotToBeUsed) {
+TEST(RecoveryFlags, StandbysThatCannotBeAreSaidNotToBeUsed) {
     const auto notes_of = [](const std::vector<std::string>& flags) {
         const Result<RunPlan> plan = make_run_plan(options_of(flags));
         EXPECT_TRUE(plan) << (plan ? "" : plan.error().detail);
         return plan ? plan->notes : std::vector<std::string>{"no plan"};
     };
     constexpr const char* kAlone =
-        "--spares 1 is not used: in a job of this node alone no other node can wait for a place";
-    EXPECT_THAT(notes_of({"--standalone", "--spares=1"}), ElementsAre(kAlone));
-    EXPECT_THAT(notes_of({"--spares=1"}), ElementsAre(kAlone));
-    EXPECT_THAT(notes_of({"--spares=1", "--nnodes=2", "--node-rank=1", "--master-addr=a"}),
-                ElementsAre("--spares 1 is not used: with fixed ranks (--rdzv-backend=static) no "
+        "--standbys 1 is not used: in a job of this node alone no other node can wait for a place";
+    EXPECT_THAT(notes_of({"--standalone", "--standbys=1"}), ElementsAre(kAlone));
+    EXPECT_THAT(notes_of({"--standbys=1"}), ElementsAre(kAlone));
+    EXPECT_THAT(notes_of({"--standbys=1", "--nnodes=2", "--node-rank=1", "--master-addr=a"}),
+                ElementsAre("--standbys 1 is not used: with fixed ranks (--rdzv-backend=static) no "
                             "other node can wait for a place"));
     EXPECT_THAT(notes_of({"--standalone"}), IsEmpty());
     // Beyond a fixed number of nodes they replace those that are lost, one node included.
     for (const char* nodes : {"1", "2", "2:4"}) {
-        EXPECT_THAT(notes_of({"--spares=1", std::string("--nnodes=") + nodes, "--rdzv-backend=c10d",
-                              "--rdzv-endpoint=a"}),
+        EXPECT_THAT(notes_of({"--standbys=1", std::string("--nnodes=") + nodes,
+                              "--rdzv-backend=c10d", "--rdzv-endpoint=a"}),
                     IsEmpty());
     }
 }

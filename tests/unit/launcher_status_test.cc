@@ -21,7 +21,7 @@ TEST(StatusTable, ShowsAJobWithWhatItHasLost) {
            "first_rank":0,"step":1200,"silent_s":0.25},
           {"name":"n12","address":"10.0.0.12","place":"member","state":"running","workers":1,
            "first_rank":8,"step":1199,"silent_s":0.5,"detail":"draining"},
-          {"name":"n3","address":"10.0.0.3","place":"spare","state":"stopped","workers":8,
+          {"name":"n3","address":"10.0.0.3","place":"standby","state":"stopped","workers":8,
            "step":0,"silent_s":1}],
         "quarantined":[{"name":"n7","left_s":300,"reason":"3 failures within 600 s"}],
         "budgets":[{"what":"restarts","used":1,"allowed":3},{"what":"lost nodes","used":2}],
@@ -33,7 +33,7 @@ TEST(StatusTable, ShowsAJobWithWhatItHasLost) {
               "  NODE  ADDRESS    PLACE   RANKS  STATE    STEP  HEARD\n"
               "  n0    10.0.0.1   member  0-7    running  1200  250 ms ago\n"
               "  n12   10.0.0.12  member  8      running  1199  500 ms ago  draining\n"
-              "  n3    10.0.0.3   spare   -      stopped  0     1.0 s ago\n"
+              "  n3    10.0.0.3   standby   -      stopped  0     1.0 s ago\n"
               "  quarantined for 300 s more: n7, 3 failures within 600 s\n"
               "  used: restarts 1 of 3, lost nodes 2\n"
               "  recoveries: 7, 1.5 s of 3600 s\n"

@@ -84,14 +84,14 @@ TEST_F(ProgressReporterTest, SectionThatIsCutShortTeachesNothing) {
         const SectionScope scope(reporter, "load");
         throw std::runtime_error("a peer is lost");
     } catch (const std::runtime_error&) {
-        reporter.park();
+        reporter.suspend();
     }
     EXPECT_EQ(longest_of("load"), 0);
 }
 
 TEST_F(ProgressReporterTest, StepThatIsCutShortTeachesNothing) {
     reporter.set_phase(Phase::training);
-    reporter.park();
+    reporter.suspend();
     EXPECT_EQ(page.longest, 0);
     reporter.set_phase(Phase::training);
     EXPECT_EQ(page.longest, 0);

@@ -43,9 +43,9 @@ TEST(OutputLayout, WorkerThatIsStartedAheadHasAFolderWithoutARound) {
     options.folder = "/runs/job";
     WorkerIdentity identity = worker();
     identity.ahead = true;
-    const WorkerOutput spare = plan_output(options, identity, "n0", "node7");
-    EXPECT_EQ(spare.out.path, "/runs/job/ahead/n0-local00003.out");
-    EXPECT_EQ(spare.out.prefix, "[n0:spare3] ");
+    const WorkerOutput standby = plan_output(options, identity, "n0", "node7");
+    EXPECT_EQ(standby.out.path, "/runs/job/ahead/n0-local00003.out");
+    EXPECT_EQ(standby.out.prefix, "[n0:standby3] ");
 }
 
 TEST(OutputLayout, WithoutAFolderThereIsNoFile) {

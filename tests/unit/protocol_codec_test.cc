@@ -33,7 +33,7 @@ void expect_same(const NodeReport& a, const NodeReport& b) {
     EXPECT_EQ(a.state, b.state);
     EXPECT_EQ(a.store_port, b.store_port);
     EXPECT_EQ(a.failure, b.failure);
-    EXPECT_EQ(a.resident, b.resident);
+    EXPECT_EQ(a.elastic, b.elastic);
     EXPECT_EQ(a.step, b.step);
     EXPECT_EQ(a.held_step, b.held_step);
     EXPECT_EQ(a.ended_step, b.ended_step);
@@ -101,12 +101,12 @@ TEST(ProtocolCodec, JoinKeepsItsDefaultsWithoutSendingThem) {
                             "address",
                             "other_addresses",
                             "failure",
-                            "regroup_call_ms",
-                            "spares_max",
+                            "regroup_window_ms",
+                            "standbys_max",
                             "prepare_timeout_ms",
                             "on_exit",
                             "budgets",
-                            "resident",
+                            "elastic",
                             "step",
                             "draining",
                             "hang",
@@ -144,7 +144,7 @@ TEST(ProtocolCodec, SlotZeroIsNotTheSameAsNoSlot) {
 TEST(ProtocolCodec, EachPolicyTimeTravelsAlone) {
     Duration JobPolicy::* const times[] = {
         &JobPolicy::last_call,  &JobPolicy::heartbeat_timeout, &JobPolicy::shutdown_timeout,
-        &JobPolicy::grow_after, &JobPolicy::regroup_call,      &JobPolicy::prepare_timeout};
+        &JobPolicy::grow_after, &JobPolicy::regroup_window,    &JobPolicy::prepare_timeout};
     for (const auto time : times) {
         Join join = sample_join();
         join.policy = JobPolicy();
@@ -162,8 +162,8 @@ TEST(ProtocolCodec, EachBudgetTravelsAlone) {
     alone[2].refill_steps = all.refill_steps;
     alone[3].no_progress_max = 0;
     alone[4].delay = Duration::zero();
-    alone[5].strikes_max = 0;
-    alone[6].strikes_window = all.strikes_window;
+    alone[5].node_failures_max = 0;
+    alone[6].node_failures_window = all.node_failures_window;
     for (const Budgets& budgets : alone) {
         join.policy.budgets = budgets;
         EXPECT_EQ(through_agent(join).policy.budgets, budgets);
@@ -332,7 +332,7 @@ TEST(ProtocolCodec, WaitingKeepsEveryField) {
     EXPECT_THAT(waiting.joined, ElementsAre("node4", "node7"));
     EXPECT_EQ(waiting.nodes_min, 3U);
     EXPECT_EQ(waiting.nodes_max, 4U);
-    EXPECT_TRUE(waiting.spare);
+    EXPECT_TRUE(waiting.standby);
     EXPECT_TRUE(waiting.prestart);
     EXPECT_EQ(waiting.detail, sample_waiting().detail);
 }

@@ -166,7 +166,7 @@ std::vector<Malformation> bad_report() {
         {"failure/last_output", json::array({"line"})},
         {"failure/log", 0},
         {"failure/kind", "bored"},
-        {"resident", 1},
+        {"elastic", 1},
         {"step", -1},
         {"held_step", -1},
         {"ended_step", -1},
@@ -201,16 +201,16 @@ TEST(ProtocolRefusals, EachMalformedFieldOfAJoinIsNamed) {
                             "shutdown_timeout_ms",
                             "grow_after_ms",
                             "protocol",
-                            "regroup_call_ms",
-                            "spares_max",
+                            "regroup_window_ms",
+                            "standbys_max",
                             "prepare_timeout_ms",
                             "budgets/hangs",
                             "budgets/losses",
                             "budgets/refill_steps",
                             "budgets/no_progress_max",
                             "budgets/delay_ms",
-                            "budgets/strikes_max",
-                            "budgets/strikes_window_ms"}) {
+                            "budgets/node_failures_max",
+                            "budgets/node_failures_window_ms"}) {
         bad.push_back({key, "3"});
         bad.push_back({key, -3});
         bad.push_back({key, 2.5});
@@ -341,7 +341,7 @@ TEST(ProtocolRefusals, EachMalformedFieldOfTheOtherAnswersIsNamed) {
                           {"joined", json::array({7})},
                           {"nodes_min", -1},
                           {"nodes_max", "4"},
-                          {"spare", 0},
+                          {"standby", 0},
                           {"prestart", 0},
                           {"detail", json::array({"a"})}},
                          decode_from_daemon);

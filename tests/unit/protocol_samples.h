@@ -38,7 +38,7 @@ inline rendezvous::NodeReport sample_report() {
     report.state = rendezvous::NodeState::stopping;
     report.store_port = 41231;
     report.failure = sample_failure();
-    report.resident = true;
+    report.elastic = true;
     report.step = 812;
     report.held_step = 811;
     report.ended_step = 813;
@@ -67,8 +67,8 @@ inline rendezvous::Join sample_join() {
     join.policy.heartbeat_timeout = std::chrono::milliseconds(2002);
     join.policy.shutdown_timeout = std::chrono::milliseconds(10003);
     join.policy.grow_after = std::chrono::milliseconds(60004);
-    join.policy.regroup_call = std::chrono::milliseconds(205);
-    join.policy.spares_max = 2;
+    join.policy.regroup_window = std::chrono::milliseconds(205);
+    join.policy.standbys_max = 2;
     join.policy.prepare_timeout = std::chrono::milliseconds(120006);
     join.policy.on_exit = {{2, rendezvous::Reaction::fail},
                            {3, rendezvous::Reaction::restart},
@@ -79,8 +79,8 @@ inline rendezvous::Join sample_join() {
                            .refill_steps = 100,
                            .no_progress_max = 6,
                            .delay = std::chrono::milliseconds(107),
-                           .strikes_max = 4,
-                           .strikes_window = std::chrono::milliseconds(600008)};
+                           .node_failures_max = 4,
+                           .node_failures_window = std::chrono::milliseconds(600008)};
     join.policy.program = "train";
     join.offer.name = "node7";
     join.offer.workers = 8;
@@ -118,7 +118,7 @@ inline rendezvous::Waiting sample_waiting() {
     waiting.joined = {"node4", "node7"};
     waiting.nodes_min = 3;
     waiting.nodes_max = 4;
-    waiting.spare = true;
+    waiting.standby = true;
     waiting.prestart = true;
     waiting.detail = "2 of 3 nodes ready, waiting for 1 more";
     return waiting;
@@ -162,7 +162,7 @@ inline rendezvous::Incident sample_incident() {
     incident.next_round = rendezvous::RoundId{5};
     incident.planned = true;
     incident.cause = "rank 13 on node7 ended by SIGKILL";
-    incident.decision = "spare node9 took slot 1";
+    incident.decision = "standby node9 took slot 1";
     incident.detect = microseconds(101);
     incident.decide = microseconds(202);
     incident.stop = microseconds(3003);

@@ -291,7 +291,7 @@ TEST_F(RendezvousCharges, RoundsThatEndTooSoonAreFollowedByARest) {
     EXPECT_EQ(job.core.round(), RoundId{3});
 }
 
-TEST_F(RendezvousCharges, ABadNodeIsSetAsideAndAnotherTakesItsPlace) {
+TEST_F(RendezvousCharges, ABadNodeIsQuarantinedAndAnotherTakesItsPlace) {
     JobPolicy policy = small_policy();
     policy.nodes_min = policy.nodes_max = 2;
     policy.restarts_max = 0;
@@ -301,7 +301,7 @@ TEST_F(RendezvousCharges, ABadNodeIsSetAsideAndAnotherTakesItsPlace) {
     EXPECT_TRUE(job.core.is_quarantined("b"));
     job.pass(seconds(2));
     ASSERT_NE(job.told<Waiting>("b"), nullptr);
-    EXPECT_TRUE(job.told<Waiting>("b")->spare);  // It must not lose patience.
+    EXPECT_TRUE(job.told<Waiting>("b")->standby);  // It must not lose patience.
     EXPECT_EQ(describe(job.told<Waiting>("b")->detail).substr(0, 32),
               "node b is quarantined for 598 s:");
     job.join("c");
@@ -318,7 +318,7 @@ TEST_F(RendezvousCharges, ABadNodeIsTakenBackWhenItsTimeIsOver) {
     EXPECT_FALSE(job.core.is_quarantined("b"));
 }
 
-TEST_F(RendezvousCharges, ANodeThatFailsAgainAndAgainIsSetAsideIfOthersAreThere) {
+TEST_F(RendezvousCharges, ANodeThatFailsAgainAndAgainIsQuarantinedIfOthersAreThere) {
     JobPolicy policy = small_policy();
     policy.restarts_max = 10;
     begin(policy, {"a", "b", "c"});
@@ -345,7 +345,7 @@ TEST_F(RendezvousCharges, ANodeThatFailsAgainAndAgainIsSetAsideIfOthersAreThere)
     EXPECT_EQ(job.assignment("b").round, job.core.round());
 }
 
-TEST_F(RendezvousCharges, ANodeThatIsNeededIsNeverSetAsideForItsStrikes) {
+TEST_F(RendezvousCharges, ANodeThatIsNeededIsNeverQuarantinedForItsNodeFailures) {
     JobPolicy policy = fixed_policy(2);
     policy.restarts_max = 10;
     begin(policy, {"a", "b"});
@@ -434,15 +434,15 @@ TEST_F(RendezvousCharges, ANodeThatLeavesAsPlannedExcusesNobody) {
     JobPolicy policy = small_policy();
     policy.nodes_min = 1;
     begin(policy, {"a", "b", "c"});
-    job.run_resident({"a", "b", "c"}, 10);
+    job.run_elastic({"a", "b", "c"}, 10);
     NodeReport leaving = job.report_of("b");
     leaving.draining = "stopped by SIGTERM";
     job.tell("b", leaving);
     job.leave("b");
-    NodeReport wrong = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+    NodeReport wrong = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
     wrong.failure = kind_on("c", FailureKind::user_error, 2);
     job.tell("c", wrong);
-    job.park({"a"}, 10);
+    job.suspend({"a"}, 10);
     ASSERT_TRUE(job.core.verdict().has_value());
     EXPECT_EQ(job.core.verdict()->exit_code, 2);
     EXPECT_EQ(job.core.verdict()->author, "node c");
@@ -460,7 +460,7 @@ TEST_F(RendezvousCharges, ALostNodeDoesNotExcuseWhatTheWorkerSaysCannotBeHelped)
     EXPECT_EQ(job.core.verdict()->exit_code, 2);
 }
 
-TEST_F(RendezvousCharges, StrikesAloneSetAtMostAQuarterOfTheNodesAside) {
+TEST_F(RendezvousCharges, NodeFailuresAloneSetAtMostAQuarterOfTheNodesAside) {
     JobPolicy policy = small_policy();
     policy.nodes_min = 1;
     policy.nodes_max = 5;

@@ -17,7 +17,7 @@ TEST_F(RendezvousPlanned, TheOthersGoOnWhileALeavingNodeSavesItsState) {
     EXPECT_TRUE(job.told<Prepare>("b")->leave);
     EXPECT_FALSE(job.told<Prepare>("a")->leave);
     EXPECT_EQ(job.told<Prepare>("a")->reason, "node b leaves: stopped by SIGTERM");
-    job.park({"a"}, 12);
+    job.suspend({"a"}, 12);
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("a").group_world_size, 1U);
     EXPECT_EQ(job.told<Stop>("b"), nullptr);
@@ -68,7 +68,7 @@ TEST_F(RendezvousPlanned, ADrainThatIsHeardBeforeTheOthersAreBackEndsNoJob) {
     ASSERT_NE(job.told<Prepare>("a"), nullptr);
     EXPECT_FALSE(job.told<Prepare>("a")->leave);
     EXPECT_FALSE(job.told<Prepare>("c")->leave);
-    job.park({"a", "c"}, 12);
+    job.suspend({"a", "c"}, 12);
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("a").group_world_size, 2U);
 }
@@ -89,11 +89,11 @@ TEST_F(RendezvousPlanned, ALeavingNodeThatIsQuickerThanTheNewsOfTheBoundaryHarms
     job.leave("b");
     EXPECT_EQ(job.core.phase(), Phase::changing);
     EXPECT_EQ(job.told<Stop>("a"), nullptr);
-    job.park({"a"}, 12);
+    job.suspend({"a"}, 12);
     EXPECT_EQ(job.core.round(), RoundId{2});
 }
 
-TEST_F(RendezvousPlanned, WhoDoesNotParkSoonAfterALeavingNodeHasGoneIsStopped) {
+TEST_F(RendezvousPlanned, WhoDoesNotSuspendSoonAfterALeavingNodeHasGoneIsStopped) {
     leave("b");
     job.leave("b");
     job.pass(seconds(1));
@@ -101,20 +101,20 @@ TEST_F(RendezvousPlanned, WhoDoesNotParkSoonAfterALeavingNodeHasGoneIsStopped) {
     EXPECT_NE(job.told<Stop>("a"), nullptr);
 }
 
-TEST_F(RendezvousPlanned, WhatPeersOfALeavingNodeEndWithIsNotChargedEvenIfAnotherHadParked) {
+TEST_F(RendezvousPlanned, WhatPeersOfALeavingNodeEndWithIsNotChargedEvenIfAnotherHadSuspended) {
     for (const char* word : {"leaves", "is away", "may be gone"}) {
         JobPolicy policy = policy_of(1, 3);
         policy.restarts_max = 5;
         begin(policy, {"a", "b", "c"});
         leave("b");
-        job.park({"a"}, 12);
+        job.suspend({"a"}, 12);
         ASSERT_EQ(job.core.phase(), Phase::changing);
         if (word == std::string("leaves")) {
             job.leave("b");
         } else if (word == std::string("is away")) {
             job.disconnect("b");
         }
-        NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopped, 11);
+        NodeReport failed = Job::elastic_report(RoundId{1}, NodeState::stopped, 11);
         failed.failure = crash_on("c");
         job.tell("c", failed);
         ASSERT_EQ(job.core.round(), RoundId{2});
@@ -126,7 +126,7 @@ TEST_F(RendezvousPlanned, WhoIsToLeaveIsToldSoAlsoWhileTheRoundStops) {
     begin(policy_of(3, 3), {"a", "b", "c"});
     leave("c");
     job.leave("c");
-    NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopped, 11);
+    NodeReport failed = Job::elastic_report(RoundId{1}, NodeState::stopped, 11);
     failed.failure = crash_on("b");
     job.tell("b", failed);
     ASSERT_EQ(job.core.phase(), Phase::ending);
@@ -142,24 +142,24 @@ TEST_F(RendezvousPlanned, AFailureBeforeTheBoundaryIsChargedAlthoughANodeLeaves)
     policy.restarts_max = 5;
     begin(policy, {"a", "b", "c"});
     leave("b");
-    NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopped, 11);
+    NodeReport failed = Job::elastic_report(RoundId{1}, NodeState::stopped, 11);
     failed.failure = crash_on("c");
     job.tell("c", failed);
-    job.park({"a"}, 11);
-    NodeReport b = Job::resident_report(RoundId{1}, NodeState::stopped, 11);
+    job.suspend({"a"}, 11);
+    NodeReport b = Job::elastic_report(RoundId{1}, NodeState::stopped, 11);
     b.draining = "stopped by SIGTERM";
     job.tell("b", b);
     ASSERT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
 
-TEST_F(RendezvousPlanned, ASpareIsEnoughToGoOn) {
+TEST_F(RendezvousPlanned, AStandbyIsEnoughToGoOn) {
     begin(policy_of(2, 2), {"a", "b"});
     job.join("c");
-    job.tell("c", Job::resident_report(RoundId::none, NodeState::stopped));
+    job.tell("c", Job::elastic_report(RoundId::none, NodeState::stopped));
     leave("b");
     EXPECT_FALSE(job.told<Prepare>("a")->leave);
-    job.park({"a"});
+    job.suspend({"a"});
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("c").group_rank, 1U);
 }
@@ -184,7 +184,7 @@ TEST_F(RendezvousPlanned, ANameOfSeveralNodesDrainsThemAllAndAnIdOneOfThem) {
         job.join("b1", Job::offer_of("b"));
         job.join("b2", Job::offer_of("b"));
         job.pass(seconds(5));
-        job.run_resident({"a", "b1", "b2"}, 10);
+        job.run_elastic({"a", "b1", "b2"}, 10);
         ASSERT_EQ(job.core.phase(), Phase::training);
         job.clear();
     };
@@ -215,7 +215,7 @@ TEST_F(RendezvousPlanned, ANodeThatIsLostBeforeItLeavesIsStillToLeaveWhenItComes
     job.drain("b");
     job.disconnect("b");
     job.silence("b");
-    job.park({"a"}, 12);
+    job.suspend({"a"}, 12);
     job.pass(seconds(1));
     ASSERT_EQ(job.core.nodes_called("b"), 0U);
     ASSERT_EQ(job.assignment("a").group_world_size, 1U);
@@ -230,7 +230,7 @@ TEST_F(RendezvousPlanned, ANodeThatIsLostBeforeItLeavesIsStillToLeaveWhenItComes
     EXPECT_EQ(job.told<Assign>("b"), nullptr);
 }
 
-TEST_F(RendezvousPlanned, ADrainOfWorkersThatCannotParkStopsTheRound) {
+TEST_F(RendezvousPlanned, ADrainOfWorkersThatCannotSuspendStopsTheRound) {
     job.run({"a", "b"});
     job.drain("b");
     EXPECT_EQ(job.core.phase(), Phase::ending);
@@ -245,9 +245,9 @@ TEST_F(RendezvousPlanned, ADrainOfWorkersThatCannotParkStopsTheRound) {
 TEST_F(RendezvousPlanned, ADrainBeforeTheFirstStepOfARoundCutsNoRecoveryShort) {
     begin(policy_of(1, 3), {"a", "b", "c"});
     job.leave("c");
-    job.park({"a", "b"}, 10);
+    job.suspend({"a", "b"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
-    job.run_resident({"a", "b"}, 10);
+    job.run_elastic({"a", "b"}, 10);
     job.clear();
     job.drain("b");
     EXPECT_EQ(job.core.phase(), Phase::training) << "it has committed no step yet";
@@ -256,10 +256,10 @@ TEST_F(RendezvousPlanned, ADrainBeforeTheFirstStepOfARoundCutsNoRecoveryShort) {
     EXPECT_FALSE(job.told<Recovered>("a")->incident.cut_short);
     EXPECT_EQ(job.told<Recovered>("a")->incident.next_round, RoundId{2});
     ASSERT_EQ(job.core.phase(), Phase::changing);
-    job.park({"a"}, 11);
+    job.suspend({"a"}, 11);
     ASSERT_EQ(job.core.round(), RoundId{3});
     EXPECT_EQ(describe_detail(job.core.status(job.now).nodes[0]), "has yet to speak of round 3");
-    job.run_resident({"a"}, 11);
+    job.run_elastic({"a"}, 11);
     EXPECT_EQ(describe_detail(job.core.status(job.now).nodes[0]), "");
     job.clear();
     job.resumed("a", 12);
@@ -270,17 +270,17 @@ TEST_F(RendezvousPlanned, ADrainBeforeTheFirstStepOfARoundCutsNoRecoveryShort) {
 }
 
 TEST_F(RendezvousPlanned, ADrainSoonAfterGrowthIsAPlannedChangeOfItsOwn) {
-    job.join("c", Job::offer_of("c"), Job::resident_report(RoundId::none, NodeState::stopped));
+    job.join("c", Job::offer_of("c"), Job::elastic_report(RoundId::none, NodeState::stopped));
     job.pass(seconds(5));
-    job.park({"a", "b"}, 10);
+    job.suspend({"a", "b"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.drain("c");
-    job.run_resident({"a", "b", "c"}, 10);
+    job.run_elastic({"a", "b", "c"}, 10);
     EXPECT_EQ(job.core.phase(), Phase::training) << "the growth is not complete yet";
     job.resumed("a", 11);
     ASSERT_EQ(job.core.phase(), Phase::changing);
     job.leave("c");
-    job.park({"a", "b"}, 12);
+    job.suspend({"a", "b"}, 12);
     ASSERT_EQ(job.core.round(), RoundId{3});
     job.resumed("a", 13);
     const JobStatus status = job.core.status(job.now);
@@ -296,10 +296,10 @@ TEST_F(RendezvousPlanned, ADrainSoonAfterGrowthIsAPlannedChangeOfItsOwn) {
 TEST_F(RendezvousPlanned, WhoLeavesAndIsNotAwaitedIsToldAgainThatItIsToLeave) {
     begin(policy_of(1, 3), {"a", "b", "c"});
     job.drain("c");
-    job.tell("a", Job::resident_report(RoundId{1}, NodeState::stopped, 11));
+    job.tell("a", Job::elastic_report(RoundId{1}, NodeState::stopped, 11));
     for (const bool stopping : {false, true}) {
         if (stopping) {
-            NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopping, 11);
+            NodeReport failed = Job::elastic_report(RoundId{1}, NodeState::stopping, 11);
             failed.failure = crash_on("b");
             job.tell("b", failed);
         }
@@ -315,15 +315,15 @@ TEST_F(RendezvousPlanned, ANodeThatHoldsAnOlderStateThanTheRoundSavesNothing) {
     begin(policy_of(1, 2), {"a", "b"});
     job.disconnect("b");
     job.silence("b");
-    job.park({"a"}, 12);
+    job.suspend({"a"}, 12);
     job.pass(seconds(1));
-    job.run_resident({"a"}, 15);
-    job.join("c", Job::offer_of("c"), Job::resident_report(RoundId::none, NodeState::stopped));
+    job.run_elastic({"a"}, 15);
+    job.join("c", Job::offer_of("c"), Job::elastic_report(RoundId::none, NodeState::stopped));
     job.pass(seconds(6));
-    job.park({"a"}, 16);
+    job.suspend({"a"}, 16);
     ASSERT_EQ(job.core.phase(), Phase::training);
     const RoundId round = job.core.round();
-    NodeReport held = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    NodeReport held = Job::elastic_report(RoundId{1}, NodeState::stopped, 10);
     job.join("b", Job::offer_of("b"), held);
     job.clear();
     job.drain("b");
@@ -337,7 +337,7 @@ TEST_F(RendezvousPlanned, AFinishedNodeThatWasNotDismissedMayComeBack) {
     begin(policy_of(2, 3), {"a", "b", "c"});
     job.drain("c");
     ASSERT_EQ(job.core.phase(), Phase::changing);
-    job.resident("b", NodeState::finished, 12);
+    job.elastic("b", NodeState::finished, 12);
     ASSERT_EQ(job.told<Dismissed>("b"), nullptr);
     job.fail("a", crash_on("a"));
     job.leave("b");

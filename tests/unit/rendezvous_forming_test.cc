@@ -128,7 +128,7 @@ TEST(RendezvousForming, TellsEveryoneTheStoreThatGroupRankZeroOffered) {
     EXPECT_EQ(job.assignment("a").master_port, 3222);
 }
 
-TEST(RendezvousForming, KeepsNodesBeyondTheMaximumAsSparesAndSaysSo) {
+TEST(RendezvousForming, KeepsNodesBeyondTheMaximumAsStandbysAndSaysSo) {
     Job job(fixed_policy(2));
     job.join("a");
     job.join("b");
@@ -137,11 +137,11 @@ TEST(RendezvousForming, KeepsNodesBeyondTheMaximumAsSparesAndSaysSo) {
     job.pass(seconds(2));
     EXPECT_EQ(job.told<Assign>("c"), nullptr);
     ASSERT_NE(job.told<Waiting>("c"), nullptr);
-    EXPECT_TRUE(job.told<Waiting>("c")->spare);
+    EXPECT_TRUE(job.told<Waiting>("c")->standby);
     EXPECT_EQ(job.core.phase(), Phase::training);
 }
 
-TEST(RendezvousForming, SparesTakePlaceAndRanksOfWhoIsLost) {
+TEST(RendezvousForming, StandbysTakePlaceAndRanksOfWhoIsLost) {
     Job job(fixed_policy(2));
     job.join("a");
     job.join("b");
@@ -189,7 +189,7 @@ TEST(RendezvousForming, DoesNotGrowOnceSomebodyHasFinished) {
     job.pass(seconds(60));
     EXPECT_EQ(job.core.phase(), Phase::training);
     ASSERT_NE(job.told<Waiting>("c"), nullptr);
-    EXPECT_TRUE(job.told<Waiting>("c")->spare);  // It has no reason to give up.
+    EXPECT_TRUE(job.told<Waiting>("c")->standby);  // It has no reason to give up.
 }
 
 TEST(RendezvousForming, DoesNotGrowOnceSomebodyHasFinishedEvenIfThatNodeIsLost) {
@@ -303,7 +303,7 @@ TEST(RendezvousForming, EachHeartbeatOfANodeThatWaitsIsAnsweredWithWhatItWaitsFo
         job.pass(seconds(1));
         ASSERT_EQ(job.times_told<Waiting>("a"), 1U);
         const Waiting& waiting = *job.told<Waiting>("a");
-        EXPECT_FALSE(waiting.spare);
+        EXPECT_FALSE(waiting.standby);
         EXPECT_EQ(waiting.joined, std::vector<std::string>{"a"});
         EXPECT_EQ(waiting.detail, "1 of 2 nodes ready, waiting for 1 more");
     }

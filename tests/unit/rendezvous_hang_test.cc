@@ -56,7 +56,7 @@ class RendezvousHang : public testing::Test {
     RendezvousHang() {
         job.join("a");
         job.join("b");
-        job.run_resident({"a", "b"}, 10);
+        job.run_elastic({"a", "b"}, 10);
         job.clear();
     }
     static JobPolicy policy() {
@@ -71,7 +71,7 @@ class RendezvousHang : public testing::Test {
         report.positions = std::move(positions);
     }
     NodeReport hanging(std::uint32_t rank, bool shared = false) const {
-        NodeReport report = Job::resident_report(job.core.round(), NodeState::running, 10);
+        NodeReport report = Job::elastic_report(job.core.round(), NodeState::running, 10);
         report.hang = Hang{rank, "rank " + std::to_string(rank) + " stands still", shared};
         return report;
     }
@@ -89,7 +89,7 @@ TEST_F(RendezvousHang, StacksAreSavedThenTheCulpritIsEndedAndTheRoundStops) {
     answer(a, 1, {at(0, 10, 5, true, "all_reduce"), at(1, 10, 5, true, "all_reduce")});
     job.tell("a", a);
     EXPECT_EQ(job.told<EndWorker>("b"), nullptr);  // Its stacks are not saved yet.
-    NodeReport b = Job::resident_report(RoundId{1}, NodeState::running, 10);
+    NodeReport b = Job::elastic_report(RoundId{1}, NodeState::running, 10);
     answer(b, 1, {at(2, 10, 5, true, "all_reduce"), at(3, 10, 4, false, "load")});
     job.tell("b", b);
     ASSERT_NE(job.told<EndWorker>("b"), nullptr);
@@ -105,7 +105,7 @@ TEST_F(RendezvousHang, StacksAreSavedThenTheCulpritIsEndedAndTheRoundStops) {
     b.failure->rank = 3;
     job.tell("b", b);
     EXPECT_EQ(job.told<Stop>("a")->reason, "rank 3 on b hung and was ended");
-    job.park({"a"});
+    job.suspend({"a"});
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
@@ -119,7 +119,7 @@ TEST_F(RendezvousHang, WhoDoesNotSaveItsStacksIsNotWaitedForLong) {
 }
 
 TEST_F(RendezvousHang, WhoWaitsIsNotBlamedBecauseOthersDoNotAnswer) {
-    NodeReport a = Job::resident_report(job.core.round(), NodeState::running, 10);
+    NodeReport a = Job::elastic_report(job.core.round(), NodeState::running, 10);
     job.tell("b", hanging(3));
     ASSERT_NE(job.told<SaveStacks>("a"), nullptr);
     a.alarm = job.told<SaveStacks>("a")->alarm;
@@ -135,7 +135,7 @@ TEST_F(RendezvousHang, AWorkerThatIsNotEndedStopsTheRoundNevertheless) {
     job.tell("a", hanging(1));
     job.pass(seconds(17));
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    job.park({"a", "b"});
+    job.suspend({"a", "b"});
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
@@ -150,7 +150,7 @@ TEST_F(RendezvousHang, ASharedHangIsOneOnceEveryMemberSaysSo) {
 
 TEST_F(RendezvousHang, AHangThatIsTakenBackIsNone) {
     job.tell("a", hanging(0));
-    job.run_resident({"a"}, 11);
+    job.run_elastic({"a"}, 11);
     job.pass(seconds(30));
     EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
@@ -159,7 +159,7 @@ TEST_F(RendezvousHang, AHangThatIsTakenBackIsNone) {
 TEST_F(RendezvousHang, WhoHasNotHeardOfAnAlarmIsToldAgain) {
     NodeReport a = hanging(0);
     job.tell("a", a);
-    NodeReport b = Job::resident_report(RoundId{1}, NodeState::running, 10);
+    NodeReport b = Job::elastic_report(RoundId{1}, NodeState::running, 10);
     job.clear();
     job.disconnect("b");  // And with its connection what was on its way to it.
     job.join("b", policy(), Job::offer_of("b"), b);
@@ -183,7 +183,7 @@ TEST_F(RendezvousHang, WhatWasSaidOfAnEarlierAlarmIsNoAnswer) {
     job.tell("a", a);
     a.hang.reset();
     answer(a, 1, {at(0, 10, 5, true), at(1, 10, 5, true)});
-    NodeReport b = Job::resident_report(RoundId{1}, NodeState::running, 10);
+    NodeReport b = Job::elastic_report(RoundId{1}, NodeState::running, 10);
     answer(b, 1, {at(2, 10, 4, false, "load"), at(3, 10, 5, true)});
     job.tell("a", a);  // It moves again; that its stacks are saved comes after that.
     job.tell("b", b);
@@ -208,8 +208,8 @@ TEST_F(RendezvousHang, WhatWasSaidOfAnEarlierAlarmIsNoAnswer) {
 
 TEST_F(RendezvousHang, WhatWasSaidOfAnEarlierAlarmBlamesNobodyWhenNoAnswerComes) {
     job.tell("a", hanging(0));
-    job.run_resident({"a"}, 11);  // It moves again.
-    NodeReport b = Job::resident_report(RoundId{1}, NodeState::running, 500);
+    job.run_elastic({"a"}, 11);  // It moves again.
+    NodeReport b = Job::elastic_report(RoundId{1}, NodeState::running, 500);
     answer(b, 1, {at(2, 10, 4, false, "load"), at(3, 10, 5, true)});
     job.tell("b", b);
     NodeReport a = hanging(0);
@@ -247,13 +247,13 @@ TEST_F(RendezvousHang, OfThoseWhoAllWaitNobodyIsEndedBecauseNoneAnswersInTime) {
 // ---- The ledger.
 
 TEST_F(RendezvousHang, ARecoveryIsToldToAllWithWhereTheTimeWent) {
-    job.join("c");  // A spare.
-    job.tell("c", Job::resident_report(RoundId::none, NodeState::stopped));
+    job.join("c");  // A standby.
+    job.tell("c", Job::elastic_report(RoundId::none, NodeState::stopped));
     job.silence("b");
     job.disconnect("b");
     job.pass(milliseconds(200));
     job.now += milliseconds(7);
-    job.park({"a"}, 10);
+    job.suspend({"a"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.now += milliseconds(6);
     job.clear();
@@ -264,7 +264,7 @@ TEST_F(RendezvousHang, ARecoveryIsToldToAllWithWhereTheTimeWent) {
     EXPECT_EQ(incident.round, RoundId{1});
     EXPECT_EQ(incident.next_round, RoundId{2});
     EXPECT_FALSE(incident.planned);
-    EXPECT_EQ(incident.decision, "spare c took slot 1");
+    EXPECT_EQ(incident.decision, "standby c took slot 1");
     EXPECT_EQ(incident.detect, milliseconds(200));
     EXPECT_EQ(incident.decide, Duration::zero());
     EXPECT_EQ(incident.stop, milliseconds(7));
@@ -288,14 +288,14 @@ TEST_F(RendezvousHang, OfAPlannedChangeOnlyTheTimeAfterTheBoundaryIsLost) {
     grown.join("a");
     grown.join("b");
     grown.pass(seconds(5));
-    grown.run_resident({"a", "b"}, 10);
-    grown.join("c", Job::offer_of("c"), Job::resident_report(RoundId::none, NodeState::stopped));
+    grown.run_elastic({"a", "b"}, 10);
+    grown.join("c", Job::offer_of("c"), Job::elastic_report(RoundId::none, NodeState::stopped));
     grown.pass(seconds(5));
     ASSERT_EQ(grown.core.phase(), Phase::changing);
     grown.now += milliseconds(900);
-    grown.park({"a"}, 12);
+    grown.suspend({"a"}, 12);
     grown.now += milliseconds(2);
-    grown.park({"b"}, 12);
+    grown.suspend({"b"}, 12);
     grown.resumed("a", 13);
     ASSERT_NE(grown.told<Recovered>("a"), nullptr);
     const Incident& incident = grown.told<Recovered>("a")->incident;
@@ -347,11 +347,11 @@ TEST_F(RendezvousHang, ARoundOfNewProcessesSaysItselfWhereItBeganIfThoseBeforeDi
 
 TEST_F(RendezvousHang, ARoundWhoseWordOfItsFirstStepWasLostHasRecoveredAtItsStep) {
     job.fail("b", crash_on("b"));
-    job.park({"a"}, 10);
-    job.run_resident({"a", "b"}, 10);
+    job.suspend({"a"}, 10);
+    job.run_elastic({"a", "b"}, 10);
     job.pass(seconds(2));
     EXPECT_EQ(job.told<Recovered>("a"), nullptr);
-    job.run_resident({"a"}, 11);
+    job.run_elastic({"a"}, 11);
     job.pass(seconds(3));
     ASSERT_NE(job.told<Recovered>("a"), nullptr);
     EXPECT_EQ(job.told<Recovered>("a")->incident.first_step, seconds(2));
@@ -359,15 +359,15 @@ TEST_F(RendezvousHang, ARoundWhoseWordOfItsFirstStepWasLostHasRecoveredAtItsStep
 
 TEST_F(RendezvousHang, ARoundThatEndsBeforeItsFirstStepIsAnIncidentOfItsOwn) {
     job.fail("b", crash_on("b"));
-    job.park({"a"}, 10);
-    job.run_resident({"a", "b"}, 10);
+    job.suspend({"a"}, 10);
+    job.run_elastic({"a", "b"}, 10);
     job.now += milliseconds(40);
     job.fail("b", crash_on("b"));
-    job.park({"a"}, 10);
+    job.suspend({"a"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{3});
-    job.run_resident({"a", "b"}, 10);
+    job.run_elastic({"a", "b"}, 10);
     job.fail("b", crash_on("b"));
-    job.park({"a"}, 10);
+    job.suspend({"a"}, 10);
     job.pass(milliseconds(130));  // The second quick failure in a row is followed by a rest.
     ASSERT_EQ(job.core.round(), RoundId{4});
     job.clear();
@@ -392,8 +392,8 @@ TEST_F(RendezvousHang, ARoundThatEndsBeforeItsFirstStepIsAnIncidentOfItsOwn) {
 
 TEST_F(RendezvousHang, AJobThatEndsBeforeTheFirstStepAfterALossTellsItsIncidentAllTheSame) {
     job.fail("b", crash_on("b"));
-    job.park({"a"}, 10);
-    job.run_resident({"a", "b"}, 10);
+    job.suspend({"a"}, 10);
+    job.run_elastic({"a", "b"}, 10);
     job.now += milliseconds(40);
     job.clear();
     job.report("a", NodeState::finished);

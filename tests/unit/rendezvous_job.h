@@ -81,14 +81,14 @@ class Job {
         beat(node);
     }
     /// Workers that keep their processes say where they are.
-    void resident(const std::string& node, NodeState state, std::uint64_t step = 0) {
-        tell(node, resident_report(core.round(), state, step));
+    void elastic(const std::string& node, NodeState state, std::uint64_t step = 0) {
+        tell(node, elastic_report(core.round(), state, step));
     }
-    static NodeReport resident_report(RoundId round, NodeState state, std::uint64_t step = 0) {
+    static NodeReport elastic_report(RoundId round, NodeState state, std::uint64_t step = 0) {
         NodeReport report;
         report.round = round;
         report.state = state;
-        report.resident = true;
+        report.elastic = true;
         report.step = step;
         report.held_step = step;
         return report;
@@ -174,15 +174,15 @@ class Job {
             }));
     }
     /// All of `nodes` run the current round with workers that keep their processes.
-    void run_resident(const std::vector<std::string>& nodes, std::uint64_t step = 0) {
+    void run_elastic(const std::vector<std::string>& nodes, std::uint64_t step = 0) {
         for (const std::string& node : nodes) {
-            resident(node, NodeState::running, step);
+            elastic(node, NodeState::running, step);
         }
     }
-    /// All workers of `nodes` are parked after the current round.
-    void park(const std::vector<std::string>& nodes, std::uint64_t step = 0) {
+    /// All workers of `nodes` are suspended after the current round.
+    void suspend(const std::vector<std::string>& nodes, std::uint64_t step = 0) {
         for (const std::string& node : nodes) {
-            resident(node, NodeState::stopped, step);
+            elastic(node, NodeState::stopped, step);
         }
     }
     /// All of `nodes` confirm that they run the current round.

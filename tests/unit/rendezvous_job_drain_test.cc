@@ -46,7 +46,7 @@ TEST_F(RendezvousPlanned, ANodeWithWhichTheRendezvousGoesIsLeftByAll) {
     job.join("a", host);
     job.join("b");
     job.pass(seconds(5));
-    job.run_resident({"a", "b"}, 10);
+    job.run_elastic({"a", "b"}, 10);
     job.clear();
     leave("b");
     EXPECT_FALSE(job.told<Prepare>("a")->leave);  // The other way round all is as ever.
@@ -59,8 +59,8 @@ TEST_F(RendezvousPlanned, ANodeWithWhichTheRendezvousGoesIsLeftByAll) {
     begin(policy_of(1, 3), {"c"});
     job.join("a", host);
     job.join("b");
-    job.tell("a", Job::resident_report(RoundId::none, NodeState::stopped));
-    job.tell("b", Job::resident_report(RoundId::none, NodeState::stopped));
+    job.tell("a", Job::elastic_report(RoundId::none, NodeState::stopped));
+    job.tell("b", Job::elastic_report(RoundId::none, NodeState::stopped));
     job.clear();
     leave("a");  // It waits, but without it the one that trains is alone.
     EXPECT_TRUE(job.told<Prepare>("a")->leave);
@@ -75,7 +75,7 @@ TEST_F(RendezvousPlanned, ADrainOnTheLastStepFindsTheJobFinished) {
     begin(policy_of(2, 3), {"a", "b"});
     leave("b");
     for (const char* node : {"a", "b"}) {
-        NodeReport report = Job::resident_report(RoundId{1}, NodeState::finished, 12);
+        NodeReport report = Job::elastic_report(RoundId{1}, NodeState::finished, 12);
         report.draining = "stopped by SIGTERM";
         job.tell(node, report);
     }
@@ -94,14 +94,14 @@ TEST_F(RendezvousPlanned, TheOnlyOneThatHasTheStateLeavesOnceOthersHaveIt) {
     ASSERT_EQ(job.core.phase(), Phase::changing);
     ASSERT_NE(job.told<Prepare>("a"), nullptr);
     EXPECT_FALSE(job.told<Prepare>("a")->leave);
-    NodeReport parked = Job::resident_report(RoundId{1}, NodeState::stopped, 12);
-    parked.draining = "stopped by SIGTERM";
-    job.tell("a", parked);
+    NodeReport suspended = Job::elastic_report(RoundId{1}, NodeState::stopped, 12);
+    suspended.draining = "stopped by SIGTERM";
+    job.tell("a", suspended);
     ASSERT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("a").group_world_size, 3U);
-    NodeReport trains = Job::resident_report(RoundId{2}, NodeState::running, 12);
-    trains.draining = parked.draining;
-    job.run_resident({"b", "c"}, 12);
+    NodeReport trains = Job::elastic_report(RoundId{2}, NodeState::running, 12);
+    trains.draining = suspended.draining;
+    job.run_elastic({"b", "c"}, 12);
     job.clear();
     job.tell("a", trains);
     EXPECT_EQ(job.told<Prepare>("a"), nullptr);
@@ -110,7 +110,7 @@ TEST_F(RendezvousPlanned, TheOnlyOneThatHasTheStateLeavesOnceOthersHaveIt) {
     EXPECT_TRUE(job.told<Prepare>("a")->leave);
     EXPECT_FALSE(job.told<Prepare>("b")->leave);
     job.leave("a");
-    job.park({"b", "c"}, 14);
+    job.suspend({"b", "c"}, 14);
     EXPECT_EQ(job.core.round(), RoundId{3});
     EXPECT_EQ(job.assignment("b").group_world_size, 2U);
 }
@@ -125,14 +125,14 @@ TEST_F(RendezvousPlanned, NodesLeaveAlsoWhenTheBoundaryIsNotReachedInTime) {
     job.pass(job.core.policy().prepare_timeout);
     ASSERT_EQ(job.core.phase(), Phase::ending);
     job.clear();
-    job.park({"a", "b"}, 10);
+    job.suspend({"a", "b"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.told<Assign>("a"), nullptr);
     ASSERT_NE(job.told<Prepare>("a"), nullptr);
     EXPECT_TRUE(job.told<Prepare>("a")->leave);
-    // The other one hands its state over to the spare first.
+    // The other one hands its state over to the standby first.
     EXPECT_EQ(job.assignment("b").group_world_size, 2U);
-    job.run_resident({"b", "c"}, 10);
+    job.run_elastic({"b", "c"}, 10);
     job.clear();
     job.resumed("b", 11);
     ASSERT_NE(job.told<Prepare>("b"), nullptr);
@@ -142,19 +142,19 @@ TEST_F(RendezvousPlanned, NodesLeaveAlsoWhenTheBoundaryIsNotReachedInTime) {
 
 TEST_F(RendezvousPlanned, TooFewWhileARoundStopsMeansThatAllSaveTheirStateInTheNext) {
     begin(policy_of(2, 2), {"a", "b"});
-    NodeReport failed = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    NodeReport failed = Job::elastic_report(RoundId{1}, NodeState::stopped, 10);
     failed.failure = crash_on("b");
     job.tell("b", failed);
     ASSERT_EQ(job.core.phase(), Phase::ending);
     leave("a");
-    NodeReport a = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    NodeReport a = Job::elastic_report(RoundId{1}, NodeState::stopped, 10);
     a.draining = "stopped by SIGTERM";
     job.tell("a", a);
     ASSERT_EQ(job.core.round(), RoundId{2});
     a.round = RoundId{2};
     a.state = NodeState::running;
     job.tell("a", a);
-    job.run_resident({"b"}, 10);
+    job.run_elastic({"b"}, 10);
     job.clear();
     job.resumed("a", 11);
     for (const char* node : {"a", "b"}) {
@@ -171,7 +171,7 @@ TEST_F(RendezvousPlanned, WhoWasKeptForARoundThatCannotBeIsLetGo) {
     job.fail("b", crash_on("b"));
     leave("a");
     job.disconnect("b");
-    NodeReport a = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    NodeReport a = Job::elastic_report(RoundId{1}, NodeState::stopped, 10);
     a.draining = "stopped by SIGTERM";
     job.tell("a", a);
     job.clear();

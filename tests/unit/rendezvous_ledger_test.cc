@@ -20,7 +20,7 @@ class RendezvousLedger : public RendezvousPlanned {
         begin(policy, {"a", "b"});
     }
     NodeReport report_of(NodeState state, std::uint64_t step, std::uint64_t held) const {
-        NodeReport report = Job::resident_report(job.core.round(), state, step);
+        NodeReport report = Job::elastic_report(job.core.round(), state, step);
         report.held_step = held;
         return report;
     }
@@ -56,7 +56,7 @@ class RendezvousLedger : public RendezvousPlanned {
 TEST_F(RendezvousLedger, TheTimeThatAFreshProcessNeedsToComeToItsRoundIsPartOfTheTotal) {
     job.fail("a", crash_on("a"));
     job.now += milliseconds(4);
-    job.park({"b"}, 10);
+    job.suspend({"b"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.now += milliseconds(2006);
     job.resumed("a", 11);  // It knows of 6 ms only.
@@ -71,7 +71,7 @@ TEST_F(RendezvousLedger, TheTimeThatAFreshProcessNeedsToComeToItsRoundIsPartOfTh
 
 TEST_F(RendezvousLedger, WhatTheNewRoundHasSeenItselfIsNeverTakenAway) {
     job.fail("a", crash_on("a"));
-    job.park({"b"}, 10);
+    job.suspend({"b"}, 10);
     job.now += milliseconds(1);  // Less than the 6 ms of which it speaks.
     job.resumed("a", 11);
     EXPECT_EQ(incident().join, Duration::zero());
@@ -80,7 +80,7 @@ TEST_F(RendezvousLedger, WhatTheNewRoundHasSeenItselfIsNeverTakenAway) {
 
 TEST_F(RendezvousLedger, AWordThatWasHeldUpDoesNotMakeTheRecoveryLonger) {
     job.fail("a", crash_on("a"));
-    job.park({"b"}, 10);
+    job.suspend({"b"}, 10);
     job.now += milliseconds(1900);
     Resumed late = resumed_at(11);
     late.ago = milliseconds(1600);
@@ -93,7 +93,7 @@ TEST_F(RendezvousLedger, ARestBeforeTheRoundAndTheStartOfItsProcessesAreToldApar
     job.silence("b");
     job.disconnect("b");
     job.pass(milliseconds(200));
-    job.park({"a"}, 10);
+    job.suspend({"a"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.now += milliseconds(50);
     job.resumed("a", 11);
@@ -110,7 +110,7 @@ TEST_F(RendezvousLedger, WhatEndedWhileNobodyListenedIsCountedFromThen) {
     job.now += seconds(5);
     job.join("a", Job::offer_of("a"), dead);
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    job.park({"b"}, 10);
+    job.suspend({"b"}, 10);
     job.now += milliseconds(10);
     job.resumed("a", 11);
     EXPECT_EQ(incident().detect, seconds(2));
@@ -125,7 +125,7 @@ TEST_F(RendezvousLedger, ThePeerThatSawItFirstSaysSinceWhen) {
     job.join("a", Job::offer_of("a"), torn);
     job.now += milliseconds(100);
     job.fail("b", crash_on("b"));
-    job.park({"a"}, 10);
+    job.suspend({"a"}, 10);
     job.now += milliseconds(10);
     job.resumed("a", 11);
     EXPECT_EQ(incident().detect, milliseconds(3100));
@@ -156,7 +156,7 @@ TEST_F(RendezvousLedger, ANodeThatIsFoundToHaveFallenSilentBeforeIsWhereItBegan)
     job.now += seconds(2);
     job.fail("b", crash_on("b"));
     ASSERT_EQ(job.core.phase(), Phase::ending);
-    job.park({"a"}, 10);
+    job.suspend({"a"}, 10);
     job.now += seconds(1);
     job.pass(milliseconds(1));
     ASSERT_EQ(job.core.round(), RoundId{2});
@@ -173,7 +173,7 @@ TEST_F(RendezvousLedger, AChangeThatWasSpoiledWhileNobodyListenedIsALossFromThen
     dead.failure = crash_on("a");
     dead.ended_ago = seconds(3);
     job.join("a", Job::offer_of("a"), dead);
-    job.park({"b"}, 10);
+    job.suspend({"b"}, 10);
     job.now += milliseconds(10);
     job.resumed("a", 11);
     EXPECT_EQ(incident().stop, seconds(3));
@@ -182,14 +182,14 @@ TEST_F(RendezvousLedger, AChangeThatWasSpoiledWhileNobodyListenedIsALossFromThen
 
 TEST_F(RendezvousLedger, ARecoveryThatIsCutShortEndsAtTheFirstSignOfWhatCutsIt) {
     job.fail("a", crash_on("a"));
-    job.park({"b"}, 10);
+    job.suspend({"b"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.now += seconds(5);
-    NodeReport dead = Job::resident_report(RoundId{2}, NodeState::stopped, 10);
+    NodeReport dead = Job::elastic_report(RoundId{2}, NodeState::stopped, 10);
     dead.failure = crash_on("b");
     dead.ended_ago = seconds(3);
     job.join("b", Job::offer_of("b"), dead);
-    job.park({"a"}, 10);
+    job.suspend({"a"}, 10);
     job.now += milliseconds(6);
     job.resumed("a", 11);
     ASSERT_EQ(job.core.status(job.now).incidents.size(), 2U);
@@ -201,18 +201,18 @@ TEST_F(RendezvousLedger, ARecoveryThatIsCutShortEndsAtTheFirstSignOfWhatCutsIt) 
 TEST_F(RendezvousLedger, NoTimeIsCountedTwice) {
     job.fail("a", crash_on("a"));
     job.now += milliseconds(4);
-    job.park({"b"}, 10);
+    job.suspend({"b"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.now += milliseconds(100);
     job.resumed("a", 11);
     ASSERT_EQ(job.core.status(job.now).goodput.lost, milliseconds(104));
     // It had come back to life for 20 ms when a peer's heart stopped.
     job.now += milliseconds(20);
-    NodeReport dead = Job::resident_report(RoundId{2}, NodeState::stopped, 12);
+    NodeReport dead = Job::elastic_report(RoundId{2}, NodeState::stopped, 12);
     dead.failure = crash_on("b");
     dead.ended_ago = milliseconds(60);
     job.join("b", Job::offer_of("b"), dead);
-    job.park({"a"}, 12);
+    job.suspend({"a"}, 12);
     job.now += milliseconds(6);
     job.resumed("a", 13);
     EXPECT_EQ(incident().detect, milliseconds(20));
@@ -221,7 +221,7 @@ TEST_F(RendezvousLedger, NoTimeIsCountedTwice) {
 
 TEST_F(RendezvousLedger, OneThatWasPlannedAndSpoiledIsNotCountedAmongThePlanned) {
     leave("b");
-    job.park({"a"}, 10);
+    job.suspend({"a"}, 10);
     job.leave("b");
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.resumed("a", 11);
@@ -233,7 +233,7 @@ TEST_F(RendezvousLedger, OneThatWasPlannedAndSpoiledIsNotCountedAmongThePlanned)
     leave("b");
     ASSERT_EQ(job.core.phase(), Phase::changing);
     job.fail("a", crash_on("a"));
-    job.park({"b"}, 10);
+    job.suspend({"b"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.resumed("a", 11);
     EXPECT_FALSE(incident().planned);
@@ -246,7 +246,7 @@ TEST_F(RendezvousLedger, OneThatWasPlannedAndSpoiledIsNotCountedAmongThePlanned)
 // ---- What was lost.
 
 TEST_F(RendezvousLedger, AStepOfWhichNoProcessHasKeptTheStateIsToldAsLost) {
-    job.run_resident({"a", "b"}, 512);
+    job.run_elastic({"a", "b"}, 512);
     all_die(512);
     job.resumed("a", 1);
     EXPECT_EQ(incident().lost_steps, 512U);
@@ -261,7 +261,7 @@ TEST_F(RendezvousLedger, AStepOfWhichNoProcessHasKeptTheStateIsToldAsLost) {
 }
 
 TEST_F(RendezvousLedger, WhatACheckpointHadIsNotLost) {
-    job.run_resident({"a", "b"}, 512);
+    job.run_elastic({"a", "b"}, 512);
     all_die(512);
     job.resumed("a", 501);
     EXPECT_EQ(incident().lost_steps, 12U);
@@ -270,7 +270,7 @@ TEST_F(RendezvousLedger, WhatACheckpointHadIsNotLost) {
 
 // Between two heartbeats many a step is committed.
 TEST_F(RendezvousLedger, StepsThatOnlyTheDeadWorkersHadToldOfAreLostAsWell) {
-    job.run_resident({"a", "b"}, 512);
+    job.run_elastic({"a", "b"}, 512);
     for (const std::uint64_t step : {600U, 90U}) {  // The second time short of the furthest.
         NodeReport dead = report_of(NodeState::stopped, 512, 0);
         dead.failure = crash_on("a");
@@ -286,16 +286,16 @@ TEST_F(RendezvousLedger, StepsThatOnlyTheDeadWorkersHadToldOfAreLostAsWell) {
 }
 
 TEST_F(RendezvousLedger, AStepThatOnlyTheDeadWorkerKnewToBeCommittedIsNotLost) {
-    job.run_resident({"a", "b"}, 512);
+    job.run_elastic({"a", "b"}, 512);
     a_dies_at(513);
-    job.park({"b"}, 512);
+    job.suspend({"b"}, 512);
     job.resumed("a", 513);
     EXPECT_EQ(incident().lost_steps, 0U);
 }
 
 // The daemon ended with all who knew: its journal has the steps of some time ago.
 TEST_F(RendezvousLedger, OfWhatWasLostWithTheDaemonNoMoreIsSaidThanIsKnown) {
-    job.run_resident({"a", "b"}, 512);
+    job.run_elastic({"a", "b"}, 512);
     job.restart();
     job.silence("a");
     job.silence("b");
@@ -313,7 +313,7 @@ TEST_F(RendezvousLedger, OfWhatWasLostWithTheDaemonNoMoreIsSaidThanIsKnown) {
 }
 
 TEST_F(RendezvousLedger, WhoComesBackAfterTheTimeForItHasAllTheSameLostNothing) {
-    job.run_resident({"a", "b"}, 512);
+    job.run_elastic({"a", "b"}, 512);
     job.restart();
     job.silence("a");
     job.silence("b");
@@ -329,20 +329,20 @@ TEST_F(RendezvousLedger, WhoComesBackAfterTheTimeForItHasAllTheSameLostNothing) 
 }
 
 TEST_F(RendezvousLedger, WhoOutlivesTheDaemonKnowsWhatWasCommitted) {
-    job.run_resident({"a", "b"}, 512);
+    job.run_elastic({"a", "b"}, 512);
     job.restart();
     job.silence("b");
     job.join("a", Job::offer_of("a"), report_of(NodeState::running, 600, 600));
     job.pass(seconds(9));
-    job.park({"a"}, 600);
+    job.suspend({"a"}, 600);
     job.resumed("a", 601);
     EXPECT_EQ(incident().lost_steps, 0U);
     EXPECT_FALSE(incident().lost_at_least);
 }
 
-// A spare, say, that had been in an earlier round.
+// A standby, say, that had been in an earlier round.
 TEST_F(RendezvousLedger, StepsOfTheDeadAreLostAlsoIfSomebodyHasAnOlderState) {
-    job.run_resident({"a", "b"}, 512);
+    job.run_elastic({"a", "b"}, 512);
     a_dies_at(513);
     job.tell("b", report_of(NodeState::stopped, 512, 400));
     job.resumed("a", 401);
@@ -353,11 +353,11 @@ TEST_F(RendezvousLedger, WhatEndsTheJobIsNoRecovery) {
     JobPolicy policy = policy_of(1, 3);
     policy.restarts_max = 1;
     begin(policy, {"a", "b"});
-    job.run_resident({"a", "b"}, 10);
+    job.run_elastic({"a", "b"}, 10);
     for (int time = 0; time < 2; ++time) {
         job.fail("a", crash_on("a"));
         job.now += milliseconds(4);
-        job.park({"b"}, 10);
+        job.suspend({"b"}, 10);
         job.resumed("a", 11);
     }
     ASSERT_TRUE(job.core.verdict().has_value());
@@ -368,7 +368,7 @@ TEST_F(RendezvousLedger, WhatEndsTheJobIsNoRecovery) {
 }
 
 TEST_F(RendezvousLedger, WhatIsLostOnceIsNotLostAgain) {
-    job.run_resident({"a", "b"}, 512);
+    job.run_elastic({"a", "b"}, 512);
     all_die(512);
     job.resumed("a", 1);
     for (const std::string node : {"a", "b"}) {
@@ -382,19 +382,19 @@ TEST_F(RendezvousLedger, WhatIsLostOnceIsNotLostAgain) {
 }
 
 TEST_F(RendezvousLedger, OneWhoseRoundHasGoneOnByTheTimeOfItsWordHasLostNothing) {
-    job.run_resident({"a", "b"}, 512);
+    job.run_elastic({"a", "b"}, 512);
     job.fail("a", crash_on("a"));
-    job.park({"b"}, 512);
-    job.run_resident({"b"}, 515);
+    job.suspend({"b"}, 512);
+    job.run_elastic({"b"}, 515);
     job.resumed("a", 513);
     EXPECT_EQ(incident().lost_steps, 0U);
     EXPECT_THAT(describe(incident()), Not(HasSubstr("to do again")));
-    job.run_resident({"a", "b"}, 516);
+    job.run_elastic({"a", "b"}, 516);
     EXPECT_EQ(job.core.status(job.now).step, 516U);
 }
 
 TEST_F(RendezvousLedger, OfARoundThatEndedBeforeItsFirstStepTheNextOneSaysWhatWasLost) {
-    job.run_resident({"a", "b"}, 512);
+    job.run_elastic({"a", "b"}, 512);
     all_die(512);
     all_die(512);
     job.pass(milliseconds(200));

@@ -26,7 +26,7 @@ class RendezvousLinks : public RendezvousPlanned {
     /// The node's workers are out, and it says what it has said of them, and that `failed` ended
     /// with an error, of which it had not said a word.
     void end(const std::string& node, std::optional<std::uint32_t> failed = std::nullopt) {
-        NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+        NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
         report.broken_links = job.report_of(node).broken_links;
         if (failed) {
             report.failure = error_on(node);
@@ -35,7 +35,7 @@ class RendezvousLinks : public RendezvousPlanned {
         job.tell(node, report);
     }
     void give_up_for_store(const std::string& node) {
-        NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+        NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
         report.store_spent = true;
         job.tell(node, report);
     }
@@ -45,11 +45,11 @@ class RendezvousLinks : public RendezvousPlanned {
         EXPECT_EQ(job.assignment("a").restart_count, restarts);
         EXPECT_EQ(job.assignment("a").reason, reason);
     }
-    /// All park, the next round forms and trains.
+    /// All suspend, the next round forms and trains.
     void recover(const std::vector<std::string>& nodes, std::uint64_t step) {
-        job.park(nodes, step);
+        job.suspend(nodes, step);
         ASSERT_EQ(job.core.phase(), Phase::training);
-        job.run_resident(nodes, step);
+        job.run_elastic(nodes, step);
         job.resumed(nodes.front(), step + 1);
     }
 };
@@ -74,7 +74,7 @@ TEST_F(RendezvousLinks, WhatBothEndsSayEndsTheRoundAtOnceAndIsTheCause) {
 TEST_F(RendezvousLinks, WhatOneEndSaysIsTheCauseIfNothingExplainsItInTime) {
     lose_peer("a", 1, 2);
     lose_peer("c", 4, 3);
-    job.pass(job.core.policy().regroup_call - milliseconds(1));
+    job.pass(job.core.policy().regroup_window - milliseconds(1));
     EXPECT_EQ(job.core.phase(), Phase::training);
     job.pass(milliseconds(1));
     EXPECT_EQ(job.core.phase(), Phase::ending);
@@ -82,7 +82,7 @@ TEST_F(RendezvousLinks, WhatOneEndSaysIsTheCauseIfNothingExplainsItInTime) {
               "the connection between rank 1 on a and rank 2 on b broke: rank 2 closed the "
               "connection");
     recover({"a", "b", "c"}, 10);
-    EXPECT_EQ(job.told<Recovered>("a")->incident.detect, job.core.policy().regroup_call);
+    EXPECT_EQ(job.told<Recovered>("a")->incident.detect, job.core.policy().regroup_window);
 }
 
 TEST_F(RendezvousLinks, TheDeathOfTheOtherEndExplainsIt) {
@@ -101,8 +101,8 @@ TEST_F(RendezvousLinks, ADeathThatIsToldLateStillExplainsIt) {
     lose_peer("a", 1, 2);
     job.pass(seconds(1));
     ASSERT_EQ(job.core.phase(), Phase::ending);
-    job.park({"a", "c"}, 10);
-    NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+    job.suspend({"a", "c"}, 10);
+    NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
     report.failure = crash_on("b", SIGKILL);
     job.tell("b", report);
     ASSERT_EQ(job.core.phase(), Phase::training);
@@ -110,15 +110,15 @@ TEST_F(RendezvousLinks, ADeathThatIsToldLateStillExplainsIt) {
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
 
-// Once the others have been ended, or have parked, more of its peers are gone for who has yet to
+// Once the others have been ended, or have suspended, more of its peers are gone for who has yet to
 // hear.
 TEST_F(RendezvousLinks, WhoHasSaidThatItLostAPeerHasOutlivedTheBreakAndDoesNotExplainIt) {
     for (const bool announced : {false, true}) {
         lose_peer("a", 1, 2);
         job.pass(seconds(1));
         ASSERT_EQ(job.core.phase(), Phase::ending);
-        job.park({"b", "c"}, 10);
-        NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+        job.suspend({"b", "c"}, 10);
+        NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
         report.broken_links = {{1, 2, "closed the connection"}};
         report.failure = WorkerFailure{};
         report.failure->node = "a";
@@ -128,7 +128,7 @@ TEST_F(RendezvousLinks, WhoHasSaidThatItLostAPeerHasOutlivedTheBreakAndDoesNotEx
         job.tell("a", report);
         ASSERT_EQ(job.core.phase(), Phase::training);
         EXPECT_EQ(job.assignment("a").restart_count, announced ? 1U : 0U);
-        job.run_resident({"a", "b", "c"}, 10);
+        job.run_elastic({"a", "b", "c"}, 10);
     }
 }
 
@@ -174,7 +174,7 @@ TEST_F(RendezvousLinks, ThatSomebodyHasLostTheOneThatEndedWithAnErrorMayBeSaidLa
     job.pass(seconds(1));
     end("c", 4);
     end("a");
-    NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+    NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
     report.broken_links = {{3, 4, "closed the connection"}};
     job.tell("b", report);
     expect_charge("rank 4 on c exited with code 1", 1);
@@ -224,17 +224,17 @@ TEST_F(RendezvousLinks, ANodeThatComesBackDoesNotExplainIt) {
                 HasSubstr("between rank 1 on a and rank 2 on b"));
 }
 
-TEST_F(RendezvousLinks, WorkersThatParkUnaskedNameTheConnectionThatTheyHaveLost) {
-    NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+TEST_F(RendezvousLinks, WorkersThatSuspendUnaskedNameTheConnectionThatTheyHaveLost) {
+    NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
     report.broken_links = {{1, 2, "closed the connection"}};
     job.tell("a", report);
     EXPECT_THAT(describe(job.told<Stop>("b")->reason),
                 HasSubstr("between rank 1 on a and rank 2 on b"));
 }
 
-TEST_F(RendezvousLinks, WhoParksUnaskedBeforeTheBreakIsOverdueDoesSoBecauseOfIt) {
+TEST_F(RendezvousLinks, WhoSuspendsUnaskedBeforeTheBreakIsOverdueDoesSoBecauseOfIt) {
     lose_peer("a", 1, 2);
-    job.tell("c", Job::resident_report(job.core.round(), NodeState::stopping, 10));
+    job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopping, 10));
     EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("b")->reason,
               "the connection between rank 1 on a and rank 2 on b broke: rank 2 closed the "
@@ -244,27 +244,27 @@ TEST_F(RendezvousLinks, WhoParksUnaskedBeforeTheBreakIsOverdueDoesSoBecauseOfIt)
 TEST_F(RendezvousLinks, RoundsThatAreGivenUpForNoKnownReasonAreNotTriedWithoutEnd) {
     const Instant began = job.now;
     for (int round = 0; round < 12; ++round) {
-        job.tell("c", Job::resident_report(job.core.round(), NodeState::stopping, 10));
+        job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopping, 10));
         EXPECT_EQ(job.told<Stop>("a")->reason, "node c gave the round up");
-        job.park({"a", "b", "c"}, 10);
+        job.suspend({"a", "b", "c"}, 10);
         while (job.core.phase() == Phase::forming || job.core.phase() == Phase::forming) {
             job.pass(milliseconds(10));
         }
         ASSERT_EQ(job.core.phase(), Phase::training);
         EXPECT_EQ(job.assignment("a").restart_count, 0U);
-        job.run_resident({"a", "b", "c"}, 10);
+        job.run_elastic({"a", "b", "c"}, 10);
     }
     EXPECT_GT(job.now - began, seconds(30)) << "each rest is twice as long";
 }
 
-// Without a daemon workers park unasked after a second; who comes back first says so.
+// Without a daemon workers suspend unasked after a second; who comes back first says so.
 TEST_F(RendezvousLinks, AFailureThatIsToldAfterARoundWasGivenUpIsWhyItWas) {
-    job.tell("c", Job::resident_report(job.core.round(), NodeState::stopped, 10));
+    job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopped, 10));
     ASSERT_EQ(job.told<Stop>("b")->reason, "node c gave the round up");
-    NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+    NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
     report.failure = crash_on("b", SIGKILL);
     job.tell("b", report);
-    job.park({"a"}, 10);
+    job.suspend({"a"}, 10);
     ASSERT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("a").reason, "rank 0 on b was ended by SIGKILL");
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
@@ -272,16 +272,16 @@ TEST_F(RendezvousLinks, AFailureThatIsToldAfterARoundWasGivenUpIsWhyItWas) {
 
 TEST_F(RendezvousLinks, AnErrorThatIsToldAfterARoundWasGivenUpIsWhyIfNobodyHasLostAnother) {
     for (const bool lost : {false, true}) {
-        job.tell("c", Job::resident_report(job.core.round(), NodeState::stopped, 10));
+        job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopped, 10));
         ASSERT_EQ(job.told<Stop>("b")->reason, "node c gave the round up");
         end("b", 2);
-        NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+        NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
         if (lost) {
             report.broken_links = {{1, 4, "closed the connection"}};
         }
         job.tell("a", report);
         expect_charge(lost ? "node c gave the round up" : "rank 2 on b exited with code 1", 1);
-        job.run_resident({"a", "b", "c"}, 11);
+        job.run_elastic({"a", "b", "c"}, 11);
     }
 }
 
@@ -298,13 +298,13 @@ TEST_F(RendezvousLinks, AnErrorIsNotWhyANodeCouldNotServeTheStore) {
         }
         end("a");
         expect_charge(kNoStore, 0);
-        job.run_resident({"a", "b", "c"}, 11);
+        job.run_elastic({"a", "b", "c"}, 11);
         job.clear();
     }
 }
 
 TEST_F(RendezvousLinks, ACrashCountsAlsoWhereANodeCouldNotServeTheStore) {
-    NodeReport crashed = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+    NodeReport crashed = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
     crashed.failure = crash_on("b", SIGKILL);
     job.tell("b", crashed);
     give_up_for_store("c");
@@ -316,11 +316,11 @@ TEST_F(RendezvousLinks, AFailureThatIsToldAfterARoundWasGivenUpEndsTheJobIfNoneI
     JobPolicy policy = policy_of(1, 3);
     policy.restarts_max = 0;
     begin(policy, {"a", "b", "c"});
-    job.tell("c", Job::resident_report(job.core.round(), NodeState::stopped, 10));
-    NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+    job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopped, 10));
+    NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
     report.failure = crash_on("b", SIGKILL);
     job.tell("b", report);
-    job.park({"a"}, 10);
+    job.suspend({"a"}, 10);
     ASSERT_NE(job.told<Closed>("a"), nullptr);
     EXPECT_EQ(job.told<Closed>("a")->verdict.exit_code, 128 + SIGKILL);
     EXPECT_EQ(job.told<Closed>("a")->verdict.author, "node b");
@@ -341,13 +341,13 @@ TEST_F(RendezvousLinks, ABreakOnTheWayToAStepBoundaryEndsTheRoundAtOnce) {
 TEST_F(RendezvousLinks, ABreakOnTheWayToAStepBoundaryOfWhichOneEndSaysSoIsNotWaitedForLong) {
     leave("c");
     lose_peer("a", 1, 2);
-    job.pass(job.core.policy().regroup_call);
+    job.pass(job.core.policy().regroup_window);
     EXPECT_EQ(job.core.phase(), Phase::ending);
 }
 
-TEST_F(RendezvousLinks, WhoParksShortOfTheStepBoundaryForABreakHasNotReachedIt) {
+TEST_F(RendezvousLinks, WhoSuspendsShortOfTheStepBoundaryForABreakHasNotReachedIt) {
     leave("c");
-    NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 10);
+    NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
     report.broken_links = {{1, 2, "closed the connection"}};
     job.tell("a", report);
     EXPECT_EQ(job.core.phase(), Phase::ending);
@@ -357,14 +357,14 @@ TEST_F(RendezvousLinks, WhoParksShortOfTheStepBoundaryForABreakHasNotReachedIt) 
     EXPECT_NE(job.told<Stop>("c"), nullptr) << "it saves what it has";
 }
 
-// They are on their own once another node has parked.
+// They are on their own once another node has suspended.
 TEST_F(RendezvousLinks, AnErrorOfThoseWhoSaveTheirStateDoesNotExplainABreakBetweenOthers) {
     leave("c");
-    job.park({"a"}, 11);
+    job.suspend({"a"}, 11);
     lose_peer("b", 3, 4);
-    job.pass(job.core.policy().regroup_call);
+    job.pass(job.core.policy().regroup_window);
     ASSERT_EQ(job.core.phase(), Phase::ending);
-    NodeReport report = Job::resident_report(job.core.round(), NodeState::stopped, 11);
+    NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 11);
     report.draining = "stopped by SIGTERM";
     report.failure = error_on("c");
     report.failure->rank = 4;
@@ -379,12 +379,12 @@ TEST_F(RendezvousLinks, AConnectionThatStaysBrokenIsNotTriedWithoutEndAndEndsNoJ
     for (int round = 0; round < 12; ++round) {
         lose_peer("a", 1, 2);
         lose_peer("b", 2, 1);
-        job.park({"a", "b", "c"}, 10);
+        job.suspend({"a", "b", "c"}, 10);
         while (job.core.phase() == Phase::forming || job.core.phase() == Phase::forming) {
             job.pass(milliseconds(10));
         }
         ASSERT_EQ(job.core.phase(), Phase::training);
-        job.run_resident({"a", "b", "c"}, 10);
+        job.run_elastic({"a", "b", "c"}, 10);
     }
     EXPECT_GT(job.now - began, seconds(30)) << "each rest is twice as long";
 }

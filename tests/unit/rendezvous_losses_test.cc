@@ -25,7 +25,7 @@ class RendezvousLosses : public RendezvousPlanned {
 TEST_F(RendezvousLosses, TheCauseNamesAllNodesThatWereLostTogether) {
     begin_with({"a", "b", "c"});
     fall_silent({"b", "c"});
-    job.park({"a"}, 10);
+    job.suspend({"a"}, 10);
     EXPECT_EQ(job.assignment("a").reason, "node b and node c are lost: silent for 3.0 s");
     job.resumed("a", 11);
     EXPECT_EQ(job.core.status(job.now).incidents.at(0).cause,
@@ -35,11 +35,11 @@ TEST_F(RendezvousLosses, TheCauseNamesAllNodesThatWereLostTogether) {
 TEST_F(RendezvousLosses, OfManyTheCauseNamesThreeAndCountsTheOthers) {
     begin_with({"a", "b", "c", "d", "e", "f"});
     fall_silent({"b", "c", "d"});
-    job.park({"a", "e", "f"}, 10);
+    job.suspend({"a", "e", "f"}, 10);
     EXPECT_EQ(job.assignment("a").reason, "node b, node c and node d are lost: silent for 3.0 s");
     begin_with({"a", "b", "c", "d", "e", "f"});
     fall_silent({"b", "c", "d", "e", "f"});
-    job.park({"a"}, 10);
+    job.suspend({"a"}, 10);
     EXPECT_EQ(job.assignment("a").reason,
               "node b, node c, node d and 2 more are lost: silent for 3.0 s");
 }
@@ -48,24 +48,24 @@ TEST_F(RendezvousLosses, NodesThatWereLostInDifferentWaysAreToldOneByOne) {
     begin_with({"a", "b", "c"});
     job.leave("c");
     job.killed("b");
-    job.park({"a"}, 10);
+    job.suspend({"a"}, 10);
     EXPECT_EQ(job.assignment("a").reason,
               "node c left: SIGTERM; node b left: its agent was killed");
 }
 
-TEST_F(RendezvousLosses, OneThatHadParkedBeforeItWasLostIsNamed) {
+TEST_F(RendezvousLosses, OneThatHadSuspendedBeforeItWasLostIsNamed) {
     begin_with({"a", "b", "c"});
     job.killed("b");
-    job.park({"c"}, 10);
+    job.suspend({"c"}, 10);
     job.killed("c");
-    job.park({"a"}, 10);
+    job.suspend({"a"}, 10);
     EXPECT_EQ(job.assignment("a").reason, "node b and node c left: their agent was killed");
 }
 
 TEST_F(RendezvousLosses, OneThatIsLostWhileTheNextRoundIsAwaitedIsNamed) {
     begin(policy_of(3, 3), {"a", "b", "c"});
     job.killed("b");
-    job.park({"a", "c"}, 10);
+    job.suspend({"a", "c"}, 10);
     ASSERT_EQ(job.core.phase(), Phase::forming);
     job.killed("c");
     job.join("d");

@@ -19,7 +19,7 @@ class RendezvousPlanned : public testing::Test {
         JobPolicy policy = small_policy();
         policy.nodes_min = nodes_min;
         policy.nodes_max = nodes_max;
-        policy.spares_max = 1;
+        policy.standbys_max = 1;
         return policy;
     }
     void begin(const JobPolicy& policy, const std::vector<std::string>& nodes) {
@@ -28,7 +28,7 @@ class RendezvousPlanned : public testing::Test {
             job.join(node);
         }
         job.pass(seconds(5));
-        job.run_resident(nodes, 10);
+        job.run_elastic(nodes, 10);
         ASSERT_EQ(job.core.phase(), Phase::training);
         job.clear();
     }

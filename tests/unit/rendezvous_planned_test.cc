@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rounds whose workers keep their processes grow, and have spares.
+// Rounds whose workers keep their processes grow, and have standbys.
 #include "tests/unit/rendezvous_planned.h"
 
 #include <gtest/gtest.h>
@@ -14,10 +14,10 @@ TEST_F(RendezvousPlanned, ANewNodeStartsItsWorkersBeforeTheRoundIsChangedForIt) 
     job.join("c");
     ASSERT_NE(job.told<Waiting>("c"), nullptr);
     EXPECT_TRUE(job.told<Waiting>("c")->prestart);
-    EXPECT_FALSE(job.told<Waiting>("c")->spare);
+    EXPECT_FALSE(job.told<Waiting>("c")->standby);
     job.pass(seconds(10));
     EXPECT_EQ(job.core.phase(), Phase::training);  // Its workers are not there yet.
-    job.tell("c", Job::resident_report(RoundId::none, NodeState::stopped));
+    job.tell("c", Job::elastic_report(RoundId::none, NodeState::stopped));
     job.pass(milliseconds(1));
     EXPECT_EQ(job.core.phase(), Phase::changing);
     for (const char* node : {"a", "b"}) {
@@ -27,9 +27,9 @@ TEST_F(RendezvousPlanned, ANewNodeStartsItsWorkersBeforeTheRoundIsChangedForIt) 
         EXPECT_FALSE(job.told<Prepare>(node)->leave);
         EXPECT_EQ(job.told<Prepare>(node)->reason, "node c joined");
     }
-    job.park({"a"}, 20);
+    job.suspend({"a"}, 20);
     EXPECT_EQ(job.core.phase(), Phase::changing);
-    job.park({"b"}, 20);
+    job.suspend({"b"}, 20);
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("c").group_world_size, 3U);
     EXPECT_EQ(job.assignment("a").restart_count, 0U);
@@ -65,12 +65,12 @@ TEST_F(RendezvousPlanned, PrepareIsRepeatedToWhoHasMissedIt) {
 
 TEST_F(RendezvousPlanned, AFailureOnTheWayToTheBoundaryIsAFailure) {
     leave("b");
-    NodeReport report = Job::resident_report(RoundId{1}, NodeState::stopping, 11);
+    NodeReport report = Job::elastic_report(RoundId{1}, NodeState::stopping, 11);
     report.failure = crash_on("a");
     job.tell("a", report);
     EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("b")->reason, "rank 0 on a was ended by SIGSEGV");
-    job.park({"b"});
+    job.suspend({"b"});
     report.state = NodeState::stopped;
     job.tell("a", report);
     EXPECT_EQ(job.core.round(), RoundId{2});
@@ -97,15 +97,15 @@ TEST_F(RendezvousPlanned, ABoundaryThatIsNotReachedInTimeIsDoneWithout) {
               "time");
 }
 
-// ---- Spares.
+// ---- Standbys.
 
-TEST_F(RendezvousPlanned, SparesStartTheirWorkersAheadUpToTheNumberThatIsWanted) {
+TEST_F(RendezvousPlanned, StandbysStartTheirWorkersAheadUpToTheNumberThatIsWanted) {
     begin(policy_of(2, 2), {"a", "b"});
     job.join("c");
     job.join("d");
     ASSERT_NE(job.told<Waiting>("c"), nullptr);
     EXPECT_TRUE(job.told<Waiting>("c")->prestart);
-    EXPECT_TRUE(job.told<Waiting>("c")->spare);
+    EXPECT_TRUE(job.told<Waiting>("c")->standby);
     job.pass(seconds(2));
     ASSERT_NE(job.told<Waiting>("d"), nullptr);
     EXPECT_FALSE(job.told<Waiting>("d")->prestart);
@@ -113,30 +113,30 @@ TEST_F(RendezvousPlanned, SparesStartTheirWorkersAheadUpToTheNumberThatIsWanted)
     EXPECT_TRUE(job.told<Waiting>("d")->prestart);
 }
 
-TEST_F(RendezvousPlanned, SparesOfRoundsThatAreNotResidentOnlyWait) {
+TEST_F(RendezvousPlanned, StandbysOfRoundsThatAreNotElasticOnlyWait) {
     begin(policy_of(2, 2), {"a", "b"});
     job.run({"a", "b"});
     job.join("c");
     job.pass(seconds(2));
     ASSERT_NE(job.told<Waiting>("c"), nullptr);
     EXPECT_FALSE(job.told<Waiting>("c")->prestart);
-    job.run_resident({"a"});
+    job.run_elastic({"a"});
     job.clear();
-    job.run_resident({"b"});  // Now all are.
+    job.run_elastic({"b"});  // Now all are.
     ASSERT_NE(job.told<Waiting>("c"), nullptr);
     EXPECT_TRUE(job.told<Waiting>("c")->prestart);
 }
 
-TEST_F(RendezvousPlanned, ASpareWhoseWorkersAreStartedTakesThePlaceOfALostNodeAtOnce) {
+TEST_F(RendezvousPlanned, AStandbyWhoseWorkersAreStartedTakesThePlaceOfALostNodeAtOnce) {
     begin(policy_of(3, 3), {"a", "b", "c"});
     job.join("d");
     job.join("e");
-    job.tell("e", Job::resident_report(RoundId::none, NodeState::stopped));
+    job.tell("e", Job::elastic_report(RoundId::none, NodeState::stopped));
     job.silence("b");
     job.disconnect("b");
     job.pass(milliseconds(200));
     EXPECT_EQ(job.core.phase(), Phase::ending);
-    job.park({"a", "c"});
+    job.suspend({"a", "c"});
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("e").group_rank, 1U);
     EXPECT_EQ(job.assignment("e").first_rank, 2U);

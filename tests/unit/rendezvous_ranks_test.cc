@@ -135,7 +135,7 @@ TEST(RankTable, NodesOfOneNameAreToldApart) {
     EXPECT_EQ(ids(table.arrange({member("host", "2"), member("host", "3")}, 2)), (Nodes{"3", "2"}));
 }
 
-TEST(RankTable, ThoseWithAHomeGoBeforeSparesWhenThereIsNoPlaceForAll) {
+TEST(RankTable, ThoseWithAHomeGoBeforeStandbysWhenThereIsNoPlaceForAll) {
     RankTable table;
     (void)table.arrange({member("b"), member("c")}, 2);
     EXPECT_EQ(ids(table.arrange({member("a"), member("b"), member("c")}, 2)), (Nodes{"b", "c"}));

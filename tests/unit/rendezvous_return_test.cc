@@ -17,17 +17,17 @@ TEST_F(RendezvousPlanned, TheNextRoundWaitsForSurvivorsUnderSuspicionOnly) {
     begin(policy_of(1, 4), {"a", "b", "c"});
     job.join("d");
     job.fail("a", crash_on("a"));
-    job.park({"b"});
+    job.suspend({"b"});
     job.disconnect("d");  // A stranger to this round.
-    job.park({"c"});
+    job.suspend({"c"});
     EXPECT_EQ(job.core.round(), RoundId{2});
 
     begin(policy_of(1, 4), {"a", "b", "c"});
     job.fail("a", crash_on("a"));
-    job.park({"b"});
+    job.suspend({"b"});
     job.disconnect("b");
     job.silence("b");
-    job.park({"c"});
+    job.suspend({"c"});
     EXPECT_EQ(job.core.phase(), Phase::forming);
     job.pass(milliseconds(199));
     EXPECT_EQ(job.core.round(), RoundId{1});
@@ -43,25 +43,25 @@ TEST_F(RendezvousPlanned, AFullRoundOfNewProcessesWaitsForTheOneThatHasTheState)
     policy.restarts_max = 2;  // "b" fails twice.
     begin(policy, {"a", "b"});
     job.join("c");
-    NodeReport fresh = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    NodeReport fresh = Job::elastic_report(RoundId{1}, NodeState::stopped, 10);
     fresh.held_step = 0;
     job.disconnect("a");
-    job.resident("b", NodeState::running, 10);
+    job.elastic("b", NodeState::running, 10);
     fresh.failure = crash_on("b");
     job.tell("b", fresh);
-    EXPECT_EQ(job.core.phase(), Phase::ending);  // "a" has not parked.
-    job.park({"a"}, 10);
+    EXPECT_EQ(job.core.phase(), Phase::ending);  // "a" has not suspended.
+    job.suspend({"a"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
-    job.run_resident({"a"}, 20);
-    job.tell("b", Job::resident_report(RoundId{2}, NodeState::running));
-    job.park({"a"}, 20);
+    job.run_elastic({"a"}, 20);
+    job.tell("b", Job::elastic_report(RoundId{2}, NodeState::running));
+    job.suspend({"a"}, 20);
     job.disconnect("a");
     fresh.round = RoundId{2};
     job.tell("b", fresh);
     EXPECT_EQ(job.core.phase(), Phase::forming);
     EXPECT_EQ(describe(job.core.situation(job.now)),
               "2 nodes ready, waiting for a, which may hold a later state, for 200 ms");
-    job.park({"a"}, 20);
+    job.suspend({"a"}, 20);
     EXPECT_EQ(job.core.round(), RoundId{3});
     EXPECT_EQ(job.assignment("a").round, RoundId{3});
 }
@@ -69,14 +69,14 @@ TEST_F(RendezvousPlanned, AFullRoundOfNewProcessesWaitsForTheOneThatHasTheState)
 TEST_F(RendezvousPlanned, WhoHasTheStateAndIsLostIsNotWaitedForLonger) {
     begin(policy_of(1, 2), {"a", "b"});
     job.join("c");
-    job.park({"a"}, 20);
+    job.suspend({"a"}, 20);
     job.silence("a");
     job.disconnect("a");
-    NodeReport fresh = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    NodeReport fresh = Job::elastic_report(RoundId{1}, NodeState::stopped, 10);
     fresh.held_step = 0;
     job.tell("b", fresh);
     EXPECT_EQ(job.core.round(), RoundId{1});
-    job.pass(small_policy().regroup_call);
+    job.pass(small_policy().regroup_window);
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("c").group_world_size, 2U);
 }
@@ -85,30 +85,30 @@ TEST_F(RendezvousPlanned, WhoseWorkersAreAtWorkWithTheLastStateIsWaitedForAsLong
     begin(policy_of(1, 2), {"a", "b"});
     job.join("c");
     job.killed("b");
-    NodeReport busy = Job::resident_report(RoundId{1}, NodeState::stopping, 20);
+    NodeReport busy = Job::elastic_report(RoundId{1}, NodeState::stopping, 20);
     busy.at_work = seconds(100);
     job.join("b", Job::offer_of("b"), busy);  // It was its connection only.
-    NodeReport fresh = Job::resident_report(RoundId{1}, NodeState::stopped, 10);
+    NodeReport fresh = Job::elastic_report(RoundId{1}, NodeState::stopped, 10);
     fresh.held_step = 0;
     job.tell("a", fresh);
     EXPECT_EQ(job.core.phase(), Phase::forming);
     job.pass(small_policy().shutdown_timeout + seconds(30));
     EXPECT_EQ(job.core.round(), RoundId{1});
-    job.park({"b"}, 20);
+    job.suspend({"b"}, 20);
     ASSERT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("b").round, RoundId{2});
 }
 
-TEST_F(RendezvousPlanned, ARoundThatLostTheStateAsItWasFormedIsGivenUpForASpareThatHasSome) {
+TEST_F(RendezvousPlanned, ARoundThatLostTheStateAsItWasFormedIsGivenUpForAStandbyThatHasSome) {
     begin(policy_of(1, 2), {"a", "b"});
-    job.join("c", Job::offer_of("c"), Job::resident_report(RoundId::none, NodeState::stopped, 8));
+    job.join("c", Job::offer_of("c"), Job::elastic_report(RoundId::none, NodeState::stopped, 8));
     job.fail("a", crash_on("a"));
-    job.park({"b"}, 10);
+    job.suspend({"b"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
     ASSERT_EQ(job.told<Assign>("c"), nullptr);
-    // The word that the parked one has died was on its way.
+    // The word that the suspended one has died was on its way.
     for (const char* node : {"a", "b"}) {
-        job.tell(node, Job::resident_report(RoundId{2}, NodeState::running));
+        job.tell(node, Job::elastic_report(RoundId{2}, NodeState::running));
     }
     EXPECT_EQ(job.core.phase(), Phase::training);  // They may yet bring something from a disk.
     job.resumed("a", 1);
@@ -116,7 +116,7 @@ TEST_F(RendezvousPlanned, ARoundThatLostTheStateAsItWasFormedIsGivenUpForASpareT
     EXPECT_EQ(job.told<Stop>("b")->reason,
               "node c has come to step 8, and the round began at step 0 without it");
     EXPECT_EQ(job.told<Recovered>("a"), nullptr);
-    job.park({"a", "b"}, 1);
+    job.suspend({"a", "b"}, 1);
     EXPECT_EQ(job.core.round(), RoundId{3});
     EXPECT_EQ(job.assignment("c").round, RoundId{3});
     job.resumed("c", 9);
@@ -126,32 +126,32 @@ TEST_F(RendezvousPlanned, ARoundThatLostTheStateAsItWasFormedIsGivenUpForASpareT
 }
 
 TEST_F(RendezvousPlanned, ARoundThatBeganAsFarOrLongAgoIsNotGivenUp) {
-    const auto begin_with_spare = [&](std::uint64_t held) {
+    const auto begin_with_standby = [&](std::uint64_t held) {
         begin(policy_of(1, 2), {"a", "b"});
         job.join("c", Job::offer_of("c"),
-                 Job::resident_report(RoundId::none, NodeState::stopped, held));
+                 Job::elastic_report(RoundId::none, NodeState::stopped, held));
         job.fail("a", crash_on("a"));
-        job.park({"b"}, 10);
+        job.suspend({"b"}, 10);
         ASSERT_EQ(job.core.round(), RoundId{2});
     };
-    begin_with_spare(8);
+    begin_with_standby(8);
     job.resumed("a", 8);  // From a checkpoint, or as one of two that were one step apart.
     EXPECT_EQ(job.core.phase(), Phase::training);
-    begin_with_spare(8);
+    begin_with_standby(8);
     Resumed late = {RoundId{2}, 1, milliseconds(3), milliseconds(2), milliseconds(1)};
     late.ago = seconds(60);  // It was heard by nobody; where are they now?
     job.step(NodeResumed{"a", late});
     EXPECT_EQ(job.core.phase(), Phase::training);
 }
 
-TEST_F(RendezvousPlanned, ANodeWhoseWorkersStillParkIsWaitedForIfTheyHaveMost) {
+TEST_F(RendezvousPlanned, ANodeWhoseWorkersStillSuspendIsWaitedForIfTheyHaveMost) {
     job = Job(policy_of(1, 2));
-    job.join("a", Job::offer_of("a"), Job::resident_report(RoundId{7}, NodeState::running, 30));
+    job.join("a", Job::offer_of("a"), Job::elastic_report(RoundId{7}, NodeState::running, 30));
     job.join("b");
     job.join("c");
     EXPECT_EQ(job.core.phase(), Phase::forming);
     EXPECT_NE(job.told<Stop>("a"), nullptr);
-    job.tell("a", Job::resident_report(RoundId{7}, NodeState::stopped, 30));
+    job.tell("a", Job::elastic_report(RoundId{7}, NodeState::stopped, 30));
     EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.assignment("a").group_rank, 0U);
 }
@@ -163,7 +163,7 @@ TEST_F(RendezvousPlanned, ARestartedDaemonGivesEveryoneTimeToComeBack) {
     job.silence("b");
     job.pass(seconds(8) - milliseconds(1));
     EXPECT_EQ(job.core.phase(), Phase::training);
-    job.join("a", Job::offer_of("a"), Job::resident_report(RoundId{1}, NodeState::running, 50));
+    job.join("a", Job::offer_of("a"), Job::elastic_report(RoundId{1}, NodeState::running, 50));
     job.pass(milliseconds(1));
     EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(
@@ -187,7 +187,7 @@ TEST_F(RendezvousPlanned, WhoEndedWithTheDaemonIsLostAsSoonAsItsLauncherIsStarte
     EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("a")->reason,
               "node b is lost: its launcher, which served the rendezvous, was ended");
-    job.park({"a"});
+    job.suspend({"a"});
     EXPECT_EQ(job.core.phase(), Phase::training) << "nobody else is waited for";
     EXPECT_EQ(job.assignment("a").group_world_size, 2U);
 }
@@ -200,7 +200,7 @@ TEST_F(RendezvousPlanned, ALauncherThatIsStartedAgainCostsItsNodeNothing) {
     job.restart();
     job.join("a", Job::offer_of("a"), job.report_of("a"));
     job.join("b2", host_of("b"), {});
-    job.park({"a"});
+    job.suspend({"a"});
     EXPECT_EQ(job.core.phase(), Phase::training) << "--max-node-losses 0";
 }
 
@@ -246,7 +246,7 @@ TEST_F(RendezvousPlanned, RoundsGoOnOverARestart) {
     job.restart();
     for (const char* node : {"b", "a"}) {
         job.join(node, Job::offer_of(node),
-                 Job::resident_report(RoundId{1}, NodeState::running, 50));
+                 Job::elastic_report(RoundId{1}, NodeState::running, 50));
     }
     job.clear();
     job.pass(seconds(60));
@@ -258,14 +258,14 @@ TEST_F(RendezvousPlanned, RoundsGoOnOverARestart) {
 TEST_F(RendezvousPlanned, ARestartAmidARegroupingWaitsForAllSurvivors) {
     begin(policy_of(1, 3), {"a", "b", "c"});
     job.fail("a", crash_on("a"));
-    job.park({"b", "c"});
+    job.suspend({"b", "c"});
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.leave("c");
     job.report("a", NodeState::stopped, RoundId{2});
     job.disconnect("b");
-    job.park({"b"});
+    job.suspend({"b"});
     ASSERT_EQ(job.core.phase(), Phase::training);
-    // Once more, and now the daemon dies when both have parked but one is under suspicion.
+    // Once more, and now the daemon dies when both have suspended but one is under suspicion.
     job.fail("a", crash_on("a"));
     job.restart();
     job.join("a", Job::offer_of("a"), job.report_of("a"));
@@ -288,7 +288,7 @@ TEST_F(RendezvousPlanned, ALostNodeIsFoundHoweverOftenTheDaemonDies) {
     job.silence("b");
     const auto live = [&](Duration span) {
         job.restart();
-        job.join("a", Job::offer_of("a"), Job::resident_report(RoundId{1}, NodeState::running, 50));
+        job.join("a", Job::offer_of("a"), Job::elastic_report(RoundId{1}, NodeState::running, 50));
         job.pass(span);
     };
     live(milliseconds(4500));
@@ -346,7 +346,7 @@ TEST_F(RendezvousPlanned, WhatWasPlannedIsNoneOnceSomethingIsLost) {
     job.silence("c");
     job.disconnect("c");
     job.pass(milliseconds(200));
-    job.park({"a", "b"}, 12);
+    job.suspend({"a", "b"}, 12);
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.resumed("a", 13);
     ASSERT_NE(job.told<Recovered>("a"), nullptr);
@@ -359,12 +359,12 @@ TEST_F(RendezvousPlanned, WhoComesToWaitHearsSoAtOnce) {
     job.join("c");
     job.join("d");
     ASSERT_NE(job.told<Waiting>("d"), nullptr);
-    EXPECT_TRUE(job.told<Waiting>("d")->spare);
+    EXPECT_TRUE(job.told<Waiting>("d")->standby);
     job.pass(std::chrono::minutes(2));
     job.clear();
     job.join("e");
     ASSERT_EQ(job.times_told<Waiting>("e"), 1U);
-    EXPECT_TRUE(job.told<Waiting>("e")->spare);
+    EXPECT_TRUE(job.told<Waiting>("e")->standby);
     EXPECT_EQ(job.told<Waiting>("d"), nullptr);
     job.disconnect("e");
     job.join("e");

@@ -34,8 +34,8 @@ std::string text_of(const Alive& m) {
     return "alive " + std::to_string(number(m.round));
 }
 std::string text_of(const Waiting& m) {
-    return std::string("waiting ") + (m.spare ? "spare " : "") + (m.prestart ? "prestart " : "") +
-           describe(m.detail);
+    return std::string("waiting ") + (m.standby ? "standby " : "") +
+           (m.prestart ? "prestart " : "") + describe(m.detail);
 }
 std::string text_of(const Recovered& m) {
     return "recovered " + describe(m.incident);
@@ -90,11 +90,11 @@ JobPolicy random_policy(Random& random) {
     policy.last_call = milliseconds(random.below(3) * 700);
     policy.shutdown_timeout = seconds(2);
     policy.grow_after = milliseconds(random.below(4000));
-    policy.spares_max = static_cast<std::uint32_t>(random.below(3));
+    policy.standbys_max = static_cast<std::uint32_t>(random.below(3));
     policy.prepare_timeout = seconds(1 + random.below(10));
     policy.budgets.refill_steps = random.below(3) * 20;
     policy.budgets.no_progress_max = static_cast<std::uint32_t>(random.below(6));
-    policy.budgets.strikes_window = seconds(20);
+    policy.budgets.node_failures_window = seconds(20);
     return policy;
 }
 
@@ -233,7 +233,7 @@ class History {
         report.alarm = 0;
         report.round = core.round();
         report.state = core.phase() == Phase::training ? NodeState::running : NodeState::stopped;
-        report.resident = random_.below(8) != 0;
+        report.elastic = random_.below(8) != 0;
     }
 
     void change(const NodeId& node, NodeReport& report) {
@@ -293,7 +293,7 @@ TEST(RendezvousRoutine, HeartbeatsOfARoundThatTrainsAreRoutine) {
     Job job(fixed_policy(2));
     job.join("a");
     job.join("b");
-    job.run_resident({"a", "b"}, 5);
+    job.run_elastic({"a", "b"}, 5);
     for (const char* node : {"a", "b"}) {
         for (const std::uint64_t step : {5U, 6U, 700U}) {
             const NodeReport report = [&] {

@@ -65,7 +65,7 @@ class RendezvousSilence : public testing::Test {
         policy.nodes_max = 2;
         policy.restarts_max = 100;
         policy.budgets.no_progress_max = 100;
-        policy.budgets.strikes_max = 2;
+        policy.budgets.node_failures_max = 2;
         policy.budgets.delay = Duration::zero();
         return policy;
     }
@@ -131,7 +131,7 @@ TEST_F(RendezvousSilence, WhoHasBeenSilentLongestIsEndedWhoeverFellSilentLast) {
               "rank 3 on b was silent longest as its round hung, and was ended");
 }
 
-TEST_F(RendezvousSilence, NoNodeIsSetAsideForIt) {
+TEST_F(RendezvousSilence, NoNodeIsQuarantinedForIt) {
     for (std::uint64_t i = 0; i < 5; ++i) {
         hang_and_answer(silent(3, seconds(5)));
         end("b", 3);

@@ -287,7 +287,7 @@ TEST_F(RendezvousStopping, NodeWhoseWorkersAreAtWorkOfTheirOwnHasTheTimeThatItsA
     NodeReport busy;
     busy.round = RoundId{1};
     busy.state = NodeState::stopping;
-    busy.resident = true;
+    busy.elastic = true;
     busy.at_work = seconds(100);
     job.tell("a", busy);
     job.report("c", NodeState::stopping);

@@ -15,9 +15,9 @@
 
 #include "tests/conformance/process_group_ranks.h"
 #include "worker_sdk/src/elastic/dissent.h"
-#include "worker_sdk/src/elastic/kept_state.h"
 #include "worker_sdk/src/elastic/loop.h"
-#include "worker_sdk/src/elastic/standing.h"
+#include "worker_sdk/src/elastic/rank_state.h"
+#include "worker_sdk/src/elastic/registered_state.h"
 
 namespace regroup::testing {
 namespace {
@@ -25,7 +25,7 @@ namespace {
 using elastic::choose_origin;
 using elastic::Dissent;
 using elastic::find_dissent;
-using elastic::Standing;
+using elastic::RankState;
 using ::testing::HasSubstr;
 using Ranks = std::vector<std::uint32_t>;
 using Digests = std::vector<std::optional<std::uint64_t>>;
@@ -75,7 +75,7 @@ TEST(Dissent, TheSentenceNamesWhatDiffersOnEachRank) {
 
 TEST(Dissent, IsToldWithoutNamesIfTheGroupBreaks) {
     run_ranks(3, [](ProcessGroup& group) {
-        elastic::KeptState kept;
+        elastic::RegisteredState kept;
         std::vector<float> weights{1, 2};
         kept.add("weights", TensorView(std::span<float>(weights)));
         if (group.rank() == 0) {
@@ -89,11 +89,11 @@ TEST(Dissent, IsToldWithoutNamesIfTheGroupBreaks) {
 
 // ---- Where a round goes on from.
 
-Standing holder(std::uint64_t step, std::uint64_t digest) {
+RankState holder(std::uint64_t step, std::uint64_t digest) {
     return {.step = step, .history = 5, .layout = 1, .fresh = 0, .torn = 0, .digest = digest};
 }
 
-Standing newcomer(std::uint64_t step = 0) {
+RankState newcomer(std::uint64_t step = 0) {
     return {.step = step, .history = 9, .layout = 1, .fresh = 1};
 }
 
@@ -101,7 +101,7 @@ TEST(Origin, HoldsWhatMostOfThoseHoldWhoAreFurthest) {
     const auto origin = choose_origin(
         std::array{holder(8, 66), newcomer(), holder(8, 77), holder(7, 66), holder(8, 77)});
     EXPECT_EQ(origin.rank, 2U);
-    EXPECT_EQ(origin.standing.digest, 77U);
+    EXPECT_EQ(origin.state.digest, 77U);
     EXPECT_EQ(origin.dissent.ranks, Ranks{0});
 }
 
@@ -112,7 +112,7 @@ TEST(Origin, IsUnknownIfTheHoldersAreAtOdds) {
 }
 
 TEST(Origin, IsUndisputedAmongThoseWhoGetTheStateAnyway) {
-    Standing torn = holder(8, 66);
+    RankState torn = holder(8, 66);
     torn.torn = 1;
     EXPECT_FALSE(choose_origin(std::array{holder(8, 77), torn, holder(7, 5)}).dissent);
     EXPECT_FALSE(choose_origin(std::array{newcomer(), newcomer()}).dissent);
@@ -127,7 +127,7 @@ TEST(Dissent, WithoutAnAgentEndsAll) {
             std::vector<std::int64_t> count{0};
             const auto loop = elastic::Loop::make({.timeout = kPatience, .compare_every = 1},
                                                   context_of_rank(rank, 3, world.store), nullptr);
-            loop->keep("count", TensorView(std::span<std::int64_t>(count)));
+            loop->register_state("count", TensorView(std::span<std::int64_t>(count)));
             const auto error = error_of([&] {
                 loop->run({.on_step = [&](ElasticStep& step) {
                     step.commit([&] { count[0] = rank == 1 ? 7 : 1; });

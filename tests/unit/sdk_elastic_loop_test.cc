@@ -14,7 +14,7 @@
 namespace regroup::testing {
 namespace {
 
-TEST_F(ElasticLoopTest, ADrainParksEverybodyAtOneStep) {
+TEST_F(ElasticLoopTest, ADrainSuspendsEverybodyAtOneStep) {
     Script script;
     script.after_commit = [this](Rank& rank, ElasticStep& step) {
         if (rank.round == 1 && step.number() == 3 && rank.name == "b") {
@@ -29,10 +29,10 @@ TEST_F(ElasticLoopTest, ADrainParksEverybodyAtOneStep) {
     };
     start_all({"a", "b", "c"}, script);
     EXPECT_EQ(finished("b").ending, Ending::left);
-    EXPECT_EQ(agent_.await<Parked>("a"),
-              (Parked{.round = 1, .step = left_at, .at_boundary = true}));
-    EXPECT_EQ(agent_.await<Parked>("c"),
-              (Parked{.round = 1, .step = left_at, .at_boundary = true}));
+    EXPECT_EQ(agent_.await<Suspended>("a"),
+              (Suspended{.round = 1, .step = left_at, .at_boundary = true}));
+    EXPECT_EQ(agent_.await<Suspended>("c"),
+              (Suspended{.round = 1, .step = left_at, .at_boundary = true}));
     EXPECT_EQ(finished("b").replica.history.size(), left_at);
     rounds_.assign({"a", "c"});
     expect_complete({"a", "c"});
@@ -50,15 +50,15 @@ TEST_F(ElasticLoopTest, ItGrowsWithoutRepeatingAStep) {
         }
     };
     start_all({"a", "b"}, script);
-    const auto parked = agent_.await<Parked>("a");
-    EXPECT_EQ(agent_.await<Parked>("b"), parked);
+    const auto suspended = agent_.await<Suspended>("a");
+    EXPECT_EQ(agent_.await<Suspended>("b"), suspended);
     const auto places = rounds_.begin(3);
     agent_.send("a", places[0]);
     agent_.send("b", places[1]);
     start("new", places[2], script);
     expect_complete({"a", "b", "new"});
     EXPECT_EQ(repeated, 0);
-    EXPECT_EQ(finished("new").rounds.front().second, parked.step);
+    EXPECT_EQ(finished("new").rounds.front().second, suspended.step);
 }
 
 TEST_F(ElasticLoopTest, WhenOneDiesAtTheFinishTheOthersFinish) {
@@ -133,7 +133,7 @@ TEST_F(ElasticLoopTest, AnErrorOfTheUsersOwnEndsTheLoopAndTellsTheOthers) {
     expect_complete({"a"});
 }
 
-TEST_F(ElasticLoopTest, WhoLosesItsPeersParksThoughNobodySaysThatTheRoundIsOver) {
+TEST_F(ElasticLoopTest, WhoLosesItsPeersSuspendsThoughNobodySaysThatTheRoundIsOver) {
     // Both live; what is between them is broken. Their agent hears of it from them alone, and their
     // state is there for however long it takes until there is another round.
     Script script;
@@ -150,9 +150,9 @@ TEST_F(ElasticLoopTest, WhoLosesItsPeersParksThoughNobodySaysThatTheRoundIsOver)
     const auto remark = agent_.await<worker_link::Remark>("b");
     EXPECT_NE(remark.text.find("rank 1 has lost its peers in round 1"), std::string::npos);
     EXPECT_NE(remark.text.find("the connection to rank 0 broke"), std::string::npos);
-    EXPECT_EQ(agent_.await<Parked>("b"), (Parked{.round = 1, .step = 3}));
-    EXPECT_EQ(agent_.await<Parked>("a"), (Parked{.round = 1, .step = 3}));
-    EXPECT_EQ(agent_.page("a").phase, worker_link::Phase::parked);
+    EXPECT_EQ(agent_.await<Suspended>("b"), (Suspended{.round = 1, .step = 3}));
+    EXPECT_EQ(agent_.await<Suspended>("a"), (Suspended{.round = 1, .step = 3}));
+    EXPECT_EQ(agent_.page("a").phase, worker_link::Phase::suspended);
     EXPECT_EQ(agent_.page("a").ended_round, 0U);
     rounds_.assign({"a", "b"});
     expect_complete({"a", "b"});
@@ -242,7 +242,7 @@ TEST_F(ElasticLoopTest, MistakeOfARankThatWasToFinishKeepsItsOwnWords) {
     EXPECT_NE(std::string(finished("a").error->what()).find("take() was called before"),
               std::string::npos);
     agent_.end_round("b", 1, "a has failed");
-    ASSERT_TRUE(agent_.await<Parked>("b").round == 1);
+    ASSERT_TRUE(agent_.await<Suspended>("b").round == 1);
     agent_.hang_up("b");
 }
 

@@ -97,7 +97,7 @@ TEST_F(ElasticLoopTest, ARankThatIsBehindByTheLastStepGetsIt) {
     };
     start_all({"a", "b"}, script);
     for (const char* const name : {"a", "b"}) {
-        EXPECT_EQ(agent_.await<Parked>(name).round, 1U);
+        EXPECT_EQ(agent_.await<Suspended>(name).round, 1U);
     }
     rounds_.assign({"a", "b"});
     expect_complete({"a", "b"});
@@ -132,8 +132,8 @@ class ElasticLoopLeaving : public ElasticLoopTest {
         rounds_.assign({"a", "b"});
         EXPECT_EQ(finished("b").ending, Ending::left);
         EXPECT_EQ(left.step, 9U);
-        EXPECT_EQ(agent_.await<Parked>("a"),
-                  (Parked{.round = rounds_.round(), .step = 9, .at_boundary = true}));
+        EXPECT_EQ(agent_.await<Suspended>("a"),
+                  (Suspended{.round = rounds_.round(), .step = 9, .at_boundary = true}));
         rounds_.assign({"a"});
         expect_complete({"a"});
     }

@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/conformance/process_group_ranks.h"
-#include "worker_sdk/src/elastic/kept_state.h"
-#include "worker_sdk/src/elastic/standing.h"
+#include "worker_sdk/src/elastic/rank_state.h"
+#include "worker_sdk/src/elastic/registered_state.h"
 #include "worker_sdk/src/elastic/straggler_detector.h"
 #include "worker_sdk/src/elastic/vote.h"
 
@@ -186,25 +186,25 @@ TEST(StragglerDetector, AWorldOfOneHasNone) {
 
 // ---- Where a round goes on from.
 
-Standing survivor(std::uint64_t step) {
+RankState survivor(std::uint64_t step) {
     return {.step = step, .samples = step * 10, .history = 5, .layout = 1, .fresh = 0};
 }
 
-Standing fresh(std::uint64_t step = 0) {
+RankState fresh(std::uint64_t step = 0) {
     return {.step = step, .samples = step * 10, .history = 9, .layout = 1, .fresh = 1};
 }
 
-Standing torn(std::uint64_t step) {
-    Standing standing = survivor(step);
-    standing.torn = 1;
-    return standing;
+RankState torn(std::uint64_t step) {
+    RankState state = survivor(step);
+    state.torn = 1;
+    return state;
 }
 
 TEST(Origin, IsTheLowestRankThatHasCommittedMost) {
-    const std::array standings{fresh(), survivor(6), survivor(7), survivor(7)};
-    const Origin origin = choose_origin(standings);
+    const std::array rank_states{fresh(), survivor(6), survivor(7), survivor(7)};
+    const Origin origin = choose_origin(rank_states);
     EXPECT_EQ(origin.rank, 2U);
-    EXPECT_EQ(origin.standing, survivor(7));
+    EXPECT_EQ(origin.state, survivor(7));
     EXPECT_TRUE(origin.is_needed);
 }
 
@@ -239,7 +239,7 @@ TEST(Origin, IsLostIfOnlyTornAndFreshRanksAreLeft) {
 }
 
 TEST(Origin, RefusesRanksThatKeepDifferentThings) {
-    Standing other = survivor(4);
+    RankState other = survivor(4);
     other.layout = 2;
     const auto error = error_of(
         [&] { static_cast<void>(choose_origin(std::array{survivor(4), survivor(4), other})); });
@@ -283,7 +283,7 @@ struct Replica {
     std::vector<float> weights{1, 2, 3};
     std::vector<std::int64_t> counts{4, 5};
     std::string text = "initial";
-    KeptState kept;
+    RegisteredState kept;
 
     Replica() {
         kept.add("weights", TensorView(std::span<float>(weights)));
@@ -295,7 +295,7 @@ struct Replica {
     }
 };
 
-TEST(KeptState, EverybodyGetsTheStateOfTheRoot) {
+TEST(RegisteredState, EverybodyGetsTheStateOfTheRoot) {
     run_ranks(3, [](ProcessGroup& group) {
         Replica mine;
         if (group.rank() == 2) {
@@ -316,7 +316,7 @@ TEST(KeptState, EverybodyGetsTheStateOfTheRoot) {
     });
 }
 
-TEST(KeptState, TheDigestsTellWhatDiffers) {
+TEST(RegisteredState, TheDigestsTellWhatDiffers) {
     Replica one;
     Replica other;
     EXPECT_EQ(one.kept.digests().whole, other.kept.digests().whole);
@@ -331,12 +331,12 @@ TEST(KeptState, TheDigestsTellWhatDiffers) {
     EXPECT_NE(here.things[1], there.things[1]);
 }
 
-TEST(KeptState, TheLayoutTellsNamesCountsAndTypesApart) {
+TEST(RegisteredState, TheLayoutTellsNamesCountsAndTypesApart) {
     std::vector<float> three(3);
     std::vector<float> four(4);
     std::vector<std::int32_t> whole(3);
     const auto layout = [](const std::string& name, TensorView tensor) {
-        KeptState kept;
+        RegisteredState kept;
         kept.add(name, tensor);
         return kept.layout();
     };
@@ -347,7 +347,7 @@ TEST(KeptState, TheLayoutTellsNamesCountsAndTypesApart) {
     EXPECT_NE(layout("a", plain), layout("a", TensorView(std::span<std::int32_t>(whole))));
 }
 
-TEST(KeptState, RefusesANameThatIsTaken) {
+TEST(RegisteredState, RefusesANameThatIsTaken) {
     Replica mine;
     const auto error = error_of([&] { mine.kept.add("text", TensorView()); });
     ASSERT_TRUE(error);

@@ -30,8 +30,8 @@
 namespace regroup::testing {
 
 using worker_link::AssignWorker;
-using worker_link::Parked;
 using worker_link::Resumed;
+using worker_link::Suspended;
 
 inline constexpr std::chrono::seconds kPatience{60};
 inline constexpr std::uint64_t kSteps = 12;
@@ -76,8 +76,8 @@ struct Rank {
     bool died = false;
 
     void train(ElasticLoop& loop) {
-        loop.keep("totals", TensorView(std::span<std::int64_t>(replica.totals)));
-        loop.keep(
+        loop.register_state("totals", TensorView(std::span<std::int64_t>(replica.totals)));
+        loop.register_state(
             "history",
             [this] {
                 if (script.on_save) {

@@ -22,7 +22,7 @@ using testing::FakeAgent;
 using testing::FakeRounds;
 using testing::kPatience;
 using worker_link::Hello;
-using worker_link::Parked;
+using worker_link::Suspended;
 
 std::shared_ptr<AgentLink> attach(FakeAgent& agent, const std::string& worker = "w") {
     auto link = AgentLink::attach(agent.socket(), worker);
@@ -54,8 +54,8 @@ TEST(AgentLink, SaysWhoItIsAndSharesThePage) {
     link->page().step = 7;
     EXPECT_EQ(agent.page("w").step, 7U);
     EXPECT_NE(agent.page("w").alive, 0U) << "it is held from the beginning";
-    link->send(Parked{.round = 2, .step = 7});
-    EXPECT_EQ(agent.await<Parked>("w"), (Parked{.round = 2, .step = 7}));
+    link->send(Suspended{.round = 2, .step = 7});
+    EXPECT_EQ(agent.await<Suspended>("w"), (Suspended{.round = 2, .step = 7}));
 }
 
 TEST(AgentLink, AnOrderlyEndIsNoDeath) {
@@ -102,7 +102,7 @@ TEST(AgentLink, TheEndOfARoundInterruptsItsScopeAndNoLaterOne) {
     EXPECT_TRUE(late->reason()) << "of a round that was over before";
 }
 
-TEST(AgentLink, WhoIsToLeaveAtABoundaryMayBeGivenAnotherPlaceOnceItIsParked) {
+TEST(AgentLink, WhoIsToLeaveAtABoundaryMayBeGivenAnotherPlaceOnceItIsSuspended) {
     FakeAgent agent;
     const auto link = attach(agent);
     agent.pause("w", 1, true);
@@ -144,7 +144,7 @@ TEST(AgentLink, TheEndOfTheAgentEndsEveryWait) {
     EXPECT_TRUE(std::holds_alternative<AgentLink::Gone>(link->await_place(1)));
     EXPECT_TRUE(link->await_end(1, soon()));
     EXPECT_FALSE(link->ended(1));
-    link->send(Parked{});  // Goes nowhere, and harms nobody.
+    link->send(Suspended{});  // Goes nowhere, and harms nobody.
 }
 
 // ---- What an interruption ends, wherever it waits.

@@ -28,12 +28,12 @@ AssignWorker sample_assign() {
     assign.max_restarts = 4;
     assign.master_addr = "10.0.0.4";
     assign.master_port = 40117;
-    assign.reason = "rank 5 on b ended by SIGKILL;\nspare \\d took slot 1";
+    assign.reason = "rank 5 on b ended by SIGKILL;\nstandby \\d took slot 1";
     return assign;
 }
 
 std::vector<FromWorker> samples_from_worker() {
-    return {Hello{"9f3c01aa", 2, true},        Parked{6, 812, true},
+    return {Hello{"9f3c01aa", 2, true},        Suspended{6, 812, true},
             Resumed{7, 813, 1.25, 0.5, 12.75}, Fatal{FatalKind::bad_node, "ECC error on GPU 3"},
             Remark{"rank 3 is slow\n"},        PeerLost{7, 12, "closed the connection"}};
 }
@@ -70,7 +70,7 @@ TEST(WorkerLink, EveryMessageOfAnAgentKeepsEveryField) {
 }
 
 TEST(WorkerLink, ThePacketIsItsNameAndALineForEachField) {
-    EXPECT_EQ(encode(FromWorker(Parked{6, 812})), "parked\nround=6\nstep=812\nat_boundary=0");
+    EXPECT_EQ(encode(FromWorker(Suspended{6, 812})), "suspended\nround=6\nstep=812\nat_boundary=0");
     EXPECT_EQ(encode(ToWorker(EndRound{6, "a\nb\\c"})), "end_round\nround=6\nreason=a\\nb\\\\c");
     EXPECT_EQ(encode(ToWorker(Welcome{})), "welcome");
 }

@@ -312,7 +312,7 @@ Checkers make_all_checkers() {
           make_return_checker,        make_headless_checker,    make_incident_checker,
           make_steps_checker,         make_keep_checker,        make_prepare_checker,
           make_drain_checker,         make_steady_checker,      make_hang_checker,
-          make_link_checker,          make_spare_checker,       make_boundary_checker,
+          make_link_checker,          make_standby_checker,     make_boundary_checker,
           make_leave_checker}) {
         all.push_back(make());
     }

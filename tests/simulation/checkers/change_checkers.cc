@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What must be true of spares, and of changes of a round with which nothing is wrong.
+// What must be true of standbys, and of changes of a round with which nothing is wrong.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -15,8 +15,8 @@ namespace {
 
 using namespace rendezvous;
 
-// Spares have their workers started, and take the ranks of lost nodes at once.
-class SpareChecker final : public Checker {
+// Standbys have their workers started, and take the ranks of lost nodes at once.
+class StandbyChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
         policy_ = policy;
@@ -59,36 +59,36 @@ class SpareChecker final : public Checker {
     }
     void on_tick(Instant now, const View& view) override {
         const RendezvousCore* core = view.rendezvous;
-        if (core == nullptr || core->phase() != Phase::training || policy_.spares_max == 0 ||
+        if (core == nullptr || core->phase() != Phase::training || policy_.standbys_max == 0 ||
             !view.reliable) {
-            spares_since_ = Instant::max();
+            standbys_since_ = Instant::max();
             return;
         }
         const JobStatus status = core->status(now);
-        std::size_t spares = 0;
+        std::size_t standbys = 0;
         std::size_t ready = 0;
         for (std::size_t i = 0; i < view.hosts.size(); ++i) {
             const HostView& host = view.hosts[i];
-            const bool is_spare =
+            const bool is_standby =
                 std::any_of(status.nodes.begin(), status.nodes.end(), [&](const auto& row) {
-                    return row.id == host.node && row.place == JobStatus::Place::spare;
+                    return row.id == host.node && row.place == JobStatus::Place::standby;
                 });
-            const bool settled = is_spare && host.agent != nullptr &&
+            const bool settled = is_standby && host.agent != nullptr &&
                                  host.agent->report().state == NodeState::stopped &&
                                  !host.agent->leaving() &&
                                  host.undisturbed_since != Instant::max() &&
                                  now > after(host.undisturbed_since, settling());
-            spares += settled ? 1 : 0;
-            const bool warm = is_spare && (host.agent == nullptr || host.agent->has_workers() ||
-                                           unlucky_.contains(static_cast<std::uint32_t>(i)));
+            standbys += settled ? 1 : 0;
+            const bool warm = is_standby && (host.agent == nullptr || host.agent->has_workers() ||
+                                             unlucky_.contains(static_cast<std::uint32_t>(i)));
             ready += warm ? 1 : 0;
         }
         const bool lacks =
-            status.resident && ready < std::min<std::size_t>(spares, policy_.spares_max);
-        spares_since_ = lacks ? std::min(spares_since_, now) : Instant::max();
-        if (lacks && now > after(spares_since_, settling())) {
-            violated("of " + std::to_string(spares) + " spares only " + std::to_string(ready) +
-                     " have their workers started, with " + std::to_string(policy_.spares_max) +
+            status.elastic && ready < std::min<std::size_t>(standbys, policy_.standbys_max);
+        standbys_since_ = lacks ? std::min(standbys_since_, now) : Instant::max();
+        if (lacks && now > after(standbys_since_, settling())) {
+            violated("of " + std::to_string(standbys) + " standbys only " + std::to_string(ready) +
+                     " have their workers started, with " + std::to_string(policy_.standbys_max) +
                      " wanted");
         }
     }
@@ -132,10 +132,10 @@ class SpareChecker final : public Checker {
 
     JobPolicy policy_;
     RoundId round_ = RoundId::none;
-    std::map<NodeId, std::uint32_t> places_;  // Group ranks in `round_`.
-    bool numbered_ = false;                   // Some node insists on its place.
-    std::set<std::uint32_t> unlucky_;         // Hosts whose workers ended while they waited.
-    Instant spares_since_ = Instant::max();   // Since when some that should be are not started.
+    std::map<NodeId, std::uint32_t> places_;   // Group ranks in `round_`.
+    bool numbered_ = false;                    // Some node insists on its place.
+    std::set<std::uint32_t> unlucky_;          // Hosts whose workers ended while they waited.
+    Instant standbys_since_ = Instant::max();  // Since when some that should be are not started.
 };
 
 // A drained node goes; the others keep their step, and repeat none.
@@ -202,7 +202,7 @@ class BoundaryChecker final : public Checker {
             }
             const Group& before = groups_[last->second];
             const bool waited_for = !stopped_.contains(before.round);
-            if (before.parks && waited_for && before.agreed > trouble_until_ &&
+            if (before.suspends && waited_for && before.agreed > trouble_until_ &&
                 now > trouble_until_ && (step < before.step || member.step != before.step)) {
                 violated("round " + std::to_string(number(before.round)) + " was changed at step " +
                          std::to_string(before.step) +
@@ -216,10 +216,10 @@ class BoundaryChecker final : public Checker {
         }
         groups_[group.id] = {group.round, step, false, {}};
     }
-    void on_vote(Instant now, const GroupName& group, bool park) override {
+    void on_vote(Instant now, const GroupName& group, bool suspend) override {
         Group& voting = groups_[group.id];
         ++voting.step;
-        voting.parks = park;
+        voting.suspends = suspend;
         voting.agreed = now;
     }
     void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
@@ -273,7 +273,7 @@ class BoundaryChecker final : public Checker {
     struct Group {
         RoundId round = RoundId::none;
         std::uint64_t step = 0;
-        bool parks = false;
+        bool suspends = false;
         Instant agreed{};  // Upon its last step.
     };
     struct Told {
@@ -361,8 +361,8 @@ class PrepareChecker final : public Checker {
 
 }  // namespace
 
-std::unique_ptr<Checker> make_spare_checker() {
-    return std::make_unique<SpareChecker>();
+std::unique_ptr<Checker> make_standby_checker() {
+    return std::make_unique<StandbyChecker>();
 }
 std::unique_ptr<Checker> make_boundary_checker() {
     return std::make_unique<BoundaryChecker>();

@@ -197,7 +197,7 @@ class IncidentChecker final : public Checker {
             }
         }
     }
-    void on_vote(Instant now, const GroupName& group, bool /*park*/) override {
+    void on_vote(Instant now, const GroupName& group, bool /*suspend*/) override {
         voted_.emplace(group.round, now);
     }
     void on_calm(Instant now, const View& view) override {

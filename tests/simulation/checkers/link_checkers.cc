@@ -148,7 +148,7 @@ class LinkChecker final : public Checker {
         }
         const RendezvousCore& core = *view.rendezvous;
         const Duration heard = 4 * view.network_limit + std::chrono::seconds(1);
-        const Instant ends = after(severed_->how.noticed, policy_.regroup_call + heard);
+        const Instant ends = after(severed_->how.noticed, policy_.regroup_window + heard);
         const Instant goes_on =
             after(ends, policy_.shutdown_timeout + view.work_limit + view.work_limit / 10 +
                             RestartBudget::kDelayLimit + heard + std::chrono::seconds(5));
@@ -206,13 +206,13 @@ class LinkChecker final : public Checker {
     Instant trouble_until_{};
     RoundId round_ = RoundId::none;
     Instant began_{};                 // `round_`.
-    std::optional<Instant> over_at_;  // Its last worker was gone or parked.
+    std::optional<Instant> over_at_;  // Its last worker was gone or suspended.
     std::uint32_t restarts_ = 0;      // Of which its members were told.
     std::optional<Severed> severed_;  // In `round_`, while nothing else is wrong.
     bool committed_ = false;          // A step, since the last one.
     std::uint32_t barren_ = 0;        // Rounds in a row that ended so, without a step.
     std::set<std::uint64_t> hung_;    // Processes.
-    std::set<std::uint32_t> forced_;  // Hosts whose workers did not park in time.
+    std::set<std::uint32_t> forced_;  // Hosts whose workers did not suspend in time.
 };
 
 }  // namespace

@@ -220,14 +220,14 @@ class OneRoundChecker final : public Checker {
         }
         ++alive[round];
     }
-    void on_worker_parked(Instant now, std::uint32_t host, RoundId round) override {
+    void on_worker_suspended(Instant now, std::uint32_t host, RoundId round) override {
         on_worker_end(now, host, round, false);
     }
     void on_worker_end(Instant /*now*/, std::uint32_t host, RoundId round,
                        bool /*own_fault*/) override {
         auto& alive = alive_[host];
         if (round == RoundId::none) {
-            return;  // It was parked.
+            return;  // It was suspended.
         }
         if (--alive[round] == 0) {
             alive.erase(round);

@@ -77,8 +77,8 @@ class SteadyChecker final : public Checker {
         }
         groups_[group.id] = std::move(formed);
     }
-    void on_vote(Instant /*now*/, const GroupName& group, bool park) override {
-        if (park) {
+    void on_vote(Instant /*now*/, const GroupName& group, bool suspend) override {
+        if (suspend) {
             groups_.erase(group.id);
         }
     }

@@ -24,7 +24,7 @@ class StepsChecker final : public Checker {
         groups_.clear();
         behind_.clear();
         processes_.clear();
-        parked_.clear();
+        suspended_.clear();
         decided_.clear();
         lost_.clear();
     }
@@ -42,8 +42,8 @@ class StepsChecker final : public Checker {
     void on_process_finished(Instant /*now*/, std::uint64_t life) override {
         processes_.erase(life);
     }
-    void on_worker_parked(Instant now, std::uint32_t host, RoundId /*round*/) override {
-        parked_[host] = now;
+    void on_worker_suspended(Instant now, std::uint32_t host, RoundId /*round*/) override {
+        suspended_[host] = now;
     }
     void on_trouble(Instant now, Instant until) override {
         const Duration settling = std::chrono::seconds(20);
@@ -100,18 +100,18 @@ class StepsChecker final : public Checker {
             processes_[member.life] = {member.host, group.id, step};
         }
     }
-    void on_vote(Instant /*now*/, const GroupName& group, bool park) override {
+    void on_vote(Instant /*now*/, const GroupName& group, bool suspend) override {
         Group& voting = groups_[group.id];
         if (voting.applied != voting.members.size() && voting.votes > 0) {
             violated("round " + text(group.round) +
                      " voted again before all had applied the last step");
         }
-        if (voting.parks) {
-            violated("round " + text(group.round) + " voted again after all had agreed to park");
+        if (voting.suspends) {
+            violated("round " + text(group.round) + " voted again after all had agreed to suspend");
         }
         ++voting.votes;
         voting.applied = 0;
-        voting.parks = park;
+        voting.suspends = suspend;
         for (auto later = groups_.upper_bound(group.id); later != groups_.end(); ++later) {
             const auto& members = later->second.members;
             if (std::any_of(voting.members.begin(), voting.members.end(),
@@ -138,7 +138,7 @@ class StepsChecker final : public Checker {
     void on_saved(Instant /*now*/, std::uint32_t host, std::uint64_t /*life*/,
                   const GroupName& group, std::uint64_t step) override {
         const Group& known = groups_[group.id];
-        if (step != known.step + known.votes || !known.parks) {
+        if (step != known.step + known.votes || !known.suspends) {
             violated("host " + std::to_string(host) + " saved step " + std::to_string(step) +
                      " to leave, but round " + text(group.round) + " ended at step " +
                      std::to_string(known.step + known.votes));
@@ -151,7 +151,7 @@ class StepsChecker final : public Checker {
         std::uint64_t step = 0;  // At which it began.
         std::uint64_t votes = 0;
         std::size_t applied = 0;  // By so many, of the last vote.
-        bool parks = false;
+        bool suspends = false;
         std::set<std::uint64_t> members;  // Processes.
     };
     struct Process {
@@ -193,7 +193,7 @@ class StepsChecker final : public Checker {
                             [&, id = life](const MemberView& member) { return member.life == id; });
             const bool was_free =
                 process.host < free_.size() && free_[process.host] < now - kFreeLimit &&
-                parked_.contains(process.host) && parked_[process.host] < now - kFreeLimit;
+                suspended_.contains(process.host) && suspended_[process.host] < now - kFreeLimit;
             const bool is_left_out = process.step > step && !is_member && was_free;
             if (is_left_out && process.step <= counted_on) {
                 behind_[group.id] = {life, {}};
@@ -236,15 +236,15 @@ class StepsChecker final : public Checker {
     std::vector<Lost> lost_;  // Processes that had taken part in a round.
     std::map<std::uint64_t, Group> groups_;
     std::map<std::uint64_t, Process> processes_;
-    std::map<std::uint32_t, Instant> parked_;
+    std::map<std::uint32_t, Instant> suspended_;
     std::vector<Instant> free_;  // By host: since when it has been free, as of the last look.
 };
 
-// Who has parked keeps its process for as long as its agent has use for it.
+// Who has suspended keeps its process for as long as its agent has use for it.
 class KeepChecker final : public Checker {
    public:
     void on_agent_start(Instant /*now*/, std::uint32_t host) override {
-        parked_[host].clear();
+        suspended_[host].clear();
         asked_[host].clear();
         places_[host].clear();
         trained_[host].clear();
@@ -258,10 +258,10 @@ class KeepChecker final : public Checker {
             const bool late = places_[host].contains(word->local_rank) &&
                               word->round < places_[host][word->local_rank];
             if (!late && !asked_[host].contains(word->local_rank)) {
-                parked_[host].insert(word->local_rank);
+                suspended_[host].insert(word->local_rank);
             }
         } else if (const auto* exited = std::get_if<agent::WorkerExited>(&event)) {
-            parked_[host].erase(exited->local_rank);
+            suspended_[host].erase(exited->local_rank);
             asked_[host].erase(exited->local_rank);
             trained_[host].erase(exited->local_rank);
         }
@@ -270,7 +270,7 @@ class KeepChecker final : public Checker {
                          const agent::AgentEffect& effect) override {
         if (const auto* assign = std::get_if<agent::AssignWorkers>(&effect)) {
             for (const std::uint32_t local_rank : assign->local_ranks) {
-                parked_[host].erase(local_rank);
+                suspended_[host].erase(local_rank);
                 places_[host][local_rank] = assign->assignment.round;
                 trained_[host].insert(local_rank);
             }
@@ -299,7 +299,7 @@ class KeepChecker final : public Checker {
                 // others.
                 const bool useless = departs_.contains(host) &&
                                      !trained_[host].contains(local_rank) && signal->waiting;
-                if (parked_[host].contains(local_rank) && !core.leaving() && !useless) {
+                if (suspended_[host].contains(local_rank) && !core.leaving() && !useless) {
                     violated("worker " + std::to_string(local_rank) + " of host " +
                              std::to_string(host) + " was ended although it was suspended");
                 }
@@ -312,13 +312,13 @@ class KeepChecker final : public Checker {
 
    private:
     void check_free(std::uint32_t host, std::uint32_t local_rank) {
-        if (parked_[host].contains(local_rank)) {
+        if (suspended_[host].contains(local_rank)) {
             violated("host " + std::to_string(host) + " launched a worker in place of worker " +
                      std::to_string(local_rank) + ", which is suspended");
         }
     }
-    std::map<std::uint32_t, std::set<std::uint32_t>> parked_;  // By host: local ranks.
-    std::map<std::uint32_t, std::set<std::uint32_t>> asked_;   // To end.
+    std::map<std::uint32_t, std::set<std::uint32_t>> suspended_;  // By host: local ranks.
+    std::map<std::uint32_t, std::set<std::uint32_t>> asked_;      // To end.
     std::map<std::uint32_t, std::map<std::uint32_t, RoundId>> places_;
     std::map<std::uint32_t, std::set<std::uint32_t>> trained_;  // Have had a place in a round.
     std::set<std::uint32_t> departs_;                           // Hosts that were told to leave.

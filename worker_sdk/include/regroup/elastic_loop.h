@@ -3,8 +3,8 @@
 // The training loop that survives: processes stay, rounds change under them.
 //
 //     regroup::ElasticLoop loop;
-//     loop.keep("weights", regroup::TensorView(weights));
-//     loop.keep("momentum", regroup::TensorView(momentum));
+//     loop.register_state("weights", regroup::TensorView(weights));
+//     loop.register_state("momentum", regroup::TensorView(momentum));
 //     std::optional<regroup::DistributedDataParallel> ddp;
 //     loop.run({
 //         .on_round = [&](const regroup::ElasticRound& round) {
@@ -168,11 +168,11 @@ class ElasticLoop {
     /// stream. It changes nowhere but in the function given to `commit`. The same names, in the
     /// same order, on every rank. Before `run`. Throws Error `invalid_argument` for a name that is
     /// taken.
-    void keep(std::string name, TensorView tensor);
+    void register_state(std::string name, TensorView tensor);
     /// The same for what is not a tensor: `save` gives its bytes, `load` takes them. Called
     /// between steps, on the thread of `run`.
-    void keep(std::string name, std::function<std::string()> save,
-              std::function<void(std::string_view)> load);
+    void register_state(std::string name, std::function<std::string()> save,
+                        std::function<void(std::string_view)> load);
 
     /// Goes on from a checkpoint: so many steps and samples count as done. Before `run`.
     void resume_at(std::uint64_t step, std::uint64_t samples);

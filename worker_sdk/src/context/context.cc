@@ -170,8 +170,8 @@ std::optional<worker_link::AssignWorker> assigned_place(bool prestarted) {
     if (place || !prestarted) {
         return place;
     }
-    link->page().phase.store(worker_link::Phase::parked);
-    link->send(worker_link::Parked{});
+    link->page().phase.store(worker_link::Phase::suspended);
+    link->send(worker_link::Suspended{});
     const auto found = link->await_place(0);
     if (const auto* const assigned = std::get_if<worker_link::AssignWorker>(&found)) {
         return *assigned;

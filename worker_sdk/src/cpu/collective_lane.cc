@@ -190,7 +190,7 @@ void CollectiveLane::end() {
 void CollectiveLane::carry(const Flow& flow) {
     ENSURE(active_);
     Outgoing outgoing(*active_, flow);
-    Incoming incoming(*active_, flow, mesh_.seat().world_size, scratch_.get());
+    Incoming incoming(*active_, flow, mesh_.position().world_size, scratch_.get());
     Outbound* const to = flow.to ? &mesh_.outbound(*flow.to, ChannelKind::collective) : nullptr;
     unsigned segments = 0;
     while (true) {
@@ -308,8 +308,8 @@ void CollectiveLane::check(std::uint32_t peer, const Signature& theirs) const {
     }
     throw GroupFailure{.code = Errc::invalid_argument,
                        .cause = "the ranks do not agree: " + mesh_.peer(peer).name + " calls " +
-                                describe(theirs) + ", " + mesh_.peer(mesh_.seat().rank).name + " " +
-                                ours};
+                                describe(theirs) + ", " + mesh_.peer(mesh_.position().rank).name +
+                                " " + ours};
 }
 
 }  // namespace regroup::cpu

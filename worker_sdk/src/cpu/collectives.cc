@@ -52,8 +52,8 @@ void copy(const Piece& from, const Piece& to) {
 
 Collectives::Collectives(CollectiveLane& lane)
     : lane_(lane),
-      rank_(lane.mesh().seat().rank),
-      world_size_(lane.mesh().seat().world_size),
+      rank_(lane.mesh().position().rank),
+      world_size_(lane.mesh().position().world_size),
       schedule_(rank_, world_size_) {}
 
 void Collectives::carry_out(const Operation& operation) {

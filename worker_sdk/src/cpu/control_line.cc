@@ -20,7 +20,8 @@ constexpr Duration kFormingGrace = std::chrono::milliseconds(100);
 }  // namespace
 
 ControlLine::ControlLine(Mesh& mesh, Instant deadline, const std::function<void()>& check)
-    : mesh_(mesh), lines_{Line{.peer = mesh.seat().next()}, Line{.peer = mesh.seat().previous()}} {
+    : mesh_(mesh),
+      lines_{Line{.peer = mesh.position().next()}, Line{.peer = mesh.position().previous()}} {
     try {
         connect(deadline, check);
     } catch (GroupFailure& failure) {
@@ -45,15 +46,15 @@ void ControlLine::meet(GroupFailure failure) {
 
 /// Waits until both neighbours are connected.
 void ControlLine::connect(Instant deadline, const std::function<void()>& check) {
-    const Peer& next = mesh_.peer(mesh_.seat().next());
-    const Peer& previous = mesh_.peer(mesh_.seat().previous());
-    const Outbound& outbound = mesh_.outbound(mesh_.seat().next(), ChannelKind::control);
+    const Peer& next = mesh_.peer(mesh_.position().next());
+    const Peer& previous = mesh_.peer(mesh_.position().previous());
+    const Outbound& outbound = mesh_.outbound(mesh_.position().next(), ChannelKind::control);
     while (!look_for_neighbours()) {
         if (outbound.ended()) {
-            mesh_.tell_break(mesh_.seat().next(), outbound.ending());
+            mesh_.tell_break(mesh_.position().next(), outbound.ending());
             throw GroupFailure{.code = Errc::disconnected,
                                .cause = next.name + " " + outbound.ending(),
-                               .broken_to = mesh_.seat().next()};
+                               .broken_to = mesh_.position().next()};
         }
         if (check) {
             check();
@@ -169,10 +170,11 @@ void ControlLine::handle(Line& line, const Notice& notice) {
     }
     heard_ = notice;
     heard_text_ = line.text;
-    const std::string reporter = notice.reporter < mesh_.seat().world_size
+    const std::string reporter = notice.reporter < mesh_.position().world_size
                                      ? mesh_.peer(notice.reporter).name
                                      : mesh_.peer(line.peer).name;
-    if (notice.broken_to == mesh_.seat().rank && notice.reporter < mesh_.seat().world_size) {
+    if (notice.broken_to == mesh_.position().rank &&
+        notice.reporter < mesh_.position().world_size) {
         // This rank lives, and may be the only one to know that.
         mesh_.tell_break(notice.reporter, "says that the connection broke");
     }
@@ -193,7 +195,7 @@ void ControlLine::announce_failure(Errc code, const std::string& text,
     // To the others an abort here is one more rank that is gone.
     send({.kind = NoticeKind::failure,
           .code = code == Errc::fenced ? Errc::disconnected : code,
-          .reporter = mesh_.seat().rank,
+          .reporter = mesh_.position().rank,
           .broken_to = broken_to.value_or(Notice::kNobody),
           .text_bytes = bytes},
          text);

@@ -34,7 +34,7 @@ std::unique_ptr<Mesh> listened_to(std::unique_ptr<Mesh> mesh,
     mesh->on_break(
         [scope](std::uint32_t peer, const std::string& how) { scope->note_break(peer, how); });
     // The ring's, which is needed next, beside the control line's.
-    static_cast<void>(mesh->outbound(mesh->seat().next(), ChannelKind::collective));
+    static_cast<void>(mesh->outbound(mesh->position().next(), ChannelKind::collective));
     return mesh;
 }
 
@@ -48,18 +48,18 @@ bool on_one_node(const std::vector<Peer>& peers) {
 }  // namespace
 
 CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupOptions& options,
-                                 const Founding& founding)
+                                 const FormationOptions& formation)
     : suffix_(options.name == ProcessGroupOptions().name ? ""
                                                          : " in group \"" + options.name + "\""),
       limit_(options.timeout),
-      seat_(mesh->seat()),
+      position_(mesh->position()),
       peers_(mesh->peers()),
-      must_share_(founding.must_share),
-      node_ranks_(founding.node_ranks),
-      scope_(founding.scope),
+      must_share_(formation.must_share),
+      node_ranks_(formation.node_ranks),
+      scope_(formation.scope),
       mesh_(listened_to(std::move(mesh), scope_)),
       interruption_(*mesh_, scope_),
-      control_(*mesh_, founding.deadline, founding.check),
+      control_(*mesh_, formation.deadline, formation.check),
       lane_(*mesh_),
       algorithms_(lane_),
       messenger_(*mesh_, limit_, [this](const Operation& operation) { complete(operation); }),
@@ -70,20 +70,20 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
     mesh_->add(lane_);
     mesh_->add(messenger_);
     try {
-        share_node(founding);
+        share_node(formation);
         control_.formed();
     } catch (const Error& error) {
         control_.announce_failure(error.code(), error.what());
         throw;
     }
     helper_ = start_helper_thread("regroup-cpu", [this] { run(); });
-    if (founding.siblings) {
-        descent_.join(founding.siblings, *this);
+    if (formation.siblings) {
+        subgroup_registration_.join(formation.siblings, *this);
     }
 }
 
 /// Finds out, over the connections that there are already, whether the ranks can share memory.
-void CpuProcessGroup::share_node(const Founding& founding) {
+void CpuProcessGroup::share_node(const FormationOptions& formation) {
     std::string problem = "its ranks are on several nodes, or not all of them want to";
     std::unique_ptr<NodeCollectives> node;
     if (on_one_node(peers_)) {
@@ -93,11 +93,11 @@ void CpuProcessGroup::share_node(const Founding& founding) {
             names.push_back(peer.name);
             offers.push_back(*peer.offer);
         }
-        check_ = founding.check;
+        check_ = formation.check;
         const Table over_tcp{
-            seat_.rank, seat_.world_size, [&](ConstTensorView mine, TensorView all) {
+            position_.rank, position_.world_size, [&](ConstTensorView mine, TensorView all) {
                 // At least a moment, so that what is late is named.
-                const Duration left = std::max<Duration>(founding.deadline - SteadyClock().now(),
+                const Duration left = std::max<Duration>(formation.deadline - SteadyClock().now(),
                                                          std::chrono::milliseconds(1));
                 lane_.begin({.kind = OperationKind::form}, left);
                 algorithms_.carry_out(
@@ -105,7 +105,7 @@ void CpuProcessGroup::share_node(const Founding& founding) {
                 lane_.end();
             }};
         try {
-            node = form_node(over_tcp, std::move(founding.share->memory), offers, std::move(names),
+            node = form_node(over_tcp, std::move(formation.share->memory), offers, std::move(names),
                              problem);
         } catch (const GroupFailure& failure) {
             throw Error(failure.code, failure.cause);
@@ -132,7 +132,7 @@ void CpuProcessGroup::share_node(const Founding& founding) {
 }
 
 CpuProcessGroup::~CpuProcessGroup() {
-    descent_.leave();
+    subgroup_registration_.leave();
     interruption_.leave();
     {
         const std::lock_guard lock(mutex_);
@@ -150,32 +150,32 @@ Work CpuProcessGroup::all_reduce(TensorView buffer, Reduction reduction) {
 }
 
 Work CpuProcessGroup::reduce(TensorView buffer, Reduction reduction, std::uint32_t root) {
-    return issue(request::reduce(seat_, buffer, reduction, root));
+    return issue(request::reduce(position_, buffer, reduction, root));
 }
 
 Work CpuProcessGroup::reduce_scatter(ConstTensorView input, TensorView output,
                                      Reduction reduction) {
-    return issue(request::reduce_scatter(seat_, input, output, reduction));
+    return issue(request::reduce_scatter(position_, input, output, reduction));
 }
 
 Work CpuProcessGroup::broadcast(TensorView buffer, std::uint32_t root) {
-    return issue(request::broadcast(seat_, buffer, root));
+    return issue(request::broadcast(position_, buffer, root));
 }
 
 Work CpuProcessGroup::all_gather(ConstTensorView input, TensorView output) {
-    return issue(request::all_gather(seat_, input, output));
+    return issue(request::all_gather(position_, input, output));
 }
 
 Work CpuProcessGroup::gather(ConstTensorView input, TensorView output, std::uint32_t root) {
-    return issue(request::gather(seat_, input, output, root));
+    return issue(request::gather(position_, input, output, root));
 }
 
 Work CpuProcessGroup::scatter(ConstTensorView input, TensorView output, std::uint32_t root) {
-    return issue(request::scatter(seat_, input, output, root));
+    return issue(request::scatter(position_, input, output, root));
 }
 
 Work CpuProcessGroup::all_to_all(ConstTensorView input, TensorView output) {
-    return issue(request::all_to_all(seat_, input, output));
+    return issue(request::all_to_all(position_, input, output));
 }
 
 Work CpuProcessGroup::barrier() {
@@ -183,21 +183,21 @@ Work CpuProcessGroup::barrier() {
 }
 
 Work CpuProcessGroup::send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) {
-    return issue(request::send(seat_, buffer, peer, tag));
+    return issue(request::send(position_, buffer, peer, tag));
 }
 
 Work CpuProcessGroup::recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) {
-    return issue(request::recv(seat_, buffer, peer, tag));
+    return issue(request::recv(position_, buffer, peer, tag));
 }
 
 std::unique_ptr<ProcessGroup> CpuProcessGroup::new_group(const std::vector<std::uint32_t>& ranks,
                                                          std::string_view name) {
-    request::check_members(ranks, seat_.world_size);
+    request::check_members(ranks, position_.world_size);
     const std::uint64_t division = [this] {
         const std::lock_guard lock(mutex_);
         return divisions_++;
     }();
-    return form_subgroup({*this, seat_, peers_, division}, ranks,
+    return form_subgroup({*this, position_, peers_, division}, ranks,
                          {.timeout = limit_, .name = std::string(name)},
                          {.deadline = after(SteadyClock().now(), limit_),
                           .check = [this] { check_alive(); },
@@ -208,19 +208,19 @@ std::unique_ptr<ProcessGroup> CpuProcessGroup::new_group(const std::vector<std::
 }
 
 Table CpuProcessGroup::table() {
-    return {seat_.rank, seat_.world_size,
+    return {position_.rank, position_.world_size,
             [this](ConstTensorView mine, TensorView all) { all_gather(mine, all).wait(); }};
 }
 
 Buffer CpuProcessGroup::allocate(std::size_t bytes) {
-    std::vector<std::uint64_t> sizes(seat_.world_size);
+    std::vector<std::uint64_t> sizes(position_.world_size);
     const std::uint64_t mine = bytes;
     all_gather(std::span(&mine, 1), std::span(sizes)).wait();
     for (std::size_t rank = 0; rank < sizes.size(); ++rank) {
         if (sizes[rank] != mine) {
             throw Error(Errc::invalid_argument, "allocate: " + peers_[rank].name + " asks for " +
                                                     std::to_string(sizes[rank]) + " bytes, " +
-                                                    peers_[seat_.rank].name + " for " +
+                                                    peers_[position_.rank].name + " for " +
                                                     std::to_string(mine));
         }
     }
@@ -238,7 +238,7 @@ Buffer CpuProcessGroup::allocate(std::size_t bytes) {
         region->number = ++regions_;
     }
     node_->regions().add(region);
-    return {.data = region->parts[seat_.rank].data(), .bytes = bytes, .owner = region};
+    return {.data = region->parts[position_.rank].data(), .bytes = bytes, .owner = region};
 }
 
 /// Throws the failure that the group has ended with, if it has.

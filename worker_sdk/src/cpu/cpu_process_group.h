@@ -27,7 +27,7 @@
 namespace regroup::cpu {
 
 /// How a group comes into being.
-struct Founding {
+struct FormationOptions {
     Instant deadline;
     /// Called several times a second; what it throws ends the attempt.
     std::function<void()> check{};
@@ -56,11 +56,13 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
    public:
     /// Takes a mesh that is connected to nobody yet.
     CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupOptions& options,
-                    const Founding& founding);
+                    const FormationOptions& formation);
     ~CpuProcessGroup() override;
 
-    [[nodiscard]] std::uint32_t rank() const noexcept override { return seat_.rank; }
-    [[nodiscard]] std::uint32_t world_size() const noexcept override { return seat_.world_size; }
+    [[nodiscard]] std::uint32_t rank() const noexcept override { return position_.rank; }
+    [[nodiscard]] std::uint32_t world_size() const noexcept override {
+        return position_.world_size;
+    }
     [[nodiscard]] std::string_view backend() const noexcept override { return "cpu"; }
 
     [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction) override;
@@ -92,7 +94,7 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
    private:
     // Callers.
     [[nodiscard]] Work issue(Operation operation);
-    void share_node(const Founding& founding);
+    void share_node(const FormationOptions& formation);
     void wake() noexcept;
     void check_alive();
     [[nodiscard]] Table table();
@@ -114,7 +116,7 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
     // Constant.
     const std::string suffix_;  // " in group \"<name>\""; empty for the default one.
     const Duration limit_;
-    const Seat seat_;
+    const GroupPosition position_;
     const std::vector<Peer> peers_;
     const bool must_share_;
     const std::uint32_t node_ranks_;
@@ -147,7 +149,7 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
     std::optional<GroupFailure> failure_;
 
     std::thread helper_;
-    Descent descent_;
+    SubgroupRegistration subgroup_registration_;
 };
 
 }  // namespace regroup::cpu

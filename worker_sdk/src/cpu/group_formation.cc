@@ -113,19 +113,19 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
                          (share ? " " + share->offer.text() : ""));
     std::vector<Peer> peers = gather_peers(*group_store, context, options, deadline);
 
-    const Seat seat{.rank = context.rank,
-                    .world_size = context.world_size,
-                    .round = context.round,
-                    .group = checksum(context.job + "/" + place + "/" + incarnation)};
-    auto mesh = std::make_unique<Mesh>(seat, std::move(peers), std::move(listener));
+    const GroupPosition position{.rank = context.rank,
+                                 .world_size = context.world_size,
+                                 .round = context.round,
+                                 .group = checksum(context.job + "/" + place + "/" + incarnation)};
+    auto mesh = std::make_unique<Mesh>(position, std::move(peers), std::move(listener));
     try {
         return std::make_unique<CpuProcessGroup>(
             std::move(mesh), options,
-            Founding{.deadline = deadline,
-                     .must_share = context.cpu_transport == "shm",
-                     .share = share,
-                     .node_ranks = context.local_world_size,
-                     .scope = ContextScope::of(context)});
+            FormationOptions{.deadline = deadline,
+                             .must_share = context.cpu_transport == "shm",
+                             .share = share,
+                             .node_ranks = context.local_world_size,
+                             .scope = ContextScope::of(context)});
     } catch (const Error& error) {
         throw Error(error.code(), "group \"" + options.name + "\": " + error.what());
     }

@@ -9,31 +9,31 @@
 namespace regroup::cpu {
 namespace {
 
-Hello hello_to(const Seat& seat, const Peer& peer, std::uint32_t target) {
-    return {.source = seat.rank,
+Hello hello_to(const GroupPosition& position, const Peer& peer, std::uint32_t target) {
+    return {.source = position.rank,
             .target = target,
-            .round = seat.round,
-            .group = seat.group,
+            .round = position.round,
+            .group = position.group,
             .token = peer.token};
 }
 
 }  // namespace
 
-Mesh::Mesh(const Seat& seat, std::vector<Peer> peers, net::Descriptor listener)
-    : seat_(seat),
+Mesh::Mesh(const GroupPosition& position, std::vector<Peer> peers, net::Descriptor listener)
+    : position_(position),
       peers_(std::move(peers)),
-      acceptor_(std::move(listener), hello_to(seat, peers_.at(seat.rank), seat.rank),
-                seat.world_size),
-      endings_(seat.world_size) {}
+      acceptor_(std::move(listener), hello_to(position, peers_.at(position.rank), position.rank),
+                position.world_size),
+      endings_(position.world_size) {}
 
 Outbound& Mesh::outbound(std::uint32_t peer, ChannelKind kind) {
-    ENSURE(peer < seat_.world_size && peer != seat_.rank);
+    ENSURE(peer < position_.world_size && peer != position_.rank);
     auto& outbounds = outbounds_[static_cast<std::size_t>(kind)];
     const auto found = outbounds.find(peer);
     if (found != outbounds.end()) {
         return found->second;
     }
-    Hello hello = hello_to(seat_, peers_[peer], peer);
+    Hello hello = hello_to(position_, peers_[peer], peer);
     hello.kind = kind;
     return outbounds.try_emplace(peer, peers_[peer], hello).first->second;
 }
@@ -55,7 +55,7 @@ void Mesh::await(std::uint32_t peer, ChannelKind kind, const Signature& operatio
     }
     if (gone(peer)) {
         suspect(peer, operation);
-    } else if (peer != seat_.next() && peer != seat_.previous()) {
+    } else if (peer != position_.next() && peer != position_.previous()) {
         // The control line watches over the neighbours; to any other a connection must exist.
         static_cast<void>(outbound(peer, kind));
     }

@@ -31,7 +31,7 @@ struct GroupFailure {
 };
 
 /// This rank's place in the group.
-struct Seat {
+struct GroupPosition {
     std::uint32_t rank = 0;
     std::uint32_t world_size = 1;
     std::uint64_t round = 0;
@@ -53,10 +53,10 @@ class Mesh {
     /// They travel at one hop per wake-up, so this is ample, and it only delays an error.
     static constexpr Duration kExplanationLimit = std::chrono::milliseconds(200);
 
-    /// `peers[i]` is rank i; `listener` is the socket that `peers[seat.rank]` describes.
-    Mesh(const Seat& seat, std::vector<Peer> peers, net::Descriptor listener);
+    /// `peers[i]` is rank i; `listener` is the socket that `peers[position.rank]` describes.
+    Mesh(const GroupPosition& position, std::vector<Peer> peers, net::Descriptor listener);
 
-    [[nodiscard]] const Seat& seat() const noexcept { return seat_; }
+    [[nodiscard]] const GroupPosition& position() const noexcept { return position_; }
     [[nodiscard]] const Peer& peer(std::uint32_t rank) const { return peers_.at(rank); }
     [[nodiscard]] const std::vector<Peer>& peers() const noexcept { return peers_; }
 
@@ -106,7 +106,7 @@ class Mesh {
         Instant until;
     };
 
-    const Seat seat_;
+    const GroupPosition position_;
     const std::vector<Peer> peers_;
     Acceptor acceptor_;
     std::array<std::map<std::uint32_t, Outbound>, kChannelKinds> outbounds_;

@@ -249,7 +249,7 @@ void Messenger::check_agreement(const Operation& recv, const MessageHeader& head
                        .cause = "the ranks do not agree: " + mesh_.peer(recv.signature.peer).name +
                                 " sends " + std::to_string(theirs.count) + " x " +
                                 std::string(to_string(theirs.dtype)) + " where " +
-                                mesh_.peer(mesh_.seat().rank).name + " receives " +
+                                mesh_.peer(mesh_.position().rank).name + " receives " +
                                 std::to_string(recv.buffer.count) + " x " +
                                 std::string(to_string(recv.buffer.dtype)),
                        .operation = describe(recv.signature)};

@@ -99,7 +99,7 @@ void NodeExecutor::release() noexcept {
     {
         const std::lock_guard lock(mutex_);
         running_ = false;
-        awaited = parked_ || over_;
+        awaited = suspended_ || over_;
     }
     if (awaited) {
         changed_.notify_all();
@@ -154,9 +154,9 @@ void NodeExecutor::run() {
             lock.lock();
             looks = 0;
             if (!ran) {
-                parked_ = true;
+                suspended_ = true;
                 changed_.wait(lock, [this] { return !running_ || over_; });
-                parked_ = false;
+                suspended_ = false;
             }
         } else if (queue_.empty() && looks >= kLooksMax) {
             asleep_ = true;

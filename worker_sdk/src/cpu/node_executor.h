@@ -58,7 +58,7 @@ class NodeExecutor final : public WaitHelper {
     std::deque<Operation> queue_;  // guarded by mutex_; the first one is under way
     bool asleep_ = false;          // guarded by mutex_; the thread waits to be told
     bool running_ = false;         // guarded by mutex_; some thread carries operations out
-    bool parked_ = false;          // guarded by mutex_; the thread waits for the one at it
+    bool suspended_ = false;       // guarded by mutex_; the thread waits for the one at it
     bool over_ = false;            // guarded by mutex_; failed or stopped
 
     std::thread thread_;

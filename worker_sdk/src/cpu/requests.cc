@@ -21,10 +21,11 @@ Operation all_reduce(TensorView buffer, Reduction reduction) {
             .factor = reduction.factor};
 }
 
-Operation reduce(const Seat& seat, TensorView buffer, Reduction reduction, std::uint32_t root) {
+Operation reduce(const GroupPosition& position, TensorView buffer, Reduction reduction,
+                 std::uint32_t root) {
     check_buffer("reduce", buffer);
     check_reduction("reduce", reduction, buffer.dtype);
-    check_rank("reduce: root", root, seat.world_size);
+    check_rank("reduce: root", root, position.world_size);
     return {.signature = {.count = buffer.count,
                           .peer = root,
                           .kind = OperationKind::reduce,
@@ -34,11 +35,11 @@ Operation reduce(const Seat& seat, TensorView buffer, Reduction reduction, std::
             .factor = reduction.factor};
 }
 
-Operation reduce_scatter(const Seat& seat, ConstTensorView input, TensorView output,
+Operation reduce_scatter(const GroupPosition& position, ConstTensorView input, TensorView output,
                          Reduction reduction) {
     check_buffer("reduce_scatter: input", input);
     check_buffer("reduce_scatter: output", output);
-    check_rows("reduce_scatter", output, input, seat.world_size);
+    check_rows("reduce_scatter", output, input, position.world_size);
     check_reduction("reduce_scatter", reduction, input.dtype);
     return {.signature = {.count = output.count,
                           .kind = OperationKind::reduce_scatter,
@@ -49,9 +50,9 @@ Operation reduce_scatter(const Seat& seat, ConstTensorView input, TensorView out
             .factor = reduction.factor};
 }
 
-Operation broadcast(const Seat& seat, TensorView buffer, std::uint32_t root) {
+Operation broadcast(const GroupPosition& position, TensorView buffer, std::uint32_t root) {
     check_buffer("broadcast", buffer);
-    check_rank("broadcast: root", root, seat.world_size);
+    check_rank("broadcast: root", root, position.world_size);
     return {.signature = {.count = buffer.count,
                           .peer = root,
                           .kind = OperationKind::broadcast,
@@ -59,10 +60,10 @@ Operation broadcast(const Seat& seat, TensorView buffer, std::uint32_t root) {
             .buffer = buffer};
 }
 
-Operation all_gather(const Seat& seat, ConstTensorView input, TensorView output) {
+Operation all_gather(const GroupPosition& position, ConstTensorView input, TensorView output) {
     check_buffer("all_gather: input", input);
     check_buffer("all_gather: output", output);
-    check_rows("all_gather", input, output, seat.world_size);
+    check_rows("all_gather", input, output, position.world_size);
     return {.signature = {.count = input.count,
                           .kind = OperationKind::all_gather,
                           .dtype = input.dtype},
@@ -70,12 +71,13 @@ Operation all_gather(const Seat& seat, ConstTensorView input, TensorView output)
             .input = input};
 }
 
-Operation gather(const Seat& seat, ConstTensorView input, TensorView output, std::uint32_t root) {
+Operation gather(const GroupPosition& position, ConstTensorView input, TensorView output,
+                 std::uint32_t root) {
     check_buffer("gather: input", input);
-    check_rank("gather: root", root, seat.world_size);
-    if (seat.rank == root) {
+    check_rank("gather: root", root, position.world_size);
+    if (position.rank == root) {
         check_buffer("gather: output", output);
-        check_rows("gather", input, output, seat.world_size);
+        check_rows("gather", input, output, position.world_size);
     }
     return {.signature = {.count = input.count,
                           .peer = root,
@@ -85,12 +87,13 @@ Operation gather(const Seat& seat, ConstTensorView input, TensorView output, std
             .input = input};
 }
 
-Operation scatter(const Seat& seat, ConstTensorView input, TensorView output, std::uint32_t root) {
+Operation scatter(const GroupPosition& position, ConstTensorView input, TensorView output,
+                  std::uint32_t root) {
     check_buffer("scatter: output", output);
-    check_rank("scatter: root", root, seat.world_size);
-    if (seat.rank == root) {
+    check_rank("scatter: root", root, position.world_size);
+    if (position.rank == root) {
         check_buffer("scatter: input", input);
-        check_rows("scatter", output, input, seat.world_size);
+        check_rows("scatter", output, input, position.world_size);
     }
     return {.signature = {.count = output.count,
                           .peer = root,
@@ -100,11 +103,11 @@ Operation scatter(const Seat& seat, ConstTensorView input, TensorView output, st
             .input = input};
 }
 
-Operation all_to_all(const Seat& seat, ConstTensorView input, TensorView output) {
+Operation all_to_all(const GroupPosition& position, ConstTensorView input, TensorView output) {
     check_buffer("all_to_all: input", input);
     check_buffer("all_to_all: output", output);
-    check_exchange("all_to_all", input, output, seat.world_size);
-    return {.signature = {.count = input.count / seat.world_size,
+    check_exchange("all_to_all", input, output, position.world_size);
+    return {.signature = {.count = input.count / position.world_size,
                           .kind = OperationKind::all_to_all,
                           .dtype = input.dtype},
             .buffer = output,
@@ -115,9 +118,10 @@ Operation barrier() {
     return {.signature = {.kind = OperationKind::barrier}};
 }
 
-Operation send(const Seat& seat, ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) {
+Operation send(const GroupPosition& position, ConstTensorView buffer, std::uint32_t peer,
+               std::uint32_t tag) {
     check_buffer("send", buffer);
-    check_peer("send", peer, seat.rank, seat.world_size);
+    check_peer("send", peer, position.rank, position.world_size);
     return {.signature = {.count = buffer.count,
                           .peer = peer,
                           .tag = tag,
@@ -126,9 +130,10 @@ Operation send(const Seat& seat, ConstTensorView buffer, std::uint32_t peer, std
             .buffer = {const_cast<void*>(buffer.data), buffer.count, buffer.dtype}};
 }
 
-Operation recv(const Seat& seat, TensorView buffer, std::uint32_t peer, std::uint32_t tag) {
+Operation recv(const GroupPosition& position, TensorView buffer, std::uint32_t peer,
+               std::uint32_t tag) {
     check_buffer("recv", buffer);
-    check_peer("recv", peer, seat.rank, seat.world_size);
+    check_peer("recv", peer, position.rank, position.world_size);
     return {.signature = {.count = buffer.count,
                           .peer = peer,
                           .tag = tag,

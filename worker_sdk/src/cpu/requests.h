@@ -15,21 +15,24 @@
 namespace regroup::cpu::request {
 
 [[nodiscard]] Operation all_reduce(TensorView buffer, Reduction reduction);
-[[nodiscard]] Operation reduce(const Seat& seat, TensorView buffer, Reduction reduction,
-                               std::uint32_t root);
-[[nodiscard]] Operation reduce_scatter(const Seat& seat, ConstTensorView input, TensorView output,
-                                       Reduction reduction);
-[[nodiscard]] Operation broadcast(const Seat& seat, TensorView buffer, std::uint32_t root);
-[[nodiscard]] Operation all_gather(const Seat& seat, ConstTensorView input, TensorView output);
-[[nodiscard]] Operation gather(const Seat& seat, ConstTensorView input, TensorView output,
-                               std::uint32_t root);
-[[nodiscard]] Operation scatter(const Seat& seat, ConstTensorView input, TensorView output,
-                                std::uint32_t root);
-[[nodiscard]] Operation all_to_all(const Seat& seat, ConstTensorView input, TensorView output);
+[[nodiscard]] Operation reduce(const GroupPosition& position, TensorView buffer,
+                               Reduction reduction, std::uint32_t root);
+[[nodiscard]] Operation reduce_scatter(const GroupPosition& position, ConstTensorView input,
+                                       TensorView output, Reduction reduction);
+[[nodiscard]] Operation broadcast(const GroupPosition& position, TensorView buffer,
+                                  std::uint32_t root);
+[[nodiscard]] Operation all_gather(const GroupPosition& position, ConstTensorView input,
+                                   TensorView output);
+[[nodiscard]] Operation gather(const GroupPosition& position, ConstTensorView input,
+                               TensorView output, std::uint32_t root);
+[[nodiscard]] Operation scatter(const GroupPosition& position, ConstTensorView input,
+                                TensorView output, std::uint32_t root);
+[[nodiscard]] Operation all_to_all(const GroupPosition& position, ConstTensorView input,
+                                   TensorView output);
 [[nodiscard]] Operation barrier();
-[[nodiscard]] Operation send(const Seat& seat, ConstTensorView buffer, std::uint32_t peer,
-                             std::uint32_t tag);
-[[nodiscard]] Operation recv(const Seat& seat, TensorView buffer, std::uint32_t peer,
+[[nodiscard]] Operation send(const GroupPosition& position, ConstTensorView buffer,
+                             std::uint32_t peer, std::uint32_t tag);
+[[nodiscard]] Operation recv(const GroupPosition& position, TensorView buffer, std::uint32_t peer,
                              std::uint32_t tag);
 
 /// Requires at least one rank, each existing and listed once.

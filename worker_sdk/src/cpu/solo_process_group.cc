@@ -12,12 +12,12 @@ namespace regroup::cpu {
 
 SoloProcessGroup::SoloProcessGroup(std::shared_ptr<Descendants> siblings) {
     if (siblings) {
-        descent_.join(std::move(siblings), *this);
+        subgroup_registration_.join(std::move(siblings), *this);
     }
 }
 
 SoloProcessGroup::~SoloProcessGroup() {
-    descent_.leave();
+    subgroup_registration_.leave();
 }
 
 Work SoloProcessGroup::carry_out(const Operation& operation) {
@@ -44,32 +44,32 @@ Work SoloProcessGroup::all_reduce(TensorView buffer, Reduction reduction) {
 }
 
 Work SoloProcessGroup::reduce(TensorView buffer, Reduction reduction, std::uint32_t root) {
-    return carry_out(request::reduce(seat_, buffer, reduction, root));
+    return carry_out(request::reduce(position_, buffer, reduction, root));
 }
 
 Work SoloProcessGroup::reduce_scatter(ConstTensorView input, TensorView output,
                                       Reduction reduction) {
-    return carry_out(request::reduce_scatter(seat_, input, output, reduction));
+    return carry_out(request::reduce_scatter(position_, input, output, reduction));
 }
 
 Work SoloProcessGroup::broadcast(TensorView buffer, std::uint32_t root) {
-    return carry_out(request::broadcast(seat_, buffer, root));
+    return carry_out(request::broadcast(position_, buffer, root));
 }
 
 Work SoloProcessGroup::all_gather(ConstTensorView input, TensorView output) {
-    return carry_out(request::all_gather(seat_, input, output));
+    return carry_out(request::all_gather(position_, input, output));
 }
 
 Work SoloProcessGroup::gather(ConstTensorView input, TensorView output, std::uint32_t root) {
-    return carry_out(request::gather(seat_, input, output, root));
+    return carry_out(request::gather(position_, input, output, root));
 }
 
 Work SoloProcessGroup::scatter(ConstTensorView input, TensorView output, std::uint32_t root) {
-    return carry_out(request::scatter(seat_, input, output, root));
+    return carry_out(request::scatter(position_, input, output, root));
 }
 
 Work SoloProcessGroup::all_to_all(ConstTensorView input, TensorView output) {
-    return carry_out(request::all_to_all(seat_, input, output));
+    return carry_out(request::all_to_all(position_, input, output));
 }
 
 Work SoloProcessGroup::barrier() {
@@ -78,11 +78,11 @@ Work SoloProcessGroup::barrier() {
 
 // There is no peer: these always throw.
 Work SoloProcessGroup::send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) {
-    return carry_out(request::send(seat_, buffer, peer, tag));
+    return carry_out(request::send(position_, buffer, peer, tag));
 }
 
 Work SoloProcessGroup::recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) {
-    return carry_out(request::recv(seat_, buffer, peer, tag));
+    return carry_out(request::recv(position_, buffer, peer, tag));
 }
 
 std::unique_ptr<ProcessGroup> SoloProcessGroup::new_group(const std::vector<std::uint32_t>& ranks,

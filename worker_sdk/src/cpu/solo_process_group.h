@@ -47,12 +47,12 @@ class SoloProcessGroup final : public ProcessGroup {
    private:
     [[nodiscard]] Work carry_out(const Operation& operation);
 
-    const Seat seat_;  // Rank 0 of 1.
+    const GroupPosition position_;  // Rank 0 of 1.
     const std::shared_ptr<Descendants> descendants_ = std::make_shared<Descendants>();
     std::mutex mutex_;
     std::uint64_t number_ = 0;                 // guarded by mutex_
     std::optional<std::string> abort_reason_;  // guarded by mutex_
-    Descent descent_;
+    SubgroupRegistration subgroup_registration_;
 };
 
 }  // namespace regroup::cpu

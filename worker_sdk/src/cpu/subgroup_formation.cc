@@ -39,7 +39,7 @@ bool on_one_node(const std::vector<Peer>& peers, const std::vector<std::uint32_t
 }
 
 std::vector<Entry> exchange(const Parent& parent, const Entry& mine) {
-    std::vector<Entry> entries(parent.seat.world_size);
+    std::vector<Entry> entries(parent.position.world_size);
     const auto view = [](const Entry* first, std::size_t count) {
         return TensorView(const_cast<Entry*>(first), count * sizeof(Entry), DType::uint8);
     };
@@ -63,34 +63,35 @@ void check_agreement(const std::vector<Entry>& entries, const Entry& mine,
 
 std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
                                             const std::vector<std::uint32_t>& ranks,
-                                            const ProcessGroupOptions& options, Founding founding) {
-    const auto place = std::find(ranks.begin(), ranks.end(), parent.seat.rank);
+                                            const ProcessGroupOptions& options,
+                                            FormationOptions formation) {
+    const auto place = std::find(ranks.begin(), ranks.end(), parent.position.rank);
     const bool member = place != ranks.end();
-    std::string words = std::to_string(parent.seat.group) + "/" + std::to_string(parent.division) +
-                        "/" + options.name;
+    std::string words = std::to_string(parent.position.group) + "/" +
+                        std::to_string(parent.division) + "/" + options.name;
     for (const std::uint32_t rank : ranks) {
         words += "/" + std::to_string(rank);
     }
     Entry mine{.agreement = checksum(words), .token = random_token()};
     net::Descriptor listener;
     if (member && ranks.size() > 1) {
-        listener = net::listen_on(parent.peers[parent.seat.rank].address.with_port(0));
+        listener = net::listen_on(parent.peers[parent.position.rank].address.with_port(0));
         const std::string text = net::bound_address(listener).text();
         text.copy(mine.address.data(), mine.address.size() - 1);
         if (on_one_node(parent.peers, ranks)) {
-            founding.share = std::make_shared<NodeShare>(
-                make_share(static_cast<std::uint32_t>(ranks.size()), founding.node_ranks));
-            mine.offer = founding.share->offer;
+            formation.share = std::make_shared<NodeShare>(
+                make_share(static_cast<std::uint32_t>(ranks.size()), formation.node_ranks));
+            mine.offer = formation.share->offer;
         }
     }
     const std::vector<Entry> entries = exchange(parent, mine);
     check_agreement(entries, mine, options);
     if (!member) {
         return std::make_unique<RefusingProcessGroup>("cpu", Device(), options.name,
-                                                      parent.seat.rank, ranks);
+                                                      parent.position.rank, ranks);
     }
     if (ranks.size() == 1) {
-        return std::make_unique<SoloProcessGroup>(founding.siblings);
+        return std::make_unique<SoloProcessGroup>(formation.siblings);
     }
     std::vector<Peer> peers;
     for (const std::uint32_t rank : ranks) {
@@ -102,13 +103,13 @@ std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
             peers.back().offer = entries[rank].offer;
         }
     }
-    const Seat seat{.rank = static_cast<std::uint32_t>(place - ranks.begin()),
-                    .world_size = static_cast<std::uint32_t>(ranks.size()),
-                    .round = parent.seat.round,
-                    .group = mine.agreement};
-    auto mesh = std::make_unique<Mesh>(seat, std::move(peers), std::move(listener));
+    const GroupPosition position{.rank = static_cast<std::uint32_t>(place - ranks.begin()),
+                                 .world_size = static_cast<std::uint32_t>(ranks.size()),
+                                 .round = parent.position.round,
+                                 .group = mine.agreement};
+    auto mesh = std::make_unique<Mesh>(position, std::move(peers), std::move(listener));
     try {
-        return std::make_unique<CpuProcessGroup>(std::move(mesh), options, founding);
+        return std::make_unique<CpuProcessGroup>(std::move(mesh), options, formation);
     } catch (const Error& error) {
         throw Error(error.code(), title(options) + ": " + error.what());
     }

@@ -15,7 +15,7 @@ namespace regroup::cpu {
 /// A group as its division sees it.
 struct Parent {
     ProcessGroup& group;
-    const Seat& seat;
+    const GroupPosition& position;
     const std::vector<Peer>& peers;
     std::uint64_t division;  ///< How many there have been before.
 };
@@ -26,6 +26,6 @@ struct Parent {
 [[nodiscard]] std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
                                                           const std::vector<std::uint32_t>& ranks,
                                                           const ProcessGroupOptions& options,
-                                                          Founding founding);
+                                                          FormationOptions formation);
 
 }  // namespace regroup::cpu

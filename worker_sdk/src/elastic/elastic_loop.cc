@@ -62,12 +62,12 @@ std::unique_ptr<ElasticLoop> elastic::Loop::make(ElasticOptions options, Context
         std::make_unique<Loop>(std::move(options), std::move(first), std::move(link))));
 }
 
-void ElasticLoop::keep(std::string name, TensorView tensor) {
+void ElasticLoop::register_state(std::string name, TensorView tensor) {
     loop_->kept().add(std::move(name), tensor);
 }
 
-void ElasticLoop::keep(std::string name, std::function<std::string()> save,
-                       std::function<void(std::string_view)> load) {
+void ElasticLoop::register_state(std::string name, std::function<std::string()> save,
+                                 std::function<void(std::string_view)> load) {
     loop_->kept().add(std::move(name), std::move(save), std::move(load));
 }
 

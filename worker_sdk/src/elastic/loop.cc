@@ -289,10 +289,10 @@ bool Loop::is_loss(const Error& error) const noexcept {
 /// Peers and agent find out about a loss in different ways: what the group knows already, the agent
 /// is about to say, if a worker has died. If none has, the agent knows from those between whom the
 /// connection broke, and ends the round for that. If it says nothing, since no daemon is there,
-/// this rank parks unasked.
+/// this rank suspends unasked.
 void Loop::learn_of_end(const Error& error) {
     const std::uint64_t round = round_->context.round;
-    reporter_.park();
+    reporter_.suspend();
     if (!link_->await_end(round, after(now(), kEndLimit))) {
         link_->send(worker_link::Remark{
             .text = "rank " + std::to_string(round_->context.rank) +
@@ -308,9 +308,9 @@ bool Loop::leaves_now() const noexcept {
 /// Waits for the next round; false if this node leaves instead.
 bool Loop::find_next_place(bool at_boundary) {
     const std::uint64_t round = round_->context.round;
-    reporter_.park();
+    reporter_.suspend();
     const std::uint64_t held = fresh_ || torn_ ? 0 : step_;
-    link_->send(worker_link::Parked{.round = round, .step = held, .at_boundary = at_boundary});
+    link_->send(worker_link::Suspended{.round = round, .step = held, .at_boundary = at_boundary});
     const link::AgentLink::Place place = link_->await_place(round);
     if (const auto* const assigned = std::get_if<worker_link::AssignWorker>(&place)) {
         auto next = std::make_unique<Round>(link::context_of(round_->context, *assigned));

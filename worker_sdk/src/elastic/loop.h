@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "rendezvous/base/clock.h"
-#include "worker_sdk/src/elastic/kept_state.h"
+#include "worker_sdk/src/elastic/registered_state.h"
 #include "worker_sdk/src/elastic/straggler_detector.h"
 #include "worker_sdk/src/link/agent_link.h"
 #include "worker_sdk/src/link/progress_reporter.h"
@@ -37,7 +37,7 @@ struct Round {
 /// The loop behind ElasticLoop:
 ///
 ///              place in a round                        commit, commit, ...
-///     parked -------------------> forming -> state -> training ---> finished
+///     suspended -------------------> forming -> state -> training ---> finished
 ///       ^                            |         |         |  \-----> left
 ///       +----------------------------+---------+---------+
 ///          the round is over: an Error of its groups, or a pause at a step boundary
@@ -55,7 +55,7 @@ class Loop {
     [[nodiscard]] static std::unique_ptr<ElasticLoop> make(ElasticOptions options, Context first,
                                                            std::shared_ptr<link::AgentLink> link);
 
-    [[nodiscard]] KeptState& kept() noexcept { return kept_; }
+    [[nodiscard]] RegisteredState& kept() noexcept { return kept_; }
     void resume_at(std::uint64_t step, std::uint64_t samples);
     void on_straggler(std::function<void(std::uint32_t, double)> listener);
     Ending run(const ElasticCallbacks& callbacks);
@@ -98,7 +98,7 @@ class Loop {
 
     const ElasticOptions options_;
     const std::shared_ptr<link::AgentLink> link_;
-    KeptState kept_;
+    RegisteredState kept_;
     link::ProgressReporter reporter_;
     std::function<void(std::uint32_t, double)> straggler_listener_;
 

@@ -12,7 +12,7 @@
 
 #include "worker_sdk/src/elastic/dissent.h"
 #include "worker_sdk/src/elastic/loop.h"
-#include "worker_sdk/src/elastic/standing.h"
+#include "worker_sdk/src/elastic/rank_state.h"
 #include "worker_sdk/src/link/process_link.h"
 
 namespace regroup::elastic {
@@ -39,20 +39,20 @@ void Loop::bring_state(Digests mine) {
     const Groups groups = round_->groups();
     // Who holds the state shows first that it does: a comparison may have been cut short by the
     // loss that ended the last round.
-    const std::vector<Standing> all =
-        gather_standings(groups.control, {.step = step_,
-                                          .samples = samples_,
-                                          .history = fresh_ ? link::new_history() : history_,
-                                          .layout = kept_.layout(),
-                                          .fresh = fresh_ ? 1U : 0U,
-                                          .torn = torn_ ? 1U : 0U,
-                                          .digest = mine.whole});
+    const std::vector<RankState> all =
+        gather_rank_states(groups.control, {.step = step_,
+                                            .samples = samples_,
+                                            .history = fresh_ ? link::new_history() : history_,
+                                            .layout = kept_.layout(),
+                                            .fresh = fresh_ ? 1U : 0U,
+                                            .torn = torn_ ? 1U : 0U,
+                                            .digest = mine.whole});
     const Origin origin = choose_origin(all);
     if (is_state_lost(all)) {
         give_up_state();
     }
     settle(origin.dissent, mine);
-    const bool receives = fresh_ || torn_ || step_ != origin.standing.step;
+    const bool receives = fresh_ || torn_ || step_ != origin.state.step;
     if (origin.is_needed) {
         // Who has the same state already is sent the very bytes that are there.
         if (receives && groups.control.rank() != origin.rank) {
@@ -62,9 +62,9 @@ void Loop::bring_state(Digests mine) {
         kept_.broadcast(groups, origin.rank);
     }
     // From here on this rank has it, whoever is lost before all have been compared.
-    step_ = origin.standing.step;
-    samples_ = origin.standing.samples;
-    history_ = origin.standing.history;
+    step_ = origin.state.step;
+    samples_ = origin.state.samples;
+    history_ = origin.state.history;
     fresh_ = torn_ = false;
     if (origin.is_needed && groups.control.world_size() > 1) {
         if (receives) {
@@ -98,7 +98,7 @@ void Loop::settle(const Dissent& dissent, const Digests& mine) {
         throw Error(Errc::invalid_argument, text);
     }
     // Who took its groups down now would break connections between peers that have nothing wrong.
-    reporter_.park();
+    reporter_.suspend();
     static_cast<void>(
         link_->await_end(round_->context.round, after(SteadyClock().now(), kLastWords)));
     throw Error(Errc::disconnected, text);

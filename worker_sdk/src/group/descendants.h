@@ -47,12 +47,12 @@ class Descendants {
 
 /// A sub-group's place among the descendants of its parent, left when this is destroyed: before
 /// anything that abort() touches.
-class Descent {
+class SubgroupRegistration {
    public:
-    Descent() = default;
-    ~Descent() { leave(); }
-    Descent(const Descent&) = delete;
-    Descent& operator=(const Descent&) = delete;
+    SubgroupRegistration() = default;
+    ~SubgroupRegistration() { leave(); }
+    SubgroupRegistration(const SubgroupRegistration&) = delete;
+    SubgroupRegistration& operator=(const SubgroupRegistration&) = delete;
 
     void join(std::shared_ptr<Descendants> siblings, ProcessGroup& group) {
         siblings_ = std::move(siblings);

@@ -71,7 +71,7 @@ class AgentLink {
     /// No scope is guarded any more.
     void unguard() noexcept;
 
-    /// The worker is to park at a step boundary of `round`, as the page says.
+    /// The worker is to suspend at a step boundary of `round`, as the page says.
     [[nodiscard]] bool pause_wanted(std::uint64_t round) const noexcept {
         return page_->pause_round.load() >= round;
     }

@@ -44,9 +44,9 @@ void ProgressReporter::set_phase(Phase phase) noexcept {
     begin(phase, phase == Phase::training ? &steps_ : nullptr, phase == Phase::training);
 }
 
-void ProgressReporter::park() noexcept {
+void ProgressReporter::suspend() noexcept {
     page_->round.store(0);
-    set_phase(Phase::parked);
+    set_phase(Phase::suspended);
 }
 
 void ProgressReporter::committed(std::uint64_t step) noexcept {

@@ -26,7 +26,7 @@ class ProgressReporter {
     /// The operations of `scope` count as those of this round from now on.
     void begin_round(std::uint64_t round, RoundScope& scope) noexcept;
     void set_phase(Phase phase) noexcept;
-    void park() noexcept;
+    void suspend() noexcept;
     void finished() noexcept { page_->finished.store(1); }
     void committed(std::uint64_t step) noexcept;
     /// What was committed is not here any more, not in one piece.

@@ -9,7 +9,7 @@
 namespace regroup::nccl {
 namespace {
 
-constexpr std::size_t kSpareEventsMax = 256;
+constexpr std::size_t kStandbyEventsMax = 256;
 /// How long an operation that needs a rank which has left may still be on its last bytes.
 constexpr Duration kLastBytes = std::chrono::seconds(5);
 
@@ -121,8 +121,8 @@ std::vector<Call> Lane::complete_front(Instant now) {
     InFlight& front = in_flight_.front();
     std::vector<Call> calls = std::move(front.calls);
     outstanding_ -= calls.size();
-    if (spare_events_.size() < kSpareEventsMax) {
-        spare_events_.push_back(std::move(*front.event));
+    if (standby_events_.size() < kStandbyEventsMax) {
+        standby_events_.push_back(std::move(*front.event));
     }
     in_flight_.pop_front();
     if (!in_flight_.empty()) {

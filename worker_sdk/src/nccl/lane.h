@@ -170,7 +170,7 @@ class Lane {
     std::deque<InFlight> in_flight_;
     std::optional<Issuing> issuing_;
     std::size_t outstanding_ = 0;
-    std::vector<cuda::Event> spare_events_;
+    std::vector<cuda::Event> standby_events_;
     std::map<std::uint32_t, Instant> departed_;
     std::map<void*, void*> registrations_;  // of memory, NCCL's handles
     std::vector<Block> kept_;  // given back, but an operation in flight may still use it

@@ -211,9 +211,9 @@ cuda::Event Lane::record(void* stream) {
 cuda::Event Lane::take_event() {
     {
         const std::lock_guard lock(mutex_);
-        if (!spare_events_.empty()) {
-            cuda::Event event = std::move(spare_events_.back());
-            spare_events_.pop_back();
+        if (!standby_events_.empty()) {
+            cuda::Event event = std::move(standby_events_.back());
+            standby_events_.pop_back();
             return event;
         }
     }

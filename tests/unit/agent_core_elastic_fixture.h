@@ -6,26 +6,26 @@
 namespace regroup::agent {
 
 /// An agent whose two workers keep their processes while rounds change.
-class AgentCoreResidentTest : public AgentCoreTest {
+class AgentCoreElasticTest : public AgentCoreTest {
    protected:
-    // Both workers are resident, in round 1.
+    // Both workers are elastic, in round 1.
     void SetUp() override {
         in_round(1);
         attach(0);
         attach(1);
-        ASSERT_TRUE(core.report().resident);
+        ASSERT_TRUE(core.report().elastic);
         effects.clear();
     }
-    /// Another agent: a spare, whose workers are started ahead.
-    void begin_as_spare() {
+    /// Another agent: a standby, whose workers are started ahead.
+    void begin_as_standby() {
         core = AgentCore(config_of_two_workers(), now);
         feed(StoreOffered{kPort});
         feed(LinkUp{});
-        hear_that_it_is_a_spare();
+        hear_that_it_is_a_standby();
     }
-    void hear_that_it_is_a_spare() {
+    void hear_that_it_is_a_standby() {
         rendezvous::Waiting waiting;
-        waiting.spare = waiting.prestart = true;
+        waiting.standby = waiting.prestart = true;
         hear(waiting);
     }
     void attach(std::uint32_t local_rank) { feed(WorkerAttached{local_rank, true}); }

@@ -15,15 +15,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class RendezvousAside : public ::testing::Test {
+class RendezvousQuarantine : public ::testing::Test {
    protected:
     /// Nodes that run and are all needed; they wait for 6 s at most.
-    void begin(Duration strikes_window, bool seen_to_run = true,
+    void begin(Duration node_failures_window, bool seen_to_run = true,
                const std::vector<std::string>& nodes = {"a", "b"}) {
         JobPolicy policy = fixed_policy(static_cast<std::uint32_t>(nodes.size()));
         policy.restarts_max = 0;
         policy.on_exit[76] = Reaction::replace_node;
-        policy.budgets.strikes_window = strikes_window;
+        policy.budgets.node_failures_window = node_failures_window;
         job = Job(policy);
         for (const std::string& node : nodes) {
             Offer offer = Job::offer_of(node);
@@ -44,7 +44,7 @@ class RendezvousAside : public ::testing::Test {
     Job job{fixed_policy(2)};
 };
 
-TEST_F(RendezvousAside, IfNoReplacementComesTheFailureIsTheVerdict) {
+TEST_F(RendezvousQuarantine, IfNoReplacementComesTheFailureIsTheVerdict) {
     begin(seconds(6));
     call_b_bad();
     EXPECT_EQ(job.core.phase(), Phase::forming);
@@ -64,7 +64,7 @@ TEST_F(RendezvousAside, IfNoReplacementComesTheFailureIsTheVerdict) {
     EXPECT_NE(job.told<Closed>("b"), nullptr);
 }
 
-TEST_F(RendezvousAside, WhoWasNeverSeenToRunHasWaitedForNobodyYet) {
+TEST_F(RendezvousQuarantine, WhoWasNeverSeenToRunHasWaitedForNobodyYet) {
     begin(seconds(60), false);
     job.pass(seconds(30));
     call_b_bad();
@@ -74,7 +74,7 @@ TEST_F(RendezvousAside, WhoWasNeverSeenToRunHasWaitedForNobodyYet) {
     EXPECT_TRUE(job.core.verdict().has_value());
 }
 
-TEST_F(RendezvousAside, IfSomebodyHasGoneThatIsWhyAndNotTheFailure) {
+TEST_F(RendezvousQuarantine, IfSomebodyHasGoneThatIsWhyAndNotTheFailure) {
     begin(seconds(60));
     call_b_bad();
     job.leave("b");
@@ -82,7 +82,7 @@ TEST_F(RendezvousAside, IfSomebodyHasGoneThatIsWhyAndNotTheFailure) {
     EXPECT_FALSE(job.core.verdict().has_value());
 }
 
-TEST_F(RendezvousAside, ASilentNodeIsNotTakenForOneThatIsKeptOut) {
+TEST_F(RendezvousQuarantine, ASilentNodeIsNotTakenForOneThatIsKeptOut) {
     begin(seconds(60), true, {"a", "b", "c"});
     call_b_bad();
     job.report("c", NodeState::stopped);
@@ -96,7 +96,7 @@ TEST_F(RendezvousAside, ASilentNodeIsNotTakenForOneThatIsKeptOut) {
     EXPECT_FALSE(job.core.verdict().has_value());
 }
 
-TEST_F(RendezvousAside, ItIsLetInAgainWhenItsTimeIsOverIfTheOthersWaitForSoLong) {
+TEST_F(RendezvousQuarantine, ItIsLetInAgainWhenItsTimeIsOverIfTheOthersWaitForSoLong) {
     begin(seconds(4));
     call_b_bad();
     job.pass(seconds(4));
@@ -104,7 +104,7 @@ TEST_F(RendezvousAside, ItIsLetInAgainWhenItsTimeIsOverIfTheOthersWaitForSoLong)
     EXPECT_EQ(job.assignment("b").group_world_size, 2U);
 }
 
-TEST_F(RendezvousAside, WhoWaitsHearsWhoIsSetAsideAndWhy) {
+TEST_F(RendezvousQuarantine, WhoWaitsHearsWhoIsQuarantinedAndWhy) {
     begin(seconds(60));
     call_b_bad();
     job.pass(seconds(1));
@@ -115,7 +115,7 @@ TEST_F(RendezvousAside, WhoWaitsHearsWhoIsSetAsideAndWhy) {
     EXPECT_THAT(job.told<Waiting>("a")->joined, ElementsAre("a"));
 }
 
-TEST_F(RendezvousAside, AReplacementInTimeTakesItsPlace) {
+TEST_F(RendezvousQuarantine, AReplacementInTimeTakesItsPlace) {
     begin(seconds(60));
     call_b_bad();
     job.pass(seconds(5));
@@ -126,7 +126,7 @@ TEST_F(RendezvousAside, AReplacementInTimeTakesItsPlace) {
     EXPECT_EQ(job.core.phase(), Phase::training);
 }
 
-TEST_F(RendezvousAside, ANodeThatCanHaveNoOtherEndsAtOnce) {
+TEST_F(RendezvousQuarantine, ANodeThatCanHaveNoOtherEndsAtOnce) {
     JobPolicy policy = fixed_policy(1);
     policy.restarts_max = 3;
     policy.on_exit[76] = Reaction::replace_node;

@@ -29,7 +29,7 @@ struct Digests {
 };
 
 /// What must be equal on all ranks after every step, by name.
-class KeptState {
+class RegisteredState {
    public:
     /// Throw Error `invalid_argument` for a name that is taken, or a tensor without data.
     void add(std::string name, TensorView tensor);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The promises of AgentCore's header about workers that keep their processes: parking, and taking a
-// place again. Pauses and drains are in agent_core_drain_test.cc, those who wait in
+// The promises of AgentCore's header about workers that keep their processes: suspending, and
+// taking a place again. Pauses and drains are in agent_core_drain_test.cc, those who wait in
 // agent_core_waiting_test.cc.
 #include "rendezvous/core/messages.h"
-#include "tests/unit/agent_core_resident_fixture.h"
+#include "tests/unit/agent_core_elastic_fixture.h"
 
 namespace regroup::agent {
 namespace {
@@ -13,7 +13,7 @@ using namespace rendezvous;
 using std::chrono::seconds;
 using Ranks = std::vector<std::uint32_t>;
 
-TEST_F(AgentCoreResidentTest, AStepBoundaryOfWhichOnlyTheWorkersHaveHeardIsNoLoss) {
+TEST_F(AgentCoreElasticTest, AStepBoundaryOfWhichOnlyTheWorkersHaveHeardIsNoLoss) {
     feed(WorkerSuspended{0, RoundId{1}, true});
     EXPECT_TRUE(all<EndRound>().empty());
     EXPECT_EQ(core.report().state, NodeState::running);
@@ -25,7 +25,7 @@ TEST_F(AgentCoreResidentTest, AStepBoundaryOfWhichOnlyTheWorkersHaveHeardIsNoLos
 
 // ---- Losses.
 
-TEST_F(AgentCoreResidentTest, ResidentIsSaidOnceAllWorkersAre) {
+TEST_F(AgentCoreElasticTest, ElasticIsSaidOnceAllWorkersAre) {
     core = AgentCore(config_of_two_workers(), now);
     feed(StoreOffered{kPort});
     feed(LinkUp{});
@@ -33,13 +33,13 @@ TEST_F(AgentCoreResidentTest, ResidentIsSaidOnceAllWorkersAre) {
     attach(0);
     EXPECT_TRUE(sent<Report>().empty());
     feed(WorkerAttached{1, false});
-    EXPECT_FALSE(core.report().resident);
+    EXPECT_FALSE(core.report().elastic);
     attach(1);
     ASSERT_EQ(sent<Report>().size(), 1U);
-    EXPECT_TRUE(sent<Report>()[0].report.resident);
+    EXPECT_TRUE(sent<Report>()[0].report.elastic);
 }
 
-TEST_F(AgentCoreResidentTest, StopParksThemAndTheNextRoundGivesThemPlacesAgain) {
+TEST_F(AgentCoreElasticTest, StopSuspendsThemAndTheNextRoundGivesThemPlacesAgain) {
     hear(Stop{RoundId{1}, "another node is lost"});
     ASSERT_EQ(all<EndRound>().size(), 1U);
     EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{0, 1}));
@@ -55,7 +55,7 @@ TEST_F(AgentCoreResidentTest, StopParksThemAndTheNextRoundGivesThemPlacesAgain) 
     EXPECT_EQ(core.report().state, NodeState::running);
 }
 
-TEST_F(AgentCoreResidentTest, OnlyTheLostWorkerIsLaunchedAgain) {
+TEST_F(AgentCoreElasticTest, OnlyTheLostWorkerIsLaunchedAgain) {
     exits(1, 0, crash(0, SIGKILL));
     ASSERT_EQ(all<EndRound>().size(), 1U);
     EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
@@ -68,13 +68,13 @@ TEST_F(AgentCoreResidentTest, OnlyTheLostWorkerIsLaunchedAgain) {
     EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{1}));
     ASSERT_EQ(all<LaunchWorkers>().size(), 1U);
     EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
-    EXPECT_TRUE(core.report().resident);  // Until the fresh one shows that it is not.
+    EXPECT_TRUE(core.report().elastic);  // Until the fresh one shows that it is not.
     exits(2, 0, error(0));
     ASSERT_TRUE(core.report().failure.has_value());
     EXPECT_EQ(core.report().failure->exit_code, 1);
 }
 
-TEST_F(AgentCoreResidentTest, WhoHasNotAttachedEndsWithTheRound) {
+TEST_F(AgentCoreElasticTest, WhoHasNotAttachedEndsWithTheRound) {
     exits(1, 0, crash(0, SIGKILL));
     suspends(1, 1);
     assign(2);
@@ -86,7 +86,7 @@ TEST_F(AgentCoreResidentTest, WhoHasNotAttachedEndsWithTheRound) {
     EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
 }
 
-TEST_F(AgentCoreResidentTest, WhoDoesNotParkInTimeIsKilledAndTheOthersAreNot) {
+TEST_F(AgentCoreElasticTest, WhoDoesNotSuspendInTimeIsKilledAndTheOthersAreNot) {
     hear(Stop{RoundId{1}, "another node is lost"});
     suspends(1, 0);
     pass_answered(seconds(11));
@@ -98,7 +98,7 @@ TEST_F(AgentCoreResidentTest, WhoDoesNotParkInTimeIsKilledAndTheOthersAreNot) {
     EXPECT_FALSE(core.report().failure.has_value());  // It was we.
 }
 
-TEST_F(AgentCoreResidentTest, WhoSaidThatItFailsHasFailedHoweverLongItTakesToEnd) {
+TEST_F(AgentCoreElasticTest, WhoSaidThatItFailsHasFailedHoweverLongItTakesToEnd) {
     suspends(1, 0);  // Its peer of this very node is as good as gone, and has not ended yet.
     ASSERT_EQ(core.report().state, NodeState::stopping);
     WorkerFailure announced = error(1);
@@ -109,7 +109,7 @@ TEST_F(AgentCoreResidentTest, WhoSaidThatItFailsHasFailedHoweverLongItTakesToEnd
     EXPECT_TRUE(core.report().failure->announced);
 }
 
-TEST_F(AgentCoreResidentTest, AWorkerThatParksUnaskedHasLostItsPeers) {
+TEST_F(AgentCoreElasticTest, AWorkerThatSuspendsUnaskedHasLostItsPeers) {
     suspends(1, 0);
     ASSERT_EQ(all<EndRound>().size(), 1U);
     EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
@@ -118,7 +118,7 @@ TEST_F(AgentCoreResidentTest, AWorkerThatParksUnaskedHasLostItsPeers) {
     EXPECT_TRUE(reported(NodeState::stopped));
 }
 
-TEST_F(AgentCoreResidentTest, AConnectionThatBreaksIsToldAtOnceAndEndsNothingHere) {
+TEST_F(AgentCoreElasticTest, AConnectionThatBreaksIsToldAtOnceAndEndsNothingHere) {
     feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
     const std::uint32_t rank = core.assignment().first_rank + 1;
     const std::vector<BrokenLink> links = {{rank, 2, "closed the connection"}};
@@ -137,7 +137,7 @@ TEST_F(AgentCoreResidentTest, AConnectionThatBreaksIsToldAtOnceAndEndsNothingHer
     EXPECT_TRUE(core.report().broken_links.empty());
 }
 
-TEST_F(AgentCoreResidentTest, ARoundThatWasNeverBegunHadNoConnectionsThatBroke) {
+TEST_F(AgentCoreElasticTest, ARoundThatWasNeverBegunHadNoConnectionsThatBroke) {
     feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
     hear(Stop{RoundId{1}, "it broke"});
     suspends(1, 0);
@@ -148,7 +148,7 @@ TEST_F(AgentCoreResidentTest, ARoundThatWasNeverBegunHadNoConnectionsThatBroke) 
     EXPECT_TRUE(core.report().broken_links.empty());
 }
 
-TEST_F(AgentCoreResidentTest, WhoseTrainingIsFinishedHasLostNobody) {
+TEST_F(AgentCoreElasticTest, WhoseTrainingIsFinishedHasLostNobody) {
     feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
     feed(WorkerAttached{1, false});
     EXPECT_TRUE(core.report().broken_links.empty());
@@ -161,7 +161,7 @@ TEST_F(AgentCoreResidentTest, WhoseTrainingIsFinishedHasLostNobody) {
     EXPECT_TRUE(sent<Report>().empty());
 }
 
-TEST_F(AgentCoreResidentTest, ALateWordOfAnOlderRoundParksNobody) {
+TEST_F(AgentCoreElasticTest, ALateWordOfAnOlderRoundSuspendsNobody) {
     hear(Stop{RoundId{1}, "another node is lost"});
     suspends(1, 0);
     suspends(1, 1);
@@ -172,7 +172,7 @@ TEST_F(AgentCoreResidentTest, ALateWordOfAnOlderRoundParksNobody) {
     EXPECT_TRUE(all<EndRound>().empty());
 }
 
-TEST_F(AgentCoreResidentTest, WhatEndedTheRoundWhileNobodyListenedIsToldWithItsAge) {
+TEST_F(AgentCoreElasticTest, WhatEndedTheRoundWhileNobodyListenedIsToldWithItsAge) {
     feed(LinkDown{});
     pass(std::chrono::seconds(1));
     exits(1, 0, crash(0, SIGSEGV));
@@ -191,7 +191,7 @@ TEST_F(AgentCoreResidentTest, WhatEndedTheRoundWhileNobodyListenedIsToldWithItsA
     EXPECT_EQ(sent<rendezvous::Join>().back().report.ended_ago, Duration::zero());
 }
 
-TEST_F(AgentCoreResidentTest, FencedWorkersParkAndTheNodeJoinsAgain) {
+TEST_F(AgentCoreElasticTest, FencedWorkersSuspendAndTheNodeJoinsAgain) {
     hear(Fenced{"silent for 3 s"});
     EXPECT_EQ(all<EndRound>().size(), 1U);
     suspends(1, 0);
@@ -202,12 +202,12 @@ TEST_F(AgentCoreResidentTest, FencedWorkersParkAndTheNodeJoinsAgain) {
     EXPECT_TRUE(core.has_workers());
 }
 
-TEST_F(AgentCoreResidentTest, ClosedEndsParkedWorkersToo) {
+TEST_F(AgentCoreElasticTest, ClosedEndsSuspendedWorkersToo) {
     hear(Stop{RoundId{1}, "another node is lost"});
     suspends(1, 0);
     effects.clear();
     hear(Closed{Verdict{}});
-    // Who is parked may handle SIGTERM, which is no reason to wait for it.
+    // Who is suspended may handle SIGTERM, which is no reason to wait for it.
     ASSERT_EQ(all<SignalWorkers>().size(), 2U);
     EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{1}));
     EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGTERM);
@@ -221,7 +221,7 @@ TEST_F(AgentCoreResidentTest, ClosedEndsParkedWorkersToo) {
 
 // ---- Work of their own, in which workers do not hear that the round is over.
 
-TEST_F(AgentCoreResidentTest, WorkersAtWorkOfTheirOwnAreNotEndedBeforeTheyWouldCountAsHung) {
+TEST_F(AgentCoreElasticTest, WorkersAtWorkOfTheirOwnAreNotEndedBeforeTheyWouldCountAsHung) {
     hear(Stop{RoundId{1}, "another node is lost"});
     feed(WorkersAtWork{RoundId{1}, seconds(200)});
     ASSERT_FALSE(sent<Report>().empty());
@@ -237,7 +237,7 @@ TEST_F(AgentCoreResidentTest, WorkersAtWorkOfTheirOwnAreNotEndedBeforeTheyWouldC
     EXPECT_TRUE(all<SignalWorkers>()[0].force());
 }
 
-TEST_F(AgentCoreResidentTest, WorkThatIsDoneInTimeIsNotSpokenOf) {
+TEST_F(AgentCoreElasticTest, WorkThatIsDoneInTimeIsNotSpokenOf) {
     hear(Stop{RoundId{1}, "another node is lost"});
     feed(WorkersAtWork{RoundId{1}, seconds(200)});
     feed(WorkersAtWork{RoundId{1}, seconds(3)});  // It grows no shorter by that.
@@ -250,7 +250,7 @@ TEST_F(AgentCoreResidentTest, WorkThatIsDoneInTimeIsNotSpokenOf) {
     EXPECT_TRUE(all<SignalWorkers>().empty());
 }
 
-TEST_F(AgentCoreResidentTest, WhoIsToLeaveHasNoMoreTimeForItsWork) {
+TEST_F(AgentCoreElasticTest, WhoIsToLeaveHasNoMoreTimeForItsWork) {
     gets_signal(SIGTERM);
     hear(Stop{RoundId{1}, "another node is lost"});
     feed(WorkersAtWork{RoundId{1}, seconds(200)});
@@ -259,7 +259,7 @@ TEST_F(AgentCoreResidentTest, WhoIsToLeaveHasNoMoreTimeForItsWork) {
     EXPECT_FALSE(all<SignalWorkers>().empty());
 }
 
-TEST_F(AgentCoreResidentTest, WorkInARoundThatGoesOnChangesNothing) {
+TEST_F(AgentCoreElasticTest, WorkInARoundThatGoesOnChangesNothing) {
     feed(WorkersAtWork{RoundId{1}, seconds(200)});
     hear(Stop{RoundId{1}, "another node is lost"});
     feed(WorkersAtWork{RoundId{2}, seconds(200)});
@@ -268,7 +268,7 @@ TEST_F(AgentCoreResidentTest, WorkInARoundThatGoesOnChangesNothing) {
 
 // ---- What passes through.
 
-TEST_F(AgentCoreResidentTest, TheFirstStepOfARoundIsToldByTheNodeWithRankZero) {
+TEST_F(AgentCoreElasticTest, TheFirstStepOfARoundIsToldByTheNodeWithRankZero) {
     feed(WorkerResumed{1, Resumed{RoundId{1}, 5, {}, {}, {}}});
     EXPECT_TRUE(sent<Resumed>().empty());
     feed(WorkerResumed{0, Resumed{RoundId{1}, 5, {}, {}, {}}});
@@ -282,7 +282,7 @@ TEST_F(AgentCoreResidentTest, TheFirstStepOfARoundIsToldByTheNodeWithRankZero) {
     EXPECT_EQ(core.report().held_step, 8U);
 }
 
-TEST_F(AgentCoreResidentTest, TheFirstStepIsToldAgainUntilItsRecoveryIsHeardOf) {
+TEST_F(AgentCoreElasticTest, TheFirstStepIsToldAgainUntilItsRecoveryIsHeardOf) {
     feed(LinkDown{});
     feed(WorkerResumed{0, Resumed{RoundId{1}, 5, {}, {}, {}}});
     EXPECT_TRUE(sent<Resumed>().empty());
@@ -306,7 +306,7 @@ TEST_F(AgentCoreResidentTest, TheFirstStepIsToldAgainUntilItsRecoveryIsHeardOf) 
     EXPECT_EQ(sent<Resumed>().size(), 3U);
 }
 
-TEST_F(AgentCoreResidentTest, TheWorkerThatARoundHangsOnIsKilledAndItsFailureIsAHang) {
+TEST_F(AgentCoreElasticTest, TheWorkerThatARoundHangsOnIsKilledAndItsFailureIsAHang) {
     hear(EndWorker{RoundId{1}, 1, "rank 1 is not in the collective"});
     ASSERT_EQ(all<KillWorker>().size(), 1U);
     EXPECT_EQ(all<KillWorker>()[0].local_rank, 1U);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker_sdk/src/elastic/kept_state.h"
+#include "worker_sdk/src/elastic/registered_state.h"
 
 #include <regroup/error.h>
 
@@ -23,32 +23,32 @@ constexpr std::size_t kStagedBytes = std::size_t{16} << 20U;
 
 }  // namespace
 
-void KeptState::check_name(const std::string& name) const {
+void RegisteredState::check_name(const std::string& name) const {
     if (std::any_of(items_.begin(), items_.end(),
                     [&](const Item& item) { return item.name == name; })) {
-        refuse("keep(\"" + name + "\"): something is kept under this name already");
+        refuse("register_state(\"" + name + "\"): something is kept under this name already");
     }
 }
 
-void KeptState::add(std::string name, TensorView tensor) {
+void RegisteredState::add(std::string name, TensorView tensor) {
     check_name(name);
     if (tensor.count > 0 && tensor.data == nullptr) {
-        refuse("keep(\"" + name + "\"): the tensor has no data");
+        refuse("register_state(\"" + name + "\"): the tensor has no data");
     }
     items_.push_back({.name = std::move(name), .tensor = tensor});
 }
 
-void KeptState::add(std::string name, std::function<std::string()> save,
-                    std::function<void(std::string_view)> load) {
+void RegisteredState::add(std::string name, std::function<std::string()> save,
+                          std::function<void(std::string_view)> load) {
     check_name(name);
     if (!save || !load) {
-        refuse("keep(\"" + name + "\"): both save and load are needed");
+        refuse("register_state(\"" + name + "\"): both save and load are needed");
     }
     items_.push_back(
         {.name = std::move(name), .tensor = {}, .save = std::move(save), .load = std::move(load)});
 }
 
-std::uint64_t KeptState::layout() const noexcept {
+std::uint64_t RegisteredState::layout() const noexcept {
     std::string words;
     for (const Item& item : items_) {
         words += std::to_string(item.name.size()) + ":" + item.name + " ";
@@ -60,7 +60,7 @@ std::uint64_t KeptState::layout() const noexcept {
     return checksum(words);
 }
 
-ddp::GradientDevice& KeptState::device(const Device& device) {
+ddp::GradientDevice& RegisteredState::device(const Device& device) {
     if (!device_ || device_is_ != device) {
         device_ = ddp::make_gradient_device(device, Stream{});
         device_is_ = device;
@@ -68,7 +68,7 @@ ddp::GradientDevice& KeptState::device(const Device& device) {
     return *device_;
 }
 
-void KeptState::broadcast(const Groups& groups, std::uint32_t root) {
+void RegisteredState::broadcast(const Groups& groups, std::uint32_t root) {
     for (const Item& item : items_) {
         if (item.save) {
             broadcast_value(groups.control, item, root);
@@ -78,8 +78,8 @@ void KeptState::broadcast(const Groups& groups, std::uint32_t root) {
     }
 }
 
-void KeptState::broadcast_tensor(const Groups& groups, const TensorView& tensor,
-                                 std::uint32_t root) {
+void RegisteredState::broadcast_tensor(const Groups& groups, const TensorView& tensor,
+                                       std::uint32_t root) {
     if (tensor.count == 0) {
         return;
     }
@@ -103,7 +103,7 @@ void KeptState::broadcast_tensor(const Groups& groups, const TensorView& tensor,
     }
 }
 
-void KeptState::broadcast_value(ProcessGroup& group, const Item& item, std::uint32_t root) {
+void RegisteredState::broadcast_value(ProcessGroup& group, const Item& item, std::uint32_t root) {
     const bool mine = group.rank() == root;
     std::string bytes = mine ? item.save() : std::string();
     std::uint64_t count = bytes.size();
@@ -115,7 +115,7 @@ void KeptState::broadcast_value(ProcessGroup& group, const Item& item, std::uint
     }
 }
 
-std::uint64_t KeptState::digest_of(const Item& item) {
+std::uint64_t RegisteredState::digest_of(const Item& item) {
     if (item.save) {
         const std::string bytes = item.save();
         return ddp::digest_of(ConstTensorView(bytes.data(), bytes.size(), DType::uint8),
@@ -124,7 +124,7 @@ std::uint64_t KeptState::digest_of(const Item& item) {
     return ddp::digest_of(item.tensor, device(item.tensor.device));
 }
 
-Digests KeptState::digests() {
+Digests RegisteredState::digests() {
     Digests mine;
     std::string words;
     for (const Item& item : items_) {
@@ -135,8 +135,8 @@ Digests KeptState::digests() {
     return mine;
 }
 
-std::string KeptState::describe(const Groups& groups, const Dissent& dissent,
-                                const Digests& mine) const {
+std::string RegisteredState::describe(const Groups& groups, const Dissent& dissent,
+                                      const Digests& mine) const {
     std::vector<std::string> names;
     for (const Item& item : items_) {
         names.push_back(item.name);
