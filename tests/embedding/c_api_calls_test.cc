@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "worker_sdk/src/c_api/call.h"
+#include "worker_sdk/src/group/request.h"
 
 namespace regroup {
 namespace {
@@ -29,41 +30,6 @@ class RecordingGroup final : public ProcessGroup {
         return {.kind = DeviceKind::cuda, .index = 2};
     }
 
-    [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction) override {
-        return note("all_reduce", buffer, {}, reduction);
-    }
-    [[nodiscard]] Work reduce(TensorView buffer, Reduction reduction, std::uint32_t root) override {
-        return note("reduce", buffer, {}, reduction, root);
-    }
-    [[nodiscard]] Work reduce_scatter(ConstTensorView input, TensorView output,
-                                      Reduction reduction) override {
-        return note("reduce_scatter", input, output, reduction);
-    }
-    [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root) override {
-        return note("broadcast", buffer, {}, ReduceOp::sum, root);
-    }
-    [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output) override {
-        return note("all_gather", input, output);
-    }
-    [[nodiscard]] Work gather(ConstTensorView input, TensorView output,
-                              std::uint32_t root) override {
-        return note("gather", input, output, ReduceOp::sum, root);
-    }
-    [[nodiscard]] Work scatter(ConstTensorView input, TensorView output,
-                               std::uint32_t root) override {
-        return note("scatter", input, output, ReduceOp::sum, root);
-    }
-    [[nodiscard]] Work all_to_all(ConstTensorView input, TensorView output) override {
-        return note("all_to_all", input, output);
-    }
-    [[nodiscard]] Work barrier() override { return note("barrier", {}); }
-    [[nodiscard]] Work send(ConstTensorView buffer, std::uint32_t peer,
-                            std::uint32_t tag) override {
-        return note("send", buffer, {}, ReduceOp::sum, peer, tag);
-    }
-    [[nodiscard]] Work recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) override {
-        return note("recv", buffer, {}, ReduceOp::sum, peer, tag);
-    }
     [[nodiscard]] std::unique_ptr<ProcessGroup> new_group(const std::vector<std::uint32_t>& ranks,
                                                           std::string_view name) override {
         record_ = "new_group " + std::string(name);
@@ -83,12 +49,15 @@ class RecordingGroup final : public ProcessGroup {
     void begin_batch() override { record_ = "begin"; }
     void end_batch() override { record_ = "end"; }
 
-    Work note(const std::string& name, ConstTensorView input, ConstTensorView output = {},
-              Reduction reduction = ReduceOp::sum, std::uint32_t peer = 0, std::uint32_t tag = 0) {
-        record_ = name + " " + std::to_string(input.count) + " " +
-                  std::string(to_string(input.dtype)) + " " + to_string(input.device) + " > " +
-                  std::to_string(output.count) + " " + std::string(to_string(reduction.op)) + " " +
-                  std::to_string(peer) + " " + std::to_string(tag);
+    Work issue(const OperationRequest& request) override {
+        const ConstTensorView given =
+            request.kind == OperationKind::recv ? request.output : request.input;
+        const bool has_two = !is_in_place(request.kind) && !is_message(request.kind);
+        record_ = std::string(name_of(request.kind)) + " " + std::to_string(given.count) + " " +
+                  std::string(to_string(given.dtype)) + " " + to_string(given.device) + " > " +
+                  std::to_string(has_two ? request.output.count : 0) + " " +
+                  std::string(to_string(request.reduction.op)) + " " +
+                  std::to_string(request.peer) + " " + std::to_string(request.tag);
         return {};
     }
 
@@ -108,7 +77,7 @@ class Calls : public ::testing::Test {
     ~Calls() override { regroup_group_free(group); }
 };
 
-TEST_F(Calls, CarryTheirArguments) {
+TEST_F(Calls, CallsPassTheirArgumentsOn) {
     const struct {
         regroup_errc code;
         std::string record;
@@ -142,7 +111,7 @@ TEST_F(Calls, CarryTheirArguments) {
     }
 }
 
-TEST_F(Calls, AGroupSaysWhereBuffersMustLie) {
+TEST_F(Calls, GroupReportsWhereBuffersMustLie) {
     regroup_group_info info{};
     ASSERT_EQ(regroup_group_get(group, &info), REGROUP_OK);
     EXPECT_STREQ(info.backend, "recording");
@@ -164,7 +133,7 @@ TEST_F(Calls, ASubGroupKeepsItsParent) {
     group = nullptr;
 }
 
-TEST_F(Calls, ABatchIsStartedOrGivesTheGroupUp) {
+TEST_F(Calls, BatchThatIsNotStartedAbortsTheGroup) {
     regroup_batch* batch = nullptr;
     ASSERT_EQ(regroup_batch_begin(group, &batch), REGROUP_OK);
     EXPECT_EQ(record, "begin");

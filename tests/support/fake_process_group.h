@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <regroup/error.h>
 #include <regroup/process_group.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 
 #include "rendezvous/base/ensure.h"
 #include "worker_sdk/src/cpu/reduce.h"
+#include "worker_sdk/src/group/request.h"
 #include "worker_sdk/src/group/work.h"
 
 namespace regroup::testing {
@@ -39,17 +41,7 @@ class FakeWorld {
         failing_from_ = sequence;
     }
 
-    enum class Kind : std::uint8_t {
-        all_reduce,
-        reduce,
-        reduce_scatter,
-        broadcast,
-        all_gather,
-        gather,
-        scatter,
-        all_to_all,
-        barrier,
-    };
+    using Kind = OperationKind;
 
     /// One rank's call of a collective.
     struct Call {
@@ -132,8 +124,7 @@ class FakeWorld {
             case Kind::all_gather:
             case Kind::gather:
                 return std::accumulate(inputs.begin(), inputs.end(), std::string());
-            case Kind::all_to_all:
-            case Kind::barrier:
+            default:
                 break;
         }
         return {};
@@ -156,10 +147,7 @@ class FakeWorld {
                     share += input.substr(rank * (input.size() / rows), input.size() / rows);
                 }
                 return share;
-            case Kind::all_reduce:
-            case Kind::broadcast:
-            case Kind::all_gather:
-            case Kind::barrier:
+            default:
                 return whole;
         }
         return whole;
@@ -194,54 +182,9 @@ class FakeProcessGroup : public ProcessGroup {
     [[nodiscard]] std::uint32_t world_size() const noexcept override { return world_.world_size(); }
     [[nodiscard]] std::string_view backend() const noexcept override { return "fake"; }
 
-    [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction) override {
-        reduced_counts_.push_back(buffer.count);
-        return issue(
-            {.kind = Kind::all_reduce, .reduction = reduction, .input = buffer, .output = buffer});
-    }
-    [[nodiscard]] Work reduce(TensorView buffer, Reduction reduction, std::uint32_t root) override {
-        return issue({.kind = Kind::reduce,
-                      .reduction = reduction,
-                      .root = root,
-                      .input = buffer,
-                      .output = rank_ == root ? buffer : TensorView()});
-    }
-    [[nodiscard]] Work reduce_scatter(ConstTensorView input, TensorView output,
-                                      Reduction reduction) override {
-        return issue({.kind = Kind::reduce_scatter,
-                      .reduction = reduction,
-                      .input = input,
-                      .output = output});
-    }
-    [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root) override {
-        return issue({.kind = Kind::broadcast, .root = root, .input = buffer, .output = buffer});
-    }
-    [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output) override {
-        return issue({.kind = Kind::all_gather, .input = input, .output = output});
-    }
-    [[nodiscard]] Work gather(ConstTensorView input, TensorView output,
-                              std::uint32_t root) override {
-        return issue({.kind = Kind::gather,
-                      .root = root,
-                      .input = input,
-                      .output = rank_ == root ? output : TensorView()});
-    }
-    [[nodiscard]] Work scatter(ConstTensorView input, TensorView output,
-                               std::uint32_t root) override {
-        return issue({.kind = Kind::scatter,
-                      .root = root,
-                      .input = rank_ == root ? input : ConstTensorView(),
-                      .output = output});
-    }
-    [[nodiscard]] Work all_to_all(ConstTensorView input, TensorView output) override {
-        return issue({.kind = Kind::all_to_all, .input = input, .output = output});
-    }
-    [[nodiscard]] Work barrier() override { return issue({}); }
-    [[nodiscard]] Work send(ConstTensorView, std::uint32_t, std::uint32_t) override {
-        return failed_work(Errc::invalid_argument, "the fake group has no messages");
-    }
-    [[nodiscard]] Work recv(TensorView, std::uint32_t, std::uint32_t) override {
-        return failed_work(Errc::invalid_argument, "the fake group has no messages");
+    [[nodiscard]] std::unique_ptr<ProcessGroup> new_group(const std::vector<std::uint32_t>&,
+                                                          std::string_view) override {
+        throw Error(Errc::invalid_argument, "the fake group has no sub-groups");
     }
     void abort(std::string_view reason) noexcept override {
         abort_reason_ = reason;
@@ -254,14 +197,29 @@ class FakeProcessGroup : public ProcessGroup {
     [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
     [[nodiscard]] const std::optional<std::string>& abort_reason() const { return abort_reason_; }
 
-   private:
-    using Kind = FakeWorld::Kind;
-
-    Work issue(FakeWorld::Call call) {
+   protected:
+    Work issue(const OperationRequest& request) override {
+        if (is_message(request.kind)) {
+            return failed_work(Errc::invalid_argument, "the fake group has no messages");
+        }
+        if (request.kind == OperationKind::all_reduce) {
+            reduced_counts_.push_back(request.output.count);
+        }
+        const bool is_root = rank_ == request.peer;
+        const bool gives = request.kind != OperationKind::scatter || is_root;
+        const bool gets =
+            (request.kind != OperationKind::reduce && request.kind != OperationKind::gather) ||
+            is_root;
+        FakeWorld::Call call{.kind = request.kind,
+                             .reduction = request.reduction,
+                             .root = request.peer,
+                             .input = gives ? request.input : ConstTensorView(),
+                             .output = gets ? request.output : TensorView()};
         world_.issue(rank_, sequence_++, call);
         return Work(std::move(call.state));
     }
 
+   private:
     FakeWorld& world_;
     const std::uint32_t rank_;
     std::uint64_t sequence_ = 0;

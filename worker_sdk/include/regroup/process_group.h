@@ -99,6 +99,8 @@ struct ProcessGroupOptions {
     std::optional<std::int32_t> device = {};
 };
 
+struct OperationRequest;
+
 /// The ranks of one round, or some of them, and the collectives and messages among them.
 ///
 /// Every rank issues the same collectives in the same order, and they are carried out in that
@@ -155,38 +157,38 @@ class ProcessGroup {
     /// In place: every rank ends up with the reduction over all ranks, bit-identical on all.
     /// Integers wrap around in their own width; `avg` divides their sum, truncating towards zero.
     /// On "cpu" the minimum and maximum of anything and a NaN is NaN, as torch.minimum has it.
-    [[nodiscard]] virtual Work all_reduce(TensorView buffer, Reduction reduction) = 0;
+    [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction);
     /// In place on `root`, which ends up with the reduction; the others' buffers are left alone.
-    [[nodiscard]] virtual Work reduce(TensorView buffer, Reduction reduction, std::uint32_t root);
+    [[nodiscard]] Work reduce(TensorView buffer, Reduction reduction, std::uint32_t root);
     /// `output` = this rank's row of the reduction of `input` = [world_size, output.count] over all
     /// ranks. May be that row of the input itself.
-    [[nodiscard]] virtual Work reduce_scatter(ConstTensorView input, TensorView output,
+    [[nodiscard]] Work reduce_scatter(ConstTensorView input, TensorView output,
                                               Reduction reduction);
     /// In place: every rank ends up with `root`'s values.
-    [[nodiscard]] virtual Work broadcast(TensorView buffer, std::uint32_t root) = 0;
+    [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root);
     /// `output` = [world_size, input.count], row i from rank i. The input may be its own row.
-    [[nodiscard]] virtual Work all_gather(ConstTensorView input, TensorView output) = 0;
+    [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output);
     /// The same on `root` alone; the others' `output` is not looked at.
-    [[nodiscard]] virtual Work gather(ConstTensorView input, TensorView output, std::uint32_t root);
+    [[nodiscard]] Work gather(ConstTensorView input, TensorView output, std::uint32_t root);
     /// Row i of `root`'s `input` = [world_size, output.count] becomes rank i's `output`; the
     /// others' `input` is not looked at. The output may be its own row.
-    [[nodiscard]] virtual Work scatter(ConstTensorView input, TensorView output,
+    [[nodiscard]] Work scatter(ConstTensorView input, TensorView output,
                                        std::uint32_t root);
     /// Both [world_size, n]: row i of the input goes to rank i, row i of the output comes from it.
     /// The buffers must not overlap.
-    [[nodiscard]] virtual Work all_to_all(ConstTensorView input, TensorView output);
+    [[nodiscard]] Work all_to_all(ConstTensorView input, TensorView output);
     /// Complete when every rank has entered.
-    [[nodiscard]] virtual Work barrier() = 0;
+    [[nodiscard]] Work barrier();
     /// To one peer; matched with the recv of equal tag there, in order of issue per (peer, tag).
     /// Complete when the buffer may be used again, which says nothing about the peer. On "cpu" a
     /// message that comes before its recv is kept for it, up to 64 MiB from one peer; beyond that
     /// the peer waits, and with it all its later messages to this rank. On "nccl" both sides wait
     /// for each other, and messages match in order of issue alone: NCCL carries no tags, so that
     /// using them in equal order on both sides is the caller's duty.
-    [[nodiscard]] virtual Work send(ConstTensorView buffer, std::uint32_t peer,
-                                    std::uint32_t tag = 0) = 0;
-    [[nodiscard]] virtual Work recv(TensorView buffer, std::uint32_t peer,
-                                    std::uint32_t tag = 0) = 0;
+    [[nodiscard]] Work send(ConstTensorView buffer, std::uint32_t peer,
+                                    std::uint32_t tag = 0);
+    [[nodiscard]] Work recv(TensorView buffer, std::uint32_t peer,
+                                    std::uint32_t tag = 0);
 
     /// The group of some of this group's ranks; the i-th of `ranks` becomes its rank i. Called by
     /// every rank of this group with the same arguments, in the same order among its collectives;
@@ -195,7 +197,7 @@ class ProcessGroup {
     /// timeout and is aborted with it. Throws Error `invalid_argument` naming a rank that does not
     /// exist or is listed twice; otherwise as `create`.
     [[nodiscard]] virtual std::unique_ptr<ProcessGroup> new_group(
-        const std::vector<std::uint32_t>& ranks, std::string_view name);
+        const std::vector<std::uint32_t>& ranks, std::string_view name) = 0;
 
     /// Memory that operations of this group reach fastest: shared among the processes of a node on
     /// "cpu", registered on "nccl". Zeroed, aligned to 4 KiB. Called by every rank with the same
@@ -221,6 +223,8 @@ class ProcessGroup {
 
    protected:
     friend class OperationBatch;
+    /// Checks the request and issues it. Every operation above comes here.
+    [[nodiscard]] virtual Work issue(const OperationRequest& request) = 0;
     /// See OperationBatch.
     virtual void begin_batch() {}
     virtual void end_batch() {}

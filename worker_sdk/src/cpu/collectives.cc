@@ -84,6 +84,7 @@ void Collectives::carry_out(const Operation& operation) {
             return doubling_all_reduce({nullptr, 0, DType::uint8}, ReduceOp::sum);
         case OperationKind::send:
         case OperationKind::recv:
+        case OperationKind::new_group:
             break;  // The messenger's.
     }
     ENSURE(false);

@@ -13,7 +13,6 @@
 
 #include "rendezvous/base/result.h"
 #include "worker_sdk/src/base/helper_thread.h"
-#include "worker_sdk/src/cpu/requests.h"
 #include "worker_sdk/src/cpu/subgroup_formation.h"
 
 namespace regroup::cpu {
@@ -145,54 +144,9 @@ CpuProcessGroup::~CpuProcessGroup() {
     helper_.join();
 }
 
-Work CpuProcessGroup::all_reduce(TensorView buffer, Reduction reduction) {
-    return issue(request::all_reduce(buffer, reduction));
-}
-
-Work CpuProcessGroup::reduce(TensorView buffer, Reduction reduction, std::uint32_t root) {
-    return issue(request::reduce(position_, buffer, reduction, root));
-}
-
-Work CpuProcessGroup::reduce_scatter(ConstTensorView input, TensorView output,
-                                     Reduction reduction) {
-    return issue(request::reduce_scatter(position_, input, output, reduction));
-}
-
-Work CpuProcessGroup::broadcast(TensorView buffer, std::uint32_t root) {
-    return issue(request::broadcast(position_, buffer, root));
-}
-
-Work CpuProcessGroup::all_gather(ConstTensorView input, TensorView output) {
-    return issue(request::all_gather(position_, input, output));
-}
-
-Work CpuProcessGroup::gather(ConstTensorView input, TensorView output, std::uint32_t root) {
-    return issue(request::gather(position_, input, output, root));
-}
-
-Work CpuProcessGroup::scatter(ConstTensorView input, TensorView output, std::uint32_t root) {
-    return issue(request::scatter(position_, input, output, root));
-}
-
-Work CpuProcessGroup::all_to_all(ConstTensorView input, TensorView output) {
-    return issue(request::all_to_all(position_, input, output));
-}
-
-Work CpuProcessGroup::barrier() {
-    return issue(request::barrier());
-}
-
-Work CpuProcessGroup::send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) {
-    return issue(request::send(position_, buffer, peer, tag));
-}
-
-Work CpuProcessGroup::recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) {
-    return issue(request::recv(position_, buffer, peer, tag));
-}
-
 std::unique_ptr<ProcessGroup> CpuProcessGroup::new_group(const std::vector<std::uint32_t>& ranks,
                                                          std::string_view name) {
-    request::check_members(ranks, position_.world_size);
+    check_members(ranks, position_.world_size, name);
     const std::uint64_t division = [this] {
         const std::lock_guard lock(mutex_);
         return divisions_++;
@@ -250,7 +204,9 @@ void CpuProcessGroup::check_alive() {
     }
 }
 
-Work CpuProcessGroup::issue(Operation operation) {
+Work CpuProcessGroup::issue(const OperationRequest& request) {
+    check(request, *this);
+    Operation operation = operation_of(request, position_.world_size);
     const bool here = node_ != nullptr && !is_message(operation);
     auto state = std::make_shared<Work::State>(here ? node_ : nullptr);
     operation.work = state;

@@ -13,22 +13,11 @@
 #include "worker_sdk/src/cpu/acceptor.h"
 #include "worker_sdk/src/cpu/outbound.h"
 #include "worker_sdk/src/cpu/wire.h"
+#include "worker_sdk/src/group/group_failure.h"
 #include "worker_sdk/src/net/poll_set.h"
 #include "worker_sdk/src/net/socket.h"
 
 namespace regroup::cpu {
-
-/// Thrown inside the helper thread, where it ends the group.
-struct GroupFailure {
-    Errc code = Errc::disconnected;
-    std::string cause{};
-    /// The operation that met it; empty if the caller is to fill in the one under way.
-    std::string operation{};
-    /// The rank of this group to which a connection has broken, if that is what this rank has met.
-    std::optional<std::uint32_t> broken_to{};
-    /// It follows from what has failed on another rank, which is telling.
-    bool follows = false;
-};
 
 /// This rank's place in the group.
 struct GroupPosition {

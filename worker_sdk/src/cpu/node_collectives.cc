@@ -61,6 +61,7 @@ NodeCollectives::Shape NodeCollectives::shape_of(const Operation& operation) con
         case OperationKind::barrier:
         case OperationKind::send:
         case OperationKind::recv:
+        case OperationKind::new_group:
             break;
     }
     return {.contributes = false};
@@ -269,6 +270,7 @@ void NodeCollectives::take(const Operation& operation, const Shape& shape, Chunk
         case OperationKind::barrier:
         case OperationKind::send:
         case OperationKind::recv:
+        case OperationKind::new_group:
             return;
     }
 }

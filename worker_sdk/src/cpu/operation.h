@@ -6,6 +6,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker_sdk/src/cpu/wire.h"
+#include "worker_sdk/src/group/request.h"
 #include "worker_sdk/src/group/work.h"
 
 namespace regroup::cpu {
@@ -20,10 +21,11 @@ struct Operation {
     std::shared_ptr<Work::State> work{};
 };
 
-/// As against a collective.
 [[nodiscard]] inline bool is_message(const Operation& operation) noexcept {
-    return operation.signature.kind == OperationKind::send ||
-           operation.signature.kind == OperationKind::recv;
+    return is_message(operation.signature.kind);
 }
+
+/// The request of a rank of so many in the form in which it is carried out.
+[[nodiscard]] Operation operation_of(const OperationRequest& request, std::uint32_t world_size);
 
 }  // namespace regroup::cpu

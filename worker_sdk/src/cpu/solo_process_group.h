@@ -26,28 +26,14 @@ class SoloProcessGroup final : public ProcessGroup {
     [[nodiscard]] std::uint32_t world_size() const noexcept override { return 1; }
     [[nodiscard]] std::string_view backend() const noexcept override { return "cpu"; }
 
-    [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction) override;
-    [[nodiscard]] Work reduce(TensorView buffer, Reduction reduction, std::uint32_t root) override;
-    [[nodiscard]] Work reduce_scatter(ConstTensorView input, TensorView output,
-                                      Reduction reduction) override;
-    [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root) override;
-    [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output) override;
-    [[nodiscard]] Work gather(ConstTensorView input, TensorView output,
-                              std::uint32_t root) override;
-    [[nodiscard]] Work scatter(ConstTensorView input, TensorView output,
-                               std::uint32_t root) override;
-    [[nodiscard]] Work all_to_all(ConstTensorView input, TensorView output) override;
-    [[nodiscard]] Work barrier() override;
-    [[nodiscard]] Work send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) override;
-    [[nodiscard]] Work recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) override;
     [[nodiscard]] std::unique_ptr<ProcessGroup> new_group(const std::vector<std::uint32_t>& ranks,
                                                           std::string_view name) override;
     void abort(std::string_view reason) noexcept override;
 
-   private:
-    [[nodiscard]] Work carry_out(const Operation& operation);
+   protected:
+    [[nodiscard]] Work issue(const OperationRequest& request) override;
 
-    const GroupPosition position_;  // Rank 0 of 1.
+   private:
     const std::shared_ptr<Descendants> descendants_ = std::make_shared<Descendants>();
     std::mutex mutex_;
     std::uint64_t number_ = 0;                 // guarded by mutex_

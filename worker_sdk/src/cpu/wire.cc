@@ -3,36 +3,6 @@
 
 namespace regroup::cpu {
 
-const char* name_of(OperationKind kind) noexcept {
-    switch (kind) {
-        case OperationKind::form:
-            return "forming the group";
-        case OperationKind::all_reduce:
-            return "all_reduce";
-        case OperationKind::reduce:
-            return "reduce";
-        case OperationKind::reduce_scatter:
-            return "reduce_scatter";
-        case OperationKind::broadcast:
-            return "broadcast";
-        case OperationKind::all_gather:
-            return "all_gather";
-        case OperationKind::gather:
-            return "gather";
-        case OperationKind::scatter:
-            return "scatter";
-        case OperationKind::all_to_all:
-            return "all_to_all";
-        case OperationKind::barrier:
-            return "barrier";
-        case OperationKind::send:
-            return "send";
-        case OperationKind::recv:
-            return "recv";
-    }
-    return "unknown operation";
-}
-
 std::string describe(const Signature& signature) {
     std::string name = name_of(signature.kind);
     std::string text = name + " #" + std::to_string(signature.number);
@@ -57,6 +27,7 @@ std::string describe(const Signature& signature) {
         case OperationKind::all_to_all:
             return text + " (" + elements + ")";
         case OperationKind::barrier:
+        case OperationKind::new_group:
             return text;
         case OperationKind::send:
             return text + " to rank " + peer + " (tag " + tag + ", " + elements + ")";

@@ -12,6 +12,8 @@
 #include <string>
 #include <type_traits>
 
+#include "worker_sdk/src/group/request.h"
+
 namespace regroup::cpu {
 
 // What ranks say to each other, byte for byte as it lies in memory: the ranks of one group run the
@@ -50,21 +52,6 @@ struct Welcome {
     bool operator==(const Welcome&) const = default;
 };
 
-enum class OperationKind : std::uint8_t {
-    form,  ///< What the ranks tell each other while the group forms; no call of its user.
-    all_reduce,
-    reduce,
-    reduce_scatter,
-    broadcast,
-    all_gather,
-    gather,
-    scatter,
-    all_to_all,
-    barrier,
-    send,
-    recv,
-};
-
 /// What a rank has asked the group to do. Precedes each stream of a collective, so that ranks which
 /// do not agree find out before a byte of data is used.
 struct Signature {
@@ -80,9 +67,6 @@ struct Signature {
 
     bool operator==(const Signature&) const = default;
 };
-
-/// "all_reduce"; a literal.
-[[nodiscard]] const char* name_of(OperationKind kind) noexcept;
 
 /// "all_reduce #17 (sum, 1000 x float32)".
 [[nodiscard]] std::string describe(const Signature& signature);

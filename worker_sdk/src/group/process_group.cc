@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "worker_sdk/src/base/control_group.h"
+#include "worker_sdk/src/group/request.h"
 
 namespace regroup {
 std::string_view to_string(ReduceOp op) noexcept {
@@ -25,41 +26,59 @@ std::string_view to_string(ReduceOp op) noexcept {
     return "unknown";
 }
 
-namespace {
-
-[[noreturn]] void refuse_operation(const ProcessGroup& group, std::string_view operation) {
-    throw Error(Errc::invalid_argument, "the back end \"" + std::string(group.backend()) +
-                                            "\" has no " + std::string(operation));
+Work ProcessGroup::all_reduce(TensorView buffer, Reduction reduction) {
+    return issue({.kind = OperationKind::all_reduce,
+                  .input = buffer,
+                  .output = buffer,
+                  .reduction = reduction});
 }
 
-}  // namespace
-
-Work ProcessGroup::reduce(TensorView /*buffer*/, Reduction /*reduction*/, std::uint32_t /*root*/) {
-    refuse_operation(*this, "reduce");
+Work ProcessGroup::reduce(TensorView buffer, Reduction reduction, std::uint32_t root) {
+    return issue({.kind = OperationKind::reduce,
+                  .input = buffer,
+                  .output = buffer,
+                  .reduction = reduction,
+                  .peer = root});
 }
 
-Work ProcessGroup::reduce_scatter(ConstTensorView /*input*/, TensorView /*output*/,
-                                  Reduction /*reduction*/) {
-    refuse_operation(*this, "reduce_scatter");
+Work ProcessGroup::reduce_scatter(ConstTensorView input, TensorView output, Reduction reduction) {
+    return issue({.kind = OperationKind::reduce_scatter,
+                  .input = input,
+                  .output = output,
+                  .reduction = reduction});
 }
 
-Work ProcessGroup::gather(ConstTensorView /*input*/, TensorView /*output*/,
-                          std::uint32_t /*root*/) {
-    refuse_operation(*this, "gather");
+Work ProcessGroup::broadcast(TensorView buffer, std::uint32_t root) {
+    return issue(
+        {.kind = OperationKind::broadcast, .input = buffer, .output = buffer, .peer = root});
 }
 
-Work ProcessGroup::scatter(ConstTensorView /*input*/, TensorView /*output*/,
-                           std::uint32_t /*root*/) {
-    refuse_operation(*this, "scatter");
+Work ProcessGroup::all_gather(ConstTensorView input, TensorView output) {
+    return issue({.kind = OperationKind::all_gather, .input = input, .output = output});
 }
 
-Work ProcessGroup::all_to_all(ConstTensorView /*input*/, TensorView /*output*/) {
-    refuse_operation(*this, "all_to_all");
+Work ProcessGroup::gather(ConstTensorView input, TensorView output, std::uint32_t root) {
+    return issue({.kind = OperationKind::gather, .input = input, .output = output, .peer = root});
 }
 
-std::unique_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<std::uint32_t>& /*ranks*/,
-                                                      std::string_view /*name*/) {
-    refuse_operation(*this, "new_group");
+Work ProcessGroup::scatter(ConstTensorView input, TensorView output, std::uint32_t root) {
+    return issue({.kind = OperationKind::scatter, .input = input, .output = output, .peer = root});
+}
+
+Work ProcessGroup::all_to_all(ConstTensorView input, TensorView output) {
+    return issue({.kind = OperationKind::all_to_all, .input = input, .output = output});
+}
+
+Work ProcessGroup::barrier() {
+    return issue({.kind = OperationKind::barrier});
+}
+
+Work ProcessGroup::send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) {
+    return issue({.kind = OperationKind::send, .input = buffer, .peer = peer, .tag = tag});
+}
+
+Work ProcessGroup::recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) {
+    return issue({.kind = OperationKind::recv, .output = buffer, .peer = peer, .tag = tag});
 }
 
 Buffer ProcessGroup::allocate(std::size_t bytes) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "worker_sdk/src/group/request.h"
+
 namespace regroup {
 namespace {
 
@@ -36,45 +38,10 @@ void RefusingProcessGroup::refuse(std::string_view operation) const {
     throw Error(Errc::invalid_argument, std::string(operation) + ": " + explanation_);
 }
 
-Work RefusingProcessGroup::all_reduce(TensorView /*buffer*/, Reduction /*reduction*/) {
-    refuse("all_reduce");
+Work RefusingProcessGroup::issue(const OperationRequest& request) {
+    refuse(name_of(request.kind));
 }
-Work RefusingProcessGroup::reduce(TensorView /*buffer*/, Reduction /*reduction*/,
-                                  std::uint32_t /*root*/) {
-    refuse("reduce");
-}
-Work RefusingProcessGroup::reduce_scatter(ConstTensorView /*input*/, TensorView /*output*/,
-                                          Reduction /*reduction*/) {
-    refuse("reduce_scatter");
-}
-Work RefusingProcessGroup::broadcast(TensorView /*buffer*/, std::uint32_t /*root*/) {
-    refuse("broadcast");
-}
-Work RefusingProcessGroup::all_gather(ConstTensorView /*input*/, TensorView /*output*/) {
-    refuse("all_gather");
-}
-Work RefusingProcessGroup::gather(ConstTensorView /*input*/, TensorView /*output*/,
-                                  std::uint32_t /*root*/) {
-    refuse("gather");
-}
-Work RefusingProcessGroup::scatter(ConstTensorView /*input*/, TensorView /*output*/,
-                                   std::uint32_t /*root*/) {
-    refuse("scatter");
-}
-Work RefusingProcessGroup::all_to_all(ConstTensorView /*input*/, TensorView /*output*/) {
-    refuse("all_to_all");
-}
-Work RefusingProcessGroup::barrier() {
-    refuse("barrier");
-}
-Work RefusingProcessGroup::send(ConstTensorView /*buffer*/, std::uint32_t /*peer*/,
-                                std::uint32_t /*tag*/) {
-    refuse("send");
-}
-Work RefusingProcessGroup::recv(TensorView /*buffer*/, std::uint32_t /*peer*/,
-                                std::uint32_t /*tag*/) {
-    refuse("recv");
-}
+
 std::unique_ptr<ProcessGroup> RefusingProcessGroup::new_group(
     const std::vector<std::uint32_t>& /*ranks*/, std::string_view /*name*/) {
     refuse("new_group");

@@ -23,24 +23,13 @@ class RefusingProcessGroup final : public ProcessGroup {
     [[nodiscard]] std::string_view backend() const noexcept override { return backend_; }
     [[nodiscard]] Device device() const noexcept override { return device_; }
 
-    [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction) override;
-    [[nodiscard]] Work reduce(TensorView buffer, Reduction reduction, std::uint32_t root) override;
-    [[nodiscard]] Work reduce_scatter(ConstTensorView input, TensorView output,
-                                      Reduction reduction) override;
-    [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root) override;
-    [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output) override;
-    [[nodiscard]] Work gather(ConstTensorView input, TensorView output,
-                              std::uint32_t root) override;
-    [[nodiscard]] Work scatter(ConstTensorView input, TensorView output,
-                               std::uint32_t root) override;
-    [[nodiscard]] Work all_to_all(ConstTensorView input, TensorView output) override;
-    [[nodiscard]] Work barrier() override;
-    [[nodiscard]] Work send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) override;
-    [[nodiscard]] Work recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) override;
     [[nodiscard]] std::unique_ptr<ProcessGroup> new_group(const std::vector<std::uint32_t>& ranks,
                                                           std::string_view name) override;
     [[nodiscard]] Buffer allocate(std::size_t bytes) override;
     void abort(std::string_view reason) noexcept override;
+
+   protected:
+    [[nodiscard]] Work issue(const OperationRequest& request) override;
 
    private:
     [[noreturn]] void refuse(std::string_view operation) const;

@@ -3,247 +3,175 @@
 #include <regroup/process_group.h>
 
 #include <cstddef>
+#include <optional>
+#include <utility>
 
+#include "worker_sdk/src/group/request.h"
 #include "worker_sdk/src/nccl/nccl_process_group.h"
 
 namespace regroup::nccl {
 namespace {
 
-/// Row `index` of rows of `count` values each.
-std::byte* row(void* rows, std::size_t index, std::size_t count, DType dtype) {
-    return static_cast<std::byte*>(rows) + index * count * item_bytes(dtype);
-}
+/// The calls of NCCL for one request of one rank.
+class Launch {
+   public:
+    Launch(const NcclApi& api, const OperationRequest& request, const Bounds& bounds,
+           void* barrier_word)
+        : api_(api),
+          request_(request),
+          count_(request.count(bounds.world_size)),
+          type_(is_reduction(request.kind) ? nccl_type(request.row().dtype)
+                                           : nccl_moved_type(request.row().dtype)),
+          peer_(static_cast<int>(request.peer)),
+          is_root_(request.peer == bounds.rank),
+          world_size_(bounds.world_size),
+          barrier_word_(barrier_word) {}
 
-const std::byte* row(const void* rows, std::size_t index, std::size_t count, DType dtype) {
-    return static_cast<const std::byte*>(rows) + index * count * item_bytes(dtype);
-}
-
-/// The first result that is not a success of the calls for each rank.
-template <class Body>
-ncclResult_t for_each_rank(std::uint32_t world_size, const Body& body) {
-    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
-        const ncclResult_t result = body(rank);
-        if (!is_good(result)) {
-            return result;
+    ncclResult_t operator()(ncclComm_t comm, ncclRedOp_t reduction, cudaStream_t stream) const {
+        const void* const input = request_.input.data;
+        void* const output = request_.output.data;
+        if (request_.kind == OperationKind::barrier) {
+            return api_.all_reduce(barrier_word_, barrier_word_, 1, ncclInt32, ncclSum, comm,
+                                   stream);
         }
+        if (count_ == 0) {
+            return ncclSuccess;
+        }
+        switch (request_.kind) {
+            case OperationKind::all_reduce:
+                return api_.all_reduce(input, output, count_, type_, reduction, comm, stream);
+            case OperationKind::reduce:
+                return api_.reduce(input, is_root_ ? output : nullptr, count_, type_, reduction,
+                                   peer_, comm, stream);
+            case OperationKind::reduce_scatter:
+                return api_.reduce_scatter(input, output, count_, type_, reduction, comm, stream);
+            case OperationKind::broadcast:
+                return api_.broadcast(input, output, count_, type_, peer_, comm, stream);
+            case OperationKind::all_gather:
+                return api_.all_gather(input, output, count_, type_, comm, stream);
+            case OperationKind::gather:
+                return gather(comm, stream);
+            case OperationKind::scatter:
+                return scatter(comm, stream);
+            case OperationKind::all_to_all:
+                return all_to_all(comm, stream);
+            case OperationKind::send:
+                return api_.send(input, count_, type_, peer_, comm, stream);
+            case OperationKind::recv:
+                return api_.recv(output, count_, type_, peer_, comm, stream);
+            case OperationKind::barrier:
+            case OperationKind::form:
+            case OperationKind::new_group:
+                break;
+        }
+        return ncclInvalidUsage;
     }
-    return ncclSuccess;
-}
+
+   private:
+    // Libraries before 2.28 have none of these three.
+    ncclResult_t gather(ncclComm_t comm, cudaStream_t stream) const {
+        void* const rows = is_root_ ? request_.output.data : nullptr;
+        if (api_.gather != nullptr) {
+            return api_.gather(request_.input.data, rows, count_, type_, peer_, comm, stream);
+        }
+        const ncclResult_t sent =
+            api_.send(request_.input.data, count_, type_, peer_, comm, stream);
+        if (rows == nullptr || !is_good(sent)) {
+            return sent;
+        }
+        return for_each_rank([&](std::uint32_t rank) {
+            return api_.recv(output_row(rank), count_, type_, static_cast<int>(rank), comm, stream);
+        });
+    }
+
+    ncclResult_t scatter(ncclComm_t comm, cudaStream_t stream) const {
+        const void* const rows = is_root_ ? request_.input.data : nullptr;
+        void* const output = request_.output.data;
+        if (api_.scatter != nullptr) {
+            return api_.scatter(rows, output, count_, type_, peer_, comm, stream);
+        }
+        const ncclResult_t got = api_.recv(output, count_, type_, peer_, comm, stream);
+        if (rows == nullptr || !is_good(got)) {
+            return got;
+        }
+        return for_each_rank([&](std::uint32_t rank) {
+            return api_.send(input_row(rank), count_, type_, static_cast<int>(rank), comm, stream);
+        });
+    }
+
+    ncclResult_t all_to_all(ncclComm_t comm, cudaStream_t stream) const {
+        if (api_.all_to_all != nullptr) {
+            return api_.all_to_all(request_.input.data, request_.output.data, count_, type_, comm,
+                                   stream);
+        }
+        return for_each_rank([&](std::uint32_t rank) {
+            const auto peer = static_cast<int>(rank);
+            const ncclResult_t sent = api_.send(input_row(rank), count_, type_, peer, comm, stream);
+            return !is_good(sent) ? sent
+                                  : api_.recv(output_row(rank), count_, type_, peer, comm, stream);
+        });
+    }
+
+    /// The first result that is not a success of the calls for each rank.
+    template <class Body>
+    ncclResult_t for_each_rank(const Body& body) const {
+        for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+            const ncclResult_t result = body(rank);
+            if (!is_good(result)) {
+                return result;
+            }
+        }
+        return ncclSuccess;
+    }
+
+    [[nodiscard]] std::size_t row_at(std::uint32_t rank) const {
+        return rank * count_ * item_bytes(request_.row().dtype);
+    }
+    [[nodiscard]] const std::byte* input_row(std::uint32_t rank) const {
+        return static_cast<const std::byte*>(request_.input.data) + row_at(rank);
+    }
+    [[nodiscard]] std::byte* output_row(std::uint32_t rank) const {
+        return static_cast<std::byte*>(request_.output.data) + row_at(rank);
+    }
+
+    const NcclApi& api_;
+    OperationRequest request_;
+    std::size_t count_;
+    ncclDataType_t type_;
+    int peer_;
+    bool is_root_;
+    std::uint32_t world_size_;
+    void* barrier_word_;
+};
 
 }  // namespace
 
-Work NcclProcessGroup::all_reduce(TensorView buffer, Reduction reduction) {
-    check_buffer("all_reduce", buffer, bounds_);
-    check_reduction("all_reduce", reduction, buffer.dtype, bounds_);
-    return issue({.operation = {.kind = OperationKind::all_reduce,
-                                .count = buffer.count,
-                                .dtype = buffer.dtype,
-                                .reduction = reduction},
-                  .launch = [&api = backend_.api, buffer](auto comm, auto op, auto stream) {
-                      return buffer.count == 0
-                                 ? ncclSuccess
-                                 : api.all_reduce(buffer.data, buffer.data, buffer.count,
-                                                  nccl_type(buffer.dtype), op, comm, stream);
-                  }});
-}
-
-Work NcclProcessGroup::reduce(TensorView buffer, Reduction reduction, std::uint32_t root) {
-    check_buffer("reduce", buffer, bounds_);
-    check_reduction("reduce", reduction, buffer.dtype, bounds_);
-    check_root("reduce: root", root, bounds_);
-    void* const output = root == bounds_.rank ? buffer.data : nullptr;
-    return issue(
-        {.operation = {.kind = OperationKind::reduce,
-                       .count = buffer.count,
-                       .dtype = buffer.dtype,
-                       .reduction = reduction,
-                       .peer = root},
-         .launch = [&api = backend_.api, buffer, output, root](auto comm, auto op, auto stream) {
-             return buffer.count == 0
-                        ? ncclSuccess
-                        : api.reduce(buffer.data, output, buffer.count, nccl_type(buffer.dtype), op,
-                                     static_cast<int>(root), comm, stream);
-         }});
-}
-
-Work NcclProcessGroup::reduce_scatter(ConstTensorView input, TensorView output,
-                                      Reduction reduction) {
-    check_rows("reduce_scatter", output, input, bounds_);
-    check_reduction("reduce_scatter", reduction, output.dtype, bounds_);
-    return issue({.operation = {.kind = OperationKind::reduce_scatter,
-                                .count = output.count,
-                                .dtype = output.dtype,
-                                .reduction = reduction},
-                  .launch = [&api = backend_.api, input, output](auto comm, auto op, auto stream) {
-                      return output.count == 0
-                                 ? ncclSuccess
-                                 : api.reduce_scatter(input.data, output.data, output.count,
-                                                      nccl_type(output.dtype), op, comm, stream);
-                  }});
-}
-
-Work NcclProcessGroup::broadcast(TensorView buffer, std::uint32_t root) {
-    check_buffer("broadcast", buffer, bounds_);
-    check_root("broadcast: root", root, bounds_);
-    return issue({.operation = {.kind = OperationKind::broadcast,
-                                .count = buffer.count,
-                                .dtype = buffer.dtype,
-                                .peer = root},
-                  .launch = [&api = backend_.api, buffer, root](auto comm, auto, auto stream) {
-                      return buffer.count == 0
-                                 ? ncclSuccess
-                                 : api.broadcast(buffer.data, buffer.data, buffer.count,
-                                                 nccl_moved_type(buffer.dtype),
-                                                 static_cast<int>(root), comm, stream);
-                  }});
-}
-
-Work NcclProcessGroup::all_gather(ConstTensorView input, TensorView output) {
-    check_rows("all_gather", input, output, bounds_);
-    return issue({.operation = {.kind = OperationKind::all_gather,
-                                .count = input.count,
-                                .dtype = input.dtype},
-                  .launch = [&api = backend_.api, input, output](auto comm, auto, auto stream) {
-                      return input.count == 0
-                                 ? ncclSuccess
-                                 : api.all_gather(input.data, output.data, input.count,
-                                                  nccl_moved_type(input.dtype), comm, stream);
-                  }});
-}
-
-Work NcclProcessGroup::gather(ConstTensorView input, TensorView output, std::uint32_t root) {
-    check_root("gather: root", root, bounds_);
-    const bool is_root = root == bounds_.rank;
-    if (is_root) {
-        check_rows("gather", input, output, bounds_);
-    } else {
-        check_buffer("gather", input, bounds_);
+Work NcclProcessGroup::issue(const OperationRequest& request) {
+    check(request, *this);
+    if (is_reduction(request.kind)) {
+        check_float8(name_of(request.kind), request.output.dtype, bounds_);
     }
-    void* const rows = is_root ? output.data : nullptr;
-    return issue({.operation = {.kind = OperationKind::gather,
-                                .count = input.count,
-                                .dtype = input.dtype,
-                                .peer = root},
-                  .launch = [&api = backend_.api, input, rows, root, size = bounds_.world_size](
-                                auto comm, auto, auto stream) {
-                      const ncclDataType_t type = nccl_moved_type(input.dtype);
-                      const auto to = static_cast<int>(root);
-                      if (input.count == 0) {
-                          return ncclSuccess;
-                      }
-                      if (api.gather != nullptr) {
-                          return api.gather(input.data, rows, input.count, type, to, comm, stream);
-                      }
-                      const ncclResult_t sent =
-                          api.send(input.data, input.count, type, to, comm, stream);
-                      if (rows == nullptr || !is_good(sent)) {
-                          return sent;
-                      }
-                      return for_each_rank(size, [&](std::uint32_t rank) {
-                          return api.recv(row(rows, rank, input.count, input.dtype), input.count,
-                                          type, static_cast<int>(rank), comm, stream);
-                      });
-                  }});
-}
-
-Work NcclProcessGroup::scatter(ConstTensorView input, TensorView output, std::uint32_t root) {
-    check_root("scatter: root", root, bounds_);
-    const bool is_root = root == bounds_.rank;
-    if (is_root) {
-        check_rows("scatter", output, input, bounds_);
-    } else {
-        check_buffer("scatter", output, bounds_);
+    Call call{.operation = {.kind = request.kind,
+                            .count = request.count(bounds_.world_size),
+                            .dtype = request.row().dtype,
+                            .peer = request.peer,
+                            .tag = request.tag},
+              .launch = Launch(backend_.api, request, bounds_, lane_->barrier_word())};
+    if (is_reduction(request.kind)) {
+        call.operation.reduction = request.reduction;
     }
-    const void* const rows = is_root ? input.data : nullptr;
-    return issue(
-        {.operation = {.kind = OperationKind::scatter,
-                       .count = output.count,
-                       .dtype = output.dtype,
-                       .peer = root},
-         .launch = [&api = backend_.api, output, rows, root, size = bounds_.world_size](
-                       auto comm, auto, auto stream) {
-             const ncclDataType_t type = nccl_moved_type(output.dtype);
-             const auto from = static_cast<int>(root);
-             if (output.count == 0) {
-                 return ncclSuccess;
-             }
-             if (api.scatter != nullptr) {
-                 return api.scatter(rows, output.data, output.count, type, from, comm, stream);
-             }
-             const ncclResult_t got = api.recv(output.data, output.count, type, from, comm, stream);
-             if (rows == nullptr || !is_good(got)) {
-                 return got;
-             }
-             return for_each_rank(size, [&](std::uint32_t rank) {
-                 return api.send(row(rows, rank, output.count, output.dtype), output.count, type,
-                                 static_cast<int>(rank), comm, stream);
-             });
-         }});
-}
-
-Work NcclProcessGroup::all_to_all(ConstTensorView input, TensorView output) {
-    check_exchange("all_to_all", input, output, bounds_);
-    const std::size_t count = input.count / bounds_.world_size;
-    return issue(
-        {.operation = {.kind = OperationKind::all_to_all, .count = count, .dtype = input.dtype},
-         .launch = [&api = backend_.api, input, output, count, size = bounds_.world_size](
-                       auto comm, auto, auto stream) {
-             const ncclDataType_t type = nccl_moved_type(input.dtype);
-             if (count == 0) {
-                 return ncclSuccess;
-             }
-             if (api.all_to_all != nullptr) {
-                 return api.all_to_all(input.data, output.data, count, type, comm, stream);
-             }
-             return for_each_rank(size, [&](std::uint32_t rank) {
-                 const auto peer = static_cast<int>(rank);
-                 const ncclResult_t sent = api.send(row(input.data, rank, count, input.dtype),
-                                                    count, type, peer, comm, stream);
-                 return !is_good(sent) ? sent
-                                       : api.recv(row(output.data, rank, count, input.dtype), count,
-                                                  type, peer, comm, stream);
-             });
-         }});
-}
-
-Work NcclProcessGroup::barrier() {
-    return issue({.operation = {.kind = OperationKind::barrier},
-                  .launch = [&api = backend_.api, word = lane_->barrier_word()](auto comm, auto,
-                                                                                auto stream) {
-                      return api.all_reduce(word, word, 1, ncclInt32, ncclSum, comm, stream);
-                  }});
-}
-
-Work NcclProcessGroup::send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) {
-    check_buffer("send", buffer, bounds_);
-    check_peer("send", peer, bounds_);
-    return issue({.operation = {.kind = OperationKind::send,
-                                .count = buffer.count,
-                                .dtype = buffer.dtype,
-                                .peer = peer,
-                                .tag = tag},
-                  .launch = [&api = backend_.api, buffer, peer](auto comm, auto, auto stream) {
-                      return buffer.count == 0 ? ncclSuccess
-                                               : api.send(buffer.data, buffer.count,
-                                                          nccl_moved_type(buffer.dtype),
-                                                          static_cast<int>(peer), comm, stream);
-                  }});
-}
-
-Work NcclProcessGroup::recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) {
-    check_buffer("recv", buffer, bounds_);
-    check_peer("recv", peer, bounds_);
-    return issue({.operation = {.kind = OperationKind::recv,
-                                .count = buffer.count,
-                                .dtype = buffer.dtype,
-                                .peer = peer,
-                                .tag = tag},
-                  .launch = [&api = backend_.api, buffer, peer](auto comm, auto, auto stream) {
-                      return buffer.count == 0 ? ncclSuccess
-                                               : api.recv(buffer.data, buffer.count,
-                                                          nccl_moved_type(buffer.dtype),
-                                                          static_cast<int>(peer), comm, stream);
-                  }});
+    Work work(call.work);
+    {
+        const std::lock_guard lock(mutex_);
+        if (batch_) {
+            batch_->push_back(std::move(call));
+            return work;
+        }
+    }
+    std::vector<Call> calls;
+    calls.push_back(std::move(call));
+    lane_->issue(std::move(calls));
+    return work;
 }
 
 }  // namespace regroup::nccl

@@ -180,7 +180,7 @@ std::string Lane::oldest() const {
 std::optional<GroupFailure> Lane::deserted(Instant now) const {
     for (const auto& [rank, left_at] : departed_) {
         const auto is_needed = [who = rank](const Operation& operation) {
-            return !is_message(operation) || operation.peer == who;
+            return !is_message(operation.kind) || operation.peer == who;
         };
         const bool needed =
             in_flight_.empty()

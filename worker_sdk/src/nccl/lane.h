@@ -16,6 +16,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker_sdk/src/cuda/device_runtime.h"
+#include "worker_sdk/src/group/group_failure.h"
 #include "worker_sdk/src/group/work.h"
 #include "worker_sdk/src/nccl/backend.h"
 #include "worker_sdk/src/nccl/communicator.h"
@@ -24,15 +25,6 @@
 #include "worker_sdk/src/nccl/wakeup.h"
 
 namespace regroup::nccl {
-
-/// Why a group has ended.
-struct GroupFailure {
-    Errc code = Errc::disconnected;
-    std::string cause{};
-    std::string operation{};  ///< The one that met it; empty if none did.
-    /// Something broke in the system, of which the end of another rank may be the reason.
-    bool may_be_peer = false;
-};
 
 /// What is constant about a group.
 struct GroupIdentity {

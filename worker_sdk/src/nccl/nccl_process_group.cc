@@ -10,6 +10,7 @@
 #include "rendezvous/base/result.h"
 #include "worker_sdk/src/base/checksum.h"
 #include "worker_sdk/src/group/refusing_process_group.h"
+#include "worker_sdk/src/group/request.h"
 
 namespace regroup::nccl {
 namespace {
@@ -41,21 +42,6 @@ NcclProcessGroup::~NcclProcessGroup() {
     registration_.reset();
     fail_batch("the group was destroyed");
     watchdog_->release(lane_);
-}
-
-Work NcclProcessGroup::issue(Call call) {
-    Work work(call.work);
-    {
-        const std::lock_guard lock(mutex_);
-        if (batch_) {
-            batch_->push_back(std::move(call));
-            return work;
-        }
-    }
-    std::vector<Call> calls;
-    calls.push_back(std::move(call));
-    lane_->issue(std::move(calls));
-    return work;
 }
 
 void NcclProcessGroup::begin_batch() {
@@ -116,27 +102,6 @@ Buffer NcclProcessGroup::allocate(std::size_t bytes) {
     return buffer;
 }
 
-void NcclProcessGroup::check_new_group(const std::vector<std::uint32_t>& ranks,
-                                       const std::string& name) const {
-    const auto refuse = [&](const std::string& detail) {
-        throw Error(Errc::invalid_argument, "new_group \"" + name + "\": " + detail);
-    };
-    if (ranks.empty()) {
-        refuse("a group of no ranks");
-    }
-    std::vector<bool> listed(bounds_.world_size);
-    for (const std::uint32_t rank : ranks) {
-        if (rank >= bounds_.world_size) {
-            refuse("rank " + std::to_string(rank) + " does not exist in a world of " +
-                   std::to_string(bounds_.world_size));
-        }
-        if (listed[rank]) {
-            refuse("rank " + std::to_string(rank) + " is listed twice");
-        }
-        listed[rank] = true;
-    }
-}
-
 GroupIdentity NcclProcessGroup::identity_of(const std::vector<std::uint32_t>& ranks,
                                             const std::string& name) const {
     const GroupIdentity& parent = lane_->identity();
@@ -181,7 +146,7 @@ void NcclProcessGroup::split(int color, int key, const std::string& name) {
 std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std::uint32_t>& ranks,
                                                           std::string_view name) {
     const std::string text(name);
-    check_new_group(ranks, text);
+    check_members(ranks, bounds_.world_size, name);
     if (const auto failure = lane_->failure()) {
         throw Error(failure->code,
                     "new_group \"" + text + "\": the group has ended: " + failure->cause);

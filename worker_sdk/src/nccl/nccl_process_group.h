@@ -31,21 +31,6 @@ class NcclProcessGroup final : public ProcessGroup {
     [[nodiscard]] std::string_view backend() const noexcept override { return "nccl"; }
     [[nodiscard]] Device device() const noexcept override { return bounds_.device; }
 
-    [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction) override;
-    [[nodiscard]] Work reduce(TensorView buffer, Reduction reduction, std::uint32_t root) override;
-    [[nodiscard]] Work reduce_scatter(ConstTensorView input, TensorView output,
-                                      Reduction reduction) override;
-    [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root) override;
-    [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output) override;
-    [[nodiscard]] Work gather(ConstTensorView input, TensorView output,
-                              std::uint32_t root) override;
-    [[nodiscard]] Work scatter(ConstTensorView input, TensorView output,
-                               std::uint32_t root) override;
-    [[nodiscard]] Work all_to_all(ConstTensorView input, TensorView output) override;
-    [[nodiscard]] Work barrier() override;
-    [[nodiscard]] Work send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) override;
-    [[nodiscard]] Work recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) override;
-
     [[nodiscard]] std::unique_ptr<ProcessGroup> new_group(const std::vector<std::uint32_t>& ranks,
                                                           std::string_view name) override;
     [[nodiscard]] Buffer allocate(std::size_t bytes) override;
@@ -60,12 +45,11 @@ class NcclProcessGroup final : public ProcessGroup {
     void end_with(const std::shared_ptr<RoundScope>& scope);
 
    protected:
+    [[nodiscard]] Work issue(const OperationRequest& request) override;
     void begin_batch() override;
     void end_batch() override;
 
    private:
-    [[nodiscard]] Work issue(Call call);
-    void check_new_group(const std::vector<std::uint32_t>& ranks, const std::string& name) const;
     [[nodiscard]] GroupIdentity identity_of(const std::vector<std::uint32_t>& ranks,
                                             const std::string& name) const;
     void split(int color, int key, const std::string& name);

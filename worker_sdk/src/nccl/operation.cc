@@ -9,41 +9,6 @@
 namespace regroup::nccl {
 namespace {
 
-std::string_view name_of(OperationKind kind) {
-    switch (kind) {
-        case OperationKind::all_reduce:
-            return "all_reduce";
-        case OperationKind::reduce:
-            return "reduce";
-        case OperationKind::reduce_scatter:
-            return "reduce_scatter";
-        case OperationKind::broadcast:
-            return "broadcast";
-        case OperationKind::all_gather:
-            return "all_gather";
-        case OperationKind::gather:
-            return "gather";
-        case OperationKind::scatter:
-            return "scatter";
-        case OperationKind::all_to_all:
-            return "all_to_all";
-        case OperationKind::barrier:
-            return "barrier";
-        case OperationKind::send:
-            return "send";
-        case OperationKind::recv:
-            return "recv";
-        case OperationKind::new_group:
-            return "new_group";
-    }
-    return "operation";
-}
-
-bool has_root(OperationKind kind) {
-    return kind == OperationKind::reduce || kind == OperationKind::broadcast ||
-           kind == OperationKind::gather || kind == OperationKind::scatter;
-}
-
 std::string text_of(const Reduction& reduction) {
     if (!reduction.premultiplied()) {
         return std::string(to_string(reduction.op));
@@ -59,20 +24,16 @@ bool is_float8(DType dtype) noexcept {
     return dtype == DType::float8_e4m3fn || dtype == DType::float8_e5m2;
 }
 
-bool is_message(const Operation& operation) noexcept {
-    return operation.kind == OperationKind::send || operation.kind == OperationKind::recv;
-}
-
 std::string describe(const Operation& operation) {
     if (operation.kind == OperationKind::new_group) {
-        return std::string(name_of(operation.kind));
+        return name_of(operation.kind);
     }
     std::string text =
         std::string(name_of(operation.kind)) + " #" + std::to_string(operation.number);
     if (operation.kind == OperationKind::barrier) {
         return text;
     }
-    if (is_message(operation)) {
+    if (is_message(operation.kind)) {
         text += (operation.kind == OperationKind::send ? " to rank " : " from rank ") +
                 std::to_string(operation.peer);
     }
@@ -83,7 +44,7 @@ std::string describe(const Operation& operation) {
     if (has_root(operation.kind)) {
         text += "root " + std::to_string(operation.peer) + ", ";
     }
-    if (is_message(operation)) {
+    if (is_message(operation.kind)) {
         text += "tag " + std::to_string(operation.tag) + ", ";
     }
     return text + std::to_string(operation.count) + " x " +

@@ -12,25 +12,11 @@
 #include <optional>
 #include <string>
 
+#include "worker_sdk/src/group/request.h"
 #include "worker_sdk/src/group/work.h"
 #include "worker_sdk/src/nccl/nccl_api.h"
 
 namespace regroup::nccl {
-
-enum class OperationKind : std::uint8_t {
-    all_reduce,
-    reduce,
-    reduce_scatter,
-    broadcast,
-    all_gather,
-    gather,
-    scatter,
-    all_to_all,
-    barrier,
-    send,
-    recv,
-    new_group,  ///< Made of ncclCommSplit; has no number.
-};
 
 /// What the caller asked for, as errors tell it.
 struct Operation {
@@ -45,8 +31,6 @@ struct Operation {
 
 /// "all_reduce #17 (avg, 1000 x float32)".
 [[nodiscard]] std::string describe(const Operation& operation);
-
-[[nodiscard]] bool is_message(const Operation& operation) noexcept;
 
 /// An operation and the calls of NCCL that carry it out, to be made between ncclGroupStart and
 /// ncclGroupEnd.

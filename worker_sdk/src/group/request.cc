@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker_sdk/src/group/request.h"
+
+#include <regroup/error.h>
+
+#include <limits>
+#include <string>
+
+namespace regroup {
+namespace {
+
+[[noreturn]] void refuse(const std::string& operation, const std::string& detail) {
+    throw Error(Errc::invalid_argument, operation + ": " + detail);
+}
+
+std::string elements(ConstTensorView buffer) {
+    return std::to_string(buffer.count) + " x " + std::string(to_string(buffer.dtype));
+}
+
+void check_device(const std::string& operation, ConstTensorView buffer, const Device& device) {
+    if (buffer.device == device) {
+        return;
+    }
+    const std::string where = elements(buffer) + " on " + to_string(buffer.device);
+    refuse(operation,
+           device.kind == DeviceKind::cpu
+               ? "a buffer of " + where +
+                     ", but this group reaches host memory only; copy it to the host, "
+                     "or use the back end \"nccl\""
+               : "a buffer of " + where + ", and this group's are on " + to_string(device));
+}
+
+void check_buffer(const std::string& operation, ConstTensorView buffer, const Device& device) {
+    if (buffer.count == 0) {
+        return;
+    }
+    check_device(operation, buffer, device);
+    const std::size_t item = item_bytes(buffer.dtype);
+    if (buffer.data == nullptr) {
+        refuse(operation, "a buffer of " + elements(buffer) + " without data");
+    }
+    if (buffer.count > std::numeric_limits<std::size_t>::max() / item) {
+        refuse(operation, "a buffer of " + elements(buffer) + " exceeds the address space");
+    }
+    if (reinterpret_cast<std::uintptr_t>(buffer.data) % item != 0) {
+        refuse(operation, "a buffer that is not aligned to its element size of " +
+                              std::to_string(item) + " bytes");
+    }
+}
+
+void check_rank(const std::string& what, std::uint32_t rank, std::uint32_t world_size) {
+    if (rank >= world_size) {
+        refuse(what, "rank " + std::to_string(rank) + " does not exist in a world of " +
+                         std::to_string(world_size));
+    }
+}
+
+void check_reduction(const std::string& operation, const Reduction& reduction, DType dtype) {
+    if (reduction.op > ReduceOp::avg) {
+        refuse(operation, "an operator that does not exist, number " +
+                              std::to_string(static_cast<int>(reduction.op)));
+    }
+    if (reduction.premultiplied() && (reduction.op != ReduceOp::sum || !is_floating_point(dtype))) {
+        refuse(operation, "a factor of " + std::to_string(reduction.factor) + " for " +
+                              std::string(to_string(reduction.op)) + " of " +
+                              std::string(to_string(dtype)) +
+                              "; only a sum of floating-point values can have one");
+    }
+}
+
+void check_rows(const std::string& operation, ConstTensorView row, ConstTensorView rows,
+                std::uint32_t world_size) {
+    if (rows.dtype != row.dtype || rows.count % world_size != 0 ||
+        rows.count / world_size != row.count) {
+        refuse(operation, elements(rows) + " are not one row of " + elements(row) +
+                              " for each rank of a world of " + std::to_string(world_size));
+    }
+}
+
+void check_exchange(const std::string& operation, ConstTensorView input, ConstTensorView output,
+                    std::uint32_t world_size) {
+    if (input.dtype != output.dtype || input.count != output.count ||
+        input.count % world_size != 0) {
+        refuse(operation, "an input of " + elements(input) + " and an output of " +
+                              elements(output) +
+                              "; both must be the same, with one row for each rank of a world of " +
+                              std::to_string(world_size));
+    }
+    const auto* const in = static_cast<const std::byte*>(input.data);
+    const auto* const out = static_cast<const std::byte*>(output.data);
+    if (input.count > 0 && in < out + output.bytes() && out < in + input.bytes()) {
+        refuse(operation, "the input and the output overlap");
+    }
+}
+
+void check_sizes(const std::string& name, const OperationRequest& request, std::uint32_t world_size,
+                 bool is_root) {
+    switch (request.kind) {
+        case OperationKind::reduce_scatter:
+            return check_rows(name, request.output, request.input, world_size);
+        case OperationKind::all_gather:
+            return check_rows(name, request.input, request.output, world_size);
+        case OperationKind::gather:
+            return is_root ? check_rows(name, request.input, request.output, world_size) : void();
+        case OperationKind::scatter:
+            return is_root ? check_rows(name, request.output, request.input, world_size) : void();
+        case OperationKind::all_to_all:
+            return check_exchange(name, request.input, request.output, world_size);
+        default:
+            return;
+    }
+}
+
+}  // namespace
+
+const char* name_of(OperationKind kind) noexcept {
+    switch (kind) {
+        case OperationKind::form:
+            return "forming the group";
+        case OperationKind::all_reduce:
+            return "all_reduce";
+        case OperationKind::reduce:
+            return "reduce";
+        case OperationKind::reduce_scatter:
+            return "reduce_scatter";
+        case OperationKind::broadcast:
+            return "broadcast";
+        case OperationKind::all_gather:
+            return "all_gather";
+        case OperationKind::gather:
+            return "gather";
+        case OperationKind::scatter:
+            return "scatter";
+        case OperationKind::all_to_all:
+            return "all_to_all";
+        case OperationKind::barrier:
+            return "barrier";
+        case OperationKind::send:
+            return "send";
+        case OperationKind::recv:
+            return "recv";
+        case OperationKind::new_group:
+            return "new_group";
+    }
+    return "unknown operation";
+}
+
+bool has_root(OperationKind kind) noexcept {
+    return kind == OperationKind::reduce || kind == OperationKind::broadcast ||
+           kind == OperationKind::gather || kind == OperationKind::scatter;
+}
+
+bool is_reduction(OperationKind kind) noexcept {
+    return kind == OperationKind::all_reduce || kind == OperationKind::reduce ||
+           kind == OperationKind::reduce_scatter;
+}
+
+bool is_message(OperationKind kind) noexcept {
+    return kind == OperationKind::send || kind == OperationKind::recv;
+}
+
+bool is_in_place(OperationKind kind) noexcept {
+    return kind == OperationKind::all_reduce || kind == OperationKind::reduce ||
+           kind == OperationKind::broadcast;
+}
+
+ConstTensorView OperationRequest::row() const noexcept {
+    const bool is_input = kind == OperationKind::all_gather || kind == OperationKind::gather ||
+                          kind == OperationKind::all_to_all || kind == OperationKind::send;
+    return is_input ? input : ConstTensorView(output);
+}
+
+std::size_t OperationRequest::count(std::uint32_t world_size) const noexcept {
+    return row().count / (kind == OperationKind::all_to_all ? world_size : 1);
+}
+
+void check(const OperationRequest& request, const ProcessGroup& group) {
+    const std::string name = name_of(request.kind);
+    const std::uint32_t world_size = group.world_size();
+    const bool is_root = has_root(request.kind) && request.peer == group.rank();
+    if (has_root(request.kind)) {
+        check_rank(name + ": root", request.peer, world_size);
+    }
+    if (is_message(request.kind)) {
+        check_rank(name, request.peer, world_size);
+        if (request.peer == group.rank()) {
+            refuse(name, "rank " + std::to_string(request.peer) + " itself is no peer");
+        }
+    }
+    const bool has_one = is_in_place(request.kind) || is_message(request.kind);
+    // Buffers that only the root uses are not looked at elsewhere.
+    if (request.kind != OperationKind::scatter || is_root) {
+        check_buffer(name + (has_one ? "" : ": input"), request.input, group.device());
+    }
+    if (request.kind != OperationKind::gather || is_root) {
+        check_buffer(name + (has_one ? "" : ": output"), request.output, group.device());
+    }
+    if (is_reduction(request.kind)) {
+        check_reduction(name, request.reduction, request.output.dtype);
+    }
+    check_sizes(name, request, world_size, is_root);
+}
+
+void check_members(const std::vector<std::uint32_t>& ranks, std::uint32_t world_size,
+                   std::string_view name) {
+    const std::string what = "new_group \"" + std::string(name) + "\"";
+    if (ranks.empty()) {
+        refuse(what, "a group of no ranks");
+    }
+    std::vector<bool> is_listed(world_size);
+    for (const std::uint32_t rank : ranks) {
+        check_rank(what, rank, world_size);
+        if (is_listed[rank]) {
+            refuse(what, "rank " + std::to_string(rank) + " is listed twice");
+        }
+        is_listed[rank] = true;
+    }
+}
+
+}  // namespace regroup

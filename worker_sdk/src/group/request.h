@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/process_group.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace regroup {
+
+enum class OperationKind : std::uint8_t {
+    form,  ///< What ranks tell each other while a group forms; no call of its user.
+    all_reduce,
+    reduce,
+    reduce_scatter,
+    broadcast,
+    all_gather,
+    gather,
+    scatter,
+    all_to_all,
+    barrier,
+    send,
+    recv,
+    new_group,
+};
+
+/// "all_reduce"; a literal.
+[[nodiscard]] const char* name_of(OperationKind kind) noexcept;
+[[nodiscard]] bool has_root(OperationKind kind) noexcept;
+[[nodiscard]] bool is_reduction(OperationKind kind) noexcept;
+/// As against a collective.
+[[nodiscard]] bool is_message(OperationKind kind) noexcept;
+/// One buffer is both input and output.
+[[nodiscard]] bool is_in_place(OperationKind kind) noexcept;
+
+/// One call of an operation, as every back end gets it.
+struct OperationRequest {
+    OperationKind kind = OperationKind::barrier;
+    ConstTensorView input{};  ///< Empty for barrier and recv; the output, for operations in place.
+    TensorView output{};      ///< Empty for barrier and send.
+    Reduction reduction = ReduceOp::sum;
+    std::uint32_t peer = 0;  ///< The root, where there is one. Messages: the other rank.
+    std::uint32_t tag = 0;   ///< Messages only.
+
+    /// The buffer that has one row, where there are rows; for all_to_all all of them.
+    [[nodiscard]] ConstTensorView row() const noexcept;
+    /// Elements of one row.
+    [[nodiscard]] std::size_t count(std::uint32_t world_size) const noexcept;
+};
+
+/// Throws Error `invalid_argument` for a request that `group` cannot carry out: a rank that does
+/// not exist, buffers elsewhere, misaligned or of sizes that do not fit, a reduction that makes no
+/// sense.
+void check(const OperationRequest& request, const ProcessGroup& group);
+
+/// Throws Error `invalid_argument` unless `ranks` holds one rank at least, each existing and listed
+/// once.
+void check_members(const std::vector<std::uint32_t>& ranks, std::uint32_t world_size,
+                   std::string_view name);
+
+}  // namespace regroup
