@@ -49,7 +49,7 @@ class RecoveryCheckersTest : public CheckerFixture {
     }
 };
 
-TEST_F(RecoveryCheckersTest, EveryStepIsCommittedByAllOfARoundOnce) {
+TEST_F(RecoveryCheckersTest, EveryRankCommitsEachVotedStepOnce) {
     watch(make_steps_checker());
     form(1, 0, {{0, 11, 0}, {1, 12, 0}});
     vote(1);
@@ -62,7 +62,7 @@ TEST_F(RecoveryCheckersTest, EveryStepIsCommittedByAllOfARoundOnce) {
     EXPECT_THAT(violation(), HasSubstr("step 3 was committed by a rank at step 2, after 2 votes"));
 }
 
-TEST_F(RecoveryCheckersTest, NobodyVotesBeforeAllHaveAppliedTheLastStep) {
+TEST_F(RecoveryCheckersTest, RoundVotesOnlyAfterAllRanksHaveAppliedTheLastStep) {
     watch(make_steps_checker());
     form(1, 0, {{0, 11, 0}, {1, 12, 0}});
     vote(1);
@@ -71,7 +71,7 @@ TEST_F(RecoveryCheckersTest, NobodyVotesBeforeAllHaveAppliedTheLastStep) {
     EXPECT_EQ(violation(), "round 1 voted again before all had applied the last step");
 }
 
-TEST_F(RecoveryCheckersTest, ARoundGoesOnFromTheFurthestState) {
+TEST_F(RecoveryCheckersTest, RoundStartsFromTheMostAdvancedState) {
     watch(make_steps_checker());
     form(1, 0, {{0, 11, 4}, {1, 12, 0}});
     EXPECT_EQ(violation(), "round 1 began at step 0, but a member had come to 4");
@@ -84,7 +84,7 @@ TEST_F(RecoveryCheckersTest, SurvivorsDifferByOneStepAtMost) {
     EXPECT_EQ(violation(), "of the survivors of round 1 one was at step 0, another at 2");
 }
 
-TEST_F(RecoveryCheckersTest, AStaleRoundDoesNotVote) {
+TEST_F(RecoveryCheckersTest, StaleRoundDoesNotVote) {
     watch(make_steps_checker());
     form(1, 0, {{0, 11, 0}, {1, 12, 0}});
     form(2, 0, {{0, 11, 0}});
@@ -94,7 +94,7 @@ TEST_F(RecoveryCheckersTest, AStaleRoundDoesNotVote) {
     EXPECT_EQ(violation(), "round 1 voted although a member of it is in round 2");
 }
 
-TEST_F(RecoveryCheckersTest, WhatALeavingRankSavesIsTheLastStep) {
+TEST_F(RecoveryCheckersTest, LeavingRankSavesTheLastStep) {
     watch(make_steps_checker());
     form(1, 0, {{0, 11, 0}, {1, 12, 0}});
     vote(1, true);
@@ -104,7 +104,7 @@ TEST_F(RecoveryCheckersTest, WhatALeavingRankSavesIsTheLastStep) {
     EXPECT_EQ(violation(), "host 0 saved step 0 to leave, but round 1 ended at step 1");
 }
 
-TEST_F(RecoveryCheckersTest, TheHolderOfTheStateIsNotLeftOutUnlessItsTrainingIsFinished) {
+TEST_F(RecoveryCheckersTest, HolderOfTheStateIsNotLeftOutUnlessItsTrainingIsFinished) {
     policy.nodes_max = 3;
     core = RendezvousCore(policy);
     for (const bool is_finished : {true, false}) {
@@ -140,7 +140,7 @@ TEST_F(RecoveryCheckersTest, SuspendedWorkerIsNotEnded) {
     EXPECT_EQ(violation(), "worker 0 of host 0 was ended although it was suspended");
 }
 
-TEST_F(RecoveryCheckersTest, OfANodeThatLeavesOnlyWhoHasNoStateIsEndedAtOnce) {
+TEST_F(RecoveryCheckersTest, LeavingNodeEndsOnlyWorkersWithoutStateAtOnce) {
     for (const bool trained : {true, false}) {
         watch(make_keep_checker());
         if (trained) {
@@ -151,6 +151,7 @@ TEST_F(RecoveryCheckersTest, OfANodeThatLeavesOnlyWhoHasNoStateIsEndedAtOnce) {
         agent_hears(agent::WorkerSuspended{0, trained ? RoundId{1} : RoundId::none});
         agent_does(agent::PauseWorkers{RoundId{1}, true, seconds(5), {}});
         agent_does(agent::SignalWorkers{RoundId{1}, SIGKILL, false, {0}, true});
+        agent_does(agent::SignalWorkers{RoundId{1}, SIGKILL, false, {0}});  // Its time is over.
         EXPECT_EQ(violation().empty(), !trained) << violation();
     }
 }
@@ -162,7 +163,7 @@ TEST_F(RecoveryCheckersTest, SuspendedWorkerIsNotReplaced) {
     EXPECT_EQ(violation(), "host 0 launched a worker in place of worker 0, which is suspended");
 }
 
-TEST_F(RecoveryCheckersTest, APlannedChangeInterruptsNobodyUnlessSomethingHappens) {
+TEST_F(RecoveryCheckersTest, PlannedChangeAbortsNoWorkerUnlessAFaultOccurs) {
     for (const bool trouble : {true, false}) {
         watch(make_prepare_checker());
         checker->on_daemon_effects(now, core, {{"a", Prepare{RoundId{1}, false, "growth"}}});
@@ -175,7 +176,7 @@ TEST_F(RecoveryCheckersTest, APlannedChangeInterruptsNobodyUnlessSomethingHappen
     }
 }
 
-TEST_F(RecoveryCheckersTest, SavedMeansSaved) {
+TEST_F(RecoveryCheckersTest, AgentExitsForRequeueOnlyAfterItsWorkersHaveSaved) {
     for (const bool saved : {true, false}) {
         watch(make_drain_checker());
         agent_does(agent::BeginRound{assignment(1)});
@@ -188,7 +189,7 @@ TEST_F(RecoveryCheckersTest, SavedMeansSaved) {
     }
 }
 
-TEST_F(RecoveryCheckersTest, WhoFailsWhereOthersHaveSavedHasNot) {
+TEST_F(RecoveryCheckersTest, WorkerThatFailsCountsAsUnsavedThoughItsPeersHaveSaved) {
     for (const bool both : {true, false}) {
         watch(make_drain_checker());
         agent_does(agent::BeginRound{assignment(1)});
@@ -202,7 +203,7 @@ TEST_F(RecoveryCheckersTest, WhoFailsWhereOthersHaveSavedHasNot) {
     }
 }
 
-TEST_F(RecoveryCheckersTest, DecisionsFollowFromTheRecords) {
+TEST_F(RecoveryCheckersTest, ReplayedDecisionsMatchTheRecordedOnes) {
     watch(make_replay_checker());
     checker->on_replayed(now, {{"a", Alive{RoundId{1}}}}, {{"a", Alive{RoundId{1}}}});
     EXPECT_EQ(violation(), "");
@@ -210,7 +211,7 @@ TEST_F(RecoveryCheckersTest, DecisionsFollowFromTheRecords) {
     EXPECT_THAT(violation(), HasSubstr("but its records say"));
 }
 
-TEST_F(RecoveryCheckersTest, ADaemonsReturnEndsNoRound) {
+TEST_F(RecoveryCheckersTest, ReturningDaemonEndsNoHealthyRound) {
     for (const bool trouble : {true, false}) {
         watch(make_return_checker());
         RendezvousCore running(policy);
@@ -229,7 +230,7 @@ TEST_F(RecoveryCheckersTest, ADaemonsReturnEndsNoRound) {
     }
 }
 
-TEST_F(RecoveryCheckersTest, WithoutADaemonWorkersAreLeftAlone) {
+TEST_F(RecoveryCheckersTest, AgentEndsNoRoundWhileTheDaemonIsAway) {
     for (const bool exited : {true, false}) {
         watch(make_headless_checker());
         agent_hears(agent::LinkUp{});
@@ -242,7 +243,7 @@ TEST_F(RecoveryCheckersTest, WithoutADaemonWorkersAreLeftAlone) {
     }
 }
 
-TEST_F(RecoveryCheckersTest, IncidentsMustBePossible) {
+TEST_F(RecoveryCheckersTest, RecoveryTimesMustBePossible) {
     watch(make_incident_checker());
     checker->on_daemon_effects(now, core, {{"a", Assign{assignment(1)}}});
     now += seconds(30);
@@ -258,7 +259,7 @@ TEST_F(RecoveryCheckersTest, IncidentsMustBePossible) {
     EXPECT_THAT(violation(), HasSubstr("took longer than there was time"));
 }
 
-TEST_F(RecoveryCheckersTest, WhoTrainsAgainIsToldOfTheWay) {
+TEST_F(RecoveryCheckersTest, RecoveredNodesAreToldOfTheRecovery) {
     watch(make_incident_checker());
     Offer offer;
     offer.name = "a";
@@ -288,7 +289,7 @@ TEST_F(RecoveryCheckersTest, NodeLeftBehindByALaterRoundSavesNothing) {
     EXPECT_EQ(violation(), "host 0 left with step 4 saved, and a later round had come to step 5");
 }
 
-TEST_F(RecoveryCheckersTest, NodeThatIsNotHeardOrHasNoTimeSavesWhatItHas) {
+TEST_F(RecoveryCheckersTest, UnreachableOrEndingNodeMaySaveAnOlderStep) {
     for (const bool unheard : {true, false}) {
         watch(make_leave_checker());
         form(1, 4, {{0, 11, 4}, {1, 12, 4}});

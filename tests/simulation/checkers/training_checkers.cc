@@ -299,7 +299,10 @@ class KeepChecker final : public Checker {
                 // others.
                 const bool useless = departs_.contains(host) &&
                                      !trained_[host].contains(local_rank) && signal->waiting;
-                if (suspended_[host].contains(local_rank) && !core.leaving() && !useless) {
+                // One that was asked to end already gets SIGKILL when its time is over.
+                const bool is_ending = asked_[host].contains(local_rank);
+                if (suspended_[host].contains(local_rank) && !core.leaving() && !useless &&
+                    !is_ending) {
                     violated("worker " + std::to_string(local_rank) + " of host " +
                              std::to_string(host) + " was ended although it was suspended");
                 }
