@@ -40,7 +40,7 @@ else ifeq ($(xxhash_include),)
 endif
 
 flags := -std=c++20 -O2 -g -Wall -Wextra -I. -Iworker_sdk/include -Irendezvous/base/include \
-         -isystem $(CUDA_HOME)/include -isystem $(nccl_include) -isystem $(xxhash_include) \
+         -isystem $(CUDA_HOME)/include -isystem $(nccl_include) $(addprefix -isystem ,$(filter-out /usr/include,$(xxhash_include))) \
          -DREGROUP_HAVE_CUDA -ffp-contract=off
 # All of the SDK but what stands for CUDA where it is missing, and the C interface, which needs a header
 # that CMake writes.
