@@ -9,7 +9,7 @@ sources := launcher rendezvous agent worker_sdk examples tests
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test simulate chaos test-pytorch test-gpu bench bench-gpu docs package package-test lint format \
-        build asan tsan gcc clean
+        build install asan tsan gcc clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 21
@@ -90,6 +90,10 @@ lint: ## check format, the rules of the house and clang-tidy
 format: ## rewrite the sources in the project's format
 	$(setup) lint
 	@find $(sources) -name '*.h' -o -name '*.cc' | xargs clang-format-19 -i
+
+install: build ## install programs, SDK and guides below PREFIX=/usr/local
+	@cmake --install build/release --prefix $(or $(PREFIX),/usr/local) >/dev/null
+	@echo "installed below $(or $(PREFIX),/usr/local)"
 
 build: ## build everything, optimised
 	$(setup) build

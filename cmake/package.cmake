@@ -7,8 +7,13 @@
 set(REGROUP_PACKAGE_MAINTAINER "The authors of regroup <root@localhost>" CACHE STRING
     "Whom a package that is built here names as its maintainer")
 
-install(FILES LICENSE NOTICE CHANGELOG.md README.md
+install(FILES LICENSE NOTICE CHANGELOG.md CONTRIBUTING.md README.md
     DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT programs)
+regroup_copy_guides(${PROJECT_BINARY_DIR}/guides/installed "examples/|CONTRIBUTING")
+install(DIRECTORY ${PROJECT_BINARY_DIR}/guides/installed/ docs/
+    DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT programs
+    REGEX "^${PROJECT_SOURCE_DIR}/docs/.*[.]md$" EXCLUDE)
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT programs)
 
 set(library libregroup${PROJECT_VERSION_MAJOR})
 set(CPACK_DEBIAN_PROGRAMS_PACKAGE_NAME regroup)

@@ -3,13 +3,13 @@
 # Builds the project in out_of_tree/ against an installed regroup, and runs it alone and as two
 # ranks:
 #
-#     out_of_tree_test.sh install BUILD PREFIX            puts what was built there
+#     out_of_tree_test.sh install BUILD PREFIX            installs the build there
 #     out_of_tree_test.sh find_package PREFIX C CXX       builds by CMake, with these compilers
 #     out_of_tree_test.sh pkg_config PREFIX C CXX         builds by pkg-config alone
 #     out_of_tree_test.sh add_subdirectory PREFIX C CXX   builds the sources along (minutes)
-#     out_of_tree_test.sh alone PROGRAM                   runs one that was built
+#     out_of_tree_test.sh alone PROGRAM                   runs a program that was built
 set -eu
-# MPI launchers are asked for too.
+# MPI's variables would be recognized, too.
 for name in $(env | grep -oE "^(OMPI|PMI|PMIX|SLURM|MV2)_[A-Z_]*"); do
     unset "$name"
 done
@@ -20,7 +20,7 @@ source=$(cd "$(dirname "$0")" && pwd)/out_of_tree
 way=$1
 
 install_tree() {
-    # Installed at one place and used at another: nothing in it may name the first.
+    # Installed in one folder and used in another: no installed file may name the first.
     rm -rf "$2" "$2.first"
     for component in programs library development; do
         cmake --install "$1" --prefix "$2.first" --component $component >/dev/null
@@ -30,6 +30,14 @@ install_tree() {
         echo "these files name the place of installation" >&2
         exit 1
     fi
+    for page in "$2"/share/doc/regroup/*.md "$2"/share/doc/regroup/docs/*.md; do
+        for link in $(sed '/^```/,/^```/d' "$page" | grep -oE '\]\([^)#: ]+' | cut -c 3-); do
+            if [ ! -e "$(dirname "$page")/$link" ]; then
+                echo "$page: the link leads nowhere: $link" >&2
+                exit 1
+            fi
+        done
+    done
     "$2/bin/regroup" --version
     find "$2" ! -type d | sed "s|^$2/|  |" | sort
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An MPI program that knows nothing of regroup, in C and in C++.
+// An MPI program without any use of regroup, in C and in C++.
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fits y = 3x - 1 by data-parallel gradient descent: each rank has its own share of the samples.
+// Fits y = 3x - 1 by data-parallel gradient descent: each rank has a share of the samples.
 #include <regroup/regroup.h>
 
 #include <cmath>
@@ -12,7 +12,7 @@ int main() {
         const auto context = regroup::Context::from_environment();
         const auto group = regroup::ProcessGroup::create("cpu", context);
 
-        // Only rank 0's start counts.
+        // Rank 0's initial values are broadcast.
         std::vector<float> line{static_cast<float>(context.rank), 0};
         std::vector<float> gradient(2);
         regroup::DistributedDataParallel ddp(*group, {{std::span(line), std::span(gradient)}});
