@@ -6,8 +6,8 @@
 
 namespace regroup {
 
-/// A value, or none, behind a pointer: for large parts of values that are mostly not there, or that
-/// are copied more often than changed. Copies share it; it never changes. Compared by value.
+/// An optional immutable value behind a shared pointer, for large members that are usually absent
+/// or often copied. Copies share the value. Compared by value.
 template <class T>
 class Boxed {
    public:
@@ -16,7 +16,7 @@ class Boxed {
         : value_(std::make_shared<const T>(std::move(value))) {}  // NOLINT(google-explicit-*)
 
     [[nodiscard]] explicit operator bool() const noexcept { return value_ != nullptr; }
-    /// Without a value: a default one.
+    /// A default-constructed T if there is no value.
     [[nodiscard]] const T& operator*() const {
         static const T kNone{};
         return value_ ? *value_ : kNone;

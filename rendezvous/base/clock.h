@@ -6,11 +6,11 @@
 
 namespace regroup {
 
-/// All time spans and instants of the project. "For ever" is `Duration::max()`, never 0.
+/// All time spans and instants of the project. "No limit" is `Duration::max()`, never 0.
 using Duration = std::chrono::nanoseconds;
 using Instant = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
-/// `now + span`, saturating at Instant::max(), so that "for ever" stays for ever.
+/// `now + span`, saturating at Instant::max(), so that "no limit" stays without limit.
 [[nodiscard]] constexpr Instant after(Instant now, Duration span) noexcept {
     return span > Instant::max() - now ? Instant::max() : now + span;
 }
@@ -18,7 +18,7 @@ using Instant = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 /// For people: "250 ms", "3.4 s", "92 s", "no limit".
 [[nodiscard]] std::string format_duration(Duration duration);
 
-/// Where a shell gets the time from. Cores are told the time and never see a Clock.
+/// The source of time outside the cores. A core gets the time as an argument.
 class Clock {
    public:
     virtual ~Clock() = default;

@@ -8,8 +8,8 @@ namespace regroup::base {
 
 }  // namespace regroup::base
 
-/// States an invariant, in every build type. A broken one is a bug of ours and aborts; it is never
-/// the answer to bad input.
+/// Checks an invariant, in every build type. A broken invariant is a bug in regroup and aborts the
+/// process. Bad input must not be checked with it.
 #define ENSURE(expression)         \
     (static_cast<bool>(expression) \
          ? static_cast<void>(0)    \

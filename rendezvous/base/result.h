@@ -12,7 +12,7 @@
 
 namespace regroup {
 
-/// A failure that a correct caller expects. (A bug is no Failure: it ENSUREs and aborts.)
+/// A failure that a correct caller must expect. Bugs are checked with ENSURE instead.
 struct Failure {
     Failure(Errc code_in, std::string detail_in) : code(code_in), detail(std::move(detail_in)) {}
 

@@ -34,11 +34,11 @@ using ErrorCode = boost::system::error_code;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr Duration kConnectLimit = std::chrono::seconds(5);
-// Where another endpoint is worth a try, a host that does not answer is not waited for so long.
+// The limit when there are other endpoints to try.
 constexpr Duration kConnectLimitOfMany = std::chrono::seconds(1);
 constexpr Duration kBackoffFirst = std::chrono::milliseconds(50);
 constexpr Duration kBackoffLimit = std::chrono::seconds(2);
-// A daemon that was there is most likely being restarted, and counts the time until we are back.
+// A known daemon is most likely being restarted, and limits the time for the agent to come back.
 constexpr Duration kBackoffLimitOfKnown = std::chrono::milliseconds(500);
 constexpr std::size_t kOutboxFramesMax = 256;
 constexpr std::size_t kReadBytes = 16384;
@@ -64,7 +64,7 @@ struct ControlClient::Impl {
 
     static asio::awaitable<void> run(std::shared_ptr<Impl> self);
     static asio::awaitable<bool> connect(std::shared_ptr<Impl> self);
-    /// True if the peer turned out to be a daemon.
+    /// True if the peer is a daemon.
     static asio::awaitable<bool> read(std::shared_ptr<Impl> self);
     static asio::awaitable<void> write(std::shared_ptr<Impl> self);
 
@@ -78,9 +78,9 @@ struct ControlClient::Impl {
     asio::io_context& io;
     const Duration heartbeat_timeout;
     EndpointTurn turn;
-    std::set<std::string> daemons;  ///< Endpoints at which one has answered.
-    std::set<std::string> mute;  ///< Endpoints that have hung up without a word, and it was said.
-    std::set<std::string> elsewhere_told;  ///< Since the last daemon that leads answered.
+    std::set<std::string> daemons;         ///< Endpoints at which a daemon has answered.
+    std::set<std::string> mute;            ///< Endpoints reported to close without an answer.
+    std::set<std::string> elsewhere_told;  ///< Reports since the last answer of a leader.
     Handlers handlers;
     tcp::socket socket;
     tcp::resolver resolver;
@@ -92,7 +92,7 @@ struct ControlClient::Impl {
     std::function<void()> on_stopped;
     std::string peer;
     std::string local_address;
-    std::uint64_t attempt = 0;  ///< To connect; a timer of an earlier one has no say.
+    std::uint64_t attempt = 0;  ///< Counts connection attempts; timers of earlier ones are ignored.
     bool connected = false;
     bool writing = false;
     bool stopping = false;  ///< From then on no handler is called.
@@ -105,7 +105,7 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
     if (!error) {
         candidates.emplace_back(numeric, self->turn.current().port);
     } else if (self->turn.current().host == "localhost") {
-        // Without the resolver: this is the common case, and start-up time counts.
+        // Not resolved: this is the common case, and start-up must be fast.
         candidates.emplace_back(asio::ip::address_v4::loopback(), self->turn.current().port);
         candidates.emplace_back(asio::ip::address_v6::loopback(), self->turn.current().port);
     } else {
@@ -163,9 +163,9 @@ asio::awaitable<bool> ControlClient::Impl::connect(std::shared_ptr<Impl> self) {
 
 void ControlClient::Impl::leave_for(const Elsewhere& elsewhere) {
     const std::optional<Endpoint> leader = Endpoint::parse(elsewhere.endpoint);
-    // While the lead changes hands this may be said several times a second: once is enough.
+    // During a change of the leader this happens several times a second: report it once.
     std::string told = "the daemon at " + turn.current().text() + " does not lead" +
-                       (leader ? "; it names " + leader->text() : " and knows of none that does");
+                       (leader ? "; it names " + leader->text() : " and knows no leader");
     if (elsewhere_told.insert(told).second) {
         trouble(told, true);
     }
@@ -186,7 +186,7 @@ asio::awaitable<void> ControlClient::Impl::run(std::shared_ptr<Impl> self) {
             self->connected = true;
             self->handlers.on_up();
             const bool is_daemon = co_await read(self);
-            // One that accepts and hangs up is not asked at full speed for ever.
+            // The back-off stays for a peer that accepts and closes without an answer.
             if (is_daemon) {
                 backoff = kBackoffFirst;
                 self->turn.answered();
@@ -229,21 +229,21 @@ asio::awaitable<bool> ControlClient::Impl::read(std::shared_ptr<Impl> self) {
             co_return is_daemon;
         }
         if (self->stopping) {
-            continue;  // Returning would close the connection under what is still to be sent.
+            continue;  // Returning would close the connection before all messages are sent.
         }
         if (error) {
-            // One that has answered before is being restarted; the others are suspected once.
+            // A daemon that answered before is being restarted; other peers are reported once.
             const std::string endpoint = self->turn.current().text();
             if (!is_daemon && error != asio::error::operation_aborted &&
                 !self->daemons.contains(endpoint) && self->mute.insert(endpoint).second) {
-                self->trouble(self->peer + " hung up without a word (" + error.message() +
-                                  "); is it a regroup daemon?",
+                self->trouble(self->peer + " closed the connection without an answer (" +
+                                  error.message() + "); is it a regroup daemon?",
                               true);
             }
             co_return is_daemon;
         }
         reader.feed(std::string_view(buffer.data(), count));
-        // A handler may stop or drop the connection; what it said before is then of no interest.
+        // A handler may stop or drop the connection; the remaining messages are then ignored.
         while (!self->stopping && self->socket.is_open()) {
             Result<std::optional<std::string>> payload = reader.next();
             if (!payload) {
@@ -276,7 +276,7 @@ asio::awaitable<void> ControlClient::Impl::write(std::shared_ptr<Impl> self) {
         const auto [error, count] =
             co_await asio::async_write(self->socket, asio::buffer(frame), kAwait);
         if (error) {
-            self->close();  // The reader sees it.
+            self->close();  // The reader notices it.
         }
     }
     self->writing = false;

@@ -14,26 +14,26 @@
 
 namespace regroup::rendezvous {
 
-/// An agent's connection to the daemon: opened, kept, and opened again with jittered back-off for
-/// as long as the client lives. With several endpoints, that of the last good connection is tried
-/// first and then the others in turn, with a pause after each turn. A daemon that answers Elsewhere
-/// is left for the one that it names; the owner never sees that message. Everything runs on the
-/// io_context's one thread.
+/// An agent's connection to the daemon. The client opens it, and opens it again with jittered
+/// back-off as long as the client exists. With several endpoints, it tries the endpoint of the last
+/// good connection first and then the others in turn, with a pause after each turn. When a daemon
+/// answers Elsewhere, the client connects to the daemon that it names; the owner never sees that
+/// message. Everything runs on the io_context's one thread.
 class ControlClient {
    public:
     struct Handlers {
         std::function<void()> on_up;
         std::function<void()> on_down;
         std::function<void(FromDaemon message)> on_message;
-        /// An attempt failed, or the peer does not speak our protocol; one sentence for people.
-        /// `answered` is true if something did answer at the endpoint.
+        /// An attempt failed, or the peer does not speak the control protocol; one sentence for
+        /// people. `answered` is true if a process answered at the endpoint.
         std::function<void(const std::string& reason, bool answered)> on_trouble;
     };
 
     /// `io` outlives the client. Handlers are never called after its destruction.
     ControlClient(boost::asio::io_context& io, Endpoint endpoint, Handlers handlers);
-    /// Requires at least one endpoint. A node that is not back within `heartbeat_timeout` is lost:
-    /// no attempt takes longer, and no pause nearly as long.
+    /// Requires at least one endpoint. A node that does not reconnect within `heartbeat_timeout` is
+    /// lost. Therefore no attempt takes longer than that, and no pause longer than a quarter of it.
     ControlClient(boost::asio::io_context& io, std::vector<Endpoint> endpoints, Handlers handlers,
                   Duration heartbeat_timeout = std::chrono::seconds(30));
     ~ControlClient();
@@ -41,8 +41,8 @@ class ControlClient {
     ControlClient& operator=(const ControlClient&) = delete;
 
     void start();
-    /// Queues `message` on the open connection; without one it is dropped, since every join tells
-    /// the whole truth anyway.
+    /// Queues `message` on the open connection. Without a connection the message is dropped, since
+    /// every join states the complete state of the node.
     void send(const FromAgent& message);
     /// Closes the connection; another is opened.
     void drop();

@@ -30,7 +30,8 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
     if (const auto found = contradiction(policy_, policy)) {
         Refused refused = refuse(Refusal::Kind::contradicts, found->here, found->there);
         refused.reason.field = found->field;
-        // Nodes that may be back have its state, and are not to be sent away for a flag.
+        // Nodes that come back may hold the job's state, so the message must offer more than a
+        // flag.
         refused.reason.may_begin_another = offer.ends_with_daemon;
         for (const auto& [id, node] : nodes_) {
             if (id != event.node) {
@@ -56,8 +57,8 @@ std::optional<Refused> RendezvousCore::refusal(Instant now, const NodeJoined& ev
         return std::nullopt;
     }
     for (const NodeId& id : offers_.claimants(*offer.slot)) {
-        // A claimant of the same slot replaces a node that is as good as lost; two live ones with
-        // the same number are a mistake in somebody's command line.
+        // A new claimant of a slot may replace a node that is probably lost. Two live claimants are
+        // a mistake in a command line.
         if (id != event.node && !detector_.suspects(id) &&
             now - detector_.heard_at(id) < policy_.heartbeat_timeout / 2) {
             Refused refused = refuse(Refusal::Kind::slot_taken, std::to_string(*offer.slot), "");

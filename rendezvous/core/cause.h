@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Why things happen to a job, as values. The state machines decide by these and put them into
-// effects; rendezvous/text makes sentences of them, and nobody makes values of sentences.
+// The reasons for changes to a job, as values. The state machines decide by these values and put
+// them into effects. rendezvous/text turns them into sentences; nothing parses those sentences.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@
 
 namespace regroup::rendezvous {
 
-/// How a node went.
+/// How a node went away.
 struct Departure {
     enum class Kind : std::uint8_t {
-        left,            ///< It said goodbye, for `reason`.
-        killed,          ///< Its agent died, and somebody else said so, with `reason`.
-        silent,          ///< Nothing was heard of it for `limit`.
-        disconnected,    ///< Its connection broke and did not come back within `limit`.
+        left,            ///< The node said that it leaves, for `reason`.
+        killed,          ///< Its agent died; another process reported that, with `reason`.
+        silent,          ///< The daemon heard nothing from it for `limit`.
+        disconnected,    ///< Its connection broke and it did not reconnect within `limit`.
         absent,          ///< It did not come back within `limit` after `restarts` of the daemon.
-        launcher_ended,  ///< It was of one process with the daemon before this one.
+        launcher_ended,  ///< It ran in one process with the previous daemon.
         stuck,           ///< It did not confirm in time that its workers have ended.
     };
     Kind kind = Kind::left;
@@ -34,37 +34,37 @@ struct Departure {
     std::uint32_t restarts = 1;
     std::string reason{};
 
-    /// Not of its own will.
+    /// The node did not leave by itself.
     [[nodiscard]] bool is_loss() const noexcept { return kind != Kind::left; }
-    /// It is charged to the budget of lost nodes.
+    /// The departure is charged to the budget of lost nodes.
     [[nodiscard]] bool is_charged() const noexcept {
         return is_loss() && kind != Kind::launcher_ended;
     }
     friend bool operator==(const Departure&, const Departure&) = default;
 };
 
-/// Somebody wants a node to leave.
+/// A request that a node leaves, from the node itself or from an operator.
 struct LeaveWish {
-    std::string said{};  ///< By the node itself: "stopped by SIGTERM". Else an operator's wish:
-    std::string author{};
-    std::string reason{};
+    std::string said{};    ///< The node's own words, "stopped by SIGTERM"; empty: an operator's.
+    std::string author{};  ///< The operator.
+    std::string reason{};  ///< The operator's.
 
     friend bool operator==(const LeaveWish&, const LeaveWish&) = default;
 };
 
-/// On whom a round hangs.
+/// The rank that a hanging round waits for.
 struct HangCulprit {
     enum class Kind : std::uint8_t {
-        behind,    ///< It is behind and not in the collective in which the others wait for it.
-        mismatch,  ///< It is behind and waits in a collective, of which the others have done more.
+        behind,    ///< It is behind, and not in the collective in which the others wait for it.
+        mismatch,  ///< It is behind and waits in a collective; the others have issued more.
         stopped,   ///< Its process is stopped, by a signal or by a debugger.
-        silent,    ///< Nothing is known of any rank; it has been silent longest.
-        reported,  ///< Its agent says so: `text`.
+        silent,    ///< Nothing is known of any rank; this one has been silent longest.
+        reported,  ///< Its agent reports it, in `text`.
     };
     Kind kind = Kind::reported;
     std::uint32_t rank = 0;
-    std::string node{};   ///< Of `rank`, for silent and stopped ones of whom nothing else is known.
-    std::string doing{};  ///< The collective or section that it is in.
+    std::string node{};   ///< The node of `rank`, for a rank of which nothing else is known.
+    std::string doing{};  ///< The collective or section that the rank is in.
     std::uint64_t step = 0;
     std::uint64_t operations = 0;
     bool others_wait = false;
@@ -74,19 +74,19 @@ struct HangCulprit {
     HangCulprit() = default;
     HangCulprit(std::string words) : text(std::move(words)) {}  // NOLINT(google-explicit-*)
     HangCulprit(const char* words) : text(words) {}             // NOLINT(google-explicit-*)
-    /// Else it is only the one that has been silent longest.
+    /// False: the rank was chosen only because it has been silent longest.
     [[nodiscard]] bool proven() const noexcept { return kind != Kind::silent; }
     friend bool operator==(const HangCulprit&, const HangCulprit&) = default;
 };
 
 namespace causes {
 
-/// Others' words: read from a message, or typed by an operator.
+/// Text read from a message, or typed by an operator.
 struct Told {
     std::string text{};
     friend bool operator==(const Told&, const Told&) = default;
 };
-/// The first nodes of a job (no names), or nodes that were let into a round.
+/// The first nodes of a job (no names), or nodes that were admitted to a round.
 struct Joined {
     std::size_t count = 0;
     std::vector<std::string> names{};
@@ -105,25 +105,25 @@ struct Gone {
     std::vector<NodeGone> nodes{};
     friend bool operator==(const Gone&, const Gone&) = default;
 };
-/// A connection between two workers, both of whom live as far as is known.
+/// A connection broke between two workers that are alive as far as the daemon knows.
 struct LinkBroke {
     std::uint32_t rank = 0;
     std::string node{};
     std::uint32_t peer = 0;
     std::string peer_node{};
-    bool mutual = false;  ///< Both ends say so.
-    std::string text{};   ///< The rest of a sentence about the peer: "closed the connection".
+    bool mutual = false;  ///< Both ends report it.
+    std::string text{};   ///< The predicate of a sentence about the peer: "closed the connection".
     friend bool operator==(const LinkBroke&, const LinkBroke&) = default;
 };
-/// A node ended the round for itself, unasked.
+/// A node stopped its part of the round without an order.
 struct Abandoned {
     std::string node{};
-    bool store_spent = false;  ///< It could not serve the round's store any more.
+    bool store_spent = false;  ///< The node could no longer serve the round's store.
     friend bool operator==(const Abandoned&, const Abandoned&) = default;
 };
 struct Hung {
     RoundId round = RoundId::none;
-    std::string text{};  ///< The agent's words.
+    std::string text{};  ///< The agent's report.
     std::optional<HangCulprit> culprit{};
     bool all_wait = false;  ///< All ranks wait for each other.
     friend bool operator==(const Hung&, const Hung&) = default;
@@ -131,10 +131,10 @@ struct Hung {
 struct Leaving {
     std::string node{};
     LeaveWish wish{};
-    bool hands_over = false;  ///< Once a node that waits has its state.
+    bool hands_over = false;  ///< It leaves only after a waiting node has its state.
     friend bool operator==(const Leaving&, const Leaving&) = default;
 };
-/// A node leaves, and all others must leave with it.
+/// A node leaves, and all other nodes must leave with it.
 struct JobDrain {
     enum class Why : std::uint8_t { nobody_stays, too_few_stay, rendezvous_goes };
     Leaving leaving{};
@@ -143,32 +143,32 @@ struct JobDrain {
     std::uint32_t needed = 0;
     friend bool operator==(const JobDrain&, const JobDrain&) = default;
 };
-/// A member has taken part in a later round, of a daemon that is not known here.
+/// A member has taken part in a later round of another daemon.
 struct Superseded {
     std::string node{};
     RoundId round = RoundId::none;
     friend bool operator==(const Superseded&, const Superseded&) = default;
 };
-/// The round began without a node that waits and has come further.
+/// The round began without a waiting node that holds a later step.
 struct BegunBehind {
     std::string node{};
     std::uint64_t step = 0;
     std::uint64_t began_at = 0;
     friend bool operator==(const BegunBehind&, const BegunBehind&) = default;
 };
-/// Said to a node that runs a round of which it is no member any more.
+/// Sent to a node that runs a round of which it is no longer a member.
 struct Over {
     RoundId round = RoundId::none;
     friend bool operator==(const Over&, const Over&) = default;
 };
-/// Said to a node that was given up.
+/// Sent to a node that the daemon has given up.
 struct GivenUp {
     friend bool operator==(const GivenUp&, const GivenUp&) = default;
 };
 
 }  // namespace causes
 
-/// Why a round was formed, changes or ended; what a node is told of it.
+/// Why a round was formed, changes or ended. Also sent to nodes.
 struct Cause {
     using Told = causes::Told;
     using Joined = causes::Joined;
@@ -205,11 +205,11 @@ struct Cause {
     friend bool operator==(const Cause&, const Cause&) = default;
 
     What what{};
-    /// A change that was to take place at a step boundary, which was not reached in time.
+    /// A planned change whose step boundary was not reached in time.
     bool boundary_missed = false;
 };
 
-/// The fate of each place of the round before.
+/// How the nodes of a new round follow those of the previous round.
 struct Succession {
     struct Arrival {
         enum class Kind : std::uint8_t { returned, standby, joined };
@@ -224,8 +224,8 @@ struct Succession {
     std::size_t nodes_before = 0;
     std::vector<Arrival> arrivals{};  ///< The first `kArrivalsNamed` of them.
     std::size_t arrivals_count = 0;
-    std::string restarted_on{};  ///< If the same nodes go on: where the worker had failed.
-    std::string told{};          ///< In a message that was read: the sentence, and nothing else.
+    std::string restarted_on{};  ///< If the same nodes continue: the node of the failed worker.
+    std::string told{};          ///< If decoded from a message: the sentence; other fields unset.
 
     Succession() = default;
     Succession(std::string words) : told(std::move(words)) {}  // NOLINT(google-explicit-*)
@@ -233,11 +233,11 @@ struct Succession {
     friend bool operator==(const Succession&, const Succession&) = default;
 };
 
-/// The author of a job's end.
+/// The author of a job's verdict.
 struct Author {
     enum class Kind : std::uint8_t { told, workers, rendezvous, node };
     Kind kind = Kind::told;
-    std::string name{};  ///< Of the node; or the words of an operator or of a message.
+    std::string name{};  ///< The node's name, or text from an operator or a message.
 
     Author() = default;
     Author(Kind kind_in, std::string name_in = {}) : kind(kind_in), name(std::move(name_in)) {}
@@ -248,10 +248,10 @@ struct Author {
 
 /// Why a node is kept out of rounds for a while.
 struct Quarantine {
-    Cause cause{};               ///< What it did last.
-    bool asked = false;          ///< A worker asked for another node; else:
-    std::uint32_t failures = 0;  ///< So many rounds ended because of the node,
-    Duration window{};           ///< within that time.
+    Cause cause{};               ///< The last failure.
+    bool asked = false;          ///< A worker asked for another node.
+    std::uint32_t failures = 0;  ///< Otherwise: rounds that ended because of the node,
+    Duration window{};           ///< within this time.
 
     friend bool operator==(const Quarantine&, const Quarantine&) = default;
 };
@@ -266,18 +266,18 @@ struct QuarantinedNode {
 /// Why a job ended.
 struct Ending {
     enum class Kind : std::uint8_t {
-        told,               ///< `cause` has the words.
+        told,               ///< `cause` has the text.
         finished,           ///< All workers finished.
-        restarts_used,      ///< `allowed` are used.
-        hangs_used,         ///< `allowed` are used.
-        losses_used,        ///< `allowed` are used.
-        worker_said_final,  ///< The worker said that trying again cannot help.
-        exit_code_final,    ///< The policy says so of `exit_code`.
-        no_progress,        ///< `rounds` in a row ended without one more step after `step`.
-        no_other_node,      ///< The worker asks for another node, and there can be none.
+        restarts_used,      ///< All `allowed` restarts are used.
+        hangs_used,         ///< All `allowed` hangs are used.
+        losses_used,        ///< All `allowed` losses of nodes are used.
+        worker_said_final,  ///< The worker said that a restart cannot help.
+        exit_code_final,    ///< The policy maps `exit_code` to Reaction::fail.
+        no_progress,        ///< `rounds` in a row ended without a step after `step`.
+        no_other_node,      ///< The worker asks for another node, and no other node can join.
         nobody_came,        ///< No other node came within `waited`; `quarantined` are kept out.
-        too_few_left,       ///< `names` have finished and gone, so that too few remain.
-        drained,            ///< All have saved their state and left; meanwhile `failure`.
+        too_few_left,       ///< `names` have finished and left, so that too few nodes remain.
+        drained,            ///< All nodes saved their state and left; see also `meanwhile`.
     };
     Kind kind = Kind::told;
     Cause cause{};
@@ -288,7 +288,7 @@ struct Ending {
     Duration waited{};
     std::vector<std::string> names{};
     std::vector<QuarantinedNode> quarantined{};
-    Boxed<WorkerFailure> meanwhile{};
+    Boxed<WorkerFailure> meanwhile{};  ///< A failure during the drain, if any.
 
     Ending() = default;
     Ending(Kind kind_in, Cause cause_in = {}) : kind(kind_in), cause(std::move(cause_in)) {}

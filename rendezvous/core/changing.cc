@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a RendezvousCore changes a round at a step boundary: to let nodes in, or to let them go.
+// How a RendezvousCore changes a round at a step boundary, to admit nodes or to let nodes leave.
 #include <algorithm>
 #include <utility>
 
@@ -10,21 +10,21 @@ namespace regroup::rendezvous {
 
 namespace {
 
-// A growth names so many nodes at most.
+// The most nodes that the cause of a growth names.
 constexpr std::size_t kNamesInCause = 32;
-// Growth waits so long, and no longer, for the workers of nodes that are new.
+// The longest time that growth waits for the workers of new nodes to start.
 constexpr Duration kPrestartLimit = std::chrono::seconds(30);
 
 }  // namespace
 
 bool RendezvousCore::may_grow() const {
-    // A round in which somebody has finished is about to end: it is not worth a restart.
+    // A round in which a node has finished will end soon: it is not worth a restart.
     return phase_ == Phase::training && round_.members.size() < policy_.nodes_max &&
            places_.count(Place::ready) > 0 && round_.finished == 0;
 }
 
 Instant RendezvousCore::grow_at() const {
-    // A round that has yet to train has no step boundary so far.
+    // An elastic round that does not train yet has no step boundary.
     if (!may_grow() || (round_.is_elastic() && ledger_.awaits_training())) {
         return Instant::max();
     }
@@ -35,12 +35,11 @@ Instant RendezvousCore::grow_at() const {
                                                          : at;
 }
 
-// A node may leave while its round trains, if the nodes that stay are enough, and one of them has
-// committed a step in this very round. If they are too few, or the rendezvous goes with the node,
-// all leave.
+// A node may leave while its round trains if enough nodes stay and one of them has committed a step
+// in this round. If too few stay, or if the rendezvous ends with the node, all leave.
 std::optional<Change> RendezvousCore::wanted_departures() const {
-    // Of new processes it is not known yet whether they are elastic; in the rounds before, some
-    // were.
+    // New processes have not reported yet whether they are elastic. `announces_training` says that
+    // workers of earlier rounds were.
     const bool will_commit = round_.is_elastic() || round_.announces_training;
     if (places_.not_staying().empty() || (will_commit && !round_.has_committed)) {
         return std::nullopt;
@@ -78,7 +77,7 @@ std::optional<Change> RendezvousCore::wanted_departures() const {
     const bool somebody_has_state =
         !round_.is_elastic() || places_.staying(Place::working) > 0 || policy_.nodes_max == 1;
     if (!somebody_has_state) {
-        // First a node that waits is let in, and has a step committed.
+        // A waiting node is admitted first, and must commit a step.
         if (places_.count(Place::ready) == 0 && !failures_.any_to_release()) {
             return std::nullopt;
         }
@@ -121,14 +120,14 @@ void RendezvousCore::begin_change(Instant now) {
     concern_members();
 }
 
-// The way to this round ends with its first step, which may lie ahead of the boundary.
+// The incident that led to this round is open until its first step. Only then can the next begin.
 void RendezvousCore::begin_planned_incident(Instant now) {
     if (phase_ == Phase::changing && !ledger_.awaits_training()) {
         ledger_.begin(round_.id, true, now, now);
     }
 }
 
-// More nodes want to leave at the boundary to which all are on their way.
+// More nodes want to leave, and the boundary has not been reached yet.
 bool RendezvousCore::must_change_more(Instant /*clock*/) const {
     const Change& change = *round_.change;
     if (change.boundary != Change::Boundary::ahead || change.kind == Change::Kind::job_drain) {
@@ -151,7 +150,7 @@ bool RendezvousCore::is_at_boundary(Instant clock) const {
 
 void RendezvousCore::end_at_boundary(Instant now) {
     if (ledger_.awaits_training()) {
-        ledger_.begin(round_.id, true, now, now);  // The word of its first step was lost.
+        ledger_.begin(round_.id, true, now, now);  // Resumed of this round was lost.
     }
     if (round_.change->kind == Change::Kind::job_drain) {
         close_drained(now);

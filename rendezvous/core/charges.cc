@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cost of a round's end to its job, and the verdicts.
+// Charges for the end of a round, and the verdicts.
 #include <algorithm>
 #include <utility>
 
@@ -10,14 +10,14 @@ namespace regroup::rendezvous {
 
 namespace {
 
-// At most one in so many nodes is quarantined for failures at a time.
+// At most one in this many nodes is quarantined for failures at a time.
 constexpr std::size_t kQuarantinePart = 4;
 
 }  // namespace
 
 std::optional<Verdict> RendezvousCore::charge(Instant now) {
     const Judgement& judgement = round_.judgement;
-    // Trying again cannot help, whatever else has happened.
+    // A restart cannot help, even if nodes were lost too.
     if (judgement.failure && reaction_to(*judgement.failure) == Reaction::fail) {
         const bool said = judgement.failure->kind == FailureKind::user_error;
         Ending ending(said ? Ending::Kind::worker_said_final : Ending::Kind::exit_code_final,
@@ -32,8 +32,7 @@ std::optional<Verdict> RendezvousCore::charge(Instant now) {
         case Judgement::Charge::failure:
             return charge_failure(now);
         case Judgement::Charge::network: {
-            // Nobody's fault that we could name; but what cannot be connected is not to be tried
-            // without end.
+            // No node can be blamed. The back-off limits how often the job tries to connect.
             const auto ruling = budget_.charge(Charge::severed, round_.id, lasted);
             if (ruling.delay > Duration::zero()) {
                 back_off_until_ = after(now, ruling.delay);
@@ -133,7 +132,7 @@ void RendezvousCore::count_failure(Instant now, const std::string& name) {
     for (const auto& [quarantined, entry] : failures_.quarantined()) {
         known.insert(quarantined);
     }
-    // A failure that befalls so many nodes is not the fault of one.
+    // Failures on more nodes than this are not the fault of a single node.
     const std::size_t most = std::max<std::size_t>(1, known.size() / kQuarantinePart);
     if (failures_.count(name, now) && others >= policy_.nodes_min &&
         failures_.quarantined().size() < most) {
@@ -141,7 +140,7 @@ void RendezvousCore::count_failure(Instant now, const std::string& name) {
     }
 }
 
-// The failure of the last round is to blame, if there is one.
+// The verdict blames the failure of the last round, if there is one.
 Verdict RendezvousCore::failed(Ending ending) const {
     const std::optional<WorkerFailure>& failure = round_.judgement.failure;
     Verdict verdict;
@@ -155,7 +154,7 @@ Verdict RendezvousCore::failed(Ending ending) const {
 }
 
 void RendezvousCore::close_finished(Instant now) {
-    // The boundary at which the round was to change may have been its last one.
+    // The boundary at which the round was to change may have been the end of the training.
     ledger_.stopped(now, round_.cause_of_end());
     Verdict verdict;
     verdict.outcome = Outcome::succeeded;

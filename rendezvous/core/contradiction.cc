@@ -18,7 +18,6 @@ std::string reactions(const std::map<int, Reaction>& on_exit) {
     return text.empty() ? "empty" : text;
 }
 
-// What a job may lose, and what each loss is answered by.
 std::optional<Contradiction> contradiction_of_budgets(const JobPolicy& job,
                                                       const JobPolicy& newcomer) {
     struct Count {

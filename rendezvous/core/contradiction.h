@@ -15,7 +15,7 @@ struct Contradiction {
     std::string there;
 };
 
-/// The first field in which a newcomer's policy contradicts the job's. Nothing when they agree.
+/// The first field in which a newcomer's policy contradicts the job's; nullopt when they agree.
 [[nodiscard]] std::optional<Contradiction> contradiction(const JobPolicy& job,
                                                          const JobPolicy& newcomer);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A RendezvousCore derives what each node should have acted on, and tells it.
+// How a RendezvousCore derives the order for each node, and sends it.
 #include <algorithm>
 
 #include "rendezvous/core/node_state.h"
@@ -71,7 +71,7 @@ FromDaemon RendezvousCore::desired_of_leaver(const Node& node) const {
         return Alive{round_.id};
     }
     if (report.state == NodeState::running && !report.elastic) {
-        return Stop{report.round, Cause::Over{report.round}};  // It comes to no step boundary.
+        return Stop{report.round, Cause::Over{report.round}};  // It has no step boundaries.
     }
     Prepare word{report.round, true, why_leaving(node)};
     word.if_running = report.state == NodeState::running;
@@ -86,8 +86,7 @@ Cause RendezvousCore::why_leaving(const Node& node) const {
     return Cause::Leaving{node.offer.name, node.wish.value_or(LeaveWish{})};
 }
 
-// The others hold a later state, or have gone on without it: what its workers hold is not to be
-// saved any more.
+// The others hold a later state, or have continued without this node: its state must not be saved.
 bool RendezvousCore::is_stale(const Node& node) const {
     const NodeReport& report = node.report;
     const bool left_behind = report.state == NodeState::stopped && report.round != RoundId::none &&
@@ -133,8 +132,8 @@ void RendezvousCore::concern_members() {
     }
 }
 
-// Nodes that wait beside an elastic round start their workers ahead: those that fit into it, and as
-// many standbys as are wanted.
+// During an elastic round, waiting nodes start their workers ahead: as many as fit into the round,
+// and `standbys_max` more.
 void RendezvousCore::start_prestarts(Instant now) {
     if (phase_ != Phase::training || !round_.is_elastic()) {
         return;
@@ -169,7 +168,7 @@ void RendezvousCore::reconcile(Instant now) {
     }
     concerned_.clear();
     if (speaker_) {
-        // It is answered, so that it knows that the daemon lives.
+        // Every message is answered, so that the node knows that the daemon is alive.
         if (const auto speaker = nodes_.find(*speaker_); speaker != nodes_.end()) {
             effects_.push_back({*speaker_, desired(now, *speaker_, speaker->second)});
         }

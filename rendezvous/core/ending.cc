@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a RendezvousCore ends a round: on which evidence, and when its last worker is out.
+// How a RendezvousCore ends a round: on which evidence, and when the last worker is gone.
 #include <algorithm>
 #include <utility>
 
@@ -42,14 +42,14 @@ std::optional<std::size_t> RendezvousCore::decisive_evidence(Instant clock) cons
     return std::nullopt;
 }
 
-// The worker that says so lives, and so it is not explained by its own end.
+// The worker that reported the break is alive, so its own end does not explain the break.
 bool RendezvousCore::is_live_break(const Evidence& evidence) const {
     const auto* broken = evidence.as<Evidence::LinkBroken>();
     return broken != nullptr && places_.is(broken->said_by, Place::working) &&
            nodes_.at(broken->said_by).report.state == NodeState::running;
 }
 
-// Mostly one of the two workers is dead, and its node says so, or is lost itself.
+// Usually one of the two workers is dead, and its node reports that soon, or is lost itself.
 Instant RendezvousCore::link_deadline() const {
     if ((phase_ != Phase::training && phase_ != Phase::changing) ||
         std::none_of(round_.evidence.begin(), round_.evidence.end(),
@@ -57,7 +57,7 @@ Instant RendezvousCore::link_deadline() const {
         return Instant::max();
     }
     Instant until = after(*round_.link_broke_at(), policy_.regroup_window);
-    // A node under suspicion is about to be lost, which explains it, or to speak.
+    // A node under suspicion will soon be lost, which explains the break, or report.
     for (const auto& [id, assignment] : round_.members) {
         if (detector_.suspects(id)) {
             until = std::max(until, detector_.lost_at(id));

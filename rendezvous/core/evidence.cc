@@ -12,7 +12,7 @@ namespace {
 // Pairs of ranks: the first lost the second.
 using Links = std::set<std::pair<std::uint32_t, std::uint32_t>>;
 
-// It shows by itself that it may have begun what others suffer from.
+// True for a failure that may have caused the failures of others.
 bool is_more_than_an_error(const WorkerFailure& failure) {
     return outranks(failure, WorkerFailure{});
 }
@@ -27,9 +27,8 @@ Links broken_links(std::span<const Evidence> evidence) {
     return links;
 }
 
-// A worker often ends with an error because its peers are gone. To charge that costs a job a
-// restart that it may not have; not to charge a true cause costs a pause, and it is charged when it
-// comes again.
+// A worker often ends with an error because its peers are gone. A wrong charge may cost the job its
+// last restart. A missed charge costs only a back-off, and the failure is charged when it repeats.
 bool may_explain_break(const Links& lost, std::uint32_t rank) {
     const auto said = lost.lower_bound({rank, 0});
     const bool outlived = said != lost.end() && said->first == rank;
@@ -116,7 +115,7 @@ class Judge {
         if (std::any_of(lost.begin(), lost.end(), [&](const auto& link) {
                 return lost.contains({link.second, link.first});
             })) {
-            return;  // Both ends live: the connection broke by itself.
+            return;  // Both ends are alive: the connection itself broke.
         }
         for (const Evidence& entry : evidence_) {
             const auto* failed = entry.as<Evidence::WorkerFailed>();
@@ -158,8 +157,8 @@ class Judge {
         }
         return {};
     }
-    // Workers are suspended unasked when their peers are out of reach: the link that this node had
-    // said to be broken, else any.
+    // Workers suspend without an order when they cannot reach their peers. Returns the broken link
+    // that this node reported, otherwise the first one reported.
     const Cause::LinkBroke* why_abandoned(const std::string& node) const {
         const Cause::LinkBroke* any = nullptr;
         for (const Evidence& entry : evidence_.first(*end_.by)) {
@@ -178,7 +177,7 @@ class Judge {
     const Evidence* trigger_;
     bool ends_by_network_;
     bool lost_any_ = false;
-    bool excused_ = false;  // For want of a store.
+    bool excused_ = false;  // The failure followed from the loss of the store.
     Cause::Gone gone_;
     const Evidence::RoundAbandoned* spent_ = nullptr;
     const Cause::Hung* hung_ = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The evidence against a round, and the judgement at its end.
+// Evidence of what went wrong in a round, and the judgement at the end of the round.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct WorkerFailed {
 struct NodeGone {
     std::string node{};
     Departure how{};
-    /// The round needed it: it had neither finished nor left as planned. Else it is named only.
+    /// The node had neither finished nor left as planned. If false, the node is only named.
     bool was_needed = true;
 };
 struct LinkBroken {
@@ -32,10 +32,10 @@ struct LinkBroken {
 struct RoundAbandoned {
     std::string node{};
     bool store_spent = false;
-    /// It was not told so by a word that another node got first.
+    /// False: another node had reached the step boundary already, or the round was ending.
     bool ends_round = true;
 };
-/// A hang of which no agent reports the end of a worker.
+/// A hang for which no agent reports that it ended a worker.
 struct HangFound {
     WorkerFailure failure{};
     causes::Hung cause{};
@@ -50,8 +50,8 @@ struct BegunBehind {
 
 }  // namespace heard
 
-/// One thing that was heard of a round. Kept in the order in which it was heard: words of several
-/// nodes overtake each other, so that the first is not always the cause.
+/// One observation about a round. Entries are kept in order of arrival. Messages from several nodes
+/// may overtake each other, so the first entry is not always the cause.
 struct Evidence {
     using WorkerFailed = heard::WorkerFailed;
     using NodeGone = heard::NodeGone;
@@ -60,7 +60,7 @@ struct Evidence {
     using HangFound = heard::HangFound;
     using Superseded = heard::Superseded;
     using BegunBehind = heard::BegunBehind;
-    Instant at{};  ///< The first sign of it.
+    Instant at{};  ///< The time of the first sign.
     std::variant<WorkerFailed, NodeGone, LinkBroken, RoundAbandoned, HangFound, Superseded,
                  BegunBehind>
         what{};
@@ -69,48 +69,50 @@ struct Evidence {
     [[nodiscard]] const Alternative* as() const noexcept {
         return std::get_if<Alternative>(&what);
     }
-    /// It ends a round at once. A broken link may do so later.
+    /// True if this entry ends a round at once. A broken link may end it later.
     [[nodiscard]] bool is_decisive() const noexcept;
 };
 
-/// How a round was told to end.
+/// Why the daemon ordered a round to end.
 struct RoundEnd {
-    std::optional<std::size_t> by{};  ///< The evidence; nothing: a change was planned.
-    Cause planned{};                  ///< Why, if it was.
-    /// A member left as planned, or may have, before all others were known to have come as far:
-    /// failures of the others may follow from that.
+    std::optional<std::size_t> by{};  ///< Index of the evidence; nullopt: a planned change.
+    Cause planned{};                  ///< The reason of the planned change.
+    /// A member left as planned, or may have left, before all others were known to be at the same
+    /// boundary. Failures of the others may follow from that.
     bool leaver_may_be_gone = false;
 };
 
-/// The failure, and the node that it is charged to.
+/// The cause of a round's end, and the budget that is charged for it.
 struct Judgement {
     enum class Charge : std::uint8_t {
         none,
         failure,  ///< `failure`.
         losses,   ///< `lost` nodes.
-        network,  ///< Nobody that could be named; tried again after a pause.
+        network,  ///< No node can be blamed; the next round follows after a back-off.
     };
     Cause cause{};
     Charge charge = Charge::none;
     std::optional<WorkerFailure> failure{};  ///< The first one, charged or not.
-    /// Of `failure`: nothing shows that its node is to blame.
+    /// Nothing shows that the node of `failure` is to blame.
     bool blameless = false;
     std::vector<std::string> lost{};  ///< Names of the nodes whose loss is charged.
 };
 
-/// The pair of evidence that shows a link broken at both ends, told last; else nothing.
+/// The index of the first broken link that both of its ends have reported; nullopt if there is
+/// none.
 [[nodiscard]] std::optional<std::size_t> find_mutual_break(std::span<const Evidence> evidence);
 
-/// Judges a round once its last worker is out. Pure. Rules, in this order:
-///  1. A lost node explains whatever else failed, except what says of itself that it cannot be
-///     tried again.
-///  2. Of failures that are told, one that began it counts before one that followed; of the same
-///     weight, the first. Where the round had ended for another reason, only what says of itself
-///     that it is none of the peers' fault counts.
-///  3. A link that broke, or a round that was given up, is explained by a worker that crashed; or
-///     by one that ended with an error, if that may be why: nobody else lost a live peer, and it
-///     had not said itself that it lost one.
-///  4. An error is not why a node could not serve the store: workers end with one for want of it.
+/// Judges a round after its last worker has stopped. Pure. Rules, in this order:
+///  1. A lost node explains every other failure, except a failure that the worker itself declared
+///     final.
+///  2. Among reported failures, a root failure counts before a failure that may follow from it (see
+///     `outranks`). Of two with equal weight the first counts. If the round ended for another
+///     reason, only failures count of which the worker said that its peers did not cause them.
+///  3. A broken link, or an abandoned round, is explained by a worker that crashed. A worker that
+///     ended with an error explains it too, if no other worker lost a live peer and this worker had
+///     not reported a lost peer before.
+///  4. An error does not explain that a node could not serve the store: workers end with an error
+///     when they lose the store.
 [[nodiscard]] Judgement judge(std::span<const Evidence> evidence, const RoundEnd& end);
 
 }  // namespace regroup::rendezvous

@@ -8,9 +8,10 @@ namespace regroup::rendezvous {
 
 namespace {
 
-// Whoever looks this part of the silence limit too late was not listening either.
+// If `lost` is called later than a deadline by this part of the silence limit, the daemon was
+// asleep.
 constexpr int kOversleptPart = 10;
-// While somebody has to come back it is noted that often that we are there.
+// How often the detector records that the daemon listens, while nodes have to come back.
 constexpr Duration kAttendance = std::chrono::seconds(1);
 
 }  // namespace
@@ -19,13 +20,13 @@ FailureDetector::FailureDetector(Duration silence_limit, Duration return_limit)
     : silence_limit_(silence_limit), return_limit_(std::min(return_limit, silence_limit)) {}
 
 void FailureDetector::move_deadline(const NodeId& node, Entry& entry, Instant deadline) {
-    // The same tree node again: heartbeats come by the thousand and must not allocate.
+    // Reuses the tree node: heartbeats come by the thousand and must not allocate.
     auto handle = deadlines_.extract({entry.deadline, node});
     if (handle.empty()) {
         deadlines_.insert({deadline, node});
     } else {
         handle.value().first = deadline;
-        deadlines_.insert(deadlines_.end(), std::move(handle));  // Mostly it is the last one.
+        deadlines_.insert(deadlines_.end(), std::move(handle));  // Usually the latest deadline.
     }
     entry.deadline = deadline;
 }
@@ -139,7 +140,7 @@ Departure FailureDetector::departure_of(const Entry& entry) const {
 
 std::vector<std::pair<NodeId, Departure>> FailureDetector::lost(Instant now) {
     if (now >= attend_at_) {
-        attended_ += kAttendance;  // Whatever it is late by we may have slept.
+        attended_ += kAttendance;  // Not the time beyond that: the daemon may have slept.
         attend_at_ = after(now, kAttendance);
     }
     std::vector<std::pair<NodeId, Departure>> result;

@@ -11,62 +11,63 @@
 
 namespace regroup::rendezvous {
 
-/// Decides from signs of life, and from nothing else, which nodes are lost.
+/// Decides which nodes are lost, from signs of life alone.
 ///
 /// A node is lost when it has been silent for `silence_limit`, or when its connection broke and it
 /// has not come back within `return_limit`, whichever is first. Each call costs O(log nodes).
 ///
-/// Silence proves nothing to a listener who was asleep (SIGSTOP, a suspended machine): if `lost` is
-/// asked much later than a limit ran out, the node gets one more period of grace, and only one
-/// until it is heard again.
+/// Silence proves nothing if the daemon itself was asleep (SIGSTOP, a suspended machine). If `lost`
+/// is called much later than a deadline, the node gets one more period of grace, and only one until
+/// the daemon hears from it again.
 ///
-/// A listener that was away gives everyone a time to come back. Should it go away again before that
-/// is over, it goes on where it was, as far as it knows: while somebody is missing it notes once a
-/// second that it still listens. What does not count is the beginning of each time that it was
-/// there, since a node may just have paused between two attempts.
+/// After a restart the daemon gives all nodes time to come back. If the daemon restarts again
+/// before that time is over, the time goes on from where it was. For this, the detector records
+/// once a second that the daemon still listens, as long as a node is missing. The first
+/// `kReturnPause` after each restart does not count, since a node may pause between two attempts.
 class FailureDetector {
    public:
-    /// For as long, at least, nodes may be on their way back to a listener that was away: one that
-    /// was not reached is tried again within 2 s, and each attempt may take 5 s.
+    /// The least time for nodes to reconnect after a restart of the daemon: an agent tries again
+    /// within 2 s, and each attempt may take 5 s.
     static constexpr Duration kReturnCycle = std::chrono::seconds(8);
-    /// Nodes pause for so long at most between two attempts.
+    /// The longest pause of an agent between two attempts.
     static constexpr Duration kReturnPause = std::chrono::seconds(2);
 
     FailureDetector(Duration silence_limit, Duration return_limit);
 
     /// A sign of life; also ends a suspicion. Unknown nodes become known.
     void heard(const NodeId& node, Instant now);
-    /// The node's connection broke. Unknown nodes are ignored; repeated suspicion does not prolong.
+    /// The node's connection broke. Unknown nodes are ignored. A second call does not prolong the
+    /// suspicion.
     void suspect(const NodeId& node, Instant now);
-    /// We were away and everyone has to come back: all known nodes are under suspicion, each for
-    /// `absence_limit`, or for what was left of it when we went away again.
+    /// The daemon was away and all nodes have to come back. All known nodes are under suspicion,
+    /// each for `absence_limit`, or for the rest of it after a further restart.
     void suspect_all(Instant now);
     void forget(const NodeId& node);
 
-    /// How long everyone has to come back after `suspect_all`, at most.
+    /// The longest time that nodes have to come back after `suspect_all`.
     [[nodiscard]] Duration absence_limit() const noexcept {
         return std::max(silence_limit_, kReturnCycle);
     }
     [[nodiscard]] bool suspects(const NodeId& node) const;
-    /// True if any node is under suspicion: a decision about membership is better left until the
-    /// suspicion has been resolved, which takes at most `return_limit` (`absence_limit` after
+    /// True if any node is under suspicion. A decision about membership should then wait until the
+    /// suspicion is resolved, which takes at most `return_limit` (`absence_limit` after
     /// `suspect_all`).
     [[nodiscard]] bool suspects_any() const noexcept { return suspects_count_ > 0; }
     [[nodiscard]] Instant heard_at(const NodeId& node) const;
-    /// The first sign that something is wrong with the node: when its connection broke, or when it
-    /// was last heard if it is silence that ends its time.
+    /// The first sign that something is wrong with the node: when its connection broke, or when the
+    /// daemon last heard from it if silence is the reason.
     [[nodiscard]] Instant first_sign(const NodeId& node) const;
-    /// When the node will be lost if nothing is heard of it; Instant::min() if it is not known.
+    /// When the node will be lost if it stays silent; Instant::min() if it is not known.
     [[nodiscard]] Instant lost_at(const NodeId& node) const;
 
-    /// When the last node will be lost if nothing is heard; Instant::min() if there is none.
+    /// When the last node will be lost if all stay silent; Instant::min() if there is no node.
     [[nodiscard]] Instant last_deadline() const;
 
-    /// When `lost` is to be asked again: if nothing is heard, the next node will be lost, or it is
-    /// to be noted that we still listen. Instant::max() if there is no node.
+    /// When `lost` must be called next: a node will be lost, or the detector must record that the
+    /// daemon still listens. Instant::max() if there is no node.
     [[nodiscard]] Instant next_deadline() const;
-    /// The nodes that are lost at `now`, and how. They stay known until forgotten; the
-    /// caller is expected to ask at `next_deadline()` and to forget them.
+    /// The nodes that are lost at `now`, and how. They stay known until the caller forgets them.
+    /// The caller is expected to call this at `next_deadline()`.
     [[nodiscard]] std::vector<std::pair<NodeId, Departure>> lost(Instant now);
 
    private:
@@ -75,15 +76,15 @@ class FailureDetector {
         Instant deadline;
         Instant suspected_at{};
         bool suspected = false;
-        bool by_absence = false;     // It is we who were away,
-        std::uint32_t absences = 0;  // so often since it was heard.
-        Duration return_time{};      // How long it has to come back since the last time.
-        bool pardoned = false;       // Has had its second period.
+        bool by_absence = false;     // Suspected because the daemon was away.
+        std::uint32_t absences = 0;  // How often the daemon was away since it heard from the node.
+        Duration return_time{};      // The time to come back, from the last restart on.
+        bool pardoned = false;       // The node has had its period of grace.
     };
-    /// True if it is silence, rather than a broken connection, that ends the node's time.
+    /// True if the deadline comes from silence and not from a broken connection.
     [[nodiscard]] bool fell_silent(const Entry& entry) const;
     [[nodiscard]] Departure departure_of(const Entry& entry) const;
-    /// No longer under suspicion.
+    /// Ends the suspicion.
     void clear(Entry& entry);
     void move_deadline(const NodeId& node, Entry& entry, Instant deadline);
 
@@ -92,9 +93,9 @@ class FailureDetector {
     std::map<NodeId, Entry> entries_;
     std::set<std::pair<Instant, NodeId>> deadlines_;
     std::size_t suspects_count_ = 0;
-    std::size_t absent_count_ = 0;  // Of these, those who have to come back because we were away.
-    Duration attended_{};           // For how long we have listened since then, as far as is noted.
-    Instant attend_at_ = Instant::max();  // When that is to be noted next.
+    std::size_t absent_count_ = 0;        // Those of them that are suspected since a restart.
+    Duration attended_{};                 // The recorded time of listening since the last restart.
+    Instant attend_at_ = Instant::max();  // When the next second of listening is recorded.
 };
 
 }  // namespace regroup::rendezvous

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a RendezvousCore forms a round: when, of which nodes, and when it gives up.
+// How a RendezvousCore forms a round: when, with which nodes, and when it gives up.
 #include <algorithm>
 #include <utility>
 
@@ -17,19 +17,20 @@ void RendezvousCore::update_last_call(Instant now) {
     if (is_backing_off() || (enough && awaits)) {
         ledger_.held();
     } else if (!enough && !awaits && !needs_quarantined(now)) {
-        last_call_until_ = Instant::max();  // Whoever comes back, others may come back as well.
+        last_call_until_ = Instant::max();  // When one node comes back, others may follow.
     } else if (enough && last_call_until_ == Instant::max()) {
         last_call_until_ =
             policy_.last_call == Duration::zero() ? Instant::min() : after(now, policy_.last_call);
     }
 }
 
-// Nodes that have finished and gone do not come back; to wait for them would only look like a hang.
+// Nodes that have finished and left do not come back; waiting for them would look like a hang.
 bool RendezvousCore::too_few_left(Instant /*clock*/) const {
     return !round_.finished_and_gone.empty() && nodes_.size() < policy_.nodes_min;
 }
 
-// The nodes that are kept out would be enough. A node that gave up by itself could not say so.
+// With the quarantined nodes there would be enough. The daemon decides this because a node that
+// gives up by itself could not report the reason.
 bool RendezvousCore::nobody_came(Instant clock) const {
     const std::size_t ready = places_.count(Place::ready);
     return clock >= give_up_at_ && give_up_at_ != Instant::max() && !is_backing_off() &&
@@ -37,7 +38,7 @@ bool RendezvousCore::nobody_came(Instant clock) const {
            ready + places_.count(Place::quarantined) >= policy_.nodes_min;
 }
 
-// Each node waits for others as long as its user has said: the first one gives up.
+// Each node waits for its own --join-timeout.
 Instant RendezvousCore::first_gives_up_at() const {
     Instant first = Instant::max();
     for (const auto& [id, assignment] : round_.members) {
@@ -62,8 +63,8 @@ void RendezvousCore::release_quarantined(Instant now) {
     place_named(now, failures_.release());
 }
 
-// A round forms when no node is outstanding: whichever node may hold later state was a member, and
-// is waited for until it is ready or given up.
+// A round forms only when no node is outstanding: an outstanding node may hold later state, so the
+// daemon waits until it is ready or lost.
 bool RendezvousCore::can_form(Instant clock) const {
     const std::size_t ready = places_.count(Place::ready);
     if (ready < policy_.nodes_min || is_backing_off() || places_.count(Place::outstanding) > 0) {
@@ -86,9 +87,9 @@ void RendezvousCore::form(Instant now) {
     const std::uint64_t furthest = furthest_ready();
     if (std::any_of(quarantined.begin(), quarantined.end(),
                     [&](const NodeId& id) { return nodes_.at(id).report.held_step > furthest; })) {
-        release_quarantined(now);  // A step is lost with the last process that has its state.
+        release_quarantined(now);  // Only a quarantined node has the state of the latest step.
     }
-    // Where all would have to leave, nobody is to take the place of a node that wants to.
+    // If all nodes will have to leave, a node that wants to leave keeps its place.
     const bool others_stay = places_.staying() >= policy_.nodes_min;
     std::vector<Member> candidates;
     for (const NodeId& id : places_.in(Place::ready)) {
@@ -131,7 +132,6 @@ void RendezvousCore::form(Instant now) {
     concern_members();
 }
 
-// The fate of each of the last round's places.
 Succession RendezvousCore::succession(const std::vector<Member>& members) const {
     std::set<NodeId> former;
     for (const auto& [id, name] : round_.roster) {
@@ -160,7 +160,7 @@ Succession RendezvousCore::succession(const std::vector<Member>& members) const 
 
 void RendezvousCore::begin_forming(Instant now) {
     phase_ = Phase::forming;
-    last_call_until_ = Instant::min();  // Nodes of the last round go on at once.
+    last_call_until_ = Instant::min();  // Nodes of the last round continue without a last call.
     overdue_at_ = Instant::max();
     round_.inquiry.reset();
     round_.trains_since.reset();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A RendezvousCore handles a round that hangs: the stacks of all workers are saved, then
-// the one that the others wait for is ended, and the round ends as for any failure.
+// How a RendezvousCore handles a round that hangs: agents save the stacks of all workers, then the
+// worker that the others wait for is ended, and the round ends as after any failure.
 #include <algorithm>
 #include <utility>
 
@@ -12,9 +12,9 @@ namespace regroup::rendezvous {
 
 namespace {
 
-// Agents give themselves 5 s for the stacks, and must say so.
+// Agents take at most 5 s for the stacks, and then need time to report.
 constexpr Duration kStacksLimit = std::chrono::seconds(6);
-// A worker that was to be ended by force, and of which nothing is heard so long.
+// How long the daemon waits for the report that the culprit was ended.
 constexpr Duration kEndLimit = std::chrono::seconds(10);
 
 }  // namespace
@@ -28,8 +28,8 @@ void RendezvousCore::observe_hang(Instant now, const NodeId& id, const Node& nod
     }
     std::optional<Inquiry>& inquiry = round_.inquiry;
     if (!inquiry) {
-        // Of a node on which nothing moves, perhaps because all of it waits for another, nothing is
-        // known before all say so.
+        // A node without progress may only be waiting for another node. The round hangs when all
+        // working nodes report a hang.
         const std::size_t working = places_.count(Place::working);
         if (report.hang && (!report.hang->shared || round_.hanging.size() == working)) {
             begin_inquiry(now, id, *report.hang);
@@ -37,9 +37,9 @@ void RendezvousCore::observe_hang(Instant now, const NodeId& id, const Node& nod
     } else if (inquiry->culprit) {
         return;
     } else if (round_.hanging.empty()) {
-        inquiry.reset();  // Everything moves again.
+        inquiry.reset();  // All workers make progress again.
     } else {
-        // An answer to an earlier alarm, which was taken back, is none to this one.
+        // An answer to an earlier alarm, which was withdrawn, does not answer this one.
         if (report.alarm == inquiry->alarm) {
             inquiry->unanswered.erase(id);
         }
@@ -85,13 +85,14 @@ void RendezvousCore::conclude_inquiry(Instant now) {
     if (!tell_nothing(positions)) {
         culprit = find_culprit(positions, hang.rank);
     } else if (hang.shared || any_stopped) {
-        // The node that fell silent last has made it a hang, and is the least suspect.
+        // The node that reported last completed the alarm; it is the least likely culprit.
         culprit = find_silent(positions, hang.rank, node_of);
     } else {
-        culprit = reported;  // In its first step.
+        culprit = reported;  // The workers are in their first step.
     }
     if (!culprit && !hang.shared && inquiry.unanswered.contains(inquiry.node)) {
-        // All who have answered wait, and so for the one whose node named it, though not again.
+        // All nodes that answered wait. The node that reported the hang has not answered, so they
+        // wait for the rank that it named.
         culprit = reported;
     }
     const std::optional<NodeId> owner = culprit ? node_with(culprit->rank) : std::nullopt;
@@ -116,7 +117,7 @@ void RendezvousCore::overdue_inquiry(Instant now) {
              inquiry.culprit_node, inquiry.culprit->proven());
 }
 
-// Nobody will report the failure, so that it is put down here.
+// No agent will report this failure, so the daemon records it itself.
 void RendezvousCore::add_hang(const Cause::Hung& cause, std::uint32_t rank, const NodeId& id,
                               bool proven) {
     WorkerFailure failure;

@@ -49,10 +49,10 @@ void IncidentLedger::at_boundary(Instant at) {
 
 void IncidentLedger::stopped(Instant now, Cause cause) {
     if (!open_ || formed_at_) {
-        return;  // What has ended is the round after it, before it was known to train.
+        return;  // The round that stopped is the next one, before it was known to train.
     }
     incident_.cause = std::move(cause);
-    // Until the boundary the round went on training: that is no loss.
+    // Until the boundary the round went on training, so that time is not lost.
     incident_.stop = now - (incident_.planned ? boundary_at_.value_or(told_at_) : told_at_);
     stopped_at_ = now;
 }
@@ -73,8 +73,8 @@ void IncidentLedger::formed(Instant now, RoundId next, Succession decision) {
     formed_at_ = now;
 }
 
-// How long it took is measured by the clock that saw it begin. Of the time since the assignment the
-// new round speaks only for what it has seen itself: its processes may have had to start first.
+// The daemon's clock measures the total time. The new round reports only the time that its own
+// processes have seen; the rest counts as `join`, since the processes may have had to start first.
 std::vector<Incident> IncidentLedger::resumed(Instant now, const Resumed& resumed,
                                               std::uint64_t reached, bool at_least) {
     if (!formed_at_ || resumed.round != incident_.next_round) {
@@ -109,13 +109,13 @@ std::vector<Incident> IncidentLedger::close(Instant now, bool success) {
     if (open_ && formed_at_) {
         abandon(now);
     } else if (open_ && !incident_.planned) {
-        goodput_.lost_at_end = incident_.detect + (now - told_at_);  // No way back was begun.
+        goodput_.lost_at_end = incident_.detect + (now - told_at_);  // No recovery was begun.
     }
     open_ = false;
     return std::exchange(pending_, {});
 }
 
-// Its way back ends then, wherever it had come to.
+// The time until `end` goes to the stage that the recovery had reached.
 void IncidentLedger::abandon(Instant end) {
     if (formed_at_) {
         incident_.first_step = std::max(Duration::zero(), end - *formed_at_);

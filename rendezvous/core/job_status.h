@@ -10,13 +10,13 @@
 
 namespace regroup::rendezvous {
 
-/// A job at one moment, for people and for `status`.
+/// The state of a job at one moment, for people and for `status`.
 struct JobStatus {
     enum class Place : std::uint8_t {
         member,       ///< Of the round.
-        waiting,      ///< For a round, or for a place in the present one.
-        standby,      ///< The round is full; it takes the place of a node that is lost.
-        quarantined,  ///< It is kept out for its failures: see `quarantine`.
+        waiting,      ///< For a round, or for a place in the current one.
+        standby,      ///< The round is full; the node will replace a lost node.
+        quarantined,  ///< The node is kept out after failures: see `quarantine`.
         leaving,      ///< See `leaving`.
         away,         ///< Its connection is broken.
     };
@@ -27,22 +27,22 @@ struct JobStatus {
         Place place = Place::waiting;
         NodeState state = NodeState::stopped;
         std::uint32_t workers = 1;
-        std::uint32_t group_rank = 0;  ///< These two of members only.
-        std::uint32_t first_rank = 0;
+        std::uint32_t group_rank = 0;  ///< Set for members only.
+        std::uint32_t first_rank = 0;  ///< Set for members only.
         bool elastic = false;
         std::uint64_t step = 0;
-        std::uint64_t held_step = 0;             ///< Of which its workers have the state.
-        Duration silent{};                       ///< Since it was last heard.
+        std::uint64_t held_step = 0;             ///< The step whose state its workers have.
+        Duration silent{};                       ///< Time since the daemon last heard from it.
         std::optional<Cause> leaving{};          ///< Why it leaves.
         std::optional<Quarantine> quarantine{};  ///< Why it is kept out.
         bool prestarted = false;                 ///< Its workers are started ahead of a round.
-        RoundId unheard_of = RoundId::none;      ///< The round of which it has not spoken yet.
+        RoundId unheard_of = RoundId::none;      ///< The round that it has not confirmed yet.
     };
     struct Budget {
         enum class Kind : std::uint8_t { failures, node_losses, hangs, rounds_without_progress };
         Kind kind = Kind::failures;
         std::uint32_t used = 0;
-        std::optional<std::uint32_t> allowed{};  ///< Nothing: any number.
+        std::optional<std::uint32_t> allowed{};  ///< nullopt: no limit.
     };
 
     Phase phase = Phase::forming;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a RendezvousCore writes down that nodes are gone: they left, fell silent, or are stuck.
+// How a RendezvousCore records that nodes are gone: they left, fell silent, or are stuck.
 #include <algorithm>
 #include <utility>
 
@@ -10,10 +10,10 @@ namespace regroup::rendezvous {
 
 namespace {
 
-// All workers reach a step boundary together; a member that is not seen there so long after another
-// one has left there will not get there by itself.
+// All workers reach a step boundary together. A member that has not reported it this long after
+// another one left there will not reach it by itself.
 constexpr Duration kBoundaryMargin = std::chrono::seconds(1);
-// Most of the nodes that were lost while they were to leave are gone for good.
+// A small limit is enough: most nodes that were lost while they were to leave never come back.
 constexpr std::size_t kWishesKept = 64;
 
 }  // namespace
@@ -25,7 +25,7 @@ void RendezvousCore::lose(Instant now, const NodeId& id, const Departure& how, I
     }
     const Node& node = found->second;
     if (how.is_charged() && node.wish && node.wish->said.empty()) {
-        // An operator's wish holds for a node that comes back: until its agent has ended.
+        // An operator's request still holds if the node comes back with the same agent.
         kept_wishes_.emplace_back(id, *node.wish);
         if (kept_wishes_.size() > kWishesKept) {
             kept_wishes_.pop_front();
@@ -62,7 +62,7 @@ void RendezvousCore::observe_loss(Instant now, const NodeId& id, const Node& nod
         return;
     }
     if (node.place == Place::finished) {
-        // A node that was killed may come back. The goodbye of another may have been lost.
+        // A killed node may come back. Another one is gone even if its Leave message was lost.
         if (round_.dismissed.contains(id) && how.kind != Departure::Kind::killed) {
             round_.finished_and_gone.insert(node.offer.name);
         }
@@ -74,8 +74,8 @@ void RendezvousCore::observe_loss(Instant now, const NodeId& id, const Node& nod
         round_.change->leaver_gone = true;
     } else if (how.kind == Departure::Kind::left && leaves_with_change(id) &&
                (phase_ == Phase::changing || may_be_saving(id))) {
-        // The others are at the same boundary, or never will be: if the node left short of it, what
-        // its peers end with follows from that.
+        // The others are at the same boundary, or will not reach it: if the node left before the
+        // boundary, the failures of its peers follow from that.
         Change& change = *round_.change;
         change.leaver_gone = true;
         change.boundary = std::max(change.boundary, Change::Boundary::seen_by_leaver);
@@ -102,7 +102,7 @@ void RendezvousCore::observe_silence(Instant now) {
         silent.push_back({id, std::move(how), detector_.first_sign(id)});
     }
     for (const Silent& node : silent) {
-        // Those lost at the same moment must not form a round with each other.
+        // Nodes lost at the same moment must not form a round with each other.
         detector_.suspect(node.id, now);
         place(now, node.id, nodes_.at(node.id));
     }

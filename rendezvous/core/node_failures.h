@@ -10,11 +10,11 @@
 
 namespace regroup::rendezvous {
 
-/// Which nodes are quarantined because rounds ended of them again and again, or because a worker
-/// asked for another node. By name, since a node that starts again has a new id. Pure; bounded.
+/// The quarantined nodes: those that ended rounds repeatedly, and those that a worker asked to
+/// replace. Keyed by name, since a restarted node has a new id. Pure; bounded.
 class NodeFailures {
    public:
-    /// Names beyond this are not counted; the oldest are forgotten.
+    /// The limit of names; beyond it the oldest are forgotten.
     static constexpr std::size_t kNamesLimit = 16384;
 
     struct Entry {
@@ -24,17 +24,17 @@ class NodeFailures {
         friend bool operator==(const Entry&, const Entry&) = default;
     };
 
-    /// `failures_max` 0: failures alone quarantine no node.
+    /// With `failures_max` 0 failures alone quarantine no node.
     NodeFailures(std::uint32_t failures_max, Duration window)
         : failures_max_(failures_max), window_(window) {}
 
-    /// The end of a round is charged to the node. True if that was one too many; then the caller
+    /// Charges the end of a round to the node. True if the limit is reached; then the caller
     /// decides whether the node is quarantined.
     [[nodiscard]] bool count(const std::string& name, Instant now);
-    /// Quarantines the node for `window` because of `cause`, or because a worker `asked` for it;
-    /// its failures begin anew after that.
+    /// Quarantines the node for `window` because of `cause`, and resets its count of failures.
+    /// `asked`: a worker asked for another node.
     void quarantine(const std::string& name, Cause cause, bool asked, Instant now);
-    /// Releases all nodes that nobody asked to quarantine. Returns their names.
+    /// Releases all nodes except those that a worker asked to replace. Returns their names.
     std::vector<std::string> release();
     /// Releases the nodes whose time is over at `now`. Returns their names.
     std::vector<std::string> expire(Instant now);
@@ -42,12 +42,12 @@ class NodeFailures {
     [[nodiscard]] bool is_quarantined(const std::string& name) const {
         return !quarantined_.empty() && quarantined_.contains(name);
     }
-    /// It is quarantined, and `release` would not change that.
+    /// The node is quarantined, and `release` would not change that.
     [[nodiscard]] bool is_kept_out(const std::string& name) const {
         const auto found = quarantined_.find(name);
         return found != quarantined_.end() && found->second.why.asked;
     }
-    /// `release` would do something.
+    /// True if `release` would release a node.
     [[nodiscard]] bool any_to_release() const;
     [[nodiscard]] const std::map<std::string, Entry>& quarantined() const noexcept {
         return quarantined_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a RendezvousCore writes down what is seen. Nothing is decided here.
+// How a RendezvousCore records events. Nothing is decided here.
 #include <algorithm>
 #include <utility>
 
@@ -11,11 +11,11 @@ namespace regroup::rendezvous {
 
 namespace {
 
-// A younger daemon leaves out this many numbers: nodes that are away may still run a round of which
-// nobody here has heard, and no two rounds may have the same number.
+// A daemon that does not know the job's rounds skips this many numbers: absent nodes may still run
+// a round that this daemon has not heard of, and no two rounds may have the same number.
 constexpr std::uint64_t kUnseenRounds = 100;
 
-// How far a node has come within a round; it never goes back.
+// How far a node has come within a round. It never decreases.
 int progress(NodeState state) noexcept {
     switch (state) {
         case NodeState::running:
@@ -29,7 +29,7 @@ int progress(NodeState state) noexcept {
     return 2;
 }
 
-// True if `a` was true of a node before `b` was.
+// True if report `a` describes the node at an earlier time than report `b`.
 bool is_older(const NodeReport& a, const NodeReport& b) noexcept {
     return a.round != b.round ? a.round < b.round : progress(a.state) < progress(b.state);
 }
@@ -43,7 +43,7 @@ void RendezvousCore::observe(Instant now, const NodeJoined& event) {
     }
     if (const std::optional<Refused> refused = refusal(now, event)) {
         effects_.push_back({event.node, *refused});
-        // Nodes that wait for more must know why this one does not come.
+        // Nodes that wait for others must know why this one does not join.
         for (const NodeId& id : places_.in(Place::ready)) {
             Waiting word = waiting(now, id, nodes_.at(id));
             word.detail = Situation();
@@ -71,7 +71,8 @@ void RendezvousCore::observe(Instant now, const NodeJoined& event) {
     offers_.add(event.node, event.offer);
     embedded_daemon_ = embedded_daemon_ || event.offer.ends_with_daemon;
     if (is_member(node) && event.report.round == round_.id) {
-        // The node was away when this was told. If it heard of it all the same it knows it again.
+        // The node was away when the incident was reported. If it had received the report, it
+        // recognizes the repetition.
         for (Incident& incident : ledger_.again(round_.id)) {
             effects_.push_back({event.node, Recovered{std::move(incident)}});
         }
@@ -81,13 +82,13 @@ void RendezvousCore::observe(Instant now, const NodeJoined& event) {
         place_leavers(now);
     }
     if (phase_ == Phase::forming || is_member(node)) {
-        // Its first heartbeat is early enough to be told what the job waits for, or that nothing
-        // is to be done. Mostly the round has formed by then.
+        // Answering the first heartbeat is early enough for Waiting or Alive. Usually the round has
+        // formed by then.
         speaker_.reset();
         concern(event.node);
     }
     if (is_new && event.offer.ends_with_daemon) {
-        // Other such nodes were of processes that served the rendezvous before this one.
+        // Other such nodes belong to processes that hosted the daemon before this one.
         std::vector<NodeId> ended;
         for (const auto& [id, other] : nodes_) {
             if (id != event.node && other.offer.ends_with_daemon && detector_.suspects(id)) {
@@ -131,7 +132,7 @@ void RendezvousCore::observe(Instant now, const DrainRequested& event) {
         return;
     }
     for (auto& [id, node] : nodes_) {
-        // An id names one node, a name all launchers of a host.
+        // An id identifies one node, a name all launchers on a host.
         if ((id == event.node || node.offer.name == event.node) && !node.wish) {
             node.wish = LeaveWish{"", event.author, event.reason};
             place(now, id, node);
@@ -147,7 +148,7 @@ void RendezvousCore::observe(Instant /*now*/, const JobFollows& event) {
 void RendezvousCore::observe(Instant now, const Restarted& /*event*/) {
     detector_.suspect_all(now);
     place_all(now);
-    // Nodes could not come while nobody listened.
+    // Nodes could not connect while the daemon was away.
     const Instant back = detector_.last_deadline();
     const auto prolong = [&](Instant& deadline) {
         if (deadline != Instant::max() && deadline != Instant::min()) {
@@ -158,7 +159,7 @@ void RendezvousCore::observe(Instant now, const Restarted& /*event*/) {
     prolong(overdue_at_);
     if (round_.change && in_round()) {
         prolong(round_.change->deadline);
-        // All were to leave with a process that is gone, and would only be told so again.
+        // All nodes were to leave with a process that has ended already.
         round_.change->lost_with_daemon = embedded_daemon_;
     }
     embedded_daemon_ = false;
@@ -186,14 +187,14 @@ void RendezvousCore::observe(Instant now, const NodeResumed& event) {
     round_.trains_since.reset();
     round_.has_committed = true;
     if (!ledger_.awaits_training()) {
-        // The node says so until it is answered.
+        // The node repeats Resumed until it is answered.
         for (Incident& incident : ledger_.again(round_.id)) {
             effects_.push_back({event.node, Recovered{std::move(incident)}});
         }
         return;
     }
-    // A node that held a later step was lost as the round was formed, and a node that waits still
-    // holds some. Of a word that comes late, all have gone on since.
+    // If a waiting node holds a later step than the round began with, the round must begin again
+    // with that node. A late Resumed does not count: the round has committed more steps since.
     const auto held_by = [&](const NodeId& id) { return nodes_.at(id).report.held_step; };
     const std::set<NodeId>& ready = places_.in(Place::ready);
     const auto furthest =
@@ -215,8 +216,8 @@ void RendezvousCore::observe(Instant now, const NodeResumed& event) {
 void RendezvousCore::hear(Instant now, const NodeId& id, Node& node, const NodeReport& report) {
     detector_.heard(id, now);
     speaker_ = id;
-    // A daemon that is younger than the job goes on with the job's numbers.
-    // Before its first round the furthest of all counts, whichever node speaks first.
+    // A daemon that is younger than the job continues the job's numbers. Before its first round the
+    // highest reported number counts, in whatever order the nodes report.
     const RoundId known =
         round_.id == RoundId::none ? RoundId::none : std::max(round_.id, round_floor_);
     if (report.round > known) {
@@ -245,7 +246,7 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
     } else if (goes_on || report.round != before.round) {
         node.saw_end_at = Instant::max();
     }
-    // An instant that is only nearer by now may be left out of a journal.
+    // An unchanged deadline is not computed again, so that a journal may leave out the report.
     if (report.at_work == Duration::zero()) {
         node.in_user_code_until = Instant::min();
     } else if (report.at_work > before.at_work || node.in_user_code_until == Instant::min()) {
@@ -271,7 +272,7 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
     if (phase_ == Phase::ending && node.saw_end_at >= round_.began) {
         ledger_.seen_at(node.saw_end_at);
     }
-    // A round that has not said where it began cannot be compared with that.
+    // Before Resumed it is not known at which step the round began.
     if (!ledger_.awaits_training()) {
         reached_.heard(report);
     }
@@ -281,7 +282,7 @@ void RendezvousCore::learn(Instant now, const NodeId& id, Node& node, const Node
     }
 }
 
-// A member says that it runs the round, or how far it has come.
+// A member reports that it runs the round, or how far it has come.
 void RendezvousCore::observe_training(Instant now, const NodeId& id, const NodeReport& before,
                                       const NodeReport& report) {
     round_.unconfirmed.erase(id);
@@ -289,7 +290,7 @@ void RendezvousCore::observe_training(Instant now, const NodeId& id, const NodeR
     if (!ledger_.awaits_training()) {
         return;
     }
-    // After a fall back the job may be far from where it had come to.
+    // After lost steps the round may train for long below the job's highest step.
     const bool goes_on = before.round == round_.id && before.held_step > 0;
     const bool trains =
         report.step > round_.step_before || (goes_on && report.held_step > before.held_step);
@@ -298,7 +299,7 @@ void RendezvousCore::observe_training(Instant now, const NodeId& id, const NodeR
             tell_recovered(ledger_.running(now, budget_.step()));
         }
     } else if (!round_.trains_since && trains) {
-        // Its word that it trains may come yet, and says more.
+        // Resumed may still arrive, and has more details.
         round_.trains_since = now;
     }
 }

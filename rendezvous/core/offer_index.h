@@ -12,7 +12,7 @@
 
 namespace regroup::rendezvous {
 
-/// Which nodes offer which role and claim which slot, so that a join need not look at all nodes.
+/// Index of roles and claimed slots, so that a join need not look at all nodes.
 class OfferIndex {
    public:
     void add(const NodeId& node, const Offer& offer) {

@@ -11,23 +11,23 @@
 
 namespace regroup::rendezvous {
 
-/// Where a node stands: what every decision about it goes by.
+/// The place of a node in the job. Every decision about the node depends on it.
 enum class Place : std::uint8_t {
     working,      ///< A member of the round that has workers in it, or may have.
     out,          ///< A member whose workers are suspended or have ended.
-    finished,     ///< A member all of whose workers ended with success.
-    ready,        ///< In no round, and could take part in one at once.
-    outstanding,  ///< In no round; may hold state, and is about to be ready, or to be lost.
-    leaving,      ///< In no round, and is to leave.
-    quarantined,  ///< In no round, and kept out for a while.
-    away,         ///< In no round, and of no use to one at present.
+    finished,     ///< A member whose workers have all ended with success.
+    ready,        ///< In no round; can take part in one at once.
+    outstanding,  ///< In no round; may hold state, and will soon be ready or lost.
+    leaving,      ///< In no round; is to leave.
+    quarantined,  ///< In no round; kept out for a while.
+    away,         ///< In no round; not usable at present.
 };
 
-/// Every node of a job by its place. One class with one update function, so that no set has to be
-/// kept in step with another. Each call costs O(log nodes).
+/// Every node of a job by its place. One class with one update function keeps the sets consistent.
+/// Each call costs O(log nodes).
 class Places {
    public:
-    /// `stays`: as far as is known the node does not leave, so that later rounds count on it.
+    /// `stays`: the node has not been asked to leave, so that later rounds count on it.
     void put(const NodeId& node, Place place, bool stays);
     void remove(const NodeId& node);
 
@@ -39,9 +39,8 @@ class Places {
     [[nodiscard]] bool is(const NodeId& node, Place place) const {
         return in(place).contains(node);
     }
-    /// Of the nodes with this place those that stay.
+    /// The number of nodes with this place that stay.
     [[nodiscard]] std::size_t staying(Place place) const noexcept { return staying_[index(place)]; }
-    /// All that do not stay.
     [[nodiscard]] const std::set<NodeId>& not_staying() const noexcept { return not_staying_; }
     [[nodiscard]] std::size_t staying() const noexcept {
         return entries_.size() - not_staying_.size();

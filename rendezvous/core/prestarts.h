@@ -11,7 +11,7 @@
 
 namespace regroup::rendezvous {
 
-/// Waiting nodes that were asked to start their workers' processes ahead of a round.
+/// Waiting nodes that were told to start their workers' processes ahead of a round.
 class Prestarts {
    public:
     void add(const NodeId& node, Instant now) {
@@ -23,7 +23,7 @@ class Prestarts {
         set_warm(node);
         since_.erase(node);
     }
-    /// Its workers are there.
+    /// The workers of the node have started.
     void set_warm(const NodeId& node) {
         if (const auto found = since_.find(node); found != since_.end()) {
             cold_.erase({found->second, node});
@@ -31,7 +31,7 @@ class Prestarts {
     }
     [[nodiscard]] bool contains(const NodeId& node) const { return since_.contains(node); }
     [[nodiscard]] std::size_t size() const noexcept { return since_.size(); }
-    /// When the last of those whose workers are not there yet was asked; Instant::min() if all are.
+    /// When the last node whose workers have not started yet was told; Instant::min() if all have.
     [[nodiscard]] Instant last_cold() const {
         return cold_.empty() ? Instant::min() : cold_.rbegin()->first;
     }

@@ -32,7 +32,7 @@ bool is_loopback(std::string_view address) noexcept {
     return address.starts_with("127.") || address == "::1";
 }
 
-// Explicit slots first, then who is warm, then names as people count them; the node id makes the
+// Explicit slots first, then warm nodes, then the natural order of names. The node id makes the
 // order total.
 bool comes_before(const Member& a, const Member& b) noexcept {
     const auto slot = [](const Member& member) {
@@ -100,7 +100,8 @@ std::map<NodeId, std::size_t> RankTable::settle(std::span<const Member> candidat
         vacant.erase(slot);
         settled.emplace(member.node, slot);
     };
-    // First who comes back under its name or claims a slot, so that no stranger takes it.
+    // First the nodes that claim a slot or come back under a known name, so that no other node
+    // takes their slots.
     for (const Member& member : candidates) {
         if (settled.contains(member.node)) {
             continue;
@@ -145,7 +146,7 @@ std::vector<Member> RankTable::arrange(std::vector<Member> candidates, std::size
         return a_holds != b_holds ? a_holds : comes_before(a, b);
     });
     if (candidates.size() > nodes_max) {
-        // The round goes on from the state of whoever has come furthest: the first of these.
+        // The round continues from the latest state: the first node that has it must be included.
         const auto furthest = std::max_element(
             candidates.begin(), candidates.end(),
             [](const Member& a, const Member& b) { return a.held_step < b.held_step; });

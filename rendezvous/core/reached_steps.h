@@ -8,24 +8,24 @@
 
 namespace regroup::rendezvous {
 
-/// Up to which step a job has committed: less than before once all who had the last state are lost.
+/// The last committed step of a job. It decreases when all nodes with the last state are lost.
 /// Pure.
 class ReachedSteps {
    public:
-    /// A member's word of a round that has said where it began.
+    /// A report from a member of a round that has reported where it began.
     void heard(const NodeReport& report) noexcept {
         reached_ = std::max(reached_, report.held_step);
         ended_ = std::max(ended_, report.ended_step);
         is_stale_ = false;
     }
-    /// Nobody has listened to the members for a while.
+    /// The daemon was away and may have missed reports.
     void missed_some() noexcept { is_stale_ = true; }
-    /// `held`: the furthest state that the next round can begin with.
+    /// A round was formed. `held`: the latest step whose state it can begin with.
     void formed(std::uint64_t held) noexcept {
         held_ = held;
-        is_stale_ = is_stale_ && held <= reached_;  // Else somebody has trained on, and is back.
+        is_stale_ = is_stale_ && held <= reached_;  // Otherwise a node that trained on is back.
     }
-    /// It has begun with the step `first`.
+    /// The round has begun with the step `first`.
     void begun(std::uint64_t first) noexcept {
         reached_ = first;
         ended_ = 0;
@@ -33,19 +33,19 @@ class ReachedSteps {
     }
 
     [[nodiscard]] std::uint64_t now() const noexcept { return reached_; }
-    /// The last step that had been committed before the round that begins with `first`. One that
-    /// only who died knew to be committed, and that the others go on with, does not count: it was
-    /// done by nobody whose work remains.
+    /// The last step that was committed before the round that begins with `first`. A step that only
+    /// dead workers had committed does not count if the others begin with it: none of its work
+    /// remains.
     [[nodiscard]] std::uint64_t before(std::uint64_t first) const noexcept {
         const bool is_torn = held_ > 0 && ended_ == held_ + 1 && ended_ == first;
         return is_torn ? reached_ : std::max(reached_, ended_);
     }
-    /// More may have been committed before: who knew of it is lost.
+    /// Later steps may have been committed that no remaining node knows.
     [[nodiscard]] bool is_stale() const noexcept { return is_stale_; }
 
    private:
     std::uint64_t reached_ = 0;
-    std::uint64_t ended_ = 0;  ///< By workers that have ended since.
+    std::uint64_t ended_ = 0;  ///< The last step of workers that have ended since.
     std::uint64_t held_ = 0;
     bool is_stale_ = false;
 };

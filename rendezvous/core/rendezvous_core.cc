@@ -110,7 +110,7 @@ bool RendezvousCore::is_routine(const Event& event) const {
     if (node.report.state == NodeState::running && report.held_step >= node.report.held_step) {
         expected.held_step = report.held_step;
     }
-    expected.at_work = std::min(node.report.at_work, report.at_work);  // Nearer by now.
+    expected.at_work = std::min(node.report.at_work, report.at_work);  // It decreases with time.
     expected.ended_ago = report.ended_ago;
     if (expected != report || expected.step < node.report.step) {
         return false;
@@ -124,7 +124,7 @@ bool RendezvousCore::is_routine(const Event& event) const {
     return !needs_telling(desired({}, reported->node, node), node);
 }
 
-// ---- Where nodes stand.
+// ---- The places of nodes.
 
 bool RendezvousCore::leaves_with_change(const NodeId& id) const {
     return round_.change &&
@@ -140,8 +140,8 @@ bool RendezvousCore::may_be_saving(const NodeId& id) const {
     return leaves_with_change(id) && round_.change->boundary != Change::Boundary::ahead;
 }
 
-// Between two rounds nothing can be saved in order: a node that holds state takes part in the next
-// round, and leaves from there. If there can be no round, it saves what it holds.
+// Between two rounds there is no step boundary to save state at. A node that holds state takes part
+// in the next round, and leaves from there. If no round can form, it saves the state that it holds.
 bool RendezvousCore::leaves_later(const NodeId& id, const Node& node) const {
     return phase_ == Phase::forming && may_keep_state(node.report) &&
            node.report.round != RoundId::none && nodes_.size() >= policy_.nodes_min &&

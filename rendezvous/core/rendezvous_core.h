@@ -27,23 +27,24 @@ namespace regroup::rendezvous {
 
 /// The membership of one job, as a pure state machine.
 ///
-/// It owns no socket, timer, thread or clock. Same policy and same (instant, event) sequence, same
-/// effects, on any machine; the daemon and the simulator drive this very class. Memory is bounded
-/// by the number of nodes, which is bounded by `kNodesLimit`. Not thread-safe: one owner.
+/// It owns no socket, timer, thread or clock. The same policy and the same (instant, event)
+/// sequence give the same effects on any machine; the daemon and the simulator use this same class.
+/// Memory is bounded by the number of nodes, which is bounded by `kNodesLimit`. Not thread-safe:
+/// one owner.
 ///
 /// Each step does three things, in this order:
-///  1. observe: the event is written down, and nothing is decided;
-///  2. transit: as long as a row of `kTransitions` (transitions.cc) matches, it is applied. Nowhere
-///     else does the phase change, does a round form or end, or is anybody charged;
-///  3. reconcile: each node that this may concern is sent what `desired` (desired.cc) says that it
-///     should have acted on, unless its report shows that it has. Nowhere else is a node told what
-///     to do. A message that was lost on its way is still different at the next heartbeat, and sent
-///     again.
+///  1. observe: the event is recorded, and nothing is decided;
+///  2. transit: as long as a row of `kTransitions` (transitions.cc) matches, it is applied. Only
+///     here does the phase change, a round form or end, or a budget get charged;
+///  3. reconcile: each node that the event may concern is sent the order that `desired`
+///     (desired.cc) returns for it, unless its report shows that it has obeyed. Only here does a
+///     node get orders. If a message is lost, the difference remains, and the next heartbeat of the
+///     node is answered with the order again.
 ///
-/// docs/design.md has both tables. Besides, members are told facts for people: of recoveries.
+/// docs/design.md has both tables. Besides orders, members get reports of recoveries, for people.
 ///
-/// The cost of a step is O(log nodes) for each node that the event concerns; a heartbeat that says
-/// nothing new concerns one node.
+/// The cost of a step is O(log nodes) for each node that the event concerns; a heartbeat without
+/// news concerns one node.
 class RendezvousCore {
    public:
     /// More nodes than this in one job are refused as overloaded.
@@ -54,40 +55,40 @@ class RendezvousCore {
     /// Requires `validate(policy)`.
     explicit RendezvousCore(JobPolicy policy);
 
-    /// Applies `event`, seen at `now`; `now` never decreases from one call to the next. Any word
+    /// Applies `event`, seen at `now`; `now` never decreases from one call to the next. Any message
     /// from a node is a sign of life.
     [[nodiscard]] Effects step(Instant now, const Event& event);
 
-    /// Applies the mere passing of time. Due at `next_deadline()`; early is harmless.
+    /// Applies the passing of time. Due at `next_deadline()`; an earlier call does no harm.
     [[nodiscard]] Effects advance(Instant now);
 
-    /// When `advance` is next due; Instant::max() when nothing is pending. Earlier than that,
-    /// `advance` changes nothing at all, so that a journal need not know of it.
+    /// When `advance` is next due; Instant::max() when nothing is pending. Before that, `advance`
+    /// changes nothing, so that a journal need not record the call.
     [[nodiscard]] Instant next_deadline() const;
 
-    /// True if `event` says nothing new: a heartbeat that would be answered by Alive or Waiting and
-    /// changes only when its node was last heard, and the step. Of a row of these for one node, all
-    /// but the last may be left out of a journal, and that one may be put just before the next
-    /// other event.
+    /// True if `event` brings no news: a heartbeat that would be answered by Alive or Waiting, and
+    /// that changes only the step and the time of the last sign of life. Of consecutive routine
+    /// events of one node a journal may leave out all but the last, and may record that one just
+    /// before the next other event.
     [[nodiscard]] bool is_routine(const Event& event) const;
 
     [[nodiscard]] Phase phase() const noexcept { return phase_; }
-    /// The last one that was formed.
+    /// The last round that was formed.
     [[nodiscard]] RoundId round() const noexcept { return round_.id; }
     [[nodiscard]] const JobPolicy& policy() const noexcept { return policy_; }
-    /// How long nodes have to come back after `Restarted`, at most.
+    /// The longest time that nodes have to come back after `Restarted`.
     [[nodiscard]] Duration absence_limit() const noexcept { return detector_.absence_limit(); }
-    /// The job's activity, or the thing that it waits for.
+    /// What the job does, or what it waits for.
     [[nodiscard]] Situation situation(Instant now) const;
-    /// Everything that people may want to know of the job. O(nodes).
+    /// The state of the job for people. O(nodes).
     [[nodiscard]] JobStatus status(Instant now) const;
-    /// The next round is held back for a while, because the last ones ended too soon.
+    /// The next round is delayed because the last ones ended too soon.
     [[nodiscard]] bool is_backing_off() const noexcept { return back_off_until_ != Instant::max(); }
-    /// The node is not let into a round for a while; `status` says why.
+    /// The node may not enter a round for a while; `status` says why.
     [[nodiscard]] bool is_quarantined(const NodeId& node) const;
-    /// How many nodes of this name (or id) are in the job: those that a drain of it is for.
+    /// The number of nodes with this name or id: those that a drain of it concerns.
     [[nodiscard]] std::size_t nodes_called(const std::string& name) const;
-    /// Nodes that the job knows, members and waiting ones.
+    /// The number of nodes that the job knows, members and waiting ones.
     [[nodiscard]] std::size_t nodes_count() const noexcept { return nodes_.size(); }
     [[nodiscard]] const std::optional<Verdict>& verdict() const noexcept { return verdict_; }
 
@@ -96,17 +97,17 @@ class RendezvousCore {
         Offer offer{};
         NodeReport report{};
         std::optional<LeaveWish> wish{};  ///< To leave: its own, or an operator's.
-        Instant out_since{};              ///< When it was first heard of as stopped in its round.
-        /// Since when it is in no round and has workers of an older one; max: it has none.
+        Instant out_since{};              ///< When it first reported `stopped` for its round.
+        /// Since when it is in no round but has workers of an older one; max: it has none.
         Instant stray_since = Instant::max();
-        Instant in_user_code_until = Instant::min();  ///< Its workers may suspend as late as that.
-        Instant saw_end_at = Instant::max();  ///< It saw its round end when nobody listened.
+        Instant in_user_code_until = Instant::min();  ///< Its workers suspend by then.
+        Instant saw_end_at = Instant::max();  ///< When its round ended while the daemon was away.
         RoundId member_of = RoundId::none;    ///< The last round that it was a member of.
-        Place place = Place::away;            ///< As `places_` has it.
+        Place place = Place::away;            ///< The same as in `places_`.
     };
     using Nodes = std::map<NodeId, Node>;
 
-    // ---- Observe (observe.cc): what was seen is written down.
+    // ---- Observe (observe.cc): the event is recorded.
 
     void observe(Instant now, const NodeJoined& event);
     void observe(Instant now, const NodeReported& event);
@@ -117,10 +118,10 @@ class RendezvousCore {
     void observe(Instant now, const NodeResumed& event);
     void observe(Instant now, const Restarted& event);
     void observe(Instant now, const JobFollows& event);
-    /// Any word from a node: it lives, and `report` is the truth about it.
+    /// Any message from a node: the node is alive, and `report` is its state.
     void hear(Instant now, const NodeId& id, Node& node, const NodeReport& report);
     void learn(Instant now, const NodeId& id, Node& node, const NodeReport& report);
-    /// Takes from a member's report what it says of the round.
+    /// Records what a member's report says about the round.
     void observe_member(Instant now, const NodeId& id, const Node& node, const NodeReport& before);
     void observe_links(Instant now, const NodeId& id, const NodeReport& report,
                        const NodeReport& before);
@@ -129,18 +130,17 @@ class RendezvousCore {
                           const NodeReport& report);
     [[nodiscard]] std::optional<Refused> refusal(Instant now, const NodeJoined& event) const;
 
-    // The ends of nodes (losses.cc).
+    // Departures of nodes (losses.cc).
 
-    /// The one place where a node is taken out, however its end was learned; `sign` is the first
-    /// sign of it.
+    /// The only function that removes a node. `sign`: the time of the first sign.
     void lose(Instant now, const NodeId& id, const Departure& how, Instant sign);
     void observe_loss(Instant now, const NodeId& id, const Node& node, const Departure& how,
                       Instant sign);
     void observe_silence(Instant now);
-    /// Loses nodes that should have been out by now.
+    /// Removes nodes that have not confirmed in time that their workers are gone.
     void lose_overdue(Instant now);
 
-    // Hangs (hangs.cc): stacks are saved, then the rank that the others wait for is named.
+    // Hangs (hangs.cc): agents save the stacks, then the daemon names the culprit.
 
     void observe_hang(Instant now, const NodeId& id, const Node& node);
     void begin_inquiry(Instant now, const NodeId& id, const Hang& hang);
@@ -148,8 +148,8 @@ class RendezvousCore {
     void overdue_inquiry(Instant now);
     void add_hang(const Cause::Hung& cause, std::uint32_t rank, const NodeId& id, bool proven);
 
-    // ---- Transit (transitions.cc): one table; a guard only looks, and `clock` is the instant by
-    // which time may decide: the present one in `advance`, none in `step`.
+    // ---- Transit (transitions.cc): one table. A guard changes nothing. `clock` is the time that a
+    // guard may compare with deadlines: `now` in `advance`, Instant::min() in `step`.
 
     struct Transition {
         Phase from;
@@ -169,9 +169,9 @@ class RendezvousCore {
     void release_quarantined(Instant now);
     void form(Instant now);
     void begin_forming(Instant now);
-    /// While forming: whether there is a last call, and until when.
+    /// While forming: updates `last_call_until_`.
     void update_last_call(Instant now);
-    /// When the first node gives up that waits for others.
+    /// When the first of the nodes that wait for others gives up.
     [[nodiscard]] Instant first_gives_up_at() const;
     [[nodiscard]] static Instant gives_up_at(const Node& node);
     [[nodiscard]] std::uint64_t furthest_ready() const;
@@ -186,9 +186,9 @@ class RendezvousCore {
     void begin_change(Instant now);
     void change_more(Instant now);
     void end_at_boundary(Instant now);
-    /// The change that the nodes' wishes ask for.
+    /// The change that the requests to leave ask for.
     [[nodiscard]] std::optional<Change> wanted_departures() const;
-    /// When the round is changed to let nodes in that wait; Instant::max() if it is not.
+    /// When the round changes to admit waiting nodes; Instant::max(): it does not.
     [[nodiscard]] Instant grow_at() const;
     [[nodiscard]] bool may_grow() const;
     void begin_planned_incident(Instant now);
@@ -200,15 +200,15 @@ class RendezvousCore {
     [[nodiscard]] bool is_out(Instant clock) const;
     void begin_ending(Instant now);
     void end_round(Instant now);
-    /// The evidence that ends the round, if any does: at `clock` a broken link is overdue.
+    /// The evidence that ends the round, if any. A broken link ends it at `link_deadline`.
     [[nodiscard]] std::optional<std::size_t> decisive_evidence(Instant clock) const;
     [[nodiscard]] bool is_live_break(const Evidence& evidence) const;
-    /// When a link that only one end says to be broken ends the round; Instant::max() if none is.
+    /// When a broken link that only one end reports ends the round; Instant::max(): there is none.
     [[nodiscard]] Instant link_deadline() const;
 
-    // The cost of an end, and the job's end (charges.cc).
+    // Charges for the end of a round, and the end of the job (charges.cc).
 
-    /// Charges the end of the round; the verdict, if that was too much.
+    /// Charges the end of the round. Returns the verdict if a budget is exhausted.
     [[nodiscard]] std::optional<Verdict> charge(Instant now);
     [[nodiscard]] std::optional<Verdict> charge_failure(Instant now);
     [[nodiscard]] Reaction reaction_to(const WorkerFailure& failure) const;
@@ -221,15 +221,15 @@ class RendezvousCore {
     void close_finished(Instant now);
     void close(Instant now, Verdict verdict);
 
-    // ---- Where nodes stand: one function, and one that applies it.
+    // ---- The places of nodes: `place_of` computes a place, `place` applies it.
 
     [[nodiscard]] Place place_of(const NodeId& id, const Node& node) const;
     void place(Instant now, const NodeId& id, Node& node);
     void place_all(Instant now);
     void place_named(Instant now, const std::vector<std::string>& names);
-    /// Whether a round can form without them has changed.
+    /// Places the leaving nodes again after a change of whether a round can form without them.
     void place_leavers(Instant now);
-    /// A round is under way, and the node is in it.
+    /// A round is in progress, and the node is in it.
     [[nodiscard]] bool is_member(const Node& node) const noexcept {
         return in_round() && node.member_of == round_.id;
     }
@@ -241,16 +241,17 @@ class RendezvousCore {
     [[nodiscard]] bool in_round() const noexcept {
         return phase_ == Phase::training || phase_ == Phase::changing || phase_ == Phase::ending;
     }
-    /// The change that is under way lets the node go at the step boundary.
+    /// In the current change the node leaves at the step boundary.
     [[nodiscard]] bool leaves_with_change(const NodeId& id) const;
-    /// It does, all are at the boundary, and the others go on without waiting for it.
+    /// The node leaves with the change, all are at the boundary, and the others continue without
+    /// waiting for it.
     [[nodiscard]] bool leaves_unawaited(const NodeId& id) const;
-    /// It does, all are at the boundary, and its workers save their state, in which they must not
-    /// be disturbed.
+    /// The node leaves with the change, all are at the boundary, and its workers may be saving
+    /// their state, which must not be interrupted.
     [[nodiscard]] bool may_be_saving(const NodeId& id) const;
-    /// Wants to leave, but takes part in the next round before it does.
+    /// The node wants to leave, but takes part in the next round first.
     [[nodiscard]] bool leaves_later(const NodeId& id, const Node& node) const;
-    /// Members, or others, that are lost if they are not out by then.
+    /// When the node is lost if its workers are not gone by then; Instant::max(): no limit.
     [[nodiscard]] Instant out_by(const NodeId& id, const Node& node) const;
 
     // ---- Reconcile (desired.cc).
@@ -262,7 +263,7 @@ class RendezvousCore {
     [[nodiscard]] Waiting waiting(Instant now, const NodeId& id, const Node& node) const;
     [[nodiscard]] bool is_stale(const Node& node) const;
     [[nodiscard]] Cause why_leaving(const Node& node) const;
-    /// Its report does not show that it has acted on the word already.
+    /// True unless the report of the node shows that it has acted on `word` already.
     [[nodiscard]] static bool needs_telling(const FromDaemon& word, const Node& node);
     void concern(const NodeId& id) { concerned_.insert(id); }
     void concern_members();
@@ -286,26 +287,26 @@ class RendezvousCore {
     IncidentLedger ledger_;
     ReachedSteps reached_;
     Phase phase_ = Phase::forming;
-    Round round_;                          ///< The present one, or the last one.
-    RoundId round_floor_ = RoundId::none;  ///< No round may have this number or a lower one.
+    Round round_;                          ///< The current round, or the last one.
+    RoundId round_floor_ = RoundId::none;  ///< New rounds have higher numbers than this.
     Nodes nodes_;                          ///< Ordered: the order is part of the behaviour.
     Places places_;
     OfferIndex offers_;
     Prestarts prestarts_;
-    /// While forming: the last call ends then; min: there is none; max: too few are ready.
+    /// While forming: the end of the last call; min: there is none; max: too few nodes are ready.
     Instant last_call_until_ = Instant::max();
-    Instant back_off_until_ = Instant::max();  ///< No round forms before; max: no back-off.
-    Instant give_up_at_ = Instant::max();      ///< Some node waits for others until then.
-    Instant overdue_at_ = Instant::max();      ///< Some node is to be out by then.
+    Instant back_off_until_ = Instant::max();  ///< No round forms before this; max: no back-off.
+    Instant give_up_at_ = Instant::max();      ///< When the first node stops waiting for others.
+    Instant overdue_at_ = Instant::max();      ///< When `lose_overdue` is next due.
     std::optional<Instant> first_began_;
-    bool is_elastic_ = false;       ///< Some worker of the job has kept its process.
-    bool embedded_daemon_ = false;  ///< The job's daemon was of one process with a node.
+    bool is_elastic_ = false;       ///< A worker of the job has been elastic.
+    bool embedded_daemon_ = false;  ///< The daemon ran in one process with a node of the job.
     std::optional<StopRequested> stop_;
-    std::deque<std::pair<NodeId, LeaveWish>>
-        kept_wishes_;  ///< Operators', of nodes that were lost.
+    /// Operators' requests for nodes that were lost.
+    std::deque<std::pair<NodeId, LeaveWish>> kept_wishes_;
     std::optional<Verdict> verdict_;
-    std::set<NodeId> concerned_;     ///< By this step.
-    std::optional<NodeId> speaker_;  ///< In this step: it is answered, whatever there is to say.
+    std::set<NodeId> concerned_;     ///< The nodes that this step concerns.
+    std::optional<NodeId> speaker_;  ///< The sender of this step's message: it gets an answer.
     Effects effects_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a RendezvousCore is told, and what it wants done.
+// The events that a RendezvousCore receives, and the effects that it returns.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace regroup::rendezvous {
 
 // Events: what happened outside.
 
-/// A node's first word on a connection. The caller has filled in `offer.address`.
+/// A node's first message on a connection. The caller has filled in `offer.address`.
 struct NodeJoined {
     NodeId node;
     JobPolicy policy;
@@ -25,11 +25,11 @@ struct NodeReported {
     NodeId node;
     NodeReport report;
 };
-/// The node's connection broke. Only a suspicion: it has a moment to come back.
+/// The node's connection broke. The node becomes suspect and has a short time to reconnect.
 struct NodeDisconnected {
     NodeId node;
 };
-/// The node said goodbye, or (`killed`) its goodbye was said for it.
+/// The node said that it leaves, or another process said so for it (`killed`).
 struct NodeLeft {
     NodeId node;
     std::string reason;
@@ -51,11 +51,11 @@ struct NodeResumed {
     NodeId node;
     Resumed resumed;
 };
-/// This machine was brought to its present state from a journal: no node is connected, and all have
-/// `FailureDetector::absence_limit` to come back, over all restarts. Their rounds go on.
+/// The state machine was restored from a journal. No node is connected; each has
+/// `FailureDetector::absence_limit` to come back, over all restarts. The rounds go on.
 struct Restarted {};
-/// The first event of a job that follows one of the same id: its rounds have higher numbers than
-/// `last`, so that nobody takes one of the old job for one of the new.
+/// The first event of a job that follows one of the same id. Its rounds have higher numbers than
+/// `last`, so that a round of the old job cannot be mistaken for one of the new.
 struct JobFollows {
     JobPolicy policy;
     RoundId last = RoundId::none;
@@ -63,7 +63,7 @@ struct JobFollows {
 using Event = std::variant<NodeJoined, NodeReported, NodeDisconnected, NodeLeft, StopRequested,
                            DrainRequested, NodeResumed, Restarted, JobFollows>;
 
-/// What the shell must now do: send these, in this order.
+/// The messages that the caller must send, in this order.
 struct Send {
     NodeId node;
     FromDaemon message;

@@ -103,7 +103,7 @@ Duration RestartBudget::delay(RoundId round) const noexcept {
         delay *= 2;
     }
     delay = std::min(delay, kDelayLimit);
-    // Jobs that fail for one cause must not come back in step: three quarters to five quarters.
+    // Jobs that failed together must not restart together: 75 % to 125 % of the delay.
     const auto jitter = static_cast<std::int64_t>(mixed(seed_, number(round)) % 501);
     return std::min(kDelayLimit, Duration(delay.count() / 1000 * (750 + jitter)));
 }

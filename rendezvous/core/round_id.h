@@ -6,10 +6,10 @@
 
 namespace regroup::rendezvous {
 
-/// Names one agent process for its life; a restarted agent is a new node id. Chosen by the agent.
+/// Identifies one agent process; a restarted agent has a new node id. Chosen by the agent.
 using NodeId = std::string;
 
-/// One agreed membership. Strictly rising within a job; never repeated.
+/// Identifies a round. Strictly increasing within a job; never reused.
 enum class RoundId : std::uint64_t { none = 0 };
 
 [[nodiscard]] constexpr std::uint64_t number(RoundId round) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A job's activity, or the thing that it waits for, and why a node may not join it, as values.
+// What a job does, or what it waits for, and why a node may not join it, as values.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace regroup::rendezvous {
 enum class Phase : std::uint8_t {
     forming,   ///< There is no round: nodes join, or come back.
     training,  ///< A round's workers train.
-    changing,  ///< They go on to the next step boundary, where they are suspended or leave.
+    changing,  ///< The workers train until the next step boundary; there they suspend or leave.
     ending,    ///< The round is over; its workers are being ended or suspended.
     closed,
 };
@@ -28,11 +28,11 @@ enum class Phase : std::uint8_t {
 /// Why a node may not take part.
 struct Refusal {
     enum class Kind : std::uint8_t {
-        told,         ///< In a message that was read: `told` has the words.
-        contradicts,  ///< `other` says something else of `field`.
-        workers,      ///< It offers `here` workers, of `there` at most.
-        slot,         ///< `here`, the slot that it claims, is outside `there`.
-        slot_taken,   ///< `other` claims the slot `here`, too.
+        told,         ///< Decoded from a message: `told` has the text.
+        contradicts,  ///< `other` has another value in `field`.
+        workers,      ///< The node offers `here` workers; the limit is `there`.
+        slot,         ///< The node claims slot `here`, which is outside `there`.
+        slot_taken,   ///< `other` claims slot `here` too.
         too_many,     ///< The job has `here` nodes already.
     };
     Kind kind = Kind::told;
@@ -42,7 +42,7 @@ struct Refusal {
     std::string field{};  ///< The flag, or "the program".
     std::string here{};
     std::string there{};
-    bool may_begin_another = false;  ///< Its launcher keeps the job, and could begin another one.
+    bool may_begin_another = false;  ///< Its launcher has the job's journal and could start anew.
     std::string told{};
 
     Refusal() = default;
@@ -51,21 +51,21 @@ struct Refusal {
     friend bool operator==(const Refusal&, const Refusal&) = default;
 };
 
-/// A job's activity, or the thing that it waits for.
+/// What a job does, or what it waits for.
 struct Situation {
     enum class Kind : std::uint8_t {
-        told,         ///< In a message that was read: `told` has the words.
+        told,         ///< Decoded from a message: `told` has the text.
         gathering,    ///< Fewer nodes than the minimum are ready.
-        last_call,    ///< Enough are; others have `left` to come.
-        awaiting,     ///< Enough are; `awaited` may hold later state and have `left`.
+        last_call,    ///< Enough nodes are ready; others have `left` to come.
+        awaiting,     ///< Enough nodes are ready; `awaited` may hold later state and have `left`.
         backing_off,  ///< The next round begins in `left`, since the last ones ended too soon.
         training,
         hanging,   ///< The round hangs; stacks are being saved, or `culprit` is being ended.
         changing,  ///< See Phase. `awaited` have `left` for it.
         ending,    ///< `awaited` have `left` to end their workers.
         closed,
-        quarantined,  ///< Of a single node, the first of `quarantined`.
-        refused,      ///< Another node was refused, for `refusal`.
+        quarantined,  ///< For a single node, the first of `quarantined`.
+        refused,      ///< Another node was refused; see `refusal`.
     };
     static constexpr std::size_t kNamesMax = 32;
     static constexpr std::size_t kQuarantinedMax = 3;
@@ -79,9 +79,9 @@ struct Situation {
     Cause cause{};
     std::vector<std::string> awaited{};  ///< Names; `kNamesMax` of them at most.
     bool more_awaited = false;
-    bool in_user_code = false;  ///< Workers of some of them are, which takes longer than usual.
+    bool in_user_code = false;  ///< Some workers of them are in user code, which takes longer.
     Duration left{};
-    std::string hang{};  ///< The agent's words.
+    std::string hang{};  ///< The agent's report.
     std::optional<HangCulprit> culprit{};
     std::vector<QuarantinedNode> quarantined{};  ///< `kQuarantinedMax` of them at most.
     std::size_t more_quarantined = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A RendezvousCore's job as a value, for `status` and for nodes that wait.
+// The state of a RendezvousCore's job as a value, for `status` and for waiting nodes.
 #include <algorithm>
 #include <limits>
 #include <tuple>
@@ -170,7 +170,7 @@ JobStatus::Node RendezvousCore::status_of(Instant now, const NodeId& id, const N
     row.state = node.report.state;
     row.workers = node.offer.workers;
     row.elastic = node.report.elastic;
-    // Of workers that keep their state: where they are, not how far they once were.
+    // Elastic workers: the step that they hold now, which may be lower than the highest one.
     row.step = node.report.elastic ? node.report.held_step : node.report.step;
     row.held_step = node.report.held_step;
     row.silent = std::max(Duration::zero(), now - detector_.heard_at(id));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a RendezvousCore goes from one phase to the next. The guards and actions of the rows are in
+// The transitions between the phases of a RendezvousCore. The guards and actions of the rows are in
 // forming.cc, changing.cc, ending.cc and charges.cc.
 #include "rendezvous/core/rendezvous_core.h"
 
 namespace regroup::rendezvous {
 
-// The first row that matches is applied, then the first that matches after that, until none does.
-// docs/design.md shows this table with what each row means.
+// The first matching row is applied; this repeats until no row matches. docs/design.md shows this
+// table with the meaning of each row.
 const RendezvousCore::Transition RendezvousCore::kTransitions[] = {
     {Phase::forming, &RendezvousCore::must_stop, &RendezvousCore::close_stopped},
     {Phase::forming, &RendezvousCore::too_few_left, &RendezvousCore::close_too_few_left},

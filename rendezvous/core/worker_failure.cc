@@ -62,7 +62,7 @@ bool outranks(const WorkerFailure& a, const WorkerFailure& b) noexcept {
             case SIGTERM:
                 return own;
             default:
-                return 2;  // From outside, or a crash.
+                return 2;  // A crash, or a signal from outside.
         }
     };
     return weight(a) > weight(b);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How workers end that were not asked to, as agents report it and the rendezvous charges it.
+// Failures of workers, as agents report them and the rendezvous charges them.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace regroup::rendezvous {
 
-/// What kind of end it was, by which it is charged.
+/// The kind of a failure. The charge depends on it.
 enum class FailureKind : std::uint8_t {
-    failure,     ///< By itself: an exit code, a signal, an error at its start.
-    hang,        ///< Ended by us, because it was what a round hung on.
-    user_error,  ///< It said so itself: trying again cannot help.
-    retry,       ///< It said so itself: not the program's fault.
-    bad_node,    ///< It said so itself.
+    failure,     ///< An exit code, a signal, or an error at its start.
+    hang,        ///< The agent ended the worker because the round hung on it.
+    user_error,  ///< The worker said that a restart cannot help.
+    retry,       ///< The worker said that the program is not to blame.
+    bad_node,    ///< The worker said that its node is bad.
 };
 [[nodiscard]] std::string_view to_string(FailureKind kind) noexcept;
 
-/// How one worker ended that was not asked to.
+/// How one worker failed.
 struct WorkerFailure {
     FailureKind kind = FailureKind::failure;
     std::uint32_t rank = 0;
@@ -39,30 +39,30 @@ struct WorkerFailure {
     /// Its last lines on stderr; its file on the node, or empty.
     std::string last_output;
     std::string log_file;
-    /// What else explains the end, in a sentence: that the kernel was out of memory. Or empty.
+    /// A sentence that explains the end, for example that the kernel was out of memory; or empty.
     std::string evidence;
-    /// What the worker itself said of its error: the message or traceback, shortened, and the file
-    /// on the node that has all of it. Empty when it said nothing.
+    /// The worker's own error message or traceback, shortened, and the file on the node with the
+    /// full text. Empty when the worker wrote none.
     std::string error_message;
     std::string error_file;
-    /// It had said, unasked, that it fails, and not because of its peers: `error_message` begins
-    /// with why.
+    /// The worker announced before its end that it fails and that its peers are not the cause.
+    /// `error_message` begins with its reason.
     bool announced = false;
-    /// It exited with code 0 in the middle of its training, which counts as `exit_code`, 1.
+    /// The worker exited with code 0 in the middle of its training; `exit_code` is set to 1.
     bool unfinished = false;
-    /// It was ended for a hang in which nothing but silence was known of anybody: that it is to
-    /// blame is likely at most.
+    /// The worker was ended for a hang in which only silence was known of all workers. It is
+    /// probably to blame, but not certainly.
     bool by_silence = false;
 
     friend bool operator==(const WorkerFailure&, const WorkerFailure&) = default;
 };
 
-/// True if `a` rather than `b` began it, whichever was reported first: a process that is killed or
-/// crashes takes its peers with it, and they end with an error or abort; one that fails for a
-/// reason of its own may take longer over its end than they. Reports of one event come from several
-/// nodes and may overtake each other.
+/// True if `a` is the root failure rather than `b`, whichever was reported first. When a process is
+/// killed or crashes, its peers end with an error or abort. A process that fails for its own reason
+/// may take longer to end than its peers. Reports of one event come from several nodes and may
+/// overtake each other.
 [[nodiscard]] bool outranks(const WorkerFailure& a, const WorkerFailure& b) noexcept;
-/// What a shell would show for it: the exit code, 128 + signal, or 127 when it could not start.
+/// The code that a shell would show: the exit code, 128 + signal, or 127 when it could not start.
 [[nodiscard]] int shell_exit_code(const WorkerFailure& failure) noexcept;
 /// "SIGSEGV", or "signal 77" for a number without a name.
 [[nodiscard]] std::string signal_name(int signal);

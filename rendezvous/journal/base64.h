@@ -7,9 +7,9 @@
 
 namespace regroup::journal {
 
-/// RFC 4648, with padding, as etcd's JSON has keys and values.
+/// RFC 4648, with padding: the encoding of keys and values in etcd's JSON.
 [[nodiscard]] std::string to_base64(std::string_view bytes);
-/// Nothing if `text` is not that.
+/// nullopt if `text` is not valid Base64.
 [[nodiscard]] std::optional<std::string> from_base64(std::string_view text);
 
 }  // namespace regroup::journal

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How entries look as JSON: one by one in entry_codec.cc, many that are alike in record_codec.cc.
+// Entries as JSON: single ones in entry_codec.cc, many similar ones in record_codec.cc.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ namespace regroup::journal {
 [[nodiscard]] inline std::int64_t microseconds_of(Instant at) {
     return std::chrono::duration_cast<std::chrono::microseconds>(at.time_since_epoch()).count();
 }
-/// Text that is no UTF-8 does not end a journal.
+/// Dumps `value` with replacement characters for text that is not UTF-8, which would throw
+/// otherwise.
 [[nodiscard]] inline std::string text_of(const nlohmann::json& value) {
     return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -27,7 +28,7 @@ namespace regroup::journal {
 [[nodiscard]] nlohmann::json to_json(const Entry& entry);
 [[nodiscard]] Result<Entry> entry_of(const nlohmann::json& object);
 
-/// What many nodes are assigned in one step differs in their ranks only, and is said once.
+/// The assignments of one step. Most differ only in the ranks, so the common part is written once.
 [[nodiscard]] nlohmann::json to_json(const std::vector<Assigned>& assigned);
 void read_assigned(protocol::FieldReader& entry, std::vector<Assigned>& out);
 

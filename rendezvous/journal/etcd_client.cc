@@ -33,7 +33,7 @@ constexpr std::uint64_t kAnswerBytesMax = std::uint64_t{256} << 20U;
 
 namespace {
 
-/// A look-up cannot be ended, only be left alone: whoever waits for it waits on the timer.
+/// A DNS look-up cannot be cancelled, only abandoned: callers wait on the timer.
 struct Lookup {
     explicit Lookup(asio::io_context& io) : resolver(io), timer(io) {}
 

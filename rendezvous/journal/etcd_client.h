@@ -15,8 +15,8 @@
 
 namespace regroup::journal {
 
-/// One connection to etcd's JSON gateway (3.4 and newer), opened when it is needed; after a failure
-/// the next call goes to the next endpoint. One call at a time.
+/// One connection to etcd's JSON gateway (3.4 and newer), opened on demand. After a failure the
+/// next call goes to the next endpoint. One call at a time.
 class EtcdClient {
    public:
     /// Requires at least one endpoint. `io` outlives it.
@@ -26,8 +26,8 @@ class EtcdClient {
     EtcdClient& operator=(const EtcdClient&) = delete;
 
     /// POSTs `request` to `path`, "/v3/kv/txn", and returns the answer. Errors: disconnected, with
-    /// the endpoint and the reason, also when there is no whole answer within `limit`;
-    /// invalid_argument, what etcd complains of.
+    /// the endpoint and the reason, also when there is no complete answer within `limit`;
+    /// invalid_argument, with the error that etcd reports.
     boost::asio::awaitable<Result<nlohmann::json>> call(std::string path, nlohmann::json request,
                                                         Duration limit);
     /// Ends the call in progress, if there is one, and every later one.

@@ -15,9 +15,9 @@ namespace {
 // etcd takes 128 operations and 1.5 MiB in a transaction, keys and values in base64 not counted.
 constexpr std::size_t kOperationsMax = 100;
 constexpr std::size_t kBatchBytesMax = std::size_t{900} << 10U;
-// For a large write on a busy machine, beyond what any call has: 4 s for a MiB.
+// Extra time for a large write on a busy machine: 4 s for a MiB.
 constexpr Duration kTimeOfByte = std::chrono::microseconds(4);
-// What may wait for etcd.
+// The most bytes that may wait for etcd.
 constexpr std::size_t kWaitingBytesMax = std::size_t{256} << 20U;
 
 }  // namespace
@@ -45,7 +45,7 @@ json EtcdJournal::Impl::next_batch(std::size_t count_max, std::size_t* count,
     *limit = kEtcdCallLimit;
     for (const Write& next : writes) {
         bytes += next.bytes;
-        // A transaction must not touch a key twice: what deletes goes alone.
+        // A transaction must not touch a key twice: a delete goes alone.
         const bool deletes = next.operation.contains("requestDeleteRange");
         if (operations.size() == count_max || (*count > 0 && (bytes > kBatchBytesMax || deletes))) {
             break;
@@ -99,8 +99,8 @@ void EtcdJournal::Impl::give_up_on_job(const std::string& why) {
         return true;
     });
     if (kept.contains(job)) {
-        hooks.log(why + "; nothing more is kept of job " + job.id +
-                  ": it goes on, and if the lead changes now, it is formed anew by its nodes");
+        hooks.log(why + "; no more entries of job " + job.id +
+                  " are kept: it continues, but if the lead changes now, its nodes form it anew");
         forget_entries(job);
     }
     for (const auto& tell : done) {
@@ -129,7 +129,7 @@ asio::awaitable<void> EtcdJournal::Impl::write(Self self) {
             continue;
         }
         if (!answer && answer.error().code == Errc::invalid_argument) {
-            // It is one of them, and will be refused for ever.
+            // One of the entries is refused permanently.
             if (count > 1) {
                 count_max = 1;
             } else {
@@ -139,12 +139,13 @@ asio::awaitable<void> EtcdJournal::Impl::write(Self self) {
             continue;
         }
         if (!answer) {
-            // Written or not: the same keys get the same values.
+            // A repetition is harmless: the same keys get the same values.
             self->complain(answer.error(), /*writes=*/true);
             self->stalled_since = std::min(self->stalled_since, self->clock.now());
             if (self->has_stalled()) {
-                self->lose("for " + format_duration(self->options.stall_limit) +
-                           " etcd has written nothing: " + answer.error().detail);
+                self->lose("etcd has written nothing for " +
+                           format_duration(self->options.stall_limit) + ": " +
+                           answer.error().detail);
                 break;
             }
             co_await wait_on(&self->write_pause, kEtcdRetryInterval);
@@ -215,8 +216,8 @@ void EtcdJournal::append(const JobKey& job, std::vector<Entry> entries,
     }
     if (kept.bytes >= kJobBytesMax) {
         impl_->hooks.log("job " + job.id + " takes " + std::to_string(kept.bytes >> 20U) +
-                         " MiB in etcd: that is deleted, and if the lead changes now, the job is "
-                         "formed anew by its nodes");
+                         " MiB in etcd: its entries are deleted; if the lead changes now, its "
+                         "nodes form the job anew");
         impl_->forget_entries(job);
     }
 }

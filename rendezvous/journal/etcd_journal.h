@@ -13,26 +13,27 @@
 
 namespace regroup::journal {
 
-/// A journal in etcd, 3.4 or newer, for several daemons of which one leads.
+/// A journal in etcd, 3.4 or newer, for several daemons of which one is the leader.
 ///
-/// The leader holds a key that lives as long as its lease; whoever creates it next leads next. Each
-/// append is a transaction that compares the revision in which that key was created, so that one
-/// who has lost the lead, and does not know it yet, can keep nothing and so decides nothing. By its
-/// own clock a leader stops when its lease may have ended, whether etcd answers or not.
+/// The leader holds a key that exists as long as its lease. The daemon that creates the key next is
+/// the next leader. Each append is a transaction that compares the revision in which the key was
+/// created. A daemon that has lost the lead without knowing it can therefore keep nothing, and so
+/// decides nothing. A leader also stops when its lease may have ended by its own clock, whether
+/// etcd answers or not.
 ///
-/// While etcd is away nothing is decided: running rounds go on, and what agents report waits.
-/// An entry that etcd refuses, because it is too large, ends the journal of its job, and the job
-/// goes on without. Jobs are deleted when they have ended. No TLS and no users: keep etcd behind
-/// the firewall that the job is behind.
+/// While etcd is unavailable the daemon decides nothing: running rounds continue, and reports of
+/// agents wait. If etcd refuses an entry, for example because it is too large, the journal of that
+/// job ends and the job continues without one. Ended jobs are deleted. There is no TLS and no
+/// authentication: keep etcd behind the same firewall as the job.
 class EtcdJournal final : public Journal {
    public:
     struct Options {
         std::vector<rendezvous::Endpoint> endpoints;  ///< Of etcd; at least one.
-        std::string advertise;                        ///< Where agents reach this daemon.
-        Duration lease = std::chrono::seconds(3);     ///< Whole seconds, 2 at least.
-        /// A leader whose entries etcd has not taken for so long resigns; another may do better.
+        std::string advertise;                        ///< The endpoint of this daemon for agents.
+        Duration lease = std::chrono::seconds(3);     ///< Whole seconds, at least 2.
+        /// A leader resigns if etcd accepts no entries for this long; another daemon may succeed.
         Duration stall_limit = std::chrono::seconds(10);
-        std::string prefix = "regroup/";  ///< Of all keys.
+        std::string prefix = "regroup/";  ///< The prefix of all keys.
     };
 
     /// `io` and `clock` outlive it.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who leads is in etcd_leadership.cc, what is kept in etcd_journal.cc.
+// The election is in etcd_leadership.cc, the writing of entries in etcd_journal.cc.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ struct EtcdJournal::Impl {
           lease_timer(io_in),
           write_pause(io_in) {}
 
-    /// One operation on its way, and whom to tell.
+    /// One pending operation and its callback.
     struct Write {
         JobKey job;
         json operation;
@@ -54,13 +54,14 @@ struct EtcdJournal::Impl {
     using Self = std::shared_ptr<Impl>;
 
     static asio::awaitable<void> run(Self self);
-    /// The endpoint of who leads, or nothing; false in `known` if etcd did not say.
+    /// The leader's endpoint, or nullopt if there is none. Sets `known` to false if etcd did not
+    /// answer.
     static asio::awaitable<std::optional<std::string>> ask_leader(Self self, bool* known);
     static asio::awaitable<bool> win(Self self);
     static asio::awaitable<bool> load(Self self, std::vector<etcd::JobsReader::Job>* jobs);
     /// From the election to the end of the term.
     static asio::awaitable<void> lead(Self self);
-    /// Renews the lease for as long as the term lasts.
+    /// Renews the lease during the term.
     static asio::awaitable<void> keep(Self self);
     static asio::awaitable<void> revoke(Self self);
     static asio::awaitable<void> write(Self self);
@@ -71,18 +72,18 @@ struct EtcdJournal::Impl {
     void watch_lease();
     void take_up(std::vector<etcd::JobsReader::Job> jobs);
     void queue(Write write);
-    /// Etcd will never take the first of the writes: nothing more is kept of its job.
+    /// etcd will never accept the first of the writes: no more entries of its job are kept.
     void give_up_on_job(const std::string& why);
     void forget_entries(const JobKey& job);
-    /// What the first `count` writes have had to wait for has happened.
+    /// The first `count` writes are done.
     void confirm(std::size_t count);
     [[nodiscard]] bool has_stalled() const;
-    /// The next operations that go together, and how long etcd has for them.
+    /// The next operations for one transaction, and the time limit for it.
     [[nodiscard]] json next_batch(std::size_t count_max, std::size_t* count, Duration* limit) const;
     void lose(const std::string& why);
     void cancel_timers();
-    /// Says that etcd does not answer, or does not write, once until it is back. Only a write that
-    /// was done shows that it writes again.
+    /// Logs once, until etcd is back, that it does not answer or does not write. Only a successful
+    /// write shows that it writes again.
     void complain(const Failure& failure, bool writes = false);
     void etcd_is_back(bool writes = false);
     [[nodiscard]] std::string leader_key() const { return options.prefix + "leader"; }
@@ -102,13 +103,13 @@ struct EtcdJournal::Impl {
 
     std::int64_t lease = 0;
     Instant lease_ends{};
-    std::int64_t revision = 0;  ///< In which our key was created: the fence.
-    bool elected = false;       ///< Our key is there, as far as we know.
+    std::int64_t revision = 0;  ///< The revision that created the leader's key: the fencing token.
+    bool elected = false;       ///< This daemon's leader key exists, as far as it knows.
     bool keeping = false;       ///< `keep` runs.
     bool leading = false;       ///< Elected, and the jobs have been handed over.
     std::uint64_t term = 0;     ///< Counts the times that the lead was won.
     std::optional<std::string> following;
-    /// What a job has there.
+    /// The size of a job in etcd.
     struct Kept {
         std::size_t records = 0;
         std::size_t bytes = 0;

@@ -47,13 +47,13 @@ asio::awaitable<void> EtcdJournal::Impl::run(Self self) {
 
 void EtcdJournal::Impl::follow(const std::string& leader) {
     following = leader;
-    away_for_writes = false;  // They are another's now.
+    away_for_writes = false;  // The writes are the next leader's now.
     etcd_is_back();
     const bool own = leader == options.advertise;
-    hooks.log(own ? "etcd still has the lead of an earlier life of this daemon; it campaigns when "
-                    "that lease has ended"
+    hooks.log(own ? "etcd still has the lead of an earlier process of this daemon; this one "
+                    "campaigns when that lease has ended"
                   : "the daemon at " + leader + " leads; this one waits");
-    // Who is sent to where he asked would only ask again.
+    // An agent that is sent to the daemon that it asked would only ask again.
     hooks.follow(own ? "" : leader);
 }
 
@@ -62,7 +62,7 @@ asio::awaitable<void> EtcdJournal::Impl::lead(Self self) {
     self->keeping = true;
     ++self->term;
     self->watch_lease();
-    // The lease is renewed meanwhile, however long the jobs take to read.
+    // `keep` renews the lease while the jobs are read, however long that takes.
     asio::co_spawn(self->io, keep(self), asio::detached);
     std::vector<etcd::JobsReader::Job> jobs;
     const bool ready = co_await load(self, &jobs);
@@ -74,12 +74,12 @@ asio::awaitable<void> EtcdJournal::Impl::lead(Self self) {
     }
     self->lease_timer.cancel();
     if (!self->closed) {
-        co_await revoke(self);  // Nobody need wait for what is left of it,
-        co_await wait_on(&self->pause, 2 * kPollInterval);  // and others come first.
+        co_await revoke(self);  // Others need not wait for the rest of the lease.
+        co_await wait_on(&self->pause, 2 * kPollInterval);  // Other daemons go first.
     }
 }
 
-// By our own clock, whatever the connections to etcd are doing.
+// Uses this daemon's clock and no connection to etcd.
 void EtcdJournal::Impl::watch_lease() {
     lease_timer.expires_after(std::max(Duration::zero(), lease_ends - clock.now()));
     lease_timer.async_wait([weak = self](const boost::system::error_code& error) {
@@ -133,7 +133,7 @@ asio::awaitable<bool> EtcdJournal::Impl::win(Self self) {
         co_await self->lead_client.call("/v3/kv/txn", std::move(wish), kEtcdCallLimit);
     if (!answer) {
         self->complain(answer.error(), /*writes=*/true);
-        co_await revoke(self);  // It may have been done all the same.
+        co_await revoke(self);  // The campaign may have succeeded without an answer.
         co_return false;
     }
     if (etcd::field_of(*answer, "succeeded") != true) {
@@ -162,7 +162,7 @@ asio::awaitable<bool> EtcdJournal::Impl::load(Self self, std::vector<etcd::JobsR
             co_await wait_on(&self->pause, kEtcdRetryInterval);
             continue;
         }
-        // Page by page: the lease is renewed, and agents are answered, between two of them.
+        // Page by page: between two pages the lease is renewed and agents are answered.
         for (etcd::KeyValue& pair : etcd::pairs_in(*page)) {
             first = pair.key + '\0';
             reader.read(std::move(pair));
@@ -193,7 +193,7 @@ asio::awaitable<void> EtcdJournal::Impl::keep(Self self) {
         co_await wait_on(&self->keep_pause, wait);
         const Instant asked = self->clock.now();
         if (!self->elected || self->closed || asked >= self->lease_ends) {
-            break;  // At its end the timer decides.
+            break;  // The timer decides at the end of the lease.
         }
         json renewal = {{"ID", std::to_string(self->lease)}};
         const Duration limit = std::min(interval, self->lease_ends - asked);
@@ -236,8 +236,8 @@ void EtcdJournal::Impl::lose(const std::string& why) {
         hooks.log("this daemon has lost the lead before it had read the jobs: " + why);
         return;
     }
-    hooks.log("this daemon leads no more: " + why +
-              "; running rounds go on, and their agents look for the daemon that leads next");
+    hooks.log("this daemon no longer leads: " + why +
+              "; running rounds continue, and their agents look for the next leader");
     hooks.follow("");
 }
 
@@ -250,7 +250,7 @@ void EtcdJournal::Impl::complain(const Failure& failure, bool writes_fail) {
             hooks.log(failure.detail + "; this daemon cannot lead before etcd answers");
             return;
         }
-        hooks.log(failure.detail + "; running rounds go on, decisions wait until etcd is back" +
+        hooks.log(failure.detail + "; running rounds continue, decisions wait until etcd is back" +
                   (writes_fail ? ""
                                : ", and this daemon leads for at most " +
                                      format_duration(lease_ends - clock.now()) + " more"));

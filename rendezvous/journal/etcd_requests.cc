@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-/// The first key behind all that begin with `prefix`, whose last byte is below 255.
+/// The first key after all keys that begin with `prefix`, whose last byte is below 255.
 std::string behind(std::string prefix) {
     ++prefix.back();
     return prefix;
@@ -134,7 +134,7 @@ void JobsReader::read(KeyValue pair) {
     job.job.key = {id.is_string() ? id.get<std::string>() : "", number_in(head, "began_ms")};
     job.records = records_.size();
     job.bytes = std::exchange(bytes_, 0);
-    // Each goes once it has been read: all of them and all that is made of them are much.
+    // Each record is freed once it has been read: together with the decoded entries they are large.
     const auto rest = std::make_shared<std::deque<std::string>>(std::exchange(records_, {}));
     job.job.next = [rest]() -> Result<std::vector<Entry>> {
         if (rest->empty()) {

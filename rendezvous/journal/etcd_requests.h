@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an EtcdJournal says to etcd and hears from it, as JSON.
+// The requests of an EtcdJournal to etcd, and etcd's answers, as JSON.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct KeyValue {
     std::string value;
 };
 
-/// etcd's 64-bit numbers are strings in JSON; 0 if it is not there.
+/// A 64-bit number, which etcd's JSON has as a string; 0 if it is absent.
 [[nodiscard]] std::int64_t number_in(const nlohmann::json& object, const char* field);
 /// The field of an object, or null.
 [[nodiscard]] const nlohmann::json& field_of(const nlohmann::json& object, const char* field);
@@ -33,10 +33,10 @@ struct KeyValue {
 /// Keys from `first` on that begin with `prefix`, at most `count`.
 [[nodiscard]] nlohmann::json range(const std::string& first, const std::string& prefix,
                                    std::int64_t count);
-/// Takes the lead if nobody has it; else asks who does.
+/// Takes the lead if there is no leader; otherwise asks for the leader.
 [[nodiscard]] nlohmann::json campaign(const std::string& leader_key, const std::string& endpoint,
                                       std::int64_t lease);
-/// `operations`, if the leader's key was created in `revision`.
+/// `operations`, on condition that the leader's key was created in `revision`.
 [[nodiscard]] nlohmann::json fenced(const std::string& leader_key, std::int64_t revision,
                                     nlohmann::json operations);
 
@@ -46,8 +46,8 @@ struct KeyValue {
 [[nodiscard]] std::string entry_key(const std::string& job_prefix, std::size_t number);
 [[nodiscard]] std::string head_value(const JobKey& job);
 
-/// Makes jobs of the pairs below "jobs/", given one by one in order of their keys. A record that is
-/// malformed is found when the job is read.
+/// Builds jobs from the pairs below "jobs/", given one by one in order of their keys. A malformed
+/// record is detected when the job is read.
 class JobsReader {
    public:
     struct Job {
@@ -61,7 +61,7 @@ class JobsReader {
 
    private:
     std::vector<Job> jobs_;
-    std::deque<std::string> records_;  // Of the job whose head is still to come.
+    std::deque<std::string> records_;  // Of the job whose head follows.
     std::size_t bytes_ = 0;
 };
 

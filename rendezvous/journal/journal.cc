@@ -14,7 +14,7 @@ using rendezvous::RendezvousCore;
 
 namespace {
 
-/// The policy of the job whose first entry this is; nothing if no job begins so.
+/// The policy of the job whose first entry this is; null if no job begins with such an entry.
 const rendezvous::JobPolicy* policy_of(const Entry& first) {
     if (!first.event) {
         return nullptr;
@@ -41,21 +41,21 @@ Result<bool> JobReader::read(const OnEntry& on_entry) {
         if (!core_) {
             const rendezvous::JobPolicy* policy = policy_of(entry);
             if (policy == nullptr || !validate(*policy)) {
-                return Failure(Errc::invalid_argument, "what is kept of job " + job_.key.id +
-                                                           " does not begin with a node");
+                return Failure(Errc::invalid_argument,
+                               "the journal of job " + job_.key.id + " does not begin with a node");
             }
             core_.emplace(*policy);
         }
         if (entry.at < last_at_) {
             return Failure(Errc::invalid_argument,
-                           "what is kept of job " + job_.key.id + " goes back in time");
+                           "the journal of job " + job_.key.id + " goes back in time");
         }
         last_at_ = entry.at;
         last_wall_ms_ = entry.wall_ms;
         on_entry(entry, apply(*core_, entry));
     }
     if (entries->empty() && !core_) {
-        return Failure(Errc::invalid_argument, "nothing is kept of job " + job_.key.id);
+        return Failure(Errc::invalid_argument, "the journal of job " + job_.key.id + " is empty");
     }
     return !entries->empty();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Entries in bulk. A thousand nodes that say the same are one table: what they say, and a column
-// for each thing that differs between them, or one value where it does not.
+// Entries in bulk. A thousand equal reports are one table: the common report, and a column for each
+// field that differs between the nodes, or a single value for a field that does not.
 #include <algorithm>
 #include <type_traits>
 #include <utility>
@@ -18,14 +18,15 @@ using protocol::FieldReader;
 
 namespace {
 
-// So many reports in one table, and so large a record if it has more than one element: it is read
-// in one go, in some milliseconds.
+// The most reports in one table, and the size of a record with more than one element. A record of
+// this size is read in a few milliseconds.
 constexpr std::size_t kTableRowsMax = 512;
 constexpr std::size_t kRecordBytesMax = std::size_t{32} << 10U;
-// A report is compared with so many others: nodes in one phase of a round say the same.
+// A report is compared with at most this many others: nodes in one phase of a round report the
+// same.
 constexpr std::size_t kKindsCompared = 16;
 
-/// The values of a column, or the one that all have; nothing if that is the default, 0.
+/// The values of a column, or the single value that all rows have; nothing if that is 0.
 template <class Value>
 void put_column(json& table, const char* key, const std::vector<Value>& values) {
     if (std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end()) {
@@ -35,7 +36,7 @@ void put_column(json& table, const char* key, const std::vector<Value>& values) 
     }
 }
 
-/// Reads what `put_column` has written.
+/// Reads a column that `put_column` has written.
 template <class Number>
 class Column {
    public:
@@ -66,7 +67,7 @@ class Column {
     const json* cells_ = nullptr;
 };
 
-/// The nodes of a table, which says how many rows it has.
+/// The nodes of a table. Their number is the number of rows.
 std::vector<NodeId> nodes_in(FieldReader& table, std::size_t count_max) {
     std::vector<NodeId> nodes;
     const auto found = table.raw().find("nodes");
@@ -92,7 +93,7 @@ bool is_mere_report(const Entry& entry) {
            entry.assigned.empty();
 }
 
-/// Which of `kinds` the report is, but for what has columns of its own.
+/// The index in `kinds` of the report, without the fields that have columns.
 std::size_t kind_of(const NodeReport& report, std::vector<NodeReport>& kinds) {
     NodeReport kind = report;
     kind.store_port = 0;
@@ -111,7 +112,7 @@ std::size_t kind_of(const NodeReport& report, std::vector<NodeReport>& kinds) {
 json reports_to_json(std::span<const Entry> entries) {
     std::vector<NodeReport> kinds;
     std::vector<std::string> nodes;
-    std::vector<std::int64_t> gaps;  // Since the one before.
+    std::vector<std::int64_t> gaps;  // Time since the previous report.
     std::vector<std::size_t> kind;
     std::vector<std::uint16_t> store_port;
     std::vector<std::uint64_t> step;
@@ -191,7 +192,7 @@ Result<void> read_element(const json& element, std::vector<Entry>& out) {
 
 // ---- Assignments.
 
-/// What all nodes of a round are told alike.
+/// The part of an assignment that is equal for all nodes of a round.
 Assignment common_part(Assignment assignment) {
     assignment.group_rank = 0;
     assignment.first_rank = 0;

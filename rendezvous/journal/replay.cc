@@ -22,7 +22,7 @@ std::string because(const std::string& reason) {
     return reason.empty() ? "" : ": " + reason;
 }
 
-/// Tells what happens; nodes go by their names.
+/// Writes the story line by line, with the names of nodes instead of ids.
 class Storyteller {
    public:
     explicit Storyteller(const std::function<void(const std::string&)>& on_line)
@@ -38,7 +38,7 @@ class Storyteller {
         on_line_(seconds +
                  (entry.event ? std::visit(*this, *entry.event) : std::string("(time passed)")));
     }
-    /// The same word to several nodes is one line.
+    /// One line for equal messages to several nodes.
     void tell(const Effects& effects) {
         for (std::size_t i = 0; i < effects.size();) {
             const std::string line = protocol::to_line(effects[i].message);
@@ -77,11 +77,11 @@ class Storyteller {
         return name_of(event.node) + " has " + protocol::to_line(FromAgent(event.resumed));
     }
     std::string operator()(const Restarted& /*event*/) const {
-        return "another daemon takes the job over";
+        return "another daemon takes over the job";
     }
     std::string operator()(const JobFollows& event) const {
-        return "the job is begun anew, after round " + std::to_string(number(event.last)) +
-               " of the one before";
+        return "the job begins anew, after round " + std::to_string(number(event.last)) +
+               " of the previous job";
     }
 
     [[nodiscard]] std::string name_of(const NodeId& node) const {
@@ -100,7 +100,7 @@ std::string shown(const Storyteller& story, const std::vector<Assigned>& all, st
                                   protocol::to_line(FromDaemon(Assign{all[at].assignment}));
 }
 
-// A journal keeps the reason in words.
+// A journal keeps the reason as text.
 std::vector<Assigned> as_kept(std::vector<Assigned> made) {
     for (Assigned& assigned : made) {
         assigned.assignment.reason = protocol::sentence(describe(assigned.assignment.reason));

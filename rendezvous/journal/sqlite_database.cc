@@ -8,7 +8,7 @@ namespace regroup::journal {
 
 namespace {
 
-// Only `regroup replay` reads beside the daemon, and a reader blocks nobody in WAL mode.
+// Only `regroup replay` reads while the daemon writes, and a reader blocks no writer in WAL mode.
 constexpr int kBusyLimitMs = 1000;
 
 struct Finalize {
@@ -85,7 +85,7 @@ Result<void> SqliteDatabase::run(const std::string& sql, const std::vector<Value
         }
     }
     if (code != SQLITE_DONE) {
-        // What ends a transaction counts as reading for SQLite, and is what finds the disk full.
+        // For SQLite a COMMIT is a read-only statement, but it is where a full disk shows.
         const bool reads = sqlite3_stmt_readonly(raw) != 0 && sqlite3_column_count(raw) > 0;
         return failure(reads ? "cannot read" : "cannot write to");
     }
@@ -101,7 +101,7 @@ Result<void> SqliteDatabase::transact(const std::function<Result<void>()>& work)
         done = run("COMMIT");
     }
     if (!done) {
-        // Fails where SQLite has rolled back by itself; there is nothing more to do then.
+        // ROLLBACK fails if SQLite has rolled back already; nothing more is to be done then.
         static_cast<void>(run("ROLLBACK"));
     }
     return done;

@@ -14,8 +14,8 @@ struct sqlite3;
 
 namespace regroup::journal {
 
-/// A connection to an SQLite database. Calls are made inline: each takes well under a millisecond.
-/// Errors of every function: system, naming the file and what SQLite says.
+/// A connection to an SQLite database. Calls block: each takes well under a millisecond. Errors of
+/// every function: system, with the file and SQLite's message.
 class SqliteDatabase {
    public:
     using Value = std::variant<std::int64_t, std::string>;
@@ -24,7 +24,7 @@ class SqliteDatabase {
     enum class Access { read_only, read_write };
     static Result<SqliteDatabase> open(const std::string& path, Access access);
 
-    /// Runs one statement; `values` go in place of its question marks. Each row goes to `on_row`.
+    /// Runs one statement with `values` for its question marks. Calls `on_row` for each row.
     Result<void> run(const std::string& sql, const std::vector<Value>& values = {},
                      const std::function<void(const Row&)>& on_row = nullptr);
     /// Runs `work` as one transaction: all of it or nothing.

@@ -16,7 +16,7 @@ namespace regroup::journal {
 namespace {
 
 constexpr const char* kFile = "/journal.sqlite3";
-// PRAGMA user_version. In 1 each row is a single entry, which 2 reads as well.
+// PRAGMA user_version. In format 1 each row is a single entry; format 2 reads such rows too.
 constexpr std::int64_t kFormat = 2;
 constexpr std::int64_t kPageRecords = 1;
 constexpr const char* kSchema[] = {
@@ -28,7 +28,7 @@ constexpr const char* kSchema[] = {
 
 using Row = SqliteDatabase::Row;
 
-// A column of another type is as good as an empty one: what is made of it is checked.
+// A column of another type counts as empty; the value is checked later.
 std::int64_t number_in(const Row& row, std::size_t at) {
     const auto* number = std::get_if<std::int64_t>(&row[at]);
     return number == nullptr ? 0 : *number;
@@ -38,7 +38,7 @@ std::string text_in(const Row& row, std::size_t at) {
     return text == nullptr ? std::string() : *text;
 }
 
-/// The held lock on `directory`, or who holds it.
+/// Locks `directory`. The failure names the process that holds the lock.
 Result<int> lock(const std::string& directory) {
     const std::string path = directory + "/lock";
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -64,13 +64,13 @@ Result<int> lock(const std::string& directory) {
     const std::string pid = std::to_string(::getpid()) + "\n";
     if (::ftruncate(fd, 0) != 0 ||
         ::pwrite(fd, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
-        // Only who waits for the lock misses it, and is told "another process".
+        // Without it the message to a second daemon says "another process".
         static_cast<void>(::ftruncate(fd, 0));
     }
     return fd;
 }
 
-/// The records of a job behind `number`, some at a time; `number` and `bytes` grow with them.
+/// The next records of a job after `number`. Advances `number` and `bytes`.
 Result<std::vector<Entry>> read_page(SqliteDatabase& database, const JobKey& key, std::int64_t row,
                                      std::int64_t& number, std::size_t& bytes) {
     std::vector<Entry> entries;
@@ -162,7 +162,7 @@ Result<std::unique_ptr<SqliteJournal>> SqliteJournal::open(const std::string& di
     return journal;
 }
 
-// Not set aside: jobs that are running may be in it, and somebody can save them.
+// A broken file stays in place: it may hold running jobs that a person can still recover.
 Result<void> SqliteJournal::prepare(std::int64_t wall_ms) {
     Result<void> done = set_up(wall_ms);
     if (done || done.error().code == Errc::invalid_argument) {
@@ -267,8 +267,8 @@ void SqliteJournal::append(const JobKey& job, std::vector<Entry> entries,
             give_up(written.error());
         } else if (numbers->bytes >= job_bytes_max_) {
             hooks_.log("job " + job.id + " takes " + std::to_string(numbers->bytes >> 20U) +
-                       " MiB in the journal: no more is kept of it, and if the daemon ends now, "
-                       "the job is formed anew by its nodes");
+                       " MiB in the journal: no more entries are kept; if the daemon ends now, its "
+                       "nodes form the job anew");
             end(job);
             jobs_[job] = std::make_shared<Numbers>(Numbers{0, 0, job_bytes_max_});
         }
@@ -298,7 +298,7 @@ void SqliteJournal::end(const JobKey& job) {
 
 std::string SqliteJournal::trouble(const JobKey& job) const {
     if (!database_) {
-        return "nothing is kept since it failed (" + failure_ +
+        return "no entries are kept since the journal failed (" + failure_ +
                "): if the daemon ends, the nodes form the job anew";
     }
     const auto found = jobs_.find(job);
@@ -317,9 +317,9 @@ void SqliteJournal::give_up(const Failure& failure) {
                 aside;
     }
     hooks_.log(failure.detail +
-               "; the daemon goes on without a journal: all jobs go on, but if it "
+               "; the daemon continues without a journal: all jobs continue, but if it "
                "ends, their nodes form them anew when it is back" +
-               (aside ? " (what was written is now in " + path + ".broken)"
+               (aside ? " (the old journal is now " + path + ".broken)"
                       : ", and " + path + " must be removed by hand before that"));
 }
 

@@ -5,7 +5,7 @@
 
 namespace regroup::net {
 
-/// `address` as people know it: a dual-stack socket shows 10.0.0.1 as ::ffff:10.0.0.1.
+/// `address` without the IPv4-mapped form: a dual-stack socket shows 10.0.0.1 as ::ffff:10.0.0.1.
 [[nodiscard]] inline boost::asio::ip::address plain(const boost::asio::ip::address& address) {
     namespace ip = boost::asio::ip;
     return address.is_v6() && address.to_v6().is_v4_mapped()

@@ -5,8 +5,9 @@
 
 namespace regroup::net {
 
-/// Keeps `fd` from programs that this process starts. Asio's sockets are inherited by default, and
-/// a worker that holds the agent's listening port would keep it taken after the agent is gone.
+/// Prevents that programs started by this process inherit `fd`. Asio's sockets are inherited by
+/// default, and a worker that inherits the agent's listening port would block it after the agent
+/// has ended.
 inline void set_close_on_exec(int fd) noexcept {
     const int flags = ::fcntl(fd, F_GETFD);
     if (flags >= 0) {

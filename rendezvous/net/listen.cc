@@ -16,11 +16,10 @@ namespace {
 
 using boost::asio::ip::tcp;
 
-/// How often a port is tried that others bind at the same instant.
+/// Attempts to listen on a port that another process binds at the same instant.
 constexpr int kAttempts = 16;
 
-/// Leaves `acceptor` listening, or returns why it does not. `bound` tells whether it came so far as
-/// to have the port.
+/// Makes `acceptor` listen, or returns the error. `bound`: true if the port was bound.
 boost::system::error_code listen_once(tcp::acceptor& acceptor, const tcp::endpoint& endpoint,
                                       bool dual_stack, bool& bound) {
     bound = false;
@@ -50,8 +49,8 @@ boost::system::error_code listen_once(tcp::acceptor& acceptor, const tcp::endpoi
     return error;
 }
 
-/// The same, until somebody has the port: with SO_REUSEADDR two processes may both bind it, and if
-/// they listen at the same instant the kernel refuses both.
+/// Repeats `listen_once` while no process gets the port: with SO_REUSEADDR two processes may both
+/// bind it, and if they listen at the same instant the kernel refuses both.
 boost::system::error_code try_listen(tcp::acceptor& acceptor, const tcp::endpoint& endpoint,
                                      bool dual_stack) {
     bool bound = false;
@@ -70,13 +69,14 @@ Failure describe(const std::string& address, std::uint16_t port,
     const std::string of_address = address.empty() ? "" : " of " + address;
     if (error == boost::system::errc::address_in_use && port != 0) {
         if (is_kept_by_ended_connection(address, port)) {
-            return {Errc::system, "port " + std::to_string(port) + of_address +
-                                      " is kept by a connection that has ended, for a minute"};
+            return {Errc::system,
+                    "port " + std::to_string(port) + of_address +
+                        " is still held, for up to a minute, by a connection that has ended"};
         }
         const auto holder = find_port_holder(address, port);
         const std::string by =
             holder ? "pid " + std::to_string(holder->pid) + " (" + holder->command + ")"
-                   : "a process that cannot be seen from here";
+                   : "a process that this user cannot see";
         return {Errc::system, "port " + std::to_string(port) + of_address + " is taken by " + by};
     }
     return system_failure("cannot listen on port " + std::to_string(port) + of_address,

@@ -60,13 +60,13 @@ std::optional<AddressBytes> parse_table_address(std::string_view text) {
     return bytes;
 }
 
-/// A conflict with listening on a port.
+/// Sockets and connections that prevent listening on a port.
 struct Conflicts {
     std::set<std::uint64_t> inodes;  ///< Of sockets.
-    bool ended_connection = false;   ///< It belongs to no process any more.
+    bool ended_connection = false;   ///< A connection that no longer belongs to a process.
 };
 
-/// Adds those that are in `table`.
+/// Adds the conflicts that `table` lists.
 void collect(const char* table, const std::optional<AddressBytes>& address, std::uint16_t port,
              Conflicts& conflicts) {
     std::ifstream file(table);

@@ -5,9 +5,9 @@
 
 namespace regroup::net {
 
-/// The network interface by which this machine reaches `address` (numeric), as the kernel routes
-/// now; for an address of its own, the interface that has it. Nothing is sent. Empty for loopback,
-/// and when the kernel cannot tell.
+/// The network interface through which the kernel now routes to `address` (numeric); for an address
+/// of this machine, the interface that has it. Sends nothing. Empty for loopback, and when the
+/// kernel does not know.
 [[nodiscard]] std::string interface_towards(const std::string& address);
 
 }  // namespace regroup::net

@@ -20,7 +20,7 @@ Failure malformed(const std::string& what) {
     return {Errc::invalid_argument, "malformed control message: " + what};
 }
 
-/// How deep objects and lists are nested, told before parsing: 256 KiB of brackets would become
+/// The nesting depth of objects and lists, found before parsing: 256 KiB of brackets would become
 /// many megabytes of objects.
 std::size_t nesting(std::string_view payload) {
     std::size_t depth = 0;
@@ -94,7 +94,7 @@ void read(FieldReader& reader, Assign& message) {
     read(reader, message.assignment);
 }
 
-/// What is said of a round, and why.
+/// Reads a message with a round and a reason.
 template <class Message>
 void read_about_round(FieldReader& reader, Message& message) {
     reader.require("round");
@@ -169,7 +169,7 @@ void read(FieldReader& reader, Elsewhere& message) {
     reader.name("endpoint", message.endpoint);
 }
 
-// ---- By their names.
+// ---- Decoding by the name of the message.
 
 template <class Variant>
 using ReadAs = Result<Variant> (*)(FieldReader&);
@@ -199,7 +199,7 @@ Result<Variant> decode(std::string_view payload,
     if (reader.complaint()) {
         return malformed(*reader.complaint());
     }
-    if (type == "join" || type == "operate") {  // The first words of a connection.
+    if (type == "join" || type == "operate") {  // The first message of a connection.
         int version = 0;
         reader.require("protocol");
         reader.integer("protocol", version);

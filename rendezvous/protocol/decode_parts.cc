@@ -127,9 +127,9 @@ void read(FieldReader& outer, std::string_view key, std::optional<WorkerFailure>
     reader->flag("announced", failure.announced);
     reader->flag("unfinished", failure.unfinished);
     reader->flag("by_silence", failure.by_silence);
-    // The job's exit code is made of this one: it must not come out as success or as nothing.
+    // The job's exit code comes from this failure, so it must not be 0 or unset.
     if (failure.start_error.empty() && failure.signal == 0 && failure.exit_code <= 0) {
-        reader->complain("exit_code", "tells no failure, nor does any other field");
+        reader->complain("exit_code", "reports no failure, and no other field does");
     }
     outer.adopt(*reader);
     out = std::move(failure);

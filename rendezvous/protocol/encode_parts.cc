@@ -50,8 +50,8 @@ json to_json(const Budgets& budgets) {
     return object;
 }
 
-// Of more than fit, those who are behind: a hang waits for one of them. Of those of whom nothing
-// else is known, who is stopped or has been silent longest.
+// Keeps the positions furthest behind if not all fit, since a hang waits for one of them. Among
+// ranks without other information, keeps those that are stopped or have been silent longest.
 std::vector<RankPosition> most_behind(std::vector<RankPosition> positions) {
     if (positions.size() > kPositionsMax) {
         std::sort(positions.begin(), positions.end(),
@@ -255,7 +255,7 @@ void write(json& object, const Assignment& assignment) {
     object["master_port"] = a.master_port;
     object["restart_count"] = a.restart_count;
     object["reason"] = sentence(describe(a.reason));
-    // With a single role, the usual case, role ranks are ranks.
+    // With a single role, the usual case, role ranks equal ranks.
     if (a.role_first_rank != a.first_rank || a.role_world_size != a.world_size) {
         object["role_first_rank"] = a.role_first_rank;
         object["role_world_size"] = a.role_world_size;

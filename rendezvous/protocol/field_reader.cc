@@ -14,7 +14,7 @@ using nlohmann::json;
 
 namespace {
 
-// 34 years: nothing needs more, and in nanoseconds it still fits.
+// 34 years, which fits 64 bits in nanoseconds.
 constexpr std::uint64_t kMillisecondsMax = std::uint64_t{1} << 40U;
 constexpr std::uint64_t kMicrosecondsMax = std::uint64_t{1} << 50U;
 
@@ -54,7 +54,7 @@ bool FieldReader::read_integer(std::string_view key, std::int64_t& out, std::uin
     if (value == nullptr) {
         return false;
     }
-    // Numbers without a sign are kept unsigned, so a signed one is negative.
+    // The parser keeps non-negative numbers unsigned, so a signed one is negative.
     const bool negative = value->is_number_integer() && !value->is_number_unsigned();
     const bool fits = negative ? value->get<std::int64_t>() >= min
                                : value->is_number_unsigned() && value->get<std::uint64_t>() <= max;

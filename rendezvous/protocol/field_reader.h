@@ -42,9 +42,9 @@ class FieldReader {
     void duration(std::string_view key, Duration& out);
     /// Whole microseconds.
     void microseconds(std::string_view key, Duration& out);
-    /// What identifies something: not empty, not too long, no control characters.
+    /// A name: not empty, not too long, no control characters.
     void name(std::string_view key, std::string& out);
-    /// Names; those after the first kNamesMax are left out.
+    /// A list of names; those after the first kNamesMax are left out.
     void names(std::string_view key, std::vector<std::string>& out);
     /// Text for people, of which the first or the last `bytes_max` bytes are kept.
     void text(std::string_view key, std::string& out, std::size_t bytes_max);
@@ -67,7 +67,7 @@ class FieldReader {
     /// The elements of the list of objects at `key`, if there is one; those after the first
     /// `count_max` are left out.
     [[nodiscard]] std::vector<FieldReader> objects(std::string_view key, std::size_t count_max);
-    /// The object itself, for what is no field by field.
+    /// The object itself, for callers that do not read it field by field.
     [[nodiscard]] const nlohmann::json& raw() const { return *object_; }
     /// The names of all fields.
     [[nodiscard]] std::vector<std::string> keys() const;
@@ -78,7 +78,7 @@ class FieldReader {
     [[nodiscard]] const std::optional<std::string>& complaint() const { return complaint_; }
 
    private:
-    // What any JSON reader keeps exactly: 53 bits.
+    // 53 bits, which any JSON reader keeps exactly.
     static constexpr std::uint64_t kIntegerMax = std::uint64_t{1} << 53U;
 
     [[nodiscard]] const nlohmann::json* find(std::string_view key) const;

@@ -18,16 +18,16 @@ inline constexpr std::size_t kFrameHeaderBytes = 4;
 /// `payload` as a frame. Requires payload.size() <= kFrameBytesMax.
 [[nodiscard]] std::string make_frame(std::string_view payload);
 
-/// Cuts a byte stream into payloads, however it was segmented on the way. If `next` is called until
-/// it has nothing after each `feed`, it holds less than one frame beyond what was fed last.
+/// Cuts a byte stream into payloads, in any segmentation. If `next` is called after each `feed`
+/// until it returns nullopt, the reader holds less than one frame beyond the last bytes fed.
 class FrameReader {
    public:
-    /// Appends what was received.
+    /// Appends received bytes.
     void feed(std::string_view bytes);
 
-    /// The next whole payload, or nothing yet, or why the stream is not ours. After a Failure the
-    /// stream is lost: the same Failure is given again, and what is fed is thrown away. Errors:
-    /// invalid_argument.
+    /// The next complete payload; nullopt if there is none yet; a Failure if the stream is not the
+    /// control protocol. After a Failure the stream is unusable: every later call returns the same
+    /// Failure, and further bytes are discarded. Errors: invalid_argument.
     [[nodiscard]] Result<std::optional<std::string>> next();
 
    private:

@@ -29,8 +29,7 @@ std::string report_text(const NodeReport& report) {
         }
     }
     if (report.at_work > Duration::zero()) {
-        text += ", its workers at work of their own for " + format_duration(report.at_work) +
-                " at most";
+        text += ", its workers in user code for at most " + format_duration(report.at_work);
     }
     if (!report.draining.empty()) {
         text += ", draining: " + report.draining;

@@ -17,7 +17,7 @@ namespace regroup::protocol {
 [[nodiscard]] std::string to_line(const rendezvous::FromAgent& message);
 [[nodiscard]] std::string to_line(const rendezvous::FromDaemon& message);
 
-/// What a node says of itself, without a name before it: "running, round 3".
+/// A report without the message name: "running, round 3".
 [[nodiscard]] std::string to_line(const rendezvous::NodeReport& report);
 
 }  // namespace regroup::protocol

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What several messages are made of, as fields of a JSON object. What equals its default is left
-// out: most jobs send none of the optional fields.
+// Parts that several messages share, as fields of a JSON object. A field that has its default value
+// is left out: most jobs send none of the optional fields.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@
 
 namespace regroup::protocol {
 
-/// The beginning of `text`, as long as a sentence may be.
+/// The beginning of `text`, cut to kSentenceBytesMax.
 [[nodiscard]] std::string sentence(const std::string& text);
 /// `object[key] = text`, cut like a sentence, unless it is empty.
 void put_sentence(nlohmann::json& object, const char* key, const std::string& text);
@@ -30,7 +30,7 @@ void write(nlohmann::json& object, const rendezvous::Resumed& resumed);
 void write(nlohmann::json& object, const rendezvous::Incident& incident);
 void write(nlohmann::json& object, const rendezvous::Verdict& verdict);
 
-/// A value that came as a sentence: its words are kept as they are.
+/// Reads a value that was sent as a sentence; the text is kept unchanged.
 template <class Value>
 void read_words(FieldReader& reader, const char* key, Value& out) {
     if (reader.has(key)) {

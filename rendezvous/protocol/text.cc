@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kQuotedBytesMax = 40;
 
-// A UTF-8 character is one leading byte and at most three of these.
+// True for a continuation byte of UTF-8; a character has at most three of them.
 bool continues_character(char c) {
     return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U;
 }

@@ -10,11 +10,11 @@ namespace regroup::protocol {
 [[nodiscard]] std::string beginning_of(const std::string& text, std::size_t bytes_max);
 [[nodiscard]] std::string end_of(const std::string& text, std::size_t bytes_max);
 
-/// `text` in quotes, short and on one line, for a sentence about what a stranger sent: it may end
-/// up on a terminal.
+/// `text` in quotes, short and on one line, for a message about input from an unknown peer, which
+/// may end up on a terminal.
 [[nodiscard]] std::string quoted(const std::string& text);
 
-/// True if `text` has a character that moves a terminal's cursor or worse.
+/// True if `text` has a character that controls a terminal.
 [[nodiscard]] bool has_control_characters(const std::string& text);
 
 }  // namespace regroup::protocol

@@ -15,7 +15,7 @@ namespace regroup::rendezvous {
 Daemon::Daemon(asio::io_context& io, const Clock& clock, const DaemonLimits& limits, Log log)
     : impl_(std::make_shared<Impl>(io, clock, limits, std::move(log))) {
     impl_->self = impl_;
-    // The table is gone before the Impl is.
+    // The table is destroyed before the Impl.
     Impl& impl = *impl_;
     JobTable::Hooks hooks;
     hooks.send = [&impl](const std::shared_ptr<Session>& session, const FromDaemon& message) {

@@ -17,24 +17,24 @@
 
 namespace regroup::rendezvous {
 
-/// Bounds on what strangers may make the daemon hold.
+/// Limits on the resources that peers can make the daemon use.
 struct DaemonLimits {
     std::size_t sessions_max = 16384;
     std::size_t jobs_max = 1024;
-    /// Frames that wait for a peer which does not read; one more and it is disconnected.
+    /// The most frames that wait for a slow peer; beyond that the peer is disconnected.
     std::size_t outbox_frames_max = 256;
-    /// A connection that has not joined a job by then is closed; one that has, when it has been
-    /// silent for this long and for its job's heartbeat timeout.
+    /// A connection that has not joined a job within this time is closed. A joined one is closed
+    /// when it has been silent for this long and for the heartbeat timeout of its job.
     Duration hello_limit = std::chrono::seconds(10);
-    /// For so long a closed job tells late comers how it ended; then its id may be used again.
+    /// How long a closed job tells late nodes how it ended. After that its id may be used again.
     Duration closed_retention = std::chrono::seconds(30);
-    /// The same for one that had failed or been stopped before this daemon took it up.
+    /// The same for a job that had failed or been stopped before this daemon restored it.
     Duration failed_retention = std::chrono::seconds(30);
     /// A job without any node is forgotten after this, or when it is joined with another policy.
     Duration empty_limit = std::chrono::minutes(10);
 };
 
-/// What went over the control connections, payload and frame headers; for tests and benchmarks.
+/// Traffic of the control connections, payload and frame headers; for tests and benchmarks.
 struct DaemonTraffic {
     std::uint64_t messages_in = 0;
     std::uint64_t messages_out = 0;
@@ -42,9 +42,9 @@ struct DaemonTraffic {
     std::uint64_t bytes_out = 0;
 };
 
-/// RendezvousCore behind TCP, for any number of jobs on one port. Four duties and no policy: decode
-/// frames into events, step the job's core, encode its effects into bounded outboxes, keep one
-/// timer at the cores' next deadline.
+/// Serves RendezvousCore over TCP, for any number of jobs on one port. It decodes frames into
+/// events, steps the job's core, encodes the effects into bounded outboxes, and keeps one timer at
+/// the cores' next deadline. It makes no decisions itself.
 ///
 /// Everything runs on the io_context's one thread. `io` and `clock` outlive the Daemon.
 class Daemon {
@@ -61,33 +61,34 @@ class Daemon {
     Daemon& operator=(const Daemon&) = delete;
 
     /// Binds, listens and begins to serve; an empty `address` means all, IPv6 and IPv4. Port 0
-    /// picks a free one. Returns the port. Errors: system, naming who holds the port where it can
-    /// be told.
+    /// picks a free one. Returns the port. Errors: system, naming the holder of a taken port if it
+    /// is visible.
     Result<std::uint16_t> listen(const std::string& address, std::uint16_t port);
 
-    /// Where connections that speak the store's protocol go. Without a handler the daemon serves
-    /// them itself; see LauncherStore.
+    /// Sets the handler for connections that speak the store's protocol. Without a handler the
+    /// daemon serves them itself; see LauncherStore.
     void set_store_handler(StoreHandler handler);
 
-    /// Keeps all jobs in `journal`, and takes up those that it has. Without one, jobs end with this
-    /// process: their nodes form them anew with the next daemon. At most once, before the
-    /// io_context runs. What becomes of the journal and of the jobs in it is said by `log`, or like
-    /// everything else if that is empty.
+    /// Keeps all jobs in `journal`, and restores those that it contains. Without a journal, jobs
+    /// end with this process: their nodes form them anew with the next daemon. At most once, before
+    /// the io_context runs. `log` gets the lines about the journal and its jobs; if it is empty,
+    /// the daemon's log does.
     void use_journal(std::unique_ptr<journal::Journal> journal, Log log = {});
     [[nodiscard]] bool keeps_jobs() const;
 
-    /// What store clients speak that do not begin with a greeting. To be called before `listen`.
+    /// The dialect of store clients that do not begin with a greeting. To be called before
+    /// `listen`.
     void set_older_dialect(store::Dialect dialect);
 
-    /// Closes every job for everyone and accepts no one any more. `done` is called once all have
-    /// been told, or after `limit`.
+    /// Closes every job and accepts no more connections. `done` is called once all nodes have been
+    /// told, or after `limit`.
     void stop(const std::string& author, const std::string& reason, Duration limit,
               std::function<void()> done);
-    /// Lets go of the jobs that a journal keeps: accepts no one any more, and calls `done` once
-    /// another daemon may take them up, or after `limit`.
+    /// Releases the jobs in the journal: accepts no more connections, and calls `done` once another
+    /// daemon may take over the jobs, or after `limit`.
     void resign(Duration limit, std::function<void()> done);
-    /// Before the end of the process: operators who wait are told so, and `done` is called once
-    /// everything said so far has been handed to the kernel, or after `limit`.
+    /// Before the end of the process: tells waiting operators, and calls `done` once all queued
+    /// messages have been handed to the kernel, or after `limit`.
     void flush(Duration limit, std::function<void()> done);
 
     [[nodiscard]] std::size_t sessions_count() const;

@@ -19,7 +19,7 @@ namespace regroup::rendezvous {
 namespace {
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
-// A heartbeat has a hundred bytes, and there are thousands of connections.
+// Small, since a heartbeat has about 100 bytes and there are thousands of connections.
 constexpr std::size_t kReadBytes = 4096;
 constexpr Duration kSweepInterval = std::chrono::seconds(1);
 
@@ -38,7 +38,7 @@ asio::awaitable<void> Daemon::Impl::accept(std::shared_ptr<Impl> self) {
             self->open(std::move(socket));
             continue;
         }
-        // Out of descriptors, most likely: wait for some to come back rather than spin.
+        // Probably there are no descriptors left: wait for some to be freed instead of spinning.
         self->log("cannot accept a connection: " + error.message());
         asio::steady_timer pause(self->io, std::chrono::milliseconds(200));
         co_await pause.async_wait(kAwait);
@@ -53,7 +53,7 @@ void Daemon::Impl::open(tcp::socket socket) {
         }
     });
     if (!session->is_known()) {
-        return;  // Gone already.
+        return;  // The peer is gone already.
     }
     if (connections_count() >= limits.sessions_max) {
         turn_away(session->socket, session->peer);
@@ -68,7 +68,7 @@ std::size_t Daemon::Impl::connections_count() const {
     return sessions.size() + (store ? store->clients_count() : 0);
 }
 
-// Told in passing, and not kept: otherwise the limit would be none.
+// The peer gets the reason without a session, since a session would exceed the limit.
 void Daemon::Impl::turn_away(tcp::socket& socket, const std::string& peer) {
     const std::string reason =
         "the daemon has " + std::to_string(connections_count()) + " connections already";
@@ -77,7 +77,7 @@ void Daemon::Impl::turn_away(tcp::socket& socket, const std::string& peer) {
         protocol::make_frame(protocol::encode(Refused{Errc::overloaded, reason}));
     ErrorCode ignored;
     socket.non_blocking(true, ignored);
-    socket.write_some(asio::buffer(frame), ignored);  // A new socket's buffer takes it whole.
+    socket.write_some(asio::buffer(frame), ignored);  // The buffer of a new socket holds all of it.
 }
 
 asio::awaitable<void> Daemon::Impl::serve(std::shared_ptr<Impl> self,
@@ -93,7 +93,7 @@ asio::awaitable<void> Daemon::Impl::serve(std::shared_ptr<Impl> self,
             break;
         }
         if (error || !session->socket.is_open()) {
-            break;  // Closed meanwhile, perhaps with the Daemon.
+            break;  // The session was closed meanwhile, perhaps with the Daemon.
         }
         const std::string_view bytes(buffer.data(), count);
         self->traffic.bytes_in += count;
@@ -131,8 +131,8 @@ void Daemon::Impl::hand_to_store(Session& session) {
 }
 
 bool Daemon::Impl::consume(const std::shared_ptr<Session>& session, std::string_view bytes) {
-    // What a refused peer still sends is read and thrown away, so that it can read the refusal
-    // instead of being reset.
+    // Further bytes of a refused peer are read and discarded, so that it can read the refusal
+    // instead of getting a connection reset.
     if (!session->close_when_flushed) {
         session->reader.feed(bytes);
     }
@@ -188,7 +188,7 @@ void Daemon::Impl::end(const std::shared_ptr<Session>& session) {
     check_flushed();
 }
 
-// Once a second: connections that say nothing, and jobs that nobody needs.
+// Once a second: closes silent connections and forgets jobs that are not needed.
 void Daemon::Impl::sweep() {
     sweep_timer.expires_after(std::min(kSweepInterval, limits.hello_limit));
     sweep_timer.async_wait([impl = self.lock()](ErrorCode error) {
@@ -207,8 +207,8 @@ void Daemon::Impl::sweep() {
     });
 }
 
-// PyTorch 1.13 has a second connection for each store and never says a word on it, but does not
-// bear its end.
+// PyTorch 1.13 opens a second connection for each store. It sends nothing on it, but fails when it
+// is closed.
 void Daemon::Impl::expire(Session& session) {
     if (session.protocol_told || !session.first_bytes.empty() ||
         !older_hosts.contains(session.address)) {

@@ -42,10 +42,10 @@ struct Daemon::Impl {
 
     void open(tcp::socket socket);
     void turn_away(tcp::socket& socket, const std::string& peer);
-    /// Of a connection's first bytes: false once the session is to be read no further.
+    /// Handles a connection's first bytes. False: read no more from the session.
     bool begin(const std::shared_ptr<Session>& session, std::string_view bytes);
     void hand_to_store(Session& session);
-    /// False once the session is to be read no further.
+    /// False: read no more from the session.
     bool consume(const std::shared_ptr<Session>& session, std::string_view bytes);
     void send(const std::shared_ptr<Session>& session, const FromDaemon& message);
     void refuse(const std::shared_ptr<Session>& session, Errc code, const std::string& reason);
@@ -64,13 +64,13 @@ struct Daemon::Impl {
     Log log;
     StoreHandler store_handler;
     store::Dialect older_dialect = store::Dialect::v1_13;
-    std::unique_ptr<LauncherStore> store;  ///< For whom there is no store_handler.
+    std::unique_ptr<LauncherStore> store;  ///< Used when there is no store_handler.
     std::set<std::string> older_hosts;
     std::unique_ptr<tcp::acceptor> acceptor;
     asio::steady_timer sweep_timer;
     asio::steady_timer flush_timer;
     std::function<void()> on_flushed;
-    std::unique_ptr<JobTable> jobs;  ///< None once the Daemon is gone.
+    std::unique_ptr<JobTable> jobs;  ///< Null once the Daemon is destroyed.
     std::set<std::shared_ptr<Session>> sessions;
     DaemonTraffic traffic;
     bool closed = false;

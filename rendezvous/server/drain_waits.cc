@@ -71,7 +71,7 @@ void DrainWaits::note(const Event& event) {
         hear(reported->node, reported->report);
     } else if (const auto* joined = std::get_if<NodeJoined>(&event)) {
         hear(joined->node, joined->report);
-        look_again_ = true;  // It may have taken the place of another one.
+        look_again_ = true;  // One node may have left while this one joined.
     } else if (const auto* left = std::get_if<NodeLeft>(&event)) {
         for (Wait& wait : waits_) {
             if (const auto found = wait.leavers.find(left->node); found != wait.leavers.end()) {
@@ -84,7 +84,7 @@ void DrainWaits::note(const Event& event) {
     }
 }
 
-/// Workers that have ended keep no step; what they had before is what they saved.
+/// Ended workers hold no step; the last step that they held is the one that they saved.
 void DrainWaits::hear(const NodeId& node, const NodeReport& report) {
     for (Wait& wait : waits_) {
         if (const auto found = wait.leavers.find(node);

@@ -15,8 +15,8 @@
 
 namespace regroup::rendezvous {
 
-/// The operators that wait until the nodes that they drain have left a job, and what those nodes
-/// said last. Costs nothing while nobody waits.
+/// The operators that wait until the nodes that they drain have left a job, and the last reports of
+/// those nodes. Costs nothing while no operator waits.
 class DrainWaits {
    public:
     struct Answer {
@@ -26,21 +26,21 @@ class DrainWaits {
     };
 
     [[nodiscard]] bool empty() const noexcept { return waits_.empty(); }
-    /// `session` waits for those of `nodes` that are called `name`, by name or id. It is not
-    /// answered before `accept`.
+    /// `session` waits for those of `nodes` whose name or id is `name`. It gets no answer before
+    /// `accept`.
     void add(const std::shared_ptr<Session>& session, const std::string& name,
              const std::vector<JobStatus::Node>& nodes);
     /// The operator has been told that the nodes are to leave.
     void accept(const std::shared_ptr<Session>& session);
     /// The connection of an operator, or of a node, has ended.
     void ended(const std::shared_ptr<Session>& session);
-    /// Another daemon has the job: operators have to ask there.
+    /// Another daemon has the job: closes the connections, so that operators ask there.
     void hang_up();
-    /// To be told of each event of the job.
+    /// Must be called for each event of the job.
     void note(const Event& event);
-    /// Removes and returns those who have no more to wait for: all their nodes have left, or the
-    /// job has ended. A job that all leave ends before the last ones have saved their state; their
-    /// connections tell when they have.
+    /// Removes and returns the waits that are over: all their nodes have left, or the job has
+    /// ended. A job that all nodes leave ends before the last nodes have saved their state; the end
+    /// of their connections shows that they have.
     [[nodiscard]] std::vector<Answer> take_answered(const std::string& job,
                                                     const RendezvousCore& core);
     /// Removes and returns all that were accepted: the daemon is about to end.
@@ -49,12 +49,12 @@ class DrainWaits {
    private:
     struct Leaver {
         std::string title;       // "node b (ranks 2-3)"
-        std::uint64_t step = 0;  // The last one that its workers are known to have had.
+        std::uint64_t step = 0;  // The last step that its workers are known to have had.
         bool said_goodbye = false;
         bool killed = false;
-        std::string reason;  // Of its goodbye.
+        std::string reason;  // The reason in its Leave message.
         bool gone = false;
-        bool outlives_job = false;  // It was not gone when the job ended.
+        bool outlives_job = false;  // It had not left when the job ended.
     };
     struct Wait {
         std::shared_ptr<Session> session;
@@ -68,8 +68,8 @@ class DrainWaits {
                                        const std::string& why_not);
 
     std::vector<Wait> waits_;
-    std::size_t nodes_count_ = 0;  // By the last look for nodes that are gone,
-    bool look_again_ = true;       // which may be out of date.
+    std::size_t nodes_count_ = 0;  // The number of nodes at the last check for departures.
+    bool look_again_ = true;       // The last check may be out of date.
 };
 
 }  // namespace regroup::rendezvous

@@ -22,8 +22,8 @@ PortProtocol tell_protocol(std::string_view bytes) noexcept {
     if (bytes.size() < 4) {
         return PortProtocol::undecided;
     }
-    // Of a length with the highest byte first the last one is hardly ever 0; of a key's length it
-    // always is, and so is the next.
+    // In a length with the highest byte first, byte 3 is rarely 0. In the length of a key it is
+    // always 0, and so is the next byte.
     if (bytes[3] != '\0' || bytes.substr(0, 4) == std::string_view("\0\0\0\0", 4)) {
         return PortProtocol::control;
     }

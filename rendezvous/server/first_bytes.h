@@ -8,9 +8,9 @@ namespace regroup::rendezvous {
 
 enum class PortProtocol : std::uint8_t { control, store, undecided };
 
-/// Which protocol a connection of the daemon's port speaks that begins with `bytes`; `undecided` as
-/// long as more are needed, five at most. Exact for each first request of every TCPStore client and
-/// each first message of an agent; what is neither is `control`, which knows how to refuse.
+/// The protocol of a connection to the daemon's port that begins with `bytes`; `undecided` while
+/// more bytes are needed, five at most. Exact for every first request of every TCPStore client and
+/// every first message of an agent. Anything else is `control`, where it is refused.
 ///
 ///     control      length, 4 bytes, at most 00 04 00 00        '{'
 ///     store        00 CE F7 85 3C

@@ -21,7 +21,7 @@ Job Job::following(const Job& old, JobPolicy policy, std::int64_t wall_ms, Insta
     Job job({old.key.id, began_ms}, policy, now);
     entries.push_back(
         {job.timeline(now), wall_ms, JobFollows{std::move(policy), old.core.round()}, {}});
-    // It says nothing to anybody.
+    // This event has no effects.
     static_cast<void>(journal::apply(job.core, entries.back()));
     job.remember_former(old, retention);
     return job;
@@ -48,7 +48,7 @@ Instant Job::timeline(Instant now) const {
 
 Instant Job::next_deadline() const {
     const Instant next = core.next_deadline();
-    // One that lies between two microseconds of the timeline is due at the second.
+    // A deadline between two microseconds of the timeline is due at the second one.
     return next == Instant::max() ? next : next - shift_ + std::chrono::microseconds(1);
 }
 
@@ -134,7 +134,7 @@ Result<bool> JobRestoration::read() {
 }
 
 Job JobRestoration::finish(std::int64_t wall_ms, Instant now) && {
-    // A wall clock that was set back makes the time away zero, never less.
+    // If the wall clock was set back, the time away counts as zero.
     const std::int64_t away_ms = std::max<std::int64_t>(0, wall_ms - reader_.last_wall_ms());
     const Duration shift = reader_.last_at().time_since_epoch() +
                            std::chrono::milliseconds(away_ms) - now.time_since_epoch();

@@ -18,50 +18,49 @@ namespace regroup::rendezvous {
 
 /// A job of the daemon: its core, its timeline, and the connections of its nodes.
 ///
-/// The core sees instants of the job's own timeline, which begins with the job and goes on where it
-/// was when another process takes the job over; so what is kept of it can be stepped over again.
+/// The core sees instants of the job's own timeline. It begins with the job and continues when
+/// another process takes over the job, so that the journal can be replayed.
 class Job {
    public:
-    /// `now` is the daemon's.
+    /// `now` is an instant of the daemon's clock.
     Job(journal::JobKey key_in, JobPolicy policy, Instant now);
 
     /// Begins a new job of the same id after one that `is_done_without`. Its rounds have higher
-    /// numbers, so that nobody takes one of the old job for one of the new. `entries` are what its
-    /// core has been told until now.
+    /// numbers, so that a round of the old job cannot be mistaken for one of the new. `entries`
+    /// receives the events that its core has got so far.
     [[nodiscard]] static Job following(const Job& old, JobPolicy policy, std::int64_t wall_ms,
                                        Instant now, Duration retention,
                                        std::vector<journal::Entry>& entries);
 
-    /// Knows of `old`, of the same id and kept as well, what `following` would have told it. False
-    /// if that is nothing.
+    /// Takes from `old`, a restored job of the same id, what `following` would have taken. False if
+    /// there is nothing to take.
     bool remember_former(const Job& old, Duration retention);
     [[nodiscard]] bool remembers_former() const noexcept { return former_.has_value(); }
-    /// What is kept of the job before this one, and is of no use any more.
+    /// The key of the previous job once its entries are no longer needed.
     [[nodiscard]] std::optional<journal::JobKey> take_outdated(Instant now);
 
-    /// The daemon's instant as one of the job's, in whole microseconds; and back.
+    /// Converts the daemon's instant to the job's timeline, in whole microseconds.
     [[nodiscard]] Instant timeline(Instant now) const;
     [[nodiscard]] Instant next_deadline() const;
 
-    /// Notes that the node has joined.
+    /// Records that the node has joined.
     void remember(const NodeId& node);
 
-    /// Notes what the core has been told last.
+    /// Records the last event that the core got.
     void told(const Event& event);
 
-    /// Whether this job has ended well or been drained, or all its nodes have left it, and `join`
-    /// is from a node that had no part in it, which means a new job and not the end of this one.
+    /// True if this job has succeeded or been drained, or all its nodes have left it, and `join` is
+    /// from a node that was not in it. Such a node wants a new job.
     [[nodiscard]] bool is_done_without(const Join& join) const;
 
-    /// The verdict of the job before this one, for a node that had a part in that one and in no
-    /// other.
+    /// The verdict of the previous job, for a node that was in that job and in no other.
     [[nodiscard]] const Verdict* former_verdict(const Join& join, Instant now) const;
 
-    /// A heartbeat that says nothing new waits for the next entry that does.
+    /// Holds back a routine heartbeat until the next other entry.
     void hold(const NodeId& node, journal::Entry entry);
-    /// So does a report by which nothing was decided, for a moment.
+    /// Holds back, for a short time, a report that decided nothing.
     void defer(journal::Entry entry);
-    /// What is to be kept now: `entry` and what waited for it, in order.
+    /// `entry` and the entries that waited for it, in order.
     [[nodiscard]] std::vector<journal::Entry> with_held(journal::Entry entry);
     [[nodiscard]] std::size_t deferred_count() const noexcept { return deferred_.size(); }
     [[nodiscard]] std::vector<journal::Entry> take_deferred();
@@ -83,10 +82,10 @@ class Job {
         std::set<NodeId> nodes;
         Instant until{};
     };
-    /// Who has been there.
+    /// The nodes that have been in the job.
     struct Attendance {
         std::set<NodeId> nodes;  // All that have ever joined, up to a bound.
-        bool left = false;       // All of them have said goodbye.
+        bool left = false;       // All of them have left in order.
 
         void add(const NodeId& node);
         void note(const Event& event, const RendezvousCore& after);
@@ -102,16 +101,16 @@ class Job {
     std::optional<Former> former_;
 };
 
-/// Brings a job to where it was when its last entry was written, a few entries at a time: all of
-/// them may take seconds, in which the daemon has other duties.
+/// Restores a job to the state after its last entry, a few entries at a time: all of them may take
+/// seconds, during which the daemon must serve others.
 class JobRestoration {
    public:
     explicit JobRestoration(journal::KeptJob kept) : reader_(std::move(kept)) {}
 
-    /// Goes on by some entries; false once there are no more. Errors: those of JobReader.
+    /// Reads some entries; false once there are no more. Errors: those of JobReader.
     Result<bool> read();
-    /// The job, once all has been read, as long after its last entry as `wall_ms` says. Requires
-    /// that there was an entry.
+    /// The restored job, once all entries are read. `wall_ms` gives the time passed since the last
+    /// entry. Requires that there was an entry.
     [[nodiscard]] Job finish(std::int64_t wall_ms, Instant now) &&;
 
     [[nodiscard]] const journal::JobKey& key() const noexcept { return reader_.key(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What operators ask for.
+// Requests of operators.
 #include <utility>
 
 #include "rendezvous/protocol/codec.h"
@@ -25,7 +25,7 @@ std::string names_of(const std::map<std::string, Job>& jobs) {
     return names;
 }
 
-/// A connection whose operator waits may be silent for so long.
+/// The longest silence of a connection whose operator waits.
 constexpr Duration kWaitLimit = std::chrono::hours(24);
 
 std::string no_such(const std::string& job, const std::map<std::string, Job>& jobs) {
@@ -93,7 +93,7 @@ void JobTable::drain(const std::shared_ptr<Session>& session, Job& job, const Op
                    "; regroup status lists those that it has");
         return;
     }
-    // As several launchers on one host, unless they were given addresses of their own.
+    // Several launchers on one host share a name unless each has its own --local-addr.
     const bool several = count > 1;
     const std::string who =
         (several ? "the " + std::to_string(count) + " nodes of the name " : "node ") +

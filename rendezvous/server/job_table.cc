@@ -10,7 +10,7 @@ namespace regroup::rendezvous {
 
 namespace {
 
-// Reports that wait to be kept: of a large job, a round's end or beginning.
+// The most reports that wait to be kept: enough for the end or beginning of a large round.
 constexpr std::size_t kDeferredMax = 4096;
 
 }  // namespace
@@ -63,17 +63,17 @@ void JobTable::handle(const std::shared_ptr<Session>& session, FromAgent message
     if (session->job.empty() || std::holds_alternative<Operate>(message)) {
         hooks_.refuse(session, Errc::invalid_argument,
                       session->job.empty() ? "the first message must be a join"
-                                           : "an operator has a connection of his own");
+                                           : "an operator needs a separate connection");
         return;
     }
     if (!speaks_for_node(session)) {
-        return;  // It has left, and is only waiting for its workers to end.
+        return;  // The node has left and only waits for its workers to end.
     }
     Job& job = jobs_.at(session->job);
     if (auto* report = std::get_if<Report>(&message)) {
         step(job, NodeReported{session->node, std::move(report->report)});
     } else if (auto* leave = std::get_if<Leave>(&message)) {
-        // The connection stays until the agent closes it, but is nobody's any more.
+        // The connection stays until the agent closes it, but no longer belongs to a node.
         job.sessions.erase(session->node);
         step(job, NodeLeft{session->node, std::move(leave->reason), leave->killed});
     } else if (const auto* resumed = std::get_if<Resumed>(&message)) {
@@ -104,7 +104,7 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
             Job next = Job::following(found->second, join.policy, wall_ms(), clock_.now(),
                                       limits_.closed_retention, entries);
             if (journal_) {
-                // Its verdict may be wanted yet, also by the next daemon.
+                // Nodes may still ask for its verdict, also from the next daemon.
                 if (!next.remembers_former()) {
                     journal_->end(found->second.key);
                 }
@@ -131,7 +131,7 @@ void JobTable::join(const std::shared_ptr<Session>& session, Join join) {
     session->silence_limit = std::max(limits_.hello_limit, join.policy.heartbeat_timeout);
     std::shared_ptr<Session>& slot = found->second.sessions[join.node];
     if (slot && slot != session) {
-        slot->close();  // Superseded; its end is not the node's.
+        slot->close();  // A newer connection replaces it, so its end does not concern the node.
     }
     slot = session;
     if (!join.offer.address_is_explicit) {
@@ -150,8 +150,8 @@ void JobTable::forget(std::map<std::string, Job>::iterator job) {
     jobs_.erase(job);
 }
 
-// Whether a join with `policy` begins a new job of the same id. One that has closed is remembered
-// for a while; one that nobody is in any more binds nobody to its policy.
+// True if a join with `policy` begins a new job of the same id. A closed job is remembered for a
+// while. A job without nodes does not bind new nodes to its policy.
 bool JobTable::is_over(const Job& job, const JobPolicy& policy) const {
     if (job.core.phase() == Phase::closed) {
         return clock_.now() >= after(job.idle_since, limits_.closed_retention);
@@ -224,7 +224,7 @@ void JobTable::apply(Job& job, const Effects& effects) {
     for (const Send& effect : effects) {
         const auto found = job.sessions.find(effect.node);
         if (found == job.sessions.end()) {
-            continue;  // Between two connections; its next join is answered with the truth.
+            continue;  // The node has no connection now; its next join gets the current order.
         }
         const std::shared_ptr<Session> session = found->second;
         if (const auto* refused = std::get_if<Refused>(&effect.message)) {

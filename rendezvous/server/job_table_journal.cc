@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a daemon takes jobs up, and lets go of them, when its journal says so.
+// How a daemon restores and releases jobs when its journal makes it the leader or a follower.
 #include <algorithm>
 #include <utility>
 
@@ -13,9 +13,9 @@ namespace regroup::rendezvous {
 
 namespace {
 
-// A slice of what is stepped over again. Beside a lease of seconds and heartbeats it is nothing.
+// The length of a slice of replay, which is short compared with leases and heartbeats.
 constexpr Duration kSlice = std::chrono::milliseconds(10);
-// What nodes may say meanwhile, for each connection that there may be: a join, and heartbeats.
+// The most messages that wait meanwhile, for each possible connection: a join, and heartbeats.
 constexpr std::size_t kWordsPerSession = 8;
 
 }  // namespace
@@ -60,7 +60,7 @@ void JobTable::take_up() {
         }
         if (clock_.now() - began >= kSlice) {
             boost::asio::post(timer_.get_executor(), [this, mine = std::weak_ptr(taking_up_)] {
-                if (!mine.expired()) {  // Nor is this table gone, then.
+                if (!mine.expired()) {  // Then this table still exists too.
                     take_up();
                 }
             });
@@ -85,7 +85,7 @@ void JobTable::adopt(Job job) {
         jobs_.emplace(id, std::move(job));
         return;
     }
-    // Two lives of a job: of the earlier one nothing counts but how it has ended.
+    // Two jobs of one id: of the earlier one only the verdict counts.
     end_former(found->second, Instant::max());
     if (!job.remember_former(found->second, limits_.closed_retention)) {
         journal_->end(found->second.key);
@@ -99,15 +99,15 @@ void JobTable::begin_leading() {
     taking_up_.reset();
     for (auto& [id, job] : jobs_) {
         if (job.core.phase() == Phase::closed) {
-            continue;  // Nobody is to come back, but for who has not heard how it ended.
+            continue;  // No node has to come back, except to hear the verdict.
         }
         journal_log_("job " + id + ": taken up again from the journal, round " +
                      std::to_string(number(job.core.round())) + "; its nodes have " +
                      format_duration(job.core.absence_limit()) + " at most to come back");
         step(job, Restarted{});
         if (job.core.phase() == Phase::closed) {
-            journal_log_("job " + id + ": over, for all were leaving it (" +
-                         describe(job.core.verdict()->reason) + "); who joins begins it anew");
+            journal_log_("job " + id + ": over, since all nodes were leaving it (" +
+                         describe(job.core.verdict()->reason) + "); the next join begins it anew");
         }
     }
     for (const auto& [session, message] : words) {
@@ -119,7 +119,7 @@ void JobTable::begin_leading() {
 
 void JobTable::wait(const std::shared_ptr<Session>& session, FromAgent message) {
     if (taking_up_->words.size() >= limits_.sessions_max * kWordsPerSession) {
-        session->close();  // It comes back.
+        session->close();  // The node reconnects.
         return;
     }
     session->silence_limit = std::max(session->silence_limit, limits_.hello_limit);

@@ -23,15 +23,17 @@ using asio::ip::tcp;
 using store::ClientId;
 using store::Opcode;
 
-/// What the keys of all launchers begin with; the '/' is from the store's client.
+/// The prefix of the keys of all launchers; the '/' comes from the store's client.
 constexpr std::string_view kPrefix = "/torch.rendezvous.";
 constexpr std::string_view kAddress = "MASTER_ADDR";
 constexpr std::string_view kPort = "MASTER_PORT";
-/// Keys that launchers wait for before it is known who serves the workers' store.
+/// The most keys that launchers wait for before it is known which process serves the workers'
+/// store.
 constexpr std::size_t kAwaitedMax = 1024;
-// Keys of a job that go with it; what is beyond goes when nobody has been here for a while.
+// The most keys that are deleted with a job. Further ones are deleted when no client has been
+// connected for a while.
 constexpr std::size_t kKeysMax = 65536;
-// What is held back while it is found out who serves: a few addresses, no data.
+// The most values that are held back during a probe: a few addresses, no data.
 constexpr std::size_t kPublishedMax = 64;
 constexpr std::size_t kPublishedBytesMax = 256;
 constexpr std::size_t kWorkersBytesMax = std::size_t{1} << 30;
@@ -69,7 +71,7 @@ std::optional<std::uint16_t> read_port(std::string_view text) {
     return whole ? std::optional(port) : std::nullopt;
 }
 
-/// An id as one short line: it comes from whoever connects.
+/// An id as one short line, since it comes from an unknown peer.
 std::string printable(const std::string& id) {
     constexpr std::size_t kShownMax = 64;
     std::string shown = id.substr(0, kShownMax);
@@ -79,24 +81,24 @@ std::string printable(const std::string& id) {
     return id.size() > kShownMax ? shown + "..." : shown;
 }
 
-/// Who serves the store through which a job's workers find each other.
+/// The server of the store through which a job's workers find each other.
 enum class Workers : std::uint8_t {
     unknown,     // No address is published yet.
-    probing,     // One is, and is being looked at; it is not to be read meanwhile.
+    probing,     // The published address is being probed; clients must not read it meanwhile.
     themselves,  // One of the workers, at the published address.
     here,        // This daemon.
 };
 
 struct LauncherJob {
-    std::uint64_t serial = 0;  ///< Tells it from an earlier job of the same id.
-    std::string name;          ///< The id, as it can be shown.
+    std::uint64_t serial = 0;  ///< Distinguishes it from an earlier job of the same id.
+    std::string name;          ///< The printable id.
     std::size_t clients_count = 0;
-    std::set<std::string> keys;  ///< All that its launchers have set.
+    std::set<std::string> keys;  ///< All keys that its launchers have set.
     Workers workers = Workers::unknown;
-    std::map<std::string, std::string> published;  ///< Keys and values, while they are held back.
-    std::set<std::string> awaited;                 ///< Keys with the address, asked for too early.
-    std::uint64_t round = 0;                       ///< The newest that any launcher spoke of.
-    std::unique_ptr<store::StoreServer> store;     ///< The workers', if it is here.
+    std::map<std::string, std::string> published;  ///< Keys and values that are held back.
+    std::set<std::string> awaited;                 ///< Address keys requested before publication.
+    std::uint64_t round = 0;                       ///< The highest round that a launcher named.
+    std::unique_ptr<store::StoreServer> store;     ///< The workers' store, if it is served here.
     std::uint16_t port = 0;
 };
 
@@ -149,7 +151,7 @@ class LauncherStore::Impl : public store::RequestListener {
         return options;
     }
 
-    // ---- What launchers say.
+    // ---- Requests of launchers.
 
     bool hear(ClientId client, const store::Request& request) override {
         if (request.texts.empty() || !request.texts.front().starts_with(kPrefix)) {
@@ -161,7 +163,7 @@ class LauncherStore::Impl : public store::RequestListener {
         }
         const std::size_t step = request.opcode == Opcode::multi_set ? 2 : 1;
         const bool is_write = writes(request.opcode);
-        // Of a write with one key the other texts are values.
+        // In a write with one key the other texts are values.
         const std::size_t end = is_write && step == 1 ? 1 : request.texts.size();
         for (std::size_t i = 0; i < end; i += step) {
             const std::string& key = request.texts[i];
@@ -188,7 +190,7 @@ class LauncherStore::Impl : public store::RequestListener {
         }
         if (const auto job = jobs_.find(found->second); job != jobs_.end()) {
             if (--job->second.clients_count == 0) {
-                // Not from here: the server is in the middle of something.
+                // Posted, since the server must not be changed from within its own callback.
                 asio::post(io_, [this, alive = std::weak_ptr(alive_)] {
                     if (!alive.expired()) {
                         forget_deserted();
@@ -201,7 +203,7 @@ class LauncherStore::Impl : public store::RequestListener {
 
     using Jobs = std::map<std::string, LauncherJob>;
 
-    /// At once, so that the next torchrun with that id meets no state of a job that has ended.
+    /// Called at once, so that the next torchrun with that id finds no state of the ended job.
     void forget_deserted() {
         for (auto entry = jobs_.begin(); entry != jobs_.end();) {
             entry = entry->second.clients_count > 0 ? std::next(entry) : forget(entry);
@@ -216,8 +218,8 @@ class LauncherStore::Impl : public store::RequestListener {
         return jobs_.erase(entry);
     }
 
-    /// A launcher begins by creating the state of its job, and that key alone tells the job's id:
-    /// of other keys nobody could say where it ends.
+    /// A launcher begins by creating the state of its job. Only that key shows the job's id; in
+    /// other keys the end of the id is ambiguous.
     Jobs::iterator job_of(ClientId client, const store::Request& request) {
         if (const auto known = job_ids_.find(client); known != job_ids_.end()) {
             return jobs_.find(known->second);
@@ -230,7 +232,7 @@ class LauncherStore::Impl : public store::RequestListener {
             return jobs_.end();
         }
         if (const auto old = jobs_.find(id); old != jobs_.end() && old->second.clients_count == 0) {
-            forget(old);  // Its last launcher has gone in this very moment.
+            forget(old);  // Its last launcher has just disconnected.
         }
         const auto [entry, is_new] = jobs_.try_emplace(id);
         if (is_new) {
@@ -242,8 +244,8 @@ class LauncherStore::Impl : public store::RequestListener {
         return entry;
     }
 
-    /// Workers are started after their launchers have spoken in the new round, and after those of
-    /// the old one were ended: the moment between is this one.
+    /// Called between the end of the old round's workers and the start of the new round's:
+    /// launchers name the new round before they start its workers.
     void enter_round(LauncherJob& job, std::uint64_t round) {
         if (round <= job.round) {
             return;
@@ -256,7 +258,7 @@ class LauncherStore::Impl : public store::RequestListener {
         }
     }
 
-    /// Of a request that names a key with the address or the port of the workers' store.
+    /// Handles a request that names a key with the address or the port of the workers' store.
     bool hear_of_master(const std::string& id, LauncherJob& job, ClientId client,
                         const store::Request& request, const std::string& key) {
         if (request.opcode == Opcode::set &&
@@ -274,8 +276,8 @@ class LauncherStore::Impl : public store::RequestListener {
         return true;
     }
 
-    /// Lays out what this client is to read next. As this client has reached the daemon, so will
-    /// the workers beside it.
+    /// Sets the value that this client will read next: the address at which this client reached the
+    /// daemon, since the workers on its host can reach that too.
     void answer(LauncherJob& job, ClientId client, const std::string& key) {
         const bool is_port = key.ends_with(kPort);
         put(job, key,
@@ -289,10 +291,10 @@ class LauncherStore::Impl : public store::RequestListener {
         }
     }
 
-    // ---- Who serves the workers' store.
+    // ---- The server of the workers' store.
 
-    /// Holds the value back until it is known who serves. False for what no launcher would publish,
-    /// which is then a key like any other.
+    /// Holds the value back until the probe is complete. False for a value that no launcher would
+    /// publish; its key is then stored like any other.
     bool publish(const std::string& id, LauncherJob& job, ClientId client, const std::string& key,
                  const std::string& value) {
         if (value.size() > kPublishedBytesMax ||
@@ -312,7 +314,7 @@ class LauncherStore::Impl : public store::RequestListener {
             decide(id, job.serial, false);
             return true;
         }
-        // By the address it came from: the name that it publishes may be known to its peers alone.
+        // Probes the client's own address, since the daemon may not know the published name.
         const tcp::endpoint endpoint(server_.peer_address(client), *number);
         probe_store(io_, endpoint, options_.probe_limit,
                     [this, alive = std::weak_ptr(alive_), id, serial = job.serial](bool is_store) {
@@ -335,7 +337,7 @@ class LauncherStore::Impl : public store::RequestListener {
              (job.workers == Workers::here
                   ? "; the workers' store is here, on port " + std::to_string(job.port)
                   : "; the workers serve their store themselves"));
-        // Whoever waits is released by any value, and asks for it then.
+        // Any value releases the clients that wait; they then ask for the value.
         for (const auto& [key, value] : std::exchange(job.published, {})) {
             put(job, key, value);
         }

@@ -17,28 +17,28 @@ namespace regroup::rendezvous {
 /// The key-value store on the daemon's own port, in which the launchers of PyTorch (torchrun with
 /// --rdzv-backend=c10d) meet as if one of them served it.
 ///
-/// They leave to it what goes wrong between themselves: PyTorch's first node serves the store of
-/// the workers, says so in the first round only, and takes it along when it dies. So when a node
-/// publishes the address of such a store, this class opens one for the job here, and answers every
-/// question for the address, in whatever round, with its own. That address is right for as long as
-/// the job lives, whoever comes and goes, and what is in the store is forgotten at each new round.
-/// Jobs whose workers serve their store themselves are left alone
-/// (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 and PyTorch 1.13): nobody answers yet at the address that
-/// they publish.
+/// In PyTorch the first node serves the workers' store, publishes its address in the first round
+/// only, and ends the store when it dies. Therefore, when a node publishes the address of such a
+/// store, this class opens a store for the job in the daemon, and answers every request for the
+/// address, in every round, with the daemon's own. That address stays valid for the whole job,
+/// whichever nodes join or leave. The store is emptied at each new round.
+/// Jobs whose workers serve their store themselves are not changed
+/// (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 and PyTorch 1.13): no server answers yet at the address
+/// that they publish.
 ///
-/// A job lasts as long as any of its launchers is connected, since none of them connects twice;
-/// then its keys are forgotten and its id is free. Other keys stay until nobody
-/// has been connected for a while.
+/// A job lasts as long as one of its launchers is connected, since no launcher connects twice. Then
+/// its keys are forgotten and its id is free. Other keys stay until no client has been connected
+/// for a while.
 class LauncherStore {
    public:
     struct Options {
-        /// Where the stores of the workers listen; empty for everywhere.
+        /// The address on which the workers' stores listen; empty: all addresses.
         std::string address;
         store::Dialect older_dialect = store::Dialect::v1_13;
-        /// Jobs beyond that meet too, but their workers' stores are left where they are.
+        /// Jobs beyond this can meet too, but their workers' stores are not served here.
         std::size_t jobs_max = 1024;
         Duration probe_limit = std::chrono::seconds(2);
-        /// From the end of the last client of all to that of all keys.
+        /// How long all keys stay after the last client of all has disconnected.
         Duration empty_limit = std::chrono::minutes(10);
     };
     /// One line for the log, without newline.
@@ -56,7 +56,7 @@ class LauncherStore {
     /// Connections of launchers and workers together.
     [[nodiscard]] std::size_t clients_count() const;
 
-    /// Forgets what nobody needs any more. To be called about once a second.
+    /// Forgets keys and jobs that are no longer needed. To be called about once a second.
     void sweep();
 
    private:

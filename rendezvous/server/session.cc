@@ -67,15 +67,16 @@ asio::awaitable<void> Session::write(std::shared_ptr<Session> session) {
             co_await asio::async_write(session->socket, asio::buffer(frame), kAwait);
         session->written_(count);
         if (error) {
-            // The peer reads no more. Its last words may still wait here for the reader, which
-            // closes at their end.
+            // The peer reads no more. Its last messages may still be unread; the reader closes the
+            // connection after them.
             session->outbox_.clear();
         }
     }
     session->outbox_.clear();
     session->writing_ = false;
     if (session->close_when_flushed && session->socket.is_open()) {
-        // Only our direction: the peer reads to the end, closes, and the reader ends the session.
+        // Closes only the sending direction: the peer reads all, closes, and the reader ends the
+        // session.
         ErrorCode ignored;
         session->socket.shutdown(tcp::socket::shutdown_send, ignored);
     }

@@ -16,15 +16,15 @@
 
 namespace regroup::rendezvous {
 
-/// One connection of the daemon, and the frames on their way to its peer. Held by shared pointers:
-/// the one who reads, the one who writes and the job's table let go of it in no fixed order.
+/// One connection of the daemon, and the frames queued for its peer. Held by shared pointers, since
+/// the reader, the writer and the job table release it in no fixed order.
 struct Session {
-    /// `written` is told the bytes of each frame that went out, and at last 0 when none is left.
+    /// `written` is called with the size of each frame sent, and with 0 when no frame is left.
     /// Requires a connected socket; see `is_known`.
     Session(boost::asio::ip::tcp::socket socket_in,
             std::function<void(std::size_t bytes)> written_in);
 
-    /// False if the peer was gone before it could be named.
+    /// False if the peer disconnected before its address was read.
     [[nodiscard]] bool is_known() const { return !address.empty(); }
     void close();
 
@@ -37,13 +37,13 @@ struct Session {
     boost::asio::ip::tcp::socket socket;
     std::string peer;     ///< "10.0.0.4:41234", for the log.
     std::string address;  ///< "10.0.0.4".
-    /// Closed by then: whoever has joined puts it off with every message.
+    /// When the connection is closed. Every message of a joined node postpones it.
     Instant expires{};
     Duration silence_limit{};
     protocol::FrameReader reader;
-    std::string first_bytes;  ///< Until they tell the protocol.
+    std::string first_bytes;  ///< Kept until the protocol is known.
     bool protocol_told = false;
-    bool goes_to_store = false;  ///< It is the store's, though it has not said a byte.
+    bool goes_to_store = false;  ///< A store connection that has not sent a byte yet.
     std::string job;             ///< Empty until it has joined.
     NodeId node;
     bool close_when_flushed = false;

@@ -32,7 +32,7 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 struct Probe {
     Probe(asio::io_context& io, const tcp::endpoint& endpoint_in)
         : endpoint(endpoint_in), socket(io), timer(io) {
-        // The one question that all those releases answer alike and that leaves no trace.
+        // The only request that all those releases answer in the same way and that changes nothing.
         store::encode({store::Opcode::validate, {}, store::kMagic}, question);
         store::encode({store::Opcode::num_keys, {}}, question);
     }

@@ -13,8 +13,8 @@
 namespace regroup::store {
 namespace {
 
-/// While nobody listens on a port of the ephemeral range, a connection to it from this machine can
-/// be given that very port for its own end and then connect to itself.
+/// While no process listens on a port of the ephemeral range, a local connection to it can get the
+/// same port for its own end and then connects to itself.
 bool is_connected_to_itself(int fd) {
     SocketAddress local;
     SocketAddress remote;

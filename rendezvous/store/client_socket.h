@@ -32,11 +32,11 @@ class ClientSocket {
     /// Receives exactly `count` bytes. Requires an open connection.
     Result<void> receive(char* bytes, std::size_t count, Instant deadline);
 
-    /// Does nothing until `instant`.
+    /// Waits until `instant`.
     Result<void> pause_until(Instant instant);
 
-    /// Makes the call that is waiting, if there is one, and all later ones fail with `fenced`. From
-    /// any thread.
+    /// Makes the waiting call, if there is one, and all later ones fail with `fenced`. From any
+    /// thread.
     void interrupt() noexcept;
 
     /// "127.0.0.1:29500", as given to `connect`.

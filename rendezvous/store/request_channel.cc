@@ -17,11 +17,12 @@ using std::chrono::seconds;
 constexpr milliseconds kPauseMin{20};
 constexpr milliseconds kPauseMax{5000};
 constexpr double kPauseGrowth = 1.5;
-/// One attempt to connect and greet; a host that swallows packets must not use up all the time.
+/// The limit of one attempt to connect and greet: a host that drops packets must not use up the
+/// whole timeout.
 constexpr seconds kAttemptLimit{10};
-/// What a server is given to answer a request that needs no waiting, once the caller's time is up.
+/// The time for a server to answer a request that does not wait, once the caller's time is over.
 constexpr seconds kAnswerLimit{5};
-/// Longest text that is accepted from a server: other servers' limits are wider than ours.
+/// The longest text accepted from a server: other servers have higher limits than StoreServer.
 constexpr std::int64_t kReplyTextBytesMax = std::int64_t{1} << 30U;
 constexpr std::size_t kReplyPartBytes = std::size_t{1} << 20U;
 
@@ -87,7 +88,7 @@ Result<void> RequestChannel::greet(Instant deadline) {
     if (read_u32(reply) != nonce) {
         return Failure(Errc::invalid_argument, "the server at " + socket_.peer() +
                                                    " is no TCPStore: it did not answer the "
-                                                   "greeting as one does");
+                                                   "greeting correctly");
     }
     return {};
 }
@@ -158,7 +159,7 @@ Result<std::string> RequestChannel::receive_text(Instant deadline) {
     if (*count < 0 || *count > kReplyTextBytesMax) {
         return break_protocol("a text of " + std::to_string(*count) + " bytes");
     }
-    // Space is taken as the bytes come: a length alone buys none.
+    // Memory grows only with the bytes received, not with the announced length.
     std::string text;
     for (std::size_t left = static_cast<std::size_t>(*count); left > 0;) {
         const std::size_t part = std::min(left, std::max(text.size(), kReplyPartBytes));
@@ -198,7 +199,7 @@ Result<bool> RequestChannel::ask_and_wait(const Request& request, Instant deadli
     }
     const Instant cancel_deadline = now() + kAnswerLimit;
     auto reply = ask_byte(Request{Opcode::cancel_wait, {}}, cancel_deadline);
-    // The release may have been on its way already. Then it is the answer after all.
+    // The release may have been sent already. Then it is the answer.
     const bool released = reply && *reply == kStopWaiting;
     if (released) {
         reply = receive_byte(cancel_deadline);

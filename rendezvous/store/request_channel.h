@@ -12,17 +12,17 @@
 
 namespace regroup::store {
 
-/// A client's connection to a store: requests out, replies in. The caller receives exactly what the
-/// server sends for a request before it sends the next one.
+/// A client's connection to a store, for requests and replies. The caller must receive the complete
+/// reply to a request before it sends the next one.
 ///
-/// Any failure but the `invalid_argument` of `send` ends the connection, because half an exchange
-/// cannot be taken back: later calls fail with `disconnected`. Threads as ClientSocket.
+/// Every failure except the `invalid_argument` of `send` ends the connection, because half an
+/// exchange cannot be undone: later calls fail with `disconnected`. Threads: see ClientSocket.
 class RequestChannel {
    public:
     /// See StoreClient::connect.
     Result<void> connect(const std::string& host, std::uint16_t port, Duration timeout);
 
-    /// Refuses with `invalid_argument` what a server would refuse for its length.
+    /// Refuses with `invalid_argument` a request that a server would refuse for its length.
     Result<void> send(const Request& request, Instant deadline);
 
     Result<char> receive_byte(Instant deadline);
@@ -34,8 +34,8 @@ class RequestChannel {
     Result<std::int64_t> ask_i64(const Request& request, Instant deadline);
     Result<std::string> ask_text(const Request& request, Instant deadline);
 
-    /// Sends a request that is answered by `kStopWaiting`, perhaps after a long time. False, and
-    /// the request is taken back, when the answer does not come before the deadline.
+    /// Sends a request that the server answers with `kStopWaiting`, perhaps after a long time.
+    /// Returns false and cancels the request when there is no answer before the deadline.
     Result<bool> ask_and_wait(const Request& request, Instant deadline);
 
     /// The deadline for the quick last exchange of a call that may have used up its time by
@@ -45,7 +45,7 @@ class RequestChannel {
     Result<void> pause_until(Instant instant);
     void interrupt() noexcept { socket_.interrupt(); }
 
-    /// For a reply that makes no sense. Ends the connection.
+    /// Reports an invalid reply and ends the connection.
     Failure break_protocol(const std::string& what);
 
    private:

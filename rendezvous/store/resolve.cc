@@ -43,8 +43,8 @@ Answer look_up(const std::string& host, std::uint16_t port, int flags) {
     return addresses;
 }
 
-/// Shared by the one who asks and the thread that looks up; the eventfd is readable from when the
-/// answer is there and no longer changes.
+/// Shared by the caller and the thread that looks up. The eventfd becomes readable when the answer
+/// is complete.
 struct LookUp {
     Descriptor done{::eventfd(0, EFD_CLOEXEC)};
     Answer answer{std::vector<SocketAddress>()};
@@ -53,7 +53,7 @@ struct LookUp {
 }  // namespace
 
 Answer resolve(const std::string& host, std::uint16_t port, Instant deadline, int interrupt_fd) {
-    // An address needs no name server, hence no thread.
+    // A numeric address needs no name server, so no thread.
     if (auto addresses = look_up(host, port, AI_NUMERICHOST)) {
         return addresses;
     }

@@ -24,9 +24,8 @@ struct SocketAddress {
 /// them. Fails with `deadline_exceeded`, with `fenced` as soon as `interrupt_fd` is readable, and
 /// with `disconnected` when the name is not known, which may change.
 ///
-/// Name servers can take a minute to say nothing, and the C library cannot be interrupted; so a
-/// name is looked up by a thread of its own, which is left to itself when nobody waits for it any
-/// more.
+/// A look-up in the C library can take a minute and cannot be interrupted. Therefore a separate
+/// thread looks up the name, and is abandoned when the caller stops waiting.
 Result<std::vector<SocketAddress>> resolve(const std::string& host, std::uint16_t port,
                                            Instant deadline, int interrupt_fd);
 

@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Before another try at an item that somebody else has taken.
+/// The pause before another attempt, after another client has taken the item.
 constexpr milliseconds kEmptyQueuePause{5};
 constexpr std::int64_t kListedKeysMax = std::int64_t{1} << 26U;
 
@@ -31,7 +31,7 @@ std::vector<std::string> on_wire(const std::vector<std::string>& keys) {
     return texts;
 }
 
-/// In PyTorch's words, which programs look for.
+/// PyTorch's wording, which programs look for.
 std::string timeout_sentence(const Request& request, Duration timeout) {
     constexpr std::size_t kShownMax = 32;
     const auto count = std::chrono::duration_cast<milliseconds>(timeout).count();
@@ -173,7 +173,7 @@ Result<std::vector<std::string>> StoreClient::list_keys(Duration timeout) {
             keys.push_back(key->substr(1));
         }
     }
-    std::sort(keys.begin(), keys.end());  // Other servers list them as they come.
+    std::sort(keys.begin(), keys.end());  // Other servers list them in no order.
     return keys;
 }
 
@@ -199,7 +199,8 @@ Result<std::string> StoreClient::queue_pop(std::string_view key, Duration timeou
         if (*item) {
             return **std::move(item);
         }
-        // Somebody else was quicker; or the name is that of a key too, and waiting ends at once.
+        // Another client took the item; or a key of this name exists too, so that waiting ends at
+        // once.
         if (now() >= deadline) {
             return Failure(Errc::deadline_exceeded, timeout_sentence(request, timeout));
         }

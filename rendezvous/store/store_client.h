@@ -14,19 +14,21 @@
 namespace regroup::store {
 
 /// A TCPStore client: one connection, blocking calls. On the wire each key has a '/' in front, as
-/// PyTorch's clients do it, so that both kinds find each other's keys.
+/// in PyTorch's clients, so that both kinds of clients find each other's keys.
 ///
 /// Failures of every call:
-///   invalid_argument   a key, value or list beyond the limits of TCPStore servers; nothing was
-///   sent deadline_exceeded  no answer within `timeout` disconnected       the connection is gone,
-///   or not made yet fenced             `interrupt` was called system             the operating
-///   system refused
-/// After a `deadline_exceeded` of a call that waits for keys or at a barrier the connection is as
-/// good as before. After any other failure but `invalid_argument` it is gone, because half an
-/// exchange cannot be taken back: later calls fail with `disconnected` until the next `connect`.
+///  - invalid_argument: a key, value or list is beyond the limits of TCPStore servers; nothing was
+///    sent;
+///  - deadline_exceeded: no answer within `timeout`;
+///  - disconnected: the connection is gone, or not made yet;
+///  - fenced: `interrupt` was called;
+///  - system: the operating system refused.
+/// After a `deadline_exceeded` of a call that waits for keys or at a barrier the connection is
+/// still usable. After any other failure except `invalid_argument` it is gone, because half an
+/// exchange cannot be undone: later calls fail with `disconnected` until the next `connect`.
 ///
-/// A call that waits may take a few seconds longer than its timeout, and then only when the server
-/// does not answer the request to stop waiting.
+/// A call that waits takes longer than its timeout, by a few seconds, only when the server does not
+/// answer the request to stop waiting.
 ///
 /// One thread at a time; `interrupt` from any.
 class StoreClient {
@@ -35,9 +37,9 @@ class StoreClient {
     StoreClient(const StoreClient&) = delete;
     StoreClient& operator=(const StoreClient&) = delete;
 
-    /// Connects and greets. Tries again after a growing pause, with jitter, while there is nobody
-    /// at `host` and `port` who answers; gives up with the last reason when `timeout` has passed,
-    /// and at once when the one who answers is no store. A former connection is closed first.
+    /// Connects and greets. Tries again after a growing pause, with jitter, while no server answers
+    /// at `host` and `port`. Fails with the last reason after `timeout`, and at once when the
+    /// server is no store. A former connection is closed first.
     Result<void> connect(const std::string& host, std::uint16_t port, Duration timeout);
 
     Result<void> set(std::string_view key, std::string_view value, Duration timeout);
@@ -61,9 +63,9 @@ class StoreClient {
     /// Requires as many values as keys.
     Result<void> multi_set(const std::vector<std::string>& keys,
                            const std::vector<std::string>& values, Duration timeout);
-    /// Counts all keys, those that are not this client's kind included.
+    /// Counts all keys, including those without a leading '/'.
     Result<std::int64_t> num_keys(Duration timeout);
-    /// All keys of this client's kind, sorted.
+    /// All keys that have a leading '/' on the wire, without it, sorted.
     Result<std::vector<std::string>> list_keys(Duration timeout);
 
     Result<void> queue_push(std::string_view key, std::string_view value, Duration timeout);
@@ -73,10 +75,10 @@ class StoreClient {
     Result<std::optional<std::string>> queue_try_pop(std::string_view key, Duration timeout);
     Result<std::int64_t> queue_len(std::string_view key, Duration timeout);
 
-    /// Waits until `world` clients have come to the barrier of this key. A key serves one barrier.
+    /// Waits until `world` clients have reached the barrier of this key. A key is for one barrier.
     Result<void> barrier(std::string_view key, std::int64_t world, Duration timeout);
 
-    /// Ends the call in progress, if there is one, and all later ones with `fenced`. For good.
+    /// Ends the call in progress, if there is one, and all later ones with `fenced`. Permanent.
     void interrupt() noexcept { channel_.interrupt(); }
 
    private:

@@ -8,14 +8,14 @@
 namespace regroup::store {
 namespace {
 
-/// What an entry costs beside its bytes, roughly; a million empty keys are not free either.
+/// The approximate cost of an entry beyond its bytes: empty keys take memory too.
 constexpr std::size_t kEntryBytes = 96;
 
 Failure refusal(std::string detail) {
     return {Errc::invalid_argument, std::move(detail)};
 }
 
-/// Keys are bytes, often long, and end up in somebody's terminal.
+/// A printable short form: keys are arbitrary bytes, often long, and may end up on a terminal.
 std::string quoted(std::string_view key) {
     constexpr std::size_t kShownMax = 80;
     std::string text = "'";
@@ -25,8 +25,8 @@ std::string quoted(std::string_view key) {
     return text + (key.size() > kShownMax ? "...'" : "'");
 }
 
-/// Reads as std::stoll does, because PyTorch's servers read with it: blanks and a sign may precede
-/// the digits, and what follows them is not looked at.
+/// Reads as std::stoll, which PyTorch's servers use: blanks and a sign may precede the digits, and
+/// further characters are ignored.
 std::optional<std::int64_t> read_number(std::string_view text) {
     const std::size_t start = text.find_first_not_of(" \t\n\v\f\r");
     text.remove_prefix(std::min(start, text.size()));
@@ -252,7 +252,7 @@ Result<bool> StoreCore::wait(ClientId client, std::span<const std::string> names
     cancel_wait(client);
     Wait wait;
     for (const std::string& name : names) {
-        // A name given twice is waited for twice, and appears twice.
+        // A name given twice counts twice here, and twice when it appears.
         if (!exists(name)) {
             waiters_[name].push_back(client);
             wait.names.push_back(name);
@@ -320,7 +320,7 @@ void StoreCore::cancel_wait(ClientId client) {
     waits_.erase(wait);
 }
 
-/// One name less to wait for; true when it was the last and the wait is over.
+/// Reduces the count of missing names; true when the wait is over.
 bool StoreCore::count_down(ClientId client) {
     const auto wait = waits_.find(client);
     ENSURE(wait != waits_.end() && wait->second.missing_count > 0);
@@ -344,8 +344,8 @@ void StoreCore::wake_all(std::string_view name, Released& released) {
     waiters_.erase(entry);
 }
 
-/// A queued item serves one client. Those before it that lack other names too only note that this
-/// one has appeared: were the item spent on them, a client that lacks nothing else would sleep on.
+/// A queued item releases one client. Earlier clients that wait for other names too only count this
+/// name as present. If the item released them, a client that waits for nothing else would not wake.
 void StoreCore::wake_one(std::string_view name, Released& released) {
     const auto entry = waiters_.find(name);
     if (entry == waiters_.end()) {

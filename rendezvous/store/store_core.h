@@ -16,19 +16,19 @@
 
 namespace regroup::store {
 
-/// Names one client of a store, for the waits that it has. Chosen by the caller.
+/// Identifies one client of a store, for its waits. Chosen by the caller.
 enum class ClientId : std::uint64_t {};
 
 /// Clients whose wait has just ended, in the order in which their waits began.
 using Released = std::vector<ClientId>;
 
-/// The key-value store of a round: keys, queues, and the clients that wait for them. Plain memory;
-/// it does no I/O, knows no time (a client that has waited long enough cancels), and hashes its
-/// keys because no order of theirs is ever seen.
+/// The key-value store of a round: keys, queues, and the clients that wait for them. It does no I/O
+/// and knows no time (a client cancels its wait on timeout). Keys are hashed, since their order is
+/// never visible.
 ///
-/// A name *exists* when it is a key or when its queue has items. Keys and queues of one name are
-/// otherwise strangers. A client has at most one wait, be it for names or at a barrier; a new one
-/// replaces it. Each wait ends once, by being listed in a `Released` or by being cancelled.
+/// A name *exists* when it is a key or when its queue has items. Otherwise keys and queues of one
+/// name are independent. A client has at most one wait, for names or at a barrier; a new one
+/// replaces it. Each wait ends once: it is listed in a `Released`, or it is cancelled.
 ///
 /// Operations that can be refused return `invalid_argument` and have changed no key or queue.
 class StoreCore {
@@ -61,8 +61,8 @@ class StoreCore {
         Released released;
     };
     /// Stores `desired` where the value is `expected`, or where there is none and `expected` is
-    /// empty. Tells the value afterwards; for an absent key with a non-empty `expected` it tells
-    /// `expected`, which is not true but is what PyTorch's stores say and programs rely on.
+    /// empty. Returns the value afterwards. For an absent key with a non-empty `expected` it
+    /// returns `expected`, as PyTorch's stores do and programs rely on.
     Result<Exchange> compare_set(std::string_view key, std::string_view expected,
                                  std::string_view desired);
 
@@ -87,22 +87,22 @@ class StoreCore {
 
     // ---- Waits.
 
-    /// True if all names exist now; none at all do.
+    /// True if all names exist now; also for an empty list.
     [[nodiscard]] bool check(std::span<const std::string> names) const;
 
-    /// True if all names exist now. Otherwise the client waits until each one that is missing has
-    /// appeared, be it gone again by then.
+    /// True if all names exist now. Otherwise the client waits until each missing one has appeared,
+    /// even if it is deleted again meanwhile.
     Result<bool> wait(ClientId client, std::span<const std::string> names);
 
     struct Arrival {
-        bool complete = false;  ///< This arrival need not wait.
+        bool complete = false;  ///< This client need not wait.
         Released released;
     };
     /// Counts an arrival in the key, as `add` does, and waits until `world` have been counted. The
     /// count never returns to 0, and a cancelled arrival stays in it.
     Result<Arrival> barrier(ClientId client, std::string_view key, std::int64_t world);
 
-    /// Ends the client's wait, if it has one, without release. Also what to do when it is gone.
+    /// Ends the client's wait, if it has one, without release. Also for a disconnected client.
     void cancel_wait(ClientId client);
 
    private:
@@ -116,7 +116,7 @@ class StoreCore {
     using KeyMap = std::unordered_map<std::string, Value, Hash, std::equal_to<>>;
 
     struct Wait {
-        std::vector<std::string> names;  ///< Those that were missing, or the barrier's key.
+        std::vector<std::string> names;  ///< The missing names, or the barrier's key.
         std::size_t missing_count = 0;
         bool at_barrier = false;
     };
@@ -136,7 +136,7 @@ class StoreCore {
     Limits limits_;
     KeyMap<std::string> values_;
     KeyMap<std::deque<std::string>> queues_;  ///< None is empty.
-    /// Who waits for a name, oldest first; none is empty. No name that is a key is here.
+    /// The clients that wait for a name, oldest first; none is empty. No existing key is here.
     KeyMap<std::vector<ClientId>> waiters_;
     KeyMap<std::vector<BarrierWaiter>> barriers_;  ///< None is empty.
     std::unordered_map<ClientId, Wait> waits_;

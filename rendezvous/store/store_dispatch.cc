@@ -22,8 +22,8 @@ void append_count(std::string& reply, std::size_t count) {
     append_i64(reply, static_cast<std::int64_t>(count));
 }
 
-/// Small requests can ask for large replies, the same value many times over for one; so the reply
-/// is measured before the first byte is copied.
+/// A small request can ask for a large reply, for example one value many times, so the reply is
+/// measured before the first byte is copied.
 class ReplyMeter {
    public:
     explicit ReplyMeter(const StoreCore& core) : limit_(core.limits().reply_bytes_max) {}

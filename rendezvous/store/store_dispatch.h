@@ -9,9 +9,9 @@
 
 namespace regroup::store {
 
-/// Carries out one request of `client`. Appends the reply to `reply`, unless there is none or the
-/// client has to wait for it, and to `released` those clients, this one perhaps included, that must
-/// now be sent `kStopWaiting`.
+/// Executes one request of `client`. Appends the reply to `reply`, unless there is none or the
+/// client has to wait for it. Appends to `released` the clients, perhaps including this one, that
+/// must now be sent `kStopWaiting`.
 ///
 /// Fails with `invalid_argument` when the store refuses the request or when the reply would be
 /// longer than the limit. The store is unchanged then, and the connection must be closed.

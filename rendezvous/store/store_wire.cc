@@ -53,8 +53,8 @@ constexpr std::array kOpcodesOf113 = {
     Opcode::set,  Opcode::compare_set, Opcode::get,       Opcode::add,        Opcode::check,
     Opcode::wait, Opcode::num_keys,    Opcode::watch_key, Opcode::delete_key,
 };
-/// More than this of the greeting's bytes would make the length of a key that no store takes, so
-/// that whoever goes on otherwise has meant the greeting.
+/// More than this many bytes of the greeting would be the length of a key that no store accepts, so
+/// the client means the greeting.
 constexpr std::size_t kTellingBytes = kFirstBytes.size() - 1;
 
 const Shape& shape_of(Opcode opcode) {
@@ -174,7 +174,7 @@ Result<std::optional<Request>> RequestParser::next(std::string_view& bytes) {
         if (dialect_ == Dialect::current) {
             return std::optional<Request>(Request{Opcode::validate, {}, kMagic});
         }
-        // What looked like a greeting so far is the beginning of a request.
+        // The bytes that looked like a greeting are the beginning of a request.
         std::string_view begun(kFirstBytes.data(), greeted_bytes_);
         if (const auto none = advance(begun); !none) {
             return none.error();
@@ -183,8 +183,8 @@ Result<std::optional<Request>> RequestParser::next(std::string_view& bytes) {
     return advance(bytes);
 }
 
-/// Takes what may be a greeting off the front of `bytes`, and sets dialect_ when it is told. The
-/// greeting is told from an older `set` by the length of its key, however few bytes come at a time.
+/// Takes a possible greeting off the front of `bytes`, and sets dialect_ once it is known. An older
+/// `set` differs from the greeting in the length of its key, even if the bytes come one by one.
 Result<void> RequestParser::tell_dialect(std::string_view& bytes) {
     while (!bytes.empty() && bytes.front() == kFirstBytes[greeted_bytes_]) {
         bytes.remove_prefix(1);
@@ -250,7 +250,7 @@ Result<std::optional<Request>> RequestParser::advance(std::string_view& bytes) {
     return std::optional<Request>();
 }
 
-/// Collects an integer of `width` bytes in number_; true when it is all there.
+/// Collects an integer of `width` bytes in number_; true when it is complete.
 bool RequestParser::take_number(std::string_view& bytes, std::size_t width) {
     if (number_bytes_ == 0) {
         number_ = 0;
@@ -302,7 +302,7 @@ Result<void> RequestParser::begin_text(std::uint64_t text_bytes) {
         return violation(
             beyond("a request length", request_bytes_ + text_bytes, limits_.request_bytes_max));
     }
-    // Space is taken as the bytes come: a length alone, however large, buys none.
+    // Memory grows only with the bytes received, not with the announced length.
     request_.texts.emplace_back();
     request_bytes_ += static_cast<std::size_t>(text_bytes);
     text_bytes_left_ = static_cast<std::size_t>(text_bytes);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bytes of PyTorch's TCPStore, in all dialects that its releases speak. Integers are
+// The wire format of PyTorch's TCPStore, in the dialects of all its releases. Integers are
 // little-endian. A request is an opcode byte and its arguments; a text is its length as u64 and its
-// bytes; a list is its count as u64 and its members. Nothing tells the length of a request, and
-// there is no reply that says no: a request that breaks the rules ends the connection.
+// bytes; a list is its count as u64 and its members. A request has no length field, and there is no
+// error reply: an invalid request ends the connection.
 #pragma once
 
 #include <array>
@@ -51,15 +51,15 @@ enum class Opcode : std::uint8_t {
     queue_len,    // key                            i64
     list_keys,    //                                i64 count, a text for each
     barrier,      // key                  world     kStopWaiting, once all have arrived
-    // Of 1.13 alone, and never heard of again by those who ask: nothing in PyTorch looks at it.
+    // Only in 1.13. No event is ever sent for it, since nothing in PyTorch waits for one.
     watch_key,  // key                            kKeyWatched
 };
 /// Of the current dialect.
 inline constexpr std::size_t kOpcodeCount = 19;
 
 inline constexpr std::uint32_t kMagic = 0x3C85F7CE;
-/// How every connection of the current dialect begins, which tells it from other protocols on one
-/// port.
+/// The first bytes of every connection of the current dialect, which distinguish it from other
+/// protocols on the same port.
 inline constexpr std::array<char, 5> kFirstBytes = {'\x00', '\xCE', '\xF7', '\x85', '\x3C'};
 
 inline constexpr char kReady = 0;
@@ -68,7 +68,7 @@ inline constexpr char kStopWaiting = 0;
 inline constexpr char kWaitCancelled = 1;
 inline constexpr char kKeyWatched = 3;
 
-/// Any request. See Opcode for what the members mean in each.
+/// Any request. See Opcode for the meaning of the members in each.
 struct Request {
     Opcode opcode = Opcode::ping;
     std::vector<std::string> texts;
@@ -95,12 +95,11 @@ void append_text(std::string& bytes, std::string_view text);
 [[nodiscard]] std::uint32_t read_u32(const char* bytes) noexcept;
 [[nodiscard]] std::int64_t read_i64(const char* bytes) noexcept;
 
-/// Turns the bytes of one connection into requests, however they are cut into segments. Its memory
-/// grows with what has arrived of the request at hand, never with what that one announces, and is
-/// bounded by `limits`.
+/// Turns the bytes of one connection into requests, in any segmentation. Its memory grows with the
+/// received bytes of the current request, never with announced lengths, and is bounded by `limits`.
 class RequestParser {
    public:
-    /// `older` is the dialect of connections that do not begin with a greeting; not the current.
+    /// `older` is the dialect of connections that do not begin with a greeting; not `current`.
     explicit RequestParser(const Limits& limits = {}, Dialect older = Dialect::v1_13)
         : limits_(limits), older_(older) {
         ENSURE(older != Dialect::current);
@@ -114,7 +113,7 @@ class RequestParser {
     /// first request, `validate`, is returned too.
     Result<std::optional<Request>> next(std::string_view& bytes);
 
-    /// The dialect of this connection, once its first bytes have told.
+    /// The dialect of this connection, once its first bytes are known.
     [[nodiscard]] std::optional<Dialect> dialect() const noexcept { return dialect_; }
 
    private:
@@ -133,9 +132,9 @@ class RequestParser {
     Limits limits_;
     Dialect older_;
     std::optional<Dialect> dialect_;
-    std::size_t greeted_bytes_ = 0;  ///< So many of `kFirstBytes` have come, and nothing else.
+    std::size_t greeted_bytes_ = 0;  ///< Bytes of `kFirstBytes` received, before anything else.
 
-    // The request at hand.
+    // The current request.
     Stage stage_ = Stage::opcode;
     bool complete_ = false;
     Request request_;
@@ -143,7 +142,7 @@ class RequestParser {
     std::size_t text_bytes_left_ = 0;
     std::size_t request_bytes_ = 0;
 
-    // The integer at hand.
+    // The current integer.
     std::uint64_t number_ = 0;
     std::size_t number_bytes_ = 0;
 };

@@ -7,7 +7,7 @@
 namespace regroup::store {
 namespace {
 
-/// Events taken at a time, so that whatever else runs in the thread has its turn.
+/// The most events per call, so that other work of the thread gets its turn.
 constexpr std::size_t kEventsPerTurn = 256;
 constexpr std::uint64_t kOneUse = std::uint64_t{1} << 32U;
 
@@ -42,7 +42,8 @@ void StoreServerClients::erase(ClientId id) {
     if (client == nullptr) {
         return;
     }
-    // By hand: a program that is being started may hold a copy of the descriptor for a moment.
+    // Removed explicitly: a program that is being started may hold a copy of the descriptor for a
+    // moment.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client->socket.get(), nullptr);
     const std::uint32_t number = slot_of(id);
     Slot& slot = slots_[number];

@@ -32,39 +32,39 @@ struct StoreServerClient {
     bool awaits_writable = false;
 };
 
-/// The connections of a StoreServer and what they are ready for. They share one epoll descriptor:
-/// told apart by the kernel, hundreds of them cost an event loop around it what one would.
+/// The connections of a StoreServer and their readiness. They share one epoll descriptor, so that
+/// hundreds of connections cost the surrounding event loop as much as one.
 ///
-/// A client's address in memory does not change while it is here, and no id is used twice.
+/// The memory address of a client does not change while it is connected, and no id is used twice.
 class StoreServerClients {
    public:
-    /// Of what `add` adds at most; false when the system has no descriptor left.
+    /// Creates the epoll descriptor; false when the system has no descriptor left.
     bool open();
     [[nodiscard]] bool is_open() const noexcept { return epoll_.is_open(); }
-    /// Readable while some client is ready for something. Owned by this object.
+    /// Readable while a client is ready. Owned by this object.
     [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
 
-    /// Requires `is_open`. Nothing when the system refuses; the socket is closed then.
+    /// Requires `is_open`. nullopt when the system refuses; the socket is closed then.
     std::optional<ClientId> add(Descriptor socket, RequestParser parser);
-    /// nullptr when that client is here no more.
+    /// nullptr when that client is no longer connected.
     [[nodiscard]] StoreServerClient* find(ClientId id) noexcept {
         const auto slot = static_cast<std::size_t>(slot_of(id));
         return slot < slots_.size() && slots_[slot].id == id ? slots_[slot].client.get() : nullptr;
     }
-    /// Closes the connection. Harmless when that client is here no more.
+    /// Closes the connection. Does nothing when that client is no longer connected.
     void erase(ClientId id);
     [[nodiscard]] std::size_t count() const noexcept { return slots_.size() - free_.size(); }
     [[nodiscard]] std::vector<ClientId> all() const;
 
-    /// Whether `take_ready` also tells when the client can be sent to.
+    /// Sets whether `take_ready` also reports that the client is writable.
     void watch_writable(ClientId id, bool watched);
 
     struct Ready {
         ClientId client;
-        bool readable;  ///< Or broken, which a read finds out.
+        bool readable;  ///< Or broken, which a read reveals.
         bool writable;
     };
-    /// Some of those that are ready now, without waiting; the rest the next time.
+    /// Returns some of the clients that are ready now, without waiting; the next call the others.
     void take_ready(std::vector<Ready>& ready);
 
    private:

@@ -18,8 +18,7 @@ void prepare_socket(int fd) {
         ::setsockopt(fd, level, option, &value, sizeof value);
     };
     set(IPPROTO_TCP, TCP_NODELAY, 1);
-    // A client waits in silence for as long as it likes; that its host is gone shows within two
-    // minutes all the same.
+    // A client may wait silently without limit. Keepalive detects a dead host within two minutes.
     set(SOL_SOCKET, SO_KEEPALIVE, 1);
     set(IPPROTO_TCP, TCP_KEEPIDLE, 60);
     set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
@@ -45,7 +44,7 @@ tcp::endpoint endpoint_of(int fd, End end) {
 std::string describe_peer(int fd) {
     const tcp::endpoint peer = endpoint_of(fd, End::theirs);
     if (peer.port() == 0) {
-        return "a client that has gone";
+        return "a disconnected client";
     }
     std::ostringstream text;
     text << peer;

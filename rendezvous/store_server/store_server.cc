@@ -24,15 +24,15 @@ using boost::asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr std::size_t kReadBytes = 64 * 1024;
-/// Clients accepted before those that are there have their turn.
+/// The most clients accepted in a row, so that connected clients get their turn.
 constexpr int kAcceptsPerTurn = 64;
 /// How long accepting pauses when descriptors or memory have run out.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
 }  // namespace
 
-/// Clients are known by id instead of by reference: one may be gone when its turn comes. Handlers
-/// hold `alive_` weakly, which tells them whether there still is a server.
+/// Clients are referred to by id and not by reference, since one may disconnect before its turn.
+/// Handlers hold `alive_` weakly, which shows whether the server still exists.
 class StoreServer::Impl {
    public:
     Impl(boost::asio::io_context& io, Options options)
@@ -108,7 +108,8 @@ class StoreServer::Impl {
             });
     }
 
-    /// By hand, because Asio's accept leaves the descriptor to be inherited by programs we start.
+    /// Not with Asio's accept, whose descriptors are inherited by programs that this process
+    /// starts.
     void accept_some() {
         for (int i = 0; i < kAcceptsPerTurn; ++i) {
             Descriptor socket(::accept4(acceptor_->native_handle(), nullptr, nullptr,
@@ -118,7 +119,7 @@ class StoreServer::Impl {
             } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
                 break;
             } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-                // The connection stays in the backlog and would wake us at once, again and again.
+                // The connection stays in the backlog and would wake the loop again at once.
                 pause_accepting();
                 return;
             }
@@ -205,7 +206,7 @@ class StoreServer::Impl {
 
     void receive(ClientId id, std::string_view bytes) {
         while (!bytes.empty()) {
-            // Looked up for each request: to send anything may show that the client has gone.
+            // Looked up for each request, since sending may reveal that the client disconnected.
             StoreServerClient* client = clients_.find(id);
             if (client == nullptr) {
                 return;
@@ -224,14 +225,14 @@ class StoreServer::Impl {
 
     void carry_out(ClientId id, StoreServerClient& client, Request& request) {
         if (client.parser.dialect() == Dialect::v1_13) {
-            // It cannot take a wait back, but who goes on to something else has given it up.
+            // An older client cannot cancel a wait; its next request shows that it stopped waiting.
             core_.cancel_wait(id);
         }
         if (options_.listener != nullptr && !options_.listener->hear(id, request)) {
             return;
         }
         if (options_.listener != nullptr && clients_.find(id) != &client) {
-            return;  // What the listener has set was sent to somebody who is gone.
+            return;  // The listener's `set` revealed that the client disconnected.
         }
         Released released;
         const auto done = execute(core_, id, request, client.outbox, released);
@@ -267,7 +268,7 @@ class StoreServer::Impl {
 
     // ---- Writing.
 
-    /// Sends what the socket takes, and sees to the rest later.
+    /// Sends as much as the socket accepts, and the rest when it is writable.
     void flush(ClientId id) {
         StoreServerClient* client = clients_.find(id);
         if (client == nullptr || client->awaits_writable) {
@@ -295,8 +296,9 @@ class StoreServer::Impl {
     }
 
     void await_writable(ClientId id, StoreServerClient& client) {
-        // A client that is always a little behind must not make its outbox grow for ever; moving
-        // the rest only when it is the smaller part keeps the cost in proportion to what was sent.
+        // Drops the sent part, so that the outbox of a slow client does not grow without limit. The
+        // rest is moved only when it is the smaller part, so the cost is proportional to the bytes
+        // sent.
         if (client.sent_bytes > client.unsent().size()) {
             client.outbox.erase(0, client.sent_bytes);
             client.sent_bytes = 0;
@@ -304,7 +306,7 @@ class StoreServer::Impl {
         clients_.watch_writable(id, true);
     }
 
-    // ---- Parting.
+    // ---- Disconnecting.
 
     void refuse(ClientId id, const std::string& why) {
         tell_refusal(describe_peer(clients_.find(id)->socket.get()), why);

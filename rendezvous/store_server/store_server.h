@@ -17,22 +17,21 @@
 
 namespace regroup::store {
 
-/// Looks over a StoreServer's shoulder, for an owner whose store answers for more than its keys.
+/// Sees the requests of a StoreServer's clients before they are executed.
 class RequestListener {
    public:
     virtual ~RequestListener() = default;
 
-    /// Before a request is carried out. False: it is not to be carried out, which only a request
-    /// without a reply can bear. May call the server's `set` and `delete_key`, and what
-    /// only asks; `set` may drop clients, of which `part` tells from within.
+    /// Called before a request is executed. Return false to skip the request, which is allowed only
+    /// for requests without a reply. May call the server's `set`, `delete_key` and const functions.
+    /// `set` may drop clients and then calls `part` before it returns.
     virtual bool hear(ClientId client, const Request& request) = 0;
-    /// The client is gone, if it was ever heard. Must not call the server.
+    /// The client has disconnected. It may never have sent a request. Must not call the server.
     virtual void part(ClientId client) = 0;
 };
 
-/// Serves one store to TCPStore clients. What one client does, or fails to do, harms no other: a
-/// client that breaks the protocol or does not read its replies is disconnected, one that sends
-/// half a request is simply not finished.
+/// Serves one store to TCPStore clients. No client can harm another: a client that breaks the
+/// protocol or does not read its replies is disconnected, and half a request simply waits.
 ///
 /// All calls from the io_context's only thread. The io_context outlives the server; handlers that
 /// are still queued when the server is destroyed do nothing.
@@ -40,12 +39,12 @@ class StoreServer {
    public:
     struct Options {
         Limits limits;
-        /// What clients speak that do not begin with a greeting.
+        /// The dialect of clients that do not begin with a greeting.
         Dialect older_dialect = Dialect::v1_13;
         /// Outlives the server; nullptr for none.
         RequestListener* listener = nullptr;
-        /// Told, in a sentence, why a client was disconnected. Clients that leave are no news.
-        /// Must not call the server.
+        /// Called with a sentence when the server disconnects a client, but not when a client
+        /// leaves. Must not call the server.
         std::function<void(const std::string& sentence)> on_refusal;
     };
 
@@ -63,17 +62,17 @@ class StoreServer {
     /// Serves a client that was accepted elsewhere and has already sent `first_bytes`.
     void adopt(boost::asio::ip::tcp::socket socket, std::string_view first_bytes);
 
-    /// Sets a key, as a client would. Refused as a client would be.
+    /// Sets a key with the same checks as for a client.
     Result<void> set(std::string_view key, std::string_view value);
     void delete_key(std::string_view key);
 
     [[nodiscard]] std::size_t clients_count() const noexcept;
-    /// The addresses of a client's connection, "unspecified" for one that is gone: ours, as the
-    /// client reached us, and its own.
+    /// The addresses of a client's connection: the server's, as the client reached it, and the
+    /// client's. "unspecified" for a disconnected client.
     [[nodiscard]] boost::asio::ip::address local_address(ClientId client) const;
     [[nodiscard]] boost::asio::ip::address peer_address(ClientId client) const;
 
-    /// Disconnects all clients and forgets all keys. Goes on accepting: the next client finds an
+    /// Disconnects all clients and forgets all keys. Continues to accept clients, which find an
     /// empty store.
     void reset();
 

@@ -8,7 +8,7 @@ namespace regroup::rendezvous {
 
 namespace {
 
-// A cause names so many nodes at most.
+// The most nodes that a cause names.
 constexpr std::size_t kGoneNamed = 3;
 
 std::string of_rank(std::uint32_t rank) {
@@ -19,7 +19,7 @@ std::string at_step(std::uint64_t step) {
     return step == 0 ? "" : " at step " + std::to_string(step);
 }
 
-// A worker's own words of its failure, as part of a sentence.
+// The worker's own message about its failure, as part of a sentence.
 std::string own_words(const WorkerFailure& failure) {
     constexpr std::size_t kBytesMax = 300;
     if (!failure.announced) {
@@ -29,7 +29,7 @@ std::string own_words(const WorkerFailure& failure) {
     if (words.size() > kBytesMax) {
         std::size_t end = kBytesMax;
         while (end > 0 && (static_cast<unsigned char>(words[end]) & 0xc0U) == 0x80) {
-            --end;  // Within a character.
+            --end;  // Not within a UTF-8 character.
         }
         words = words.substr(0, end) + "...";
     }
@@ -79,7 +79,7 @@ struct Teller {
                (joined.count > joined.names.size() ? ", ..." : "") + " joined";
     }
     std::string operator()(const Cause::Failed& failed) const { return describe(*failed.failure); }
-    // Nodes that went in one way are told together.
+    // Nodes that went away in the same way share one predicate.
     std::string operator()(const Cause::Gone& gone) const {
         const std::vector<Cause::NodeGone>& nodes = gone.nodes;
         const std::size_t shown = std::min(nodes.size(), kGoneNamed);
@@ -114,7 +114,7 @@ struct Teller {
     }
     std::string operator()(const Cause::Abandoned& abandoned) const {
         return "node " + abandoned.node + " gave the round up" +
-               (abandoned.store_spent ? ", whose store it could not serve any more" : "");
+               (abandoned.store_spent ? ": it could no longer serve the store of the round" : "");
     }
     std::string operator()(const Cause::Hung& hung) const {
         return "round " + std::to_string(number(hung.round)) +
@@ -133,12 +133,12 @@ struct Teller {
         return describe(drain.leaving) + "; " + why + ", so all save their state and leave";
     }
     std::string operator()(const Cause::Superseded& superseded) const {
-        return "node " + superseded.node + " knows of round " +
+        return "node " + superseded.node + " has taken part in round " +
                std::to_string(number(superseded.round)) + " already";
     }
     std::string operator()(const Cause::BegunBehind& behind) const {
-        return "node " + behind.node + " has come to step " + std::to_string(behind.step) +
-               ", and the round began at step " + std::to_string(behind.began_at) + " without it";
+        return "node " + behind.node + " holds step " + std::to_string(behind.step) +
+               ", but the round began at step " + std::to_string(behind.began_at) + " without it";
     }
     std::string operator()(const Cause::Over& over) const {
         return "round " + std::to_string(number(over.round)) + " is over";
@@ -186,7 +186,7 @@ std::string describe(const HangCulprit& culprit) {
             return who + " is " +
                    (culprit.doing.empty() ? "not in a collective" : "in " + culprit.doing) +
                    at_step(culprit.step) + ", " + std::to_string(culprit.operations) +
-                   " collectives into its round; others are further";
+                   " collectives into its round; others are further ahead";
         case Kind::stopped:
             return who + " is stopped" + at_step(culprit.step) + ", by a signal or by a debugger" +
                    others;
@@ -207,7 +207,7 @@ std::string describe(const Cause::Leaving& leaving) {
            (wish.said.empty()
                 ? " is drained by " + wish.author + (wish.reason.empty() ? "" : ": " + wish.reason)
                 : " leaves: " + wish.said) +
-           (leaving.hands_over ? ", once one that waits has its state" : "");
+           (leaving.hands_over ? ", once a waiting node has its state" : "");
 }
 
 std::string describe(const Cause& cause) {

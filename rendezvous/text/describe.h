@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sentences for people, made of the values by which the state machines decide. No code decides by
-// what is written here: change the words as you like.
+// Sentences for people, made from the values of the state machines. No code parses these sentences.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +16,14 @@ namespace regroup::rendezvous {
 [[nodiscard]] std::string counted(std::size_t count, std::string_view what);
 
 /// "rank 5 on b was ended by SIGSEGV", "rank 0 on a exited with code 3", "rank 1 on a could not
-/// start: ..."; with what it said itself: "rank 0 on a exited with code 78: there is no data set".
+/// start: ..."; with the worker's own message: "rank 0 on a exited with code 78: there is no data
+/// set".
 [[nodiscard]] std::string describe(const WorkerFailure& failure);
 /// "rank 3 is in load at step 12; the others wait for it".
 [[nodiscard]] std::string describe(const HangCulprit& culprit);
 /// "node b is lost: silent for 3.0 s", "node c joined", "rank 0 on b was ended by SIGKILL".
 [[nodiscard]] std::string describe(const Cause& cause);
-/// The fate of a node that leaves: "node b is drained by ops: maintenance".
+/// "node b is drained by ops: maintenance".
 [[nodiscard]] std::string describe(const Cause::Leaving& leaving);
 /// "standby d took slot 1", "going on with 2 nodes", "the same nodes again".
 [[nodiscard]] std::string describe(const Succession& succession);
@@ -34,10 +34,10 @@ namespace regroup::rendezvous {
 [[nodiscard]] std::string describe(const Ending& ending);
 /// "3 rounds ended because of it within 10 min, the last one because ...".
 [[nodiscard]] std::string describe(const Quarantine& quarantine);
-/// One sentence: what the job does or waits for, for whom, and for how long at most.
+/// One sentence: what the job does, or which nodes it waits for and for how long at most.
 [[nodiscard]] std::string describe(const Situation& situation);
 [[nodiscard]] std::string describe(const Refusal& refusal);
-/// A note on the node besides its place, or empty.
+/// A note on the node in addition to its place, or empty.
 [[nodiscard]] std::string describe_detail(const JobStatus::Node& node);
 
 }  // namespace regroup::rendezvous

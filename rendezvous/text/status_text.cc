@@ -37,10 +37,9 @@ std::string joined(const std::vector<std::string>& names) {
 
 std::string lost_steps(const Incident& incident) {
     if (incident.lost_steps == 0 || incident.step == 0) {
-        return incident.lost_at_least
-                   ? "; no process had kept the last state, and how far the job had come is not "
-                     "known"
-                   : "";
+        return incident.lost_at_least ? "; no process had kept the last state, and the last "
+                                        "committed step is not known"
+                                      : "";
     }
     const std::uint64_t back_to = incident.step - 1;
     return "; no process had kept the last state: back from step " +
@@ -220,7 +219,7 @@ std::string describe(const Situation& situation) {
                    (s.culprit ? describe(*s.culprit) + "; it is being ended"
                               : s.hang + "; stacks are being saved");
         case Kind::changing:
-            return round + " runs on to a step boundary because " + describe(s.cause) +
+            return round + " continues to a step boundary because " + describe(s.cause) +
                    "; waiting for " + awaited + " for " + left;
         case Kind::ending:
             return round + " is stopping because " + describe(s.cause) + "; waiting for " +
@@ -276,7 +275,7 @@ std::string describe_detail(const JobStatus::Node& node) {
     } else if (node.prestarted) {
         text = node.elastic ? "its workers are started" : "its workers are being started";
     } else if (node.unheard_of != RoundId::none) {
-        text = "has yet to speak of round " + std::to_string(number(node.unheard_of));
+        text = "has not confirmed round " + std::to_string(number(node.unheard_of)) + " yet";
     }
     if (node.place != JobStatus::Place::member && node.held_step > 0) {
         text += (text.empty() ? "" : "; ") + std::string("its workers have step ") +

@@ -13,7 +13,8 @@ namespace regroup::worker_link {
 
 namespace {
 
-// Escapes may double a text, and no message has more than one sentence and two names: any fits.
+// Escapes may double a text, and no message has more than one sentence and two names, so any
+// message fits kMessageLimit.
 constexpr std::size_t kSentenceBytesMax = 4096;
 constexpr std::size_t kNameBytesMax = 512;
 
@@ -70,7 +71,7 @@ class Writer {
     std::string packet_;
 };
 
-/// Reads the fields of a packet and remembers the first that is wrong.
+/// Reads the fields of a packet and remembers the first malformed one.
 class Reader {
    public:
     explicit Reader(std::string_view packet) {
@@ -174,7 +175,7 @@ class Reader {
     std::string complaint_;
 };
 
-// ---- Each message once, for both directions: `M` is const where it is written.
+// ---- One definition of each message for reading and writing: `M` is const for writing.
 
 template <class M, class T>
 concept Is = std::same_as<std::remove_const_t<M>, T>;
@@ -290,7 +291,7 @@ Result<Variant> decode_any(std::string_view packet) {
         return malformed("longer than " + std::to_string(kMessageLimit) + " bytes");
     }
     if constexpr (I == std::variant_size_v<Variant>) {
-        // What was sent may end up on a terminal: only its size is told.
+        // The text may end up on a terminal, so only its size is reported.
         return malformed("unknown name, in a message of " + std::to_string(packet.size()) +
                          " bytes");
     } else {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an agent and a worker that links the SDK say to each other over a local socket
-// (SOCK_SEQPACKET, so that a packet is a message): the events that need a thread to wake up. What
-// is merely looked at is in the page (page.h).
+// The messages between an agent and a worker that links the SDK, over a local socket
+// (SOCK_SEQPACKET, so that a packet is a message). Messages are for events that must wake up a
+// thread. Values that are only read are in the shared page (page.h).
 //
 // The agent listens at REGROUP_AGENT_SOCKET (a leading @ means the abstract namespace, which needs
 // no file and ends with the agent). The worker's first message is Hello, with REGROUP_WORKER_ID, a
-// secret that the agent gave to this very process; the answer is Welcome, which carries the page's
-// descriptor. A worker without those variables has no agent, and all of this is absent.
+// secret that the agent gave to this process. The answer is Welcome, which carries the descriptor
+// of the page. A worker without those variables has no agent and does not use this link.
 #pragma once
 
 #include <cstdint>
@@ -25,24 +25,24 @@ inline constexpr const char* kWorkerIdVariable = "REGROUP_WORKER_ID";
 /// "1" for a process that was started ahead of its round: its rank and the rest come with Assign.
 inline constexpr const char* kPrestartedVariable = "REGROUP_PRESTARTED";
 
-/// What both speak: grows with each message and each value of a field that the other side has to
-/// know, and with the page. A program carries its SDK within it, and the agent comes with the
-/// launcher, so they may be of different builds. The agent must not be the older one: it serves
-/// its own version and those before it down to `kOldestLinkVersion`, turns all others away at their
-/// Hello, and says what to do about it. Who is turned away goes on as a program without the SDK.
+/// The version of this protocol. It increases with each message or field value that the other side
+/// must know, and with the page. A program contains its SDK, and the agent comes with the launcher,
+/// so they may be of different builds. The agent must not be the older one: it serves its own
+/// version and older ones down to `kOldestLinkVersion`, and refuses all others at their Hello with
+/// advice. A refused worker continues as a program without the SDK.
 ///
-/// A field that an agent or a worker can go on without needs no new version.
+/// A new field that both sides can do without needs no new version.
 inline constexpr std::uint32_t kLinkVersion = 3;
 inline constexpr std::uint32_t kOldestLinkVersion = 3;
 
-/// Longest message; whatever is longer is refused. Texts are cut to fit.
+/// The longest message; a longer one is refused. Texts are cut to fit.
 inline constexpr std::size_t kMessageLimit = 16384;
 
 // ---- From the worker.
 
-/// First. `elastic`: it takes part in several rounds (ElasticLoop) and is to be suspended, not
-/// ended, when a round is over. Sent again with `elastic` set when the loop begins, and without
-/// when its training is finished.
+/// The first message. `elastic`: the worker takes part in several rounds (ElasticLoop), so the
+/// agent suspends it at the end of a round instead of ending it. Sent again with `elastic` set when
+/// the loop begins, and without it when the training is finished.
 struct Hello {
     std::string worker_id;
     std::uint32_t version = kLinkVersion;
@@ -50,16 +50,17 @@ struct Hello {
 
     friend bool operator==(const Hello&, const Hello&) = default;
 };
-/// It has left `round` (0: had none yet), holds no communicator, and waits for Assign.
+/// The worker has left `round` (0: it had none yet), holds no communicator, and waits for
+/// AssignWorker.
 struct Suspended {
     std::uint64_t round = 0;
-    std::uint64_t step = 0;  ///< Steps committed, of which it has the state; 0 without a whole one.
-    /// All ranks have suspended after this step, as they had agreed; false: the round broke.
+    std::uint64_t step = 0;  ///< The committed step whose state it has; 0: no complete state.
+    /// True: all ranks suspended after this step, as agreed. False: the round broke.
     bool at_boundary = false;
 
     friend bool operator==(const Suspended&, const Suspended&) = default;
 };
-/// The first step of a new round is committed; what the way there took on this worker.
+/// The first step of a new round is committed, with the durations that this worker measured.
 struct Resumed {
     std::uint64_t round = 0;
     std::uint64_t step = 0;
@@ -73,11 +74,11 @@ enum class FatalKind : std::uint8_t {
     user_error,
     retry,
     bad_node,
-    error,  ///< No more is known than how it ends.
+    error,  ///< Nothing more is known than the error.
 };
 [[nodiscard]] std::string_view to_string(FatalKind kind) noexcept;
-/// It is about to end, and why; for a reason of its own, not because its peers are gone. The first
-/// one counts, but an `error` only until more is said.
+/// The worker is about to end for its own reason, not because of lost peers. The first Fatal
+/// counts, but an `error` is replaced by a later message of another kind.
 struct Fatal {
     FatalKind kind = FatalKind::user_error;
     std::string text;
@@ -90,11 +91,12 @@ struct Remark {
 
     friend bool operator==(const Remark&, const Remark&) = default;
 };
-/// Its connection to another worker broke, in `round`; that one may be dead, or only out of reach.
+/// The worker's connection to another worker broke in `round`. The other one may be dead, or only
+/// out of reach.
 struct PeerLost {
     std::uint64_t round = 0;
-    std::uint32_t peer = 0;  ///< Its rank.
-    std::string text;        ///< The rest of a sentence about it: "closed the connection".
+    std::uint32_t peer = 0;  ///< The rank of the other worker.
+    std::string text;        ///< The predicate of a sentence about it: "closed the connection".
 
     friend bool operator==(const PeerLost&, const PeerLost&) = default;
 };
@@ -105,7 +107,7 @@ using FromWorker = std::variant<Hello, Suspended, Resumed, Fatal, Remark, PeerLo
 struct Welcome {  // With the descriptor of the page.
     friend bool operator==(const Welcome&, const Welcome&) = default;
 };
-/// The worker's identity in the next round: what its environment would say.
+/// The worker's identity in the next round: the values that its environment would have.
 struct AssignWorker {
     std::uint64_t round = 0;
     std::string job;
@@ -125,15 +127,16 @@ struct AssignWorker {
 
     friend bool operator==(const AssignWorker&, const AssignWorker&) = default;
 };
-/// `round` is over (the page says so too): abandon its communicators, then Suspended.
+/// `round` is over (see also WorkerPage::ended_round): the worker abandons the communicators of the
+/// round, then sends Suspended.
 struct EndRound {
     std::uint64_t round = 0;
     std::string reason;
 
     friend bool operator==(const EndRound&, const EndRound&) = default;
 };
-/// Suspend at the next step boundary; with `leave`, save the state there within `limit_ms` and end,
-/// or where WorkerPage::leaving says. Sent again when that has changed.
+/// The worker suspends at the next step boundary. With `leave` it saves the state within `limit_ms`
+/// and ends, at the place that WorkerPage::leaving gives. Sent again when that place has changed.
 struct Pause {
     std::uint64_t round = 0;
     bool leave = false;

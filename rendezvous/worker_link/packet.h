@@ -9,8 +9,8 @@ namespace regroup::worker_link {
 enum class WhenFull { wait, fail };
 
 /// Sends one message over a connected SOCK_SEQPACKET socket, with a copy of `descriptor` if that is
-/// not negative. All or nothing goes out; false, with errno, if it does not: EAGAIN if the peer
-/// does not keep up and that is not to be waited for. Never raises SIGPIPE.
+/// not negative. The message is sent as a whole or not at all. Returns false and sets errno on
+/// failure: EAGAIN if the peer does not keep up and `when_full` is `fail`. Never raises SIGPIPE.
 [[nodiscard]] bool send_packet(int socket, std::string_view packet, WhenFull when_full,
                                int descriptor = -1) noexcept;
 

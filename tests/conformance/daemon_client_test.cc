@@ -24,7 +24,7 @@ using testing::Peer;
 using testing::running;
 using testing::unused_port;
 
-/// What a client has told its owner.
+/// The callbacks that a client has made.
 struct Story {
     int ups = 0;
     int downs = 0;
@@ -57,12 +57,12 @@ class DaemonClient : public ::testing::Test {
     Story story;
 };
 
-TEST_F(DaemonClient, EndpointIsWrittenAsPeopleWriteIt) {
+TEST_F(DaemonClient, EndpointIsWrittenAsHostAndPort) {
     EXPECT_EQ((Endpoint{"host0", 29400}.text()), "host0:29400");
     EXPECT_EQ((Endpoint{"::1", 29400}.text()), "[::1]:29400");
 }
 
-TEST_F(DaemonClient, JoinsAndHearsItsAssignment) {
+TEST_F(DaemonClient, ClientJoinsAndReceivesItsAssignment) {
     DaemonHost host(loop);
     ControlClient client(loop.io(), Endpoint{"127.0.0.1", host.port()}, story.handlers());
     client.start();
@@ -84,7 +84,7 @@ TEST_F(DaemonClient, MessagesWithoutAConnectionAreDropped) {
     EXPECT_EQ(host.daemon().traffic().messages_in, 0U);
 }
 
-TEST_F(DaemonClient, WhoHangsUpWithoutAWordIsSuspectedOnce) {
+TEST_F(DaemonClient, PeerThatClosesWithoutAnAnswerIsReportedOnce) {
     Listener listener(loop);
     ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
     client.start();
@@ -95,7 +95,7 @@ TEST_F(DaemonClient, WhoHangsUpWithoutAWordIsSuspectedOnce) {
     EXPECT_EQ(story.troubles.size(), 1U);
 }
 
-TEST_F(DaemonClient, ADaemonThatHasAnsweredBeforeIsNotSuspected) {
+TEST_F(DaemonClient, DaemonThatAnsweredBeforeIsNotReported) {
     Listener listener(loop);
     ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
     client.start();
@@ -109,7 +109,7 @@ TEST_F(DaemonClient, ADaemonThatHasAnsweredBeforeIsNotSuspected) {
     EXPECT_TRUE(story.troubles.empty()) << story.troubles[0];
 }
 
-TEST_F(DaemonClient, ADaemonThatWasThereIsLookedForWithinItsHeartbeatTimeout) {
+TEST_F(DaemonClient, KnownDaemonIsRetriedWithinTheHeartbeatTimeout) {
     Listener listener(loop);
     const Duration timeout = milliseconds(400);
     ControlClient client(loop.io(), {Endpoint{"127.0.0.1", listener.port()}}, story.handlers(),
@@ -120,7 +120,7 @@ TEST_F(DaemonClient, ADaemonThatWasThereIsLookedForWithinItsHeartbeatTimeout) {
         Peer peer = listener.accept();
         tries.push_back(SteadyClock().now());
     }
-    // Without the limit the last pauses alone take more than ten times the timeout.
+    // Without the limit the last pauses alone would take more than ten times the timeout.
     Duration shortest = Duration::max();
     for (std::size_t i = 8; i < tries.size(); ++i) {
         shortest = std::min(shortest, tries[i] - tries[i - 1]);
@@ -128,7 +128,7 @@ TEST_F(DaemonClient, ADaemonThatWasThereIsLookedForWithinItsHeartbeatTimeout) {
     EXPECT_LT(shortest, timeout);
 }
 
-TEST_F(DaemonClient, RetriesUntilADaemonAppears) {
+TEST_F(DaemonClient, ClientRetriesUntilADaemonAppears) {
     const std::uint16_t port = unused_port();
     ControlClient client(loop.io(), Endpoint{"127.0.0.1", port}, story.handlers());
     client.start();
@@ -142,7 +142,7 @@ TEST_F(DaemonClient, RetriesUntilADaemonAppears) {
     EXPECT_EQ(story.downs, 0);
 }
 
-TEST_F(DaemonClient, ReconnectsToADaemonThatCameBack) {
+TEST_F(DaemonClient, ClientReconnectsToADaemonThatCameBack) {
     const std::uint16_t port = unused_port();
     auto host = std::make_unique<DaemonHost>(loop, DaemonLimits{}, port);
     ControlClient client(loop.io(), Endpoint{"127.0.0.1", port}, story.handlers());
@@ -171,7 +171,7 @@ TEST_F(DaemonClient, DropOpensAnotherConnection) {
 
 // ---- Several endpoints.
 
-TEST_F(DaemonClient, GoesOnToTheNextEndpoint) {
+TEST_F(DaemonClient, ClientContinuesWithTheNextEndpoint) {
     DaemonHost host(loop);
     const std::uint16_t nobody = unused_port();
     ControlClient client(loop.io(),
@@ -184,7 +184,7 @@ TEST_F(DaemonClient, GoesOnToTheNextEndpoint) {
     EXPECT_THAT(story.troubles[0], HasSubstr("127.0.0.1:" + std::to_string(nobody)));
 }
 
-TEST_F(DaemonClient, FollowsADaemonThatDoesNotLeadAndKeepsThatToItself) {
+TEST_F(DaemonClient, ClientFollowsElsewhereWithoutPassingItOn) {
     DaemonHost leader(loop);
     Listener follower(loop);
     const std::string leads_at = "127.0.0.1:" + std::to_string(leader.port());
@@ -206,7 +206,7 @@ TEST_F(DaemonClient, FollowsADaemonThatDoesNotLeadAndKeepsThatToItself) {
 
 // ---- Names.
 
-TEST_F(DaemonClient, LocalhostIsTriedInBothFamilies) {
+TEST_F(DaemonClient, LocalhostIsTriedWithIPv4AndIPv6) {
     DaemonHost host(loop);
     ControlClient client(loop.io(), Endpoint{"localhost", host.port()}, story.handlers());
     client.start();
@@ -224,7 +224,7 @@ TEST_F(DaemonClient, LocalhostIsTriedInBothFamilies) {
 
 TEST_F(DaemonClient, NamesAreResolved) {
     DaemonHost host(loop);
-    // Capitals, so that the client does not recognise the one name that it knows itself.
+    // Capitals, so that the client does not use its special case for "localhost".
     ControlClient client(loop.io(), Endpoint{"LOCALHOST", host.port()}, story.handlers());
     client.start();
     EXPECT_TRUE(loop.until([&] { return story.ups == 1; }));
@@ -265,7 +265,7 @@ TEST_F(DaemonClient, MessageThatIsMalformedIsNamed) {
     EXPECT_TRUE(story.answered);
 }
 
-TEST_F(DaemonClient, PeerThatHangsUpWithoutAWordIsNamedAndNotAskedTooOften) {
+TEST_F(DaemonClient, PeerThatClosesWithoutAnAnswerIsNamedAndRetriedSlowly) {
     Listener listener(loop);
     ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
     client.start();
@@ -275,12 +275,12 @@ TEST_F(DaemonClient, PeerThatHangsUpWithoutAWordIsNamedAndNotAskedTooOften) {
         times.push_back(SteadyClock().now());
     }
     ASSERT_TRUE(loop.until([&] { return !story.troubles.empty(); }));
-    EXPECT_THAT(story.troubles[0], HasSubstr("hung up without a word"));
-    // The pauses grow: five of them take longer than five of the first at its longest would.
+    EXPECT_THAT(story.troubles[0], HasSubstr("closed the connection without an answer"));
+    // The pauses grow: five of them take longer than five times the longest first pause.
     EXPECT_GT(times.back() - times.front(), 5 * milliseconds(50));
 }
 
-TEST_F(DaemonClient, MessagesComeOutHoweverTheyWereSegmented) {
+TEST_F(DaemonClient, MessagesAreReadInAnySegmentation) {
     Listener listener(loop);
     ControlClient client(loop.io(), Endpoint{"127.0.0.1", listener.port()}, story.handlers());
     client.start();
@@ -457,7 +457,7 @@ TEST_F(DaemonClient, HandlerMayDestroyTheClient) {
     }
 }
 
-TEST(DaemonClientLoop, EverythingPendingGoesWithTheEventLoop) {
+TEST(DaemonClientLoop, PendingWorkEndsWithTheEventLoop) {
     Story story;
     auto loop = std::make_unique<Loop>();
     const std::uint16_t nobody = unused_port();

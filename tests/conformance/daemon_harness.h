@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A real daemon on loopback, and peers that speak to it with plain sockets, in one thread: whoever
-// waits for something runs the daemon meanwhile.
+// A real daemon on loopback, and peers with plain sockets, in one thread: each wait runs the
+// daemon.
 #pragma once
 
 #include <chrono>
@@ -53,7 +53,7 @@ class DaemonHost {
     std::uint16_t port_ = 0;
 };
 
-/// One end of a connection that says what the test wants, bytes or messages.
+/// One end of a connection on which the test sends bytes or messages.
 class Peer {
    public:
     /// Connects to the daemon. `receive_buffer` 0 leaves the kernel's default.
@@ -72,7 +72,7 @@ class Peer {
     bool say(const rendezvous::FromAgent& message);
     void hang_up();
 
-    /// What the next frame carries; nothing at the end of the stream or after 20 s.
+    /// The payload of the next frame; nullopt at the end of the stream or after 20 s.
     std::optional<std::string> next_payload();
     /// The same, as a message of the daemon.
     std::optional<rendezvous::FromDaemon> next();
@@ -117,7 +117,7 @@ std::string shown(const std::optional<rendezvous::FromDaemon>& message);
 template <class Message>
 std::optional<Message> Peer::expect() {
     std::optional<rendezvous::FromDaemon> message = next();
-    // Each heartbeat of a node that waits is answered with what it waits for.
+    // Each heartbeat of a waiting node is answered with Waiting.
     while (!std::is_same_v<Message, rendezvous::Waiting> && message &&
            std::holds_alternative<rendezvous::Waiting>(*message)) {
         message = next();
@@ -129,8 +129,8 @@ std::optional<Message> Peer::expect() {
     return std::nullopt;
 }
 
-/// A join of node `name` for a job of `nodes` nodes with two workers each, patient with slow tests:
-/// who is silent, or has hung up, is not lost while a test runs.
+/// A join of node `name` for a job of `nodes` nodes with two workers each. The limits are long: a
+/// silent or disconnected node is not lost while a test runs.
 rendezvous::Join join_of(const std::string& job, const std::string& name, std::uint32_t nodes);
 rendezvous::Report running(rendezvous::RoundId round);
 

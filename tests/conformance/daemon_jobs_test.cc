@@ -29,7 +29,7 @@ class DaemonJobs : public ::testing::Test {
         return peer;
     }
 
-    /// Nodes a and b of `job`. Who has hung up is lost after `regroup_window`.
+    /// Nodes a and b of `job`. A disconnected node is lost after `regroup_window`.
     static std::pair<Join, Join> pair_of(
         const std::string& job,
         Duration regroup_window = join_of("", "", 2).policy.regroup_window) {
@@ -159,7 +159,7 @@ TEST_F(DaemonJobs, ManyMessagesInOnePacketAreAnsweredInTurn) {
 
 // ---- Connections come and go; the node stays.
 
-TEST_F(DaemonJobs, DisconnectAndReturnWithinTheLimitChangesNothing) {
+TEST_F(DaemonJobs, ReconnectionWithinTheLimitChangesNothing) {
     const Duration limit = std::chrono::seconds(3);
     Pair pair = running_pair(pair_of("job", limit));
     pair.a.hang_up();
@@ -187,7 +187,7 @@ TEST_F(DaemonJobs, NodeThatDoesNotReturnIsLost) {
     EXPECT_THAT(describe(stop->reason), HasSubstr("node a is lost"));
 }
 
-TEST_F(DaemonJobs, NodeThatLeavesIsLostAtOnceAndAnsweredNoMore) {
+TEST_F(DaemonJobs, NodeThatLeavesIsGoneAtOnceAndGetsNoMoreAnswers) {
     Pair pair = running_pair("job");
     pair.a.say(Leave{"SIGTERM"});
     const auto stop = pair.b.expect<Stop>();
@@ -234,7 +234,7 @@ TEST_F(DaemonJobs, NewerConnectionOfANodeTakesOver) {
     EXPECT_TRUE(pair.b.expect<Alive>());
 }
 
-TEST_F(DaemonJobs, WhatASupersededConnectionStillSaidCountsNoMore) {
+TEST_F(DaemonJobs, MessagesOfASupersededConnectionAreIgnored) {
     Pair pair = running_pair("job");
     Join again = join_of("job", "a", 2);
     again.report = running(pair.round).report;
@@ -245,7 +245,7 @@ TEST_F(DaemonJobs, WhatASupersededConnectionStillSaidCountsNoMore) {
     pair.a.say(Leave{"from the grave"});
     newer.say(running(pair.round));
     std::optional<FromDaemon> answer = newer.next();
-    // Whichever came first, the node is there in the end.
+    // In either order, the node is present in the end.
     ASSERT_TRUE(answer);
     EXPECT_TRUE(std::holds_alternative<Alive>(*answer) || std::holds_alternative<Stop>(*answer))
         << shown(answer);
@@ -294,7 +294,7 @@ TEST_F(DaemonJobsSoonForgotten, ClosedJobTellsLateComersHowItEndedAndThenFreesIt
     const auto fresh = next.expect<Assign>();
     ASSERT_TRUE(fresh);
     EXPECT_EQ(fresh->assignment.round, RoundId{1});
-    // Those who stayed on are of the old job.
+    // The nodes that stayed connected belong to the old job.
     EXPECT_TRUE(late.is_closed_by_peer());
     next.say(running(RoundId{1}));
     EXPECT_TRUE(next.expect<Alive>());
@@ -306,7 +306,7 @@ Report finished(RoundId round) {
     return report;
 }
 
-TEST_F(DaemonJobs, IdOfAJobThatEndedWellIsFreeAtOnceForNewNodes) {
+TEST_F(DaemonJobs, IdOfASuccessfulJobIsFreeAtOnceForNewNodes) {
     Pair old = running_pair("job");
     old.a.say(finished(old.round));
     old.b.say(finished(old.round));
@@ -327,7 +327,7 @@ TEST_F(DaemonJobs, IdOfAJobThatEndedWellIsFreeAtOnceForNewNodes) {
     next.say(running(fresh->assignment.round));
     EXPECT_TRUE(next.expect<Alive>());
 
-    // Who had a part in the old one hears of its end, by round or by name, and disturbs nobody.
+    // Nodes of the old job hear of its end, by round or by name, and do not disturb the new job.
     Join by_round = join_of("job", "d", 2);
     by_round.report.round = old.round;
     by_round.report.state = NodeState::finished;
@@ -341,7 +341,7 @@ TEST_F(DaemonJobs, IdOfAJobThatEndedWellIsFreeAtOnceForNewNodes) {
     next.say(running(fresh->assignment.round));
     EXPECT_TRUE(next.expect<Alive>());
 
-    // The new job's own nodes come back to the new one.
+    // The nodes of the new job come back to the new job.
     next.hang_up();
     Join again = join_of("job", "c", 1);
     again.report = running(fresh->assignment.round).report;
@@ -352,7 +352,7 @@ TEST_F(DaemonJobs, IdOfAJobThatEndedWellIsFreeAtOnceForNewNodes) {
     EXPECT_EQ(closed->verdict.outcome, Outcome::succeeded);
 }
 
-TEST_F(DaemonJobs, StandbyOfAJobThatEndedWellDoesNotBeginItAnew) {
+TEST_F(DaemonJobs, StandbyOfASuccessfulJobDoesNotBeginItAnew) {
     Join join = join_of("job", "a", 1);
     Peer only = joined(join);
     const auto assign = only.expect<Assign>();
@@ -368,7 +368,7 @@ TEST_F(DaemonJobs, StandbyOfAJobThatEndedWellDoesNotBeginItAnew) {
     EXPECT_TRUE(back.expect<Closed>());
 }
 
-TEST_F(DaemonJobs, JobWithoutNodesBindsNobodyToItsPolicy) {
+TEST_F(DaemonJobs, JobWithoutNodesAcceptsAnotherPolicy) {
     Join wrong = join_of("job", "a", 2);
     wrong.offer.slot = 5;
     Peer refused = joined(wrong);
@@ -381,7 +381,7 @@ TEST_F(DaemonJobs, JobWithoutNodesBindsNobodyToItsPolicy) {
     EXPECT_TRUE(right.expect<Assign>());
 }
 
-TEST_F(DaemonJobs, NodeThatContradictsAnotherIsRefusedAndTheOtherIsNot) {
+TEST_F(DaemonJobs, NodeThatContradictsAnotherIsRefusedAndTheOtherStays) {
     Peer first = joined(join_of("job", "a", 2));
     Join other = join_of("job", "b", 2);
     other.policy.program = "evaluate";
@@ -398,7 +398,7 @@ TEST_F(DaemonJobs, NodeThatContradictsAnotherIsRefusedAndTheOtherIsNot) {
     EXPECT_TRUE(first.expect<Assign>());
 }
 
-TEST_F(DaemonJobs, StopTellsEveryoneOfEveryJobAndCallsBack) {
+TEST_F(DaemonJobs, StopTellsAllNodesOfAllJobsAndCallsBack) {
     Pair pair = running_pair("one");
     Peer waiting = joined(join_of("two", "a", 2));
     Peer silent(loop, host.port());
@@ -418,7 +418,7 @@ TEST_F(DaemonJobs, StopTellsEveryoneOfEveryJobAndCallsBack) {
     EXPECT_FALSE(late.connected());
 }
 
-TEST_F(DaemonJobs, StopWithNobodyThereCallsBack) {
+TEST_F(DaemonJobs, StopWithoutNodesCallsBack) {
     bool done = false;
     host.daemon().stop("the operator", "maintenance", std::chrono::seconds(20),
                        [&] { done = true; });
@@ -441,7 +441,7 @@ TEST_F(DaemonJobs, DestructionWithEverythingPendingIsSafe) {
 
 // ---- The store on the same port.
 
-TEST_F(DaemonJobs, ConnectionThatSpeaksTheStoresProtocolGoesToItsHandler) {
+TEST_F(DaemonJobs, ConnectionWithTheStoreProtocolGoesToItsHandler) {
     std::vector<std::string> handed;
     host.daemon().set_store_handler(
         [&](boost::asio::ip::tcp::socket socket, std::string first_bytes) {

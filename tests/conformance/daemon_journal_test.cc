@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A daemon that keeps its jobs: what it must not say too early, and what the next one knows.
+// A daemon with a journal: it must not send decisions too early, and the next daemon knows the
+// jobs.
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -27,7 +28,7 @@ using testing::Peer;
 using testing::running;
 using testing::ShelfJournal;
 
-TEST_F(DaemonJournal, NobodyHearsOfADecisionBeforeItsEventIsKept) {
+TEST_F(DaemonJournal, DecisionIsSentOnlyAfterItsEventIsKept) {
     const auto daemon = host();
     shelf.slow = true;
     Peer a(loop, daemon->port());
@@ -41,7 +42,7 @@ TEST_F(DaemonJournal, NobodyHearsOfADecisionBeforeItsEventIsKept) {
     EXPECT_TRUE(a.expect<Assign>());
 }
 
-TEST_F(DaemonJournal, HeartbeatsThatSayNothingNewWaitForAnEventThatDoes) {
+TEST_F(DaemonJournal, RoutineHeartbeatsWaitForTheNextOtherEvent) {
     const auto daemon = host();
     Peer a(loop, daemon->port());
     a.say(join_of("job", "a", 1));
@@ -65,7 +66,7 @@ TEST_F(DaemonJournal, HeartbeatsThatSayNothingNewWaitForAnEventThatDoes) {
     EXPECT_TRUE(replayed->is_same());
 }
 
-TEST_F(DaemonJournal, AReportThatDecidesNothingIsKeptALittleLaterAndInItsPlace) {
+TEST_F(DaemonJournal, ReportThatDecidesNothingIsKeptLaterButInOrder) {
     const auto daemon = host();
     Peer a(loop, daemon->port());
     Peer b(loop, daemon->port());
@@ -76,7 +77,7 @@ TEST_F(DaemonJournal, AReportThatDecidesNothingIsKeptALittleLaterAndInItsPlace) 
     b.say(join_b);
     ASSERT_TRUE(a.expect<Assign>() && b.expect<Assign>());
     ASSERT_EQ(only_job().entries.size(), 2U);
-    shelf.slow = true;  // What must be kept first is not answered.
+    shelf.slow = true;  // There is no answer before the entry is kept.
     a.say(running(RoundId{1}));
     ASSERT_TRUE(a.expect<Alive>());
     b.say(running(RoundId{1}));
@@ -108,7 +109,7 @@ TEST_F(DaemonJournal, AReportThatDecidesNothingIsKeptALittleLaterAndInItsPlace) 
     EXPECT_THAT(told[4], HasSubstr("b reports stopped"));
 }
 
-TEST_F(DaemonJournal, WhatThoseWhoWaitAreToldIsNotKept) {
+TEST_F(DaemonJournal, MessagesToWaitingNodesAreNotKept) {
     const auto daemon = host();
     Peer a(loop, daemon->port());
     Peer standby(loop, daemon->port());
@@ -126,7 +127,7 @@ TEST_F(DaemonJournal, WhatThoseWhoWaitAreToldIsNotKept) {
     EXPECT_EQ(only_job().entries.size(), 3U) << testing::lines_of(only_job());
 }
 
-TEST_F(DaemonJournal, ARefusedJoinIsNotKept) {
+TEST_F(DaemonJournal, RefusedJoinIsNotKept) {
     const auto daemon = host();
     Peer a(loop, daemon->port());
     a.say(join_of("job", "a", 2));
@@ -139,7 +140,7 @@ TEST_F(DaemonJournal, ARefusedJoinIsNotKept) {
     EXPECT_EQ(only_job().entries.size(), 1U) << testing::lines_of(only_job());
 }
 
-TEST_F(DaemonJournal, WhoDoesNotLeadNamesTheLeaderAndAcceptsNothing) {
+TEST_F(DaemonJournal, DaemonThatDoesNotLeadNamesTheLeaderAndAcceptsNothing) {
     const auto daemon = host(/*leads=*/false);
     for (const std::string& leader : {std::string(), std::string("node2:29400")}) {
         shelf.hooks.follow(leader);
@@ -160,7 +161,7 @@ TEST_F(DaemonJournal, WhoDoesNotLeadNamesTheLeaderAndAcceptsNothing) {
     EXPECT_TRUE(a.expect<Assign>());
 }
 
-TEST_F(DaemonJournal, WhoLosesTheLeadLetsGoOfItsNodesAndSaysNothingMore) {
+TEST_F(DaemonJournal, DaemonThatLosesTheLeadClosesItsConnectionsSilently) {
     const auto daemon = host();
     Peer a(loop, daemon->port());
     a.say(join_of("job", "a", 1));
@@ -173,14 +174,14 @@ TEST_F(DaemonJournal, WhoLosesTheLeadLetsGoOfItsNodesAndSaysNothingMore) {
     shelf.hooks.follow("b:1");
     EXPECT_TRUE(a.is_closed_by_peer());
     const auto said = daemon->daemon().traffic().messages_out;
-    shelf.release();  // Too late: this daemon decides nothing any more.
+    shelf.release();  // Too late: this daemon decides nothing now.
     loop.run_for(std::chrono::milliseconds(20));
     EXPECT_EQ(daemon->daemon().traffic().messages_out, said);
 }
 
 // ---- Operators.
 
-TEST_F(DaemonJournal, OperatorsAreAnsweredOnceTheirWishIsKept) {
+TEST_F(DaemonJournal, OperatorIsAnsweredOnceTheRequestIsKept) {
     const auto daemon = host();
     Peer a(loop, daemon->port());
     a.say(join_of("job", "a", 1));
@@ -208,7 +209,7 @@ TEST_F(DaemonJournal, OperatorsAreAnsweredOnceTheirWishIsKept) {
     EXPECT_THAT(ask({"job", Operate::Action::stop, "", "ann", ""}).text, HasSubstr("has ended"));
 }
 
-TEST_F(DaemonJournal, WithSeveralJobsAnOperatorNamesOne) {
+TEST_F(DaemonJournal, OperatorMustNameOneOfSeveralJobs) {
     const auto daemon = host();
     Peer a(loop, daemon->port());
     Peer b(loop, daemon->port());
@@ -225,7 +226,7 @@ TEST_F(DaemonJournal, WithSeveralJobsAnOperatorNamesOne) {
 
 // ---- In a directory.
 
-TEST(DaemonSqlite, AJobOutlivesItsDaemon) {
+TEST(DaemonSqlite, JobOutlivesItsDaemon) {
     std::string folder = std::filesystem::temp_directory_path() / "regroup-daemon-XXXXXX";
     ASSERT_NE(::mkdtemp(folder.data()), nullptr);
     Loop loop;
@@ -242,7 +243,7 @@ TEST(DaemonSqlite, AJobOutlivesItsDaemon) {
         a.say(join);
         std::optional<FromDaemon> word = a.next();
         if (word && std::holds_alternative<Recovered>(*word)) {
-            word = a.next();  // That of the life before.
+            word = a.next();  // The message for the previous connection.
         }
         ASSERT_TRUE(word);
         const auto* const assign = std::get_if<Assign>(&*word);

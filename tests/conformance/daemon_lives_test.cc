@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One daemon after the other, and one life of a job after the other.
+// Successive daemons, and successive jobs of one id.
 #include <boost/asio/post.hpp>
 #include <gmock/gmock.h>
 
@@ -19,7 +19,7 @@ using testing::ShelfJournal;
 
 using DaemonLives = DaemonJournal;
 
-TEST_F(DaemonLives, TheNextDaemonKnowsTheRoundAndGoesOnWithIt) {
+TEST_F(DaemonLives, NextDaemonKnowsTheRoundAndContinuesIt) {
     auto daemon = host();
     Peer a(loop, daemon->port());
     Peer b(loop, daemon->port());
@@ -37,13 +37,13 @@ TEST_F(DaemonLives, TheNextDaemonKnowsTheRoundAndGoesOnWithIt) {
     join.report = running(RoundId{1}).report;
     again.say(join);
     again.say(running(RoundId{1}));
-    // It is a member still: it has nothing to do, and is neither fenced nor stopped.
+    // It is still a member: it has nothing to do, and is neither fenced nor stopped.
     const std::optional<FromDaemon> answer = again.next();
     ASSERT_TRUE(answer);
     EXPECT_TRUE(std::holds_alternative<Alive>(*answer)) << testing::shown(answer);
 }
 
-TEST_F(DaemonLives, AJobThatIsBegunAnewIsAnotherOne) {
+TEST_F(DaemonLives, JobBegunAnewIsASeparateJob) {
     const auto daemon = host();
     Peer a(loop, daemon->port());
     a.say(join_of("job", "a", 1));
@@ -66,7 +66,7 @@ TEST_F(DaemonLives, AJobThatIsBegunAnewIsAnotherOne) {
     }
 }
 
-TEST_F(DaemonLives, HowTheJobBeforeHasEndedIsKnownToTheNextDaemonToo) {
+TEST_F(DaemonLives, NextDaemonKnowsHowThePreviousJobEnded) {
     auto daemon = host();
     Peer a(loop, daemon->port());
     Join join = join_of("job", "a", 1);
@@ -80,7 +80,7 @@ TEST_F(DaemonLives, HowTheJobBeforeHasEndedIsKnownToTheNextDaemonToo) {
     b.say(join_of("job", "b", 1));
     ASSERT_TRUE(b.expect<Assign>());
     for (int life = 0; life < 2; ++life) {
-        // It has not heard that it is over.
+        // It has not heard that the job is over.
         Peer again(loop, daemon->port());
         join.report = finished.report;
         again.say(join);
@@ -93,7 +93,7 @@ TEST_F(DaemonLives, HowTheJobBeforeHasEndedIsKnownToTheNextDaemonToo) {
     EXPECT_FALSE(shelf.jobs.rbegin()->second.ended);
 }
 
-TEST_F(DaemonLives, OfTheJobBeforeNothingIsKeptForLong) {
+TEST_F(DaemonLives, PreviousJobIsForgottenAfterItsRetention) {
     rendezvous::DaemonLimits limits;
     limits.closed_retention = std::chrono::milliseconds(1500);
     DaemonHost daemon(loop, limits);
@@ -112,7 +112,7 @@ TEST_F(DaemonLives, OfTheJobBeforeNothingIsKeptForLong) {
     EXPECT_FALSE(shelf.jobs.rbegin()->second.ended);
 }
 
-TEST_F(DaemonLives, AJobThatWasDrainedIsBegunAnew) {
+TEST_F(DaemonLives, DrainedJobIsBegunAnew) {
     const auto daemon = host();
     Peer a(loop, daemon->port());
     a.say(join_of("job", "a", 1));
@@ -135,7 +135,7 @@ TEST_F(DaemonLives, AJobThatWasDrainedIsBegunAnew) {
     EXPECT_GT(assign->assignment.round, RoundId{1});
 }
 
-TEST_F(DaemonLives, AJobThatAllHaveLeftIsBegunAnewAndOneThatLostThemGoesOn) {
+TEST_F(DaemonLives, JobThatAllNodesLeftIsBegunAnewAndOneThatLostThemContinues) {
     auto daemon = host();
     const auto join = [&](Peer& peer, const std::string& name) {
         Join said = join_of("job", name, 1);
@@ -146,7 +146,7 @@ TEST_F(DaemonLives, AJobThatAllHaveLeftIsBegunAnewAndOneThatLostThemGoesOn) {
     Peer a(loop, daemon->port());
     ASSERT_TRUE(join(a, "a"));
     a.say(Leave{"SIGTERM"});
-    // As the journal tells it to the next daemon, too.
+    // The next daemon learns the same from the journal.
     ASSERT_TRUE(loop.until([&] { return only_job().entries.size() == 2; }));
     daemon = host();
     Peer b(loop, daemon->port());
@@ -155,7 +155,7 @@ TEST_F(DaemonLives, AJobThatAllHaveLeftIsBegunAnewAndOneThatLostThemGoesOn) {
     EXPECT_EQ(shelf.jobs.size(), 2U) << "another life";
     EXPECT_GT(assign->assignment.round, RoundId{1});
     Peer late(loop, daemon->port());
-    b.hang_up();  // It comes back, or it is lost; it is the same job.
+    b.hang_up();  // If it comes back or is lost, it is the same job.
     Join back = join_of("job", "b", 1);
     back.policy.restarts_max = 3;
     late.say(back);
@@ -163,7 +163,7 @@ TEST_F(DaemonLives, AJobThatAllHaveLeftIsBegunAnewAndOneThatLostThemGoesOn) {
     EXPECT_EQ(shelf.jobs.size(), 2U);
 }
 
-TEST_F(DaemonLives, WhileAJobIsReadTheDaemonDoesItsOtherDutiesAndNodesWait) {
+TEST_F(DaemonLives, DaemonServesOthersWhileItReadsAJobAndNodesWait) {
     journal::StoredJob story = testing::story_of_two_rounds().job();
     for (journal::Entry& entry : story.entries) {
         entry.wall_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -171,7 +171,7 @@ TEST_F(DaemonLives, WhileAJobIsReadTheDaemonDoesItsOtherDutiesAndNodesWait) {
                             .count();
     }
     shelf.jobs[story.key] = story;
-    // Each entry takes longer than a slice; what else there is to do comes between any two.
+    // Each entry takes longer than a slice, so other work runs between any two entries.
     std::size_t reads = 0;
     std::size_t turns = 0;
     const SteadyClock clock;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A daemon whose journal is a shelf of the test.
+// A daemon whose journal is a shelf that the test controls.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@
 
 namespace regroup::testing {
 
-/// What outlives a journal, and how it behaves.
+/// The entries, which outlive a journal, and switches for its behaviour.
 struct Shelf {
     std::map<journal::JobKey, journal::StoredJob> jobs;
     std::vector<std::function<void()>> waiting;  // While `slow`.

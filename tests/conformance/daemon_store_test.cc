@@ -147,7 +147,7 @@ class DaemonStore : public ::testing::Test {
     DaemonHost host;
 };
 
-TEST_F(DaemonStore, ClientsOfEveryDialectMeetBesideAgents) {
+TEST_F(DaemonStore, ClientsOfEveryDialectMeetOnTheDaemonsPort) {
     Peer agent(loop, host.port());
     agent.say(join_of("job", "a", 1));
     EXPECT_TRUE(agent.expect<Assign>());
@@ -161,8 +161,8 @@ TEST_F(DaemonStore, ClientsOfEveryDialectMeetBesideAgents) {
     EXPECT_TRUE(agent.expect<Alive>());
 }
 
-// The first request of an older client, however few bytes come at a time.
-TEST_F(DaemonStore, AnOlderClientIsKnownByItsFirstRequestWhateverItIs) {
+// The first request of an older client, in pieces of any size.
+TEST_F(DaemonStore, OlderClientIsRecognizedByAnyFirstRequest) {
     for (const Request& request : std::vector<Request>{
              {Opcode::set, {"/k", "v"}},
              {Opcode::set, {"/" + std::string(255, 'k'), "v"}},
@@ -201,7 +201,7 @@ class DaemonStoreInHaste : public DaemonStore {
     }
 };
 
-TEST_F(DaemonStoreInHaste, TheSilentSecondConnectionOfAnOlderClientIsKept) {
+TEST_F(DaemonStoreInHaste, SilentSecondConnectionOfAnOlderClientIsKept) {
     StorePeer silent(loop, host.port());
     EXPECT_TRUE(silent.is_closed_by_peer()) << "nobody knows what it wants";
     StorePeer first(loop, host.port());
@@ -216,7 +216,7 @@ TEST_F(DaemonStoreInHaste, TheSilentSecondConnectionOfAnOlderClientIsKept) {
 
 // ---- Launchers.
 
-TEST_F(DaemonStore, WorkersWhoServeTheirStoreAreLeftAlone) {
+TEST_F(DaemonStore, WorkersThatServeTheirOwnStoreAreNotServedHere) {
     const auto first = launcher("job");
     const std::uint16_t port = testing::unused_port();
     publish(*first, "job", 0, port);
@@ -227,18 +227,18 @@ TEST_F(DaemonStore, WorkersWhoServeTheirStoreAreLeftAlone) {
     EXPECT_FALSE(first->has(key("job", 2, "MASTER_PORT")));
 }
 
-TEST_F(DaemonStore, AnAddressThatIsNoneIsLeftAlone) {
+TEST_F(DaemonStore, InvalidAddressIsStoredLikeAnyKey) {
     const auto first = launcher("job");
     first->send({{Opcode::set, {key("job", 0, "MASTER_PORT"), "ninety"}},
                  {Opcode::set, {key("job", 0, "MASTER_ADDR"), "node0"}}});
     EXPECT_EQ(first->get(key("job", 0, "MASTER_PORT")), "ninety");
 }
 
-TEST_F(DaemonStore, TheWorkersStoreOfALauncherIsServedHereInEveryRound) {
+TEST_F(DaemonStore, DaemonServesTheWorkersStoreOfALauncherInEveryRound) {
     LaunchersOwnStore own(loop);
     const auto early = launcher("job");
     const auto first = launcher("job");
-    // Asked for in a round that its publisher will never speak of.
+    // Requested in a round that its publisher never names.
     early->send({{Opcode::wait, {key("job", 1, "MASTER_PORT")}}});
     publish(*first, "job", 0, own.port);
     EXPECT_EQ(first->get(key("job", 0, "MASTER_ADDR")), "127.0.0.1");
@@ -247,7 +247,7 @@ TEST_F(DaemonStore, TheWorkersStoreOfALauncherIsServedHereInEveryRound) {
     EXPECT_EQ(early->receive(1), std::string(1, store::kStopWaiting));
     EXPECT_EQ(early->get(key("job", 1, "MASTER_PORT")), port);
     EXPECT_EQ(early->get(key("job", 7, "MASTER_ADDR")), "127.0.0.1");
-    // A later first node publishes another one; those who know the address are still right.
+    // A later first node publishes another address; the address that clients know stays valid.
     publish(*early, "job", 8, own.port);
     EXPECT_EQ(early->get(key("job", 8, "MASTER_PORT")), port);
     // Two jobs do not share it.
@@ -256,7 +256,7 @@ TEST_F(DaemonStore, TheWorkersStoreOfALauncherIsServedHereInEveryRound) {
     EXPECT_NE(other->get(key("job2", 0, "MASTER_PORT")), port);
 }
 
-TEST_F(DaemonStore, ANewRoundEmptiesTheWorkersStore) {
+TEST_F(DaemonStore, NewRoundEmptiesTheWorkersStore) {
     LaunchersOwnStore own(loop);
     const auto first = launcher("job");
     publish(*first, "job", 0, own.port);
@@ -278,7 +278,7 @@ TEST_F(DaemonStore, ANewRoundEmptiesTheWorkersStore) {
     EXPECT_EQ(next.get("/address"), "of the new rank 0") << "a word of an older round is none";
 }
 
-TEST_F(DaemonStore, AJobIsForgottenSoonAfterItsLastLauncher) {
+TEST_F(DaemonStore, JobIsForgottenSoonAfterItsLastLauncher) {
     LaunchersOwnStore own(loop);
     auto first = launcher("job");
     auto second = launcher("job.1");  // Its keys look like those of a round of the other one.
@@ -294,7 +294,7 @@ TEST_F(DaemonStore, AJobIsForgottenSoonAfterItsLastLauncher) {
     EXPECT_TRUE(plain.has("/mine"));
     EXPECT_FALSE(host.has_logged("job job.1: its last"));
 
-    // The id is free: whoever comes next finds no state, and no address.
+    // The id is free: the next launcher finds no state and no address.
     first = launcher("job");
     EXPECT_FALSE(first->has(key("job", 0, "MASTER_PORT")));
 }

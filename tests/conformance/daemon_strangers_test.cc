@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whatever comes in at the port is refused with a reason or disconnected, and two agents at work on
-// another job do not notice.
+// Invalid input is refused with a reason or disconnected, and two agents of another job do not
+// notice.
 #include <fstream>
 #include <unistd.h>
 
@@ -104,7 +104,7 @@ TEST_F(DaemonStrangers, ConnectionBelongsToOneNodeOfOneJob) {
                    "a connection belongs to one node of one job");
 }
 
-TEST_F(DaemonStrangers, JoinedNodeThatSpeaksNonsenseIsRefusedToo) {
+TEST_F(DaemonStrangers, MalformedFrameOfAJoinedNodeIsRefusedToo) {
     Peer stranger(loop, host.port());
     stranger.say(join_of("other", "x", 1));
     ASSERT_TRUE(stranger.expect<Assign>());
@@ -125,7 +125,7 @@ TEST_F(DaemonStrangers, TruncatedFrameEndsWithItsConnection) {
     expect_healthy();
 }
 
-TEST_F(DaemonStrangers, ConnectionThatIsResetHarmsNobody) {
+TEST_F(DaemonStrangers, ConnectionResetHarmsNoOtherPeer) {
     Peer stranger(loop, host.port());
     stranger.say(join_of("other", "x", 1));
     // An answer that nobody has read turns the close into a reset.
@@ -144,7 +144,7 @@ std::size_t elastic_bytes() {
     return elastic * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-TEST_F(DaemonStrangers, FloodAfterARefusalIsThrownAway) {
+TEST_F(DaemonStrangers, BytesAfterARefusalAreDiscarded) {
     constexpr std::size_t kFlood = std::size_t{96} << 20U;
     Peer stranger(loop, host.port());
     stranger.send(frame("nonsense"));
@@ -174,20 +174,20 @@ class DaemonBounds : public DaemonStrangers {
     }
 };
 
-TEST_F(DaemonBounds, ConnectionThatSaysNothingIsClosed) {
+TEST_F(DaemonBounds, SilentConnectionIsClosed) {
     Peer stranger(loop, host.port());
     EXPECT_TRUE(stranger.is_closed_by_peer());
     expect_healthy();
 }
 
-TEST_F(DaemonBounds, HalfAFrameAndThenSilenceIsClosed) {
+TEST_F(DaemonBounds, ConnectionWithHalfAFrameIsClosed) {
     Peer stranger(loop, host.port());
     stranger.send(frame(join_of("other", "x", 1)).substr(0, 60));
     EXPECT_TRUE(stranger.is_closed_by_peer());
     expect_healthy();
 }
 
-TEST_F(DaemonBounds, DribbleWithoutAJoinIsClosed) {
+TEST_F(DaemonBounds, SlowConnectionWithoutAJoinIsClosed) {
     Peer stranger(loop, host.port());
     stranger.send(std::string("\0\3\0\0", 4));
     bool open = true;
@@ -198,7 +198,7 @@ TEST_F(DaemonBounds, DribbleWithoutAJoinIsClosed) {
     expect_healthy();
 }
 
-TEST_F(DaemonBounds, RefusedPeerThatDoesNotHangUpIsClosed) {
+TEST_F(DaemonBounds, RefusedPeerThatDoesNotCloseIsDisconnected) {
     Peer stranger(loop, host.port());
     stranger.send("GET / HTTP/1.1\r\n\r\n");
     ASSERT_TRUE(stranger.expect<Refused>());
@@ -217,7 +217,7 @@ TEST_F(DaemonBounds, JoinedNodeThatFallsSilentIsClosed) {
     expect_healthy();
 }
 
-// The verdict of its closed job, with all that its worker has printed, is a large answer.
+// The verdict of its closed job, with the output of its worker, is a large answer.
 std::string asks_for_much() {
     Report report = running(RoundId{1});
     report.report.state = NodeState::stopped;
@@ -239,7 +239,7 @@ TEST_F(DaemonBounds, PeerThatDoesNotReadIsDisconnected) {
     expect_healthy();
 }
 
-TEST_F(DaemonBounds, FlushWaitsForThePeerAndStopDoesNotWaitForEver) {
+TEST_F(DaemonBounds, FlushWaitsForThePeerAndStopHasALimit) {
     Peer stranger(loop, host.port(), 4096);
     stranger.say(join_of("other", "x", 1));
     ASSERT_TRUE(stranger.expect<Assign>());
@@ -250,7 +250,7 @@ TEST_F(DaemonBounds, FlushWaitsForThePeerAndStopDoesNotWaitForEver) {
         EXPECT_TRUE(stranger.send(request));
         EXPECT_TRUE(loop.until([&] { return host.daemon().traffic().messages_in > heard; }));
     };
-    // Until the daemon has something to say that the kernel does not take.
+    // Until the daemon has output that the kernel does not accept.
     const auto is_stuck = [&] {
         constexpr std::chrono::seconds kPatience(1);  // No pause of the test's own.
         bool flushed = false;
@@ -288,7 +288,7 @@ TEST_F(DaemonBounds, FlushWaitsForThePeerAndStopDoesNotWaitForEver) {
     EXPECT_TRUE(b.expect<Closed>());
 }
 
-TEST_F(DaemonBounds, OneConnectionTooManyIsToldSo) {
+TEST_F(DaemonBounds, ConnectionBeyondTheLimitIsRefusedWithTheReason) {
     Peer third(loop, host.port());
     Peer fourth(loop, host.port());
     third.say(join_of("other", "x", 2));
@@ -310,7 +310,7 @@ TEST_F(DaemonBounds, OneConnectionTooManyIsToldSo) {
     expect_healthy();
 }
 
-TEST_F(DaemonBounds, OneJobTooManyIsToldSo) {
+TEST_F(DaemonBounds, JobBeyondTheLimitIsRefusedWithTheReason) {
     Peer third(loop, host.port());
     third.say(join_of("second job", "x", 1));
     ASSERT_TRUE(third.expect<Assign>());

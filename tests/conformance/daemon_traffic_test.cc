@@ -16,7 +16,7 @@ struct PerNode {
     double bytes = 0;
 };
 
-/// What the daemon counts for one rendezvous of `count` nodes.
+/// The daemon's traffic for one rendezvous of `count` nodes.
 PerNode rendezvous_of(std::uint32_t count) {
     Loop loop;
     DaemonHost host(loop);
@@ -40,7 +40,7 @@ PerNode rendezvous_of(std::uint32_t count) {
             per_node(traffic.bytes_in, traffic.bytes_out)};
 }
 
-TEST(DaemonTraffic, RendezvousCostsEachNodeTheSameWhateverTheirNumber) {
+TEST(DaemonTraffic, RendezvousTrafficPerNodeIsConstant) {
     const PerNode two = rendezvous_of(2);
     for (const std::uint32_t count : {2U, 4U, 8U, 16U, 32U}) {
         const PerNode each = rendezvous_of(count);

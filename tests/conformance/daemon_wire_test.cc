@@ -56,7 +56,7 @@ TEST(DaemonWire, DaemonsMessagesDecodeAndEncodeToTheirFiles) {
     }
 }
 
-TEST(DaemonWire, EachFileIsOfTheTypeThatItIsNamedAfter) {
+TEST(DaemonWire, EachFileHasTheTypeInItsName) {
     std::vector<std::string> names = kFromAgent;
     names.insert(names.end(), kFromDaemon.begin(), kFromDaemon.end());
     std::vector<std::string> found;

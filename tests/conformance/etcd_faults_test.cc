@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The journal in an etcd that is slow, full or particular, played by the test in the same thread.
+// The journal in an etcd that is slow, full or picky, simulated by the test in the same thread.
 #include <deque>
 #include <memory>
 
@@ -40,7 +40,7 @@ struct Answer {
     Duration delay{};
 };
 
-/// Speaks for etcd: one lease, one leader's key, and what the test says of the rest.
+/// Simulates etcd: one lease, one leader's key, and answers that the test sets.
 class FakeEtcd {
    public:
     using Rule = std::function<std::optional<Answer>(const std::string& path, const json& request)>;
@@ -153,7 +153,7 @@ bool reads_jobs(const std::string& path, const json& request) {
 class EtcdFaults : public ::testing::Test, protected testing::EtcdSide {
    protected:
     EtcdFaults() { leader = "nobody yet"; }
-    // The journal's connections are closed while the loop that serves them is there.
+    // The journal's connections are closed while their event loop still exists.
     ~EtcdFaults() override { journal.reset(); }
     void start() {
         EtcdJournal::Options options = options_of(etcd.port(), "a");
@@ -166,7 +166,7 @@ class EtcdFaults : public ::testing::Test, protected testing::EtcdSide {
     FakeEtcd etcd{loop};
 };
 
-TEST_F(EtcdFaults, TheLeaseIsKeptWhileManyJobsAreRead) {
+TEST_F(EtcdFaults, LeaseIsKeptWhileManyJobsAreRead) {
     const StoredJob story = testing::story_of_two_rounds().job();
     int pages = 0;
     // Longer than the lease, in pages as in a real etcd that has much to send.
@@ -194,7 +194,7 @@ TEST_F(EtcdFaults, TheLeaseIsKeptWhileManyJobsAreRead) {
     EXPECT_EQ(jobs[0].entries.size(), 7U);
 }
 
-TEST_F(EtcdFaults, APageThatDoesNotComeIsAskedForAgain) {
+TEST_F(EtcdFaults, MissingPageIsRequestedAgain) {
     int pages = 0;
     etcd.rule = [&](const std::string& path, const json& request) -> std::optional<Answer> {
         return reads_jobs(path, request) && ++pages < 3 ? std::optional(Answer{{}, 503, {}})
@@ -206,11 +206,11 @@ TEST_F(EtcdFaults, APageThatDoesNotComeIsAskedForAgain) {
     EXPECT_EQ(etcd.count("/v3/lease/grant"), 1U);
 }
 
-TEST_F(EtcdFaults, ACampaignWhoseResultIsUnknownGivesItsLeaseBack) {
+TEST_F(EtcdFaults, CampaignWithAnUnknownResultRevokesItsLease) {
     int campaigns = 0;
     etcd.rule = [&](const std::string& path, const json& request) -> std::optional<Answer> {
         if (path == "/v3/kv/txn" && FakeEtcd::is_campaign(request) && ++campaigns == 1) {
-            etcd.leader = "a:1";  // Done, and the answer is lost.
+            etcd.leader = "a:1";  // The campaign succeeds, but the answer is lost.
             return Answer{{}, 503, {}};
         }
         return std::nullopt;
@@ -221,7 +221,7 @@ TEST_F(EtcdFaults, ACampaignWhoseResultIsUnknownGivesItsLeaseBack) {
     EXPECT_NE(leader, "a:1");
 }
 
-TEST_F(EtcdFaults, AnEntryThatIsTooLargeEndsTheJournalOfItsJobOnly) {
+TEST_F(EtcdFaults, EntryThatIsTooLargeEndsTheJournalOfItsJobOnly) {
     const StoredJob story = testing::story_of_two_rounds().job();
     const std::string refused =
         to_base64(etcd::entry_key(etcd::job_prefix("regroup/", {"large", 1}), 2));
@@ -241,7 +241,7 @@ TEST_F(EtcdFaults, AnEntryThatIsTooLargeEndsTheJournalOfItsJobOnly) {
         journal->append({"small", 1}, {story.entries[0]}, [&] { ++done; });
     }
     EXPECT_TRUE(loop.until([&] { return done == 6 && deleted == 1; })) << done << log;
-    EXPECT_THAT(log, HasSubstr("nothing more is kept of job large"));
+    EXPECT_THAT(log, HasSubstr("no more entries of job large are kept"));
     EXPECT_EQ(journal->trouble({"large", 1}), Journal::kTooLarge);
     EXPECT_EQ(journal->trouble({"small", 1}), "");
     journal->append({"large", 1}, {story.entries[0]}, [&] { ++done; });
@@ -249,7 +249,7 @@ TEST_F(EtcdFaults, AnEntryThatIsTooLargeEndsTheJournalOfItsJobOnly) {
     EXPECT_TRUE(leads);
 }
 
-TEST_F(EtcdFaults, WhoCanKeepNothingResignsAndSaysOnceThatEtcdIsAway) {
+TEST_F(EtcdFaults, LeaderThatCannotWriteResignsAndReportsEtcdOnce) {
     bool full = true;
     etcd.rule = [&](const std::string& path, const json&) -> std::optional<Answer> {
         return full && leads && path == "/v3/kv/txn"
@@ -278,12 +278,12 @@ TEST_F(EtcdFaults, WhoCanKeepNothingResignsAndSaysOnceThatEtcdIsAway) {
     EXPECT_EQ(journal->trouble({"job", 1}), "");
 }
 
-TEST_F(EtcdFaults, NobodyIsSentToWhereHeAsked) {
-    etcd.leader = "a:1";  // Of an earlier life, whose lease is still good.
+TEST_F(EtcdFaults, AgentIsNotSentToTheDaemonThatItAsked) {
+    etcd.leader = "a:1";  // Of an earlier process, whose lease is still valid.
     etcd.lease_ends = kClock.now() + std::chrono::seconds(1);
     start();
     ASSERT_TRUE(loop.until([&] { return leader.empty(); })) << leader;
-    EXPECT_THAT(log, HasSubstr("an earlier life of this daemon"));
+    EXPECT_THAT(log, HasSubstr("an earlier process of this daemon"));
     EXPECT_TRUE(loop.until([&] { return leads; }));
 }
 

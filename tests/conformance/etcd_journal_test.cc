@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The journal in a real etcd, which is stopped, continued and robbed of keys meanwhile.
+// The journal in a real etcd, which the test stops, continues and deletes keys from.
 #include "rendezvous/journal/etcd_journal.h"
 
 #include <csignal>
@@ -65,7 +65,7 @@ class EtcdJournalTest : public ::testing::Test {
         side->start(loop_, EtcdSide::options_of(port_, name));
         return side;
     }
-    /// What etcd answers to one request.
+    /// The answer of etcd to one request.
     json ask(const std::string& path, const json& request) {
         EtcdClient client(loop_.io(), {{"127.0.0.1", port_}});
         std::optional<Result<json>> answer;
@@ -82,7 +82,7 @@ class EtcdJournalTest : public ::testing::Test {
     Loop loop_;
 };
 
-TEST_F(EtcdJournalTest, OneLeadsAndTheOtherKnowsWhoAndTakesOverWhenItIsGone) {
+TEST_F(EtcdJournalTest, FollowerKnowsTheLeaderAndTakesOverWhenItIsGone) {
     auto a = daemon("a");
     ASSERT_TRUE(loop_.until([&] { return a->leads; }));
     const auto b = daemon("b");
@@ -92,13 +92,13 @@ TEST_F(EtcdJournalTest, OneLeadsAndTheOtherKnowsWhoAndTakesOverWhenItIsGone) {
     story.key.id = "a/strange%job";
     a->append(story);
     ASSERT_TRUE(loop_.until([&] { return a->done == story.entries.size(); }));
-    a.reset();  // As if it had been killed: nothing is given back.
+    a.reset();  // As if it were killed: it does not release its lease.
     ASSERT_TRUE(loop_.until([&] { return b->leads; }));
     ASSERT_EQ(b->jobs.size(), 1U);
     EXPECT_EQ(testing::lines_of(b->jobs[0]), testing::lines_of(story));
 }
 
-TEST_F(EtcdJournalTest, WhoResignsIsNotWaitedFor) {
+TEST_F(EtcdJournalTest, ResignedLeaderIsNotAwaited) {
     const auto a = daemon("a");
     ASSERT_TRUE(loop_.until([&] { return a->leads; }));
     const auto b = daemon("b");
@@ -112,10 +112,10 @@ TEST_F(EtcdJournalTest, WhoResignsIsNotWaitedFor) {
             .value == "b:1");
 }
 
-TEST_F(EtcdJournalTest, WhoHasLostTheLeadKeepsNothing) {
+TEST_F(EtcdJournalTest, DaemonThatLostTheLeadKeepsNothing) {
     const auto a = daemon("a");
     ASSERT_TRUE(loop_.until([&] { return a->leads; }));
-    // Another daemon has led meanwhile, and `a`, whose lease is good, has not heard of it.
+    // Another daemon has been the leader meanwhile; `a`, whose lease is valid, does not know it.
     ask("/v3/kv/deleterange", {{"key", to_base64("regroup/leader")}});
     ask("/v3/kv/put", {{"key", to_base64("regroup/leader")}, {"value", to_base64("usurper:1")}});
     a->append(testing::story_of_two_rounds().job());
@@ -127,7 +127,7 @@ TEST_F(EtcdJournalTest, WhoHasLostTheLeadKeepsNothing) {
             .empty());
 }
 
-TEST_F(EtcdJournalTest, WhileEtcdIsAwayDecisionsWaitAndTheLeadEndsWithTheLease) {
+TEST_F(EtcdJournalTest, DecisionsWaitWhileEtcdIsAwayAndTheLeadEndsWithTheLease) {
     const auto a = daemon("a");
     ASSERT_TRUE(loop_.until([&] { return a->leads; }));
     ASSERT_TRUE(etcd_->stop());
@@ -140,7 +140,7 @@ TEST_F(EtcdJournalTest, WhileEtcdIsAwayDecisionsWaitAndTheLeadEndsWithTheLease) 
     EXPECT_THAT(a->log, HasSubstr("etcd is back"));
 }
 
-TEST_F(EtcdJournalTest, LongJobsAreReadInPagesAndEndedOnesAreDeleted) {
+TEST_F(EtcdJournalTest, LongJobsAreReadInPagesAndEndedJobsAreDeleted) {
     auto a = daemon("a");
     ASSERT_TRUE(loop_.until([&] { return a->leads; }));
     const StoredJob story = testing::story_of_two_rounds().job();
@@ -162,7 +162,7 @@ TEST_F(EtcdJournalTest, LongJobsAreReadInPagesAndEndedOnesAreDeleted) {
     EXPECT_EQ(b->jobs[1].key.id, "last");
 }
 
-TEST_F(EtcdJournalTest, ARoundOfAsManyNodesAsThereMayBeIsKept) {
+TEST_F(EtcdJournalTest, RoundOfTheMostNodesIsKept) {
     auto a = daemon("a");
     ASSERT_TRUE(loop_.until([&] { return a->leads; }));
     StoredJob story{{"vast", 1},
@@ -183,7 +183,7 @@ TEST_F(EtcdJournalTest, ARoundOfAsManyNodesAsThereMayBeIsKept) {
     EXPECT_EQ(b->jobs[0].entries.at(0).assigned, story.entries[0].assigned);
 }
 
-TEST_F(EtcdJournalTest, ADaemonInItDecidesOnlyWhatIsKept) {
+TEST_F(EtcdJournalTest, DaemonDecidesOnlyWhatEtcdKept) {
     rendezvous::DaemonLimits limits;
     testing::DaemonHost host(loop_, limits);
     EtcdJournal::Options options;

@@ -14,7 +14,7 @@
 
 namespace regroup::testing {
 
-/// A daemon's side of a journal in etcd: what it has been told.
+/// A daemon's side of a journal in etcd: the calls of its hooks.
 struct EtcdSide {
     static journal::EtcdJournal::Options options_of(std::uint16_t etcd, const std::string& name) {
         journal::EtcdJournal::Options options;
@@ -41,7 +41,7 @@ struct EtcdSide {
         }
     }
 
-    /// The journal's coroutines ask it until the loop has ended them.
+    /// Must live until the event loop has ended the journal's coroutines.
     static inline const SteadyClock kClock;
     std::vector<journal::StoredJob> jobs;
     bool leads = false;

@@ -81,7 +81,7 @@ std::string encoded(const Request& request) {
 
 // ---- Connecting.
 
-TEST(StoreClient, TriesAgainUntilTheServerIsThere) {
+TEST(StoreClient, ClientRetriesUntilTheServerIsThere) {
     // A port that is free now and taken a little later: let the client find it closed first.
     const std::uint16_t port = testing::unused_port();
     boost::asio::io_context io;
@@ -102,7 +102,7 @@ TEST(StoreClient, TriesAgainUntilTheServerIsThere) {
     connecting.join();
 }
 
-TEST(StoreClient, ADroppedGreetingIsTriedOnANewConnection) {
+TEST(StoreClient, DroppedGreetingIsRetriedOnANewConnection) {
     ScriptedServer server({
         [](tcp::socket& socket) { socket.close(); },
         [](tcp::socket& socket) { receive(socket, 10); },
@@ -113,7 +113,7 @@ TEST(StoreClient, ADroppedGreetingIsTriedOnANewConnection) {
     EXPECT_TRUE(connected) << connected.error().detail;
 }
 
-TEST(StoreClient, GivesUpAtTheDeadlineAndSaysWhy) {
+TEST(StoreClient, ClientGivesUpAtTheDeadlineWithTheReason) {
     const std::uint16_t port = testing::unused_port();
     StoreClient client;
     const auto connected = client.connect("127.0.0.1", port, std::chrono::seconds(2));
@@ -125,7 +125,7 @@ TEST(StoreClient, GivesUpAtTheDeadlineAndSaysWhy) {
     EXPECT_EQ(client.set("k", "v", kPatience).error().code, Errc::disconnected);
 }
 
-TEST(StoreClient, WhatDoesNotAnswerLikeAStoreIsReportedAtOnce) {
+TEST(StoreClient, PeerThatIsNoStoreIsReportedAtOnce) {
     ScriptedServer server({[](tcp::socket& socket) {
         receive(socket, 10);
         send(socket, "HTTP/1.1 400 Bad Request\r\n\r\n");
@@ -137,7 +137,7 @@ TEST(StoreClient, WhatDoesNotAnswerLikeAStoreIsReportedAtOnce) {
     EXPECT_THAT(connected.error().detail, HasSubstr("is no TCPStore"));
 }
 
-TEST(StoreClient, FindsTheServerByName) {
+TEST(StoreClient, ClientFindsTheServerByName) {
     ServerThread server;
     StoreClient client;
     const auto connected = client.connect("localhost", server.port(), kPatience);
@@ -145,7 +145,7 @@ TEST(StoreClient, FindsTheServerByName) {
     EXPECT_EQ(*client.add("n", 1, kPatience), 1);
 }
 
-TEST(StoreClient, CanConnectAnewAfterALoss) {
+TEST(StoreClient, ClientCanConnectAgainAfterALoss) {
     ServerThread server;
     const auto client = server.connect();
     server.on_server([](StoreServer& store) { store.reset(); });
@@ -156,7 +156,7 @@ TEST(StoreClient, CanConnectAnewAfterALoss) {
 
 // ---- The bytes.
 
-TEST(StoreClient, PutsASlashBeforeEachKeyAndTakesItOff) {
+TEST(StoreClient, ClientAddsAndRemovesTheSlashBeforeEachKey) {
     ServerThread server;
     const auto client = server.connect();
     ASSERT_TRUE(client->set("k", "v", kPatience));
@@ -196,7 +196,7 @@ TEST(StoreClient, TimeoutsAreReportedInPyTorchsWords) {
     EXPECT_THAT(client->wait(many, milliseconds(1)).error().detail, HasSubstr("and 68 more"));
 }
 
-TEST(StoreClient, AReleaseThatCrossesTheCancelCounts) {
+TEST(StoreClient, ReleaseThatCrossesTheCancelCounts) {
     ScriptedServer server({[](tcp::socket& socket) {
         greet(socket);
         const std::string wait = encoded({Opcode::wait, {"/k"}});
@@ -215,7 +215,7 @@ TEST(StoreClient, AReleaseThatCrossesTheCancelCounts) {
     EXPECT_EQ(*client.add("n", 1, kPatience), 1) << "and nothing is left over";
 }
 
-TEST(StoreClient, AnUnansweredRequestEndsTheConnection) {
+TEST(StoreClient, UnansweredRequestEndsTheConnection) {
     std::promise<void> done;
     ScriptedServer server({[&](tcp::socket& socket) {
         greet(socket);
@@ -227,12 +227,12 @@ TEST(StoreClient, AnUnansweredRequestEndsTheConnection) {
     ASSERT_FALSE(silent);
     EXPECT_EQ(silent.error().code, Errc::deadline_exceeded);
     EXPECT_THAT(silent.error().detail, HasSubstr("127.0.0.1:"));
-    // A late answer must not be taken for that of the next request.
+    // A late answer must not be mistaken for the answer to the next request.
     EXPECT_EQ(client.add("n", 1, kPatience).error().code, Errc::disconnected);
     done.set_value();
 }
 
-TEST(StoreClient, AServerThatAnswersNonsenseIsLeft) {
+TEST(StoreClient, ClientDisconnectsFromAServerThatBreaksTheProtocol) {
     struct Case {
         std::string reply;
         std::function<Errc(StoreClient&)> call;
@@ -263,7 +263,7 @@ TEST(StoreClient, AServerThatAnswersNonsenseIsLeft) {
     }
 }
 
-TEST(StoreClient, WhatNoServerWouldTakeIsNotSent) {
+TEST(StoreClient, RequestBeyondTheLimitsIsNotSent) {
     ServerThread server;
     const auto client = server.connect();
     EXPECT_EQ(client->set(std::string(8192, 'k'), "", kPatience).error().code,
@@ -278,13 +278,13 @@ TEST(StoreClient, WhatNoServerWouldTakeIsNotSent) {
 
 // ---- Interrupting.
 
-TEST(StoreClient, AnInterruptEndsAWaitAndAllLaterCalls) {
+TEST(StoreClient, InterruptEndsAWaitAndAllLaterCalls) {
     ServerThread server;
     const auto other = server.connect();
     const auto client = server.connect();
     std::thread waiting(
         [&] { EXPECT_EQ(client->barrier("b", 3, kPatience).error().code, Errc::fenced); });
-    // The barrier's counter tells that the client is waiting.
+    // The barrier's counter shows that the client is waiting.
     EXPECT_EQ(*other->get("b", kPatience), "1");
     client->interrupt();
     waiting.join();
@@ -293,7 +293,7 @@ TEST(StoreClient, AnInterruptEndsAWaitAndAllLaterCalls) {
     EXPECT_FALSE(*other->check({"k"}, kPatience));
 }
 
-TEST(StoreClient, AnInterruptBeforeACallEndsItToo) {
+TEST(StoreClient, InterruptBeforeACallEndsTheCallToo) {
     ServerThread server;
     const auto client = server.connect();
     client->interrupt();
@@ -302,7 +302,7 @@ TEST(StoreClient, AnInterruptBeforeACallEndsItToo) {
     EXPECT_EQ(client->num_keys(kPatience).error().code, Errc::fenced);
 }
 
-TEST(StoreClient, AnInterruptEndsConnecting) {
+TEST(StoreClient, InterruptEndsConnecting) {
     const std::uint16_t port = testing::unused_port();
     StoreClient client;
     std::thread connecting([&] {

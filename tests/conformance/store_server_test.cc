@@ -40,7 +40,7 @@ std::string bytes_of(const std::vector<Request>& requests) {
 
 const Request kValidate{Opcode::validate, {}, kMagic};
 
-/// A client that sends what the test says. Its reads fail rather than block for ever.
+/// A client that sends bytes of the test. Its reads fail instead of blocking without limit.
 class RawClient {
    public:
     explicit RawClient(std::uint16_t port, bool greets = true) {
@@ -115,7 +115,7 @@ void expect_alive(StoreClient& client) {
     EXPECT_TRUE(sum) << sum.error().detail;
 }
 
-TEST(StoreServer, AnswersTheGreetingOfPyTorchsClientsInOneSegmentOrByteByByte) {
+TEST(StoreServer, GreetingIsAnsweredInOneSegmentOrByteByByte) {
     ServerThread server;
     RawClient whole(server.port(), false);
     const std::string greeting = bytes_of({kValidate, {Opcode::ping, {}, 4711}});
@@ -143,7 +143,7 @@ TEST(StoreServer, RequestsWithoutReplyArePipelined) {
     EXPECT_EQ(read_i64(reply.data()), 100'000);
 }
 
-TEST(StoreServer, OneClientsKeyReleasesAnother) {
+TEST(StoreServer, KeyOfOneClientReleasesAnother) {
     ServerThread server;
     RawClient waiting(server.port());
     waiting.send({{Opcode::wait, {"/a", "/b"}}});
@@ -151,13 +151,13 @@ TEST(StoreServer, OneClientsKeyReleasesAnother) {
     const auto setting = server.connect();
     ASSERT_TRUE(setting->set("a", "", kPatience));
     expect_alive(*setting);
-    expect_alive(waiting);  // Had it been released, the byte would have come before this answer.
+    expect_alive(waiting);  // A release would have sent its byte before this answer.
     ASSERT_TRUE(setting->set("b", "", kPatience));
     EXPECT_EQ(waiting.receive(1), std::string(1, kStopWaiting));
     expect_alive(waiting);
 }
 
-TEST(StoreServer, ACancelledWaitIsAnsweredOnceAndNeverReleased) {
+TEST(StoreServer, CancelledWaitIsAnsweredOnceAndNeverReleased) {
     ServerThread server;
     RawClient client(server.port());
     client.send({{Opcode::wait, {"/a"}}, {Opcode::cancel_wait, {}}, {Opcode::set, {"/a", ""}}});
@@ -203,7 +203,7 @@ TEST(StoreServer, TwoHundredClientsRendezvousByAddAndWait) {
 
 // ---- Clients that misbehave.
 
-TEST(StoreServer, AHalfSentRequestHoldsUpNobody) {
+TEST(StoreServer, HalfSentRequestDelaysNoOtherClient) {
     ServerThread server;
     const std::string whole = bytes_of({{Opcode::multi_set, {"/a", "1", "/b", "2"}}});
     std::vector<std::unique_ptr<RawClient>> halves;
@@ -221,7 +221,7 @@ TEST(StoreServer, AHalfSentRequestHoldsUpNobody) {
     EXPECT_TRUE(server.refusals().empty());
 }
 
-TEST(StoreServer, WhoBreaksTheProtocolIsDisconnectedAndNobodyElse) {
+TEST(StoreServer, OnlyTheClientThatBreaksTheProtocolIsDisconnected) {
     ServerThread server;
     const auto bystander = server.connect();
     struct Case {
@@ -282,8 +282,8 @@ TEST(StoreServer, ClientsOfEveryDialectShareTheirKeys) {
     EXPECT_EQ(*current->get("m", kPatience), "x");
 }
 
-// It has no way to say so; a late release would be taken for the answer to something else.
-TEST(StoreServer, AnOldClientThatGoesOnHasGivenItsWaitUp) {
+// Such a client cannot cancel; it would mistake a late release for the answer to its next request.
+TEST(StoreServer, NextRequestOfAnOlderClientCancelsItsWait) {
     ServerThread server;
     RawClient old(server.port(), false);
     const auto current = server.connect();
@@ -299,7 +299,7 @@ TEST(StoreServer, AnOldClientThatGoesOnHasGivenItsWaitUp) {
     EXPECT_EQ(old.receive(8), one);
 }
 
-TEST(StoreServer, AWaitOfAClientThatHasGoneHarmsNobody) {
+TEST(StoreServer, WaitOfADisconnectedClientIsDropped) {
     ServerThread server;
     const auto setting = server.connect();
     for (const bool resets : {false, true}) {
@@ -316,7 +316,7 @@ TEST(StoreServer, AWaitOfAClientThatHasGoneHarmsNobody) {
     }
 }
 
-TEST(StoreServer, AQueuedItemIsNotSpentOnAClientThatHasGone) {
+TEST(StoreServer, QueuedItemIsNotGivenToADisconnectedClient) {
     ServerThread server;
     RawClient gone(server.port());
     gone.send({{Opcode::wait, {"/q"}}});
@@ -330,7 +330,7 @@ TEST(StoreServer, AQueuedItemIsNotSpentOnAClientThatHasGone) {
     EXPECT_EQ(stays.receive(1), std::string(1, kStopWaiting));
 }
 
-TEST(StoreServer, AClientThatDoesNotReadIsDisconnectedAndNobodyIsHeldUp) {
+TEST(StoreServer, ClientThatDoesNotReadIsDisconnectedAndDelaysNoOther) {
     Limits limits;
     limits.reply_bytes_max = 9 << 20;
     ServerThread server(limits);
@@ -350,7 +350,7 @@ TEST(StoreServer, AClientThatDoesNotReadIsDisconnectedAndNobodyIsHeldUp) {
     expect_alive(*bystander);
 }
 
-TEST(StoreServer, ASlowReaderGetsAllOfALargeReply) {
+TEST(StoreServer, SlowReaderGetsAllOfALargeReply) {
     ServerThread server;
     const auto bystander = server.connect();
     constexpr std::size_t kBytes = 8 << 20;
@@ -369,7 +369,7 @@ TEST(StoreServer, ASlowReaderGetsAllOfALargeReply) {
     EXPECT_EQ(slow.receive(4), pong(5));
 }
 
-TEST(StoreServer, SurvivesAStormOfGarbageAndDisconnects) {
+TEST(StoreServer, ServerSurvivesGarbageAndDisconnects) {
     ServerThread server;
     const auto bystander = server.connect();
     Random random(7);
@@ -390,7 +390,7 @@ TEST(StoreServer, SurvivesAStormOfGarbageAndDisconnects) {
 
 // ---- Life of the server.
 
-TEST(StoreServer, ResetDisconnectsEverybodyAndForgetsEverything) {
+TEST(StoreServer, ResetDisconnectsAllClientsAndForgetsAllKeys) {
     ServerThread server;
     const auto before = server.connect();
     ASSERT_TRUE(before->set("k", "old round", kPatience));
@@ -410,7 +410,7 @@ TEST(StoreServer, ResetDisconnectsEverybodyAndForgetsEverything) {
     expect_alive(*after_reset);
 }
 
-TEST(StoreServer, CloseDisconnectsEverybodyAndStopsListening) {
+TEST(StoreServer, CloseDisconnectsAllClientsAndStopsListening) {
     ServerThread server;
     const auto client = server.connect();
     server.on_server([](StoreServer& store) { store.close(); });
@@ -420,7 +420,7 @@ TEST(StoreServer, CloseDisconnectsEverybodyAndStopsListening) {
               Errc::deadline_exceeded);
 }
 
-TEST(StoreServer, AnAdoptedClientIsServedFromItsFirstBytesOn) {
+TEST(StoreServer, AdoptedClientIsServedFromItsFirstBytesOn) {
     ServerThread server;
     auto acceptor = net::listen_on(server.io(), "127.0.0.1", 0);
     ASSERT_TRUE(acceptor);
@@ -439,7 +439,7 @@ TEST(StoreServer, AnAdoptedClientIsServedFromItsFirstBytesOn) {
     server.on_server([&](StoreServer&) { acceptor->close(); });
 }
 
-TEST(StoreServer, AnAdoptedClientThatBreaksTheProtocolAtOnceIsClosed) {
+TEST(StoreServer, AdoptedClientThatBreaksTheProtocolAtOnceIsClosed) {
     ServerThread server;
     auto acceptor = net::listen_on(server.io(), "127.0.0.1", 0);
     ASSERT_TRUE(acceptor);
@@ -464,14 +464,14 @@ std::vector<int> sockets_for_children() {
     return found;
 }
 
-TEST(StoreServer, ItsSocketsAreNotInherited) {
+TEST(StoreServer, ServerSocketsAreNotInherited) {
     const std::vector<int> of_our_parent = sockets_for_children();
     ServerThread server;
     const auto client = server.connect();
     EXPECT_EQ(sockets_for_children(), of_our_parent);
 }
 
-TEST(StoreServer, MayBeDestroyedWhileHandlersAreStillQueued) {
+TEST(StoreServer, ServerMayBeDestroyedWhileHandlersAreQueued) {
     boost::asio::io_context io(1);
     auto acceptor = net::listen_on(io, "127.0.0.1", 0);
     ASSERT_TRUE(acceptor);

@@ -21,7 +21,7 @@
 
 namespace regroup::store {
 
-/// Longer than anything here takes on a busy machine: who waits so long has failed.
+/// Longer than any operation here takes on a busy machine: a wait of this length has failed.
 constexpr std::chrono::seconds kPatience{60};
 
 /// A store server on a port of 127.0.0.1, run by a thread of its own.

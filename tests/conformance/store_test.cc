@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a store does, asked of the core in this process and of a server through its client. Whatever
-// holds for one must hold for the other.
+// The behaviour of a store, tested with the core in this process and with a server through its
+// client. Both must behave alike.
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -26,7 +26,7 @@ using testing::IsEmpty;
 
 using Names = std::vector<std::string>;
 
-/// What the cases need of a store's client.
+/// The interface of a store client that the cases need.
 class StoreUser {
    public:
     virtual ~StoreUser() = default;
@@ -49,7 +49,7 @@ class StoreUser {
     virtual Result<void> barrier(std::string_view key, std::int64_t world, Duration timeout) = 0;
 };
 
-/// A store, and users of it that may be used on threads of their own.
+/// A store, and clients that may run on separate threads.
 class StoreBench {
    public:
     virtual ~StoreBench() = default;
@@ -299,16 +299,16 @@ INSTANTIATE_TEST_SUITE_P(
                     Kind{"Network", [] { return std::unique_ptr<StoreBench>(new RemoteBench()); }}),
     [](const auto& kind) { return kind.param.name; });
 
-TEST_P(Store, OneUserSeesWhatAnotherSet) {
+TEST_P(Store, ClientSeesKeysThatAnotherSet) {
     ASSERT_TRUE(user->set("k", "v"));
     ASSERT_TRUE(user->set("empty", ""));
     const auto other = bench->new_user();
-    // A set is answered by nothing, so another connection sees it only after it has waited for it.
+    // A set has no reply, so another connection is sure to see it only after a wait.
     EXPECT_EQ(*other->get("k", kPatience), "v");
     EXPECT_EQ(*other->get("empty", kPatience), "");
 }
 
-TEST_P(Store, ValuesOfAnyBytesAndOfTheGreatestLengthSurvive) {
+TEST_P(Store, ValuesOfAnyBytesAndOfTheGreatestLengthAreKept) {
     std::string value(8 << 20, '\0');
     for (std::size_t i = 0; i < value.size(); ++i) {
         value[i] = static_cast<char>(i * 2654435761U >> 24U);
@@ -370,7 +370,7 @@ TEST_P(Store, MultiSetAndMultiGetKeepTheOrder) {
     ASSERT_TRUE(user->multi_set({}, {}));
 }
 
-TEST_P(Store, AWaitThatTimesOutLeavesTheUserAsItWas) {
+TEST_P(Store, ClientIsUsableAfterAWaitTimedOut) {
     const auto waited = user->wait({"never", "nor this"}, milliseconds(1));
     ASSERT_FALSE(waited);
     EXPECT_EQ(waited.error().code, Errc::deadline_exceeded);
@@ -382,7 +382,7 @@ TEST_P(Store, AWaitThatTimesOutLeavesTheUserAsItWas) {
     EXPECT_EQ(*user->add("n", 1), 1);
 }
 
-TEST_P(Store, WhatIsThereNeedsNoTime) {
+TEST_P(Store, ExistingKeyNeedsNoTimeout) {
     ASSERT_TRUE(user->set("k", "v"));
     EXPECT_TRUE(*user->check({"k"}));
     EXPECT_TRUE(user->wait({"k", "k"}, milliseconds(0)));
@@ -390,7 +390,7 @@ TEST_P(Store, WhatIsThereNeedsNoTime) {
     EXPECT_TRUE(user->wait({}, milliseconds(0)));
 }
 
-TEST_P(Store, AWaitEndsWhenOthersHaveSetAllKeys) {
+TEST_P(Store, WaitEndsWhenOthersHaveSetAllKeys) {
     const auto first = bench->new_user();
     const auto second = bench->new_user();
     std::thread waiting([&] { EXPECT_TRUE(user->wait({"a", "b", "a"}, kPatience)); });
@@ -399,7 +399,7 @@ TEST_P(Store, AWaitEndsWhenOthersHaveSetAllKeys) {
     waiting.join();
 }
 
-TEST_P(Store, QueuesHandEachItemToOneUser) {
+TEST_P(Store, QueueGivesEachItemToOneClient) {
     constexpr int kItems = 60;
     const auto consumer = bench->new_user();
     std::multiset<std::string> seen;
@@ -426,7 +426,7 @@ TEST_P(Store, QueuesHandEachItemToOneUser) {
     EXPECT_EQ(*user->queue_len("q"), 0);
 }
 
-TEST_P(Store, QueuesKeepTheOrderOfOneUser) {
+TEST_P(Store, QueueKeepsTheOrderOfOneClient) {
     ASSERT_TRUE(user->queue_push("q", "1"));
     ASSERT_TRUE(user->queue_push("q", ""));
     EXPECT_EQ(*user->queue_len("q"), 2);
@@ -436,7 +436,7 @@ TEST_P(Store, QueuesKeepTheOrderOfOneUser) {
     EXPECT_EQ(*user->num_keys(), 0);
 }
 
-TEST_P(Store, ABarrierHoldsEverybodyUntilTheLast) {
+TEST_P(Store, BarrierHoldsAllClientsUntilTheLast) {
     constexpr int kWorld = 16;
     std::atomic<int> arrived_count = 0;
     std::vector<std::thread> threads;
@@ -454,14 +454,14 @@ TEST_P(Store, ABarrierHoldsEverybodyUntilTheLast) {
     EXPECT_EQ(*user->get("b", kPatience), std::to_string(kWorld + 1));
 }
 
-TEST_P(Store, ABarrierThatTimesOutStaysCounted) {
+TEST_P(Store, BarrierArrivalThatTimedOutStaysCounted) {
     const auto alone = user->barrier("b", 2, milliseconds(1));
     ASSERT_FALSE(alone);
     EXPECT_EQ(alone.error().code, Errc::deadline_exceeded);
     EXPECT_TRUE(user->barrier("b", 2, kPatience));
 }
 
-TEST_P(Store, ManyUsersMeetByTheirKeys) {
+TEST_P(Store, ManyClientsMeetByTheirKeys) {
     constexpr int kWorld = 24;
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kWorld; ++rank) {

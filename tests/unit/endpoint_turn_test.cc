@@ -26,7 +26,7 @@ std::string hosts(EndpointTurn& turn, int count) {
     return text;
 }
 
-TEST(Endpoint, IsReadAsItIsWritten) {
+TEST(Endpoint, EndpointIsReadAsItIsWritten) {
     for (const Endpoint& endpoint :
          {Endpoint{"host0", 29400}, Endpoint{"::1", 1}, Endpoint{"10.0.0.1", 65535}}) {
         EXPECT_EQ(Endpoint::parse(endpoint.text()), endpoint);
@@ -42,12 +42,12 @@ TEST(EndpointTurn, OneEndpointIsTriedWithPauses) {
     EXPECT_EQ(hosts(turn, 3), "a|a|a|");
 }
 
-TEST(EndpointTurn, ManyAreTriedInTurn) {
+TEST(EndpointTurn, SeveralEndpointsAreTriedInTurn) {
     EndpointTurn turn({kA, kB, kC});
     EXPECT_EQ(hosts(turn, 6), "abc|abc|");
 }
 
-TEST(EndpointTurn, TheLastGoodOneIsTriedFirstAfterAPause) {
+TEST(EndpointTurn, LastGoodEndpointIsTriedFirstAfterAPause) {
     EndpointTurn turn({kA, kB});
     EXPECT_EQ(hosts(turn, 1), "a");
     turn.advance();
@@ -57,7 +57,7 @@ TEST(EndpointTurn, TheLastGoodOneIsTriedFirstAfterAPause) {
     EXPECT_EQ(hosts(turn, 5), "bab|ab|");
 }
 
-TEST(EndpointTurn, ANamedLeaderIsTriedAtOnce) {
+TEST(EndpointTurn, NamedLeaderIsTriedAtOnce) {
     EndpointTurn turn({kA, kB});
     turn.advance();
     turn.named(kC);
@@ -65,7 +65,7 @@ TEST(EndpointTurn, ANamedLeaderIsTriedAtOnce) {
     EXPECT_EQ(hosts(turn, 2), "cb|");
 }
 
-TEST(EndpointTurn, TwoThatNameEachOtherAreNotFollowedForEver) {
+TEST(EndpointTurn, DaemonsThatNameEachOtherAreFollowedAFewTimes) {
     EndpointTurn turn({kA});
     int attempts = 0;
     do {
@@ -76,7 +76,7 @@ TEST(EndpointTurn, TwoThatNameEachOtherAreNotFollowedForEver) {
     EXPECT_LT(attempts, 10);
 }
 
-TEST(EndpointTurn, ADaemonThatNamesItselfIsNotFollowed) {
+TEST(EndpointTurn, DaemonThatNamesItselfIsNotFollowed) {
     EndpointTurn turn({kA, kB});
     turn.advance();
     turn.named(kA);

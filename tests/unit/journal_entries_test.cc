@@ -26,7 +26,7 @@ Message through(const Message& event) {
     return std::get<Message>(*decoded->event);
 }
 
-TEST(JournalEntries, AJoinKeepsEveryField) {
+TEST(JournalEntries, JoinKeepsEveryField) {
     const Join join = regroup::testing::sample_join();
     const NodeJoined event{join.node, join.policy, join.offer, join.report};
     const NodeJoined kept = through(event);
@@ -42,7 +42,7 @@ TEST(JournalEntries, AJoinKeepsEveryField) {
     EXPECT_EQ(kept.offer.other_addresses, event.offer.other_addresses);
 }
 
-TEST(JournalEntries, AnAddressThatTheDaemonSawIsKeptAsSuch) {
+TEST(JournalEntries, AddressSeenByTheDaemonIsKeptAsSuch) {
     NodeJoined event = regroup::testing::joined("a");
     event.offer.address = "10.0.0.9";
     EXPECT_EQ(through(event).offer.address, "10.0.0.9");
@@ -79,7 +79,7 @@ TEST(JournalEntries, AssignmentsAreKept) {
     EXPECT_EQ(decoded->assigned, entry.assigned);
 }
 
-TEST(JournalEntries, WhatIsWrongIsNamed) {
+TEST(JournalEntries, MalformedEntriesAreNamed) {
     for (const auto& [text, named] : std::vector<std::pair<std::string, std::string>>{
              {"", "JSON"},
              {"[]", "JSON"},
@@ -96,13 +96,13 @@ TEST(JournalEntries, WhatIsWrongIsNamed) {
     }
 }
 
-TEST(JournalEntries, AJobThatFollowsAnotherKeepsItsPolicyAndTheRound) {
+TEST(JournalEntries, JobThatFollowsAnotherKeepsItsPolicyAndTheRound) {
     const JobFollows event{regroup::testing::sample_join().policy, RoundId{17}};
     EXPECT_EQ(through(event).policy, event.policy);
     EXPECT_EQ(through(event).last, RoundId{17});
 }
 
-TEST(JournalEntries, LinesOfSeveralJobsComeBack) {
+TEST(JournalEntries, LinesOfSeveralJobsAreReadBack) {
     StoredJob one = regroup::testing::story_of_two_rounds().job();
     StoredJob other = one;
     other.key = {"other", 7};

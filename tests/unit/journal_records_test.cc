@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Entries in bulk: nothing is lost on the way, and little is written.
+// Entries in bulk are kept completely and take little space.
 #include <gmock/gmock.h>
 
 #include "journal_stories.h"
@@ -55,7 +55,7 @@ NodeReport report_of(std::size_t i, NodeState state) {
     return report;
 }
 
-/// What `count` nodes say one after the other, 100 us apart.
+/// Reports of `count` nodes, one after the other, 100 us apart.
 std::vector<Entry> said_by(std::size_t count, NodeState state) {
     std::vector<Entry> entries;
     for (std::size_t i = 0; i < count; ++i) {
@@ -67,7 +67,7 @@ std::vector<Entry> said_by(std::size_t count, NodeState state) {
     return entries;
 }
 
-TEST(JournalRecords, WhatNodesSayComesBackInItsOrder) {
+TEST(JournalRecords, ReportsAreReadBackInOrder) {
     Random random(7);
     for (int round = 0; round < 200; ++round) {
         std::vector<Entry> entries;
@@ -95,7 +95,7 @@ TEST(JournalRecords, WhatNodesSayComesBackInItsOrder) {
     }
 }
 
-TEST(JournalRecords, ThousandsAreSeveralRecords) {
+TEST(JournalRecords, ThousandsOfEntriesMakeSeveralRecords) {
     std::vector<Entry> entries = said_by(5000, NodeState::running);
     EXPECT_EQ(text_of(through(entries)), text_of(entries));
     for (Entry& entry : entries) {
@@ -109,7 +109,7 @@ TEST(JournalRecords, ThousandsAreSeveralRecords) {
     EXPECT_EQ(text_of(through(entries)), text_of(entries));
 }
 
-TEST(JournalRecords, AReportThatManyMakeTakesLittleMoreThanTheirNames) {
+TEST(JournalRecords, ReportSharedByManyNodesTakesLittleMoreThanTheirNames) {
     constexpr std::size_t kNodes = 1000;
     std::size_t names = 0;
     for (std::size_t i = 0; i < kNodes; ++i) {
@@ -118,7 +118,7 @@ TEST(JournalRecords, AReportThatManyMakeTakesLittleMoreThanTheirNames) {
     EXPECT_LT(bytes_of(said_by(kNodes, NodeState::running)), names + kNodes * 12);
 }
 
-TEST(JournalRecords, ARoundOfAsManyNodesAsThereMayBeFitsIntoARequest) {
+TEST(JournalRecords, RoundOfTheMostNodesFitsIntoARequest) {
     constexpr std::size_t kEtcdRequestMax = std::size_t{1536} << 10U;
     Entry entry{Instant(std::chrono::seconds(1)), 1, Restarted{}, {}};
     Assignment assignment = regroup::testing::sample_assignment();
@@ -135,7 +135,7 @@ TEST(JournalRecords, ARoundOfAsManyNodesAsThereMayBeFitsIntoARequest) {
     EXPECT_EQ(back[0].assigned, entry.assigned);
 }
 
-TEST(JournalRecords, AssignmentsThatDifferInMoreThanRanksComeBack) {
+TEST(JournalRecords, AssignmentsThatDifferInMoreThanRanksAreReadBack) {
     Entry entry{Instant(std::chrono::seconds(1)), 1, Restarted{}, {}};
     Assignment assignment = regroup::testing::sample_assignment();
     for (std::uint32_t i = 0; i < 6; ++i) {
@@ -150,7 +150,7 @@ TEST(JournalRecords, AssignmentsThatDifferInMoreThanRanksComeBack) {
     EXPECT_EQ(back[0].assigned, entry.assigned);
 }
 
-TEST(JournalRecords, ARecordOfTheFirstFormatIsRead) {
+TEST(JournalRecords, RecordOfTheFirstFormatIsRead) {
     const Entry entry{Instant(std::chrono::seconds(1)), 7, NodeDisconnected{"n"}, {}};
     const auto read = decode_record(encode(entry));
     ASSERT_TRUE(read) << read.error().detail;
@@ -158,7 +158,7 @@ TEST(JournalRecords, ARecordOfTheFirstFormatIsRead) {
     EXPECT_EQ(encode(read->front()), encode(entry));
 }
 
-TEST(JournalRecords, WhatIsWrongIsNamed) {
+TEST(JournalRecords, MalformedRecordsAreNamed) {
     const std::string table =
         R"({"event":"reports","at_us":1,"reports":[{"round":1,"state":"running"}],"nodes":["a","b"])";
     ASSERT_TRUE(decode_record(table + "}")) << decode_record(table + "}").error().detail;

@@ -23,7 +23,7 @@ Told replayed(const StoredJob& job) {
     return {text, std::move(result)};
 }
 
-TEST(JournalReplay, MakesTheSameAssignmentsAndTellsWhy) {
+TEST(JournalReplay, ReplayMakesTheSameAssignmentsAndTellsWhy) {
     const Told told = replayed(regroup::testing::story_of_two_rounds().job());
     ASSERT_TRUE(told.result) << told.result.error().detail;
     EXPECT_TRUE(told.result->is_same());
@@ -34,7 +34,7 @@ TEST(JournalReplay, MakesTheSameAssignmentsAndTellsWhy) {
                                  HasSubstr("assign round 2"), Not(HasSubstr("DIFFERS"))));
 }
 
-TEST(JournalReplay, SurvivesTheWayThroughLines) {
+TEST(JournalReplay, ReplayOfJobsReadFromLinesIsTheSame) {
     const auto jobs =
         from_lines(regroup::testing::lines_of(regroup::testing::story_of_two_rounds().job()));
     ASSERT_TRUE(jobs) << jobs.error().detail;
@@ -44,7 +44,7 @@ TEST(JournalReplay, SurvivesTheWayThroughLines) {
     EXPECT_EQ(told.text, replayed(regroup::testing::story_of_two_rounds().job()).text);
 }
 
-TEST(JournalReplay, ShowsAnAssignmentThatDiffers) {
+TEST(JournalReplay, ReplayShowsAnAssignmentThatDiffers) {
     StoredJob job = regroup::testing::story_of_two_rounds().job();
     job.entries[1].assigned[0].assignment.first_rank = 7;
     const Told told = replayed(job);
@@ -55,7 +55,7 @@ TEST(JournalReplay, ShowsAnAssignmentThatDiffers) {
                                      "ranks from 7"));
 }
 
-TEST(JournalReplay, ShowsAnAssignmentThatIsMissing) {
+TEST(JournalReplay, ReplayShowsAnAssignmentThatIsMissing) {
     StoredJob job = regroup::testing::story_of_two_rounds().job();
     job.entries[1].assigned.clear();
     const Told told = replayed(job);
@@ -65,7 +65,7 @@ TEST(JournalReplay, ShowsAnAssignmentThatIsMissing) {
     EXPECT_THAT(told.text, HasSubstr("DIFFERS, recorded: nothing"));
 }
 
-TEST(JournalReplay, RefusesWhatIsNoJob) {
+TEST(JournalReplay, ReplayRefusesInvalidJobs) {
     StoredJob job = regroup::testing::story_of_two_rounds().job();
     EXPECT_FALSE(replayed({job.key, {}, false}).result);
     std::swap(job.entries[1].at, job.entries[2].at);

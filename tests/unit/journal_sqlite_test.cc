@@ -37,7 +37,7 @@ class JournalSqlite : public ::testing::Test {
         EXPECT_TRUE(journal) << journal.error().detail;
         return journal ? std::move(*journal) : nullptr;
     }
-    /// Starts it; what it took up is in `jobs`, what it said in `log`.
+    /// Starts the journal; puts the restored jobs into `jobs` and its lines into `log`.
     void start(SqliteJournal& journal) {
         journal.start({[this](const std::vector<KeptJob>& taken) {
                            jobs.clear();
@@ -66,7 +66,7 @@ class JournalSqlite : public ::testing::Test {
     std::size_t done = 0;
 };
 
-TEST_F(JournalSqlite, AJobIsTakenUpAsItWas) {
+TEST_F(JournalSqlite, JobIsRestoredUnchanged) {
     const StoredJob story = regroup::testing::story_of_two_rounds().job();
     {
         const auto journal = opened();
@@ -82,7 +82,7 @@ TEST_F(JournalSqlite, AJobIsTakenUpAsItWas) {
     EXPECT_EQ(log, "");
 }
 
-TEST_F(JournalSqlite, ATakenUpJobGoesOnBehindItsEntries) {
+TEST_F(JournalSqlite, RestoredJobAppendsAfterItsEntries) {
     const StoredJob story = regroup::testing::story_of_two_rounds().job();
     for (int life = 0; life < 2; ++life) {
         const auto journal = opened();
@@ -94,7 +94,7 @@ TEST_F(JournalSqlite, ATakenUpJobGoesOnBehindItsEntries) {
     EXPECT_EQ(job->entries.size(), 2 * story.entries.size());
 }
 
-TEST_F(JournalSqlite, AnEndedJobIsNotTakenUpButCanBeReplayed) {
+TEST_F(JournalSqlite, EndedJobIsNotRestoredButCanBeReplayed) {
     const StoredJob story = regroup::testing::story_of_two_rounds().job();
     {
         const auto journal = opened();
@@ -134,7 +134,7 @@ TEST_F(JournalSqlite, EndedJobsAreForgottenInTime) {
     EXPECT_EQ(left->front().key.id, "alive");
 }
 
-TEST_F(JournalSqlite, ALongLivedDaemonForgetsEndedJobsToo) {
+TEST_F(JournalSqlite, LongLivedDaemonForgetsEndedJobsToo) {
     StoredJob story = regroup::testing::story_of_two_rounds().job();
     const auto journal = opened();
     start(*journal);
@@ -149,7 +149,7 @@ TEST_F(JournalSqlite, ALongLivedDaemonForgetsEndedJobsToo) {
     EXPECT_EQ(kept->front().key.began_ms, 6);
 }
 
-TEST_F(JournalSqlite, ASecondDaemonIsRefusedAndToldWhoHasIt) {
+TEST_F(JournalSqlite, SecondDaemonIsRefusedAndToldTheHolder) {
     const auto journal = opened();
     const auto second = SqliteJournal::open(directory(), 1);
     ASSERT_FALSE(second);
@@ -158,7 +158,7 @@ TEST_F(JournalSqlite, ASecondDaemonIsRefusedAndToldWhoHasIt) {
                 HasSubstr("in use by process " + std::to_string(::getpid())));
 }
 
-TEST_F(JournalSqlite, AJobWhoseEntriesAreDamagedIsBegunAnew) {
+TEST_F(JournalSqlite, JobWithDamagedEntriesIsFormedAnew) {
     const StoredJob story = regroup::testing::story_of_two_rounds().job();
     {
         const auto journal = opened();
@@ -178,7 +178,7 @@ TEST_F(JournalSqlite, AJobWhoseEntriesAreDamagedIsBegunAnew) {
     EXPECT_THAT(unreadable, HasSubstr("entry 2"));
 }
 
-TEST_F(JournalSqlite, ABrokenDatabaseIsSetAsideAndTheDaemonGoesOn) {
+TEST_F(JournalSqlite, BrokenDatabaseIsRenamedAndTheDaemonContinues) {
     const StoredJob story = regroup::testing::story_of_two_rounds().job();
     const auto journal = opened();
     start(*journal);
@@ -193,15 +193,16 @@ TEST_F(JournalSqlite, ABrokenDatabaseIsSetAsideAndTheDaemonGoesOn) {
     done = 0;
     append(*journal, story);
     EXPECT_EQ(done, story.entries.size());
-    EXPECT_THAT(log, HasSubstr("goes on without a journal"));
-    EXPECT_THAT(journal->trouble(story.key), HasSubstr("nothing is kept since it failed ("));
+    EXPECT_THAT(log, HasSubstr("continues without a journal"));
+    EXPECT_THAT(journal->trouble(story.key),
+                HasSubstr("no entries are kept since the journal failed ("));
     EXPECT_THAT(journal->trouble(story.key), HasSubstr("no such table"));
     EXPECT_NE(journal->trouble({"another", 1}), "");
     EXPECT_FALSE(std::filesystem::exists(file()));
     EXPECT_TRUE(std::filesystem::exists(file() + ".broken"));
 }
 
-TEST_F(JournalSqlite, ATransactionThatCannotBeCommittedCouldNotBeWritten) {
+TEST_F(JournalSqlite, FailedCommitIsReportedAsAFailedWrite) {
     std::filesystem::create_directories(directory());
     Result<SqliteDatabase> database =
         SqliteDatabase::open(file(), SqliteDatabase::Access::read_write);
@@ -216,7 +217,7 @@ TEST_F(JournalSqlite, ATransactionThatCannotBeCommittedCouldNotBeWritten) {
     EXPECT_THAT(done.error().detail, HasSubstr("cannot write to " + file()));
 }
 
-TEST_F(JournalSqlite, AJobThatTakesTooMuchIsKeptNoFurtherAndNotTakenUp) {
+TEST_F(JournalSqlite, JobThatIsTooLargeIsNotKeptFurtherAndNotRestored) {
     const StoredJob story = regroup::testing::story_of_two_rounds().job();
     auto journal = SqliteJournal::open(directory(), 1, /*job_bytes_max=*/3000);
     ASSERT_TRUE(journal) << journal.error().detail;
@@ -228,7 +229,7 @@ TEST_F(JournalSqlite, AJobThatTakesTooMuchIsKeptNoFurtherAndNotTakenUp) {
         append(**journal, story);
         ++stories;
     }
-    EXPECT_THAT(log, HasSubstr("no more is kept"));
+    EXPECT_THAT(log, HasSubstr("no more entries are kept"));
     EXPECT_EQ((*journal)->trouble(story.key), Journal::kTooLarge);
     EXPECT_EQ((*journal)->trouble({"another", 1}), "");
     append(**journal, story);
@@ -241,7 +242,7 @@ TEST_F(JournalSqlite, AJobThatTakesTooMuchIsKeptNoFurtherAndNotTakenUp) {
     EXPECT_LE(kept->entries.size(), stories * story.entries.size());
 }
 
-TEST_F(JournalSqlite, WhatIsNoDatabaseIsRefused) {
+TEST_F(JournalSqlite, FileThatIsNoDatabaseIsRefused) {
     std::filesystem::create_directories(directory());
     std::ofstream(file()) << "this is not a database, but long enough to be looked at as one";
     const auto journal = SqliteJournal::open(directory(), 1);

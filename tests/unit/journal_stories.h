@@ -10,7 +10,7 @@
 
 namespace regroup::testing {
 
-/// Steps a core and keeps what it was told.
+/// Steps a core and keeps its events.
 class Recorder {
    public:
     explicit Recorder(rendezvous::JobPolicy policy, std::string id = "nightly")
@@ -62,7 +62,7 @@ inline std::string lines_of(const journal::StoredJob& job) {
     return all ? lines : all.error().detail;
 }
 
-/// All that a journal hands over.
+/// All entries that a journal returns.
 inline std::vector<journal::StoredJob> read_jobs(const std::vector<journal::KeptJob>& kept) {
     std::vector<journal::StoredJob> jobs;
     for (const journal::KeptJob& job : kept) {
@@ -86,7 +86,7 @@ inline Recorder story_of_two_rounds() {
     failed.report.failure->kind = rendezvous::FailureKind::failure;
     recorder.at(500, failed);
     recorder.at(510, reported("a", 1, NodeState::stopped));
-    // Whatever is due by then, a delay of the restart among it.
+    // All timers due by then, such as the delay of the restart.
     while (recorder.core().round() < rendezvous::RoundId{2} &&
            recorder.core().next_deadline() < Instant(std::chrono::seconds(3))) {
         recorder.at(std::chrono::ceil<std::chrono::milliseconds>(

@@ -79,7 +79,7 @@ json json_of(const FromDaemon& message) {
     return json::parse(encode(message));
 }
 
-// ---- There and back.
+// ---- Encoding and decoding.
 
 TEST(ProtocolCodec, JoinKeepsEveryField) {
     expect_same(through_agent(sample_join()), sample_join());
@@ -141,7 +141,7 @@ TEST(ProtocolCodec, SlotZeroIsNotTheSameAsNoSlot) {
     EXPECT_EQ(through_agent(join).offer.slot, std::nullopt);
 }
 
-TEST(ProtocolCodec, EachPolicyTimeTravelsAlone) {
+TEST(ProtocolCodec, EachPolicyTimeIsDecodedSeparately) {
     Duration JobPolicy::* const times[] = {
         &JobPolicy::last_call,  &JobPolicy::heartbeat_timeout, &JobPolicy::shutdown_timeout,
         &JobPolicy::grow_after, &JobPolicy::regroup_window,    &JobPolicy::prepare_timeout};
@@ -153,7 +153,7 @@ TEST(ProtocolCodec, EachPolicyTimeTravelsAlone) {
     }
 }
 
-TEST(ProtocolCodec, EachBudgetTravelsAlone) {
+TEST(ProtocolCodec, EachBudgetIsDecodedSeparately) {
     Join join = sample_join();
     const Budgets all = join.policy.budgets;
     std::vector<Budgets> alone(7);
@@ -181,7 +181,7 @@ TEST(ProtocolCodec, ReportKeepsEveryFieldInEveryState) {
     }
 }
 
-TEST(ProtocolCodec, FailureKeepsEachWayToEnd) {
+TEST(ProtocolCodec, FailureKeepsEachKindOfEnd) {
     WorkerFailure failure;
     failure.exit_code = 255;
     Report report{sample_report()};
@@ -204,7 +204,7 @@ TEST(ProtocolCodec, LeaveKeepsItsReason) {
     EXPECT_TRUE(through_agent(Leave{"its agent was killed", true}).killed);
 }
 
-TEST(ProtocolCodec, EveryKindOfFailureTravels) {
+TEST(ProtocolCodec, EveryKindOfFailureIsDecoded) {
     for (const FailureKind kind : {FailureKind::failure, FailureKind::hang, FailureKind::user_error,
                                    FailureKind::retry, FailureKind::bad_node}) {
         Report report{sample_report()};
@@ -240,7 +240,7 @@ TEST(ProtocolCodec, OperateKeepsEveryFieldOfEveryAction) {
     EXPECT_FALSE(through_agent(Operate{}).wait);
 }
 
-TEST(ProtocolCodec, OfManyPositionsThoseMostBehindAreKept) {
+TEST(ProtocolCodec, PositionsFurthestBehindAreKept) {
     Report report{sample_report()};
     report.report.positions.clear();
     for (std::uint32_t rank = 0; rank < 1000; ++rank) {
@@ -305,8 +305,8 @@ TEST(ProtocolCodec, RecoveredKeepsEveryField) {
     EXPECT_EQ(through_daemon(Recovered{cut_short}).incident, cut_short);
 }
 
-// An older daemon says nothing of it, and means that the round trains.
-TEST(ProtocolCodec, RecoveryOfWhichNothingElseIsSaidWasNotCutShort) {
+// An older daemon does not send it; then the round trains.
+TEST(ProtocolCodec, RecoveryIsNotCutShortByDefault) {
     const json recovered = json_of(FromDaemon(Recovered{sample_incident()}));
     EXPECT_FALSE(recovered.contains("cut_short"));
     Verdict verdict = sample_verdict();

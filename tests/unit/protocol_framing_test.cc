@@ -34,7 +34,7 @@ TEST(ProtocolFraming, FrameIsItsLengthMostSignificantFirstThenThePayload) {
     EXPECT_EQ(make_frame(large).substr(0, 4), header(0, 1, 2, 3));
 }
 
-TEST(ProtocolFraming, PayloadsComeOutWhereverTheStreamIsSplit) {
+TEST(ProtocolFraming, PayloadsAreReadFromAStreamSplitAnywhere) {
     const std::string large(300, 'z');
     const std::string stream = make_frame("one") + make_frame("") + make_frame(large);
     for (std::size_t first = 0; first <= stream.size(); ++first) {
@@ -49,7 +49,7 @@ TEST(ProtocolFraming, PayloadsComeOutWhereverTheStreamIsSplit) {
     }
 }
 
-TEST(ProtocolFraming, PayloadsComeOutOfSingleBytes) {
+TEST(ProtocolFraming, PayloadsAreReadFromSingleBytes) {
     const std::string stream = make_frame("one") + make_frame("") + make_frame("three");
     FrameReader reader;
     std::vector<std::string> payloads;
@@ -62,7 +62,7 @@ TEST(ProtocolFraming, PayloadsComeOutOfSingleBytes) {
     EXPECT_THAT(payloads, ElementsAre("one", "", "three"));
 }
 
-TEST(ProtocolFraming, FramesMayPileUpBeforeTheyAreTaken) {
+TEST(ProtocolFraming, FramesMayAccumulateBeforeTheyAreTaken) {
     FrameReader reader;
     for (const char* payload : {"a", "b", "c"}) {
         reader.feed(make_frame(payload));
@@ -106,7 +106,7 @@ TEST(ProtocolFraming, FramesBeforeAnOversizedOneAreStillGiven) {
     EXPECT_FALSE(reader.next());
 }
 
-TEST(ProtocolFraming, LostStreamStaysLost) {
+TEST(ProtocolFraming, BrokenStreamStaysBroken) {
     FrameReader reader;
     reader.feed(header(255, 0, 0, 0));
     ASSERT_FALSE(reader.next());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Anything at all goes into the parsers; a value or a Failure comes out. The seed is fixed, so a
-// failing case is found again by running the test again.
+// Arbitrary input to the parsers gives a value or a Failure. The seed is fixed, so a failing case
+// fails again.
 #include <gtest/gtest.h>
 
 #include "protocol_samples.h"
@@ -41,7 +41,7 @@ class Mutator {
         return bytes;
     }
 
-    /// A good message with a few things wrong: mostly still JSON, so that every field is reached.
+    /// A valid message with a few errors: usually still JSON, so that every field is reached.
     std::string damaged() {
         std::string text = sample();
         for (std::uint64_t changes = 1 + random_.below(4); changes > 0; --changes) {
@@ -121,7 +121,7 @@ class Mutator {
     std::vector<std::string> payloads_;
 };
 
-/// Whatever is accepted fits a frame, and says the same when it is sent on.
+/// An accepted message fits a frame, and is equal after another round trip.
 template <class Message>
 bool expect_sound(const Result<Message>& message, Result<Message> (*decode)(std::string_view)) {
     if (!message) {
@@ -144,7 +144,7 @@ bool expect_sound(std::string_view payload) {
     return by_daemon || by_agent;
 }
 
-TEST(ProtocolFuzz, DamagedMessagesAreAcceptedSoundlyOrRefused) {
+TEST(ProtocolFuzz, DamagedMessagesAreDecodedConsistentlyOrRefused) {
     Mutator mutator(20261121);
     int accepted = 0;
     for (int i = 0; i < kDamaged && !HasFailure(); ++i) {
@@ -162,7 +162,7 @@ TEST(ProtocolFuzz, NoiseIsRefused) {
     }
 }
 
-TEST(ProtocolFuzz, AnyStreamGivesPayloadsOrAFailureForGood) {
+TEST(ProtocolFuzz, AnyStreamGivesPayloadsOrALastingFailure) {
     Mutator mutator(42);
     Random& random = mutator.random();
     for (int i = 0; i < kStreams && !HasFailure(); ++i) {

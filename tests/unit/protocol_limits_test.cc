@@ -28,7 +28,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// ---- Text that people, workers and strangers write.
+// ---- Text from people, workers and unknown peers.
 
 TEST(ProtocolLimits, OutputThatIsNotUtf8IsCarriedWithReplacements) {
     Report report{sample_report()};
@@ -109,8 +109,8 @@ TEST(ProtocolLimits, NoMessageOutgrowsAFrame) {
     }
 }
 
-TEST(ProtocolLimits, WhatIsDecodedFitsAFrameWhenItIsPassedOn) {
-    // One agent's text reaches all others; a stranger must not be able to grow it on the way.
+TEST(ProtocolLimits, DecodedMessageFitsAFrameWhenEncodedAgain) {
+    // The text of one agent reaches all others, so re-encoding must not make it grow.
     json object = json::parse(encode(FromAgent(Report{sample_report()})));
     object["failure"]["start_error"] = std::string(40000, '\x01');
     object["failure"]["host"] = std::string(3000, 'h');

@@ -57,7 +57,7 @@ TEST(ProtocolRefusals, NeitherSideTakesTheOthersMessages) {
     }
 }
 
-TEST(ProtocolRefusals, WhatAStrangerWroteIsQuotedShortAndOnOneLine) {
+TEST(ProtocolRefusals, TextFromAnUnknownPeerIsQuotedShortAndOnOneLine) {
     const std::string error = error_of(
         decode_from_agent(R"({"type":"\u001b[2Jhi\nthere)" + std::string(500, 'x') + "\"}"));
     EXPECT_THAT(error, HasSubstr("unknown type '?[2Jhi?there"));
@@ -74,12 +74,12 @@ TEST(ProtocolRefusals, AnotherVersionIsRefusedNamingBoth) {
                                               HasSubstr("the agent speaks version 7")));
 }
 
-TEST(ProtocolRefusals, AnotherVersionIsRefusedAsSuchWhateverItsOtherFields) {
+TEST(ProtocolRefusals, AnotherVersionIsRefusedAsSuchWithAnyOtherFields) {
     EXPECT_THAT(error_of(decode_from_agent(R"({"type":"join","protocol":2,"new_world":[]})")),
                 HasSubstr("the agent speaks version 2"));
 }
 
-TEST(ProtocolRefusals, WhatIsNoJsonObjectIsRefused) {
+TEST(ProtocolRefusals, PayloadThatIsNoJsonObjectIsRefused) {
     for (const char* payload :
          {"", " ", "{", "nul", "\"join\"", "[]", "7", "{} {}", "{\"type\":\xFF}",
           "{\"type\":\"join\",}", "{'type':'join'}", "\xEF\xBB\xBF"}) {
@@ -247,14 +247,14 @@ TEST(ProtocolRefusals, EachMalformedFieldOfAReportIsNamed) {
     expect_required(good, {"round", "state"}, decode_from_agent);
 }
 
-TEST(ProtocolRefusals, FailureThatTellsNoFailureIsRefused) {
-    // The job would end with exit code 0, or with none.
+TEST(ProtocolRefusals, FailureWithoutAnEndIsRefused) {
+    // Otherwise the job would end with exit code 0, or without one.
     for (const int code : {-1, 0}) {
         Report report{sample_report()};
         report.report.failure = WorkerFailure();
         report.report.failure->exit_code = code;
         EXPECT_THAT(error_of(decode_from_agent(encode(FromAgent(report)))),
-                    HasSubstr("field 'failure.exit_code' tells no failure"));
+                    HasSubstr("field 'failure.exit_code' reports no failure"));
     }
 }
 
@@ -285,7 +285,7 @@ TEST(ProtocolRefusals, EachMalformedFieldOfABrokenLinkIsNamed) {
     }
 }
 
-TEST(ProtocolRefusals, EachMalformedFieldOfTheRarerWordsOfAgentsIsNamed) {
+TEST(ProtocolRefusals, EachMalformedFieldOfTheRarerMessagesOfAgentsIsNamed) {
     const json resumed = json_of(FromAgent(sample_resumed()));
     expect_each_is_named(resumed,
                          {{"round", "5"},

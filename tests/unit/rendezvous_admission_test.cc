@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who may take part.
+// Which nodes may join a job.
 #include <gtest/gtest.h>
 
 #include "tests/unit/rendezvous_job.h"
@@ -40,7 +40,7 @@ TEST(RendezvousAdmission, ContradictionsNameBothNodesAndTheField) {
     }
 }
 
-TEST(RendezvousAdmission, ANodeWithoutWorkersOrWithAbsurdlyManyIsRefused) {
+TEST(RendezvousAdmission, NodeWithoutWorkersOrWithTooManyIsRefused) {
     Job job(small_policy());
     Offer offer = Job::offer_of("a");
     offer.workers = 0;
@@ -53,7 +53,7 @@ TEST(RendezvousAdmission, ANodeWithoutWorkersOrWithAbsurdlyManyIsRefused) {
     EXPECT_NE(job.told<Refused>("a"), nullptr);
 }
 
-TEST(RendezvousAdmission, ASlotOutsideTheWorldIsRefused) {
+TEST(RendezvousAdmission, SlotOutsideTheWorldIsRefused) {
     Job job(small_policy());
     Offer offer = Job::offer_of("a");
     offer.slot = 3;
@@ -75,7 +75,7 @@ TEST(RendezvousAdmission, TwoLiveNodesCannotClaimOneSlot) {
     EXPECT_EQ(job.told<Refused>("a"), nullptr);
 }
 
-TEST(RendezvousAdmission, TheSlotOfANodeThatIsAsGoodAsLostMayBeClaimed) {
+TEST(RendezvousAdmission, SlotOfASilentNodeMayBeClaimed) {
     Job job(fixed_policy(2));
     Offer offer = Job::offer_of("a");
     offer.slot = 1;
@@ -102,7 +102,7 @@ TEST(RendezvousAdmission, MoreNodesThanTheLimitAreRefusedAsOverload) {
     EXPECT_EQ(job.core.nodes_count(), RendezvousCore::kNodesLimit);
 }
 
-TEST(RendezvousAdmission, TheReasonOfARoundStaysShortHoweverManyNodesJoined) {
+TEST(RendezvousAdmission, ReasonOfARoundStaysShortWhenManyNodesJoin) {
     JobPolicy policy = small_policy();
     policy.nodes_max = 2000;
     Job job(policy);
@@ -124,7 +124,7 @@ TEST(RendezvousAdmission, TheReasonOfARoundStaysShortHoweverManyNodesJoined) {
     EXPECT_LT(describe(job.told<Stop>("a")->reason).size(), 500U);
 }
 
-TEST(RendezvousAdmission, ExplainSaysInOneSentenceWhatTheJobWaitsFor) {
+TEST(RendezvousAdmission, SituationTellsInOneSentenceWhyTheJobWaits) {
     Job job(small_policy());
     EXPECT_EQ(describe(job.core.situation(job.now)), "0 of 2 nodes ready, waiting for 2 more");
     job.join("a");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ends cost: budgets, rests, nodes set aside.
+// Charges for ends of rounds: budgets, back-offs, quarantines.
 #include <set>
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ JobPolicy budget_policy(std::uint32_t restarts) {
     return policy;
 }
 
-TEST(RestartBudget, FailuresAreCountedAndTheOneBeyondTheLastIsTooMuch) {
+TEST(RestartBudget, FailuresBeyondTheBudgetExhaustIt) {
     RestartBudget budget(budget_policy(2));
     EXPECT_EQ(budget.charge(Charge::failure, RoundId{1}, seconds(60)).answer, Answer::again);
     EXPECT_EQ(budget.charge(Charge::failure, RoundId{2}, seconds(60)).answer, Answer::again);
@@ -42,7 +42,7 @@ TEST(RestartBudget, HangsAreFailuresUnlessTheyHaveTheirOwnBudget) {
     EXPECT_EQ(own.charge(Charge::hang, RoundId{2}, seconds(60)).answer, Answer::exhausted);
 }
 
-TEST(RestartBudget, LossesAreFreeUnlessTheyAreLimited) {
+TEST(RestartBudget, LossesAreNotChargedUnlessTheyAreLimited) {
     RestartBudget any(budget_policy(0));
     for (std::uint64_t round = 1; round < 100; ++round) {
         EXPECT_EQ(any.charge(Charge::loss, RoundId{round}, {}).answer, Answer::again);
@@ -57,7 +57,7 @@ TEST(RestartBudget, LossesAreFreeUnlessTheyAreLimited) {
     EXPECT_EQ(three.charge(Charge::loss, RoundId{2}, {}, 2).answer, Answer::exhausted);
 }
 
-TEST(RestartBudget, ProgressGivesBackWhatWasUsed) {
+TEST(RestartBudget, ProgressRefillsTheBudget) {
     JobPolicy policy = budget_policy(1);
     policy.budgets.refill_steps = 100;
     RestartBudget budget(policy);
@@ -68,10 +68,10 @@ TEST(RestartBudget, ProgressGivesBackWhatWasUsed) {
     budget.reach(150);
     EXPECT_EQ(budget.used(Charge::failure), 0U);
     EXPECT_EQ(budget.charge(Charge::failure, RoundId{2}, seconds(60)).answer, Answer::again);
-    EXPECT_EQ(budget.restarts(), 2U);  // What has been is not undone.
+    EXPECT_EQ(budget.restarts(), 2U);  // A refill does not reset it.
 }
 
-TEST(RestartBudget, RoundsWithoutOneMoreStepAreAnEnd) {
+TEST(RestartBudget, RoundsWithoutProgressEndTheJob) {
     JobPolicy policy = budget_policy(100);
     policy.budgets.no_progress_max = 3;
     RestartBudget budget(policy);
@@ -86,7 +86,7 @@ TEST(RestartBudget, RoundsWithoutOneMoreStepAreAnEnd) {
     EXPECT_EQ(budget.charge(Charge::failure, RoundId{5}, seconds(60)).answer, Answer::no_progress);
 }
 
-TEST(RestartBudget, OneMoreStepBeginsTheCountAnew) {
+TEST(RestartBudget, OneMoreStepResetsTheCount) {
     JobPolicy policy = budget_policy(100);
     policy.budgets.no_progress_max = 2;
     RestartBudget budget(policy);
@@ -96,7 +96,7 @@ TEST(RestartBudget, OneMoreStepBeginsTheCountAnew) {
     }
 }
 
-TEST(RestartBudget, AJobWithoutStepsIsEndedByNoProgressOnlyIfItIsRetried) {
+TEST(RestartBudget, JobWithoutStepsEndsForNoProgressOnlyAfterRetries) {
     JobPolicy policy = budget_policy(100);
     policy.budgets.no_progress_max = 2;
     RestartBudget failing(policy);
@@ -113,30 +113,30 @@ TEST(RestartBudget, AJobWithoutStepsIsEndedByNoProgressOnlyIfItIsRetried) {
     }
 }
 
-TEST(RestartBudget, RestDoublesFromTheSecondQuickFailureOnAndEndsWithProgress) {
+TEST(RestartBudget, BackOffDoublesFromTheSecondQuickFailureAndEndsWithProgress) {
     JobPolicy policy = budget_policy(100);
     policy.budgets.no_progress_max = 0;
     RestartBudget budget(policy);
-    const auto rest = [&](std::uint64_t round, Duration lasted) {
+    const auto back_off = [&](std::uint64_t round, Duration lasted) {
         return budget.charge(Charge::failure, RoundId{round}, lasted).delay;
     };
-    EXPECT_EQ(rest(1, seconds(1)), Duration::zero());
+    EXPECT_EQ(back_off(1, seconds(1)), Duration::zero());
     Duration nominal = milliseconds(100);
     for (std::uint64_t round = 2; round < 40; ++round) {
-        const Duration delay = rest(round, seconds(1));
+        const Duration delay = back_off(round, seconds(1));
         EXPECT_LE(delay, RestartBudget::kDelayLimit);
         EXPECT_GE(delay, nominal * 3 / 4);
         EXPECT_LE(delay, nominal * 5 / 4);
         nominal = std::min(nominal * 2, RestartBudget::kDelayLimit);
     }
-    EXPECT_EQ(rest(40, seconds(10)), Duration::zero());  // It lasted.
-    EXPECT_EQ(rest(41, seconds(1)), Duration::zero());
-    EXPECT_GT(rest(42, seconds(1)), Duration::zero());
+    EXPECT_EQ(back_off(40, seconds(10)), Duration::zero());  // The round lasted long enough.
+    EXPECT_EQ(back_off(41, seconds(1)), Duration::zero());
+    EXPECT_GT(back_off(42, seconds(1)), Duration::zero());
     budget.reach(1);
-    EXPECT_EQ(rest(43, seconds(1)), Duration::zero());
+    EXPECT_EQ(back_off(43, seconds(1)), Duration::zero());
 }
 
-TEST(RestartBudget, JobsDoNotComeBackInStep) {
+TEST(RestartBudget, JobsBackOffForDifferentTimes) {
     std::set<Duration> delays;
     for (const char* program : {"train", "eval", "serve", "llm", "resnet", "mnist"}) {
         JobPolicy policy = budget_policy(100);
@@ -152,7 +152,7 @@ TEST(RestartBudget, JobsDoNotComeBackInStep) {
 
 const Instant kStart = Instant{} + std::chrono::hours(1);
 
-TEST(NodeFailures, TooManyWithinTheWindowAreReported) {
+TEST(NodeFailures, TooManyFailuresWithinTheWindowAreReported) {
     NodeFailures failures(3, seconds(60));
     EXPECT_FALSE(failures.count("a", kStart));
     EXPECT_FALSE(failures.count("a", kStart + seconds(30)));
@@ -161,7 +161,7 @@ TEST(NodeFailures, TooManyWithinTheWindowAreReported) {
     EXPECT_TRUE(failures.count("a", kStart + seconds(61)));
 }
 
-TEST(NodeFailures, AQuarantinedNodeIsReleasedAfterTheWindow) {
+TEST(NodeFailures, QuarantinedNodeIsReleasedAfterTheWindow) {
     NodeFailures failures(1, seconds(60));
     failures.quarantine("a", "smoke", true, kStart);
     EXPECT_TRUE(failures.is_quarantined("a"));
@@ -219,7 +219,7 @@ WorkerFailure kind_on(const std::string& node, FailureKind kind, int exit_code) 
     return failure;
 }
 
-TEST_F(RendezvousCharges, AnExitCodeMayMeanThatTryingAgainIsInVain) {
+TEST_F(RendezvousCharges, ExitCodeMayCloseTheJob) {
     JobPolicy policy = fixed_policy(2);
     policy.restarts_max = 10;
     policy.on_exit = {{2, Reaction::fail}};
@@ -231,7 +231,7 @@ TEST_F(RendezvousCharges, AnExitCodeMayMeanThatTryingAgainIsInVain) {
               "rank 0 on b exited with code 2; trying again would not help (--on-exit 2=fail)");
 }
 
-TEST_F(RendezvousCharges, ASignalIsAnExitCodeAsAShellHasIt) {
+TEST_F(RendezvousCharges, SignalCountsAsTheExitCodeOfAShell) {
     JobPolicy policy = fixed_policy(2);
     policy.restarts_max = 0;
     policy.on_exit = {{128 + SIGUSR1, Reaction::retry}};
@@ -240,7 +240,7 @@ TEST_F(RendezvousCharges, ASignalIsAnExitCodeAsAShellHasIt) {
     EXPECT_EQ(job.core.phase(), Phase::training);
 }
 
-TEST_F(RendezvousCharges, AWorkerMaySayItselfThatTryingAgainIsInVain) {
+TEST_F(RendezvousCharges, WorkerMayDeclareItsFailureFinal) {
     JobPolicy policy = fixed_policy(2);
     policy.restarts_max = 10;
     begin(policy, {"a", "b"});
@@ -251,7 +251,7 @@ TEST_F(RendezvousCharges, AWorkerMaySayItselfThatTryingAgainIsInVain) {
               "rank 0 on b exited with code 78; it says that trying again cannot help");
 }
 
-TEST_F(RendezvousCharges, ARetryIsChargedToNothingButNotForEver) {
+TEST_F(RendezvousCharges, RetryIsNotChargedButIsLimited) {
     JobPolicy policy = fixed_policy(2);
     policy.restarts_max = 0;
     policy.budgets.no_progress_max = 3;
@@ -271,7 +271,7 @@ TEST_F(RendezvousCharges, ARetryIsChargedToNothingButNotForEver) {
               "(--no-progress 3)");
 }
 
-TEST_F(RendezvousCharges, RoundsThatEndTooSoonAreFollowedByARest) {
+TEST_F(RendezvousCharges, RoundsThatEndTooSoonAreFollowedByABackOff) {
     JobPolicy policy = fixed_policy(2);
     policy.restarts_max = 10;
     begin(policy, {"a", "b"});
@@ -291,7 +291,7 @@ TEST_F(RendezvousCharges, RoundsThatEndTooSoonAreFollowedByARest) {
     EXPECT_EQ(job.core.round(), RoundId{3});
 }
 
-TEST_F(RendezvousCharges, ABadNodeIsQuarantinedAndAnotherTakesItsPlace) {
+TEST_F(RendezvousCharges, BadNodeIsQuarantinedAndAnotherTakesItsPlace) {
     JobPolicy policy = small_policy();
     policy.nodes_min = policy.nodes_max = 2;
     policy.restarts_max = 0;
@@ -301,7 +301,7 @@ TEST_F(RendezvousCharges, ABadNodeIsQuarantinedAndAnotherTakesItsPlace) {
     EXPECT_TRUE(job.core.is_quarantined("b"));
     job.pass(seconds(2));
     ASSERT_NE(job.told<Waiting>("b"), nullptr);
-    EXPECT_TRUE(job.told<Waiting>("b")->standby);  // It must not lose patience.
+    EXPECT_TRUE(job.told<Waiting>("b")->standby);  // As a standby it does not give up.
     EXPECT_EQ(describe(job.told<Waiting>("b")->detail).substr(0, 32),
               "node b is quarantined for 598 s:");
     job.join("c");
@@ -309,7 +309,7 @@ TEST_F(RendezvousCharges, ABadNodeIsQuarantinedAndAnotherTakesItsPlace) {
     EXPECT_EQ(job.assignment("c").group_rank, 1U);
 }
 
-TEST_F(RendezvousCharges, ABadNodeIsTakenBackWhenItsTimeIsOver) {
+TEST_F(RendezvousCharges, BadNodeReturnsAfterItsQuarantine) {
     JobPolicy policy = fixed_policy(2);
     begin(policy, {"a", "b"});
     fail("b", kind_on("b", FailureKind::bad_node, 76), {"a"});
@@ -318,7 +318,7 @@ TEST_F(RendezvousCharges, ABadNodeIsTakenBackWhenItsTimeIsOver) {
     EXPECT_FALSE(job.core.is_quarantined("b"));
 }
 
-TEST_F(RendezvousCharges, ANodeThatFailsAgainAndAgainIsQuarantinedIfOthersAreThere) {
+TEST_F(RendezvousCharges, NodeThatFailsRepeatedlyIsQuarantinedIfOthersCanReplaceIt) {
     JobPolicy policy = small_policy();
     policy.restarts_max = 10;
     begin(policy, {"a", "b", "c"});
@@ -345,7 +345,7 @@ TEST_F(RendezvousCharges, ANodeThatFailsAgainAndAgainIsQuarantinedIfOthersAreThe
     EXPECT_EQ(job.assignment("b").round, job.core.round());
 }
 
-TEST_F(RendezvousCharges, ANodeThatIsNeededIsNeverQuarantinedForItsNodeFailures) {
+TEST_F(RendezvousCharges, NeededNodeIsNotQuarantinedForNodeFailures) {
     JobPolicy policy = fixed_policy(2);
     policy.restarts_max = 10;
     begin(policy, {"a", "b"});
@@ -357,7 +357,7 @@ TEST_F(RendezvousCharges, ANodeThatIsNeededIsNeverQuarantinedForItsNodeFailures)
     }
 }
 
-TEST_F(RendezvousCharges, ANodeWhoseAgentWasKilledIsLostHoweverEarlyThatIsSaid) {
+TEST_F(RendezvousCharges, NodeWhoseAgentWasKilledIsLostEvenIfReportedEarly) {
     JobPolicy policy = small_policy();
     policy.nodes_min = 1;
     policy.last_call = {};
@@ -377,7 +377,7 @@ TEST_F(RendezvousCharges, ANodeWhoseAgentWasKilledIsLostHoweverEarlyThatIsSaid) 
               "(--max-node-losses 0)");
 }
 
-TEST_F(RendezvousCharges, HowManyLostNodesWereAllowedIsSaid) {
+TEST_F(RendezvousCharges, VerdictTellsHowManyLostNodesWereAllowed) {
     JobPolicy policy = small_policy();
     policy.nodes_min = 1;
     policy.last_call = {};
@@ -428,9 +428,9 @@ TEST_F(RendezvousCharges, TooManyLostNodesCloseTheJobIfTheyAreLimited) {
               "(--max-node-losses 1)");
 }
 
-// ---- What excuses a failure, and what does not.
+// ---- Failures that are excused, and failures that are not.
 
-TEST_F(RendezvousCharges, ANodeThatLeavesAsPlannedExcusesNobody) {
+TEST_F(RendezvousCharges, PlannedDepartureExcusesNoFailure) {
     JobPolicy policy = small_policy();
     policy.nodes_min = 1;
     begin(policy, {"a", "b", "c"});
@@ -448,7 +448,7 @@ TEST_F(RendezvousCharges, ANodeThatLeavesAsPlannedExcusesNobody) {
     EXPECT_EQ(job.core.verdict()->author, "node c");
 }
 
-TEST_F(RendezvousCharges, ALostNodeDoesNotExcuseWhatTheWorkerSaysCannotBeHelped) {
+TEST_F(RendezvousCharges, LostNodeDoesNotExcuseAFinalFailure) {
     JobPolicy policy = small_policy();
     begin(policy, {"a", "b", "c"});
     job.silence("b");
@@ -460,7 +460,7 @@ TEST_F(RendezvousCharges, ALostNodeDoesNotExcuseWhatTheWorkerSaysCannotBeHelped)
     EXPECT_EQ(job.core.verdict()->exit_code, 2);
 }
 
-TEST_F(RendezvousCharges, NodeFailuresAloneSetAtMostAQuarterOfTheNodesAside) {
+TEST_F(RendezvousCharges, NodeFailuresQuarantineAtMostAQuarterOfTheNodes) {
     JobPolicy policy = small_policy();
     policy.nodes_min = 1;
     policy.nodes_max = 5;

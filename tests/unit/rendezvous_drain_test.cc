@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nodes leave in order: with their state saved, and not with the last copy of it.
+// Nodes leave in order: their state is saved, and the last copy of it does not leave with them.
 #include <gtest/gtest.h>
 
 #include "tests/unit/rendezvous_planned.h"
@@ -10,7 +10,7 @@ namespace {
 
 // ---- Drains.
 
-TEST_F(RendezvousPlanned, TheOthersGoOnWhileALeavingNodeSavesItsState) {
+TEST_F(RendezvousPlanned, OthersContinueWhileALeavingNodeSavesItsState) {
     leave("b");
     EXPECT_EQ(job.core.phase(), Phase::changing);
     ASSERT_NE(job.told<Prepare>("b"), nullptr);
@@ -21,7 +21,7 @@ TEST_F(RendezvousPlanned, TheOthersGoOnWhileALeavingNodeSavesItsState) {
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("a").group_world_size, 1U);
     EXPECT_EQ(job.told<Stop>("b"), nullptr);
-    // Its heartbeats while it saves earn it no Stop, which would forbid it to save.
+    // A node that saves must not get a Stop, which would end the saving.
     job.clear();
     job.pass(seconds(3));
     EXPECT_EQ(job.told<Stop>("b"), nullptr);
@@ -31,8 +31,8 @@ TEST_F(RendezvousPlanned, TheOthersGoOnWhileALeavingNodeSavesItsState) {
     EXPECT_EQ(job.core.round(), RoundId{2});
 }
 
-// There is no step boundary ahead of it, and nothing that it could save.
-TEST_F(RendezvousPlanned, WhoRunsAPlainRoundThatIsOverIsStoppedBeforeItLeaves) {
+// Such a round has no step boundary, and the node has no state to save.
+TEST_F(RendezvousPlanned, NodeInAnOldNonElasticRoundIsStoppedBeforeItLeaves) {
     job = Job(fixed_policy(2));
     job.join("a");
     job.join("b");
@@ -53,8 +53,8 @@ TEST_F(RendezvousPlanned, WhoRunsAPlainRoundThatIsOverIsStoppedBeforeItLeaves) {
     EXPECT_TRUE(job.told<Prepare>("b")->leave);
 }
 
-TEST_F(RendezvousPlanned, ADrainThatIsHeardBeforeTheOthersAreBackEndsNoJob) {
-    // As when the daemon has stood still, and all have to connect anew.
+TEST_F(RendezvousPlanned, DrainBeforeTheOthersAreBackDoesNotEndTheJob) {
+    // As after a pause of the daemon, when all nodes reconnect.
     begin(policy_of(1, 3), {"a", "b", "c"});
     for (const std::string node : {"a", "b", "c"}) {
         job.disconnect(node);
@@ -73,7 +73,7 @@ TEST_F(RendezvousPlanned, ADrainThatIsHeardBeforeTheOthersAreBackEndsNoJob) {
     EXPECT_EQ(job.assignment("a").group_world_size, 2U);
 }
 
-TEST_F(RendezvousPlanned, ADrainThatIsHeardWhileTheOnlyOtherNodeIsBeingLostSavesItsOwnState) {
+TEST_F(RendezvousPlanned, DrainedNodeSavesItsStateWhileTheOnlyOtherNodeIsBeingLost) {
     job.disconnect("a");
     job.silence("a");
     leave("b");
@@ -84,7 +84,7 @@ TEST_F(RendezvousPlanned, ADrainThatIsHeardWhileTheOnlyOtherNodeIsBeingLostSaves
     EXPECT_NE(job.core.phase(), Phase::training);
 }
 
-TEST_F(RendezvousPlanned, ALeavingNodeThatIsQuickerThanTheNewsOfTheBoundaryHarmsNobody) {
+TEST_F(RendezvousPlanned, NodeThatLeavesBeforeTheBoundaryIsReportedDoesNoHarm) {
     leave("b");
     job.leave("b");
     EXPECT_EQ(job.core.phase(), Phase::changing);
@@ -93,7 +93,7 @@ TEST_F(RendezvousPlanned, ALeavingNodeThatIsQuickerThanTheNewsOfTheBoundaryHarms
     EXPECT_EQ(job.core.round(), RoundId{2});
 }
 
-TEST_F(RendezvousPlanned, WhoDoesNotSuspendSoonAfterALeavingNodeHasGoneIsStopped) {
+TEST_F(RendezvousPlanned, NodeThatDoesNotSuspendSoonAfterADepartureIsStopped) {
     leave("b");
     job.leave("b");
     job.pass(seconds(1));
@@ -101,7 +101,7 @@ TEST_F(RendezvousPlanned, WhoDoesNotSuspendSoonAfterALeavingNodeHasGoneIsStopped
     EXPECT_NE(job.told<Stop>("a"), nullptr);
 }
 
-TEST_F(RendezvousPlanned, WhatPeersOfALeavingNodeEndWithIsNotChargedEvenIfAnotherHadSuspended) {
+TEST_F(RendezvousPlanned, FailuresOfPeersOfALeavingNodeAreNotChargedEvenIfAnotherHadSuspended) {
     for (const char* word : {"leaves", "is away", "may be gone"}) {
         JobPolicy policy = policy_of(1, 3);
         policy.restarts_max = 5;
@@ -122,7 +122,7 @@ TEST_F(RendezvousPlanned, WhatPeersOfALeavingNodeEndWithIsNotChargedEvenIfAnothe
     }
 }
 
-TEST_F(RendezvousPlanned, WhoIsToLeaveIsToldSoAlsoWhileTheRoundStops) {
+TEST_F(RendezvousPlanned, LeavingNodeIsToldToLeaveWhileTheRoundStops) {
     begin(policy_of(3, 3), {"a", "b", "c"});
     leave("c");
     job.leave("c");
@@ -137,7 +137,7 @@ TEST_F(RendezvousPlanned, WhoIsToLeaveIsToldSoAlsoWhileTheRoundStops) {
     EXPECT_EQ(job.told<Stop>("a"), nullptr);
 }
 
-TEST_F(RendezvousPlanned, AFailureBeforeTheBoundaryIsChargedAlthoughANodeLeaves) {
+TEST_F(RendezvousPlanned, FailureBeforeTheBoundaryIsChargedAlthoughANodeLeaves) {
     JobPolicy policy = policy_of(1, 3);
     policy.restarts_max = 5;
     begin(policy, {"a", "b", "c"});
@@ -153,7 +153,7 @@ TEST_F(RendezvousPlanned, AFailureBeforeTheBoundaryIsChargedAlthoughANodeLeaves)
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
 
-TEST_F(RendezvousPlanned, AStandbyIsEnoughToGoOn) {
+TEST_F(RendezvousPlanned, OneStandbyKeepsTheJobRunning) {
     begin(policy_of(2, 2), {"a", "b"});
     job.join("c");
     job.tell("c", Job::elastic_report(RoundId::none, NodeState::stopped));
@@ -164,7 +164,7 @@ TEST_F(RendezvousPlanned, AStandbyIsEnoughToGoOn) {
     EXPECT_EQ(job.assignment("c").group_rank, 1U);
 }
 
-TEST_F(RendezvousPlanned, AnOperatorMayDrainByName) {
+TEST_F(RendezvousPlanned, OperatorDrainsANodeByName) {
     EXPECT_EQ(job.core.nodes_called("b"), 1U);
     EXPECT_EQ(job.core.nodes_called("nobody"), 0U);
     job.drain("nobody");
@@ -177,7 +177,7 @@ TEST_F(RendezvousPlanned, AnOperatorMayDrainByName) {
     EXPECT_EQ(job.core.status(job.now).nodes[1].place, JobStatus::Place::leaving);
 }
 
-TEST_F(RendezvousPlanned, ANameOfSeveralNodesDrainsThemAllAndAnIdOneOfThem) {
+TEST_F(RendezvousPlanned, DrainByNameIsForAllNodesOfTheNameAndByIdForOne) {
     const auto begin_with_two = [&] {
         job = Job(policy_of(1, 3));
         job.join("a");
@@ -201,17 +201,17 @@ TEST_F(RendezvousPlanned, ANameOfSeveralNodesDrainsThemAllAndAnIdOneOfThem) {
     EXPECT_TRUE(job.told<Prepare>("b2")->leave);
 }
 
-TEST_F(RendezvousPlanned, ANodeThatWaitsIsDrainedAtOnce) {
+TEST_F(RendezvousPlanned, WaitingNodeIsDrainedAtOnce) {
     job.join("c");
     job.drain("c");
     ASSERT_NE(job.told<Prepare>("c"), nullptr);
     EXPECT_TRUE(job.told<Prepare>("c")->leave);
     EXPECT_EQ(job.core.phase(), Phase::training);
     job.pass(seconds(40));
-    EXPECT_EQ(job.core.round(), RoundId{1});  // It is not let in any more.
+    EXPECT_EQ(job.core.round(), RoundId{1});  // A leaving node is not admitted.
 }
 
-TEST_F(RendezvousPlanned, ANodeThatIsLostBeforeItLeavesIsStillToLeaveWhenItComesBack) {
+TEST_F(RendezvousPlanned, NodeLostBeforeItLeavesIsStillDrainedWhenItComesBack) {
     job.drain("b");
     job.disconnect("b");
     job.silence("b");
@@ -230,7 +230,7 @@ TEST_F(RendezvousPlanned, ANodeThatIsLostBeforeItLeavesIsStillToLeaveWhenItComes
     EXPECT_EQ(job.told<Assign>("b"), nullptr);
 }
 
-TEST_F(RendezvousPlanned, ADrainOfWorkersThatCannotSuspendStopsTheRound) {
+TEST_F(RendezvousPlanned, DrainOfNonElasticWorkersStopsTheRound) {
     job.run({"a", "b"});
     job.drain("b");
     EXPECT_EQ(job.core.phase(), Phase::ending);
@@ -242,7 +242,7 @@ TEST_F(RendezvousPlanned, ADrainOfWorkersThatCannotSuspendStopsTheRound) {
     EXPECT_TRUE(job.told<Prepare>("b")->leave);
 }
 
-TEST_F(RendezvousPlanned, ADrainBeforeTheFirstStepOfARoundCutsNoRecoveryShort) {
+TEST_F(RendezvousPlanned, DrainBeforeTheFirstStepDoesNotCutTheRecoveryShort) {
     begin(policy_of(1, 3), {"a", "b", "c"});
     job.leave("c");
     job.suspend({"a", "b"}, 10);
@@ -258,7 +258,7 @@ TEST_F(RendezvousPlanned, ADrainBeforeTheFirstStepOfARoundCutsNoRecoveryShort) {
     ASSERT_EQ(job.core.phase(), Phase::changing);
     job.suspend({"a"}, 11);
     ASSERT_EQ(job.core.round(), RoundId{3});
-    EXPECT_EQ(describe_detail(job.core.status(job.now).nodes[0]), "has yet to speak of round 3");
+    EXPECT_EQ(describe_detail(job.core.status(job.now).nodes[0]), "has not confirmed round 3 yet");
     job.run_elastic({"a"}, 11);
     EXPECT_EQ(describe_detail(job.core.status(job.now).nodes[0]), "");
     job.clear();
@@ -269,7 +269,7 @@ TEST_F(RendezvousPlanned, ADrainBeforeTheFirstStepOfARoundCutsNoRecoveryShort) {
     EXPECT_EQ(job.core.status(job.now).goodput.cut_short, 0U);
 }
 
-TEST_F(RendezvousPlanned, ADrainSoonAfterGrowthIsAPlannedChangeOfItsOwn) {
+TEST_F(RendezvousPlanned, DrainSoonAfterGrowthIsASeparatePlannedChange) {
     job.join("c", Job::offer_of("c"), Job::elastic_report(RoundId::none, NodeState::stopped));
     job.pass(seconds(5));
     job.suspend({"a", "b"}, 10);
@@ -293,7 +293,7 @@ TEST_F(RendezvousPlanned, ADrainSoonAfterGrowthIsAPlannedChangeOfItsOwn) {
 }
 
 // Others may be in user code for minutes.
-TEST_F(RendezvousPlanned, WhoLeavesAndIsNotAwaitedIsToldAgainThatItIsToLeave) {
+TEST_F(RendezvousPlanned, LeavingNodeThatIsNotAwaitedIsToldAgainToLeave) {
     begin(policy_of(1, 3), {"a", "b", "c"});
     job.drain("c");
     job.tell("a", Job::elastic_report(RoundId{1}, NodeState::stopped, 11));
@@ -311,7 +311,7 @@ TEST_F(RendezvousPlanned, WhoLeavesAndIsNotAwaitedIsToldAgainThatItIsToLeave) {
     }
 }
 
-TEST_F(RendezvousPlanned, ANodeThatHoldsAnOlderStateThanTheRoundSavesNothing) {
+TEST_F(RendezvousPlanned, NodeWithAnOlderStateThanTheRoundSavesNothing) {
     begin(policy_of(1, 2), {"a", "b"});
     job.disconnect("b");
     job.silence("b");
@@ -333,7 +333,7 @@ TEST_F(RendezvousPlanned, ANodeThatHoldsAnOlderStateThanTheRoundSavesNothing) {
     EXPECT_TRUE(job.told<Prepare>("b")->stale);
 }
 
-TEST_F(RendezvousPlanned, AFinishedNodeThatWasNotDismissedMayComeBack) {
+TEST_F(RendezvousPlanned, FinishedNodeThatWasNotDismissedMayComeBack) {
     begin(policy_of(2, 3), {"a", "b", "c"});
     job.drain("c");
     ASSERT_EQ(job.core.phase(), Phase::changing);

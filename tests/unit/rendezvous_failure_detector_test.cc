@@ -33,7 +33,7 @@ TEST_F(FailureDetectorTest, SilentNodeIsLostExactlyAtTheLimit) {
     EXPECT_EQ(departures.back().kind, Departure::Kind::silent);
 }
 
-TEST_F(FailureDetectorTest, EverySignOfLifeBeginsTheLimitAnew) {
+TEST_F(FailureDetectorTest, EverySignOfLifeRestartsTheLimit) {
     detector.heard("a", t0);
     detector.heard("a", t0 + seconds(2));
     EXPECT_EQ(lost(seconds(3)), Nodes{});
@@ -64,7 +64,7 @@ TEST_F(FailureDetectorTest, RepeatedSuspicionDoesNotProlong) {
     EXPECT_EQ(lost(milliseconds(500)), Nodes{"a"});
 }
 
-TEST_F(FailureDetectorTest, ASignOfLifeEndsASuspicion) {
+TEST_F(FailureDetectorTest, SignOfLifeEndsASuspicion) {
     detector.heard("a", t0);
     detector.suspect("a", t0);
     detector.heard("a", t0 + milliseconds(100));
@@ -73,7 +73,7 @@ TEST_F(FailureDetectorTest, ASignOfLifeEndsASuspicion) {
     EXPECT_EQ(lost(seconds(3)), Nodes{});
 }
 
-TEST_F(FailureDetectorTest, TheForgottenAndTheUnknownAreNeverLost) {
+TEST_F(FailureDetectorTest, ForgottenAndUnknownNodesAreNeverLost) {
     detector.heard("a", t0);
     detector.suspect("a", t0);
     detector.forget("a");
@@ -85,21 +85,21 @@ TEST_F(FailureDetectorTest, TheForgottenAndTheUnknownAreNeverLost) {
     EXPECT_EQ(detector.heard_at("a"), Instant::min());
 }
 
-TEST_F(FailureDetectorTest, OnlyThoseWhoseLimitRanOutAreLostSoonestFirst) {
+TEST_F(FailureDetectorTest, OverdueNodesAreLostInOrderOfTheirDeadlines) {
     detector.heard("c", t0 + milliseconds(20));
     detector.heard("b", t0 + milliseconds(10));
     detector.heard("a", t0 + seconds(1));
     EXPECT_EQ(lost(seconds(3) + milliseconds(20)), (Nodes{"b", "c"}));
 }
 
-TEST_F(FailureDetectorTest, WhoAsksMuchTooLateGivesOneMorePeriodButOnlyOne) {
+TEST_F(FailureDetectorTest, LateCheckGivesOnePeriodOfGraceButOnlyOne) {
     detector.heard("a", t0);
     EXPECT_EQ(lost(seconds(20)), Nodes{});  // Asleep for 17 s.
     EXPECT_EQ(detector.next_deadline(), t0 + seconds(23));
     EXPECT_EQ(lost(seconds(40)), Nodes{"a"});
 }
 
-TEST_F(FailureDetectorTest, ASignOfLifeEarnsANewPardon) {
+TEST_F(FailureDetectorTest, SignOfLifeAllowsANewPeriodOfGrace) {
     detector.heard("a", t0);
     EXPECT_EQ(lost(seconds(20)), Nodes{});
     detector.heard("a", t0 + seconds(21));
@@ -114,11 +114,11 @@ TEST_F(FailureDetectorTest, ReturnLimitIsNeverLongerThanTheSilenceLimit) {
     EXPECT_EQ(quick.next_deadline(), t0 + milliseconds(200));
 }
 
-// ---- It is we who were away.
+// ---- The daemon was away.
 
 class AbsenceTest : public FailureDetectorTest {
    protected:
-    /// Asks when it is due, as a listener that lives for so long.
+    /// Calls `lost` whenever it is due, as a daemon that runs for `span`.
     Nodes listen(Duration span) {
         Nodes result;
         const Instant end = now + span;
@@ -142,7 +142,7 @@ class AbsenceTest : public FailureDetectorTest {
     Instant now = t0;
 };
 
-TEST_F(AbsenceTest, EveryoneHasTheWholeTimeToComeBackAndNotesOfListeningEndWithTheLast) {
+TEST_F(AbsenceTest, AllNodesHaveTheWholeTimeToComeBack) {
     detector.heard("a", now);
     return_after(seconds(60));
     EXPECT_EQ(detector.last_deadline(), now + seconds(8));
@@ -154,13 +154,13 @@ TEST_F(AbsenceTest, EveryoneHasTheWholeTimeToComeBackAndNotesOfListeningEndWithT
     EXPECT_EQ(detector.next_deadline(), now + seconds(3) - Duration(1));
 }
 
-TEST_F(AbsenceTest, WhoAwaitsAgainAndAgainGoesOnWhereItWas) {
+TEST_F(AbsenceTest, TimeToComeBackGoesOnAfterAnotherRestart) {
     detector.heard("a", now);
     return_after(seconds(1));
     const Instant first = now;
     EXPECT_EQ(listen(milliseconds(5500)), Nodes{});
     return_after(seconds(1));
-    // Of 5 s that were noted 3 count.
+    // 5 s were recorded; 3 s of them count.
     EXPECT_EQ(detector.last_deadline(), now + seconds(5));
     EXPECT_EQ(listen(milliseconds(4500)), Nodes{});
     return_after(seconds(30));
@@ -171,7 +171,7 @@ TEST_F(AbsenceTest, WhoAwaitsAgainAndAgainGoesOnWhereItWas) {
     EXPECT_EQ(departures.back().restarts, 3U);
 }
 
-TEST_F(AbsenceTest, WhoIsNeverThereForLongDoesNotLoseThoseWhoJustPaused) {
+TEST_F(AbsenceTest, FrequentRestartsDoNotLoseNodesThatPause) {
     detector.heard("a", now);
     for (int life = 0; life < 20; ++life) {
         return_after(seconds(1));
@@ -180,7 +180,7 @@ TEST_F(AbsenceTest, WhoIsNeverThereForLongDoesNotLoseThoseWhoJustPaused) {
     EXPECT_EQ(detector.last_deadline(), now - milliseconds(2900) + seconds(8));
 }
 
-TEST_F(AbsenceTest, WhoCameBackHasTheWholeTimeAgain) {
+TEST_F(AbsenceTest, NodeThatCameBackHasTheWholeTimeAgain) {
     detector.heard("a", now);
     detector.heard("b", now);
     return_after(seconds(1));
@@ -191,7 +191,7 @@ TEST_F(AbsenceTest, WhoCameBackHasTheWholeTimeAgain) {
     EXPECT_EQ(detector.lost_at("b"), now + seconds(8));
 }
 
-TEST_F(AbsenceTest, WhoSleptHasNotListened) {
+TEST_F(AbsenceTest, SleepDoesNotCountAsListening) {
     detector.heard("a", now);
     return_after(seconds(1));
     now += seconds(7);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a round comes to be.
+// How a round forms.
 #include <gtest/gtest.h>
 
 #include "tests/unit/rendezvous_job.h"
@@ -8,7 +8,7 @@
 namespace regroup::rendezvous {
 namespace {
 
-TEST(RendezvousForming, WaitsUntilTheMinimumHasJoined) {
+TEST(RendezvousForming, RoundWaitsUntilTheMinimumHasJoined) {
     Job job(small_policy());
     job.join("a");
     EXPECT_EQ(job.core.phase(), Phase::forming);
@@ -19,7 +19,7 @@ TEST(RendezvousForming, WaitsUntilTheMinimumHasJoined) {
     EXPECT_EQ(job.core.phase(), Phase::forming);
 }
 
-TEST(RendezvousForming, ClosesTheDoorExactlyAtTheEndOfTheLastCall) {
+TEST(RendezvousForming, RoundFormsExactlyAtTheEndOfTheLastCall) {
     Job job(small_policy());
     job.join("a");
     job.join("b");
@@ -30,7 +30,7 @@ TEST(RendezvousForming, ClosesTheDoorExactlyAtTheEndOfTheLastCall) {
     EXPECT_EQ(job.assignment("a").group_world_size, 2U);
 }
 
-TEST(RendezvousForming, SkipsTheRestOfTheLastCallWhenTheMaximumIsThere) {
+TEST(RendezvousForming, RoundFormsAtOnceWhenTheMaximumHasJoined) {
     Job job(small_policy());
     job.join("a");
     job.join("b");
@@ -39,14 +39,14 @@ TEST(RendezvousForming, SkipsTheRestOfTheLastCallWhenTheMaximumIsThere) {
     EXPECT_EQ(job.assignment("c").world_size, 6U);
 }
 
-TEST(RendezvousForming, NeedsNoLastCallWhenMinimumIsMaximum) {
+TEST(RendezvousForming, RoundNeedsNoLastCallWhenMinimumIsMaximum) {
     Job job(fixed_policy(2));
     job.join("a");
     job.join("b");
     EXPECT_EQ(job.core.phase(), Phase::training);
 }
 
-TEST(RendezvousForming, NeedsNoLastCallWhenItIsZero) {
+TEST(RendezvousForming, RoundFormsAtOnceWhenTheLastCallIsZero) {
     JobPolicy policy = small_policy();
     policy.last_call = Duration::zero();
     Job job(policy);
@@ -56,7 +56,7 @@ TEST(RendezvousForming, NeedsNoLastCallWhenItIsZero) {
     EXPECT_EQ(job.assignment("a").group_world_size, 2U);
 }
 
-TEST(RendezvousForming, GoesBackToGatheringWhenTheLastCallLosesTheMinimum) {
+TEST(RendezvousForming, JobGathersAgainWhenTheLastCallLosesTheMinimum) {
     Job job(small_policy());
     job.join("a");
     job.join("b");
@@ -66,7 +66,7 @@ TEST(RendezvousForming, GoesBackToGatheringWhenTheLastCallLosesTheMinimum) {
     EXPECT_EQ(job.core.phase(), Phase::forming);
 }
 
-TEST(RendezvousForming, LastCallGoesOnWithoutWhoIsUnderSuspicion) {
+TEST(RendezvousForming, LastCallContinuesWithoutASuspectedNode) {
     JobPolicy policy = small_policy();
     policy.nodes_max = 4;
     Job job(policy);
@@ -93,7 +93,7 @@ TEST(RendezvousForming, LastCallEndsInGatheringWhenSuspicionLeavesTooFew) {
     EXPECT_EQ(job.core.phase(), Phase::forming);
 }
 
-TEST(RendezvousForming, AssignsDenseRanksToNodesWithDifferentNumbersOfWorkers) {
+TEST(RendezvousForming, NodesWithDifferentNumbersOfWorkersGetDenseRanks) {
     Job job(fixed_policy(3));
     Offer offer = Job::offer_of("b");
     offer.workers = 5;
@@ -116,7 +116,7 @@ TEST(RendezvousForming, AssignsDenseRanksToNodesWithDifferentNumbersOfWorkers) {
     }
 }
 
-TEST(RendezvousForming, TellsEveryoneTheStoreThatGroupRankZeroOffered) {
+TEST(RendezvousForming, AllNodesGetTheStoreOfGroupRankZero) {
     Job job(fixed_policy(2));
     NodeReport report;
     report.store_port = 3111;
@@ -128,7 +128,7 @@ TEST(RendezvousForming, TellsEveryoneTheStoreThatGroupRankZeroOffered) {
     EXPECT_EQ(job.assignment("a").master_port, 3222);
 }
 
-TEST(RendezvousForming, KeepsNodesBeyondTheMaximumAsStandbysAndSaysSo) {
+TEST(RendezvousForming, NodesBeyondTheMaximumBecomeStandbysAndAreToldSo) {
     Job job(fixed_policy(2));
     job.join("a");
     job.join("b");
@@ -141,7 +141,7 @@ TEST(RendezvousForming, KeepsNodesBeyondTheMaximumAsStandbysAndSaysSo) {
     EXPECT_EQ(job.core.phase(), Phase::training);
 }
 
-TEST(RendezvousForming, StandbysTakePlaceAndRanksOfWhoIsLost) {
+TEST(RendezvousForming, StandbysTakePlaceAndRanksOfLostNodes) {
     Job job(fixed_policy(2));
     job.join("a");
     job.join("b");
@@ -156,7 +156,7 @@ TEST(RendezvousForming, StandbysTakePlaceAndRanksOfWhoIsLost) {
     EXPECT_EQ(job.assignment("s").restart_count, 0U);
 }
 
-TEST(RendezvousForming, LateJoinerIsLetInOnceTheRoundIsOldEnough) {
+TEST(RendezvousForming, LateNodeIsAdmittedOnceTheRoundIsOldEnough) {
     Job job(small_policy());
     job.join("a");
     job.join("b");
@@ -178,7 +178,7 @@ TEST(RendezvousForming, LateJoinerIsLetInOnceTheRoundIsOldEnough) {
     EXPECT_EQ(job.assignment("c").restart_count, 0U);
 }
 
-TEST(RendezvousForming, DoesNotGrowOnceSomebodyHasFinished) {
+TEST(RendezvousForming, RoundDoesNotGrowOnceANodeHasFinished) {
     Job job(small_policy());
     job.join("a");
     job.join("b");
@@ -192,7 +192,7 @@ TEST(RendezvousForming, DoesNotGrowOnceSomebodyHasFinished) {
     EXPECT_TRUE(job.told<Waiting>("c")->standby);  // It has no reason to give up.
 }
 
-TEST(RendezvousForming, DoesNotGrowOnceSomebodyHasFinishedEvenIfThatNodeIsLost) {
+TEST(RendezvousForming, RoundDoesNotGrowAfterAFinishedNodeIsLost) {
     Job job(small_policy());
     job.join("a");
     job.join("b");
@@ -208,7 +208,7 @@ TEST(RendezvousForming, DoesNotGrowOnceSomebodyHasFinishedEvenIfThatNodeIsLost) 
     EXPECT_EQ(job.core.verdict()->outcome, Outcome::succeeded);
 }
 
-TEST(RendezvousForming, SurvivorsGoOnAtOnceWithoutALastCall) {
+TEST(RendezvousForming, SurvivorsContinueWithoutALastCall) {
     Job job(small_policy());
     job.join("a");
     job.join("b");
@@ -220,7 +220,7 @@ TEST(RendezvousForming, SurvivorsGoOnAtOnceWithoutALastCall) {
     EXPECT_EQ(job.core.round(), RoundId{2});
 }
 
-TEST(RendezvousForming, SurvivorsWaitBrieflyForOneWhoseConnectionJustBroke) {
+TEST(RendezvousForming, SurvivorsWaitBrieflyForANodeWhoseConnectionBroke) {
     Job job(small_policy());
     job.join("a");
     job.join("b");
@@ -231,13 +231,13 @@ TEST(RendezvousForming, SurvivorsWaitBrieflyForOneWhoseConnectionJustBroke) {
     job.disconnect("c");
     job.confirm_stopped({"b"});
     EXPECT_EQ(job.core.phase(), Phase::forming);
-    job.beat("c");  // It is back: nobody is missing any more.
+    job.beat("c");  // The node is back: none is missing.
     EXPECT_EQ(job.core.phase(), Phase::training);
     EXPECT_EQ(job.core.round(), RoundId{2});
     EXPECT_EQ(job.assignment("c").group_world_size, 3U);
 }
 
-TEST(RendezvousForming, SurvivorsGoOnAsSoonAsASuspectIsLost) {
+TEST(RendezvousForming, SurvivorsContinueAsSoonAsASuspectIsLost) {
     Job job(small_policy());
     job.join("a");
     job.join("b");
@@ -253,7 +253,7 @@ TEST(RendezvousForming, SurvivorsGoOnAsSoonAsASuspectIsLost) {
     EXPECT_EQ(job.assignment("a").group_world_size, 2U);
 }
 
-TEST(RendezvousForming, YoungerDaemonGoesOnWithTheRoundNumbersOfTheJob) {
+TEST(RendezvousForming, YoungerDaemonContinuesTheRoundNumbersOfTheJob) {
     Job job(fixed_policy(2));
     job.join("a", Job::offer_of("a"), {RoundId{7}, NodeState::running, 2000, {}});
     ASSERT_NE(job.told<Stop>("a"), nullptr);
@@ -266,7 +266,7 @@ TEST(RendezvousForming, YoungerDaemonGoesOnWithTheRoundNumbersOfTheJob) {
     EXPECT_GT(number(job.core.round()), 100U);
 }
 
-TEST(RendezvousForming, ARoundIsEndedWhenAMemberTurnsOutToBeAheadOfIt) {
+TEST(RendezvousForming, RoundEndsWhenAMemberReportsALaterRound) {
     Job job(fixed_policy(2));
     job.join("a");
     job.join("b");
@@ -281,7 +281,7 @@ TEST(RendezvousForming, ARoundIsEndedWhenAMemberTurnsOutToBeAheadOfIt) {
     EXPECT_GT(job.core.round(), RoundId{9});
 }
 
-TEST(RendezvousForming, FormsARoundOfFourThousandNodesWithoutQuadraticCost) {
+TEST(RendezvousForming, RoundOfFourThousandNodesFormsWithoutQuadraticCost) {
     constexpr std::uint32_t kNodes = 4000;
     Job job(fixed_policy(kNodes));
     for (std::uint32_t i = 0; i < kNodes; ++i) {
@@ -295,7 +295,7 @@ TEST(RendezvousForming, FormsARoundOfFourThousandNodesWithoutQuadraticCost) {
     EXPECT_EQ(job.assignment("node3999").first_rank, 2U * 3999U);
 }
 
-TEST(RendezvousForming, EachHeartbeatOfANodeThatWaitsIsAnsweredWithWhatItWaitsFor) {
+TEST(RendezvousForming, HeartbeatsOfWaitingNodesAreAnsweredWithTheSituation) {
     Job job(small_policy());
     job.join("a");
     for (int second = 0; second < 5; ++second) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rounds that hang, and the ledger of what was lost.
+// Rounds that hang, and the ledger of incidents.
 #include <gtest/gtest.h>
 
 #include "rendezvous/core/hang_culprit.h"
@@ -15,7 +15,7 @@ RankPosition at(std::uint32_t rank, std::uint64_t step, std::uint64_t operations
     return {rank, step, operations, waiting, std::move(doing)};
 }
 
-TEST(HangCulprit, TheOneThatIsNotInTheCollective) {
+TEST(HangCulprit, RankOutsideTheCollectiveIsTheCulprit) {
     const RankPosition positions[] = {at(0, 7, 3, true, "all_reduce"),
                                       at(1, 7, 3, true, "all_reduce"), at(2, 7, 2, false, "load"),
                                       at(3, 7, 3, true, "all_reduce")};
@@ -25,26 +25,27 @@ TEST(HangCulprit, TheOneThatIsNotInTheCollective) {
     EXPECT_EQ(*culprit, "rank 2 is in load at step 7; the others wait for it");
 }
 
-TEST(HangCulprit, AmongEqualsTheOneThatIsNotWaiting) {
+TEST(HangCulprit, AmongEqualsTheRankThatDoesNotWaitIsTheCulprit) {
     const RankPosition positions[] = {at(0, 7, 3, true), at(1, 7, 3, false), at(2, 8, 0, false)};
     EXPECT_EQ(find_culprit(positions, 0)->rank, 1U);
 }
 
-TEST(HangCulprit, AmongEqualsTheOneThatComplained) {
+TEST(HangCulprit, AmongEqualsTheReportedRankIsTheCulprit) {
     const RankPosition positions[] = {at(0, 0, 0, false), at(1, 0, 0, false), at(2, 0, 0, false)};
     EXPECT_EQ(find_culprit(positions, 1)->rank, 1U);
 }
 
-TEST(HangCulprit, WhoWaitsFurtherBehindWaitsForSomethingElse) {
+TEST(HangCulprit, RankThatWaitsFurtherBehindIsTheCulprit) {
     const RankPosition positions[] = {at(0, 7, 3, true), at(1, 7, 2, true, "barrier")};
     const auto culprit = find_culprit(positions, 0);
     ASSERT_TRUE(culprit.has_value());
     EXPECT_EQ(culprit->rank, 1U);
-    EXPECT_EQ(*culprit,
-              "rank 1 is in barrier at step 7, 2 collectives into its round; others are further");
+    EXPECT_EQ(
+        *culprit,
+        "rank 1 is in barrier at step 7, 2 collectives into its round; others are further ahead");
 }
 
-TEST(HangCulprit, NobodyIfAllWaitAtTheSamePlace) {
+TEST(HangCulprit, NoCulpritIfAllRanksWaitAtTheSamePlace) {
     const RankPosition positions[] = {at(0, 7, 3, true), at(1, 7, 3, true)};
     EXPECT_FALSE(find_culprit(positions, 0).has_value());
     EXPECT_FALSE(find_culprit({}, 0).has_value());
@@ -64,7 +65,7 @@ class RendezvousHang : public testing::Test {
         policy.restarts_max = 10;
         return policy;
     }
-    /// Where the workers of a node stand, as the answer to that alarm.
+    /// Adds the positions of the workers to a report, as the answer to `alarm`.
     static void answer(NodeReport& report, std::uint32_t alarm,
                        std::vector<RankPosition> positions) {
         report.alarm = alarm;
@@ -110,7 +111,7 @@ TEST_F(RendezvousHang, StacksAreSavedThenTheCulpritIsEndedAndTheRoundStops) {
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
 
-TEST_F(RendezvousHang, WhoDoesNotSaveItsStacksIsNotWaitedForLong) {
+TEST_F(RendezvousHang, DaemonWaitsOnlyBrieflyForStacks) {
     job.tell("a", hanging(1));
     job.pass(seconds(7));
     ASSERT_NE(job.told<EndWorker>("a"), nullptr);
@@ -118,7 +119,7 @@ TEST_F(RendezvousHang, WhoDoesNotSaveItsStacksIsNotWaitedForLong) {
     EXPECT_GT(job.times_told<EndWorker>("a"), 1U);  // Until it obeys.
 }
 
-TEST_F(RendezvousHang, WhoWaitsIsNotBlamedBecauseOthersDoNotAnswer) {
+TEST_F(RendezvousHang, WaitingRankIsNotBlamedWhenOthersDoNotAnswer) {
     NodeReport a = Job::elastic_report(job.core.round(), NodeState::running, 10);
     job.tell("b", hanging(3));
     ASSERT_NE(job.told<SaveStacks>("a"), nullptr);
@@ -131,7 +132,7 @@ TEST_F(RendezvousHang, WhoWaitsIsNotBlamedBecauseOthersDoNotAnswer) {
     EXPECT_EQ(job.told<EndWorker>("b")->rank, 3U);
 }
 
-TEST_F(RendezvousHang, AWorkerThatIsNotEndedStopsTheRoundNevertheless) {
+TEST_F(RendezvousHang, RoundStopsEvenIfTheCulpritIsNotEndedInTime) {
     job.tell("a", hanging(1));
     job.pass(seconds(17));
     EXPECT_EQ(job.core.phase(), Phase::ending);
@@ -140,7 +141,7 @@ TEST_F(RendezvousHang, AWorkerThatIsNotEndedStopsTheRoundNevertheless) {
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
 
-TEST_F(RendezvousHang, ASharedHangIsOneOnceEveryMemberSaysSo) {
+TEST_F(RendezvousHang, SharedHangCountsOnceEveryMemberReportsIt) {
     job.tell("a", hanging(0, true));
     EXPECT_EQ(job.told<SaveStacks>("a"), nullptr);
     job.tell("b", hanging(2, true));
@@ -148,7 +149,7 @@ TEST_F(RendezvousHang, ASharedHangIsOneOnceEveryMemberSaysSo) {
     EXPECT_NE(job.told<SaveStacks>("b"), nullptr);
 }
 
-TEST_F(RendezvousHang, AHangThatIsTakenBackIsNone) {
+TEST_F(RendezvousHang, WithdrawnHangHasNoEffect) {
     job.tell("a", hanging(0));
     job.run_elastic({"a"}, 11);
     job.pass(seconds(30));
@@ -156,12 +157,12 @@ TEST_F(RendezvousHang, AHangThatIsTakenBackIsNone) {
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
 }
 
-TEST_F(RendezvousHang, WhoHasNotHeardOfAnAlarmIsToldAgain) {
+TEST_F(RendezvousHang, NodeThatMissedAnAlarmIsToldAgain) {
     NodeReport a = hanging(0);
     job.tell("a", a);
     NodeReport b = Job::elastic_report(RoundId{1}, NodeState::running, 10);
     job.clear();
-    job.disconnect("b");  // And with its connection what was on its way to it.
+    job.disconnect("b");  // The messages on its connection are lost too.
     job.join("b", policy(), Job::offer_of("b"), b);
     ASSERT_NE(job.told<SaveStacks>("b"), nullptr);
     EXPECT_EQ(job.told<SaveStacks>("b")->alarm, 1U);
@@ -178,14 +179,14 @@ TEST_F(RendezvousHang, WhoHasNotHeardOfAnAlarmIsToldAgain) {
     EXPECT_EQ(job.told<EndWorker>("b")->rank, 3U);
 }
 
-TEST_F(RendezvousHang, WhatWasSaidOfAnEarlierAlarmIsNoAnswer) {
+TEST_F(RendezvousHang, AnswerToAnEarlierAlarmIsIgnored) {
     NodeReport a = hanging(0);
     job.tell("a", a);
     a.hang.reset();
     answer(a, 1, {at(0, 10, 5, true), at(1, 10, 5, true)});
     NodeReport b = Job::elastic_report(RoundId{1}, NodeState::running, 10);
     answer(b, 1, {at(2, 10, 4, false, "load"), at(3, 10, 5, true)});
-    job.tell("a", a);  // It moves again; that its stacks are saved comes after that.
+    job.tell("a", a);  // It makes progress again, before its answer about the stacks arrives.
     job.tell("b", b);
     a.hang = hanging(0).hang;
     a.step = 500;
@@ -196,7 +197,7 @@ TEST_F(RendezvousHang, WhatWasSaidOfAnEarlierAlarmIsNoAnswer) {
     EXPECT_EQ(job.told<SaveStacks>("b")->alarm, 2U);
     answer(a, 2, {at(0, 500, 4, false, "load"), at(1, 500, 5, true)});
     job.tell("a", a);
-    job.beat("b");  // On its way when it was asked.
+    job.beat("b");  // Sent before the node got the question.
     EXPECT_EQ(job.told<EndWorker>("b"), nullptr);
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
     answer(b, 2, {at(2, 500, 5, true), at(3, 500, 5, true)});
@@ -206,9 +207,9 @@ TEST_F(RendezvousHang, WhatWasSaidOfAnEarlierAlarmIsNoAnswer) {
     EXPECT_EQ(job.told<EndWorker>("a")->rank, 0U);
 }
 
-TEST_F(RendezvousHang, WhatWasSaidOfAnEarlierAlarmBlamesNobodyWhenNoAnswerComes) {
+TEST_F(RendezvousHang, AnswerToAnEarlierAlarmBlamesNobodyWhenNoAnswerComes) {
     job.tell("a", hanging(0));
-    job.run_elastic({"a"}, 11);  // It moves again.
+    job.run_elastic({"a"}, 11);  // It makes progress again.
     NodeReport b = Job::elastic_report(RoundId{1}, NodeState::running, 500);
     answer(b, 1, {at(2, 10, 4, false, "load"), at(3, 10, 5, true)});
     job.tell("b", b);
@@ -221,7 +222,7 @@ TEST_F(RendezvousHang, WhatWasSaidOfAnEarlierAlarmBlamesNobodyWhenNoAnswerComes)
     ASSERT_NE(job.told<EndWorker>("a"), nullptr);
 }
 
-TEST_F(RendezvousHang, IfAllWaitForEachOtherNobodyIsEndedAndNobodyBlamed) {
+TEST_F(RendezvousHang, NoWorkerIsEndedOrBlamedIfAllWaitForEachOther) {
     NodeReport a = hanging(0);
     answer(a, 1, {at(0, 10, 5, true), at(1, 10, 5, true)});
     NodeReport b = hanging(2);
@@ -235,7 +236,7 @@ TEST_F(RendezvousHang, IfAllWaitForEachOtherNobodyIsEndedAndNobodyBlamed) {
               "round 1 hangs: rank 0 stands still; all ranks wait for each other");
 }
 
-TEST_F(RendezvousHang, OfThoseWhoAllWaitNobodyIsEndedBecauseNoneAnswersInTime) {
+TEST_F(RendezvousHang, NoWaitingWorkerIsEndedBecauseItsNodeDoesNotAnswer) {
     job.tell("a", hanging(0, true));
     job.tell("b", hanging(2, true));
     ASSERT_NE(job.told<SaveStacks>("a"), nullptr);
@@ -246,7 +247,7 @@ TEST_F(RendezvousHang, OfThoseWhoAllWaitNobodyIsEndedBecauseNoneAnswersInTime) {
 
 // ---- The ledger.
 
-TEST_F(RendezvousHang, ARecoveryIsToldToAllWithWhereTheTimeWent) {
+TEST_F(RendezvousHang, RecoveryIsReportedToAllMembersWithItsStages) {
     job.join("c");  // A standby.
     job.tell("c", Job::elastic_report(RoundId::none, NodeState::stopped));
     job.silence("b");
@@ -274,7 +275,8 @@ TEST_F(RendezvousHang, ARecoveryIsToldToAllWithWhereTheTimeWent) {
     const Incident recovered = incident;
     job.clear();
     job.resumed("a", 11);
-    ASSERT_NE(job.told<Recovered>("a"), nullptr);  // It has not heard of it, or would be quiet.
+    // The node repeats Resumed, since it has not got the answer.
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);
     EXPECT_EQ(job.told<Recovered>("a")->incident, recovered);
     EXPECT_EQ(job.told<Recovered>("c"), nullptr);
     job.stop("ops", "enough");
@@ -283,7 +285,7 @@ TEST_F(RendezvousHang, ARecoveryIsToldToAllWithWhereTheTimeWent) {
     EXPECT_EQ(job.core.verdict()->goodput.lasted, milliseconds(213));
 }
 
-TEST_F(RendezvousHang, OfAPlannedChangeOnlyTheTimeAfterTheBoundaryIsLost) {
+TEST_F(RendezvousHang, PlannedChangeLosesOnlyTheTimeAfterTheBoundary) {
     Job grown(small_policy());
     grown.join("a");
     grown.join("b");
@@ -305,7 +307,7 @@ TEST_F(RendezvousHang, OfAPlannedChangeOnlyTheTimeAfterTheBoundaryIsLost) {
     EXPECT_EQ(incident.total(), milliseconds(8));
 }
 
-TEST_F(RendezvousHang, RoundsThatSayNothingOfThemselvesHaveRecoveredWhenAllRun) {
+TEST_F(RendezvousHang, RoundsWithoutResumedHaveRecoveredWhenAllNodesRun) {
     Job plain(small_policy());
     plain.join("a");
     plain.join("b");
@@ -327,8 +329,8 @@ TEST_F(RendezvousHang, RoundsThatSayNothingOfThemselvesHaveRecoveredWhenAllRun) 
               "recovered in 35.0 ms: rank 0 on b was ended by SIGSEGV; st");
 }
 
-// Its processes have to start first, and say so only then.
-TEST_F(RendezvousHang, ARoundOfNewProcessesSaysItselfWhereItBeganIfThoseBeforeDid) {
+// New processes must start first, and report only then.
+TEST_F(RendezvousHang, RoundOfNewProcessesReportsWhereItBeganIfEarlierRoundsDid) {
     job.pass(seconds(1));
     job.killed("a");
     job.killed("b");
@@ -345,7 +347,7 @@ TEST_F(RendezvousHang, ARoundOfNewProcessesSaysItselfWhereItBeganIfThoseBeforeDi
     EXPECT_EQ(job.told<Recovered>("c")->incident.lost_steps, 10U);
 }
 
-TEST_F(RendezvousHang, ARoundWhoseWordOfItsFirstStepWasLostHasRecoveredAtItsStep) {
+TEST_F(RendezvousHang, RoundWhoseResumedIsLostHasRecoveredAtItsStep) {
     job.fail("b", crash_on("b"));
     job.suspend({"a"}, 10);
     job.run_elastic({"a", "b"}, 10);
@@ -357,7 +359,7 @@ TEST_F(RendezvousHang, ARoundWhoseWordOfItsFirstStepWasLostHasRecoveredAtItsStep
     EXPECT_EQ(job.told<Recovered>("a")->incident.first_step, seconds(2));
 }
 
-TEST_F(RendezvousHang, ARoundThatEndsBeforeItsFirstStepIsAnIncidentOfItsOwn) {
+TEST_F(RendezvousHang, RoundThatEndsBeforeItsFirstStepIsASeparateIncident) {
     job.fail("b", crash_on("b"));
     job.suspend({"a"}, 10);
     job.run_elastic({"a", "b"}, 10);
@@ -368,7 +370,7 @@ TEST_F(RendezvousHang, ARoundThatEndsBeforeItsFirstStepIsAnIncidentOfItsOwn) {
     job.run_elastic({"a", "b"}, 10);
     job.fail("b", crash_on("b"));
     job.suspend({"a"}, 10);
-    job.pass(milliseconds(130));  // The second quick failure in a row is followed by a rest.
+    job.pass(milliseconds(130));  // The second quick failure in a row is followed by a back-off.
     ASSERT_EQ(job.core.round(), RoundId{4});
     job.clear();
     job.resumed("a", 11);
@@ -390,7 +392,7 @@ TEST_F(RendezvousHang, ARoundThatEndsBeforeItsFirstStepIsAnIncidentOfItsOwn) {
     EXPECT_EQ(status.incidents[2].total(), milliseconds(130));
 }
 
-TEST_F(RendezvousHang, AJobThatEndsBeforeTheFirstStepAfterALossTellsItsIncidentAllTheSame) {
+TEST_F(RendezvousHang, JobThatEndsBeforeTheFirstStepStillReportsItsIncident) {
     job.fail("b", crash_on("b"));
     job.suspend({"a"}, 10);
     job.run_elastic({"a", "b"}, 10);
@@ -403,7 +405,8 @@ TEST_F(RendezvousHang, AJobThatEndsBeforeTheFirstStepAfterALossTellsItsIncidentA
     ASSERT_NE(job.told<Recovered>("b"), nullptr);
     const Incident& incident = job.told<Recovered>("b")->incident;
     EXPECT_EQ(incident.first_step, milliseconds(40));
-    EXPECT_EQ(incident.total(), milliseconds(40));  // The round's end is not its predecessor's.
+    // The end of the next round does not count for this incident.
+    EXPECT_EQ(incident.total(), milliseconds(40));
     EXPECT_FALSE(incident.cut_short) << "no step was left to be done";
     EXPECT_EQ(incident.decision, "started again on node b");
     EXPECT_EQ(job.told<Closed>("b")->verdict.goodput.count, 1U);
@@ -416,7 +419,7 @@ Succession in_words(const char* words) {
     return succession;
 }
 
-TEST(IncidentLedger, AChangeWhoseRoundEndedBeforeItsFirstStepIsNotComplete) {
+TEST(IncidentLedger, ChangeWhoseRoundEndsBeforeItsFirstStepIsNotComplete) {
     IncidentLedger ledger;
     const Instant began = Instant{} + seconds(1);
     ledger.begin(RoundId{1}, true, began, began);
@@ -443,7 +446,7 @@ TEST(IncidentLedger, AChangeWhoseRoundEndedBeforeItsFirstStepIsNotComplete) {
     EXPECT_EQ(ledger.goodput().cut_short, 1U);
 }
 
-TEST(IncidentLedger, AnIncidentAfterWhichNoRoundCameSaysSo) {
+TEST(IncidentLedger, IncidentWithoutANextRoundIsReportedAsSuch) {
     Incident incident;
     incident.round = RoundId{4};
     incident.cut_short = true;
@@ -452,7 +455,7 @@ TEST(IncidentLedger, AnIncidentAfterWhichNoRoundCameSaysSo) {
               "not recovered after 0.0 ms: node b is lost; no round took its pla");
 }
 
-TEST(IncidentLedger, RemembersTheLastHundredAndTheSumOfAll) {
+TEST(IncidentLedger, LedgerKeepsTheLastHundredIncidentsAndTheSumOfAll) {
     IncidentLedger ledger;
     Instant now = Instant{} + seconds(1);
     for (std::uint64_t round = 1; round <= 150; ++round) {

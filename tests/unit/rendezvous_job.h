@@ -15,7 +15,7 @@ namespace regroup::rendezvous {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// 2:3 nodes, one restart, and limits that are easy to count with.
+/// 2:3 nodes, one restart, and time limits in round numbers.
 inline JobPolicy small_policy() {
     JobPolicy policy;
     policy.nodes_min = 2;
@@ -74,13 +74,13 @@ class Job {
         reports_[node] = NodeReport{round, state, 2000, std::move(failure)};
         beat(node);
     }
-    /// The node says this from now on. Without a port it keeps its usual one.
+    /// Sets the report that the node repeats from now on. Without a port it keeps its usual one.
     void tell(const std::string& node, NodeReport report) {
         report.store_port = 2000;
         reports_[node] = std::move(report);
         beat(node);
     }
-    /// Workers that keep their processes say where they are.
+    /// A report of elastic workers.
     void elastic(const std::string& node, NodeState state, std::uint64_t step = 0) {
         tell(node, elastic_report(core.round(), state, step));
     }
@@ -104,9 +104,9 @@ class Job {
     }
     void step(const Event& event) { keep(core.step(now, event)); }
     void restart() { keep(core.step(now, Restarted{})); }
-    /// The node says again what it said last.
+    /// The node repeats its last report.
     void beat(const std::string& node) { keep(core.step(now, NodeReported{node, reports_[node]})); }
-    /// A worker has failed and the node's others are gone too.
+    /// A worker has failed, and the other workers of the node have ended.
     void fail(const std::string& node, const WorkerFailure& failure) {
         report(node, NodeState::stopped, core.round(), failure);
     }
@@ -114,7 +114,7 @@ class Job {
         reports_.erase(node);
         keep(core.step(now, NodeLeft{node, "SIGTERM"}));
     }
-    /// Its agent is dead, and its warden says so.
+    /// The agent of the node is dead, and its warden reports that.
     void killed(const std::string& node) {
         reports_.erase(node);
         keep(core.step(now, NodeLeft{node, "its agent was killed", true}));
@@ -123,10 +123,11 @@ class Job {
     void stop(const std::string& author, const std::string& reason) {
         keep(core.step(now, StopRequested{author, reason}));
     }
-    /// From now on nothing is heard from the node.
+    /// The node sends nothing from now on.
     void silence(const std::string& node) { reports_.erase(node); }
 
-    /// Time passes; whoever is not silent beats every second, and timers fire when they are due.
+    /// Time passes: nodes that are not silent send a heartbeat every second, and timers fire when
+    /// due.
     void pass(Duration span) {
         const Instant end = now + span;
         while (now < end) {
@@ -173,7 +174,7 @@ class Job {
                 return send.node == node && std::holds_alternative<Message>(send.message);
             }));
     }
-    /// All of `nodes` run the current round with workers that keep their processes.
+    /// All of `nodes` run the current round with elastic workers.
     void run_elastic(const std::vector<std::string>& nodes, std::uint64_t step = 0) {
         for (const std::string& node : nodes) {
             elastic(node, NodeState::running, step);

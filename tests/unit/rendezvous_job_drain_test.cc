@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Drains that end the job, or that hand the state over first.
+// Drains that end the job, and drains that first hand over the state.
 #include <gtest/gtest.h>
 
 #include "tests/unit/rendezvous_planned.h"
@@ -8,7 +8,7 @@
 namespace regroup::rendezvous {
 namespace {
 
-TEST_F(RendezvousPlanned, TooFewRemainingMeansThatAllSaveTheirStateAndTheJobMayBeStartedAgain) {
+TEST_F(RendezvousPlanned, AllNodesSaveAndTheJobMayBeRequeuedIfTooFewRemain) {
     begin(policy_of(2, 3), {"a", "b"});
     leave("b");
     ASSERT_NE(job.told<Prepare>("a"), nullptr);
@@ -16,7 +16,7 @@ TEST_F(RendezvousPlanned, TooFewRemainingMeansThatAllSaveTheirStateAndTheJobMayB
     EXPECT_EQ(job.times_told<Prepare>("b"), 1U);
     job.leave("b");
     EXPECT_EQ(job.core.phase(), Phase::changing);
-    job.pass(seconds(2));  // The other one still saves: it must not be told to stop.
+    job.pass(seconds(2));  // The other node still saves, so it must not be told to stop.
     EXPECT_EQ(job.told<Stop>("a"), nullptr);
     job.leave("a");
     ASSERT_TRUE(job.core.verdict().has_value());
@@ -28,7 +28,7 @@ TEST_F(RendezvousPlanned, TooFewRemainingMeansThatAllSaveTheirStateAndTheJobMayB
               "their state and leave");
 }
 
-TEST_F(RendezvousPlanned, TheLastNodeSavesItsStateAndTheJobMayBeStartedAgain) {
+TEST_F(RendezvousPlanned, LastNodeSavesItsStateAndTheJobMayBeRequeued) {
     begin(policy_of(1, 2), {"a"});
     leave("a");
     job.leave("a");
@@ -39,7 +39,7 @@ TEST_F(RendezvousPlanned, TheLastNodeSavesItsStateAndTheJobMayBeStartedAgain) {
               "leave");
 }
 
-TEST_F(RendezvousPlanned, ANodeWithWhichTheRendezvousGoesIsLeftByAll) {
+TEST_F(RendezvousPlanned, AllNodesLeaveWithTheNodeThatHostsTheRendezvous) {
     job = Job(policy_of(1, 3));
     Offer host = Job::offer_of("a");
     host.hosts_rendezvous = true;
@@ -49,7 +49,7 @@ TEST_F(RendezvousPlanned, ANodeWithWhichTheRendezvousGoesIsLeftByAll) {
     job.run_elastic({"a", "b"}, 10);
     job.clear();
     leave("b");
-    EXPECT_FALSE(job.told<Prepare>("a")->leave);  // The other way round all is as ever.
+    EXPECT_FALSE(job.told<Prepare>("a")->leave);  // The other node may leave at once.
     leave("a");
     EXPECT_TRUE(job.told<Prepare>("a")->leave);
     job.leave("a");
@@ -62,7 +62,7 @@ TEST_F(RendezvousPlanned, ANodeWithWhichTheRendezvousGoesIsLeftByAll) {
     job.tell("a", Job::elastic_report(RoundId::none, NodeState::stopped));
     job.tell("b", Job::elastic_report(RoundId::none, NodeState::stopped));
     job.clear();
-    leave("a");  // It waits, but without it the one that trains is alone.
+    leave("a");  // It only waits, but without it too few nodes remain.
     EXPECT_TRUE(job.told<Prepare>("a")->leave);
     ASSERT_NE(job.told<Prepare>("c"), nullptr);
     EXPECT_TRUE(job.told<Prepare>("c")->leave);
@@ -71,7 +71,7 @@ TEST_F(RendezvousPlanned, ANodeWithWhichTheRendezvousGoesIsLeftByAll) {
               "state and leave");
 }
 
-TEST_F(RendezvousPlanned, ADrainOnTheLastStepFindsTheJobFinished) {
+TEST_F(RendezvousPlanned, DrainOnTheLastStepFindsTheJobFinished) {
     begin(policy_of(2, 3), {"a", "b"});
     leave("b");
     for (const char* node : {"a", "b"}) {
@@ -83,9 +83,9 @@ TEST_F(RendezvousPlanned, ADrainOnTheLastStepFindsTheJobFinished) {
     EXPECT_EQ(job.core.verdict()->exit_code, 0);
 }
 
-// ---- The last node that has the state hands it over first.
+// ---- The only node with the state hands it over first.
 
-TEST_F(RendezvousPlanned, TheOnlyOneThatHasTheStateLeavesOnceOthersHaveIt) {
+TEST_F(RendezvousPlanned, OnlyNodeWithTheStateLeavesOnceOthersHaveIt) {
     begin(policy_of(1, 3), {"a"});
     job.join("b");
     job.join("c");
@@ -116,7 +116,7 @@ TEST_F(RendezvousPlanned, TheOnlyOneThatHasTheStateLeavesOnceOthersHaveIt) {
 }
 
 // Steps may take longer than --prepare-timeout: the members are suspended where they are.
-TEST_F(RendezvousPlanned, NodesLeaveAlsoWhenTheBoundaryIsNotReachedInTime) {
+TEST_F(RendezvousPlanned, NodesLeaveEvenIfTheBoundaryIsNotReachedInTime) {
     begin(policy_of(1, 2), {"a", "b"});
     job.join("c");
     job.drain("a");
@@ -140,7 +140,7 @@ TEST_F(RendezvousPlanned, NodesLeaveAlsoWhenTheBoundaryIsNotReachedInTime) {
     EXPECT_FALSE(job.told<Prepare>("c")->leave);
 }
 
-TEST_F(RendezvousPlanned, TooFewWhileARoundStopsMeansThatAllSaveTheirStateInTheNext) {
+TEST_F(RendezvousPlanned, AllNodesSaveInTheNextRoundIfTooFewRemainWhileOneStops) {
     begin(policy_of(2, 2), {"a", "b"});
     NodeReport failed = Job::elastic_report(RoundId{1}, NodeState::stopped, 10);
     failed.failure = crash_on("b");
@@ -166,7 +166,7 @@ TEST_F(RendezvousPlanned, TooFewWhileARoundStopsMeansThatAllSaveTheirStateInTheN
     EXPECT_EQ(job.core.verdict()->exit_code, kExitRequeue);
 }
 
-TEST_F(RendezvousPlanned, WhoWasKeptForARoundThatCannotBeIsLetGo) {
+TEST_F(RendezvousPlanned, NodeKeptForARoundThatCannotFormMayLeave) {
     begin(policy_of(2, 2), {"a", "b"});
     job.fail("b", crash_on("b"));
     leave("a");

@@ -81,14 +81,14 @@ Judgement judged(const std::string& words, bool leaver_may_be_gone = false) {
     return judge(list, end);
 }
 
-TEST(Judge, NamesTheCauseAndWhatItIsChargedTo) {
+TEST(Judge, JudgementNamesTheCauseAndTheCharge) {
     const char* kA = "the connection between rank 0 on a and rank 2 on b broke: rank 2 closed it";
     const char* kBoth = "the connection between rank 0 on a and rank 2 on b broke";
     const char* kLost = "node c is lost: silent for 3.0 s";
     const char* kCrash = "rank 2 on b was ended by SIGSEGV";
     const char* kError = "rank 2 on b exited with code 1";
     const Case cases[] = {
-        // A failure, and what follows from it.
+        // A failure and its consequences.
         {"[error b2]", Charged::failure, kError},
         {"[error b2] error a0 error c4", Charged::failure, kError},
         {"[error a0] crash b2", Charged::failure, kCrash},
@@ -100,7 +100,7 @@ TEST(Judge, NamesTheCauseAndWhatItIsChargedTo) {
         {"[lost c] crash b2 said a0", Charged::losses, kLost},
         {"[left c]", Charged::none, "node c left: SIGTERM"},
         {"[left c] error b2", Charged::none, "node c left: SIGTERM"},
-        // A planned change is not charged, but what a worker says of itself is.
+        // A planned change is not charged, but an announced failure is.
         {"", Charged::none, "node d joined"},
         {"error b2 crash a0", Charged::none, "node d joined"},
         {"said b2", Charged::failure, kError},
@@ -115,17 +115,17 @@ TEST(Judge, NamesTheCauseAndWhatItIsChargedTo) {
         {"[link a0-b2] link c4-a0 error a0", Charged::network, kA},
         {"link a0-b2 [link b2-a0] link a1-c4 error c4", Charged::network, kBoth},
         {"[link a0-b2] lost c error b2", Charged::losses, kLost},
-        // Rounds that a node gave up.
+        // Rounds that a node abandoned.
         {"[gave-up c]", Charged::network, "node c gave the round up"},
         {"link a0-b2 [gave-up c]", Charged::network, kA},
         {"[gave-up c] crash b2", Charged::failure, kCrash},
         {"[gave-up c] error b2", Charged::failure, kError},
         {"[spent c] error b2", Charged::network,
-         "node c gave the round up, whose store it could not serve any more"},
+         "node c gave the round up: it could no longer serve the store of the round"},
         {"[error b2] spent c", Charged::network,
-         "node c gave the round up, whose store it could not serve any more"},
+         "node c gave the round up: it could no longer serve the store of the round"},
         {"[crash b2] spent c", Charged::failure, kCrash},
-        // Hangs that nobody reports the end of.
+        // Hangs for which no agent reports the end of a worker.
         {"[hang b2]", Charged::failure, "round 4 hangs: it hangs"},
         {"[hang b2] crash b2", Charged::failure, kCrash},
     };
@@ -136,17 +136,17 @@ TEST(Judge, NamesTheCauseAndWhatItIsChargedTo) {
     }
 }
 
-TEST(Judge, ANodeIsBlamedForAHangOnlyIfSomethingShowsThatItIsToBlame) {
+TEST(Judge, NodeIsBlamedForAHangOnlyWithProof) {
     EXPECT_FALSE(judged("[hang b2]").blameless);
     EXPECT_TRUE(judged("[silent b2]").blameless);
 }
 
-TEST(Judge, OnlyNodesThatDidNotGoOfTheirOwnWillAreCharged) {
+TEST(Judge, OnlyLostNodesAreCharged) {
     EXPECT_EQ(judged("[lost b] left c").lost, std::vector<std::string>{"b"});
     EXPECT_EQ(judged("[left c]").lost, std::vector<std::string>{});
 }
 
-TEST(Judge, WhatFollowsFromANodeThatLeftAsPlannedIsNotCharged) {
+TEST(Judge, ConsequencesOfAPlannedDepartureAreNotCharged) {
     EXPECT_EQ(judged("[crash b2]", true).charge, Charged::none);
     ASSERT_TRUE(judged("[final b2]", true).failure.has_value());
 }

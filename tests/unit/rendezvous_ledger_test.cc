@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the ledger says of a recovery: how long it took, and what was lost.
+// The ledger of a recovery: its duration and its lost steps.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ class RendezvousLedger : public RendezvousPlanned {
         dead.round = round;
         job.tell("b", dead);
     }
-    /// The only worker there, which had committed a step that was told to nobody.
+    /// The only worker of node a dies after a step that it had not reported.
     void a_dies_at(std::uint64_t step) {
         NodeReport dead = report_of(NodeState::stopped, step - 1, 0);
         dead.failure = crash_on("a");
@@ -51,15 +51,15 @@ class RendezvousLedger : public RendezvousPlanned {
     }
 };
 
-// ---- How long it took.
+// ---- Durations.
 
-TEST_F(RendezvousLedger, TheTimeThatAFreshProcessNeedsToComeToItsRoundIsPartOfTheTotal) {
+TEST_F(RendezvousLedger, StartOfANewProcessIsPartOfTheTotal) {
     job.fail("a", crash_on("a"));
     job.now += milliseconds(4);
     job.suspend({"b"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
     job.now += milliseconds(2006);
-    job.resumed("a", 11);  // It knows of 6 ms only.
+    job.resumed("a", 11);  // It reports only 6 ms.
     EXPECT_EQ(incident().total(), milliseconds(2010));
     EXPECT_EQ(incident().stop, milliseconds(4));
     EXPECT_EQ(incident().join, milliseconds(2000));
@@ -69,16 +69,16 @@ TEST_F(RendezvousLedger, TheTimeThatAFreshProcessNeedsToComeToItsRoundIsPartOfTh
     EXPECT_EQ(job.core.status(job.now).goodput.lost, milliseconds(2010));
 }
 
-TEST_F(RendezvousLedger, WhatTheNewRoundHasSeenItselfIsNeverTakenAway) {
+TEST_F(RendezvousLedger, TimeReportedByTheNewRoundIsNeverReduced) {
     job.fail("a", crash_on("a"));
     job.suspend({"b"}, 10);
-    job.now += milliseconds(1);  // Less than the 6 ms of which it speaks.
+    job.now += milliseconds(1);  // Less than the 6 ms that it reports.
     job.resumed("a", 11);
     EXPECT_EQ(incident().join, Duration::zero());
     EXPECT_EQ(incident().total(), milliseconds(6));
 }
 
-TEST_F(RendezvousLedger, AWordThatWasHeldUpDoesNotMakeTheRecoveryLonger) {
+TEST_F(RendezvousLedger, LateResumedDoesNotMakeTheRecoveryLonger) {
     job.fail("a", crash_on("a"));
     job.suspend({"b"}, 10);
     job.now += milliseconds(1900);
@@ -89,7 +89,7 @@ TEST_F(RendezvousLedger, AWordThatWasHeldUpDoesNotMakeTheRecoveryLonger) {
     EXPECT_EQ(incident().join, milliseconds(294));
 }
 
-TEST_F(RendezvousLedger, ARestBeforeTheRoundAndTheStartOfItsProcessesAreToldApart) {
+TEST_F(RendezvousLedger, BackOffAndStartOfProcessesAreSeparateStages) {
     job.silence("b");
     job.disconnect("b");
     job.pass(milliseconds(200));
@@ -103,7 +103,7 @@ TEST_F(RendezvousLedger, ARestBeforeTheRoundAndTheStartOfItsProcessesAreToldApar
     EXPECT_EQ(incident().total(), milliseconds(250));
 }
 
-TEST_F(RendezvousLedger, WhatEndedWhileNobodyListenedIsCountedFromThen) {
+TEST_F(RendezvousLedger, RoundThatEndedWhileTheDaemonWasAwayIsCountedFromItsEnd) {
     NodeReport dead = report_of(NodeState::stopped, 10, 10);
     dead.failure = crash_on("a");
     dead.ended_ago = seconds(2);
@@ -117,7 +117,7 @@ TEST_F(RendezvousLedger, WhatEndedWhileNobodyListenedIsCountedFromThen) {
     EXPECT_EQ(incident().total(), milliseconds(2010));
 }
 
-TEST_F(RendezvousLedger, ThePeerThatSawItFirstSaysSinceWhen) {
+TEST_F(RendezvousLedger, FirstPeerThatNoticedTheEndSetsItsTime) {
     NodeReport torn = report_of(NodeState::running, 10, 10);
     torn.broken_links = {{0, 2, "closed the connection"}};
     torn.ended_ago = seconds(3);
@@ -131,7 +131,7 @@ TEST_F(RendezvousLedger, ThePeerThatSawItFirstSaysSinceWhen) {
     EXPECT_EQ(incident().detect, milliseconds(3100));
 }
 
-TEST_F(RendezvousLedger, WhoSawItFirstMayBeHeardOfLater) {
+TEST_F(RendezvousLedger, FirstPeerThatNoticedTheEndMayReportLater) {
     NodeReport dead = report_of(NodeState::stopped, 10, 10);
     dead.failure = error_on("a");
     job.now += seconds(5);
@@ -148,7 +148,7 @@ TEST_F(RendezvousLedger, WhoSawItFirstMayBeHeardOfLater) {
     EXPECT_EQ(incident().total(), milliseconds(730));
 }
 
-TEST_F(RendezvousLedger, ANodeThatIsFoundToHaveFallenSilentBeforeIsWhereItBegan) {
+TEST_F(RendezvousLedger, IncidentBeginsWithANodeThatFellSilentEarlier) {
     JobPolicy policy = policy_of(1, 3);
     policy.restarts_max = 10;
     begin(policy, {"a", "b", "c"});
@@ -165,7 +165,7 @@ TEST_F(RendezvousLedger, ANodeThatIsFoundToHaveFallenSilentBeforeIsWhereItBegan)
     EXPECT_GE(incident().detect, seconds(2));
 }
 
-TEST_F(RendezvousLedger, AChangeThatWasSpoiledWhileNobodyListenedIsALossFromThen) {
+TEST_F(RendezvousLedger, ChangeThatFailedWhileTheDaemonWasAwayIsALossFromThen) {
     leave("b");
     ASSERT_EQ(job.core.phase(), Phase::changing);
     job.now += seconds(5);
@@ -180,7 +180,7 @@ TEST_F(RendezvousLedger, AChangeThatWasSpoiledWhileNobodyListenedIsALossFromThen
     EXPECT_EQ(incident().total(), milliseconds(3010));
 }
 
-TEST_F(RendezvousLedger, ARecoveryThatIsCutShortEndsAtTheFirstSignOfWhatCutsIt) {
+TEST_F(RendezvousLedger, RecoveryCutShortEndsAtTheFirstSignOfTheNextLoss) {
     job.fail("a", crash_on("a"));
     job.suspend({"b"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
@@ -206,7 +206,7 @@ TEST_F(RendezvousLedger, NoTimeIsCountedTwice) {
     job.now += milliseconds(100);
     job.resumed("a", 11);
     ASSERT_EQ(job.core.status(job.now).goodput.lost, milliseconds(104));
-    // It had come back to life for 20 ms when a peer's heart stopped.
+    // The node had been back for 20 ms when a peer failed.
     job.now += milliseconds(20);
     NodeReport dead = Job::elastic_report(RoundId{2}, NodeState::stopped, 12);
     dead.failure = crash_on("b");
@@ -219,7 +219,7 @@ TEST_F(RendezvousLedger, NoTimeIsCountedTwice) {
     EXPECT_EQ(job.core.status(job.now).goodput.lost, milliseconds(130));
 }
 
-TEST_F(RendezvousLedger, OneThatWasPlannedAndSpoiledIsNotCountedAmongThePlanned) {
+TEST_F(RendezvousLedger, FailedPlannedChangeDoesNotCountAsPlanned) {
     leave("b");
     job.suspend({"a"}, 10);
     job.leave("b");
@@ -243,9 +243,9 @@ TEST_F(RendezvousLedger, OneThatWasPlannedAndSpoiledIsNotCountedAmongThePlanned)
     EXPECT_EQ(job.core.verdict()->goodput.planned, 0U);
 }
 
-// ---- What was lost.
+// ---- Lost steps.
 
-TEST_F(RendezvousLedger, AStepOfWhichNoProcessHasKeptTheStateIsToldAsLost) {
+TEST_F(RendezvousLedger, StepWhoseStateNoProcessHasIsReportedAsLost) {
     job.run_elastic({"a", "b"}, 512);
     all_die(512);
     job.resumed("a", 1);
@@ -260,7 +260,7 @@ TEST_F(RendezvousLedger, AStepOfWhichNoProcessHasKeptTheStateIsToldAsLost) {
     EXPECT_EQ(job.core.verdict()->goodput.lost_steps, 512U);
 }
 
-TEST_F(RendezvousLedger, WhatACheckpointHadIsNotLost) {
+TEST_F(RendezvousLedger, StepInACheckpointIsNotLost) {
     job.run_elastic({"a", "b"}, 512);
     all_die(512);
     job.resumed("a", 501);
@@ -268,8 +268,8 @@ TEST_F(RendezvousLedger, WhatACheckpointHadIsNotLost) {
     EXPECT_THAT(describe(incident()), HasSubstr("back from step 512 to step 500 (12 steps"));
 }
 
-// Between two heartbeats many a step is committed.
-TEST_F(RendezvousLedger, StepsThatOnlyTheDeadWorkersHadToldOfAreLostAsWell) {
+// Workers commit many steps between two heartbeats.
+TEST_F(RendezvousLedger, StepsReportedOnlyByDeadWorkersAreLostToo) {
     job.run_elastic({"a", "b"}, 512);
     for (const std::uint64_t step : {600U, 90U}) {  // The second time short of the furthest.
         NodeReport dead = report_of(NodeState::stopped, 512, 0);
@@ -285,7 +285,7 @@ TEST_F(RendezvousLedger, StepsThatOnlyTheDeadWorkersHadToldOfAreLostAsWell) {
     EXPECT_EQ(job.core.status(job.now).goodput.lost_steps, 690U);
 }
 
-TEST_F(RendezvousLedger, AStepThatOnlyTheDeadWorkerKnewToBeCommittedIsNotLost) {
+TEST_F(RendezvousLedger, StepCommittedOnlyByTheDeadWorkerIsNotLost) {
     job.run_elastic({"a", "b"}, 512);
     a_dies_at(513);
     job.suspend({"b"}, 512);
@@ -293,8 +293,8 @@ TEST_F(RendezvousLedger, AStepThatOnlyTheDeadWorkerKnewToBeCommittedIsNotLost) {
     EXPECT_EQ(incident().lost_steps, 0U);
 }
 
-// The daemon ended with all who knew: its journal has the steps of some time ago.
-TEST_F(RendezvousLedger, OfWhatWasLostWithTheDaemonNoMoreIsSaidThanIsKnown) {
+// The daemon and all workers ended: the journal has only older steps.
+TEST_F(RendezvousLedger, LossWithTheDaemonIsReportedAsALowerBound) {
     job.run_elastic({"a", "b"}, 512);
     job.restart();
     job.silence("a");
@@ -312,7 +312,7 @@ TEST_F(RendezvousLedger, OfWhatWasLostWithTheDaemonNoMoreIsSaidThanIsKnown) {
     EXPECT_TRUE(job.core.status(job.now).goodput.lost_at_least);
 }
 
-TEST_F(RendezvousLedger, WhoComesBackAfterTheTimeForItHasAllTheSameLostNothing) {
+TEST_F(RendezvousLedger, NodeThatComesBackTooLateHasLostNoSteps) {
     job.run_elastic({"a", "b"}, 512);
     job.restart();
     job.silence("a");
@@ -328,7 +328,7 @@ TEST_F(RendezvousLedger, WhoComesBackAfterTheTimeForItHasAllTheSameLostNothing) 
     EXPECT_EQ(job.told<Recovered>("a2")->incident.lost_steps, 0U);
 }
 
-TEST_F(RendezvousLedger, WhoOutlivesTheDaemonKnowsWhatWasCommitted) {
+TEST_F(RendezvousLedger, NodeThatOutlivesTheDaemonKnowsTheCommittedStep) {
     job.run_elastic({"a", "b"}, 512);
     job.restart();
     job.silence("b");
@@ -340,8 +340,8 @@ TEST_F(RendezvousLedger, WhoOutlivesTheDaemonKnowsWhatWasCommitted) {
     EXPECT_FALSE(incident().lost_at_least);
 }
 
-// A standby, say, that had been in an earlier round.
-TEST_F(RendezvousLedger, StepsOfTheDeadAreLostAlsoIfSomebodyHasAnOlderState) {
+// For example a standby that was in an earlier round.
+TEST_F(RendezvousLedger, StepsOfDeadWorkersAreLostEvenIfAnotherNodeHasAnOlderState) {
     job.run_elastic({"a", "b"}, 512);
     a_dies_at(513);
     job.tell("b", report_of(NodeState::stopped, 512, 400));
@@ -349,7 +349,7 @@ TEST_F(RendezvousLedger, StepsOfTheDeadAreLostAlsoIfSomebodyHasAnOlderState) {
     EXPECT_EQ(incident().lost_steps, 113U);
 }
 
-TEST_F(RendezvousLedger, WhatEndsTheJobIsNoRecovery) {
+TEST_F(RendezvousLedger, FailureThatEndsTheJobIsNoRecovery) {
     JobPolicy policy = policy_of(1, 3);
     policy.restarts_max = 1;
     begin(policy, {"a", "b"});
@@ -367,7 +367,7 @@ TEST_F(RendezvousLedger, WhatEndsTheJobIsNoRecovery) {
     EXPECT_EQ(goodput.lost_at_end, milliseconds(4));
 }
 
-TEST_F(RendezvousLedger, WhatIsLostOnceIsNotLostAgain) {
+TEST_F(RendezvousLedger, LostStepsAreCountedOnce) {
     job.run_elastic({"a", "b"}, 512);
     all_die(512);
     job.resumed("a", 1);
@@ -381,7 +381,7 @@ TEST_F(RendezvousLedger, WhatIsLostOnceIsNotLostAgain) {
     EXPECT_EQ(job.core.status(job.now).goodput.lost_steps, 612U);
 }
 
-TEST_F(RendezvousLedger, OneWhoseRoundHasGoneOnByTheTimeOfItsWordHasLostNothing) {
+TEST_F(RendezvousLedger, LateResumedOfARoundThatContinuedLosesNoSteps) {
     job.run_elastic({"a", "b"}, 512);
     job.fail("a", crash_on("a"));
     job.suspend({"b"}, 512);
@@ -393,7 +393,7 @@ TEST_F(RendezvousLedger, OneWhoseRoundHasGoneOnByTheTimeOfItsWordHasLostNothing)
     EXPECT_EQ(job.core.status(job.now).step, 516U);
 }
 
-TEST_F(RendezvousLedger, OfARoundThatEndedBeforeItsFirstStepTheNextOneSaysWhatWasLost) {
+TEST_F(RendezvousLedger, LostStepsOfARoundCutShortAreReportedByTheNext) {
     job.run_elastic({"a", "b"}, 512);
     all_die(512);
     all_die(512);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections between workers that break, and what is held for their cause.
+// Broken connections between workers, and their causes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 /// Three nodes of two workers, a to c, with ranks 0 to 5.
 constexpr const char* kNoStore =
-    "node c gave the round up, whose store it could not serve any more";
+    "node c gave the round up: it could no longer serve the store of the round";
 
 class RendezvousLinks : public RendezvousPlanned {
    protected:
@@ -23,8 +23,8 @@ class RendezvousLinks : public RendezvousPlanned {
         report.broken_links.push_back({rank, peer, "closed the connection"});
         job.tell(node, report);
     }
-    /// The node's workers are out, and it says what it has said of them, and that `failed` ended
-    /// with an error, of which it had not said a word.
+    /// The node's workers have stopped. The node repeats its broken links, and reports that
+    /// `failed` ended with an error that it had not announced.
     void end(const std::string& node, std::optional<std::uint32_t> failed = std::nullopt) {
         NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
         report.broken_links = job.report_of(node).broken_links;
@@ -39,7 +39,7 @@ class RendezvousLinks : public RendezvousPlanned {
         report.store_spent = true;
         job.tell(node, report);
     }
-    /// Of the round that was not the job's first.
+    /// Expects the cause and the restart count of the second round.
     void expect_charge(const std::string& reason, std::uint32_t restarts) {
         ASSERT_EQ(job.core.phase(), Phase::training);
         EXPECT_EQ(job.assignment("a").restart_count, restarts);
@@ -54,7 +54,7 @@ class RendezvousLinks : public RendezvousPlanned {
     }
 };
 
-TEST_F(RendezvousLinks, WhatBothEndsSayEndsTheRoundAtOnceAndIsTheCause) {
+TEST_F(RendezvousLinks, BreakReportedByBothEndsEndsTheRoundAtOnceAsTheCause) {
     lose_peer("a", 1, 2);
     EXPECT_EQ(job.core.phase(), Phase::training) << "rank 2 may be dead";
     lose_peer("b", 2, 1);
@@ -71,7 +71,7 @@ TEST_F(RendezvousLinks, WhatBothEndsSayEndsTheRoundAtOnceAndIsTheCause) {
     EXPECT_EQ(incident.detect, Duration::zero());
 }
 
-TEST_F(RendezvousLinks, WhatOneEndSaysIsTheCauseIfNothingExplainsItInTime) {
+TEST_F(RendezvousLinks, BreakReportedByOneEndIsTheCauseIfNothingExplainsItInTime) {
     lose_peer("a", 1, 2);
     lose_peer("c", 4, 3);
     job.pass(job.core.policy().regroup_window - milliseconds(1));
@@ -85,7 +85,7 @@ TEST_F(RendezvousLinks, WhatOneEndSaysIsTheCauseIfNothingExplainsItInTime) {
     EXPECT_EQ(job.told<Recovered>("a")->incident.detect, job.core.policy().regroup_window);
 }
 
-TEST_F(RendezvousLinks, TheDeathOfTheOtherEndExplainsIt) {
+TEST_F(RendezvousLinks, DeathOfTheOtherEndExplainsABreak) {
     lose_peer("a", 1, 2);
     NodeReport report = job.report_of("b");
     report.state = NodeState::stopping;
@@ -97,7 +97,7 @@ TEST_F(RendezvousLinks, TheDeathOfTheOtherEndExplainsIt) {
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
 
-TEST_F(RendezvousLinks, ADeathThatIsToldLateStillExplainsIt) {
+TEST_F(RendezvousLinks, DeathThatIsReportedLateStillExplainsABreak) {
     lose_peer("a", 1, 2);
     job.pass(seconds(1));
     ASSERT_EQ(job.core.phase(), Phase::ending);
@@ -110,9 +110,8 @@ TEST_F(RendezvousLinks, ADeathThatIsToldLateStillExplainsIt) {
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
 
-// Once the others have been ended, or have suspended, more of its peers are gone for who has yet to
-// hear.
-TEST_F(RendezvousLinks, WhoHasSaidThatItLostAPeerHasOutlivedTheBreakAndDoesNotExplainIt) {
+// Once the others have ended or suspended, a worker that has not heard of it loses further peers.
+TEST_F(RendezvousLinks, WorkerThatReportedALostPeerDoesNotExplainTheBreak) {
     for (const bool announced : {false, true}) {
         lose_peer("a", 1, 2);
         job.pass(seconds(1));
@@ -132,8 +131,8 @@ TEST_F(RendezvousLinks, WhoHasSaidThatItLostAPeerHasOutlivedTheBreakAndDoesNotEx
     }
 }
 
-// Its peers have left it: on the node of one that said so, and on another one.
-TEST_F(RendezvousLinks, WhoEndsWithAnErrorAfterABreakThoughNobodyHasLostItDoesNotExplainIt) {
+// Its peers have closed their connections: on the reporting node, and on another one.
+TEST_F(RendezvousLinks, ErrorOfAWorkerThatNoPeerLostDoesNotExplainABreak) {
     lose_peer("a", 1, 2);
     job.pass(seconds(1));
     ASSERT_EQ(job.core.phase(), Phase::ending);
@@ -145,7 +144,7 @@ TEST_F(RendezvousLinks, WhoEndsWithAnErrorAfterABreakThoughNobodyHasLostItDoesNo
         0);
 }
 
-TEST_F(RendezvousLinks, WhomAnotherOneHasLostExplainsItThoughItOnlyEndedWithAnError) {
+TEST_F(RendezvousLinks, ErrorOfAWorkerThatAPeerLostExplainsABreak) {
     lose_peer("a", 1, 2);
     job.pass(seconds(1));
     ASSERT_EQ(job.core.phase(), Phase::ending);
@@ -155,7 +154,7 @@ TEST_F(RendezvousLinks, WhomAnotherOneHasLostExplainsItThoughItOnlyEndedWithAnEr
     expect_charge("rank 2 on b exited with code 1", 1);
 }
 
-TEST_F(RendezvousLinks, WhoHasSaidThatItLostAPeerDoesNotExplainItThoughAnotherOneHasLostIt) {
+TEST_F(RendezvousLinks, WorkerThatReportedALostPeerDoesNotExplainABreakEvenIfAPeerLostIt) {
     lose_peer("a", 1, 2);
     lose_peer("c", 5, 1);
     job.pass(seconds(1));
@@ -168,8 +167,8 @@ TEST_F(RendezvousLinks, WhoHasSaidThatItLostAPeerDoesNotExplainItThoughAnotherOn
         0);
 }
 
-// Words overtake each other.
-TEST_F(RendezvousLinks, ThatSomebodyHasLostTheOneThatEndedWithAnErrorMayBeSaidLater) {
+// Reports overtake each other.
+TEST_F(RendezvousLinks, PeerMayReportTheLossAfterTheError) {
     lose_peer("a", 1, 2);
     job.pass(seconds(1));
     end("c", 4);
@@ -180,8 +179,8 @@ TEST_F(RendezvousLinks, ThatSomebodyHasLostTheOneThatEndedWithAnErrorMayBeSaidLa
     expect_charge("rank 4 on c exited with code 1", 1);
 }
 
-// The others close their connections then, which may break those to one that is quick to end.
-TEST_F(RendezvousLinks, WhereTwoHaveLostEachOtherNoErrorExplainsIt) {
+// The others then close their connections, which may make another worker fail quickly.
+TEST_F(RendezvousLinks, NoErrorExplainsABreakReportedByBothEnds) {
     lose_peer("a", 0, 4);
     lose_peer("a", 1, 2);
     lose_peer("b", 2, 1);
@@ -192,7 +191,7 @@ TEST_F(RendezvousLinks, WhereTwoHaveLostEachOtherNoErrorExplainsIt) {
     expect_charge("the connection between rank 1 on a and rank 2 on b broke", 0);
 }
 
-TEST_F(RendezvousLinks, ALostMemberExplainsWhatEndsWithAnErrorInTheStopForABreak) {
+TEST_F(RendezvousLinks, LostMemberExplainsErrorsWhileTheRoundStopsForABreak) {
     lose_peer("a", 1, 2);
     job.pass(seconds(1));
     ASSERT_EQ(job.core.phase(), Phase::ending);
@@ -203,7 +202,7 @@ TEST_F(RendezvousLinks, ALostMemberExplainsWhatEndsWithAnErrorInTheStopForABreak
     EXPECT_EQ(job.assignment("a").restart_count, 0U);
 }
 
-TEST_F(RendezvousLinks, TheLossOfTheOtherNodeExplainsIt) {
+TEST_F(RendezvousLinks, LossOfTheOtherNodeExplainsABreak) {
     lose_peer("a", 1, 2);
     job.pass(milliseconds(100));
     job.disconnect("b");
@@ -215,7 +214,7 @@ TEST_F(RendezvousLinks, TheLossOfTheOtherNodeExplainsIt) {
     EXPECT_THAT(describe(job.told<Stop>("a")->reason), HasSubstr("node b is lost"));
 }
 
-TEST_F(RendezvousLinks, ANodeThatComesBackDoesNotExplainIt) {
+TEST_F(RendezvousLinks, NodeThatComesBackDoesNotExplainABreak) {
     lose_peer("a", 1, 2);
     job.disconnect("b");
     job.beat("b");
@@ -224,7 +223,7 @@ TEST_F(RendezvousLinks, ANodeThatComesBackDoesNotExplainIt) {
                 HasSubstr("between rank 1 on a and rank 2 on b"));
 }
 
-TEST_F(RendezvousLinks, WorkersThatSuspendUnaskedNameTheConnectionThatTheyHaveLost) {
+TEST_F(RendezvousLinks, WorkersThatSuspendWithoutAnOrderNameTheLostConnection) {
     NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
     report.broken_links = {{1, 2, "closed the connection"}};
     job.tell("a", report);
@@ -232,7 +231,7 @@ TEST_F(RendezvousLinks, WorkersThatSuspendUnaskedNameTheConnectionThatTheyHaveLo
                 HasSubstr("between rank 1 on a and rank 2 on b"));
 }
 
-TEST_F(RendezvousLinks, WhoSuspendsUnaskedBeforeTheBreakIsOverdueDoesSoBecauseOfIt) {
+TEST_F(RendezvousLinks, SuspendingWithoutAnOrderIsExplainedByAnEarlierBreak) {
     lose_peer("a", 1, 2);
     job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopping, 10));
     EXPECT_EQ(job.core.phase(), Phase::ending);
@@ -241,7 +240,7 @@ TEST_F(RendezvousLinks, WhoSuspendsUnaskedBeforeTheBreakIsOverdueDoesSoBecauseOf
               "connection");
 }
 
-TEST_F(RendezvousLinks, RoundsThatAreGivenUpForNoKnownReasonAreNotTriedWithoutEnd) {
+TEST_F(RendezvousLinks, RoundsAbandonedWithoutAKnownReasonAreFollowedByABackOff) {
     const Instant began = job.now;
     for (int round = 0; round < 12; ++round) {
         job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopping, 10));
@@ -254,11 +253,12 @@ TEST_F(RendezvousLinks, RoundsThatAreGivenUpForNoKnownReasonAreNotTriedWithoutEn
         EXPECT_EQ(job.assignment("a").restart_count, 0U);
         job.run_elastic({"a", "b", "c"}, 10);
     }
-    EXPECT_GT(job.now - began, seconds(30)) << "each rest is twice as long";
+    EXPECT_GT(job.now - began, seconds(30)) << "each back-off is twice as long";
 }
 
-// Without a daemon workers suspend unasked after a second; who comes back first says so.
-TEST_F(RendezvousLinks, AFailureThatIsToldAfterARoundWasGivenUpIsWhyItWas) {
+// Without a daemon workers suspend by themselves after a second; the first node that is back
+// reports it.
+TEST_F(RendezvousLinks, FailureReportedAfterARoundWasAbandonedExplainsIt) {
     job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopped, 10));
     ASSERT_EQ(job.told<Stop>("b")->reason, "node c gave the round up");
     NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
@@ -270,7 +270,7 @@ TEST_F(RendezvousLinks, AFailureThatIsToldAfterARoundWasGivenUpIsWhyItWas) {
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
 
-TEST_F(RendezvousLinks, AnErrorThatIsToldAfterARoundWasGivenUpIsWhyIfNobodyHasLostAnother) {
+TEST_F(RendezvousLinks, ErrorReportedAfterARoundWasAbandonedExplainsItIfNoPeerWasLost) {
     for (const bool lost : {false, true}) {
         job.tell("c", Job::elastic_report(job.core.round(), NodeState::stopped, 10));
         ASSERT_EQ(job.told<Stop>("b")->reason, "node c gave the round up");
@@ -285,8 +285,9 @@ TEST_F(RendezvousLinks, AnErrorThatIsToldAfterARoundWasGivenUpIsWhyIfNobodyHasLo
     }
 }
 
-// Workers end with an error for want of it, and may be heard of before the node that has none.
-TEST_F(RendezvousLinks, AnErrorIsNotWhyANodeCouldNotServeTheStore) {
+// Workers end with an error when they lose the store, and may be reported before the node that
+// served it.
+TEST_F(RendezvousLinks, ErrorDoesNotExplainThatANodeCouldNotServeTheStore) {
     for (const bool told_first : {false, true}) {
         if (told_first) {
             end("b", 2);
@@ -303,7 +304,7 @@ TEST_F(RendezvousLinks, AnErrorIsNotWhyANodeCouldNotServeTheStore) {
     }
 }
 
-TEST_F(RendezvousLinks, ACrashCountsAlsoWhereANodeCouldNotServeTheStore) {
+TEST_F(RendezvousLinks, CrashCountsEvenIfANodeCouldNotServeTheStore) {
     NodeReport crashed = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
     crashed.failure = crash_on("b", SIGKILL);
     job.tell("b", crashed);
@@ -312,7 +313,7 @@ TEST_F(RendezvousLinks, ACrashCountsAlsoWhereANodeCouldNotServeTheStore) {
     expect_charge("rank 0 on b was ended by SIGKILL", 1);
 }
 
-TEST_F(RendezvousLinks, AFailureThatIsToldAfterARoundWasGivenUpEndsTheJobIfNoneIsAllowed) {
+TEST_F(RendezvousLinks, FailureReportedAfterARoundWasAbandonedEndsTheJobIfNoneIsAllowed) {
     JobPolicy policy = policy_of(1, 3);
     policy.restarts_max = 0;
     begin(policy, {"a", "b", "c"});
@@ -326,8 +327,8 @@ TEST_F(RendezvousLinks, AFailureThatIsToldAfterARoundWasGivenUpEndsTheJobIfNoneI
     EXPECT_EQ(job.told<Closed>("a")->verdict.author, "node b");
 }
 
-// The boundary would never come.
-TEST_F(RendezvousLinks, ABreakOnTheWayToAStepBoundaryEndsTheRoundAtOnce) {
+// The round would never reach the boundary.
+TEST_F(RendezvousLinks, BreakBeforeAStepBoundaryEndsTheRoundAtOnce) {
     leave("c");
     ASSERT_EQ(job.core.phase(), Phase::changing);
     lose_peer("a", 1, 2);
@@ -338,14 +339,14 @@ TEST_F(RendezvousLinks, ABreakOnTheWayToAStepBoundaryEndsTheRoundAtOnce) {
               "the connection between rank 1 on a and rank 2 on b broke");
 }
 
-TEST_F(RendezvousLinks, ABreakOnTheWayToAStepBoundaryOfWhichOneEndSaysSoIsNotWaitedForLong) {
+TEST_F(RendezvousLinks, BreakBeforeAStepBoundaryReportedByOneEndEndsTheRoundSoon) {
     leave("c");
     lose_peer("a", 1, 2);
     job.pass(job.core.policy().regroup_window);
     EXPECT_EQ(job.core.phase(), Phase::ending);
 }
 
-TEST_F(RendezvousLinks, WhoSuspendsShortOfTheStepBoundaryForABreakHasNotReachedIt) {
+TEST_F(RendezvousLinks, NodeThatSuspendsForABreakHasNotReachedTheBoundary) {
     leave("c");
     NodeReport report = Job::elastic_report(job.core.round(), NodeState::stopped, 10);
     report.broken_links = {{1, 2, "closed the connection"}};
@@ -357,8 +358,8 @@ TEST_F(RendezvousLinks, WhoSuspendsShortOfTheStepBoundaryForABreakHasNotReachedI
     EXPECT_NE(job.told<Stop>("c"), nullptr) << "it saves what it has";
 }
 
-// They are on their own once another node has suspended.
-TEST_F(RendezvousLinks, AnErrorOfThoseWhoSaveTheirStateDoesNotExplainABreakBetweenOthers) {
+// Saving nodes do not depend on the others once another node has suspended.
+TEST_F(RendezvousLinks, ErrorOfASavingNodeDoesNotExplainABreakBetweenOthers) {
     leave("c");
     job.suspend({"a"}, 11);
     lose_peer("b", 3, 4);
@@ -374,7 +375,7 @@ TEST_F(RendezvousLinks, AnErrorOfThoseWhoSaveTheirStateDoesNotExplainABreakBetwe
     EXPECT_EQ(job.assignment("a").restart_count, 0U);
 }
 
-TEST_F(RendezvousLinks, AConnectionThatStaysBrokenIsNotTriedWithoutEndAndEndsNoJob) {
+TEST_F(RendezvousLinks, ConnectionThatStaysBrokenCausesBackOffAndEndsNoJob) {
     const Instant began = job.now;
     for (int round = 0; round < 12; ++round) {
         lose_peer("a", 1, 2);
@@ -386,7 +387,7 @@ TEST_F(RendezvousLinks, AConnectionThatStaysBrokenIsNotTriedWithoutEndAndEndsNoJ
         ASSERT_EQ(job.core.phase(), Phase::training);
         job.run_elastic({"a", "b", "c"}, 10);
     }
-    EXPECT_GT(job.now - began, seconds(30)) << "each rest is twice as long";
+    EXPECT_GT(job.now - began, seconds(30)) << "each back-off is twice as long";
 }
 
 }  // namespace

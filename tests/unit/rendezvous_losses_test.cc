@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is said of nodes that are lost together.
+// The cause that names nodes lost together.
 #include <gtest/gtest.h>
 
 #include "tests/unit/rendezvous_planned.h"
@@ -22,7 +22,7 @@ class RendezvousLosses : public RendezvousPlanned {
     }
 };
 
-TEST_F(RendezvousLosses, TheCauseNamesAllNodesThatWereLostTogether) {
+TEST_F(RendezvousLosses, CauseNamesAllNodesLostTogether) {
     begin_with({"a", "b", "c"});
     fall_silent({"b", "c"});
     job.suspend({"a"}, 10);
@@ -32,7 +32,7 @@ TEST_F(RendezvousLosses, TheCauseNamesAllNodesThatWereLostTogether) {
               "node b and node c are lost: silent for 3.0 s");
 }
 
-TEST_F(RendezvousLosses, OfManyTheCauseNamesThreeAndCountsTheOthers) {
+TEST_F(RendezvousLosses, CauseNamesThreeLostNodesAndCountsTheOthers) {
     begin_with({"a", "b", "c", "d", "e", "f"});
     fall_silent({"b", "c", "d"});
     job.suspend({"a", "e", "f"}, 10);
@@ -44,7 +44,7 @@ TEST_F(RendezvousLosses, OfManyTheCauseNamesThreeAndCountsTheOthers) {
               "node b, node c, node d and 2 more are lost: silent for 3.0 s");
 }
 
-TEST_F(RendezvousLosses, NodesThatWereLostInDifferentWaysAreToldOneByOne) {
+TEST_F(RendezvousLosses, CauseNamesNodesLostInDifferentWaysOneByOne) {
     begin_with({"a", "b", "c"});
     job.leave("c");
     job.killed("b");
@@ -53,7 +53,7 @@ TEST_F(RendezvousLosses, NodesThatWereLostInDifferentWaysAreToldOneByOne) {
               "node c left: SIGTERM; node b left: its agent was killed");
 }
 
-TEST_F(RendezvousLosses, OneThatHadSuspendedBeforeItWasLostIsNamed) {
+TEST_F(RendezvousLosses, SuspendedNodeThatIsLostIsNamed) {
     begin_with({"a", "b", "c"});
     job.killed("b");
     job.suspend({"c"}, 10);
@@ -62,7 +62,7 @@ TEST_F(RendezvousLosses, OneThatHadSuspendedBeforeItWasLostIsNamed) {
     EXPECT_EQ(job.assignment("a").reason, "node b and node c left: their agent was killed");
 }
 
-TEST_F(RendezvousLosses, OneThatIsLostWhileTheNextRoundIsAwaitedIsNamed) {
+TEST_F(RendezvousLosses, NodeLostBeforeTheNextRoundIsNamed) {
     begin(policy_of(3, 3), {"a", "b", "c"});
     job.killed("b");
     job.suspend({"a", "c"}, 10);

@@ -37,7 +37,7 @@ TEST(Messages, ValidateRefusesNegativeLimits) {
     }
 }
 
-TEST(Messages, DescribeSaysHowAWorkerEnded) {
+TEST(Messages, DescribeTellsHowAWorkerEnded) {
     WorkerFailure failure;
     failure.rank = 5;
     failure.node = "b";
@@ -53,7 +53,7 @@ TEST(Messages, DescribeSaysHowAWorkerEnded) {
     EXPECT_EQ(describe(failure), "rank 5 on b could not start: Exec format error");
 }
 
-TEST(Messages, DescribeAddsTheFirstLineOfWhatTheWorkerSaidOfItsFailure) {
+TEST(Messages, DescribeAddsTheFirstLineOfTheWorkersOwnMessage) {
     WorkerFailure failure;
     failure.rank = 5;
     failure.node = "b";
@@ -83,7 +83,7 @@ TEST(Messages, ShellExitCodeIsWhatAShellWouldShowForEveryCodeAndSignal) {
     EXPECT_EQ(shell_exit_code(not_started), 127);
 }
 
-TEST(Messages, ACrashOutranksAnErrorButNotAnotherCrash) {
+TEST(Messages, CrashOutranksAnErrorButNotAnotherCrash) {
     EXPECT_TRUE(outranks(crash_on("b"), error_on("a")));
     EXPECT_TRUE(outranks(crash_on("b", SIGKILL), crash_on("a", SIGABRT)));
     EXPECT_FALSE(outranks(error_on("a"), crash_on("b")));
@@ -92,7 +92,7 @@ TEST(Messages, ACrashOutranksAnErrorButNotAnotherCrash) {
     EXPECT_FALSE(outranks(crash_on("a", SIGTERM), error_on("b")));
 }
 
-TEST(Messages, WhoSaidThatItFailsOutranksWhoMerelyDid) {
+TEST(Messages, AnnouncedFailureOutranksAnUnannouncedOne) {
     WorkerFailure announced = error_on("a");
     announced.announced = true;
     EXPECT_TRUE(outranks(announced, error_on("b")));

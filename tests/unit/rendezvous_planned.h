@@ -10,7 +10,7 @@
 
 namespace regroup::rendezvous {
 
-/// A job of up to three nodes that runs, with workers that keep their processes.
+/// A running job of up to three nodes with elastic workers.
 
 class RendezvousPlanned : public testing::Test {
    protected:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rounds whose workers keep their processes grow, and have standbys.
+// Elastic rounds grow and have standbys.
 #include "tests/unit/rendezvous_planned.h"
 
 #include <gtest/gtest.h>
@@ -10,13 +10,13 @@ namespace {
 
 // ---- Growth.
 
-TEST_F(RendezvousPlanned, ANewNodeStartsItsWorkersBeforeTheRoundIsChangedForIt) {
+TEST_F(RendezvousPlanned, NewNodeStartsItsWorkersBeforeTheRoundChanges) {
     job.join("c");
     ASSERT_NE(job.told<Waiting>("c"), nullptr);
     EXPECT_TRUE(job.told<Waiting>("c")->prestart);
     EXPECT_FALSE(job.told<Waiting>("c")->standby);
     job.pass(seconds(10));
-    EXPECT_EQ(job.core.phase(), Phase::training);  // Its workers are not there yet.
+    EXPECT_EQ(job.core.phase(), Phase::training);  // Its workers have not started yet.
     job.tell("c", Job::elastic_report(RoundId::none, NodeState::stopped));
     job.pass(milliseconds(1));
     EXPECT_EQ(job.core.phase(), Phase::changing);
@@ -35,7 +35,7 @@ TEST_F(RendezvousPlanned, ANewNodeStartsItsWorkersBeforeTheRoundIsChangedForIt) 
     EXPECT_EQ(job.assignment("a").restart_count, 0U);
 }
 
-TEST_F(RendezvousPlanned, ANodeWhoseWorkersNeverComeIsLetInNevertheless) {
+TEST_F(RendezvousPlanned, NodeWhoseWorkersNeverStartIsAdmittedNevertheless) {
     job.join("c");
     job.pass(seconds(29));
     EXPECT_EQ(job.core.phase(), Phase::training);
@@ -43,7 +43,7 @@ TEST_F(RendezvousPlanned, ANodeWhoseWorkersNeverComeIsLetInNevertheless) {
     EXPECT_EQ(job.core.phase(), Phase::changing);
 }
 
-TEST_F(RendezvousPlanned, WorkersThatDoNotKeepTheirProcessesAreStoppedForGrowth) {
+TEST_F(RendezvousPlanned, NonElasticWorkersAreStoppedForGrowth) {
     job.run({"b"});
     job.join("c");
     job.pass(seconds(5));
@@ -52,7 +52,7 @@ TEST_F(RendezvousPlanned, WorkersThatDoNotKeepTheirProcessesAreStoppedForGrowth)
     EXPECT_EQ(job.told<Prepare>("a"), nullptr);
 }
 
-TEST_F(RendezvousPlanned, PrepareIsRepeatedToWhoHasMissedIt) {
+TEST_F(RendezvousPlanned, PrepareIsRepeatedToANodeThatMissedIt) {
     leave("b");
     job.clear();
     job.beat("a");
@@ -63,7 +63,7 @@ TEST_F(RendezvousPlanned, PrepareIsRepeatedToWhoHasMissedIt) {
     EXPECT_TRUE(job.told<Prepare>("b")->leave);
 }
 
-TEST_F(RendezvousPlanned, AFailureOnTheWayToTheBoundaryIsAFailure) {
+TEST_F(RendezvousPlanned, FailureBeforeTheBoundaryIsCharged) {
     leave("b");
     NodeReport report = Job::elastic_report(RoundId{1}, NodeState::stopping, 11);
     report.failure = crash_on("a");
@@ -77,7 +77,7 @@ TEST_F(RendezvousPlanned, AFailureOnTheWayToTheBoundaryIsAFailure) {
     EXPECT_EQ(job.assignment("a").restart_count, 1U);
 }
 
-TEST_F(RendezvousPlanned, WhoIsLostOnTheWayToTheBoundaryStopsTheOthers) {
+TEST_F(RendezvousPlanned, NodeLostBeforeTheBoundaryStopsTheOthers) {
     begin(policy_of(1, 3), {"a", "b", "c"});
     leave("b");
     job.silence("c");
@@ -88,7 +88,7 @@ TEST_F(RendezvousPlanned, WhoIsLostOnTheWayToTheBoundaryStopsTheOthers) {
     EXPECT_NE(job.told<Stop>("b"), nullptr);
 }
 
-TEST_F(RendezvousPlanned, ABoundaryThatIsNotReachedInTimeIsDoneWithout) {
+TEST_F(RendezvousPlanned, RoundStopsIfTheBoundaryIsNotReachedInTime) {
     leave("b");
     job.pass(std::chrono::minutes(2));
     EXPECT_EQ(job.core.phase(), Phase::ending);
@@ -99,7 +99,7 @@ TEST_F(RendezvousPlanned, ABoundaryThatIsNotReachedInTimeIsDoneWithout) {
 
 // ---- Standbys.
 
-TEST_F(RendezvousPlanned, StandbysStartTheirWorkersAheadUpToTheNumberThatIsWanted) {
+TEST_F(RendezvousPlanned, StandbysStartTheirWorkersAheadUpToTheLimit) {
     begin(policy_of(2, 2), {"a", "b"});
     job.join("c");
     job.join("d");
@@ -113,7 +113,7 @@ TEST_F(RendezvousPlanned, StandbysStartTheirWorkersAheadUpToTheNumberThatIsWante
     EXPECT_TRUE(job.told<Waiting>("d")->prestart);
 }
 
-TEST_F(RendezvousPlanned, StandbysOfRoundsThatAreNotElasticOnlyWait) {
+TEST_F(RendezvousPlanned, StandbysOfNonElasticRoundsOnlyWait) {
     begin(policy_of(2, 2), {"a", "b"});
     job.run({"a", "b"});
     job.join("c");
@@ -127,7 +127,7 @@ TEST_F(RendezvousPlanned, StandbysOfRoundsThatAreNotElasticOnlyWait) {
     EXPECT_TRUE(job.told<Waiting>("c")->prestart);
 }
 
-TEST_F(RendezvousPlanned, AStandbyWhoseWorkersAreStartedTakesThePlaceOfALostNodeAtOnce) {
+TEST_F(RendezvousPlanned, StandbyWithStartedWorkersReplacesALostNodeAtOnce) {
     begin(policy_of(3, 3), {"a", "b", "c"});
     job.join("d");
     job.join("e");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node that is called bad, and no other that takes its place.
+// A bad node without a replacement.
 #include <string>
 #include <vector>
 
@@ -44,7 +44,7 @@ class RendezvousQuarantine : public ::testing::Test {
     Job job{fixed_policy(2)};
 };
 
-TEST_F(RendezvousQuarantine, IfNoReplacementComesTheFailureIsTheVerdict) {
+TEST_F(RendezvousQuarantine, FailureIsTheVerdictIfNoReplacementComes) {
     begin(seconds(6));
     call_b_bad();
     EXPECT_EQ(job.core.phase(), Phase::forming);
@@ -64,7 +64,7 @@ TEST_F(RendezvousQuarantine, IfNoReplacementComesTheFailureIsTheVerdict) {
     EXPECT_NE(job.told<Closed>("b"), nullptr);
 }
 
-TEST_F(RendezvousQuarantine, WhoWasNeverSeenToRunHasWaitedForNobodyYet) {
+TEST_F(RendezvousQuarantine, NodeThatNeverRanHasNotBegunToWait) {
     begin(seconds(60), false);
     job.pass(seconds(30));
     call_b_bad();
@@ -74,7 +74,7 @@ TEST_F(RendezvousQuarantine, WhoWasNeverSeenToRunHasWaitedForNobodyYet) {
     EXPECT_TRUE(job.core.verdict().has_value());
 }
 
-TEST_F(RendezvousQuarantine, IfSomebodyHasGoneThatIsWhyAndNotTheFailure) {
+TEST_F(RendezvousQuarantine, LostNodeAndNotTheFailureIsWhyTheJobWaits) {
     begin(seconds(60));
     call_b_bad();
     job.leave("b");
@@ -82,7 +82,7 @@ TEST_F(RendezvousQuarantine, IfSomebodyHasGoneThatIsWhyAndNotTheFailure) {
     EXPECT_FALSE(job.core.verdict().has_value());
 }
 
-TEST_F(RendezvousQuarantine, ASilentNodeIsNotTakenForOneThatIsKeptOut) {
+TEST_F(RendezvousQuarantine, SilentNodeDoesNotCountAsQuarantined) {
     begin(seconds(60), true, {"a", "b", "c"});
     call_b_bad();
     job.report("c", NodeState::stopped);
@@ -96,7 +96,7 @@ TEST_F(RendezvousQuarantine, ASilentNodeIsNotTakenForOneThatIsKeptOut) {
     EXPECT_FALSE(job.core.verdict().has_value());
 }
 
-TEST_F(RendezvousQuarantine, ItIsLetInAgainWhenItsTimeIsOverIfTheOthersWaitForSoLong) {
+TEST_F(RendezvousQuarantine, QuarantinedNodeReturnsIfTheOthersWaitLongEnough) {
     begin(seconds(4));
     call_b_bad();
     job.pass(seconds(4));
@@ -104,7 +104,7 @@ TEST_F(RendezvousQuarantine, ItIsLetInAgainWhenItsTimeIsOverIfTheOthersWaitForSo
     EXPECT_EQ(job.assignment("b").group_world_size, 2U);
 }
 
-TEST_F(RendezvousQuarantine, WhoWaitsHearsWhoIsQuarantinedAndWhy) {
+TEST_F(RendezvousQuarantine, WaitingNodesHearWhichNodeIsQuarantinedAndWhy) {
     begin(seconds(60));
     call_b_bad();
     job.pass(seconds(1));
@@ -115,7 +115,7 @@ TEST_F(RendezvousQuarantine, WhoWaitsHearsWhoIsQuarantinedAndWhy) {
     EXPECT_THAT(job.told<Waiting>("a")->joined, ElementsAre("a"));
 }
 
-TEST_F(RendezvousQuarantine, AReplacementInTimeTakesItsPlace) {
+TEST_F(RendezvousQuarantine, ReplacementInTimeTakesThePlaceOfAQuarantinedNode) {
     begin(seconds(60));
     call_b_bad();
     job.pass(seconds(5));
@@ -126,7 +126,7 @@ TEST_F(RendezvousQuarantine, AReplacementInTimeTakesItsPlace) {
     EXPECT_EQ(job.core.phase(), Phase::training);
 }
 
-TEST_F(RendezvousQuarantine, ANodeThatCanHaveNoOtherEndsAtOnce) {
+TEST_F(RendezvousQuarantine, JobThatCanHaveNoOtherNodeEndsAtOnce) {
     JobPolicy policy = fixed_policy(1);
     policy.restarts_max = 3;
     policy.on_exit[76] = Reaction::replace_node;

@@ -48,13 +48,13 @@ std::vector<Member> subset(const std::vector<std::string>& all, std::uint32_t bi
 
 const std::vector<std::string> kFive{"a", "b", "c", "d", "e"};
 
-TEST(RankTable, OrdersNewNodesAsAPersonCounts) {
+TEST(RankTable, NewNodesAreInNaturalOrder) {
     RankTable table;
     EXPECT_EQ(ids(table.arrange({member("n66"), member("n7"), member("n10")}, 8)),
               (Nodes{"n7", "n10", "n66"}));
 }
 
-TEST(RankTable, ExplicitSlotsComeFirstAndAreKept) {
+TEST(RankTable, NodesWithExplicitSlotsComeFirstAndKeepThem) {
     RankTable table;
     EXPECT_EQ(ids(table.arrange({slotted("z", 0), member("a"), slotted("m", 2)}, 3)),
               (Nodes{"z", "a", "m"}));
@@ -66,12 +66,12 @@ TEST(RankTable, SlotsBeyondTheWorldFillGapsInOrder) {
               (Nodes{"c", "b", "a"}));
 }
 
-TEST(RankTable, OneSlotClaimedTwiceStillGivesEveryoneARank) {
+TEST(RankTable, SlotClaimedTwiceStillGivesEachNodeARank) {
     RankTable table;
     EXPECT_EQ(ids(table.arrange({slotted("a", 1), slotted("b", 1)}, 2)).size(), 2U);
 }
 
-TEST(RankTable, SameSetSameRanksWhateverTheOrderOfArrival) {
+TEST(RankTable, SameSetHasTheSameRanksInAnyOrderOfArrival) {
     for (std::uint32_t bits = 1; bits < 32; ++bits) {
         std::vector<Member> candidates = subset(kFive, bits);
         RankTable first;
@@ -121,34 +121,34 @@ TEST(RankTable, ReplacementTakesTheSlotOfTheOneItReplaces) {
               (Nodes{"a", "zebra", "c"}));
 }
 
-TEST(RankTable, WhoComesBackUnderItsNameGetsItsSlotBeforeStrangers) {
+TEST(RankTable, NodeThatComesBackUnderItsNameGetsItsSlotBeforeNewNodes) {
     RankTable table;
     (void)table.arrange({member("a"), member("b"), member("c")}, 4);
     EXPECT_EQ(ids(table.arrange({member("a"), member("aa"), member("c", "c again")}, 4)),
               (Nodes{"a", "aa", "c again"}));
 }
 
-TEST(RankTable, NodesOfOneNameAreToldApart) {
+TEST(RankTable, NodesOfOneNameAreDistinguished) {
     RankTable table;
     const Nodes first = ids(table.arrange({member("host", "1"), member("host", "2")}, 2));
     EXPECT_EQ(first, (Nodes{"1", "2"}));
     EXPECT_EQ(ids(table.arrange({member("host", "2"), member("host", "3")}, 2)), (Nodes{"3", "2"}));
 }
 
-TEST(RankTable, ThoseWithAHomeGoBeforeStandbysWhenThereIsNoPlaceForAll) {
+TEST(RankTable, NodesWithAHomeGoBeforeStandbysWhenPlacesAreFew) {
     RankTable table;
     (void)table.arrange({member("b"), member("c")}, 2);
     EXPECT_EQ(ids(table.arrange({member("a"), member("b"), member("c")}, 2)), (Nodes{"b", "c"}));
 }
 
-TEST(RankTable, WhoHasSomeStateGoesBeforeNewNodes) {
+TEST(RankTable, NodesWithStateGoBeforeNewNodes) {
     RankTable table;
     Member holder = member("c");
     holder.held_step = 7;
     EXPECT_EQ(ids(table.arrange({member("a"), member("b"), holder}, 2)), (Nodes{"c", "a"}));
 }
 
-TEST(RankTable, OneOfThoseThatHaveComeFurthestHasAPlaceWhoeverElseWasThereBefore) {
+TEST(RankTable, NodeWithTheLatestStateAlwaysHasAPlace) {
     RankTable table;
     (void)table.arrange({member("a"), member("b")}, 2);
     Member a = member("a");
@@ -185,7 +185,7 @@ TEST(RankTable, RandomHistoriesAlwaysGiveDenseWorldsOfTheRightNodes) {
     }
 }
 
-TEST(AssignRanks, NumbersWorkersDenselyAndRolesSeparately) {
+TEST(AssignRanks, WorkersAreNumberedDenselyAndPerRole) {
     std::vector<Member> members{member("a"), member("b"), member("c")};
     members[0].offer.workers = 2;
     members[1].offer.workers = 1;
@@ -207,7 +207,7 @@ TEST(AssignRanks, NumbersWorkersDenselyAndRolesSeparately) {
     }
 }
 
-TEST(MasterAddress, IsWhatTheUserGaveElseWhatTheDaemonSaw) {
+TEST(MasterAddress, AddressFromTheUserComesBeforeTheOneTheDaemonSaw) {
     std::vector<Member> members{member("a"), member("b")};
     members[0].offer.address = "127.0.0.1";
     members[0].offer.address_is_explicit = true;
@@ -227,7 +227,7 @@ TEST(MasterAddress, IsWhatTheUserGaveElseWhatTheDaemonSaw) {
     EXPECT_EQ(master_address(members), "127.0.0.1");  // The best that is known.
 }
 
-TEST(NaturalLess, CountsAsAPersonDoes) {
+TEST(NaturalLess, NumbersInNamesAreComparedAsNumbers) {
     EXPECT_TRUE(natural_less("node7", "node66"));
     EXPECT_FALSE(natural_less("node66", "node7"));
     EXPECT_TRUE(natural_less("node9", "node10"));
@@ -238,7 +238,7 @@ TEST(NaturalLess, CountsAsAPersonDoes) {
     EXPECT_TRUE(natural_less("n18446744073709551616", "n18446744073709551617"));
 }
 
-TEST(NaturalLess, IsATotalOrderOverAllShortNames) {
+TEST(NaturalLess, ShortNamesHaveATotalOrder) {
     std::vector<std::string> names{""};
     const std::string letters = "01a-";
     for (std::size_t begin = 0, length = 0; length < 3; ++length) {

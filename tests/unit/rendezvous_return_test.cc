@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who is waited for: after a round, and after a restart of the daemon.
+// The nodes that a job waits for after a round, and after a restart of the daemon.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,14 +11,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// ---- Who is under suspicion when a round has ended.
+// ---- Nodes under suspicion at the end of a round.
 
-TEST_F(RendezvousPlanned, TheNextRoundWaitsForSurvivorsUnderSuspicionOnly) {
+TEST_F(RendezvousPlanned, NextRoundWaitsOnlyForSurvivorsUnderSuspicion) {
     begin(policy_of(1, 4), {"a", "b", "c"});
     job.join("d");
     job.fail("a", crash_on("a"));
     job.suspend({"b"});
-    job.disconnect("d");  // A stranger to this round.
+    job.disconnect("d");  // Not a member of this round.
     job.suspend({"c"});
     EXPECT_EQ(job.core.round(), RoundId{2});
 
@@ -38,7 +38,7 @@ TEST_F(RendezvousPlanned, TheNextRoundWaitsForSurvivorsUnderSuspicionOnly) {
 
 // ---- A daemon that comes back.
 
-TEST_F(RendezvousPlanned, AFullRoundOfNewProcessesWaitsForTheOneThatHasTheState) {
+TEST_F(RendezvousPlanned, FullRoundOfNewProcessesWaitsForTheNodeWithTheState) {
     JobPolicy policy = policy_of(1, 2);
     policy.restarts_max = 2;  // "b" fails twice.
     begin(policy, {"a", "b"});
@@ -66,7 +66,7 @@ TEST_F(RendezvousPlanned, AFullRoundOfNewProcessesWaitsForTheOneThatHasTheState)
     EXPECT_EQ(job.assignment("a").round, RoundId{3});
 }
 
-TEST_F(RendezvousPlanned, WhoHasTheStateAndIsLostIsNotWaitedForLonger) {
+TEST_F(RendezvousPlanned, LostNodeWithTheStateIsNotAwaitedLonger) {
     begin(policy_of(1, 2), {"a", "b"});
     job.join("c");
     job.suspend({"a"}, 20);
@@ -81,13 +81,13 @@ TEST_F(RendezvousPlanned, WhoHasTheStateAndIsLostIsNotWaitedForLonger) {
     EXPECT_EQ(job.assignment("c").group_world_size, 2U);
 }
 
-TEST_F(RendezvousPlanned, WhoseWorkersAreAtWorkWithTheLastStateIsWaitedForAsLongAsTheyMayBe) {
+TEST_F(RendezvousPlanned, NodeWithTheLastStateInUserCodeIsAwaitedUntilItsLimit) {
     begin(policy_of(1, 2), {"a", "b"});
     job.join("c");
     job.killed("b");
     NodeReport busy = Job::elastic_report(RoundId{1}, NodeState::stopping, 20);
     busy.at_work = seconds(100);
-    job.join("b", Job::offer_of("b"), busy);  // It was its connection only.
+    job.join("b", Job::offer_of("b"), busy);  // Only its connection had broken.
     NodeReport fresh = Job::elastic_report(RoundId{1}, NodeState::stopped, 10);
     fresh.held_step = 0;
     job.tell("a", fresh);
@@ -99,22 +99,22 @@ TEST_F(RendezvousPlanned, WhoseWorkersAreAtWorkWithTheLastStateIsWaitedForAsLong
     EXPECT_EQ(job.assignment("b").round, RoundId{2});
 }
 
-TEST_F(RendezvousPlanned, ARoundThatLostTheStateAsItWasFormedIsGivenUpForAStandbyThatHasSome) {
+TEST_F(RendezvousPlanned, RoundThatLostTheStateWhileFormingEndsForAStandbyThatHasSome) {
     begin(policy_of(1, 2), {"a", "b"});
     job.join("c", Job::offer_of("c"), Job::elastic_report(RoundId::none, NodeState::stopped, 8));
     job.fail("a", crash_on("a"));
     job.suspend({"b"}, 10);
     ASSERT_EQ(job.core.round(), RoundId{2});
     ASSERT_EQ(job.told<Assign>("c"), nullptr);
-    // The word that the suspended one has died was on its way.
+    // The report that the suspended worker died was still on its way.
     for (const char* node : {"a", "b"}) {
         job.tell(node, Job::elastic_report(RoundId{2}, NodeState::running));
     }
-    EXPECT_EQ(job.core.phase(), Phase::training);  // They may yet bring something from a disk.
+    EXPECT_EQ(job.core.phase(), Phase::training);  // They may still restore state from a disk.
     job.resumed("a", 1);
     EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.told<Stop>("b")->reason,
-              "node c has come to step 8, and the round began at step 0 without it");
+              "node c holds step 8, but the round began at step 0 without it");
     EXPECT_EQ(job.told<Recovered>("a"), nullptr);
     job.suspend({"a", "b"}, 1);
     EXPECT_EQ(job.core.round(), RoundId{3});
@@ -125,7 +125,7 @@ TEST_F(RendezvousPlanned, ARoundThatLostTheStateAsItWasFormedIsGivenUpForAStandb
     EXPECT_EQ(job.core.status(job.now).restarts, 1U);
 }
 
-TEST_F(RendezvousPlanned, ARoundThatBeganAsFarOrLongAgoIsNotGivenUp) {
+TEST_F(RendezvousPlanned, RoundThatBeganAsFarOrLongAgoContinues) {
     const auto begin_with_standby = [&](std::uint64_t held) {
         begin(policy_of(1, 2), {"a", "b"});
         job.join("c", Job::offer_of("c"),
@@ -139,12 +139,12 @@ TEST_F(RendezvousPlanned, ARoundThatBeganAsFarOrLongAgoIsNotGivenUp) {
     EXPECT_EQ(job.core.phase(), Phase::training);
     begin_with_standby(8);
     Resumed late = {RoundId{2}, 1, milliseconds(3), milliseconds(2), milliseconds(1)};
-    late.ago = seconds(60);  // It was heard by nobody; where are they now?
+    late.ago = seconds(60);  // The message is old: the round has continued since.
     job.step(NodeResumed{"a", late});
     EXPECT_EQ(job.core.phase(), Phase::training);
 }
 
-TEST_F(RendezvousPlanned, ANodeWhoseWorkersStillSuspendIsWaitedForIfTheyHaveMost) {
+TEST_F(RendezvousPlanned, NodeThatStillSuspendsIsAwaitedIfItHasTheLatestState) {
     job = Job(policy_of(1, 2));
     job.join("a", Job::offer_of("a"), Job::elastic_report(RoundId{7}, NodeState::running, 30));
     job.join("b");
@@ -156,7 +156,7 @@ TEST_F(RendezvousPlanned, ANodeWhoseWorkersStillSuspendIsWaitedForIfTheyHaveMost
     EXPECT_EQ(job.assignment("a").group_rank, 0U);
 }
 
-TEST_F(RendezvousPlanned, ARestartedDaemonGivesEveryoneTimeToComeBack) {
+TEST_F(RendezvousPlanned, RestartedDaemonGivesAllNodesTimeToComeBack) {
     job.restart();
     EXPECT_TRUE(job.log.empty());
     job.silence("a");
@@ -171,14 +171,14 @@ TEST_F(RendezvousPlanned, ARestartedDaemonGivesEveryoneTimeToComeBack) {
         "node b is lost: it did not come back within 8.0 s after a restart of the rendezvous");
 }
 
-/// A node whose launcher serves the rendezvous, and keeps its jobs.
+/// A node whose launcher hosts the daemon with a journal.
 Offer host_of(const std::string& name) {
     Offer offer = Job::offer_of(name);
     offer.hosts_rendezvous = offer.ends_with_daemon = true;
     return offer;
 }
 
-TEST_F(RendezvousPlanned, WhoEndedWithTheDaemonIsLostAsSoonAsItsLauncherIsStartedAgain) {
+TEST_F(RendezvousPlanned, NodeThatEndedWithTheDaemonIsLostWhenItsLauncherRestarts) {
     job.join("b", host_of("b"), job.report_of("b"));
     job.restart();
     job.join("a", Job::offer_of("a"), job.report_of("a"));
@@ -192,7 +192,7 @@ TEST_F(RendezvousPlanned, WhoEndedWithTheDaemonIsLostAsSoonAsItsLauncherIsStarte
     EXPECT_EQ(job.assignment("a").group_world_size, 2U);
 }
 
-TEST_F(RendezvousPlanned, ALauncherThatIsStartedAgainCostsItsNodeNothing) {
+TEST_F(RendezvousPlanned, RestartOfALauncherIsNotChargedToItsNode) {
     JobPolicy policy = policy_of(1, 3);
     policy.budgets.losses = 0;
     begin(policy, {"a", "b"});
@@ -204,7 +204,7 @@ TEST_F(RendezvousPlanned, ALauncherThatIsStartedAgainCostsItsNodeNothing) {
     EXPECT_EQ(job.core.phase(), Phase::training) << "--max-node-losses 0";
 }
 
-TEST_F(RendezvousPlanned, ThatLauncherCountsAmongThoseWhoRemain) {
+TEST_F(RendezvousPlanned, RestartedLauncherCountsAmongTheRemainingNodes) {
     job.join("b", host_of("b"), job.report_of("b"));
     job.report("a", NodeState::finished);
     job.leave("a");
@@ -214,8 +214,8 @@ TEST_F(RendezvousPlanned, ThatLauncherCountsAmongThoseWhoRemain) {
     EXPECT_EQ(job.assignment("b2").group_world_size, 1U);
 }
 
-// Its launcher is started again to begin anew, not to hear that all are leaving.
-TEST_F(RendezvousPlanned, AJobThatAllWereLeavingIsOverIfTheDaemonEndsBeforeTheyHave) {
+// A restarted launcher wants to continue the job, not to leave with all others.
+TEST_F(RendezvousPlanned, JobThatAllNodesWereLeavingEndsWithItsEmbeddedDaemon) {
     job.join("b", host_of("b"), job.report_of("b"));
     job.drain("b");
     ASSERT_NE(job.told<Prepare>("a"), nullptr);
@@ -227,8 +227,8 @@ TEST_F(RendezvousPlanned, AJobThatAllWereLeavingIsOverIfTheDaemonEndsBeforeTheyH
     EXPECT_THAT(describe(job.core.verdict()->reason), HasSubstr("node b is drained"));
 }
 
-// `regroup serve` has taken the job over, and is restarted itself.
-TEST_F(RendezvousPlanned, AJobThatAllAreLeavingGoesOnIfItsDaemonWasNobodysLauncher) {
+// `regroup serve` has taken over the job, and is restarted itself.
+TEST_F(RendezvousPlanned, JobThatAllNodesAreLeavingContinuesIfTheDaemonWasSeparate) {
     job.join("b", host_of("b"), job.report_of("b"));
     job.restart();
     job.join("b", Job::offer_of("b"), job.report_of("b"));
@@ -242,7 +242,7 @@ TEST_F(RendezvousPlanned, AJobThatAllAreLeavingGoesOnIfItsDaemonWasNobodysLaunch
     EXPECT_NE(job.core.phase(), Phase::closed);
 }
 
-TEST_F(RendezvousPlanned, RoundsGoOnOverARestart) {
+TEST_F(RendezvousPlanned, RoundsContinueOverARestartOfTheDaemon) {
     job.restart();
     for (const char* node : {"b", "a"}) {
         job.join(node, Job::offer_of(node),
@@ -255,7 +255,7 @@ TEST_F(RendezvousPlanned, RoundsGoOnOverARestart) {
     EXPECT_EQ(job.told<Stop>("a"), nullptr);
 }
 
-TEST_F(RendezvousPlanned, ARestartAmidARegroupingWaitsForAllSurvivors) {
+TEST_F(RendezvousPlanned, RestartDuringARegroupWaitsForAllSurvivors) {
     begin(policy_of(1, 3), {"a", "b", "c"});
     job.fail("a", crash_on("a"));
     job.suspend({"b", "c"});
@@ -273,7 +273,7 @@ TEST_F(RendezvousPlanned, ARestartAmidARegroupingWaitsForAllSurvivors) {
     EXPECT_EQ(job.core.phase(), Phase::ending);
 }
 
-TEST_F(RendezvousPlanned, WhoTriesAgainAtItsSlowestIsNotLostToARestartedDaemon) {
+TEST_F(RendezvousPlanned, SlowestReconnectionIsInTimeForARestartedDaemon) {
     job.restart();
     for (const char* node : {"a", "b"}) {
         job.silence(node);
@@ -284,7 +284,7 @@ TEST_F(RendezvousPlanned, WhoTriesAgainAtItsSlowestIsNotLostToARestartedDaemon) 
     EXPECT_EQ(job.core.nodes_count(), 0U);
 }
 
-TEST_F(RendezvousPlanned, ALostNodeIsFoundHoweverOftenTheDaemonDies) {
+TEST_F(RendezvousPlanned, LostNodeIsDetectedEvenIfTheDaemonDiesRepeatedly) {
     job.silence("b");
     const auto live = [&](Duration span) {
         job.restart();
@@ -302,7 +302,7 @@ TEST_F(RendezvousPlanned, ALostNodeIsFoundHoweverOftenTheDaemonDies) {
               "node b is lost: it did not come back after 3 restarts of the rendezvous");
 }
 
-TEST_F(RendezvousPlanned, WhoWasAwayWhenTheRoundTrainedAgainHearsOfItWhenItIsBack) {
+TEST_F(RendezvousPlanned, NodeThatWasAwayHearsOfTheRecoveryWhenItIsBack) {
     job = Job(policy_of(1, 2));
     job.join("a");
     job.join("b");
@@ -316,7 +316,7 @@ TEST_F(RendezvousPlanned, WhoWasAwayWhenTheRoundTrainedAgainHearsOfItWhenItIsBac
     job.restart();
     job.silence("a");
     job.run({"b"});
-    ASSERT_NE(job.told<Recovered>("a"), nullptr);  // And nobody has sent it.
+    ASSERT_NE(job.told<Recovered>("a"), nullptr);  // Not sent by any node.
     const Incident incident = job.told<Recovered>("a")->incident;
     job.clear();
     NodeReport report;
@@ -338,7 +338,7 @@ TEST_F(RendezvousPlanned, WhoWasAwayWhenTheRoundTrainedAgainHearsOfItWhenItIsBac
     EXPECT_EQ(job.told<Recovered>("a")->incident, incident);
 }
 
-TEST_F(RendezvousPlanned, WhatWasPlannedIsNoneOnceSomethingIsLost) {
+TEST_F(RendezvousPlanned, PlannedChangeBecomesARecoveryOnceSomethingIsLost) {
     begin(policy_of(1, 3), {"a", "b", "c"});
     leave("b");
     job.pass(std::chrono::minutes(2));
@@ -354,7 +354,7 @@ TEST_F(RendezvousPlanned, WhatWasPlannedIsNoneOnceSomethingIsLost) {
     EXPECT_THAT(describe(job.told<Recovered>("a")->incident.cause), HasSubstr("node c is lost"));
 }
 
-TEST_F(RendezvousPlanned, WhoComesToWaitHearsSoAtOnce) {
+TEST_F(RendezvousPlanned, NodeThatMustWaitIsToldSoAtOnce) {
     begin(policy_of(2, 2), {"a", "b"});
     job.join("c");
     job.join("d");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a journal may leave out: random histories, once in full and once without the reports that
-// are routine, lead to the same decisions and the same state.
+// Events that a journal may leave out: random histories, with and without routine reports, lead to
+// the same decisions and the same state.
 #include <map>
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ std::string text_of(const Effects& effects) {
     return text;
 }
 
-/// Without what nodes that wait are told, which decides nothing.
+/// The effects without the messages to waiting nodes, which decide nothing.
 std::string decisions_of(Effects effects) {
     std::erase_if(effects,
                   [](const Send& send) { return std::holds_alternative<Waiting>(send.message); });
@@ -98,7 +98,7 @@ JobPolicy random_policy(Random& random) {
     return policy;
 }
 
-/// The same history twice: once as it was, once as a journal has it.
+/// The same history twice: complete, and as a journal has it.
 class TwoCores {
    public:
     explicit TwoCores(const JobPolicy& policy) : full_(policy), lean_(policy) {}
@@ -128,7 +128,7 @@ class TwoCores {
             const std::string before = state_of(full_, now);
             ASSERT_EQ(text_of(full_.advance(now)), "");
             ASSERT_EQ(state_of(full_, now), before);
-            return;  // A journal does not know of it.
+            return;  // A journal does not record it.
         }
         const std::string effects = decisions_of(full_.advance(now));
         catch_up();
@@ -159,7 +159,7 @@ class TwoCores {
     std::size_t kept_ = 0;
 };
 
-/// Nodes that mostly obey, and now and then do anything at all.
+/// Nodes that usually obey and sometimes act at random.
 class History {
    public:
     explicit History(std::uint64_t seed)
@@ -224,7 +224,7 @@ class History {
         }
     }
 
-    /// As a good agent would: it runs what is there to run, and stops when it is to.
+    /// Acts as a correct agent: runs its assignments, and stops on order.
     void obey(NodeReport& report) {
         const RendezvousCore& core = cores_.full();
         report.failure.reset();
@@ -272,7 +272,7 @@ class History {
     Instant now_ = Instant{} + std::chrono::hours(1);
 };
 
-TEST(RendezvousRoutine, WhatIsLeftOutOfAJournalChangesNothing) {
+TEST(RendezvousRoutine, RoutineEventsLeftOutOfAJournalChangeNothing) {
     std::size_t left_out = 0;
     std::size_t kept = 0;
     for (std::uint64_t seed = 1; seed <= 400; ++seed) {
@@ -285,11 +285,11 @@ TEST(RendezvousRoutine, WhatIsLeftOutOfAJournalChangesNothing) {
         left_out += history.cores().left_out();
         kept += history.cores().kept();
     }
-    EXPECT_GT(left_out, 5000U);  // It is not for want of routine that they agree.
+    EXPECT_GT(left_out, 5000U);  // The comparison needs many routine reports.
     EXPECT_GT(kept, 5000U);
 }
 
-TEST(RendezvousRoutine, HeartbeatsOfARoundThatTrainsAreRoutine) {
+TEST(RendezvousRoutine, HeartbeatsOfATrainingRoundAreRoutine) {
     Job job(fixed_policy(2));
     job.join("a");
     job.join("b");
@@ -331,14 +331,14 @@ TEST(RendezvousRoutine, HeartbeatsOfNodesWhoseWorkersTakeLongToEndAreRoutine) {
     EXPECT_FALSE(job.core.is_routine(NodeReported{"b", report}));
 }
 
-TEST(RendezvousRoutine, HeartbeatsOfNodesThatWaitAreRoutine) {
+TEST(RendezvousRoutine, HeartbeatsOfWaitingNodesAreRoutine) {
     Job job(fixed_policy(3));
     job.join("a");
     job.join("b");
     EXPECT_TRUE(job.core.is_routine(NodeReported{"a", job.report_of("a")}));
     job.join("c");
     job.run({"b", "c"});
-    // It is in the round and does not know it.
+    // It is in the round but does not know it yet.
     EXPECT_FALSE(job.core.is_routine(NodeReported{"a", job.report_of("a")}));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rounds that hang, of whose workers nothing is known but that they are silent, or stopped.
+// Rounds that hang, where only silence or stopped processes are known.
 #include <gtest/gtest.h>
 
 #include "rendezvous/core/hang_culprit.h"
@@ -20,7 +20,7 @@ RankPosition silent(std::uint32_t rank, Duration time) {
     return position;
 }
 
-TEST(HangCulprit, AmongEqualsTheOneThatIsStopped) {
+TEST(HangCulprit, AmongEqualsTheStoppedProcessIsTheCulprit) {
     std::vector<RankPosition> positions = {at(0, 7, 3, true), at(1, 7, 3, true), at(2, 7, 3, true)};
     positions[1].stopped = true;
     ASSERT_TRUE(find_culprit(positions, 0).has_value());
@@ -28,10 +28,11 @@ TEST(HangCulprit, AmongEqualsTheOneThatIsStopped) {
     EXPECT_EQ(*find_culprit(positions, 0),
               "rank 1 is stopped at step 7, by a signal or by a debugger; the others wait for it");
     positions[2].operations = 2;
-    EXPECT_EQ(find_culprit(positions, 0)->rank, 2U) << "that one is behind, whoever is stopped";
+    EXPECT_EQ(find_culprit(positions, 0)->rank, 2U)
+        << "rank 2 is behind, whichever rank is stopped";
 }
 
-TEST(HangCulprit, OfTheSilentTheOneThatIsStoppedElseTheOneThatIsSilentLongest) {
+TEST(HangCulprit, StoppedOrLongestSilentRankIsTheCulpritWithoutPositions) {
     std::vector<RankPosition> positions = {at(0, 0, 0, false), at(1, 0, 0, false),
                                            at(2, 0, 0, false)};
     const auto node_of = [](std::uint32_t) { return std::string("n"); };
@@ -52,7 +53,7 @@ TEST(HangCulprit, OfTheSilentTheOneThatIsStoppedElseTheOneThatIsSilentLongest) {
     EXPECT_FALSE(find_silent({}, 0, node_of).has_value());
 }
 
-/// Two nodes of two ranks each: b's have been silent for long, and a has fallen silent last.
+/// Two nodes of two ranks each: those of b have been silent for long, node a fell silent last.
 class RendezvousSilence : public testing::Test {
    protected:
     RendezvousSilence() {
@@ -97,7 +98,7 @@ class RendezvousSilence : public testing::Test {
     Job job{policy()};
 };
 
-TEST_F(RendezvousSilence, WhoHangsInItsFirstStepIsNotCalledSilent) {
+TEST_F(RendezvousSilence, WorkerThatHangsInItsFirstStepIsNotCalledSilent) {
     job.run({"a", "b"});
     NodeReport report{job.core.round(), NodeState::running, 2000};
     report.hang = Hang{2, "rank 2 has been in step 0 for 10 min", false, seconds(600)};
@@ -115,7 +116,7 @@ TEST_F(RendezvousSilence, WhoHangsInItsFirstStepIsNotCalledSilent) {
     EXPECT_FALSE(job.told<EndWorker>("b")->by_silence);
 }
 
-TEST_F(RendezvousSilence, WhoHasBeenSilentLongestIsEndedWhoeverFellSilentLast) {
+TEST_F(RendezvousSilence, LongestSilentWorkerIsEndedWhicheverNodeReportsLast) {
     hang_and_answer(silent(3, seconds(5)));
     EXPECT_EQ(job.told<EndWorker>("a"), nullptr);
     ASSERT_NE(job.told<EndWorker>("b"), nullptr);
@@ -131,7 +132,7 @@ TEST_F(RendezvousSilence, WhoHasBeenSilentLongestIsEndedWhoeverFellSilentLast) {
               "rank 3 on b was silent longest as its round hung, and was ended");
 }
 
-TEST_F(RendezvousSilence, NoNodeIsQuarantinedForIt) {
+TEST_F(RendezvousSilence, NodesAreNotQuarantinedForSilence) {
     for (std::uint64_t i = 0; i < 5; ++i) {
         hang_and_answer(silent(3, seconds(5)));
         end("b", 3);
@@ -140,7 +141,7 @@ TEST_F(RendezvousSilence, NoNodeIsQuarantinedForIt) {
     }
 }
 
-TEST_F(RendezvousSilence, NorIfItsWorkerIsNotEndedInTime) {
+TEST_F(RendezvousSilence, NodesAreNotQuarantinedForSilenceIfTheWorkerIsNotEndedInTime) {
     for (int i = 0; i < 3; ++i) {
         hang_and_answer(silent(3, seconds(5)));
         job.pass(seconds(11));
@@ -151,7 +152,7 @@ TEST_F(RendezvousSilence, NorIfItsWorkerIsNotEndedInTime) {
     }
 }
 
-TEST_F(RendezvousSilence, AProcessThatIsStoppedIsNamedAndItsNodeStruck) {
+TEST_F(RendezvousSilence, StoppedProcessIsNamedAndChargedToItsNode) {
     RankPosition stopped = silent(3, seconds(3));
     stopped.stopped = true;
     for (int i = 0; i < 2; ++i) {
@@ -164,7 +165,7 @@ TEST_F(RendezvousSilence, AProcessThatIsStoppedIsNamedAndItsNodeStruck) {
     ASSERT_EQ(job.core.status(job.now).quarantined.size(), 1U);
 }
 
-TEST_F(RendezvousSilence, OfNodesThatTellNothingMoreTheLastIsEndedAndNotStruck) {
+TEST_F(RendezvousSilence, LastReporterIsEndedWithoutANodeFailureIfNoNodeAnswers) {
     job.run({"a", "b"});
     hangs("b", 2, {});
     hangs("a", 0, {});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a round ends, who is to blame, and what it costs.
+// How a round ends, the failure that is blamed, and the charge.
 #include <gtest/gtest.h>
 
 #include "tests/unit/rendezvous_job.h"
@@ -48,7 +48,7 @@ TEST_F(RendezvousStopping, NextRoundBeginsOnlyWhenTheLastWorkerIsGone) {
     EXPECT_EQ(job.core.phase(), Phase::training);
 }
 
-TEST_F(RendezvousStopping, ExhaustedBudgetClosesTheJobWithTheFailuresOwnCode) {
+TEST_F(RendezvousStopping, ExhaustedBudgetClosesTheJobWithTheCodeOfTheFailure) {
     job.fail("b", error_on("b", 3));
     job.confirm_stopped({"a", "c"});
     job.run({"a", "b", "c"});
@@ -69,7 +69,7 @@ TEST_F(RendezvousStopping, ExhaustedBudgetClosesTheJobWithTheFailuresOwnCode) {
     }
 }
 
-TEST_F(RendezvousStopping, WithoutAnyBudgetTheFirstFailureCloses) {
+TEST_F(RendezvousStopping, FirstFailureClosesAJobWithoutABudget) {
     JobPolicy policy = small_policy();
     policy.restarts_max = 0;
     restart_with(policy);
@@ -90,7 +90,7 @@ TEST_F(RendezvousStopping, ConsequencesOfTheFirstFailureAreNeitherBlamedNorCharg
     EXPECT_EQ(job.assignment("a").reason, "rank 0 on b was ended by SIGSEGV");
 }
 
-TEST_F(RendezvousStopping, TheRootOfAFailureIsFoundEvenIfItsConsequenceIsReportedFirst) {
+TEST_F(RendezvousStopping, RootFailureIsFoundEvenIfItsConsequenceIsReportedFirst) {
     JobPolicy policy = small_policy();
     policy.restarts_max = 0;
     restart_with(policy);
@@ -102,8 +102,8 @@ TEST_F(RendezvousStopping, TheRootOfAFailureIsFoundEvenIfItsConsequenceIsReporte
     EXPECT_EQ(job.core.verdict()->exit_code, 128 + SIGSEGV);
 }
 
-TEST_F(RendezvousStopping, PeersThatNoticeAFailureFirstDoNotMakeItFree) {
-    job.report("b", NodeState::stopping);  // Its workers have lost a peer, nobody knows which.
+TEST_F(RendezvousStopping, FailureIsChargedEvenIfPeersNoticeItFirst) {
+    job.report("b", NodeState::stopping);  // Its workers have lost a peer that they cannot name.
     ASSERT_EQ(job.core.phase(), Phase::ending);
     job.confirm_stopped({"b", "c"});
     WorkerFailure slow = error_on("a", 1);
@@ -115,7 +115,7 @@ TEST_F(RendezvousStopping, PeersThatNoticeAFailureFirstDoNotMakeItFree) {
     EXPECT_EQ(job.assignment("b").reason, "rank 0 on a exited with code 1: no such shard");
 }
 
-TEST_F(RendezvousStopping, ALostNodeExplainsTheFailuresOfItsPeers) {
+TEST_F(RendezvousStopping, LostNodeExplainsTheFailuresOfItsPeers) {
     job.silence("c");
     job.fail("a", error_on("a"));
     job.fail("b", error_on("b"));
@@ -126,7 +126,7 @@ TEST_F(RendezvousStopping, ALostNodeExplainsTheFailuresOfItsPeers) {
     EXPECT_EQ(job.assignment("a").reason, "node c is lost: silent for 3.0 s");
 }
 
-TEST_F(RendezvousStopping, GrowthIsFreeEvenIfPeersFailWhileItStopsThem) {
+TEST_F(RendezvousStopping, GrowthIsNotChargedEvenIfStoppedPeersFail) {
     job.leave("c");
     job.confirm_stopped({"a", "b"});
     job.run({"a", "b"});
@@ -164,7 +164,7 @@ TEST_F(RendezvousStopping, BrokenConnectionIsALossAfterTheReturnLimit) {
               "node c is lost: its connection broke and did not come back within 200 ms");
 }
 
-TEST_F(RendezvousStopping, NodeThatComesBackInTimeGoesOnAsIfNothingHadHappened) {
+TEST_F(RendezvousStopping, NodeThatComesBackInTimeContinuesItsRound) {
     job.disconnect("c");
     job.pass(milliseconds(150));
     job.join("c", Job::offer_of("c"), {RoundId{1}, NodeState::running, 2000, {}});
@@ -205,8 +205,8 @@ TEST_F(RendezvousStopping, AllNodesLostAtOnceFormNoRoundWithEachOther) {
     EXPECT_EQ(job.core.nodes_count(), 0U);
 }
 
-TEST_F(RendezvousStopping, ADaemonThatOversleptGivesEveryoneTimeToSpeak) {
-    job.now += seconds(20);  // Nobody asked the core for anything meanwhile.
+TEST_F(RendezvousStopping, DaemonThatSleptGivesAllNodesTimeToReport) {
+    job.now += seconds(20);  // The core was not called meanwhile.
     EXPECT_TRUE(job.core.advance(job.now).empty());
     EXPECT_EQ(job.core.phase(), Phase::training);
     job.silence("c");
@@ -229,7 +229,7 @@ TEST_F(RendezvousStopping, AllFinishedClosesWithSuccess) {
     EXPECT_EQ(job.told<Closed>("a")->verdict, *job.core.verdict());
 }
 
-TEST_F(RendezvousStopping, NodeThatHasFinishedMayGoAwayWithoutHarm) {
+TEST_F(RendezvousStopping, DepartureOfANodeThatFinishedDoesNoHarm) {
     job.report("a", NodeState::finished);
     job.silence("a");
     job.pass(seconds(4));
@@ -248,7 +248,7 @@ TEST_F(RendezvousStopping, FinishedNodesTakePartAgainWhenOthersMustRestart) {
     EXPECT_EQ(job.assignment("a").group_world_size, 3U);
 }
 
-TEST_F(RendezvousStopping, ThoseWhoFinishWhileOthersAreToldToStopMakeTheJobSucceed) {
+TEST_F(RendezvousStopping, JobSucceedsIfAllFinishWhileTheRoundStops) {
     job.leave("c");
     job.confirm_stopped({"a", "b"});
     job.run({"a", "b"});
@@ -260,7 +260,7 @@ TEST_F(RendezvousStopping, ThoseWhoFinishWhileOthersAreToldToStopMakeTheJobSucce
     EXPECT_EQ(job.core.verdict()->outcome, Outcome::succeeded);
 }
 
-TEST_F(RendezvousStopping, LeavingIsFreeAndNamed) {
+TEST_F(RendezvousStopping, DepartureIsNamedAndNotCharged) {
     job.leave("b");
     ASSERT_NE(job.told<Stop>("a"), nullptr);
     EXPECT_EQ(job.told<Stop>("a")->reason, "node b left: SIGTERM");
@@ -269,7 +269,7 @@ TEST_F(RendezvousStopping, LeavingIsFreeAndNamed) {
     EXPECT_EQ(job.assignment("c").first_rank, 2U);
 }
 
-TEST_F(RendezvousStopping, WaitsForReplacementBelowTheMinimum) {
+TEST_F(RendezvousStopping, JobBelowTheMinimumWaitsForAReplacement) {
     job.leave("b");
     job.leave("c");
     job.confirm_stopped({"a"});
@@ -282,7 +282,7 @@ TEST_F(RendezvousStopping, WaitsForReplacementBelowTheMinimum) {
     EXPECT_EQ(job.assignment("c2").first_rank, 4U);
 }
 
-TEST_F(RendezvousStopping, NodeWhoseWorkersAreAtWorkOfTheirOwnHasTheTimeThatItsAgentGivesThem) {
+TEST_F(RendezvousStopping, NodeWithWorkersInUserCodeHasTheTimeThatItsAgentGivesThem) {
     job.fail("b", crash_on("b"));
     NodeReport busy;
     busy.round = RoundId{1};
@@ -291,7 +291,7 @@ TEST_F(RendezvousStopping, NodeWhoseWorkersAreAtWorkOfTheirOwnHasTheTimeThatItsA
     busy.at_work = seconds(100);
     job.tell("a", busy);
     job.report("c", NodeState::stopping);
-    job.pass(seconds(10) + seconds(15));  // That is all that the third one has.
+    job.pass(seconds(10) + seconds(15));  // The third node gets no more time than that.
     EXPECT_EQ(job.core.phase(), Phase::ending);
     EXPECT_EQ(job.core.nodes_count(), 2U);
     busy.at_work = {};  // Its agent is ending them now.
@@ -314,7 +314,7 @@ TEST_F(RendezvousStopping, NodeThatNeverConfirmsIsLostAfterShutdownTimeoutAndMar
               "node c is lost: it did not confirm that its workers are gone");
 }
 
-TEST_F(RendezvousStopping, OperatorClosesForEveryoneWithReasonAndAuthor) {
+TEST_F(RendezvousStopping, OperatorClosesTheJobWithReasonAndAuthor) {
     job.stop("ops", "maintenance");
     const Verdict& verdict = *job.core.verdict();
     EXPECT_EQ(verdict.outcome, Outcome::stopped);
@@ -323,7 +323,7 @@ TEST_F(RendezvousStopping, OperatorClosesForEveryoneWithReasonAndAuthor) {
     EXPECT_EQ(job.told<Closed>("c")->verdict, verdict);
 }
 
-TEST_F(RendezvousStopping, ClosedIsClosedOnceAndForAll) {
+TEST_F(RendezvousStopping, ClosedJobStaysClosed) {
     job.fail("b", crash_on("b"));
     job.confirm_stopped({"a", "c"});
     job.stop("ops", "maintenance");
@@ -341,7 +341,7 @@ TEST_F(RendezvousStopping, ClosedIsClosedOnceAndForAll) {
     EXPECT_EQ(job.log.size(), 1U);
 }
 
-TEST_F(RendezvousStopping, NodesOfAClosedJobAreForgottenWhenTheyGo) {
+TEST_F(RendezvousStopping, NodesOfAClosedJobAreForgottenWhenTheyLeave) {
     job.stop("ops", "maintenance");
     job.disconnect("a");
     job.leave("b");
@@ -352,7 +352,7 @@ TEST_F(RendezvousStopping, NodesOfAClosedJobAreForgottenWhenTheyGo) {
     EXPECT_EQ(job.core.next_deadline(), Instant::max());
 }
 
-// ---- Lost messages are repaired by heartbeats, and doubled ones change nothing.
+// ---- Heartbeats repair lost messages; repeated messages change nothing.
 
 TEST_F(RendezvousStopping, HeartbeatOfAMemberThatMissedItsAssignmentIsAnsweredWithIt) {
     job.report("c", NodeState::stopped, RoundId::none);  // As if it had never heard of the round.
@@ -394,7 +394,7 @@ TEST_F(RendezvousStopping, HeartbeatIsAnsweredSoThatTheAgentKnowsTheDaemonLives)
     EXPECT_EQ(job.told<Alive>("a")->round, RoundId{1});
 }
 
-TEST_F(RendezvousStopping, ReportsThatComeTwiceOrTooLateChangeNothing) {
+TEST_F(RendezvousStopping, RepeatedOrLateReportsChangeNothing) {
     job.report("b", NodeState::stopping, RoundId{1}, crash_on("b"));
     job.confirm_stopped({"a", "c"});
     job.fail("b", crash_on("b"));
@@ -410,7 +410,7 @@ TEST_F(RendezvousStopping, ReportsThatComeTwiceOrTooLateChangeNothing) {
     other.confirm_stopped({"a", "c"});
     other.fail("b", crash_on("b"));
     other.run({"a", "b", "c"});
-    for (int i = 0; i < 3; ++i) {  // The old failure again.
+    for (int i = 0; i < 3; ++i) {  // The old failure is repeated.
         other.report("b", NodeState::stopped, RoundId{1}, crash_on("b"));
     }
     EXPECT_EQ(other.core.phase(), Phase::training);
@@ -418,7 +418,7 @@ TEST_F(RendezvousStopping, ReportsThatComeTwiceOrTooLateChangeNothing) {
     EXPECT_EQ(other.assignment("b").restart_count, 1U);
 }
 
-TEST_F(RendezvousStopping, AnOldReportDoesNotBringAnOldStorePortBack) {
+TEST_F(RendezvousStopping, OldReportDoesNotRestoreAnOldStorePort) {
     job.fail("b", crash_on("b"));
     NodeReport fresh{RoundId{1}, NodeState::stopped, 4002, {}};
     (void)job.core.step(job.now, NodeReported{"a", fresh});
@@ -437,7 +437,7 @@ TEST_F(RendezvousStopping, FinishedNodeIsDismissedUnlessItServesTheStore) {
     EXPECT_EQ(job.told<Dismissed>("b")->round, job.core.round());
 }
 
-TEST_F(RendezvousStopping, DepartureOfAFinishedNodeStopsNobody) {
+TEST_F(RendezvousStopping, DepartureOfAFinishedNodeStopsNoOtherNode) {
     job.report("c", NodeState::finished);
     job.leave("c");
     EXPECT_EQ(job.core.phase(), Phase::training);
@@ -447,7 +447,7 @@ TEST_F(RendezvousStopping, DepartureOfAFinishedNodeStopsNobody) {
     EXPECT_EQ(job.core.verdict()->outcome, Outcome::succeeded);
 }
 
-TEST_F(RendezvousStopping, FailureAfterDeparturesRestartsWithThoseWhoAreLeft) {
+TEST_F(RendezvousStopping, FailureAfterDeparturesRestartsWithTheRemainingNodes) {
     job.report("c", NodeState::finished);
     job.leave("c");
     job.fail("b", crash_on("b"));

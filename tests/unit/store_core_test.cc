@@ -23,7 +23,7 @@ std::string value_of(const StoreCore& core, std::string_view key) {
 
 // ---- Keys.
 
-TEST(StoreCore, FindsWhatWasSetAndNothingElse) {
+TEST(StoreCore, FindReturnsOnlyKeysThatWereSet) {
     StoreCore core;
     ASSERT_TRUE(core.set("/k", "v"));
     EXPECT_THAT(core.find("/k"), Pointee(std::string("v")));
@@ -65,7 +65,7 @@ TEST(StoreCore, MultiSetSetsInOrder) {
     EXPECT_EQ(core.num_keys(), 2U);
 }
 
-TEST(StoreCore, DeleteTellsWhetherTheKeyWasThere) {
+TEST(StoreCore, DeleteReturnsWhetherTheKeyExisted) {
     StoreCore core;
     ASSERT_TRUE(core.set("/k", "v"));
     EXPECT_TRUE(core.delete_key("/k"));
@@ -121,7 +121,7 @@ TEST(StoreCore, AddReadsNumbersAsPyTorchsServersDo) {
     }
 }
 
-TEST(StoreCore, AddToWhatIsNoNumberIsRefusedAndChangesNothing) {
+TEST(StoreCore, AddToANonNumberIsRefusedAndChangesNothing) {
     for (const char* text : {"", "apples", "-", "+", "+-7", " ", "9223372036854775808"}) {
         StoreCore core;
         ASSERT_TRUE(core.set("/n", text));
@@ -199,7 +199,7 @@ TEST(StoreCore, QueuesAreFirstInFirstOut) {
     EXPECT_EQ(core.queue_len("/q"), 0U);
 }
 
-TEST(StoreCore, AKeyAndAQueueOfOneNameAreStrangers) {
+TEST(StoreCore, KeyAndQueueOfOneNameAreIndependent) {
     StoreCore core;
     ASSERT_TRUE(core.set("/x", "value"));
     ASSERT_TRUE(core.queue_push("/x", "item"));
@@ -232,7 +232,7 @@ TEST(StoreCore, AppendedValuesAreBounded) {
     EXPECT_EQ(value_of(core, "/k"), "1234567890");
 }
 
-TEST(StoreCore, AFullStoreRefusesMoreAndServesOn) {
+TEST(StoreCore, FullStoreRefusesMoreAndKeepsServing) {
     Limits limits;
     limits.total_bytes_max = 1000;
     StoreCore core(limits);
@@ -249,7 +249,7 @@ TEST(StoreCore, AFullStoreRefusesMoreAndServesOn) {
     EXPECT_TRUE(core.wait(ClientId{1}, std::vector<std::string>{"/a"}));
 }
 
-TEST(StoreCore, SpaceThatIsFreedCanBeUsedAgain) {
+TEST(StoreCore, FreedSpaceCanBeUsedAgain) {
     Limits limits;
     limits.total_bytes_max = 1000;
     StoreCore core(limits);

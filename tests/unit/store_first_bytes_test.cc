@@ -11,7 +11,7 @@
 namespace regroup::rendezvous {
 namespace {
 
-/// What is told in the end, byte by byte; nothing may be told twice in two ways.
+/// The final answer, byte by byte. Once the protocol is known the answer must not change.
 PortProtocol told(const std::string& bytes) {
     PortProtocol last = PortProtocol::undecided;
     for (std::size_t count = 0; count <= bytes.size(); ++count) {
@@ -35,7 +35,7 @@ TEST(StoreFirstBytes, FramesOfEveryLengthAreControl) {
     }
 }
 
-TEST(StoreFirstBytes, OlderSetsOfEveryKeyLengthAreTheStores) {
+TEST(StoreFirstBytes, OlderSetsOfEveryKeyLengthGoToTheStore) {
     for (std::uint64_t bytes = 1; bytes <= store::Limits().key_bytes_max; ++bytes) {
         std::string set(1, '\0');
         store::append_i64(set, static_cast<std::int64_t>(bytes));
@@ -43,7 +43,7 @@ TEST(StoreFirstBytes, OlderSetsOfEveryKeyLengthAreTheStores) {
     }
 }
 
-TEST(StoreFirstBytes, EveryOtherFirstRequestIsTheStores) {
+TEST(StoreFirstBytes, EveryOtherFirstRequestGoesToTheStore) {
     for (const store::Dialect dialect : {store::Dialect::v1_13, store::Dialect::v2_1}) {
         for (std::size_t opcode = 1; opcode < store::opcodes_of(dialect).size(); ++opcode) {
             EXPECT_EQ(told(std::string(1, static_cast<char>(opcode))), PortProtocol::store);
@@ -53,7 +53,7 @@ TEST(StoreFirstBytes, EveryOtherFirstRequestIsTheStores) {
               PortProtocol::store);
 }
 
-TEST(StoreFirstBytes, WhatIsNeitherIsLeftToTheControlProtocolToRefuse) {
+TEST(StoreFirstBytes, UnknownFirstBytesGoToTheControlProtocol) {
     for (const std::string& bytes :
          {std::string("GET / HTTP"), std::string("SSH-2.0"), std::string("\x16\x03\x01", 3),
           std::string("\xff\xff", 2), std::string("\0\0\0\0", 4), std::string("\0\0\0\5hello", 9),

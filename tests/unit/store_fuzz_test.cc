@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hostile bytes against the request parser and what stands behind it. Each input must be consumed
-// or refused. The sanitizer builds watch how memory is used; the others, how much of it.
+// Hostile bytes against the request parser and the store behind it. Each input must be consumed or
+// refused. The sanitizer builds check the use of memory, the other builds its amount.
 #include <algorithm>
 #include <array>
 #include <malloc.h>
@@ -17,12 +17,11 @@
 namespace regroup::store {
 namespace {
 
-/// More than anything within `small_limits` needs, and far less than one announced length could
-/// ask.
+/// More than any request within `small_limits` needs, and much less than one announced length.
 constexpr std::size_t kMemoryBound = 256 * 1024;
 constexpr int kInputsPerKind = 60'000;
 
-/// What is allocated now; always 0 under a sanitizer, which has an allocator of its own.
+/// The bytes allocated now; always 0 under a sanitizer, which has its own allocator.
 std::size_t live_bytes() {
     const struct mallinfo2 information = ::mallinfo2();
     return information.uordblks + information.hblkhd;
@@ -54,19 +53,19 @@ Dialect random_dialect(Random& random) {
     return kDialects.at(random.below(kDialects.size()));
 }
 
-/// What a server would be told that expects this dialect among others.
+/// The bytes for a server that expects this dialect among others.
 Dialect older_of(Dialect dialect) {
     return dialect == Dialect::current ? Dialect::v1_13 : dialect;
 }
 
-/// Of those that can be sent at any time.
+/// A request that can be sent at any time.
 Opcode random_opcode(Random& random, Dialect dialect) {
     const auto opcodes = opcodes_of(dialect);
     const std::size_t first = dialect == Dialect::current ? 1 : 0;
     return opcodes[first + random.below(opcodes.size() - first)];
 }
 
-/// A short conversation that breaks no rule.
+/// A short valid conversation.
 std::string random_stream(Random& random, Dialect dialect) {
     std::string stream;
     if (dialect == Dialect::current) {
@@ -139,7 +138,7 @@ void mutate(Random& random, std::string& bytes) {
     }
 }
 
-/// What came of one input.
+/// The result of one input.
 struct Fate {
     std::size_t requests_count = 0;
     bool refused = false;
@@ -217,7 +216,7 @@ TEST(StoreFuzz, MutatedStreamsAreConsumedOrRefused) {
         }
         ASSERT_FALSE(HasFailure()) << "input " << i;
     }
-    // Neither everything nor nothing: the mutations reach past the first check.
+    // Some inputs are consumed and some refused: the mutations get past the first check.
     EXPECT_GT(refused_count, std::size_t{kInputsPerKind / 10});
     EXPECT_LT(refused_count, std::size_t{kInputsPerKind} - kInputsPerKind / 10);
 }
@@ -232,7 +231,7 @@ TEST(StoreFuzz, RandomBytesAreConsumedOrRefused) {
             encode({Opcode::validate, {}, kMagic}, bytes);
         }
         for (std::uint64_t n = random.below(80); n > 0; --n) {
-            // Small numbers far more often than not, as in what a parser takes for a length.
+            // Mostly small numbers, such as valid lengths.
             bytes.push_back(static_cast<char>(random.next() >> (56 + random.below(8))));
         }
         const ClientId client{random.below(4)};
@@ -242,7 +241,7 @@ TEST(StoreFuzz, RandomBytesAreConsumedOrRefused) {
     }
 }
 
-TEST(StoreFuzz, AnAnnouncedLengthAloneTakesNoMemory) {
+TEST(StoreFuzz, AnnouncedLengthAloneTakesNoMemory) {
     std::string value;
     encode({Opcode::set, {"/k", std::string(8 << 20, 'v')}}, value);
     std::string list;

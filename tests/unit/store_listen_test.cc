@@ -36,7 +36,7 @@ TEST(Listen, PortZeroChoosesAPortThatAnswersOnTheGivenAddressOnly) {
     EXPECT_FALSE(can_connect(io, "127.0.0.2", port));
 }
 
-TEST(Listen, NoAddressMeansEveryAddress) {
+TEST(Listen, EmptyAddressMeansEveryAddress) {
     boost::asio::io_context io;
     const auto acceptor = listen_on(io, "", 0);
     ASSERT_TRUE(acceptor) << acceptor.error().detail;
@@ -48,14 +48,14 @@ TEST(Listen, NoAddressMeansEveryAddress) {
     }
 }
 
-TEST(Listen, TheSocketIsNotInherited) {
+TEST(Listen, ListeningSocketIsNotInherited) {
     boost::asio::io_context io;
     auto acceptor = listen_on(io, "127.0.0.1", 0);
     ASSERT_TRUE(acceptor);
     EXPECT_NE(::fcntl(acceptor->native_handle(), F_GETFD) & FD_CLOEXEC, 0);
 }
 
-TEST(Listen, ATakenPortIsReportedWithItsHolder) {
+TEST(Listen, TakenPortIsReportedWithItsHolder) {
     boost::asio::io_context io;
     for (const char* address : {"127.0.0.1", ""}) {
         const auto holder = listen_on(io, address, 0);
@@ -85,10 +85,10 @@ TEST(Listen, PortOfAnEndedConnectionIsReportedAsSuch) {
     const auto listener = listen_on(io, "127.0.0.1", port);
     ASSERT_FALSE(listener);
     EXPECT_THAT(listener.error().detail,
-                HasSubstr(" is kept by a connection that has ended, for a minute"));
+                HasSubstr(" is still held, for up to a minute, by a connection that has ended"));
 }
 
-TEST(Listen, APortIsFreeAgainAtOnceAfterItsOwnerAndAClientHaveGone) {
+TEST(Listen, PortIsFreeAtOnceAfterItsOwnerAndAClientHaveEnded) {
     boost::asio::io_context io;
     const std::uint16_t port = testing::unused_port();
     {
@@ -102,7 +102,7 @@ TEST(Listen, APortIsFreeAgainAtOnceAfterItsOwnerAndAClientHaveGone) {
     EXPECT_TRUE(listen_on(io, "127.0.0.1", port));
 }
 
-TEST(Listen, WhatIsNoAddressOrNotOursIsSaidSo) {
+TEST(Listen, InvalidOrForeignAddressIsReported) {
     boost::asio::io_context io;
     const auto nonsense = listen_on(io, "not an address", 0);
     ASSERT_FALSE(nonsense);
@@ -114,7 +114,7 @@ TEST(Listen, WhatIsNoAddressOrNotOursIsSaidSo) {
     EXPECT_THAT(foreign.error().detail, HasSubstr("192.0.2.1"));
 }
 
-TEST(PortHolder, IsTheOneOfTheAddressInQuestion) {
+TEST(PortHolder, HolderIsFoundByAddress) {
     boost::asio::io_context io;
     const auto acceptor = listen_on(io, "127.0.0.1", 0);
     ASSERT_TRUE(acceptor);

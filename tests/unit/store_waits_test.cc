@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who waits for what in the store, and when each wait ends.
+// Waits in the store, and when each of them ends.
 #include <map>
 #include <set>
 #include <string>
@@ -33,12 +33,12 @@ class StoreWaits : public testing::Test {
     StoreCore core;
 };
 
-TEST_F(StoreWaits, NothingIsWaitedForNoLonger) {
+TEST_F(StoreWaits, WaitForNoKeysEndsAtOnce) {
     EXPECT_TRUE(wait(kAnna, {}));
     EXPECT_TRUE(core.check(Names{}));
 }
 
-TEST_F(StoreWaits, WhatExistsIsNotWaitedFor) {
+TEST_F(StoreWaits, WaitForExistingKeysEndsAtOnce) {
     set("/a");
     EXPECT_TRUE(wait(kAnna, {"/a"}));
     EXPECT_TRUE(wait(kAnna, {"/a", "/a"}));
@@ -62,13 +62,13 @@ TEST_F(StoreWaits, EveryOperationThatCreatesTheKeyEndsTheWait) {
     EXPECT_THAT(push("/push"), ElementsAre(kAnna));
 }
 
-TEST_F(StoreWaits, ACompareSetThatStoresNothingEndsNoWait) {
+TEST_F(StoreWaits, CompareSetThatStoresNothingEndsNoWait) {
     EXPECT_FALSE(wait(kAnna, {"/k"}));
     EXPECT_THAT(core.compare_set("/k", "old", "new")->released, IsEmpty());
     EXPECT_THAT(set("/k"), ElementsAre(kAnna));
 }
 
-TEST_F(StoreWaits, ARefusedOperationEndsNoWait) {
+TEST_F(StoreWaits, RefusedOperationEndsNoWait) {
     Limits limits;
     limits.stored_value_bytes_max = 3;
     core = StoreCore(limits);
@@ -77,7 +77,7 @@ TEST_F(StoreWaits, ARefusedOperationEndsNoWait) {
     EXPECT_THAT(set("/k"), ElementsAre(kAnna));
 }
 
-TEST_F(StoreWaits, AWaitEndsOnceAndOnlyWhenAllKeysHaveAppeared) {
+TEST_F(StoreWaits, WaitEndsOnceAndOnlyWhenAllKeysHaveAppeared) {
     set("/there");
     EXPECT_FALSE(wait(kAnna, {"/a", "/there", "/b"}));
     EXPECT_FALSE(core.check(Names{"/a", "/there", "/b"}));
@@ -88,27 +88,27 @@ TEST_F(StoreWaits, AWaitEndsOnceAndOnlyWhenAllKeysHaveAppeared) {
     EXPECT_TRUE(core.check(Names{"/a", "/there", "/b"}));
 }
 
-TEST_F(StoreWaits, TheSameKeyTwiceCountsOnce) {
+TEST_F(StoreWaits, KeyGivenTwiceCountsOnce) {
     EXPECT_FALSE(wait(kAnna, {"/a", "/a", "/b", "/a"}));
     EXPECT_THAT(set("/a"), IsEmpty());
     EXPECT_THAT(set("/b"), ElementsAre(kAnna));
 }
 
-TEST_F(StoreWaits, AKeyThatAppearedCountsEvenIfItIsGoneAgain) {
+TEST_F(StoreWaits, KeyThatAppearedCountsEvenIfItIsDeletedAgain) {
     EXPECT_FALSE(wait(kAnna, {"/a", "/b"}));
     set("/a");
     core.delete_key("/a");
     EXPECT_THAT(set("/b"), ElementsAre(kAnna));
 }
 
-TEST_F(StoreWaits, ADeletedKeyIsWaitedForAnew) {
+TEST_F(StoreWaits, DeletedKeyIsAwaitedAgain) {
     set("/a");
     core.delete_key("/a");
     EXPECT_FALSE(wait(kAnna, {"/a"}));
     EXPECT_THAT(set("/a"), ElementsAre(kAnna));
 }
 
-TEST_F(StoreWaits, AllWhoWaitForAKeyAreReleasedInOrderOfArrival) {
+TEST_F(StoreWaits, AllClientsThatWaitForAKeyAreReleasedInOrderOfArrival) {
     EXPECT_FALSE(wait(kCarl, {"/a"}));
     EXPECT_FALSE(wait(kAnna, {"/a"}));
     EXPECT_FALSE(wait(kBert, {"/a", "/b"}));
@@ -116,7 +116,7 @@ TEST_F(StoreWaits, AllWhoWaitForAKeyAreReleasedInOrderOfArrival) {
     EXPECT_THAT(set("/b"), ElementsAre(kBert));
 }
 
-TEST_F(StoreWaits, ACancelledWaitNeverEnds) {
+TEST_F(StoreWaits, CancelledWaitIsNeverReleased) {
     EXPECT_FALSE(wait(kAnna, {"/a", "/b"}));
     EXPECT_FALSE(wait(kBert, {"/a"}));
     core.cancel_wait(kAnna);
@@ -124,7 +124,7 @@ TEST_F(StoreWaits, ACancelledWaitNeverEnds) {
     EXPECT_THAT(set("/b"), IsEmpty());
 }
 
-TEST_F(StoreWaits, CancellingWithoutAWaitIsHarmless) {
+TEST_F(StoreWaits, CancelWithoutAWaitIsHarmless) {
     core.cancel_wait(kAnna);
     EXPECT_FALSE(wait(kBert, {"/a"}));
     core.cancel_wait(kAnna);
@@ -132,7 +132,7 @@ TEST_F(StoreWaits, CancellingWithoutAWaitIsHarmless) {
     core.cancel_wait(kBert);
 }
 
-TEST_F(StoreWaits, AfterACancelTheClientCanWaitAgain) {
+TEST_F(StoreWaits, ClientCanWaitAgainAfterACancel) {
     EXPECT_FALSE(wait(kAnna, {"/a", "/b"}));
     EXPECT_THAT(set("/a"), IsEmpty());
     core.cancel_wait(kAnna);
@@ -141,7 +141,7 @@ TEST_F(StoreWaits, AfterACancelTheClientCanWaitAgain) {
     EXPECT_THAT(set("/b"), ElementsAre(kAnna));
 }
 
-TEST_F(StoreWaits, ANewWaitReplacesTheOldOne) {
+TEST_F(StoreWaits, NewWaitReplacesTheOldOne) {
     EXPECT_FALSE(wait(kAnna, {"/a"}));
     EXPECT_FALSE(wait(kAnna, {"/b"}));
     EXPECT_THAT(set("/a"), IsEmpty());
@@ -160,7 +160,7 @@ TEST_F(StoreWaits, TooManyKeysAreRefusedAndTheOldWaitStays) {
 
 // ---- Queues.
 
-TEST_F(StoreWaits, AQueueWithItemsExistsAndAnEmptiedOneDoesNot) {
+TEST_F(StoreWaits, QueueExistsOnlyWhileItHasItems) {
     EXPECT_FALSE(core.check(Names{"/q"}));
     push("/q");
     EXPECT_TRUE(core.check(Names{"/q"}));
@@ -170,7 +170,7 @@ TEST_F(StoreWaits, AQueueWithItemsExistsAndAnEmptiedOneDoesNot) {
     EXPECT_FALSE(wait(kAnna, {"/q"}));
 }
 
-TEST_F(StoreWaits, AnItemReleasesOneClientAndTheOldestFirst) {
+TEST_F(StoreWaits, ItemReleasesOneClientOldestFirst) {
     EXPECT_FALSE(wait(kBert, {"/q"}));
     EXPECT_FALSE(wait(kAnna, {"/q"}));
     EXPECT_THAT(push("/q"), ElementsAre(kBert));
@@ -178,20 +178,20 @@ TEST_F(StoreWaits, AnItemReleasesOneClientAndTheOldestFirst) {
     EXPECT_THAT(push("/q"), IsEmpty());
 }
 
-TEST_F(StoreWaits, AnItemIsNotSpentOnAClientThatLacksOtherKeysToo) {
+TEST_F(StoreWaits, ItemDoesNotReleaseAClientThatWaitsForOtherKeysToo) {
     EXPECT_FALSE(wait(kAnna, {"/q", "/key"}));
     EXPECT_FALSE(wait(kBert, {"/q"}));
     EXPECT_THAT(push("/q"), ElementsAre(kBert));
     EXPECT_THAT(set("/key"), ElementsAre(kAnna));
 }
 
-TEST_F(StoreWaits, AFilledQueueDoesNotCountAsMissingBesideAMissingKey) {
+TEST_F(StoreWaits, FilledQueueDoesNotCountAsMissingBesideAMissingKey) {
     push("/q");
     EXPECT_FALSE(wait(kAnna, {"/q", "/key"}));
     EXPECT_THAT(set("/key"), ElementsAre(kAnna));
 }
 
-TEST_F(StoreWaits, AClientThatLeftAQueueIsNotReleasedFromItsNextWaitByThatQueue) {
+TEST_F(StoreWaits, FormerQueueDoesNotReleaseAClientFromItsNextWait) {
     EXPECT_FALSE(wait(kAnna, {"/q"}));
     EXPECT_FALSE(wait(kBert, {"/q"}));
     EXPECT_THAT(push("/q"), ElementsAre(kAnna));
@@ -201,7 +201,7 @@ TEST_F(StoreWaits, AClientThatLeftAQueueIsNotReleasedFromItsNextWaitByThatQueue)
     EXPECT_THAT(set("/other"), ElementsAre(kAnna));
 }
 
-TEST_F(StoreWaits, AKeyReleasesAllWhoWaitForAQueueOfItsName) {
+TEST_F(StoreWaits, KeyReleasesAllClientsThatWaitForAQueueOfItsName) {
     EXPECT_FALSE(wait(kAnna, {"/x"}));
     EXPECT_FALSE(wait(kBert, {"/x"}));
     EXPECT_THAT(set("/x"), ElementsAre(kAnna, kBert));
@@ -209,7 +209,7 @@ TEST_F(StoreWaits, AKeyReleasesAllWhoWaitForAQueueOfItsName) {
 
 // ---- Barriers.
 
-TEST_F(StoreWaits, TheLastToArriveAtABarrierReleasesTheOthers) {
+TEST_F(StoreWaits, LastArrivalAtABarrierReleasesTheOthers) {
     EXPECT_FALSE(core.barrier(kAnna, "/b", 3)->complete);
     EXPECT_FALSE(core.barrier(kBert, "/b", 3)->complete);
     const auto last = core.barrier(kCarl, "/b", 3);
@@ -218,7 +218,7 @@ TEST_F(StoreWaits, TheLastToArriveAtABarrierReleasesTheOthers) {
     EXPECT_EQ(*core.find("/b"), "3");
 }
 
-TEST_F(StoreWaits, ABarrierIsNeverResetAndLaterArrivalsPass) {
+TEST_F(StoreWaits, BarrierIsNeverResetAndLaterArrivalsPass) {
     EXPECT_TRUE(core.barrier(kAnna, "/b", 1)->complete);
     const auto late = core.barrier(kBert, "/b", 1);
     EXPECT_TRUE(late->complete);
@@ -226,7 +226,7 @@ TEST_F(StoreWaits, ABarrierIsNeverResetAndLaterArrivalsPass) {
     EXPECT_EQ(*core.find("/b"), "2");
 }
 
-TEST_F(StoreWaits, ACancelledArrivalStaysCounted) {
+TEST_F(StoreWaits, CancelledArrivalStaysCounted) {
     EXPECT_FALSE(core.barrier(kAnna, "/b", 2)->complete);
     core.cancel_wait(kAnna);
     const auto second = core.barrier(kBert, "/b", 2);
@@ -242,7 +242,7 @@ TEST_F(StoreWaits, EachArrivalWaitsForTheWorldItNamed) {
     EXPECT_THAT(core.barrier(kCarl, "/b", 1)->released, ElementsAre(kAnna));
 }
 
-TEST_F(StoreWaits, ABarrierOverWhatIsNoNumberIsRefused) {
+TEST_F(StoreWaits, BarrierOverANonNumberIsRefused) {
     set("/b");
     EXPECT_FALSE(core.barrier(kAnna, "/b", 2));
     EXPECT_EQ(*core.find("/b"), "v");

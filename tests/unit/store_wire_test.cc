@@ -156,8 +156,8 @@ void expect_conversation(const std::vector<Exchange>& conversation, Dialect olde
     }
 }
 
-// What PyTorch 1.13 sends and expects; opcode 7 is not what it is later.
-TEST(StoreWire, AConversationOf113IsAnsweredByteForByte) {
+// The bytes that PyTorch 1.13 sends and expects; opcode 7 has another meaning later.
+TEST(StoreWire, ConversationOf113IsAnsweredByteForByte) {
     const std::vector<Exchange> conversation = {
         {"00 | 02 00*7 2f 6b | 01 00*7 76", ""},                          // set /k v
         {"05 | 01 00*7 | 02 00*7 2f 6b", "00"},                           // wait /k
@@ -175,7 +175,7 @@ TEST(StoreWire, AConversationOf113IsAnsweredByteForByte) {
     }
 }
 
-TEST(StoreWire, AConversationOf21IsAnsweredByteForByte) {
+TEST(StoreWire, ConversationOf21IsAnsweredByteForByte) {
     const std::vector<Exchange> conversation = {
         {"03 | 05 00*7 69 6e 69 74 2f | 01 00*7", "01 00*7"},      // add init/ 1
         {"00 | 02 00*7 2f 6b | 01 00*7 76", ""},                   // set /k v
@@ -195,7 +195,7 @@ TEST(StoreWire, AConversationOf21IsAnsweredByteForByte) {
     }
 }
 
-TEST(StoreWire, AConversationIsAnsweredByteForByte) {
+TEST(StoreWire, CurrentConversationIsAnsweredByteForByte) {
     const std::vector<Exchange> conversation = {
         {"00 ce f7 85 3c", ""},
         {"0d 67 45 23 01", "67 45 23 01"},
@@ -231,7 +231,7 @@ TEST(StoreWire, AConversationIsAnsweredByteForByte) {
     expect_conversation(conversation, Dialect::v1_13, 1000);
 }
 
-TEST(StoreWire, ARequestMayReleaseItsOwnSenderAndOthers) {
+TEST(StoreWire, RequestMayReleaseItsOwnSenderAndOthers) {
     StoreCore core;
     std::string reply;
     Released released;
@@ -242,7 +242,7 @@ TEST(StoreWire, ARequestMayReleaseItsOwnSenderAndOthers) {
     EXPECT_EQ(released, (Released{ClientId{1}, ClientId{2}}));
 }
 
-TEST(StoreWire, AReplyThatWouldBeTooLongIsRefusedBeforeItIsBuilt) {
+TEST(StoreWire, ReplyThatWouldBeTooLongIsRefusedBeforeItIsBuilt) {
     Limits limits;
     limits.reply_bytes_max = 100;
     StoreCore core(limits);
@@ -261,7 +261,7 @@ TEST(StoreWire, AReplyThatWouldBeTooLongIsRefusedBeforeItIsBuilt) {
 
 // ---- Segmentation.
 
-TEST(StoreWire, EveryRequestComesBackAsItWasSent) {
+TEST(StoreWire, EveryRequestIsDecodedAsItWasSent) {
     std::string stream;
     for (const Request& request : one_of_each()) {
         encode(request, stream);
@@ -270,7 +270,7 @@ TEST(StoreWire, EveryRequestComesBackAsItWasSent) {
     EXPECT_EQ(parse_all(parser, stream, stream.size()), one_of_each());
 }
 
-TEST(StoreWire, AStreamMayBeCutAnywhere) {
+TEST(StoreWire, StreamMayBeCutAnywhere) {
     std::string stream;
     for (const Request& request : one_of_each()) {
         encode(request, stream);
@@ -293,7 +293,7 @@ TEST(StoreWire, AStreamMayBeCutAnywhere) {
 
 // ---- Dialects.
 
-TEST(StoreWire, TheFirstBytesTellTheDialect) {
+TEST(StoreWire, FirstBytesTellTheDialect) {
     const auto dialect_after = [](std::string_view bytes, Dialect older) {
         RequestParser parser(Limits(), older);
         EXPECT_TRUE(parser.next(bytes));
@@ -311,7 +311,7 @@ TEST(StoreWire, TheFirstBytesTellTheDialect) {
 }
 
 // A key of 0xce, or 0xf7ce bytes, begins as the greeting does.
-TEST(StoreWire, AnOlderSetThatLooksLikeAGreetingIsNone) {
+TEST(StoreWire, OlderSetThatLooksLikeAGreetingIsASet) {
     Limits limits;
     limits.key_bytes_max = 1 << 20;
     for (const std::size_t key_bytes : {0xceU, 0x1ceU, 0xf7ceU, 0x1f7ceU}) {
@@ -325,7 +325,7 @@ TEST(StoreWire, AnOlderSetThatLooksLikeAGreetingIsNone) {
     }
 }
 
-TEST(StoreWire, EveryRequestOfEveryDialectComesBackAsItWasSent) {
+TEST(StoreWire, EveryRequestOfEveryDialectIsDecodedAsItWasSent) {
     for (const Dialect dialect : {Dialect::current, Dialect::v2_1, Dialect::v1_13}) {
         const auto opcodes = opcodes_of(dialect);
         std::vector<Request> expected;
@@ -358,7 +358,7 @@ void expect_violation(RequestParser& parser, const std::string& bytes, const cha
     ADD_FAILURE() << "accepted, but expected: " << sentence;
 }
 
-TEST(StoreWire, TheMagicMustBeRightTheFirstTimeAndLater) {
+TEST(StoreWire, MagicIsCheckedTheFirstTimeAndLater) {
     RequestParser parser;
     expect_violation(parser, hex("00 ce f7 85 3d"), "wrong magic");
     RequestParser later = greeted();
@@ -418,7 +418,7 @@ TEST(StoreWire, LengthsAtTheLimitsAreAccepted) {
     }
 }
 
-TEST(StoreWire, ARequestIsBoundedAsAWhole) {
+TEST(StoreWire, RequestIsBoundedAsAWhole) {
     Limits limits;
     limits.request_bytes_max = 100;
     const Request fits{Opcode::multi_set, {"/a", std::string(46, 'v'), "/b", std::string(50, 'v')}};
@@ -432,7 +432,7 @@ TEST(StoreWire, ARequestIsBoundedAsAWhole) {
     EXPECT_FALSE(check_limits(exceeds, limits));
 }
 
-TEST(StoreWire, WhatTheParserRefusesForItsLengthIsKnownBeforehand) {
+TEST(StoreWire, CheckLimitsRefusesTheSameRequestsAsTheParser) {
     EXPECT_FALSE(check_limits({Opcode::get, {std::string(8193, 'k')}}, Limits()));
     EXPECT_FALSE(check_limits({Opcode::wait, std::vector<std::string>(131073)}, Limits()));
     EXPECT_FALSE(check_limits({Opcode::set, {"/k", std::string((8 << 20) + 1, 'v')}}, Limits()));

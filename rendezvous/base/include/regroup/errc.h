@@ -5,15 +5,15 @@
 
 namespace regroup {
 
-/// What a caller can sensibly do about a failure. A code exists only because some caller reacts
-/// differently to it; anything finer belongs in the accompanying sentence.
+/// Failures by the reaction that they call for. A code exists only if some caller reacts to it
+/// differently; finer distinctions belong in the accompanying sentence.
 enum class Errc {
     invalid_argument,   ///< The request itself is wrong; repeating it can never succeed.
     deadline_exceeded,  ///< No answer in time. The operation may or may not have happened.
     disconnected,       ///< The peer or the connection is gone. Reconnect, or leave the round.
     overloaded,         ///< The peer cannot serve now. Retry after a back-off, never at once.
     fenced,             ///< The round is over. Stop this round's work and join the next one.
-    closed,             ///< The job has ended, well or badly. There is no next round.
+    closed,             ///< The job has ended, with or without success. There is no next round.
     system,             ///< The operating system refused; the sentence names the call and errno.
 };
 
