@@ -23,7 +23,7 @@ namespace asio = boost::asio;
 using rendezvous::FromDaemon;
 
 constexpr Duration kGoodbyeLimit = std::chrono::seconds(1);
-// A daemon that was there may be restarted where it was.
+// Time for a lost daemon to be restarted at its old place.
 constexpr Duration kHostGrace = std::chrono::seconds(5);
 
 }  // namespace
@@ -49,7 +49,7 @@ struct Agent::Impl {
           store(io_in, store_options(options)),
           timer(io_in) {}
 
-    // ---- From events to effects. Effects may cause further events, which wait for their turn.
+    // ---- Events and effects. Events that effects cause wait in a queue.
 
     void feed(AgentEvent event) {
         events.push_back(std::move(event));
@@ -80,7 +80,7 @@ struct Agent::Impl {
         arm();
     }
 
-    // Ahead of whatever may lead to a report. It has no effects of its own.
+    // Call before any event that may lead to a report. The event has no effects of its own.
     void note_steps() {
         if (const std::uint64_t step = workers.highest_step(); step != core.report().held_step) {
             apply(core.step(clock.now(), StepsCommitted{step}));
@@ -178,7 +178,7 @@ struct Agent::Impl {
     }
 
     void act(const TellRecovery& effect) {
-        // Who has come to the next round is told what became of the one before, too.
+        // A new node also hears of the recovery that began before it came.
         if (has_run && effect.incident.round >= first_round) {
             goodput.add(effect.incident);
         }
@@ -219,7 +219,7 @@ struct Agent::Impl {
         return bytes;
     }
 
-    // ---- The store. The socket that was offered serves this round; a new one is offered next.
+    // ---- The store. The offered socket serves this round. The next round needs a new one.
 
     Result<void> offer_store() {
         if (options.fixed_store_port != 0) {
@@ -276,8 +276,8 @@ struct Agent::Impl {
         client->start();
     }
 
-    // True if this process serves the rendezvous from now on. With workers the node stays what the
-    // others know it for.
+    // True if this process has started a daemon. A node with workers must keep its identity, so it
+    // does not.
     bool begin_hosting() {
         if (!options.host_rendezvous || has_run || core.has_workers() || core.leaving() ||
             clock.now() < may_host_at) {
@@ -313,7 +313,7 @@ struct Agent::Impl {
     Instant may_host_at = Instant::min();
     RoundId first_round = RoundId::none;
     Instant first_began{};
-    rendezvous::Goodput goodput;  ///< As far as this node was told.
+    rendezvous::Goodput goodput;  ///< Of the recoveries that this node knows of.
     std::function<void(const Quit&)> on_done;
 };
 

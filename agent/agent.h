@@ -21,34 +21,35 @@ namespace regroup::agent {
 
 struct AgentOptions {
     AgentConfig core;
-    std::vector<rendezvous::Endpoint> endpoints;  ///< Of the daemon; see ControlClient.
+    std::vector<rendezvous::Endpoint> endpoints;  ///< Of the daemons. See ControlClient.
     WorkerCommand command;
     OutputOptions output;
-    std::string host;       ///< Its short name, for prefixes.
+    std::string host;       ///< Short name of the host, for prefixes.
     std::string full_host;  ///< For failure reports.
-    /// The store is served to connections that the daemon in this process passes on, on the
-    /// daemon's own port, in every round. Without it, each round has a port of its own.
+    /// If not 0, the daemon in this process passes store connections from this port, its own, to
+    /// the agent in every round. If 0, each round has a store port of its own.
     std::uint16_t fixed_store_port = 0;
     store::Dialect store_dialect = store::Dialect::v1_13;  ///< See StoreServer::Options.
-    bool announces = true;  ///< Says which ranks run here, each round.
+    bool announces = true;  ///< Print the ranks of this node in each round.
     HangLimits hangs{};
-    std::string search_path;  ///< The value of PATH: for programs that show the stacks of a hang.
-    /// Gets what should be sent to the daemon's address if this process is killed (see
-    /// Warden::set_last_word), whenever that changes; may be empty.
+    std::string search_path;  ///< The value of PATH, to find tools that show stacks.
+    /// Called with the bytes that the warden must send to the daemon if this process is killed (see
+    /// Warden::set_last_word), whenever they change. May be empty.
     std::function<void(const rendezvous::Endpoint& daemon, const std::string& bytes)> on_last_word;
-    /// Asked each time that no daemon answers, until workers have been started here: the node's
-    /// configuration if this process serves the rendezvous from now on, or nothing. May be empty.
+    /// Called each time that no daemon answers, until workers have been started here. Returns the
+    /// new configuration of the node if this process has started a daemon, else nothing. May be
+    /// empty.
     std::function<std::optional<AgentConfig>()> host_rendezvous;
-    /// Gets what happens to rounds and workers here, as it happens; may be empty.
+    /// Called for each start and end of a worker. May be empty.
     EventSink on_event;
 };
 
-/// One node of a job: AgentCore with hands. Launches, signals and waits for workers, keeps their
-/// output, serves the round's store when this node has group rank 0, and speaks with the daemon. An
-/// `if` about rounds in this class is in the wrong file.
+/// One node of a job. Carries out the effects of AgentCore: launches, signals and waits for
+/// workers, keeps their output, serves the store of the round when this node has group rank 0, and
+/// talks to the daemon. Decisions about rounds belong in AgentCore, not here.
 ///
-/// Everything runs on the io_context's one thread, which must be the thread that outlives the
-/// workers: they are killed when it ends. All references outlive the Agent.
+/// Everything runs on the one thread of the io_context. The thread must outlive the workers: the
+/// kernel kills them when it ends. All references outlive the Agent.
 class Agent {
    public:
     Agent(boost::asio::io_context& io, const Clock& clock, OutputRelay& output,
@@ -57,32 +58,32 @@ class Agent {
     Agent(const Agent&) = delete;
     Agent& operator=(const Agent&) = delete;
 
-    /// Begins. `on_done` is called once, when no worker is left and the daemon has been told.
-    /// Errors: system, when no socket for the store can be had.
+    /// Starts the agent. `on_done` is called once, when no worker is left and the daemon has been
+    /// told. Errors: system, when no socket for the store can be opened.
     Result<void> start(std::function<void(const Quit&)> on_done);
 
-    /// As a signal to the process: leave, after the next step boundary if that can be; the second
-    /// time, at once.
+    /// Acts on a signal to the process: the node leaves, at the next step boundary if possible. The
+    /// second call ends the workers at once.
     void request_quit(int signal);
-    /// Whether a request to quit would first let the workers come to a step boundary.
+    /// True if request_quit() would begin a drain now.
     [[nodiscard]] bool would_drain() const;
-    /// Whether there are workers here that have had a place in a round.
+    /// True if a live worker has taken part in a round.
     [[nodiscard]] bool holds_state() const;
-    /// Passes a signal on to all workers but those with the SDK's loop that it would only end.
+    /// Passes a signal on to all workers, except those in an ElasticLoop that do not handle it.
     void forward(int signal);
-    /// Whether that is all of them.
+    /// True if all workers are in an ElasticLoop and do not handle the signal.
     [[nodiscard]] bool would_only_end_workers(int signal) const;
 
-    /// The daemon has spoken on the present connection.
+    /// True if the daemon has sent a message on the present connection.
     [[nodiscard]] bool hears_daemon() const;
-    /// The daemon has said that this node waits as a standby.
+    /// True if the daemon has said that this node waits as a standby.
     [[nodiscard]] bool was_standby() const;
     /// True once workers of some round have been launched here.
     [[nodiscard]] bool has_run() const;
-    /// Of the time since then, as far as this node was told.
+    /// The recoveries since then that this node knows of.
     [[nodiscard]] rendezvous::Goodput goodput() const;
 
-    /// For the daemon in this process: connections of store clients.
+    /// The store, to which the daemon in this process passes connections.
     store::StoreServer& store();
 
    private:

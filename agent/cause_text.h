@@ -7,11 +7,12 @@
 
 namespace regroup::agent {
 
-/// The cause in words, as the rest of a line: "stopped by SIGTERM", "rank 1 on a was ended by
+/// The text of a cause, as the rest of a line: "stopped by SIGTERM", "rank 1 on a was ended by
 /// SIGSEGV".
 [[nodiscard]] std::string text_of(const Cause& cause);
 
-/// Why an agent ends: "drained: stopped by SIGTERM". Empty if the job's verdict says it.
+/// The text of the reason why an agent ends: "drained: stopped by SIGTERM". Empty if the verdict of
+/// the job has the reason.
 [[nodiscard]] std::string text_of(const QuitReason& reason);
 
 }  // namespace regroup::agent

@@ -21,11 +21,11 @@ namespace {
 
 using nlohmann::json;
 
-// A traceback takes a few kilobytes; more than this is not read, and only its end is reported.
+// Limits for reading and reporting. A traceback takes a few kilobytes.
 constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
 constexpr std::size_t kMessageBytesMax = std::size_t{16} << 10;
 
-// Nothing for what is no regular file: to open a FIFO would wait for whoever writes to it.
+// Reads regular files only: opening a FIFO would wait for its writer.
 std::optional<std::string> contents_of(const std::string& path) {
     const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
     struct stat status{};
@@ -69,7 +69,7 @@ std::optional<std::string> message_of(const json& content) {
     return text_of(text != nullptr ? *text : *message);
 }
 
-// When the worker failed by its own word, seconds of the epoch as a number or as text.
+// The time of the failure in the file: seconds of the epoch, as a number or as text.
 std::optional<std::string> time_of(const json& content) {
     const json* extra = extra_info(content);
     const json* stamp = member(extra != nullptr ? *extra : content, "timestamp");
@@ -83,7 +83,7 @@ std::optional<std::string> time_of(const json& content) {
     return text;
 }
 
-// A traceback's point is at its end.
+// The last line of a traceback has the error.
 std::string end_of(const std::string& text) {
     return text.size() <= kMessageBytesMax ? text : text.substr(text.size() - kMessageBytesMax);
 }

@@ -15,7 +15,7 @@ struct WorkerEvent {
         started,
         succeeded,
         failed,
-        terminated,  ///< Ended because it was asked to.
+        terminated,  ///< Ended on request.
     };
 
     State state = State::started;

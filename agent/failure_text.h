@@ -7,8 +7,8 @@
 
 namespace regroup::agent {
 
-/// What is known of a worker's failure, one indented line each, the last with a newline: rank,
-/// node, host, pid, how it ended, when, where its output is, and its last lines.
+/// The known facts of a worker's failure, on indented lines: rank, node, host, pid, end, time, file
+/// of the output, and its last lines. Ends with a newline.
 [[nodiscard]] std::string failure_text(const rendezvous::WorkerFailure& failure);
 
 }  // namespace regroup::agent

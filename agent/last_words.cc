@@ -33,7 +33,7 @@ std::optional<NodeReport> LastWords::before(const rendezvous::FromAgent& message
         said_->round != now.round || now.step <= said_->held_step) {
         return std::nullopt;
     }
-    // The same report, a few steps later: its workers had this state until they left.
+    // The last report with the step that the workers have committed since.
     said_->step = std::max(said_->step, now.step);
     said_->held_step = now.step;
     return said_;

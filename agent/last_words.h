@@ -9,18 +9,17 @@
 
 namespace regroup::agent {
 
-/// The frames that tell the daemon that the agent was killed. They are as from an agent that comes
-/// back and leaves, so that the daemon need not guess from a connection that broke.
+/// The frames that tell the daemon that the agent was killed: a join and a leave. Without them the
+/// daemon would see only a broken connection.
 [[nodiscard]] std::string words_if_killed(const AgentConfig& own,
                                           const rendezvous::NodeReport& report);
 
-/// Remembers what the daemon was told last. A node whose workers save their state and leave says
-/// goodbye without another report, and steps that were committed since the last heartbeat would
-/// never be known.
+/// Remembers the last report to the daemon. A draining node ends with a leave and no further
+/// report, so the daemon would miss the steps since the last heartbeat.
 class LastWords {
    public:
-    /// `message` is about to be sent, and `now` is true of the node. Returns the heartbeat that has
-    /// to go ahead of it, or nothing.
+    /// Call before `message` is sent; `now` is the present report. Returns the report to send
+    /// first, or nothing.
     [[nodiscard]] std::optional<rendezvous::NodeReport> before(const rendezvous::FromAgent& message,
                                                                const rendezvous::NodeReport& now);
 

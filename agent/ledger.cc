@@ -17,7 +17,6 @@ namespace regroup::agent {
 
 namespace {
 
-// To a microsecond: more digits would be noise.
 double milliseconds(Duration duration) {
     return std::round(std::chrono::duration<double, std::micro>(duration).count()) / 1000;
 }

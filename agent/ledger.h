@@ -9,20 +9,19 @@
 
 namespace regroup::agent {
 
-/// One incident as a line of JSON, without the line's end: times in milliseconds. The fields are
-/// in docs/operating.md. `time`: when it was over, for people.
+/// One incident as a line of JSON, without a newline. Times are in milliseconds; docs/operating.md
+/// lists the fields. `time`: the wall-clock time of its end.
 [[nodiscard]] std::string ledger_line(const std::string& job, const rendezvous::Incident& incident,
                                       const std::string& time);
 
-/// What became of a job's losses, in a file for tools: a line for each recovery, kept over runs.
-/// Every line is whole: one for which the disk has no room is taken back, and those that follow are
-/// written when there is room again.
+/// The ledger of recoveries: a file with one line for each recovery, appended over all runs. A line
+/// that does not fit the disk is taken back, so that all lines in the file are whole.
 class Ledger {
    public:
-    /// `file` need not exist; its folder must, by the time of the first line.
+    /// `file` need not exist. Its folder must exist before the first append().
     explicit Ledger(std::filesystem::path file) : file_(std::move(file)) {}
 
-    /// Errors: system, naming the file: this line is not in it.
+    /// Errors: system, with the name of the file. The line is then not in it.
     Result<void> append(const std::string& line);
 
     [[nodiscard]] const std::filesystem::path& file() const noexcept { return file_; }

@@ -10,14 +10,14 @@
 
 namespace regroup::agent {
 
-/// One living worker, for who looks at its page.
+/// One live worker and its page.
 struct LiveWorker {
     std::uint32_t local_rank = 0;
     std::uint32_t rank = 0;
     pid_t pid = 0;
     rendezvous::RoundId round =
-        rendezvous::RoundId::none;       ///< The last one that it was given a place in.
-    bool attached = false;               ///< It has the SDK, and so writes its page.
+        rendezvous::RoundId::none;       ///< The last round that it was assigned to.
+    bool attached = false;               ///< It has the SDK and writes its page.
     std::shared_ptr<SharedPage> page{};  ///< May be null.
 };
 

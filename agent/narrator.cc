@@ -12,11 +12,11 @@
 namespace regroup::agent {
 namespace {
 
-// The first failed attempts to reach the daemon are silent: it is often only a moment late.
+// The first failed attempts to reach the daemon are silent: it often starts a moment later.
 constexpr Duration kTroubleFirst = std::chrono::milliseconds(500);
 constexpr Duration kTroubleLimit = std::chrono::seconds(30);
-// The daemon says with every answer what a node waits for. People are told after a second (less a
-// little, for the daemon's own clock), and then at doubling intervals.
+// Each answer of the daemon says why a node waits. The narrator prints it after one second (a
+// little less, because of the daemon's own clock), then at intervals that double.
 constexpr Duration kNoticeFirst = std::chrono::milliseconds(900);
 constexpr Duration kNoticeLimit = std::chrono::seconds(27);
 
@@ -28,7 +28,7 @@ std::string counted(std::size_t count, const std::string& what) {
     return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
 
-// "ended by SIGKILL", without the rank, which says nothing of a worker that has none.
+// "ended by SIGKILL", without a rank: a waiting worker has none.
 std::string end_of(const WorkerFailure& failure) {
     return failure.signal != 0           ? "ended by " + rendezvous::signal_name(failure.signal)
            : failure.start_error.empty() ? "exited with code " + std::to_string(failure.exit_code)
@@ -54,7 +54,7 @@ void Narrator::connected() {
 }
 
 void Narrator::disconnected(const std::string& peer) {
-    // One that was not the daemon's, or not the leading one's, is told as trouble.
+    // trouble() reports connections to other programs and to daemons that do not lead.
     if (core_.leaving() || !std::exchange(heard_, false)) {
         return;
     }
@@ -82,11 +82,11 @@ void Narrator::received(const rendezvous::FromDaemon& message, const std::string
 void Narrator::tell_waiting(const rendezvous::Waiting& waiting, const std::string& peer) {
     was_standby_ = was_standby_ || waiting.standby;
     if (waiting.standby && failure_) {
-        // The job goes on without this node, perhaps because of it, and for long.
+        // The job goes on without this node, so no verdict will report the failure soon.
         report_failure(describe(*failure_));
     }
     const Instant now = clock_.now();
-    // A standby may wait for hours, and is told so at once.
+    // A standby may wait for hours, so its first line comes at once.
     const bool is_first_of_standby = waiting.standby && notice_interval_ == kNoticeFirst;
     if (now < notice_at_ && !is_first_of_standby) {
         return;
@@ -123,11 +123,10 @@ void Narrator::trouble(const std::string& reason, bool answered) {
         trouble_interval_ = kTroubleFirst;
         trouble_at_ = after(now, trouble_interval_);
     }
-    // Of some endpoints that are no rendezvous, each is told of at once.
+    // The answer of each endpoint that is no daemon is printed once, without delay.
     const bool is_news =
         answered && answers_.size() < kAnswersMax && answers_.insert(reason).second;
     if (is_news || now >= trouble_at_) {
-        // Each committed step gives the agent all of its time again.
         const bool trains =
             core_.report().elastic && core_.report().state == rendezvous::NodeState::running;
         const Duration left = core_.give_up_at() == Instant::max() ? options_.core.join_timeout
@@ -135,19 +134,20 @@ void Narrator::trouble(const std::string& reason, bool answered) {
         const bool finished = core_.report().state == rendezvous::NodeState::finished;
         const std::string limit =
             format_duration(std::max(Duration::zero(), left)) + " (--join-timeout)";
-        output_.say(reason +
-                    (core_.draining() && !finished
-                         ? "; the workers save without it if it stays away"
-                     : trains   ? "; the workers go on; trying again for as long as they train"
-                     : finished ? "; the workers here have succeeded; trying to say so for " + limit
-                                : "; trying again for " + limit));
+        output_.say(
+            reason +
+            (core_.draining() && !finished ? "; the workers save without it if it stays away"
+             : trains                      ? "; the workers go on; trying again for " + limit +
+                            ", and each committed step begins this time anew"
+             : finished ? "; the workers here have succeeded; trying to report it for " + limit
+                        : "; trying again for " + limit));
         trouble_interval_ = std::min(trouble_interval_ * 2, kTroubleLimit);
         trouble_at_ = after(now, trouble_interval_);
     }
 }
 
 void Narrator::round_begins(const Assignment& assignment) {
-    // What a later round began for has nothing to do with it.
+    // Only the next round began because of this failure.
     const bool is_next = number(assignment.round) == number(failure_round_) + 1;
     report_failure(is_next || !failure_ ? describe(assignment.reason) : describe(*failure_));
     waits_ = false;
@@ -169,7 +169,7 @@ void Narrator::pauses(const PauseWorkers& effect) {
     std::string text = (effect.leave ? "leaving " : "changing ") + round_name(effect.round) +
                        (trains ? " at the next step boundary: " : ", saving what state it has: ") +
                        text_of(effect.cause);
-    if (text != last_pause_) {  // Workers that are suspended by then are told again.
+    if (text != last_pause_) {  // The core repeats the effect for workers that suspend later.
         output_.say(text);
         last_pause_ = std::move(text);
     }
@@ -190,17 +190,15 @@ void Narrator::killed_late(const SignalWorkers& effect) {
 }
 
 void Narrator::waits_for_work(const TellAtWork& effect) {
-    output_.say(
-        "workers of " + round_name(effect.round) +
-        " are in user code and cannot hear that it is over; the agent waits for them for at "
-        "most " +
-        format_duration(effect.left) + ", since what they hold would be lost");
+    output_.say("workers of " + round_name(effect.round) +
+                " are in user code and cannot hear that it is over; the agent waits for at most " +
+                format_duration(effect.left) + ", so that their state is not lost");
 }
 
 void Narrator::hangs(const KillWorker& effect) {
     output_.say("killing rank " +
                 std::to_string(core_.assignment().first_rank + effect.local_rank) +
-                ", for the round hangs: " + describe(effect.reason));
+                " because the round hangs: " + describe(effect.reason));
 }
 
 void Narrator::exited(const WorkerExited& exited) {
@@ -210,9 +208,8 @@ void Narrator::exited(const WorkerExited& exited) {
     }
     const WorkerFailure& failure = *counted_as;
     if (core_.is_suspended(exited.local_rank) && !core_.leaving()) {
-        output_.say("a worker that waited for a round is gone: local rank " +
-                    std::to_string(exited.local_rank) + ", pid " + std::to_string(failure.pid) +
-                    ", " + end_of(failure));
+        output_.say("a waiting worker has ended: local rank " + std::to_string(exited.local_rank) +
+                    ", pid " + std::to_string(failure.pid) + ", " + end_of(failure));
     } else if (!failure_ && (core_.report().state == rendezvous::NodeState::running ||
                              (failure.announced && !core_.leaving()))) {
         output_.say(describe(failure) +
@@ -228,8 +225,7 @@ void Narrator::quits(const std::optional<rendezvous::Verdict>& verdict) {
     }
 }
 
-/// In full once the daemon has settled on `cause`, if that is our failure; what merely followed
-/// from another node's is one line.
+/// Prints the full report if the daemon names our failure as the cause, else one line.
 void Narrator::report_failure(const std::string& cause) {
     if (!failure_) {
         return;
@@ -238,7 +234,7 @@ void Narrator::report_failure(const std::string& cause) {
         output_.say_text("regroup: failure report of " + round_name(failure_round_) + ":\n" +
                          failure_text(*failure_));
     } else {
-        output_.say("that " + describe(*failure_) + " followed from: " + cause);
+        output_.say(describe(*failure_) + " as a consequence of: " + cause);
     }
     failure_.reset();
 }

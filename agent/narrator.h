@@ -9,32 +9,33 @@
 
 namespace regroup::agent {
 
-/// Tells the people at this node's terminal what happens to its part of the job: where its ranks
-/// are, what is waited for, what failed and what followed from it. It decides nothing.
+/// Prints, at the terminal of this node, what happens to its part of the job: its ranks, the waits,
+/// the failures and their consequences. It decides nothing.
 class Narrator {
    public:
-    /// `options` and `core` are the agent's own; all references outlive the narrator.
+    /// All references outlive the narrator.
     Narrator(const Clock& clock, OutputRelay& output, const AgentOptions& options,
              const AgentCore& core);
 
-    // ---- The daemon; `peer` is its address.
+    // ---- The daemon. `peer` is its address.
 
     void connected();
     void disconnected(const std::string& peer);
-    /// Before the message is acted upon.
+    /// Call before the agent acts on the message.
     void received(const rendezvous::FromDaemon& message, const std::string& peer);
-    /// It has said that this node waits as a standby.
+    /// True if the daemon has said that this node waits as a standby.
     [[nodiscard]] bool was_standby() const noexcept { return was_standby_; }
     void silent(const std::string& peer);
-    /// On the present connection.
+    /// True if the daemon has spoken on the present connection.
     [[nodiscard]] bool hears_daemon() const noexcept { return heard_; }
-    /// An attempt to reach it has failed; `answered` if somebody was there who is not the daemon.
+    /// An attempt to reach the daemon has failed. `answered`: another program, or a daemon that
+    /// does not lead, has answered.
     void trouble(const std::string& reason, bool answered);
 
     // ---- Rounds and workers.
 
     void round_begins(const Assignment& assignment);
-    /// The node is in no round.
+    /// The node is in no round now.
     void waits();
     void pauses(const PauseWorkers& effect);
     void started_ahead(const PrestartWorkers& effect);
@@ -44,10 +45,10 @@ class Narrator {
 
     // ---- Failures.
 
-    /// Before it is acted upon. The first failure of a round is news; what follows from it, or from
-    /// our own stopping, is not.
+    /// Call before the agent acts on the event. Prints the first failure of a round only: later
+    /// ones follow from it, or from our own stopping.
     void exited(const WorkerExited& exited);
-    /// The agent ends; if a verdict names a failure, the launcher tells that.
+    /// The agent ends. If the verdict names a failure, the launcher prints it.
     void quits(const std::optional<rendezvous::Verdict>& verdict);
 
    private:
@@ -58,18 +59,18 @@ class Narrator {
     OutputRelay& output_;
     const AgentOptions& options_;
     const AgentCore& core_;
-    std::optional<WorkerFailure> failure_;  // The first of a round, not yet reported in full.
+    std::optional<WorkerFailure> failure_;  // The first of its round, not yet reported in full.
     RoundId failure_round_ = RoundId::none;
-    std::string last_pause_;  // As it was told.
+    std::string last_pause_;  // The last line about a pause.
     bool waits_ = false;
-    Instant notice_at_{};  // Of what it waits for: none before this.
+    Instant notice_at_{};  // The next line about waiting comes at this time or later.
     Duration notice_interval_{};
     static constexpr std::size_t kAnswersMax = 16;
-    std::set<std::string> answers_;  ///< Of endpoints that are no rendezvous.
+    std::set<std::string> answers_;  ///< Printed answers of endpoints that are no daemon.
     int trouble_count_ = 0;
-    bool heard_ = false;  // On this connection.
+    bool heard_ = false;  // The daemon has spoken on this connection.
     bool was_standby_ = false;
-    bool lost_ = false;  // It was there, and has not been heard since.
+    bool lost_ = false;  // The connection was lost, and the daemon has not spoken since.
     Instant trouble_at_{};
     Duration trouble_interval_{};
 };

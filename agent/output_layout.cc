@@ -10,7 +10,7 @@ namespace {
 constexpr const char* kRankPrefix = "[${node}:${rank}] ";
 constexpr const char* kTorchrunPrefix = "[${role_name}${local_rank}]:";
 
-/// In place of round_N or attempt_N, for a worker that was started ahead of its round.
+/// Replaces round_N or attempt_N for a worker that was started ahead of its round.
 constexpr const char* kAheadFolder = "ahead";
 
 std::filesystem::path attempt_folder(const OutputOptions& options, const WorkerIdentity& worker) {
@@ -19,7 +19,7 @@ std::filesystem::path attempt_folder(const OutputOptions& options, const WorkerI
                                  : "attempt_" + std::to_string(worker.assignment.restart_count));
 }
 
-// rank00012, or for a worker that has no rank yet NODE-local00003.
+// rank00012; for a worker without a rank, NODE-local00003.
 std::string file_name(const WorkerIdentity& worker, const std::string& node) {
     const std::uint32_t first = worker.ahead ? 0 : worker.assignment.first_rank;
     const std::string digits = std::to_string(first + worker.local_rank);
@@ -54,7 +54,7 @@ std::filesystem::path worker_folder(const OutputOptions& options, const WorkerId
 WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& worker,
                          const std::string& node, const std::string& host) {
     const bool torchrun = options.layout == OutputLayout::torchrun;
-    // Without files the filter would lose output, and torchrun does not apply it.
+    // As in torchrun, the filter does not apply without files: output would be lost.
     const bool on_console = !options.console_ranks ||
                             options.console_ranks->contains(worker.local_rank) ||
                             (torchrun && options.folder.empty());
@@ -80,7 +80,7 @@ WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& wor
             return plan;
         }
         const bool teed = options.tee.has(worker.local_rank, which);
-        // Without a folder nothing is redirected, as torchrun has it.
+        // As in torchrun, nothing is redirected without a folder.
         if (!folder.empty() && (teed || options.redirects.has(worker.local_rank, which))) {
             plan.path = (folder / torchrun_name).string();
             plan.shown = on_console && teed;

@@ -14,13 +14,13 @@
 
 namespace regroup::agent {
 
-/// Streams of each local rank, as torchrun's --redirects and --tee name them.
+/// The streams of each local rank, in the notation of torchrun's --redirects and --tee.
 struct StreamSpec {
     static constexpr std::uint8_t kOut = 1;
     static constexpr std::uint8_t kErr = 2;
 
-    std::uint8_t all = 0;                                 ///< Of every local rank, unless listed.
-    std::map<std::uint32_t, std::uint8_t> by_local_rank;  ///< When not empty, others have none.
+    std::uint8_t all = 0;                                 ///< For local ranks that are not listed.
+    std::map<std::uint32_t, std::uint8_t> by_local_rank;  ///< If not empty, other ranks have none.
 
     [[nodiscard]] bool has(std::uint32_t local_rank, std::uint8_t stream) const;
     [[nodiscard]] bool any() const noexcept { return all != 0 || !by_local_rank.empty(); }
@@ -28,49 +28,49 @@ struct StreamSpec {
     friend bool operator==(const StreamSpec&, const StreamSpec&) = default;
 };
 
-/// How files and folders are called under OutputOptions::folder.
+/// The names of files and folders in OutputOptions::folder.
 enum class OutputLayout : std::uint8_t {
-    /// round_N/rank00012.{out,err,error.json}, appended to; every line is shown too. A worker that
-    /// lives on goes on in the next round's files; one that was started ahead of a round begins in
-    /// ahead/NODE-local00003.*.
+    /// round_N/rank00012.{out,err,error.json}, appended to. Every line is shown, too. An elastic
+    /// worker continues in the files of the next round. A worker that was started ahead of a round
+    /// begins in ahead/NODE-local00003.*.
     by_rank,
-    /// attempt_N/LOCAL_RANK/{stdout.log,stderr.log,error.json}, for the streams that were
-    /// redirected or teed; N counts restarts.
+    /// attempt_N/LOCAL_RANK/{stdout.log,stderr.log,error.json}, for redirected and teed streams.
+    /// N counts restarts.
     torchrun,
 };
 
-/// How the output of this node's workers is kept and shown.
+/// Where the output of the workers goes, and how it is shown.
 struct OutputOptions {
-    std::filesystem::path folder;  ///< Of this run; exists. Empty: no file is written.
+    std::filesystem::path folder;  ///< Folder of this run, which exists. Empty: no files.
     OutputLayout layout = OutputLayout::by_rank;
     /// Streams without a file (layout torchrun) are inherited as they are: no prefix, no copy.
     bool bare_console = false;
-    StreamSpec redirects;  ///< To files only. Layout torchrun; so is the next.
-    StreamSpec tee;        ///< To files and, with a prefix, to the console.
-    /// Local ranks that are shown on the console; none: all.
+    StreamSpec redirects;  ///< To files only. For the layout torchrun.
+    StreamSpec tee;        ///< To files, and with a prefix to the console. For the layout torchrun.
+    /// Local ranks that are shown on the console. Without a value, all.
     std::optional<std::set<std::uint32_t>> console_ranks;
     /// Before each line shown: ${role_name}, ${local_rank}, ${rank}, ${hostname} and ${node} are
-    /// filled in. Empty: the layout's own.
+    /// replaced. Empty: the prefix of the layout.
     std::string line_prefix;
-    /// Lines of teed streams with any of these in them go to filtered_stdout.log, too.
+    /// Lines of teed streams that contain one of these are copied to filtered_stdout.log.
     std::vector<std::string> stdout_needles;
     std::vector<std::string> stderr_needles;
-    /// A file that would grow beyond this begins anew; what was there is kept as FILE.1. 0: never.
+    /// Largest size of a file. A full file is renamed to FILE.1, and FILE begins anew. 0: no limit.
     std::uint64_t file_bytes_max = 0;
 };
 
-/// Where one worker's output goes in one round.
+/// The destinations of one worker's output in one round.
 struct WorkerOutput {
     StreamPlan out;
     StreamPlan err;
-    std::string error_file;  ///< Where the worker may describe its error; empty for nowhere.
+    std::string error_file;  ///< TORCHELASTIC_ERROR_FILE of the worker; may be empty.
 };
 
-/// `host` is the short host name. What it names need not exist yet.
+/// `host` is the short host name. The files and folders need not exist yet.
 [[nodiscard]] WorkerOutput plan_output(const OutputOptions& options, const WorkerIdentity& worker,
                                        const std::string& node, const std::string& host);
 
-/// The folder that plan_output() puts the worker's files into; empty without files.
+/// The folder of the worker's files in plan_output(). Empty without files.
 [[nodiscard]] std::filesystem::path worker_folder(const OutputOptions& options,
                                                   const WorkerIdentity& worker);
 

@@ -25,7 +25,7 @@ WorkerGroupOptions group_options(const AgentOptions& options) {
 }
 
 NodeWatchOptions watch_options(const AgentOptions& options) {
-    // Tools that read torchrun's folders find there what torchrun puts there, and nothing else.
+    // Folders in torchrun's layout have only torchrun's files, for tools that read them.
     const bool keeps_ledger = options.output.layout != OutputLayout::torchrun;
     return {options.core.job, options.hangs, options.output.folder, options.search_path,
             keeps_ledger};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The options of an agent's parts, as they follow from its own.
+// Derives the options of an agent's parts from its own.
 #pragma once
 
 #include "agent/agent.h"

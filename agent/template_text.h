@@ -6,14 +6,14 @@
 
 namespace regroup::agent {
 
-/// `text` with `$name` and `${name}` replaced by their values and `$$` by a dollar sign; names that
-/// `values` lacks, and anything else after a dollar sign, stay as they are. The rule is that of
-/// Python's string.Template.safe_substitute, by which torchrun fills in arguments and prefixes.
+/// `text` with `$name` and `${name}` replaced by their values and `$$` by a dollar sign. Unknown
+/// names, and anything else after a dollar sign, stay. This is Python's
+/// string.Template.safe_substitute, which torchrun uses for arguments and prefixes.
 [[nodiscard]] std::string substitute(const std::string& text,
                                      const std::map<std::string, std::string>& values);
 
-/// `text` with `${name}` replaced by its value for the names in `values`. All else stays as it is,
-/// `$$` included, because it may be meant for a shell.
+/// `text` with `${name}` replaced by its value for the names in `values`. All else stays, including
+/// `$$`, because it may be for a shell.
 [[nodiscard]] std::string substitute_braced(const std::string& text,
                                             const std::map<std::string, std::string>& values);
 

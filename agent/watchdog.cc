@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-// A message fits a pipe's atomic write; sections that nobody leaves must not add up for ever.
+// A message fits an atomic write to a pipe. The number of open sections is bounded.
 constexpr std::size_t kLineBytesMax = 4096;
 constexpr std::size_t kLimitsMax = 65536;
 
@@ -67,7 +67,7 @@ Result<void> Watchdog::open(const std::string& path) {
 
 void Watchdog::read() {
     std::array<char, 4 * kLineBytesMax> buffer;  // NOLINT(cppcoreguidelines-pro-type-member-init)
-    // Once: who writes without end must not keep the event loop.
+    // One read for each event, so that an endless writer does not block the event loop.
     const ssize_t count = ::read(fifo_->fd(), buffer.data(), buffer.size());
     if (count > 0) {
         partial_.append(buffer.data(), static_cast<std::size_t>(count));
@@ -78,7 +78,7 @@ void Watchdog::read() {
         }
         partial_.erase(0, begin);
         if (partial_.size() > kLineBytesMax) {
-            partial_.clear();  // No message of ours.
+            partial_.clear();  // Not a message of the timer.
         }
     }
     arm();
@@ -114,7 +114,7 @@ void Watchdog::arm() {
         timer_.cancel();
         return;
     }
-    // A wall clock may be set while we wait, so that it is asked once a second.
+    // The wall clock may be set meanwhile, so check it once a second.
     const double left = std::clamp(first->second.expires - wall_clock_seconds(), 0.0, 1.0);
     timer_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
         std::chrono::duration<double>(left)));
@@ -136,12 +136,12 @@ void Watchdog::check() {
     const std::vector<pid_t> ours = late.empty() ? std::vector<pid_t>() : descendants(::getpid());
     for (const auto& [key, limit] : late) {
         limits_.erase(key);
-        // Otherwise it has ended, or was never ours to signal.
+        // Other processes have ended, or are not ours.
         if (std::find(ours.begin(), ours.end(), key.first) != ours.end()) {
             end(key.first, key.second, limit.signal);
         }
     }
-    // Sections of processes that have ended since would be held against whoever gets their number.
+    // Forget ended processes: another process may get their pid.
     if (!late.empty()) {
         std::erase_if(limits_, [&](const auto& entry) {
             return std::find(ours.begin(), ours.end(), entry.first.first) == ours.end();

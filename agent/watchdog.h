@@ -18,18 +18,18 @@
 
 namespace regroup::agent {
 
-/// PyTorch's file timer: workers write to a FIFO by when a section of theirs must be left, and who
-/// is late is sent a signal.
+/// PyTorch's file timer. A worker writes a deadline for a section of its code to a FIFO. If the
+/// worker is late, the watchdog sends it a signal.
 ///
 ///     {"version": 1, "pid": 4711, "scope_id": "load", "expiration_time": 1700000000.5, "signal":
 ///     9}
 ///
-/// One such line for each entry into a section, wall-clock time in seconds; a negative time means
-/// that it was left. Only descendants of this process are ever signalled; what is not understood is
-/// passed over.
+/// There is one such line for each entry into a section, with wall-clock time in seconds. A
+/// negative time means that the worker has left the section. Only descendants of this process are
+/// signalled. Invalid lines are ignored.
 class Watchdog {
    public:
-    /// Told before a process is signalled: a line for people.
+    /// Called with a message before a process is signalled.
     using OnLate = std::function<void(const std::string& line)>;
 
     Watchdog(boost::asio::io_context& io, OnLate on_late);
@@ -38,7 +38,7 @@ class Watchdog {
     /// Removes the FIFO.
     ~Watchdog();
 
-    /// Makes the FIFO at `path`, in place of one that is there, and listens. Errors: system.
+    /// Makes the FIFO at `path`, replacing an old FIFO, and listens. Errors: system.
     Result<void> open(const std::string& path);
 
    private:
@@ -57,7 +57,7 @@ class Watchdog {
     OnLate on_late_;
     std::string path_;
     std::optional<ReadableWatch> fifo_;
-    UniqueFd own_end_;  ///< For writing, so that the FIFO has no end when the last worker leaves.
+    UniqueFd own_end_;  ///< Keeps the FIFO open for writing, so that it never reports its end.
     std::string partial_;
     boost::asio::steady_timer timer_;
     std::map<std::pair<pid_t, std::string>, Limit> limits_;

@@ -33,7 +33,7 @@ Result<std::string> visible_device(const std::vector<std::string>& inherited,
         devices.push_back(begin == entry.npos ? "" : entry.substr(begin, end + 1 - begin));
     }
     if (devices.empty()) {
-        devices.emplace_back();  // Set, and empty: no device for anybody.
+        devices.emplace_back();  // Set and empty: no worker sees a device.
         return devices.front();
     }
     if (local_rank >= devices.size()) {
@@ -49,7 +49,7 @@ namespace {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// What only a round decides.
+/// The variables that depend on the round.
 Variables round_variables(const WorkerIdentity& worker) {
     const Assignment& a = worker.assignment;
     return {
@@ -66,7 +66,8 @@ Variables round_variables(const WorkerIdentity& worker) {
     };
 }
 
-/// Those of the link, empty for what must not be inherited: a launcher may run under another.
+/// The variables of the link. An empty value removes an inherited variable: a launcher may run
+/// under another launcher.
 Variables link_variables(const WorkerIdentity& worker) {
     return {
         {worker_link::kSocketVariable, worker.agent_socket},

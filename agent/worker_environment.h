@@ -9,7 +9,7 @@
 
 namespace regroup::agent {
 
-/// What one worker's environment is made of.
+/// The facts for the environment of one worker.
 struct WorkerIdentity {
     std::string job;
     Assignment assignment;
@@ -17,38 +17,37 @@ struct WorkerIdentity {
     std::uint32_t local_rank = 0;
     std::uint32_t local_world_size = 1;
     std::uint32_t max_restarts = 0;
-    /// Where the worker may describe its own error; empty for nowhere.
+    /// The file for a description of the worker's own error. May be empty.
     std::string error_file;
-    /// Signal names, as the launcher's --signals-to-handle has them.
+    /// Signal names, in the format of --signals-to-handle.
     std::string signals_to_handle;
-    /// Every worker gets local rank 0 and sees one device, its own.
+    /// Each worker gets LOCAL_RANK=0 and sees only its own device.
     bool virtual_local_rank = false;
-    /// CUDA_VISIBLE_DEVICES, in place of what is inherited and of a virtual local rank's own.
+    /// CUDA_VISIBLE_DEVICES. Replaces the inherited value and that of a virtual local rank.
     std::optional<std::string> visible_devices;
-    /// Where the worker's section timers go (see Watchdog); empty for nowhere.
+    /// The FIFO of the Watchdog. May be empty.
     std::string watchdog_file;
-    /// GLOO_SOCKET_IFNAME, unless it is inherited; empty: leave it alone.
+    /// GLOO_SOCKET_IFNAME, unless it is inherited. Empty: do not set it.
     std::string network_interface;
-    /// Where a worker with the SDK finds its agent, and by which it is known there; empty: it has
-    /// no link.
+    /// The socket of the agent, and the id of the worker there. Empty: the worker has no link.
     std::string agent_socket;
     std::string worker_id;
-    /// It is started ahead of a round: what only a round decides (its rank, the world, the master)
-    /// is not in its environment, and comes over the link.
+    /// The worker is started ahead of a round. Its environment has no rank, world or master; they
+    /// come over the link.
     bool ahead = false;
-    /// OMP_NUM_THREADS, in place of what is inherited; 0: leave it alone.
+    /// OMP_NUM_THREADS. Replaces the inherited value. 0: do not set it.
     std::uint32_t threads = 0;
 };
 
-/// The one device that a worker with a virtual local rank sees: the entry of that local rank in
-/// CUDA_VISIBLE_DEVICES as it is inherited, or the local rank itself without that variable.
+/// The device that a worker with a virtual local rank sees: the entry of its local rank in the
+/// inherited CUDA_VISIBLE_DEVICES, or the local rank itself without that variable.
 /// Errors: invalid_argument, when the variable has too few entries.
 Result<std::string> visible_device(const std::vector<std::string>& inherited,
                                    std::uint32_t local_rank);
 
-/// `inherited` ("NAME=value" each) overlaid with the variables that torchrun gives its workers,
-/// REGROUP_ROUND and those of the link. Requires visible_device() for a virtual local rank without
-/// `visible_devices`. The contract of every launched program: names and spellings are PyTorch's.
+/// `inherited` ("NAME=value" each) with the variables of torchrun, REGROUP_ROUND and the variables
+/// of the link. Requires that visible_device() succeeds for a virtual local rank without
+/// `visible_devices`. Names and spellings are those of PyTorch.
 [[nodiscard]] std::vector<std::string> worker_environment(std::vector<std::string> inherited,
                                                           const WorkerIdentity& worker);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a WorkerGroup starts processes and sees them end; what it says to them, and hears, is in
+// How a WorkerGroup starts processes and sees them end. The messages to and from workers are in
 // worker_group_talk.cc.
 #include "agent/worker_group.h"
 
@@ -21,13 +21,15 @@ namespace regroup::agent {
 
 namespace {
 
-// How long descendants that left their group may resist SIGKILL before the round is given over.
+// Time limit for killing the descendants of a worker.
 constexpr Duration kTreeLimit = std::chrono::seconds(5);
-// How often those are asked after that are about to end. Reading it costs some ten microseconds.
+// Interval of checks on workers that are about to end. A check takes some ten microseconds.
 constexpr Duration kLookFirst = std::chrono::milliseconds(1);
 constexpr Duration kLookLongest = std::chrono::milliseconds(50);
-// After that its pidfd decides: it has executed another program, or ends with success.
+// After so many checks only the pidfd counts: the process has executed another program, or ends
+// with success.
 constexpr int kLooksMax = 8;
+
 std::string wall_clock_time() {
     const std::time_t now = std::time(nullptr);
     std::tm local{};
@@ -64,7 +66,7 @@ void WorkerGroup::launch(const LaunchWorkers& launch, const std::string& own_add
 
 void WorkerGroup::prestart(const PrestartWorkers& prestart, const std::string& own_address) {
     Assignment unknown;
-    unknown.group_world_size = 2;  // Others: that is what it waits for.
+    unknown.group_world_size = 2;  // A standby joins other nodes.
     choose_interface(unknown, own_address);
     for (const std::uint32_t local_rank : prestart.local_ranks) {
         start(unknown, local_rank, true);
@@ -72,7 +74,7 @@ void WorkerGroup::prestart(const PrestartWorkers& prestart, const std::string& o
     open_files_soon();
 }
 
-// Gloo looks for its address behind the host's name, and falls back to loopback.
+// Without a chosen interface, Gloo resolves the host name and may fall back to loopback.
 void WorkerGroup::choose_interface(const Assignment& assignment, const std::string& own_address) {
     network_interface_.clear();
     for (const std::string& address : {assignment.master_addr, own_address}) {
@@ -94,7 +96,7 @@ void WorkerGroup::start(const Assignment& assignment, std::uint32_t local_rank, 
     make_folder(worker_folder(options_.output, identity));
     process.error_file = identity.error_file = plan.error_file;
     if (!plan.error_file.empty()) {
-        ::unlink(plan.error_file.c_str());  // An earlier run's error would be taken for ours.
+        ::unlink(plan.error_file.c_str());  // Remove the file of an earlier run.
     }
     if (link_) {
         if (Result<std::shared_ptr<SharedPage>> page = SharedPage::create()) {
@@ -166,7 +168,7 @@ WorkerIdentity WorkerGroup::identity_of(const Assignment& assignment,
     return identity;
 }
 
-// A folder that cannot be made shows when the first file is opened in it.
+// Ignores errors: opening the first file in the folder reports them.
 void WorkerGroup::make_folder(const std::filesystem::path& folder) {
     if (!folder.empty() && folder != made_folder_) {
         std::error_code ignored;
@@ -217,13 +219,13 @@ void WorkerGroup::reaped(std::uint64_t key, ExitStatus status) {
     Process& process = processes_.at(key);
     const bool told_before = process.told;
     const bool others_stay = process.elastic || told_before;
-    std::set<pid_t> spared = launcher_.children();  // Its peers, and who looks at them.
+    std::set<pid_t> spared = launcher_.children();  // Its peers, and tools that inspect them.
     spared.erase(process.child->pid());
     const bool any_living =
         std::any_of(processes_.begin(), processes_.end(),
                     [&](const auto& other) { return other.first != key && !other.second.told; });
-    // Whatever a worker left behind must be gone before the next round may begin. As long as its
-    // peers end with it they may still need that.
+    // Processes that a worker left behind must be gone before the next round. If its peers end too,
+    // they may still need them until the last one has ended.
     if (others_stay || !any_living) {
         if (others_stay) {
             process.child->signal_group(SIGKILL);
@@ -286,9 +288,9 @@ void WorkerGroup::look_at(std::uint64_t key) {
     }
     const pid_t pid = found->second.child->pid();
     const std::optional<ExitStatus> status = read_exit(pid);
-    // A worker without a link is not fenced: none of its threads may be about to write anything.
+    // A worker without a link is not fenced: all its threads must have stopped.
     if (status && (found->second.looks > 0 || runs_no_more(pid))) {
-        // Those who share its group would else have time until it is reaped.
+        // Else the rest of its process group would live until the worker is reaped.
         found->second.child->signal_group(SIGKILL);
         tell_end(key, *status);
     }
@@ -296,7 +298,7 @@ void WorkerGroup::look_at(std::uint64_t key) {
 
 void WorkerGroup::tell_end(std::uint64_t key, ExitStatus status) {
     if (link_) {
-        link_->hear_out(key);  // Why it fails may be its last word.
+        link_->hear_out(key);  // Its last message may have the reason.
     }
     Process& process = processes_.at(key);
     process.told = true;

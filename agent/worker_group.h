@@ -29,29 +29,30 @@
 
 namespace regroup::agent {
 
-/// What every worker of this node runs.
+/// The command of the workers of this node.
 struct WorkerCommand {
     std::string executable;  ///< Absolute.
-    /// argv, the program's name first. In those from `templates_begin` on, `${local_rank}` is
-    /// filled in: by substitute_braced(), or as torchrun does it by substitute().
+    /// argv, with the program's name first. From `templates_begin` on, `${local_rank}` is replaced:
+    /// by substitute_braced(), or for torchrun by substitute().
     std::vector<std::string> arguments;
     std::size_t templates_begin = 1;
     bool templates_of_torchrun = false;
     std::vector<std::string> environment;
-    std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< For the environment.
-    bool virtual_local_rank = false;                                  ///< See WorkerIdentity.
-    /// CUDA_VISIBLE_DEVICES by local rank; empty: as it is inherited.
+    /// For TORCHELASTIC_SIGNALS_TO_HANDLE.
+    std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+    bool virtual_local_rank = false;  ///< See WorkerIdentity.
+    /// CUDA_VISIBLE_DEVICES by local rank. Empty: inherited.
     std::vector<std::string> visible_devices;
-    std::string watchdog_file;  ///< Of a Watchdog, for the environment; or empty.
-    /// Where the workers run, by local rank; empty: anywhere.
+    std::string watchdog_file;  ///< FIFO of the Watchdog; may be empty.
+    /// Placement of the workers, by local rank. Empty: not bound.
     std::vector<RankPlacement> placements;
-    bool sets_threads = false;  ///< OMP_NUM_THREADS by `placements`.
+    bool sets_threads = false;  ///< Set OMP_NUM_THREADS from `placements`.
 };
 
 struct WorkerGroupOptions {
     std::string job;
     std::string node;       ///< The node's name.
-    std::string host;       ///< Its host's short name, for prefixes.
+    std::string host;       ///< Short name of the host, for prefixes.
     std::string full_host;  ///< For failure reports.
     std::string role;
     std::uint32_t workers = 1;
@@ -61,79 +62,81 @@ struct WorkerGroupOptions {
     EventSink on_event;  ///< May be empty.
 };
 
-/// The processes of one node's workers, each with its rank, environment, place and output; talked
-/// to, if they have the SDK, and signalled; each end described as far as this machine can tell.
+/// The worker processes of one node. Starts each with its rank, environment, placement and output;
+/// exchanges messages with those that have the SDK; signals them; and reports each end with the
+/// facts that this machine knows.
 ///
-/// A worker's end is known, and told, as soon as it is certain: for one with the SDK within a
-/// fraction of a millisecond (DeathWatch), for one that was asked to end a moment after the last of
-/// its threads has stopped running. What remains is the kernel's work of freeing its memory, which
-/// is faster than any successor fills its own; nobody waits for that. Its group gets SIGKILL when
-/// its end is told; what else it has left behind ends when it is reaped.
+/// An end is reported as soon as it is certain, before the kernel has freed the memory of the
+/// process: for a worker with the SDK within a fraction of a millisecond (DeathWatch), for a worker
+/// that was asked to end when its last thread has stopped. The process group gets SIGKILL when the
+/// end is reported. Other processes that the worker left behind are killed when it is reaped.
 ///
-/// One thread, which outlives the workers: they are killed when it ends. References outlive this.
+/// One thread, which outlives the workers: the kernel kills them when it ends. All references
+/// outlive this object.
 class WorkerGroup {
    public:
-    /// `on_event` is told of each worker's end, of one that could not be started (from within
-    /// launch()), and of what workers say over their links. It must not destroy this object.
+    /// `on_event` gets the end of each worker, failed starts (from within launch()), and the
+    /// messages of workers over their links. It must not destroy this object.
     WorkerGroup(boost::asio::io_context& io, const Clock& clock, OutputRelay& output,
                 WorkerGroupOptions options, std::function<void(const AgentEvent&)> on_event);
 
-    /// Opens the link for workers with the SDK. Without it they are as all others. Errors: system.
+    /// Opens the link for workers with the SDK. Without it they are treated like all other workers.
+    /// Errors: system.
     Result<void> open_link();
 
-    /// Starts these workers of a round. Those that had their places must have ended. `own_address`
-    /// is this node's on the connection to the daemon: where the master is known by a name, it
-    /// tells the interface.
+    /// Starts these workers in a round. Their predecessors must have ended. `own_address`: the
+    /// address of this node on the connection to the daemon. It gives the network interface if the
+    /// master is known only by name.
     void launch(const LaunchWorkers& launch, const std::string& own_address);
-    /// Starts these ahead of any round.
+    /// Starts these workers ahead of a round.
     void prestart(const PrestartWorkers& start, const std::string& own_address);
-    /// Tells these their places in a round.
+    /// Gives these workers their ranks in a round.
     void assign(const Assignment& assignment, const std::vector<std::uint32_t>& local_ranks);
 
     void end_round(const EndRound& end);
     void pause(const PauseWorkers& pause);
-    /// Asks workers to end, with whatever shares their process groups; stopped ones are woken.
+    /// Sends `signal` to the process groups of these workers, and wakes stopped ones.
     void end_by(int signal, const std::vector<std::uint32_t>& local_ranks);
-    /// Ends one by force, on which the round hangs; both go into its failure.
+    /// Kills the worker on which the round hangs. The arguments go into its failure.
     void kill(std::uint32_t local_rank, const std::string& reason, bool by_silence = false);
-    /// Passes a signal on to all but those with the SDK's loop that it would only end.
+    /// Passes a signal on to all workers, except those in an ElasticLoop that do not handle it.
     void forward(int signal);
-    /// The node is to leave: signals that would end workers with the loop do so no more before they
-    /// are asked to (WorkerPage::draining).
+    /// The node drains: from now on, workers in an ElasticLoop ignore signals that would end them,
+    /// until they are asked to end (WorkerPage::draining).
     void announce_drain();
-    /// There is nobody to pass it on to, for all have the loop and none heeds such a signal.
+    /// True if all workers are in an ElasticLoop and none handles the signal.
     [[nodiscard]] bool would_only_end(int signal) const;
 
-    /// Kills what former workers left behind, wherever it has moved to. Blocks for some
-    /// milliseconds; for seconds if a process is stuck in the kernel.
+    /// Kills all processes that former workers left behind. Blocks for some milliseconds; for
+    /// seconds if a process is stuck in the kernel.
     void kill_leftovers();
 
-    /// For programs that look at workers.
+    /// For starting tools that inspect workers.
     [[nodiscard]] LinuxLauncher& launcher() noexcept { return launcher_; }
 
-    /// By local rank.
+    /// The live workers, by local rank.
     [[nodiscard]] std::vector<LiveWorker> live() const;
-    /// The furthest step of which a living worker has the state, as their pages say.
+    /// The highest step in the pages of live workers.
     [[nodiscard]] std::uint64_t highest_step() const;
 
    private:
     struct Process {
         std::uint32_t local_rank = 0;
         RoundId launched_in = RoundId::none;
-        Assignment assignment;  ///< The last one.
+        Assignment assignment;  ///< The last assignment.
         std::optional<ChildProcess> child;
         std::shared_ptr<SharedPage> page;
         std::string error_file;
-        std::optional<worker_link::Fatal> fatal;  ///< What it said of its own end,
-        bool announced = false;                   ///< first before it was asked to end.
-        std::string hung;                         ///< Why it was killed, if for a hang.
+        std::optional<worker_link::Fatal> fatal;  ///< Its own report of its end.
+        bool announced = false;                   ///< It reported before it was asked to end.
+        std::string hung;                         ///< The reason, if it was killed for a hang.
         bool hung_by_silence = false;
-        bool attached = false;  ///< The process itself, not a child of its.
+        bool attached = false;  ///< The process itself has attached, not a child.
         bool elastic = false;
-        bool asked = false;   ///< To end;
-        bool forced = false;  ///< and by SIGKILL.
-        bool told = false;    ///< Its end: only to be reaped.
-        int looks = 0;        ///< How often it is still asked after, for its page says it has died.
+        bool asked = false;   ///< It was asked to end.
+        bool forced = false;  ///< It was sent SIGKILL.
+        bool told = false;    ///< Its end was reported; it must still be reaped.
+        int looks = 0;        ///< Remaining checks after its page was marked dead.
     };
 
     void start(const Assignment& assignment, std::uint32_t local_rank, bool ahead);
@@ -154,21 +157,21 @@ class WorkerGroup {
     void hear(std::uint64_t key, const worker_link::FromWorker& message);
 
     void reaped(std::uint64_t key, ExitStatus status);
-    /// Its page says that it has died.
+    /// The page of the worker is marked dead.
     void marked_dead(std::uint64_t key);
     void look_soon();
     void look_again();
-    /// Tells its end if it is certain by now.
+    /// Reports the end of the worker if it is certain.
     void look_at(std::uint64_t key);
     void tell_end(std::uint64_t key, ExitStatus status);
-    /// Kills what the dead have left behind, and nothing of the living.
+    /// Kills processes that ended workers left behind, except `spared` and their descendants.
     void sweep(const std::set<pid_t>& spared);
     [[nodiscard]] WorkerFailure failure_of(const Process& process);
     [[nodiscard]] WorkerFailure failure_of(const Process& process, ExitStatus status);
-    /// Why it failed, as it said itself.
+    /// Adds the worker's own report of its failure.
     static void add_own_words(const Process& process, WorkerFailure& failure);
     void record(WorkerEvent::State state, const Process& process, int exit_code) const;
-    /// Who has its place.
+    /// The live worker with this local rank, or null.
     [[nodiscard]] Process* living(std::uint32_t local_rank);
 
     boost::asio::io_context& io_;
@@ -178,7 +181,7 @@ class WorkerGroup {
     std::function<void(const AgentEvent&)> on_event_;
     LinuxLauncher launcher_;
     OrphanReaper reaper_;
-    std::map<std::uint64_t, Process> processes_;  ///< By a number that is never used again.
+    std::map<std::uint64_t, Process> processes_;  ///< By a unique number.
     std::uint64_t last_key_ = 0;
     std::unique_ptr<LinkServer> link_;
     std::unique_ptr<DeathWatch> deaths_;
@@ -188,8 +191,8 @@ class WorkerGroup {
     bool draining_ = false;
     bool files_wanted_ = false;
     std::filesystem::path made_folder_;
-    std::string network_interface_;      ///< Towards the master of the last launch.
-    std::optional<OomWatch> oom_watch_;  ///< Since the last round began.
+    std::string network_interface_;      ///< The interface to the master of the last launch.
+    std::optional<OomWatch> oom_watch_;  ///< Counts since the last round began.
 };
 
 }  // namespace regroup::agent

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a WorkerGroup says to workers that have the SDK, and hears from them.
+// The messages between a WorkerGroup and workers that have the SDK.
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
@@ -20,17 +20,17 @@ namespace regroup::agent {
 
 namespace {
 
-/// Output opens its file itself; who prints nothing has an empty one after this time.
+/// The first output opens the file of a worker. After this time a silent worker gets empty files.
 constexpr Duration kFilesPause = std::chrono::milliseconds(20);
 
 Duration from_milliseconds(double count) {
-    constexpr double kLongest = 1e12;  // Whatever a worker may say: thirty years.
-    const std::chrono::duration<double, std::milli> time(
-        count >= 0 ? std::min(count, kLongest) : 0.0);  // Also for what is not a number.
+    constexpr double kLongest = 1e12;  // Thirty years: limits invalid values.
+    const std::chrono::duration<double, std::milli> time(count >= 0 ? std::min(count, kLongest)
+                                                                    : 0.0);  // NaN gives 0.
     return std::chrono::duration_cast<Duration>(time);
 }
 
-/// What the daemon will hear of `text`: what is no UTF-8 is replaced. Then its words are ours.
+/// `text` as the daemon will receive it: invalid UTF-8 is replaced, and the length is limited.
 std::string as_reported(const std::string& text) {
     using nlohmann::json;
     const json heard = json::parse(json(text).dump(-1, ' ', false, json::error_handler_t::replace));
@@ -51,7 +51,7 @@ rendezvous::FailureKind kind_of(worker_link::FatalKind kind) {
     return rendezvous::FailureKind::failure;
 }
 
-/// Whether the process still executes the program that it was started as.
+/// True if the process still executes the program with which it was started.
 bool runs(pid_t pid, const std::string& executable) {
     std::error_code error;
     return std::filesystem::equivalent("/proc/" + std::to_string(pid) + "/exe", executable, error);
@@ -82,7 +82,7 @@ Result<void> WorkerGroup::open_link() {
     return {};
 }
 
-// ---- What they are told.
+// ---- Messages to workers.
 
 void WorkerGroup::assign(const Assignment& assignment,
                          const std::vector<std::uint32_t>& local_ranks) {
@@ -91,7 +91,7 @@ void WorkerGroup::assign(const Assignment& assignment,
             return p.second.local_rank == local_rank && !p.second.told;
         });
         if (found == processes_.end()) {
-            continue;  // It has ended meanwhile, and that is said.
+            continue;  // It has ended meanwhile; its end is reported.
         }
         found->second.assignment = assignment;
         if (found->second.page) {
@@ -116,7 +116,7 @@ void WorkerGroup::assign(const Assignment& assignment,
         message.reason = describe(assignment.reason);
         link_->send(found->first, message);
     }
-    // They are on their way; from here on what they write belongs to the new round.
+    // The assignments are sent. Later output belongs to the new round.
     for (const std::uint32_t local_rank : local_ranks) {
         const WorkerIdentity identity = identity_of(assignment, local_rank);
         const WorkerOutput plan =
@@ -146,8 +146,8 @@ void WorkerGroup::pause(const PauseWorkers& pause) {
     const Leaving leaving = pause.at_once ? Leaving::at_once
                             : pause.leave ? Leaving::at_boundary
                                           : Leaving::no;
-    // Whoever sees that it is to pause brings the others there by the vote: by then each must be
-    // able to see that the node leaves.
+    // Set all pages before the messages: the first worker that reads its message brings the others
+    // to the boundary, and there each must see that the node leaves.
     for (auto& [key, process] : processes_) {
         if (!process.told && process.page) {
             (*process.page)->leaving.store(leaving);
@@ -195,14 +195,13 @@ bool WorkerGroup::would_only_end(int signal) const {
     return any;
 }
 
-// One that waits for its first place has yet to say that it has the loop, and is started only where
-// the others have.
+// A worker that was started ahead counts as elastic: it is started ahead only if the others are.
 bool WorkerGroup::would_only_end(const Process& process, int signal) {
     const bool waits = process.assignment.round == RoundId::none;
     return (process.elastic || waits) && has_default(process.child->pid(), signal);
 }
 
-// ---- What they say.
+// ---- Messages from workers.
 
 void WorkerGroup::hear_hello(std::uint64_t key, pid_t pid, bool elastic, bool is_new) {
     const auto found = processes_.find(key);
@@ -242,7 +241,7 @@ void WorkerGroup::hear(std::uint64_t key, const worker_link::FromWorker& message
         if (!process.fatal) {
             process.announced = !process.asked;
         }
-        // What the program says of an error is more than what the loop knew of it.
+        // The program's own report has more facts than that of the loop.
         if (!process.fatal || process.fatal->kind == worker_link::FatalKind::error) {
             process.fatal = {fatal->kind, as_reported(fatal->text)};
         }
@@ -256,13 +255,13 @@ void WorkerGroup::add_own_words(const Process& process, WorkerFailure& failure) 
     failure.announced = process.announced;
     const std::string in_file = std::exchange(failure.error_message, process.fatal->text);
     if (!in_file.empty()) {
-        // A report has room for the end of both, and the beginning says why.
+        // Limit the length: keep the worker's report and the end of the error file.
         const std::size_t room = protocol::kOutputBytesMax - process.fatal->text.size() - 1;
         failure.error_message += "\n" + protocol::end_of(in_file, room);
     }
 }
 
-// ---- What is kept of a round.
+// ---- Records of a round.
 
 void WorkerGroup::begin_records() {
     if (oom_watch_) {
@@ -273,7 +272,7 @@ void WorkerGroup::begin_records() {
     open_files_soon();
 }
 
-// The workers are about to ask for their store. Files are the disk's, which may take its time.
+// Opens the files a little later: the disk may be slow, and the workers wait for their store.
 void WorkerGroup::open_files_soon() {
     files_wanted_ = true;
     files_timer_.expires_after(kFilesPause);
@@ -290,7 +289,7 @@ void WorkerGroup::open_files_now() {
     }
 }
 
-// ---- Looks.
+// ---- Views of the workers.
 
 WorkerGroup::Process* WorkerGroup::living(std::uint32_t local_rank) {
     for (auto& [key, process] : processes_) {

@@ -32,7 +32,7 @@ std::string completion(const std::string& command, const std::vector<std::string
                              "}\n"
                              "complete -o filenames -F " +
                              function + " " + program + "\n";
-    // zsh takes bash's form once asked to.
+    // bashcompinit lets zsh use the completion of bash.
     return shell == "zsh" ? "autoload -U +X bashcompinit && bashcompinit\n" + bash : bash;
 }
 

@@ -6,8 +6,7 @@
 
 namespace regroup::launcher {
 
-/// Commands for `shell` (bash, zsh or tcsh), to be evaluated by it, that complete the flags of
-/// `command` and, after them, file names.
+/// A script for `shell` (bash, zsh or tcsh) that completes the flags of `command` and file names.
 [[nodiscard]] std::string completion(const std::string& command,
                                      const std::vector<std::string>& flags,
                                      const std::string& shell);

@@ -9,7 +9,7 @@ namespace regroup::launcher {
 
 namespace {
 
-// A role or a path need not be UTF-8.
+// A role or a path may not be UTF-8; such bytes are replaced.
 std::string text_of(const nlohmann::ordered_json& object) {
     return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

@@ -9,7 +9,8 @@
 
 namespace regroup::launcher {
 
-/// A worker's event as torchrun's console handler writes it: one JSON object, without line end.
+/// An event of a worker in the format of torchrun's console handler: one JSON object, without line
+/// end.
 [[nodiscard]] std::string event_line(const agent::WorkerEvent& event, const RunOptions& options,
                                      const agent::AgentConfig& config);
 

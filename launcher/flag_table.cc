@@ -29,7 +29,7 @@ std::string variable_of(const std::string& flag) {
     return name;
 }
 
-// As argparse tells an option from its value: "-1" and "-.5" are values, and so is "-".
+// The rule of argparse: "-1", "-.5" and "-" are values, not flags.
 bool looks_like_flag(const std::string& word) {
     return word.size() > 1 && word[0] == '-' && word.find(' ') == word.npos &&
            std::isdigit(static_cast<unsigned char>(word[1])) == 0 && word[1] != '.';
@@ -73,7 +73,7 @@ std::optional<std::string> nearest(const std::string& word,
     std::optional<std::string> best;
     std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
     for (const std::string& candidate : candidates) {
-        // The beginning of a flag is as near as one letter, however long the rest is.
+        // The beginning of a flag counts as one wrong letter, however long the rest is.
         const bool begins = word.size() >= kPrefixBytesMin && candidate.starts_with(word);
         const std::size_t distance = begins ? 1 : edit_distance(word, candidate);
         if (distance < best_distance) {
@@ -232,7 +232,7 @@ Result<std::size_t> FlagTable::take_flag(std::span<const std::string> arguments,
         value = arguments[next++];
     }
     if (const Result<void> taken = take(entry, *value, ""); !taken && !complaint_) {
-        complaint_ = taken.error();  // Held back: a --help may follow.
+        complaint_ = taken.error();  // Returned later: a --help may follow.
     }
     return next;
 }

@@ -13,64 +13,68 @@
 
 namespace regroup::launcher {
 
-/// What the command line asked for instead of the command itself; for stdout.
+/// A text to print on stdout instead of running the command, such as the help.
 struct ShowText {
     std::string text;
 };
 
-/// One flag as a person meets it. What is empty is left out of the help.
+/// One flag with its help. The help leaves out empty fields.
 struct Flag {
     std::string names;          ///< "--nnodes", or with its letter "-r,--redirects".
-    std::string type;           ///< Of the value: "N|MIN:MAX". Empty for a switch.
-    std::string default_value;  ///< As shown.
+    std::string type;           ///< Type of the value: "N|MIN:MAX". Empty for a switch.
+    std::string default_value;  ///< The default as the help shows it.
     std::string help;           ///< One or two sentences, without the last full stop.
-    std::string example;        ///< A whole flag: "--nnodes=2:4".
+    std::string example;        ///< A complete example: "--nnodes=2:4".
     /// The environment variable that gives the default; PET_<NAME> if it is empty, "-" for none.
     std::string variable = {};
-    /// Not one of torchrun's: gives way when an abbreviation fits one of those too.
+    /// Not a flag of torchrun. An abbreviation that fits a flag of torchrun too means that one.
     bool own = false;
 };
 
-/// The candidate that `word` was probably meant to be, if any is near enough.
+/// The candidate most similar to `word`, if one is similar enough.
 [[nodiscard]] std::optional<std::string> nearest(const std::string& word,
                                                  std::span<const std::string> candidates);
 
-/// The flags of a command, with the rules of Python's argparse, which scripts written for torchrun
-/// rely on: dash and underscore spellings; `--flag value`, `--flag=value`, `-r value`, `-r3`;
-/// unambiguous beginnings, where the two spellings of one flag are two; no flag after the program's
-/// name, nor after `--`; the last of several values wins; the environment gives defaults.
+/// The flags of a command. The rules are those of Python's argparse, on which scripts for torchrun
+/// rely:
+///
+/// - A flag has a spelling with dashes and one with underscores. An unambiguous beginning suffices;
+///   the two spellings count as two names.
+/// - Forms: `--flag value`, `--flag=value`, `-r value`, `-r3`.
+/// - Words after the program's name, or after `--`, are no flags.
+/// - The last of several values wins. The environment gives defaults.
 class FlagTable {
    public:
-    /// Takes a value in; returns what is wrong with it ("must be ..."), or "".
+    /// Stores a value. Returns "", or the error as the rest of a sentence ("must be ...").
     using Take = std::function<std::string(const std::string& value)>;
 
-    /// `command` is what is typed before the flags.
+    /// `command`: the words before the flags, such as "regroup run".
     explicit FlagTable(std::string command) : command_(std::move(command)) {}
 
-    /// Flags declared from here on stand under this heading.
+    /// Sets the heading in the help for the flags that are declared next.
     void group(std::string heading) { group_ = std::move(heading); }
     void value(Flag flag, Take take);
     void toggle(Flag flag, bool& out);
 
-    /// Reads flags up to the program's name, and their variables. Returns the program and its
-    /// arguments, or the help if that was asked for. Errors: invalid_argument, one line that names
-    /// the flag or variable.
+    /// Reads the flags before the program's name, and the environment. Returns the program and its
+    /// arguments, or the help for --help. Errors: invalid_argument, one line that names the flag or
+    /// variable.
     Result<std::variant<std::vector<std::string>, ShowText>> parse(
         std::span<const std::string> arguments);
-    /// The same for a command that starts no program: flags may stand on either side of the other
+    /// The same for a command that starts no program: flags may stand before and after the other
     /// words, which are returned.
     Result<std::variant<std::vector<std::string>, ShowText>> parse_anywhere(
         std::span<const std::string> arguments);
 
-    /// True after parse() if the flag, in either spelling, stood on the command line.
+    /// After parse(): true if the flag, in either spelling, was on the command line.
     [[nodiscard]] bool was_given(const std::string& flag) const { return given_.contains(flag); }
 
-    /// What `--help` shows between usage line and flags, and after the flags.
+    /// Parts of the help: the usage line, the text before it, and the text after the flags.
     std::string usage;
     std::string introduction;
     std::string footer;
 
-    /// All long spellings with dashes, in order of declaration.
+    /// All long names with dashes, in order of declaration.
     [[nodiscard]] std::vector<std::string> names() const;
 
    private:
@@ -87,12 +91,12 @@ class FlagTable {
         std::span<const std::string> arguments, bool anywhere);
     void add(Entry entry);
     [[nodiscard]] std::string help() const;
-    /// The entry for a word without its value. Errors: unknown, ambiguous.
+    /// The entry for a word without its value. Errors: unknown or ambiguous flag.
     Result<const Entry*> find(const std::string& word) const;
     [[nodiscard]] Failure complaint(const std::string& sentence) const;
     Result<void> take(const Entry& entry, const std::string& value, const std::string& source);
     Result<void> read_environment();
-    /// Takes the flag at `arguments[at]`; returns where the next word is.
+    /// Reads the flag at `arguments[at]`. Returns the index of the next word.
     Result<std::size_t> take_flag(std::span<const std::string> arguments, std::size_t at);
 
     std::string command_;
@@ -100,7 +104,7 @@ class FlagTable {
     std::vector<Entry> entries_;
     std::set<std::string> given_;
     bool help_asked_ = false;
-    std::optional<Failure> complaint_;  ///< The first value that does not fit.
+    std::optional<Failure> complaint_;  ///< The first invalid value.
 };
 
 }  // namespace regroup::launcher

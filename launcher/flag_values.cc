@@ -203,14 +203,15 @@ FlagTable::Take dialect_into(store::Dialect& out) {
 }
 
 Flag store_dialect_flag(const std::string& variable) {
-    return {"--store-dialect",
-            "RELEASE",
-            "1.13",
-            "Whose store protocol clients older than PyTorch 2.2 speak, which cannot be told "
-            "apart: 1.13 (2.0 as well) or 2.1",
-            "--store-dialect=2.1",
-            variable,
-            true};
+    return {
+        "--store-dialect",
+        "RELEASE",
+        "1.13",
+        "PyTorch release of store clients older than 2.2: 1.13 (also for 2.0) or 2.1. The store "
+        "cannot tell their protocols apart",
+        "--store-dialect=2.1",
+        variable,
+        true};
 }
 
 FlagTable::Take bytes_into(std::uint64_t& out) {

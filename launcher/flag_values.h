@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What flags take: each function returns a FlagTable::Take, or is one, which stores the value or
-// says what is wrong with it.
+// Parsers for the values of flags. Each function returns a FlagTable::Take, which stores the value
+// or returns the error.
 #pragma once
 
 #include <charconv>
@@ -26,7 +26,6 @@ std::optional<Number> parse_number(const std::string& text) {
     return error == std::errc() && stop == end ? std::optional(number) : std::nullopt;
 }
 
-/// 'text'
 [[nodiscard]] std::string in_quotes(const std::string& text);
 
 template <class Number>
@@ -45,7 +44,7 @@ FlagTable::Take number_into(Number& out, Number min, Number max) {
 
 [[nodiscard]] FlagTable::Take seconds_into(Duration& out);
 [[nodiscard]] FlagTable::Take text_into(std::string& out);
-/// What the other nodes are told must fit the control protocol's names.
+/// A name that is sent to other nodes: at most 255 bytes, no control characters.
 [[nodiscard]] FlagTable::Take name_into(std::string& out);
 /// One of `words`.
 [[nodiscard]] FlagTable::Take word_into(std::string& out, std::vector<std::string> words);
@@ -55,15 +54,15 @@ FlagTable::Take number_into(Number& out, Number min, Number max) {
 [[nodiscard]] FlagTable::Take streams_into(agent::StreamSpec& out);
 /// "0,2,5".
 [[nodiscard]] FlagTable::Take local_ranks_into(std::optional<std::set<std::uint32_t>>& out);
-/// "a,b"; ",," is a comma that belongs to an item.
+/// "a,b". Two commas stand for one comma inside an item.
 [[nodiscard]] FlagTable::Take needles_into(std::vector<std::string>& out);
 /// "SIGTERM,SIGINT".
 [[nodiscard]] FlagTable::Take signals_into(std::vector<int>& numbers, std::string& names);
 /// "1.13" or "2.1".
 [[nodiscard]] FlagTable::Take dialect_into(store::Dialect& out);
-/// --store-dialect, which several commands have; `variable` as in Flag.
+/// The flag --store-dialect, which several commands have. `variable`: see Flag.
 [[nodiscard]] Flag store_dialect_flag(const std::string& variable);
-/// Bytes, with an optional k, M or G: "100M".
+/// Bytes, with an optional unit k, M or G: "100M".
 [[nodiscard]] FlagTable::Take bytes_into(std::uint64_t& out);
 
 }  // namespace regroup::launcher

@@ -35,14 +35,14 @@ std::optional<std::string> numeric(const sockaddr* address) {
     if (address->sa_family == AF_INET6) {
         const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
         if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) {
-            return std::nullopt;  // Of no use to others without an interface index.
+            return std::nullopt;  // Other hosts cannot use it without an interface index.
         }
         return ::inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size());
     }
     return std::nullopt;
 }
 
-// An address as the kernel would write it, or nothing if `text` is a name.
+// The canonical text of an address, or nothing if `text` is a name.
 std::optional<std::string> canonical(const std::string& text) {
     std::array<unsigned char, sizeof(in6_addr)> bytes{};
     std::array<char, INET6_ADDRSTRLEN> shown{};
@@ -166,7 +166,8 @@ std::uint32_t count_installed_gpus(const std::string& root) {
 
 std::uint32_t count_gpus(const std::string& root) {
     const std::uint32_t count = count_installed_gpus(root);
-    // The variable outlives the machine that it was set on; and one GPU may be listed in parts.
+    // The variable may come from another machine, so it counts only if there are GPUs. It may list
+    // parts of a GPU (MIG).
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
     return visible == nullptr || count == 0
                ? count

@@ -10,19 +10,19 @@
 
 namespace regroup::launcher {
 
-/// The host name as the kernel has it; no name server is asked.
+/// The host name that the kernel knows. Asks no name server.
 [[nodiscard]] std::string full_host_name();
 /// The host name up to its first dot, or "localhost" if the kernel has none.
 [[nodiscard]] std::string short_host_name();
 
-/// The name of the user's account; if there is none, what LOGNAME or USER says; else "user 1000".
+/// The name of the user's account; without one, the value of LOGNAME or USER; else "user 1000".
 [[nodiscard]] std::string user_name(uid_t user);
 
 /// This machine's addresses on interfaces that are up, loopback excluded, IPv4 first.
 [[nodiscard]] std::vector<std::string> own_addresses();
 
 /// True if `host` is a name or address of this machine: localhost, its host name, a loopback
-/// address, or one of its interfaces' addresses. Names are resolved only if nothing else decides.
+/// address, or an address of an interface. Asks a name server only if nothing else decides.
 [[nodiscard]] bool names_this_host(const std::string& host);
 
 /// CPUs on which this process may run.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "agent/cause_text.h"
+#include "launcher/report.h"
 #include "launcher/state.h"
 #include "rendezvous/net/listen.h"
 
@@ -28,8 +29,8 @@ Result<void> HostedDaemon::open(RunPlan& plan) {
         return served;
     }
     if (plan.hosting == Hosting::if_port_free) {
-        // Another agent of this host serves the same endpoint; if it is somebody else, the
-        // connection will tell.
+        // Probably another agent of this host serves the endpoint. If another program has the port,
+        // the connection fails.
         bind_address_ = plan.bind_address;
         taken_port_ = plan.endpoint.port;
         if (!options_.state.empty() && options_.state != "none") {
@@ -58,21 +59,22 @@ bool HostedDaemon::open_late(RunPlan& plan) {
         return false;
     }
     taken_port_ = 0;
-    say_("nobody serves the rendezvous at " + endpoint_ + ": this process does from now on");
+    say_("no process serves the rendezvous at " + endpoint_ +
+         "; this process serves it from now on");
     return true;
 }
 
-// With an error the daemon is open if that concerns the state, and not if it concerns the socket.
+// After an error of --state the daemon is open; after an error of the socket it is not.
 Result<void> HostedDaemon::serve(RunPlan& plan) {
     rendezvous::DaemonLimits limits;
-    // Somebody who starts it again wants it tried again.
+    // A user who starts the launcher again wants a new attempt, not the old report.
     limits.failed_retention = Duration::zero();
     auto daemon =
         std::make_unique<rendezvous::Daemon>(io_, clock_, limits, [](const std::string&) {});
     daemon->set_older_dialect(options_.store_dialect);
     Result<std::uint16_t> port = daemon->listen(plan.bind_address, plan.endpoint.port);
     if (!port && plan.bind_address == "127.0.0.1" && plan.endpoint.port == 0) {
-        // A machine without any IPv4 has a loopback all the same.
+        // The machine has no IPv4. Use the IPv6 loopback.
         plan.bind_address = plan.endpoint.host = "::1";
         port = daemon->listen(plan.bind_address, 0);
     }
@@ -88,7 +90,7 @@ Result<void> HostedDaemon::serve(RunPlan& plan) {
     return keep_jobs();
 }
 
-// Who had it at the start may be long gone.
+// Asks again: the process that had the port at the start may have ended.
 std::string HostedDaemon::port_holder() const {
     if (taken_port_ == 0) {
         return "";
@@ -107,7 +109,7 @@ Result<void> HostedDaemon::keep_jobs() {
     }
     if (*opened && options_.rdzv_id.empty() && job_ != kUsualJob) {
         say_("--state " + options_.state +
-             ": this job has no name (--rdzv-id), so that the same line begins another one");
+             ": this job has no name (--rdzv-id), so the same command line begins another job");
     }
     if (*opened) {
         daemon_->use_journal(std::move(*opened),
@@ -130,7 +132,7 @@ void HostedDaemon::leave(const agent::Quit& quit, std::function<void()> done) {
     }
 }
 
-/// This node has left in peace; the others may be about to, or need another daemon.
+/// Waits until the other nodes have left or found another daemon.
 void HostedDaemon::linger(const std::string& reason, bool said) {
     timer_.expires_after(kLingerInterval);
     timer_.async_wait([this, reason, said](const boost::system::error_code& error) {
@@ -147,12 +149,11 @@ void HostedDaemon::linger(const std::string& reason, bool said) {
     });
 }
 
-/// With this process the job's rendezvous goes away: better said than found out. A job that is kept
-/// goes on without it.
+/// Tells the nodes that the daemon ends with this process. A job in a journal goes on without it.
 void HostedDaemon::stop(const std::string& reason) {
     if (daemon_->keeps_jobs() && daemon_->open_jobs() > 0) {
-        say_("job " + job_ + " is kept in " + options_.state +
-             ", and the same line takes it up again" +
+        say_(job_text(job_) + " is kept in " + options_.state +
+             ", and the same command line takes it up again" +
              (alone_ ? ""
                      : "; its other nodes go on meanwhile, and need this one within " +
                            format_duration(options_.join_timeout) +

@@ -17,8 +17,8 @@
 
 namespace regroup::launcher {
 
-/// The rendezvous of a job, in the process of one of its agents: which of them serves it, and how
-/// long that process stays for the other nodes.
+/// The rendezvous daemon of a job in the process of one of its agents. Decides whether this process
+/// serves it, and how long the process stays for the other nodes.
 class HostedDaemon {
    public:
     using Say = std::function<void(const std::string& line)>;
@@ -27,27 +27,26 @@ class HostedDaemon {
     HostedDaemon(boost::asio::io_context& io, const Clock& clock, const RunOptions& options,
                  Say say);
 
-    /// Serves the rendezvous if `plan` says that this process is to, and writes into `plan` where.
-    /// Errors: those of the socket and of --state, one line that says what to do.
+    /// Starts the daemon if `plan` asks for it, and writes its port into `plan`. Errors: those of
+    /// the socket and of --state, one line that says what to do.
     Result<void> open(RunPlan& plan);
-    /// The same later, for a process that found the port taken: whoever had it may be gone. True if
-    /// this process serves the rendezvous from now on.
+    /// The same later, for a process that found the port taken. True if the port was free now and
+    /// this process has started the daemon.
     bool open_late(RunPlan& plan);
     [[nodiscard]] bool is_open() const noexcept { return daemon_ != nullptr; }
     /// Requires `is_open()`.
     [[nodiscard]] rendezvous::Daemon& daemon() noexcept { return *daemon_; }
-    /// Its jobs are kept, where only this process can have them.
+    /// True if the daemon keeps its jobs in a directory, which only one process can use.
     [[nodiscard]] bool has_directory() const noexcept {
         return is_open() && is_directory(options_.state);
     }
-    /// Which other process of this host has the port at this moment, if that is why it could not be
-    /// had: "port 29400 is taken by ..."; or empty.
+    /// "port 29400 is taken by ..." if another process of this host has the port now; else empty.
     [[nodiscard]] std::string port_holder() const;
 
-    /// The agent here has ended like that; calls `done` when the process may. That is after the
-    /// other nodes have heard of the end, or found their way without this daemon.
+    /// Call when the agent has ended. Calls `done` when this process may end: the other nodes have
+    /// heard of the end, or have found another daemon.
     void leave(const agent::Quit& quit, std::function<void()> done);
-    /// Whoever waits for this process is out of patience.
+    /// Ends the wait of leave() at once.
     void hurry() noexcept { leave_at_ = Instant::min(); }
 
    private:
@@ -66,8 +65,8 @@ class HostedDaemon {
     bool alone_ = false;  // No other node will ever be in this job.
     std::unique_ptr<rendezvous::Daemon> daemon_;
     std::string bind_address_;
-    std::uint16_t taken_port_ = 0;  // Somebody else had it; 0: nobody.
-    std::string state_error_;       // Why this process could not serve it late, as said.
+    std::uint16_t taken_port_ = 0;  // Taken by another process at the start; else 0.
+    std::string state_error_;       // The last error of open_late(), so that it is printed once.
     std::function<void()> done_;
     boost::asio::steady_timer timer_;
     Instant leave_at_ = Instant::max();

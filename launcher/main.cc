@@ -21,19 +21,19 @@ constexpr const char* kHelp =
     "Usage: regroup COMMAND [...]\n"
     "\n"
     "  run      start a job's workers on this node (takes torchrun's flags)\n"
-    "  launch   the same for scripts that take --local-rank (torch.distributed.launch)\n"
+    "  launch   the same, for scripts that take --local-rank (torch.distributed.launch)\n"
     "  serve    run the rendezvous daemon alone\n"
-    "  status   show a daemon's jobs (also: top)\n"
-    "  drain    have one node of a job leave at the next step boundary\n"
+    "  status   show the jobs of a daemon (also: top)\n"
+    "  drain    let one node leave its job at the next step boundary\n"
     "  stop     end a job on all its nodes\n"
-    "  replay   print what a daemon decided, and why, by doing it again\n"
+    "  replay   print the decisions of a daemon and their reasons, from its journal\n"
     "  version  print the version\n"
     "\n"
-    "regroup COMMAND --help tells more. For example:\n"
+    "regroup COMMAND --help explains the flags. For example:\n"
     "  regroup run --nproc-per-node=2 ./train --epochs 5\n"
     "\n"
-    "Under the name torchrun (a link to this program) it is `regroup run` with torchrun's exit\n"
-    "codes and output, for scripts that cannot be edited.\n";
+    "Under the name torchrun (a link to this program) it works like `regroup run`, with the exit\n"
+    "codes and the output of torchrun, for scripts that cannot be edited.\n";
 
 using regroup::launcher::Front;
 

@@ -43,13 +43,12 @@ struct OperateOptions {
     bool json = false;
 };
 
-/// "ann@login1"
 std::string author() {
     return user_name(::getuid()) + "@" + short_host_name();
 }
 
-/// Says a wish to whichever daemon leads, and waits for its answer; of a drain that is waited for,
-/// for the last one.
+/// Sends a command to the daemon that leads, and waits for its answer. With `drain --wait` it waits
+/// for the second answer, which comes when the node has left.
 class Conversation {
    public:
     Conversation(const std::vector<rendezvous::Endpoint>& endpoints, const Operate& wish,
@@ -60,9 +59,9 @@ class Conversation {
           signals_(io_),
           client_(io_, endpoints, handlers()) {}
 
-    /// Errors: disconnected, with the last trouble, when no daemon has answered in time;
-    /// deadline_exceeded or closed, when the wait for a drain has run out or a signal has ended it;
-    /// what a daemon refused it with.
+    /// Errors: disconnected, with the last cause, when no daemon answers in time; deadline_exceeded
+    /// when --wait-timeout is over; closed when a signal ends the wait; the code of the daemon when
+    /// the daemon refuses the command.
     Result<Operated> run() {
         limit_at_deadline(Errc::disconnected);
         client_.start();
@@ -175,11 +174,11 @@ class Conversation {
     const OperateOptions& options_;
     Result<Operated> answer_ = Operated{};
     std::string trouble_;
-    std::string silent_;  // The endpoint that was asked, and did not answer.
-    // Endpoints that refused, each with the reason that was printed, once.
+    std::string silent_;  // The endpoint that was asked and has not answered.
+    // Endpoints that refused, each with its reason.
     std::map<std::string, std::string> answered_;
-    bool waits_ = false;        // A daemon has taken the drain up,
-    bool is_taken_up_ = false;  // and has said so on this connection.
+    bool waits_ = false;        // A daemon has accepted the drain.
+    bool is_taken_up_ = false;  // The daemon has accepted it on this connection.
     int signal_ = 0;
     boost::asio::steady_timer deadline_;
     boost::asio::signal_set signals_;
@@ -190,52 +189,56 @@ void describe(FlagTable& flags, Operate::Action action, OperateOptions& out) {
     if (action == Operate::Action::drain) {
         flags.usage = "regroup drain [FLAGS] NODE";
         flags.introduction =
-            "Have one node of a job leave: its workers save their state at the next step boundary "
-            "and\n"
-            "end, and the others go on. NODE is its name, as regroup status shows it; several\n"
-            "launchers of one name, as on one host without --local-addr, leave together. Without\n"
-            "--wait it returns at once.";
+            "Let one node leave its job. Its workers save their state at the next step boundary\n"
+            "and end. The other nodes go on. NODE is the name that regroup status shows. All\n"
+            "nodes of that name leave: launchers on one host share a name unless each has its own\n"
+            "--local-addr. Without --wait the command returns at once.";
     } else if (action == Operate::Action::stop) {
         flags.usage = "regroup stop [FLAGS]";
         flags.introduction = "End a job on all its nodes.";
     } else {
         flags.usage = "regroup status [FLAGS]";
         flags.introduction =
-            "Show a daemon's jobs: their nodes, ranks and steps, standbys, quarantined nodes and\n"
-            "why, what is left of their budgets, and the last recoveries. regroup top is the same.";
+            "Show the jobs of a daemon: nodes, ranks and steps, standbys, quarantined nodes with\n"
+            "the reason, used budgets, and the last recoveries. regroup top is the same command.";
     }
-    flags.footer = std::string("Exit code: 0 if it was done, 1 if the daemon says why it was not") +
+    flags.footer = std::string("Exit code: 0 for success; 1 if the daemon refuses") +
                    (action == Operate::Action::drain
-                        ? ",\nor if --wait-timeout was too short, 2 for a mistake on the command "
-                          "line, 3 if no daemon answers."
-                        : ", 2 for a mistake on the\ncommand line, 3 if no daemon answers.");
+                        ? ", --wait-timeout is over or the\nnode is lost; 2 for a mistake on the "
+                          "command line; 3 if no daemon answers."
+                        : "; 2 for a mistake on the command line;\n3 if no daemon answers.");
     flags.group("Flags");
     flags.value({"--endpoint", "HOST:PORT[,HOST:PORT...]", "localhost:29400",
-                 "Where the job's daemon listens: the same as --rdzv-endpoint of its nodes",
+                 "Address of the daemon: the same as --rdzv-endpoint of the nodes",
                  "--endpoint=node0:29400", "-", true},
                 text_into(out.endpoints));
-    flags.value({"--job", "ID", "", "Which job; without it the only one there is, or all",
+    flags.value({"--job", "ID", "",
+                 "Name of the job (--rdzv-id). Needed if the daemon has several jobs; status "
+                 "without it shows all",
                  "--job=nightly", "-", true},
                 name_into(out.job));
     if (action == Operate::Action::status) {
-        flags.toggle({"--json", "", "", "Print a JSON object", "", "-", true}, out.json);
+        flags.toggle({"--json", "", "", "Print a JSON object instead of tables", "", "-", true},
+                     out.json);
     } else {
-        flags.value({"--reason", "TEXT", "", "Why, for the log and the verdict",
-                     "--reason='new memory modules'", "-", true},
-                    text_into(out.reason));
+        flags.value(
+            {"--reason", "TEXT", "", "Reason, shown in messages and in the report of the job",
+             "--reason='new memory modules'", "-", true},
+            text_into(out.reason));
     }
     if (action == Operate::Action::drain) {
-        flags.toggle({"--wait", "", "",
-                      "Return when the node has left, and print the step that it had come to", "",
-                      "-", true},
-                     out.wait);
+        flags.toggle(
+            {"--wait", "", "",
+             "Return when the node has left, and print the last step that it saved", "", "-", true},
+            out.wait);
         flags.value({"--wait-timeout", "SECONDS", "300",
-                     "With --wait: how long to wait for that once the daemon has taken it up; the "
-                     "node leaves even so",
+                     "With --wait: how long to wait after the daemon has accepted the command. The "
+                     "node leaves even if the time is over",
                      "--wait-timeout=60", "-", true},
                     seconds_into(out.wait_limit));
     }
-    flags.value({"--timeout", "SECONDS", "10", "How long to try", "--timeout=3", "-", true},
+    flags.value({"--timeout", "SECONDS", "10", "How long to wait for an answer of the daemon",
+                 "--timeout=3", "-", true},
                 seconds_into(out.limit));
 }
 

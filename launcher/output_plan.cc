@@ -14,15 +14,15 @@ namespace fs = std::filesystem;
 
 constexpr const char* kDefaultLogDir = "regroup-runs";
 
-// A job id as one path component.
+// The job id as one component of a path.
 std::string folder_name(std::string job) {
     std::replace(job.begin(), job.end(), '/', '_');
     return job.empty() || job.front() == '.' ? "_" + job : job;
 }
 
-// A fresh folder for this user alone: `stem` and eight characters.
+// Makes a new folder for this user alone: `stem` and eight characters.
 Result<fs::path> make_fresh(const fs::path& stem) {
-    // mkdtemp(3) chooses six of them.
+    // mkdtemp(3) chooses six of the eight.
     std::string path = stem.string() + "_" + std::to_string(::getpid() % 90 + 10) + "XXXXXX";
     if (::mkdtemp(path.data()) == nullptr) {
         return system_failure("cannot make the folder " + path, errno);
@@ -30,7 +30,6 @@ Result<fs::path> make_fresh(const fs::path& stem) {
     return fs::path(path);
 }
 
-// `folder`, made and writable.
 Result<fs::path> make_writable(const fs::path& folder) {
     std::error_code error;
     fs::create_directories(folder, error);

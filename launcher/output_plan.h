@@ -11,16 +11,16 @@
 
 namespace regroup::launcher {
 
-/// How this node's output is kept, with its folder made.
+/// The output options of this node. The folder exists.
 struct OutputPlan {
     agent::OutputOptions options;
-    /// A folder of ours that holds nothing anybody asked for; to be removed after a success.
+    /// A temporary folder that the user has not asked for. Remove it after a success.
     std::filesystem::path temporary;
 };
 
-/// From the flags, for the job `job`. Only a folder that was asked for must work: without the
-/// default one, output is only shown, and `notes` says so. Errors: invalid_argument, with the
-/// folder and the kernel's reason.
+/// Makes the plan from the flags. If the default folder cannot be used, the output is only shown,
+/// and `notes` gets a notice. Errors: invalid_argument, with the folder and the reason of the
+/// system, if a folder that the user gave cannot be used.
 Result<OutputPlan> make_output_plan(const RunOptions& options, const std::string& job,
                                     std::vector<std::string>& notes);
 

@@ -51,36 +51,37 @@ FlagTable::Take positive_seconds_into(Duration& out) {
 void declare_budgets(FlagTable& flags, RunOptions& options) {
     rendezvous::Budgets& budgets = options.budgets;
     flags.value({"--max-hangs", "N|restarts", "restarts",
-                 "Hangs that the job survives; left as it is, they count as worker failures",
+                 "Hangs that the job survives. restarts: a hang is charged to --max-restarts",
                  "--max-hangs=2", "", true},
                 count_into(budgets.hangs, "restarts"));
-    flags.value({"--max-node-losses", "N|any", "any", "Lost nodes that the job survives",
-                 "--max-node-losses=10", "", true},
-                count_into(budgets.losses, "any"));
+    flags.value(
+        {"--max-node-losses", "N|any", "any", "Lost nodes that the job survives. any: no limit",
+         "--max-node-losses=10", "", true},
+        count_into(budgets.losses, "any"));
     flags.value({"--refill-steps", "N", "0",
-                 "All that was used of these numbers is given back after so many committed steps "
-                 "(programs with the SDK's loop report them); 0: never",
+                 "After so many committed steps, --max-restarts, --max-hangs and --max-node-losses "
+                 "are full again. Only programs with an ElasticLoop report steps. 0: never",
                  "--refill-steps=1000", "", true},
                 number_into<std::uint64_t>(budgets.refill_steps, 0, 1000000000000));
     flags.value({"--no-progress", "N", "5",
-                 "End the job, with exit code 4, after so many rounds in a row that ended badly "
-                 "without one more committed step (programs with the SDK's loop report them; of "
-                 "others, short rounds that ended with an exit code for retry); 0: never",
+                 "End the job with exit code 4 after so many rounds in a row that failed without a "
+                 "new committed step. Without an ElasticLoop, only short rounds that ended with an "
+                 "exit code for retry count. 0: never",
                  "--no-progress=10", "", true},
                 number_into<std::uint32_t>(budgets.no_progress_max, 0, kCountMax));
-    flags.value({"--restart-delay", "S", "0.1",
-                 "Wait before the second restart in a row without progress; twice as long before "
-                 "each further one, half a minute at most. In seconds",
+    flags.value({"--restart-delay", "SECONDS", "0.1",
+                 "Back-off before the second restart in a row without progress. It doubles for "
+                 "each further one, up to 30 s",
                  "--restart-delay=1", "", true},
                 seconds_into(budgets.delay));
-    flags.value(
-        {"--max-node-failures", "N", "3",
-         "Set a node aside that is to blame for so many failures within --node-failures-window, "
-         "if enough others are there; 0: never",
-         "--max-node-failures=5", "", true},
-        number_into<std::uint32_t>(budgets.node_failures_max, 0, kCountMax));
-    flags.value({"--node-failures-window", "S", "600",
-                 "See --max-node-failures; also for how long. In seconds",
+    flags.value({"--max-node-failures", "N", "3",
+                 "A node that caused so many failures within --node-failures-window is "
+                 "quarantined, if enough other nodes are there. 0: never",
+                 "--max-node-failures=5", "", true},
+                number_into<std::uint32_t>(budgets.node_failures_max, 0, kCountMax));
+    flags.value({"--node-failures-window", "SECONDS", "600",
+                 "Time within which --max-node-failures counts failures, and time for which a node "
+                 "stays quarantined",
                  "--node-failures-window=3600", "", true},
                 positive_seconds_into(budgets.node_failures_window));
 }
@@ -91,12 +92,12 @@ std::map<int, Reaction> default_reactions(Front front) {
     if (front == Front::torchrun) {
         return {};
     }
-    return {{2, Reaction::fail},    // A usage error, by everybody's convention.
-            {64, Reaction::fail},   // EX_USAGE of sysexits.h,
-            {75, Reaction::retry},  // EX_TEMPFAIL,
-            {76, Reaction::replace_node}, {78, Reaction::fail},  // and EX_CONFIG.
-            {126, Reaction::fail},   // A shell: the program cannot be executed,
-            {127, Reaction::fail}};  // or is not there.
+    return {{2, Reaction::fail},                                 // By convention, a usage error.
+            {64, Reaction::fail},                                // EX_USAGE of sysexits.h.
+            {75, Reaction::retry},                               // EX_TEMPFAIL.
+            {76, Reaction::replace_node}, {78, Reaction::fail},  // EX_CONFIG.
+            {126, Reaction::fail},   // From a shell: the program cannot be executed.
+            {127, Reaction::fail}};  // From a shell: there is no such program.
 }
 
 FlagTable::Take reactions_into(std::map<int, Reaction>& out) {
@@ -134,26 +135,28 @@ void declare_recovery(FlagTable& flags, RunOptions& options) {
     options.on_exit = default_reactions(options.front);
     flags.group("Recovery");
     flags.value({"--standbys", "N", "0",
-                 "Nodes beyond MAX of --nnodes that wait with their workers started (programs with "
-                 "the SDK's loop), and take the ranks of a lost node at once",
+                 "Nodes beyond MAX of --nnodes that wait with their workers already started, and "
+                 "take the ranks of a lost node at once. Only in programs with an ElasticLoop",
                  "--standbys=1", "", true},
                 number_into<std::uint32_t>(options.standbys, 0, kCountMax));
     flags.value({"--on-exit", "CODE=REACTION,...",
                  options.on_exit.empty() ? "none" : "2, 64, 78, 126, 127=fail, 75=retry, 76=...",
-                 "What a worker's exit code asks for: fail ends the job at once; restart, as all "
-                 "others do, costs one of --max-restarts; retry costs nothing; replace-node sets "
-                 "the node aside. Added to the defaults; none: no defaults",
+                 "Reaction to the exit code of a worker. fail: the job ends. restart: a new round, "
+                 "charged to --max-restarts; the default of all other codes. retry: a new round, "
+                 "charged to nothing. replace-node: the node is quarantined. The list is added to "
+                 "the defaults; none removes the defaults",
                  "--on-exit=3=fail,80=retry", "", true},
                 reactions_into(options.on_exit));
     declare_budgets(flags, options);
-    flags.value({"--regroup-window", "S", "0.2",
-                 "After a loss, wait so long for nodes whose fate is not known, so that failures "
-                 "of one cause make one new round. In seconds",
+    flags.value({"--regroup-window", "SECONDS", "0.2",
+                 "How long to wait, after a loss, for nodes that have not answered. Failures of "
+                 "one cause then lead to one new round",
                  "--regroup-window=1", "", true},
                 seconds_into(options.regroup_window));
-    flags.value({"--prepare-timeout", "S", "120",
-                 "Programs with the SDK's loop change rounds between two steps when a node joins "
-                 "or leaves; whoever takes longer to come there is stopped. In seconds",
+    flags.value({"--prepare-timeout", "SECONDS", "120",
+                 "When a node joins or leaves, workers in an ElasticLoop change rounds at the next "
+                 "step boundary. If they have not reached it after so long, the round is stopped "
+                 "as after a failure, and the step is done again",
                  "--prepare-timeout=600", "", true},
                 positive_seconds_into(options.prepare_timeout));
 }

@@ -9,14 +9,14 @@
 
 namespace regroup::launcher {
 
-/// Declares the flags of `regroup run` that say what a job survives, and how.
+/// Declares the flags of the group "Recovery": which failures a job survives, and how.
 void declare_recovery(FlagTable& flags, RunOptions& options);
 
-/// What exit codes ask for unless --on-exit says otherwise: nothing when called as torchrun, which
-/// treats them all alike.
+/// The reactions to exit codes without --on-exit. None under the name torchrun, which treats all
+/// codes alike.
 [[nodiscard]] std::map<int, rendezvous::Reaction> default_reactions(Front front);
 
-/// "2=fail,75=retry", over what is in `out`; "none" clears it first.
+/// "2=fail,75=retry", added to the entries in `out`. "none" clears `out`.
 [[nodiscard]] FlagTable::Take reactions_into(std::map<int, rendezvous::Reaction>& out);
 
 }  // namespace regroup::launcher

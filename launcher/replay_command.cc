@@ -39,7 +39,7 @@ std::string time_text(std::int64_t ms) {
     return text;
 }
 
-/// What a file holds: a daemon's database, whose entries are read when they are wanted, or lines.
+/// An opened FILE: the database of a daemon, whose entries are read on demand, or lines of JSON.
 struct Source {
     std::string path;
     bool is_database = false;
@@ -84,7 +84,7 @@ Result<Source> open_source(const std::string& path) {
     return source;
 }
 
-/// The job that `id` names, the last of that name; without a name the last one there is.
+/// The last job with the name `id`. With an empty `id`, the last job.
 const StoredJob* choose(const Source& source, const std::string& id) {
     const auto found =
         std::find_if(source.jobs.rbegin(), source.jobs.rend(),
@@ -126,20 +126,21 @@ int replay_command(std::span<const std::string> arguments) {
     FlagTable flags("regroup replay");
     flags.usage = "regroup replay [FLAGS] FILE";
     flags.introduction =
-        "Run what a daemon has kept of a job through the same state machine again, and print what\n"
-        "happened, what was decided, and why. FILE is a daemon's --state directory, the\n"
-        "journal.sqlite3 in it, or what --export has written. A running daemon is not disturbed.";
+        "Run the journal of a job through the same state machine again. Print the events, the\n"
+        "decisions and their reasons. FILE is the --state directory of a daemon, the\n"
+        "journal.sqlite3 in it, or the output of --export. A running daemon is not disturbed.";
     flags.footer =
-        "Exit code: 0 if each assignment came out as it was recorded, 1 if not, 2 for a mistake "
-        "on\n"
-        "the command line or a file that cannot be read.";
+        "Exit code: 0 if all assignments are the same as the recorded ones, 1 if not, 2 for a\n"
+        "mistake on the command line or a file that cannot be read.";
     flags.group("Flags");
-    flags.value({"--job", "ID", "", "Which job; without it the last one that was begun",
+    flags.value({"--job", "ID", "", "Name of the job. Without it, the job that began last",
                  "--job=nightly", "-", true},
                 text_into(id));
-    flags.toggle({"--list", "", "", "Only list the jobs", "", "-", true}, only_list);
-    flags.toggle({"--export", "", "", "Print the job as lines of JSON instead", "", "-", true},
-                 as_lines);
+    flags.toggle({"--list", "", "", "List the jobs and do nothing else", "", "-", true}, only_list);
+    flags.toggle(
+        {"--export", "", "", "Print the journal of the job as lines of JSON, and do nothing else",
+         "", "-", true},
+        as_lines);
     const auto parsed = flags.parse_anywhere(arguments);
     if (!parsed) {
         complain(parsed.error().detail);

@@ -6,7 +6,7 @@
 
 namespace regroup::launcher {
 
-/// `regroup replay`: runs what a daemon has kept of a job through the same state machine again.
+/// `regroup replay`: runs the journal of a job through the same state machine again.
 /// Returns the exit code.
 int replay_command(std::span<const std::string> arguments);
 

@@ -6,13 +6,14 @@
 
 #include "agent/cause_text.h"
 #include "agent/failure_text.h"
+#include "launcher/run_plan.h"
 #include "rendezvous/text/describe.h"
 
 namespace regroup::launcher {
 
 namespace {
 
-// With as many digits as it takes not to say that nothing was lost.
+// With enough digits that a small loss does not show as 100 %.
 std::string percent(double share) {
     constexpr int kDigitsMax = 4;
     int digits = 1;
@@ -26,9 +27,13 @@ std::string percent(double share) {
 
 }  // namespace
 
+std::string job_text(const std::string& job) {
+    return "job " + job + (job == kUsualJob ? " (no --rdzv-id)" : "");
+}
+
 std::string failure_report(const std::string& job, const rendezvous::Verdict& verdict) {
-    // The heading is torchrun's, by which log scrapers find the place.
-    std::string text = "regroup: job " + job + " failed: " + describe(verdict.reason) + "\n";
+    // Log scrapers search for the heading "Root Cause", which is torchrun's.
+    std::string text = "regroup: " + job_text(job) + " failed: " + describe(verdict.reason) + "\n";
     if (verdict.failure) {
         text += "Root Cause (first observed failure):\n" + agent::failure_text(*verdict.failure);
     }
@@ -38,10 +43,9 @@ std::string failure_report(const std::string& job, const rendezvous::Verdict& ve
 std::string ending_line(const std::string& job, const agent::Quit& quit) {
     if (quit.verdict && quit.verdict->outcome == rendezvous::Outcome::stopped &&
         quit.reason.cause == agent::QuitCause::job_closed) {
-        return "job " + job + " was stopped by " + describe(quit.verdict->author) + ": " +
+        return job_text(job) + " was stopped by " + describe(quit.verdict->author) + ": " +
                describe(quit.verdict->reason);
     }
-    // A node that goes because it is done is no news.
     return quit.exit_code == 0 ? "" : text_of(quit.reason);
 }
 

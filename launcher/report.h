@@ -8,16 +8,19 @@
 
 namespace regroup::launcher {
 
-/// The last thing that a failed job says: who failed first, where, how, its last lines, and what
-/// became of the restarts. Several lines, the last with a newline.
+/// "job nightly". A job without --rdzv-id is "job none (no --rdzv-id)".
+[[nodiscard]] std::string job_text(const std::string& job);
+
+/// The last report of a failed job: the verdict and the first failure, with its last lines of
+/// output. Several lines, the last with a newline.
 [[nodiscard]] std::string failure_report(const std::string& job,
                                          const rendezvous::Verdict& verdict);
 
-/// One line for any other ending; empty for success, of which nothing needs to be said.
+/// One line for any other ending. Empty for success.
 [[nodiscard]] std::string ending_line(const std::string& job, const agent::Quit& quit);
 
 /// "3 recoveries took 41 ms; 99.9 % of 35 s went into training", "2 recoveries and 1 planned
-/// change, 2 of them cut short, took ..."; empty for a job that lost nothing.
+/// change, 2 of them cut short, took ...". Empty for a job that lost nothing.
 [[nodiscard]] std::string goodput_line(const rendezvous::Goodput& goodput);
 
 }  // namespace regroup::launcher

@@ -44,7 +44,7 @@ void say(const std::string& line) {
     std::fprintf(stderr, "regroup: %s\n", line.c_str());
 }
 
-// Those that end the run, and those that are passed on to the workers.
+// The signals that end the run, and SIGUSR1 and SIGUSR2, which are passed on to the workers.
 std::vector<int> signals_of(const RunOptions& options) {
     std::vector<int> all = options.signals;
     for (const int passed_on : {SIGUSR1, SIGUSR2}) {
@@ -56,7 +56,7 @@ std::vector<int> signals_of(const RunOptions& options) {
 }
 
 // torchrun's exit codes: 0, 2 for a mistake on the command line, 1 for everything else. A signal
-// that came before there were workers ends it as signals do.
+// before the first round ends the process by that signal.
 Ending as_torchrun(const Ending& ending, bool has_run) {
     if (ending.signal != 0) {
         return has_run ? Ending{agent::kExitJobFailed, 0} : ending;
@@ -66,7 +66,7 @@ Ending as_torchrun(const Ending& ending, bool has_run) {
     return {kept ? ending.exit_code : agent::kExitJobFailed, 0};
 }
 
-// As torchrun calls the program in its summary.
+// The name of the program in torchrun's summary.
 std::string entry_point(const RunOptions& options) {
     return options.run_path ? "run_script_path" : options.program;
 }
@@ -81,7 +81,6 @@ agent::HangLimits hang_limits(const RunOptions& options) {
     return limits;
 }
 
-// What is known before the agent starts.
 struct Preparation {
     RunOptions options;
     RunPlan plan;
@@ -89,7 +88,7 @@ struct Preparation {
     OutputPlan output;
 };
 
-/// The agent's process: the objects of one node, owned in order of dependence.
+/// The agent's process. It owns the objects of one node, in order of dependence.
 class Node {
    public:
     explicit Node(Preparation prepared)
@@ -181,7 +180,7 @@ class Node {
         return options;
     }
 
-    // As torchrun: on request by the environment, at a path given there or a fresh one.
+    // As in torchrun, the environment asks for the watchdog, and may give the path of its FIFO.
     Result<void> open_watchdog(agent::WorkerCommand& command) {
         const char* wanted = std::getenv("TORCHELASTIC_ENABLE_FILE_TIMER");
         if (wanted == nullptr || std::string(wanted) != "1") {
@@ -203,8 +202,8 @@ class Node {
             const std::vector<int>& handled = run_options_.signals;
             const bool ends_run =
                 std::find(handled.begin(), handled.end(), signal) != handled.end();
-            // What a scheduler warns with (Slurm's --signal=USR1@60) is of no use to workers that
-            // do not listen; it has to come to its own.
+            // A scheduler may warn by such a signal (Slurm's --signal=USR1@60). If no worker
+            // handles it, the node uses the warning to leave with its state saved.
             if (!ends_run && !agent_->would_only_end_workers(signal)) {
                 agent_->forward(signal);
                 return;
@@ -222,7 +221,7 @@ class Node {
                                                    : ": leaving the rendezvous"));
             }
             agent_->request_quit(signal);
-            daemon_.hurry();  // If it is all that keeps this process.
+            daemon_.hurry();
         };
         handlers.on_warden_gone = [] { agent::end_without_warden(); };
         return agent::QuitSignals::listen(io_, warden_fd, signals_of(run_options_),
@@ -235,14 +234,14 @@ class Node {
         if (quit.verdict && quit.verdict->outcome == Outcome::succeeded && !agent_->has_run()) {
             output_.say(
                 agent_->was_standby()
-                    ? "job " + plan_.agent.job + " has ended (succeeded); this node " +
+                    ? job_text(plan_.agent.job) + " has ended (succeeded); this node " +
                           "waited as a standby and was not needed"
-                    : "nothing was run here: job " + plan_.agent.job +
+                    : "nothing was run here: " + job_text(plan_.agent.job) +
                           " had already ended, closed by " + describe(quit.verdict->author) + ": " +
                           describe(quit.verdict->reason) + " (a new job needs another --rdzv-id)");
         } else if (quit.verdict && quit.verdict->outcome == Outcome::failed) {
             if (!agent_->has_run()) {
-                output_.say("nothing was run here: job " + plan_.agent.job +
+                output_.say("nothing was run here: " + job_text(plan_.agent.job) +
                             " ended without this node, and this is its report (a new job needs "
                             "another --rdzv-id)");
             }
@@ -255,7 +254,7 @@ class Node {
         daemon_.leave(quit, [this] { io_.stop(); });
     }
 
-    // Who leaves before the job ends knows only what it has seen of it.
+    // A node that leaves before the end of the job has no verdict, and sums up what it has seen.
     void sum_up(const agent::Quit& quit) {
         const bool is_done = quit.exit_code == 0 && quit.signal == 0;
         if (!agent_->has_run() || (!quit.verdict && is_done)) {
@@ -270,7 +269,7 @@ class Node {
 
     void tell_failure(const rendezvous::Verdict& verdict) {
         if (run_options_.front == Front::torchrun && verdict.failure) {
-            output_.say("job " + plan_.agent.job + " failed: " + describe(verdict.reason));
+            output_.say(job_text(plan_.agent.job) + " failed: " + describe(verdict.reason));
             if (!verdict.failure->evidence.empty()) {
                 output_.say(verdict.failure->evidence);
             }
@@ -281,7 +280,7 @@ class Node {
         tell_parent(verdict.failure, describe(verdict.reason));
     }
 
-    // To the error file of whoever started us.
+    // Writes the error file that the parent of this process named.
     void tell_parent(std::optional<rendezvous::WorkerFailure> failure, const std::string& reason) {
         const char* path = std::getenv(kErrorFile);
         if (path == nullptr || *path == '\0') {
@@ -297,8 +296,7 @@ class Node {
         }
     }
 
-    // For who found no rendezvous: where it was sought, and who holds that port of this host and is
-    // none.
+    // The endpoints, and the process of this host that holds the port and is no daemon.
     [[nodiscard]] std::string endpoint_note() const {
         const std::string holder = agent_->hears_daemon() ? "" : daemon_.port_holder();
         std::string endpoints = plan_.endpoint.text();
@@ -328,7 +326,8 @@ Ending usage_ending(const Failure& failure) {
     return {agent::kExitUsage, 0};
 }
 
-// Installed in a virtual environment, torchrun means that environment's Python, as PyTorch's does.
+// As PyTorch's torchrun: if the program is installed in a virtual environment, the Python of that
+// environment.
 std::string python_beside(const std::string& program) {
     const char* path = std::getenv("PATH");
     const Result<std::string> found = agent::resolve_program(program, path != nullptr ? path : "");

@@ -8,14 +8,14 @@
 
 namespace regroup::launcher {
 
-/// How a command wants the process to end.
+/// How the process must end.
 struct Ending {
     int exit_code = 0;
-    int signal = 0;  ///< If not 0: by this signal, so that shells and schedulers see the truth.
+    int signal = 0;  ///< If not 0, the process ends by this signal, so that the parent sees it.
 };
 
-/// `regroup run` by any of its names: this node's part of a job, from the command line to the
-/// verdict.
+/// `regroup run`, `regroup launch` or torchrun: runs this node's part of a job, from the command
+/// line to the verdict.
 Ending run_command(Front front, std::span<const std::string> arguments);
 
 }  // namespace regroup::launcher

@@ -11,16 +11,16 @@ namespace regroup::launcher {
 
 inline constexpr const char* kDefaultSignals = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
-/// Flags that are no option of a run by themselves.
+/// Values of flags that are not fields of RunOptions.
 struct SpecialFlags {
     std::map<std::string, std::string> conf;  ///< --rdzv-conf.
-    std::string start_method;                 ///< Accepted, and of no effect.
+    std::string start_method;                 ///< Accepted without effect.
     std::string logs_specs;
     std::string shell;  ///< --print-completion.
 };
 
-/// Declares the flags of `regroup run` in the order of its help; what they take goes to `options`
-/// and `special`, which must outlive the table's parse().
+/// Declares the flags of `regroup run` in the order of its help. The values go to `options` and
+/// `special`, which must outlive the parse() of the table.
 void declare_run_flags(FlagTable& flags, RunOptions& options, SpecialFlags& special);
 
 }  // namespace regroup::launcher

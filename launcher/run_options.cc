@@ -15,8 +15,8 @@ namespace regroup::launcher {
 namespace {
 
 constexpr const char* kIntroduction =
-    "Start a distributed job's workers on this node: rendezvous with the other nodes, give every\n"
-    "worker its rank, watch them, restart the job when one fails, and say who failed first.\n"
+    "Start the workers of a distributed job on this node: meet the other nodes, give each worker\n"
+    "its rank, watch the workers, start a new round when one fails, and report the first failure.\n"
     "Run the same line on every node.";
 
 constexpr const char* kFooter =
@@ -27,16 +27,17 @@ constexpr const char* kFooter =
     "  regroup run --nnodes=2 --node-rank=0 --master-addr=host0 \\\n"
     "      --master-port=29500 train.py                             fixed ranks, Python\n"
     "\n"
-    "Flags may be written with dashes or underscores and shortened while they stay unambiguous.\n"
-    "Each has its default in a variable PET_<NAME> (PET_NNODES, PET_MAX_RESTARTS, ...), but for\n"
-    "those marked otherwise. PROGRAM runs as it is, a .py file by `python3 -u` (PYTHON_EXEC names\n"
-    "another interpreter). In its arguments ${local_rank} is filled in; called as\n"
-    "torchrun also $local_rank, and $$ becomes $.\n"
+    "Flags can be written with dashes or underscores, and shortened if they stay unambiguous.\n"
+    "The text in square brackets is the default. An environment variable PET_<NAME>\n"
+    "(PET_NNODES, PET_MAX_RESTARTS, ...) changes it, except where \"no variable\" stands.\n"
+    "PROGRAM is executed directly, a .py file by `python3 -u` (PYTHON_EXEC names another\n"
+    "interpreter). In its arguments, ${local_rank} is replaced by the local rank; under the name\n"
+    "torchrun, $local_rank is replaced, too, and $$ becomes $.\n"
     "\n"
-    "Exit code: 0 when the job succeeded; the first failing rank's own code (128 + signal) when\n"
-    "one failed; 1 when no rank is to blame; 2 for a mistake on the command line; 3 when no\n"
-    "rendezvous was reached; 4 when restarts brought no progress; 75 when the node left with its\n"
-    "state saved, so that the job can be queued again. Called as torchrun: 0, 1 and 2.";
+    "Exit code: 0 if the job succeeded; the exit code of the first failing rank (128 + signal)\n"
+    "if one failed; 1 if the job ended and no rank is to blame; 2 for a mistake on the command\n"
+    "line; 3 if no daemon was reached or no round was formed; 4 if restarts made no progress; 75\n"
+    "if the node left with its state saved: start the job again. Under the name torchrun: 0, 1, 2.";
 
 std::string is_host_into(std::optional<bool>& out, std::string text) {
     std::transform(text.begin(), text.end(), text.begin(),
@@ -50,7 +51,7 @@ std::string is_host_into(std::optional<bool>& out, std::string text) {
     return "";
 }
 
-// torchrun's settings in our terms. What has a flag of its own is overruled by it.
+// Applies the settings of --rdzv-conf. A flag for the same setting takes precedence.
 Result<void> apply_conf(const FlagTable& flags, const std::map<std::string, std::string>& conf,
                         RunOptions& options) {
     std::uint32_t interval = 5;

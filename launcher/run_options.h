@@ -19,15 +19,15 @@
 
 namespace regroup::launcher {
 
-/// By which name the command was called; they differ in conventions, not in what they can do.
+/// The name by which the command was called. The names differ in conventions only.
 enum class Front : std::uint8_t {
     run,       ///< `regroup run`.
-    torchrun,  ///< A `torchrun` on the PATH: its exit codes, its output, Python unless told not to.
-    launch,    ///< `regroup launch`: as run, for Python scripts that take --local-rank=N.
+    torchrun,  ///< `torchrun`: its exit codes and output, and Python by default.
+    launch,    ///< `regroup launch`: the same as run, for scripts that take --local-rank=N.
 };
 
-/// What `regroup run` was asked for, as given: one field for each flag. Nothing is looked up or
-/// decided here; that is run_plan's part.
+/// The flags of `regroup run` as given, one field for each. make_run_plan() looks things up and
+/// decides.
 struct RunOptions {
     Front front = Front::run;
 
@@ -42,16 +42,16 @@ struct RunOptions {
     bool standalone = false;
     std::string rdzv_backend = "static";
     std::string rdzv_endpoint;
-    std::string rdzv_id;  ///< Empty: torchrun's "none", or a fresh one for a standalone job.
-    /// Keys of --rdzv-conf that mean nothing here.
+    std::string rdzv_id;  ///< Empty: "none", or a new id for a standalone job.
+    /// Keys of --rdzv-conf without effect here.
     std::vector<std::string> unused_conf;
     std::optional<bool> is_host;
     std::optional<std::uint32_t> node_rank;
     std::string master_addr;
     std::optional<std::uint16_t> master_port;
     std::string local_addr;
-    std::string state = "none";  ///< Of the daemon in this process; see StateOptions::where.
-    store::Dialect store_dialect = store::Dialect::v1_13;  ///< Of clients without a greeting.
+    std::string state = "none";  ///< Of the daemon in this process. See StateOptions.
+    store::Dialect store_dialect = store::Dialect::v1_13;  ///< Of clients that send no greeting.
 
     // Time.
     Duration join_timeout = std::chrono::minutes(10);
@@ -62,8 +62,8 @@ struct RunOptions {
     Duration hang_timeout{};  ///< Zero: none.
     double hang_factor = 5;
     Duration hang_floor = std::chrono::seconds(10);
-    double monitor_interval = 0.1;  ///< Accepted; supervision is by event.
-    std::vector<int> signals;       ///< Numbers; those that end the run here.
+    double monitor_interval = 0.1;  ///< Accepted without effect.
+    std::vector<int> signals;       ///< Numbers of the signals that end the run here.
     std::string signal_names;
 
     // Recovery.
@@ -87,7 +87,7 @@ struct RunOptions {
     // Placement.
     std::string numa_binding;   ///< node, socket, exclusive, core-complex, or empty.
     std::string cpus_per_rank;  ///< auto, a number, or empty.
-    std::string gpus_per_rank;  ///< Likewise.
+    std::string gpus_per_rank;  ///< auto, a number, or empty.
     bool report_bindings = false;
     bool virtual_local_rank = false;
 
@@ -96,13 +96,13 @@ struct RunOptions {
     bool no_python = false;
     bool run_path = false;
     bool use_env = false;
-    std::string interpreter;  ///< Of Python programs, unless PYTHON_EXEC names another; or empty.
+    std::string interpreter;  ///< For Python, unless PYTHON_EXEC names one; may be empty.
     std::string program;
     std::vector<std::string> arguments;
 };
 
-/// Parses the arguments after `regroup run`, `torchrun` or `regroup launch`. Flags have dash and
-/// underscore forms, may be abbreviated, and read PET_<NAME> as their default; see FlagTable.
+/// Parses the arguments after `regroup run`, `torchrun` or `regroup launch`. See FlagTable
+/// for the rules.
 /// Errors: invalid_argument, one line that names the flag or variable.
 Result<std::variant<RunOptions, ShowText>> parse_run_options(
     Front front, std::span<const std::string> arguments);

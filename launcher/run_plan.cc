@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint16_t kRendezvousPort = 29400;
 constexpr std::uint16_t kMasterPort = 29500;
-// The percent sign is for an IPv6 address's interface.
+// The percent sign precedes the interface of an IPv6 address.
 constexpr const char* kHostCharacters =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:%";
 
@@ -26,7 +26,7 @@ std::string hex(std::uint32_t number) {
     return text;
 }
 
-// Not from std::random_device: setting that up takes longer than asking the kernel.
+// std::random_device takes longer to set up than this system call.
 std::uint32_t random_number() {
     std::uint32_t number = 0;
     ENSURE(::getrandom(&number, sizeof number, 0) == sizeof number);
@@ -77,7 +77,7 @@ void note_unused_conf(const RunOptions& options, RunPlan& plan) {
     }
 }
 
-// torchrun ignores them without a word; scripts that give both must go on working.
+// torchrun ignores these flags silently, so scripts that give both must keep working.
 void note_unused_master(const RunOptions& options, RunPlan& plan) {
     if (!options.master_addr.empty() || options.master_port) {
         plan.notes.push_back("the rendezvous is at " + plan.endpoint.text() +
@@ -116,7 +116,7 @@ Result<void> plan_static(const RunOptions& options, RunPlan& plan) {
     return {};
 }
 
-// With fixed ranks nobody can wait beside the live node that has the same one.
+// With fixed ranks, a second node with the same rank cannot wait.
 void note_unused_standbys(const RunOptions& options, RunPlan& plan) {
     if (options.standbys > 0 && (plan.agent.offer.alone || plan.fixed_master)) {
         plan.notes.push_back("--standbys " + std::to_string(options.standbys) + " is not used: " +
@@ -126,7 +126,7 @@ void note_unused_standbys(const RunOptions& options, RunPlan& plan) {
     }
 }
 
-// By the name localhost every node means itself, and waits for the others there.
+// Each node would take localhost for itself, and wait there for the others.
 Result<void> check_localhost(const RunOptions& options, RunPlan& plan) {
     if (options.nodes_max == 1 || plan.endpoint.host != "localhost") {
         return {};
@@ -144,7 +144,7 @@ Result<void> check_localhost(const RunOptions& options, RunPlan& plan) {
                  "machine)");
 }
 
-// With several daemons each of them must be the same one for everybody.
+// All nodes must mean the same daemons.
 Result<void> check_others(const RunOptions& options, const RunPlan& plan) {
     for (const rendezvous::Endpoint& endpoint : plan.other_endpoints) {
         if (endpoint.port == 0 || (options.nodes_max > 1 && endpoint.host == "localhost")) {
@@ -193,7 +193,7 @@ Result<void> plan_dynamic(const RunOptions& options, RunPlan& plan) {
     return check_localhost(options, plan);
 }
 
-// A stream or filter for a worker that there is not would be ignored in silence.
+// A stream or filter for a local rank that does not exist would be ignored silently.
 Result<void> check_local_ranks(const RunOptions& options, std::uint32_t workers) {
     const auto check = [&](const char* flag, std::uint32_t local_rank) -> Result<void> {
         if (local_rank < workers) {

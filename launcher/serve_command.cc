@@ -27,12 +27,12 @@ void say(const std::string& line) {
     std::fprintf(stderr, "regroup serve: %s\n", line.c_str());
 }
 
-/// Has the daemon keep its jobs as `options` say. False, said on stderr, if it cannot although that
-/// was asked for.
+/// Opens the journal that `options` name and gives it to the daemon. Returns false, with a message,
+/// if --state was given and cannot be used.
 bool use_state(boost::asio::io_context& io, const Clock& clock, rendezvous::Daemon& daemon,
                StateOptions options, std::uint16_t port_asked) {
     const bool usual = options.where.empty();
-    if (usual && port_asked != 0) {  // Nobody finds a random port again.
+    if (usual && port_asked != 0) {  // A random port is another one at the next start.
         options.where = usual_state(port_asked);
     }
     Result<std::unique_ptr<journal::Journal>> journal = open_state(io, clock, options);
@@ -50,7 +50,7 @@ bool use_state(boost::asio::io_context& io, const Clock& clock, rendezvous::Daem
     return true;
 }
 
-/// Runs the daemon until SIGTERM or SIGINT. Jobs that are kept are left to the next one.
+/// Runs the daemon until SIGTERM or SIGINT. Jobs in a journal go on without it.
 void run_until_signal(boost::asio::io_context& io, rendezvous::Daemon& daemon) {
     boost::asio::signal_set signals(io, SIGTERM, SIGINT);
     signals.async_wait([&](boost::system::error_code error, int signal) {
@@ -74,7 +74,7 @@ void run_until_signal(boost::asio::io_context& io, rendezvous::Daemon& daemon) {
     io.run();
 }
 
-// Thousands of agents and stock clients, where the usual soft limit is 1024.
+// The usual soft limit of 1024 is too low for thousands of agents and torchrun clients.
 void raise_descriptor_limit() {
     rlimit limit{};
     if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
@@ -93,17 +93,18 @@ int serve_command(std::span<const std::string> arguments) {
     flags.usage = "regroup serve [FLAGS]";
     flags.introduction =
         "Serve the rendezvous of any number of jobs on one port, until SIGTERM.\n"
-        "Agents reach it by: regroup run --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT ...\n"
-        "The launchers of PyTorch meet there too: torchrun --rdzv-backend=c10d\n"
+        "Launchers of regroup connect by: regroup run --rdzv-backend=c10d\n"
+        "--rdzv-endpoint=HOST:PORT ...\n"
+        "Launchers of PyTorch connect by: torchrun --rdzv-backend=c10d\n"
         "--rdzv-endpoint=HOST:PORT --rdzv-conf=is_host=false ...";
     flags.footer =
-        "After SIGTERM or SIGINT, jobs that are kept in a directory go on without a daemon until "
-        "it\n"
-        "is started again; those in memory are closed. regroup stop ends a job.\n"
-        "Exit code: 0 after SIGTERM or SIGINT, 2 for a mistake on the command line.";
+        "After SIGTERM or SIGINT, jobs that are kept in a directory or in etcd go on until a\n"
+        "daemon takes them up again. Jobs in memory are closed. regroup stop ends a job.\n"
+        "Exit code: 0 after SIGTERM or SIGINT; 2 for a mistake on the command line, or a port or\n"
+        "a --state that cannot be used.";
     flags.group("Flags");
     flags.value({"--listen", "ADDR:PORT", ":29400",
-                 "Where to listen, [IPV6]:PORT for IPv6; without ADDR on all addresses",
+                 "Address and port to listen on. [IPV6]:PORT for IPv6. Without ADDR, all addresses",
                  "--listen=10.0.0.1:29400", "-", true},
                 text_into(listen));
     add_state_flags(flags, state);
@@ -129,7 +130,7 @@ int serve_command(std::span<const std::string> arguments) {
         return agent::kExitUsage;
     }
 
-    std::signal(SIGPIPE, SIG_IGN);  // Whoever reads the log may leave.
+    std::signal(SIGPIPE, SIG_IGN);  // The reader of stderr may end first.
     raise_descriptor_limit();
     boost::asio::io_context io(1);
     const SteadyClock clock;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kEtcd = "etcd://";
 constexpr std::uint16_t kEtcdPort = 2379;
-// etcd itself gives no shorter lease by its defaults.
+// With its default settings, etcd gives no shorter lease.
 constexpr std::int64_t kLeaseSecondsMin = 2;
 constexpr std::int64_t kLeaseSecondsMax = 600;
 
@@ -60,13 +60,13 @@ Result<std::unique_ptr<journal::Journal>> open_etcd(boost::asio::io_context& io,
 
 void add_state_flags(FlagTable& flags, StateOptions& out) {
     flags.value({"--state", "DIR|etcd://HOST:PORT[,...]|none", "~/.local/state/regroup/serve-PORT",
-                 "Where jobs are kept, so that a daemon that is started again, or another one of "
-                 "the same etcd, takes them up; none keeps them in memory",
+                 "Where the daemon keeps its jobs. When it is started again, or when another "
+                 "daemon of the same etcd takes the lead, the jobs go on. none: in memory only",
                  "--state=/var/lib/regroup", "-", true},
                 text_into(out.where));
     flags.value({"--lease", "SECONDS", "3",
-                 "With etcd: another daemon takes over so long after the last sign of the one that "
-                 "leads",
+                 "With etcd: another daemon takes the lead when the leading one has been silent "
+                 "for so long",
                  "--lease=5", "-", true},
                 [&out](const std::string& text) {
                     std::int64_t seconds = 0;
@@ -75,8 +75,8 @@ void add_state_flags(FlagTable& flags, StateOptions& out) {
                     out.lease = wrong.empty() ? std::chrono::seconds(seconds) : out.lease;
                     return wrong;
                 });
-    flags.value({"--advertise", "HOST:PORT", "the address to listen on, or the host's name",
-                 "With etcd: where agents reach this daemon when it leads",
+    flags.value({"--advertise", "HOST:PORT", "the address of --listen, or the name of the host",
+                 "With etcd: address at which agents reach this daemon when it leads",
                  "--advertise=node0:29400", "-", true},
                 text_into(out.advertise));
 }

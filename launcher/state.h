@@ -14,27 +14,27 @@
 
 namespace regroup::launcher {
 
-/// Where a daemon keeps its jobs.
+/// The journal of a daemon.
 struct StateOptions {
     /// A directory, "etcd://HOST:PORT[,HOST:PORT...]", or "none". Empty, for `regroup serve`: the
-    /// usual directory.
+    /// default directory.
     std::string where;
-    Duration lease = std::chrono::seconds(3);  ///< etcd: how soon another daemon takes over.
+    Duration lease = std::chrono::seconds(3);  ///< etcd: silence after which another daemon leads.
     std::string advertise;                     ///< etcd: this daemon's HOST:PORT for agents.
 };
 
 /// Declares --state, --lease and --advertise.
 void add_state_flags(FlagTable& flags, StateOptions& out);
 
-/// True if `where` is a directory, which one process has at a time.
+/// True if `where` is a directory, which only one process can use at a time.
 [[nodiscard]] bool is_directory(const std::string& where);
 
-/// The usual directory of a daemon on `port`: regroup/serve-PORT in XDG_STATE_HOME, or in
-/// .local/state of the home folder; empty if there is neither.
+/// The default directory of a daemon on `port`: regroup/serve-PORT in XDG_STATE_HOME, or in
+/// .local/state of the home folder. Empty if neither variable is set.
 [[nodiscard]] std::string usual_state(std::uint16_t port);
 
-/// The journal there; none for "none" and for an empty `where`. `io` and `clock` outlive it.
-/// Errors: what could not be opened, or is in use by whom.
+/// Opens the journal; null for "none" and for an empty `where`. `io` and `clock` outlive it.
+/// Errors: the reason why the journal cannot be opened, or the process that uses it.
 Result<std::unique_ptr<journal::Journal>> open_state(boost::asio::io_context& io,
                                                      const Clock& clock,
                                                      const StateOptions& options);

@@ -16,14 +16,13 @@ namespace {
 using nlohmann::json;
 using Rows = std::vector<std::vector<std::string>>;
 
-// Another version's daemon may leave fields out: what is not there is shown as nothing.
-
+// A daemon of another version may leave fields out. Missing fields are shown as empty.
 const json& field(const json& object, const char* key) {
     static const json kNothing;
     const auto found = object.is_object() ? object.find(key) : object.end();
     return object.is_object() && found != object.end() ? *found : kNothing;
 }
-/// On one line, and without what moves a terminal's cursor.
+/// The text on one line, without control characters.
 std::string text(const json& object, const char* key) {
     const json& value = field(object, key);
     std::string shown = value.is_string() ? value.get<std::string>() : "";

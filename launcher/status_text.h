@@ -5,7 +5,7 @@
 
 namespace regroup::launcher {
 
-/// What a daemon answers to `status`, a JSON object, as tables for people.
+/// The answer of a daemon to `status`, a JSON object, as tables for the terminal.
 [[nodiscard]] std::string status_table(const std::string& json_text);
 
 }  // namespace regroup::launcher

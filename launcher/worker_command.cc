@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
-// --run-path: the script in this very interpreter, with an exception put where PyTorch's own
-// recording decorator would put it.
+// --run-path: runs the script in this interpreter, and writes an exception to the error file as
+// PyTorch's `record` decorator does.
 constexpr const char* kRunPathHelper = R"(
 import json, os, runpy, sys, time, traceback
 sys.argv = sys.argv[1:]
@@ -47,7 +47,7 @@ std::string variable_or(const char* name, const char* fallback) {
     return value != nullptr ? value : fallback;
 }
 
-// Python also takes folders, devices and "-"; a name with a dollar sign is not final.
+// Python also accepts folders, devices and "-". A name with a dollar sign is a template.
 bool may_be_script(const std::string& path) {
     std::error_code error;
     return path == "-" || path.find('$') != path.npos || fs::exists(path, error);
@@ -69,8 +69,8 @@ std::optional<std::string> variable(const char* name) {
     return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
 }
 
-// Which GPUs each worker sees; as it would be without the flag, if it is not given. How many each
-// has.
+// Decides which GPUs each worker sees. Returns the number of GPUs of each worker; 1 without the
+// flag.
 Result<int> divide_gpus(const RunOptions& options, std::uint32_t workers,
                         agent::WorkerCommand& command, std::vector<std::string>& notes) {
     if (options.gpus_per_rank.empty()) {
@@ -155,7 +155,7 @@ Result<void> place_workers(const RunOptions& options, std::uint32_t workers,
     } else {
         notes.insert(notes.end(), placement->notes.begin(), placement->notes.end());
     }
-    // What the user has chosen is never touched.
+    // A number that the user has set stays.
     command.sets_threads = request->cpus_per_rank &&
                            agent::find_variable(command.environment, "OMP_NUM_THREADS") == nullptr;
     command.placements = std::move(placement->ranks);

@@ -11,16 +11,16 @@
 
 namespace regroup::launcher {
 
-/// True if the program is Python's to run: it was asked for, the command's name implies it, or it
-/// is a .py file.
+/// True if Python must run the program: a flag asks for it, the name of the command implies it, or
+/// the program is a .py file.
 [[nodiscard]] bool runs_by_python(const RunOptions& options);
 
-/// What each of `workers` workers executes: the program itself or Python with it, this process's
-/// environment, and OMP_NUM_THREADS=1 if there are several and nobody has chosen a number. What a
-/// person should know of that goes to `notes`. Errors: invalid_argument, when there is no such
-/// program.
-/// With --numa-binding, --cpus-per-rank or --report-bindings it also has the workers' places, with
-/// --gpus-per-rank the GPUs that each of them sees; the report is among the notes.
+/// The command that each of `workers` workers executes: the program, or Python with it. The
+/// environment is that of this process, with OMP_NUM_THREADS=1 if there are several workers and the
+/// variable is not set. --numa-binding and --cpus-per-rank add the placement of the workers, and
+/// --gpus-per-rank the GPUs that each of them sees. Notices, and the answer to --report-bindings,
+/// go to `notes`. Errors: invalid_argument, when the program does not exist or a placement is not
+/// possible.
 Result<agent::WorkerCommand> make_worker_command(const RunOptions& options, std::uint32_t workers,
                                                  std::vector<std::string>& notes);
 

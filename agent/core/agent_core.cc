@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The link, what the daemon says, and the passing of time. Rounds and workers are in
-// agent_rounds.cc, the way out in agent_leaving.cc, what workers tell in agent_reports.cc.
+// The link, the daemon's messages, and time. Rounds are in agent_rounds.cc, workers in
+// agent_workers.cc, leaving in agent_leaving.cc, reports of workers in agent_reports.cc.
 #include "agent/core/agent_core.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ using rendezvous::NodeState;
 
 namespace {
 
-// The daemon knows how long this node waits after a round, and closes the job, with the reason,
-// before the node gives up by itself.
+// The daemon knows how long this node waits after a round. It closes the job, with a reason, before
+// the node gives up.
 constexpr Duration kVerdictMargin = std::chrono::seconds(1);
 constexpr std::size_t kToldLimit = 32;
 
@@ -46,7 +46,7 @@ void AgentCore::on(Instant now, const LinkUp& /*event*/) {
     link_.queued = false;
     link_.heard_at = now;
     link_.heartbeat_at = after(now, config_.policy.heartbeat_timeout / 3);
-    // An older connection's promise: the answer to this join is the truth.
+    // An assignment over an older connection no longer counts; the answer to this join does.
     next_ = std::monostate{};
     send_join(now);
     if (round_.resumed) {
@@ -110,7 +110,7 @@ void AgentCore::give_up(Instant now) {
     quit(now, std::move(how));
 }
 
-// ---- What the daemon says.
+// ---- Messages of the daemon.
 
 void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
     const Assignment& assignment = message.assignment;
@@ -119,7 +119,6 @@ void AgentCore::handle(Instant now, const rendezvous::Assign& message) {
     }
     if (names_spent_store(assignment)) {
         refuse(assignment.round);
-        // The workers that run here end, too.
         begin_stopping(now, ToldByDaemon{assignment.reason});
         tell(now);
         return;
@@ -172,7 +171,7 @@ void AgentCore::handle(Instant now, const rendezvous::Prepare& message) {
 
 void AgentCore::handle(Instant now, const rendezvous::SaveStacks& message) {
     if (message.round != report_.round || !workers_.any_alive() || message.alarm == report_.alarm) {
-        tell(now);  // The answer was lost, or is on its way.
+        tell(now);  // The daemon may not have received the answer.
         return;
     }
     round_.stacks_wanted = message;
@@ -190,7 +189,7 @@ void AgentCore::handle(Instant now, const rendezvous::EndWorker& message) {
         return;
     }
     Worker& worker = workers_[local_rank];
-    if (!worker.hang) {  // It is said again until the end is heard of.
+    if (!worker.hang) {  // The daemon repeats it until it hears of the end.
         worker.hang = message;
         worker.state = WorkerState::ending;
         effects_.push_back(KillWorker{local_rank, message.reason, message.by_silence});
@@ -223,7 +222,7 @@ void AgentCore::handle(Instant now, const rendezvous::Dismissed& message) {
 void AgentCore::handle(Instant now, const rendezvous::Waiting& message) {
     link_.queued = message.standby;
     ahead_.wanted = message.prestart;
-    // A node that has finished in a round that the others have to repeat is a standby as any.
+    // A finished node whose round the others must repeat can be a standby.
     if (keeps_ahead() && ahead_.again_at == Instant::max()) {
         prestart(now);
     }
@@ -235,10 +234,10 @@ void AgentCore::handle(Instant now, const rendezvous::Refused& message) {
 }
 
 void AgentCore::handle(Instant /*now*/, const rendezvous::Recovered& message) {
-    // An older round's comes with that of the round that took its place.
+    // The recovery of an older round comes with that of its successor.
     const bool keep = message.incident.next_round <= report_.round &&
                       assignment().round == report_.round && assignment().group_rank == 0;
-    // The daemon is told again whatever it did not acknowledge in time.
+    // The daemon repeats a recovery that was not acknowledged in time.
     if (std::find(told_.begin(), told_.end(), message.incident) == told_.end()) {
         effects_.push_back(TellRecovery{message.incident, keep});
         told_.push_back(message.incident);
@@ -254,8 +253,8 @@ void AgentCore::handle(Instant /*now*/, const rendezvous::Recovered& message) {
 void AgentCore::handle(Instant now, const rendezvous::Closed& message) {
     const rendezvous::Verdict& verdict = message.verdict;
     Quit how{verdict.exit_code, 0, {}, verdict};
-    // It may be all that is heard of a drain of the whole job. A node that was to leave saves its
-    // state however the job ends.
+    // The verdict may be the only message about a drain of the whole job. A node that had to leave
+    // saves its state however the job ends.
     const bool drained = verdict.exit_code == kExitRequeue;
     const bool saves = (drained || leave_.stage != Leave::Stage::member) && holds_state() &&
                        report_.state != NodeState::finished;
@@ -273,14 +272,14 @@ void AgentCore::handle(Instant now, const rendezvous::Closed& message) {
 
 void AgentCore::on(Instant now, const StoreOffered& event) {
     const bool changed = std::exchange(report_.store_port, event.port) != event.port;
-    // While workers run, the next report is early enough; a waiting node may be assigned a round
-    // at any moment, and the port with it.
+    // While workers run, the next report is early enough. A waiting node can be assigned a round,
+    // with its port, at any moment.
     if (changed && workers_.all_out() && !leaving()) {
         tell(now);
     }
 }
 
-// ---- The passing of time.
+// ---- Time.
 
 AgentEffects AgentCore::advance(Instant now) {
     if (done()) {

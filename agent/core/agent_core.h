@@ -18,35 +18,40 @@ struct AgentConfig {
     rendezvous::NodeId node;
     rendezvous::JobPolicy policy;
     rendezvous::Offer offer;
-    /// Longest time without an assignment, or without the daemon, before the agent gives up. Does
+    /// Longest time without an assignment or without the daemon. Then the agent gives up. It does
     /// not run while the node is queued as a standby.
     Duration join_timeout = std::chrono::minutes(10);
-    /// Others depend on this process, which serves the rendezvous: it goes when the job is closed,
-    /// not when its own workers are done.
+    /// This process serves the rendezvous, on which other nodes depend: it ends when the job is
+    /// closed, not when its own workers have finished.
     bool stays_until_closed = false;
 };
 
-/// Exit codes of an agent that no worker is to blame for.
+/// Exit codes of an agent that no worker caused.
 inline constexpr int kExitJobFailed = 1;
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitNoRendezvous = 3;
-inline constexpr int kExitNoProgress = 4;  ///< Round after round without one more committed step.
+inline constexpr int kExitNoProgress = 4;  ///< Rounds in a row without a new committed step.
 inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the job again. EX_TEMPFAIL
 
-/// One node of a job, as a pure state machine: it joins, runs what it is assigned, reports, and
-/// stops when told. No socket, process, clock or thread; the agent and the simulator drive this
-/// very class.
+/// One node of a job, as a pure state machine: it joins, runs its assignments, reports, and stops
+/// when asked. It has no socket, process, clock or thread. The agent and the simulator drive this
+/// class.
 ///
-/// A worker is *elastic* once it has attached and said that it is elastic: it is not ended with
-/// its round, but is suspended and given a place in the next one. All others end with their round,
-/// and so does a worker that has not suspended in time.
+/// A worker is *elastic* once it has attached and said that it is elastic: it does not end with its
+/// round, but suspends and gets a place in the next one. All other workers end with their round,
+/// and so does an elastic worker that does not suspend in time.
 ///
-/// Promises, each checked by the simulator: no worker of a round is launched, and none given a
-/// place in it, while one of an earlier round is alive and not suspended; a round that was fenced
-/// is never begun afterwards; force follows a request to stop after `shutdown_timeout` at the
-/// latest, or once the workers have had their time that were to save their state and leave; the
-/// failure reported is the first one, never an echo of our own stopping; it quits with no worker
-/// alive unless they resist SIGKILL.
+/// Invariants, which the simulator checks:
+///
+/// - No worker is launched in a round, or assigned to it, while a worker of an earlier round is
+/// alive
+///   and not suspended.
+/// - A fenced round is never begun afterwards.
+/// - SIGKILL follows a request to stop after `shutdown_timeout` at the latest; for workers that
+/// save
+///   their state and leave, after their time for that.
+/// - The reported failure is the first one. It is never a consequence of our own stopping.
+/// - The agent quits with no worker alive, unless workers survive SIGKILL.
 ///
 /// The node (NodeState, in its report):
 ///
@@ -56,8 +61,8 @@ inline constexpr int kExitRequeue = 75;    ///< The state is saved; start the jo
 ///        +--all suspended--+                       |
 ///        +------------------- all gone or suspended
 ///
-/// The workers: see WorkerState. The next order for a worker is a function of its state and of what
-/// the node wants of all of them: see next_order(). The way out of the job: see Leave.
+/// The workers: see WorkerState. The next order for a worker is a function of its state and of the
+/// target for all workers: see next_order(). Leaving the job: see Leave.
 class AgentCore {
    public:
     AgentCore(AgentConfig config, Instant now);
@@ -67,29 +72,30 @@ class AgentCore {
     [[nodiscard]] Instant next_deadline() const;
 
     [[nodiscard]] const rendezvous::NodeReport& report() const noexcept { return report_; }
-    /// The last one that was begun.
+    /// The assignment of the last round that began.
     [[nodiscard]] const Assignment& assignment() const noexcept { return round_.assignment; }
-    /// Those that are suspended or wait for a first place included, and those that are ending.
+    /// True if a worker is alive, in any state.
     [[nodiscard]] bool has_workers() const { return workers_.any_alive(); }
-    /// Whether a worker is there and waits for a round.
+    /// True if the worker is alive and waits for a round.
     [[nodiscard]] bool is_suspended(std::uint32_t local_rank) const;
-    /// Its end as what it counts, before it is acted upon: an elastic worker that ends with success
-    /// in the middle of a round, and was not to leave, has failed all the same.
+    /// The failure that the exit counts as, or nothing. Call before the exit is acted on. An
+    /// elastic worker that ends with success in the middle of a round, without having to leave, has
+    /// failed.
     [[nodiscard]] std::optional<WorkerFailure> failure_in(const WorkerExited& exited) const;
-    /// It has decided to end: nothing keeps it in the job any more.
+    /// True if the agent has decided to end.
     [[nodiscard]] bool leaving() const noexcept { return leave_.quit.has_value(); }
     [[nodiscard]] bool done() const noexcept { return leave_.stage == Leave::Stage::done; }
-    /// When it ends for want of a rendezvous; Instant::max() while it needs none.
+    /// The time at which the agent gives up without a daemon or a round. Instant::max(): no limit.
     [[nodiscard]] Instant give_up_at() const noexcept { return link_.give_up_at; }
-    /// A request to quit would begin a drain at this moment.
+    /// True if a request to quit would begin a drain now.
     [[nodiscard]] bool would_drain() const;
-    /// Some worker that is alive has had a place in a round.
+    /// True if a live worker has taken part in a round.
     [[nodiscard]] bool holds_state() const { return workers_.any_holds_state(); }
-    /// A signal asked it to quit, and its workers are yet to save their state.
+    /// True if a signal asked the node to quit, and its workers have yet to save their state.
     [[nodiscard]] bool draining() const noexcept { return leave_.signal != 0 && !leaving(); }
 
    private:
-    /// The agent's knowledge of the daemon.
+    /// The connection to the daemon.
     struct Link {
         bool up = false;
         bool queued = false;  ///< The node has a place in the queue for a round.
@@ -98,36 +104,36 @@ class AgentCore {
         Instant give_up_at = Instant::max();
     };
 
-    /// Facts of one round here that are not in the report. Replaced when a round begins.
+    /// Facts about the present round that are not in the report. Replaced when a round begins.
     struct Round {
         Assignment assignment;
-        Instant ended_at = Instant::max();  ///< The first sign of its end.
-        bool pausing = false;               ///< Its workers go to a step boundary, and out.
-        /// Said by rank 0, and not known to be heard: told again on every new connection.
+        Instant ended_at = Instant::max();  ///< Time of the first sign of its end.
+        bool pausing = false;               ///< Its workers suspend at a step boundary.
+        /// The report of rank 0. Sent again on each new connection until the daemon answers.
         std::optional<rendezvous::Resumed> resumed{};
         Instant resumed_at{};
-        rendezvous::SaveStacks stacks_wanted{};  ///< The last alarm; its number is 0: none.
-        std::uint32_t stacks_being_saved = 0;    ///< For this alarm; 0: they are not.
+        rendezvous::SaveStacks stacks_wanted{};  ///< The last alarm. Number 0: none.
+        std::uint32_t stacks_being_saved = 0;    ///< Their alarm, or 0.
     };
 
-    /// The time that workers have to leave their round, or to end. Replaced when that is over.
+    /// The time that workers have to leave their round, or to end. Replaced when they have.
     struct Grace {
         Instant kill_at = Instant::max();
-        bool in_user_code = false;  ///< They got more time, for they cannot hear that it is over,
-        Instant tell_at = Instant::max();  ///< and people are told so when the usual time is over.
-        Instant resist_at = Instant::max();  ///< Workers alive by then survive even SIGKILL.
+        bool in_user_code = false;           ///< They got more time because they are in user code.
+        Instant tell_at = Instant::max();    ///< When to print that.
+        Instant resist_at = Instant::max();  ///< Workers alive at this time survive SIGKILL.
     };
 
-    /// Workers that are started ahead of a round, because the daemon asked for them.
+    /// Workers that are started ahead of a round at the daemon's request.
     struct Ahead {
         bool wanted = false;
-        /// When those are started again that died, and after what time.
+        /// The time of the next start of workers that died, and the present delay.
         Instant again_at = Instant::max();
         Duration delay{};
         Instant started_at = Instant::min();
     };
 
-    /// The way out of the job: the wish of this node to leave, and the daemon's word.
+    /// Leaving the job: the request of this node, and the answer of the daemon.
     ///
     ///     stage        workers are to    goes on
     ///     member       train             a signal -> asked; Prepare{leave} -> at_boundary, or
@@ -142,8 +148,8 @@ class AgentCore {
     ///                                    -> done
     ///     hurried      end at once       the last worker is gone -> done
     ///
-    /// A verdict, a second signal and whatever else allows no delay lead to ending at once; a
-    /// verdict leads to saving if the node was to leave.
+    /// A verdict or a second signal leads to `ending` at once. If the node has to leave, a verdict
+    /// leads to `saving`.
     struct Leave {
         enum class Stage : std::uint8_t {
             member,
@@ -155,16 +161,16 @@ class AgentCore {
             done
         };
         Stage stage = Stage::member;
-        int signal = 0;                     ///< That asked for it; 0: the daemon did.
-        Instant asked_at = Instant::min();  ///< When a signal came first.
-        Instant until = Instant::max();     ///< By then the state is saved.
+        int signal = 0;                     ///< The signal that asked for it; 0: the daemon asked.
+        Instant asked_at = Instant::min();  ///< Time of the first signal.
+        Instant until = Instant::max();     ///< Deadline for saving the state.
         Cause why{};
-        std::uint32_t saved = 0;   ///< Workers that have ended with success meanwhile,
-        std::uint32_t failed = 0;  ///< and those that failed as they saved.
+        std::uint32_t saved = 0;   ///< Workers that have ended with success meanwhile.
+        std::uint32_t failed = 0;  ///< Workers that failed to save.
         std::optional<Quit> quit{};
     };
 
-    /// Once all workers are out of their round the node joins anew.
+    /// The node joins again once all workers are out of their round.
     struct Rejoin {};
 
     void on(Instant now, const LinkUp& event);
@@ -193,13 +199,13 @@ class AgentCore {
     void handle(Instant now, const rendezvous::Refused& message);
     void handle(Instant now, const rendezvous::Recovered& message);
     void handle(Instant now, const rendezvous::Closed& message);
-    /// Alive says no more than that the daemon lives; Operated and Elsewhere are not for agents.
+    /// Ignores Alive, which has no content, and Operated and Elsewhere, which are not for agents.
     template <class Message>
     void handle(Instant /*now*/, const Message& /*message*/) {}
 
     // ---- The daemon: agent_core.cc.
     void send_join(Instant now);
-    void tell(Instant now);  ///< The truth about this node, or that it leaves.
+    void tell(Instant now);  ///< Sends the report, or that the node leaves.
     void update_patience(Instant now);
     void give_up(Instant now);  ///< --join-timeout is over.
 
@@ -208,18 +214,18 @@ class AgentCore {
     [[nodiscard]] bool names_spent_store(const Assignment& assignment) const;
     void begin_round(Instant now, const Assignment& assignment);
     void begin_stopping(Instant now, const Cause& cause);
-    /// `round` and all before it will never be begun here.
+    /// `round` and all earlier rounds will never begin on this node.
     void abandon(RoundId round);
-    /// The same, for want of its store.
+    /// The same, because the store of the round is not available.
     void refuse(RoundId round);
-    /// The report is about `round` from here on; what was true of another is not true of it.
+    /// Makes the report one about `round`, without facts about the round before.
     void report_on(RoundId round);
-    /// The round is over here once all workers are out.
+    /// Ends the round on this node if all workers are out of it.
     void settle(Instant now);
     void begin_next(Instant now);
 
     // ---- Workers: agent_workers.cc.
-    /// Gives each worker its next order. `cause`: of the end of the round, if it ends now.
+    /// Gives each worker its next order. `cause`: the cause of the round's end, if it ends now.
     void order_workers(const Cause* cause = nullptr);
     [[nodiscard]] Wanted wanted() const;
     void lose_member(Instant now, const Worker& lost, const WorkerExited& exited,
@@ -232,22 +238,22 @@ class AgentCore {
     void prestart(Instant now);
     void prestart_later(Instant now);
     void replace_lost(Instant now, const Worker& lost);
-    /// As far as is known here, the job does not end with this round.
+    /// True if this node knows no reason why the job should end with this round.
     [[nodiscard]] bool expects_another_round() const;
 
-    // ---- The way out: agent_leaving.cc.
-    /// Its workers are to save and end: at a step boundary, or at once.
+    // ---- Leaving: agent_leaving.cc.
+    /// Lets the workers save and end, at a step boundary or at once.
     void begin_leaving(Instant now, Leave::Stage stage, const Cause& why);
-    /// The time of the present stage is over.
+    /// The end of the time for the present stage.
     [[nodiscard]] Instant leave_deadline() const;
     void go_on_leaving(Instant now);
-    /// All workers are out of a round. False if the node takes part in the next one.
+    /// Call when all workers are out of a round. False if the node takes part in the next one.
     [[nodiscard]] bool leave_between_rounds(Instant now);
-    /// No worker is left of a node that saved its state.
+    /// Call when no worker is left of a node that saved its state.
     void conclude_saving(Instant now);
     void quit(Instant now, Quit how);
     void quit_drained(Instant now);
-    /// As the signal that asked for it ends a program, if one did.
+    /// Ends by the signal that asked for the leave, if there was one.
     void quit_unsaved(Instant now, QuitReason reason);
     void finish();
     [[nodiscard]] Cause why_leaving() const;
@@ -262,12 +268,13 @@ class AgentCore {
     Workers workers_;
     Link link_;
     Round round_;
-    /// The daemon's word of what follows when all workers are out of the round, if it has come.
+    /// The daemon's message about what follows when all workers are out of the round, if there is
+    /// one.
     std::variant<std::monostate, Rejoin, Assignment> next_;
     Grace grace_;
     Ahead ahead_;
     Leave leave_;
-    /// The last recoveries that were told of; more are never told at once.
+    /// The last printed recoveries, to ignore repetitions.
     std::deque<rendezvous::Incident> told_;
     AgentEffects effects_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an AgentCore is told, and what it wants done.
+// The events that an AgentCore gets, and the effects that it asks for.
 #pragma once
 
 #include <csignal>
@@ -18,45 +18,45 @@ namespace regroup::agent {
 using rendezvous::Assignment;
 using rendezvous::RoundId;
 
-// Events: what happened outside.
+// Events.
 
 /// A connection to the daemon is open.
 struct LinkUp {};
-/// It broke, or could not be opened.
+/// The connection broke, or could not be opened.
 struct LinkDown {};
 struct Received {
     rendezvous::FromDaemon message;
 };
-/// A worker is gone, or its end is certain: with its status known, and nothing of it running. The
-/// shell sees to its whole process group. `failure` is empty if it exited with success.
+/// A worker has ended, or its end is certain: its status is known, and none of its threads runs.
+/// The shell kills its process group. `failure` is empty if it exited with success.
 struct WorkerExited {
-    RoundId round = RoundId::none;  ///< In which it was launched; none: ahead of a round.
+    RoundId round = RoundId::none;  ///< The round of its launch; none: ahead of a round.
     std::uint32_t local_rank = 0;
     std::optional<WorkerFailure> failure;
-    bool finished = false;  ///< It had said that the training is, which an elastic worker does.
-    /// Of one that exited with success and had not finished: its end as a failure, which it is if
-    /// it was in the middle of its training. Or empty.
+    bool finished = false;  ///< An elastic worker has said that its training is finished.
+    /// For a worker that exited with success and had not finished: its end as a failure. It counts
+    /// as one if the worker was in the middle of its training. Else empty.
     std::optional<WorkerFailure> unfinished{};
-    std::uint64_t step = 0;  ///< That it had committed or was given, as its page says.
+    std::uint64_t step = 0;  ///< The last step in its page, committed or received.
 };
-/// A worker has said Hello over its link. One that never does is not elastic, nor is one that has
-/// said again that it is not: its training is finished.
+/// A worker has said Hello over its link. Without a Hello a worker is not elastic. A second Hello
+/// without `elastic` means that its training is finished.
 struct WorkerAttached {
     std::uint32_t local_rank = 0;
     bool elastic = false;  ///< It keeps its process when rounds change.
-    /// Another process like it could be started ahead of a round: the program that was launched has
-    /// the SDK itself, and not one below it, which may get its rank from a command line.
+    /// The program can be started ahead of a round: the launched process itself has the SDK, not a
+    /// process below it, which may get its rank from a command line.
     bool may_wait = false;
 };
-/// A elastic worker, or one that was started ahead, has left `round` (none: it has not been in
-/// any) and waits for the next one.
+/// An elastic worker, or one that was started ahead, has left `round` (none: it was in no round)
+/// and waits for the next one.
 struct WorkerSuspended {
     std::uint32_t local_rank = 0;
     RoundId round = RoundId::none;
-    bool at_boundary = false;  ///< As agreed with all ranks, and not because peers are gone.
+    bool at_boundary = false;  ///< As agreed with all ranks, not because peers are lost.
     std::uint64_t step = 0;    ///< Committed.
 };
-/// A elastic worker has committed the first step of a round, and what the way there took.
+/// An elastic worker has committed the first step of a round. Has the times of the recovery stages.
 struct WorkerResumed {
     std::uint32_t local_rank = 0;
     rendezvous::Resumed resumed;
@@ -68,25 +68,24 @@ struct WorkerLostPeer {
     std::uint32_t peer = 0;
     std::string text;  ///< The rest of a sentence about the peer.
 };
-/// The highest step that the workers alive have committed or were given, as their pages say; 0 if
-/// none has. The shell tells of a change before anything else that may lead to a report.
+/// The highest step in the pages of the live workers, committed or received; 0 if there is none.
+/// The shell sends a change before any other event that may lead to a report.
 struct StepsCommitted {
     std::uint64_t step = 0;
 };
-/// Workers of the round have made no progress for longer than they may; or, without `hang`, they
+/// Workers of the round have made no progress for longer than their limit. Without `hang`: they
 /// move again.
 struct HangSuspected {
     RoundId round = RoundId::none;
     std::optional<rendezvous::Hang> hang{};
 };
-/// Workers that are to suspend are in user code, and for at most `left` more they may be before
-/// they count as hung. Until then they are not ended by force: their state may be all that the job
-/// has.
+/// Workers that must suspend are in user code, and count as hung after `left`. Until then they are
+/// not killed: the job may have no other copy of their state.
 struct WorkersAtWork {
     RoundId round = RoundId::none;
     Duration left{};
 };
-/// What SaveStacks asked for is done.
+/// The answer to SaveStacks.
 struct StacksSaved {
     RoundId round = RoundId::none;
     std::vector<rendezvous::RankPosition> positions;
@@ -95,34 +94,33 @@ struct StacksSaved {
 struct StoreOffered {
     std::uint16_t port = 0;
 };
-/// A signal asks this node to leave. If its workers hold state, the node first waits for the daemon
-/// to say when; else it leaves at once. A second signal turns the wait into leaving at once, and a
-/// third one ends the workers' grace. A signal soon after the first is an echo and counts for
-/// nothing: timeout(1) signals its child and then the child's group, and systemd sends SIGHUP after
-/// SIGTERM. A person at a keyboard (SIGINT) is quicker than that.
+/// A signal asks this node to leave. If its workers hold state, the node first asks the daemon when
+/// to leave; else it leaves at once. A second signal makes it leave at once, and a third one ends
+/// the grace period of the workers. Another signal soon after the first is an echo and is ignored:
+/// timeout(1) signals its child and then the child's group, and systemd sends SIGHUP after SIGTERM.
+/// SIGINT, from a person at a keyboard, is never an echo.
 struct QuitRequested {
     int signal = 0;
-    std::string words{};  ///< The same for people; the daemon is told them.
+    std::string words{};  ///< The text of the reason, which is sent to the daemon.
 };
 using AgentEvent =
     std::variant<LinkUp, LinkDown, Received, WorkerExited, WorkerAttached, WorkerSuspended,
                  WorkerResumed, WorkerLostPeer, StepsCommitted, HangSuspected, WorkersAtWork,
                  StacksSaved, StoreOffered, QuitRequested>;
 
-// Effects: what the shell must now do, in this order. Workers are named by their local ranks, in
-// ascending order.
+// Effects, to be carried out in this order. Local ranks are in ascending order.
 
 struct SendToDaemon {
     rendezvous::FromAgent message;
 };
-/// Say Leave to the daemon, with the reason in words.
+/// Send Leave to the daemon, with the text of the reason.
 struct SendLeave {
     QuitReason reason;
 };
 /// The daemon has been silent for too long: close the connection and open another.
 struct DropLink {};
-/// A round begins here. Serve its store, if this node has group rank 0; then give places to the
-/// workers that are suspended or idle, and start a process for each of the others.
+/// A round begins on this node. Serve its store if this node has group rank 0. AssignWorkers and
+/// LaunchWorkers follow.
 struct BeginRound {
     Assignment assignment;
 };
@@ -131,38 +129,38 @@ struct LaunchWorkers {
     Assignment assignment;
     std::vector<std::uint32_t> local_ranks{};
 };
-/// Start these workers ahead of a round, of which they will be told by AssignWorkers.
+/// Start these workers ahead of a round. AssignWorkers will follow.
 struct PrestartWorkers {
     std::vector<std::uint32_t> local_ranks{};
 };
-/// Tell these, which are suspended or were started ahead, their places in a round. One that is not
-/// ready yet is told when it is.
+/// Give these workers, which are suspended or were started ahead, their ranks in a round. A worker
+/// that is not ready yet gets the message later.
 struct AssignWorkers {
     Assignment assignment;
     std::vector<std::uint32_t> local_ranks{};
 };
-/// Rounds up to `round` are over for all workers here (their pages say so from now on). These
-/// workers are to abandon it and suspend.
+/// Rounds up to `round` are over for all workers of this node: write that into their pages. Tell
+/// `local_ranks` to abandon the round and suspend.
 struct EndRound {
     RoundId round = RoundId::none;
     std::vector<std::uint32_t> local_ranks{};
     Cause cause;
 };
-/// The workers of `round` are to suspend at the next step boundary; with `leave`, to save their
+/// Tell the workers of `round` to suspend at the next step boundary; with `leave`, to save their
 /// state there and end, within `limit`. If the round breaks before, they suspend.
 struct PauseWorkers {
     RoundId round = RoundId::none;
     bool leave = false;
     Duration limit{};
     Cause cause;
-    bool at_once = false;  ///< With `leave`: those that are suspended, or will be, save at once.
+    bool at_once = false;  ///< With `leave`: suspended workers save at once.
 };
 struct SignalWorkers {
     RoundId round = RoundId::none;
-    int signal = 0;        ///< SIGTERM, what the node itself was asked to end with, or SIGKILL.
-    bool hurried = false;  ///< Forced because it was asked for again, not because of the time.
+    int signal = 0;        ///< SIGTERM, the signal that the node got, or SIGKILL.
+    bool hurried = false;  ///< SIGKILL comes from a second request, not from the time limit.
     std::vector<std::uint32_t> local_ranks{};
-    bool waiting = false;  ///< They train nothing; forced at once, for nothing is lost.
+    bool waiting = false;  ///< They wait for a round; SIGKILL at once loses nothing.
 
     [[nodiscard]] bool force() const noexcept { return signal == SIGKILL; }
 };
@@ -171,19 +169,19 @@ struct SaveStacks {
     RoundId round = RoundId::none;
     std::string reason;
 };
-/// For people: the round would have been over by now, but for workers in user code, for which the
-/// agent waits at most `left` more.
+/// Print that the round is not over because of workers in user code, for which the agent waits at
+/// most `left` more.
 struct TellAtWork {
     RoundId round = RoundId::none;
     Duration left{};
 };
-/// The round hung on this worker: end it by force.
+/// The round hung on this worker: kill it.
 struct KillWorker {
     std::uint32_t local_rank = 0;
     rendezvous::HangCulprit reason{};
     bool by_silence = false;  ///< See WorkerFailure.
 };
-/// For people, and with `keep` for the run's ledger, which the node with group rank 0 writes.
+/// Print the recovery. With `keep`, write it to the ledger of the run: this node has group rank 0.
 struct TellRecovery {
     rendezvous::Incident incident;
     bool keep = false;
@@ -193,7 +191,7 @@ struct Quit {
     int exit_code = 0;
     int signal = 0;
     QuitReason reason;
-    std::optional<rendezvous::Verdict> verdict{};  ///< The job's, when it was closed.
+    std::optional<rendezvous::Verdict> verdict{};  ///< The verdict of the job, if it was closed.
 };
 using AgentEffect =
     std::variant<SendToDaemon, SendLeave, DropLink, BeginRound, LaunchWorkers, PrestartWorkers,

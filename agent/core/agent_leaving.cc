@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The way of an AgentCore out of its job: see AgentCore::Leave.
+// How an AgentCore leaves its job: see AgentCore::Leave.
 #include <algorithm>
 #include <csignal>
 #include <utility>
@@ -14,10 +14,10 @@ using rendezvous::NodeState;
 
 namespace {
 
-// Within this of the first request, another is taken for its echo.
+// A second signal within this time is an echo of the first one.
 constexpr Duration kEchoLimit = std::chrono::seconds(1);
 constexpr Duration kEchoLimitOfKeyboard = std::chrono::milliseconds(200);
-// A node that has not heard of the daemon for so long leaves with what it has.
+// After so long without the daemon, a leaving node saves what it has.
 constexpr Duration kAwayLimit = std::chrono::seconds(10);
 
 }  // namespace
@@ -30,11 +30,11 @@ bool AgentCore::would_drain() const {
         // The workers agree on a step boundary among themselves.
         return is_in_round() ? report_.elastic && workers_.any_alive() : holds_state();
     }
-    // A standby trains nothing, but if the rendezvous goes with it, so do those who train.
+    // A standby does not train. But if it hosts the daemon, the training nodes end with it.
     if (config_.offer.hosts_rendezvous && link_.queued) {
         return true;
     }
-    // Between two rounds its processes may be gone: the daemon knows who else has their state.
+    // Between two rounds the workers may have ended. The daemon knows which nodes have their state.
     const bool between = report_.state == NodeState::stopped && assignment().round != RoundId::none;
     return rendezvous::may_keep_state(report_) &&
            (between || (is_in_round() && workers_.any_alive()));
@@ -48,7 +48,7 @@ void AgentCore::on(Instant now, const QuitRequested& event) {
         if (workers_.any_alive() && grace_.resist_at == Instant::max() && !is_echo) {
             leave_.stage = Leave::Stage::hurried;
             order_workers();
-            grace_.kill_at = now;  // advance() does the rest.
+            grace_.kill_at = now;  // advance() sends SIGKILL.
         }
         return;
     }
@@ -73,7 +73,7 @@ void AgentCore::on(Instant now, const QuitRequested& event) {
         !draining()) {
         report_.draining = event.words;
         leave_.why = why;
-        quit_drained(now);  // A place in the next round is all that it had.
+        quit_drained(now);  // It has no state.
         return;
     }
     Quit how{128 + event.signal, event.signal, {QuitCause::asked, why}};
@@ -90,8 +90,7 @@ Cause AgentCore::why_leaving() const {
 
 // ---- Leaving with the state saved.
 
-// Without a boundary each worker saves what it has come to: in the midst of a commit that may
-// differ by a step.
+// Without a boundary each worker saves its own last step. During a commit these may differ by one.
 void AgentCore::begin_leaving(Instant now, Leave::Stage stage, const Cause& why) {
     const bool at_once = stage == Leave::Stage::saving;
     if (leave_.stage < Leave::Stage::at_boundary) {
@@ -116,8 +115,8 @@ void AgentCore::begin_leaving(Instant now, Leave::Stage stage, const Cause& why)
     }
 }
 
-// Of the time that a signal leaves, half is for the daemon's word, and a quarter for saving without
-// a step boundary. A daemon that is away may be back at once, and know of a later state.
+// After a signal, half of the time is for the answer of the daemon, and a quarter for saving
+// without a step boundary. An absent daemon may return soon, and may know of a later state.
 Instant AgentCore::leave_deadline() const {
     using Stage = Leave::Stage;
     const bool asked_by_signal = leave_.signal != 0;
@@ -180,8 +179,8 @@ bool AgentCore::leave_between_rounds(Instant now) {
                 report_.state == NodeState::finished) {
                 return false;
             }
-            // No daemon can say who else has the state. Without a failure the workers have seen to
-            // it themselves.
+            // No daemon can say which other node has the state. Without a failure the workers have
+            // saved it themselves.
             if (report_.failure) {
                 quit_unsaved(now, {QuitCause::ended_unsaved, why_leaving()});
             } else {
@@ -190,11 +189,11 @@ bool AgentCore::leave_between_rounds(Instant now) {
             return true;
         case Stage::at_boundary:
             if (leave_.saved == 0) {
-                leave_.stage = Stage::asked;  // The round has ended before.
+                leave_.stage = Stage::asked;  // The round ended before the boundary.
                 return leave_between_rounds(now);
             }
             if (any_alive) {
-                // Those that suspended follow those that have left.
+                // Suspended workers leave, too.
                 begin_leaving(now, Stage::saving, leave_.why);
                 tell(now);
             } else {
@@ -261,7 +260,7 @@ void AgentCore::finish() {
     if (leave_.signal != 0 && has_saved && leave_.quit->verdict &&
         leave_.quit->exit_code == kExitRequeue &&
         leave_.quit->reason.cause == QuitCause::job_closed) {
-        // The verdict has come first, and says the same.
+        // The verdict came first. It has the same meaning.
         leave_.quit->reason = {QuitCause::drained, why_leaving()};
     }
     leave_.stage = Leave::Stage::done;

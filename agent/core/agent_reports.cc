@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An AgentCore hears its workers while they live.
+// How an AgentCore handles the messages of live workers.
 #include <algorithm>
 #include <utility>
 
@@ -19,7 +19,7 @@ void AgentCore::on(Instant now, const WorkerAttached& event) {
     worker.elastic = event.elastic;
     worker.may_wait = event.may_wait;
     if (is_through) {
-        // Its training is finished, and it needs its peers no more.
+        // The worker has finished its training and needs its peers no more.
         const std::uint32_t rank = assignment().first_rank + event.local_rank;
         std::erase_if(report_.broken_links, [&](const auto& link) { return link.rank == rank; });
         if (report_.state == NodeState::running && report_.broken_links.empty()) {
@@ -27,14 +27,14 @@ void AgentCore::on(Instant now, const WorkerAttached& event) {
         }
     }
     if (is_through && report_.elastic) {
-        // It comes to no step boundary any more; what ends it is what ends any program.
+        // The worker reaches no step boundary any more. It ends like a program without the SDK.
         report_.elastic = false;
         tell(now);
     }
     update_elastic(now);
 }
 
-// It stays true while a process that replaces a lost one has yet to say that it is as the others.
+// The node stays elastic while the replacement of a lost worker has not attached yet.
 void AgentCore::update_elastic(Instant now) {
     if (workers_.all_elastic() && !report_.elastic) {
         report_.elastic = true;
@@ -59,8 +59,8 @@ void AgentCore::on(Instant now, const WorkerResumed& event) {
     }
 }
 
-// Whether the peer is dead the daemon may know, or learn from the node at the other end. A worker
-// whose training is finished needs no peer.
+// Only reports the peer: the daemon finds out whether it is dead. A worker that has finished its
+// training needs no peer.
 void AgentCore::on(Instant now, const WorkerLostPeer& event) {
     const Worker& worker = workers_[event.local_rank];
     if (!worker.elastic || worker.is_out()) {
@@ -76,7 +76,7 @@ void AgentCore::on(Instant now, const WorkerLostPeer& event) {
     }
 }
 
-// A node that is to leave has no more time than it was given.
+// A leaving node gets no more time.
 void AgentCore::on(Instant now, const WorkersAtWork& event) {
     const bool suspending = report_.state == NodeState::stopping && report_.elastic &&
                             event.round == report_.round && !workers_.all_out();
@@ -103,7 +103,7 @@ void AgentCore::update_at_work(Instant now) {
 
 void AgentCore::on(Instant /*now*/, const StepsCommitted& event) {
     if (event.step > std::exchange(report_.held_step, event.step)) {
-        link_.give_up_at = Instant::max();  // A node that trains needs no daemon, however long.
+        link_.give_up_at = Instant::max();  // A node that commits steps needs no daemon.
     }
     report_.step = std::max(report_.step, event.step);
 }
@@ -127,7 +127,7 @@ void AgentCore::on(Instant now, const StacksSaved& event) {
     }
     const std::uint32_t alarm = std::exchange(round_.stacks_being_saved, 0);
     if (alarm != round_.stacks_wanted.alarm) {
-        // That alarm was taken back, and where the workers stood then is no answer to this one.
+        // That alarm was withdrawn. These positions are too old for the new one.
         save_stacks();
         return;
     }

@@ -16,8 +16,8 @@ bool AgentCore::is_in_round() const {
 
 // ---- Beginning.
 
-// Everyone was told of a store that has served an earlier round and is closed: an old message from
-// here had overtaken a newer one, or the daemon had not been heard when it gave out that round.
+// The assignment may name a store of this node that served an earlier round and is closed: messages
+// may overtake each other, or an earlier assignment may have been lost.
 bool AgentCore::names_spent_store(const Assignment& assignment) const {
     return assignment.group_rank == 0 && assignment.master_port != report_.store_port;
 }
@@ -32,11 +32,11 @@ void AgentCore::begin_round(Instant now, const Assignment& assignment) {
     ahead_ = Ahead{};
     leave_.saved = leave_.failed = 0;
     if (leave_.signal == 0) {
-        leave_.stage = Leave::Stage::member;  // The daemon says again whether it is to leave.
+        leave_.stage = Leave::Stage::member;  // The daemon repeats whether the node must leave.
     }
     Workers::Places places = workers_.begin(assignment.round);
-    // Workers that keep their processes say themselves when they train again. Of others this is
-    // the end of the way back, or of the growth, which the next heartbeat would tell late.
+    // Elastic workers report when they train again. For other workers the recovery ends here, and
+    // the next heartbeat would be late.
     const bool all_are_new = places.assigned.empty();
     effects_.push_back(BeginRound{assignment});
     if (!places.assigned.empty()) {
@@ -69,7 +69,7 @@ void AgentCore::abandon(RoundId round) {
         next_ = std::monostate{};
     }
     if (round > report_.round) {
-        // This node never ran it; naming it in the report confirms that it never will.
+        // This node has not run the round. Naming it in the report confirms that it never will.
         report_on(round);
         if (workers_.all_out()) {
             report_.state = NodeState::stopped;
@@ -84,7 +84,7 @@ void AgentCore::refuse(RoundId round) {
 
 // ---- Ending.
 
-// Workers that can suspend are asked to; the others end with the round.
+// Elastic workers are asked to suspend. The others end with the round.
 void AgentCore::begin_stopping(Instant now, const Cause& cause) {
     if (report_.state != NodeState::running) {
         return;
@@ -117,8 +117,8 @@ void AgentCore::settle(Instant now) {
     grace_ = Grace{};
     round_.pausing = false;
     round_.ended_at = std::min(round_.ended_at, now);
-    link_.give_up_at = Instant::max();  // The next wait has the whole time, from now.
-    // A step boundary may have been the last one.
+    link_.give_up_at = Instant::max();  // The next wait has the whole join timeout.
+    // The training may have finished at this step boundary.
     const bool finished =
         report_.state == NodeState::running && !workers_.any_alive() && leave_.saved == 0;
     report_.state = finished ? NodeState::finished : NodeState::stopped;

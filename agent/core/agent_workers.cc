@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An AgentCore orders its workers, and explains their ends.
+// How an AgentCore gives orders to its workers and judges their ends.
 #include <algorithm>
 #include <csignal>
 #include <utility>
@@ -13,10 +13,10 @@ using rendezvous::NodeState;
 
 namespace {
 
-// SIGKILL is repeated this often, and given up after the limit (a process stuck in the kernel).
+// SIGKILL is repeated at this interval, up to a limit: a process may be stuck in the kernel.
 constexpr Duration kForceInterval = std::chrono::seconds(1);
 constexpr Duration kResistLimit = std::chrono::seconds(10);
-// Until workers that died ahead of a round are started again: doubled each time.
+// Delay before workers that died ahead of a round are started again. It doubles each time.
 constexpr Duration kPrestartDelayMin = std::chrono::seconds(1);
 constexpr Duration kPrestartDelayMax = std::chrono::seconds(60);
 
@@ -43,7 +43,7 @@ void AgentCore::order_workers(const Cause* cause) {
     const int signal = by_signal ? leave_.quit->signal : SIGTERM;
     Workers::Orders orders = workers_.order(wanted(), signal);
     if (cause != nullptr) {
-        // Also when nobody is to suspend: a page may say so to one that has yet to attach.
+        // Also without workers to suspend: a worker that has yet to attach reads its page.
         effects_.push_back(EndRound{round, std::move(orders.suspended), *cause});
     }
     if (!orders.terminated.empty()) {
@@ -55,7 +55,7 @@ void AgentCore::order_workers(const Cause* cause) {
     }
 }
 
-// ---- Their ends.
+// ---- Ends of workers.
 
 void AgentCore::on(Instant now, const WorkerSuspended& event) {
     Worker& worker = workers_[event.local_rank];
@@ -64,13 +64,13 @@ void AgentCore::on(Instant now, const WorkerSuspended& event) {
     }
     worker.elastic = true;
     update_elastic(now);
-    // The word of one that was started ahead may come after its place was given to it.
+    // A worker that was started ahead may send this after it was assigned.
     if (event.round < worker.round) {
         return;
     }
     if (worker.state == WorkerState::ending) {
-        // It is as good as gone, and what ends it from here on is nobody's failure, unless the
-        // round hangs on it.
+        // The worker is about to end by our order, so its end is no failure, unless the round hangs
+        // on it.
         if (!worker.hang || report_.state != NodeState::running) {
             report_.ended_step = std::max(report_.ended_step, event.step);
             worker.round = RoundId::none;
@@ -82,10 +82,10 @@ void AgentCore::on(Instant now, const WorkerSuspended& event) {
     }
     worker.state = WorkerState::suspended;
     worker.step = event.step;
-    // Some rank had heard that the round is to pause, and here the word was lost.
+    // Another rank knew of the change, and the message to this node was lost.
     round_.pausing = round_.pausing || (event.at_boundary && report_.state == NodeState::running);
     if (report_.state == NodeState::running && !round_.pausing) {
-        // Its peers are out of reach, and that is the end of the round, whoever says so first.
+        // Its peers are lost, so the round is over.
         begin_stopping(now, PeersUnreachable{});
         if (!workers_.all_out()) {
             tell(now);
@@ -95,8 +95,8 @@ void AgentCore::on(Instant now, const WorkerSuspended& event) {
     settle(now);
 }
 
-// Once the round is stopping, a worker that gives up and ends has only followed those that are
-// lost, unless it had said otherwise.
+// In a stopping round, the end of a worker follows from the earlier loss, unless the worker
+// announced a failure.
 std::optional<WorkerFailure> AgentCore::failure_in(const WorkerExited& exited) const {
     if (exited.local_rank >= workers_.size()) {
         return exited.failure;
@@ -127,8 +127,8 @@ void AgentCore::on(Instant now, const WorkerExited& event) {
         report_.held_step = 0;
     }
     if (leave_.stage != Leave::Stage::member && lost.round != RoundId::none) {
-        // A worker that has finished leaves nothing to go on with, and has saved nothing. One that
-        // fails in its round before the node's workers are to leave has not failed to save.
+        // Count only ends of workers that had to save: not of finished ones, and not of failures
+        // before the node had to leave.
         if (!failure && !event.finished) {
             ++leave_.saved;
         } else if (failure && (!lost.in_round() || leave_.stage == Leave::Stage::at_boundary ||
@@ -157,11 +157,12 @@ void AgentCore::lose_member(Instant now, const Worker& lost, const WorkerExited&
         report_.failure = failure;
         begin_stopping(now, *failure);
         if (!workers_.all_out()) {
-            tell(now);  // A failure is news; else the daemon hears when the last one is gone.
+            tell(now);  // Report a failure at once; else the daemon hears when the last worker is
+                        // gone.
         }
     } else if (lost.round == report_.round && !was_stopped_by_us(lost, *failure) &&
                (!report_.failure || outranks(*failure, *report_.failure))) {
-        // It ended by itself while we were stopping it; perhaps that is why we were told to.
+        // It ended by itself while we stopped it. Its failure may be the cause of the stop.
         report_.failure = failure;
     }
     if (!workers_.all_out()) {
@@ -201,14 +202,14 @@ void AgentCore::end_for_unkillable(Instant now) {
 void AgentCore::lose_waiting(Instant now, const Worker& lost) {
     bool is_news = false;
     const bool asked = lost.signal != 0;
-    // The next round is formed by who has which state: that is told at once.
+    // The daemon forms the next round by the states of the nodes, so report the change at once.
     if (lost.round != RoundId::none && !asked && workers_.all_out()) {
         report_.held_step = workers_.held_step();
         is_news = report_.held_step < lost.step;
     }
     if (!asked && keeps_ahead()) {
         prestart_later(now);
-        // Whoever asks is told that they are being started.
+        // regroup status shows that the workers are being started.
         is_news = (!workers_.any_holds_state() && std::exchange(report_.elastic, false)) || is_news;
     }
     if (is_news) {
@@ -228,7 +229,7 @@ void AgentCore::prestart(Instant now) {
     }
 }
 
-// A program that cannot wait, or finds no memory, is not started over and over.
+// A program that fails at once, for example without memory, is not started again immediately.
 void AgentCore::prestart_later(Instant now) {
     if (ahead_.again_at != Instant::max()) {
         return;
@@ -240,7 +241,7 @@ void AgentCore::prestart_later(Instant now) {
     ahead_.again_at = after(now, ahead_.delay);
 }
 
-// While its peers, which keep their processes, are still on their way out of the round.
+// Starts the replacement while its elastic peers leave the round.
 void AgentCore::replace_lost(Instant now, const Worker& lost) {
     if (report_.state == NodeState::stopping && report_.elastic && lost.elastic && lost.may_wait &&
         leave_.stage == Leave::Stage::member && expects_another_round()) {
@@ -248,7 +249,7 @@ void AgentCore::replace_lost(Instant now, const Worker& lost) {
     }
 }
 
-// The daemon knows only when all nodes have stopped. A program is not started for nothing.
+// A guess, to avoid useless starts: the daemon decides only when all nodes have stopped.
 bool AgentCore::expects_another_round() const {
     if (assignment().restart_count >= config_.policy.restarts_max) {
         return false;

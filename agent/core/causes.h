@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Why an AgentCore does what it does, as values. agent/cause_text.h puts them into words.
+// The causes of what an AgentCore does, as values. agent/cause_text.h has their texts.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace regroup::agent {
 
-/// The daemon wants it so, for its own reason.
+/// The daemon asked for it, for its own reason.
 struct ToldByDaemon {
     std::variant<rendezvous::Cause, rendezvous::Ending, rendezvous::Refusal> reason;
 };
@@ -20,9 +20,9 @@ struct ToldByDaemon {
 struct AskedBySignal {
     int signal = 0;
 };
-/// A worker left its round before a step boundary: it had lost its peers.
+/// A worker left its round before a step boundary because it had lost its peers.
 struct PeersUnreachable {};
-/// The node is leaving, and its workers have no more time to come to a step boundary.
+/// The node leaves, and the time of its workers to reach a step boundary is over.
 struct BoundaryMissed {};
 
 using rendezvous::WorkerFailure;
@@ -30,27 +30,27 @@ using rendezvous::WorkerFailure;
 using Cause =
     std::variant<ToldByDaemon, AskedBySignal, PeersUnreachable, BoundaryMissed, WorkerFailure>;
 
-/// The end of an agent.
+/// The reason for the end of an agent.
 enum class QuitCause : std::uint8_t {
-    job_closed,          ///< The verdict says why.
-    refused,             ///< By the rendezvous; `why` says what for.
-    no_round,            ///< None was formed within `limit`.
-    no_rendezvous,       ///< None was reached within `limit`.
-    asked,               ///< By a signal, at once.
-    finished,            ///< All workers here have; nobody needs the node, or it was to leave.
-    drained,             ///< The node was to leave, and its state is saved or not needed.
-    save_timeout,        ///< It was to leave, and its state was not saved within `limit`.
-    save_failed,         ///< It was to leave, and a worker failed as it saved its state.
-    ended_unsaved,       ///< It was to leave, and its workers failed before they saved any state.
-    workers_unkillable,  ///< `workers` of them live on after SIGKILL.
+    job_closed,     ///< The verdict has the reason.
+    refused,        ///< By the daemon; `why` has the reason.
+    no_round,       ///< No round was formed within `limit`.
+    no_rendezvous,  ///< No daemon was reached within `limit`.
+    asked,          ///< Asked by a signal; the node left at once.
+    finished,       ///< All workers here have finished, and the node is not needed or had to leave.
+    drained,        ///< The node had to leave; its state is saved or not needed.
+    save_timeout,   ///< The node had to leave; its state was not saved within `limit`.
+    save_failed,    ///< The node had to leave; a worker failed to save its state.
+    ended_unsaved,  ///< The node had to leave; its workers failed before they saved.
+    workers_unkillable,  ///< `workers` workers survive SIGKILL.
 };
 
 struct QuitReason {
     QuitCause cause = QuitCause::job_closed;
-    Cause why{};       ///< Of a leave or a refusal: who wanted it.
-    Duration limit{};  ///< Of a flag.
+    Cause why{};       ///< The cause of a leave or a refusal.
+    Duration limit{};  ///< The time limit of the flag.
     std::uint32_t workers = 0;
-    bool succeeded = false;  ///< All workers here had, by then; `alone`: and there are no others.
+    bool succeeded = false;  ///< All workers here had succeeded. `alone`: the job has no others.
     bool alone = false;
 };
 

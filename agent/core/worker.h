@@ -11,15 +11,15 @@ namespace regroup::agent {
 
 using rendezvous::RoundId;
 
-/// Where one worker of a node stands.
+/// The state of one worker of a node.
 ///
 ///     state       what it is                          leaves it by
 ///     gone        no process                          LaunchWorkers -> training,
 ///                                                     PrestartWorkers -> idle
 ///     idle        was started ahead of a round        AssignWorkers -> training
-///     training    has a place in a round              EndRound -> suspending, its own word that it
+///     training    has a place in a round              EndRound -> suspending, its message that it
 ///                                                     is out -> suspended
-///     suspending  was told that its round is over     its word that it is out -> suspended
+///     suspending  was told that its round is over     its message that it is out -> suspended
 ///     suspended   out of its round, keeps its state   AssignWorkers -> training,
 ///                                                     PauseWorkers -> saving
 ///     saving      saves its state, and will end       its end
@@ -36,9 +36,9 @@ enum class WorkerState : std::uint8_t {
     ending,
 };
 
-/// A node's order to all its workers.
+/// The target for all workers of a node.
 enum class Wanted : std::uint8_t {
-    keep,  ///< Go on: train in the round, or wait for one.
+    keep,  ///< Train in the round, or wait for one.
     out,   ///< Leave the round, which is over.
     save,  ///< Save the state at once, and end: the node leaves.
     end,   ///< End: the node quits.
@@ -47,33 +47,33 @@ enum class Wanted : std::uint8_t {
 /// The next order for one worker.
 enum class Order : std::uint8_t {
     none,
-    suspend,    ///< EndRound: it keeps its process.
-    terminate,  ///< A signal that it may handle.
-    save,       ///< It has been told so by PauseWorkers.
-    kill,       ///< SIGKILL: it trains nothing, so that nothing is lost.
+    suspend,    ///< EndRound. The worker keeps its process.
+    terminate,  ///< A signal that the worker may handle.
+    save,       ///< PauseWorkers has told the worker.
+    kill,       ///< SIGKILL. The worker is in no round, so nothing is lost.
 };
 
 /// One worker's process.
 struct Worker {
     WorkerState state = WorkerState::gone;
     RoundId launched_in = RoundId::none;  ///< None: ahead of a round.
-    /// The last round in which it had a place. None: it has had none, or is ending and out of it.
+    /// The last round in which it had a place. None: it had no place, or has left it to end.
     RoundId round = RoundId::none;
     bool elastic = false;    ///< It keeps its process when rounds change.
     bool may_wait = false;   ///< Another process like it can be started ahead of a round.
-    std::uint64_t step = 0;  ///< Committed, by the time it was suspended.
-    int signal = 0;          ///< By which it was asked to end.
-    /// Why it was killed, if the round hung on it.
+    std::uint64_t step = 0;  ///< The committed step when it suspended.
+    int signal = 0;          ///< The signal that asked it to end.
+    /// The reason why it was killed, if the round hung on it.
     std::optional<rendezvous::EndWorker> hang{};
 
     [[nodiscard]] bool alive() const noexcept { return state != WorkerState::gone; }
-    /// A round may begin or end without hearing of it.
+    /// True if a round can begin or end without waiting for this worker.
     [[nodiscard]] bool is_out() const noexcept {
         return state == WorkerState::gone || state == WorkerState::idle ||
                state == WorkerState::suspended || state == WorkerState::saving;
     }
     [[nodiscard]] bool in_round() const noexcept { return !is_out() && round != RoundId::none; }
-    /// Alive, and has had a place in a round.
+    /// True if the worker is alive and has had a place in a round.
     [[nodiscard]] bool holds_state() const noexcept { return alive() && round != RoundId::none; }
 };
 

@@ -9,8 +9,8 @@
 
 namespace regroup::agent {
 
-/// All workers of a node, by local rank. Changes their states, and says of which; the owner tells
-/// them.
+/// All workers of a node, by local rank. Changes their states and returns the changed ones; the
+/// owner sends the messages.
 class Workers {
    public:
     using LocalRanks = std::vector<std::uint32_t>;  ///< Ascending.
@@ -39,22 +39,22 @@ class Workers {
         return std::any_of(workers_.begin(), workers_.end(),
                            [](const Worker& w) { return w.holds_state() && w.elastic; });
     }
-    /// The furthest step of those that are suspended.
+    /// The highest step of suspended workers.
     [[nodiscard]] std::uint64_t held_step() const;
 
-    /// A round begins: all have places. Those that were gone are to be launched.
+    /// A round begins: all workers get places. The missing ones must be launched.
     struct Places {
         LocalRanks assigned, launched;
     };
     [[nodiscard]] Places begin(RoundId round);
-    /// Those that were gone are to be started ahead of a round.
+    /// Marks the missing workers as idle. They must be started ahead of a round.
     [[nodiscard]] LocalRanks start_ahead();
-    /// Each worker's next order, by what it is; `signal`: for those that are to end.
+    /// The next order of each worker. `signal`: for workers that must end.
     struct Orders {
         LocalRanks suspended, terminated, killed;
     };
     [[nodiscard]] Orders order(Wanted wanted, int signal);
-    /// All that are not out of their round are to get SIGKILL.
+    /// Marks the workers that are not out of their round as ending, for SIGKILL.
     [[nodiscard]] LocalRanks force();
 
    private:

@@ -18,10 +18,10 @@
 namespace regroup::agent {
 namespace {
 
-// The kernel's limit of words for one wait, less the one that wakes the thread for us.
+// The kernel's limit for one wait, minus the word that wakes the thread.
 constexpr std::size_t kWordsMax = FUTEX_WAITV_MAX - 1;
 
-/// A thread that takes no signal: those are the event loop's.
+/// A thread with all signals blocked: the event loop handles them.
 std::thread start_quiet_thread(std::function<void()> run) {
     sigset_t all;
     sigset_t before;
@@ -40,7 +40,7 @@ bool is_marked(std::uint32_t word) {
     return (word & FUTEX_OWNER_DIED) != 0;
 }
 
-/// What the word holds once the kernel knows that somebody waits for it; if it is held at all.
+/// Sets the waiters bit of the word if it is held. Returns the value of the word.
 std::uint32_t announce_waiter(std::atomic<std::uint32_t>& word) {
     std::uint32_t value = word.load();
     while ((value & FUTEX_TID_MASK) != 0 && (value & FUTEX_WAITERS) == 0 && !is_marked(value) &&
@@ -68,7 +68,7 @@ class DeathWatch::Lane {
     Lane(const Lane&) = delete;
     Lane& operator=(const Lane&) = delete;
 
-    /// False if it has no room.
+    /// False if the lane is full.
     bool add(std::uint64_t key, std::shared_ptr<SharedPage> page) {
         {
             const std::lock_guard lock(mutex_);
@@ -80,7 +80,7 @@ class DeathWatch::Lane {
         rouse();
         return true;
     }
-    /// False if it does not watch that.
+    /// False if the lane does not watch the key.
     bool remove(std::uint64_t key) {
         {
             const std::lock_guard lock(mutex_);
@@ -110,7 +110,7 @@ class DeathWatch::Lane {
 
     void run() {
         for (;;) {
-            // Read before the list is: a change after this makes the wait return at once.
+            // Read this before the list: then a later change makes the wait return at once.
             const std::uint32_t turn = turn_.load();
             std::vector<Watched> watched;
             {
@@ -126,7 +126,7 @@ class DeathWatch::Lane {
         }
     }
 
-    /// Whether there was any.
+    /// True if a word was marked.
     bool report_marked(const std::vector<Watched>& watched) {
         bool any = false;
         for (const Watched& one : watched) {
@@ -147,7 +147,7 @@ class DeathWatch::Lane {
         return any;
     }
 
-    /// Until a word changes; false if this kernel cannot wait for several.
+    /// Waits until a word changes. False if this kernel cannot wait for several words.
     bool wait(std::uint32_t turn, const std::vector<Watched>& watched) {
         std::array<futex_waitv, FUTEX_WAITV_MAX> words{};
         words[0] = {turn, address_of(turn_), FUTEX_32 | FUTEX_PRIVATE_FLAG, 0};
@@ -165,7 +165,7 @@ class DeathWatch::Lane {
     }
 
     const int news_fd_;
-    std::atomic<std::uint32_t> turn_{0};  ///< Changes with what is below.
+    std::atomic<std::uint32_t> turn_{0};  ///< Changes with the fields below.
     std::mutex mutex_;
     std::vector<Watched> watched_;
     std::vector<std::uint64_t> dead_;

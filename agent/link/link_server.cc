@@ -22,10 +22,10 @@ using worker_link::send_packet;
 using worker_link::ToWorker;
 using worker_link::WhenFull;
 
-constexpr std::size_t kStrangersMax = 64;  ///< Connections that have not said who they are.
-constexpr std::size_t kUnsentMax = 16;     ///< Messages to a worker that has not attached.
-constexpr int kPacketsPerTurn = 64;        ///< Before others get their turn.
-constexpr int kBacklog = 1024;             ///< All workers of a node come at once.
+constexpr std::size_t kStrangersMax = 64;  ///< Connections without a Hello.
+constexpr std::size_t kUnsentMax = 16;     ///< Queued messages for a worker that has not attached.
+constexpr int kPacketsPerTurn = 64;        ///< For one connection, before the others.
+constexpr int kBacklog = 1024;             ///< All workers of a node connect at once.
 
 /// 128 random bits in hexadecimal.
 std::string secret() {
@@ -44,7 +44,7 @@ std::string secret() {
     return text;
 }
 
-/// A word that an earlier program of the same process has left marked (it executed another).
+/// Resets a word that an earlier program of the same process, before exec, has left marked.
 void forget_owner(std::atomic<std::uint32_t>& word) {
     std::uint32_t value = word.load();
     while ((value & FUTEX_OWNER_DIED) != 0 && !word.compare_exchange_weak(value, 0)) {
@@ -68,7 +68,7 @@ Result<std::unique_ptr<LinkServer>> LinkServer::open(boost::asio::io_context& io
     }
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
-    // In the abstract namespace: a zero in place of the @, and the length tells where it ends.
+    // An abstract name begins with a zero byte in place of the @, and its length marks its end.
     std::copy(server->address_.begin() + 1, server->address_.end(), name.sun_path + 1);
     const auto bytes =
         static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + server->address_.size());
@@ -123,11 +123,11 @@ void LinkServer::send(std::uint64_t key, const ToWorker& message) {
     } else if (!send_packet((*slot.connection)->socket->fd(), packet, WhenFull::fail)) {
         if (errno != EPIPE && errno != ECONNRESET) {
             drop(*slot.connection, std::string("cannot be told anything: ") + std::strerror(errno));
-        }  // Else it is ending; what it said last has yet to be read, and then its end.
+        }  // Else it is ending; its last messages are still to be read.
     }
 }
 
-// ---- Those who come.
+// ---- Connections.
 
 void LinkServer::accept_all() {
     for (int i = 0; i < kPacketsPerTurn; ++i) {
@@ -221,7 +221,7 @@ bool LinkServer::take(ConnectionAt connection, std::string_view packet) {
     }
     const std::uint64_t key = connection->key;
     handlers_.on_message(key, *message);
-    // Hearing of it, the owner may have forgotten the worker, and this object the connection.
+    // The handler may have forgotten the worker, and so closed the connection.
     const auto slot = slots_.find(key);
     return slot != slots_.end() && slot->second.connection == connection;
 }
@@ -244,7 +244,7 @@ bool LinkServer::greet(ConnectionAt connection, const worker_link::Hello& hello)
     const bool is_new = slot.connection != connection;
     if (is_new) {
         if (slot.connection && (*slot.connection)->pid != connection->pid) {
-            // A child that has inherited the environment.
+            // A child of the worker has inherited its environment.
             drop(connection,
                  "says that it is the worker with pid " + std::to_string((*slot.connection)->pid));
             return false;
@@ -269,7 +269,7 @@ bool LinkServer::greet(ConnectionAt connection, const worker_link::Hello& hello)
     return now != slots_.end() && now->second.connection == connection;
 }
 
-// All workers of a job are mostly of one program, in every round.
+// One message is enough: all workers mostly run the same program.
 void LinkServer::turn_away(ConnectionAt connection, std::uint32_t version) {
     if (std::exchange(has_turned_away_, true)) {
         close(connection);

@@ -18,43 +18,43 @@
 
 namespace regroup::agent {
 
-/// The agent's end of its links with workers that have the SDK (see worker_link/messages.h): a
-/// local socket, and for each worker process that was announced the page that it gets.
+/// The agent's end of the links to workers that have the SDK (see worker_link/messages.h): a local
+/// socket, and the page for each expected worker process.
 ///
-/// Only processes of our own user get in, and only who knows the secret of a worker that we have
-/// started; of those, one at a time. Who says anything else is dropped, with one line. Never waits:
-/// a worker that does not read what it is sent loses its link, and is then like any other program.
-/// So is one whose SDK speaks another version; that is said once.
+/// Accepts only processes of the same user that know the secret of a started worker, and one
+/// process at a time for each. Other connections are dropped, with one message. Never blocks: a
+/// worker that does not read its messages loses its link, and is then treated as a program without
+/// the SDK. So is a worker with an SDK of another version; the message for that comes once.
 class LinkServer {
    public:
     struct Handlers {
-        /// The process `pid` has said Hello as the worker of that key; `is_new` if it had no link.
-        /// It has its page by now.
+        /// The process `pid` has said Hello as the worker of that key, and has its page. `is_new`:
+        /// it had no link before.
         std::function<void(std::uint64_t key, pid_t pid, bool elastic, bool is_new)> on_hello;
-        /// Anything else.
+        /// Any other message.
         std::function<void(std::uint64_t key, const worker_link::FromWorker& message)> on_message;
-        /// One line for people: who was dropped, and why.
+        /// A message to print: the dropped connection, and the reason.
         std::function<void(const std::string& line)> on_trouble;
     };
 
-    /// Listens in the abstract namespace, under a name that cannot be guessed. Handlers may call
-    /// this object, and not destroy it. Errors: system.
+    /// Listens in the abstract namespace, under a random name. Handlers may call this object but
+    /// must not destroy it. Errors: system.
     static Result<std::unique_ptr<LinkServer>> open(boost::asio::io_context& io, Handlers handlers);
     ~LinkServer();
     LinkServer(const LinkServer&) = delete;
     LinkServer& operator=(const LinkServer&) = delete;
 
-    /// For REGROUP_AGENT_SOCKET.
+    /// The value of REGROUP_AGENT_SOCKET.
     [[nodiscard]] const std::string& address() const noexcept { return address_; }
 
-    /// A worker is about to be started; the result is for its REGROUP_WORKER_ID.
+    /// Call before a worker is started. Returns its REGROUP_WORKER_ID.
     [[nodiscard]] std::string expect(std::uint64_t key, std::shared_ptr<SharedPage> page);
-    /// The worker is gone: what it has said before is told now, from within.
+    /// The worker has ended: handles its remaining messages before it returns.
     void hear_out(std::uint64_t key);
-    /// The worker is gone: nothing more is heard of it.
+    /// The worker has ended: drops its link and its secret.
     void forget(std::uint64_t key);
 
-    /// To the worker; once it attaches, if it has not yet. Nothing for one that is not expected.
+    /// Sends a message, or queues it until the worker attaches. Ignores unexpected workers.
     void send(std::uint64_t key, const worker_link::ToWorker& message);
 
     [[nodiscard]] bool is_attached(std::uint64_t key) const;
@@ -63,13 +63,13 @@ class LinkServer {
     struct Connection {
         std::optional<ReadableWatch> socket;
         pid_t pid = 0;
-        std::uint64_t key = 0;  ///< 0: has not said who it is.
+        std::uint64_t key = 0;  ///< 0: has not said Hello.
     };
     using ConnectionAt = std::list<Connection>::iterator;
     struct Slot {
         std::string id;
         std::shared_ptr<SharedPage> page;
-        std::deque<std::string> unsent;  ///< Until it attaches.
+        std::deque<std::string> unsent;  ///< Messages queued until it attaches.
         std::optional<ConnectionAt> connection;
     };
 
@@ -78,9 +78,9 @@ class LinkServer {
     void accept_all();
     void admit(UniqueFd socket);
     void read(ConnectionAt connection);
-    /// False if the connection is gone after that.
+    /// False if the connection was closed meanwhile.
     [[nodiscard]] bool read_pending(ConnectionAt connection);
-    /// False if the connection is gone.
+    /// False if the connection was closed.
     bool take(ConnectionAt connection, std::string_view packet);
     bool greet(ConnectionAt connection, const worker_link::Hello& hello);
     void turn_away(ConnectionAt connection, std::uint32_t version);

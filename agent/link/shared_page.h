@@ -9,10 +9,10 @@
 
 namespace regroup::agent {
 
-/// The memory that the agent shares with one worker process: a WorkerPage in a file without a name,
-/// of a size that nobody can change any more, so that neither side can make the other fault.
+/// The memory that the agent shares with one worker process: a WorkerPage in an anonymous file. Its
+/// size is sealed, so that neither side can make the other fault.
 ///
-/// Held by shared_ptr: who waits on a word in it keeps it mapped.
+/// Held by shared_ptr: a thread that waits for a word in it keeps it mapped.
 class SharedPage {
    public:
     /// Errors: system.
@@ -24,7 +24,7 @@ class SharedPage {
 
     [[nodiscard]] worker_link::WorkerPage& operator*() const noexcept { return *page_; }
     [[nodiscard]] worker_link::WorkerPage* operator->() const noexcept { return page_; }
-    /// Stays this object's.
+    /// The descriptor stays owned by this object.
     [[nodiscard]] int fd() const noexcept { return file_.get(); }
 
    private:

@@ -22,7 +22,7 @@ bool names_device(std::string_view entry, std::uint32_t gpu_count) {
            (gpu_count == 0 || index < gpu_count);
 }
 
-/// Where the devices come from, for errors.
+/// The source of the devices, for errors.
 std::string source(const GpuShareRequest& request) {
     return request.visible ? " (CUDA_VISIBLE_DEVICES='" + *request.visible + "')" : "";
 }
@@ -83,7 +83,7 @@ Result<GpuShares> share_gpus(const GpuShareRequest& request) {
     }
     if (const std::uint32_t left = device_count - share * request.rank_count; left > 0) {
         shares.note = flag + ": of " + counted(device_count, "GPU") + ", " + std::to_string(left) +
-                      (left == 1 ? " is" : " are") + " nobody's";
+                      (left == 1 ? " is" : " are") + " not used by any worker";
     }
     return shares;
 }

@@ -55,8 +55,8 @@ Gpu read_gpu(const fs::path& root, const fs::path& folder) {
     return gpu;
 }
 
-/// All of the machine, in the order of the bus: the parts of an address are of fixed width, but for
-/// a long domain.
+/// All GPUs of the machine in the order of the bus. The parts of an address have a fixed width,
+/// except for a long domain.
 std::vector<Gpu> read_all(const fs::path& root) {
     std::vector<Gpu> gpus;
     std::error_code none;
@@ -70,13 +70,13 @@ std::vector<Gpu> read_all(const fs::path& root) {
     return gpus;
 }
 
-/// The GPU that an entry of CUDA_VISIBLE_DEVICES names; nothing if it names none.
+/// The GPU that an entry of CUDA_VISIBLE_DEVICES names, or null.
 const Gpu* find(const std::vector<Gpu>& all, std::string_view entry) {
     if (const auto index = parse_int(entry)) {
         const bool exists = *index >= 0 && static_cast<std::size_t>(*index) < all.size();
         return exists ? &all[static_cast<std::size_t>(*index)] : nullptr;
     }
-    // "MIG-GPU-<uuid>/instance/instance", the older of the two spellings, tells the GPU.
+    // "MIG-GPU-<uuid>/instance/instance", the older of two spellings, names the GPU.
     if (entry.starts_with("MIG-GPU-")) {
         entry = entry.substr(4, entry.find('/') - 4);
     }
@@ -92,8 +92,7 @@ const Gpu* find(const std::vector<Gpu>& all, std::string_view entry) {
     return found;
 }
 
-/// Question marks stand in for the UUID of a GPU that nobody has used since the machine was
-/// started.
+/// The driver shows question marks for the UUID of a GPU that was not used since the boot.
 bool tells_all_uuids(const std::vector<Gpu>& all) {
     return std::all_of(all.begin(), all.end(), [](const Gpu& gpu) {
         return !gpu.uuid.empty() && gpu.uuid.find('?') == std::string::npos;

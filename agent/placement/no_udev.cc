@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the static libhwloc needs of libudev, of which there is no static library. hwloc asks udev
-// for the names of disks only, which we have it leave out, and does without where udev_new() fails.
+// Stubs for libudev, which has no static library. The static libhwloc uses it only for the names of
+// disks, which are not needed here, and works if udev_new() fails.
 
 struct udev;
 struct udev_device;

@@ -47,7 +47,7 @@ std::vector<Cpu> cpus_of_node(const Topology& topology, int numa_node) {
     return pick(topology, [&](const Cpu& cpu) { return cpu.numa_node == numa_node; });
 }
 
-/// The node's own package is that of its lowest CPU, and so with every other node.
+/// The package of a node is that of its lowest CPU.
 std::vector<Cpu> cpus_of_socket(const Topology& topology, int numa_node) {
     std::map<int, int> package_of;
     for (const Cpu& cpu : topology.cpus) {
@@ -73,7 +73,7 @@ std::vector<Cpu> cpus_of_core_complex(const Topology& topology, int numa_node, i
     return groups[static_cast<std::size_t>(position) % groups.size()];
 }
 
-/// The sets of a plan are the same or have no core in common, and none is empty.
+/// Requires non-empty sets of a plan, which are either the same or disjoint.
 bool is_same(const Cores& left, const Cores& right) {
     return left.front().id == right.front().id;
 }
@@ -119,7 +119,7 @@ class Plan {
         return static_cast<std::size_t>(request_.rank_count) <= gpus_.size();
     }
 
-    /// The node of each GPU, or of each rank where there are no GPUs.
+    /// The node of each GPU; without GPUs, of each rank.
     [[nodiscard]] std::vector<int> nodes_of_sites() const {
         std::vector<int> nodes;
         for (const Gpu& gpu : gpus_) {
@@ -187,7 +187,7 @@ class Plan {
         return cores;
     }
 
-    /// Ranks with one and the same set divide it.
+    /// Divides each set among the ranks that share it.
     Result<void> divide_sets() {
         std::vector<bool> divided(sets_.size(), false);
         for (std::size_t first = 0; first < sets_.size(); ++first) {
@@ -244,7 +244,7 @@ class Plan {
         return {};
     }
 
-    /// The nodes of the ranks' GPUs, where all are known; else empty.
+    /// The nodes of the ranks' GPUs if all are known; else empty.
     [[nodiscard]] std::vector<int> wanted_nodes(const std::vector<std::size_t>& ranks) const {
         std::vector<int> nodes;
         for (const std::size_t rank : ranks) {
@@ -256,8 +256,8 @@ class Plan {
         return nodes;
     }
 
-    /// How many cores each rank can have on its wanted node, equally many everywhere; 0 if not all
-    /// can have one, or none has a wanted node.
+    /// The number of cores that every rank can have on its wanted node. 0 if some rank can have
+    /// none, or without wanted nodes.
     static int local_share(const Cores& set, const std::vector<int>& wanted) {
         int share = wanted.empty() ? 0 : static_cast<int>(set.size());
         for (const int node : wanted) {

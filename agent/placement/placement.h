@@ -11,35 +11,37 @@
 
 namespace regroup::agent {
 
-/// Which CPUs a worker is bound to (--numa-binding), by the NUMA node of its GPU, which is the one
-/// with the index of its local rank, or the first of its own (gpus_per_rank). Without GPUs the
-/// local ranks are dealt to the NUMA nodes that we may use in equal runs, in order: of 4 ranks on 2
-/// nodes, ranks 0 and 1 go to the first.
+/// The CPUs to which a worker is bound (--numa-binding), by the NUMA node of its GPU. That is the
+/// GPU with the index of its local rank, or the first of its own GPUs (gpus_per_rank). Without GPUs
+/// the allowed NUMA nodes get equal runs of local ranks, in order: of 4 ranks on 2 nodes, ranks 0
+/// and 1 go to the first.
 enum class NumaBinding {
     none,
     node,    ///< All CPUs of the node.
     socket,  ///< All CPUs of all nodes of the node's package.
-    /// The node's physical cores divided evenly among its GPUs (without GPUs: its ranks), in order;
-    /// the first ones get one core more where it does not divide.
+    /// The physical cores of the node, divided evenly among its GPUs (without GPUs: its ranks), in
+    /// order. If the division has a remainder, the first ones get one core more.
     exclusive,
-    /// One of the groups of CPUs in the node that share a last-level cache: the largest first, then
-    /// the lowest, by the GPU's place among the node's GPUs; from the start again when there are
-    /// not enough. A node without such a cache is one group.
+    /// One of the node's groups of CPUs that share a last-level cache. The largest group comes
+    /// first, then the lowest. The GPU's place among the node's GPUs selects the group, starting
+    /// again after the last one. A node without such a cache is one group.
     core_complex,
 };
 
-/// How many physical cores each worker gets for itself (--cpus-per-rank), with all their hardware
-/// threads that we may use; within the set of the NumaBinding where there is one.
+/// The number of physical cores that each worker gets for itself (--cpus-per-rank), with all their
+/// allowed hardware threads; within the set of the NumaBinding, if there is one.
 struct CpusPerRank {
-    /// 0, "auto": the cores divided evenly among the ranks; what remains is nobody's. With GPUs
-    /// whose nodes are known, the cores of each GPU's node among the ranks there, equally many
-    /// everywhere. More ranks than cores: nobody gets cores of their own.
+    /// 0 means "auto": the cores are divided evenly among the ranks, and the remainder is unused.
+    /// If the nodes of the GPUs are known, the cores of each node are divided among the ranks of
+    /// its GPUs, with the same number everywhere. With more ranks than cores, no rank gets cores of
+    /// its own.
     int core_count = 0;
 
     bool operator==(const CpusPerRank&) const = default;
 };
 
-/// The values of the two flags. Errors: invalid_argument, with the flag and what it takes.
+/// Parses the values of the two flags. Errors: invalid_argument, with the flag and its valid
+/// values.
 Result<NumaBinding> parse_numa_binding(std::string_view text);
 Result<CpusPerRank> parse_cpus_per_rank(std::string_view text);
 
@@ -47,17 +49,17 @@ struct PlacementRequest {
     int rank_count = 1;  ///< Local ranks; at least 1.
     NumaBinding numa_binding = NumaBinding::none;
     std::optional<CpusPerRank> cpus_per_rank;
-    int gpus_per_rank = 1;  ///< Next to each other; the first of them is the one that counts.
+    int gpus_per_rank = 1;  ///< Consecutive GPUs; the first one decides.
 };
 
-/// Where one worker is to run.
+/// The placement of one worker.
 struct RankPlacement {
     int local_rank = 0;
     std::string gpu;              ///< "2 (0000:3b:00.0)", if it has one.
     std::vector<int> cpus;        ///< Ascending; empty: not bound.
     std::vector<int> numa_nodes;  ///< Of these CPUs, ascending.
-    /// What suits as OMP_NUM_THREADS: the physical cores in its set, divided among the ranks that
-    /// share the set; at least 1.
+    /// A fitting OMP_NUM_THREADS: the number of physical cores in its set, divided by the number of
+    /// ranks that share the set; at least 1.
     int thread_count = 1;
 
     bool operator==(const RankPlacement&) const = default;
@@ -65,20 +67,19 @@ struct RankPlacement {
 
 struct Placement {
     std::vector<RankPlacement> ranks;  ///< By local rank.
-    std::vector<std::string> notes;    ///< What a person should know, a sentence each.
+    std::vector<std::string> notes;    ///< Notices, one sentence each.
 };
 
-/// Decides where the workers of this node run; a pure function. The sets of two ranks are disjoint
-/// with `exclusive` and with cpus_per_rank, unless a note says that there were too few cores.
-/// Errors: invalid_argument, with the flag that cannot be satisfied and why.
+/// Decides where the workers of this node run. A pure function. With `exclusive` and cpus_per_rank
+/// the sets of two ranks are disjoint, unless a note says that there were too few cores. Errors:
+/// invalid_argument, with the flag that cannot be satisfied and the reason.
 Result<Placement> plan_placement(const PlacementRequest& request, const Topology& topology,
                                  const Gpus& gpus);
 
-/// For people (--report-bindings): a line for each rank, then the notes; each ends with a line
-/// feed.
+/// The answer to --report-bindings: a line for each rank, then the notes. Each ends with a newline.
 std::string binding_report(const Placement& placement);
 
-/// As the kernel writes it: "0-3,8". `cpus` ascend.
+/// The list in the kernel's format: "0-3,8". `cpus` must be ascending.
 std::string format_cpu_list(const std::vector<int>& cpus);
 
 }  // namespace regroup::agent

@@ -11,7 +11,7 @@
 namespace regroup::agent {
 namespace {
 
-/// Each rank takes the next cores of its node. Nothing if a node does not have enough.
+/// Each rank takes the next cores of its node. Nothing if a node has too few.
 std::optional<std::vector<Cores>> deal_on(const Cores& cores, int core_count,
                                           const std::vector<int>& nodes) {
     std::map<int, Cores> left;
@@ -30,7 +30,7 @@ std::optional<std::vector<Cores>> deal_on(const Cores& cores, int core_count,
     return hands;
 }
 
-/// The node of each rank when one after the other takes all ranks that it has room for.
+/// The node of each rank if each node takes as many ranks as it has room for.
 std::vector<int> fill(const Cores& cores, int rank_count, int core_count) {
     std::vector<int> nodes;
     for (const int node : numa_nodes_of(cores)) {

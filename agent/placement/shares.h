@@ -7,7 +7,7 @@
 
 namespace regroup::agent {
 
-/// A physical core with those of its hardware threads that may be used.
+/// A physical core with its allowed hardware threads.
 struct Core {
     int id = 0;  ///< The lowest CPU of the core; see Cpu::core.
     int numa_node = 0;
@@ -26,24 +26,23 @@ std::vector<int> numa_nodes_of(const Cores& cores);
 /// How many of `cores` are on `numa_node`.
 int count_on(const Cores& cores, int numa_node);
 
-/// The `position`-th of `count` runs of consecutive cores, as long as each other but for one core
-/// more in the first ones. Empty for some positions when `count` exceeds the number of cores.
+/// The `position`-th of `count` equal runs of consecutive cores. With a remainder, the first runs
+/// have one core more. Some runs are empty if `count` exceeds the number of cores.
 Cores even_run(const Cores& cores, int position, int count);
 
-/// The node of each rank when the nodes get equal runs of ranks, in order.
+/// The node of each rank if the nodes get equal runs of ranks, in order.
 std::vector<int> spread(const std::vector<int>& nodes, int rank_count);
 
-/// Who gets which cores.
+/// The cores of each rank.
 struct Dealt {
     std::vector<Cores> hands;   ///< One for each rank.
-    bool as_wanted = false;     ///< Each on its wanted node.
-    bool inside_nodes = false;  ///< None across two nodes.
+    bool as_wanted = false;     ///< Each rank is on its wanted node.
+    bool inside_nodes = false;  ///< No rank spans two nodes.
 };
 
-/// `core_count` cores for each of the ranks, no core twice. `wanted` has one NUMA node for each
-/// rank, or is empty. Tried in this order: each rank on its wanted node; equal runs of ranks on the
-/// nodes, in order; ranks filling one node after the other; ranks across nodes. The cores must
-/// suffice.
+/// Gives `core_count` cores to each rank, no core twice. `wanted` has one NUMA node for each rank,
+/// or is empty. Tries in this order: each rank on its wanted node; equal runs of ranks on the
+/// nodes, in order; filling one node after the other; ranks across nodes. Requires enough cores.
 Dealt deal(const Cores& cores, int rank_count, int core_count, const std::vector<int>& wanted);
 
 }  // namespace regroup::agent

@@ -14,9 +14,8 @@ namespace {
 
 using HwlocTopology = std::unique_ptr<hwloc_topology, decltype(&hwloc_topology_destroy)>;
 
-/// hwloc loads every plug-in that it finds when it is initialised, and those for GPUs load whole
-/// drivers. None is needed here. The environment is its only switch for that, so it gets one of its
-/// own, which differs from ours in that alone and is not seen by anybody else.
+/// hwloc loads all its plug-ins at start, and those for GPUs load whole drivers. None is needed
+/// here. Only the environment can switch them off, so hwloc runs with a changed copy of it.
 class WithoutPlugins {
    public:
     WithoutPlugins() : before_(::environ) {
@@ -39,7 +38,7 @@ class WithoutPlugins {
 
 /// The CPUs in our affinity mask.
 Result<std::vector<int>> allowed_cpus() {
-    // The kernel refuses a mask shorter than its own, whose length it does not tell.
+    // The kernel refuses a mask shorter than its own, whose length is not known.
     for (std::size_t count = 1024; count <= std::size_t{1} << 20; count *= 2) {
         std::vector<cpu_set_t> mask(count / CPU_SETSIZE);
         const std::size_t bytes = mask.size() * sizeof(cpu_set_t);
@@ -59,7 +58,7 @@ Result<std::vector<int>> allowed_cpus() {
     return system_failure("sched_getaffinity", errno);
 }
 
-/// The lowest CPU of the cache farthest from `pu`; `otherwise` when no cache is known.
+/// The lowest CPU of the last-level cache of `pu`, or `otherwise` without a cache.
 int last_level_cache(hwloc_obj_t pu, int otherwise) {
     int lowest = otherwise;
     for (hwloc_obj_t object = pu; object != nullptr; object = object->parent) {
@@ -70,9 +69,8 @@ int last_level_cache(hwloc_obj_t pu, int otherwise) {
     return lowest;
 }
 
-/// The node of a CPU. Nodes of memory alone (of a GPU, or high-bandwidth) are given the CPUs of
-/// their surroundings by hwloc; the kernel numbers them after the nodes that have CPUs of their
-/// own.
+/// The node of a CPU. hwloc gives memory-only nodes (of a GPU, or high-bandwidth memory) the CPUs
+/// near them. The kernel numbers these nodes after those with CPUs.
 hwloc_obj_t lowest_node(hwloc_topology_t topology, int cpu) {
     hwloc_obj_t lowest = nullptr;
     hwloc_obj_t node = nullptr;
@@ -98,8 +96,8 @@ Cpu describe(hwloc_topology_t topology, hwloc_obj_t pu) {
     return cpu;
 }
 
-/// `prepare` says what hwloc is to look at; it returns 0, or -1 and sets errno. `allowed`: empty:
-/// all.
+/// `prepare` sets the source of the topology. It returns 0, or -1 with errno. `allowed`: empty
+/// means all.
 Result<Topology> read(Errc on_failure, const std::string& what, const std::vector<int>& allowed,
                       const std::function<int(hwloc_topology_t)>& prepare) {
     const WithoutPlugins guard;
@@ -108,8 +106,8 @@ Result<Topology> read(Errc on_failure, const std::string& what, const std::vecto
         return Failure(on_failure, what + ": hwloc cannot be initialised");
     }
     const HwlocTopology topology(raw, hwloc_topology_destroy);
-    // Disallowed CPUs too: cores are known by their lowest CPU. Our threads are not to be moved
-    // about to ask each CPU in turn, and nobody here looks at devices, distances and speeds.
+    // Include disallowed CPUs, because a core is named by its lowest CPU. Do not bind our threads
+    // to each CPU, and skip devices, distances and speeds.
     constexpr unsigned long kFlags =
         HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED | HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING |
         HWLOC_TOPOLOGY_FLAG_NO_DISTANCES | HWLOC_TOPOLOGY_FLAG_NO_MEMATTRS |

@@ -35,10 +35,10 @@ std::string unescape(const std::string& text) {
 
 struct Mount {
     std::string source;  ///< The folder of the file system that is mounted.
-    std::string target;  ///< Where.
+    std::string target;  ///< The mount point.
 };
 
-/// Where cgroups are mounted: v2's ("cgroup2"), or v1's with memory ("cgroup").
+/// The mount of version 2 ("cgroup2"), or of version 1 with the memory controller ("cgroup").
 std::optional<Mount> find_mount(const fs::path& root, const std::string& type) {
     std::ifstream lines(root / "proc/self/mountinfo");
     for (std::string line; std::getline(lines, line);) {

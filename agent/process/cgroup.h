@@ -14,9 +14,9 @@ struct Cgroup {
     std::filesystem::path top;  ///< The mount point: `folder` or a folder above it.
 };
 
-/// That of version 2 ("cgroup2") or of version 1 with the memory controller ("cgroup"). Below
-/// `root` lie proc and all mount points. Nothing where there is none. In a container the mount may
-/// show a part of the hierarchy, with our own cgroup as its top.
+/// The cgroup of version 2 ("cgroup2"), or of version 1 with the memory controller ("cgroup").
+/// `root` is the folder with proc and all mount points. Nothing if there is no such cgroup. In a
+/// container the mount may show a part of the hierarchy, with our own cgroup as its top.
 [[nodiscard]] std::optional<Cgroup> find_memory_cgroup(const std::filesystem::path& root,
                                                        const std::string& type);
 

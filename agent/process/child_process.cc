@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why not boost::process::v2::basic_process: its wait calls a blocking waitpid on a readiness that
-// can be stale, which freezes the event loop for the life of a worker; its status cannot tell
-// exit(9) from SIGKILL; its signals go to a pid, not to a pidfd; and it keeps its pidfd to itself,
-// so that we would hold a second one to do better. What is left of it would be the pid.
+// boost::process::v2::basic_process does not fit. Its wait calls a blocking waitpid after a
+// readiness that can be stale, which freezes the event loop. Its status does not distinguish
+// exit(9) from SIGKILL. Its signals go to a pid, not to a pidfd, and it does not give its pidfd
+// away.
 #include "agent/process/child_process.h"
 
 #include <cerrno>
@@ -56,7 +56,7 @@ std::optional<ExitStatus> ChildProcess::State::look() {
         siginfo_t info{};
         const auto fd = static_cast<id_t>(pidfd->fd());
         const int result = ::waitid(P_PIDFD, fd, &info, WEXITED | WNOHANG | WNOWAIT);
-        ENSURE(result == 0);  // Else somebody else has reaped a child of ours.
+        ENSURE(result == 0);  // Only this object may reap the child.
         if (info.si_pid != 0) {
             status = ExitStatus::from_siginfo(info);
         }

@@ -16,38 +16,37 @@ namespace regroup::agent {
 
 /// A child of this process that leads a process group of its own. Made by LinuxLauncher.
 ///
-/// Its exit is seen without reaping it; it is reaped when this object is destroyed. Until then its
-/// pid, and so the number of its group, cannot be given to anybody else: signals sent through this
-/// object never reach a stranger. So keep the object for as long as the group may need a signal,
-/// and destroy it soon after the exit, or `ps` shows a defunct process.
+/// The destructor reaps the child. Until then the kernel cannot reuse its pid or the number of its
+/// group, so signals through this object never reach another process. Keep the object for as long
+/// as the group may need a signal, and destroy it soon after the exit, or `ps` shows a defunct
+/// process.
 class ChildProcess {
    public:
-    /// Takes over the child `pid`, and `pidfd` that refers to it. `registry` holds its pid for as
-    /// long as this object is the one to reap it. Errors: system; the child was then killed.
+    /// Takes over the child `pid` and its `pidfd`. `registry` holds the pid until this object reaps
+    /// the child. Errors: system; the child was then killed.
     static Result<ChildProcess> adopt(boost::asio::io_context& io, pid_t pid, UniqueFd pidfd,
                                       std::shared_ptr<std::set<pid_t>> registry);
 
     ChildProcess(ChildProcess&&) noexcept;
     ChildProcess& operator=(ChildProcess&&) noexcept;
-    /// Reaps the child. If it still runs, its group gets SIGKILL first, and nobody waits for that.
+    /// Reaps the child. If it still runs, its group gets SIGKILL first.
     ~ChildProcess();
 
     [[nodiscard]] pid_t pid() const noexcept;
 
-    /// Calls `on_exit` once from the event loop, as soon as the child has ended, also if it has
-    /// ended already. `on_exit` may destroy this object; without it, destroying this object drops
-    /// `on_exit`. At most one wait at a time.
+    /// Calls `on_exit` once from the event loop as soon as the child has ended, even if it has
+    /// ended already. `on_exit` may destroy this object. Destroying this object drops `on_exit`. At
+    /// most one wait at a time.
     void async_wait(std::function<void(ExitStatus)> on_exit);
 
-    /// How the child has ended, or nothing while it runs. Never blocks.
+    /// The exit status, or nothing while the child runs. Never blocks.
     [[nodiscard]] std::optional<ExitStatus> status();
 
-    /// Signals the child alone. One that has ended is not an error.
+    /// Signals the child alone. No error if it has ended.
     void signal(int number) noexcept;
 
-    /// Signals the child and all that share its process group, also after the child itself has
-    /// ended. A group without members is not an error. (A process that was stopped sees a SIGTERM
-    /// only after a SIGCONT.)
+    /// Signals all processes of the child's group, even after the child itself has ended. No error
+    /// if the group is empty. A stopped process handles SIGTERM only after SIGCONT.
     void signal_group(int number) noexcept;
 
    private:

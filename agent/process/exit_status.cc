@@ -46,7 +46,7 @@ void end_like(const ExitStatus& status) noexcept {
     sigaddset(&just_this, status.signal);
     ::sigprocmask(SIG_UNBLOCK, &just_this, nullptr);
     ::kill(::getpid(), status.signal);
-    // Still here: this process is the first of its namespace, which default actions do not end.
+    // Reached only by the first process of a PID namespace, which default actions do not end.
     ::_exit(128 + status.signal);
 }
 

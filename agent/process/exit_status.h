@@ -6,7 +6,7 @@
 
 namespace regroup::agent {
 
-/// How a process ended: by itself with an exit code, or by a signal. `exit(9)` and SIGKILL differ.
+/// How a process ended: with an exit code, or by a signal. `exit(9)` and SIGKILL differ.
 struct ExitStatus {
     int exit_code = 0;  ///< 0 to 255; -1 when a signal ended it.
     int signal = 0;     ///< 0 when it exited by itself.
@@ -15,7 +15,7 @@ struct ExitStatus {
     [[nodiscard]] static ExitStatus exited(int code) noexcept;
     [[nodiscard]] static ExitStatus signalled(int number, bool core_dumped) noexcept;
 
-    /// What waitid(2) left in `info` about a process that has ended.
+    /// The status in the `info` of waitid(2).
     [[nodiscard]] static ExitStatus from_siginfo(const siginfo_t& info) noexcept;
 
     [[nodiscard]] bool success() const noexcept { return exit_code == 0; }
@@ -30,8 +30,7 @@ struct ExitStatus {
 [[nodiscard]] std::string signal_name(int number);
 
 /// Ends this process as another one ended: with the same exit code, or by the same signal, so that
-/// shells and schedulers see the truth. Writes no core file: the other process had its own.
-/// Destructors and atexit functions do not run.
+/// the parent sees it. Writes no core file. Destructors and atexit functions do not run.
 [[noreturn]] void end_like(const ExitStatus& status) noexcept;
 
 }  // namespace regroup::agent

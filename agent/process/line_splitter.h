@@ -10,22 +10,21 @@
 
 namespace regroup::agent {
 
-/// Cuts one stream of output into the lines that people read.
+/// Splits one stream of output into lines for the terminal.
 ///
-/// A line ends with LF or CR LF. A lone CR, by which a progress bar overwrites itself, ends one
-/// too; of those, at most one in a second is kept, or the bars of many workers would bury the
-/// rest. Holds at most one line.
+/// A line ends with LF, CR LF, or a lone CR (a progress bar). Of lines that end with CR, at most
+/// one in a second is kept, so that progress bars do not hide other output. Holds at most one line.
 class LineSplitter {
    public:
-    /// Longer lines come in pieces of this length.
+    /// Longer lines are split into pieces of this length.
     static constexpr std::size_t kLineBytesMax = std::size_t{64} << 10;
 
-    /// Gets one line without its end. What it refers to lives for the call.
+    /// Gets one line without its end. `line` is valid during the call.
     using Sink = std::function<void(std::string_view line)>;
 
     void feed(std::string_view bytes, Instant now, const Sink& sink);
 
-    /// The stream has ended, or its writer has: what came since the last line is a line.
+    /// Call at the end of the stream or of its writer. The rest becomes a line.
     void finish(const Sink& sink);
 
    private:

@@ -15,11 +15,11 @@
 namespace regroup::agent {
 namespace {
 
-/// The agent's own lines may fill the queue up to this.
+/// Bound of the queue for the agent's own lines.
 constexpr std::size_t kOwnQueueBytesMax = 2 * LineWriter::kQueueBytesMax;
-/// What is written is cut off the front of the queue at least this often.
+/// Written bytes are removed from the queue after this many.
 constexpr std::size_t kForgetBytes = std::size_t{256} << 10;
-/// A terminal that takes anything takes this much, barring one that stalls at this very moment.
+/// A terminal that is ready for writing usually takes this much.
 constexpr std::size_t kTerminalPieceBytes = 256;
 
 bool is_writable(int fd, int timeout_ms) {
@@ -27,13 +27,13 @@ bool is_writable(int fd, int timeout_ms) {
     return ::poll(&entry, 1, timeout_ms) > 0;
 }
 
-/// The same terminal or pipe as `fd`, as an open file of our own.
+/// Opens the terminal or pipe of `fd` again.
 UniqueFd open_anew(int fd) {
     constexpr int kFlags = O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
     UniqueFd own(::open(path.c_str(), kFlags));
     if (!own && ::isatty(fd) == 1 && ::tcgetsid(fd) == ::getsid(0)) {
-        // Another user's terminal, as after su(1): the device of one's own terminal is free to all.
+        // After su(1) the terminal belongs to another user, but /dev/tty can be opened.
         own = UniqueFd(::open("/dev/tty", kFlags));
     }
     return own;
@@ -45,7 +45,7 @@ LineWriter::LineWriter(boost::asio::io_context& io, int fd, std::string consolat
     : io_(io), fd_(fd), consolation_(std::move(consolation)) {}
 
 void LineWriter::write(std::string_view lines, std::size_t line_count) {
-    // Once lines were dropped, all are until the queue is empty: one gap, not a thousand.
+    // After a drop, all lines are dropped until the queue is empty: one gap, not a thousand.
     if (dropped_ > 0 || queue_.size() - written_ + lines.size() > kQueueBytesMax) {
         dropped_ += line_count;
         return;
@@ -63,7 +63,7 @@ void LineWriter::accept(std::string_view lines) {
     if (way_ == Way::unknown) {
         choose_way();
     }
-    // A reader that is always a little behind must not make the queue remember all it has read.
+    // Limit the memory for a reader that is always a little late.
     if (written_ >= kForgetBytes) {
         queue_.erase(0, written_);
         written_ = 0;
@@ -125,7 +125,7 @@ void LineWriter::pump() {
             await_writable();
             return;
         } else if (broken_ || errno != EINTR) {
-            // A full disk may get room again; a reader that has gone away does not come back.
+            // A full disk may get room again. A reader that has gone away does not come back.
             broken_ = broken_ || errno == EPIPE || errno == EIO || errno == EBADF;
             written_ = queue_.size();
             dropped_ = 0;

@@ -11,39 +11,39 @@
 
 namespace regroup::agent {
 
-/// Writes whole lines to a descriptor that belongs to others too, such as the user's terminal, and
-/// never waits for it: what is not taken at once is queued up to a bound and then dropped, with a
-/// line that says how many were.
+/// Writes whole lines to a descriptor that other programs share, such as the user's terminal, and
+/// never blocks. Lines that cannot be written at once are queued up to a bound. Further lines are
+/// dropped, and a message tells their number.
 ///
-/// O_NONBLOCK is a property of the open file that the shell and other programs share, so it is
-/// left alone: a terminal or a pipe is opened anew, a socket is sent to without waiting. The
-/// process must ignore SIGPIPE; a reader that has gone away is no error, and its lines vanish.
+/// O_NONBLOCK would affect the shell and other programs that share the open file, so it is not set:
+/// a terminal or a pipe is opened again, and a socket is sent to with MSG_DONTWAIT. The process
+/// must ignore SIGPIPE. If the reader has gone away, lines are lost without an error.
 class LineWriter {
    public:
     static constexpr std::size_t kQueueBytesMax = std::size_t{1} << 20;
 
-    /// `fd` stays the caller's. `consolation` ends the sentence about dropped lines; may be empty.
+    /// The caller keeps `fd`. `consolation` ends the message about dropped lines; may be empty.
     LineWriter(boost::asio::io_context& io, int fd, std::string consolation);
     LineWriter(const LineWriter&) = delete;
     LineWriter& operator=(const LineWriter&) = delete;
 
-    /// Writes `lines`, `line_count` whole ones, or queues them, or drops them all.
+    /// Writes, queues or drops `lines`, which has `line_count` whole lines.
     void write(std::string_view lines, std::size_t line_count);
 
-    /// The same for a line of the agent's own, which is dropped only far beyond the bound.
+    /// The same for a line of the agent, whose bound is much higher.
     void write_own(std::string_view line);
 
-    /// Waits until everything is written, but not beyond `deadline`. Whether everything is.
+    /// Waits until everything is written, or until `deadline`. True if everything is written.
     bool flush(const Clock& clock, Instant deadline);
 
    private:
-    /// How to write without waiting.
+    /// How to write without blocking.
     enum class Way {
         unknown,
-        own_open_file,  ///< Opened anew, non-blocking.
+        own_open_file,  ///< Opened again, non-blocking.
         socket,
-        pieces,  ///< Could not be opened anew: what surely fits, when poll(2) says so.
-        direct,  ///< A file, or a device like /dev/null: takes everything at once.
+        pieces,  ///< Could not be opened again: small pieces, when poll(2) allows.
+        direct,  ///< A file, or a device like /dev/null.
     };
 
     void choose_way();
@@ -60,11 +60,11 @@ class LineWriter {
     std::size_t piece_bytes_ = 0;
     UniqueFd own_;
     std::string queue_;
-    std::size_t written_ = 0;  ///< Bytes at the front of `queue_` that are out.
-    std::size_t dropped_ = 0;  ///< Lines since the queue was last empty.
+    std::size_t written_ = 0;  ///< Bytes at the front of `queue_` that are written.
+    std::size_t dropped_ = 0;  ///< Dropped lines since the queue was last empty.
     bool broken_ = false;      ///< The reader is gone.
-    /// An epoll set with the target in it. Asio watches the set: it would make the target itself
-    /// non-blocking.
+    /// An epoll set with the target in it. Asio watches the set, because it would make the target
+    /// itself non-blocking.
     std::optional<ReadableWatch> writable_;
 };
 

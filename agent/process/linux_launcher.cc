@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shape is that of Boost.Process v2's launchers; the mechanism is clone(VM, VFORK, PIDFD).
-// Boost's own launchers fork, which costs time in proportion to our memory, runs Asio's fork
-// handlers in the child (it hangs when another thread held a lock), leaves a zombie and runs our
-// atexit functions when the program cannot be executed, and leaves descriptors open.
+// Launches by clone(VM, VFORK, PIDFD). The launchers of Boost.Process v2 fork, which takes time in
+// proportion to our memory and runs Asio's fork handlers in the child (a lock of another thread
+// makes it hang). If the program cannot be executed, they leave a zombie and run our atexit
+// functions. They also leave descriptors open.
 #include "agent/process/linux_launcher.h"
 
 #include <algorithm>
@@ -20,8 +20,8 @@
 extern "C" int __clone(int (*function)(void*), void* stack, int flags, void* argument,  // NOLINT
                        ...) noexcept;
 
-/// The child runs on our memory and our thread's storage while we are suspended. A sanitizer's
-/// bookkeeping of its calls would be left in our own.
+/// The child runs on our memory and our thread's storage while this thread is suspended. Calls of a
+/// sanitizer in the child would change our own bookkeeping.
 #if defined(__clang__)
 #define REGROUP_UNSANITIZED __attribute__((disable_sanitizer_instrumentation, noinline))
 #else
@@ -45,11 +45,11 @@ enum class Step {
     exec,
 };
 
-/// A set of numbers as the kernel takes it; longer than the kernel's own sets is allowed.
+/// A set of numbers in the kernel's format. It may be longer than the kernel's own sets.
 using BitMask = std::vector<unsigned long>;
 constexpr std::size_t kMaskWordBits = sizeof(unsigned long) * 8;
 
-/// What the child is to do, and what became of it. Shared by parent and child.
+/// The task of the child, and its result. Shared by parent and child.
 struct Plan {
     const char* executable = nullptr;
     char* const* arguments = nullptr;
@@ -101,9 +101,9 @@ REGROUP_UNSANITIZED void close_from_3() {
     }
 }
 
-/// Whether memory now comes from the plan's nodes, or cannot be made to.
+/// True if the preference is set, or if the kernel does not support it.
 REGROUP_UNSANITIZED bool prefer_memory(const Plan& plan) {
-    // Of linux/mempolicy.h; the C library has no names for them.
+    // From linux/mempolicy.h. The C library has no names for them.
     constexpr int kPreferred = 1;
     constexpr int kLocal = 4;
     constexpr int kPreferredMany = 5;  // Since Linux 5.15.
@@ -113,8 +113,8 @@ REGROUP_UNSANITIZED bool prefer_memory(const Plan& plan) {
         return true;
     }
     if (errno == EINVAL && ::syscall(SYS_set_mempolicy, kPreferred, plan.node_mask, bits) == 0) {
-        // The nodes exist, so the kernel is older. It would prefer the first of them alone; the
-        // node of the CPU that asks is the better choice.
+        // The nodes exist, so the kernel is older and can prefer only one node. Then the node of
+        // the CPU that allocates is the better choice.
         ::syscall(SYS_set_mempolicy, kLocal, nullptr, 0);
         return true;
     }
@@ -129,12 +129,13 @@ REGROUP_UNSANITIZED Step run_until_failure(const Plan& plan) {
     if (::syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0) {
         return Step::parent_death_signal;
     }
-    // Had the parent died before, no signal would come. (Its pid, not 1: it may have a subreaper.)
+    // If the parent died before, no signal comes. Compare with its pid, not 1: there may be a
+    // subreaper.
     if (::syscall(SYS_getppid) != plan.parent) {
         ::syscall(SYS_exit_group, kExitStartFailed);
     }
-    // Where only ancestors may debug (Yama), its parent and what that starts may: for the stacks
-    // of one that hangs. Elsewhere an error, which says nothing.
+    // Yama lets only ancestors debug a process. Allow our tools to do so, for the stacks of a
+    // hanging worker. Without Yama this call fails, which does not matter.
     ::syscall(SYS_prctl, PR_SET_PTRACER, plan.parent, 0, 0, 0);
     if ((plan.stdout_fd >= 0 && ::syscall(SYS_dup3, plan.stdout_fd, 1, 0) < 0) ||
         (plan.stderr_fd >= 0 && ::syscall(SYS_dup3, plan.stderr_fd, 2, 0) < 0)) {

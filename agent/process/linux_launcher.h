@@ -11,48 +11,48 @@
 
 namespace regroup::agent {
 
-/// What to start, and with what. Standard input is inherited.
+/// A program to start, and its environment. Standard input is inherited.
 struct ProcessSpec {
-    std::string executable;                ///< Absolute; see resolve_program().
+    std::string executable;                ///< Absolute path; see resolve_program().
     std::vector<std::string> arguments;    ///< argv, the program's name first.
-    std::vector<std::string> environment;  ///< All of it, "NAME=value" each; not a delta on ours.
+    std::vector<std::string> environment;  ///< The complete environment, "NAME=value" each.
     std::string working_directory;         ///< Empty: ours.
     int stdout_fd = -1;                    ///< Above 2; -1: ours. The caller closes its copy.
     int stderr_fd = -1;
-    /// The CPUs that it may run on, those of them that our cpuset permits; empty: ours. Each from 0
-    /// to kCpusMax - 1.
+    /// The CPUs on which it may run, limited by our cpuset. Empty: ours. Each from 0 to kCpusMax
+    /// - 1.
     std::vector<int> cpus;
-    /// The NUMA nodes from which its memory is taken while they have some; empty: our policy. A
-    /// preference: a kernel or a sandbox without such policies is no failure, nor is a node without
-    /// memory that we may use. Each from 0 to kNumaNodesMax - 1.
+    /// The preferred NUMA nodes of its memory. Empty: our policy. No error if the kernel or a
+    /// sandbox has no such policies, or if a node has no memory that we may use. Each from 0 to
+    /// kNumaNodesMax - 1.
     std::vector<int> memory_nodes;
 
     static constexpr int kCpusMax = 1 << 16;
     static constexpr int kNumaNodesMax = 1 << 10;  ///< The kernel's own limit.
 };
 
-/// Starts programs at a constant cost, however large or threaded this process is, and never runs a
-/// line of our own code twice: the child borrows our memory until it executes the program.
+/// Starts programs at a constant cost, whatever the size and the threads of this process: the child
+/// shares our memory until it executes the program.
 ///
-/// A started child leads a session and a process group of its own, has no descriptors but 0, 1 and
-/// 2, no blocked signal, no signal handler, what was ignored still ignored (except SIGPIPE and
-/// SIGTTOU, which the agent ignores for itself), and gets SIGKILL when the *thread* that started it
-/// ends. So construct and use a launcher on one thread, which lives as long as the agent.
+/// A started child leads a new session and a new process group. It has only the descriptors 0, 1
+/// and 2, no blocked signals and no handlers. Ignored signals stay ignored, except SIGPIPE and
+/// SIGTTOU, which the agent ignores for itself. The child gets SIGKILL when the *thread* that
+/// started it ends, so use a launcher on one thread, which lives as long as the agent.
 ///
 /// Needs Linux 5.4 (waitid on a pidfd).
 class LinuxLauncher {
    public:
-    /// Sets SIGCHLD to its default: ignoring it, as some parents do, loses exit statuses.
+    /// Sets SIGCHLD to its default: with an inherited SIG_IGN, exit statuses would be lost.
     explicit LinuxLauncher(boost::asio::io_context& io);
 
     LinuxLauncher(const LinuxLauncher&) = delete;
     LinuxLauncher& operator=(const LinuxLauncher&) = delete;
 
     /// Returns once the program runs. Errors: system, with the program, the failing step and the
-    /// kernel's reason; no child, not even a zombie, is left behind.
+    /// reason of the kernel. After an error no child or zombie is left.
     Result<ChildProcess> launch(const ProcessSpec& spec);
 
-    /// The pids that living ChildProcess objects will reap; nobody else may.
+    /// The pids that ChildProcess objects will reap. No other code may reap them.
     [[nodiscard]] const std::set<pid_t>& children() const noexcept { return *children_; }
 
    private:

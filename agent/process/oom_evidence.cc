@@ -17,7 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "Memory cgroup out of memory: Killed process 123 (train)" of a record that says so, and the pid.
+/// The text "Memory cgroup out of memory: Killed process 123 (train)" of such a record, and the
+/// pid.
 std::optional<std::pair<pid_t, std::string>> parse_record(std::string_view record) {
     // "3,1234,5678901,-;text", then lines that begin with a blank.
     record = record.substr(0, record.find('\n'));
@@ -36,14 +37,14 @@ std::optional<std::pair<pid_t, std::string>> parse_record(std::string_view recor
     if (std::from_chars(rest.data(), rest.data() + rest.size(), pid).ec != std::errc()) {
         return std::nullopt;
     }
-    // The name may hold parentheses of its own; nothing after it does.
+    // The name may contain parentheses. The text after it has none.
     const std::size_t name_end = record.rfind(')');
     const bool named = name_end != record.npos && name_end > at;
     return std::pair(pid, std::string(record.substr(0, named ? name_end + 1 : record.npos)));
 }
 
-/// Whether our pids are those of the log, and not those of a container. The first name space of the
-/// kernel has a number that never changes.
+/// True if our pids are those of the log, not those of a container. The first PID namespace of the
+/// kernel has a fixed number.
 bool has_pids_of_machine(const fs::path& root) {
     std::error_code none;
     return fs::read_symlink(root / "proc/self/ns/pid", none) == "pid:[4026531836]";
@@ -96,7 +97,7 @@ void OomWatch::read_log() {
     for (int count = 0; log_ && count < kLogRecordsMax; ++count) {
         const ssize_t bytes = ::read(log_.get(), record.data(), record.size());
         if (bytes < 0 && (errno == EPIPE || errno == EINTR)) {
-            continue;  // Records were overwritten before we had read them.
+            continue;  // Records were overwritten before they were read.
         }
         if (bytes <= 0) {
             return;

@@ -12,29 +12,27 @@
 
 namespace regroup::agent {
 
-/// Looks for evidence that the kernel's out-of-memory killer ended a process of ours: a process
-/// that it killed shows no more than SIGKILL. Asks the kernel's log where we may read it, then the
-/// counter of this process's memory cgroup (v2 or v1), or the machine's where there is no such
-/// cgroup.
+/// Looks for evidence that the kernel's out-of-memory killer ended one of our processes: the exit
+/// status shows only SIGKILL. Reads the kernel log if permitted, then the counter of the memory
+/// cgroup of this process (v2 or v1), or without a cgroup the counter of the machine.
 ///
-/// Construct one when the first workers are started: what happened before is not counted.
+/// Construct one when the first workers are started: earlier events do not count.
 class OomWatch {
    public:
-    /// `root`: below it lie proc, dev and all mount points. Notes the counter and the end of the
-    /// log; where neither can be read, there is never any evidence.
+    /// `root`: the folder with proc, dev and all mount points. Remembers the counter and the end of
+    /// the log. If neither can be read, there is never any evidence.
     explicit OomWatch(std::filesystem::path root = "/");
 
     OomWatch(const OomWatch&) = delete;
     OomWatch& operator=(const OomWatch&) = delete;
 
-    /// From here on, what has happened so far is not counted either. Costs far less than another
-    /// one of these.
+    /// Events before this call do not count any more. Much cheaper than a new object.
     void begin_again();
 
-    /// One sentence, or "" when nothing points to the killer. For `pid`, which has ended, when the
-    /// log names it; else for some process of the cgroup. In a container with pids of its own the
-    /// log is not asked: it has the machine's. Reads a few small files, and at most kLogRecordsMax
-    /// records of the log.
+    /// One sentence, or "" without evidence. `pid` has ended. The sentence is about `pid` if the
+    /// log names it, else about some process of the cgroup. The log is not used in a container with
+    /// its own pids, because it has those of the machine. Reads a few small files and at most
+    /// kLogRecordsMax records.
     [[nodiscard]] std::string evidence(pid_t pid);
 
    private:
@@ -44,8 +42,8 @@ class OomWatch {
     /// A line of a file with the number of killed processes.
     struct Counter {
         std::filesystem::path file;
-        std::string shown;  ///< How a person knows it.
-        std::string whose;  ///< Whose processes it counts.
+        std::string shown;  ///< Its path for messages.
+        std::string whose;  ///< The cgroup or machine whose processes it counts.
     };
     struct Victim {
         pid_t pid = 0;
@@ -59,7 +57,7 @@ class OomWatch {
     Counter counter_;  ///< Without a file: none.
     std::uint64_t count_before_ = 0;
     UniqueFd log_;
-    std::deque<Victim> victims_;  ///< Whom the log named since construction; the last kVictimsMax.
+    std::deque<Victim> victims_;  ///< The last kVictimsMax processes that the log named.
 };
 
 }  // namespace regroup::agent

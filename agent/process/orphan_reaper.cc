@@ -28,7 +28,7 @@ void OrphanReaper::wait(const std::shared_ptr<State>& state) {
         [weak = std::weak_ptr<State>(state)](const boost::system::error_code& error, int) {
             const std::shared_ptr<State> held = weak.lock();
             if (held && !error) {
-                // Asked for again first: a child that ends from here on is a new signal.
+                // Wait again first: a child that ends from now on gives a new signal.
                 wait(held);
                 reap_orphans(held->launcher.children());
             }

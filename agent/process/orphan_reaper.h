@@ -7,8 +7,8 @@
 
 namespace regroup::agent {
 
-/// Reaps the orphans that this process adopts as a subreaper, while it lives, so that an agent
-/// that runs for weeks collects no defunct processes. Leaves the launcher's children alone.
+/// Reaps the orphans that this process adopts as a subreaper, so that a long-running agent has no
+/// defunct processes. Does not reap the launcher's children.
 class OrphanReaper {
    public:
     /// `launcher` must outlive this object.

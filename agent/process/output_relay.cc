@@ -14,7 +14,7 @@
 namespace regroup::agent {
 namespace {
 
-/// Whether both are the same terminal, pipe or socket. (Two openings of one file are two places.)
+/// True if both are the same terminal, pipe or socket. Two open files of one path are not.
 bool lead_to_same_place(int first, int second) {
     struct stat one{};
     struct stat other{};
@@ -24,7 +24,7 @@ bool lead_to_same_place(int first, int second) {
 
 }  // namespace
 
-/// Streams that are not relayed are not here.
+/// Has only the relayed streams.
 struct OutputRelay::Worker {
     std::uint64_t bytes = 0;
     std::optional<WorkerStream> out;

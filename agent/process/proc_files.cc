@@ -54,8 +54,8 @@ std::vector<pid_t> list_numbers(const std::string& folder) {
     return numbers;
 }
 
-/// The fields of FOLDER/stat, each in the place that proc(5) gives it: from the state, which is the
-/// third, on. Empty if there is none.
+/// The fields of FOLDER/stat, from the state on, each at the index that proc(5) gives it. Empty if
+/// there is no such file.
 constexpr std::size_t kState = 3;
 std::vector<std::string> read_stat(const std::string& folder) {
     const auto text = read_file(folder + "/stat");
@@ -97,7 +97,7 @@ std::optional<ProcessEntry> read_process(pid_t pid) {
 std::optional<ExitStatus> read_exit(pid_t pid) {
     constexpr int kExitCodeField = 52;
     const std::vector<std::string> fields = read_stat("/proc/" + std::to_string(pid));
-    // A stopped process shows the signal that stopped it in this place.
+    // For a stopped process this field is the signal that stopped it.
     if (fields.size() <= kExitCodeField || fields[kState] == "T" || fields[kState] == "t") {
         return std::nullopt;
     }
@@ -140,7 +140,7 @@ bool has_default(pid_t pid, int signal) {
         const std::size_t at = text->find(mask);
         std::uint64_t bits = 0;
         if (at != std::string::npos) {
-            const char* const digits = text->data() + at + mask.size() + 1;  // Behind a tabulator.
+            const char* const digits = text->data() + at + mask.size() + 1;  // After a tabulator.
             std::from_chars(digits, text->data() + text->size(), bits, kHexadecimal);
         }
         if ((bits >> static_cast<unsigned>(signal - 1) & 1U) != 0) {
@@ -151,7 +151,7 @@ bool has_default(pid_t pid, int signal) {
 }
 
 std::optional<std::vector<pid_t>> read_children(pid_t pid) {
-    // Each thread has a list of those that it has started itself.
+    // Each thread has a list of the children that it started.
     const std::string tasks = "/proc/" + std::to_string(pid) + "/task/";
     std::vector<pid_t> children;
     bool listed = false;

@@ -10,7 +10,7 @@
 
 namespace regroup::agent {
 
-/// One line of /proc's account of a process.
+/// The facts of /proc/PID/stat.
 struct ProcessEntry {
     pid_t pid = 0;
     pid_t parent = 0;
@@ -18,28 +18,28 @@ struct ProcessEntry {
     std::string command;  ///< The short name, at most 15 characters.
 };
 
-/// Nothing when there is no such process any more.
+/// Nothing if there is no such process.
 [[nodiscard]] std::optional<ProcessEntry> read_process(pid_t pid);
 
-/// How `pid` has ended or is about to, as soon as that is settled: while the kernel still takes its
-/// memory apart, long before its parent is told. Nothing as long as it is not settled, for one that
-/// ends with success (which this account does not show), and for a process that is not ours to look
-/// at. Of a child that was not reaped; the number could belong to another one else.
+/// The exit status of `pid` as soon as it is certain: while the kernel still frees its memory,
+/// before the parent is notified. Nothing while it is not certain, for an exit with success (which
+/// /proc does not show), and without the permission to read it. `pid` must be a child that was not
+/// reaped; else another process may have the number.
 [[nodiscard]] std::optional<ExitStatus> read_exit(pid_t pid);
 
-/// Whether every thread of `pid` is on its way out, or gone: nothing of the program runs any more,
-/// nor any system call that it has made. Reads a file for each thread.
+/// True if every thread of `pid` is exiting or gone: neither the program nor one of its system
+/// calls runs any more. Reads a file for each thread.
 [[nodiscard]] bool runs_no_more(pid_t pid);
 
-/// Whether `pid` neither catches nor ignores this signal, nor has it blocked, so that it would have
-/// its default effect. False for a process that is not there.
+/// True if `pid` does not catch, ignore or block this signal, so that it has its default effect.
+/// False if there is no such process.
 [[nodiscard]] bool has_default(pid_t pid, int signal);
 
-/// The children of `pid`, ended ones that were not reaped included. Nothing when this kernel does
-/// not list children, or there is no such process.
+/// The children of `pid`, including ended ones that were not reaped. Nothing if this kernel does
+/// not list children, or if there is no such process.
 [[nodiscard]] std::optional<std::vector<pid_t>> read_children(pid_t pid);
 
-/// Every process that /proc shows. Costs a file for each.
+/// All processes in /proc. Reads a file for each.
 [[nodiscard]] std::vector<ProcessEntry> read_all_processes();
 
 }  // namespace regroup::agent

@@ -13,7 +13,7 @@
 namespace regroup::agent {
 namespace {
 
-/// Whether `pid` is a process below `ancestor` at this moment.
+/// True if `pid` is now a descendant of `ancestor`.
 bool descends_from(pid_t pid, pid_t ancestor) {
     constexpr int kDepthMax = 1000;
     for (int depth = 0; depth < kDepthMax && pid > 1; ++depth) {
@@ -29,7 +29,7 @@ bool descends_from(pid_t pid, pid_t ancestor) {
     return false;
 }
 
-/// The tree below `ancestor`, level by level, without the branches that begin with `spared`.
+/// The descendants of `ancestor`, level by level, without `spared` and their descendants.
 template <class ChildrenOf>
 std::vector<pid_t> walk(pid_t ancestor, const std::set<pid_t>& spared,
                         const ChildrenOf& children_of) {
@@ -45,8 +45,8 @@ std::vector<pid_t> walk(pid_t ancestor, const std::set<pid_t>& spared,
     return found;
 }
 
-/// Whether a child of this process has ended and was not reaped; nothing if it has no child, and so
-/// no descendant either. One system call, where a look at the tree takes ten.
+/// True if a child of this process has ended and was not reaped. Nothing if this process has no
+/// child, and so no descendant. One system call; reading the tree takes ten.
 std::optional<bool> has_ended_child() {
     siginfo_t info{};
     if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0) {
@@ -62,8 +62,8 @@ bool is_readable(int fd, int timeout_ms) {
 
 /// One look at the tree below this process.
 struct Look {
-    std::map<pid_t, UniqueFd> dying;  ///< Sent SIGKILL. The descriptor is readable once it ended.
-    bool quiet = true;                ///< Found nobody but kept ones that had ended.
+    std::map<pid_t, UniqueFd> dying;  ///< Sent SIGKILL. The pidfd is readable after the end.
+    bool quiet = true;                ///< Found only ended processes that are kept.
 };
 
 Look kill_those_in_sight(const std::set<pid_t>& kept, const std::set<pid_t>& spared) {
@@ -75,8 +75,8 @@ Look kill_those_in_sight(const std::set<pid_t>& kept, const std::set<pid_t>& spa
             continue;
         }
         look.quiet = false;
-        // Asked after the descriptor was opened: if the pid has changed hands since it was listed,
-        // either the answer is no, or the descriptor refers to the former holder, which is gone.
+        // Check the ancestry after opening the pidfd. If the pid was reused since it was listed,
+        // the answer is no, or the pidfd refers to the former process, which is gone.
         if (pidfd && !is_readable(pidfd.get(), 0) && descends_from(pid, self)) {
             ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
             look.dying.emplace(pid, std::move(pidfd));
@@ -124,7 +124,7 @@ void reap_orphans(const std::set<pid_t>& kept) {
     }
     const pid_t self = ::getpid();
     const auto children = read_children(self);
-    // Without the kernel's list of children the grandchildren are asked too, to no effect.
+    // Without the kernel's list of children this includes grandchildren, which has no effect.
     for (const pid_t pid : children ? *children : descendants_by_parent(self)) {
         if (!kept.contains(pid)) {
             ::waitid(P_PID, static_cast<id_t>(pid), nullptr, WEXITED | WNOHANG);
@@ -139,8 +139,8 @@ TreeKill kill_descendants(const Clock& clock, Instant deadline, const std::set<p
         return {};
     }
     std::set<pid_t> killed;
-    // Two quiet looks in a row: a process that forks and exits, again and again, may move from one
-    // place of the tree to another while one look is taken.
+    // Two quiet looks in a row are needed: a process that keeps forking and exiting may move within
+    // the tree during one look.
     for (int quiet_looks = 0; quiet_looks < 2;) {
         const Look look = kill_those_in_sight(kept, spared);
         quiet_looks = look.quiet ? quiet_looks + 1 : 0;

@@ -13,33 +13,31 @@
 
 namespace regroup::agent {
 
-/// From now on an orphan among our descendants becomes our child, not that of the machine's first
-/// process, so that we can find and end it. Whoever adopts must also reap: see reap_orphans().
+/// From now on, orphaned descendants become children of this process, not of init, so that they can
+/// be found and ended. This process must reap them: see reap_orphans().
 void become_subreaper() noexcept;
 
-/// All processes below `ancestor`, ended ones that were not reaped included, parents before their
-/// children; without `spared` and those below them. A snapshot: processes come and go meanwhile.
+/// All descendants of `ancestor`, including ended ones that were not reaped, parents before their
+/// children; without `spared` and their descendants. A snapshot: processes come and go meanwhile.
 [[nodiscard]] std::vector<pid_t> descendants(pid_t ancestor, const std::set<pid_t>& spared = {});
 
-/// The same from the parents that each process names, for kernels that do not list children.
+/// The same by the parent of each process, for kernels that do not list children.
 [[nodiscard]] std::vector<pid_t> descendants_by_parent(pid_t ancestor,
                                                        const std::set<pid_t>& spared = {});
 
-/// Reaps the children of this process that have ended, except `kept`: those have an owner that
-/// wants to know how they ended.
+/// Reaps the ended children of this process, except `kept`, whose owner needs their exit status.
 void reap_orphans(const std::set<pid_t>& kept);
 
 struct TreeKill {
-    std::size_t killed = 0;               ///< How many processes were sent SIGKILL.
-    std::vector<ProcessEntry> survivors;  ///< Who is there still; in state D, stuck in the kernel.
+    std::size_t killed = 0;               ///< Number of processes that were sent SIGKILL.
+    std::vector<ProcessEntry> survivors;  ///< State D: stuck in the kernel.
 };
 
-/// Ends all descendants of this process with SIGKILL, again and again until none is left or
-/// `deadline` passes, and reaps those that become our children, except `kept`. A process that is
-/// not our descendant is never signalled, even if it has got the pid of one that was; nor are
-/// `spared`, and what is below them: children that this process had before it started any. Blocks
-/// for as long as that takes: some milliseconds, as a rule. This process must be a subreaper, or
-/// what has left the tree by a double fork is not found.
+/// Kills all descendants of this process, repeatedly until none is left or `deadline` passes, and
+/// reaps those that become our children, except `kept`. Other processes are never signalled, even
+/// if one has the reused pid of a descendant. `spared` (children from before this process started
+/// any) and their descendants are not signalled either. Blocks, mostly for some milliseconds. This
+/// process must be a subreaper; else processes that left the tree by a double fork are not found.
 TreeKill kill_descendants(const Clock& clock, Instant deadline, const std::set<pid_t>& kept,
                           const std::set<pid_t>& spared = {});
 

@@ -19,7 +19,7 @@ struct QuitSignals::State {
     State(boost::asio::io_context& io, Handlers handlers_in)
         : direct(io), handlers(std::move(handlers_in)) {}
 
-    /// How often a signal came, on each way.
+    /// How often a signal came, directly and through the warden.
     struct Tally {
         int direct = 0;
         int passed_on = 0;

@@ -10,12 +10,11 @@
 
 namespace regroup::agent {
 
-/// Signals as the agent gets them: directly, and from its warden.
+/// The signals that the agent gets, directly and through its warden.
 ///
-/// systemd and Slurm signal every process of a job, warden and agent alike, and then the same
-/// signal comes on both ways. It counts once: the second request of a person, which shortens the
-/// grace of the workers, must not come from a machine that asked only once. A signal that was
-/// ignored when the process started stays ignored.
+/// systemd and Slurm signal every process of a job, so a signal may come both directly and through
+/// the warden. It counts once: a second signal ends the grace period of the workers, and must come
+/// from a second request. A signal that was ignored when the process started stays ignored.
 class QuitSignals {
    public:
     struct Handlers {
@@ -23,8 +22,8 @@ class QuitSignals {
         std::function<void()> on_warden_gone;
     };
 
-    /// Listens from now on for `signals`. `warden_fd` is Warden::fd(), which stays the caller's, or
-    /// -1 without a warden. Handlers may not destroy this object. Errors: system.
+    /// Listens for `signals`. `warden_fd` is Warden::fd(), which the caller keeps, or -1 without a
+    /// warden. Handlers must not destroy this object. Errors: system.
     static Result<QuitSignals> listen(boost::asio::io_context& io, int warden_fd,
                                       const std::vector<int>& signals, Handlers handlers);
 

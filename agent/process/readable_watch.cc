@@ -44,7 +44,7 @@ void ReadableWatch::wait(const std::shared_ptr<State>& state) {
     state->descriptor.async_wait(
         stream_descriptor::wait_read,
         [weak = std::weak_ptr<State>(state)](const boost::system::error_code& error) {
-            // Held for the length of the call, which may destroy the watch.
+            // Keeps the state alive during the call, which may destroy the watch.
             const std::shared_ptr<State> held = weak.lock();
             if (held) {
                 ENSURE(!error);

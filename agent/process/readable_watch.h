@@ -10,15 +10,15 @@
 
 namespace regroup::agent {
 
-/// Tells its owner, from the event loop, when a descriptor is readable. Owns the descriptor and
-/// makes it non-blocking; reads nothing.
+/// Calls a handler from the event loop when a descriptor is readable. Owns the descriptor and makes
+/// it non-blocking. Reads nothing.
 ///
-/// A call is a hint, not a promise: readiness can be stale, so the owner asks the kernel without
-/// blocking and arms again.
+/// A call is only a hint, because readiness can be stale: the owner reads without blocking and arms
+/// again.
 class ReadableWatch {
    public:
-    /// Takes over `fd`. `on_readable` may destroy the watch. Errors: system, when the kernel cannot
-    /// watch this descriptor; it is closed then.
+    /// Takes ownership of `fd`. `on_readable` may destroy the watch. Errors: system, when the
+    /// kernel cannot watch this descriptor; it is then closed.
     static Result<ReadableWatch> open(boost::asio::io_context& io, UniqueFd fd,
                                       std::function<void()> on_readable);
 
@@ -27,8 +27,7 @@ class ReadableWatch {
     /// Closes the descriptor. `on_readable` is not called any more.
     ~ReadableWatch();
 
-    /// Asks for one call of `on_readable`, at once if the descriptor is readable already. Asked
-    /// again before that call: no effect.
+    /// Asks for one call of `on_readable`. No effect if such a call is pending.
     void arm();
 
     [[nodiscard]] int fd() const noexcept;
@@ -38,7 +37,7 @@ class ReadableWatch {
     explicit ReadableWatch(std::shared_ptr<State> state);
     static void wait(const std::shared_ptr<State>& state);
 
-    /// The pending handler holds it weakly, and so finds out that the watch is gone.
+    /// The pending handler holds a weak pointer, to detect that the watch is gone.
     std::shared_ptr<State> state_;
 };
 

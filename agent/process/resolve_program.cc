@@ -64,8 +64,8 @@ Result<std::string> resolve_program(const std::string& name, const std::string& 
     if (name.find('/') != std::string::npos) {
         return resolve_path(name);
     }
-    std::string refused;  // Found, but not to be run: only of interest if nothing else is found.
-    // A trailing colon is an empty entry too, and getline would not see it.
+    std::string refused;  // A file that cannot be run; reported if no other file is found.
+    // A trailing colon is an empty entry, which getline would not see.
     std::istringstream folders(search_path + (search_path.ends_with(':') ? ":" : ""));
     for (std::string folder; std::getline(folders, folder, ':');) {
         const std::string path = (folder.empty() ? "." : folder) + "/" + name;

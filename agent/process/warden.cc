@@ -25,7 +25,7 @@ namespace {
 
 constexpr Duration kSweepLimit = std::chrono::seconds(5);
 
-/// Later descriptors would otherwise take the place of a standard one, and get its traffic.
+/// Opens closed standard descriptors: else a later descriptor would take the place of one.
 void open_standard_fds() {
     for (int fd = 0; fd <= 2; ++fd) {
         if (::fcntl(fd, F_GETFD) < 0) {
@@ -34,7 +34,8 @@ void open_standard_fds() {
     }
 }
 
-/// What the warden holds open, others wait for in vain. It keeps stderr and its end of the bond.
+/// Closes all inherited descriptors but stderr and the bond: other processes may wait for their
+/// end.
 UniqueFd close_all_but(UniqueFd bond) {
     if (const UniqueFd null_fd(::open("/dev/null", O_RDWR | O_CLOEXEC)); null_fd) {
         ::dup2(null_fd.get(), 0);
@@ -46,7 +47,7 @@ UniqueFd close_all_but(UniqueFd bond) {
     }
     (void)bond.release();
     if (::syscall(SYS_close_range, kKept + 1U, ~0U, 0U) != 0) {
-        constexpr int kFdsMax = 1024;  // An old kernel: as far as descriptors usually go.
+        constexpr int kFdsMax = 1024;  // For old kernels: the usual limit.
         for (int fd = kKept + 1; fd < kFdsMax; ++fd) {
             ::close(fd);
         }
@@ -54,20 +55,20 @@ UniqueFd close_all_but(UniqueFd bond) {
     return UniqueFd(kKept);
 }
 
-/// What the warden knows about its children.
+/// The children of the warden.
 struct Family {
     pid_t agent = 0;
-    /// Children from before the agent, such as the background jobs of a shell that executed us:
-    /// not ours to end.
+    /// Children from before the agent, such as background jobs of a shell that executed us. They
+    /// are spared.
     std::set<pid_t> inherited;
 };
 
-/// How the agent has ended, if it has. Reaps whatever else has ended.
+/// The exit status of the agent, if it has ended. Reaps all other ended children.
 std::optional<ExitStatus> reap(Family& family) {
     std::optional<ExitStatus> status;
     siginfo_t info{};
     while (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG) == 0 && info.si_pid != 0) {
-        family.inherited.erase(info.si_pid);  // The number may go to a process of ours.
+        family.inherited.erase(info.si_pid);  // The pid may be reused by a descendant.
         if (info.si_pid == family.agent) {
             status = ExitStatus::from_siginfo(info);
         }
@@ -76,7 +77,7 @@ std::optional<ExitStatus> reap(Family& family) {
     return status;
 }
 
-/// A line for people, unless that would block.
+/// Prints a line on stderr, unless that would block.
 void say(const std::string& line) {
     ::signal(SIGPIPE, SIG_IGN);
     pollfd entry{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
@@ -109,8 +110,8 @@ void sweep(const Family& family, const ExitStatus& status) {
 
 // ---- The last word.
 
-/// Written by the agent, read by the warden when the agent is dead: two places, of which `present`
-/// names the one that is whole.
+/// Written by the agent, read by the warden after the death of the agent. Of the two places,
+/// `present` names the complete one.
 struct Warden::LastWords {
     struct Word {
         sockaddr_storage address{};
@@ -151,7 +152,7 @@ void Warden::set_last_word(const std::string& address, std::uint16_t port,
 }
 
 void Warden::send_last_word(const LastWords* words) noexcept {
-    constexpr int kLimitMs = 200;  // For somebody who may be gone, too.
+    constexpr int kLimitMs = 200;  // The daemon may be gone, too.
     if (words == nullptr) {
         return;
     }
@@ -173,7 +174,7 @@ void Warden::send_last_word(const LastWords* words) noexcept {
     // Fits into the empty buffer of a fresh connection.
     ::send(socket.get(), word.text.data(), word.bytes, MSG_NOSIGNAL);
     ::shutdown(socket.get(), SHUT_WR);
-    // Until it was read: to close a connection with an answer in it would take the word back.
+    // Wait until it was read: closing a connection with unread input would discard the bytes.
     std::array<char, 4096> answer{};
     entry.events = POLLIN;
     while (::poll(&entry, 1, kLimitMs) == 1 &&
@@ -181,7 +182,7 @@ void Warden::send_last_word(const LastWords* words) noexcept {
     }
 }
 
-/// The warden's whole life. `watched` is blocked and holds SIGCHLD and what is to be passed on.
+/// The main function of the warden. `watched`: SIGCHLD and the signals to pass on, all blocked.
 void Warden::stand_guard(const LastWords* words, pid_t agent, std::set<pid_t> inherited,
                          UniqueFd own_end, const sigset_t& watched) {
     Family family{.agent = agent, .inherited = std::move(inherited)};
@@ -198,7 +199,7 @@ void Warden::stand_guard(const LastWords* words, pid_t agent, std::set<pid_t> in
     }
     char goodbye = 0;
     if (::recv(bond.get(), &goodbye, 1, MSG_DONTWAIT) != 1) {
-        // First: the workers die by their parent's death anyway, and others wait for the news.
+        // Send this first: the workers die with their parent anyway, and the daemon waits for it.
         send_last_word(words);
         sweep(family, *status);
     }
@@ -244,12 +245,12 @@ Result<Warden> Warden::split(const std::vector<int>& signals) {
     sigset_t before;
     ::sigprocmask(SIG_BLOCK, &watched, &before);
     become_subreaper();
-    // As a rule there is no child, which is much cheaper to find out than who they are.
+    // Mostly there is no child, and this check is much cheaper than a list.
     const bool has_child = ::waitid(P_ALL, 0, nullptr, WEXITED | WNOHANG | WNOWAIT) == 0;
     const auto children = has_child ? read_children(::getpid()) : std::nullopt;
     void* const shared = ::mmap(nullptr, sizeof(LastWords), PROT_READ | PROT_WRITE,
                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    // Without it others learn of our end a little later.
+    // Without this memory the daemon learns of our death a little later.
     std::unique_ptr<LastWords, Unmap> words(shared != MAP_FAILED ? new (shared) LastWords
                                                                  : nullptr);
     const pid_t child = ::fork();
@@ -268,7 +269,8 @@ Result<Warden> Warden::split(const std::vector<int>& signals) {
     }
     wardens_end.reset();
     ::setpgid(0, 0);
-    // Its group is not the terminal's foreground: it must not be stopped when it writes there.
+    // The agent's group is in the background; it must not be stopped when it writes to the
+    // terminal.
     ::signal(SIGTTOU, SIG_IGN);
     become_subreaper();
     ::sigprocmask(SIG_SETMASK, &before, nullptr);

@@ -12,7 +12,7 @@
 namespace regroup::agent {
 namespace {
 
-/// What one worker may bring in before the others get their turn.
+/// Limit for one read, so that all workers get their turn.
 constexpr std::size_t kReadBytesMax = std::size_t{16} << 10;
 constexpr std::size_t kTailLinesMax = 20;
 constexpr std::size_t kTailLineBytesMax = 500;
@@ -20,10 +20,10 @@ constexpr std::size_t kTailLineBytesMax = 500;
 /// Not open on failure, with errno set.
 UniqueFd open_log(const std::string& path) {
     const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
-    constexpr mode_t kMode = 0666;  // What the umask leaves of it.
+    constexpr mode_t kMode = 0666;  // Limited by the umask.
     UniqueFd file(::open(path.c_str(), flags, kMode));
     if (!file && errno == ENOENT) {
-        std::error_code ignored;  // The second attempt tells.
+        std::error_code ignored;  // The second attempt reports the error.
         std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
         file = UniqueFd(::open(path.c_str(), flags, kMode));
     }
@@ -136,7 +136,7 @@ void WorkerStream::keep(std::string_view bytes) {
 void WorkerStream::rotate() {
     if (::rename(plan_.path.c_str(), (plan_.path + ".1").c_str()) != 0) {
         on_file_error_(plan_.path, errno);
-        return;  // Longer than wished is better than lost.
+        return;  // A file that is too long is better than a lost one.
     }
     file_.reset();
     open_file();
@@ -152,7 +152,7 @@ void WorkerStream::keep_filtered(std::string_view line) {
     if (!filter_file_ && !std::exchange(filter_tried_, true)) {
         filter_file_ = open_log(plan_.filter_path);
     }
-    // One write a line: the streams of all ranks share the file.
+    // One write for each line, because the streams of all ranks share the file.
     const std::string text = plan_.prefix + std::string(line) + "\n";
     if (!filter_file_ || ::write(filter_file_.get(), text.data(), text.size()) < 0) {
         on_file_error_(plan_.filter_path, errno);

@@ -14,33 +14,32 @@
 
 namespace regroup::agent {
 
-/// One stream of output of one worker: from the pipe to its file, unchanged, and to the terminal,
+/// One output stream of one worker: copied from the pipe to its file unchanged, and to the terminal
 /// line by line.
 class WorkerStream {
    public:
-    /// A file could not be opened or written; the bytes at hand are lost to it.
+    /// A file could not be opened or written. The file lacks the present bytes.
     using OnFileError = std::function<void(const std::string& path, int error_number)>;
 
-    /// `plan` is a relayed one. What is taken in is added to `bytes`. `clock`, `terminal` and
-    /// `bytes` must outlive this object.
+    /// Requires that `plan` is relayed. Adds the number of bytes read to `bytes`. `clock`,
+    /// `terminal` and `bytes` must outlive this object.
     WorkerStream(const Clock& clock, LineWriter& terminal, StreamPlan plan, std::uint64_t& bytes,
                  OnFileError on_file_error);
     WorkerStream(const WorkerStream&) = delete;
     WorkerStream& operator=(const WorkerStream&) = delete;
 
-    /// Opens the pipe and begins to read. The worker's end of the pipe is the result. Errors:
-    /// system.
+    /// Opens the pipe and begins to read. Returns the worker's end of the pipe. Errors: system.
     Result<UniqueFd> open(boost::asio::io_context& io);
 
-    /// What is written from now on goes where `plan`, a relayed one, says: the worker lives on
-    /// under another rank or in another round. What it has begun is ended as a line.
+    /// Sets new destinations, for a worker that goes on with another rank or in another round.
+    /// Requires that `plan` is relayed. Ends a partial line.
     void replan(StreamPlan plan);
 
-    /// Opens the file, if there is to be one and it is not open. The first bytes do the same.
+    /// Opens the file, if there is one and it is not open. The first output does the same.
     void open_file();
 
-    /// Takes in what is in the pipe at this moment, and ends the last line. Never waits: the pipe
-    /// may stay open, in the hands of a child of the worker, and is read on then.
+    /// Reads all that is in the pipe now, and ends the last line. Never blocks: if a child of the
+    /// worker holds the pipe open, reading continues later.
     void drain();
 
     /// The last lines, shortened, each with its line end.
@@ -50,7 +49,8 @@ class WorkerStream {
 
    private:
     void handle_readable();
-    /// Reads at most `bytes_max` bytes. How many, 0 for the end of the stream, -1 for none now.
+    /// Reads at most `bytes_max` bytes. Returns their number, 0 at the end of the stream, -1 if
+    /// there are none now.
     long read_some(std::size_t bytes_max);
     void keep(std::string_view bytes);
     void rotate();

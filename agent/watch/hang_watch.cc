@@ -8,7 +8,7 @@ namespace regroup::agent {
 
 namespace {
 
-// The texts differ from look to look: they say for how long.
+// Ignores the text, which contains the duration.
 bool same(const std::optional<rendezvous::Hang>& a, const std::optional<rendezvous::Hang>& b) {
     return a.has_value() == b.has_value() && (!a || (a->rank == b->rank && a->shared == b->shared));
 }
@@ -93,7 +93,8 @@ void HangWatch::look() {
     const Instant now = clock_.now();
     const std::vector<WorkerLook> looks = handlers_.looks();
     std::optional<rendezvous::Hang> hang = watch_.look(now, looks, workers_);
-    // Who says what it does need not write; who links the SDK without its loop says nothing.
+    // Silence counts only if no worker reports its phase. A program with the SDK but without an
+    // ElasticLoop reports none.
     const bool silent = std::all_of(looks.begin(), looks.end(), [](const WorkerLook& look) {
         return look.phase == worker_link::Phase::starting;
     });

@@ -89,7 +89,8 @@ std::string place_of(const std::string& address, const std::vector<Mapping>& map
     return address;
 }
 
-// The file has "running", or the call's number, its arguments, stack pointer and program counter.
+// `syscall` is "running", or the number of the call, its arguments, stack pointer and program
+// counter.
 std::string user_side(const std::string& syscall, const std::vector<Mapping>& mappings) {
     std::istringstream stream(syscall);
     std::vector<std::string> fields;

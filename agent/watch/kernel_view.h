@@ -6,10 +6,10 @@
 
 namespace regroup::agent {
 
-/// What the kernel tells of each thread of a process, without stopping it and without a debugger:
-/// name, state, what it sleeps in, the system call, where in which library its program counter is
-/// (for addr2line), and its stack in the kernel. What we may not read is left out; "" when there is
-/// no such process. At most 256 threads. Never blocks for long: /proc is memory.
+/// The facts of /proc about each thread of a process: name, state, kernel function, system call,
+/// library and offset of the program counter (for addr2line), and kernel stack. The process is not
+/// stopped, and no debugger is needed. Facts that may not be read are left out; "" if there is no
+/// such process. At most 256 threads. Does not block.
 [[nodiscard]] std::string kernel_view(pid_t pid);
 
 /// True while the process is stopped by a signal (SIGSTOP), or by a debugger.

@@ -43,7 +43,7 @@ std::string universal_time() {
     return text;
 }
 
-/// The worker, or a process below it: it may be that of a wrapper.
+/// True if the worker, or a process below it, is stopped: the worker may be a wrapper.
 bool stands_stopped(pid_t worker) {
     const std::vector<pid_t> below = descendants(worker);
     return is_stopped(worker) || std::any_of(below.begin(), below.end(), is_stopped);
@@ -97,7 +97,7 @@ void NodeWatch::tell_hang(const std::optional<rendezvous::Hang>& hang) {
         hang_ = hang->text;
         handlers_.say(hang_);
     } else if (!hang_.empty()) {
-        handlers_.say("it moves again: no longer true that " + std::exchange(hang_, ""));
+        handlers_.say("the round moves again; no longer true: " + std::exchange(hang_, ""));
     }
     handlers_.on_hang(HangSuspected{assignment_.round, hang});
 }

@@ -23,15 +23,15 @@ namespace regroup::agent {
 struct NodeWatchOptions {
     std::string job;
     HangLimits limits;
-    /// Of this run, for stacks and the ledger. Empty: stacks go to a fresh one for temporary files,
-    /// and there is no ledger.
+    /// The folder of this run, for stacks and the ledger. Empty: stacks go to a new temporary
+    /// folder, and there is no ledger.
     std::filesystem::path folder;
-    std::string search_path;  ///< The value of PATH, for the programs that show stacks.
+    std::string search_path;  ///< The value of PATH, to find tools that show stacks.
     bool keeps_ledger = true;
 };
 
-/// What an agent sees of its workers, and what it keeps of what went wrong: hangs, stacks, and the
-/// ledger of recoveries. Decides nothing about rounds.
+/// Watches the workers of an agent for hangs, saves their stacks, and writes the ledger of
+/// recoveries. Decides nothing about rounds.
 class NodeWatch {
    public:
     struct Handlers {
@@ -44,23 +44,23 @@ class NodeWatch {
         std::function<void(const std::string& line)> say;
     };
 
-    /// References outlive this.
+    /// All references outlive this object.
     NodeWatch(boost::asio::io_context& io, const Clock& clock, LinuxLauncher& launcher,
               NodeWatchOptions options, Handlers handlers);
 
     void round_began(const Assignment& assignment, std::uint32_t workers);
     /// A worker has got a page.
     void attached() { hangs_.attached(); }
-    /// Its workers are to suspend. May be called again.
+    /// The round is stopping. May be called again.
     void round_stops() { hangs_.stop(); }
     void round_ended() { hangs_.end(); }
 
-    /// Answered by on_stacks, unless the next request comes first.
+    /// on_stacks gets the answer, unless another request comes first.
     void save_stacks(const SaveStacks& request);
     void tell(const TellRecovery& recovery);
 
    private:
-    /// Of the workers of the round that is run.
+    /// The workers of the present round.
     [[nodiscard]] std::vector<LiveWorker> workers() const;
     [[nodiscard]] std::vector<WorkerLook> looks() const;
     void tell_hang(const std::optional<rendezvous::Hang>& hang);
@@ -71,9 +71,9 @@ class NodeWatch {
     HangWatch hangs_;
     StackSaver stacks_;
     std::optional<Ledger> ledger_;
-    bool ledger_trouble_ = false;  ///< Was said, and lasts.
+    bool ledger_trouble_ = false;  ///< An error of the ledger was printed and lasts.
     Assignment assignment_;
-    std::string hang_;  ///< As it was said; empty: none.
+    std::string hang_;  ///< The printed text of the hang; empty: none.
 };
 
 }  // namespace regroup::agent

@@ -13,7 +13,7 @@ using worker_link::Phase;
 
 constexpr Duration kIntervalMost = std::chrono::milliseconds(500);
 constexpr Duration kIntervalLeast = std::chrono::milliseconds(10);
-// Beyond it a limit means nothing, and arithmetic overflows.
+// A larger limit would overflow.
 constexpr Duration kLimitMost = std::chrono::hours(24 * 365);
 constexpr int kLooksPerLimit = 8;
 
@@ -22,7 +22,7 @@ bool may_hang(const WorkerLook& look) {
            look.phase == Phase::section;
 }
 
-// Who forms a group waits for the last of its members.
+// A worker that forms a group waits for the last member.
 bool held_up(const WorkerLook& look) {
     return look.waiting || look.phase == Phase::forming;
 }
@@ -55,7 +55,7 @@ WorkerLook look_at(const worker_link::WorkerPage& page, std::uint32_t local_rank
     look.operations_done = page.operations_done.load(std::memory_order_relaxed);
     look.longest = Duration(page.longest.load(std::memory_order_relaxed));
     look.waiting = page.waiting.load(std::memory_order_acquire) != 0;
-    // It may be half written: no more than a name for people.
+    // The name may be half written; it is only shown.
     std::array<char, sizeof page.section + 1> name{};
     std::copy(page.section.begin(), page.section.end(), name.begin());
     for (const char* c = name.data(); *c != '\0'; ++c) {
@@ -68,8 +68,8 @@ WorkerLook look_at(const worker_link::WorkerPage& page, std::uint32_t local_rank
 rendezvous::RankPosition position_of(const WorkerLook& look) {
     rendezvous::RankPosition position;
     position.rank = look.rank;
-    // Until its group has formed and all have one state, a step tells who has been in the job for
-    // longer, and not who is behind.
+    // Before the group has formed, ranks have different states, so the step does not show which
+    // rank is behind.
     position.step = look.phase == Phase::forming ? 0 : look.step;
     position.operations = look.operations;
     position.waiting = held_up(look);
@@ -97,7 +97,7 @@ Duration ProgressWatch::count(Instant now, std::optional<Instant>& last) const {
     return elapsed <= 2 * interval_ ? elapsed : Duration::zero();
 }
 
-// A look that came while the worker was changing its page is one more sign of life.
+// A half-changed page counts as a change, which is right: the worker is alive.
 void ProgressWatch::absorb(const WorkerLook& look, Duration elapsed) {
     Worker& worker = workers_[look.local_rank];
     if (worker.last.pid != look.pid || worker.last.round != look.round) {
@@ -115,7 +115,7 @@ Duration ProgressWatch::limit_of(const WorkerLook& look) const {
     if (!may_hang(look) || found == workers_.end()) {
         return Duration::max();
     }
-    // The first step of a round builds what later ones have: buckets, connections, caches.
+    // The first step of a round is slower: it builds buckets, connections and caches.
     const bool first_of_round =
         look.phase == Phase::training && look.step == found->second.first_step;
     const Duration limit =
@@ -148,8 +148,8 @@ Duration ProgressWatch::work_left(const WorkerLook& look) const {
 std::optional<rendezvous::Hang> ProgressWatch::look(Instant now, std::span<const WorkerLook> looks,
                                                     std::size_t workers) {
     const Duration elapsed = count(now, looked_at_);
-    const WorkerLook* stuck = nullptr;  // By its own doing, for the longest time.
-    const WorkerLook* held = nullptr;   // By another's.
+    const WorkerLook* stuck = nullptr;  // Works, and makes no progress for the longest time.
+    const WorkerLook* held = nullptr;   // Waits for others for the longest time.
     std::size_t held_count = 0;
     const auto worse = [this](const WorkerLook& look, const WorkerLook* than) {
         return than == nullptr ||
@@ -213,7 +213,7 @@ std::optional<rendezvous::Hang> ProgressWatch::look_at_output(Instant now,
     if (!limits_.most || outputs_.empty() || least->silence <= *limits_.most) {
         return std::nullopt;
     }
-    // minmax_element() finds the last of the greatest.
+    // minmax_element() returns the last of equal maxima; the first one is wanted.
     const auto longest = std::find_if(outputs_.begin(), outputs_.end(), [&](const Output& output) {
         return output.silence == most->silence;
     });

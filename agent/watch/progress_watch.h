@@ -14,20 +14,20 @@
 
 namespace regroup::agent {
 
-/// For how long a worker may stand still.
+/// The times that a worker may take without progress.
 struct HangLimits {
-    /// What has been seen to take a time may take so many times that.
+    /// The limit of a kind of work is so many times its longest time.
     double factor = 5;
-    /// But no limit is shorter than this.
+    /// The shortest limit.
     Duration floor = std::chrono::seconds(10);
-    /// The limit of what was not yet seen: the first step of a process or of a round, a section's
-    /// first time. Of forming a group always, which takes as long as a new process takes to start.
+    /// The limit of work without a known time: the first step of a process or of a round, and the
+    /// first time of a section. Also the limit of forming a group, which waits for new processes.
     Duration first = std::chrono::minutes(10);
-    /// No limit is longer than this; also how long workers without the SDK may write nothing.
+    /// The longest limit. Also the longest silence of workers without the SDK.
     std::optional<Duration> most;
 };
 
-/// What a worker's page (worker_link/page.h) said at one instant.
+/// The content of a worker's page (worker_link/page.h) at one instant.
 struct WorkerLook {
     std::uint32_t local_rank = 0;
     std::uint32_t rank = 0;
@@ -39,70 +39,68 @@ struct WorkerLook {
     std::uint64_t operations = 0;  ///< Issued.
     std::uint64_t operations_done = 0;
     Duration longest{};    ///< See WorkerPage::longest.
-    bool waiting = false;  ///< For others, in a collective.
-    std::string section;   ///< Or the collective.
+    bool waiting = false;  ///< It waits in a collective.
+    std::string section;   ///< The section, or the collective.
 
     friend bool operator==(const WorkerLook&, const WorkerLook&) = default;
 };
 
-/// Reads the page of a living worker, which may change meanwhile. Any thread.
+/// Reads the page of a live worker, which may change meanwhile. Any thread.
 [[nodiscard]] WorkerLook look_at(const worker_link::WorkerPage& page, std::uint32_t local_rank,
                                  std::uint32_t rank, std::int64_t pid);
-/// The same for the daemon, which tells from it who holds up whom.
+/// The position of a worker for the daemon, which finds the culprit of a hang.
 [[nodiscard]] rendezvous::RankPosition position_of(const WorkerLook& look);
 
-/// Tells which of a node's workers hangs, from looks at all of them, a few times a second. Pure: no
-/// clock, no memory of anybody else's.
+/// Finds the hanging worker of a node, from looks at all workers a few times a second. Pure: no
+/// clock and no shared memory.
 ///
-/// A worker stands still while it looks the same: no beat, no collective begun or ended. How long
-/// each kind of work took before (a step, a section by its name) is known for each process, and
-/// several times that is its limit. One that waits in a collective is held up by another, and is
-/// not suspected; only if all of the node do, for longer than they may, nothing moves here, and
-/// that is said as a hang that counts once every node says so (`Hang::shared`). Suspended and
-/// starting workers, and those that leave, never hang.
+/// A worker makes no progress while its page stays the same: no beat, no collective begun or ended.
+/// The longest time of each kind of work (a step, a section by its name) is known for each process,
+/// and its limit is a multiple of that time. A worker that waits in a collective waits for another
+/// one, so it is not suspected. If all workers of the node wait for longer than their limits, that
+/// is a shared hang, which counts once every node reports it (`Hang::shared`). Suspended, starting
+/// and leaving workers never hang.
 ///
-/// Time in which this process itself did not run (SIGSTOP, a machine that was suspended, a host
-/// under a load that stops everything) is counted for nobody: a look that is late by more than an
-/// interval adds nothing.
+/// Time in which this process itself did not run (SIGSTOP, a suspended machine, an overloaded host)
+/// does not count: a look that is late by more than an interval adds nothing.
 class ProgressWatch {
    public:
-    /// `interval`: from one look to the next.
+    /// `interval`: the time from one look to the next.
     ProgressWatch(HangLimits limits, Duration interval);
 
-    /// `looks`: of the node's workers that have a page, of `workers` in all. Returns what hangs as
-    /// of now, or nothing; so the word is taken back when things move again.
+    /// `looks`: one for each worker that has a page, of `workers` in all. Returns the present hang,
+    /// or nothing.
     [[nodiscard]] std::optional<rendezvous::Hang> look(Instant now,
                                                        std::span<const WorkerLook> looks,
                                                        std::size_t workers);
 
-    /// The same for workers without the SDK, by what they write: `bytes` so far, of each by its
-    /// local rank, the first of which has `first_rank`. Silence counts from `reset_silence`, and is
-    /// a hang once all have been silent for HangLimits::most: named is who has been so longest.
+    /// The same for workers without the SDK, by their output: `bytes` so far, by local rank. Local
+    /// rank 0 has `first_rank`. Silence counts from `reset_silence`. It is a hang once all workers
+    /// have been silent for HangLimits::most. The hang names the rank with the longest silence.
     [[nodiscard]] std::optional<rendezvous::Hang> look_at_output(
         Instant now, std::span<const std::uint64_t> bytes, std::uint32_t first_rank);
     /// Workers have been started.
     void reset_silence();
-    /// For how long the worker has written nothing; zero if that is not looked at.
+    /// The time for which the worker has written nothing; zero if output is not watched.
     [[nodiscard]] Duration silence_of(std::uint32_t local_rank) const;
 
-    /// How long the worker may be at what it does; Duration::max() if it may for ever.
+    /// The limit of the worker's present work. Duration::max(): no limit.
     [[nodiscard]] Duration limit_of(const WorkerLook& look) const;
 
-    /// For how much longer a worker that is to suspend may be at work of its own, where it cannot
-    /// hear of that: until it would count as hung. Zero for one that waits for others, or has
-    /// nothing to lose, or was not looked at before.
+    /// For how much longer a worker that must suspend may stay in user code: until it would count
+    /// as hung. Zero for a worker that waits for others, has no state, or was not seen before.
     [[nodiscard]] Duration work_left(const WorkerLook& look) const;
 
    private:
     struct Worker {
         WorkerLook last;
-        std::uint64_t first_step = 0;  ///< Committed when it was first seen in its round.
-        Duration still{};              ///< For how long it has looked like this.
+        std::uint64_t first_step = 0;  ///< The committed step at the first look in its round.
+        Duration still{};              ///< Time without a change.
     };
 
-    /// By what was seen of its kind.
+    /// The limit from the longest time of this kind of work.
     [[nodiscard]] Duration usual_limit(const WorkerLook& look) const;
-    /// The time since the last look, as far as it counts.
+    /// The time since the last look; zero if that look is too old.
     [[nodiscard]] Duration count(Instant now, std::optional<Instant>& last) const;
     void absorb(const WorkerLook& look, Duration elapsed);
 
@@ -118,7 +116,7 @@ class ProgressWatch {
     std::vector<Output> outputs_;  ///< By local rank.
 };
 
-/// How often to look: a few times within the shortest limit, at most every half second.
+/// The interval between looks: a fraction of the shortest limit, at most half a second.
 [[nodiscard]] Duration look_interval(const HangLimits& limits);
 
 }  // namespace regroup::agent

@@ -28,7 +28,7 @@ namespace asio = boost::asio;
 
 constexpr std::size_t kDescendantsMax = 8;      // Of one worker.
 constexpr std::chrono::seconds kDeathLimit(1);  // For tools that were killed.
-constexpr int kFoldersMax = 1000;               // Under one name; the last is used again.
+constexpr int kFoldersMax = 1000;               // Under one name. The last one is reused.
 
 /// A program that shows the stacks of a process on its standard output.
 struct StackTool {
@@ -91,8 +91,8 @@ struct StackSaver::Run {
           on_done(std::move(on_done_in)),
           timer(io_in) {}
 
-    // Nobody hears of the tools' ends any more, and only after them a process can be woken: they
-    // are waited for, which is a matter of milliseconds.
+    // A process can be woken only after its tool has ended, so wait for the tools. That takes
+    // milliseconds.
     ~Run() {
         for (auto& [pid, walk] : walks) {
             walk.tool.signal_group(SIGKILL);
@@ -110,7 +110,7 @@ struct StackSaver::Run {
     struct Walk {
         ChildProcess tool;
         UniqueFd file;
-        bool was_stopped = false;  ///< Before the tool came.
+        bool was_stopped = false;  ///< Stopped before the tool started.
     };
 
     void choose_tool() {
@@ -146,7 +146,7 @@ struct StackSaver::Run {
         }
     }
 
-    // The kernel's view first, of all: it costs next to nothing, and a tool changes it.
+    // The kernel's view of all processes comes first: it is cheap, and a tool changes it.
     void begin(const std::filesystem::path& folder, const std::vector<StackSubject>& subjects,
                const std::string& heading) {
         std::error_code error;
@@ -160,7 +160,7 @@ struct StackSaver::Run {
             const std::string pid = std::to_string(subject.pid);
             note(folder / (name + ".txt"), subject.pid,
                  title + ", pid " + pid + (subject.doing.empty() ? "" : ", " + subject.doing));
-            // Of a wrapper that only waits, and of processes that load data.
+            // The descendants of a wrapper, and processes that load data.
             std::size_t count = 0;
             for (const pid_t child : descendants(subject.pid)) {
                 if (++count > kDescendantsMax) {
@@ -191,7 +191,7 @@ struct StackSaver::Run {
             timer.cancel();
             asio::post(io, [this, alive = std::weak_ptr(life)] {
                 if (!alive.expired()) {
-                    const SavedStacks saved = result;  // The call may be the end of this.
+                    const SavedStacks saved = result;  // The call may destroy this object.
                     std::exchange(on_done, nullptr)(saved);
                 }
             });
@@ -205,11 +205,11 @@ struct StackSaver::Run {
         spec.arguments.insert(spec.arguments.end(), tool->arguments.begin(), tool->arguments.end());
         spec.arguments.push_back(std::to_string(pid));
         spec.arguments.insert(spec.arguments.end(), tool->commands.begin(), tool->commands.end());
-        // Little, so that it neither speaks another language nor fetches symbols from the network.
+        // A small environment: English texts, and no symbols from the network.
         spec.environment = {"LC_ALL=C", "PATH=" + options.search_path};
         spec.stdout_fd = spec.stderr_fd = file.get();
         write_all(file.get(), std::string("\nBy ") + tool->name + ":\n");
-        const bool stopped = is_stopped(pid);  // A tool that runs may already have stopped it.
+        const bool stopped = is_stopped(pid);  // A running tool may have stopped it already.
         Result<ChildProcess> child = launcher.launch(spec);
         if (!child) {
             complain(child.error().detail);
@@ -230,17 +230,16 @@ struct StackSaver::Run {
         });
     }
 
-    // The SIGSTOP of a tool that dies between attaching and detaching stops its process, and it may
-    // do so only after the tool's end: then the process is not yet stopped here, and SIGCONT, which
-    // takes back every stop that is on its way, is sent all the same. Not before the end, since a
-    // tool that is being killed may still attach.
+    // The SIGSTOP of a tool that dies before it detaches may stop the process after the end of the
+    // tool. So send SIGCONT, which cancels a pending stop, even if the process is not yet stopped.
+    // Send it after the end of the tool, because a tool that is being killed may still attach.
     static void wake(pid_t pid, const Walk& walk, bool detached) {
         if (!walk.was_stopped && (!detached || is_stopped(pid))) {
             ::kill(pid, SIGCONT);
         }
     }
 
-    // The ends of the tools that are killed here are heard of as any other's.
+    // The handlers of the killed tools run as usual.
     void give_up() {
         for (auto& [pid, file] : std::exchange(waiting, {})) {
             write_all(file.get(), "\nNo time was left for its own stacks.\n");
@@ -268,7 +267,8 @@ struct StackSaver::Run {
     std::map<pid_t, Walk> walks;
     SavedStacks result;
     bool done = false;
-    std::shared_ptr<bool> life = std::make_shared<bool>(true);  ///< For what is queued.
+    /// Lets queued handlers find out that this object is gone.
+    std::shared_ptr<bool> life = std::make_shared<bool>(true);
 };
 
 StackSaver::StackSaver(asio::io_context& io, const Clock& clock, LinuxLauncher& launcher,

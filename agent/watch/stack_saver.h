@@ -16,41 +16,42 @@
 
 namespace regroup::agent {
 
-/// Whose stacks.
+/// A process whose stacks are saved.
 struct StackSubject {
     std::uint32_t rank = 0;
     pid_t pid = 0;
-    std::string doing;  ///< For the head of the file; or empty.
+    std::string doing;  ///< Its activity, for the head of the file; may be empty.
 };
 
 struct StackOptions {
-    /// Where a program is sought that walks the stacks of another process: eu-stack, which is ten
-    /// times as fast, else gdb. The value of PATH.
+    /// The value of PATH, to find a tool that walks the stacks of another process: eu-stack, which
+    /// is ten times as fast, else gdb.
     std::string search_path;
-    /// For all processes together. Who is not done by then has only the kernel's view.
+    /// Time limit for all processes together. After it, the remaining files have the kernel's view
+    /// only.
     Duration limit = std::chrono::milliseconds(4500);
-    std::size_t at_once = 16;  ///< Processes that are walked at the same time.
+    std::size_t at_once = 16;  ///< Number of tools that run at the same time.
 };
 
 struct SavedStacks {
     std::size_t files = 0;
     /// "by eu-stack", "as the kernel sees them (neither eu-stack nor gdb is installed)".
     std::string how;
-    std::string complaint;  ///< What went wrong, in a sentence; or empty.
+    std::string complaint;  ///< An error, in a sentence; or empty.
 };
 
-/// `folder`, or the first of `folder`-2, `folder`-3 and so on that holds nothing of these ranks
-/// yet: stacks that an earlier run of the job, or an earlier alarm, has left are kept. All nodes
-/// that write into one folder come to the same one.
+/// `folder`, or the first of `folder`-2, `folder`-3 and so on without files of these ranks. So the
+/// stacks of earlier runs and alarms are kept. All nodes that share a file system get the same
+/// result.
 [[nodiscard]] std::filesystem::path unused_folder(const std::filesystem::path& folder,
                                                   const std::vector<StackSubject>& subjects);
 
-/// Writes down where each thread of some processes is, before they are killed: FOLDER/rank5.txt for
-/// each (and rank5.PID.txt for some of its descendants), which has the kernel's view
-/// (kernel_view.h) and then the stacks of the program itself, if there is a tool for it. The tool
-/// stops its process for a moment; if it has to be killed, the process is made to run on.
+/// Saves the stacks of processes before they are killed: FOLDER/rank5.txt for each process, and
+/// rank5.PID.txt for some of its descendants. A file has the kernel's view (kernel_view.h) and, if
+/// a tool is installed, the stacks of the program. The tool stops its process for a moment. If the
+/// tool must be killed, the process is made to run on.
 ///
-/// The tools are children that `launcher` knows. One thread; all references outlive this.
+/// `launcher` starts the tools. One thread; all references outlive this object.
 class StackSaver {
    public:
     StackSaver(boost::asio::io_context& io, const Clock& clock, LinuxLauncher& launcher,
@@ -60,9 +61,9 @@ class StackSaver {
     StackSaver(const StackSaver&) = delete;
     StackSaver& operator=(const StackSaver&) = delete;
 
-    /// Makes `folder`, and calls `on_done` from the event loop once all files are written, after
-    /// the limit at the latest. Each file begins with `heading`, a line. One call at a time: a new
-    /// one ends the last, whose `on_done` is dropped.
+    /// Makes `folder`, and calls `on_done` from the event loop once all files are written, at the
+    /// latest after the limit. Each file begins with the line `heading`. A second call ends the
+    /// first one and drops its `on_done`.
     void save(const std::filesystem::path& folder, const std::vector<StackSubject>& subjects,
               const std::string& heading, std::function<void(const SavedStacks&)> on_done);
 

@@ -48,7 +48,7 @@ class HangWatchTest : public ::testing::Test {
     bool stopped = false;
 };
 
-TEST_F(HangWatchTest, AStoppedProcessIsAtNoWork) {
+TEST_F(HangWatchTest, StoppedProcessIsNotInUserCode) {
     look.step = 3;
     looks = {look};
     stopped = true;
@@ -61,7 +61,7 @@ TEST_F(HangWatchTest, AStoppedProcessIsAtNoWork) {
     EXPECT_TRUE(lefts.empty());
 }
 
-TEST_F(HangWatchTest, OfARoundThatIsBeingStoppedItTellsWhatIsLeftToWorkersInsteadOfHangs) {
+TEST_F(HangWatchTest, StoppingRoundReportsTimeLeftInsteadOfHangs) {
     limits.most = milliseconds(300);
     look.step = 3;
     looks = {look};
@@ -83,7 +83,7 @@ TEST_F(HangWatchTest, OfARoundThatIsBeingStoppedItTellsWhatIsLeftToWorkersInstea
     EXPECT_TRUE(told.empty());
 }
 
-TEST_F(HangWatchTest, TellsOnceOfAHangAndOnceOfItsEnd) {
+TEST_F(HangWatchTest, HangAndItsEndAreReportedOnce) {
     looks = {look};
     const auto watch = make();
     watch->begin(7, 1);
@@ -98,7 +98,7 @@ TEST_F(HangWatchTest, TellsOnceOfAHangAndOnceOfItsEnd) {
     EXPECT_FALSE(told[1]);
 }
 
-TEST_F(HangWatchTest, SilenceOfWorkersThatSayNothingElseIsAHang) {
+TEST_F(HangWatchTest, SilenceOfWorkersWithoutPagesIsAHang) {
     look.phase = Phase::starting;  // Links the SDK, without its loop.
     looks = {look};
     const auto watch = make();
@@ -111,7 +111,7 @@ TEST_F(HangWatchTest, SilenceOfWorkersThatSayNothingElseIsAHang) {
     EXPECT_FALSE(told[1]);
 }
 
-TEST_F(HangWatchTest, OutputThatDoesNotPassThroughHereIsNotMissed) {
+TEST_F(HangWatchTest, InheritedOutputIsNoSilence) {
     bytes.reset();
     const auto watch = make();
     watch->begin(7, 2);
@@ -120,7 +120,7 @@ TEST_F(HangWatchTest, OutputThatDoesNotPassThroughHereIsNotMissed) {
     EXPECT_TRUE(told.empty());
 }
 
-TEST_F(HangWatchTest, DoesNothingWhileThereIsNothingToLookAt) {
+TEST_F(HangWatchTest, WatchIsIdleWithoutWorkers) {
     limits.most.reset();
     limits.floor = milliseconds(80);
     const auto watch = make();
@@ -134,7 +134,7 @@ TEST_F(HangWatchTest, DoesNothingWhileThereIsNothingToLookAt) {
     EXPECT_TRUE(run_until(io, [&] { return looked > until; }));
 }
 
-TEST_F(HangWatchTest, RoundThatIsStoppedIsLeftAlone) {
+TEST_F(HangWatchTest, StoppedRoundReportsNothing) {
     looks = {look};
     const auto watch = make();
     watch->begin(7, 1);

@@ -24,7 +24,7 @@ using ::testing::StartsWith;
 
 constexpr const char* kSystemPath = "/usr/local/bin:/usr/bin:/bin";
 
-/// Whether this user may attach to processes that are no descendants of who attaches.
+/// True if this user may attach to processes that are not descendants of the tool.
 bool may_attach() {
     int scope = 0;  // Where the file is not, nothing forbids it.
     std::ifstream("/proc/sys/kernel/yama/ptrace_scope") >> scope;
@@ -136,11 +136,11 @@ TEST_F(StacksTest, EuStackShowsTheFunctionsOfEachProcess) {
     check_real("eu-stack");
 }
 
-TEST_F(StacksTest, GdbShowsThemWhereThereIsNoEuStack) {
+TEST_F(StacksTest, GdbShowsTheFunctionsWithoutEuStack) {
     check_real("gdb");
 }
 
-TEST_F(StacksTest, WithoutAToolThereIsTheKernelsView) {
+TEST_F(StacksTest, KernelViewIsSavedWithoutATool) {
     const pid_t pid = start_hanging();
     const SavedStacks saved = save({(folder_.path() / "empty").string()}, {{5, pid, "in step 7"}});
     EXPECT_EQ(saved.how, "as the kernel sees them (neither eu-stack nor gdb is installed)");
@@ -153,7 +153,7 @@ TEST_F(StacksTest, WithoutAToolThereIsTheKernelsView) {
     EXPECT_THAT(file(5), HasSubstr("libc.so")) << "where its program counter is";
 }
 
-TEST_F(StacksTest, ToolThatDoesNotEndIsEndedAndItsProcessRunsOn) {
+TEST_F(StacksTest, ToolThatDoesNotEndIsKilledAndItsProcessRunsOn) {
     const pid_t pid = start_hanging();
     // Stops its process, as a debugger does, and is never done.
     const std::string path =
@@ -166,7 +166,7 @@ TEST_F(StacksTest, ToolThatDoesNotEndIsEndedAndItsProcessRunsOn) {
     EXPECT_FALSE(is_gone(pid));
 }
 
-TEST_F(StacksTest, DebuggerThatIsEndedWhileAttachedLetsItsProcessRunOn) {
+TEST_F(StacksTest, ProcessRunsOnWhenItsDebuggerIsKilled) {
     if (!may_attach()) {
         GTEST_SKIP() << kMayNotAttach;
     }
@@ -177,7 +177,7 @@ TEST_F(StacksTest, DebuggerThatIsEndedWhileAttachedLetsItsProcessRunOn) {
     EXPECT_TRUE(wait_until([&] { return sleeps(pid); }));
 }
 
-TEST_F(StacksTest, DestructionWhileADebuggerIsAttachedLetsItsProcessRunOn) {
+TEST_F(StacksTest, ProcessRunsOnWhenTheSaverIsDestroyed) {
     if (!may_attach()) {
         GTEST_SKIP() << kMayNotAttach;
     }
@@ -191,7 +191,7 @@ TEST_F(StacksTest, DestructionWhileADebuggerIsAttachedLetsItsProcessRunOn) {
     EXPECT_TRUE(wait_until([&] { return sleeps(pid); }));
 }
 
-TEST_F(StacksTest, ProcessThatWasStoppedBeforeStaysSo) {
+TEST_F(StacksTest, StoppedProcessStaysStopped) {
     const pid_t pid = start_hanging();
     ::kill(pid, SIGSTOP);
     ASSERT_TRUE(wait_until([&] { return is_stopped(pid); }));
@@ -202,7 +202,7 @@ TEST_F(StacksTest, ProcessThatWasStoppedBeforeStaysSo) {
     EXPECT_TRUE(is_stopped(pid));
 }
 
-TEST_F(StacksTest, ToolThatFailsIsSaidAndLeavesTheKernelsView) {
+TEST_F(StacksTest, FailedToolIsReportedAndTheKernelViewIsKept) {
     const pid_t pid = start_hanging();
     const SavedStacks saved =
         save({path_with("gdb", "echo ptrace: not permitted; exit 1")}, {{0, pid, ""}});
@@ -225,7 +225,7 @@ TEST_F(StacksTest, MoreProcessesThanToolsAtOnceTakeTurns) {
     }
 }
 
-TEST_F(StacksTest, WhatAWrapperHasStartedIsShownToo) {
+TEST_F(StacksTest, ChildrenOfAWrapperAreShown) {
     auto [read_end, write_end] = make_pipe();
     ProcessSpec spec = shell_spec("sleep 100 & echo $!; wait");
     spec.stdout_fd = write_end.get();
@@ -242,7 +242,7 @@ TEST_F(StacksTest, WhatAWrapperHasStartedIsShownToo) {
     EXPECT_THAT(read_file(out() / name), HasSubstr("By eu-stack:\na frame\n"));
 }
 
-TEST_F(StacksTest, ProcessThatIsGoneIsNoTrouble) {
+TEST_F(StacksTest, EndedProcessIsNoError) {
     const pid_t pid = start_hanging();
     children_.clear();
     const SteadyClock clock;
@@ -252,14 +252,14 @@ TEST_F(StacksTest, ProcessThatIsGoneIsNoTrouble) {
     EXPECT_EQ(kernel_view(pid), "");
 }
 
-TEST_F(StacksTest, FolderThatCannotBeMadeIsSaid) {
+TEST_F(StacksTest, FolderThatCannotBeMadeIsReported) {
     std::ofstream(folder_.path() / "run") << "a file, where a folder should be";
     const SavedStacks saved = save({kSystemPath}, {{0, start_hanging(), ""}});
     EXPECT_EQ(saved.files, 0U);
     EXPECT_THAT(saved.complaint, StartsWith("cannot make the folder "));
 }
 
-TEST_F(StacksTest, WhatAnEarlierRunHasLeftIsKept) {
+TEST_F(StacksTest, StacksOfAnEarlierRunAreKept) {
     const auto folder = folder_.path() / "hang-round1";
     const std::vector<StackSubject> mine{{4, 1, ""}, {5, 1, ""}};
     EXPECT_EQ(unused_folder(folder, mine), folder);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which SDKs an agent serves.
+// The SDK versions that an agent serves.
 #include "agent/link/link_server.h"
 
 #include <cerrno>
@@ -70,7 +70,7 @@ class LinkServerTest : public testing::Test {
         return socket;
     }
 
-    /// Whether a worker whose SDK is of that version gets its page; else it is hung up on.
+    /// Whether a worker whose SDK is of that version gets its page. Else the connection is closed.
     bool is_served(std::uint32_t version) {
         const UniqueFd socket = connect(version);
         char answer[64];
@@ -92,7 +92,7 @@ class LinkServerTest : public testing::Test {
     int words_ = 0;
 };
 
-TEST_F(LinkServerTest, WorkersOfTheVersionsThatItKnowsAreServed) {
+TEST_F(LinkServerTest, WorkersOfKnownVersionsAreServed) {
     for (std::uint32_t version = kOldestLinkVersion; version <= kLinkVersion; ++version) {
         EXPECT_TRUE(is_served(version)) << version;
         EXPECT_TRUE(server_->is_attached(kKey));
@@ -101,7 +101,7 @@ TEST_F(LinkServerTest, WorkersOfTheVersionsThatItKnowsAreServed) {
     EXPECT_THAT(troubles_, IsEmpty());
 }
 
-TEST_F(LinkServerTest, WhoHasEndedCannotBeToldAnythingAndIsHeardAllTheSame) {
+TEST_F(LinkServerTest, LastMessageOfAnEndedWorkerIsRead) {
     UniqueFd socket = connect(kLinkVersion);
     const Instant deadline = after(SteadyClock().now(), std::chrono::seconds(60));
     while (!server_->is_attached(kKey) && SteadyClock().now() < deadline) {
@@ -117,7 +117,7 @@ TEST_F(LinkServerTest, WhoHasEndedCannotBeToldAnythingAndIsHeardAllTheSame) {
     EXPECT_FALSE(server_->is_attached(kKey));
 }
 
-TEST_F(LinkServerTest, ANewerSdkIsTurnedAwayAndOnceItIsSaidWhatToDo) {
+TEST_F(LinkServerTest, NewerSdkIsRefusedWithOneMessage) {
     EXPECT_FALSE(is_served(kLinkVersion + 1));
     EXPECT_FALSE(is_served(kLinkVersion + 1));
     EXPECT_FALSE(server_->is_attached(kKey));
@@ -128,7 +128,7 @@ TEST_F(LinkServerTest, ANewerSdkIsTurnedAwayAndOnceItIsSaidWhatToDo) {
     EXPECT_TRUE(is_served(kLinkVersion)) << "the place is still free";
 }
 
-TEST_F(LinkServerTest, AnSdkThatIsTooOldIsTurnedAwayAndItIsSaidWhatToDo) {
+TEST_F(LinkServerTest, TooOldSdkIsRefusedWithAMessage) {
     EXPECT_FALSE(is_served(kOldestLinkVersion - 1));
     EXPECT_THAT(troubles_, ElementsAre(AllOf(HasSubstr("was built with an older SDK"),
                                              HasSubstr("build the program again"))));

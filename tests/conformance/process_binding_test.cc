@@ -68,7 +68,7 @@ class BindingTest : public ::testing::Test {
     LinuxLauncher launcher_{io_};
 };
 
-TEST_F(BindingTest, AChildHasTheCpusOfItsSpecAndWeKeepOurs) {
+TEST_F(BindingTest, ChildHasTheCpusOfItsSpecAndTheParentKeepsItsOwn) {
     const std::string before = our_cpus();
     const auto [lowest, highest] = ends_of(before);
     EXPECT_EQ(cpus_of({lowest}), std::to_string(lowest));
@@ -82,7 +82,7 @@ TEST_F(BindingTest, CpusBeyondTheMachineAreLeftOut) {
     EXPECT_EQ(cpus_of({highest, ProcessSpec::kCpusMax - 1}), std::to_string(highest));
 }
 
-TEST_F(BindingTest, ACpuSetWithoutAUsableCpuIsReportedAndNoChildIsLeft) {
+TEST_F(BindingTest, CpuSetWithoutAUsableCpuIsReportedAndNoChildIsLeft) {
     ProcessSpec spec = make_spec("/bin/true", {});
     spec.cpus = {ProcessSpec::kCpusMax - 2, ProcessSpec::kCpusMax - 1};
     const auto child = launcher_.launch(spec);
@@ -94,7 +94,7 @@ TEST_F(BindingTest, ACpuSetWithoutAUsableCpuIsReportedAndNoChildIsLeft) {
     EXPECT_TRUE(launcher_.children().empty());
 }
 
-TEST_F(BindingTest, AChildPrefersTheMemoryOfItsNodes) {
+TEST_F(BindingTest, ChildPrefersTheMemoryOfItsNodes) {
     ProcessSpec spec = make_spec("/bin/cat", {"/proc/self/numa_maps"});
     spec.memory_nodes = {0};
     const std::string maps = output_of(spec);
@@ -104,7 +104,7 @@ TEST_F(BindingTest, AChildPrefersTheMemoryOfItsNodes) {
     EXPECT_THAT(maps, HasSubstr("prefer (many):0"));
 }
 
-TEST_F(BindingTest, AMemoryNodeThatDoesNotExistIsReported) {
+TEST_F(BindingTest, MissingMemoryNodeIsReported) {
     ProcessSpec spec = make_spec("/bin/true", {});
     spec.memory_nodes = {ProcessSpec::kNumaNodesMax - 1};
     const auto child = launcher_.launch(spec);
@@ -142,7 +142,7 @@ bool refuse_memory_policy(unsigned error, std::optional<unsigned> mode) {
     ::_exit(launched ? 0 : 1);
 }
 
-TEST_F(BindingTest, AKernelOrSandboxWithoutMemoryPoliciesIsNoFailure) {
+TEST_F(BindingTest, KernelOrSandboxWithoutMemoryPoliciesIsNoFailure) {
     constexpr unsigned kPreferredMany = 5;
     EXPECT_EXIT(launch_with_refusal(ENOSYS, {}), ::testing::ExitedWithCode(0), "");
     EXPECT_EXIT(launch_with_refusal(EPERM, {}), ::testing::ExitedWithCode(0), "");

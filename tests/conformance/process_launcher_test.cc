@@ -100,7 +100,7 @@ TEST_F(LauncherTest, ExitCodeNineIsNotSigkill) {
     EXPECT_EQ(run(shell_spec("kill -9 $$"))->describe(), "was ended by SIGKILL");
 }
 
-TEST_F(LauncherTest, AFailedLaunchSaysWhyAndLeavesNothingBehind) {
+TEST_F(LauncherTest, FailedLaunchHasAReasonAndLeavesNothingBehind) {
     const TemporaryFolder folder;
     const auto file = [&](const std::string& name, const std::string& text, mode_t mode) {
         const std::string path = folder.path() / name;
@@ -138,7 +138,7 @@ TEST_F(LauncherTest, AFailedLaunchSaysWhyAndLeavesNothingBehind) {
     EXPECT_EQ(open_fd_count(), fds_before);
 }
 
-TEST_F(LauncherTest, AChildGetsWhatTheSpecSaysAndNothingElse) {
+TEST_F(LauncherTest, ChildGetsOnlyTheContentsOfTheSpec) {
     const TemporaryFolder folder;
     std::vector<UniqueFd> strays;  // Not close-on-exec.
     for (int count = 0; count < 50; ++count) {
@@ -175,12 +175,12 @@ TEST_F(LauncherTest, AChildGetsWhatTheSpecSaysAndNothingElse) {
     EXPECT_EQ(field(report, "environment"), "ONE=1,EMPTY=,");
 }
 
-TEST_F(LauncherTest, DescriptorsAreClosedWithoutCloseRangeToo) {
+TEST_F(LauncherTest, DescriptorsAreClosedWithoutCloseRange) {
     const std::string report = output_of(helper_spec({"without_close_range"}));
     EXPECT_EQ(field(report, "fds"), "0,1,2,");
 }
 
-TEST_F(LauncherTest, TwoHundredChildrenComeAndGoWithoutATrace) {
+TEST_F(LauncherTest, TwoHundredChildrenLeaveNothingBehind) {
     const std::size_t fds_before = open_fd_count();
     int ended = 0;
     {
@@ -228,7 +228,7 @@ TEST_F(LauncherTest, ThreadsThatAllocateDoNotDisturbALaunch) {
     EXPECT_FALSE(has_children());
 }
 
-TEST_F(LauncherTest, AChildThatIgnoresSigtermEndsBySigkill) {
+TEST_F(LauncherTest, ChildThatIgnoresSigtermEndsBySigkill) {
     auto [read_end, write_end] = make_pipe();
     ProcessSpec spec = helper_spec({"stubborn"});
     spec.stdout_fd = write_end.get();
@@ -264,7 +264,7 @@ TEST_F(LauncherTest, TheLoopGoesOnWhileAReplacementRuns) {
     }
 }
 
-TEST_F(LauncherTest, AnExitBeforeTheWaitIsNotMissed) {
+TEST_F(LauncherTest, ExitBeforeTheWaitIsNotMissed) {
     auto child = launcher_.launch(shell_spec("exit 3"));
     ASSERT_TRUE(child) << child.error().detail;
     ASSERT_TRUE(wait_until([&] { return child->status().has_value(); }));
@@ -275,7 +275,7 @@ TEST_F(LauncherTest, AnExitBeforeTheWaitIsNotMissed) {
     EXPECT_EQ(status, ExitStatus::exited(3));
 }
 
-TEST_F(LauncherTest, TheHandlerOfTheExitMayDestroyTheChild) {
+TEST_F(LauncherTest, ExitHandlerMayDestroyTheChild) {
     auto launched = launcher_.launch(make_spec("/bin/true", {}));
     ASSERT_TRUE(launched) << launched.error().detail;
     std::optional<ChildProcess> child(*std::move(launched));
@@ -304,7 +304,7 @@ TEST_F(LauncherTest, DestroyingARunningChildEndsItsGroupAndDropsTheHandler) {
     }));
 }
 
-TEST_F(LauncherTest, TheGroupCanBeSignalledAfterItsLeaderHasEnded) {
+TEST_F(LauncherTest, GroupCanBeSignalledAfterItsLeaderHasEnded) {
     auto [read_end, write_end] = make_pipe();
     ProcessSpec spec = shell_spec("sleep 1000 & exit 0");
     spec.stdout_fd = write_end.get();

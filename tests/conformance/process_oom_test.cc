@@ -113,7 +113,7 @@ class SmallCgroup {
     ::_exit(written == static_cast<ssize_t>(report.size()) ? 0 : 4);
 }
 
-TEST(OomTest, TheVictimOfTheKillerIsKnown) {
+TEST(OomTest, VictimOfTheOomKillerIsFound) {
     const SmallCgroup cgroup;
     if (!cgroup.usable()) {
         GTEST_SKIP() << "this machine permits no cgroup with a limit of memory";

@@ -133,7 +133,7 @@ TEST_F(OutputTest, LinesGetTheirRankAndFilesGetTheBytes) {
     EXPECT_EQ(read_file(stem(0) + ".err"), "oops\n");
 }
 
-TEST_F(OutputTest, WithoutAStemThereAreNoFiles) {
+TEST_F(OutputTest, NoPathGivesNoFiles) {
     launch(0, shell_spec("echo one"), false);
     run_all();
     EXPECT_EQ(relay_->last_output(0), "one\n");
@@ -142,7 +142,7 @@ TEST_F(OutputTest, WithoutAStemThereAreNoFiles) {
     EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-TEST_F(OutputTest, AFileThatCannotBeOpenedIsReportedOnceAndHoldsUpNobody) {
+TEST_F(OutputTest, FileThatCannotBeOpenedIsReportedOnceAndBlocksNoWorker) {
     std::ofstream(folder_.path() / "round1") << "";
     launch(0, shell_spec("echo one; echo oops >&2"));
     relay_->open_files();
@@ -155,7 +155,7 @@ TEST_F(OutputTest, AFileThatCannotBeOpenedIsReportedOnceAndHoldsUpNobody) {
     EXPECT_EQ(lines_of(err).back(), "[a:0] oops");
 }
 
-TEST_F(OutputTest, AWorkerThatSaysNothingHasEmptyFiles) {
+TEST_F(OutputTest, SilentWorkerHasEmptyFiles) {
     launch(0, shell_spec(":"));
     relay_->open_files();
     run_all();
@@ -201,11 +201,11 @@ TEST_F(OutputTest, SixtyFourWritersAreNeverMixed) {
     }
 }
 
-TEST_F(OutputTest, ABlockedTerminalHoldsUpNobodyAndTheFileIsComplete) {
+TEST_F(OutputTest, BlockedTerminalBlocksNoWorkerAndTheFileIsComplete) {
     options_.files = true;
     relay_.emplace(io_, clock_, options_);
     launch(0, shell_spec("seq 1 400000; echo done >&2"));
-    run_all();  // Nobody reads the terminal meanwhile.
+    run_all();  // No process reads the terminal meanwhile.
     EXPECT_TRUE(ended_.at(0).success());
     relay_->close_all();
     EXPECT_FALSE(relay_->flush(clock_.now() + std::chrono::milliseconds(20)));
@@ -230,7 +230,7 @@ TEST_F(OutputTest, ABlockedTerminalHoldsUpNobodyAndTheFileIsComplete) {
     EXPECT_EQ(kept.back(), "400000");
 }
 
-TEST_F(OutputTest, ASlowTerminalGetsEverythingThatFitsTheQueue) {
+TEST_F(OutputTest, SlowTerminalGetsEverythingThatFitsTheQueue) {
     launch(0, shell_spec("seq 1 30000"));
     run_all();
     auto reader = std::make_optional<Reader>(std::move(out_read_));
@@ -244,7 +244,7 @@ TEST_F(OutputTest, ASlowTerminalGetsEverythingThatFitsTheQueue) {
     EXPECT_EQ(lines_of(reader->text()).size(), 30000U);
 }
 
-TEST_F(OutputTest, AReaderThatGoesAwayEndsNobody) {
+TEST_F(OutputTest, ReaderThatGoesAwayEndsNoProcess) {
     out_read_.reset();
     launch(0, shell_spec("seq 1 100000"));
     run_all();
@@ -253,7 +253,7 @@ TEST_F(OutputTest, AReaderThatGoesAwayEndsNobody) {
     EXPECT_TRUE(relay_->flush(clock_.now() + kTestLimit));
 }
 
-TEST_F(OutputTest, AFullDiskIsReportedOnceAndHoldsUpNobody) {
+TEST_F(OutputTest, FullDiskIsReportedOnceAndBlocksNoWorker) {
     std::filesystem::create_directories(folder_.path() / "round1");
     for (const int rank : {0, 1}) {
         std::filesystem::create_symlink("/dev/full", stem(rank) + ".out");
@@ -269,7 +269,7 @@ TEST_F(OutputTest, AFullDiskIsReportedOnceAndHoldsUpNobody) {
     EXPECT_THAT(err, HasSubstr("No space left on device"));
 }
 
-TEST_F(OutputTest, WhatAWorkerWroteBeforeItWasKilledIsKept) {
+TEST_F(OutputTest, OutputBeforeAKillIsKept) {
     for (int rank = 0; rank < 20; ++rank) {
         launch(rank, shell_spec("printf '%060000d' 7; kill -9 $$"));
     }
@@ -280,7 +280,7 @@ TEST_F(OutputTest, WhatAWorkerWroteBeforeItWasKilledIsKept) {
     }
 }
 
-TEST_F(OutputTest, AGrandchildThatHoldsThePipeDelaysNothingAndIsStillHeard) {
+TEST_F(OutputTest, GrandchildThatHoldsThePipeDelaysNothingAndIsStillRead) {
     auto [go_read, go_write] = make_pipe();
     launch(0, shell_spec("(while [ ! -e " + (folder_.path() / "go").string() +
                          " ]; do sleep 0.01; done; echo late) & printf early; exit 5"));
@@ -293,7 +293,7 @@ TEST_F(OutputTest, AGrandchildThatHoldsThePipeDelaysNothingAndIsStillHeard) {
     EXPECT_EQ(read_file(stem(0) + ".out"), "earlylate\n");
 }
 
-TEST_F(OutputTest, OutputAndErrorsThatLeadToOnePlaceShareOneQueue) {
+TEST_F(OutputTest, StreamsToTheSamePlaceShareOneQueue) {
     relay_.emplace(
         io_, clock_,
         OutputRelayOptions{.stdout_fd = out_write_.get(), .stderr_fd = out_write_.get()});
@@ -337,13 +337,13 @@ class LineWriterTest : public ::testing::Test {
     std::optional<Reader> reader_;
 };
 
-TEST_F(LineWriterTest, ASocketIsNeverWaitedFor) {
+TEST_F(LineWriterTest, WriterNeverWaitsForASocket) {
     std::array<int, 2> ends{};
     ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
     EXPECT_EQ(write_many(ends[1], UniqueFd(ends[0])).size(), kMany * 100);
 }
 
-TEST_F(LineWriterTest, ATerminalIsNeverWaitedFor) {
+TEST_F(LineWriterTest, WriterNeverWaitsForATerminal) {
     UniqueFd screen(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
     ASSERT_TRUE(screen);
     ASSERT_EQ(::grantpt(screen.get()), 0);
@@ -354,7 +354,7 @@ TEST_F(LineWriterTest, ATerminalIsNeverWaitedFor) {
     EXPECT_EQ(write_many(terminal, std::move(screen)).size(), kMany * 101);
 }
 
-TEST_F(LineWriterTest, AFileTakesEverythingAtOnce) {
+TEST_F(LineWriterTest, FileTakesEverythingAtOnce) {
     const TemporaryFolder folder;
     const std::string path = folder.path() / "file";
     const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));

@@ -58,23 +58,23 @@ class ResolveProgramTest : public ::testing::Test {
     fs::path before_;
 };
 
-TEST_F(ResolveProgramTest, ANameIsLookedForOnPathAndFoldersArePassedOver) {
+TEST_F(ResolveProgramTest, NameIsSearchedOnPathWithoutFolders) {
     EXPECT_EQ(resolve("train"), (root_ / "second/train").string());
 }
 
-TEST_F(ResolveProgramTest, APathIsTakenFromTheCurrentFolder) {
+TEST_F(ResolveProgramTest, PathIsRelativeToTheCurrentFolder) {
     EXPECT_EQ(resolve("./train"), (root_ / "here/train").string());
     EXPECT_EQ(resolve("../second/train"), (root_ / "second/train").string());
     EXPECT_EQ(resolve((root_ / "second/train").string()), (root_ / "second/train").string());
 }
 
-TEST_F(ResolveProgramTest, AnEmptyEntryOfPathIsTheCurrentFolder) {
+TEST_F(ResolveProgramTest, EmptyEntryOfPathIsTheCurrentFolder) {
     for (const char* search : {":/nowhere", "/nowhere::/nowhere", "/nowhere:"}) {
         EXPECT_EQ(resolve("train", search), (root_ / "here/train").string()) << search;
     }
 }
 
-TEST_F(ResolveProgramTest, AMissNamesWhatWasPerhapsMeant) {
+TEST_F(ResolveProgramTest, MissingProgramGetsASuggestion) {
     EXPECT_EQ(resolve("trian"), "program 'trian' was not found on PATH");
     EXPECT_EQ(resolve("notes"), "program 'notes' was not found on PATH; did you mean ./notes?");
     EXPECT_EQ(resolve("train", "/nowhere"),
@@ -83,7 +83,7 @@ TEST_F(ResolveProgramTest, AMissNamesWhatWasPerhapsMeant) {
     EXPECT_EQ(resolve(""), "the name of the program is empty");
 }
 
-TEST_F(ResolveProgramTest, WhatCannotRunIsRefusedWithTheRemedy) {
+TEST_F(ResolveProgramTest, ProgramThatCannotRunIsRefusedWithARemedy) {
     EXPECT_EQ(resolve("./none"), "cannot run './none': No such file or directory");
     EXPECT_EQ(resolve("./train/x"), "cannot run './train/x': Not a directory");
     EXPECT_EQ(resolve("./folder"), "cannot run './folder': it is a folder");

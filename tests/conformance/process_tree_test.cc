@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAreArray;
 
-/// A process of the same session that is no descendant: whoever forked it has ended.
+/// A process of the same session that is no descendant: its parent has ended.
 class Neighbour {
    public:
     Neighbour() {
@@ -104,7 +104,7 @@ TEST_F(TreeTest, BothWaysToFindDescendantsAgree) {
     kill_descendants(clock_, deadline(), launcher_.children());
 }
 
-TEST_F(TreeTest, AHostileTreeIsEndedAndANeighbourIsNot) {
+TEST_F(TreeTest, HostileTreeIsEndedAndANeighbourIsNot) {
     const TemporaryFolder folder;
     auto worker = launcher_.launch(helper_spec({"tree", folder.path()}));
     ASSERT_TRUE(worker) << worker.error().detail;
@@ -126,7 +126,7 @@ TEST_F(TreeTest, AHostileTreeIsEndedAndANeighbourIsNot) {
     EXPECT_TRUE(neighbour().is_alive());
 }
 
-TEST_F(TreeTest, AProcessThatHopsFromPidToPidIsCaught) {
+TEST_F(TreeTest, ProcessThatHopsFromPidToPidIsCaught) {
     for (int repetition = 0; repetition < 5; ++repetition) {
         const TemporaryFolder folder;
         auto worker = launcher_.launch(helper_spec({"tree", folder.path(), "hop"}));
@@ -139,15 +139,15 @@ TEST_F(TreeTest, AProcessThatHopsFromPidToPidIsCaught) {
     EXPECT_FALSE(has_children());
 }
 
-TEST_F(TreeTest, NothingIsDoneWhenThereIsNothing) {
+TEST_F(TreeTest, EmptyTreeNeedsNoKill) {
     const TreeKill result = kill_descendants(clock_, deadline(), {});
     EXPECT_EQ(result.killed, 0U);
     EXPECT_THAT(result.survivors, IsEmpty());
 }
 
-TEST_F(TreeTest, WhoIsLeftAtTheDeadlineIsNamed) {
-    // A deadline that has passed allows one look, and SIGKILL takes longer than none at all, but
-    // not always: what counts is that nobody is both alive and unnamed.
+TEST_F(TreeTest, SurvivorsAtTheDeadlineAreNamed) {
+    // A deadline in the past allows one look. SIGKILL mostly takes longer. The test requires that
+    // no process is both alive and unnamed.
     auto worker = launcher_.launch(make_spec("/bin/sleep", {"1000"}));
     ASSERT_TRUE(worker) << worker.error().detail;
     const TreeKill result = kill_descendants(clock_, clock_.now(), launcher_.children());

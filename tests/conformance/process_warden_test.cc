@@ -106,7 +106,7 @@ class WardenTest : public ::testing::Test {
     std::vector<pid_t> members_;
 };
 
-TEST_F(WardenTest, TheExitCodeOfTheAgentIsPassedOn) {
+TEST_F(WardenTest, ExitCodeOfTheAgentIsPassedOn) {
     for (const int code : {0, 1, 3, 125, 255}) {
         start({"exit", std::to_string(code)});
         EXPECT_EQ(job_->ending(), ExitStatus::exited(code));
@@ -114,7 +114,7 @@ TEST_F(WardenTest, TheExitCodeOfTheAgentIsPassedOn) {
     }
 }
 
-TEST_F(WardenTest, TheSignalThatEndsTheAgentEndsTheWarden) {
+TEST_F(WardenTest, SignalThatEndsTheAgentEndsTheWarden) {
     for (const int number : {SIGTERM, SIGINT, SIGQUIT, SIGSEGV}) {
         start({"end_by", std::to_string(number)});
         const std::optional<ExitStatus> ending = job_->ending();
@@ -138,7 +138,7 @@ TEST_F(WardenTest, KillingTheAgentLeavesNothingBehind) {
                                       ") was ended by SIGKILL; its workers were killed\n");
 }
 
-TEST_F(WardenTest, AnAgentThatLeavesProcessesBehindIsSweptUpAfter) {
+TEST_F(WardenTest, ProcessesThatAnAgentLeavesBehindAreKilled) {
     start({"leave_tree", folder_.path(), "7"});
     EXPECT_EQ(job_->ending(), ExitStatus::exited(7));
     for (const std::string& name : kTreeNames) {
@@ -164,7 +164,7 @@ TEST_F(WardenTest, EverySignalReachesTheAgentThroughTheWarden) {
     }
 }
 
-TEST_F(WardenTest, ASignalToTheWholeGroupOrToEachProcessCountsOnce) {
+TEST_F(WardenTest, SignalToTheGroupOrToEachProcessCountsOnce) {
     start({"listen"});
     const pid_t agent = job_->agent_pid();
     job_->hear("ready\n");
@@ -177,7 +177,7 @@ TEST_F(WardenTest, ASignalToTheWholeGroupOrToEachProcessCountsOnce) {
     ::kill(job_->warden().pid(), SIGHUP);
     ::kill(job_->warden().pid(), SIGUSR1);  // Is delivered after it.
     EXPECT_EQ(job_->hear("\n"), "signal 10\n");
-    // As a person does it who asks once more.
+    // As a user does who sends the signal again.
     ::kill(job_->warden().pid(), SIGHUP);
     EXPECT_EQ(job_->hear("\n"), "signal 1\n");
     ::kill(job_->warden().pid(), SIGUSR2);
@@ -199,7 +199,7 @@ TEST_F(WardenTest, CtrlCOnATerminalReachesTheAgentOnceAndItMayWriteThere) {
     EXPECT_EQ(job_->ending(), ExitStatus::exited(0));
 }
 
-TEST_F(WardenTest, ABackgroundJobOfTheShellThatExecutedUsIsSpared) {
+TEST_F(WardenTest, BackgroundJobOfTheExecutingShellIsSpared) {
     start({"beside_job", folder_.path()});
     const pid_t agent = job_->agent_pid();
     job_->hear("ready\n");
@@ -210,7 +210,7 @@ TEST_F(WardenTest, ABackgroundJobOfTheShellThatExecutedUsIsSpared) {
     ::kill(background, SIGKILL);
 }
 
-TEST_F(WardenTest, AnInheritedIgnoredSignalStaysIgnored) {
+TEST_F(WardenTest, InheritedIgnoredSignalStaysIgnored) {
     ::signal(SIGHUP, SIG_IGN);  // As under nohup.
     start({"listen"});
     ::signal(SIGHUP, SIG_DFL);
@@ -222,7 +222,7 @@ TEST_F(WardenTest, AnInheritedIgnoredSignalStaysIgnored) {
     EXPECT_EQ(job_->all_output(), "signal 12\n");
 }
 
-TEST_F(WardenTest, TheAgentHasItsOwnGroupAndOneDescriptorMore) {
+TEST_F(WardenTest, AgentHasItsOwnGroupAndOneMoreDescriptor) {
     start({"report"});
     const pid_t agent = job_->agent_pid();
     const std::string report = job_->all_output();
@@ -235,7 +235,7 @@ TEST_F(WardenTest, TheAgentHasItsOwnGroupAndOneDescriptorMore) {
     EXPECT_EQ(field(report, "ignored"), std::to_string(SIGTTOU) + ",");
 }
 
-TEST_F(WardenTest, TheWardenHoldsNoDescriptorThatOthersWaitFor) {
+TEST_F(WardenTest, WardenClosesDescriptorsThatOthersWaitFor) {
     start({"listen"});
     job_->hear("ready\n");
     const std::string folder = "/proc/" + std::to_string(job_->warden().pid()) + "/fd/";

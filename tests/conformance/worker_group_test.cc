@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Workers as processes, with and without the SDK: what the group hears of them, and when.
+// Workers as processes, with and without the SDK: the events of the group, and their times.
 #include "agent/worker_group.h"
 
 #include <chrono>
@@ -140,7 +140,7 @@ class WorkerGroupTest : public ::testing::Test {
     int attached_ = 0;
 };
 
-TEST_F(WorkerGroupTest, ADeathIsToldBeforeTheMemoryIsFreed) {
+TEST_F(WorkerGroupTest, DeathIsReportedBeforeTheMemoryIsFreed) {
     ASSERT_NO_FATAL_FAILURE(kill_until_told_early({"attach", "memory=512", "ready", "hold"}));
     EXPECT_TRUE(group_->live().empty());
     // Its place can be taken while the kernel still works.
@@ -151,7 +151,7 @@ TEST_F(WorkerGroupTest, ADeathIsToldBeforeTheMemoryIsFreed) {
     EXPECT_EQ(exits_.size(), 1U);
 }
 
-TEST_F(WorkerGroupTest, EachEndingIsReportedAsItIs) {
+TEST_F(WorkerGroupTest, EveryEndingIsReported) {
     struct Case {
         const char* step;
         ExitStatus expected;
@@ -176,8 +176,8 @@ TEST_F(WorkerGroupTest, EachEndingIsReportedAsItIs) {
     }
 }
 
-// The daemon's cause is compared with what is known here.
-TEST_F(WorkerGroupTest, WhyAWorkerFailsReachesTheDaemonAsItIsKnownHereHoweverMuchItsFileSays) {
+// The agent compares the daemon's cause with its own text.
+TEST_F(WorkerGroupTest, ReasonOfAFailureReachesTheDaemonUnchanged) {
     const testing::TemporaryDirectory folder;
     output_options_.folder = folder.path();
     start({"attach", "fatal"});
@@ -196,33 +196,33 @@ TEST_F(WorkerGroupTest, WhyAWorkerFailsReachesTheDaemonAsItIsKnownHereHoweverMuc
     EXPECT_EQ(describe(known), describe(failure));
 }
 
-TEST_F(WorkerGroupTest, AnotherProgramInTheSameProcessIsNoDeath) {
+TEST_F(WorkerGroupTest, ExecOfAnotherProgramIsNoDeath) {
     start({"attach", "exec", "attach", "memory=64", "ready", "_exit=7"});
     ASSERT_TRUE(has_exited());
     EXPECT_EQ(ending(), ExitStatus::exited(7));
     EXPECT_EQ(attached_, 2);
 }
 
-TEST_F(WorkerGroupTest, AProgramWithoutTheSdkAfterOneWithItIsNoDeath) {
+TEST_F(WorkerGroupTest, ExecOfAProgramWithoutTheSdkIsNoDeath) {
     start({"attach", "exec", "ready", "_exit=7"});
     ASSERT_TRUE(has_exited());
     EXPECT_EQ(ending(), ExitStatus::exited(7));
     EXPECT_EQ(exits_.size(), 1U);
 }
 
-TEST_F(WorkerGroupTest, TheDeathOfAChildIsNotTheWorkers) {
-    // Nor does a child that exited in order say that of the worker.
+TEST_F(WorkerGroupTest, DeathOfAChildIsNotTheDeathOfTheWorker) {
+    // A child that exits in order does not end the worker either.
     ASSERT_NO_FATAL_FAILURE(kill_until_told_early(
         {"attach", "fork", "fork_exit", "system", "again", "memory=512", "ready", "hold"}));
 }
 
-TEST_F(WorkerGroupTest, WhoSaysSomethingElseIsDroppedAndTheWorkerIsNot) {
+TEST_F(WorkerGroupTest, ConnectionWithInvalidMessagesIsDroppedAndTheWorkerIsNot) {
     start({"attach", "garble", "garble", "ready", "hold"});
     ASSERT_TRUE(has_said("ready"));
     EXPECT_TRUE(group_->live().at(0).attached);
 }
 
-TEST_F(WorkerGroupTest, WorkersWithoutALinkThatAreAskedToEndAreNotWaitedForByTheKernelsMeasure) {
+TEST_F(WorkerGroupTest, EndOfAWorkerWithoutALinkIsReportedBeforeItsMemoryIsFreed) {
     start({"memory=512", "ready", "hold"});
     ASSERT_TRUE(has_said("ready"));
     group_->end_by(SIGTERM, {0});
@@ -230,7 +230,7 @@ TEST_F(WorkerGroupTest, WorkersWithoutALinkThatAreAskedToEndAreNotWaitedForByThe
     EXPECT_EQ(ending(), ExitStatus::signalled(SIGTERM, false));
 }
 
-TEST_F(WorkerGroupTest, AStoppedWorkerIsNotTakenForADeadOne) {
+TEST_F(WorkerGroupTest, StoppedWorkerIsNotTakenForDead) {
     start({"attach", "ready", "hold"});
     ASSERT_TRUE(has_said("ready"));
     ::kill(pids_[0], SIGSTOP);

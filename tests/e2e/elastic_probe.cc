@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A worker that keeps its process when rounds change: the SDK's loop with hardly any work, until
-// the file $PROBE_DIR/finish is there. Leaves marks as the probe does, in
-// $PROBE_DIR/NAME.ROUND.RANK: `up` at the start of each round, `left` when its node leaves, `done`
-// at the end, each with the pid and with what the loop says. With the argument `beat`, rank 0 also
-// writes the number of each step to $PROBE_DIR/step, as with `throw`; with `stall`, steps wait
-// while there is a file $PROBE_DIR/stall; with `save`, leaving takes until there is a file
-// $PROBE_DIR/disk; with `sever`, rank 0's connections to all others break once there is a file
-// $PROBE_DIR/sever, in round 1; with `throw`, rank 0 fails at the first step after there is a file
-// $PROBE_DIR/throw, and takes for its end until there is a file $PROBE_DIR/core, as one that writes
-// its core does; with `explain`, it fails as soon, and ends with report_fatal(). With `handle`,
-// SIGTERM is the program's own affair, which it marks with `handled`; with `fork`, each rank has a
-// child that ends by it, and marks `widowed` once that has; with `desert`, rank 1 exits with code 0
-// as soon; with `disagree`, rank 0 calls finish() as soon, and the others reduce; with `die`, rank
-// 1 is killed as soon, once the others are blocked in a collective, marks `killed`, and they mark
-// `released`, each with the time by the clock that all share; with `listen`, rank 0 marks each
-// SIGUSR1 that it gets as `heard`.
+// An elastic worker for end-to-end tests: the SDK's loop with hardly any work, until the file
+// $PROBE_DIR/finish is there. It writes marks as probe.cc does, to $PROBE_DIR/NAME.ROUND.RANK, with
+// its pid and the state of the loop: `up` at the start of each round, `left` when its node leaves,
+// `done` at the end. The files below are in $PROBE_DIR. The argument chooses what else happens:
+//
+//     beat      rank 0 writes the number of each step to the file `step` (so does `throw`)
+//     stall     steps wait while the file `stall` is there
+//     save      a leaving worker saves until the file `disk` is there
+//     sever     in round 1, once the file `sever` is there: rank 0's connections break
+//     handle    the program handles SIGTERM itself, and marks `handled`
+//     fork      each rank forks a child that ends by SIGTERM, and then marks `widowed`
+//     listen    rank 0 marks each SIGUSR1 as `heard`
+//
+// and at the first step after the file `throw` is there:
+//
+//     throw     rank 0 fails, and does not exit before the file `core` is there
+//     explain   rank 0 ends with report_fatal()
+//     desert    rank 1 exits with code 0
+//     disagree  rank 0 calls finish(), while the others reduce
+//     die       rank 1 is killed once the others are blocked in a collective, and marks `killed`
+//               before; the others mark `released`; each with the time of the shared clock
 #include <regroup/regroup.h>
 
 #include <algorithm>
@@ -71,7 +76,7 @@ void beat(std::uint64_t step) {
 
 volatile std::sig_atomic_t handled = 0;
 
-/// For a reduction, so that all ranks come to the same decision.
+/// A float, so that ranks can reduce it and come to the same decision.
 float is_there(const std::string& name) {
     return std::filesystem::exists(folder() + "/" + name) ? 1.0F : 0.0F;
 }
@@ -81,11 +86,11 @@ std::string moment() {
     return "ns=" + std::to_string(std::chrono::nanoseconds(now).count()) + "\n";
 }
 
-/// Rank 1 is killed while the others wait for it.
+/// Kills rank 1 while the other ranks wait for it in a collective.
 void reduce_until_rank_1_dies(regroup::ProcessGroup& group, const regroup::Context& context) {
     std::vector<float> values(std::size_t{1} << 20U);
     if (context.rank == 1) {
-        ::poll(nullptr, 0, 50);  // They are in the middle of it.
+        ::poll(nullptr, 0, 50);  // The others are in the collective by now.
         mark("killed", context, moment());
         ::raise(SIGKILL);
     }
@@ -97,7 +102,7 @@ void reduce_until_rank_1_dies(regroup::ProcessGroup& group, const regroup::Conte
     }
 }
 
-/// A child as a data loader's, which has all that its parent has set up so far.
+/// Forks a child as a data loader does. It inherits all that its parent has set up.
 pid_t fork_child() {
     const pid_t child = ::fork();
     while (child == 0) {
@@ -126,7 +131,7 @@ int train(const std::string& argument) {
     }
     pid_t child = 0;
     regroup::ElasticLoop loop;
-    std::vector<float> weights(2);  // The sum of what was taken, and how often.
+    std::vector<float> weights(2);  // The sum of the samples, and their number.
     loop.register_state("weights", std::span<float>(weights));
     regroup::Context present;
     std::uint64_t samples = 0;
@@ -222,7 +227,7 @@ int train(const std::string& argument) {
 }  // namespace
 
 int main(int count, char** values) {
-    ::alarm(150);  // Nothing of this lives longer, even if the code under test fails to end it.
+    ::alarm(150);  // The process ends by itself, even if the code under test fails to end it.
     const std::string argument = count > 1 ? values[1] : "";
     try {
         return train(argument);

@@ -20,20 +20,20 @@ using Words = std::vector<std::string>;
 /// `first` followed by `more`.
 [[nodiscard]] Words operator+(Words first, const Words& more);
 
-/// The command under test: the one of this build, or what REGROUP_BINARY names.
+/// The command under test: the one of this build, or the one that REGROUP_BINARY names.
 [[nodiscard]] std::string regroup_program();
 [[nodiscard]] std::string probe_program();
-/// The one that keeps its process when rounds change; see elastic_probe.cc.
+/// The probe for elastic jobs; see elastic_probe.cc.
 [[nodiscard]] std::string elastic_probe_program();
 [[nodiscard]] std::string byte_lm_program();
 
-/// What a rank left behind at a step `mark=NAME` of the probe: its pid as "pid", its arguments as
-/// "argument0", ... and its environment.
+/// The content of a mark, written by a rank at a step `mark=NAME` of the probe: its pid as "pid",
+/// its arguments as "argument0", ... and its environment.
 using Mark = std::map<std::string, std::string>;
 
 [[nodiscard]] pid_t pid_of(const Mark& mark);
 
-/// A socket of this process that listens on a port of 127.0.0.1, and that nobody serves.
+/// A socket of this process that listens on a port of 127.0.0.1 and never accepts.
 class Listener {
    public:
     Listener();
@@ -52,7 +52,7 @@ class Listener {
 /// `regroup serve` on a free port of the loopback.
 class Rendezvous {
    public:
-    /// Listens at once, or fails the test.
+    /// Waits until the daemon listens; fails the test otherwise.
     explicit Rendezvous(const Words& flags = {"--listen=127.0.0.1:0"});
 
     [[nodiscard]] Program& program() { return program_; }
@@ -77,24 +77,25 @@ class EndToEnd : public ::testing::Test {
     [[nodiscard]] Program run_probe(const Words& flags, const Words& steps,
                                     const Words& environment = {}) const;
 
-    /// Flags of one of several nodes on this machine: its address is 127.0.0.`number` + 1, and it
-    /// meets the others at `endpoint`.
+    /// Flags of one of several nodes on this machine: its address is 127.0.0.(`number` + 1), and
+    /// the rendezvous is at `endpoint`.
     [[nodiscard]] static Words node(unsigned number, const std::string& nodes,
                                     const std::string& endpoint);
 
-    /// The marks of that name, by round and rank.
+    /// Marks of that name, by round and rank.
     [[nodiscard]] std::map<std::uint64_t, std::map<std::uint32_t, Mark>> marks(
         const std::string& name) const;
-    /// Those of the youngest round that has any.
+    /// Marks of that name in the latest round that has any.
     [[nodiscard]] std::map<std::uint32_t, Mark> last_marks(const std::string& name) const;
-    /// The one of that round and rank; empty if there is none.
+    /// One mark; empty if there is none.
     [[nodiscard]] Mark mark(const std::string& name, std::uint64_t round,
                             std::uint32_t rank = 0) const;
-    /// Waits until `count` ranks have left that mark in one round; returns them, or none.
+    /// Waits until `count` ranks have written that mark in one round. Returns these marks, or none
+    /// at a time-out.
     [[nodiscard]] std::map<std::uint32_t, Mark> await_marks(const std::string& name,
                                                             std::size_t count,
                                                             std::uint64_t round_min = 1) const;
-    /// Lets pass whoever waits at a step `await=NAME`.
+    /// Releases ranks that wait at a step `await=NAME`.
     void release(const std::string& name) const;
 
    private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What workers say of their own errors, who reads it, and who is told.
+// Error files: workers write them, and launchers report them on every node.
 #include <fstream>
 
 #include "tests/e2e/end_to_end.h"
@@ -15,7 +15,7 @@ using ::testing::Not;
 
 class ErrorFile : public EndToEnd {
    protected:
-    // A worker that writes `text` to its error file and ends with code 3, on one node.
+    // One node with a worker that writes `text` to its error file and exits with code 3.
     [[nodiscard]] Program failing(const std::string& text, const Words& flags = {},
                                   const Words& environment = {}) const {
         return run(Words{"--standalone", "--log-dir=logs"} + flags +
@@ -46,7 +46,7 @@ TEST_F(ErrorFile, PlainMessageIsShownToo) {
     EXPECT_THAT(job.output(), HasSubstr("  its error:\n    disk is gone\n"));
 }
 
-TEST_F(ErrorFile, OneThatIsNotUnderstoodIsNamedAndHarmsNothing) {
+TEST_F(ErrorFile, UnreadableErrorFileIsNamedAndHarmsNothing) {
     for (const char* text : {"{half", "[1]", "{\"messages\": 1}", "\xff\xfe"}) {
         Program job = failing(text);
         EXPECT_EQ(job.wait(), 3) << job.output();
@@ -56,7 +56,7 @@ TEST_F(ErrorFile, OneThatIsNotUnderstoodIsNamedAndHarmsNothing) {
     }
 }
 
-TEST_F(ErrorFile, LauncherThatHasOneItselfCopiesTheFirstFailureWithItsCode) {
+TEST_F(ErrorFile, LauncherCopiesTheFirstFailureToItsOwnErrorFile) {
     Program job = failing(kTraceback, {}, {"TORCHELASTIC_ERROR_FILE=" + parent_file()});
     EXPECT_EQ(job.wait(), 3) << job.output();
     EXPECT_THAT(read_file(parent_file()),
@@ -64,7 +64,7 @@ TEST_F(ErrorFile, LauncherThatHasOneItselfCopiesTheFirstFailureWithItsCode) {
                       HasSubstr("\"timestamp\":\"1700000000\"")));
 }
 
-TEST_F(ErrorFile, LauncherWritesItsOwnWhenTheWorkerSaidNothing) {
+TEST_F(ErrorFile, LauncherWritesItsErrorFileWhenTheWorkerWroteNone) {
     std::ofstream(parent_file()) << "old";
     Program job =
         run_probe({"--standalone"}, {"raise=11"}, {"TORCHELASTIC_ERROR_FILE=" + parent_file()});
@@ -80,7 +80,7 @@ TEST_F(ErrorFile, SuccessLeavesTheParentsFileAlone) {
     EXPECT_THAT(read_file(parent_file()), IsEmpty());
 }
 
-TEST_F(ErrorFile, ErrorOfAnEarlierRunIsNotTakenForThisOnes) {
+TEST_F(ErrorFile, ErrorFileOfAnEarlierRunIsIgnored) {
     const Words same{"--rdzv-id=same"};
     Program first = failing(kTraceback, same);
     EXPECT_EQ(first.wait(), 3) << first.output();
@@ -89,7 +89,7 @@ TEST_F(ErrorFile, ErrorOfAnEarlierRunIsNotTakenForThisOnes) {
     EXPECT_THAT(second.output(), Not(HasSubstr("its error")));
 }
 
-TEST_F(ErrorFile, TravelsToTheNodesThatOnlyFollowed) {
+TEST_F(ErrorFile, ErrorFileIsReportedOnTheOtherNodesToo) {
     Rendezvous rendezvous;
     const auto start = [&](unsigned number) {
         return run(node(number, "2", rendezvous.endpoint()) +
@@ -105,13 +105,13 @@ TEST_F(ErrorFile, TravelsToTheNodesThatOnlyFollowed) {
     EXPECT_THAT(follower.output(), HasSubstr("    ValueError: shard 7\n"));
 }
 
-TEST_F(ErrorFile, OneThatIsNoFileIsNotWaitedFor) {
+TEST_F(ErrorFile, ErrorFileThatIsNoRegularFileDoesNotBlock) {
     Program job = run({"--standalone", "--log-dir=logs", "/bin/sh", "-c",
                        "mkfifo \"$TORCHELASTIC_ERROR_FILE\"; exit 3"});
     EXPECT_EQ(job.wait(), 3) << job.output();
 }
 
-TEST_F(ErrorFile, LauncherThatFailsByItselfWritesItsOwn) {
+TEST_F(ErrorFile, LauncherThatFailsItselfWritesItsErrorFile) {
     Program job = run_probe(
         {"--nnodes=2", "--rdzv-backend=c10d",
          "--rdzv-endpoint=127.0.0.1:" + std::to_string(unused_port()), "--join-timeout=0.5"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One grace period, --shutdown-timeout, on every path on which workers are ended.
+// --shutdown-timeout is the grace period on every path on which workers are ended.
 #include <csignal>
 #include <functional>
 #include <memory>
@@ -30,13 +30,13 @@ class GracePeriod : public EndToEnd {
     Rendezvous rendezvous_;
 };
 
-/// A way to make node 1 end its stubborn workers. Returns once it has been set off.
+/// One cause that makes node 1 end its stubborn workers.
 struct Path {
     std::string name;
-    Words more_steps;  ///< Of the workers of round 1.
+    Words more_steps;  ///< Further steps of the workers in round 1.
     unsigned nodes = 2;
     std::function<void(const GracePeriod& test, Program& first, Program& second)> set_off;
-    bool goes_on = true;  ///< In a round 2.
+    bool goes_on = true;  ///< The job continues in a round 2.
 };
 
 std::ostream& operator<<(std::ostream& out, const Path& path) {
@@ -83,7 +83,7 @@ class GracePeriodOf : public GracePeriod, public ::testing::WithParamInterface<P
     }
 };
 
-TEST_P(GracePeriodOf, IsTheShutdownTimeout) {
+TEST_P(GracePeriodOf, WorkersAreKilledAtTheShutdownTimeout) {
     const Words quick{"--shutdown-timeout=0.5"};
     auto first = start(1, quick, steps());
     auto second = start(2, quick, steps());
@@ -91,7 +91,7 @@ TEST_P(GracePeriodOf, IsTheShutdownTimeout) {
     const pid_t stubborn = pid_of(mark("up", 1, 0));
     release("fail");
     GetParam().set_off(*this, *first, *second);
-    // Far below the default of 30 s, and it was not because the worker gave in.
+    // Far below the default of 30 s. The worker was killed, it did not end by itself.
     EXPECT_TRUE(eventually([&] { return !is_alive(stubborn); }, std::chrono::seconds(20)));
     EXPECT_TRUE(first->prints("killing the workers of round 1")) << first->output();
     release("finish");
@@ -99,7 +99,7 @@ TEST_P(GracePeriodOf, IsTheShutdownTimeout) {
     EXPECT_EQ(code == 0, GetParam().goes_on) << first->output();
 }
 
-TEST_P(GracePeriodOf, IsWaitedFor) {
+TEST_P(GracePeriodOf, LauncherWaitsForTheShutdownTimeout) {
     const Words patient{"--shutdown-timeout=1000"};
     auto first = start(1, patient, steps());
     auto second = start(2, patient, steps());
@@ -108,9 +108,9 @@ TEST_P(GracePeriodOf, IsWaitedFor) {
     release("fail");
     GetParam().set_off(*this, *first, *second);
     EXPECT_TRUE(first->prints("stopping")) << first->output();
-    // Time enough for a mistake to show; none is taken for granted.
+    // Long enough for an early SIGKILL to show.
     EXPECT_FALSE(eventually([&] { return !is_alive(stubborn); }, std::chrono::milliseconds(300)));
-    // A signal shortens the grace; the second one does so where the first was the path itself.
+    // A signal shortens the grace period. Where a signal was the cause itself, the second one does.
     first->signal(SIGTERM);
     first->signal(SIGTERM);
     EXPECT_TRUE(eventually(
@@ -126,7 +126,7 @@ TEST_P(GracePeriodOf, IsWaitedFor) {
 INSTANTIATE_TEST_SUITE_P(Paths, GracePeriodOf, ::testing::ValuesIn(paths()),
                          [](const auto& named) { return named.param.name; });
 
-TEST_F(GracePeriod, GrowthHasItToo) {
+TEST_F(GracePeriod, GrowthWaitsForTheShutdownTimeoutToo) {
     const Words quick{"--shutdown-timeout=0.5"};
     const Words steps{"round=1?ignore=15", "mark=up", "round=1?hold", "await=finish"};
     auto first = std::make_unique<Program>(
@@ -160,13 +160,13 @@ TEST_F(GracePeriod, SigtermToAllNodesEndsTheJobWithItsCode) {
     }
 }
 
-TEST_F(GracePeriod, CtrlCTwiceShortensItToNothing) {
+TEST_F(GracePeriod, SecondCtrlCKillsTheWorkersAtOnce) {
     auto first = start(1, {"--last-call=0", "--shutdown-timeout=1000"},
                        {"ignore=2", "ignore=15", "mark=up", "hold"});
     ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << first->output();
     first->signal(SIGINT);
     ASSERT_TRUE(first->prints("SIGINT: stopping the workers")) << first->output();
-    // Longer than one that comes is taken for the same.
+    // A second signal that comes sooner counts as the same one.
     EXPECT_FALSE(first->wait(std::chrono::milliseconds(400))) << first->output();
     first->signal(SIGINT);
     EXPECT_EQ(first->wait(), 128 + SIGINT) << first->output();
@@ -176,7 +176,7 @@ TEST_F(GracePeriod, CtrlCTwiceShortensItToNothing) {
 TEST_F(GracePeriod, WorkersGetTheSignalThatTheLauncherGot) {
     auto first = start(1, {"--last-call=0"}, {"ignore=15", "mark=up", "hold"});
     ASSERT_THAT(await_marks("up", 1), SizeIs(1)) << first->output();
-    first->signal(SIGINT);  // SIGTERM would not end it.
+    first->signal(SIGINT);  // The workers ignore SIGTERM.
     EXPECT_EQ(first->wait(), 128 + SIGINT) << first->output();
     EXPECT_THAT(first->output(), Not(HasSubstr("killing")));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `regroup status`, `drain` and `stop` against a job that runs, and against what is not there.
+// `regroup status`, `drain` and `stop` against a running job, and against missing jobs and daemons.
 #include <csignal>
 #include <memory>
 #include <pwd.h>
@@ -31,7 +31,7 @@ class OperateCommand : public EndToEnd {
     [[nodiscard]] Said operate(const Words& words) const {
         return regroup(words + Words{"--endpoint=" + rendezvous_.endpoint()});
     }
-    /// Which goes on while the test does other things.
+    /// Starts the command in the background.
     [[nodiscard]] std::unique_ptr<Program> begin(const Words& words,
                                                  const std::string& endpoint) const {
         return std::make_unique<Program>(ProgramSpec{
@@ -54,12 +54,12 @@ class OperateCommand : public EndToEnd {
                         {"PROBE_DIR=" + folder()},
                         folder()});
     }
-    /// Waits until a rank saves its state in that round.
+    /// True once a rank has begun to save its state in that round.
     [[nodiscard]] bool saves(std::uint64_t round) const {
         return eventually([&] { return !marks("saving")[round].empty(); },
                           std::chrono::seconds(40));
     }
-    /// The account by which operators are named.
+    /// The user name by which messages name the operator.
     [[nodiscard]] static std::string account() {
         const passwd* const entry = ::getpwuid(::getuid());
         return entry != nullptr ? entry->pw_name : "ann";
@@ -68,7 +68,7 @@ class OperateCommand : public EndToEnd {
     Rendezvous rendezvous_;
 };
 
-TEST_F(OperateCommand, ARunningJobIsShownDrainedAndStopped) {
+TEST_F(OperateCommand, OperatorsShowDrainAndStopARunningJob) {
     EXPECT_EQ(operate({"status"}).text, "no jobs\n");
     auto a = start_node(1);
     auto b = start_node(2);
@@ -123,7 +123,7 @@ TEST_F(OperateCommand, ARunningJobIsShownDrainedAndStopped) {
     EXPECT_THAT(again.text, HasSubstr("job job has ended already"));
 }
 
-TEST_F(OperateCommand, ADrainTellsThatSeveralNodesHaveTheNameAndAllOfThemLeave) {
+TEST_F(OperateCommand, DrainOfASharedNameDrainsAllItsNodesAndSaysSo) {
     auto a = start_node(2);
     auto b = start_node(2);
     ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << a->output() << b->output();
@@ -156,7 +156,7 @@ TEST_F(OperateCommand, WaitEndsWhenTheNodeHasLeftAndTellsItsStep) {
                                 left.at(2).at("step") + " (drained: "),
                       HasSubstr("is drained by " + account() + "@"), HasSubstr("new memory")));
     EXPECT_EQ(b->wait(), 75) << b->output();
-    // The last node: all save and leave.
+    // All workers of the last node save and leave.
     const Said last = operate({"drain", "--wait", "127.0.0.2"});
     EXPECT_EQ(last.code, 0) << last.text;
     EXPECT_THAT(last.text, HasSubstr("node 127.0.0.2 (ranks 0-1)" + std::string(kHasLeft)));
@@ -175,7 +175,7 @@ TEST_F(OperateCommand, WaitForSeveralNodesOfOneNameTellsTheStepOfEach) {
     EXPECT_EQ(b->wait(), 75) << b->output();
 }
 
-TEST_F(OperateCommand, WaitThatRunsOutOrIsInterruptedLeavesTheDrainAsItIs) {
+TEST_F(OperateCommand, DrainContinuesAfterItsWaitTimesOutOrIsInterrupted) {
     auto a = start_node(1, {"save"});
     auto b = start_node(2, {"save"});
     ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << a->output() << b->output();
@@ -241,7 +241,7 @@ TEST_F(OperateCommand, WaitGoesOnWithTheNextDaemonThatHasTheJob) {
     EXPECT_EQ(b->wait(), 75) << b->output();
 }
 
-TEST_F(OperateCommand, MistakesAndSilenceAreTold) {
+TEST_F(OperateCommand, MistakesAndUnansweredRequestsAreReported) {
     const Said absent =
         regroup({"status", "--timeout=1", "--endpoint=127.0.0.1:" + std::to_string(unused_port())});
     EXPECT_EQ(absent.code, 3);

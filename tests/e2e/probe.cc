@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The worker of the end-to-end tests. Its arguments are steps, carried out one after the other;
-// when none is left it exits with 0. A step may be for some ranks, restarts or rounds only:
+// The worker of the end-to-end tests. It carries out its arguments, the steps, one after the other,
+// and exits with 0. Conditions limit a step to some ranks, restarts or rounds:
 //
 //     probe mark=up rank=5,restart=0?raise=11 barrier
 //
-// Marks are files in $PROBE_DIR by which tests see how far a rank has come, and with what.
+// Marks are files in $PROBE_DIR that show a test which step a rank has reached, and its
+// environment.
 #include <regroup/regroup.h>
 
 #include <algorithm>
@@ -30,7 +31,7 @@ extern char** environ;
 
 namespace {
 
-// Nothing of this lives longer, even if the code under test fails to end it.
+// A probe ends by itself after this time, even if the code under test fails to end it.
 constexpr unsigned kLifeSeconds = 150;
 constexpr std::chrono::seconds kGroupLimit(60);
 
@@ -52,8 +53,8 @@ std::string own_file(const std::string& name) {
     return name + "." + variable("REGROUP_ROUND") + "." + variable("RANK");
 }
 
-/// $PROBE_DIR/NAME.ROUND.RANK: pid, arguments and environment, one "name=value" a line. It appears
-/// at once or not at all.
+/// $PROBE_DIR/NAME.ROUND.RANK: pid, arguments and environment, one "name=value" a line. The file is
+/// written atomically.
 void mark(const std::string& name) {
     const std::string path = variable("PROBE_DIR") + "/" + own_file(name);
     const std::string part = path + ".part" + std::to_string(::getpid());
@@ -77,7 +78,7 @@ void await(const std::string& name) {
     ::alarm(0);
 }
 
-// The default action, also under a sanitizer that would make a report and an exit code of it.
+// Ends by the signal's default action. A sanitizer's handler would exit with a code instead.
 [[noreturn]] void end_by(int number) {
     const rlimit no_core{0, 0};
     ::setrlimit(RLIMIT_CORE, &no_core);
@@ -87,8 +88,8 @@ void await(const std::string& name) {
     std::abort();
 }
 
-// Everything that makes a worker's tree hard to end: a child, a session of its own, a daemon by
-// double fork, and none of them heeds SIGTERM.
+// Makes the worker's process tree hard to end: a child, a new session and a daemon by double fork,
+// all of which ignore SIGTERM.
 void plant_tree() {
     for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
         std::signal(number, SIG_IGN);
@@ -127,7 +128,7 @@ void leave_child_behind(bool own_session) {
 volatile std::sig_atomic_t wants_save = 0;
 volatile std::sig_atomic_t code_on_term = 0;
 
-// Trains until SIGTERM, and then takes its time: until the file `disk` is there.
+// Waits for SIGTERM, and then until the file `disk` is there.
 [[noreturn]] void save(const std::string& disk) {
     mark("training");
     while (wants_save == 0) {
@@ -142,7 +143,7 @@ volatile std::sig_atomic_t code_on_term = 0;
 
 std::vector<char*> hoard;
 
-// Each rank leaves its word in the round's store and reads its neighbour's.
+// Each rank writes a key to the round's store and reads its neighbour's key.
 void meet_in_store() {
     const regroup::Context context = regroup::Context::from_environment();
     const auto store =
@@ -157,8 +158,7 @@ std::shared_ptr<regroup::Store> round_store(std::chrono::milliseconds limit) {
     return regroup::connect_store(context.master_addr, context.master_port, limit);
 }
 
-// Whether this worker still reaches the store of its round, or any in its place: by a new
-// connection, which is the most that a stale worker can try.
+// Tries to reach the store of this worker's round, or a store in its place, by a new connection.
 void try_store(const std::string& key) {
     try {
         const auto store = round_store(std::chrono::seconds(2));
@@ -171,7 +171,7 @@ void try_store(const std::string& key) {
     }
 }
 
-// Memory that is really used, until there is no more.
+// Writes to all the memory it allocates, so that the kernel has to provide it.
 void use_memory(std::size_t megabytes) {
     constexpr std::size_t kMegabyte = std::size_t{1} << 20U;
     for (std::size_t i = 0; i < megabytes; ++i) {
@@ -286,7 +286,7 @@ int main(int count, char** values) {
             probe.carry_out(step);
         }
     } catch (const std::exception& error) {
-        // As a training program without a handler: said, and aborted.
+        // As a training program without a handler: print the error and abort.
         std::cerr << "probe: " << error.what() << std::endl;
         end_by(SIGABRT);
     }

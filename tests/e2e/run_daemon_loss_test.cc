@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A job whose daemon is killed: its workers train on, and a daemon that comes back knows the job.
+// A job whose daemon is killed: the workers train on, and a restarted daemon knows the job.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -46,7 +46,7 @@ class RunDaemonLoss : public EndToEnd {
             {"PROBE_DIR=" + folder()},
             folder()});
     }
-    /// The last step that rank 0 began.
+    /// The last step that rank 0 has begun.
     [[nodiscard]] std::uint64_t step() const {
         const std::string text = read_file(folder() + "/step");
         return text.empty() ? 0 : std::stoull(text);
@@ -75,7 +75,7 @@ class RunDaemonLoss : public EndToEnd {
     }
 };
 
-TEST_F(RunDaemonLoss, TheJobTrainsOnAndTheNextDaemonKnowsItsRoundsAndItsBudget) {
+TEST_F(RunDaemonLoss, JobTrainsOnAndTheNextDaemonKnowsItsRoundsAndItsBudget) {
     const std::uint16_t port = unused_port();
     auto daemon = serve(port);
     const std::string endpoint = daemon->endpoint();
@@ -111,7 +111,7 @@ TEST_F(RunDaemonLoss, TheJobTrainsOnAndTheNextDaemonKnowsItsRoundsAndItsBudget) 
     EXPECT_THAT(replayed(), ContainsRegex("identical: [0-9]+ of [0-9]+ assignments"));
 }
 
-TEST_F(RunDaemonLoss, NoWorkerPausesForItHoweverLongItIsAway) {
+TEST_F(RunDaemonLoss, NoWorkerPausesHoweverLongTheDaemonIsAway) {
     constexpr std::chrono::milliseconds kWindow(1500);
     const std::uint16_t port = unused_port();
     auto daemon = serve(port);
@@ -121,9 +121,9 @@ TEST_F(RunDaemonLoss, NoWorkerPausesForItHoweverLongItIsAway) {
     ASSERT_THAT(first, SizeIs(4)) << a->output() << b->output();
     ASSERT_TRUE(goes_on()) << a->output();
 
-    // A step mostly sleeps, so that both windows are alike however slow the machine is. Half leaves
-    // room for what else runs on it in one of them; who paused for the daemon would do none, since
-    // it comes back only after the window.
+    // A step mostly sleeps, so that both windows are alike on a slow machine. Half leaves room for
+    // other load. A worker that paused for the daemon would do no step: the daemon comes back only
+    // after the window.
     const std::uint64_t with_it = steps_within(kWindow);
     daemon->program().signal(SIGKILL);
     const std::uint64_t without_it = steps_within(kWindow);
@@ -146,7 +146,7 @@ TEST_F(RunDaemonLoss, NoWorkerPausesForItHoweverLongItIsAway) {
     EXPECT_THAT(a->output() + b->output(), Not(HasSubstr("recovered in")));
 }
 
-TEST_F(RunDaemonLoss, ADaemonThatNeverComesBackDoesNotKeepTheAgents) {
+TEST_F(RunDaemonLoss, AgentsEndIfTheDaemonNeverComesBack) {
     Rendezvous daemon;
     const Words flags{"--join-timeout=5"};
     Node a = start_node(1, daemon.endpoint(), flags);
@@ -168,7 +168,7 @@ TEST_F(RunDaemonLoss, ADaemonThatNeverComesBackDoesNotKeepTheAgents) {
     EXPECT_THAT(last_marks("done"), SizeIs(4));
 }
 
-TEST_F(RunDaemonLoss, TheDaemonComesBackAtTheOtherEndpoint) {
+TEST_F(RunDaemonLoss, DaemonMayComeBackAtTheOtherEndpoint) {
     const std::uint16_t port = unused_port();
     const std::uint16_t other = unused_port();
     auto daemon = serve(port);
@@ -190,11 +190,12 @@ TEST_F(RunDaemonLoss, TheDaemonComesBackAtTheOtherEndpoint) {
     EXPECT_THAT(replayed(), ContainsRegex("identical: [0-9]+ of [0-9]+ assignments"));
 }
 
-TEST_F(RunDaemonLoss, ANodeThatKeepsTheJobMayBeKilledAndStartedAgain) {
+TEST_F(RunDaemonLoss, NodeThatHostsTheRendezvousMayBeKilledAndStartedAgain) {
     const std::string endpoint = "127.0.0.2:" + std::to_string(unused_port());
     const Words flags{"--state=" + state()};
     Node host = start_node(1, endpoint, flags);
-    ASSERT_TRUE(host->prints("waiting: ")) << host->output();  // Else the other might serve.
+    // Otherwise the other node might serve the rendezvous.
+    ASSERT_TRUE(host->prints("waiting: ")) << host->output();
     Node other = start_node(2, endpoint, flags);
     const Marks first = await_marks("up", 4);
     ASSERT_THAT(first, SizeIs(4)) << host->output() << other->output();
@@ -216,7 +217,7 @@ TEST_F(RunDaemonLoss, ANodeThatKeepsTheJobMayBeKilledAndStartedAgain) {
     }
     EXPECT_EQ(kept, 2U) << "those of the other node";
     EXPECT_THAT(again->output(), HasSubstr("taken up again from the journal, round 1"));
-    // Known at once, and not after the time that nodes have to come back.
+    // The loss is known at once, not only after the time that nodes have to come back.
     EXPECT_THAT(again->output(),
                 HasSubstr("is lost: its launcher, which served the rendezvous, was ended"));
     EXPECT_THAT(again->output(), ::testing::Not(HasSubstr("as a standby")));
@@ -226,14 +227,14 @@ TEST_F(RunDaemonLoss, ANodeThatKeepsTheJobMayBeKilledAndStartedAgain) {
     EXPECT_THAT(replayed(), ContainsRegex("identical: [0-9]+ of [0-9]+ assignments"));
 }
 
-TEST_F(RunDaemonLoss, ThatNobodyWillFindAJobWithoutANameAgainIsSaid) {
+TEST_F(RunDaemonLoss, LauncherWarnsThatAJobWithoutANameCannotBeTakenUpAgain) {
     Program job = run_probe({"--standalone", "--state=" + state()}, {"exit=0"});
     EXPECT_EQ(job.wait(), 0) << job.output();
     EXPECT_THAT(job.output(), HasSubstr("this job has no name (--rdzv-id)"));
 }
 
-// Nothing of it is thrown away because of a flag.
-TEST_F(RunDaemonLoss, AJobThatIsKeptIsNotTakenUpByALineThatContradictsIt) {
+// A wrong flag must not discard the saved job.
+TEST_F(RunDaemonLoss, SavedJobIsNotTakenUpWithContradictingFlags) {
     const std::string endpoint = "127.0.0.1:" + std::to_string(unused_port());
     const Words flags{"--nnodes=1",  "--rdzv-backend=c10d", "--rdzv-endpoint=" + endpoint,
                       "--rdzv-id=x", "--state=" + state(),  "--local-addr=127.0.0.1"};
@@ -249,7 +250,7 @@ TEST_F(RunDaemonLoss, AJobThatIsKeptIsNotTakenUpByALineThatContradictsIt) {
                 AllOf(HasSubstr("--max-restarts is 7 here, 3 there"), HasSubstr("--rdzv-id")));
 }
 
-TEST_F(RunDaemonLoss, AJobThatHasFailedIsTriedAgainByTheSameLine) {
+TEST_F(RunDaemonLoss, FailedJobIsStartedAnewByTheSameCommand) {
     const Words flags{"--standalone", "--rdzv-id=x", "--state=" + state()};
     Program failed = run_probe(flags, {"exit=3"});
     EXPECT_EQ(failed.wait(), 3) << failed.output();
@@ -259,7 +260,7 @@ TEST_F(RunDaemonLoss, AJobThatHasFailedIsTriedAgainByTheSameLine) {
     EXPECT_THAT(again.output(), HasSubstr("round 1:"));
 }
 
-TEST_F(RunDaemonLoss, AStateThatCannotBeUsedIsRefused) {
+TEST_F(RunDaemonLoss, UnusableStatePathIsRefused) {
     Program job = run_probe({"--standalone", "--state=/proc/no"}, {"hold"});
     EXPECT_EQ(job.wait(), 2) << job.output();
     EXPECT_THAT(lines_of(job.output()), SizeIs(1));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nodes that are done: they go at once, unless others need them; and what is left of old rounds.
+// Finished nodes leave at once, unless others need them. Stale workers of old rounds stay harmless.
 #include <csignal>
 #include <memory>
 
@@ -29,7 +29,7 @@ class RunDeparture : public EndToEnd {
     Rendezvous rendezvous_;
 };
 
-TEST_F(RunDeparture, NodeThatIsDoneGoesWhileOthersWork) {
+TEST_F(RunDeparture, FinishedNodeLeavesWhileOthersWork) {
     const Words steps{"mark=up", "rank=0?await=finish"};
     auto busy = start(1, steps);
     auto done = start(2, steps);
@@ -74,8 +74,9 @@ TEST_F(RunDeparture, ElasticJobRestartsWithTheNodesThatAreLeft) {
     EXPECT_EQ(mark("up", 2).at("WORLD_SIZE"), "1");
 }
 
-// A worker that outlives its round: its node was frozen, given up, and then the worker alone wakes.
-TEST_F(RunDeparture, WorkerOfAnOldRoundReachesNoStoreOfTheNewOne) {
+// A worker that outlives its round: its node is frozen and lost, and then only the worker
+// continues.
+TEST_F(RunDeparture, StaleWorkerCannotReachTheStoreOfTheNewRound) {
     const Words steps{"round=1?set=old",
                       "mark=up",
                       "rank=1,round=1?await=stale",

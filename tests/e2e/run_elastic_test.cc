@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Jobs whose workers keep their processes: losses, planned leaving, and standbys.
+// Elastic jobs: losses, planned departures, and standbys.
 #include <csignal>
 #include <cstdlib>
 #include <memory>
@@ -21,7 +21,7 @@ using ::testing::SizeIs;
 
 using Marks = std::map<std::uint32_t, Mark>;
 
-/// The same in every mark, as it must be.
+/// The value of `name`, which must be the same in every mark.
 std::string common(const Marks& marks, const std::string& name) {
     std::string value;
     for (const auto& [rank, mark] : marks) {
@@ -52,7 +52,7 @@ class RunElastic : public EndToEnd {
     static void expect_same_process(const Marks& before, const Marks& after, std::uint32_t rank) {
         EXPECT_EQ(pid_of(before.at(rank)), pid_of(after.at(rank))) << "rank " << rank;
     }
-    /// Every rank has the sum of all samples: none was lost, none counted twice.
+    /// Checks that every rank has the sum of all samples: none lost, none counted twice.
     void expect_whole_training(std::size_t ranks) const {
         const Marks done = last_marks("done");
         ASSERT_THAT(done, SizeIs(ranks));
@@ -61,7 +61,7 @@ class RunElastic : public EndToEnd {
     }
 };
 
-TEST_F(RunElastic, ALostWorkerIsReplacedAndItsPeersKeepTheirProcesses) {
+TEST_F(RunElastic, LostWorkerIsReplacedAndItsPeersKeepTheirProcesses) {
     Program job = start_one({"--nproc-per-node=4", "--max-restarts=3"});
     const Marks first = await_marks("up", 4);
     ASSERT_THAT(first, SizeIs(4));
@@ -73,7 +73,7 @@ TEST_F(RunElastic, ALostWorkerIsReplacedAndItsPeersKeepTheirProcesses) {
     }
     EXPECT_NE(pid_of(first.at(2)), pid_of(second.at(2)));
     common(second, "step");
-    // The fresh one, and an old one together.
+    // The new worker and an old one at the same time.
     ::kill(pid_of(second.at(2)), SIGKILL);
     ::kill(pid_of(second.at(0)), SIGKILL);
     const Marks third = await_marks("up", 4, 3);
@@ -88,7 +88,7 @@ TEST_F(RunElastic, ALostWorkerIsReplacedAndItsPeersKeepTheirProcesses) {
     EXPECT_THAT(job.output(), HasSubstr("recovered in"));
 }
 
-TEST_F(RunElastic, WhoIsBlockedInACollectiveIsReleasedWithinAQuarterOfASecondOfADeath) {
+TEST_F(RunElastic, WorkerDeathReleasesBlockedCollectivesWithinAQuarterOfASecond) {
     constexpr std::int64_t kLimitNs = 250'000'000;
     Program job = start_one({"--nproc-per-node=3", "--max-restarts=1"}, {"die"});
     ASSERT_THAT(await_marks("up", 3), SizeIs(3)) << job.output();
@@ -105,7 +105,7 @@ TEST_F(RunElastic, WhoIsBlockedInACollectiveIsReleasedWithinAQuarterOfASecondOfA
     expect_whole_training(3);
 }
 
-TEST_F(RunElastic, AConnectionThatBreaksEndsTheRoundWithBothEndsNamedAndChargesNobody) {
+TEST_F(RunElastic, BrokenConnectionEndsTheRoundNamesBothEndsAndChargesNothing) {
     const Words flags{"--max-restarts=0", "--rdzv-id=x", "--log-dir=runs"};
     Program job = start_one(Words{"--nproc-per-node=4"} + flags, {"sever"});
     const Marks first = await_marks("up", 4);
@@ -119,7 +119,7 @@ TEST_F(RunElastic, AConnectionThatBreaksEndsTheRoundWithBothEndsNamedAndChargesN
     release("finish");
     EXPECT_EQ(job.wait(), 0) << job.output();
     expect_whole_training(4);
-    // In their order if both have seen it; else the one that has comes first.
+    // If only one end has seen the break, the message names that end first.
     const char* const cause = "the connection between rank [0-3] on .* and rank [0-3] on .* broke";
     EXPECT_THAT(job.output(), ContainsRegex(cause));
     EXPECT_THAT(job.output(), Not(HasSubstr("gave the round up")));
@@ -127,7 +127,7 @@ TEST_F(RunElastic, AConnectionThatBreaksEndsTheRoundWithBothEndsNamedAndChargesN
         << job.output();
 }
 
-TEST_F(RunElastic, WhatAWorkerWritesGoesToTheFilesOfItsRound) {
+TEST_F(RunElastic, WorkerOutputGoesToTheFilesOfItsRound) {
     Program job =
         start_one({"--nproc-per-node=2", "--max-restarts=1", "--rdzv-id=x", "--log-dir=runs"});
     const Marks first = await_marks("up", 2);
@@ -142,9 +142,9 @@ TEST_F(RunElastic, WhatAWorkerWritesGoesToTheFilesOfItsRound) {
     EXPECT_THAT(read_file(runs + "round_2/rank00001.out"), HasSubstr("round 2 from step "));
 }
 
-// Nobody else has its steps, of which heartbeats tell now and then; and it leaves before the job
-// has an end that somebody could tell it.
-TEST_F(RunElastic, TheOnlyWorkersLossIsCountedToTheStepAndSummedUpWhenItsNodeLeaves) {
+// No peer knows the steps of a single worker, and its node leaves before the job ends. So the
+// summary must come from the heartbeats, when the node leaves.
+TEST_F(RunElastic, LossOfTheOnlyWorkerIsCountedInStepsAndSummedUpWhenItsNodeLeaves) {
     Program job = start_one({"--nproc-per-node=1", "--max-restarts=1"}, {"beat"});
     const Marks first = await_marks("up", 1);
     ASSERT_THAT(first, SizeIs(1));
@@ -167,7 +167,7 @@ TEST_F(RunElastic, TheOnlyWorkersLossIsCountedToTheStepAndSummedUpWhenItsNodeLea
                                       said[1].str() + " steps were done again"));
 }
 
-TEST_F(RunElastic, ASignalLetsTheLastNodeSaveItsState) {
+TEST_F(RunElastic, SignalLetsTheLastNodeSaveItsState) {
     Program job = start_one({"--nproc-per-node=2"});
     ASSERT_THAT(await_marks("up", 2), SizeIs(2));
     job.signal(SIGTERM);
@@ -179,7 +179,7 @@ TEST_F(RunElastic, ASignalLetsTheLastNodeSaveItsState) {
     EXPECT_THAT(job.family(), IsEmpty());
 }
 
-TEST_F(RunElastic, ANodeThatLeavesTakesNoStepWithIt) {
+TEST_F(RunElastic, LeavingNodeLosesNoStep) {
     const Rendezvous rendezvous;
     std::vector<std::unique_ptr<Program>> nodes;
     for (unsigned number = 1; number <= 3; ++number) {
@@ -207,15 +207,15 @@ TEST_F(RunElastic, ANodeThatLeavesTakesNoStepWithIt) {
     expect_whole_training(4);
 }
 
-TEST_F(RunElastic, ANodeThatLeavesBetweenTwoRoundsSavesItsStateAndTheOthersGoOn) {
+TEST_F(RunElastic, NodeThatLeavesBetweenTwoRoundsSavesItsStateAndTheOthersGoOn) {
     const Rendezvous rendezvous;
     std::vector<std::unique_ptr<Program>> nodes;
     for (unsigned number = 1; number <= 3; ++number) {
         nodes.push_back(start_node(number, "3:3", rendezvous.endpoint()));
     }
     ASSERT_THAT(await_marks("up", 6), SizeIs(6)) << nodes[0]->output();
-    // Without it there is no round: the workers of the other two are suspended. Before the first
-    // round they have waited, too.
+    // Without the third node there is no round, and the workers of the other two are suspended.
+    // They have also waited before the first round, so look only at later output.
     const std::size_t before[] = {nodes[0]->output().size(), nodes[1]->output().size()};
     for (const pid_t pid : nodes[2]->family()) {
         ::kill(pid, SIGKILL);
@@ -233,7 +233,8 @@ TEST_F(RunElastic, ANodeThatLeavesBetweenTwoRoundsSavesItsStateAndTheOthersGoOn)
     }
     const Marks second = await_marks("up", 6, 2);
     ASSERT_THAT(second, SizeIs(6)) << nodes[0]->output();
-    // The last vote may have reached some ranks of a node and not others: a step, and no more.
+    // The last vote may have reached only some ranks of a node, so states differ by one step at
+    // most.
     const std::uint64_t reached = std::stoull(common(second, "step"));
     for (const auto& [rank, mark] : left) {
         const std::uint64_t saved = std::stoull(mark.at("step"));
@@ -247,21 +248,21 @@ TEST_F(RunElastic, ANodeThatLeavesBetweenTwoRoundsSavesItsStateAndTheOthersGoOn)
     expect_whole_training(6);
 }
 
-TEST_F(RunElastic, ADrainThatTakesTooLongIsCutShort) {
+TEST_F(RunElastic, DrainLongerThanTheShutdownTimeoutIsCutShort) {
     Program job = start_one({"--nproc-per-node=2", "--shutdown-timeout=1"}, {"stall"});
     ASSERT_THAT(await_marks("up", 2), SizeIs(2));
     release("stall");
-    // The other one may have passed that point, and wait in the collectives of the step.
+    // The other worker may have passed that point and wait in a collective of the step.
     ASSERT_TRUE(eventually([&] { return !last_marks("stalled").empty(); }));
     job.signal(SIGTERM);
     job.wait();
-    // A worker that waits in a collective may still save the last step; the one that stalls cannot.
+    // A worker that waits in a collective may still save the last step. The stalled one cannot.
     EXPECT_EQ(job.ended_by(), SIGTERM) << job.output();
     EXPECT_LT(last_marks("left").size(), 2U);
     EXPECT_THAT(job.family(), IsEmpty());
 }
 
-TEST_F(RunElastic, AStandbyTakesThePlaceOfALostNodeWithWorkersThatWereThere) {
+TEST_F(RunElastic, StandbyReplacesALostNodeWithWorkersStartedAhead) {
     const Rendezvous rendezvous;
     const Words flags{"--standbys=1", "--last-call=0"};
     auto first_node = start_node(1, "2:2", rendezvous.endpoint(), flags);
@@ -270,7 +271,7 @@ TEST_F(RunElastic, AStandbyTakesThePlaceOfALostNodeWithWorkersThatWereThere) {
     ASSERT_THAT(first, SizeIs(4));
     auto standby = start_node(3, "2:2", rendezvous.endpoint(), flags);
     ASSERT_TRUE(standby->prints("2 workers started ahead")) << standby->output();
-    // Warden, agent and workers; a program that has just begun may not show whose it is yet.
+    // Warden, agent and two workers. A process that has just started may not be counted yet.
     ASSERT_TRUE(eventually([&] { return standby->family().size() == 4; }));
     const std::vector<pid_t> ahead = standby->family();
     for (const pid_t pid : lost->family()) {
@@ -292,9 +293,9 @@ TEST_F(RunElastic, AStandbyTakesThePlaceOfALostNodeWithWorkersThatWereThere) {
     EXPECT_THAT(standby->output(), HasSubstr("waiting as a standby"));
 }
 
-TEST_F(RunElastic, AKilledAgentIsKnownToBeDeadAndNotOnlySuspected) {
+TEST_F(RunElastic, KilledAgentIsKnownToBeDeadAndNotOnlySuspected) {
     const Rendezvous rendezvous;
-    // Time enough for its last word, which is not its agent's.
+    // Long enough for the warden's message about the killed agent.
     const Words patient{"--regroup-window=5"};
     auto other = start_node(1, "1:2", rendezvous.endpoint(), patient);
     auto killed = start_node(2, "1:2", rendezvous.endpoint(), patient);
@@ -313,7 +314,7 @@ TEST_F(RunElastic, AKilledAgentIsKnownToBeDeadAndNotOnlySuspected) {
     expect_whole_training(2);
 }
 
-TEST_F(RunElastic, ANodeThatHostsTheRendezvousStaysForTheOthersUntilTheyHaveLeftToo) {
+TEST_F(RunElastic, NodeThatHostsTheRendezvousStaysUntilTheOthersHaveLeft) {
     const std::string endpoint = "127.0.0.2:" + std::to_string(unused_port());
     auto host = start_node(1, "2:2", endpoint);
     auto other = start_node(2, "2:2", endpoint);
@@ -326,7 +327,7 @@ TEST_F(RunElastic, ANodeThatHostsTheRendezvousStaysForTheOthersUntilTheyHaveLeft
     common(left, "step");
 }
 
-TEST_F(RunElastic, AStandbyThatIsNotNeededEndsWithTheJob) {
+TEST_F(RunElastic, UnneededStandbyEndsWithTheJob) {
     const Rendezvous rendezvous;
     const Words flags{"--standbys=1", "--last-call=0"};
     auto member = start_node(1, "1:1", rendezvous.endpoint(), flags);
@@ -341,7 +342,7 @@ TEST_F(RunElastic, AStandbyThatIsNotNeededEndsWithTheJob) {
     EXPECT_THAT(standby->family(), IsEmpty());
 }
 
-TEST_F(RunElastic, AStandbyThatIsToLeaveIsDrainedAtOnce) {
+TEST_F(RunElastic, StandbyIsDrainedAtOnce) {
     const Rendezvous rendezvous;
     const Words flags{"--standbys=1", "--last-call=0"};
     auto member = start_node(1, "1:1", rendezvous.endpoint(), flags);
@@ -357,14 +358,14 @@ TEST_F(RunElastic, AStandbyThatIsToLeaveIsDrainedAtOnce) {
     EXPECT_TRUE(marks("up").size() == 1) << member->output();
 }
 
-TEST_F(RunElastic, AnErrorIsItsOwnersHoweverLongItTakesToEnd) {
+TEST_F(RunElastic, FailureIsChargedToTheFailedWorkerHoweverSlowlyItExits) {
     const Rendezvous rendezvous;
     auto first = start_node(1, "2:2", rendezvous.endpoint(), {}, {"throw"});
     auto second = start_node(2, "2:2", rendezvous.endpoint(), {}, {"throw"});
     ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << first->output() << second->output();
     release("throw");
-    // Everybody else has noticed long ago, and nobody knows why: they hear it from each other and
-    // wait in vain for the end of the round, or one has seen a connection end, which ends it.
+    // The peers have noticed the loss and do not know its cause yet: they report lost peers, or a
+    // broken connection that ends the round.
     EXPECT_TRUE(eventually([&] {
         const std::string told = first->output() + second->output();
         return told.find("has lost its peers in round 1") != std::string::npos ||
@@ -374,13 +375,14 @@ TEST_F(RunElastic, AnErrorIsItsOwnersHoweverLongItTakesToEnd) {
     release("core");
     const std::string cause = "exited with code 1: no such shard";
     for (const auto& node : {&first, &second}) {
-        EXPECT_EQ((*node)->wait(), 1) << (*node)->output();  // It is charged: there is no restart.
+        // It is charged, and no restart is allowed.
+        EXPECT_EQ((*node)->wait(), 1) << (*node)->output();
         EXPECT_THAT((*node)->output(), HasSubstr(cause));
     }
 }
 
-TEST_F(RunElastic, WhatTheProgramSaysOfItsErrorCountsMoreThanWhatTheLoopDid) {
-    // Exit codes mean nothing here: the kind is known from what was said alone.
+TEST_F(RunElastic, FatalKindReportedByTheProgramOverridesTheLoops) {
+    // --on-exit=none: the kind is known from report_fatal() alone.
     Program job =
         start_one({"--nproc-per-node=2", "--max-restarts=3", "--on-exit=none"}, {"explain"});
     release("throw");
@@ -398,7 +400,7 @@ TEST_F(RunElastic, RanksThatDisagreeAboutTheLastStepEndTheJobAtOnceAndAreNamed) 
     EXPECT_THAT(job.output(), Not(HasSubstr("round 2")));
 }
 
-TEST_F(RunElastic, ExitCodesSayWhatTheyAskFor) {
+TEST_F(RunElastic, ExitCodesChooseRestartOrFailure) {
     Program failed =
         run_probe({"--standalone", "--max-restarts=5", "--on-exit=9=fail"}, {"exit=9"});
     EXPECT_EQ(failed.wait(), 9);

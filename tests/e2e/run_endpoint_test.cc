@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Endpoints where no daemon answers: nobody, somebody else, or a daemon that is late.
+// Endpoints where no daemon answers: a free port, another program, or a daemon that starts late.
 #include <arpa/inet.h>
 #include <atomic>
 #include <csignal>
@@ -27,8 +27,8 @@ class RunEndpoint : public EndToEnd {
     }
 };
 
-/// Something that is no rendezvous daemon: says `greeting` to whoever connects, and hangs up if
-/// `closes`.
+/// A server that is no rendezvous daemon. It sends `greeting` to every client, and closes the
+/// connection if `closes`.
 class Stranger {
    public:
     Stranger(std::string greeting, bool closes)
@@ -67,10 +67,10 @@ class Stranger {
     Listener listener_;
     std::vector<int> connections_;
     std::atomic<bool> over_ = false;
-    std::thread thread_;  // Last: it uses all of the above.
+    std::thread thread_;  // Declared last, since it uses the other members.
 };
 
-TEST_F(RunEndpoint, NobodyThereIsRetriedAndSaidUntilTheJoinLimit) {
+TEST_F(RunEndpoint, AgentRetriesAnUnansweredEndpointUntilTheJoinTimeout) {
     const std::string port = std::to_string(unused_port());
     Program job = run_probe(second_node(port) + Words{"--join-timeout=3"}, {"mark=up"});
     ASSERT_TRUE(job.prints("trying again for")) << job.output();
@@ -83,7 +83,7 @@ TEST_F(RunEndpoint, NobodyThereIsRetriedAndSaidUntilTheJoinLimit) {
     EXPECT_THAT(marks("up"), IsEmpty());
 }
 
-TEST_F(RunEndpoint, NameThatDoesNotResolveIsSaid) {
+TEST_F(RunEndpoint, UnresolvableNameIsReported) {
     Program job = run_probe(
         {"--rdzv-backend=c10d", "--rdzv-endpoint=no-such-host.invalid:29400", "--join-timeout=2"},
         {"mark=up"});
@@ -92,7 +92,7 @@ TEST_F(RunEndpoint, NameThatDoesNotResolveIsSaid) {
     EXPECT_THAT(marks("up"), IsEmpty());
 }
 
-TEST_F(RunEndpoint, DaemonThatIsLateIsJoined) {
+TEST_F(RunEndpoint, AgentJoinsADaemonThatStartsLate) {
     const std::string port = std::to_string(unused_port());
     Program second = run_probe(second_node(port), {"store"});
     ASSERT_TRUE(second.prints("trying again for")) << second.output();
@@ -104,7 +104,7 @@ TEST_F(RunEndpoint, DaemonThatIsLateIsJoined) {
     EXPECT_THAT(second.output(), HasSubstr(":1] read word of 0\n"));
 }
 
-TEST_F(RunEndpoint, WhoHadThePortIsNotNamedIfItWasTheRendezvous) {
+TEST_F(RunEndpoint, RendezvousDaemonIsNotNamedAsAStrangerOnThePort) {
     for (const bool dies : {false, true}) {
         SCOPED_TRACE(dies ? "which has died" : "which is there");
         Rendezvous rendezvous;
@@ -121,8 +121,7 @@ TEST_F(RunEndpoint, WhoHadThePortIsNotNamedIfItWasTheRendezvous) {
     }
 }
 
-/// A port of 127.0.0.1 that something else uses, and where nobody answers: as the local end of an
-/// outgoing connection.
+/// A port of 127.0.0.1 that is in use without a listener: the local end of an outgoing connection.
 class UsedPort {
    public:
     UsedPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -150,9 +149,9 @@ class UsedPort {
     std::string endpoint_;
 };
 
-constexpr const char* kHostsLate = "this process does from now on";
+constexpr const char* kHostsLate = "this process serves it from now on";
 
-TEST_F(RunEndpoint, PortThatBecomesFreeIsServedByOneOfTheLaunchers) {
+TEST_F(RunEndpoint, OneLauncherServesAPortThatBecomesFree) {
     UsedPort port;
     Program first = run_probe(node(0, "2", port.endpoint()), {"store"});
     Program second = run_probe(node(1, "2", port.endpoint()), {"store"});
@@ -167,7 +166,7 @@ TEST_F(RunEndpoint, PortThatBecomesFreeIsServedByOneOfTheLaunchers) {
     EXPECT_NE(hosts(first), hosts(second)) << first.output() << second.output();
 }
 
-TEST_F(RunEndpoint, PortThatStaysInUseIsNamedAtTheJoinLimit) {
+TEST_F(RunEndpoint, PortThatStaysInUseIsNamedAtTheJoinTimeout) {
     const UsedPort port;
     Program job = run_probe({"--rdzv-backend=c10d", "--rdzv-endpoint=" + port.endpoint(),
                              "--nnodes=1:2", "--join-timeout=2"},
@@ -201,18 +200,18 @@ std::ostream& operator<<(std::ostream& out, const Manner& manner) {
 
 class RunEndpointOfAStranger : public RunEndpoint, public ::testing::WithParamInterface<Manner> {};
 
-TEST_P(RunEndpointOfAStranger, EndsAtTheJoinLimitWithItsName) {
+TEST_P(RunEndpointOfAStranger, AgentGivesUpAtTheJoinTimeoutAndNamesTheStranger) {
     const Stranger stranger(GetParam().greeting, GetParam().closes);
     Program job = run_probe({"--rdzv-backend=c10d", "--rdzv-endpoint=" + stranger.endpoint(),
                              "--heartbeat-timeout=0.5", "--join-timeout=3"},
                             {"mark=up"});
     EXPECT_EQ(job.wait(), 3) << job.output();
-    // It said so before the end, too.
+    // The stranger is also named before the end.
     const Words lines = lines_of(job.output());
     ASSERT_GE(lines.size(), 2U) << job.output();
     EXPECT_THAT(lines.front(), HasSubstr(stranger.endpoint()));
     EXPECT_THAT(lines.back(), HasSubstr(stranger.endpoint()));
-    // Who holds the port of this host is known, and is worth a word.
+    // The process that holds a port of this host is known, and the message names it.
     EXPECT_THAT(lines.back(), HasSubstr("pid " + std::to_string(::getpid())));
     EXPECT_THAT(marks("up"), IsEmpty());
 }

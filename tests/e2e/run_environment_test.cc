@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a worker is given: environment, ranks, store and command line.
+// The environment, ranks, store and command line of a worker.
 #include <filesystem>
 #include <fstream>
 #include <sched.h>
@@ -29,7 +29,7 @@ class RunEnvironment : public EndToEnd {
         std::filesystem::permissions(path, std::filesystem::perms::owner_all);
         return path;
     }
-    // One that stands for a program and leaves its name and arguments in the file `args`.
+    // A script in place of a program. It writes its name and arguments to the file `args`.
     std::string write_recorder(const std::string& name) const {
         return write_script(name, "printf '%s\\n' \"" + name + "\" \"$@\" > \"$PROBE_DIR/args\"\n");
     }
@@ -51,7 +51,7 @@ void expect_variables(const Mark& mark, const std::map<std::string, std::string>
     }
 }
 
-TEST_F(RunEnvironment, WorkersOfOneNodeGetTheWholeContractAndNothingElse) {
+TEST_F(RunEnvironment, WorkersOfOneNodeGetAllDocumentedVariablesAndNoOthers) {
     Program job = run_probe({"--standalone", "--nproc-per-node=2", "--max-restarts=3",
                              "--role=trainer", "--rdzv-id=train-7", "--log-dir=runs"},
                             {"mark=up"}, {"OWN=kept as it is", "RANK=77", "WORLD_SIZE=99"});
@@ -86,7 +86,8 @@ TEST_F(RunEnvironment, WorkersOfOneNodeGetTheWholeContractAndNothingElse) {
         };
         expect_variables(mark, expected);
         EXPECT_THAT(std::atoi(value(mark, "MASTER_PORT").c_str()), Ge(1));
-        // What the test gave the launcher, and what the probe notes beside the environment.
+        // Variables that the test gave the launcher, and values that the probe adds to the
+        // environment.
         for (const char* name :
              {"REGROUP_AGENT_SOCKET", "REGROUP_WORKER_ID", "PROBE_DIR", "REGROUP_TEST_PROGRAM",
               "PATH", "TMPDIR", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS",
@@ -99,7 +100,7 @@ TEST_F(RunEnvironment, WorkersOfOneNodeGetTheWholeContractAndNothingElse) {
     }
 }
 
-TEST_F(RunEnvironment, WhatTheUserHasSetIsKept) {
+TEST_F(RunEnvironment, VariablesSetByTheUserAreKept) {
     Program job = run_probe({"--nproc-per-node=2"}, {"mark=up"},
                             {"OMP_NUM_THREADS=4", "TORCH_NCCL_ASYNC_ERROR_HANDLING=3"});
     ASSERT_EQ(job.wait(), 0) << job.output();
@@ -159,7 +160,7 @@ TEST_F(RunEnvironment, NodesOfDifferentSizesAndRolesShareOneWorld) {
                                        {"MASTER_ADDR", "127.0.0.2"},
                                        {"MASTER_PORT", up.at(0).at("MASTER_PORT")}});
     }
-    // Through the store of that address and port, each rank has met its neighbour.
+    // Each rank has met its neighbour through the store at that address and port.
     EXPECT_THAT(first.output(), HasSubstr("[127.0.0.2:0] read word of 1\n"));
     EXPECT_THAT(second.output(), HasSubstr("[127.0.0.3:3] read word of 4\n"));
     EXPECT_THAT(third.output(), HasSubstr("[127.0.0.4:5] read word of 0\n"));
@@ -176,7 +177,7 @@ TEST_F(RunEnvironment, StaticBackEndHasTheMasterAndRanksOfItsFlags) {
                      "--local-addr=" + address};
     };
     const Words steps{"store", "mark=up"};
-    // The names alone would put them the other way round.
+    // Ordered by name, the nodes would have the opposite ranks.
     Program second = run_probe(flags("1", "127.0.0.2"), steps);
     Program first = run_probe(flags("0", "127.0.0.3"), steps);
     EXPECT_EQ(first.wait(), 0) << first.output();
@@ -213,7 +214,7 @@ TEST_F(RunEnvironment, ProgramThatIsNotPythonRunsAsItIsWithItsArguments) {
     EXPECT_EQ(recorded(), Words{"bin/program"} + odd);
 }
 
-TEST_F(RunEnvironment, DoubleDashBeforeTheProgramIsSwallowed) {
+TEST_F(RunEnvironment, DoubleDashBeforeTheProgramIsRemoved) {
     write_recorder("bin/program");
     Program job = run({"--nproc_per_node=1", "--", "program", "--", "-x"}, {with_fake_programs()});
     ASSERT_EQ(job.wait(), 0) << job.output();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two daemons on one etcd: either may be killed, and so may etcd. Skipped where there is none.
+// Two daemons on one etcd. Each daemon may be killed, and so may etcd. Skipped where etcd is
+// missing.
 #include <chrono>
 #include <csignal>
 #include <memory>
@@ -92,9 +93,10 @@ TEST_F(RunEtcd, NoWorkerNoticesThatTheLeaderIsKilledAndNoRoundNeedsEtcd) {
     EXPECT_TRUE(second_node->running());
 }
 
-TEST_F(RunEtcd, WithinTheLeaseOfALeaderThatIsKilledTheOtherOneLeads) {
+TEST_F(RunEtcd, SecondDaemonLeadsWithinTheLeaseOfAKilledLeader) {
     constexpr std::chrono::seconds kLease(3);
-    constexpr std::chrono::seconds kMargin(1);  // For a busy machine, and for reading the jobs.
+    // For a busy machine, and for the daemon to read its jobs.
+    constexpr std::chrono::seconds kMargin(1);
     ASSERT_NO_FATAL_FAILURE(start_etcd());
     auto a = serve("3");
     ASSERT_TRUE(a->program().prints("this daemon leads")) << a->program().output();
@@ -127,7 +129,7 @@ TEST_F(RunEtcd, WithinTheLeaseOfALeaderThatIsKilledTheOtherOneLeads) {
     EXPECT_THAT(marks("up"), SizeIs(1)) << "a round was lost with the leader";
 }
 
-TEST_F(RunEtcd, ADaemonThatBeginsWithoutEtcdSaysWhatItCannotDoAndLeadsOnceEtcdAnswers) {
+TEST_F(RunEtcd, DaemonStartedWithoutEtcdWarnsAndLeadsOnceEtcdAnswers) {
     auto daemon = serve();
     ASSERT_TRUE(daemon->program().prints("this daemon cannot lead before etcd answers"))
         << daemon->program().output();

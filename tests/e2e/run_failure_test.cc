@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Workers that fail: what is said, how the launcher ends, and what restarts cost.
+// Failing workers: the report, the exit code of the launcher, and the restart budget.
 #include <array>
 #include <csignal>
 #include <filesystem>
@@ -20,7 +20,7 @@ using ::testing::SizeIs;
 
 class RunFailure : public EndToEnd {};
 
-// The last thing that a failed job prints: from its verdict to the end.
+// The report at the end of a failed job's output, from its verdict on.
 std::string final_report(const Program& program) {
     const std::string output = program.output();
     const std::size_t verdict = output.rfind("regroup: job ");
@@ -51,18 +51,18 @@ void expect_report_of_rank_five(const Program& program, pid_t pid) {
     EXPECT_THAT(report, HasSubstr("pid " + std::to_string(pid) + "\n"));
     EXPECT_THAT(report, HasSubstr("host       " + host_name() + ","));
     EXPECT_THAT(report, HasSubstr("    a word before the last\n    the last word of rank 5\n"));
-    // And of nobody else.
+    // No other rank is reported.
     EXPECT_EQ(report.find("\n  rank "), report.rfind("\n  rank ")) << report;
     EXPECT_THAT(report, Not(HasSubstr("SIGABRT")));
 }
 
-TEST_F(RunFailure, CrashThatOthersFollowIsReportedAsTheFirst) {
+TEST_F(RunFailure, FirstCrashIsReportedAsTheCause) {
     Program job = run_probe({"--nproc-per-node=8"}, kCrashOfRankFive);
     EXPECT_EQ(job.wait(), 128 + SIGSEGV) << job.output();
     expect_report_of_rank_five(job, pid_of(mark("up", 1, 5)));
 }
 
-TEST_F(RunFailure, CrashIsReportedAlikeOnTheNodeThatOnlyFollowed) {
+TEST_F(RunFailure, CrashIsReportedAlikeOnTheOtherNode) {
     const Rendezvous rendezvous;
     const Words flags{"--nproc-per-node=4"};
     Program first = run_probe(node(1, "2", rendezvous.endpoint()) + flags, kCrashOfRankFive);
@@ -88,7 +88,7 @@ TEST_F(RunFailure, ExitCodeNineIsNotSigkill) {
 }
 
 TEST_F(RunFailure, RanksThatWereStoppedAreNoFailures) {
-    // One dies of SIGTERM, one answers it with an error, one must be killed.
+    // One worker dies of SIGTERM, one answers it with an error, one must be killed.
     Program job = run_probe({"--nproc-per-node=4", "--shutdown-timeout=1"},
                             {"rank=1?exit_on_term=1", "rank=3?ignore=15", "mark=up", "await=go",
                              "rank=2?exit=7", "hold"});
@@ -128,7 +128,7 @@ TEST_F(RunFailure, NextRoundBeginsAfterTheLastWorkerHasEnded) {
         << job.output();
 }
 
-TEST_F(RunFailure, RestartsWithinTheBudgetEndWell) {
+TEST_F(RunFailure, JobSucceedsWithinItsRestartBudget) {
     const Rendezvous rendezvous;
     const Words flags{"--nproc-per-node=2", "--max-restarts=2"};
     const Words steps{"join",
@@ -162,16 +162,16 @@ TEST_F(RunFailure, RestartsWithinTheBudgetEndWell) {
         }
         ++restarts;
     }
-    // A round's store cannot be that of the round before it.
+    // Every round has a store of its own.
     EXPECT_THAT(ports, SizeIs(3));
-    // Each failure is told in full where it happened, and in one line elsewhere.
+    // Each failure is reported in full on its own node, and in one line elsewhere.
     EXPECT_THAT(first.output(), HasSubstr("  end        exited with code 5\n"));
     EXPECT_THAT(first.output(), HasSubstr("rank 3 on 127.0.0.3 was ended by SIGSEGV"));
     EXPECT_THAT(second.output(), HasSubstr("  end        ended by SIGSEGV"));
     EXPECT_THAT(second.output(), HasSubstr("rank 1 on 127.0.0.2 exited with code 5"));
 }
 
-TEST_F(RunFailure, BudgetIsThatOfTheWholeJob) {
+TEST_F(RunFailure, RestartBudgetIsSharedByTheWholeJob) {
     const Rendezvous rendezvous;
     const Words flags{"--max-restarts=1"};
     // Each node fails once.

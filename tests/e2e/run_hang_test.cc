@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rounds that hang: who is named, what is kept of it, and that the job goes on.
+// Hanging rounds: the culprit is named, the stacks are saved, and the job continues.
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -26,27 +26,28 @@ class RunHang : public EndToEnd {
             {},
             folder()});
     }
-    // Of the run's folder.
+    // The content of a file in the run's folder.
     [[nodiscard]] std::string text_of(const std::string& file) const {
         std::ifstream in(folder() + "/runs/job/" + file);
         return {std::istreambuf_iterator<char>(in), {}};
     }
 };
 
-TEST_F(RunHang, CulpritIsNamedAndEndedWithTheStacksOfAllRanksSaved) {
+TEST_F(RunHang, HangingRankIsNamedAndEndedAndAllStacksAreSaved) {
     Rendezvous rendezvous;
     const Words arguments{"--steps=150", "--hang-at=100", "--fail-rank=6"};
-    const Words floor{"--hang-floor=3", "--hang-factor=1"};  // However slow the steps are.
+    // So that slow steps do not raise the limit.
+    const Words floor{"--hang-floor=3", "--hang-factor=1"};
     auto first = start(node(0, "2", rendezvous.endpoint()) + floor, arguments);
     auto second = start(node(1, "2", rendezvous.endpoint()) + floor, arguments);
     EXPECT_EQ(first->wait(), 0) << first->output();
     EXPECT_EQ(second->wait(), 0) << second->output();
     const std::string seen = first->output() + second->output();
 
-    // On whichever node it ran.
+    // Whichever node the rank ran on.
     EXPECT_THAT(seen, ContainsRegex("rank 6 has been in step 100 for [0-9.]+ s \\(limit 3.0 s\\)"));
     EXPECT_THAT(seen, HasSubstr("every worker of its node waits"));
-    EXPECT_THAT(seen, HasSubstr("killing rank 6, for the round hangs: rank 6 is stopped "
+    EXPECT_THAT(seen, HasSubstr("killing rank 6 because the round hangs: rank 6 is stopped "
                                 "at step 100, by a signal or by a debugger; the others wait for "
                                 "it"));
     for (int rank = 0; rank < 8; ++rank) {
@@ -67,11 +68,11 @@ TEST_F(RunHang, CulpritIsNamedAndEndedWithTheStacksOfAllRanksSaved) {
         EXPECT_THAT(program->output(),
                     ContainsRegex("regroup: recovered in [0-9.]+ ms: rank 6 on "));
     }
-    // By the node that stays until the job is closed.
+    // Printed by the node that stays until the job is closed.
     EXPECT_THAT(seen, ContainsRegex("regroup: 1 recovery took [0-9.]+ s; [0-9.]+ % of [0-9.]+ s"));
 }
 
-TEST_F(RunHang, RankThatIsFiveTimesAsSlowButAliveGivesNoAlarm) {
+TEST_F(RunHang, RankThatIsFiveTimesAsSlowIsNotTakenForAHang) {
     auto job = start({"--standalone", "--hang-floor=3", "--hang-factor=2"},
                      {"--steps=60", "--slow-rank=2", "--slow-percent=400"});
     EXPECT_EQ(job->wait(), 0) << job->output();
@@ -79,8 +80,8 @@ TEST_F(RunHang, RankThatIsFiveTimesAsSlowButAliveGivesNoAlarm) {
     EXPECT_THAT(job->output(), Not(HasSubstr("(limit ")));
 }
 
-TEST_F(RunHang, SilenceIsAHangForProgramsWithoutTheSdk) {
-    // Without a folder of its own, and without a program that shows stacks.
+TEST_F(RunHang, ProgramWithoutTheSdkThatFallsSilentHangs) {
+    // Without a log folder, and without a program that shows stacks.
     Program job = run({"--standalone", "--nproc-per-node=2", "--max-restarts=1", "--hang-timeout=1",
                        "--log-dir=/dev/null", "/bin/sh", "-c", "echo up; exec /bin/sleep 100"},
                       {"TMPDIR=" + folder(), "PATH=" + folder()});
@@ -94,8 +95,8 @@ TEST_F(RunHang, SilenceIsAHangForProgramsWithoutTheSdk) {
     EXPECT_THAT(seen, HasSubstr("hung, and was ended; the only restart is used"));
 }
 
-TEST_F(RunHang, OfTheSilentTheOneThatHasBeenSoLongestIsEndedAndOneThatIsStoppedIsNamed) {
-    // Rank 2 falls silent at once, the others later; in the second round rank 1 stands stopped.
+TEST_F(RunHang, LongestSilentRankIsEndedAndAStoppedRankIsNamed) {
+    // Rank 2 falls silent at once, the others later. In the second round rank 1 is stopped.
     Program job = run({"--standalone", "--nproc-per-node=3", "--max-restarts=1", "--hang-timeout=2",
                        "--log-dir=" + folder(), "/bin/sh", "-c",
                        "echo up; "
@@ -105,11 +106,12 @@ TEST_F(RunHang, OfTheSilentTheOneThatHasBeenSoLongestIsEndedAndOneThatIsStoppedI
                        "exec /bin/sleep 100"});
     EXPECT_EQ(job.wait(), 128 + 9) << job.output();
     const std::string seen = job.output();
-    EXPECT_THAT(seen, ContainsRegex("killing rank 2, for the round hangs: no worker writes "
+    EXPECT_THAT(seen, ContainsRegex("killing rank 2 because the round hangs: no worker writes "
                                     "anything any more; rank 2 on .* has been silent longest, for "
                                     "[0-9.]+ s"));
-    EXPECT_THAT(seen, ContainsRegex("killing rank 1, for the round hangs: rank 1 on .* is stopped, "
-                                    "by a signal or by a debugger"));
+    EXPECT_THAT(seen,
+                ContainsRegex("killing rank 1 because the round hangs: rank 1 on .* is stopped, "
+                              "by a signal or by a debugger"));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// However the launcher ends, nothing that it started outlives it, and nothing else is touched.
+// However the launcher ends, all processes that it started end with it, and no others do.
 #include <csignal>
 
 #include "tests/e2e/end_to_end.h"
@@ -14,12 +14,12 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-// Two seconds are promised; a crowded machine may be slower.
+// The documented limit is two seconds. A busy machine may be slower.
 constexpr std::chrono::seconds kGoneLimit(5);
 
 class RunLeftovers : public EndToEnd {
    protected:
-    // Two workers with everything below them that makes a tree hard to end.
+    // Waits for two workers whose process trees are hard to end.
     void await_trees(const Program& job) const {
         for (const char* name : {"up", "child", "session", "daemon"}) {
             ASSERT_THAT(await_marks(name, 2), SizeIs(2)) << name << "\n" << job.output();
@@ -37,7 +37,7 @@ const Words kTwo{"--nproc-per-node=2"};
 const Words kHostile{"tree", "mark=up", "hold"};
 
 TEST_F(RunLeftovers, KillingTheLauncherEndsItsWholeTreeAndNobodyElse) {
-    // In the same session and process group as the launcher, and in one of its own.
+    // One in the session and process group of the launcher, one in its own.
     Program neighbour({{"/bin/sleep", "1000"}, {}, ""});
     Program other_job = run_probe({}, {"mark=neighbour", "hold"});
     ASSERT_THAT(await_marks("neighbour", 1), SizeIs(1)) << other_job.output();
@@ -64,7 +64,7 @@ TEST_F(RunLeftovers, KillingTheAgentProcessEndsItsWholeTree) {
     EXPECT_TRUE(neighbour.running());
 }
 
-/// The signals by which people and schedulers end a job.
+/// The signals with which people and schedulers end a job.
 class RunLeftoversOfSignal : public RunLeftovers, public ::testing::WithParamInterface<int> {};
 
 TEST_P(RunLeftoversOfSignal, SignalEndsAllWorkersAndTheLauncherByThatSignal) {
@@ -96,7 +96,7 @@ TEST_F(RunLeftovers, SecondSignalDoesNotWaitForTheShutdownTimeout) {
     Program job = run_probe(kTwo + Words{"--shutdown-timeout=1000"}, kHostile);
     await_trees(job);
     job.signal(SIGTERM);
-    job.signal(SIGTERM);  // So soon, it is taken for the same.
+    job.signal(SIGTERM);  // A signal that comes so soon counts as the same one.
     ASSERT_TRUE(job.prints("SIGTERM: stopping the workers")) << job.output();
     EXPECT_FALSE(job.wait(std::chrono::milliseconds(1100))) << job.output();
     job.signal(SIGTERM);

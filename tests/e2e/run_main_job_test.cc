@@ -35,7 +35,7 @@ class RunMainJob : public EndToEnd {
     }
 };
 
-// The number behind `label`, or -1.
+// The number after `label`, or -1.
 double number_after(const std::string& label, const std::string& output) {
     const std::size_t at = output.find(label);
     return at == std::string::npos ? -1 : std::atof(output.c_str() + at + label.size());

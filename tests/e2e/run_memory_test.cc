@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an idle agent costs a node, with the daemon inside and its warden beside it.
+// The memory of an idle agent with its daemon and its warden.
 #include <sys/prctl.h>
 
 #include "tests/e2e/end_to_end.h"
@@ -36,7 +36,7 @@ TEST_F(RunMemory, IdleAgentWithItsDaemonAndWardenIsSmall) {
 #ifdef REGROUP_SANITIZED
     GTEST_SKIP() << "a build with sanitizers keeps shadow memory";
 #endif
-    // Else it is the machine's setting that counts: a thread's stack may be one page of 2 MiB.
+    // With transparent huge pages, the stack of a thread may be one page of 2 MiB.
     ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
     const std::string endpoint = "127.0.0.1:" + std::to_string(unused_port());
     Program job = run_probe(node(1, "1:2", endpoint) + Words{"--last-call=0"}, {"mark=up", "hold"});

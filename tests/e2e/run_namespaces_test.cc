@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two nodes as two network namespaces on a cable: with addresses of their own, host names that
-// nobody resolves, and a cable that can be pulled.
+// Two nodes in two network namespaces with a cable between them. They have their own addresses and
+// host names that do not resolve, and the cable can be pulled.
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -30,7 +30,7 @@ class Cable {
    public:
     explicit Cable(bool ipv6 = false) : ipv6_(ipv6) {}
 
-    /// A sentence about what is missing, if it cannot be had on this machine.
+    /// Returns a sentence that says what is missing on this machine, if anything is.
     std::optional<std::string> lay() {
         if (::geteuid() != 0) {
             return "network namespaces need root";
@@ -54,7 +54,7 @@ class Cable {
             const std::string& name = names_[static_cast<std::size_t>(i)];
             const std::string number = std::to_string(i + 1);
             if (ipv6_) {
-                // Without the search for duplicates, which takes a second.
+                // nodad: duplicate address detection takes a second.
                 ip({"-n", name, "address", "add", "fd77::" + number + "/64", "dev", "cable0",
                     "nodad"});
             } else {
@@ -79,7 +79,7 @@ class Cable {
     void pull() { ip({"-n", names_[1], "link", "set", "cable0", "down"}); }
     void plug() { ip({"-n", names_[1], "link", "set", "cable0", "up"}); }
 
-    /// What runs `command` in namespace `index`, on a host that believes to be called `host`.
+    /// The command line that runs `command` in namespace `index`, with host name `host`.
     [[nodiscard]] Words inside(std::size_t index, const std::string& host,
                                const Words& command) const {
         return Words{find_tool("ip"),
@@ -139,8 +139,8 @@ class RunNamespaces : public EndToEnd {
 };
 
 TEST_F(RunNamespaces, MasterIsAnAddressThatTheOtherReachesWhereNoNameResolves) {
-    // The host of the rendezvous comes second in the order of names: the master is the other one,
-    // whom nobody has told its address.
+    // The host of the rendezvous is second in the order of names. So the other node is the master,
+    // and it has no flag with its address.
     const Words flags{"--nnodes=2", "--rdzv-endpoint=10.77.0.1:29400"};
     auto host = start(0, "node-b", flags);
     auto other = start(1, "node-a", flags);
@@ -148,7 +148,7 @@ TEST_F(RunNamespaces, MasterIsAnAddressThatTheOtherReachesWhereNoNameResolves) {
     ASSERT_THAT(up, SizeIs(2)) << host->output() << other->output();
     for (const auto& [rank, mark] : up) {
         EXPECT_EQ(mark.at("MASTER_ADDR"), "10.77.0.2");
-        // Or Gloo would look for itself behind a name that nobody resolves.
+        // Otherwise Gloo would try to resolve its own host name.
         EXPECT_EQ(mark.at("GLOO_SOCKET_IFNAME"), "cable0");
     }
     EXPECT_TRUE(other->prints("[node-a:0]")) << other->output();
@@ -185,7 +185,7 @@ TEST_F(RunNamespaces, PulledCableIsFoundByTheHeartbeatTimeoutAndHealsWhenPlugged
     const auto third = await_marks("up", 2, 3);
     ASSERT_THAT(third, SizeIs(2)) << host->output() << other->output();
     for (const auto& [rank, mark] : first) {
-        // Its agent knows that it is dead a moment before the kernel has ended it.
+        // The agent reports the end a moment before the kernel has removed the process.
         EXPECT_TRUE(eventually([&, pid = pid_of(mark)] { return !is_alive(pid); }));
     }
     finish(*host, *other);

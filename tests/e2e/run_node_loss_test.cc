@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nodes that die, freeze, leave and come back. A node is an agent with an address of its own.
+// Nodes that die, freeze, leave and come back. A node here is an agent with its own address.
 #include <csignal>
 #include <memory>
 
@@ -34,11 +34,11 @@ class RunNodeLoss : public EndToEnd {
             EXPECT_EQ(mark.at("WORLD_SIZE"), std::to_string(up.size()));
             EXPECT_EQ(mark.at("GROUP_WORLD_SIZE"), nodes);
             EXPECT_EQ(mark.at("GROUP_RANK"), rank < 2 ? "0" : "1");
-            // Nobody's failure: membership costs no restart.
+            // A change of membership costs no restart.
             EXPECT_EQ(mark.at("TORCHELASTIC_RESTART_COUNT"), "0");
         }
     }
-    // Of which node the worker of that rank is.
+    // The agent (parent process) of the worker of that rank.
     static pid_t parent_of(const std::map<std::uint32_t, Mark>& up, std::uint32_t rank,
                            const Program& agent) {
         const auto found = up.find(rank);
@@ -91,7 +91,7 @@ INSTANTIATE_TEST_SUITE_P(Nodes, RunNodeLossOfEither, ::testing::Values(1U, 2U),
                              return named.param == 1 ? "GroupRankZero" : "GroupRankOne";
                          });
 
-TEST_F(RunNodeLoss, FrozenAgentIsFoundByItsSilenceAndFencedWhenItWakes) {
+TEST_F(RunNodeLoss, FrozenAgentIsLostBySilenceAndFencedWhenItWakes) {
     auto survivor = start(1, "1:2");
     auto frozen = start(2, "1:2");
     const auto first = await_marks("up", 4);
@@ -173,7 +173,7 @@ TEST_F(RunNodeLoss, StaticNodeThatIsStartedAgainHasItsRank) {
     auto lost = start(flags("1"));
     ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << survivor->output() << lost->output();
     lost->signal(SIGKILL);
-    // While anything of it lives, its number is taken.
+    // The node rank is taken while a process of the old node lives.
     ASSERT_TRUE(eventually([&] { return lost->family().empty(); }));
 
     auto returned = start(flags("1"));
@@ -205,7 +205,7 @@ TEST_F(RunNodeLoss, StandbyTakesThePlaceAndTheRanksOfTheLostNode) {
     EXPECT_EQ(standby->wait(), 0) << standby->output();
 }
 
-TEST_F(RunNodeLoss, SigtermToOneAgentIsALeaveOfThatNodeOnly) {
+TEST_F(RunNodeLoss, SigtermToOneAgentMakesOnlyThatNodeLeave) {
     auto survivor = start(1, "1:2");
     auto leaver = start(2, "1:2");
     ASSERT_THAT(await_marks("up", 4), SizeIs(4)) << survivor->output() << leaver->output();

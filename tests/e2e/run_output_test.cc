@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the workers write: whole lines with their rank on the screen, every byte in files.
+// Worker output: whole lines with their rank on the screen, every byte in files.
 #include <filesystem>
 #include <memory>
 #include <regex>
@@ -72,7 +72,7 @@ TEST_F(RunOutput, EachRankHasItsFilesInEachRound) {
     }
 }
 
-TEST_F(RunOutput, WhatAKilledWorkerWroteIsAllThere) {
+TEST_F(RunOutput, OutputOfAKilledWorkerIsComplete) {
     const std::string last(5000, 'x');
     Program job =
         run_probe(flags_, {"lines=5000", "complain=" + last, "complain=and the end", "raise=9"});
@@ -104,7 +104,7 @@ TEST_F(RunOutput, FiftyJobsAtOnceWithDefaultFlagsAllSucceed) {
             << jobs[static_cast<std::size_t>(i)]->output();
         EXPECT_THAT(marks("up" + std::to_string(i))[1], SizeIs(1));
     }
-    // Each has a job id, and so a folder, of its own.
+    // Each job has its own job id, and so its own folder.
     int folders = 0;
     for (const auto& entry : std::filesystem::directory_iterator(folder() + "/regroup-runs")) {
         folders += entry.is_directory() ? 1 : 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A scheduler that takes the machine away: workers that are given time to save what they have, and
-// what happens when that is not enough.
+// Preemption by a scheduler: workers get time to save their state, and are killed when it is over.
 #include <csignal>
 
 #include "tests/e2e/end_to_end.h"
@@ -33,7 +32,7 @@ class RunPreemption : public EndToEnd {
     }
 };
 
-TEST_F(RunPreemption, ACheckpointThatIsBeingWrittenIsFinished) {
+TEST_F(RunPreemption, WorkersFinishTheCheckpointTheyAreWriting) {
     Program job(in_folder(command()));
     ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
     job.signal(SIGTERM);
@@ -49,12 +48,12 @@ TEST_F(RunPreemption, ACheckpointThatIsBeingWrittenIsFinished) {
     EXPECT_THAT(job.family(), IsEmpty());
 }
 
-TEST_F(RunPreemption, ASecondSignalDoesNotWaitForIt) {
+TEST_F(RunPreemption, SecondSignalKillsWorkersThatAreStillSaving) {
     Program job(in_folder(command({"--shutdown-timeout=3600"})));
     ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
     job.signal(SIGTERM);
     ASSERT_THAT(await_marks("saving", 2), SizeIs(2)) << job.output();
-    // One that comes within the same moment may be the same one, sent to a whole group.
+    // A signal that follows at once counts as the same one, sent to a whole process group.
     EXPECT_TRUE(eventually([&] {
         job.signal(SIGTERM);
         return !job.running();
@@ -64,7 +63,7 @@ TEST_F(RunPreemption, ASecondSignalDoesNotWaitForIt) {
     EXPECT_THAT(job.family(), IsEmpty());
 }
 
-TEST_F(RunPreemption, ASaveThatTakesTooLongIsCutShort) {
+TEST_F(RunPreemption, SaveLongerThanTheShutdownTimeoutIsCutShort) {
     Program job(in_folder(command({"--shutdown-timeout=1"})));
     ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
     job.signal(SIGTERM);
@@ -74,7 +73,7 @@ TEST_F(RunPreemption, ASaveThatTakesTooLongIsCutShort) {
     EXPECT_THAT(job.family(), IsEmpty());
 }
 
-TEST_F(RunPreemption, AWarningOfWhichNoWorkerWouldHearIsForTheNode) {
+TEST_F(RunPreemption, WarningSignalThatNoWorkerHandlesDrainsTheNode) {
     release("disk");
     Program job(in_folder(command()));
     ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
@@ -84,7 +83,7 @@ TEST_F(RunPreemption, AWarningOfWhichNoWorkerWouldHearIsForTheNode) {
     EXPECT_THAT(job.output(), HasSubstr("drained: stopped by SIGUSR1"));
 }
 
-TEST_F(RunPreemption, AWarningIsPassedOnToThoseWhoListen) {
+TEST_F(RunPreemption, WarningSignalIsPassedOnToWorkersThatHandleIt) {
     Program job(in_folder({regroup_program(), "run", "--standalone", "--nproc-per-node=2",
                            elastic_probe_program(), "listen"}));
     ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
@@ -95,19 +94,19 @@ TEST_F(RunPreemption, AWarningIsPassedOnToThoseWhoListen) {
     EXPECT_THAT(marks("up"), SizeIs(1)) << job.output();
 }
 
-TEST_F(RunPreemption, UnderTimeoutTheSignalMayReachTheWholeGroup) {
+TEST_F(RunPreemption, TimeoutCommandMaySignalTheWholeProcessGroup) {
     release("disk");
     Program job(in_folder(Words{"/usr/bin/timeout", "--preserve-status", "300"} + command()));
     ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
-    job.signal(SIGTERM);  // It does with it what it does when the time is over.
+    job.signal(SIGTERM);  // timeout forwards SIGTERM as it does when its time is over.
     EXPECT_EQ(job.wait(), 75) << job.output();
     EXPECT_THAT(last_marks("left"), SizeIs(2)) << job.output();
     EXPECT_THAT(job.family(), IsEmpty());
 }
 
-// ---- A scheduler that tells all processes of the node, not the launcher alone.
+// ---- A scheduler that signals all processes of the node, not the launcher alone.
 
-TEST_F(RunPreemption, WorkersThatAreToldBeforeTheLauncherSaveAndLeave) {
+TEST_F(RunPreemption, WorkersSignalledBeforeTheLauncherSaveAndLeave) {
     release("disk");
     Program job(in_folder(command()));
     const auto up = await_marks("up", 2);
@@ -121,7 +120,7 @@ TEST_F(RunPreemption, WorkersThatAreToldBeforeTheLauncherSaveAndLeave) {
     EXPECT_THAT(job.family(), IsEmpty());
 }
 
-TEST_F(RunPreemption, WorkersThatAreToldAfterTheLauncherSaveAndLeave) {
+TEST_F(RunPreemption, WorkersSignalledAfterTheLauncherSaveAndLeave) {
     Program job(in_folder(command()));
     const auto up = await_marks("up", 2);
     ASSERT_THAT(up, SizeIs(2)) << job.output();
@@ -135,7 +134,7 @@ TEST_F(RunPreemption, WorkersThatAreToldAfterTheLauncherSaveAndLeave) {
     EXPECT_THAT(job.family(), IsEmpty());
 }
 
-TEST_F(RunPreemption, AWorkerThatAloneIsToldEndsByIt) {
+TEST_F(RunPreemption, SigtermToOneWorkerAloneEndsThatWorker) {
     Program job(in_folder(command()));
     const auto up = await_marks("up", 2);
     ASSERT_THAT(up, SizeIs(2)) << job.output();
@@ -145,7 +144,7 @@ TEST_F(RunPreemption, AWorkerThatAloneIsToldEndsByIt) {
     EXPECT_THAT(last_marks("left"), IsEmpty());
 }
 
-TEST_F(RunPreemption, WhatAProgramItselfDoesAtSigtermIsItsOwnAffair) {
+TEST_F(RunPreemption, SdkKeepsTheProgramsOwnSigtermHandler) {
     Program job(in_folder(Words{regroup_program(), "run", "--standalone", "--nproc-per-node=2",
                                 elastic_probe_program(), "handle"}));
     const auto up = await_marks("up", 2);
@@ -158,7 +157,7 @@ TEST_F(RunPreemption, WhatAProgramItselfDoesAtSigtermIsItsOwnAffair) {
     EXPECT_THAT(last_marks("done"), SizeIs(2));
 }
 
-TEST_F(RunPreemption, AForkedChildOfAWorkerEndsBySigtermAtOnce) {
+TEST_F(RunPreemption, ForkedChildOfAWorkerEndsBySigtermAtOnce) {
 #ifdef REGROUP_THREAD_SANITIZED
     GTEST_SKIP() << "a child of several threads runs no signal handler under this sanitizer";
 #endif

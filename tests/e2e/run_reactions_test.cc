@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the exit codes of workers ask for, and what the launcher makes of them.
+// The reaction of the launcher to the exit codes of workers.
 #include <cstdlib>
 #include <fstream>
 #include <sys/stat.h>
@@ -18,9 +18,9 @@ using ::testing::Not;
 struct Row {
     std::string name;
     Words flags;
-    Words steps;          ///< Of the worker, in every round.
+    Words steps;          ///< Of the workers, in every round.
     int code = 0;         ///< Of the launcher.
-    unsigned rounds = 1;  ///< That are begun.
+    unsigned rounds = 1;  ///< Number of rounds that begin.
     std::string said;
 };
 
@@ -32,7 +32,7 @@ class RunReactionsOf : public EndToEnd {};
 
 class RunReactions : public EndToEnd, public ::testing::WithParamInterface<Row> {};
 
-TEST_P(RunReactions, AreByExitCode) {
+TEST_P(RunReactions, ExitCodeChoosesTheReaction) {
     const Row& row = GetParam();
     Program job = run_probe(Words{"--standalone", "--restart-delay=0"} + row.flags,
                             Words{"mark=up"} + row.steps);
@@ -69,8 +69,8 @@ INSTANTIATE_TEST_SUITE_P(
         Row{"Retry", {}, {"round=1?fatal=retry"}, 0, 2, "no such data set"}),
     [](const ::testing::TestParamInfo<Row>& info) { return info.param.name; });
 
-TEST_F(RunReactionsOf, AProgramThatCannotRunIsNotTriedAgain) {
-    // The interpreter is what is not there; only the kernel finds that out.
+TEST_F(RunReactionsOf, ProgramThatCannotRunIsNotRestarted) {
+    // The script exists, its interpreter does not. Only the kernel finds that out.
     std::ofstream(folder() + "/script") << "#!/no/such/interpreter\n";
     ::chmod((folder() + "/script").c_str(), 0755);
     Program job = run({"--standalone", "--max-restarts=3", folder() + "/script"});
@@ -80,7 +80,7 @@ TEST_F(RunReactionsOf, AProgramThatCannotRunIsNotTriedAgain) {
     EXPECT_THAT(job.output(), Not(HasSubstr("round 2")));
 }
 
-TEST_F(RunReactionsOf, ABadNodeIsReplaced) {
+TEST_F(RunReactionsOf, FailingNodeIsReplacedByAStandby) {
     const Rendezvous rendezvous;
     const Words flags{"--last-call=0"};
     Program good =
@@ -94,7 +94,7 @@ TEST_F(RunReactionsOf, ABadNodeIsReplaced) {
     ASSERT_TRUE(standby.prints("waiting")) << standby.output();
     release("break");
     ASSERT_EQ(await_marks("up", 2, 2).size(), 2U) << good.output() << bad.output();
-    // A quarantined node is told why, and what failed, though it is in no further round.
+    // A quarantined node is told the reason and the failure, though it is in no further round.
     EXPECT_TRUE(bad.prints("node 127.0.0.3 is quarantined for ")) << bad.output();
     EXPECT_THAT(bad.output(), HasSubstr("failure report of round 1"));
     release("finish");
@@ -106,7 +106,7 @@ TEST_F(RunReactionsOf, ABadNodeIsReplaced) {
     EXPECT_THAT(good.output(), HasSubstr("standby 127.0.0.4 took slot 1"));
 }
 
-TEST_F(RunReactionsOf, AnElasticWorkerThatExitsWithZeroInTheMiddleOfItsTrainingHasFailed) {
+TEST_F(RunReactionsOf, ElasticWorkerThatExitsWithZeroBeforeItFinishesHasFailed) {
     Program job = run({"--standalone", "--nproc-per-node=3", "--max-restarts=0",
                        elastic_probe_program(), "desert"});
     ASSERT_EQ(await_marks("up", 3).size(), 3U) << job.output();
@@ -117,11 +117,11 @@ TEST_F(RunReactionsOf, AnElasticWorkerThatExitsWithZeroInTheMiddleOfItsTrainingH
     EXPECT_EQ(marks("up").size(), 1U);
 }
 
-/// Of three: more than enough restarts are left when that ends the job.
+/// Three rounds without progress end the job long before its restarts are used.
 const Words kThreeBarrenRounds{"--standalone", "--nproc-per-node=2", "--max-restarts=100",
                                "--restart-delay=0", "--no-progress=3"};
 
-TEST_F(RunReactionsOf, RoundAfterRoundWithoutEvenOneCommittedStepIsAnEndOfItsOwn) {
+TEST_F(RunReactionsOf, RoundsWithoutAnyCommittedStepEndTheJob) {
     release("throw");
     release("core");
     Program job = run(kThreeBarrenRounds + Words{elastic_probe_program(), "throw"});
@@ -132,9 +132,9 @@ TEST_F(RunReactionsOf, RoundAfterRoundWithoutEvenOneCommittedStepIsAnEndOfItsOwn
     EXPECT_THAT(job.family(), IsEmpty());
 }
 
-TEST_F(RunReactionsOf, RoundAfterRoundWithoutOneMoreCommittedStepIsAnEndOfItsOwn) {
+TEST_F(RunReactionsOf, RoundsWithoutANewCommittedStepEndTheJob) {
     Program job = run(kThreeBarrenRounds + Words{elastic_probe_program(), "throw"});
-    // Of the first round there are some.
+    // The first round has committed some steps.
     ASSERT_TRUE(eventually([&] { return std::atoi(read_file(folder() + "/step").c_str()) > 3; }))
         << job.output();
     release("core");

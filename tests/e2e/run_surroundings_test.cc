@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the machine does to a job: a terminal that goes away, memory that runs out, a port that is
-// taken, CPUs that are given.
+// Effects of the machine on a job: a closed terminal, memory that runs out, CPUs, GPUs, signals.
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -28,7 +27,7 @@ TEST_F(RunSurroundings, JobUnderNohupOutlivesItsTerminal) {
                  {"PROBE_DIR=" + folder()},
                  folder()});
     ASSERT_THAT(await_marks("up", 2), SizeIs(2)) << job.output();
-    // As a terminal that is closed: to every process of the family.
+    // A closing terminal signals every process of the family.
     for (const pid_t pid : job.family()) {
         ::kill(pid, SIGHUP);
     }
@@ -37,8 +36,8 @@ TEST_F(RunSurroundings, JobUnderNohupOutlivesItsTerminal) {
     EXPECT_EQ(job.wait(), 0) << job.output();
 }
 
-// A memory cgroup of 256 MiB, which is enough for a launcher under sanitizers, of either version;
-// empty where none can be made.
+// A memory cgroup (v1 or v2) of 256 MiB, enough for a launcher under sanitizers. Empty if none can
+// be made.
 fs::path make_small_cgroup() {
     const std::string name = "regroup-test-" + std::to_string(::getpid());
     for (const auto& [base, limit] : {std::pair("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
@@ -58,7 +57,7 @@ fs::path make_small_cgroup() {
     return {};
 }
 
-TEST_F(RunSurroundings, WorkerThatTheKernelKillsForItsMemoryIsNamedAsSuch) {
+TEST_F(RunSurroundings, WorkerKilledByTheOomKillerIsNamedAsSuch) {
     const fs::path cgroup = make_small_cgroup();
     if (cgroup.empty()) {
         GTEST_SKIP() << "no memory cgroup can be made here";
@@ -76,7 +75,7 @@ TEST_F(RunSurroundings, WorkerThatTheKernelKillsForItsMemoryIsNamedAsSuch) {
     EXPECT_TRUE(eventually([&] { return ::rmdir(cgroup.c_str()) == 0; }));
 }
 
-TEST_F(RunSurroundings, AnySigkillIsNotTakenForAShortageOfMemory) {
+TEST_F(RunSurroundings, SigkillAloneIsNotTakenForAShortageOfMemory) {
     Program job = run_probe({"--standalone"}, {"raise=9"});
     EXPECT_EQ(job.wait(), 128 + SIGKILL) << job.output();
     EXPECT_THAT(job.output(), Not(HasSubstr("evidence")));
@@ -125,7 +124,7 @@ TEST_F(RunSurroundings, VirtualLocalRankGivesEachWorkerItsOwnDevice) {
 }
 
 TEST_F(RunSurroundings, WorkersSeeGpusOfTheirOwnOnRequest) {
-    // Whole GPUs by name, which stand for whatever machine this is.
+    // Made-up GPU names, so that the test needs no GPU.
     const Words devices{"CUDA_VISIBLE_DEVICES=GPU-d, GPU-c,MIG-b,GPU-a"};
     const Words show{"/bin/sh", "-c", "echo rank $RANK: $LOCAL_RANK on $CUDA_VISIBLE_DEVICES"};
     Program one =
@@ -151,7 +150,7 @@ TEST_F(RunSurroundings, WorkersSeeGpusOfTheirOwnOnRequest) {
                       HasSubstr("CUDA_VISIBLE_DEVICES='GPU-d")));
 }
 
-TEST_F(RunSurroundings, WithoutTheFlagEveryWorkerSeesWhatIsInherited) {
+TEST_F(RunSurroundings, WithoutTheFlagEveryWorkerSeesTheInheritedGpus) {
     Program job = run({"--standalone", "--nproc-per-node=2", "/bin/sh", "-c",
                        "echo rank $RANK on ${CUDA_VISIBLE_DEVICES-all}"},
                       {"CUDA_VISIBLE_DEVICES=1, 0"});
@@ -193,14 +192,14 @@ TEST_F(RunSurroundings, WorkerThatDoesNotLeaveItsSectionInTimeIsEnded) {
                                     HasSubstr("rank 1 on")));
 }
 
-TEST_F(RunSurroundings, SectionsThatAreLeftAndStrangersAreLeftAlone) {
+TEST_F(RunSurroundings, FinishedSectionsAndForeignProcessesAreLeftAlone) {
     Program stranger({{"/bin/sleep", "100"}, {}, folder()});
     const std::string fifo = folder() + "/timers";
     const auto message = [](const std::string& pid, const std::string& time) {
         return "'{\"version\": 1, \"pid\": '" + pid +
                "', \"scope_id\": \"s\", \"expiration_time\": " + time + ", \"signal\": 9}' ";
     };
-    // Entered and left in one write, then nonsense, then somebody else's process.
+    // A section that is entered and left in one write, then garbage, then a process of another job.
     Program job = run({"--standalone", "/bin/sh", "-c",
                        "test \"$TORCHELASTIC_TIMER_FILE\" = \"" + fifo + "\" || exit 4; " +
                            "printf '%s\\n%s\\n' " + message("$$", "1.0") + message("$$", "-1") +

@@ -18,12 +18,12 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// A second is promised; a crowded machine may be slower.
+// The documented limit is one second. A busy machine may be slower.
 constexpr std::chrono::seconds kLimit(15);
 
 class RunUsage : public EndToEnd {
    protected:
-    // Starts the command and returns the one line that it says.
+    // Waits for the command and returns the one line that it prints.
     [[nodiscard]] static std::string refusal_of(Program& program) {
         EXPECT_EQ(program.wait(kLimit), 2) << program.output();
         EXPECT_EQ(program.ended_by(), 0);
@@ -52,7 +52,7 @@ std::ostream& operator<<(std::ostream& out, const Mistake& mistake) {
 
 class RunUsageMistake : public RunUsage, public ::testing::WithParamInterface<Mistake> {};
 
-TEST_P(RunUsageMistake, IsOneLineThatNamesTheFlag) {
+TEST_P(RunUsageMistake, MistakeIsReportedInOneLineThatNamesTheFlag) {
     const Mistake& mistake = GetParam();
     const std::string line = refusal(mistake.words, mistake.environment);
     EXPECT_THAT(line, StartsWith("regroup"));
@@ -159,7 +159,7 @@ struct Contradiction {
     std::string field;
 };
 
-TEST_F(RunUsage, ContradictoryMembersAreRefusedWithBothNamesAndTheField) {
+TEST_F(RunUsage, ContradictoryNodesAreRefusedWithBothNamesAndTheField) {
     const Rendezvous rendezvous;
     int number = 0;
     for (const Contradiction& one : {
@@ -180,7 +180,7 @@ TEST_F(RunUsage, ContradictoryMembersAreRefusedWithBothNamesAndTheField) {
             return words;
         };
         Program there = run(flags(1) + one.there);
-        // Nobody reports what it waits for before it has joined.
+        // The first node has joined once it reports what it waits for.
         ASSERT_TRUE(there.prints("waiting: ")) << there.output();
         Program here = run(flags(2) + one.here);
         EXPECT_THAT(refusal_of(here),

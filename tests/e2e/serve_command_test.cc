@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// `regroup serve`: one daemon for many jobs, for strangers, and for people who stop it.
+// `regroup serve`: one daemon for many jobs. It survives garbage on its port and ends on SIGTERM.
 #include <arpa/inet.h>
 #include <csignal>
 #include <memory>
@@ -84,7 +84,7 @@ TEST_F(ServeCommand, ManyJobsShareOnePortWithoutMeeting) {
     }
 }
 
-TEST_F(ServeCommand, NodeThatComesAfterAFailedJobIsToldThatTheReportIsAnOldOne) {
+TEST_F(ServeCommand, LateNodeIsToldThatTheFailureReportIsAnOldOne) {
     const Rendezvous rendezvous;
     const auto start = [&](const Words& steps) {
         return Program({Words{regroup_program(), "run"} + node(1, "1:1", rendezvous.endpoint()) +
@@ -101,7 +101,7 @@ TEST_F(ServeCommand, NodeThatComesAfterAFailedJobIsToldThatTheReportIsAnOldOne) 
     EXPECT_THAT(marks("up"), IsEmpty());
 }
 
-TEST_F(ServeCommand, SigtermEndsItWellAndTellsTheAgents) {
+TEST_F(ServeCommand, SigtermEndsTheDaemonAndItTellsTheAgents) {
     Rendezvous rendezvous;
     Program first = run_probe(node(1, "2", rendezvous.endpoint()), {"mark=up", "hold"});
     Program second = run_probe(node(2, "2", rendezvous.endpoint()), {"mark=up", "hold"});
@@ -121,7 +121,7 @@ TEST_F(ServeCommand, SigtermEndsItWellAndTellsTheAgents) {
     }
 }
 
-TEST_F(ServeCommand, TheStoresDialectIsOneOfTwo) {
+TEST_F(ServeCommand, StoreDialectMustBeKnown) {
     Program wrong({{regroup_program(), "serve", "--store-dialect=2.2"}, {}, {}});
     EXPECT_EQ(wrong.wait(), 2);
     EXPECT_THAT(wrong.output(), HasSubstr("--store-dialect must be 1.13 or 2.1, not '2.2'"));
@@ -149,7 +149,7 @@ TEST_F(ServeCommand, GarbageOnThePortHarmsNobody) {
         frame(R"({"type":"join"})"),
         frame(R"({"type":"report","report":{"round":1,"state":"running"}})"),
         frame(R"({"type":"leave","reason":"none"})"),
-        std::string("\0\0\1", 3),  // Less than a header, and silence.
+        std::string("\0\0\1", 3),  // Less than a header, and then nothing.
         std::string("\0\0\1\0{", 5),
         "\x16\x03\x01\x02",  // The beginning of TLS.
         std::string("\0\xCE\0\0", 4),

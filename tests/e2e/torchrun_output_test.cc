@@ -77,7 +77,7 @@ TEST_F(TorchrunOutput, TeedStreamsAreShownAfterTheRoleAndLocalRank) {
                 UnorderedElementsAre("attempt_0/0/stdout.log", "attempt_0/1/stderr.log"));
     EXPECT_THAT(lines_with("[gpu0]:out", job.output()), SizeIs(1));
     EXPECT_THAT(lines_with("[gpu1]:err", job.output()), SizeIs(1));
-    // What is not teed is shown all the same, the way everything is.
+    // A stream that is not teed is shown in the default form.
     EXPECT_THAT(lines_with(":1] out", job.output()), SizeIs(1));
 }
 
@@ -202,11 +202,11 @@ TEST_F(TorchrunAlias, FillsInArgumentsAsPythonTemplatesAndRunOnlyBracedNames) {
     EXPECT_THAT(of_run.output(), HasSubstr(" $$ $local_rank 0 $HOME\n"));
 }
 
-TEST_F(TorchrunAlias, OutputIsTheWorkersOwn) {
+TEST_F(TorchrunAlias, OnlyTheOutputOfTheWorkersIsShown) {
     Program job = torchrun_probe({"--standalone"}, kTalk);
     ASSERT_EQ(job.wait(), 0) << job.output();
     EXPECT_THAT(lines_of(job.output()), UnorderedElementsAre("out", "err"));
-    // The folder of the error files went with the success.
+    // After a success the folder of the error files is removed.
     for (const auto& entry : fs::directory_iterator(folder())) {
         EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("torchelastic")));
     }
@@ -239,7 +239,7 @@ TEST_F(TorchrunAlias, FailureEndsWithTorchrunsSummary) {
                                 "(SIGSEGV) received by PID ")));
 }
 
-TEST_F(TorchrunAlias, ProgramIsPythonsUnlessToldOtherwise) {
+TEST_F(TorchrunAlias, ProgramRunsUnderPythonByDefault) {
     Program job = torchrun({"--standalone", "no-such-script"});
     EXPECT_EQ(job.wait(), 2) << job.output();
     EXPECT_THAT(job.output(), AllOf(HasSubstr("no-such-script"), HasSubstr("--no-python")));
@@ -263,7 +263,7 @@ TEST_F(TorchrunAlias, NodeRankIsNotUsedByADynamicRendezvous) {
     EXPECT_THAT(job.output(), HasSubstr("--node-rank 1 is not used"));
 }
 
-TEST_F(TorchrunAlias, FolderIsAProgramOfPythons) {
+TEST_F(TorchrunAlias, FolderRunsAsAPythonProgram) {
     fs::create_directories(folder() + "/package");
     std::ofstream(folder() + "/package/__main__.py") << "print('from the folder')\n";
     Program job = torchrun({"--standalone", "package"});
@@ -282,7 +282,7 @@ TEST_F(TorchrunAlias, PythonOfItsVirtualEnvironmentIsTaken) {
     EXPECT_THAT(job.output(), HasSubstr("own python: -u script.py x\n"));
 }
 
-TEST_F(TorchrunOutput, EventsOfNamesThatAreNoUtf8AreWritten) {
+TEST_F(TorchrunOutput, EventsWithNamesThatAreNoUtf8AreWritten) {
     Program job =
         run_probe({"--standalone", "--event-log-handler=console", "--role=r\xe9"}, {"exit=0"});
     EXPECT_EQ(job.wait(), 0) << job.output();

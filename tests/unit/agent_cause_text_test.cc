@@ -14,7 +14,7 @@
 namespace regroup::agent {
 namespace {
 
-TEST(CauseTextTest, ReasonsToQuitAreSentencesForPeople) {
+TEST(CauseTextTest, EveryReasonToQuitHasASentence) {
     const Cause by_signal = AskedBySignal{SIGTERM};
     const Cause told = ToldByDaemon{rendezvous::Cause("node a is drained")};
     const Duration limit = std::chrono::seconds(30);
@@ -57,7 +57,7 @@ TEST(CauseTextTest, ReasonsToQuitAreSentencesForPeople) {
     }
 }
 
-TEST(CauseTextTest, CausesOfARoundsEnd) {
+TEST(CauseTextTest, EveryCauseHasItsText) {
     WorkerFailure failure;
     failure.rank = 1;
     failure.node = "a";
@@ -68,8 +68,8 @@ TEST(CauseTextTest, CausesOfARoundsEnd) {
               "this node leaves, and no step boundary was reached in time");
 }
 
-// The table of worker.h.
-TEST(WorkerTest, NextOrderFollowsFromTheStateAndWhatIsWanted) {
+// The table in worker.h.
+TEST(WorkerTest, NextOrderFollowsFromStateAndTarget) {
     using enum WorkerState;
     const std::vector<std::pair<WorkerState, std::vector<Order>>> rows = {
         // keep, out, save, end

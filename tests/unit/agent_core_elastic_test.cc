@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The promises of AgentCore's header about workers that keep their processes: suspending, and
-// taking a place again. Pauses and drains are in agent_core_drain_test.cc, those who wait in
-// agent_core_waiting_test.cc.
+// The invariants of agent_core.h for elastic workers: suspending, and assignment to the next round.
+// Drains are in agent_core_leaving_test.cc, waiting workers in agent_core_waiting_test.cc.
 #include "rendezvous/core/messages.h"
 #include "tests/unit/agent_core_elastic_fixture.h"
 
@@ -13,7 +12,7 @@ using namespace rendezvous;
 using std::chrono::seconds;
 using Ranks = std::vector<std::uint32_t>;
 
-TEST_F(AgentCoreElasticTest, AStepBoundaryOfWhichOnlyTheWorkersHaveHeardIsNoLoss) {
+TEST_F(AgentCoreElasticTest, WorkersThatSuspendAtABoundaryBeforePrepareArrivesHaveNotFailed) {
     feed(WorkerSuspended{0, RoundId{1}, true});
     EXPECT_TRUE(all<EndRound>().empty());
     EXPECT_EQ(core.report().state, NodeState::running);
@@ -25,7 +24,7 @@ TEST_F(AgentCoreElasticTest, AStepBoundaryOfWhichOnlyTheWorkersHaveHeardIsNoLoss
 
 // ---- Losses.
 
-TEST_F(AgentCoreElasticTest, ElasticIsSaidOnceAllWorkersAre) {
+TEST_F(AgentCoreElasticTest, NodeReportsElasticOnceAllWorkersAre) {
     core = AgentCore(config_of_two_workers(), now);
     feed(StoreOffered{kPort});
     feed(LinkUp{});
@@ -39,7 +38,7 @@ TEST_F(AgentCoreElasticTest, ElasticIsSaidOnceAllWorkersAre) {
     EXPECT_TRUE(sent<Report>()[0].report.elastic);
 }
 
-TEST_F(AgentCoreElasticTest, StopSuspendsThemAndTheNextRoundGivesThemPlacesAgain) {
+TEST_F(AgentCoreElasticTest, StopSuspendsWorkersAndTheNextRoundAssignsThemAgain) {
     hear(Stop{RoundId{1}, "another node is lost"});
     ASSERT_EQ(all<EndRound>().size(), 1U);
     EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{0, 1}));
@@ -59,7 +58,7 @@ TEST_F(AgentCoreElasticTest, OnlyTheLostWorkerIsLaunchedAgain) {
     exits(1, 0, crash(0, SIGKILL));
     ASSERT_EQ(all<EndRound>().size(), 1U);
     EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
-    EXPECT_TRUE(reported(NodeState::stopping));  // At once: the others are to hear of it.
+    EXPECT_TRUE(reported(NodeState::stopping));  // At once, so that the other nodes hear of it.
     suspends(1, 1);
     ASSERT_TRUE(core.report().failure.has_value());
     EXPECT_EQ(core.report().failure->signal, SIGKILL);
@@ -68,13 +67,13 @@ TEST_F(AgentCoreElasticTest, OnlyTheLostWorkerIsLaunchedAgain) {
     EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{1}));
     ASSERT_EQ(all<LaunchWorkers>().size(), 1U);
     EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
-    EXPECT_TRUE(core.report().elastic);  // Until the fresh one shows that it is not.
+    EXPECT_TRUE(core.report().elastic);  // Until the new worker shows otherwise.
     exits(2, 0, error(0));
     ASSERT_TRUE(core.report().failure.has_value());
     EXPECT_EQ(core.report().failure->exit_code, 1);
 }
 
-TEST_F(AgentCoreElasticTest, WhoHasNotAttachedEndsWithTheRound) {
+TEST_F(AgentCoreElasticTest, UnattachedWorkerEndsWithTheRound) {
     exits(1, 0, crash(0, SIGKILL));
     suspends(1, 1);
     assign(2);
@@ -86,7 +85,7 @@ TEST_F(AgentCoreElasticTest, WhoHasNotAttachedEndsWithTheRound) {
     EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
 }
 
-TEST_F(AgentCoreElasticTest, WhoDoesNotSuspendInTimeIsKilledAndTheOthersAreNot) {
+TEST_F(AgentCoreElasticTest, OnlyTheWorkerThatDoesNotSuspendInTimeIsKilled) {
     hear(Stop{RoundId{1}, "another node is lost"});
     suspends(1, 0);
     pass_answered(seconds(11));
@@ -95,11 +94,11 @@ TEST_F(AgentCoreElasticTest, WhoDoesNotSuspendInTimeIsKilledAndTheOthersAreNot) 
     EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{1}));
     exits(1, 1, crash(1, SIGKILL));
     EXPECT_EQ(core.report().state, NodeState::stopped);
-    EXPECT_FALSE(core.report().failure.has_value());  // It was we.
+    EXPECT_FALSE(core.report().failure.has_value());  // The agent killed it.
 }
 
-TEST_F(AgentCoreElasticTest, WhoSaidThatItFailsHasFailedHoweverLongItTakesToEnd) {
-    suspends(1, 0);  // Its peer of this very node is as good as gone, and has not ended yet.
+TEST_F(AgentCoreElasticTest, AnnouncedFailureCountsHoweverLongTheWorkerTakesToEnd) {
+    suspends(1, 0);  // Its peer on this node fails and has not ended yet.
     ASSERT_EQ(core.report().state, NodeState::stopping);
     WorkerFailure announced = error(1);
     announced.announced = true;
@@ -109,7 +108,7 @@ TEST_F(AgentCoreElasticTest, WhoSaidThatItFailsHasFailedHoweverLongItTakesToEnd)
     EXPECT_TRUE(core.report().failure->announced);
 }
 
-TEST_F(AgentCoreElasticTest, AWorkerThatSuspendsUnaskedHasLostItsPeers) {
+TEST_F(AgentCoreElasticTest, WorkerThatSuspendsUnaskedHasLostItsPeers) {
     suspends(1, 0);
     ASSERT_EQ(all<EndRound>().size(), 1U);
     EXPECT_EQ(all<EndRound>()[0].local_ranks, (Ranks{1}));
@@ -118,7 +117,7 @@ TEST_F(AgentCoreElasticTest, AWorkerThatSuspendsUnaskedHasLostItsPeers) {
     EXPECT_TRUE(reported(NodeState::stopped));
 }
 
-TEST_F(AgentCoreElasticTest, AConnectionThatBreaksIsToldAtOnceAndEndsNothingHere) {
+TEST_F(AgentCoreElasticTest, BrokenConnectionIsReportedAtOnceAndEndsNoWorker) {
     feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
     const std::uint32_t rank = core.assignment().first_rank + 1;
     const std::vector<BrokenLink> links = {{rank, 2, "closed the connection"}};
@@ -126,7 +125,7 @@ TEST_F(AgentCoreElasticTest, AConnectionThatBreaksIsToldAtOnceAndEndsNothingHere
     EXPECT_EQ(sent<Report>()[0].report.broken_links, links);
     EXPECT_TRUE(reported(NodeState::running));
     EXPECT_TRUE(all<EndRound>().empty());
-    // What follows from it is no news, nor is what an earlier round had.
+    // Consequences, and events of earlier rounds, are not reported.
     feed(WorkerLostPeer{1, RoundId{1}, 3, "closed the connection"});
     feed(WorkerLostPeer{0, RoundId{0}, 3, "closed the connection"});
     EXPECT_EQ(core.report().broken_links, links);
@@ -137,7 +136,7 @@ TEST_F(AgentCoreElasticTest, AConnectionThatBreaksIsToldAtOnceAndEndsNothingHere
     EXPECT_TRUE(core.report().broken_links.empty());
 }
 
-TEST_F(AgentCoreElasticTest, ARoundThatWasNeverBegunHadNoConnectionsThatBroke) {
+TEST_F(AgentCoreElasticTest, BrokenConnectionOfARoundThatNeverBeganIsIgnored) {
     feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
     hear(Stop{RoundId{1}, "it broke"});
     suspends(1, 0);
@@ -148,20 +147,20 @@ TEST_F(AgentCoreElasticTest, ARoundThatWasNeverBegunHadNoConnectionsThatBroke) {
     EXPECT_TRUE(core.report().broken_links.empty());
 }
 
-TEST_F(AgentCoreElasticTest, WhoseTrainingIsFinishedHasLostNobody) {
+TEST_F(AgentCoreElasticTest, FinishedWorkerReportsNoBrokenConnection) {
     feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
     feed(WorkerAttached{1, false});
     EXPECT_TRUE(core.report().broken_links.empty());
     ASSERT_FALSE(sent<Report>().empty());
     EXPECT_TRUE(sent<Report>().back().report.broken_links.empty());
-    // Nor from then on: its peers end, each in its own time and way.
+    // Also not later: its peers end at different times.
     effects.clear();
     feed(WorkerLostPeer{1, RoundId{1}, 2, "closed the connection"});
     EXPECT_TRUE(core.report().broken_links.empty());
     EXPECT_TRUE(sent<Report>().empty());
 }
 
-TEST_F(AgentCoreElasticTest, ALateWordOfAnOlderRoundSuspendsNobody) {
+TEST_F(AgentCoreElasticTest, LateMessageOfAnOlderRoundSuspendsNoWorker) {
     hear(Stop{RoundId{1}, "another node is lost"});
     suspends(1, 0);
     suspends(1, 1);
@@ -172,7 +171,7 @@ TEST_F(AgentCoreElasticTest, ALateWordOfAnOlderRoundSuspendsNobody) {
     EXPECT_TRUE(all<EndRound>().empty());
 }
 
-TEST_F(AgentCoreElasticTest, WhatEndedTheRoundWhileNobodyListenedIsToldWithItsAge) {
+TEST_F(AgentCoreElasticTest, EndOfARoundWithoutADaemonIsReportedWithItsAge) {
     feed(LinkDown{});
     pass(std::chrono::seconds(1));
     exits(1, 0, crash(0, SIGSEGV));
@@ -202,12 +201,12 @@ TEST_F(AgentCoreElasticTest, FencedWorkersSuspendAndTheNodeJoinsAgain) {
     EXPECT_TRUE(core.has_workers());
 }
 
-TEST_F(AgentCoreElasticTest, ClosedEndsSuspendedWorkersToo) {
+TEST_F(AgentCoreElasticTest, ClosedEndsSuspendedWorkers) {
     hear(Stop{RoundId{1}, "another node is lost"});
     suspends(1, 0);
     effects.clear();
     hear(Closed{Verdict{}});
-    // Who is suspended may handle SIGTERM, which is no reason to wait for it.
+    // A suspended worker may handle SIGTERM; the agent does not wait for that.
     ASSERT_EQ(all<SignalWorkers>().size(), 2U);
     EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, (Ranks{1}));
     EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGTERM);
@@ -219,9 +218,9 @@ TEST_F(AgentCoreElasticTest, ClosedEndsSuspendedWorkersToo) {
     EXPECT_TRUE(quit().has_value());
 }
 
-// ---- Work of their own, in which workers do not hear that the round is over.
+// ---- User code, in which workers do not hear that the round is over.
 
-TEST_F(AgentCoreElasticTest, WorkersAtWorkOfTheirOwnAreNotEndedBeforeTheyWouldCountAsHung) {
+TEST_F(AgentCoreElasticTest, WorkersInUserCodeAreNotEndedBeforeTheirHangLimit) {
     hear(Stop{RoundId{1}, "another node is lost"});
     feed(WorkersAtWork{RoundId{1}, seconds(200)});
     ASSERT_FALSE(sent<Report>().empty());
@@ -237,10 +236,10 @@ TEST_F(AgentCoreElasticTest, WorkersAtWorkOfTheirOwnAreNotEndedBeforeTheyWouldCo
     EXPECT_TRUE(all<SignalWorkers>()[0].force());
 }
 
-TEST_F(AgentCoreElasticTest, WorkThatIsDoneInTimeIsNotSpokenOf) {
+TEST_F(AgentCoreElasticTest, UserCodeThatEndsInTimeGivesNoMessage) {
     hear(Stop{RoundId{1}, "another node is lost"});
     feed(WorkersAtWork{RoundId{1}, seconds(200)});
-    feed(WorkersAtWork{RoundId{1}, seconds(3)});  // It grows no shorter by that.
+    feed(WorkersAtWork{RoundId{1}, seconds(3)});  // A later report does not shorten the time.
     suspends(1, 0);
     suspends(1, 1);
     EXPECT_TRUE(reported(NodeState::stopped));
@@ -250,7 +249,7 @@ TEST_F(AgentCoreElasticTest, WorkThatIsDoneInTimeIsNotSpokenOf) {
     EXPECT_TRUE(all<SignalWorkers>().empty());
 }
 
-TEST_F(AgentCoreElasticTest, WhoIsToLeaveHasNoMoreTimeForItsWork) {
+TEST_F(AgentCoreElasticTest, LeavingNodeGetsNoExtraTimeForUserCode) {
     gets_signal(SIGTERM);
     hear(Stop{RoundId{1}, "another node is lost"});
     feed(WorkersAtWork{RoundId{1}, seconds(200)});
@@ -259,16 +258,16 @@ TEST_F(AgentCoreElasticTest, WhoIsToLeaveHasNoMoreTimeForItsWork) {
     EXPECT_FALSE(all<SignalWorkers>().empty());
 }
 
-TEST_F(AgentCoreElasticTest, WorkInARoundThatGoesOnChangesNothing) {
+TEST_F(AgentCoreElasticTest, UserCodeInARunningRoundChangesNothing) {
     feed(WorkersAtWork{RoundId{1}, seconds(200)});
     hear(Stop{RoundId{1}, "another node is lost"});
     feed(WorkersAtWork{RoundId{2}, seconds(200)});
     EXPECT_EQ(core.report().at_work, Duration::zero());
 }
 
-// ---- What passes through.
+// ---- Forwarded messages.
 
-TEST_F(AgentCoreElasticTest, TheFirstStepOfARoundIsToldByTheNodeWithRankZero) {
+TEST_F(AgentCoreElasticTest, NodeWithRankZeroReportsTheFirstStepOfARound) {
     feed(WorkerResumed{1, Resumed{RoundId{1}, 5, {}, {}, {}}});
     EXPECT_TRUE(sent<Resumed>().empty());
     feed(WorkerResumed{0, Resumed{RoundId{1}, 5, {}, {}, {}}});
@@ -282,13 +281,13 @@ TEST_F(AgentCoreElasticTest, TheFirstStepOfARoundIsToldByTheNodeWithRankZero) {
     EXPECT_EQ(core.report().held_step, 8U);
 }
 
-TEST_F(AgentCoreElasticTest, TheFirstStepIsToldAgainUntilItsRecoveryIsHeardOf) {
+TEST_F(AgentCoreElasticTest, FirstStepIsReportedAgainUntilTheDaemonAnswers) {
     feed(LinkDown{});
     feed(WorkerResumed{0, Resumed{RoundId{1}, 5, {}, {}, {}}});
     EXPECT_TRUE(sent<Resumed>().empty());
     feed(LinkUp{});
     ASSERT_EQ(sent<Resumed>().size(), 1U);
-    // The daemon may have died of it.
+    // The daemon may have died before it heard of it.
     feed(LinkDown{});
     feed(LinkUp{});
     ASSERT_EQ(sent<Resumed>().size(), 2U);
@@ -306,7 +305,7 @@ TEST_F(AgentCoreElasticTest, TheFirstStepIsToldAgainUntilItsRecoveryIsHeardOf) {
     EXPECT_EQ(sent<Resumed>().size(), 3U);
 }
 
-TEST_F(AgentCoreElasticTest, TheWorkerThatARoundHangsOnIsKilledAndItsFailureIsAHang) {
+TEST_F(AgentCoreElasticTest, HangingWorkerIsKilledAndItsFailureIsAHang) {
     hear(EndWorker{RoundId{1}, 1, "rank 1 is not in the collective"});
     ASSERT_EQ(all<KillWorker>().size(), 1U);
     EXPECT_EQ(all<KillWorker>()[0].local_rank, 1U);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How an agent ends: by a verdict, a signal, its patience, or because it is done.
+// How an agent ends: by a verdict, a signal, the join timeout, or because it has finished.
 #include "agent/cause_text.h"
 #include "agent_core_fixture.h"
 
@@ -55,7 +55,7 @@ TEST_F(AgentCoreTest, SignalMakesTheNodeLeaveAndEndByThatSignal) {
     EXPECT_EQ(quit()->exit_code, 128 + SIGTERM);
 }
 
-TEST_F(AgentCoreTest, WhoTrainsNeedsNoDaemonForHoweverLong) {
+TEST_F(AgentCoreTest, TrainingNodeNeedsNoDaemon) {
     in_round(1);
     feed(LinkDown{});
     for (std::uint64_t step = 1; step <= 20; ++step) {
@@ -73,7 +73,7 @@ TEST_F(AgentCoreTest, WhoTrainsNeedsNoDaemonForHoweverLong) {
     EXPECT_EQ(quit()->exit_code, 0) << "no other node has a part in the round";
 }
 
-TEST_F(AgentCoreTest, WhoTrainsNoMoreWithoutADaemonGivesUp) {
+TEST_F(AgentCoreTest, NodeThatStopsCommittingStepsWithoutADaemonGivesUp) {
     in_round(1);
     feed(StepsCommitted{5});
     feed(LinkDown{});
@@ -102,7 +102,7 @@ TEST_F(AgentCoreTest, SecondSignalShortensTheGraceToNothing) {
     }
 }
 
-TEST_F(AgentCoreTest, SignalsThatComeAtOnceAreOneWish) {
+TEST_F(AgentCoreTest, SignalsThatArriveTogetherCountOnce) {
     in_round(1);
     gets_signal(SIGTERM);
     effects.clear();
@@ -115,7 +115,7 @@ TEST_F(AgentCoreTest, SignalsThatComeAtOnceAreOneWish) {
     EXPECT_TRUE(all<SignalWorkers>().empty());
 }
 
-TEST_F(AgentCoreTest, ALeavingNodeRepeatsThatItLeavesAndNeverJoinsAgain) {
+TEST_F(AgentCoreTest, LeavingNodeRepeatsItsLeaveAndNeverJoinsAgain) {
     in_round(1);
     gets_signal(SIGTERM);
     effects.clear();
@@ -134,7 +134,7 @@ TEST_F(AgentCoreTest, ALeavingNodeRepeatsThatItLeavesAndNeverJoinsAgain) {
     EXPECT_TRUE(quit().has_value());
 }
 
-TEST_F(AgentCoreTest, AfterARoundTheDaemonIsGivenTheTimeToSayWhyNoOtherWasFormed) {
+TEST_F(AgentCoreTest, DaemonGetsTimeToCloseTheJobBeforeTheNodeGivesUp) {
     ASSERT_FALSE(sent<Join>().empty());
     EXPECT_EQ(sent<Join>().back().offer.join_timeout, minutes(10));
     in_round(1);
@@ -147,7 +147,7 @@ TEST_F(AgentCoreTest, AfterARoundTheDaemonIsGivenTheTimeToSayWhyNoOtherWasFormed
     EXPECT_EQ(quit()->exit_code, kExitNoRendezvous);
 }
 
-TEST_F(AgentCoreTest, WithoutARoundForTheJoinTimeoutItGivesUpAndSaysGoodbye) {
+TEST_F(AgentCoreTest, NodeWithoutARoundLeavesAfterTheJoinTimeout) {
     pass_answered(minutes(10) - milliseconds(1));
     EXPECT_FALSE(quit().has_value());
     pass(milliseconds(1));
@@ -157,7 +157,7 @@ TEST_F(AgentCoreTest, WithoutARoundForTheJoinTimeoutItGivesUpAndSaysGoodbye) {
     EXPECT_EQ(all<SendLeave>().size(), 1U);
 }
 
-TEST_F(AgentCoreTest, WithoutADaemonForTheJoinTimeoutItGivesUpEvenWithWorkers) {
+TEST_F(AgentCoreTest, NodeWithWorkersButNoDaemonGivesUpAfterTheJoinTimeout) {
     in_round(1);
     feed(LinkDown{});
     pass(minutes(10));
@@ -166,7 +166,7 @@ TEST_F(AgentCoreTest, WithoutADaemonForTheJoinTimeoutItGivesUpEvenWithWorkers) {
     expect_quit(kExitNoRendezvous, QuitCause::no_rendezvous);
 }
 
-TEST_F(AgentCoreTest, PatienceBeginsAnewWithEveryDisconnection) {
+TEST_F(AgentCoreTest, JoinTimeoutBeginsAnewWithEveryDisconnection) {
     in_round(1);
     for (int i = 0; i < 5; ++i) {
         feed(LinkDown{});
@@ -177,7 +177,7 @@ TEST_F(AgentCoreTest, PatienceBeginsAnewWithEveryDisconnection) {
     EXPECT_FALSE(core.leaving());
 }
 
-TEST_F(AgentCoreTest, PatienceDoesNotRunOutWhileWorkersAreBeingStoppedAfterAReconnection) {
+TEST_F(AgentCoreTest, JoinTimeoutDoesNotRunWhileAConnectedNodeStopsItsWorkers) {
     in_round(1);
     feed(LinkDown{});
     pass(minutes(10) - seconds(1));
@@ -190,7 +190,7 @@ TEST_F(AgentCoreTest, PatienceDoesNotRunOutWhileWorkersAreBeingStoppedAfterAReco
     EXPECT_FALSE(core.leaving());
 }
 
-TEST_F(AgentCoreTest, AStandbyWaitsForEver) {
+TEST_F(AgentCoreTest, StandbyWaitsWithoutALimit) {
     Waiting waiting;
     waiting.standby = true;
     hear(waiting);
@@ -202,7 +202,7 @@ TEST_F(AgentCoreTest, AStandbyWaitsForEver) {
     EXPECT_TRUE(core.leaving());
 }
 
-TEST_F(AgentCoreTest, AFinishedNodeWaitsForTheOthersAsLongAsItTakes) {
+TEST_F(AgentCoreTest, FinishedNodeWaitsForTheOthersWithoutALimit) {
     in_round(1);
     exits(1, 0);
     exits(1, 1);
@@ -210,7 +210,7 @@ TEST_F(AgentCoreTest, AFinishedNodeWaitsForTheOthersAsLongAsItTakes) {
     EXPECT_FALSE(core.leaving());
 }
 
-TEST_F(AgentCoreTest, TheVerdictIsKeptEvenIfWorkersResistSigkill) {
+TEST_F(AgentCoreTest, VerdictIsKeptEvenIfWorkersResistSigkill) {
     in_round(1);
     Verdict verdict;
     verdict.exit_code = 7;
@@ -224,7 +224,7 @@ TEST_F(AgentCoreTest, TheVerdictIsKeptEvenIfWorkersResistSigkill) {
 
 // ---- Departure.
 
-TEST_F(AgentCoreTest, NodeThatIsDoneGoesWhenItIsDismissed) {
+TEST_F(AgentCoreTest, FinishedNodeEndsWhenItIsDismissed) {
     in_round(1);
     exits(1, 0);
     exits(1, 1);
@@ -236,7 +236,7 @@ TEST_F(AgentCoreTest, NodeThatIsDoneGoesWhenItIsDismissed) {
     EXPECT_TRUE(core.done());
 }
 
-TEST_F(AgentCoreTest, DismissalFromAnotherRoundOrBeforeTheEndIsNothing) {
+TEST_F(AgentCoreTest, DismissalForAnotherRoundOrBeforeTheEndIsIgnored) {
     in_round(2);
     hear(Dismissed{RoundId{2}});
     exits(2, 0);
@@ -264,7 +264,7 @@ TEST_F(AgentCoreTest, WorkersGetTheSignalThatTheNodeGot) {
     gets_signal(SIGINT);
     ASSERT_EQ(all<SignalWorkers>().size(), 1U);
     EXPECT_EQ(all<SignalWorkers>()[0].signal, SIGINT);
-    // A death by that signal is our doing, and no failure.
+    // An end by the signal that we sent is no failure.
     exits(1, 0, crash(0, SIGINT));
     exits(1, 1, crash(1, SIGINT));
     EXPECT_FALSE(core.report().failure.has_value());

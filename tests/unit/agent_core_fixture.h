@@ -43,7 +43,7 @@ inline WorkerFailure error(std::uint32_t local_rank) {
     return failure;
 }
 
-/// Of one that exits with code 0 in the middle of its training.
+/// A worker that exits with code 0 in the middle of its training.
 inline WorkerFailure early_end(std::uint32_t local_rank) {
     WorkerFailure failure = error(local_rank);
     failure.unfinished = true;
@@ -80,7 +80,7 @@ class AgentCoreTest : public testing::Test {
     void exits_unfinished(std::uint64_t round, std::uint32_t local_rank) {
         feed(WorkerExited{RoundId{round}, local_rank, std::nullopt, false, early_end(local_rank)});
     }
-    // Both workers end as SIGTERM makes them.
+    // Both workers end by SIGTERM.
     void both_obey(std::uint64_t round) {
         exits(round, 0, crash(0, SIGTERM));
         exits(round, 1, crash(1, SIGTERM));

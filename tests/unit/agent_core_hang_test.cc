@@ -16,7 +16,7 @@ class AgentCoreHangTest : public AgentCoreTest {
     const Hang hang{1, "rank 1 has been in step 41 for 12 s (limit 10 s)", false};
 };
 
-TEST_F(AgentCoreHangTest, HangIsToldAtOnceAndTakenBackWhenThingsMove) {
+TEST_F(AgentCoreHangTest, HangIsReportedAtOnceAndWithdrawnWhenWorkersMove) {
     in_round(1);
     feed(HangSuspected{RoundId{1}, hang});
     EXPECT_EQ(core.report().hang, hang);
@@ -28,7 +28,7 @@ TEST_F(AgentCoreHangTest, HangIsToldAtOnceAndTakenBackWhenThingsMove) {
     EXPECT_EQ(all<SendToDaemon>().size(), 2U);
 }
 
-TEST_F(AgentCoreHangTest, HangOfAnotherRoundOrOfARoundThatIsBeingStoppedIsNone) {
+TEST_F(AgentCoreHangTest, HangOfAnotherOrAStoppingRoundIsIgnored) {
     in_round(2);
     feed(HangSuspected{RoundId{1}, hang});
     EXPECT_FALSE(core.report().hang);
@@ -57,7 +57,7 @@ TEST_F(AgentCoreHangTest, StacksAreSavedOnceForEachAlarmHoweverOftenTheyAreAsked
     EXPECT_EQ(core.report().alarm, 1U) << "not answered yet";
 }
 
-TEST_F(AgentCoreHangTest, AnAlarmThatIsRaisedWhileStacksAreSavedForAnotherIsAnsweredItself) {
+TEST_F(AgentCoreHangTest, AlarmRaisedWhileStacksAreSavedForAnotherGetsItsOwnAnswer) {
     in_round(1);
     hear(rendezvous::SaveStacks{RoundId{1}, 1, "rank 1 hangs"});
     hear(rendezvous::SaveStacks{RoundId{1}, 2, "rank 0 hangs"});
@@ -72,14 +72,14 @@ TEST_F(AgentCoreHangTest, AnAlarmThatIsRaisedWhileStacksAreSavedForAnotherIsAnsw
     EXPECT_EQ(core.report().positions, positions);
 }
 
-TEST_F(AgentCoreHangTest, StacksOfARoundThatIsNotRunHereAreAnsweredWithTheTruth) {
+TEST_F(AgentCoreHangTest, RequestForStacksOfAnotherRoundIsAnsweredWithTheReport) {
     in_round(2);
     hear(rendezvous::SaveStacks{RoundId{1}, 1, "rank 1 hangs"});
     EXPECT_EQ(all<SaveStacks>().size(), 0U);
     EXPECT_EQ(all<SendToDaemon>().size(), 1U);
 }
 
-TEST_F(AgentCoreHangTest, WorkerThatIsEndedForItFailsOfAHang) {
+TEST_F(AgentCoreHangTest, WorkerKilledForAHangFailsByAHang) {
     in_round(1);
     hear(EndWorker{RoundId{1}, 1, hang.text});
     ASSERT_EQ(all<KillWorker>().size(), 1U);
@@ -91,7 +91,7 @@ TEST_F(AgentCoreHangTest, WorkerThatIsEndedForItFailsOfAHang) {
     EXPECT_EQ(core.report().state, NodeState::stopping);
 }
 
-TEST_F(AgentCoreHangTest, WorkerThatIsEndedForItsSilenceFailsOfThat) {
+TEST_F(AgentCoreHangTest, WorkerKilledForItsSilenceFailsBySilence) {
     in_round(1);
     hear(EndWorker{RoundId{1}, 1, "it is silent", true});
     ASSERT_EQ(all<KillWorker>().size(), 1U);
@@ -101,7 +101,7 @@ TEST_F(AgentCoreHangTest, WorkerThatIsEndedForItsSilenceFailsOfThat) {
     EXPECT_TRUE(core.report().failure->by_silence);
 }
 
-TEST_F(AgentCoreHangTest, NextRoundBeginsWithoutThem) {
+TEST_F(AgentCoreHangTest, NextRoundBeginsWithoutOldAlarms) {
     in_round(1);
     feed(HangSuspected{RoundId{1}, hang});
     hear(rendezvous::SaveStacks{RoundId{1}, 1, hang.text});

@@ -6,7 +6,7 @@
 
 namespace regroup::agent {
 
-/// A node of two elastic workers in round 1 that is to leave the job.
+/// A node of two elastic workers in round 1 that has to leave the job.
 class AgentCoreLeavingTest : public AgentCoreElasticTest {
    protected:
     void stop() { hear(rendezvous::Stop{RoundId{1}, "another node is lost"}); }
@@ -14,7 +14,7 @@ class AgentCoreLeavingTest : public AgentCoreElasticTest {
         suspends_at(step, 0);
         suspends_at(step, 1);
     }
-    /// Out of a round, with state.
+    /// Both workers are out of the round and hold state.
     void stop_and_suspend() {
         stop();
         both_suspend();

@@ -16,7 +16,7 @@ using std::chrono::seconds;
 
 // ---- Planned changes.
 
-TEST_F(AgentCoreLeavingTest, PrepareSuspendsAtAStepBoundaryWithoutEndingTheRoundBefore) {
+TEST_F(AgentCoreLeavingTest, PrepareSuspendsWorkersAtAStepBoundaryAndKeepsTheRoundUntilThen) {
     prepare(false);
     prepare(false);
     ASSERT_EQ(all<PauseWorkers>().size(), 1U);
@@ -39,7 +39,7 @@ TEST_F(AgentCoreLeavingTest, FailureWhilePausingStopsTheRound) {
 
 // ---- At a step boundary.
 
-TEST_F(AgentCoreLeavingTest, SignalIsAWishThatTheDaemonGrants) {
+TEST_F(AgentCoreLeavingTest, SignalAsksTheDaemonForADrain) {
     EXPECT_TRUE(core.would_drain());
     gets_signal(SIGTERM);
     EXPECT_FALSE(core.would_drain());
@@ -115,7 +115,7 @@ TEST_F(AgentCoreLeavingTest, EndsOfWorkersAtTheBoundaryDecideTheExitCode) {
     }
 }
 
-TEST_F(AgentCoreLeavingTest, RoundThatBreaksBeforeTheBoundaryLeavesTheDecisionToTheDaemon) {
+TEST_F(AgentCoreLeavingTest, DaemonDecidesWhenTheRoundBreaksBeforeTheBoundary) {
     gets_signal(SIGTERM);
     prepare(true);
     effects.clear();
@@ -143,14 +143,14 @@ TEST_F(AgentCoreLeavingTest, NodeWhoseWorkersAllDiedBeforeTheBoundaryTakesPartIn
     EXPECT_TRUE(launched(2));
 }
 
-TEST_F(AgentCoreLeavingTest, BoundaryThatIsTheLastStepFindsTheTrainingFinished) {
+TEST_F(AgentCoreLeavingTest, TrainingThatEndsAtTheBoundaryIsFinished) {
     gets_signal(SIGTERM);
     prepare(true);
     feed(WorkerExited{RoundId{1}, 0, std::nullopt, true});
     feed(WorkerExited{RoundId{1}, 1, std::nullopt, true});
     EXPECT_TRUE(reported(NodeState::finished));
     EXPECT_FALSE(quit().has_value());
-    pass_answered(seconds(11));  // It does not wait for the others for ever.
+    pass_answered(seconds(11));  // It waits for the others for a limited time.
     expect_quit(0, QuitCause::finished);
     EXPECT_EQ(quit()->signal, 0);
 }
@@ -172,14 +172,14 @@ TEST_F(AgentCoreLeavingTest, SuspendedWorkersSaveAtOnceWhenTheyAreToldToLeave) {
     expect_exit_when_both_have_left(kExitRequeue);
 }
 
-TEST_F(AgentCoreLeavingTest, WordToLeaveThatMeantARunningRoundIsAnsweredWithTheReport) {
+TEST_F(AgentCoreLeavingTest, PrepareForARunningRoundIsAnsweredWithTheReport) {
     stop_and_suspend();
     hear(Prepare{RoundId{1}, true, "all leave", true});
     EXPECT_TRUE(all<PauseWorkers>().empty());
     EXPECT_TRUE(reported(NodeState::stopped));
 }
 
-TEST_F(AgentCoreLeavingTest, WordToLeaveWhileWorkersAreOnTheirWayOutIsAnsweredWithTheReport) {
+TEST_F(AgentCoreLeavingTest, PrepareWhileWorkersSuspendIsAnsweredWithTheReport) {
     stop();
     suspends(1, 0);
     effects.clear();
@@ -188,7 +188,7 @@ TEST_F(AgentCoreLeavingTest, WordToLeaveWhileWorkersAreOnTheirWayOutIsAnsweredWi
     EXPECT_TRUE(reported(NodeState::stopping));
 }
 
-TEST_F(AgentCoreLeavingTest, NodeLeftBehindByALaterRoundEndsAndSavesNothing) {
+TEST_F(AgentCoreLeavingTest, NodeOutsideALaterRoundEndsAndSavesNothing) {
     stop_and_suspend();
     hear(Prepare{RoundId{1}, true, "node a is drained", false, true});
     EXPECT_TRUE(all<PauseWorkers>().empty());
@@ -208,7 +208,7 @@ TEST_F(AgentCoreLeavingTest, WorkerThatFailsToSaveFailsTheLeave) {
     expect_quit(kExitJobFailed, QuitCause::save_failed);
 }
 
-TEST_F(AgentCoreLeavingTest, DaemonKnowsWhoElseHasTheStateOfWorkersThatAreLost) {
+TEST_F(AgentCoreLeavingTest, DaemonDecidesAboutTheStateOfLostWorkers) {
     exits(1, 0, crash(0, SIGKILL));
     exits(1, 1, crash(1, SIGKILL));
     ASSERT_FALSE(core.has_workers());
@@ -218,7 +218,7 @@ TEST_F(AgentCoreLeavingTest, DaemonKnowsWhoElseHasTheStateOfWorkersThatAreLost) 
     expect_quit(kExitRequeue, QuitCause::drained);
 }
 
-TEST_F(AgentCoreLeavingTest, WorkerThatEndsOfItselfWhileItsNodeIsToLeaveHasNotFailed) {
+TEST_F(AgentCoreLeavingTest, WorkerThatEndsByItselfWhileItsNodeLeavesHasNotFailed) {
     gets_signal(SIGTERM);
     exits_unfinished(1, 0);
     EXPECT_FALSE(core.report().failure.has_value());
@@ -244,7 +244,7 @@ TEST_F(AgentCoreLeavingTest, StandbyThatHostsTheRendezvousAsksTheOthersToSaveFir
     expect_quit(kExitRequeue, QuitCause::drained);
 }
 
-// One worker may hold the state while the one beside it is new, and had yet to attach.
+// One worker may hold the state while the other one is new and has not attached.
 TEST_F(AgentCoreLeavingTest, NodeWithOneWorkerThatHoldsStateLeavesWithIt) {
     for (const bool by_signal : {true, false}) {
         SCOPED_TRACE(by_signal ? "by a signal" : "with all others");
@@ -278,16 +278,16 @@ TEST_F(AgentCoreLeavingTest, NodeWithOneWorkerThatHoldsStateLeavesWithIt) {
 
 // ---- A verdict meanwhile.
 
-TEST_F(AgentCoreLeavingTest, EndOfADrainedJobIsEnoughToSave) {
+TEST_F(AgentCoreLeavingTest, VerdictOfADrainedJobLetsWorkersSave) {
     stop_and_suspend();
     close(kExitRequeue);
     EXPECT_TRUE(told_to_save_at_once());
     EXPECT_TRUE(all<SignalWorkers>().empty());
     pass(config_of_two_workers().policy.prepare_timeout + seconds(1));
-    ASSERT_FALSE(all<SignalWorkers>().empty());  // Not for ever.
+    ASSERT_FALSE(all<SignalWorkers>().empty());  // After the limit.
 }
 
-TEST_F(AgentCoreLeavingTest, NodeThatWasToLeaveSavesWhatItHasThoughTheJobFails) {
+TEST_F(AgentCoreLeavingTest, LeavingNodeSavesItsStateThoughTheJobFails) {
     prepare(true);
     stop();
     both_suspend();
@@ -297,7 +297,7 @@ TEST_F(AgentCoreLeavingTest, NodeThatWasToLeaveSavesWhatItHasThoughTheJobFails) 
     expect_exit_when_both_have_left(1);
 }
 
-TEST_F(AgentCoreLeavingTest, VerdictLetsWorkersSaveThatHaveLostTheOtherOne) {
+TEST_F(AgentCoreLeavingTest, VerdictLetsTheRemainingWorkersSave) {
     prepare(true);
     exits(1, 0, crash(0, SIGKILL));
     suspends(1, 1);
@@ -311,7 +311,7 @@ TEST_F(AgentCoreLeavingTest, VerdictLetsWorkersSaveThatHaveLostTheOtherOne) {
     EXPECT_EQ(quit()->exit_code, kExitRequeue);
 }
 
-TEST_F(AgentCoreLeavingTest, NodeThatASignalAskedToGoSaysSoThoughTheVerdictComesFirst) {
+TEST_F(AgentCoreLeavingTest, SignalledNodeIsDrainedThoughTheVerdictComesFirst) {
     gets_signal(SIGTERM);
     prepare(true);
     exits(1, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A node of elastic workers that gets a signal has so much time to leave: 10 s here.
+// A node of elastic workers gets a signal. It has 10 s to leave.
 #include "agent/cause_text.h"
 #include "tests/unit/agent_core_leaving_fixture.h"
 
@@ -13,7 +13,7 @@ using std::chrono::seconds;
 
 using AgentCoreSignalTest = AgentCoreLeavingTest;
 
-TEST_F(AgentCoreSignalTest, WithoutTheDaemonsWordItGoesToABoundaryAndThenSavesWhatItHas) {
+TEST_F(AgentCoreSignalTest, NodeWithoutADaemonGoesToABoundaryAndThenSaves) {
     gets_signal(SIGTERM);
     pass_answered(milliseconds(4999));
     EXPECT_TRUE(all<PauseWorkers>().empty());
@@ -41,7 +41,7 @@ TEST_F(AgentCoreSignalTest, WorkerThatFailsAtTheBoundaryFailsTheLeaveThoughTheOt
     expect_quit(128 + SIGTERM, QuitCause::save_failed);
 }
 
-TEST_F(AgentCoreSignalTest, LeaveThatTakesTooLongEndsAsASignalDoes) {
+TEST_F(AgentCoreSignalTest, LeaveThatTakesTooLongEndsByTheSignal) {
     gets_signal(SIGTERM);
     pass_answered(seconds(9));
     EXPECT_TRUE(all<SignalWorkers>().empty());
@@ -55,7 +55,7 @@ TEST_F(AgentCoreSignalTest, LeaveThatTakesTooLongEndsAsASignalDoes) {
     EXPECT_EQ(quit()->signal, SIGTERM);
 }
 
-TEST_F(AgentCoreSignalTest, SuspendedWorkersSaveWithoutARoundAfterHalfOfTheTime) {
+TEST_F(AgentCoreSignalTest, SuspendedWorkersSaveAfterHalfOfTheTime) {
     for (const bool has_daemon : {true, false}) {
         SCOPED_TRACE(has_daemon);
         core = AgentCore(config_of_two_workers(), now);
@@ -76,7 +76,7 @@ TEST_F(AgentCoreSignalTest, SuspendedWorkersSaveWithoutARoundAfterHalfOfTheTime)
     }
 }
 
-TEST_F(AgentCoreSignalTest, DaemonThatIsAwayIsNotWaitedForLongerThanTenSeconds) {
+TEST_F(AgentCoreSignalTest, NodeWaitsAtMostTenSecondsForAnAbsentDaemon) {
     AgentConfig config = config_of_two_workers();
     config.policy.shutdown_timeout = seconds(60);
     core = AgentCore(config, now);
@@ -95,7 +95,7 @@ TEST_F(AgentCoreSignalTest, DaemonThatIsAwayIsNotWaitedForLongerThanTenSeconds) 
     expect_exit_when_both_have_left(kExitRequeue);
 }
 
-TEST_F(AgentCoreSignalTest, DaemonThatIsBackInTimeLeadsTheDrain) {
+TEST_F(AgentCoreSignalTest, DaemonThatReturnsInTimeLeadsTheDrain) {
     feed(LinkDown{});
     gets_signal(SIGTERM);
     pass(seconds(3));
@@ -106,7 +106,7 @@ TEST_F(AgentCoreSignalTest, DaemonThatIsBackInTimeLeadsTheDrain) {
     EXPECT_EQ(all<PauseWorkers>().size(), 1U);
 }
 
-TEST_F(AgentCoreSignalTest, WithoutADaemonNobodyWaitsForWorkersThatHaveEnded) {
+TEST_F(AgentCoreSignalTest, NodeWithoutADaemonDoesNotWaitForEndedWorkers) {
     for (const bool failed : {false, true}) {
         SCOPED_TRACE(failed);
         core = AgentCore(config_of_two_workers(), now);
@@ -138,7 +138,7 @@ TEST_F(AgentCoreSignalTest, SecondSignalEndsADrainAndAnEchoDoesNot) {
     EXPECT_EQ(all<SendLeave>().size(), 1U);
 }
 
-TEST_F(AgentCoreSignalTest, TimeForUserCodeEndsWithTheTimeOfASignal) {
+TEST_F(AgentCoreSignalTest, TimeForUserCodeEndsWithTheTimeOfTheSignal) {
     stop();
     suspends(1, 0);
     feed(WorkersAtWork{RoundId{1}, seconds(200)});
@@ -152,7 +152,7 @@ TEST_F(AgentCoreSignalTest, TimeForUserCodeEndsWithTheTimeOfASignal) {
     EXPECT_EQ(all<SignalWorkers>()[0].local_ranks, std::vector<std::uint32_t>{1});
 }
 
-TEST_F(AgentCoreSignalTest, WorkerThatHasFinishedTrainingEndsAsAnyProgram) {
+TEST_F(AgentCoreSignalTest, FinishedWorkerIsEndedByTheSignal) {
     feed(WorkerAttached{0, false});
     EXPECT_FALSE(core.report().elastic);
     ASSERT_EQ(sent<Report>().size(), 1U);

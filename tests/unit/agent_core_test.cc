@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The promises of AgentCore's header: joining, running a round, failures, stopping.
+// The invariants of agent_core.h: joining, running a round, failures, stopping.
 #include "agent_core_fixture.h"
 
 namespace regroup::agent {
@@ -13,7 +13,7 @@ using std::chrono::seconds;
 
 // ---- Joining and heartbeats.
 
-TEST_F(AgentCoreTest, JoinIsTheFirstWordOnEveryConnection) {
+TEST_F(AgentCoreTest, JoinIsTheFirstMessageOnEveryConnection) {
     ASSERT_EQ(sent<Join>().size(), 1U);
     EXPECT_EQ(sent<Join>()[0].node, "a#1");
     EXPECT_EQ(sent<Join>()[0].report.store_port, kPort);
@@ -25,20 +25,20 @@ TEST_F(AgentCoreTest, JoinIsTheFirstWordOnEveryConnection) {
     EXPECT_EQ(sent<Join>()[0].report.state, NodeState::running);
 }
 
-TEST_F(AgentCoreTest, ReportsThreeTimesPerHeartbeatTimeout) {
+TEST_F(AgentCoreTest, NodeReportsThreeTimesPerHeartbeatTimeout) {
     effects.clear();
     pass_answered(seconds(9));
     EXPECT_EQ(sent<Report>().size(), 9U);
 }
 
-TEST_F(AgentCoreTest, SaysNothingWhileThereIsNoConnection) {
+TEST_F(AgentCoreTest, NothingIsSentWithoutAConnection) {
     feed(LinkDown{});
     effects.clear();
     pass(seconds(60));
     EXPECT_TRUE(effects.empty());
 }
 
-TEST_F(AgentCoreTest, ADaemonThatIsSilentForTheTimeoutIsGivenANewConnection) {
+TEST_F(AgentCoreTest, SilentDaemonGetsANewConnectionAfterTheTimeout) {
     effects.clear();
     pass(seconds(3) - Duration(1));
     EXPECT_TRUE(all<DropLink>().empty());
@@ -48,7 +48,7 @@ TEST_F(AgentCoreTest, ADaemonThatIsSilentForTheTimeoutIsGivenANewConnection) {
     EXPECT_EQ(all<DropLink>().size(), 1U);
 }
 
-TEST_F(AgentCoreTest, ANewStoreSocketIsToldAtOnceWhileTheNodeWaits) {
+TEST_F(AgentCoreTest, WaitingNodeReportsANewStoreSocketAtOnce) {
     effects.clear();
     feed(StoreOffered{4001});
     ASSERT_EQ(sent<Report>().size(), 1U);
@@ -56,13 +56,13 @@ TEST_F(AgentCoreTest, ANewStoreSocketIsToldAtOnceWhileTheNodeWaits) {
     feed(StoreOffered{4001});
     EXPECT_EQ(sent<Report>().size(), 1U);
     in_round(1);
-    feed(StoreOffered{4002});  // The workers' end will be reported in good time.
+    feed(StoreOffered{4002});  // The end of the workers will be reported early enough.
     EXPECT_TRUE(sent<Report>().empty());
 }
 
 // ---- Running a round.
 
-TEST_F(AgentCoreTest, LaunchesWhatItIsAssignedAndReportsFinishedWhenAllSucceed) {
+TEST_F(AgentCoreTest, AssignedWorkersAreLaunchedAndReportedFinishedWhenAllSucceed) {
     in_round(1);
     EXPECT_EQ(core.report().state, NodeState::running);
     exits(1, 0);
@@ -74,7 +74,7 @@ TEST_F(AgentCoreTest, LaunchesWhatItIsAssignedAndReportsFinishedWhenAllSucceed) 
     EXPECT_FALSE(core.has_workers());
 }
 
-TEST_F(AgentCoreTest, ARoundIsLaunchedOnceHoweverOftenItIsAssigned) {
+TEST_F(AgentCoreTest, RepeatedAssignmentLaunchesARoundOnce) {
     in_round(1);
     assign(1);
     assign(1);
@@ -106,7 +106,7 @@ TEST_F(AgentCoreTest, NewerRoundWaitsUntilTheLastWorkerOfTheOlderOneIsGone) {
     EXPECT_FALSE(core.report().failure.has_value());
 }
 
-TEST_F(AgentCoreTest, OfSeveralAssignmentsTheNewestIsLaunched) {
+TEST_F(AgentCoreTest, NewestOfSeveralAssignmentsIsLaunched) {
     in_round(1);
     assign(3);
     assign(2);
@@ -155,21 +155,21 @@ TEST_F(AgentCoreTest, EchoesOfOurOwnStoppingAreNoFailures) {
 TEST_F(AgentCoreTest, SigkillIsAnEchoOnlyAfterWeSentIt) {
     in_round(1);
     hear(Stop{RoundId{1}, "rank 3 on b exited with code 1"});
-    exits(1, 0, crash(0, SIGKILL));  // Nobody here sent that: it explains the stop.
+    exits(1, 0, crash(0, SIGKILL));  // This node did not send it: it explains the stop.
     EXPECT_EQ(core.report().failure, crash(0, SIGKILL));
     pass_answered(seconds(11));
     exits(1, 1, crash(1, SIGKILL));
     EXPECT_EQ(core.report().failure, crash(0, SIGKILL));
 }
 
-TEST_F(AgentCoreTest, ACrashThatCameToLightLaterOutranksTheErrorThatItCaused) {
+TEST_F(AgentCoreTest, CrashThatIsSeenLaterOutranksTheErrorThatItCaused) {
     in_round(1);
     exits(1, 0, error(0));
     exits(1, 1, crash(1));
     EXPECT_EQ(core.report().failure, crash(1));
 }
 
-TEST_F(AgentCoreTest, WhatOldWorkersDoIsNeverTheFailureOfANewerRound) {
+TEST_F(AgentCoreTest, OldWorkersNeverFailANewerRound) {
     in_round(1);
     hear(Stop{RoundId{2}, "over before it began"});  // Round 2 was never heard of here.
     EXPECT_EQ(core.report().round, RoundId{2});
@@ -180,7 +180,7 @@ TEST_F(AgentCoreTest, WhatOldWorkersDoIsNeverTheFailureOfANewerRound) {
     EXPECT_EQ(core.report().state, NodeState::stopped);
 }
 
-TEST_F(AgentCoreTest, ExitsOfAnotherRoundOrTwiceAreIgnored) {
+TEST_F(AgentCoreTest, ExitsOfAnotherRoundAndRepeatedExitsAreIgnored) {
     in_round(2);
     exits(1, 0, crash(0));
     EXPECT_EQ(core.report().state, NodeState::running);
@@ -223,7 +223,7 @@ TEST_F(AgentCoreTest, WorkersThatResistSigkillEndTheAgentWithAnExplanation) {
     EXPECT_EQ(all<SendLeave>().size(), 1U);
 }
 
-TEST_F(AgentCoreTest, StopIsAnsweredWithTheTruthWhenThereIsNothingToStop) {
+TEST_F(AgentCoreTest, StopWithoutWorkersIsAnsweredWithTheReport) {
     effects.clear();
     hear(Stop{RoundId{4}, "over before it began"});
     ASSERT_EQ(sent<Report>().size(), 1U);
@@ -235,7 +235,7 @@ TEST_F(AgentCoreTest, StopIsAnsweredWithTheTruthWhenThereIsNothingToStop) {
     EXPECT_TRUE(launched(5));
 }
 
-TEST_F(AgentCoreTest, StopOfARoundThatIsWaitingForItsTurnPreventsIt) {
+TEST_F(AgentCoreTest, StopOfAWaitingRoundPreventsIt) {
     in_round(1);
     assign(2);
     hear(Stop{RoundId{2}, "why"});
@@ -246,7 +246,7 @@ TEST_F(AgentCoreTest, StopOfARoundThatIsWaitingForItsTurnPreventsIt) {
 }
 
 // As when the daemon gave out two rounds before it could tell of the first.
-TEST_F(AgentCoreTest, ARoundThatWaitedForItsTurnIsNotBegunWithAStoreThatIsSpentByThen) {
+TEST_F(AgentCoreTest, WaitingRoundIsNotBegunWithASpentStore) {
     in_round(1);
     assign(2, 0);
     feed(StoreOffered{4001});
@@ -260,7 +260,7 @@ TEST_F(AgentCoreTest, ARoundThatWaitedForItsTurnIsNotBegunWithAStoreThatIsSpentB
     EXPECT_FALSE(core.report().store_spent);
 }
 
-TEST_F(AgentCoreTest, WhoIsAssignedASpentStoreRunsNeitherThatRoundNorTheOneBefore) {
+TEST_F(AgentCoreTest, AssignmentWithASpentStoreEndsTheRoundBeforeToo) {
     in_round(1);
     Assignment spent;
     spent.round = RoundId{2};
@@ -277,8 +277,8 @@ TEST_F(AgentCoreTest, WhoIsAssignedASpentStoreRunsNeitherThatRoundNorTheOneBefor
     EXPECT_FALSE(core.report().failure.has_value()) << "it was of round 1";
 }
 
-// Its page is gone with it, and nobody else may know.
-TEST_F(AgentCoreTest, SaysWhichStepAWorkerThatHasEndedHadCommitted) {
+// Its page is gone with it, and no other node may know.
+TEST_F(AgentCoreTest, ReportHasTheStepOfAnEndedWorker) {
     in_round(1);
     WorkerExited dead{RoundId{1}, 0, error(0)};
     dead.step = 90;
@@ -309,7 +309,7 @@ TEST_F(AgentCoreTest, FencedNodeEndsItsWorkersAndThenJoinsAgain) {
     EXPECT_EQ(sent<Join>()[0].report.state, NodeState::stopped);
 }
 
-TEST_F(AgentCoreTest, ARoundThatWasFencedIsNeverLaunchedAfterwards) {
+TEST_F(AgentCoreTest, FencedRoundIsNeverLaunchedAfterwards) {
     in_round(1);
     assign(2);
     hear(Fenced{"given up as lost"});
@@ -321,7 +321,7 @@ TEST_F(AgentCoreTest, ARoundThatWasFencedIsNeverLaunchedAfterwards) {
     EXPECT_TRUE(launched(3));
 }
 
-TEST_F(AgentCoreTest, ARoundPromisedAfterAFenceAndAgainAfterTheJoinIsRunOnce) {
+TEST_F(AgentCoreTest, RoundAssignedAfterAFenceAndAfterTheJoinRunsOnce) {
     in_round(1);
     hear(Fenced{"given up as lost"});
     assign(2);
@@ -336,18 +336,18 @@ TEST_F(AgentCoreTest, ARoundPromisedAfterAFenceAndAgainAfterTheJoinIsRunOnce) {
     EXPECT_TRUE(all<LaunchWorkers>().empty());
 }
 
-TEST_F(AgentCoreTest, ARoundPromisedOverAnOldConnectionMustBePromisedAgain) {
+TEST_F(AgentCoreTest, RoundAssignedOverAnOldConnectionMustBeAssignedAgain) {
     in_round(1);
     assign(2);
     feed(LinkDown{});
-    feed(LinkUp{});  // To a younger daemon, perhaps, which knows nothing of round 2.
+    feed(LinkUp{});  // Perhaps a new daemon, which does not know round 2.
     both_obey(1);
     EXPECT_TRUE(all<LaunchWorkers>().empty());
     assign(102);
     EXPECT_TRUE(launched(102));
 }
 
-TEST_F(AgentCoreTest, WorkersGoOnWithoutTheDaemonAndTheEndIsToldWhenItIsBack) {
+TEST_F(AgentCoreTest, WorkersGoOnWithoutTheDaemonWhichLearnsOfTheirEndLater) {
     in_round(1);
     feed(LinkDown{});
     pass(minutes(5));

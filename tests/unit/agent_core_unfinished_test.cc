@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When a worker that exits with code 0 has failed all the same: in the middle of its training.
+// A worker that exits with code 0 in the middle of its training has failed.
 #include "tests/unit/agent_core_elastic_fixture.h"
 
 namespace regroup::agent {
@@ -8,7 +8,7 @@ namespace {
 
 using namespace rendezvous;
 
-TEST_F(AgentCoreElasticTest, WhoEndsWithSuccessInTheMiddleOfItsTrainingHasFailed) {
+TEST_F(AgentCoreElasticTest, WorkerThatEndsWithSuccessInTheMiddleOfItsTrainingHasFailed) {
     const WorkerExited early{RoundId{1}, 0, std::nullopt, false, early_end(0)};
     EXPECT_EQ(core.failure_in(early), early_end(0));
     feed(early);
@@ -21,7 +21,7 @@ TEST_F(AgentCoreElasticTest, WhoEndsWithSuccessInTheMiddleOfItsTrainingHasFailed
     EXPECT_EQ(core.report().failure, early_end(0));
 }
 
-TEST_F(AgentCoreElasticTest, SoHasTheLastOneOfItsNode) {
+TEST_F(AgentCoreElasticTest, LastWorkerOfANodeThatEndsBeforeItFinishesHasFailed) {
     exits(1, 0, crash(0));
     assign(2);
     exits(1, 1, crash(1));
@@ -33,8 +33,8 @@ TEST_F(AgentCoreElasticTest, SoHasTheLastOneOfItsNode) {
     EXPECT_EQ(core.report().failure, early_end(0));
 }
 
-TEST_F(AgentCoreElasticTest, WhoHasFinishedEndsWithSuccessWhileOthersStillFinish) {
-    // Its last word, that its training is finished, may be all that is known of it.
+TEST_F(AgentCoreElasticTest, FinishedWorkerEndsWithSuccessWhileOthersStillFinish) {
+    // Its last message may be the only sign that its training has finished.
     feed(WorkerExited{RoundId{1}, 0, std::nullopt, true});
     EXPECT_EQ(core.report().state, NodeState::running);
     feed(WorkerAttached{1, false});
@@ -43,7 +43,7 @@ TEST_F(AgentCoreElasticTest, WhoHasFinishedEndsWithSuccessWhileOthersStillFinish
     EXPECT_FALSE(core.report().failure);
 }
 
-TEST_F(AgentCoreElasticTest, WhoLeavesEndsWithSuccess) {
+TEST_F(AgentCoreElasticTest, LeavingWorkerEndsWithSuccess) {
     prepare(true);
     exits_unfinished(1, 0);
     exits_unfinished(1, 1);
@@ -52,7 +52,7 @@ TEST_F(AgentCoreElasticTest, WhoLeavesEndsWithSuccess) {
     EXPECT_FALSE(core.report().failure);
 }
 
-TEST_F(AgentCoreElasticTest, WhoGivesUpBecauseTheRoundIsOverHasNotFailed) {
+TEST_F(AgentCoreElasticTest, WorkerThatGivesUpAfterTheEndOfItsRoundHasNotFailed) {
     hear(Stop{RoundId{1}, "another node is lost"});
     exits_unfinished(1, 0);
     suspends(1, 1);
@@ -61,7 +61,7 @@ TEST_F(AgentCoreElasticTest, WhoGivesUpBecauseTheRoundIsOverHasNotFailed) {
     EXPECT_FALSE(core.report().failure);
 }
 
-TEST_F(AgentCoreElasticTest, WhoSaidThatItFailsHasFailedWithWhateverCodeItEnds) {
+TEST_F(AgentCoreElasticTest, AnnouncedFailureCountsWithAnyExitCode) {
     hear(Stop{RoundId{1}, "a connection broke"});
     WorkerExited early{RoundId{1}, 0, std::nullopt, false, early_end(0)};
     early.unfinished->announced = true;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The promises of AgentCore's header about workers that are in no round: suspended after one, or
-// started ahead of one.
+// The invariants of agent_core.h for workers outside a round: suspended, or started ahead.
 #include <functional>
 
 #include "rendezvous/core/messages.h"
@@ -16,7 +15,7 @@ using Ranks = std::vector<std::uint32_t>;
 
 // ---- Suspended.
 
-TEST_F(AgentCoreElasticTest, ASuspendedWorkerThatDiesIsNobodysFailure) {
+TEST_F(AgentCoreElasticTest, DeathOfASuspendedWorkerIsNoFailure) {
     hear(Stop{RoundId{1}, "another node is lost"});
     suspends(1, 0);
     suspends(1, 1);
@@ -27,7 +26,7 @@ TEST_F(AgentCoreElasticTest, ASuspendedWorkerThatDiesIsNobodysFailure) {
     EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
 }
 
-TEST_F(AgentCoreElasticTest, ThatASuspendedWorkerDiedWhoseStateNobodyHereHasIsToldAtOnce) {
+TEST_F(AgentCoreElasticTest, DeathOfTheOnlySuspendedWorkerWithAStateIsReportedAtOnce) {
     feed(StepsCommitted{7});
     hear(rendezvous::Stop{RoundId{1}, "a peer is lost"});
     suspends_at(6, 0);
@@ -41,7 +40,7 @@ TEST_F(AgentCoreElasticTest, ThatASuspendedWorkerDiedWhoseStateNobodyHereHasIsTo
     EXPECT_EQ(sent<rendezvous::Report>().back().report.held_step, 0U);
 }
 
-TEST_F(AgentCoreElasticTest, TheStateIsGoneWithTheLastProcessThatHadIt) {
+TEST_F(AgentCoreElasticTest, StateIsGoneWithTheLastProcessThatHadIt) {
     feed(StepsCommitted{9});
     exits(1, 0, error(0));
     EXPECT_EQ(core.report().held_step, 9U);
@@ -54,7 +53,7 @@ TEST_F(AgentCoreElasticTest, TheStateIsGoneWithTheLastProcessThatHadIt) {
 
 // ---- Standbys.
 
-TEST_F(AgentCoreElasticTest, AStandbyStartsItsWorkersAheadAndGivesThemPlacesLater) {
+TEST_F(AgentCoreElasticTest, StandbyStartsItsWorkersAheadAndAssignsThemLater) {
     core = AgentCore(config_of_two_workers(), now);
     feed(StoreOffered{kPort});
     feed(LinkUp{});
@@ -71,14 +70,14 @@ TEST_F(AgentCoreElasticTest, AStandbyStartsItsWorkersAheadAndGivesThemPlacesLate
     ASSERT_EQ(all<AssignWorkers>().size(), 1U);
     EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
     EXPECT_TRUE(all<LaunchWorkers>().empty());
-    // The word that they are there comes late.
+    // Their Hello comes late.
     suspends(0, 0);
     EXPECT_FALSE(core.is_suspended(0));
     EXPECT_EQ(core.report().state, NodeState::running);
 }
 
-// Of a round, that is, which the others have to do again.
-TEST_F(AgentCoreElasticTest, WhoHasFinishedIsAStandbyAsAny) {
+// Finished in a round that the others must repeat.
+TEST_F(AgentCoreElasticTest, FinishedNodeCanBeAStandby) {
     exits(1, 0, std::nullopt);
     exits(1, 1, std::nullopt);
     ASSERT_EQ(core.report().state, NodeState::finished);
@@ -92,7 +91,7 @@ TEST_F(AgentCoreElasticTest, WhoHasFinishedIsAStandbyAsAny) {
     EXPECT_EQ(all<AssignWorkers>()[0].local_ranks, (Ranks{0, 1}));
 }
 
-TEST_F(AgentCoreElasticTest, WhoDiesAheadOfARoundIsNoFailureAndItsPlaceIsTaken) {
+TEST_F(AgentCoreElasticTest, WorkerThatDiesAheadOfARoundIsReplacedWithoutAFailure) {
     begin_as_standby();
     exits(0, 0, error(0));
     hear_that_it_is_a_standby();
@@ -103,7 +102,7 @@ TEST_F(AgentCoreElasticTest, WhoDiesAheadOfARoundIsNoFailureAndItsPlaceIsTaken) 
     EXPECT_EQ(all<LaunchWorkers>()[0].local_ranks, (Ranks{0}));
 }
 
-TEST_F(AgentCoreElasticTest, WhoDiesAheadOfARoundIsStartedAgainAtGrowingIntervals) {
+TEST_F(AgentCoreElasticTest, WorkerThatDiesAheadOfARoundIsRestartedAtGrowingIntervals) {
     begin_as_standby();
     suspends(0, 0);
     suspends(0, 1);
@@ -111,7 +110,8 @@ TEST_F(AgentCoreElasticTest, WhoDiesAheadOfARoundIsStartedAgainAtGrowingInterval
     for (const int delay : {1, 2, 4, 8, 16, 32, 60, 60}) {
         effects.clear();
         exits(0, 0, crash(0, SIGKILL));
-        EXPECT_FALSE(core.report().elastic);  // So the daemon says that they are being started.
+        EXPECT_FALSE(
+            core.report().elastic);  // So regroup status shows that they are being started.
         EXPECT_TRUE(reported(NodeState::stopped));
         hear_that_it_is_a_standby();
         pass_answered(seconds(delay) - std::chrono::milliseconds(1));
@@ -124,7 +124,7 @@ TEST_F(AgentCoreElasticTest, WhoDiesAheadOfARoundIsStartedAgainAtGrowingInterval
         suspends(0, 0);
         EXPECT_TRUE(core.report().elastic);
     }
-    // One that has waited for long is as good as the first.
+    // After a long wait the delay begins anew.
     pass_answered(seconds(60));
     effects.clear();
     exits(0, 0, crash(0, SIGKILL));
@@ -132,7 +132,7 @@ TEST_F(AgentCoreElasticTest, WhoDiesAheadOfARoundIsStartedAgainAtGrowingInterval
     EXPECT_EQ(all<PrestartWorkers>().size(), 1U);
 }
 
-TEST_F(AgentCoreElasticTest, AStandbyHasNothingToSaveAndLeavesAtOnceAsDrained) {
+TEST_F(AgentCoreElasticTest, StandbyLeavesAtOnceAsDrained) {
     for (const bool by_signal : {true, false}) {
         SCOPED_TRACE(by_signal ? "by a signal" : "by an operator");
         begin_as_standby();
@@ -155,7 +155,7 @@ TEST_F(AgentCoreElasticTest, AStandbyHasNothingToSaveAndLeavesAtOnceAsDrained) {
     }
 }
 
-// ---- A lost worker's place is filled while the others leave the round.
+// ---- A lost worker is replaced while the others leave the round.
 
 class AgentCoreReplacementTest : public AgentCoreElasticTest {
    protected:
@@ -205,7 +205,7 @@ TEST_F(AgentCoreReplacementTest, SecondLostWorkerIsReplacedAsSoonAsTheFirst) {
     EXPECT_EQ(all<PrestartWorkers>()[1].local_ranks, (Ranks{0}));
 }
 
-TEST_F(AgentCoreReplacementTest, NobodyIsStartedForARoundThatIsNotToBeExpected) {
+TEST_F(AgentCoreReplacementTest, NoWorkerIsStartedIfNoRoundIsExpected) {
     const auto replaced = [this](const std::function<void()>& before, WorkerFailure failure) {
         begin(2);
         before();
@@ -218,7 +218,7 @@ TEST_F(AgentCoreReplacementTest, NobodyIsStartedForARoundThatIsNotToBeExpected) 
     EXPECT_FALSE(replaced([] {}, hopeless));
     EXPECT_FALSE(replaced([this] { gets_signal(SIGTERM); }, crash(0)));
     EXPECT_FALSE(replaced([this] { prepare(true); }, crash(0)));
-    // One that is below another program, or a peer that ends with the round.
+    // A worker below another program, or a peer that ends with the round.
     EXPECT_FALSE(replaced([this] { feed(WorkerAttached{0, true, false}); }, crash(0)));
     EXPECT_FALSE(replaced([this] { feed(WorkerAttached{1, false, true}); }, crash(0)));
     EXPECT_TRUE(replaced([] {}, crash(0)));

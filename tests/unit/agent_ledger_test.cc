@@ -35,7 +35,7 @@ class LedgerTest : public ::testing::Test {
     std::filesystem::path folder_;
 };
 
-TEST(LedgerLineTest, HasEveryStageInMilliseconds) {
+TEST(LedgerLineTest, LineHasEveryStageInMilliseconds) {
     rendezvous::Incident incident;
     incident.round = rendezvous::RoundId{3};
     incident.next_round = rendezvous::RoundId{4};
@@ -59,7 +59,7 @@ TEST(LedgerLineTest, HasEveryStageInMilliseconds) {
         R"("communicator_ms":4.0,"state_ms":5.0,"first_step_ms":6.0})");
 }
 
-TEST(LedgerLineTest, SaysThatARecoveryWasCutShort) {
+TEST(LedgerLineTest, LineMarksARecoveryThatWasCutShort) {
     rendezvous::Incident incident;
     incident.decision = "started again on node b";
     incident.cut_short = true;
@@ -67,7 +67,7 @@ TEST(LedgerLineTest, SaysThatARecoveryWasCutShort) {
                 HasSubstr(R"("cut_short":true,"cause":"","decision":"started again on node b",)"));
 }
 
-TEST(LedgerLineTest, TextThatIsNoUnicodeDoesNotSpoilTheLine) {
+TEST(LedgerLineTest, InvalidUnicodeLeavesTheLineValid) {
     rendezvous::Incident incident;
     incident.cause = "rank 0 said \xff\nand more";
     EXPECT_THAT(ledger_line("j", incident, ""), HasSubstr(R"(said )"
@@ -75,7 +75,7 @@ TEST(LedgerLineTest, TextThatIsNoUnicodeDoesNotSpoilTheLine) {
                                                           R"(\nand)"));
 }
 
-TEST_F(LedgerTest, LinesAreAddedToWhatIsThere) {
+TEST_F(LedgerTest, LinesAreAppendedToAnExistingFile) {
     std::ofstream(file()) << "of an earlier run\n";
     Ledger ledger(file());
     EXPECT_TRUE(ledger.append("one"));
@@ -83,8 +83,8 @@ TEST_F(LedgerTest, LinesAreAddedToWhatIsThere) {
     EXPECT_EQ(text(), "of an earlier run\none\ntwo\n");
 }
 
-// A limit on the size of files is the full disk that needs no disk.
-TEST_F(LedgerTest, LineWithoutRoomIsTakenBackAndLaterOnesFollow) {
+// A limit on the size of files stands in for a full disk.
+TEST_F(LedgerTest, LineThatDoesNotFitTheDiskIsTakenBackAndLaterLinesFollow) {
     Ledger ledger(file());
     ASSERT_TRUE(ledger.append("0123456"));
     rlimit old{};
@@ -107,7 +107,7 @@ TEST_F(LedgerTest, LineWithoutRoomIsTakenBackAndLaterOnesFollow) {
     EXPECT_EQ(text(), "0123456\nlater\n");
 }
 
-TEST_F(LedgerTest, FolderThatIsNotThereIsNamed) {
+TEST_F(LedgerTest, MissingFolderIsNamed) {
     Ledger ledger(folder_ / "gone" / "recoveries.jsonl");
     const Result<void> result = ledger.append("one");
     ASSERT_FALSE(result);

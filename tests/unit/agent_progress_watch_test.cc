@@ -18,7 +18,7 @@ using worker_link::Phase;
 
 constexpr Duration kInterval = milliseconds(500);
 
-// Two workers on a node, in the midst of training; a step takes a second at most.
+// Two training workers on a node. A step takes at most a second.
 class ProgressWatchTest : public testing::Test {
    protected:
     ProgressWatchTest() {
@@ -54,7 +54,7 @@ class ProgressWatchTest : public testing::Test {
         looks[worker].section = std::move(collective);
     }
 
-    // Looks at intervals; the last word.
+    // Looks at intervals. Returns the last result.
     std::optional<rendezvous::Hang> pass(Duration time, ProgressWatch* which = nullptr) {
         std::optional<rendezvous::Hang> hang;
         for (Duration t{}; t < time; t += kInterval) {
@@ -78,7 +78,7 @@ TEST_F(ProgressWatchTest, StepThatTakesLongerThanTheFloorHangs) {
     EXPECT_EQ(hang->text, "rank 4 has been in step 41 for 11 s (limit 10 s)");
 }
 
-TEST_F(ProgressWatchTest, WhatWasSlowBeforeMayBeSlowAgain) {
+TEST_F(ProgressWatchTest, SlowStepsRaiseTheLimit) {
     looks[0].longest = looks[1].longest = seconds(6);
     EXPECT_FALSE(pass(seconds(30)));
     const auto hang = pass(seconds(1));
@@ -86,7 +86,7 @@ TEST_F(ProgressWatchTest, WhatWasSlowBeforeMayBeSlowAgain) {
     EXPECT_EQ(hang->text, "rank 4 has been in step 41 for 30 s (limit 30 s)");
 }
 
-TEST_F(ProgressWatchTest, WorkersThatMoveNeverHang) {
+TEST_F(ProgressWatchTest, MovingWorkersNeverHang) {
     for (int i = 0; i < 100; ++i) {
         EXPECT_FALSE(pass(seconds(9)));
         commit(0);
@@ -121,20 +121,20 @@ TEST_F(ProgressWatchTest, FirstStepOfARoundHasTheFirstLimit) {
     EXPECT_TRUE(pass(seconds(12)));
 }
 
-TEST_F(ProgressWatchTest, AnotherProcessBeginsAnew) {
+TEST_F(ProgressWatchTest, NewProcessBeginsAnew) {
     pass(seconds(8));
     looks[0].pid = 200;
     looks[1].pid = 201;
     EXPECT_FALSE(pass(seconds(60)));
 }
 
-TEST_F(ProgressWatchTest, WhoIsHeldUpIsNotSuspectedWhileAnotherWorks) {
+TEST_F(ProgressWatchTest, WaitingWorkerIsNotSuspectedWhileAnotherWorks) {
     wait_in(1, "all_reduce");
     enter(0, "checkpoint", Duration::zero());
     EXPECT_FALSE(pass(minutes(9)));
 }
 
-TEST_F(ProgressWatchTest, WhoHoldsUpTheOthersIsNamed) {
+TEST_F(ProgressWatchTest, WorkerThatHoldsUpTheOthersIsNamed) {
     wait_in(0, "all_reduce");
     EXPECT_FALSE(pass(milliseconds(10500)));
     const auto hang = pass(seconds(1));
@@ -143,7 +143,7 @@ TEST_F(ProgressWatchTest, WhoHoldsUpTheOthersIsNamed) {
     EXPECT_FALSE(hang->shared);
 }
 
-TEST_F(ProgressWatchTest, NodeThatOnlyWaitsSaysSoAndTakesItBack) {
+TEST_F(ProgressWatchTest, NodeWhoseWorkersAllWaitReportsASharedHangAndWithdrawsIt) {
     wait_in(0, "all_reduce");
     wait_in(1, "all_reduce");
     const auto hang = pass(seconds(12));
@@ -158,7 +158,7 @@ TEST_F(ProgressWatchTest, NodeThatOnlyWaitsSaysSoAndTakesItBack) {
 }
 
 // Long after a wait for a peer the rest of the step is not yet over.
-TEST_F(ProgressWatchTest, TimeSpentWaitingIsNotHeldAgainstTheWorkThatFollows) {
+TEST_F(ProgressWatchTest, WaitingTimeDoesNotCountForTheWorkThatFollows) {
     wait_in(1, "vote");
     enter(0, "checkpoint", Duration::zero());
     pass(minutes(2));
@@ -169,11 +169,11 @@ TEST_F(ProgressWatchTest, TimeSpentWaitingIsNotHeldAgainstTheWorkThatFollows) {
     EXPECT_FALSE(pass(seconds(5)));
 }
 
-TEST_F(ProgressWatchTest, NodeWithAWorkerThatOnlyStartsIsNotStuck) {
+TEST_F(ProgressWatchTest, NodeWithAStartingWorkerIsNotStuck) {
     looks[0].phase = Phase::forming;
     looks[1].phase = Phase::starting;
     EXPECT_FALSE(pass(minutes(60)));
-    looks.pop_back();  // It has not even got a page.
+    looks.pop_back();  // It has no page yet.
     EXPECT_FALSE(pass(minutes(60)));
 }
 
@@ -194,7 +194,7 @@ TEST_F(ProgressWatchTest, SuspendedAndLeavingWorkersNeverHang) {
     EXPECT_FALSE(pass(minutes(60)));
 }
 
-TEST_F(ProgressWatchTest, TimeInWhichNobodyLookedIsNotCounted) {
+TEST_F(ProgressWatchTest, TimeBetweenLateLooksIsNotCounted) {
     pass(seconds(5));
     now += minutes(30);  // SIGSTOP, or the lid of a laptop.
     EXPECT_FALSE(pass(seconds(5)));
@@ -241,7 +241,7 @@ TEST(SilenceTest, SilenceOfTheWholeNodeIsASharedHang) {
     EXPECT_FALSE(pass(seconds(9), 2));
 }
 
-TEST(SilenceTest, CountsOnceAllAreSilentAndNamesWhoHasBeenSoLongest) {
+TEST(SilenceTest, HangNamesTheLongestSilentRankOnceAllAreSilent) {
     HangLimits limits;
     limits.most = seconds(10);
     ProgressWatch watch(limits, kInterval);
@@ -273,7 +273,7 @@ TEST(SilenceTest, CountsOnceAllAreSilentAndNamesWhoHasBeenSoLongest) {
     EXPECT_EQ(watch.silence_of(2), Duration::zero());
 }
 
-TEST(SilenceTest, IsNobodysConcernWithoutALimit) {
+TEST(SilenceTest, SilenceIsNoHangWithoutALimit) {
     ProgressWatch watch(HangLimits(), kInterval);
     Instant now{};
     for (int i = 0; i < 10000; ++i) {
@@ -282,7 +282,7 @@ TEST(SilenceTest, IsNobodysConcernWithoutALimit) {
     }
 }
 
-TEST(PageLookTest, SaysWhatThePageSays) {
+TEST(PageLookTest, LookHasTheFieldsOfThePage) {
     worker_link::WorkerPage page;
     page.phase = Phase::training;
     page.round = 3;
@@ -304,8 +304,8 @@ TEST(PageLookTest, SaysWhatThePageSays) {
     EXPECT_EQ(position.doing, "all?reduce");
 }
 
-// A survivor and a new process wait for each other: neither is behind for what it brings.
-TEST(PageLookTest, WhoFormsAGroupIsNotBehindForItsStep) {
+// A survivor and a new process wait for each other. Their steps do not show which is behind.
+TEST(PageLookTest, WorkerThatFormsAGroupIsNotBehindByItsStep) {
     std::vector<rendezvous::RankPosition> positions;
     for (const std::uint64_t step : {17U, 18U, 0U}) {
         worker_link::WorkerPage page;
@@ -320,13 +320,13 @@ TEST(PageLookTest, WhoFormsAGroupIsNotBehindForItsStep) {
     EXPECT_EQ(rendezvous::find_culprit(positions, 1)->rank, 0U) << "the others have the state";
 }
 
-TEST(PageLookTest, NameWithoutAnEndEndsWithItsField) {
+TEST(PageLookTest, UnterminatedNameEndsWithItsField) {
     worker_link::WorkerPage page;
     page.section.fill('x');
     EXPECT_EQ(look_at(page, 0, 0, 1).section, std::string(48, 'x'));
 }
 
-TEST(LookIntervalTest, SmallLimitsAreLookedAtMoreOften) {
+TEST(LookIntervalTest, SmallLimitsShortenTheInterval) {
     HangLimits limits;
     EXPECT_EQ(look_interval(limits), milliseconds(500));
     limits.floor = milliseconds(400);
@@ -335,7 +335,7 @@ TEST(LookIntervalTest, SmallLimitsAreLookedAtMoreOften) {
     EXPECT_EQ(look_interval(limits), milliseconds(10));
 }
 
-TEST_F(ProgressWatchTest, WorkOfItsOwnIsLeftToAWorkerUntilItWouldCountAsHung) {
+TEST_F(ProgressWatchTest, WorkerMayStayInUserCodeUntilItsHangLimit) {
     pass(seconds(3));
     EXPECT_EQ(watch.work_left(looks[0]), seconds(10) - (seconds(3) - kInterval));  // The floor.
     enter(1, "evaluation", seconds(60));
@@ -347,7 +347,7 @@ TEST_F(ProgressWatchTest, WorkOfItsOwnIsLeftToAWorkerUntilItWouldCountAsHung) {
     EXPECT_EQ(watch.work_left(looks[1]), minutes(10));  // Not seen before.
 }
 
-TEST_F(ProgressWatchTest, NoWorkIsLeftToWhoWaitsHasNoStateOrIsNotKnown) {
+TEST_F(ProgressWatchTest, WaitingStatelessOrUnknownWorkerHasNoTimeLeft) {
     wait_in(0, "all_reduce");
     looks[1].step = 0;
     looks[1].longest = Duration::zero();

@@ -65,7 +65,7 @@ class LauncherGpus : public ::testing::Test {
     std::string root_ = ::testing::TempDir() + "gpus" + std::to_string(::getpid());
 };
 
-TEST_F(LauncherGpus, VisibleOnesAreCountedAsCudaReadsThem) {
+TEST_F(LauncherGpus, VisibleGpusAreCountedAsCudaReadsThem) {
     const std::vector<std::pair<const char*, std::uint32_t>> cases{
         {"", 0},     {"-1", 0},     {"NoDevFiles", 0},         {"0", 1},
         {"0, 1", 2}, {"1,-1,0", 1}, {"GPU-8932f937,MIG-1", 2}, {"0,,1", 1}};
@@ -77,7 +77,7 @@ TEST_F(LauncherGpus, VisibleOnesAreCountedAsCudaReadsThem) {
     EXPECT_EQ(count_gpus(root_), 2U);
 }
 
-TEST_F(LauncherGpus, AVariableMakesNoGpus) {
+TEST_F(LauncherGpus, VariableWithoutGpusGivesNone) {
     const ScopedVariable variable("CUDA_VISIBLE_DEVICES", "0,1,2");
     EXPECT_EQ(count_gpus(root_ + "/no-machine"), 0U);
 }
@@ -87,7 +87,7 @@ TEST(LauncherHost, WorkersAreCountedByCpusOrGivenAsANumber) {
     EXPECT_EQ(*count_workers("12"), 12U);
 }
 
-TEST(LauncherHost, WithoutGpusAutoTakesTheCpusAndGpuIsAMistake) {
+TEST(LauncherHost, AutoTakesTheCpusWithoutGpusAndGpuIsAnError) {
     const ScopedVariable none("CUDA_VISIBLE_DEVICES", "");
     EXPECT_EQ(*count_workers("auto"), count_cpus());
     EXPECT_GE(count_cpus(), 1U);

@@ -44,7 +44,7 @@ std::string error_of(const Arguments& arguments) {
     return result.error().detail;
 }
 
-TEST(LauncherOptions, DefaultsAreTorchruns) {
+TEST(LauncherOptions, DefaultsAreThoseOfTorchrun) {
     const RunOptions options = parsed({"train"});
     EXPECT_EQ(options.program, "train");
     EXPECT_EQ(options.nodes_min, 1U);
@@ -182,7 +182,7 @@ TEST(LauncherOptions, TogglesReadNumbersFromTheirVariables) {
     EXPECT_TRUE(parsed({"-m", "train"}).module);
 }
 
-TEST(LauncherOptions, NonsenseInAVariableIsNamedWithTheVariable) {
+TEST(LauncherOptions, InvalidVariableIsNamed) {
     const std::vector<std::pair<std::string, std::string>> nonsense{
         {"PET_NNODES", "two"},       {"PET_NPROC_PER_NODE", "all"}, {"PET_MAX_RESTARTS", "-1"},
         {"PET_RDZV_BACKEND", "zoo"}, {"PET_NODE_RANK", "1.5"},      {"PET_MASTER_PORT", "http"},
@@ -197,7 +197,7 @@ TEST(LauncherOptions, NonsenseInAVariableIsNamedWithTheVariable) {
 
 // ---- The program and its arguments.
 
-TEST(LauncherOptions, EverythingAfterTheProgramIsItsOwn) {
+TEST(LauncherOptions, WordsAfterTheProgramAreItsArguments) {
     const RunOptions options =
         parsed({"--nnodes=2", "train.py", "--nnodes", "9", "--help", "-m", "--", "x", "--what"});
     EXPECT_EQ(options.nodes_max, 2U);
@@ -217,7 +217,7 @@ TEST(LauncherOptions, ArgumentsAreHandedOnUntouched) {
                 ElementsAre("", " a b ", "[1,2]", "k=v", "\"q\"", "ä"));
 }
 
-TEST(LauncherOptions, MissingProgramIsSaid) {
+TEST(LauncherOptions, MissingProgramIsAnError) {
     EXPECT_THAT(error_of({}), HasSubstr("no program given"));
     EXPECT_THAT(error_of({"--nnodes=2"}), HasSubstr("no program given"));
     EXPECT_THAT(error_of({"--standalone", "--"}), HasSubstr("no program given"));
@@ -228,7 +228,7 @@ TEST(LauncherOptions, FlagWithoutItsValueIsNamed) {
     EXPECT_THAT(error_of({"train", "--nnodes"}), HasSubstr("no error"));
 }
 
-TEST(LauncherOptions, ANumberBelowZeroIsAValueAndAFlagIsNot) {
+TEST(LauncherOptions, NegativeNumberIsAValueAndAFlagIsNot) {
     EXPECT_THAT(error_of({"--nnodes", "--standalone", "train"}),
                 HasSubstr("--nnodes needs a value: --nnodes=2:4"));
     EXPECT_THAT(error_of({"--max-restarts", "-1", "train"}),
@@ -253,7 +253,7 @@ TEST(LauncherOptions, BeginningsOfTwoSpellingsAreAmbiguous) {
     EXPECT_THAT(error_of({"--rdzv", "c10d", "train"}), HasSubstr("ambiguous flag --rdzv"));
 }
 
-TEST(LauncherOptions, OurOwnFlagsDoNotMakeTorchrunsAmbiguous) {
+TEST(LauncherOptions, OwnFlagsDoNotMakeThoseOfTorchrunAmbiguous) {
     // --log-file-size begins like --log-dir and --log-line-prefix-template; --last-call like
     // nothing of torchrun's; --report-bindings like --redirects.
     EXPECT_EQ(parsed({"--log-d", "x", "train"}).log_dir, "x");
@@ -334,7 +334,7 @@ TEST(LauncherOptions, ConfMistakesAreNamed) {
     }
 }
 
-TEST(LauncherOptions, WhatWouldBeIgnoredIsRefused) {
+TEST(LauncherOptions, FlagsWithoutEffectAreRefused) {
     EXPECT_THAT(error_of({"--log-dir=/dev/null", "--tee=3", "train"}), HasSubstr("--log-dir"));
     EXPECT_THAT(error_of({"--duplicate-stdout-filters=x", "train"}), HasSubstr("--tee"));
     EXPECT_THAT(error_of({"--logs-specs=mine", "train"}), HasSubstr("--logs-specs mine"));
@@ -342,7 +342,7 @@ TEST(LauncherOptions, WhatWouldBeIgnoredIsRefused) {
     EXPECT_THAT(error_of({"--nproc-per-node=xpu", "train"}), HasSubstr("xpu"));
 }
 
-TEST(LauncherOptions, ShutdownTimeoutHasTorchsVariableBelowItsOwn) {
+TEST(LauncherOptions, ShutdownTimeoutPrefersItsOwnVariableToTorchs) {
     using std::chrono::seconds;
     const ScopedVariable torch("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "5");
     EXPECT_EQ(parsed({"train"}).shutdown_timeout, seconds(5));
@@ -351,7 +351,7 @@ TEST(LauncherOptions, ShutdownTimeoutHasTorchsVariableBelowItsOwn) {
     EXPECT_EQ(parsed({"--shutdown-timeout=7", "train"}).shutdown_timeout, seconds(7));
 }
 
-TEST(LauncherOptions, LaunchHasAFlagOfItsOwn) {
+TEST(LauncherOptions, LaunchHasUseEnv) {
     const auto use_env = [](Front front) {
         return parse_run_options(front, Arguments{"--use-env", "train.py"});
     };
@@ -413,7 +413,7 @@ TEST(LauncherOptions, ValuesOutOfRangeAreNamedWithTheirFlag) {
     EXPECT_THAT(error_of({"--role", "", "train"}), HasSubstr("--role must not be empty"));
 }
 
-TEST(LauncherOptions, MinimumAboveMaximumSaysBoth) {
+TEST(LauncherOptions, MinimumAboveMaximumNamesBoth) {
     EXPECT_THAT(error_of({"--nnodes=4:2", "train"}),
                 AllOf(HasSubstr("--nnodes"), HasSubstr("minimum, 4, exceeds the maximum, 2")));
 }
@@ -422,7 +422,7 @@ TEST(LauncherOptions, FirstOfSeveralMistakesIsReported) {
     EXPECT_THAT(error_of({"--nnodes=x", "--max-restarts=y", "train"}), HasSubstr("--nnodes"));
 }
 
-TEST(LauncherOptions, BoundsThemselvesAreTaken) {
+TEST(LauncherOptions, BoundsAreAccepted) {
     EXPECT_EQ(parsed({"--nproc-per-node=65536", "t"}).workers, "65536");
     EXPECT_EQ(parsed({"--master-port=65535", "t"}).master_port, 65535);
     EXPECT_EQ(parsed({"--master-port=1", "t"}).master_port, 1);
@@ -454,7 +454,7 @@ TEST(LauncherOptions, HelpNamesEveryFlagWithItsDefault) {
     }
 }
 
-TEST(LauncherOptions, NearestIsNearOrNothing) {
+TEST(LauncherOptions, NearestIsSimilarOrNothing) {
     const Arguments candidates{"run", "serve", "version"};
     EXPECT_EQ(nearest("rum", candidates), "run");
     EXPECT_EQ(nearest("sevre", candidates), "serve");

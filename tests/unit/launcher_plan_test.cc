@@ -40,7 +40,7 @@ RunOptions program() {
 
 // ---- Which rendezvous: torchrun's rules, in their order.
 
-TEST(LauncherPlan, WithoutFlagsTheNodeIsAlone) {
+TEST(LauncherPlan, NodeWithoutFlagsIsAlone) {
     const RunPlan plan = planned(program());
     EXPECT_EQ(plan.endpoint.text(), "127.0.0.1:0");
     EXPECT_EQ(plan.bind_address, "127.0.0.1");
@@ -51,7 +51,7 @@ TEST(LauncherPlan, WithoutFlagsTheNodeIsAlone) {
     EXPECT_THAT(plan.notes, IsEmpty());
 }
 
-TEST(LauncherPlan, JobsOfOneMachineHaveIdsOfTheirOwn) {
+TEST(LauncherPlan, JobsOfOneMachineHaveDifferentIds) {
     const std::string first = planned(program()).agent.job;
     EXPECT_THAT(first, MatchesRegex("[0-9]+-[0-9]+-[0-9a-f]+"));
     EXPECT_NE(first, planned(program()).agent.job);
@@ -60,7 +60,7 @@ TEST(LauncherPlan, JobsOfOneMachineHaveIdsOfTheirOwn) {
     EXPECT_EQ(planned(named).agent.job, "mine");
 }
 
-TEST(LauncherPlan, StandaloneBeatsBackendAndEndpointAndSaysSo) {
+TEST(LauncherPlan, StandaloneOverridesBackendAndEndpointWithANotice) {
     RunOptions options = program();
     options.standalone = true;
     options.rdzv_backend = "c10d";
@@ -124,7 +124,7 @@ TEST(LauncherPlan, StaticEndpointIsTheMaster) {
     EXPECT_THAT(plan.notes, IsEmpty());
 }
 
-TEST(LauncherPlan, EndpointWinsOverMasterAddressAndSaysSo) {
+TEST(LauncherPlan, EndpointOverridesMasterAddressWithANotice) {
     for (const char* backend : {"static", "c10d"}) {
         RunOptions options = program();
         options.rdzv_backend = backend;
@@ -182,7 +182,7 @@ TEST(LauncherPlan, DynamicWithoutEndpointIsLocalhost) {
     EXPECT_EQ(plan.hosting, Hosting::if_port_free);
 }
 
-TEST(LauncherPlan, EtcdIsToldThatNoEtcdIsAsked) {
+TEST(LauncherPlan, EtcdBackendGivesANotice) {
     RunOptions options = program();
     options.rdzv_endpoint = kElsewhere;
     for (const char* backend : {"etcd", "etcd-v2"}) {
@@ -195,7 +195,7 @@ TEST(LauncherPlan, EtcdIsToldThatNoEtcdIsAsked) {
 
 // ---- What the node brings.
 
-TEST(LauncherPlan, PolicyAndOfferAreTheOptions) {
+TEST(LauncherPlan, PolicyAndOfferFollowTheOptions) {
     RunOptions options = program();
     options.rdzv_backend = "c10d";
     options.nodes_min = 2;
@@ -262,7 +262,7 @@ struct EndpointCase {
     int port;
 };
 
-TEST(LauncherEndpoint, WellFormedOnesAreTaken) {
+TEST(LauncherEndpoint, WellFormedEndpointsAreAccepted) {
     for (const EndpointCase& good : {EndpointCase{"", "localhost", 77},
                                      {"  ", "localhost", 77},
                                      {"host0", "host0", 77},
@@ -286,7 +286,7 @@ struct BadEndpoint {
     const char* why;
 };
 
-TEST(LauncherEndpoint, MalformedOnesAreNamedWithTheReason) {
+TEST(LauncherEndpoint, MalformedEndpointsAreRefusedWithTheReason) {
     for (const BadEndpoint& bad : {BadEndpoint{"host:", "the port is missing"},
                                    {"[::1]:", "the port is missing"},
                                    {":29400", "the host is missing"},

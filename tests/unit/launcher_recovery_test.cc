@@ -33,7 +33,7 @@ std::string complaint_about(std::vector<std::string> flags) {
     return parsed ? "none" : parsed.error().detail;
 }
 
-TEST(RecoveryFlags, GoIntoThePolicy) {
+TEST(RecoveryFlags, FlagsGoIntoThePolicy) {
     const RunOptions options =
         options_of({"--standbys=2", "--max-hangs=1", "--max-node-losses=7", "--refill-steps=100",
                     "--no-progress=9", "--restart-delay=2", "--max-node-failures=4",
@@ -53,7 +53,7 @@ TEST(RecoveryFlags, GoIntoThePolicy) {
     EXPECT_EQ(policy.prepare_timeout, std::chrono::seconds(30));
 }
 
-TEST(RecoveryFlags, LeftOutTheyAreThePolicysOwnDefaults) {
+TEST(RecoveryFlags, OmittedFlagsHaveThePolicysDefaults) {
     const Result<RunPlan> plan = make_run_plan(options_of({}));
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->agent.policy.budgets, rendezvous::Budgets());
@@ -82,7 +82,7 @@ TEST(RecoveryFlags, MistakesAreNamed) {
     EXPECT_THAT(complaint_about({"--prepare-timeout=0"}), HasSubstr("above 0"));
 }
 
-TEST(RecoveryFlags, StandbysThatCannotBeAreSaidNotToBeUsed) {
+TEST(RecoveryFlags, ImpossibleStandbysGiveANotice) {
     const auto notes_of = [](const std::vector<std::string>& flags) {
         const Result<RunPlan> plan = make_run_plan(options_of(flags));
         EXPECT_TRUE(plan) << (plan ? "" : plan.error().detail);
@@ -104,7 +104,7 @@ TEST(RecoveryFlags, StandbysThatCannotBeAreSaidNotToBeUsed) {
     }
 }
 
-TEST(Endpoints, AreOneOrSeveral) {
+TEST(Endpoints, ListHasOneOrMoreEndpoints) {
     const auto two = parse_endpoints("a:1, b", 29400);
     ASSERT_TRUE(two);
     ASSERT_EQ(two->size(), 2U);
@@ -115,7 +115,7 @@ TEST(Endpoints, AreOneOrSeveral) {
     EXPECT_FALSE(parse_endpoints("a:1,", 29400));
 }
 
-TEST(Endpoints, WithSeveralNoDaemonIsStartedHere) {
+TEST(Endpoints, SeveralEndpointsStartNoDaemonHere) {
     RunOptions options = options_of(
         {"--rdzv-backend=c10d", "--nnodes=2", "--rdzv-endpoint=127.0.0.1:29400,127.0.0.1:29401"});
     const Result<RunPlan> plan = make_run_plan(options);

@@ -34,7 +34,7 @@ Verdict failed() {
     return verdict;
 }
 
-TEST(LauncherReport, TellsWhoFailedFirstWhereAndHow) {
+TEST(LauncherReport, ReportHasTheFirstFailureWithPlaceAndEnd) {
     EXPECT_EQ(failure_report("nightly", failed()),
               "regroup: job nightly failed: rank 5 on b was ended by SIGSEGV; all 3 restarts used "
               "(--max-restarts 3)\n"
@@ -49,7 +49,7 @@ TEST(LauncherReport, TellsWhoFailedFirstWhereAndHow) {
               "    loading shard 14\n");
 }
 
-TEST(LauncherReport, LeavesOutWhatIsNotKnown) {
+TEST(LauncherReport, ReportOmitsUnknownFields) {
     Verdict verdict = failed();
     verdict.failure->signal = 0;
     verdict.failure->exit_code = 3;
@@ -72,7 +72,12 @@ TEST(LauncherReport, WorkerThatCouldNotStartIsReportedAsSuch) {
                 ::testing::HasSubstr("  end        could not start: no memory\n"));
 }
 
-TEST(LauncherReport, EndingLineNamesWhoStoppedTheJob) {
+TEST(LauncherReport, JobWithoutAnIdIsExplained) {
+    EXPECT_EQ(job_text("nightly"), "job nightly");
+    EXPECT_EQ(job_text("none"), "job none (no --rdzv-id)");
+}
+
+TEST(LauncherReport, EndingLineNamesTheAuthorOfAStop) {
     agent::Quit quit;
     quit.verdict.emplace();
     quit.verdict->outcome = Outcome::stopped;
@@ -81,7 +86,7 @@ TEST(LauncherReport, EndingLineNamesWhoStoppedTheJob) {
     EXPECT_EQ(ending_line("nightly", quit), "job nightly was stopped by the operator: maintenance");
 }
 
-TEST(LauncherReport, SuccessNeedsNoWordsAndOtherEndingsSayTheirReason) {
+TEST(LauncherReport, SuccessHasNoLineAndOtherEndingsHaveTheirReason) {
     agent::Quit quit;
     EXPECT_EQ(ending_line("nightly", quit), "");
     quit.exit_code = 3;
@@ -98,7 +103,7 @@ TEST(LauncherReport, SuccessNeedsNoWordsAndOtherEndingsSayTheirReason) {
 
 // ---- torchrun's summary, to the byte.
 
-TEST(TorchrunSummary, HasTheLayoutOfASignal) {
+TEST(TorchrunSummary, SummaryHasTheLayoutOfASignal) {
     const std::string border(54, '=');
     EXPECT_EQ(torchrun_summary("train.py", *failed().failure),
               border + "\ntrain.py FAILED\n" + std::string(54, '-') +
@@ -114,7 +119,7 @@ TEST(TorchrunSummary, HasTheLayoutOfASignal) {
                   border + "\n");
 }
 
-TEST(TorchrunSummary, IndentsTheTracebackOfAnErrorFile) {
+TEST(TorchrunSummary, SummaryIndentsTheTracebackOfAnErrorFile) {
     WorkerFailure failure = *failed().failure;
     failure.signal = 0;
     failure.exit_code = 1;
@@ -128,12 +133,12 @@ TEST(TorchrunSummary, IndentsTheTracebackOfAnErrorFile) {
                                               "  ValueError: x\n"));
 }
 
-TEST(TorchrunSummary, IsAtMostSixtyWide) {
+TEST(TorchrunSummary, SummaryIsAtMostSixtyWide) {
     const std::string summary = torchrun_summary(std::string(100, 'p'), *failed().failure);
     EXPECT_EQ(summary.substr(0, 61), std::string(60, '=') + "\n");
 }
 
-TEST(LauncherReport, SumsUpWhatRecoveriesCost) {
+TEST(LauncherReport, GoodputLineSumsUpTheRecoveries) {
     rendezvous::Goodput goodput;
     EXPECT_EQ(goodput_line(goodput), "");
     goodput.lasted = std::chrono::seconds(35);

@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(StatusTable, ShowsAJobWithWhatItHasLost) {
+TEST(StatusTable, TableShowsAJobWithItsLosses) {
     const std::string text = status_table(R"({"jobs":[{
         "job":"nightly","phase":"running","text":"round 3 is running on 2 nodes","round":3,
         "world_size":16,"step":1200,"restarts":1,"lasted_s":3600,"lost_s":1.5,"incidents_count":7,
@@ -40,7 +40,7 @@ TEST(StatusTable, ShowsAJobWithWhatItHasLost) {
               "    round 3 after 250 ms: node n7 is lost; n3 takes its place\n");
 }
 
-TEST(StatusTable, TellsARecoveryThatWasCutShortFromOthers) {
+TEST(StatusTable, TableMarksRecoveriesThatWereCutShort) {
     EXPECT_THAT(
         status_table(R"({"jobs":[{
         "job":"nightly","lasted_s":3600,"lost_s":1.5,"lost_at_end_s":3,"incidents_count":7,"incidents_planned":3,"incidents_cut_short":2,
@@ -52,7 +52,7 @@ TEST(StatusTable, TellsARecoveryThatWasCutShortFromOthers) {
                   "    round 3 after 50 ms: node n3 left\n"));
 }
 
-TEST(StatusTable, SaysWhichRecoveriesHadToDoStepsAgain) {
+TEST(StatusTable, TableShowsRepeatedStepsOfRecoveries) {
     EXPECT_THAT(
         status_table(R"({"jobs":[{
         "job":"nightly","lasted_s":3600,"lost_s":1.5,"incidents_count":1,"lost_steps":512,
@@ -63,7 +63,7 @@ TEST(StatusTable, SaysWhichRecoveriesHadToDoStepsAgain) {
                   "to do again\n"));
 }
 
-TEST(StatusTable, SaysThatAJobIsNotKept) {
+TEST(StatusTable, TableShowsTroubleOfTheJournal) {
     EXPECT_EQ(status_table(R"({"jobs":[{"job":"a","phase":"running","round":2,"text":"round 2 runs",
                                         "journal":"nothing is kept since it failed"}]})"),
               "job a: running, round 2\n"
@@ -71,7 +71,7 @@ TEST(StatusTable, SaysThatAJobIsNotKept) {
               "  journal: nothing is kept since it failed\n");
 }
 
-TEST(StatusTable, ShowsNothingForWhatIsMissingOrOfAnotherKind) {
+TEST(StatusTable, MissingOrInvalidFieldsAreEmpty) {
     EXPECT_EQ(status_table(R"({"jobs":[]})"), "no jobs\n");
     EXPECT_EQ(status_table("no json"), "no json\n");
     EXPECT_EQ(status_table("{}"), "{}\n");
@@ -82,14 +82,14 @@ TEST(StatusTable, ShowsNothingForWhatIsMissingOrOfAnotherKind) {
                 HasSubstr("0 ms ago"));
 }
 
-TEST(StatusTable, WhatMovesATerminalsCursorIsNotShown) {
+TEST(StatusTable, ControlCharactersAreNotShown) {
     const std::string text =
         status_table("{\"jobs\":[{\"job\":\"a\\u001b[2J\\nb\",\"phase\":\"running\"}]}");
     EXPECT_THAT(text, Not(HasSubstr("\x1b")));
     EXPECT_THAT(text, HasSubstr("job a [2J b: running"));
 }
 
-TEST(StatusTable, SaysHowMuchIsLeftOut) {
+TEST(StatusTable, TableSaysHowMuchIsOmitted) {
     const std::string text = status_table(
         R"({"jobs":[{"job":"a","phase":"running","nodes_left_out":12}],"jobs_left_out":1})");
     EXPECT_THAT(text, HasSubstr("  and 12 nodes more\n"));

@@ -35,7 +35,7 @@ class ProgressReporterTest : public testing::Test {
     ProgressReporter reporter{&page};
 };
 
-TEST_F(ProgressReporterTest, StepsAndSectionsAreFirstTimesOnce) {
+TEST_F(ProgressReporterTest, StepsAndSectionsAreNewOnce) {
     reporter.set_phase(Phase::training);
     EXPECT_EQ(page.longest, 0);
     const std::uint64_t beats = page.beats;
@@ -78,7 +78,7 @@ TEST_F(ProgressReporterTest, SavingACheckpointIsASectionOfItsOwn) {
     std::filesystem::remove(path);
 }
 
-TEST_F(ProgressReporterTest, SectionThatIsCutShortTeachesNothing) {
+TEST_F(ProgressReporterTest, InterruptedSectionIsNotMeasured) {
     reporter.set_phase(Phase::training);
     try {
         const SectionScope scope(reporter, "load");
@@ -89,7 +89,7 @@ TEST_F(ProgressReporterTest, SectionThatIsCutShortTeachesNothing) {
     EXPECT_EQ(longest_of("load"), 0);
 }
 
-TEST_F(ProgressReporterTest, StepThatIsCutShortTeachesNothing) {
+TEST_F(ProgressReporterTest, InterruptedStepIsNotMeasured) {
     reporter.set_phase(Phase::training);
     reporter.suspend();
     EXPECT_EQ(page.longest, 0);
@@ -97,7 +97,7 @@ TEST_F(ProgressReporterTest, StepThatIsCutShortTeachesNothing) {
     EXPECT_EQ(page.longest, 0);
 }
 
-TEST_F(ProgressReporterTest, NamesAreCutAndNotMixedUp) {
+TEST_F(ProgressReporterTest, LongNamesAreCutAndStayDistinct) {
     reporter.set_phase(Phase::training);
     const std::string name(100, 'x');
     EXPECT_EQ(longest_of(name), 0);
@@ -105,7 +105,7 @@ TEST_F(ProgressReporterTest, NamesAreCutAndNotMixedUp) {
     EXPECT_EQ(longest_of(name.substr(0, 46)), 0);
 }
 
-TEST_F(ProgressReporterTest, MoreNamesThanThereIsRoomForStayFirstTimes) {
+TEST_F(ProgressReporterTest, NamesBeyondTheCapacityStayNew) {
     reporter.set_phase(Phase::training);
     for (int i = 0; i < 200; ++i) {
         EXPECT_EQ(longest_of("section " + std::to_string(i)), 0);

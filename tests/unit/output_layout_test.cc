@@ -26,7 +26,7 @@ WorkerOutput planned(const OutputOptions& options) {
     return plan_output(options, worker(), "10.0.0.7", "node7");
 }
 
-TEST(OutputLayout, ByRankIsAFileForEachRankAndRoundAndALineWithNodeAndRank) {
+TEST(OutputLayout, ByRankHasAFileForEachRankAndRoundAndAPrefixWithNodeAndRank) {
     OutputOptions options;
     options.folder = "/runs/job";
     const WorkerOutput output = planned(options);
@@ -38,7 +38,7 @@ TEST(OutputLayout, ByRankIsAFileForEachRankAndRoundAndALineWithNodeAndRank) {
     EXPECT_EQ(worker_folder(options, worker()), "/runs/job/round_7");
 }
 
-TEST(OutputLayout, WorkerThatIsStartedAheadHasAFolderWithoutARound) {
+TEST(OutputLayout, WorkerStartedAheadHasAFolderWithoutARound) {
     OutputOptions options;
     options.folder = "/runs/job";
     WorkerIdentity identity = worker();
@@ -48,7 +48,7 @@ TEST(OutputLayout, WorkerThatIsStartedAheadHasAFolderWithoutARound) {
     EXPECT_EQ(standby.out.prefix, "[n0:standby3] ");
 }
 
-TEST(OutputLayout, WithoutAFolderThereIsNoFile) {
+TEST(OutputLayout, NoFolderGivesNoFile) {
     for (const OutputLayout layout : {OutputLayout::by_rank, OutputLayout::torchrun}) {
         OutputOptions options;
         options.layout = layout;
@@ -60,7 +60,7 @@ TEST(OutputLayout, WithoutAFolderThereIsNoFile) {
     }
 }
 
-TEST(OutputLayout, TorchrunsIsAFolderForEachAttemptAndLocalRank) {
+TEST(OutputLayout, TorchrunLayoutHasAFolderForEachAttemptAndLocalRank) {
     OutputOptions options;
     options.folder = "/logs/job_12345678";
     options.layout = OutputLayout::torchrun;
@@ -108,7 +108,7 @@ TEST(OutputLayout, PrefixIsFilledIn) {
     EXPECT_EQ(planned(options).out.prefix, "trainer 3 11 node7 10.0.0.7 ${what}:");
 }
 
-TEST(TemplateText, FollowsPythonsRule) {
+TEST(TemplateText, SubstituteFollowsPythonsRule) {
     const std::map<std::string, std::string> values{{"local_rank", "5"}, {"_x1", "y"}};
     const auto filled = [&](const std::string& text) { return substitute(text, values); };
     EXPECT_EQ(filled("--rank=$local_rank"), "--rank=5");
@@ -122,7 +122,7 @@ TEST(TemplateText, FollowsPythonsRule) {
     EXPECT_EQ(filled(""), "");
 }
 
-TEST(TemplateText, BracedNamesAreFilledInAndAllElseIsLeftAlone) {
+TEST(TemplateText, BracedNamesAreFilledInAndAllElseStays) {
     const std::map<std::string, std::string> values{{"local_rank", "5"}};
     const auto filled = [&](const std::string& text) { return substitute_braced(text, values); };
     EXPECT_EQ(filled("--rank=${local_rank}/${local_rank}"), "--rank=5/5");

@@ -35,7 +35,7 @@ TEST(CpusPerRankTest, AutoDividesTheCoresAndNeverACore) {
     EXPECT_THAT(four->notes, IsEmpty());
 }
 
-TEST(CpusPerRankTest, ARankMayHaveSeveralWholeNodes) {
+TEST(CpusPerRankTest, RankMayHaveSeveralWholeNodes) {
     const auto two = divide(kAuto, 2, machine(kFourNodes));
     EXPECT_THAT(lists(two), ElementsAre("0-15", "16-31"));
     EXPECT_THAT(two->ranks[1].numa_nodes, ElementsAre(2, 3));
@@ -74,7 +74,7 @@ TEST(CpusPerRankTest, AutoGivesEachGpuEquallyManyCoresOfItsNode) {
                 ElementsAre("4-5", "6-7"));
 }
 
-TEST(CpusPerRankTest, AnUnknownNodeOfAGpuIsNotTakenForNodeZero) {
+TEST(CpusPerRankTest, GpuWithAnUnknownNodeIsNotPutOnNodeZero) {
     EXPECT_THAT(lists(divide(kAuto, 2, machine("numa:2 core:4 pu:1"), gpus_on({-1, -1}))),
                 ElementsAre("0-3", "4-7"));
 }
@@ -86,7 +86,7 @@ TEST(CpusPerRankTest, TooFewCoresNextToTheGpusIsNoted) {
     EXPECT_THAT(placement->notes, ElementsAre(HasSubstr("not every worker's cores are next to")));
 }
 
-TEST(CpusPerRankTest, MoreRanksThanGpusIsNoMatterWithoutNumaBinding) {
+TEST(CpusPerRankTest, MoreRanksThanGpusAreFineWithoutNumaBinding) {
     const auto placement = divide(kAuto, 2, machine(kSmall), gpus_on({0}));
     EXPECT_THAT(lists(placement), ElementsAre("0", "1"));
     EXPECT_EQ(placement->ranks[0].gpu, "");
@@ -101,14 +101,14 @@ TEST(CpusPerRankTest, MoreRanksThanCoresAreNotBound) {
                             "their own, and one thread each"));
 }
 
-TEST(CpusPerRankTest, ANumberIsThatManyWholeCores) {
+TEST(CpusPerRankTest, NumberGivesThatManyWholeCores) {
     const auto placement = divide(CpusPerRank{3}, 2, machine(kFourNodesInterleaved));
     EXPECT_THAT(lists(placement), ElementsAre("0-2,16-18", "8-10,24-26"))
         << "spread over the nodes, and inside them";
     EXPECT_THAT(threads(*placement), ElementsAre(3, 3));
 }
 
-TEST(CpusPerRankTest, ANumberThatDoesNotSufficeIsAnError) {
+TEST(CpusPerRankTest, TooLargeNumberIsAnError) {
     EXPECT_THAT(lists(divide(CpusPerRank{2}, 2, machine(kSmall))),
                 ElementsAre("--cpus-per-rank 2: 2 workers would need more than the 2 physical "
                             "cores that this process may use"));
@@ -136,7 +136,7 @@ TEST(CpusPerRankTest, BothFlagsDivideTheSetsOfTheBinding) {
         ElementsAre("0-1", "4-5", "2-3"));
 }
 
-TEST(CpusPerRankTest, ASetWithTooFewCoresKeepsItsBinding) {
+TEST(CpusPerRankTest, SetWithTooFewCoresKeepsItsBinding) {
     const auto placement =
         divide(kAuto, 3, machine(kFourNodes, range(0, 4)), gpus_on({0, 0, 0}), NumaBinding::node);
     EXPECT_THAT(lists(placement), ElementsAre("0-3", "0-3", "0-3"));
@@ -154,7 +154,7 @@ TEST(CpusPerRankTest, TheFlagIsParsed) {
     }
 }
 
-/// Every machine, mask, set of GPUs, number of ranks and request that is small.
+/// All small machines, masks, sets of GPUs, numbers of ranks and requests.
 template <class Check>
 void for_all_plans(const Check& check) {
     const std::vector<std::vector<int>> masks = {{}, range(0, 8), {0, 3, 5, 6, 7}, {1}};
@@ -225,7 +225,7 @@ TEST(PlacementPropertyTest, SetsAreInTheMaskNotEmptyAndDisjointWherePromised) {
     EXPECT_GT(disjoint_plans, 300);
 }
 
-TEST(BindingReportTest, ALineForEachRankThenTheNotes) {
+TEST(BindingReportTest, ReportHasALineForEachRankAndThenTheNotes) {
     const auto placement =
         divide(kAuto, 2, machine(kFourNodesInterleaved), gpus_on({2, 0}), NumaBinding::socket);
     ASSERT_TRUE(placement) << placement.error().detail;
@@ -240,7 +240,7 @@ TEST(BindingReportTest, ALineForEachRankThenTheNotes) {
                 HasSubstr("local rank 1: NUMA node 0, CPU 1, 1 thread\n"));
 }
 
-TEST(BindingReportTest, CpuListsAreAsTheKernelWritesThem) {
+TEST(BindingReportTest, CpuListsHaveTheFormatOfTheKernel) {
     EXPECT_EQ(format_cpu_list({}), "");
     EXPECT_EQ(format_cpu_list({4}), "4");
     EXPECT_EQ(format_cpu_list({0, 1, 2, 3, 8}), "0-3,8");

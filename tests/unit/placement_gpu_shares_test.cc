@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-/// CUDA_VISIBLE_DEVICES of each rank; or the failure's sentence, alone.
+/// CUDA_VISIBLE_DEVICES of each rank, or only the text of the error.
 std::vector<std::string> shares(const GpuShareRequest& request) {
     const auto shares = share_gpus(request);
     return shares ? shares->visible : std::vector<std::string>{shares.error().detail};
@@ -26,7 +26,7 @@ TEST(GpuSharesTest, RanksGetTheMachinesGpusInOrder) {
                 ElementsAre("0,1", "2,3"));
 }
 
-TEST(GpuSharesTest, AnExistingListIsDividedEntryByEntry) {
+TEST(GpuSharesTest, InheritedListIsDividedEntryByEntry) {
     for (const std::uint32_t gpu_count : {0U, 8U}) {
         EXPECT_THAT(shares({.rank_count = 2,
                             .gpus_per_rank = 2,
@@ -41,7 +41,7 @@ TEST(GpuSharesTest, AnExistingListIsDividedEntryByEntry) {
     }
 }
 
-TEST(GpuSharesTest, AListEndsWhereItEndsForCuda) {
+TEST(GpuSharesTest, ListEndsWhereCudaEndsIt) {
     for (const char* list : {"0,1,-1,2", "0,1,NoDevFiles", "0,1,,2", "0,1,4,2", "0,1,2x"}) {
         EXPECT_THAT(shares({.rank_count = 3, .gpus_per_rank = 1, .visible = list, .gpu_count = 4}),
                     ElementsAre(AllOf(HasSubstr("3 workers"), HasSubstr("2 GPUs can be seen"),
@@ -64,7 +64,7 @@ TEST(GpuSharesTest, MoreRanksThanGpusAreRefusedWithBothNumbers) {
               Errc::invalid_argument);
 }
 
-TEST(GpuSharesTest, AMachineWithoutAGpuIsToldFromTooFew) {
+TEST(GpuSharesTest, MachineWithoutAGpuGetsItsOwnMessage) {
     EXPECT_THAT(shares({.rank_count = 1, .gpus_per_rank = 1, .visible = {}, .gpu_count = 0}),
                 ElementsAre("--gpus-per-rank 1: this node has no NVIDIA GPU that this process may "
                             "use"));
@@ -72,20 +72,20 @@ TEST(GpuSharesTest, AMachineWithoutAGpuIsToldFromTooFew) {
                 ElementsAre(HasSubstr("may use (CUDA_VISIBLE_DEVICES='')")));
 }
 
-TEST(GpuSharesTest, AutoDividesEvenlyAndTellsWhatIsLeft) {
+TEST(GpuSharesTest, AutoDividesEvenlyAndNotesTheRemainder) {
     const auto shared =
         share_gpus({.rank_count = 3, .gpus_per_rank = 0, .visible = {}, .gpu_count = 8});
     ASSERT_TRUE(shared);
     EXPECT_EQ(shared->gpus_per_rank, 2U);
     EXPECT_THAT(shared->visible, ElementsAre("0,1", "2,3", "4,5"));
-    EXPECT_EQ(shared->note, "--gpus-per-rank auto: of 8 GPUs, 2 are nobody's");
+    EXPECT_EQ(shared->note, "--gpus-per-rank auto: of 8 GPUs, 2 are not used by any worker");
     const auto all =
         share_gpus({.rank_count = 4, .gpus_per_rank = 0, .visible = {}, .gpu_count = 8});
     ASSERT_TRUE(all);
     EXPECT_THAT(all->note, IsEmpty());
 }
 
-TEST(GpuSharesTest, AWorkerIsBoundNextToTheFirstOfItsGpus) {
+TEST(GpuSharesTest, WorkerIsBoundNextToTheFirstOfItsGpus) {
     PlacementRequest request;
     request.rank_count = 2;
     request.numa_binding = NumaBinding::node;

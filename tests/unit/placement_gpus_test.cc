@@ -46,7 +46,7 @@ class GpusTest : public ::testing::Test {
         std::ofstream(device / "numa_node") << numa_node << "\n";
     }
 
-    /// The addresses' buses; or the failure's sentence, alone.
+    /// The bus of each address, or only the text of the error.
     std::vector<std::string> buses(const std::string& visible) {
         search_.visible = visible;
         return buses();
@@ -83,13 +83,13 @@ TEST_F(GpusTest, GpusComeInTheOrderOfTheBusWithTheirNodes) {
     EXPECT_EQ(gpus->list[3].address, "0000:9f:00.0");
 }
 
-TEST_F(GpusTest, AHigherDomainComesLater) {
+TEST_F(GpusTest, HigherDomainComesLater) {
     add("0001:02:00.0", "GPU-eeee0005", 1);
     add("10000:01:00.0", "GPU-ffff0006", 1);
     EXPECT_THAT(buses(), ElementsAre("3b", "5e", "86", "9f", "02", "01"));
 }
 
-TEST_F(GpusTest, ANegativeOrMissingNodeIsNodeZeroAndNotKnown) {
+TEST_F(GpusTest, NegativeOrMissingNodeCountsAsUnknownNodeZero) {
     add("0000:a1:00.0", "GPU-eeee0005", -1);
     add("0000:a2:00.0", "GPU-ffff0006", 1);
     fs::remove(search_.root / "sys/bus/pci/devices/0000:a2:00.0/numa_node");
@@ -109,7 +109,7 @@ TEST_F(GpusTest, VisibleDevicesSelectAndOrder) {
     EXPECT_THAT(buses("MIG-GPU-bbbb0002/1/0,MIG-GPU-bbbb0002/2/0"), ElementsAre("5e", "5e"));
 }
 
-TEST_F(GpusTest, VisibleDevicesEndAtTheFirstThatIsNone) {
+TEST_F(GpusTest, VisibleDevicesEndAtTheFirstInvalidEntry) {
     EXPECT_THAT(buses(""), IsEmpty());
     EXPECT_THAT(buses("-1"), IsEmpty());
     EXPECT_THAT(buses("NoDevFiles"), IsEmpty());
@@ -120,13 +120,13 @@ TEST_F(GpusTest, VisibleDevicesEndAtTheFirstThatIsNone) {
     EXPECT_THAT(buses("0x1"), IsEmpty());
 }
 
-TEST_F(GpusTest, AnAmbiguousUuidIsNone) {
+TEST_F(GpusTest, AmbiguousUuidNamesNoGpu) {
     add("0000:a1:00.0", "GPU-aaaa0009", 0);
     EXPECT_THAT(buses("GPU-aaaa"), IsEmpty());
     EXPECT_THAT(buses("GPU-aaaa0009"), ElementsAre("a1"));
 }
 
-TEST_F(GpusTest, WhatOnlyTheDriverKnowsIsRefused) {
+TEST_F(GpusTest, EntriesThatOnlyTheDriverKnowsAreRefused) {
     EXPECT_THAT(buses("1,MIG-3f2a"),
                 ElementsAre(HasSubstr("which GPU 'MIG-3f2a' is a part of only the driver knows")));
     EXPECT_THAT(buses("1,1"),
@@ -147,7 +147,7 @@ TEST_F(GpusTest, DifferentModelsMakeTheOrderUncertain) {
     EXPECT_EQ(find_gpus(search_)->note, "");
 }
 
-TEST_F(GpusTest, AMachineWithoutADriverHasNone) {
+TEST_F(GpusTest, MachineWithoutADriverHasNoGpus) {
     search_.root /= "nothing";
     search_.visible = "0,1";
     EXPECT_THAT(buses(), IsEmpty());

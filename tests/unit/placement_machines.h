@@ -27,7 +27,7 @@ inline Topology machine(const std::string& description, const std::vector<int>& 
     return *std::move(topology);
 }
 
-/// GPUs on these nodes; a negative node is one that the firmware does not tell.
+/// GPUs on these nodes. A negative node is unknown to the firmware.
 inline Gpus gpus_on(const std::vector<int>& numa_nodes) {
     Gpus gpus;
     for (const int node : numa_nodes) {
@@ -49,7 +49,7 @@ inline std::vector<int> range(int begin, int end) {
     return numbers;
 }
 
-/// The CPU list of each rank; or the failure's sentence, alone.
+/// The CPU list of each rank, or only the text of the error.
 inline std::vector<std::string> lists(const Result<Placement>& placement) {
     std::vector<std::string> lists;
     if (!placement) {

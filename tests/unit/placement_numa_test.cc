@@ -16,7 +16,7 @@ Result<Placement> bind(NumaBinding binding, int rank_count, const Topology& topo
                           topology, gpus);
 }
 
-TEST(NumaBindingTest, ANodeIsThatOfTheGpuOfTheLocalRank) {
+TEST(NumaBindingTest, NodeIsThatOfTheGpuOfTheLocalRank) {
     const auto placement = bind(NumaBinding::node, 4, machine(kFourNodes), gpus_on({1, 0, 1, 0}));
     EXPECT_THAT(lists(placement), ElementsAre("8-15", "0-7", "8-15", "0-7"));
     EXPECT_THAT(threads(*placement), ElementsAre(2, 2, 2, 2)) << "two ranks share four cores";
@@ -24,14 +24,14 @@ TEST(NumaBindingTest, ANodeIsThatOfTheGpuOfTheLocalRank) {
     EXPECT_EQ(placement->ranks[2].gpu, "2 (0000:12:00.0)");
 }
 
-TEST(NumaBindingTest, ANodeIsCutToTheCpusThatMayBeUsed) {
+TEST(NumaBindingTest, NodeIsReducedToTheAllowedCpus) {
     const Topology topology = machine(kFourNodesInterleaved, {1, 2, 4, 17});
     const auto placement = bind(NumaBinding::node, 2, topology, gpus_on({1, 0}));
     EXPECT_THAT(lists(placement), ElementsAre("4", "1-2,17"));
     EXPECT_THAT(threads(*placement), ElementsAre(1, 2));
 }
 
-TEST(NumaBindingTest, ANodeWithoutAUsableCpuIsAnError) {
+TEST(NumaBindingTest, NodeWithoutAnAllowedCpuIsAnError) {
     const Topology topology = machine(kFourNodes, range(0, 8));
     EXPECT_THAT(lists(bind(NumaBinding::node, 2, topology, gpus_on({0, 1}))),
                 ElementsAre("--numa-binding node: of NUMA node 1, next to GPU 1, this process may "
@@ -46,14 +46,14 @@ TEST(NumaBindingTest, MoreRanksThanGpusIsAnError) {
                             "node, and 1 GPU can be seen"));
 }
 
-TEST(NumaBindingTest, ASocketHasAllNodesOfThePackage) {
+TEST(NumaBindingTest, SocketHasAllNodesOfThePackage) {
     const auto placement = bind(NumaBinding::socket, 3, machine(kFourNodes), gpus_on({3, 0, 2}));
     EXPECT_THAT(lists(placement), ElementsAre("16-31", "0-15", "16-31"));
     EXPECT_THAT(placement->ranks[0].numa_nodes, ElementsAre(2, 3));
     EXPECT_THAT(threads(*placement), ElementsAre(4, 8, 4));
 }
 
-TEST(NumaBindingTest, ASocketSkipsNodesWithoutUsableCpus) {
+TEST(NumaBindingTest, SocketSkipsNodesWithoutAllowedCpus) {
     const auto placement =
         bind(NumaBinding::socket, 1, machine(kFourNodes, range(18, 24)), gpus_on({2}));
     EXPECT_THAT(lists(placement), ElementsAre("18-23"));
@@ -103,12 +103,12 @@ TEST(NumaBindingTest, TheLargestCoreComplexComesFirst) {
     EXPECT_THAT(threads(*placement), ElementsAre(1, 1, 1)) << "ranks 0 and 2 share three cores";
 }
 
-TEST(NumaBindingTest, ANodeWithoutSharedCacheIsOneComplex) {
+TEST(NumaBindingTest, NodeWithoutASharedCacheIsOneComplex) {
     EXPECT_THAT(lists(bind(NumaBinding::core_complex, 2, machine("numa:2 core:2 pu:1"))),
                 ElementsAre("0-1", "2-3"));
 }
 
-TEST(NumaBindingTest, WithoutGpusTheRanksAreDealtToTheNodesInOrder) {
+TEST(NumaBindingTest, RanksWithoutGpusAreDealtToTheNodesInOrder) {
     EXPECT_THAT(lists(bind(NumaBinding::node, 4, machine("numa:2 core:2 pu:1"))),
                 ElementsAre("0-1", "0-1", "2-3", "2-3"));
     EXPECT_THAT(lists(bind(NumaBinding::node, 3, machine("numa:2 core:2 pu:1"))),
@@ -119,7 +119,7 @@ TEST(NumaBindingTest, WithoutGpusTheRanksAreDealtToTheNodesInOrder) {
                 ElementsAre("0-1", "2-3", "4-5", "6-7"));
 }
 
-TEST(NumaBindingTest, WithoutARequestNobodyIsBound) {
+TEST(NumaBindingTest, NoRankIsBoundWithoutARequest) {
     const auto placement = bind(NumaBinding::none, 3, machine(kFourNodes));
     EXPECT_THAT(lists(placement), ElementsAre("", "", ""));
     EXPECT_THAT(threads(*placement), ElementsAre(5, 5, 5));

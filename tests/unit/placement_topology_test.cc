@@ -42,14 +42,14 @@ TEST(TopologyTest, OnlyAllowedCpusAreThereAndCoresKeepTheirNumbers) {
                             Cpu{.id = 9, .core = 8, .cache = 8, .numa_node = 1, .package = 0}));
 }
 
-TEST(TopologyTest, AMachineWithoutCachesHasOneGroupForEachNode) {
+TEST(TopologyTest, MachineWithoutCachesHasOneGroupForEachNode) {
     const Topology topology = machine("numa:2 core:2 pu:1");
     ASSERT_EQ(topology.cpus.size(), 4U);
     EXPECT_EQ(topology.cpus[1].cache, 0);
     EXPECT_EQ(topology.cpus[3].cache, 2);
 }
 
-TEST(TopologyTest, ANodeOfMemoryAloneHasNoCpus) {
+TEST(TopologyTest, MemoryOnlyNodeHasNoCpus) {
     const Topology topology = machine("package:2 [numa] [numa(memory=1GB)] core:2 pu:1");
     ASSERT_EQ(topology.cpus.size(), 4U);
     EXPECT_EQ(topology.cpus[0].numa_node, topology.cpus[1].numa_node);
@@ -57,7 +57,7 @@ TEST(TopologyTest, ANodeOfMemoryAloneHasNoCpus) {
     EXPECT_NE(topology.cpus[1].numa_node, topology.cpus[2].numa_node);
 }
 
-TEST(TopologyTest, XmlIsReadToo) {
+TEST(TopologyTest, XmlIsRead) {
     const std::string xml = R"(<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE topology SYSTEM "hwloc2.dtd">
 <topology version="2.0">
@@ -82,7 +82,7 @@ TEST(TopologyTest, XmlIsReadToo) {
                             Cpu{.id = 1, .core = 0, .cache = 0, .numa_node = 2, .package = 0}));
 }
 
-TEST(TopologyTest, WhatCannotBeReadIsAnArgumentError) {
+TEST(TopologyTest, UnreadableDescriptionIsAnArgumentError) {
     const auto synthetic = Topology::from_synthetic("nonsense:2");
     ASSERT_FALSE(synthetic);
     EXPECT_EQ(synthetic.error().code, Errc::invalid_argument);
@@ -124,7 +124,7 @@ TEST(TopologyTest, ThisMachineHasTheCpusOfOurMaskAndOurEnvironmentStays) {
     EXPECT_EQ(ids, mask);
 }
 
-TEST(TopologyTest, ANarrowedMaskNarrowsTheTopology) {
+TEST(TopologyTest, NarrowedMaskNarrowsTheTopology) {
     cpu_set_t before;
     ASSERT_EQ(::sched_getaffinity(0, sizeof before, &before), 0);
     int highest = 0;

@@ -17,7 +17,7 @@ siginfo_t child_info(int code, int status) {
     return info;
 }
 
-TEST(ExitStatusTest, EveryCodeAndEverySignalReadsDifferently) {
+TEST(ExitStatusTest, EveryCodeAndEverySignalHasItsOwnText) {
     std::set<std::string> descriptions;
     for (int code = 0; code < 256; ++code) {
         const ExitStatus status = ExitStatus::from_siginfo(child_info(CLD_EXITED, code));
@@ -42,7 +42,7 @@ TEST(ExitStatusTest, EveryCodeAndEverySignalReadsDifferently) {
     EXPECT_EQ(descriptions.size(), 256U + 64U * 2U);
 }
 
-TEST(ExitStatusTest, SpeaksToPeople) {
+TEST(ExitStatusTest, DescriptionNamesCodeOrSignal) {
     EXPECT_EQ(ExitStatus::exited(9).describe(), "exited with code 9");
     EXPECT_EQ(ExitStatus::signalled(SIGKILL, false).describe(), "was ended by SIGKILL");
     EXPECT_EQ(ExitStatus::signalled(SIGSEGV, true).describe(),

@@ -28,7 +28,7 @@ class LineSplitterTest : public ::testing::Test {
     std::vector<std::string> lines_;
 };
 
-TEST_F(LineSplitterTest, LinesAreTheSameHoweverTheyArrive) {
+TEST_F(LineSplitterTest, LinesDoNotDependOnHowTheyArrive) {
     const std::string text = "one\n\ntwo\r\nthree\nlast";
     for (std::size_t piece = 1; piece <= text.size(); ++piece) {
         lines_.clear();
@@ -41,13 +41,13 @@ TEST_F(LineSplitterTest, LinesAreTheSameHoweverTheyArrive) {
     }
 }
 
-TEST_F(LineSplitterTest, AnEndWithoutAPartialLineAddsNone) {
+TEST_F(LineSplitterTest, EndWithoutAPartialLineAddsNoLine) {
     feed("one\n");
     finish();
     EXPECT_THAT(lines_, ElementsAre("one"));
 }
 
-TEST_F(LineSplitterTest, ALongLineComesInPiecesAndNothingIsLost) {
+TEST_F(LineSplitterTest, LongLineComesInPiecesAndNothingIsLost) {
     const std::string line(LineSplitter::kLineBytesMax, 'x');
     feed(line);
     EXPECT_THAT(lines_, IsEmpty());
@@ -59,7 +59,7 @@ TEST_F(LineSplitterTest, ALongLineComesInPiecesAndNothingIsLost) {
     EXPECT_THAT(lines_, ElementsAre(line, line, "yz"));
 }
 
-TEST_F(LineSplitterTest, AProgressBarIsShownOncePerSecondAndAtItsEnd) {
+TEST_F(LineSplitterTest, ProgressBarIsShownOncePerSecondAndAtItsEnd) {
     for (int percent = 0; percent < 100; ++percent) {
         feed("\r" + std::to_string(percent) + " %");
         now_ += std::chrono::milliseconds(30);
@@ -68,7 +68,7 @@ TEST_F(LineSplitterTest, AProgressBarIsShownOncePerSecondAndAtItsEnd) {
     EXPECT_THAT(lines_, ElementsAre("0 %", "34 %", "68 %", "100 %"));
 }
 
-TEST_F(LineSplitterTest, AProgressBarWithoutEndIsShownAtTheEndOfTheStream) {
+TEST_F(LineSplitterTest, UnterminatedProgressBarIsShownAtTheEndOfTheStream) {
     feed("1 %\r2 %\r3 %\r");
     finish();
     EXPECT_THAT(lines_, ElementsAre("1 %", "3 %"));

@@ -52,7 +52,7 @@ class OomEvidenceTest : public ::testing::Test {
     fs::path root_;
 };
 
-TEST_F(OomEvidenceTest, TheCounterOfACgroupOfVersion2) {
+TEST_F(OomEvidenceTest, CounterOfAVersion2CgroupIsRead) {
     be_in("0::/job/7\n", kV2Mount);
     write("cg/unified/job/7/memory.events", "low 0\noom 2\noom_kill 4\noom_group_kill 0\n");
     OomWatch watch(root_);
@@ -67,7 +67,7 @@ TEST_F(OomEvidenceTest, TheCounterOfACgroupOfVersion2) {
               "oom_kill 4 -> 14)");
 }
 
-TEST_F(OomEvidenceTest, TheCounterOfACgroupOfVersion1ComesFirst) {
+TEST_F(OomEvidenceTest, CounterOfAVersion1CgroupComesFirst) {
     be_in("4:cpu,memory:/job\n2:cpuset:/other\n0::/\n", std::string(kV2Mount) + kV1Mount);
     write("cg/memory/job/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
     write("cg/unified/memory.events", "oom_kill 0\n");
@@ -80,7 +80,7 @@ TEST_F(OomEvidenceTest, TheCounterOfACgroupOfVersion1ComesFirst) {
               "(memory.oom_control oom_kill 0 -> 2)");
 }
 
-TEST_F(OomEvidenceTest, AMountMayShowAPartOfTheHierarchy) {
+TEST_F(OomEvidenceTest, MountMayShowAPartOfTheHierarchy) {
     for (const std::string cgroup : {"/pods/a b", "/../elsewhere", "/"}) {
         be_in("0::" + cgroup + "\n", "41 31 0:38 /pods/a\\040b /cg/my\\040own rw - cgroup2 x rw\n");
         write("cg/my own/memory.events", "oom_kill 0\n");
@@ -90,7 +90,7 @@ TEST_F(OomEvidenceTest, AMountMayShowAPartOfTheHierarchy) {
     }
 }
 
-TEST_F(OomEvidenceTest, WithoutACgroupTheMachineIsAsked) {
+TEST_F(OomEvidenceTest, MachineCounterIsReadWithoutACgroup) {
     be_in("4:memory:/gone\n0::/\n", std::string(kV2Mount) + kV1Mount);
     OomWatch watch(root_);
     EXPECT_EQ(watch.evidence(kWorker), "");
@@ -100,7 +100,7 @@ TEST_F(OomEvidenceTest, WithoutACgroupTheMachineIsAsked) {
               "oom_kill 7 -> 8)");
 }
 
-TEST_F(OomEvidenceTest, TheLogNamesTheVictim) {
+TEST_F(OomEvidenceTest, LogNamesTheVictim) {
     show_log("pid:[4026531836]");
     OomWatch watch(root_);
     EXPECT_EQ(watch.evidence(kWorker), "") << "what was in the log before does not count";
@@ -115,7 +115,7 @@ TEST_F(OomEvidenceTest, TheLogNamesTheVictim) {
               "the kernel log says: Out of memory: Killed process 1234 (train)");
 }
 
-TEST_F(OomEvidenceTest, WhatHappenedBeforeItBeganAgainIsNotCounted) {
+TEST_F(OomEvidenceTest, EventsBeforeBeginAgainAreNotCounted) {
     show_log("pid:[4026531836]");
     OomWatch watch(root_);
     log("3,9,20,-;Out of memory: Killed process 123 (train) total-vm:9kB");
@@ -143,20 +143,20 @@ TEST_F(OomEvidenceTest, DamagedRecordsAreNoEvidence) {
     EXPECT_EQ(watch.evidence(kWorker), "the kernel log says: Killed process 123");
 }
 
-TEST_F(OomEvidenceTest, AContainersPidsAreNotThoseOfTheLog) {
+TEST_F(OomEvidenceTest, LogIsIgnoredInAContainerWithItsOwnPids) {
     show_log("pid:[4026532177]");
     OomWatch watch(root_);
     log("3,9,20,-;Out of memory: Killed process 123 (train) total-vm:9kB");
     EXPECT_EQ(watch.evidence(kWorker), "");
 }
 
-TEST_F(OomEvidenceTest, WithoutAnyFileThereIsNoEvidence) {
+TEST_F(OomEvidenceTest, NoFileGivesNoEvidence) {
     root_ /= "nothing";
     OomWatch watch(root_);
     EXPECT_EQ(watch.evidence(kWorker), "");
 }
 
-TEST_F(OomEvidenceTest, ACounterThatVanishesIsNoEvidence) {
+TEST_F(OomEvidenceTest, VanishedCounterGivesNoEvidence) {
     OomWatch watch(root_);
     write("proc/vmstat", "numa_hit 1\n");
     EXPECT_EQ(watch.evidence(kWorker), "");

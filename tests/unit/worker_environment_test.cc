@@ -35,7 +35,7 @@ WorkerIdentity worker() {
     return identity;
 }
 
-TEST(WorkerEnvironment, HasEveryNameThatTorchrunGives) {
+TEST(WorkerEnvironment, EveryVariableOfTorchrunIsSet) {
     const auto environment = worker_environment({}, worker());
     for (const char* entry :
          {"LOCAL_RANK=5", "RANK=13", "WORLD_SIZE=16", "LOCAL_WORLD_SIZE=8", "GROUP_RANK=1",
@@ -50,7 +50,7 @@ TEST(WorkerEnvironment, HasEveryNameThatTorchrunGives) {
     EXPECT_EQ(environment.size(), 19U);
 }
 
-TEST(WorkerEnvironment, InheritsTheRestAsItIs) {
+TEST(WorkerEnvironment, OtherVariablesAreInherited) {
     const auto environment =
         worker_environment({"PATH=/bin", "EMPTY=", "WITH=a=b", "OMP_NUM_THREADS=4",
                             "CUDA_VISIBLE_DEVICES=0,1", "ODD", "RANKED=1", "MY_RANK=2"},
@@ -78,22 +78,22 @@ TEST(WorkerEnvironment, NamesAppearOnceEvenIfInherited) {
     }
 }
 
-TEST(WorkerEnvironment, NcclErrorHandlingIsTheUsersIfSet) {
+TEST(WorkerEnvironment, NcclErrorHandlingOfTheUserIsKept) {
     EXPECT_THAT(worker_environment({"TORCH_NCCL_ASYNC_ERROR_HANDLING=3"}, worker()),
                 Contains("TORCH_NCCL_ASYNC_ERROR_HANDLING=3"));
 }
 
-TEST(WorkerEnvironment, ErrorFileIsThereEvenIfItIsNowhere) {
+TEST(WorkerEnvironment, ErrorFileIsSetEvenIfItIsEmpty) {
     WorkerIdentity identity = worker();
     identity.error_file.clear();
     EXPECT_THAT(worker_environment({}, identity), Contains("TORCHELASTIC_ERROR_FILE="));
 }
 
-TEST(WorkerEnvironment, ThreadsAreTheLaunchersDecision) {
+TEST(WorkerEnvironment, LauncherDecidesTheNumberOfThreads) {
     EXPECT_THAT(worker_environment({}, worker()), Not(Contains(StartsWith("OMP_NUM_THREADS="))));
 }
 
-TEST(WorkerEnvironment, DevicesOfItsOwnReplaceTheInheritedOnes) {
+TEST(WorkerEnvironment, OwnDevicesReplaceTheInheritedOnes) {
     WorkerIdentity identity = worker();
     identity.visible_devices = "GPU-1,GPU-2";
     EXPECT_THAT(worker_environment({"CUDA_VISIBLE_DEVICES=0,1"}, identity),

@@ -69,7 +69,7 @@ TEST(WorkerLink, EveryMessageOfAnAgentKeepsEveryField) {
     }
 }
 
-TEST(WorkerLink, ThePacketIsItsNameAndALineForEachField) {
+TEST(WorkerLink, PacketHasItsNameAndALineForEachField) {
     EXPECT_EQ(encode(FromWorker(Suspended{6, 812})), "suspended\nround=6\nstep=812\nat_boundary=0");
     EXPECT_EQ(encode(ToWorker(EndRound{6, "a\nb\\c"})), "end_round\nround=6\nreason=a\\nb\\\\c");
     EXPECT_EQ(encode(ToWorker(Welcome{})), "welcome");
@@ -81,7 +81,7 @@ TEST(WorkerLink, UnknownFieldsAreIgnoredAndOptionalOnesMayBeMissing) {
     EXPECT_EQ(std::get<EndRound>(*decoded), (EndRound{9, ""}));
 }
 
-TEST(WorkerLink, WhatIsWrongIsNamed) {
+TEST(WorkerLink, ErrorNamesTheWrongField) {
     EXPECT_THAT(error_of("end_round"), HasSubstr("'round' of end_round is missing"));
     EXPECT_THAT(error_of("end_round\nround=-1"), HasSubstr("'round'"));
     EXPECT_THAT(error_of("end_round\nround=7x"), HasSubstr("'round'"));
@@ -119,7 +119,7 @@ TEST(WorkerLink, LongTextsAreCutBetweenCharactersAndFit) {
     EXPECT_FALSE(decode_from_worker("remark\ntext=" + std::string(kMessageLimit, 'x')));
 }
 
-TEST(WorkerLink, AnythingIsAcceptedSoundlyOrRefused) {
+TEST(WorkerLink, RandomInputIsAcceptedOrRefused) {
     std::vector<std::string> packets;
     for (const FromWorker& message : samples_from_worker()) {
         packets.push_back(encode(message));

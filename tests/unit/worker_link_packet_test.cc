@@ -48,14 +48,14 @@ class PacketTest : public ::testing::Test {
     std::array<int, 2> ends{};
 };
 
-TEST_F(PacketTest, APacketIsAMessage) {
+TEST_F(PacketTest, PacketIsOneMessage) {
     EXPECT_TRUE(send_packet(ends[0], "one", WhenFull::wait));
     EXPECT_TRUE(send_packet(ends[0], "another", WhenFull::fail));
     EXPECT_EQ(receive(), std::pair(std::string("one"), -1));
     EXPECT_EQ(receive(), std::pair(std::string("another"), -1));
 }
 
-TEST_F(PacketTest, ADescriptorComesAlong) {
+TEST_F(PacketTest, PacketCarriesADescriptor) {
     std::array<int, 2> pipe{};
     ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
     EXPECT_TRUE(send_packet(ends[0], "write to it", WhenFull::wait, pipe[1]));
@@ -71,7 +71,7 @@ TEST_F(PacketTest, ADescriptorComesAlong) {
     ::close(pipe[0]);
 }
 
-TEST_F(PacketTest, WhoDoesNotKeepUpIsNotWaitedForUnlessAskedTo) {
+TEST_F(PacketTest, SendWaitsForASlowReaderOnlyWhenAskedTo) {
     const std::string packet(1000, 'x');
     int sent = 0;
     while (sent < 100'000 && send_packet(ends[0], packet, WhenFull::fail)) {
@@ -81,7 +81,7 @@ TEST_F(PacketTest, WhoDoesNotKeepUpIsNotWaitedForUnlessAskedTo) {
     EXPECT_GT(sent, 0);
 }
 
-TEST_F(PacketTest, WhoIsGoneIsNoSignal) {
+TEST_F(PacketTest, SendToAClosedSocketRaisesNoSignal) {
     ::close(std::exchange(ends[1], -1));
     EXPECT_FALSE(send_packet(ends[0], "hello", WhenFull::wait));
     EXPECT_EQ(errno, EPIPE);
