@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The main job, on one machine: byte_lm trains data-parallel on two agents with two workers each.
-# While it runs, one worker is killed, then a whole agent, which comes back. At the end its loss
-# stands beside that of an undisturbed single process on the same data.
+# While it runs, the script kills one worker, then a whole agent, and starts that agent again. At
+# the end it compares the loss with that of an undisturbed single process on the same data.
 #
 #     examples/demo.sh BUILD_DIR
 set -u
@@ -49,7 +49,7 @@ for _ in $(seq 100); do
 done
 [ -n "$port" ] || { cat serve.log >&2; exit 1; }
 
-# Everything that the agents print comes through one pipe, in whole lines, into the loop below.
+# The agents print whole lines to one pipe, which the loop below reads.
 mkfifo screen
 exec 3<>screen
 agent() {
@@ -69,7 +69,7 @@ second_agent=$last_agent
 
 now_ms() { local t=$EPOCHREALTIME; echo $(( ${t%.*} * 1000 + 10#${t#*.} / 1000 )); }
 
-# What happened last, when, and whether its new round has been announced.
+# The last event, its time, and whether its new round has been announced.
 event=
 event_at=0
 round_begun=no
@@ -83,7 +83,7 @@ begin=$(now_ms)
 quiet=0
 while [ $quiet -lt 60 ]; do
     if ! IFS= read -r -t 1 line <&3; then
-        # Everything has been read once the agents are gone and the pipe is empty.
+        # All output has been read once the agents have ended and the pipe is empty.
         kill -0 "$first_agent" 2>/dev/null || break
         quiet=$((quiet + 1))
         continue

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Synchronous SGD by hand, and what DistributedDataParallel makes of it:
+// Synchronous SGD by hand, compared with DistributedDataParallel:
 //
 //     regroup run --standalone --nproc-per-node=2 average_gradients --steps 100
 //
 // By hand it is one function, `average_gradients`: after the backward pass, each gradient is summed
-// over the ranks and divided by their number. That is all of data parallelism, and the baseline for
-// everything else: nothing travels while the backward pass computes, and each tensor pays for a
-// collective of its own. The same model is then trained by DistributedDataParallel, from the same
-// start on the same data, and both times are printed. The results agree up to the rounding of sums
-// that are taken in another order; on two ranks, to the last bit. With `--backend nccl` gradients
-// are reduced on the ranks' GPUs, while the model is still computed on the host: what is timed then
-// is mostly copying.
+// over the ranks and divided by their number. This is the baseline of data parallelism: no
+// communication overlaps with the backward pass, and each tensor needs a collective. Then
+// DistributedDataParallel trains the same model, from the same start on the same data, and both
+// times are printed. On two ranks the results agree to the last bit. On more, they agree up to the
+// rounding of sums in another order. With `--backend nccl` gradients are reduced on the ranks'
+// GPUs, and the model is still computed on the host, so the time is mostly copying.
 
 #include <regroup/context.h>
 #include <regroup/distributed_data_parallel.h>
@@ -71,7 +70,7 @@ class Perceptron {
     }
 
     /// Draws a batch, computes the gradients from the last layer to the first, and calls
-    /// `ready(index)` as each is final. Returns the loss.
+    /// `ready(index)` when each is final. Returns the loss.
     float forward_backward(const std::function<void(std::size_t)>& ready) {
         activations_[0] = uniform(kBatch, kInputs);
         const Matrix target = activations_[0].array().square().rowwise().sum();
@@ -114,7 +113,7 @@ class Perceptron {
         const auto count = static_cast<std::size_t>(rows * columns);
         Floats& value = device_values.emplace_back(count, device);
         Floats& gradient = device_gradients.emplace_back(count, device);
-        // They stay where they are, since moving a DeviceVector moves no values.
+        // Moving a DeviceVector does not move its values, so these pointers stay valid.
         values.emplace_back(value.host().data(), rows, columns);
         gradients.emplace_back(gradient.host().data(), rows, columns);
     }
@@ -131,7 +130,7 @@ class Perceptron {
     std::vector<Matrix> activations_;  // [batch, width]
 };
 
-/// The whole of synchronous SGD by hand.
+/// Synchronous SGD by hand.
 void average_gradients(ProcessGroup& group, Perceptron& model) {
     const auto world_size = static_cast<float>(group.world_size());
     for (std::size_t index = 0; index < model.gradients.size(); ++index) {
@@ -178,7 +177,7 @@ bool run(const Options& options, const regroup::Context& context) {
         parameters.push_back(
             {wrapped.device_values[index].view(), wrapped.device_gradients[index].view()});
     }
-    // Small buckets for a small model, so that the first is on its way while others are computed.
+    // Small buckets for a small model, so that the first is sent while others are computed.
     regroup::DistributedDataParallel ddp(*group, std::move(parameters), {},
                                          {.bucket_bytes = std::size_t{128} << 10U});
     const Outcome overlapped = train(*group, options.steps, [&] {
@@ -218,9 +217,9 @@ bool run(const Options& options, const regroup::Context& context) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    Eigen::setNbThreads(1);  // The ranks are the parallelism.
+    Eigen::setNbThreads(1);  // One thread per rank.
     Options options;
-    bool agrees = true;  // also if only --help is wanted
+    bool agrees = true;  // Also after --help.
     example::Flags flags("average_gradients",
                          "trains a perceptron twice: with averaging by hand, and with\n"
                          "DistributedDataParallel.");

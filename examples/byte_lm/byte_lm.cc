@@ -5,16 +5,15 @@
 //     byte_lm --data book.txt                                           alone
 //     regroup run --standalone --nproc-per-node=4 byte_lm --data book.txt --checkpoint book.ckpt
 //
-// The mathematics is in model.h; here is what makes it a distributed, restartable job:
+// The mathematics is in model.h. This file makes it a distributed, restartable job:
 //
-//   - Context says which rank this is, ProcessGroup connects it with the others;
-//   - DistributedSampler deals out each step's global batch, which is the same for every world
-//   size;
+//   - Context has the rank of this process, ProcessGroup connects it with the others;
+//   - DistributedSampler divides each step's global batch, which is the same for every world size;
 //   - DistributedDataParallel starts the replicas equal and sums their gradients during backward;
-//   - Checkpoint lets a restarted job go on, on however many ranks it then has.
+//   - Checkpoint lets a restarted job resume on any number of ranks.
 //
-// If a peer is lost, the next collective throws. This process then says so and exits with code 1;
-// whoever launched it starts the next round, which resumes from the checkpoint.
+// If a peer is lost, the next collective throws. This process then prints the error and exits with
+// code 1. The launcher starts the next round, which resumes from the checkpoint.
 
 #include <regroup/checkpoint.h>
 #include <regroup/context.h>
@@ -49,9 +48,9 @@ using regroup::TensorView;
 
 constexpr std::size_t kEvaluationSamplesMax = 4096;
 constexpr std::size_t kEvaluationBatch = 256;
-constexpr std::size_t kRecentLosses = 50;  // the steps that "final loss" is the mean of
-// At the default sizes this makes two buckets: the output layer's gradients are on their way while
-// those of the hidden layer and the embedding are still being computed.
+constexpr std::size_t kRecentLosses = 50;  // "final loss" is the mean over these steps
+// At the default sizes this makes two buckets: the output layer's gradients are sent while those of
+// the hidden layer and the embedding are computed.
 constexpr std::size_t kBucketBytes = std::size_t{160} << 10U;
 
 // ---------------------------------------------------------------------------------------------------
@@ -84,7 +83,7 @@ class Text {
 };
 
 // ---------------------------------------------------------------------------------------------------
-// What rank 0 shows: a bar that stays on its line on a terminal, a line per report otherwise.
+// The progress that rank 0 shows: on a terminal a bar on one line, otherwise a line per report.
 
 class Progress {
    public:
@@ -187,8 +186,8 @@ class Trainer {
         return static_cast<std::int64_t>(text_.sample_count()) / options_.global_batch;
     }
 
-    // The constructor gives every rank what rank 0 has: weights, momentum, and how far it has come.
-    // So only rank 0 needs the checkpoint file.
+    // The constructor gives every rank the state of rank 0: weights, momentum, and the number of
+    // steps. So only rank 0 needs the checkpoint file.
     void start_replicas_equal() {
         std::vector<regroup::Parameter> parameters;
         std::vector<TensorView> buffers{TensorView(&step_, 1, regroup::DType::int64),
@@ -203,8 +202,8 @@ class Trainer {
             regroup::DataParallelOptions{.bucket_bytes = kBucketBytes, .reduction = ReduceOp::sum});
     }
 
-    // One step on one global batch, of which this rank computes every world_size-th sample. Returns
-    // the mean loss over the whole batch.
+    // One step on one global batch. This rank computes every world_size-th sample. Returns the mean
+    // loss over the whole batch.
     double train_step() {
         sampler_.set_epoch(static_cast<std::uint64_t>(step_ / steps_per_epoch()));
         const auto batch_count = static_cast<std::uint64_t>(options_.global_batch);
@@ -250,7 +249,7 @@ class Trainer {
         return group_->all_reduce(TensorView(&value, 1, regroup::DType::float64), ReduceOp::sum);
     }
 
-    // What a checkpoint must have in common with this run for its step to mean the same samples.
+    // Settings that a checkpoint and this run must share, so that a step has the same samples.
     [[nodiscard]] std::vector<std::pair<const char*, std::int64_t>> identity() const {
         return {{"global batch", options_.global_batch},
                 {"seed", options_.seed},
@@ -320,10 +319,10 @@ class Trainer {
     Progress progress_;
 
     std::int64_t step_ = 0;                              // steps done
-    std::array<double, kRecentLosses> recent_losses_{};  // by step, round and round
+    std::array<double, kRecentLosses> recent_losses_{};  // by step, modulo the size
     double loss_ = 0.0;
 
-    // Last, so that no reduction is still under way when the tensors above end.
+    // Declared last, so that reductions end before the tensors above are destroyed.
     std::unique_ptr<ProcessGroup> group_;
     std::optional<regroup::DistributedDataParallel> ddp_;
 };
@@ -332,8 +331,8 @@ class Trainer {
 }  // namespace byte_lm
 
 int main(int argc, char** argv) {
-    std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // lines must not wait in a pipe
-    Eigen::setNbThreads(1);                         // the ranks are the parallelism
+    std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // Line-buffered, also in a pipe.
+    Eigen::setNbThreads(1);                         // One thread per rank.
     regroup::Context context;
     try {
         const byte_lm::Options options = byte_lm::parse_options(argc, argv);

@@ -21,8 +21,8 @@ using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMa
 
 inline constexpr Eigen::Index kByteCount = 256;
 
-/// Each sample is a place in the text: `context` bytes from there on are seen, the next is to be
-/// guessed. May be empty: a rank's share of a small global batch.
+/// Each sample is a position in the text: the model sees `context` bytes from there, and predicts
+/// the next one. May be empty: a rank's share of a small global batch.
 using Batch = std::vector<const std::uint8_t*>;
 
 struct ModelSizes {
@@ -31,12 +31,12 @@ struct ModelSizes {
     Eigen::Index hidden = 128;    ///< H: width of the hidden layer
 };
 
-/// Guesses the next byte from the C bytes before it:
+/// Predicts the next byte from the C bytes before it:
 ///
 ///     bytes [n, C] -> embedding [n, C*E] -> tanh(x W + b) [n, H] -> x W + b, softmax [n, 256]
 class Model {
    public:
-    /// The tensors, in forward order; `Tensor::name` spells each out for the checkpoint.
+    /// The tensors, in forward order; `Tensor::name` names each in the checkpoint.
     enum : std::size_t { embedding_table, hidden_weight, hidden_bias, output_weight, output_bias };
 
     struct Tensor {
@@ -53,7 +53,7 @@ class Model {
                              Eigen::Index columns, float scale) {
             const Matrix zero = Matrix::Zero(rows, columns);
             tensors_[index] = {name, zero, zero, zero};
-            // Not one of the standard's distributions: those differ between platforms.
+            // No distribution of the standard library: those differ between platforms.
             for (float& value : tensors_[index].value.reshaped()) {
                 const auto unit = static_cast<float>(random() >> 40U) * 0x1.0p-24F;  // [0, 1)
                 value = scale * (2.0F * unit - 1.0F);
@@ -67,7 +67,7 @@ class Model {
         add(output_bias, "output.bias", 1, kByteCount, 0.0F);
     }
 
-    /// Returns the sum of the samples' cross-entropies, and keeps what `backward` needs.
+    /// Returns the sum of the samples' cross-entropies, and keeps the values for `backward`.
     double forward(const Batch& batch) {
         if (batch.empty()) {
             return 0.0;

@@ -49,7 +49,7 @@ const std::array<Flag, 15> kFlags{{
     {"--help", "", &Options::help, "print this"},
 }};
 
-// As short as it can be: 0, 0.5, 1000.
+// The shortest form: 0, 0.5, 1000.
 template <class Number>
 std::string text_of(Number value) {
     std::array<char, 32> text{};
@@ -68,7 +68,7 @@ Number parse_number(const Flag& flag, const std::string& text, Number min, Numbe
     return value;
 }
 
-// How many letters must be added, removed or replaced to turn one name into the other.
+// The edit distance: letters that must be added, removed or replaced.
 std::size_t edit_distance(std::string_view from, std::string_view to) {
     std::vector<std::size_t> row(to.size() + 1);
     std::iota(row.begin(), row.end(), std::size_t{0});
@@ -94,7 +94,7 @@ const Flag& find_flag(const std::string& name) {
     }
     const Flag& nearest = *std::ranges::min_element(
         kFlags, {}, [&name](const Flag& flag) { return edit_distance(name, flag.name); });
-    constexpr std::size_t kDistanceMax = 2;  // more is no slip of the fingers
+    constexpr std::size_t kDistanceMax = 2;  // a larger distance is no typing mistake
     throw UsageError("unknown flag " + name +
                      (edit_distance(name, nearest.name) <= kDistanceMax
                           ? "; did you mean " + std::string(nearest.name) + "?"

@@ -8,7 +8,7 @@
 
 namespace byte_lm {
 
-/// What the command line may say; the values here are the defaults.
+/// The flags; the values here are the defaults.
 struct Options {
     std::vector<std::string> data;
     std::int64_t steps = 600;
@@ -27,7 +27,7 @@ struct Options {
     bool help = false;
 };
 
-/// The command line is wrong. what() says in one line how.
+/// A wrong command line. what() describes the mistake in one line.
 struct UsageError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -35,7 +35,7 @@ struct UsageError : std::runtime_error {
 /// Reads the command line. Throws UsageError.
 [[nodiscard]] Options parse_options(int argc, char** argv);
 
-/// What --help prints.
+/// The text of --help.
 [[nodiscard]] std::string usage();
 
 }  // namespace byte_lm

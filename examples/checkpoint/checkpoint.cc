@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// checkpoint: a job that may be killed at any instant, and goes on from its last checkpoint on
-// however many ranks there are then.
+// checkpoint: a job that may be killed at any instant, and resumes from its last checkpoint on any
+// number of ranks.
 //
 //     regroup run --standalone --nproc-per-node=4 --max-restarts=3 checkpoint --kill-at 35
 //
-// Three habits make that work:
+// Three rules make that work:
 //
-//   - Rank 0 alone prints, and reads and writes the file. The others get what it read when
-//     DistributedDataParallel is constructed. run_on_main keeps all ranks together meanwhile, and
-//     lets all of them know if it fails.
+//   - Only rank 0 prints, and reads and writes the file. The constructor of
+//     DistributedDataParallel sends its state to the others. run_on_main keeps all ranks together
+//     meanwhile, and reports a failure on all of them.
 //   - Checkpoint::save replaces the file at once and in full, or not at all.
-//   - The checkpoint says how many steps are done. Which samples a step takes follows from its
-//     number and the seed, and a step has the same global batch for any number of ranks. So nothing
-//     of the world is in the file.
+//   - The checkpoint stores the number of steps. The samples of a step follow from its number and
+//     the seed, and the global batch is the same for any number of ranks. So the file does not
+//     depend on the world size.
 
 #include <regroup/checkpoint.h>
 #include <regroup/context.h>
@@ -55,7 +55,7 @@ class Job {
 
     void run() {
         regroup::run_on_main(*group_, [this] { load(); });
-        // Gives every rank what rank 0 has: the model, its momentum, and how far it has come.
+        // Gives every rank the state of rank 0: the model, its momentum, and the number of steps.
         regroup::DistributedDataParallel ddp(
             *group_, model_.parameters(),
             {std::span(momentum_), std::span<std::int64_t>(&step_, 1)},
@@ -82,7 +82,7 @@ class Job {
         const std::uint64_t steps_per_epoch = dataset_.count() / batch;
         sampler_.set_epoch(step / steps_per_epoch);
         const std::uint64_t first = step % steps_per_epoch * batch;
-        // Each sample weighs its share of the global batch, so that the sum over ranks is the mean.
+        // The weight of a sample is 1 / global batch, so that the sum over ranks is the mean.
         model_.forward_backward(dataset_, sampler_.shard({first, first + batch}),
                                 1.0F / static_cast<float>(batch));
         ddp.reduce_gradients();
@@ -129,7 +129,7 @@ class Job {
         }
     }
 
-    // In the first round the last rank meets its end, to show the next one.
+    // In the first round the last rank kills itself, to demonstrate a restart.
     void die_if_asked_to() const {
         const bool is_last = context_.rank + 1 == context_.world_size;
         if (step_ == options_.kill_at && is_last && context_.restart_count == 0) {

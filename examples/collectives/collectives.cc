@@ -38,13 +38,13 @@ class Demonstration {
     void run() {
         whole_buffers();
         rows();
-        // Nobody is past this before everybody has come to it.
+        // No rank passes the barrier before all ranks have reached it.
         group_->barrier().wait();
         regroup::log_main(context_, "barrier passed");
     }
 
    private:
-    // Where the group's operations reach it.
+    // In memory that the group's operations can access.
     [[nodiscard]] Row row(std::vector<std::int64_t> values) const {
         return Row(std::move(values), group_->device());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The objects of CUDA and cuBLAS, each with an owner, and their errors as regroup::Error.
+// Owning wrappers of CUDA and cuBLAS objects. Their errors become regroup::Error.
 #pragma once
 
 #include <regroup/error.h>
@@ -26,7 +26,7 @@ inline void check(cublasStatus_t status, const char* operation) {
     }
 }
 
-/// Memory of the GPU that grows when it must. Growing loses the content.
+/// GPU memory that grows on demand. Growing loses the content.
 template <class T>
 class DeviceBuffer {
    public:
@@ -61,8 +61,8 @@ class DeviceBuffer {
     std::size_t count_ = 0;
 };
 
-/// Any handle or descriptor that one function makes and another one ends; `describe` says what an
-/// error is.
+/// A handle or descriptor, with functions that make and destroy it. `describe` turns an error to
+/// text.
 template <class Handle, auto create, auto destroy, auto describe>
 class Owned {
    public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values for a program that computes on the host and communicates where its group does.
+// Values for a program that computes on the host and communicates on its group's device.
 #pragma once
 
 #include <regroup/cuda.h>
@@ -16,9 +16,8 @@
 
 namespace example {
 
-/// Values on the host, and a copy of them on the device of a group, which is what travels. On the
-/// CPU there is no second copy: `view` is the host's memory, and `upload` and `download` do
-/// nothing.
+/// Values on the host, and a copy on the device of a group for communication. On the CPU there is
+/// no second copy: `view` is the host's memory, and `upload` and `download` do nothing.
 template <class T>
 class DeviceVector {
    public:
@@ -42,18 +41,18 @@ class DeviceVector {
     [[nodiscard]] std::span<T> host() { return values_; }
     [[nodiscard]] std::span<const T> host() const { return values_; }
 
-    /// What a group's operations take.
+    /// The argument for a group's operations.
     [[nodiscard]] regroup::TensorView view() {
         return {on_host() ? values_.data() : memory_.data, values_.size(),
                 regroup::DTypeOf<T>::value, device_};
     }
-    /// After the host has written, before the values travel.
+    /// Call it after the host has written, before communication.
     void upload() {
         if (!on_host()) {
             regroup::cuda::copy(view(), std::span<const T>(values_));
         }
     }
-    /// After they have arrived (their Work was waited for), before the host reads.
+    /// Call it after communication (after the wait for its Work), before the host reads.
     void download() {
         if (!on_host()) {
             regroup::cuda::copy(std::span<T>(values_), view());
@@ -68,7 +67,7 @@ class DeviceVector {
     regroup::Buffer memory_{};
 };
 
-/// The flag that says where a program communicates.
+/// The flag for the back end of a program.
 inline void add_backend(Flags& flags, std::string& backend) {
     flags.add("--backend", backend, "cpu, or nccl for GPUs (" + backend + ")");
 }

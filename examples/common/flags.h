@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of an example: flags in, one line of complaint out.
+// The command line of an example. A mistake is reported in one line.
 #pragma once
 
 #include <regroup/context.h>
@@ -20,7 +20,7 @@
 
 namespace example {
 
-/// The command line is wrong. what() says in one line how.
+/// A wrong command line. what() describes the mistake in one line.
 struct UsageError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -30,8 +30,8 @@ struct Range {
     std::int64_t max = 1'000'000'000;
 };
 
-/// The flags of a program. Each writes into a variable of the caller's, whose value at the time is
-/// the default. `--a-b 5`, `--a_b 5` and `--a-b=5` are the same.
+/// The flags of a program. Each writes to a variable of the caller. Its value at that time is the
+/// default. `--a-b 5`, `--a_b 5` and `--a-b=5` are the same.
 class Flags {
    public:
     /// `about` is the first paragraph of --help.
@@ -59,7 +59,7 @@ class Flags {
         add({std::move(name), "", std::move(help),
              [&target](const std::string&, const std::string&) { target = true; }});
     }
-    /// The flags that words without a flag stand for, in this order.
+    /// The flags whose values may be given without the flag, in this order.
     void add_positional(std::vector<std::string> names) { positional_ = std::move(names); }
 
     [[nodiscard]] const std::string& program() const { return program_; }
@@ -99,7 +99,7 @@ class Flags {
         return true;
     }
 
-    /// What --help prints.
+    /// The text of --help.
     [[nodiscard]] std::string usage() const {
         std::string text = program_ + ": " + about_ + "\n\n";
         for (const Flag& flag : flags_) {
@@ -137,7 +137,7 @@ class Flags {
         for (const Flag& flag : flags_) {
             known = distance(name, flag.name) < distance(name, known) ? flag.name : known;
         }
-        constexpr std::size_t kDistanceMax = 2;  // more is no slip of the fingers
+        constexpr std::size_t kDistanceMax = 2;  // a larger distance is no typing mistake
         throw UsageError("unknown flag " + name +
                          (distance(name, known) <= kDistanceMax ? "; did you mean " + known + "?"
                                                                 : "; --help lists them"));
@@ -155,14 +155,14 @@ class Flags {
         return value;
     }
 
-    /// As short as it can be: 0, 0.5, 1e+06.
+    /// The shortest form: 0, 0.5, 1e+06.
     template <class Number>
     static std::string text_of(Number value) {
         std::array<char, 32> text{};
         return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
     }
 
-    /// How many letters must be added, removed or replaced to turn one name into the other.
+    /// The edit distance: letters that must be added, removed or replaced.
     static std::size_t distance(std::string_view from, std::string_view to) {
         std::vector<std::size_t> row(to.size() + 1);
         std::iota(row.begin(), row.end(), std::size_t{0});
@@ -183,11 +183,11 @@ class Flags {
     std::vector<std::string> positional_;
 };
 
-/// The frame of an example's main: reads the flags and the environment, runs `body(context)`, and
-/// gives the exit code: 0, 1 after an Error, 2 for a wrong command line.
+/// The main function of an example: reads the flags and the environment, and runs `body(context)`.
+/// Returns the exit code: 0, 1 after an Error, 2 for a wrong command line.
 template <class Body>
 int run_main(const Flags& flags, int argc, char** argv, const Body& body) {
-    std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // lines must not wait in a pipe
+    std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // Line-buffered, also in a pipe.
     regroup::Context context;
     try {
         if (!flags.parse(argc, argv)) {

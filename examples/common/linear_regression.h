@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A data set and a model as small as they can be, so that an example can be about something else.
+// A minimal data set and a minimal model for the examples.
 #pragma once
 
 #include <regroup/distributed_data_parallel.h>  // Parameter
@@ -24,7 +24,7 @@ class Dataset {
           inputs_(sample_count * feature_count),
           targets_(sample_count) {
         std::mt19937_64 random(seed);
-        // Not one of the standard's distributions: those differ between platforms.
+        // No distribution of the standard library: those differ between platforms.
         const auto unit = [&] {  // [-1, 1)
             return static_cast<float>(random() >> 40U) * 0x1.0p-23F - 1.0F;
         };
@@ -55,8 +55,8 @@ class Dataset {
     std::vector<float> targets_;
 };
 
-/// Guesses y from x, learning by the mean of squared errors. It computes on the host, and what is
-/// to travel lies on `device`.
+/// Predicts y from x, trained on the mean squared error. It computes on the host; values and
+/// gradients for communication are on `device`.
 class LinearRegression {
    public:
     explicit LinearRegression(std::size_t feature_count, const regroup::Device& device = {})

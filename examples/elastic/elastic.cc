@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training that survives its workers. Start it, kill some of them, and compare the last line with
-// that of an undisturbed run:
+// Elastic training that survives the loss of workers. Start it, kill some workers, and compare the
+// last line with that of an undisturbed run:
 //
 //     regroup run --standalone --nproc-per-node=4 elastic --steps 2000 --step-ms 5
 #include <regroup/regroup.h>
@@ -125,7 +125,7 @@ class Training {
     }
 
     void fail_as_told(std::uint64_t step) const {
-        // Not again by the one that comes in its place, which begins with this very step.
+        // The replacement begins with the same step, and must not fail again.
         const bool there_before = joined_at_ < step || step == 0;
         if (first_rank_ != options_.fail_rank || !there_before) {
             return;
@@ -151,7 +151,7 @@ class Training {
             std::printf(
                 "step %" PRIu64 ": loss %.6f\n", committed,
                 static_cast<double>(gradient.loss / gradient.samples) / (1 << example::kFraction));
-            // Copying and writing the state may take longer than any step.
+            // Saving the state may take longer than any step.
             const auto section = step.section("checkpoint");
             save(committed, round_);
         }
@@ -170,7 +170,7 @@ class Training {
         checkpoint.save(options_.checkpoint, {.round = round});
     }
 
-    /// The state, for who goes on elsewhere; one rank of the node is enough.
+    /// Saves the state of the leaving node; one rank of the node is enough.
     void leave_behind(std::uint64_t step) {
         if (local_rank_ != 0) {
             return;
@@ -181,7 +181,7 @@ class Training {
             if (error.code() != regroup::Errc::fenced) {
                 throw;
             }
-            std::printf("not saved: %s\n", error.what());  // Others have gone on already.
+            std::printf("not saved: %s\n", error.what());  // A later round has started already.
         }
     }
 
@@ -200,7 +200,7 @@ class Training {
         loop_.resume_at(step, step * static_cast<std::uint64_t>(options_.batch));
     }
 
-    /// Every sample of the dataset, each once?
+    /// Checks that every sample was trained once.
     int finish() {
         const std::int64_t count = options_.steps * options_.batch;
         std::int64_t marks = 0;

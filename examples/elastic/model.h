@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A linear model that is trained in whole numbers, so that its parameters come out the same to the
-// last bit whatever ranks took part in which step: sums of integers do not depend on their order.
+// A linear model that is trained with integers. Their sums do not depend on the order, so the
+// parameters are the same to the last bit for every membership.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ inline constexpr std::size_t kFeatures = 64;
 /// Fixed point: 1.0 is 2^16.
 inline constexpr int kFraction = 16;
 
-/// A few rounds of multiplying and shifting: the same numbers everywhere.
+/// A hash, the same on every platform.
 inline std::uint64_t scramble(std::uint64_t value) {
     value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9ULL;
     value = (value ^ (value >> 27U)) * 0x94d049bb133111ebULL;
@@ -32,7 +32,7 @@ inline std::int64_t multiply(std::int64_t a, std::int64_t b) {
     return (a * b) / (std::int64_t{1} << kFraction);
 }
 
-/// What the ranks add up in each step.
+/// The values that ranks sum in each step.
 struct Gradient {
     std::array<std::int64_t, kFeatures> weights{};
     std::int64_t loss = 0;
@@ -48,10 +48,10 @@ inline std::int64_t mark_of(std::uint64_t sample) {
     return static_cast<std::int64_t>(scramble(~sample) >> 24U);
 }
 
-/// Learns the weights noise(0), noise(1), ... from samples that follow from their numbers.
+/// Learns the weights noise(0), noise(1), ... from samples that are computed from their numbers.
 class Model {
    public:
-    /// `ballast`: so many more parameters, which change a little in each step.
+    /// `ballast`: number of additional parameters, which change in each step.
     explicit Model(std::size_t ballast) : weights_(kFeatures), momentum_(kFeatures) {
         ballast_.resize(ballast);
     }
@@ -87,7 +87,7 @@ class Model {
     [[nodiscard]] std::span<std::int64_t> weights() { return weights_; }
     [[nodiscard]] std::span<std::int64_t> momentum() { return momentum_; }
     [[nodiscard]] std::span<std::int64_t> ballast() { return ballast_; }
-    /// How many samples it has learnt from, and the sum of their marks.
+    /// The number of samples so far, and the sum of their hashes.
     [[nodiscard]] std::span<std::int64_t> totals() { return totals_; }
 
     [[nodiscard]] std::uint64_t hash() const {

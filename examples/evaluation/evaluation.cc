@@ -4,9 +4,9 @@
 //
 //     regroup run --standalone --nproc-per-node=3 evaluation
 //
-// Each rank scores its shard in batches. The figures are those of a single process, to the last
-// bit. Beside them stands what one gets by averaging the ranks' averages: samples that pad the
-// shards count twice, and those in a short last batch count for more.
+// Each rank scores its shard in batches. The results equal those of a single process, to the last
+// bit. For comparison, it also prints the average of the ranks' averages. There, samples that pad
+// the shards count twice, and those in a short last batch have more weight.
 
 #include <regroup/context.h>
 #include <regroup/distributed_sampler.h>
@@ -24,7 +24,7 @@ struct Options {
     std::int64_t batch_size = 32;
 };
 
-// Something to evaluate: every rank trains it by itself, in the same way.
+// A model to evaluate. Every rank trains it alone, in the same way.
 example::LinearRegression some_model(const example::Dataset& dataset) {
     example::LinearRegression model(dataset.feature_count());
     for (std::uint64_t sample = 0; sample < dataset.count(); ++sample) {
@@ -45,7 +45,7 @@ void run(const Options& options, const regroup::Context& context) {
     const example::Dataset dataset(static_cast<std::size_t>(options.samples), 8);
     const example::LinearRegression model = some_model(dataset);
 
-    // Every rank gets equally many samples, the last ones perhaps a second time.
+    // Every rank gets the same number of samples. The last ones may be repeated.
     const regroup::DistributedSampler sampler({.dataset_count = dataset.count(),
                                                .rank = context.rank,
                                                .world_size = context.world_size,

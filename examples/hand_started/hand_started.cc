@@ -5,7 +5,8 @@
 //     RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 hand_started &
 //     RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 hand_started
 //
-// and with none of them it is a world of one. Under a launcher, which sets them, nothing changes.
+// Without these variables, the program is a world of one. It also runs under a launcher, which sets
+// them.
 
 #include <regroup/context.h>
 #include <regroup/process_group.h>

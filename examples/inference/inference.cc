@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// inference: predictions for a whole data set, computed by all ranks, in the data set's order.
+// inference: all ranks predict a whole data set, and the output has the order of the data set.
 //
 //     regroup run --standalone --nproc-per-node=3 inference --output predictions.txt
 //
@@ -41,7 +41,7 @@ void run(const Options& options, const regroup::Context& context) {
     const auto group = regroup::ProcessGroup::create("cpu", context);
     const example::Dataset dataset(static_cast<std::size_t>(options.samples), 8);
     example::LinearRegression model(dataset.feature_count());
-    std::fill(model.values().begin(), model.values().end(), 0.5F);  // trained long ago
+    std::fill(model.values().begin(), model.values().end(), 0.5F);  // stands for a trained model
 
     const regroup::DistributedSampler sampler({.dataset_count = dataset.count(),
                                                .rank = context.rank,

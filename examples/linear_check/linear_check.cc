@@ -5,9 +5,9 @@
 //     regroup run --standalone --nproc-per-node=2 linear_check
 //
 // Every rank holds the same linear layer, 10 values in and 10 out, and draws its own batch. After
-// one step of SGD on the mean squared error the losses differ, since the data did; the parameters
-// do not, to the last bit, since the gradients were averaged. Exits with 1 if that is not so. With
-// `--backend nccl` parameters and gradients lie on the ranks' GPUs, one each.
+// one step of SGD on the mean squared error, the losses differ, since the data differ. The
+// parameters are equal to the last bit, since the gradients were averaged. Exits with 1 if this
+// check fails. With `--backend nccl` parameters and gradients lie on the ranks' GPUs, one each.
 
 #include <regroup/context.h>
 #include <regroup/cuda.h>
@@ -92,7 +92,7 @@ bool check(const std::string& backend, const regroup::Context& context) {
         values->upload();
     }
 
-    // From here on every rank has the layer of rank 0.
+    // Broadcasts the layer of rank 0 to every rank.
     regroup::DistributedDataParallel ddp(*group, {{layer.weight.view(), gradients.weight.view()},
                                                   {layer.bias.view(), gradients.bias.view()}});
     const bool started_equal = !ddp.find_replica_difference();
@@ -132,7 +132,7 @@ bool check(const std::string& backend, const regroup::Context& context) {
 
 int main(int argc, char** argv) {
     std::string backend = "cpu";
-    bool is_good = true;  // also if only --help is wanted
+    bool is_good = true;  // Also after --help.
     example::Flags flags("linear_check",
                          "takes one data-parallel step, and checks that the replicas agree.");
     example::add_backend(flags, backend);

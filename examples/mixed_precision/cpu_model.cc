@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model by Eigen. CPUs have no arithmetic for the low formats: matrices hold floats that were
-// rounded to them, which gives the same numbers.
+// The model with Eigen. CPUs have no arithmetic for 16-bit formats. Matrices hold floats that are
+// rounded to them, which gives the same values.
 #include <regroup/low_precision.h>
 
 #include <cmath>

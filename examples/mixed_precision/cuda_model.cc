@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model by cuBLAS, in CUDA's default stream, which process groups wait for. Products of 16-bit
-// operands run on the tensor cores.
+// The model with cuBLAS, in CUDA's default stream, which process groups wait for. Products of
+// 16-bit operands run on the tensor cores.
 #include <regroup/cuda.h>
 
 #include "cuda_handles.h"

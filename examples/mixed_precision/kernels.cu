@@ -16,7 +16,7 @@ __device__ std::size_t thread_index() {
     return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
 }
 
-/// What `action` returns when called with a null pointer to the type that `dtype` stands for.
+/// Calls `action` with a null pointer to the type of `dtype`, and returns its result.
 template <class Action>
 int with_type(DType dtype, const Action& action) {
     if (dtype == DType::float16) {
@@ -28,7 +28,8 @@ int with_type(DType dtype, const Action& action) {
     return action(static_cast<float*>(nullptr));
 }
 
-/// Starts `kernel` with a thread for each of `items`, if there are any. Returns why it was not, or cudaSuccess.
+/// Starts `kernel` with a thread for each of `items`, if there are any. Returns the error of the
+/// launch, or cudaSuccess.
 template <class... Parameters, class... Arguments>
 int launch(void (*kernel)(Parameters...), std::size_t items, Arguments... arguments) {
     if (items == 0) {
@@ -66,7 +67,7 @@ __global__ void relu_backward(const T* values, T* by_values, std::size_t count) 
     }
 }
 
-// One thread for each column: neighbours read neighbours.
+// One thread for each column, so that reads are coalesced.
 template <class T, class Bias>
 __global__ void sum_rows(const T* by_values, std::size_t rows, std::size_t columns,
                          Bias* by_bias) {

@@ -25,7 +25,7 @@ namespace mixed_precision {
 [[nodiscard]] int launch_bias_backward(const void* by_values, DType dtype, std::size_t rows,
                                        std::size_t columns, void* by_bias, DType bias_dtype);
 
-/// What all samples of a batch share.
+/// The input of the loss for a batch.
 struct LossInput {
     const void* scores = nullptr;  ///< [count, classes]
     DType dtype = DType::float32;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// mixed_precision: computing and communicating in 16 bits without losing what only 32 can hold.
+// mixed_precision: computing and communicating in 16 bits, with float32 where it is needed.
 //
 //     regroup run --standalone --nproc-per-node=2 mixed_precision --opt-level O2 --overflow-at 100
 //
-// model.h says what each level keeps in which format. Around the model: DistributedDataParallel
-// reduces the gradients in the format that they have; GradScaler keeps those of float16 away from
-// zero, and has all ranks skip a step in which any of them overflowed; FusedOptimizer updates the
-// masters and rounds them into the weights that the next step reads, in one pass.
+// model.h lists the formats of each level. DistributedDataParallel reduces the gradients in their
+// format. GradScaler prevents underflow of float16 gradients, and makes all ranks skip a step if
+// one of them overflowed. FusedOptimizer updates the masters and rounds them to the weights for the
+// next step, in one pass.
 
 #include <regroup/context.h>
 #include <regroup/distributed_data_parallel.h>
@@ -92,13 +92,13 @@ example::Flags flags_of(Options& options) {
     return flags;
 }
 
-// Numbers in [-1, 1). Not one of the standard's distributions: those differ between platforms.
+// Numbers in [-1, 1). No distribution of the standard library: those differ between platforms.
 float symmetric(std::mt19937_64& random) {
     return static_cast<float>(random() >> 40U) * 0x1.0p-23F - 1.0F;
 }
 
-/// Endless samples, each of which depends on its number alone. What there is to learn: which of a
-/// few hidden directions a sample points to most.
+/// Unlimited samples, each of which depends only on its number. The class of a sample is the hidden
+/// direction that it is closest to.
 class Samples {
    public:
     Samples(const Sizes& sizes, std::uint64_t seed)
@@ -230,8 +230,7 @@ class Trainer {
         scaler_.update();
     }
 
-    // For the reader of this example. On a GPU it waits for the step, which a program that wants to
-    // be fast leaves out.
+    // For demonstration only. On a GPU it waits for the step, which a fast program must not do.
     void tell_of_overflow() const {
         if (scaler_.overflowed()) {
             std::printf("rank %u: step %ld overflowed with scale %.0f, and is skipped\n",
@@ -252,7 +251,7 @@ class Trainer {
         }
     }
 
-    // Equal on all ranks, if and only if the replicas are but for chance.
+    // A hash of the parameters, equal on all ranks if the replicas are equal.
     [[nodiscard]] std::uint64_t fingerprint() {
         std::vector<std::uint8_t> bytes(model_->masters().bytes());
         model_->read(bytes.data(), model_->masters());
@@ -269,7 +268,7 @@ class Trainer {
     regroup::FusedOptimizer optimizer_;
     std::int64_t step_ = 0;
 
-    // Last, so that no reduction is still under way when the tensors above end.
+    // Declared last, so that reductions end before the tensors above are destroyed.
     std::unique_ptr<regroup::ProcessGroup> group_;
     std::optional<regroup::DistributedDataParallel> ddp_;
 };

@@ -17,7 +17,7 @@ namespace mixed_precision {
 using regroup::DType;
 using regroup::TensorView;
 
-/// What is kept and computed in which format. The levels of the field's older tool for it:
+/// The formats of storage and computation, with the optimization levels of NVIDIA Apex:
 ///
 ///          weights that are trained   weights that are read   gradients   loss scaling
 ///     O0   float32                    float32                 float32     no
@@ -59,15 +59,15 @@ struct Batch {
 struct Totals {
     double loss = 0.0;
     double correct = 0.0;
-    double samples = 0.0;  ///< Those whose loss is a number: the others are left out of all sums.
+    double samples = 0.0;  ///< Samples with a finite loss; all sums leave out the others.
 };
 
 /// A perceptron on one device:
 ///
 ///     [n, inputs] -> relu [n, hidden] -> softmax [n, classes]
 ///
-/// Matrix products read operands of `level.compute` and add up in float32, as tensor cores do; what
-/// comes out is rounded again. Softmax and loss are float32 on every level.
+/// Matrix products read operands of `level.compute` and add in float32, as tensor cores do. Their
+/// results are rounded again. Softmax and loss are float32 on every level.
 class Model {
    public:
     using Ready = std::function<void(std::size_t)>;
@@ -84,8 +84,8 @@ class Model {
     /// one float32 on the device, see GradScaler::scale_tensor.
     virtual void backward(const Batch& batch, float weight, const TensorView& scale,
                           const Ready& ready) = 0;
-    /// Widens the weights into the masters: level O3, where what does not fit into the low format
-    /// is lost.
+    /// Overwrites the masters with the weights, as level O3 requires: bits beyond the low format
+    /// are lost.
     virtual void forget_master() = 0;
 
     [[nodiscard]] virtual TensorView masters() = 0;    ///< All weights, flat, float32.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network by Eigen. A convolution is a matrix product: the patches of an image that the kernel
-// sees become the columns of a matrix.
+// The network with Eigen. A convolution is a matrix product: the patches of an image under the
+// kernel become the columns of a matrix (im2col).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -66,7 +66,8 @@ class ConvolutionBlock {
         by_product_.setZero(index(channels_out_), index(side_out_ * side_out_));
         const float* const output = output_.row(index(sample)).data();
         for (std::size_t at = 0; at < output_count(); ++at) {
-            if (output[at] > 0.0F) {  // Relu and pooling let it through to the chosen place only.
+            // Relu and pooling pass the gradient to the chosen position only.
+            if (output[at] > 0.0F) {
                 const std::size_t channel = at / (side_pooled_ * side_pooled_);
                 by_product_(index(channel), index(chosen_[sample * output_count() + at])) =
                     by_output[at];

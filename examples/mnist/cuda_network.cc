@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network by cuDNN and cuBLAS, in CUDA's default stream, which process groups wait for. In
-// plain float32 without TF32 and with algorithms that always add in the same order: its figures are
-// those of the CPU to rounding, and the same in every run but for the order in which losses are
+// The network with cuDNN and cuBLAS, in CUDA's default stream, which process groups wait for. It
+// uses float32 without TF32, and algorithms with a fixed order of summation. So its results equal
+// the CPU's up to rounding, and are the same in every run, except for the order in which losses are
 // added.
 #include <regroup/cuda.h>
 
@@ -15,7 +15,7 @@ namespace {
 constexpr float kOne = 1.0F;
 constexpr float kZero = 0.0F;
 
-/// What the layers share.
+/// State that the layers share.
 struct Engine {
     Blas blas;
     Dnn dnn;
@@ -64,7 +64,7 @@ struct Engine {
     }
 };
 
-/// Convolution, bias, relu and max-pooling. (Relu and maximum may change places: relu first saves a
+/// Convolution, bias, relu and max-pooling. (Relu and maximum may be swapped; relu first saves a
 /// buffer.)
 class ConvolutionBlock {
    public:
@@ -305,7 +305,7 @@ class CudaNetwork : public Network {
     TensorDescriptor hidden_bias_shape_;
     TensorDescriptor scores_shape_;
     TensorDescriptor scores_bias_shape_;
-    std::size_t count_ = 0;  // samples that everything has its size for
+    std::size_t count_ = 0;  // samples that the buffers are sized for
     DeviceBuffer<float> values_{kParameterCount};
     DeviceBuffer<float> gradients_{kParameterCount};
     DeviceBuffer<Totals> totals_{1};

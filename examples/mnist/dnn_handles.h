@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The objects of cuDNN, each with an owner.
+// Owning wrappers of cuDNN objects.
 #pragma once
 
 #include <cstddef>

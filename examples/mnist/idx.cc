@@ -79,7 +79,7 @@ class IdxReader {
         return value;
     }
 
-    /// Everything that is left.
+    /// The rest of the file.
     std::vector<std::uint8_t> rest(std::size_t expected_bytes) {
         if (bytes_.size() - at_ != expected_bytes) {
             fail("holds " + std::to_string(bytes_.size() - at_) +
@@ -129,7 +129,7 @@ constexpr std::array<std::array<const char*, 7>, kClasses> kGlyphs{{
 }};
 
 void draw(std::uint8_t label, std::mt19937_64& random, std::uint8_t* image) {
-    // Not one of the standard's distributions: those differ between platforms.
+    // No distribution of the standard library: those differ between platforms.
     const auto below = [&random](std::size_t bound) {
         return static_cast<std::size_t>(random() >> 33U) % bound;
     };
@@ -184,7 +184,7 @@ Digits read_digits(const fs::path& directory, const char* prefix) {
 }
 
 void write_digits(const fs::path& directory, const char* prefix, const Digits& digits) {
-    std::error_code ignored;  // If it cannot be made, writing into it says so.
+    std::error_code ignored;  // If this fails, the write below reports it.
     fs::create_directories(directory, ignored);
     const auto count = static_cast<std::uint32_t>(digits.count());
     write_file(images_file(directory, prefix), {kImageMagic, count, kImageSide, kImageSide},

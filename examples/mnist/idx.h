@@ -17,7 +17,7 @@ inline constexpr std::size_t kImageSide = 28;
 inline constexpr std::size_t kPixels = kImageSide * kImageSide;
 inline constexpr std::size_t kClasses = 10;
 
-/// A file that cannot be used. what() names it, and the field that is wrong.
+/// An unusable file. what() names it and the wrong field.
 struct IdxError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -34,7 +34,7 @@ struct Digits {
 
 /// Reads `directory`/`prefix`-images-idx3-ubyte and -labels-idx1-ubyte. Throws IdxError.
 [[nodiscard]] Digits read_digits(const std::filesystem::path& directory, const char* prefix);
-/// Whether there are such files.
+/// True if these files exist.
 [[nodiscard]] bool has_digits(const std::filesystem::path& directory, const char* prefix);
 /// Writes them. Throws IdxError.
 void write_digits(const std::filesystem::path& directory, const char* prefix, const Digits& digits);

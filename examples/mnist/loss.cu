@@ -43,7 +43,8 @@ __global__ void cross_entropy_backward(float* probabilities, const std::int32_t*
     }
 }
 
-/// Starts `kernel` with a thread for each of `items`. Returns why it was not, or cudaSuccess.
+/// Starts `kernel` with a thread for each of `items`. Returns the error of the launch, or
+/// cudaSuccess.
 template <class... Parameters, class... Arguments>
 int launch(void (*kernel)(Parameters...), int items, Arguments... arguments) {
     cudaLaunchConfig_t config{};

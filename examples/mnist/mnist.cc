@@ -6,8 +6,8 @@
 //     mnist                                                                  alone, drawn digits
 //     regroup run --standalone --nproc-per-node=2 mnist --data DIR           MNIST, on two ranks
 //
-// network.h says what the network is; cpu_network.cc computes it with Eigen, cuda_network.cc with
-// cuDNN. What is here knows neither: it moves views of buffers, wherever they lie.
+// network.h describes the network; cpu_network.cc computes it with Eigen, cuda_network.cc with
+// cuDNN. This file uses neither: it handles views of buffers on any device.
 
 #include <regroup/checkpoint.h>
 #include <regroup/context.h>
@@ -51,7 +51,7 @@ void make_data(const fs::path& directory) {
     write_digits(directory, "t10k", draw_digits(kDrawnForTesting, 2));
 }
 
-/// A directory that is gone at the end.
+/// A directory that is removed at the end.
 class TemporaryDirectory {
    public:
     TemporaryDirectory() {
@@ -83,7 +83,7 @@ Data read_data(const std::string& directory) {
     std::optional<TemporaryDirectory> temporary;
     fs::path from = directory;
     if (directory.empty()) {
-        // The same digits on every rank, each from files of its own: nodes share no disk.
+        // The same digits on every rank, from its own files: nodes need not share a disk.
         temporary.emplace();
         from = temporary->path();
         make_data(from);
@@ -95,7 +95,7 @@ Data read_data(const std::string& directory) {
     return data;
 }
 
-// A number in [0, 1) that depends on these alone: so a sample is treated the same on whichever
+// A number in [0, 1) that depends only on the arguments, so that a sample is treated alike on any
 // rank.
 float unit_of(std::uint64_t seed, std::uint64_t step, std::uint64_t which) {
     std::seed_seq sequence{seed, step >> 32U, step, which >> 32U, which};
@@ -120,10 +120,10 @@ class Trainer {
         if (context_.is_main_process()) {
             load_checkpoint();
         }
-        // Every rank gets what rank 0 has: the weights, the momentum, and how far it has come.
-        // Gradients are weighted with their share of the global batch, so their sum is the mean.
+        // Every rank gets the state of rank 0: the weights, the momentum, and the epoch. Gradients
+        // are weighted with their share of the global batch, so their sum is the mean.
         std::vector<regroup::TensorView> buffers = optimizer_.state();
-        buffers.push_back(network_->totals());  // in which the epoch travels
+        buffers.push_back(network_->totals());  // holds the epoch
         ddp_.emplace(*group_, network_->parameters(), std::move(buffers),
                      regroup::DataParallelOptions{.reduction = ReduceOp::sum});
         epoch_ = static_cast<std::int64_t>(totals().samples);
@@ -214,8 +214,8 @@ class Trainer {
         return totals();
     }
 
-    // Each rank scores its share, without padding and whatever remains for the last batch; the sums
-    // over the ranks are those of a single process.
+    // Each rank scores its share without padding, with a last batch of any size. The sums over the
+    // ranks equal those of a single process.
     void test() {
         if (data_.test.count() == 0) {
             return;
@@ -266,8 +266,8 @@ class Trainer {
         if (options_.checkpoint.empty()) {
             return;
         }
-        // On a GPU finish_step does not wait: only after this is it certain that every reduction of
-        // the epoch came to its end, and that the weights are worth keeping.
+        // On a GPU finish_step does not wait. The barrier ensures that all reductions of the epoch
+        // have succeeded, so that the weights may be saved.
         group_->barrier().wait();
         if (!context_.is_main_process()) {
             return;
@@ -289,7 +289,7 @@ class Trainer {
     regroup::FusedOptimizer optimizer_;
     std::int64_t epoch_ = 0;
 
-    // Last, so that no reduction is still under way when the tensors above end.
+    // Declared last, so that reductions end before the tensors above are destroyed.
     std::unique_ptr<regroup::ProcessGroup> group_;
     std::optional<regroup::DistributedDataParallel> ddp_;
 };

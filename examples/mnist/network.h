@@ -70,8 +70,7 @@ inline constexpr std::size_t kParameterCount = offset_of(kTensorCount);
 struct Batch {
     std::vector<float> pixels;         ///< [n, 28, 28], of mean 0 and deviation 1
     std::vector<std::int32_t> labels;  ///< [n]
-    /// [n, 50]: what the hidden units are multiplied by, 0 for those dropped out. Empty without
-    /// dropout.
+    /// [n, 50]: factors of the hidden units, 0 for dropped ones. Empty without dropout.
     std::vector<float> dropout;
 
     [[nodiscard]] std::size_t count() const { return labels.size(); }
@@ -84,8 +83,8 @@ struct Totals {
     double samples = 0.0;
 };
 
-/// The network on one device. All parameters lie in one flat buffer, all gradients in another, so
-/// that an optimizer has one pass to make.
+/// The network on one device. All parameters are in one flat buffer, all gradients in another, so
+/// that an optimizer needs one pass.
 class Network {
    public:
     using Ready = std::function<void(std::size_t)>;
@@ -95,7 +94,7 @@ class Network {
     Network(const Network&) = delete;
     Network& operator=(const Network&) = delete;
 
-    /// Adds the batch to the totals, and keeps what `backward` needs.
+    /// Adds the batch to the totals, and keeps the values for `backward`.
     virtual void forward(const Batch& batch) = 0;
     /// Sets all gradients to `weight` times those of the last forward's sum of losses, from the
     /// last layer to the first, and calls `ready(index)` as each becomes final.

@@ -8,7 +8,7 @@
 
 namespace mnist {
 
-/// What the command line may say; the values here are the defaults.
+/// The flags; the values here are the defaults.
 struct Options {
     std::string data{};
     std::string make_data{};
@@ -21,7 +21,7 @@ struct Options {
     std::string device = "cpu";
     std::string checkpoint{};
 
-    /// Throws UsageError for what the flags by themselves do not refuse.
+    /// Checks that single flags cannot make. Throws UsageError.
     void check() const {
         if (device != "cpu" && device != "cuda") {
             throw example::UsageError("--device takes cpu or cuda, not '" + device + "'");

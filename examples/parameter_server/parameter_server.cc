@@ -9,12 +9,12 @@
 // which talk to all servers and never to one another.
 //
 //   sync    A server waits for the gradients of all workers, takes one step, and hands out the new
-//           parameters: plain SGD on the batches of all workers together, to the last bit.
-//   async   A server takes a step with each gradient as it comes and answers its worker at once.
-//           Nobody waits for a slow worker; gradients are then of parameters a few steps old.
+//           parameters: the same as SGD on the batches of all workers together, to the last bit.
+//   async   A server takes a step with each gradient as it arrives and answers its worker at once.
+//           No rank waits for a slow worker. Gradients may belong to parameters a few steps old.
 //
-// With `--backend nccl` gradients and parameters travel from GPU to GPU, in sync mode: messages on
-// a GPU are received in the order of its stream, not as they come.
+// `--backend nccl` sends gradients and parameters from GPU to GPU, in sync mode only: a GPU
+// receives messages in the order of its stream, not in the order of arrival.
 
 #include <regroup/context.h>
 #include <regroup/distributed_sampler.h>
@@ -34,7 +34,7 @@ using regroup::Work;
 
 constexpr std::uint32_t kPush = 1;  // gradients, to a server
 constexpr std::uint32_t kPull = 2;  // parameters, to a worker
-// How often an asynchronous server looks which worker has pushed.
+// How often an asynchronous server checks which worker has pushed.
 constexpr std::chrono::microseconds kLook(20);
 
 struct Options {
@@ -47,7 +47,7 @@ struct Options {
     std::string backend = "cpu";
 };
 
-// Who is who, and which server holds what.
+// The roles of the ranks, and each server's share of the parameters.
 struct Roles {
     Roles(const Options& options, const regroup::Context& context)
         : server_count(static_cast<std::uint32_t>(options.servers)),
@@ -104,7 +104,7 @@ class Server {
         return group_.send(parameters_.view(), roles_.rank_of_worker(worker), kPull);
     }
 
-    // Waits until they are on their way, since the next step changes them.
+    // Waits until the parameters are sent, since the next step changes them.
     void answer_all() {
         std::vector<Work> sent;
         regroup::OperationBatch batch(group_);
@@ -140,7 +140,7 @@ class Server {
         std::vector<float> sum(parameters_.size());
         for (std::int64_t step = 0; step < options_.steps; ++step) {
             expect_all();
-            // Added up in the order of workers, whoever came first: every run is the same.
+            // Added in the order of workers, not of arrival, so that every run is the same.
             std::fill(sum.begin(), sum.end(), 0.0F);
             for (std::uint32_t worker = 0; worker < roles_.worker_count; ++worker) {
                 received_[worker].wait();
@@ -169,7 +169,7 @@ class Server {
                 was_idle = false;
                 received_[worker].wait();  // throws if the worker is gone
                 take_step(pushed_[worker].host());
-                answer(worker).wait();  // on its way; not: read by the worker
+                answer(worker).wait();  // sent, but perhaps not received yet
                 if (--pushes_left[worker] == 0) {
                     --working_count;
                 } else {
@@ -192,7 +192,7 @@ class Server {
 
 // ---------------------------------------------------------------------------------------------------
 
-// The batches of each step, dealt out to the workers as DistributedSampler deals to ranks.
+// The batches of each step, divided among the workers as DistributedSampler divides among ranks.
 class Batches {
    public:
     Batches(const Options& options, std::size_t sample_count, std::uint32_t worker,
@@ -211,7 +211,8 @@ class Batches {
         const std::uint64_t first = number % steps_per_epoch_ * global_batch_;
         return sampler_.shard({first, first + global_batch_});
     }
-    // Of one sample, so that the gradients of all workers add up to that of the mean loss.
+    // The weight of one sample, so that the gradients of all workers add up to that of the mean
+    // loss.
     [[nodiscard]] float weight() const { return 1.0F / static_cast<float>(global_batch_); }
 
    private:
@@ -329,7 +330,7 @@ void run(const Options& options, const regroup::Context& context) {
     } else {
         Worker(options, roles, *group).run();
     }
-    // A server that left while a worker still reads its answer would look like one that died.
+    // If a server left while a worker still reads its answer, the worker would take it for lost.
     group->barrier().wait();
 }
 

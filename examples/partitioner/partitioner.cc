@@ -5,8 +5,8 @@
 //
 //     regroup run --standalone --nproc-per-node=4 partitioner
 //
-// The global batch of 128 is shared out, so that the number of ranks changes how fast an epoch
-// goes, not what a step is.
+// The global batch of 128 is divided among the ranks, so that their number changes the speed of an
+// epoch, but not the steps.
 
 #include <regroup/context.h>
 #include <regroup/data_partitioner.h>
@@ -26,7 +26,7 @@ struct Options {
     std::string backend = "cpu";
 };
 
-// This rank's part of the data set, the same in every run, and how many of it make a batch.
+// This rank's part of the data set, the same in every run, and its batch size.
 struct Partition {
     regroup::DataPartitioner partitioner;
     std::span<const std::uint64_t> samples;
@@ -40,11 +40,11 @@ Partition partition_dataset(const Options& options, const regroup::Context& cont
     const std::span<const std::uint64_t> mine = partitioner.use(context.rank);
     const std::uint64_t batch = regroup::batch_per_rank(
         static_cast<std::uint64_t>(options.global_batch), context.world_size);
-    // Moving the partitioner leaves its indices where they are.
+    // Moving the partitioner does not move its indices.
     return {std::move(partitioner), mine, batch};
 }
 
-// One all-reduce per parameter: simple, and what DistributedDataParallel improves on.
+// One all-reduce per parameter. DistributedDataParallel is faster.
 void average_gradients(regroup::ProcessGroup& group, example::LinearRegression& model) {
     model.device_gradients().upload();
     for (const regroup::Parameter& parameter : model.parameters()) {

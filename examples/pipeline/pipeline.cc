@@ -7,10 +7,10 @@
 //     rank 0: x -> tanh(x W1 + b1) --activations--> rank 1: h -> h W2 + b2 -> loss
 //             gradients of W1, b1 <--gradients of h--        gradients of W2, b2
 //
-// A batch goes through in micro-batches, so that rank 0 is at the next one while rank 1 works on
-// the last: one forward, one backward in turn, and no more than two activations are kept. Alone, as
-// a world of one, the program trains the same model unsplit; with two ranks it does both and
-// compares. With `--backend nccl` activations and gradients travel from GPU to GPU.
+// A batch is split into micro-batches, so that rank 0 computes the next one while rank 1 computes
+// the last (1F1B schedule). At most two activations are kept. As a world of one, the program trains
+// the model unsplit. With two ranks it does both and compares. `--backend nccl` sends activations
+// and gradients from GPU to GPU.
 
 #include <regroup/context.h>
 #include <regroup/process_group.h>
@@ -61,7 +61,7 @@ class Linear {
         return y;
     }
 
-    // Adds to the gradients, and returns that of x.
+    // Adds to the gradients, and returns the gradient of x.
     std::vector<float> backward(std::span<const float> x, std::span<const float> y_gradient) {
         std::vector<float> x_gradient(in_);
         for (std::size_t i = 0; i < in_; ++i) {
@@ -147,7 +147,7 @@ class SecondStage {
         return gradients;
     }
 
-    // Mean loss of the step, and zero again.
+    // Returns the mean loss of the step, and resets it.
     double take_loss() { return std::exchange(loss_, 0.0); }
     Linear& layer() { return layer_; }
 
@@ -189,7 +189,7 @@ class Training {
             Floats activations(first_.forward(samples_of(step, 0)), group.device());
             group.send(activations.view(), kSecondRank).wait();
             for (std::int64_t micro = 0; micro < options_.micro_batches; ++micro) {
-                // The next micro-batch goes out as the gradients of this one come in.
+                // The next micro-batch is sent while the gradients of this one arrive.
                 Floats next =
                     micro + 1 < options_.micro_batches
                         ? Floats(first_.forward(samples_of(step, micro + 1)), group.device())
@@ -201,7 +201,7 @@ class Training {
             }
             first_.layer().step(options_.learning_rate);
         }
-        // The other half of the trained model, to look at the whole.
+        // The other half of the trained model, for the comparison.
         Floats second(second_.layer().values().size(), group.device());
         group.recv(second.view(), kSecondRank).wait();
         second.download();
@@ -232,7 +232,7 @@ class Training {
         group.send(second.view(), kFirstRank).wait();
     }
 
-    // How far apart the parameters of two trainings are.
+    // The largest difference between the parameters of two trainings.
     double difference_from(Training& other) {
         double largest = 0.0;
         const auto compare = [&largest](std::span<const float> a, std::span<const float> b) {
@@ -248,7 +248,7 @@ class Training {
     void be_quiet() { is_quiet_ = true; }
 
    private:
-    // Sends and receives at the same time; nothing where there is nothing.
+    // Sends and receives at the same time; skips empty buffers.
     static void exchange(ProcessGroup& group, std::uint32_t peer, Floats& out, Floats& in) {
         regroup::OperationBatch batch(group);
         const Work sent = out.size() == 0 ? Work() : group.send(out.view(), peer);
@@ -270,7 +270,7 @@ class Training {
         return samples;
     }
 
-    // Of a sample in the mean loss of its batch.
+    // The weight of a sample in the mean loss of its batch.
     [[nodiscard]] float weight() const {
         return 1.0F /
                static_cast<float>(micro_batch_ * static_cast<std::size_t>(options_.micro_batches));

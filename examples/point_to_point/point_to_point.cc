@@ -4,9 +4,9 @@
 //
 //     regroup run --standalone --nproc-per-node=2 point_to_point
 //
-// `send` and `recv` are immediate: they begin the transfer and return a Work. Waiting for it right
-// away makes them blocking; waiting later lets the program go on meanwhile. With `--backend nccl`
-// the messages go from GPU to GPU.
+// `send` and `recv` are immediate: they begin the transfer and return a Work. To wait for it at
+// once makes them blocking. To wait later lets the program continue meanwhile. With `--backend
+// nccl` the messages go from GPU to GPU.
 
 #include <regroup/context.h>
 #include <regroup/process_group.h>
@@ -21,7 +21,7 @@ using regroup::Work;
 using Floats = example::DeviceVector<float>;
 using Integers = example::DeviceVector<std::int64_t>;
 
-// Rank 0 has a number that rank 1 lacks.
+// Rank 0 sends a number to rank 1.
 void blocking(ProcessGroup& group) {
     Floats tensor(1, group.device());
     if (group.rank() == 0) {
@@ -60,8 +60,8 @@ void immediate(ProcessGroup& group) {
                 double{tensor.host()[0]}, meanwhile);
 }
 
-// Two messages on their way at once, told apart by their tags. On "cpu" each finds its recv by the
-// tag, whatever the order; on "nccl" they come in the order in which they were sent.
+// Two messages in flight at once, with different tags. On "cpu" the tag selects the recv, in any
+// order. On "nccl" messages arrive in the order in which they were sent.
 void tags(ProcessGroup& group) {
     constexpr std::uint32_t kWeights = 1;
     constexpr std::uint32_t kLabels = 2;
@@ -90,8 +90,8 @@ void tags(ProcessGroup& group) {
     }
 }
 
-// Every rank sends to the next and receives from the previous one, both at the same time: after
-// world_size - 1 steps each has seen what every other one began with.
+// Every rank sends to the next and receives from the previous one at the same time. After
+// world_size - 1 steps, each rank has seen the initial values of all others.
 void ring(ProcessGroup& group) {
     const std::uint32_t next = (group.rank() + 1) % group.world_size();
     const std::uint32_t previous = (group.rank() + group.world_size() - 1) % group.world_size();

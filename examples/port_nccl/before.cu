@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
         check(cudaStreamCreate(&streams[i]));
     }
 
-    // One thread for all of them: NCCL starts what stands between these two together.
+    // One thread drives all GPUs: NCCL starts the calls between these two together.
     check(ncclGroupStart());
     for (int i = 0; i < devices; ++i) {
         check(ncclAllReduce(buffers[i], buffers[i], kCount, ncclFloat, ncclSum, comms[i],

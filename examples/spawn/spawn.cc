@@ -5,7 +5,8 @@
 //     spawn --nprocs 4
 //
 // regroup::spawn runs one function in several processes, each with its index as the first argument.
-// They are a world: inside the function, Context and ProcessGroup work as under a launcher.
+// The processes form a world: inside the function, Context and ProcessGroup work as under a
+// launcher.
 
 #include <regroup/context.h>
 #include <regroup/process_group.h>
@@ -24,7 +25,7 @@ struct Options {
     std::int64_t kill_in = -1;
 };
 
-// Runs in every process. What it needs of the parent's memory it simply has: a fork copies it.
+// Runs in every process. fork() has copied the memory of the parent, so `options` is there.
 void train(std::uint32_t index, const Options& options) {
     const regroup::Context context = regroup::Context::from_environment();
     const auto group = regroup::ProcessGroup::create("cpu", context);
@@ -40,7 +41,8 @@ void train(std::uint32_t index, const Options& options) {
     if (index == options.kill_in) {
         ::kill(::getpid(), SIGKILL);
     }
-    // Where one is missing, this throws in all others; spawn blames the one that failed by itself.
+    // If one process fails, this throws in all others. spawn reports the process that failed by
+    // itself.
     group->barrier().wait();
 }
 

@@ -4,7 +4,7 @@
 //
 //     regroup run --standalone --nproc-per-node=4 sub_groups
 //
-// `new_group` is called by all ranks, members or not, and its members alone communicate in it.
+// All ranks call `new_group`, members or not. Only its members communicate in the group.
 
 #include <regroup/context.h>
 #include <regroup/error.h>
@@ -53,7 +53,7 @@ void even_and_odd(ProcessGroup& world, const regroup::Context& context) {
     std::printf("%s: rank %u is rank %u of %u, and adds up %g\n",
                 context.rank % 2 == 0 ? "even" : "odd", context.rank, mine.rank(),
                 mine.world_size(), double{sum_of_ranks(mine, context)});
-    // The groups end here; no member may be cut off in the middle.
+    // The groups end here. The barrier ensures that all members have finished.
     world.barrier().wait();
 }
 

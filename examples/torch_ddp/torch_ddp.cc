@@ -4,9 +4,9 @@
 //
 //     regroup run --standalone --nproc-per-node=2 torch_ddp
 //
-// Each rank trains on its share of every batch. Rank 0 trains a second replica by itself, on whole
-// batches, and compares: the parameters must agree up to rounding, and those of the ranks with each
-// other to the last bit. Exits with 1 if they do not.
+// Each rank trains on its share of every batch. Rank 0 trains a second replica alone, on whole
+// batches, and compares. These parameters must agree up to rounding. The ranks' parameters must
+// agree to the last bit. Exits with 1 if they do not.
 
 #include <regroup/context.h>
 #include <regroup/error.h>
@@ -74,7 +74,7 @@ bool run(const regroup::Context& context) {
     const auto group = regroup::ProcessGroup::create("cpu", context);
     torch::manual_seed(1 + context.rank);
     Net net;
-    regroup::torch::DistributedDataParallel ddp(net, *group);  // now all have rank 0's
+    regroup::torch::DistributedDataParallel ddp(net, *group);  // broadcasts rank 0's parameters
     Net whole;
     {
         const at::NoGradGuard no_grad;
@@ -116,7 +116,7 @@ bool run(const regroup::Context& context) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    bool agrees = true;  // also if only --help is wanted
+    bool agrees = true;  // Also after --help.
     const example::Flags flags(
         "torch_ddp",
         "trains a module of libtorch, data-parallel, and compares it with one\n"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// trainer: data-parallel training in the shape that tutorials give it: a Trainer with run_batch,
-// run_epoch and train.
+// trainer: data-parallel training in the structure of PyTorch's tutorials: a Trainer with
+// run_batch, run_epoch and train.
 //
 //     regroup run --standalone --nproc-per-node=2 trainer --max_epochs 5 --batch_size 32
 //
@@ -44,7 +44,7 @@ class Trainer {
                     .rank = context.rank,
                     .world_size = context.world_size}),
           ddp_(*group_, model_.parameters()) {
-        model_.device_values().download();  // those of rank 0
+        model_.device_values().download();  // the values of rank 0
     }
 
     void train(std::int64_t max_epochs) {
@@ -98,7 +98,7 @@ class Trainer {
     const Options options_;
     const regroup::Context context_;
     const std::shared_ptr<regroup::ProcessGroup> group_;
-    // For what travels from host to host. The same one, unless that one is on GPUs.
+    // For communication between hosts' memory. The same group, unless that one is on GPUs.
     const std::shared_ptr<regroup::ProcessGroup> host_group_;
     const example::Dataset dataset_;
     example::LinearRegression model_;

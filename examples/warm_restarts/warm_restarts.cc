@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// warm_restarts: a learning rate that falls along a cosine and starts anew, in ever longer periods.
+// warm_restarts: cosine annealing of the learning rate with warm restarts, in growing periods.
 //
 //     regroup run --standalone --nproc-per-node=2 warm_restarts --checkpoint sgdr.regroup
 //
-// The schedule is part of the checkpoint: a job that ends early (--stop-after) goes on where it
-// was.
+// The schedule is part of the checkpoint: a job that ended early (--stop-after) continues from
+// there.
 
 #include <regroup/checkpoint.h>
 #include <regroup/context.h>
@@ -49,7 +49,7 @@ class Trainer {
 
     void run() {
         regroup::run_on_main(*group_, [this] { load(); });
-        // From here on every rank has the model of rank 0, and its place in the schedule.
+        // Now every rank has the model of rank 0 and its position in the schedule.
         double epoch = schedule_.epoch();
         regroup::DistributedDataParallel ddp(*group_, model_.parameters(),
                                              {std::span<double>(&epoch, 1)});
@@ -74,7 +74,7 @@ class Trainer {
         const std::vector<std::uint64_t> samples = sampler_.indices();
         const std::size_t steps = (samples.size() + kBatch - 1) / kBatch;
         for (std::size_t step = 0; step < steps; ++step) {
-            // The rate falls a little with every step, not once per epoch.
+            // The rate falls with every step, not once per epoch.
             schedule_.step_to(epoch + static_cast<double>(step) / static_cast<double>(steps));
             const auto batch = std::span(samples).subspan(
                 step * kBatch, std::min(kBatch, samples.size() - step * kBatch));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// all_reduce of the CPU group: in memory from allocate, in memory of its own, and over TCP, beside
-// gloo and Open MPI, and beside what the memory of the machine allows.
+// all_reduce of the CPU group: in memory from allocate, in the caller's memory, and over TCP.
+// Compared with gloo, Open MPI, and the memory bandwidth of the machine.
 //
 //     all_reduce_bench PEER_SCRIPT [--quick] [NAME=PYTHON...]
 #include <regroup/regroup.h>
@@ -52,7 +52,7 @@ std::vector<Size> sizes(bool quick) {
             {std::size_t{128} << 20U, 5}};
 }
 
-/// Median and least time by name and size.
+/// Summary of times by name and size.
 using Results = std::map<std::pair<std::string, std::size_t>, bench::Summary>;
 
 double microseconds_of(const std::function<void()>& action) {
@@ -67,7 +67,7 @@ std::uint16_t free_port() {
     return static_cast<std::uint16_t>(std::stoul(text.substr(text.rfind(':') + 1)));
 }
 
-/// The times of one collective on one buffer, which is written anew before each.
+/// The times of one collective on one buffer, which is rewritten before each call.
 Times measure(ProcessGroup& group, std::span<float> values, int rounds) {
     Times times;
     for (int round = 0; round < rounds + 2; ++round) {
@@ -85,7 +85,7 @@ Times measure(ProcessGroup& group, std::span<float> values, int rounds) {
     return times;
 }
 
-/// What the ranks' cores make of `x[i] += y[i]` on buffers of this size, all at the same time.
+/// The times of `x[i] += y[i]` on buffers of this size, on all ranks at the same time.
 Times measure_add(ProcessGroup& group, std::size_t bytes, int rounds) {
     std::vector<float> x(bytes / sizeof(float), 1.0F);
     const std::vector<float> y(x.size(), 2.0F);
@@ -188,7 +188,7 @@ bool run_world(std::uint32_t world_size, bool quick, Results& results) {
     return good;
 }
 
-/// `command` prints its times when it is given sizes.
+/// Runs a peer. `command` prints its times for the given sizes.
 void run_peer(const std::string& name, std::vector<std::string> command, bool quick,
               Results& results) {
     for (const Size& size : sizes(quick)) {
@@ -211,8 +211,8 @@ void run_peer(const std::string& name, std::vector<std::string> command, bool qu
     }
 }
 
-/// The program of all_reduce_mpi.c, built into `folder`, under mpirun; nothing, which it says,
-/// where one of them is missing.
+/// Builds all_reduce_mpi.c in `folder`, and returns its command under mpirun. Prints a message and
+/// returns nothing if mpicc or mpirun is missing.
 std::optional<std::vector<std::string>> build_mpi_peer(const std::filesystem::path& source,
                                                        const std::string& folder) {
     auto command = bench::find_mpirun();
@@ -236,7 +236,7 @@ std::string size_text(std::size_t bytes) {
                                            : std::to_string(bytes >> 20U) + " MB";
 }
 
-/// How many times our time a peer is to take at the least, at sizes of a range.
+/// The least ratio of a peer's time to regroup's, in a range of sizes.
 struct Goal {
     const char* ours;
     const char* what;
@@ -256,7 +256,7 @@ std::vector<Goal> goals(const std::string& peer) {
             {"tcp", "over TCP, at any size", 0, kAny, 1.3}};
 }
 
-/// How many times our time `peer` takes, and whether that is what we aim at.
+/// Prints the ratio of the peer's time to regroup's, and whether it meets the aim.
 void print_ratios(const std::string& peer, bool quick, const Results& results) {
     bench::Table table({peer + " / ours, medians", "registered", "private", "tcp"});
     const auto ratio = [&](const char* ours, std::size_t bytes) {
@@ -283,8 +283,9 @@ void print_ratios(const std::string& peer, bool quick, const Results& results) {
     }
 }
 
-/// How much of the traffic of N additions at a time the sum in registered memory reaches. It needs
-/// at least N S read and N S written; N additions, 2 N S and N S.
+/// The memory traffic of the sum in registered memory, as a share of that of N simultaneous
+/// additions. The sum reads and writes at least N S bytes each. N additions read 2 N S and write N
+/// S.
 double share_of_add(const Results& results, std::size_t bytes) {
     return (2 / results.at({"registered", bytes}).median) / (3 / results.at({"add", bytes}).median);
 }
@@ -318,7 +319,7 @@ void print_world(std::uint32_t world_size, bool quick, const std::vector<std::st
         table.add(row);
     }
     table.print();
-    if (world_size == 2) {  // as many as there are cores even on a small machine
+    if (world_size == 2) {  // Even a small machine has two cores.
         double least = 1e9;
         for (const Size& size : sizes(quick)) {
             if (size.bytes >= std::size_t{1} << 20U) {

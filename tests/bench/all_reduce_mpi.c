@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI_Allreduce, measured as all_reduce_bench measures ours:
+// MPI_Allreduce, measured as in all_reduce_bench:
 //
 //     mpirun -n RANKS all_reduce_mpi BYTES:ROUNDS...
 //

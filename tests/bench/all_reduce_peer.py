@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The all_reduce of PyTorch over gloo, measured as all_reduce_bench measures ours.
+"""The all_reduce of PyTorch over gloo, measured as in all_reduce_bench.
 
     python all_reduce_peer.py WORLD_SIZE PORT BYTES:ROUNDS...
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The smallest launcher there can be, to be measured as a command among others:
+// The smallest possible launcher, for comparison:
 //
 //     bare_loop PROGRAM COUNT
 #include <cstdlib>

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts what a rendezvous of torchrun's c10d back end costs each of N nodes, and prints it:
+"""Counts the traffic of a rendezvous of torchrun's c10d back end for each of N nodes, and prints it:
 
     c10d_traffic.py N
 
-Messages are requests to the store and answers from it; bytes are their keys and values, without the
-store's own framing. Each node is a real handler with a connection of its own, in one thread each.
+Messages are requests to the store and its answers. Bytes are their keys and values, without the
+framing of the store. Each node is a real handler with its own connection and thread.
 """
 import os
 import sys
@@ -58,7 +58,7 @@ def main():
         thread.join()
     with CountingStore.lock:
         print(CountingStore.messages / nodes, CountingStore.bytes / nodes, flush=True)
-        os._exit(0)  # The handlers' heartbeats would go on.
+        os._exit(0)  # Otherwise the heartbeats of the handlers would go on.
 
 
 main()

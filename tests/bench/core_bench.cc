@@ -4,11 +4,10 @@
 //
 //     core_bench [NODES...]
 //
-// For each size: a whole rendezvous, a restart after one worker's failure, a minute of heartbeats
-// and the drain of one node. A fleet of simulated nodes answers what the core sends. Only the calls
-// into the core are timed, in CPU time of the thread, and next_deadline() after each event belongs
-// to them because the daemon asks for it. A scenario that takes too long is given up and said to
-// be.
+// For each size: a complete rendezvous, a restart after one worker's failure, a minute of
+// heartbeats and the drain of one node. Simulated nodes answer the core's messages. Only calls into
+// the core count, in CPU time of the thread. They include next_deadline() after each event, as in
+// the daemon. A scenario that takes too long is stopped, with a message.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -28,10 +27,10 @@ namespace {
 
 using namespace rendezvous;
 
-/// CPU seconds after which a scenario is given up.
+/// CPU seconds after which a scenario is stopped.
 constexpr double kScenarioLimit = 10;
 constexpr Duration kBeatSpan = std::chrono::minutes(1);
-/// How often the fleet answers the core before a scenario counts as stuck.
+/// How often the nodes answer the core before a scenario counts as stuck.
 constexpr int kTurnsMax = 64;
 /// Events between two looks at the clock.
 constexpr std::size_t kBatch = 256;
@@ -56,7 +55,7 @@ JobPolicy policy_of(std::size_t nodes_min, std::size_t nodes_max) {
     return policy;
 }
 
-/// A core and nodes that do at once what it tells them.
+/// A core, and nodes that obey at once.
 class Fleet {
    public:
     Fleet(std::size_t size, const JobPolicy& policy, bool elastic)
@@ -93,7 +92,7 @@ class Fleet {
         events_.emplace_back(DrainRequested{names_[node], "ops", "maintenance"});
         settle();
     }
-    /// All nodes beat for a minute, in turn, and each time have committed one more step.
+    /// All nodes send heartbeats for a minute, in turn, each time with one more committed step.
     void beat() {
         const Duration interval = policy_.heartbeat_timeout / 3;
         const auto gap = std::max(Duration(1), interval / static_cast<std::int64_t>(size()));
@@ -135,7 +134,7 @@ class Fleet {
         events_.emplace_back(NodeReported{names_[node], reports_[node]});
     }
 
-    /// Until nobody has anything to say, not even after the core's next deadlines.
+    /// Delivers messages until there are none, even after the core's next deadlines.
     void settle() {
         for (int turn = 0; turn < kTurnsMax && !given_up_; ++turn) {
             if (!events_.empty()) {
@@ -239,10 +238,11 @@ constexpr const char* kScenarios[] = {
     "a minute of heartbeats", "drain of one node, all others confirm the next round"};
 constexpr std::size_t kScenariosCount = std::size(kScenarios);
 
-/// By scenario: CPU microseconds a node, or nothing if it was given up.
+/// By scenario: CPU microseconds per node, or nothing if it was stopped.
 using Row = std::vector<std::optional<double>>;
 
-/// False if the core did not do what was expected, or was given up; says so.
+/// False, after a message, if the core did not reach the expected state or the scenario was
+/// stopped.
 bool measure(Fleet& fleet, std::size_t scenario, std::size_t running, Row& row,
              const std::function<void()>& act) {
     fleet.begin_scenario();
@@ -270,7 +270,7 @@ Row measure_once(std::size_t size) {
             return row;
         }
     }
-    // The job can do without one node, or the drain would end it.
+    // The job needs one node less, otherwise the drain would end it.
     Fleet fleet(size, policy_of(size - 1, size), true);
     fleet.join();
     if (fleet.gave_up()) {
@@ -282,7 +282,7 @@ Row measure_once(std::size_t size) {
     return row;
 }
 
-/// The medians of some rounds; of one if a scenario is given up.
+/// The medians of some rounds; of one round if a scenario is stopped.
 Row measure_all(std::size_t size) {
     std::vector<std::vector<double>> samples(kScenariosCount);
     const int rounds = size > kLargeSize ? kRoundsOfLarge : kRounds;

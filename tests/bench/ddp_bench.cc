@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What DistributedDataParallel costs, on two ranks of this machine, beside PyTorch's over gloo:
+// The cost of DistributedDataParallel on two ranks of this machine, compared with PyTorch's over
+// gloo:
 //
 //     ddp_bench REGROUP STEP_WORKER PERCEPTRON_WORKER TORCH_PROGRAM [--quick] [NAME=PYTHON...]
 //
@@ -9,7 +10,7 @@
 // - The instructions of a gradient_ready that completes no bucket, if valgrind is there.
 // - A perceptron, 784-512-512-10, batches of 64 on each rank, one thread each: samples per second.
 //
-// Contestants take turns; every job is started by our launcher.
+// Contestants take turns. `regroup run` starts every job.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -59,7 +60,7 @@ struct Samples {
 };
 using Results = std::map<std::string, Samples>;
 
-/// Runs a job of two ranks, and adds what it writes into its result file. False if it failed.
+/// Runs a job of two ranks, and adds the values of its result file. False if it failed.
 bool run_job(const std::string& regroup, const Command& worker, const Command& arguments,
              Results& results) {
     const testing::TemporaryDirectory folder;
@@ -89,7 +90,7 @@ Command torch_worker(const Programs& programs, const std::string& python, const 
     return {python, programs.torch_program, mode};
 }
 
-/// Contestants that cannot be run at all are left out, with a word.
+/// Leaves out contestants that cannot run, with a message.
 std::vector<std::pair<std::string, std::string>> present_pythons(const Programs& programs) {
     std::vector<std::pair<std::string, std::string>> present;
     for (const auto& [name, python] : programs.pythons) {
@@ -156,7 +157,7 @@ bool measure_steps(const Programs& programs) {
     return true;
 }
 
-/// Counted by callgrind, between the beginning and the end of one function.
+/// Counts the instructions of one function with callgrind.
 void count_instructions(const Programs& programs) {
     const auto valgrind = find_program("valgrind");
     const auto strip = find_program("strip");
@@ -164,7 +165,7 @@ void count_instructions(const Programs& programs) {
         std::printf("  no valgrind here: the instructions of gradient_ready are not counted\n\n");
         return;
     }
-    // Without its debug information, which valgrind need not be able to read.
+    // Strips the debug information, which valgrind may not be able to read.
     const testing::TemporaryDirectory folder;
     const std::string copy = folder.path() + "/worker";
     testing::Program stripping({{*strip, "-g", "-o", copy, programs.step_worker}, {}, ""});

@@ -4,7 +4,7 @@
 //
 //     ddp_perceptron_worker RESULT_FILE STEPS
 //
-// Written as someone would who wants the steps to be fast: Eigen into the gradients' own places.
+// Optimized as a user would: Eigen writes directly to the gradients.
 #include <regroup/context.h>
 #include <regroup/distributed_data_parallel.h>
 #include <regroup/error.h>

@@ -2,7 +2,7 @@
 //
 // One rank of the synthetic model of ddp_bench, 200 gradients of together 25 MB:
 //
-//     ddp_step_worker step RESULT_FILE ROUNDS    what synchronisation adds to a step, by policy
+//     ddp_step_worker step RESULT_FILE ROUNDS    time that synchronisation adds to a step
 //     ddp_step_worker hook CALLS                 reports gradients that complete no bucket, for a
 //                                                tool that counts instructions
 #include <regroup/context.h>
@@ -51,7 +51,7 @@ class Contestant {
     [[nodiscard]] const std::string& name() const { return name_; }
     [[nodiscard]] std::size_t bytes() const { return ddp_->gradient_memory().bytes; }
 
-    /// As little as a backward pass can do: writes each gradient once.
+    /// The smallest backward pass: writes each gradient once.
     void backward() {
         for (std::size_t index = values_.size(); index-- > 0;) {
             const TensorView gradient = ddp_->gradient(index);
@@ -104,8 +104,8 @@ int measure_steps(const std::string& result, int rounds) {
         }
     }
 
-    // The floor: the same bytes at once, with nothing to pack or to wait for in between; and the
-    // half of them, which is what a 16-bit wire carries.
+    // The floor: an all-reduce of the same bytes at once, without packing or waiting; and of half
+    // of them, as on a 16-bit wire.
     const Buffer memory = group->allocate(contestants.front()->bytes());
     const TensorView whole(memory.data, memory.bytes / sizeof(float), DType::float32);
     std::vector<Cost> floor;
@@ -128,7 +128,7 @@ int measure_steps(const std::string& result, int rounds) {
     return 0;
 }
 
-/// Its instructions are what is counted.
+/// The instructions of this function are counted.
 [[gnu::noinline]] void report_all_but_the_last(DistributedDataParallel& ddp, std::size_t count) {
     for (std::size_t index = 1; index < count; ++index) {
         ddp.gradient_ready(index);

@@ -24,7 +24,7 @@ WARM_UP_STEPS = 20
 
 
 class Synthetic(torch.nn.Module):
-    """Parameters whose gradients cost nothing but being written."""
+    """Parameters whose gradients cost only the write."""
 
     def __init__(self):
         super().__init__()

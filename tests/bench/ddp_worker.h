@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the workers of ddp_bench have in common.
+// Common parts of the workers of ddp_bench.
 #pragma once
 
 #include <regroup/process_group.h>
@@ -26,7 +26,7 @@ struct Cost {
     return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
 }
 
-/// What `action` costs, all ranks beginning together.
+/// Measures `action`, which all ranks begin together.
 [[nodiscard]] inline Cost measure(ProcessGroup& group, const std::function<void()>& action) {
     group.barrier().wait();
     const double cpu = process_cpu_ms();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From SIGKILL to the agent's knowledge of it, by how much memory the victim held:
+// Time from SIGKILL of a worker until its agent knows, by the memory of the worker:
 //
 //     death_bench DEATH_VICTIM [ROUNDS]
 //
-// Each death is learned twice, by what the agent itself uses: through the robust futex in the page
-// that it shares with the worker (and how the worker ended, out of /proc), and through a pidfd,
-// which the kernel makes readable only once the memory is taken apart.
+// Each death is observed in two ways that the agent uses. One is the robust futex in the page that
+// it shares with the worker, with the exit status from /proc. The other is a pidfd, which becomes
+// readable only after the kernel has freed the memory.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -39,7 +39,7 @@ constexpr int kDefaultRounds = 10;
 constexpr std::chrono::seconds kLimit(60);
 constexpr std::uint64_t kKey = 1;
 
-/// When one death was known, in us since the signal.
+/// When the agent knew of a death, in us since the signal.
 struct Notice {
     double futex = 0;
     double pidfd = 0;
@@ -49,7 +49,7 @@ double us_since(Time then) {
     return std::chrono::duration<double, std::micro>(steady_clock::now() - then).count();
 }
 
-/// What an agent has for one worker.
+/// The agent's means to observe one worker.
 class Observer {
    public:
     explicit Observer(const std::string& victim) : victim_(victim) {}
@@ -96,7 +96,7 @@ class Observer {
 
    private:
     void on_futex() {
-        // Knowledge is how it ended, not only that it did.
+        // The agent must know the exit status, not only the end.
         if (agent::read_exit(pid_)) {
             futex_us_ = us_since(killed_at_);
         }
@@ -120,7 +120,7 @@ class Observer {
     std::optional<double> pidfd_us_;
 };
 
-/// What other programs may still take, in MB.
+/// Available memory in MB.
 std::size_t available_mb() {
     std::ifstream file("/proc/meminfo");
     std::string word;

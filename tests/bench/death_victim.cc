@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A worker that holds MEGABYTES of memory, every page of it touched, until it is killed:
+// A worker that holds MEGABYTES of memory, with every page touched, until it is killed:
 //
 //     death_victim MEGABYTES
 //
-// Says "ready" when it has attached to its agent and holds them.
+// Prints "ready" when it has attached to its agent and touched the memory.
 #include <regroup/context.h>
 
 #include <cstddef>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The least that a server can do: reads requests of so many bytes, and sends so many for each.
+// The smallest possible server: reads requests of a fixed size, and sends a fixed number of bytes
+// for each.
 //
 //     echo_server REQUEST_BYTES REPLY_BYTES
 //
-// Prints its port. One epoll descriptor, one read and one write for whatever has come at once.
+// Prints its port. One epoll descriptor; one read and one write for all data that has arrived.
 #include <array>
 #include <cstdint>
 #include <cstdio>

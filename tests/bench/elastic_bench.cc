@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ElasticLoop adds to a step, under the real launcher, with ranks on this machine:
+// The cost that ElasticLoop adds to a step, under the real launcher, with ranks on this machine:
 //
 //     elastic_bench REGROUP STEP_WORKER [--quick]
 //
-// A commit is a vote, which is a small all-reduce, and what tells the agent that the rank has not
-// hung; every ten steps the ranks' own work is compared, which is a small all-gather.
+// A commit is a vote, which is a small all-reduce, and a report of progress to the agent. Every ten
+// steps the ranks' work times are compared by a small all-gather.
 #include <cstdio>
 #include <optional>
 #include <sstream>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr auto kJobLimit = std::chrono::seconds(120);
 constexpr double kWindow = 10;
-constexpr double kStepNs = 10e6;  // For the share.
+constexpr double kStepNs = 10e6;  // The step that the share refers to.
 
 /// In ns.
 struct Costs {
@@ -70,8 +70,7 @@ int run(const std::string& regroup, const std::string& worker, bool quick) {
                    fixed(costs->step, 0), fixed(costs->reporting(), 0),
                    fixed(costs->comparison(), 0), fixed(costs->section, 0)});
         if (ranks == 1) {
-            // Where nobody is waited for, so that neither the vote nor the machine's other load
-            // hides it.
+            // With one rank there is no waiting, so neither the vote nor other load hides the cost.
             print_verdict("reporting, of a step of 10 ms, in %", 100 * costs->reporting() / kStepNs,
                           Aim::at_most, 0.1);
         } else {

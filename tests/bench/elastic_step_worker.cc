@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One rank of elastic_bench, whose steps do nothing but commit:
+// One rank of elastic_bench, whose steps only commit:
 //
 //     elastic_step_worker RESULT_FILE STEPS
 //
@@ -38,8 +38,8 @@ double median(std::vector<double>& values) {
     return *middle;
 }
 
-/// Before each step the same group does the bare operations, so that all are measured under the
-/// same load; what is measured of a step begins after them, with the ranks together.
+/// Before each step the same group runs the bare operations, so that all are measured under the
+/// same load. The measurement of a step begins after them, on all ranks together.
 class Measurement {
    public:
     explicit Measurement(std::uint64_t steps) : steps_(steps) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The moments of a job that its owner waits for, beside torchrun:
+// The times for which the owner of a job waits, compared with torchrun:
 //
 //     job_bench REGROUP RESTART_WORKER [ROUNDS [ROUNDS_OF_TORCHRUN]]
 //
@@ -40,8 +40,7 @@ using Command = std::vector<std::string>;
 constexpr int kDefaultRounds = 20;
 constexpr int kDefaultPeerRounds = 8;
 constexpr auto kRoundLimit = std::chrono::seconds(60);
-/// For how long a peer may take to go on without an agent: far longer than its own keep-alive needs
-/// to declare it dead.
+/// How long a peer may take to go on without an agent: far longer than its keep-alive timeout.
 constexpr auto kReformLimit = std::chrono::seconds(30);
 constexpr int kWorkersAlone = 8;
 constexpr int kWorkersOfTwo = 2;
@@ -50,12 +49,12 @@ double ms_between(Time from, Time to) {
     return std::chrono::duration<double, std::milli>(to - from).count();
 }
 
-/// When processes ended, to the microsecond and whoever reaps them.
+/// The end of a process, to the microsecond, whichever process reaps it.
 class Ending {
    public:
     explicit Ending(pid_t pid) : fd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {}
 
-    /// Now, once it has ended; nothing after `limit`.
+    /// Waits for the end and returns its time; nothing after `limit`.
     [[nodiscard]] std::optional<Time> wait(std::chrono::milliseconds limit) const {
         pollfd entry{.fd = fd_.get(), .events = POLLIN, .revents = 0};
         if (!fd_ || ::poll(&entry, 1, static_cast<int>(limit.count())) != 1) {
@@ -89,7 +88,8 @@ class Job {
                                  folder_.path()}));
         return *agents_.back();
     }
-    /// Waits until `workers` workers run that began after `since`; ms until the last of them began.
+    /// Waits until `workers` workers run that began after `since`. Returns the ms from `since`
+    /// until the last of them began.
     [[nodiscard]] std::optional<double> await(std::size_t workers, Time since,
                                               std::chrono::seconds limit) {
         if (!gate_.wait_for_round(workers, since, steady_clock::now() + limit)) {
@@ -107,7 +107,8 @@ class Job {
     std::vector<std::unique_ptr<testing::Program>> agents_;
 };
 
-/// How a contestant starts an agent: of `nodes` nodes that meet at `port`, with `workers` workers.
+/// Makes the command of an agent: one of `nodes` nodes with rendezvous port `port` and `workers`
+/// workers.
 using MakeCommand =
     std::function<Command(const std::string& nodes, int workers, std::uint16_t port)>;
 
@@ -166,14 +167,14 @@ bool measure_rendezvous(const MakeCommand& make, Samples& samples) {
     return true;
 }
 
-/// False if the survivor did not come up again, or the job never began.
+/// False if the job never began, or its survivor did not run again.
 bool measure_reform(const MakeCommand& make, Samples& samples) {
     Job job;
     const std::uint16_t port = testing::unused_port();
     const Command command = make("1:2", kWorkersOfTwo, port);
     const Time begin = steady_clock::now();
     (void)job.start(command);
-    // The first one has the rendezvous, and survives.
+    // The first agent serves the rendezvous, and survives.
     if (!testing::eventually([&] { return accepts(port); }, kRoundLimit)) {
         return false;
     }
@@ -184,8 +185,7 @@ bool measure_reform(const MakeCommand& make, Samples& samples) {
     }
     const Time death = steady_clock::now();
     lost.signal(SIGKILL);
-    // Its workers go with it. The survivor's learn of that from each other, whoever else tells
-    // them.
+    // Its workers end with it. The survivor's workers must notice the loss, as in a collective.
     if (!job.gate().break_off(kWorkersOfTwo, death, death + kReformLimit)) {
         return false;
     }
@@ -256,7 +256,7 @@ int run(const std::string& regroup, const std::string& worker, int rounds, int p
         if (!measure_alone(make_theirs, theirs) || !measure_rendezvous(make_theirs, theirs)) {
             return 1;
         }
-        // Whoever does not do it once need not be waited for again.
+        // A peer that failed this once is not tried again.
         if (round == 0 || theirs.count(kReform) > 0) {
             (void)measure_reform(make_theirs, theirs);
         }

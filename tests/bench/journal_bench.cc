@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a job leaves in a daemon's journal, and how long the next daemon takes to read it: nodes
-// whose processes survive lose a worker again and again, in an imagined second of training each.
-// The daemon's jobs and its SQLite journal are real; nodes are imagined, and so is the time.
+// The size of a job's journal, and the time that the next daemon takes to read it. Elastic nodes
+// lose a worker in every simulated second of training. The daemon's jobs and its SQLite journal are
+// real. The nodes and the time are simulated.
 //
 //     journal_bench [NODES [ENTRIES...]]
 #include <algorithm>
@@ -37,7 +37,7 @@ double cpu_seconds() {
     return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
-/// Long ago, so that the daemon's timer is always due, and looks at this clock.
+/// A simulated clock, in the past, so that the daemon's timer is always due and reads this clock.
 class ImaginedClock final : public Clock {
    public:
     [[nodiscard]] Instant now() const noexcept override { return now_; }
@@ -47,7 +47,7 @@ class ImaginedClock final : public Clock {
     Instant now_{std::chrono::seconds(1)};
 };
 
-/// Counts what goes into a journal.
+/// Counts the entries of a journal.
 class CountingJournal final : public journal::Journal {
    public:
     struct Counts {
@@ -75,7 +75,7 @@ class CountingJournal final : public journal::Journal {
     Counts& counts_;
 };
 
-/// A job whose nodes do what a good agent does.
+/// A job whose nodes behave as correct agents.
 class Training {
    public:
     Training(const std::string& folder, std::uint32_t nodes, CountingJournal::Counts& counts)
@@ -88,7 +88,7 @@ class Training {
                       std::exit(1);
                   },
                   [](const std::string&) {}}) {
-        // No bound: it is what this measures.
+        // No limit: the benchmark measures the size.
         auto journal = SqliteJournal::open(folder, 1, SIZE_MAX);
         if (!journal) {
             std::fprintf(stderr, "journal_bench: %s\n", journal.error().detail.c_str());
@@ -106,7 +106,7 @@ class Training {
         run_until_assigned();
     }
 
-    /// A worker of one node is killed; the round ends, the next one begins.
+    /// Kills a worker of one node. The round ends, and the next one begins.
     void lose_worker(std::size_t node) {
         step_ += 1000;
         heartbeats();
@@ -213,9 +213,9 @@ class Training {
     std::uint64_t step_ = 0;
 };
 
-/// Reads it as the next daemon does.
+/// The result of reading the journal as the next daemon does.
 struct Replay {
-    double seconds = 0;  // Of this process, whoever else uses the machine.
+    double seconds = 0;  // CPU time of this process.
     double worst_slice = 0;
     std::size_t entries = 0;
 };
@@ -250,7 +250,7 @@ Replay replay(const std::string& folder) {
     return result;
 }
 
-/// Of the database and what belongs to it.
+/// The size of the database with its side files.
 std::uintmax_t size_of(const std::string& folder) {
     std::uintmax_t size = 0;
     for (const auto& file : std::filesystem::directory_iterator(folder)) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The whole wall time of a command that starts eight workers which end at once, beside its peers:
+// The wall time of a command that starts eight workers which end at once, compared with peers:
 //
 //     launch_bench REGROUP BARE_LOOP [ROUNDS]
 //
-// In each round every contestant runs once, so that all see the same weather.
+// In each round every contestant runs once, so that other load affects all of them.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

@@ -7,11 +7,11 @@
 namespace regroup::bench {
 namespace {
 
-constexpr double kFrameBytes = 1514;    // Of Ethernet, as tbf counts them,
-constexpr double kPayloadBytes = 1448;  // and what TCP with timestamps carries in one.
+constexpr double kFrameBytes = 1514;    // A full Ethernet frame, as tbf counts it,
+constexpr double kPayloadBytes = 1448;  // and its payload of TCP with timestamps.
 
-// A queue that never overflows, because no connection may have more than a window under way: what
-// is measured is the link, and not how TCP recovers from losses.
+// The queue never overflows, since no connection has more than a window in flight. So the benchmark
+// measures the link, and not TCP's recovery from losses.
 constexpr const char* kQueueBytes = "4000000";
 constexpr const char* kReceiveWindow = "4096 32768 65536";
 
@@ -54,7 +54,7 @@ Result<void> LinkNetwork::plug(std::size_t index, const LinkRate& rate) {
                          {"ip", "link", "set", "eth0", "up"}});
     }
     host.within([] { std::ofstream("/proc/sys/net/ipv4/tcp_rmem") << kReceiveWindow; });
-    // What leaves an end of the cable is limited there: eth0 sends, the port receives.
+    // Each end of the cable limits its outgoing traffic: eth0 sends, the port receives.
     done = done ? limit(host, "eth0", rate) : done;
     return done ? limit(switch_, port, rate) : done;
 }

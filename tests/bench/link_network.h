@@ -15,16 +15,16 @@ using Namespace = testing::NetworkNamespace;
 
 /// A link's speed in each direction.
 struct LinkRate {
-    double payload_bytes_per_second = 1e6;  ///< What is left for TCP's payload in full frames.
+    double payload_bytes_per_second = 1e6;  ///< TCP payload in full frames.
     std::size_t burst_bytes = 16 << 10U;    ///< Sent at once after a pause.
 };
 
-/// Hosts, each on a full-duplex link of its own to one switch. Host i has the address 10.78.0.i+1
-/// on its interface eth0. One thread.
+/// Hosts, each with its own full-duplex link to one switch. Host i has the address 10.78.0.i+1 on
+/// its interface eth0. One thread.
 class LinkNetwork {
    public:
-    /// Errors: system, with what is missing on this machine (root, ip, tc, or a kernel with
-    /// namespaces, veth, bridge and tbf).
+    /// Errors: system, if this machine lacks root, ip, tc, or a kernel with namespaces, veth,
+    /// bridge and tbf.
     static Result<LinkNetwork> lay(std::size_t host_count, const LinkRate& rate);
 
     [[nodiscard]] const Namespace& host(std::size_t index) const { return hosts_.at(index); }

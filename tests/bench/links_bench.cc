@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What summing the gradients adds to a step, on links of one speed: the naive scheme, where all go
-// to rank 0 and the sum comes back, beside the ring all-reduce.
+// The time that the sum of gradients adds to a step, on links of one speed. It compares the naive
+// scheme, where all gradients go to rank 0 and the sum comes back, with the ring all-reduce.
 //
 //     links_bench LINKS_RANK [--quick] [--svg FILE]
 //
-// The classroom's case, a thousandth of it in bytes and in speed: 300 M parameters in float, 1.2
-// GB, over links of 1 GB/s. With N ranks
+// The textbook case, scaled down by 1000 in bytes and in speed: 300 M parameters in float, 1.2 GB,
+// over links of 1 GB/s. With N ranks
 //
 //     naive, until rank 0 has the sum:  (N-1) bytes/rate       1.2 s with 2 ranks, 10.8 s with 10
 //     naive, there and back:          2 (N-1) bytes/rate
 //     ring:                         2 (N-1)/N bytes/rate       1.2 s with 2 ranks,  2.2 s with 10
 //
-// because all the others' gradients go through rank 0's one link, while in the ring every link
-// carries the same share. Each rank is a process in a network namespace of its own; what limits it
-// is the link, so that two cores carry ten ranks. Ends with 1 if the curves have another shape.
+// In the naive scheme, the gradients of all other ranks go through the link of rank 0. In the ring,
+// every link carries the same share. Each rank is a process in its own network namespace. The link
+// is the bottleneck, so two cores are enough for ten ranks. Exits with 1 if the curves have another
+// shape.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -38,8 +39,8 @@ namespace {
 
 constexpr auto kLimit = std::chrono::minutes(3);
 
-/// The signal that asked this program to end. It ends in order, with its scratch folders removed;
-/// namespaces and ranks would vanish without that, too.
+/// The signal that asked this program to end. The program then removes its scratch folders.
+/// Namespaces and ranks end in any case.
 volatile std::sig_atomic_t stopped_by = 0;
 
 struct Options {
@@ -48,7 +49,7 @@ struct Options {
     bool quick = false;
 };
 
-/// A gradient and the links that it travels.
+/// A gradient and the links that carry it.
 struct Load {
     std::vector<std::size_t> worlds;
     std::size_t floats = 0;
@@ -103,7 +104,7 @@ std::optional<Times> parse(const std::string& output, std::size_t ranks) {
     return lines && naive == "naive" && ring == "ring" ? std::optional(times) : std::nullopt;
 }
 
-/// One world on a network of its own; nothing, after a word on stderr, if it did not get through.
+/// Measures one world on its own network. Returns nothing, after a message on stderr, if it failed.
 std::optional<Times> measure(const Options& options, const Load& load, std::size_t ranks) {
     const Result<LinkNetwork> network = LinkNetwork::lay(ranks, load.rate);
     if (!network) {
@@ -206,13 +207,13 @@ Plot plot_of(const Load& load, const std::vector<Times>& all) {
     return plot;
 }
 
-/// One line of judgement; false if the shape is another.
+/// Prints one verdict; false if it fails.
 bool judge(const std::string& what, double value, Aim aim, double limit) {
     print_verdict(what, value, aim, limit);
     return aim == Aim::at_least ? value >= limit : value <= limit;
 }
 
-/// A busy machine makes everything slower, but by far less than these margins.
+/// The margins allow for a busy machine.
 bool judge_shape(const std::vector<Times>& all) {
     const Times& few = all.front();
     const Times& many = all.back();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One rank of links_bench: sums a gradient over all ranks by the naive scheme and by the ring, and
-// rank 0 prints what each took:
+// One rank of links_bench: sums a gradient over all ranks by the naive scheme and by the ring. Rank
+// 0 prints the time of each:
 //
 //     links_rank FLOATS
 #include <regroup/context.h>
@@ -30,7 +30,7 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr auto kLimit = std::chrono::minutes(2);
 
-/// What a step added, as rank 0 saw it.
+/// The times of a step, measured on rank 0.
 struct Measured {
     double collected = 0;         ///< Seconds until rank 0 had the sum.
     double done = 0;              ///< Seconds until all ranks had it.

@@ -12,18 +12,18 @@
 
 namespace regroup::bench {
 
-/// The steps of a job while it runs, out of its workers' logs.
+/// The steps of a running job, from the logs of its workers.
 class LiveSteps {
    public:
     using Time = std::chrono::steady_clock::time_point;
 
     explicit LiveSteps(std::string folder) : folder_(std::move(folder)) {}
 
-    /// When the last of all ranks had its first step of a round that began after `since` and has
-    /// `world_size` ranks (0: any number); nothing after `limit`.
+    /// Waits for a round that began after `since` with `world_size` ranks (0: any number). Returns
+    /// when its last rank had its first step; nothing after `limit`.
     [[nodiscard]] std::optional<Time> await_round(Time since, std::uint32_t world_size,
                                                   std::chrono::milliseconds limit);
-    /// Steps that were applied first in [from, to).
+    /// Number of steps that were first applied in [from, to).
     [[nodiscard]] std::size_t steps_between(Time from, Time to);
     /// The longest time without a step between the two.
     [[nodiscard]] std::chrono::duration<double> longest_pause(Time from, Time to);

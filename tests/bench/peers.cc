@@ -11,16 +11,16 @@ namespace regroup::bench {
 namespace {
 
 constexpr const char* kMonitor = "--monitor_interval=0.1";
-// Where nodes may be lost; as quick as it gets. These are whole numbers, of seconds the first two.
-// After so many intervals without a heartbeat a node is given up; after a single one live ones are,
-// and never meet. Nodes that must all be there anyway only hinder each other by so many heartbeats:
-// sixteen of them then did not meet on two cores.
+// The fastest settings for jobs that may lose nodes. All are whole numbers, the first two in
+// seconds. A node is lost after this number of intervals without a heartbeat. With 1, live nodes
+// are lost, too, and no rendezvous completes. Jobs of fixed size do not use these settings: with so
+// many heartbeats, 16 nodes on two cores did not complete a rendezvous.
 constexpr const char* kRendezvous =
     "--rdzv_conf=last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=2";
 
-// What `python` says of its PyTorch, or nothing.
+// The version of PyTorch in `python`, or nothing.
 std::optional<std::string> torch_version(const std::string& python) {
-    constexpr auto kLimit = std::chrono::minutes(5);  // On a machine that others use, too.
+    constexpr auto kLimit = std::chrono::minutes(5);  // Enough for a busy machine.
     testing::Program question(
         {{python, "-c", "import torch.distributed.run as r; print(r.torch.__version__)"}, {}, ""});
     if (question.wait(kLimit) != 0) {
@@ -34,7 +34,7 @@ std::optional<std::string> torch_version(const std::string& python) {
 }  // namespace
 
 std::optional<Torchrun> find_torchrun() {
-    // Debian's torch belongs to Debian's Python, which need not be the first on the path.
+    // Debian's torch belongs to Debian's Python, which may not be the first one in PATH.
     for (const std::string python : {REGROUP_PYTORCH_CURRENT, REGROUP_PYTORCH_DEBIAN, "python3"}) {
         const auto path = find_program(python);
         const auto version = path ? torch_version(*path) : std::nullopt;
@@ -65,7 +65,7 @@ std::vector<std::string> torchrun_command(const Torchrun& torchrun, const std::s
         command.emplace_back(kRendezvous);
     }
     if (torchrun.version.starts_with("1.")) {
-        // Without these Debian's version ends with an exception under its own Python.
+        // Without these, Debian's version fails with an exception under Debian's Python.
         command.insert(command.end(), {"--redirects=1", "--tee=1"});
     }
     command.insert(command.end(), program.begin(), program.end());

@@ -28,7 +28,7 @@ std::string escape(const std::string& text) {
     return result;
 }
 
-/// A tick each 1, 2 or 5 times a power of ten, six of them or fewer.
+/// The distance of ticks: 1, 2 or 5 times a power of ten, so that there are at most six.
 double tick_step(double most) {
     const double power = std::pow(10, std::floor(std::log10(most / 6)));
     for (const double factor : {1.0, 2.0, 5.0}) {

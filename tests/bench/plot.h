@@ -11,7 +11,7 @@ struct Series {
     enum class Style { measured, formula };  ///< Points; a dashed line.
 
     std::string name;
-    std::string color;  ///< As SVG has it: "#1f6fb5".
+    std::string color;  ///< In SVG notation: "#1f6fb5".
     Style style = Style::measured;
     std::vector<std::pair<double, double>> points;  ///< x ascends.
 };
@@ -23,10 +23,10 @@ struct Plot {
     std::string x_label;
     std::string y_label;
     std::vector<double> x_ticks;  ///< At least two, ascending; all points lie between them.
-    std::vector<Series> series;   ///< The legend has them in this order.
+    std::vector<Series> series;   ///< In the order of the legend.
 };
 
-/// A whole SVG file that needs nothing else: 720 x 450, on white.
+/// A complete SVG file: 720 x 450, on white.
 [[nodiscard]] std::string to_svg(const Plot& plot);
 
 }  // namespace regroup::bench

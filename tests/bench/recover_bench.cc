@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From the death of a part of a job to the next step that its survivors commit, with workers that
-// keep their processes; beside workers that are restarted, by us and by torchrun:
+// Time from the loss of a part of a job to the next step that its survivors commit, with elastic
+// workers; compared with workers that regroup or torchrun restarts:
 //
 //     recover_bench REGROUP CHAOS_WORKER [FAILURES [FAILURES_OF_OTHERS [PART...]]]
 //
-// Parts are alone, agents, cable, daemon and torchrun; without any, all of them. The same job lives
-// through all failures of a kind. Each step takes 1 ms besides.
+// PART is alone, agents, cable, daemon or torchrun; the default is all of them. One job lives
+// through all failures of a kind. Each step has 1 ms of additional time.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -45,7 +45,7 @@ struct Programs {
     std::string worker;
 };
 
-/// For how long a round is left alone: never in step with anybody's polling interval.
+/// Waits between two failures, for a time that is not in phase with any polling interval.
 void leave_alone(int failure) {
     constexpr int kFirst = 400;
     constexpr int kStep = 37;
@@ -53,16 +53,16 @@ void leave_alone(int failure) {
     std::this_thread::sleep_for(milliseconds(kFirst + failure * kStep % kSpread));
 }
 
-/// What one kind of failure took each time, in ms; how it ended if not well.
+/// The times of one kind of failure, in ms, and the error if there was one.
 struct Measured {
     std::vector<double> ms;
     std::string trouble;
     bool started = true;
 };
 
-/// What is killed, the n-th time; false if it is not there.
+/// Injects the n-th failure; false if there is nothing to kill.
 using Strike = std::function<bool(int failure)>;
-/// Makes the job whole again afterwards.
+/// Restores the job afterwards.
 using Mend = std::function<void(int failure)>;
 
 Measured measure(RecoverJob& job, std::uint32_t world, int failures, const Strike& strike,
@@ -155,7 +155,7 @@ Command alone(const Programs& programs, const RecoverJob& job) {
     return command;
 }
 
-/// An agent of several, which meet at `endpoint`; `number` tells them apart.
+/// The command of agent `number`, one of several with rendezvous `endpoint`.
 Command one_of(const Programs& programs, const RecoverJob& job, const std::string& endpoint,
                const std::string& nodes, const std::string& address, const Command& flags = {}) {
     Command command{programs.regroup,          "run",
@@ -208,7 +208,7 @@ std::string address_of(std::size_t agent) {
     return "127.0.0." + std::to_string(agent + 2);
 }
 
-/// Four agents on the loopback and a daemon, and perhaps a standby.
+/// Four agents on the loopback and a daemon, with or without a standby.
 void measure_agents(const Programs& programs, int failures, bool kill_agents, bool standby,
                     Results& results) {
     RecoverJob job;
@@ -232,7 +232,7 @@ void measure_agents(const Programs& programs, int failures, bool kill_agents, bo
         (void)job.agent(kAgents).prints("standby");
     }
     const auto strike = [&](int failure) {
-        // Never agent 0: the last one stands for it in turn.
+        // Never agent 0.
         const std::size_t agent = 1 + static_cast<std::size_t>(failure) % (count - 1);
         if (!kill_agents) {
             return kill_worker(job, agent % kAgents, static_cast<std::size_t>(failure) / 4);
@@ -293,7 +293,7 @@ void start_torchrun(RecoverJob& job, const Command& program, const Torchrun& tor
     for (std::size_t agent = 0; agent < kAgents; ++agent) {
         job.start_agent(agent,
                         torchrun_command(torchrun, nodes, kWorkersEach, 1000, port, logs, program));
-        // The first one has the rendezvous.
+        // The first agent serves the rendezvous.
         std::this_thread::sleep_for(milliseconds(agent == 0 ? 1500 : 0));
     }
 }
@@ -323,13 +323,13 @@ void measure_torchrun(const Programs& programs, const Torchrun& torchrun, int fa
                         return kill_worker(job, 1, static_cast<std::size_t>(failure));
                     }));
     }
-    // A new job each time: whoever comes late to one of torchrun's need not get in.
+    // A new job each time: torchrun may not admit a late agent.
     Measured all;
     for (int failure = 0; failure < failures && all.trouble.empty(); ++failure) {
         RecoverJob job;
         start_torchrun(job, program(job), torchrun, logs.path());
         const Measured one = measure(job, kAgents * kWorkersEach, 1, [&](int) {
-            // With its workers, which otherwise train on: well-written ones end with their
+            // Also kills its workers, which would train on. Correct workers end with their
             // launcher.
             return kill_all(job.agent(kAgents - 1).family());
         });
@@ -340,7 +340,7 @@ void measure_torchrun(const Programs& programs, const Torchrun& torchrun, int fa
     results.add(kAgentTorchrun, all);
 }
 
-/// Steps per second while the daemon is killed and comes back, beside those before.
+/// Compares the steps per second before and while the daemon is killed and restarted.
 void measure_daemon(const Programs& programs) {
     RecoverJob job;
     const std::string endpoint = "127.0.0.1:" + std::to_string(testing::unused_port());
@@ -380,7 +380,7 @@ void measure_daemon(const Programs& programs) {
         print_verdict("steps per second, daemon killed / before", meanwhile / usual, Aim::at_least,
                       0.9);
     }
-    // And the next failure is recovered from as ever.
+    // The job also recovers from the next failure.
     const Time since = steady_clock::now();
     const bool struck = kill_worker(job, 1, 0);
     const auto again = job.steps().await_round(since, 0, kRecoverLimit);

@@ -18,26 +18,27 @@ namespace regroup::bench {
 
 using Command = std::vector<std::string>;
 
-/// A job that is measured while parts of it are killed. What it starts is gone with it.
+/// A job that is measured while parts of it are killed. The destructor ends all its processes.
 class RecoverJob {
    public:
     using Time = LiveSteps::Time;
 
-    /// `network`: where agents run, each on a host of its own; without, all on this machine.
+    /// `network`: the network of the agents, each on its own host; null: all on this machine.
     explicit RecoverJob(const chaos::Network* network = nullptr);
 
-    /// The worker's arguments after its path, for a job whose steps take `step_us` besides.
+    /// The worker's arguments after its path, for a job with `step_us` of additional time in each
+    /// step.
     [[nodiscard]] Command worker_arguments(int step_us) const;
-    /// Starts what is not an agent, such as a daemon: on host 0, if there are hosts.
+    /// Starts a program that is not an agent, such as a daemon: on host 0, if there are hosts.
     testing::Program& start_service(const Command& command);
-    /// Starts an agent, the next one or again the one of that number: on host `number` + 1.
+    /// Starts an agent on host `number` + 1: a new one, or one that was started before.
     void start_agent(std::size_t number, const Command& command);
 
     [[nodiscard]] LiveSteps& steps() { return steps_; }
-    /// The process that `start_agent` started, and its workers, as far as they live.
+    /// The process that `start_agent` started.
     [[nodiscard]] testing::Program& agent(std::size_t number) { return *agents_.at(number); }
     [[nodiscard]] pid_t worker(std::size_t number, std::size_t worker) const;
-    /// What the first agent printed last, to say what went wrong.
+    /// The last output of the first agent, for error messages.
     [[nodiscard]] std::string last_words() const;
     [[nodiscard]] const std::string& folder() const { return folder_.path(); }
 

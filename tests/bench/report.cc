@@ -38,7 +38,7 @@ CpuTime cpu_time() {
     return time;
 }
 
-/// Of all cores together, while this process sleeps.
+/// The load of all cores, while this process sleeps.
 double busy_percent() {
     const CpuTime before = cpu_time();
     std::this_thread::sleep_for(kLookAtLoad);

@@ -7,7 +7,7 @@
 
 namespace regroup::bench {
 
-/// What is told of repeated measurements of one thing.
+/// A summary of repeated measurements.
 struct Summary {
     double median = 0;
     double min = 0;
@@ -18,7 +18,7 @@ struct Summary {
 /// `values` must not be empty.
 [[nodiscard]] Summary summarize(std::vector<double> values);
 
-/// `value` with so many decimals: "3.20".
+/// `value` with `decimals` decimals: "3.20".
 [[nodiscard]] std::string fixed(double value, int decimals);
 
 /// Plain text in columns, the first to the left and the others to the right.
@@ -33,13 +33,13 @@ class Table {
     std::vector<std::vector<std::string>> rows_;
 };
 
-/// The title, then the machine: processor, cores, kernel, and how busy others keep it, which is
-/// measured for a moment. A busy machine inflates every time and is warned of.
+/// Prints the title, then the machine: processor, cores, kernel, and its present load by other
+/// programs. A busy machine inflates all times, and gets a warning.
 void print_head(const std::string& title);
 
 enum class Aim { at_least, at_most };
 
-/// One line: what was aimed at, what came out, and whether that is enough.
+/// Prints one line: the aim, the result, and whether it meets the aim.
 void print_verdict(const std::string& what, double value, Aim aim, double limit);
 
 }  // namespace regroup::bench

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From the death of one worker (SIGKILL) to all workers of the next round running, beside torchrun:
+// Time from the death of one worker (SIGKILL) until all workers of the next round run, compared
+// with torchrun:
 //
 //     restart_bench REGROUP RESTART_WORKER [FAILURES [FAILURES_OF_TORCHRUN]]
 //
-// The same job lives through all failures. The victim's rank and the moment differ each time.
+// One job lives through all failures. The rank of the victim and the moment differ each time.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -32,17 +33,18 @@ constexpr int kDefaultPeerFailures = 8;
 constexpr auto kRoundLimit = std::chrono::seconds(180);
 constexpr auto kEndLimit = std::chrono::seconds(20);
 constexpr double kAim = 50;
-/// In ms: of two workers on one agent, of one on each of 16, and what each more of these may add.
+/// In ms: for two workers on one agent, for one on each of 16 agents, and for each further agent.
 constexpr double kSmallestAim = 5;
 constexpr double kLargestAim = 30;
 constexpr double kAgentAim = 1.5;
 
 struct Shape {
     int agents = 1;
-    int workers = 1;  ///< Of each agent.
+    int workers = 1;  ///< Workers of each agent.
 
     [[nodiscard]] int world() const { return agents * workers; }
-    /// Of torchrun's, which takes seconds for each, and longer to start the more agents there are.
+    /// The number of failures with torchrun, which takes seconds for each, and longer with more
+    /// agents.
     [[nodiscard]] int peer_failures(int most) const {
         return agents > 4 ? std::min(most, 3) : most;
     }
@@ -52,8 +54,8 @@ struct Shape {
     }
 };
 
-/// For how long a round is left alone: long enough to be stable, and never in step with anybody's
-/// polling interval.
+/// How long a round runs before the next failure: long enough to be stable, and not in phase with
+/// any polling interval.
 milliseconds pause_before(int failure) {
     constexpr int kFirst = 150;
     constexpr int kStep = 37;
@@ -62,7 +64,7 @@ milliseconds pause_before(int failure) {
 }
 
 /// Starts the job by running `command` once for each agent, and kills one worker after another.
-/// How long each took in ms; nothing, after a word on stderr, if the job did not come up again.
+/// Returns the times in ms; nothing, after a message on stderr, if the job did not run again.
 std::optional<std::vector<double>> measure(const Shape& shape, int failures,
                                            const std::vector<std::string>& command) {
     const testing::TemporaryDirectory scratch;
@@ -113,7 +115,8 @@ std::vector<std::string> regroup_command(const std::string& regroup, const Shape
     std::vector<std::string> command = {regroup, "run",
                                         "--nproc-per-node=" + std::to_string(shape.workers),
                                         "--max-restarts=" + std::to_string(failures),
-                                        // It would wait from the second restart on; others do not.
+                                        // Otherwise regroup would back off from the second restart
+                                        // on, and peers do not.
                                         "--restart-delay=0"};
     if (shape.agents == 1) {
         command.emplace_back("--standalone");
@@ -131,7 +134,7 @@ constexpr Shape kPair{2, 1};
 constexpr Shape kLargest{16, 1};
 constexpr Shape kShapes[] = {kSmallest, {1, 8}, {2, 2}, kPair, {8, 1}, kLargest};
 
-/// Those that do not depend on a peer; of medians in ms, by the text of their shape.
+/// Prints the aims that do not depend on a peer. `medians`: in ms, by the text of their shape.
 void print_own_aims(const std::map<std::string, double>& medians) {
     const double largest = medians.at(kLargest.text());
     print_verdict(kSmallest.text() + ", median ms", medians.at(kSmallest.text()), Aim::at_most,

@@ -84,7 +84,7 @@ void RestartGate::open() {
     workers_.clear();
 }
 
-/// False once `deadline` has passed.
+/// Handles one event. False once `deadline` has passed.
 bool RestartGate::take_in(Time deadline) {
     std::vector<pollfd> entries = {{.fd = listener_.get(), .events = POLLIN, .revents = 0}};
     for (const auto& [fd, connection] : connections_) {

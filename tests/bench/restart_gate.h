@@ -10,8 +10,8 @@
 
 namespace regroup::bench {
 
-/// Where the workers of the restart benchmark report. Each keeps its connection open for as long as
-/// it lives, so the gate knows without polling who is there.
+/// The workers of the restart benchmark report to this gate. Each keeps its connection open while
+/// it lives, so the gate knows the living workers without polling.
 class RestartGate {
    public:
     using Time = std::chrono::steady_clock::time_point;
@@ -19,25 +19,24 @@ class RestartGate {
     /// Listens on a new socket at `path`. A failure ends the program.
     explicit RestartGate(const std::string& path);
 
-    /// Waits until exactly `count` workers are there and all of them began after `since`. False if
-    /// that has not come about by `deadline`.
+    /// Waits until exactly `count` workers are connected and all of them began after `since`. False
+    /// at `deadline`.
     [[nodiscard]] bool wait_for_round(std::size_t count, Time since, Time deadline);
 
-    /// Takes in arrivals and departures until `deadline`.
+    /// Handles new and closed connections until `deadline`.
     void watch_until(Time deadline);
 
-    /// Tells those who began by `since` that a peer of theirs is gone, as a collective would: they
-    /// end with a failure. Before that, waits until at most `count` workers are left; false if that
-    /// has not come about by `deadline`.
+    /// Waits until at most `count` workers are left; false at `deadline`. Then tells workers that
+    /// began by `since` that a peer is lost, as a collective would. They end with a failure.
     [[nodiscard]] bool break_off(std::size_t count, Time since, Time deadline);
 
-    /// When the last of those who are there began.
+    /// When the last of the connected workers began.
     [[nodiscard]] Time last_start() const;
-    /// The pid of the worker with this rank; 0 if it is not there.
+    /// The pid of the worker with this rank; 0 if it is not connected.
     [[nodiscard]] int pid_of(int rank) const;
     [[nodiscard]] std::size_t count() const { return workers_.size(); }
 
-    /// Lets all workers go, who then end with success.
+    /// Releases all workers, which then end with success.
     void open();
 
    private:

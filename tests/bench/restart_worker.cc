@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A worker of the restart benchmark: notes the time as its very first act, reports it to the gate
-// (RestartHello over a Unix socket) and lives until the gate closes; or until its launcher is gone,
-// or the gate says that a peer is, as any worker should see to whose launcher does not.
+// A worker of the restart benchmark. It first notes the time, then reports it to the gate
+// (RestartHello over a Unix socket). It runs until the gate closes, its launcher ends, or the gate
+// reports the loss of a peer. Some launchers do not end workers after these events, so it watches
+// for them itself.
 #include <csignal>
 #include <cstdlib>
 #include <cstring>

@@ -1,20 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# Measures launch, the moments of a job, restart, death notices, recovery, elastic steps, the
-# rendezvous' state machine, the journal, the store, all-reduce, rendezvous traffic, data-parallel
-# steps and all-reduce on slow links, beside torchrun, mpirun, Redis, gloo and PyTorch's DistributedDataParallel, one after the other:
+# Runs all benchmarks one after the other: launch, the moments of a job, restart, death notices,
+# recovery, elastic steps, the rendezvous' state machine, the journal, the store, all-reduce,
+# rendezvous traffic, data-parallel steps and all-reduce on slow links. The peers are torchrun,
+# mpirun, Redis, gloo and PyTorch's DistributedDataParallel:
 #
 #     sh tests/bench/run.sh BUILD_DIR
 #
-# docs/benchmarks.md says how. On a machine that others use, figures that depend on time are taken
-# as if they did not with REGROUP_BENCH_PREFIX="chrt -r 20" (as root).
+# docs/benchmarks.md describes the methods. On a machine with other load, set
+# REGROUP_BENCH_PREFIX="chrt -r 20" (as root), which gives the benchmarks priority over it.
 #
-# Releases of PyTorch for the store's part are named by REGROUP_PYTORCH_CURRENT and
-# REGROUP_PYTORCH_DEBIAN, as for the tests (cmake/pytorch.cmake).
+# REGROUP_PYTORCH_CURRENT and REGROUP_PYTORCH_DEBIAN name the PyTorch releases for the store
+# benchmark, as for the tests (cmake/pytorch.cmake).
 set -eu
 
-build=$(cd "${1:?usage: sh tests/bench/run.sh BUILD_DIR}" && pwd) # some run in folders of their own
+build=$(cd "${1:?usage: sh tests/bench/run.sh BUILD_DIR}" && pwd) # some programs run in their own folders
 here=$(dirname "$0")
 bench=$build/tests/bench
 regroup=$build/launcher/regroup

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the store costs, beside a bare echo of the same bytes, PyTorch's own servers and Redis.
+// The cost of store operations, compared with a bare echo of the same bytes, PyTorch's servers and
+// Redis.
 //
 //     store_bench REGROUP ECHO_SERVER STORE_PROGRAM [--quick] [PYTHON...]
 //
-// STORE_PROGRAM is the script that serves PyTorch's store; each PYTHON is an interpreter with a
-// release of it. Servers are pinned to the first processor, the load to the second.
+// STORE_PROGRAM is the script that serves PyTorch's store. Each PYTHON is an interpreter with a
+// PyTorch release. Servers are pinned to the first processor, the load to the second.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -38,7 +39,7 @@ const std::string kKey = "/default_pg/0//cpu//0/7";
 const std::string kNumber = "/number";
 const std::string kValue(128, 'v');
 constexpr std::size_t kInFlightMax = 64;
-/// Descriptors for clients that this process may use at a time.
+/// Maximum number of client descriptors in this process.
 constexpr std::size_t kClientsTogetherMax = 10000;
 
 std::string bytes_of(const std::vector<Request>& requests, Dialect dialect) {
@@ -49,7 +50,8 @@ std::string bytes_of(const std::vector<Request>& requests, Dialect dialect) {
     return bytes;
 }
 
-/// A set has no answer, so that of another request, the cheapest of all dialects, tells its end.
+/// A set has no answer. So another request follows, the cheapest of the dialect, and its answer
+/// marks the end.
 Speech speak_store(const std::string& operation, Dialect dialect) {
     Speech speech;
     std::vector<Request> greeting{{Opcode::num_keys, {}}};
@@ -86,14 +88,14 @@ Speech speak_redis(const std::string& operation) {
     } else if (operation == "set") {
         speech.operation = speech.prepare;
     } else {
-        // Of one length throughout, from a large number on.
+        // A large number, so that its length stays the same.
         speech.prepare = {resp({"SET", kNumber, "1000000000"}), 5};
         speech.operation = {resp({"INCRBY", kNumber, "1"}), 13};
     }
     return speech;
 }
 
-/// Its greeting counts as a request of its own where there is one, so it is given none.
+/// The echo server would answer a greeting as a request, so there is none.
 Speech speak_echo(const std::string& operation) {
     Speech speech = speak_store(operation, Dialect::current);
     speech.greeting = {};
@@ -108,11 +110,12 @@ struct Server {
     std::uint16_t port = 0;
 };
 
-/// The port is the number at the end of the first line that has `word`.
+/// Reads the port from the end of the first line that contains `word`.
 std::optional<Server> start(const std::string& name, std::vector<std::string> command,
                             const std::string& word,
                             std::function<Speech(const std::string&)> speak) {
-    // Redis hides the mark by which a Program knows its family; so it ends with this process.
+    // Redis hides the environment variable by which a Program finds its descendants, so it must end
+    // with this process.
     command.insert(command.begin(),
                    {"/usr/bin/setpriv", "--pdeathsig", "KILL", "/usr/bin/taskset", "-c", "0"});
     Server server{name, std::move(speak),
@@ -153,7 +156,7 @@ std::vector<Server> start_servers(const Options& options) {
         [](const std::string& operation) { return speak_store(operation, Dialect::current); }));
     for (const std::string& interpreter : options.interpreters) {
         const bool is_old = interpreter.starts_with("1.13=");
-        // Not resolved further: a virtual environment is known by the link in it.
+        // The link is not resolved: Python finds its virtual environment by it.
         const std::string path =
             std::filesystem::absolute(interpreter.substr(interpreter.find('=') + 1));
         const Dialect dialect = is_old ? Dialect::v1_13 : Dialect::current;
@@ -183,7 +186,7 @@ std::vector<Server> start_servers(const Options& options) {
     return servers;
 }
 
-/// An echo of the same bytes, started for each operation, beside the servers.
+/// Starts an echo server with the same number of bytes as the operation.
 std::optional<Server> start_echo(const Options& options, const std::string& operation) {
     const Exchange bytes = speak_echo(operation).operation;
     return start("bare echo",
@@ -200,12 +203,12 @@ struct Figures {
 
 using Case = std::pair<std::string, std::size_t>;  // Operation, clients.
 
-/// Connects, or says that the server is left out and returns nothing.
+/// Connects. Returns null, after a message, if the server is left out.
 std::unique_ptr<StoreLoad> connect(const Server& server, const Case& what) {
     auto load = std::make_unique<StoreLoad>(StoreLoad::Target{server.port, server.program->pid()},
                                             server.speak(what.first), what.second);
     if (!load->is_ready()) {
-        // PyTorch 2.14 asks a name server about each client before it serves the next one.
+        // PyTorch 2.14 makes a DNS query for each client before it serves the next one.
         std::printf("  %s is left out at %zu clients: it does not answer all greetings\n",
                     server.name.c_str(), what.second);
         return nullptr;
@@ -213,8 +216,8 @@ std::unique_ptr<StoreLoad> connect(const Server& server, const Case& what) {
     return load;
 }
 
-/// Round after round all servers in turn, so that what disturbs the machine disturbs all; with too
-/// many clients for that, one server after the other.
+/// Measures all servers in turn in each round, so that other load affects all of them. If there are
+/// too many clients for that, measures one server after the other.
 void measure(const Options& options, const std::vector<Server*>& servers, const Case& what,
              std::map<std::string, Figures>& figures) {
     const int rounds = options.quick ? 1 : 4;
@@ -249,7 +252,7 @@ void measure(const Options& options, const std::vector<Server*>& servers, const 
     }
 }
 
-/// Adds a row for each server, and keeps what is worst for us of each.
+/// Adds a row for each server, and keeps the worst ratio for each.
 void report(const std::vector<Server*>& servers, const Case& what,
             std::map<std::string, Figures>& figures, Table& table,
             std::map<std::string, double>& worst_ratio) {
@@ -346,7 +349,7 @@ int main(int argc, char** argv) {
             stderr);
         return 2;
     }
-    // Programs are started in folders of their own.
+    // Programs start in their own folders.
     options.regroup = std::filesystem::absolute(words[0]);
     options.echo_server = std::filesystem::absolute(words[1]);
     options.store_program = std::filesystem::absolute(words[2]);

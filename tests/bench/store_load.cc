@@ -22,7 +22,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::size_t kReadBytes = 64 * 1024;
-/// Ports are given out by address: one address has too few for all.
+/// Ports are assigned per address, and one address has too few for all clients.
 constexpr std::size_t kClientsPerAddress = 4000;
 constexpr int kGreetingLimitSeconds = 3;
 
@@ -45,7 +45,7 @@ int connect_client(const StoreLoad::Target& target, std::size_t number) {
     const sockaddr_in to = loopback(1, target.port);
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const int on = 1;
-    // The port is chosen at the connect, when it is known to whom.
+    // The kernel chooses the port at the connect, when it knows the destination.
     ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
     if (fd < 0 || ::bind(fd, reinterpret_cast<const sockaddr*>(&from), sizeof from) != 0 ||
         ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) {
@@ -101,7 +101,7 @@ bool StoreLoad::exchange(int fd, const Exchange& exchange) {
 }
 
 void StoreLoad::send_next() {
-    // Never more in flight than there are clients, so one is free.
+    // There are never more requests in flight than clients, so one client is free.
     while (clients_[next_].missing_bytes > 0) {
         next_ = (next_ + 1) % clients_.size();
     }

@@ -16,22 +16,22 @@ struct Exchange {
     std::size_t reply_bytes = 0;
 };
 
-/// How clients speak to one server.
+/// The requests of clients to one server.
 struct Speech {
-    Exchange greeting;  ///< First on each connection; may be nothing.
-    Exchange prepare;   ///< Once, so that there is something to get.
+    Exchange greeting;  ///< First on each connection; may be empty.
+    Exchange prepare;   ///< Once, so that there is a value to get.
     Exchange operation;
 };
 
 struct LoadResult {
     double operations_per_second = 0;
     double p99_us = 0;
-    /// Of the server's processor time, all its threads together.
+    /// CPU time of all threads of the server.
     double server_us_per_operation = 0;
 };
 
-/// Clients of one server on this host, in this thread. Each sends its next request when it has its
-/// answer; with `in_flight` of them at a time, in turn, the others silent meanwhile.
+/// Clients of one server on this host, in this thread. A client sends its next request after its
+/// answer. `in_flight` clients are active at a time, in turn; the others are silent.
 class StoreLoad {
    public:
     struct Target {
@@ -39,14 +39,14 @@ class StoreLoad {
         pid_t pid = -1;
     };
 
-    /// Connects, greets and prepares. Ends the program, with a sentence, when the system refuses.
+    /// Connects, greets and prepares. A system error ends the program with a message.
     StoreLoad(const Target& target, Speech speech, std::size_t clients_count);
     ~StoreLoad();
     StoreLoad(const StoreLoad&) = delete;
     StoreLoad& operator=(const StoreLoad&) = delete;
 
-    /// False when the server has not answered all greetings in good time, and once it answers
-    /// otherwise than it should, which is told.
+    /// False if the server has not answered all greetings in time, or after a wrong answer, which
+    /// is printed.
     [[nodiscard]] bool is_ready() const { return is_ready_; }
     /// Requires `is_ready`.
     LoadResult run(std::size_t in_flight, std::chrono::milliseconds time);
@@ -73,7 +73,7 @@ class StoreLoad {
     std::vector<float> latencies_us_;
 };
 
-/// Processor time that all threads of a process have had, in nanoseconds.
+/// CPU time of all threads of a process, in nanoseconds.
 [[nodiscard]] std::uint64_t processor_time(pid_t pid);
 
 }  // namespace regroup::bench

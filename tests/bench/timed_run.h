@@ -7,20 +7,20 @@
 
 namespace regroup::bench {
 
-/// What one run of a command took.
+/// The time of one run of a command.
 struct TimedRun {
     double wall_ms = 0;
-    double cpu_ms = 0;  ///< Of the command and of all that it has waited for.
+    double cpu_ms = 0;  ///< Of the command and all children that it has waited for.
     bool success = false;
 };
 
-/// Runs `command`, whose first element is a path, in `directory`, and waits for it. It reads and
-/// writes /dev/null.
+/// Runs `command`, whose first element is a path, in `directory`, with /dev/null as stdin and
+/// output, and waits for it.
 [[nodiscard]] TimedRun run_timed(const std::vector<std::string>& command,
                                  const std::string& directory);
 
-/// Starts `count` processes of the program at `path` with posix_spawn, then waits for all: what
-/// starting workers costs at the very least.
+/// Starts `count` processes of the program at `path` with posix_spawn, then waits for all. This is
+/// the lower bound for starting workers.
 [[nodiscard]] TimedRun run_bare_loop(const std::string& path, int count);
 
 /// The program's path, found as a shell would find it.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a job costs on the control connections, counted in the daemon, for each node: a rendezvous,
-// a restart after a failure, and a heartbeat. The agents are real up to their workers: AgentCore
-// behind a ControlClient with a TCP connection of its own, all in this process.
+// The traffic of a job on the control connections for each node, counted in the daemon: a
+// rendezvous, a restart after a failure, and a heartbeat. The agents are real except for their
+// workers: an AgentCore and a ControlClient with its own TCP connection, all in this process.
 //
 //     traffic_bench [NODES_MAX [C10D_TRAFFIC_SCRIPT]]
 //
-// With the script, a rendezvous of torchrun is counted as well, if there is one. Nothing here
-// depends on time, so a busy machine counts the same.
+// With the script, a rendezvous of torchrun is counted as well, if torchrun is installed. The
+// counts do not depend on time, so they are the same on a busy machine.
 #include <algorithm>
 #include <cmath>
 #include <csignal>
@@ -50,7 +50,7 @@ agent::AgentConfig config_of(std::uint32_t index, std::uint32_t nodes) {
     return config;
 }
 
-/// One agent, whose workers are only imagined: they run when launched and end when asked to.
+/// One agent with simulated workers: they run when launched and end when asked to.
 class Node {
    public:
     Node(boost::asio::io_context& io, const Clock& clock, std::uint16_t port,
@@ -132,7 +132,7 @@ class Job {
         }
     }
 
-    /// What the daemon counts until all nodes run `round`; nothing if they do not.
+    /// The daemon's counts until all nodes run `round`; nothing if they do not.
     std::optional<Cost> run_until_round(std::uint64_t round) {
         return count([&](const Node& node) { return node.round() == round; });
     }
@@ -180,7 +180,7 @@ class Job {
     DaemonTraffic seen_;
 };
 
-/// What a rendezvous of torchrun costs, if `command` can find out.
+/// The traffic of a rendezvous of torchrun, if `command` can measure it.
 std::optional<Cost> cost_of_c10d(const std::string& command, std::uint32_t nodes) {
     const std::string line = command + " " + std::to_string(nodes) + " 2>/dev/null";
     std::FILE* pipe = ::popen(line.c_str(), "r");

@@ -50,7 +50,7 @@ bool Breaker::begin(std::size_t number, Fault& fault) {
         return act(number, fault);
     }
     if (cluster_.expects_end(fault.node)) {
-        return false;  // It takes its time: an end has one cause, and is looked at for it.
+        return false;  // The node is still ending. A second fault would hide the cause of its end.
     }
     const auto standby = fault.kind != F::kill_taker ? cluster_.standby() : std::nullopt;
     taker_ = standby != fault.node ? standby : std::nullopt;
@@ -135,8 +135,7 @@ bool Breaker::end(std::size_t number, const Fault& fault) {
         }
         cluster_.start_node(fault.node);
     } else if (const auto stopped = stopped_.extract(number)) {
-        // Whoever stopped may have been killed since, and its number be another's by now: a
-        // continuation harms nobody.
+        // The stopped process may have been killed, and its pid reused. SIGCONT does no harm.
         signal(stopped.mapped(), SIGCONT);
     } else if (fault.kind == F::kill_daemon) {
         if (cluster_.daemon() != 0) {

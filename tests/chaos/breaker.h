@@ -11,16 +11,16 @@
 
 namespace regroup::chaos {
 
-/// Does to a cluster what a schedule says, and undoes it. One thread.
+/// Injects the faults of a schedule into a cluster, and heals them. One thread.
 class Breaker {
    public:
     explicit Breaker(Cluster& cluster) : cluster_(cluster) {}
 
-    /// Finds a fault that aims at a standby its node. False if there was nothing to break: a worker
-    /// that is not there, a node that is down.
+    /// Injects a fault. Chooses the node of a fault that aims at a standby. False if there was
+    /// nothing to break, for example because the worker or the node is down.
     bool begin(std::size_t number, Fault& fault);
-    /// Heals what `begin` broke; starts again what it ended. After `begin` has said true. False if
-    /// what is to be started again has not ended yet: to be called again, soon.
+    /// Heals what `begin` broke, and restarts what it ended. Requires that `begin` has returned
+    /// true. False if the process to restart has not ended yet; the caller tries again soon.
     [[nodiscard]] bool end(std::size_t number, const Fault& fault);
 
    private:
@@ -30,7 +30,7 @@ class Breaker {
 
     Cluster& cluster_;
     std::map<std::size_t, pid_t> stopped_;  ///< By the fault's number.
-    std::optional<std::uint32_t> taker_;    ///< Who was a standby when the last node was ended.
+    std::optional<std::uint32_t> taker_;  ///< The standby at the time when the last node was ended.
 };
 
 }  // namespace regroup::chaos

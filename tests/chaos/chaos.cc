@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Breaks a running job in every way that one machine can stage, and looks whether anything was
-// lost:
+// Injects every kind of fault that one machine can produce into a running job, and checks that no
+// step is lost:
 //
 //     chaos PROGRAMS [--seed=N] [--seconds=N] [--nodes=N] [--workers=N] [--faults=KIND,...]
 //           [--form=in-place|restarted|slow-end] [--standbys=N] [--keep=DIR] [--list]
 //
-// The seed also decides the form of the job and the standbys, if they are not given. PROGRAMS are
-// --regroup=, --worker=, --delay-proxy= and --clock-shim=. docs/testing.md says what it does and
-// asserts. Exit code: 0 when all is well, 1 when not, 77 when this machine cannot stage it.
+// The seed also decides the form of the job and the standbys, unless flags do. PROGRAMS are
+// --regroup=, --worker=, --delay-proxy= and --clock-shim=. docs/testing.md describes the faults and
+// assertions. Exit code: 0 if all assertions hold, 1 if not, 77 if this machine cannot run it.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -29,7 +29,7 @@ namespace regroup::chaos {
 namespace {
 
 constexpr int kExitCannot = 77;
-/// Enough for the ring, by which long tensors are summed between nodes.
+/// Enough for the ring algorithm, which sums long tensors between nodes.
 constexpr std::size_t kFloats = 4500;
 
 struct Options {
@@ -150,7 +150,7 @@ void print_schedule(const Options& options, const std::vector<Fault>& schedule) 
     }
 }
 
-/// How long training stood still between rounds.
+/// Prints how long training stood still between rounds.
 void print_changes(const History& history) {
     std::vector<double> pauses;
     std::int64_t last = 0;
@@ -199,7 +199,7 @@ void print_result(const RunResult& result) {
     }
 }
 
-/// What cannot be staged on this machine, in a sentence; empty if all can.
+/// Says in a sentence what this machine lacks; empty if nothing.
 std::string missing_here() {
     if (::geteuid() != 0) {
         return "network namespaces need root";

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// For LD_PRELOAD: the wall clock of a program jumps when a dial is turned (CHAOS_CLOCK names its
-// file; the value is an offset in ns), and nobody else's does. The monotonic clock stays what it
-// is, as when an administrator or NTP sets the time. A time namespace could not do this: it shifts
-// the monotonic clocks and not the wall clock.
+// For LD_PRELOAD: shifts the wall clock of one program by the value of a dial, an offset in ns.
+// CHAOS_CLOCK names the file of the dial. The monotonic clock stays what it is, as when an
+// administrator or NTP sets the time. A time namespace could not do this: it shifts the monotonic
+// clocks and not the wall clock.
 #include <cstdint>
 #include <cstdlib>
 #include <sys/syscall.h>
@@ -44,7 +44,7 @@ int read_clock(clockid_t clock, timespec* result) noexcept {
 
 }  // namespace
 
-// The C library's own names and types.
+// The names and types of the C library.
 extern "C" {
 
 int clock_gettime(clockid_t clock, timespec* result) noexcept {

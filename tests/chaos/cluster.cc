@@ -21,7 +21,7 @@ using testing::ProgramSpec;
 constexpr const char* kPort = "29400";
 constexpr const char* kProxyPort = "29999";
 constexpr std::chrono::seconds kStartLimit(20);
-/// What may be left of a program that has ended, for so long.
+/// How long processes of an ended program may remain.
 constexpr std::chrono::seconds kOrphanLimit(20);
 constexpr const char* kRunDiskSize = "size=16m";
 constexpr const char* kStateDiskSize = "size=64m";
@@ -78,7 +78,7 @@ Result<std::unique_ptr<Cluster>> Cluster::build(const ClusterPlan& plan) {
 }
 
 Result<void> Cluster::start_slow_line() {
-    const std::size_t host = plan_.nodes;  // The last node's.
+    const std::size_t host = plan_.nodes;  // The host of the last node.
     network_.within(host, "proxy", [&] {
         proxy_ = std::make_unique<Program>(
             ProgramSpec{{plan_.delay_proxy, kProxyPort, path("slow-line")}, {}, plan_.folder});
@@ -116,13 +116,14 @@ std::vector<std::string> Cluster::run_command(std::uint32_t node) const {
         plan_.regroup, "run", "--nnodes=1:" + nodes_max,
         "--nproc-per-node=" + std::to_string(plan_.workers), "--rdzv-backend=c10d",
         "--rdzv-endpoint=" + Network::address(0) + ":" + kPort, std::string("--rdzv-id=") + kJob,
-        // A place is found for every newcomer, soon.
+        // Every new node gets a place soon.
         "--grow-after=0", "--last-call=1", "--shutdown-timeout=5",
-        // However often it is hit.
+        // Nodes and workers are lost often.
         "--max-restarts=100000", "--max-node-failures=0", "--standbys=" + std::to_string(standbys),
         "--log-dir=" + run_disk(node)};
     if (plan_.traits.form != JobForm::in_place) {
-        // Nobody sees their steps, and for want of progress most of the time would be waited.
+        // The launcher does not see steps of restarted workers. Without this flag, the job would
+        // wait in the back-off most of the time.
         command.emplace_back("--restart-delay=0");
     }
     command.insert(command.end(), plan_.run_flags.begin(), plan_.run_flags.end());

@@ -20,29 +20,29 @@ struct ClusterPlan {
     std::string worker;
     std::string delay_proxy;
     std::string clock_shim;
-    std::string folder;  ///< All that is written goes below it; must be there.
-    /// All but one, or the standbys, are members of a round.
+    std::string folder;  ///< Folder for all output; must exist.
+    /// A round has all nodes but the standbys, and leaves out at least one.
     std::uint32_t nodes = 5;
     std::uint32_t workers = 2;
-    std::size_t floats = 0;  ///< That every worker trains besides.
+    std::size_t floats = 0;  ///< Number of floats that every worker trains besides.
     JobTraits traits{};
-    std::vector<std::string> run_flags{};    ///< More of them, for every agent,
+    std::vector<std::string> run_flags{};    ///< Further flags for every agent,
     std::vector<std::string> serve_flags{};  ///< and for the daemon.
 };
 
-/// How a launcher ended that nobody had killed.
+/// The end of a launcher that was not killed.
 struct Departure {
     std::uint32_t node = 0;
     int exit_code = 0;
     std::string output;
 };
 
-/// The job under test: a daemon and some nodes, on a network of their own, with small disks, clocks
-/// that can be turned and one slow line. Host 0 has the daemon, host i + 1 is node i. What it
-/// starts is gone with it. One thread, which must have a mount namespace of its own.
+/// The job under test: a daemon and some nodes on a separate network, with small disks, adjustable
+/// clocks and one slow line. Host 0 has the daemon, host i + 1 is node i. The destructor ends all
+/// its processes. One thread, which must have its own mount namespace.
 class Cluster {
    public:
-    /// Lays out folders, disks and the network; starts nothing. Errors: system.
+    /// Makes folders, disks and the network; starts no program. Errors: system.
     static Result<std::unique_ptr<Cluster>> build(const ClusterPlan& plan);
     ~Cluster();
     Cluster(const Cluster&) = delete;
@@ -51,14 +51,13 @@ class Cluster {
     void start_daemon();
     void start_node(std::uint32_t node);
 
-    /// Asks the daemon to drain a node, as an operator would; false if it will not.
+    /// Asks the daemon to drain a node, as an operator would; false if it refuses.
     [[nodiscard]] bool drain(std::uint32_t node) const;
 
-    /// A node that waits for a place, and is not about to end, as the daemon knows; if there is
-    /// one.
+    /// A standby that is not about to end, according to the daemon; if there is one.
     [[nodiscard]] std::optional<std::uint32_t> standby() const;
 
-    /// False while it has no launcher that runs.
+    /// True while its launcher runs.
     [[nodiscard]] bool is_up(std::uint32_t node);
     /// The daemon, a node's launcher, its agent, its worker number `worker` modulo their number: 0
     /// if there is none.
@@ -66,26 +65,26 @@ class Cluster {
     [[nodiscard]] pid_t warden(std::uint32_t node);
     [[nodiscard]] pid_t agent(std::uint32_t node);
     [[nodiscard]] pid_t worker(std::uint32_t node, std::uint32_t worker);
-    /// All processes of a node, in an order that leaves none the time to act.
+    /// All processes of a node, in an order in which none can react to the end of another.
     [[nodiscard]] std::vector<pid_t> family(std::uint32_t node);
-    /// What the daemon's and a node's present processes have printed.
+    /// Output of the present processes of the daemon or of a node.
     [[nodiscard]] std::string output(std::uint32_t node) const;
     [[nodiscard]] std::string daemon_output() const { return daemon_->output(); }
 
-    /// Whose end is expected from now on, until it is started again.
+    /// From now on the end of its launcher is expected, until it is restarted.
     void expect_end(std::uint32_t node) { nodes_.at(node).end_is_expected = true; }
-    /// What is expected has not come about.
+    /// The expected end did not happen.
     void expect_no_end(std::uint32_t node) { nodes_.at(node).end_is_expected = false; }
     [[nodiscard]] bool expects_end(std::uint32_t node) const {
         return nodes_.at(node).end_is_expected;
     }
-    /// Launchers that have ended since the last call without being expected to.
+    /// Launchers that have ended unexpectedly since the last call.
     [[nodiscard]] std::vector<Departure> departures();
     /// The exit code of a node's launcher, or of the daemon; nothing within `limit`.
     [[nodiscard]] std::optional<int> await_end(std::uint32_t node, std::chrono::milliseconds limit);
     [[nodiscard]] std::optional<int> await_daemon_end(std::chrono::milliseconds limit);
-    /// Waits until nothing is left of those processes whose launcher or daemon has ended; a
-    /// sentence for each that is.
+    /// Waits until all processes of ended launchers and daemons have ended. Returns a sentence for
+    /// each that has not.
     [[nodiscard]] std::vector<std::string> find_orphans();
 
     [[nodiscard]] const Network& network() const { return network_; }

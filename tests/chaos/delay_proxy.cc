@@ -4,10 +4,10 @@
 //
 //     delay_proxy PORT DIAL
 //
-// The node's outgoing TCP connections are redirected to PORT (nftables: redirect); each is carried
-// on to where it wanted to go, and what passes, in either direction, is held back for as many
-// microseconds as DIAL says at the time. A broken end breaks the other. Says "ready" and runs until
-// it is killed. Its own connections carry the mark 1, by which the redirection leaves them alone.
+// nftables redirects the node's outgoing TCP connections to PORT. The proxy connects each to its
+// original destination, and delays the data in both directions by the present value of DIAL, in
+// microseconds. If one end breaks, it breaks the other. It prints "ready" and runs until it is
+// killed. Its own connections carry mark 1, which exempts them from the redirection.
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -34,9 +34,10 @@ using std::chrono::steady_clock;
 using Time = steady_clock::time_point;
 
 constexpr std::size_t kChunkBytes = 64 << 10U;
-constexpr std::size_t kHeldBytesMax = 4 << 20U;  // In one direction; beyond, nothing is read.
+// In one direction; above this, the proxy stops reading.
+constexpr std::size_t kHeldBytesMax = 4 << 20U;
 constexpr int kMark = 1;
-// Of linux/netfilter_ipv4.h, which cannot stand beside netinet/in.h.
+// From linux/netfilter_ipv4.h, which conflicts with netinet/in.h.
 constexpr int kOriginalDestination = 80;
 
 struct Chunk {
@@ -45,12 +46,12 @@ struct Chunk {
     std::size_t sent = 0;
 };
 
-/// What goes from one end of a connection to the other.
+/// Data from one end of a connection to the other.
 struct Direction {
     std::deque<Chunk> held;
     std::size_t held_bytes = 0;
-    bool ended = false;      // The source will send no more,
-    bool passed_on = false;  // which the destination was told.
+    bool ended = false;      // The source has closed its side,
+    bool passed_on = false;  // and the destination has been told.
 };
 
 class Line {
@@ -68,11 +69,11 @@ class Line {
             if ((side == 1 && !connected_) || (!out.held.empty() && out.held.front().due <= now)) {
                 events |= POLLOUT;
             }
-            // Of an end that nothing is wanted of, its hang-up is none of our business either.
+            // Without requested events, a hang-up of this end is ignored, too.
             entries.push_back({events != 0 ? ends_[side].get() : -1, events, 0});
         }
     }
-    /// When something that is held back is due next.
+    /// When the next delayed data is due.
     [[nodiscard]] Time due() const {
         Time result = Time::max();
         for (const Direction& way : ways_) {
@@ -150,7 +151,7 @@ class Line {
     }
 
     UniqueFd ends_[2];
-    Direction ways_[2];  // By the side that they come from.
+    Direction ways_[2];  // By their source.
     bool connected_ = false;
 };
 
@@ -169,7 +170,7 @@ UniqueFd listen_at(std::uint16_t port) {
     return fd;
 }
 
-/// Accepts one connection and begins the other half; nothing if there is none.
+/// Accepts one connection and connects its other half; null if there is none.
 std::unique_ptr<Line> accept_line(int listener) {
     const int yes = 1;
     UniqueFd client(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -236,7 +237,7 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "usage: delay_proxy PORT DIAL\n");
         return 2;
     }
-    // Not to outlive a run that was killed itself.
+    // Ends with its parent, even if that is killed.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     std::signal(SIGPIPE, SIG_IGN);
     const regroup::chaos::Dial dial(argv[2]);

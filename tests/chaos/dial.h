@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A number that one process turns and others read as it changes: a file of eight bytes, mapped.
+// A number that one process sets and others read at any time: a mapped file of eight bytes.
 #pragma once
 
 #include <atomic>

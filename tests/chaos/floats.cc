@@ -22,7 +22,7 @@ constexpr std::uint64_t kAllEvery = 8;
 constexpr std::chrono::minutes kPatience(5);
 constexpr std::size_t kWrongsMax = 20;
 
-/// Of any sign, and of magnitudes so different that a sum in another order is another sum.
+/// Values of both signs and of very different magnitudes, so that the order of summation matters.
 float pull(std::uint64_t mixed) noexcept {
     constexpr unsigned kMantissa = 24;
     constexpr unsigned kMagnitudes = 20;
@@ -31,13 +31,13 @@ float pull(std::uint64_t mixed) noexcept {
     return (mixed >> 63U) != 0 ? -value * scale : value * scale;
 }
 
-/// The undisturbed job: the states after its last steps, of which a round may repeat the very last.
+/// The undisturbed job: its states after the last steps. A round may repeat the last step.
 class Undisturbed {
    public:
     Undisturbed(std::size_t count, std::uint32_t workers) : count_(count), workers_(workers) {}
 
-    /// The digests after the steps of a round, by step. Empty if it does not go on from these
-    /// steps.
+    /// The digests after the steps of a round, by step. Empty if the round does not start from one
+    /// of the stored states.
     std::map<std::uint64_t, std::uint64_t> run(const RoundHistory& round) {
         if (round.first_step > 0 && states_.count(round.first_step - 1) == 0) {
             return {};
@@ -70,7 +70,7 @@ class Undisturbed {
         return digests;
     }
 
-    /// After so many steps; 0 if they are not the last.
+    /// The digest after so many steps; 0 if that state is not stored.
     [[nodiscard]] std::uint64_t digest_after(std::uint64_t steps) const {
         const auto found = states_.find(steps - 1);
         return found != states_.end() ? found->second.digest() : 0;
@@ -109,7 +109,7 @@ class Undisturbed {
 
     std::size_t count_;
     std::uint32_t workers_;
-    std::map<std::uint64_t, FloatModel> states_;  ///< By the last step in them.
+    std::map<std::uint64_t, FloatModel> states_;  ///< By their last step.
     std::map<std::uint32_t, Groups> groups_;      ///< By their size.
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the chaos job trains besides its integers: floats, whose last bits tell in which order the
-// ranks were summed, at this step and at all before it.
+// The floats that the chaos job trains besides its integers. Their last bits depend on the order in
+// which ranks were summed, at every step so far.
 #pragma once
 
 #include <regroup/process_group.h>
@@ -24,7 +24,7 @@ class FloatModel {
     [[nodiscard]] bool empty() const noexcept { return values_.empty(); }
     [[nodiscard]] std::span<float> values() noexcept { return values_; }
 
-    /// Computes what `rank` of `world_size` wants to change at that step, and sums it over all.
+    /// Computes the gradient of `rank` of `world_size` at that step, and sums it over all ranks.
     void compute(std::uint64_t step, std::uint32_t rank, std::span<const std::uint64_t> samples,
                  ProcessGroup& group);
     /// The optimizer's step.
@@ -32,17 +32,18 @@ class FloatModel {
     [[nodiscard]] std::uint64_t digest() const noexcept;
 
    private:
-    /// A small tensor at most steps and all of it at some: they are summed in different ways.
+    /// At most steps a small part, at some steps all of the tensor: they are summed in different
+    /// ways.
     [[nodiscard]] std::size_t count_at(std::uint64_t step) const noexcept;
 
     std::vector<float> values_;
     std::vector<float> gradient_;
 };
 
-/// A sentence for each step of which the floats' bits are not those that a job has which nobody
-/// disturbs, and whose rounds have the same numbers of ranks at the same steps. That job is run
-/// here: a thread for each rank, in groups that share memory if the `workers` of one node are the
-/// whole world, as theirs did. Nothing else may be wrong with `history`.
+/// Compares the floats with those of an undisturbed job whose rounds have the same world sizes at
+/// the same steps. Returns a sentence for each step with different bits. This function runs the
+/// undisturbed job, with one thread for each rank. Its groups share memory if the `workers` of one
+/// node are the whole world, as in the job. `history` must have no other errors.
 [[nodiscard]] std::vector<std::string> check_floats(const std::vector<ProcessLog>& logs,
                                                     const History& history, std::size_t count,
                                                     std::uint32_t workers);

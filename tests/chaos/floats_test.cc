@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// That the floats of the chaos job tell by their bits who was summed with whom, and that the judge
-// sees it: here with groups of threads in place of the job.
+// Checks that the floats of the chaos job depend on the order of summation, and that check_floats()
+// detects a difference. Groups of threads stand for the job.
 #include "tests/chaos/floats.h"
 
 #include <regroup/distributed_sampler.h>
@@ -26,7 +26,7 @@ using ::testing::SizeIs;
 constexpr std::size_t kCount = 4500;
 constexpr std::uint32_t kWorkers = 2;
 
-/// One round of the job under test; `swapped`: its first two ranks do each other's samples.
+/// One round of the job under test; `swapped`: its first two ranks swap their samples.
 struct RoundPlan {
     std::uint64_t round = 1;
     std::uint32_t world_size = 4;
@@ -83,7 +83,7 @@ History history_of(const std::vector<RoundPlan>& plans) {
     return history;
 }
 
-/// Whether the bits are right of a job that goes through these rounds, each going on from the last.
+/// Checks the bits of a job with these rounds, each of which starts from the end of the last.
 std::vector<std::string> wrongs_of(const std::vector<RoundPlan>& plans) {
     FloatModel model(kCount);
     std::vector<ProcessLog> logs;
@@ -101,12 +101,12 @@ TEST(Floats, RoundsOfAnySizeHaveTheBitsOfAnUndisturbedRun) {
                 IsEmpty());
 }
 
-TEST(Floats, AStepThatIsRepeatedInAnotherWorldGoesOnFromTheRepetition) {
+TEST(Floats, StepRepeatedWithAnotherWorldSizeReplacesTheFirst) {
     FloatModel model(kCount);
     std::vector<ProcessLog> logs;
     const RoundPlan first{.round = 1, .world_size = 4, .first = 0, .last = 7};
     run(first, model, logs);
-    // Only those apply step 8 who are lost, twice.
+    // Twice, only ranks that are lost apply step 8.
     FloatModel forgotten = model;
     RoundPlan lost{.round = 1, .world_size = 4, .first = 8, .last = 8};
     run(lost, forgotten, logs);
@@ -120,7 +120,7 @@ TEST(Floats, AStepThatIsRepeatedInAnotherWorldGoesOnFromTheRepetition) {
     EXPECT_THAT(check_floats(logs, history, kCount, kWorkers), IsEmpty());
 }
 
-TEST(Floats, AnotherOrderOfSumsIsSeenInShortTensorsAndInLongOnes) {
+TEST(Floats, DifferentSummationOrderIsDetectedInShortAndLongTensors) {
     // In shared memory values are added by rank, over TCP they are not.
     for (const std::uint64_t step : {0U, 1U}) {
         const RoundPlan plan{.world_size = 4, .first = step, .last = step, .transport = "shm"};
@@ -138,7 +138,7 @@ TEST(Floats, AnotherOrderOfSumsIsSeenInShortTensorsAndInLongOnes) {
     }
 }
 
-TEST(Floats, RanksThatDoEachOthersSamplesAreSeenFromThenOn) {
+TEST(Floats, SwappedSamplesOfTwoRanksAreDetected) {
     const auto wrongs =
         wrongs_of({{.round = 1, .world_size = 3, .first = 0, .last = 3},
                    {.round = 2, .world_size = 3, .first = 4, .last = 4, .swapped = true},
@@ -147,7 +147,7 @@ TEST(Floats, RanksThatDoEachOthersSamplesAreSeenFromThenOn) {
     EXPECT_THAT(wrongs, Not(Contains(HasSubstr("round 1"))));
 }
 
-TEST(Floats, OneLostBitAtTheEndIsSeen) {
+TEST(Floats, OneDifferentBitAtTheEndIsDetected) {
     FloatModel model(kCount);
     std::vector<ProcessLog> logs;
     const RoundPlan plan{.world_size = 2, .first = 0, .last = 4, .transport = "shm"};

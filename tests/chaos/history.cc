@@ -99,7 +99,7 @@ class Judge {
                 }
             }
         }
-        // What the workers of a round remembered when it began, it must not have forgotten.
+        // A round must not begin before a step that its workers have applied.
         for (const ProcessLog& log : logs) {
             std::optional<Record> last;
             for (const Record& record : log.records) {
@@ -118,8 +118,8 @@ class Judge {
         }
         check_no_loss();
     }
-    /// Each round goes on where the last one ended, or repeats the one step that only those applied
-    /// who are lost.
+    /// Each round starts where the last one ended, or repeats a last step that only lost ranks
+    /// applied.
     void check_no_loss() {
         std::optional<std::uint64_t> most;
         for (const auto& [round, seen] : result_.rounds) {
@@ -132,9 +132,8 @@ class Judge {
             most = std::max(most.value_or(0), seen.last_step);
         }
     }
-    /// After all steps; or before the last one, if only those applied it who are lost, and the
-    /// round that would have repeated it was told to end before. Who has applied it has not
-    /// forgotten it.
+    /// A rank ends after all steps. It may end before the last one if only lost ranks applied it,
+    /// and the round that would repeat it ended before. A rank that applied it ends after it.
     [[nodiscard]] bool is_end(const ProcessLog& log, std::uint64_t steps) const {
         const Record& end = log.records.back();
         if (end.step == steps) {
@@ -178,7 +177,7 @@ class Judge {
 
     const std::vector<std::uint64_t>& digests_;
     History result_;
-    /// Who applied a step, by round and step.
+    /// Ranks that applied a step, by round and step.
     std::map<std::uint64_t, std::map<std::uint64_t, std::set<std::uint32_t>>> ranks_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// That the judge of chaos runs sees what is wrong: each history here has one fault.
+// Checks that judge() detects errors: each history here has one.
 #include "tests/chaos/history.h"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ using ::testing::SizeIs;
 
 constexpr std::size_t kWeights = 8;
 
-/// Two workers, a and b: round 1 does steps 0 to 2, of which a, who is lost, has applied the last
-/// alone; in round 2 worker c, who is new, takes a's place, and all ends after step 4.
+/// Two workers, a and b. Round 1 does steps 0 to 2; only a, which is lost, has applied the last
+/// one. In round 2 the new worker c replaces a. Training ends after step 4.
 class HistoryTest : public ::testing::Test {
    protected:
     HistoryTest() : digests_(undisturbed(5, kWeights)) {
@@ -70,7 +70,7 @@ class HistoryTest : public ::testing::Test {
     std::vector<ProcessLog> logs_;
 };
 
-TEST_F(HistoryTest, LostLeaderWhoseLastStepIsRepeatedIsRight) {
+TEST_F(HistoryTest, RepeatedLastStepOfALostLeaderIsAccepted) {
     const History history = judge(logs_, digests_);
     EXPECT_THAT(history.wrongs, IsEmpty());
     EXPECT_EQ(history.steps, 5U);
@@ -79,35 +79,35 @@ TEST_F(HistoryTest, LostLeaderWhoseLastStepIsRepeatedIsRight) {
     EXPECT_EQ(history.rounds.at(2).first_step, 2U);
 }
 
-TEST_F(HistoryTest, OtherParametersAreSeen) {
+TEST_F(HistoryTest, DifferentParametersAreDetected) {
     of_b(3).digest ^= 1;
     EXPECT_THAT(wrongs(), ElementsAre(HasSubstr("step 3 by rank 1 in round 2")));
 }
 
-TEST_F(HistoryTest, OtherSamplesAreSeen) {
+TEST_F(HistoryTest, DifferentSamplesAreDetected) {
     of_b(3).samples_begin += 1;
     EXPECT_THAT(wrongs(), ElementsAre(HasSubstr("samples 73 to 96")));
 }
 
-TEST_F(HistoryTest, StepThatOneProcessDoesTwiceIsSeen) {
+TEST_F(HistoryTest, StepRepeatedByOneProcessIsDetected) {
     logs_[1].records.insert(logs_[1].records.begin() + 3, of_b(2));
     EXPECT_THAT(wrongs(), Contains(HasSubstr("its process had applied step 2")));
 }
 
-TEST_F(HistoryTest, StepOfSomeRanksOnlyIsSeen) {
+TEST_F(HistoryTest, StepOfSomeRanksOnlyIsDetected) {
     logs_[1].records.erase(logs_[1].records.begin() + 3);
     EXPECT_THAT(wrongs(), ElementsAre(HasSubstr("step 3 in round 2 was applied by 1 of 2 ranks")));
 }
 
-TEST_F(HistoryTest, RoundThatForgetsWhatItsWorkersKnewIsSeen) {
-    // Had b applied step 2 in round 1 as well, round 2 should have begun with step 3.
+TEST_F(HistoryTest, RoundThatStartsBehindItsWorkersIsDetected) {
+    // If b applied step 2 in round 1 as well, round 2 must begin with step 3.
     Record forgotten = of_b(2);
     forgotten.round = 1;
     logs_[1].records.insert(logs_[1].records.begin() + 2, forgotten);
     EXPECT_THAT(wrongs(), Contains(HasSubstr("round 2 began with step 2, though its rank 1")));
 }
 
-TEST_F(HistoryTest, StepsThatAreLostAreSeen) {
+TEST_F(HistoryTest, LostStepsAreDetected) {
     // Round 3 begins where round 2 did.
     logs_.push_back({"d", {}});
     for (std::uint64_t step = 2; step < 5; ++step) {
@@ -128,19 +128,19 @@ void end_at_once(std::vector<ProcessLog>& logs, std::uint64_t steps, std::uint64
     }
 }
 
-TEST_F(HistoryTest, LastStepOfTheLostNeedNotBeRepeatedIfAllEndsBeforeIt) {
+TEST_F(HistoryTest, LastStepOfALostRankMayBeMissingIfTheJobEndsBeforeIt) {
     end_at_once(logs_, 2, digests_.at(1));
     const History history = judge(logs_, digests_);
     EXPECT_THAT(history.wrongs, IsEmpty());
     EXPECT_EQ(history.digest, digests_.at(1));
 }
 
-TEST_F(HistoryTest, EndBeforeTheLastStepOfTheRoundBeforeIsSeen) {
+TEST_F(HistoryTest, EndBeforeTheLastStepOfThePreviousRoundIsDetected) {
     end_at_once(logs_, 1, digests_.at(0));
     EXPECT_THAT(wrongs(), Contains(HasSubstr("rank 1 finished after 1 steps of 3")));
 }
 
-TEST_F(HistoryTest, EndThatForgetsWhatItsWorkersKnewIsSeen) {
+TEST_F(HistoryTest, EndBehindTheStepsOfItsWorkersIsDetected) {
     Record forgotten = of_b(2);
     forgotten.round = 1;
     end_at_once(logs_, 2, digests_.at(1));
@@ -148,14 +148,14 @@ TEST_F(HistoryTest, EndThatForgetsWhatItsWorkersKnewIsSeen) {
     EXPECT_THAT(wrongs(), ElementsAre(HasSubstr("rank 1 finished after 2 steps of 3")));
 }
 
-TEST_F(HistoryTest, RanksThatEndAfterDifferentStepsAreSeen) {
+TEST_F(HistoryTest, RanksThatEndAfterDifferentStepsAreDetected) {
     logs_[2].records.back().step = 4;
     logs_[2].records.back().digest = digests_.at(3);
     EXPECT_THAT(wrongs(), ElementsAre(HasSubstr("rank 0 finished after 4 steps of 5"),
                                       HasSubstr("ranks finished after 4 steps and after 5")));
 }
 
-TEST_F(HistoryTest, StepThatOnlySomeRanksKnowOfAtTheEndIsSeen) {
+TEST_F(HistoryTest, LastStepKnownToSomeRanksOnlyIsDetected) {
     Record known = of_b(2);
     known.round = 1;
     end_at_once(logs_, 2, digests_.at(1));
@@ -165,19 +165,19 @@ TEST_F(HistoryTest, StepThatOnlySomeRanksKnowOfAtTheEndIsSeen) {
     EXPECT_THAT(wrongs(), ElementsAre(HasSubstr("ranks finished after 2 steps and after 3")));
 }
 
-TEST_F(HistoryTest, RankThatDoesNotFinishIsSeen) {
+TEST_F(HistoryTest, RankThatDoesNotFinishIsDetected) {
     logs_[2].records.pop_back();
     EXPECT_THAT(wrongs(), ElementsAre(HasSubstr("1 of 2 ranks said that training is over")));
 }
 
-TEST_F(HistoryTest, LedgerWithoutAWordOnARoundIsSeen) {
+TEST_F(HistoryTest, RoundMissingFromTheLedgerIsDetected) {
     const History history = judge(logs_, digests_);
     EXPECT_THAT(check_ledger(history, {}), ElementsAre(HasSubstr("round 2")));
     EXPECT_THAT(check_ledger(history, {{.round = 1, .next_round = 2, .cause = "rank 0 is lost"}}),
                 IsEmpty());
 }
 
-TEST(Ledger, TheLastRoundOfADaemonThatDiesWithoutAJournalMayBeMissingAndNoOther) {
+TEST(Ledger, OnlyTheLastRoundOfADaemonKilledWithoutAJournalMayBeMissing) {
     History history;
     for (const std::uint64_t round : {1U, 2U, 3U, 105U}) {
         history.rounds[round] = {.first_at = static_cast<std::int64_t>(round) * 100};

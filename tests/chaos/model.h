@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the chaos job trains: integers, in which every step depends on all that came before. A
-// sample that is left out, a step that is done twice, or two steps that change places give other
-// values for ever after; the order in which ranks are summed, and how many there are, do not.
+// The integers that the chaos job trains. Every step depends on all steps before it. A missing
+// sample, a repeated step, or two swapped steps change all later values. The order of summation and
+// the number of ranks do not.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ namespace regroup::chaos {
 
 /// Samples of one step, of all ranks together.
 inline constexpr std::uint64_t kBatch = 24;
-/// Far more than any run consumes.
+/// More than any run consumes.
 inline constexpr std::uint64_t kDataset = std::uint64_t{1} << 40U;
 
-/// Makes of any number another one, of which every bit depends on every bit of it.
+/// A hash: every bit of the result depends on every bit of the argument.
 inline std::uint64_t mix(std::uint64_t z) noexcept {
     z += 0x9e3779b97f4a7c15ULL;
     z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9ULL;
@@ -32,7 +32,7 @@ class Model {
     [[nodiscard]] std::span<std::int64_t> weights() noexcept { return weights_; }
     [[nodiscard]] std::span<std::int64_t> momentum() noexcept { return momentum_; }
 
-    /// Adds what `sample` wants to change. Fits into 32 bits, so that the sum of a batch cannot
+    /// Adds the gradient of `sample`. It fits into 32 bits, so that the sum of a batch cannot
     /// overflow.
     void add_gradient(std::uint64_t sample, std::span<std::int64_t> gradient) const noexcept {
         for (std::size_t i = 0; i < weights_.size(); ++i) {

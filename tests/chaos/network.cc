@@ -88,7 +88,7 @@ Result<void> Network::plug_in(std::size_t host) {
 
 void Network::within(std::size_t host, const std::string& name,
                      const std::function<void()>& action) const {
-    // What is started afterwards is to have this machine's name again: others can resolve it.
+    // Programs that start later need the host name of this machine, which resolves.
     const int home = ::open("/proc/thread-self/ns/uts", O_RDONLY | O_CLOEXEC);
     ENSURE(home >= 0);
     ENSURE(::unshare(CLONE_NEWUTS) == 0);
@@ -117,7 +117,7 @@ void Network::part(std::size_t host, std::size_t other, const std::string& fault
 }
 
 void Network::reset(std::size_t host, std::size_t other, const std::string& fault) const {
-    // But for the resets themselves, which would come to nobody.
+    // All packets except the resets themselves, which would be answered, too.
     const std::string answer = " tcp flags & rst == 0 reject with tcp reset";
     ENSURE(hosts_.at(host).run(make_table(fault, "ip saddr " + address(other) + answer,
                                           "ip daddr " + address(other) + answer)));

@@ -12,8 +12,8 @@
 namespace regroup::chaos {
 
 /// Hosts in network namespaces of their own, each on a cable to one switch: host i has the address
-/// 10.79.0.i+1. Faults are laid over cables under a name, and taken away by it; several may lie on
-/// one. One thread.
+/// 10.79.0.i+1. Faults of cables have names, under which they are removed. A cable may have
+/// several. One thread.
 class Network {
    public:
     /// Errors: system, with what is missing on this machine (root, ip, nft, namespaces).
@@ -21,21 +21,21 @@ class Network {
 
     [[nodiscard]] static std::string address(std::size_t host);
 
-    /// Runs `action`, and what it starts, on that host, which believes to be called `name`.
+    /// Runs `action`, and the processes that it starts, on that host, with host name `name`.
     void within(std::size_t host, const std::string& name,
                 const std::function<void()>& action) const;
 
     void pull(std::size_t host) const;
     void plug(std::size_t host) const;
-    /// Loses some of the packets that come in or go out, in per cent, until `heal`.
+    /// Drops some per cent of the incoming and outgoing packets, until `heal`.
     void lose_packets(std::size_t host, const std::string& fault, unsigned in, unsigned out) const;
-    /// Loses all packets between two hosts.
+    /// Drops all packets between two hosts.
     void part(std::size_t host, std::size_t other, const std::string& fault) const;
     /// Answers each TCP packet between two hosts with a reset.
     void reset(std::size_t host, std::size_t other, const std::string& fault) const;
     void heal(std::size_t host, const std::string& fault) const;
-    /// From now on the host's outgoing TCP connections to others go to that port of its own, but
-    /// for those with the mark 1.
+    /// Redirects the host's outgoing TCP connections to its own port `port`, except those with mark
+    /// 1.
     Result<void> redirect(std::size_t host, std::uint16_t port) const;
 
    private:

@@ -43,7 +43,7 @@ std::vector<std::string> check_ledger(const History& history,
                                       const std::vector<LedgerEntry>& entries,
                                       const std::vector<Interval>& excused,
                                       const std::vector<Interval>& deaths) {
-    // A daemon that lost its journal knows of no earlier round, and leaves a gap in the numbers.
+    // A daemon that lost its journal knows no earlier round, and leaves a gap in the numbers.
     constexpr std::uint64_t kGap = 90;
     const auto is_within = [](const std::vector<Interval>& times, std::int64_t at) {
         return std::any_of(times.begin(), times.end(),
@@ -75,7 +75,7 @@ std::vector<std::string> replay(const std::string& regroup, const std::string& s
                                 const std::string& job) {
     constexpr std::chrono::seconds kLimit(120);
     std::string file;
-    std::string put_aside;  // By a daemon whose disk was full, and which went on without a journal.
+    std::string put_aside;  // A journal that a daemon abandoned when its disk was full.
     for (const auto& entry : std::filesystem::recursive_directory_iterator(state_folder)) {
         const std::string extension = entry.path().extension();
         if (extension == ".sqlite" || extension == ".db" || extension == ".sqlite3") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the product itself writes down of a run, compared with what the workers saw.
+// Compares the records that regroup writes of a run with the logs of the workers.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct LedgerEntry {
     std::string cause;
 };
 
-/// All lines of all ledgers below `folder`: each node has written what happened while it had group
-/// rank 0. In the order of rounds, each once.
+/// All lines of all ledgers below `folder`, in the order of rounds, without duplicates. Each node
+/// writes a ledger while it has group rank 0.
 [[nodiscard]] std::vector<LedgerEntry> read_ledger(const std::string& folder);
 
 /// From and to, in ns of CLOCK_MONOTONIC.
@@ -30,15 +30,15 @@ struct Interval {
     std::int64_t to = 0;
 };
 
-/// A sentence for each round in which steps were applied, after the first, that no entry leads to,
-/// unless it began in one of `excused`; or in one of `deaths`, of the daemon, and was the last that
-/// its successor, which had lost the journal, has not heard of.
+/// Returns a sentence for each round with steps, after the first, that no entry leads to. Two kinds
+/// of rounds may be missing: those that began in one of `excused`, and the last round of a daemon
+/// that died in one of `deaths` and lost its journal.
 [[nodiscard]] std::vector<std::string> check_ledger(const History& history,
                                                     const std::vector<LedgerEntry>& entries,
                                                     const std::vector<Interval>& excused = {},
                                                     const std::vector<Interval>& deaths = {});
 
-/// Runs `regroup replay` over the daemon's journal of that job; what it objects to.
+/// Runs `regroup replay` over the daemon's journal of that job. Returns its complaints.
 [[nodiscard]] std::vector<std::string> replay(const std::string& regroup,
                                               const std::string& state_folder,
                                               const std::string& job);

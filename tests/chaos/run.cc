@@ -19,13 +19,13 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLook(10);
-/// A node that ends by itself is started again after so long, as by a scheduler.
+/// Delay after which a node that ends by itself is restarted, as by a scheduler.
 constexpr std::chrono::seconds kSupervise(1);
-/// What a fault's end may be late by: a drain waits for a step boundary, then for the grace period.
+/// How late a fault may end: a drain waits for a step boundary, then for the grace period.
 constexpr std::chrono::seconds kEndPatience(20);
 constexpr std::chrono::seconds kFinishLimit(60);
 constexpr std::size_t kWeights = 256;
-/// Of a node whose workers have saved their state and left.
+/// Exit code of a node whose workers have saved their state and left.
 constexpr int kDrained = 75;
 
 std::int64_t now_ns() {
@@ -118,8 +118,8 @@ class Run {
         say("  over: " + describe(deed.fault).substr(11));
         return true;
     }
-    /// A node that was drained says that it can be started again, or, if it had no workers, by
-    /// which signal it went.
+    /// A drained node exits with the code for a requeue, or, if it had no workers, with the code of
+    /// its signal.
     void check_exit(const Deed& deed) {
         constexpr int kBySignal = 128 + SIGTERM;
         const bool is_drain =
@@ -205,7 +205,7 @@ class Run {
 
     /// True if nothing else was broken from a while before the deed until its end.
     bool is_alone(const Deed& deed) const {
-        constexpr std::int64_t kBefore = 5'000'000'000;  // Others' recoveries are over by then.
+        constexpr std::int64_t kBefore = 5'000'000'000;  // Earlier recoveries are over by then.
         const auto over = [](const Deed& one) { return std::max(one.began_at, one.healed_at); };
         return std::none_of(result_.deeds.begin(), result_.deeds.end(), [&](const Deed& other) {
             return &other != &deed && other.done && over(other) > deed.began_at - kBefore &&
@@ -213,7 +213,7 @@ class Run {
         });
     }
 
-    /// An operator's word is obeyed, and costs the others no step.
+    /// Checks that each drain by an operator left at a step boundary, at no cost for other nodes.
     std::vector<std::string> check_drains(const std::vector<LedgerEntry>& ledger) const {
         std::vector<std::string> result;
         for (const Deed& deed : result_.deeds) {
@@ -234,7 +234,7 @@ class Run {
         return result;
     }
 
-    /// Between members, if nothing else was wrong.
+    /// Checks resets between members, if there was no other fault.
     std::vector<std::string> check_resets(const std::vector<LedgerEntry>& ledger) const {
         std::vector<std::string> result;
         for (const Deed& deed : result_.deeds) {
@@ -262,7 +262,7 @@ class Run {
         return result;
     }
 
-    /// A run that has the time for it has every kind.
+    /// Checks that a run that is long enough has every kind of fault.
     std::vector<std::string> check_kinds() const {
         constexpr std::chrono::seconds kLong(300);
         std::vector<std::string> result;
@@ -278,7 +278,7 @@ class Run {
         return result;
     }
 
-    /// When some ledger could not be written.
+    /// Times at which some ledger could not be written.
     std::vector<Interval> full_disks() const {
         constexpr std::int64_t kAfter = 1'000'000'000;
         std::vector<Interval> result;
@@ -290,7 +290,7 @@ class Run {
         return result;
     }
 
-    /// From when the daemon may not have heard of a round any more until another one has.
+    /// For each death of the daemon, the time in which no daemon may have heard of a round.
     std::vector<Interval> daemon_deaths() const {
         constexpr std::int64_t kBefore = 2'000'000'000;
         constexpr std::int64_t kAfter = 1'000'000'000;
@@ -303,9 +303,9 @@ class Run {
         return result;
     }
 
-    /// While only the daemon was broken, steps went on.
+    /// Checks that steps went on while only the daemon was broken.
     std::vector<std::string> find_pauses(const std::vector<ProcessLog>& logs) const {
-        constexpr std::int64_t kBefore = 5'000'000'000;  // Others' recoveries are over by then.
+        constexpr std::int64_t kBefore = 5'000'000'000;  // Earlier recoveries are over by then.
         constexpr std::int64_t kPauseMax = 1'000'000'000;
         std::vector<std::int64_t> times;
         for (const ProcessLog& log : logs) {

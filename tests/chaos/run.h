@@ -12,16 +12,16 @@
 
 namespace regroup::chaos {
 
-/// What one fault did, as it came about.
+/// The effect of one fault.
 struct Deed {
     Fault fault;
-    bool done = false;          ///< There was something to break.
+    bool done = false;          ///< False if there was nothing to break.
     std::int64_t began_at = 0;  ///< CLOCK_MONOTONIC, in ns.
     std::int64_t healed_at = 0;
-    std::optional<int> exit_code;  ///< Of its node's launcher, if that has ended.
+    std::optional<int> exit_code;  ///< Of the launcher of its node, if it has ended.
 };
 
-/// What is asserted of a run, in the order in which it is told.
+/// The assertions on a run, in the order of output.
 struct Verdicts {
     struct Line {
         std::string what;
@@ -34,13 +34,13 @@ struct Verdicts {
 
 struct RunResult {
     std::vector<Deed> deeds;
-    std::size_t returns = 0;  ///< Of nodes, after whatever had ended them.
+    std::size_t returns = 0;  ///< Number of restarts of nodes.
     History history;
     Verdicts verdicts;
 };
 
-/// Starts the job, breaks it as `schedule` says, tells it to finish when `plan.lasts` is over, and
-/// looks at everything that it left behind. Prints what happens as it happens.
+/// Starts the job, injects the faults of `schedule`, tells the job to finish after `plan.lasts`,
+/// and checks everything that it leaves behind. Prints events as they happen.
 [[nodiscard]] RunResult run_chaos(Cluster& cluster, const ClusterPlan& cluster_plan,
                                   const SchedulePlan& plan, const std::vector<Fault>& schedule);
 

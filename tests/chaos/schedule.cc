@@ -11,7 +11,7 @@
 namespace regroup::chaos {
 namespace {
 
-/// How one kind is dealt out.
+/// How often and how long one kind of fault occurs.
 struct Habit {
     FaultKind kind;
     std::string_view name;
@@ -26,7 +26,7 @@ struct Habit {
 using F = FaultKind;
 using Ms = milliseconds;
 
-// What is drawn besides does not change what is drawn in the first place.
+// A stream of its own, so that further draws do not change the schedule.
 constexpr std::uint64_t kTraitsStream = 0x7472'6169'7473;
 constexpr std::uint64_t kFollowersStream = 0x666f'6c6c'6f77;
 
@@ -66,8 +66,8 @@ const Habit& habit_of(FaultKind kind) {
                          [&](const Habit& habit) { return habit.kind == kind; });
 }
 
-/// The nodes that may be hit by a fault during [from, to]. The pair that is left in peace moves on
-/// by one node every so often; during the moments before it does, so does the next pair.
+/// The nodes that may be hit by a fault during [from, to]. The undisturbed pair moves on by one
+/// node at intervals. Shortly before that, the next pair is undisturbed as well.
 std::vector<std::uint32_t> targets(const SchedulePlan& plan, milliseconds from, milliseconds to) {
     constexpr milliseconds kPeace(10000);
     constexpr milliseconds kBefore(4000);
@@ -102,8 +102,9 @@ milliseconds between(Random& random, milliseconds least, milliseconds most) {
     return milliseconds(between(random, least.count(), most.count()));
 }
 
-/// Cards of all kinds, of each as many as it weighs; none twice before all have been dealt, so that
-/// a long run has every kind. What has no place at the moment stays in the deck.
+/// A deck of cards, with as many cards of each kind as its weight. All cards are dealt before any
+/// comes again, so that a long run has every kind. A fault that is impossible at the moment stays
+/// in the deck.
 class Deck {
    public:
     explicit Deck(const SchedulePlan& plan) {
@@ -113,7 +114,7 @@ class Deck {
             }
         }
     }
-    /// Deals cards by chance until `take` takes one; false if it takes none of them.
+    /// Deals random cards until `take` accepts one; false if it accepts none.
     template <class Take>
     bool deal(Random& random, const Take& take) {
         if (left_.empty()) {
@@ -211,7 +212,7 @@ std::string describe(const Fault& fault) {
 
 namespace {
 
-/// Lays faults out in time.
+/// Places faults in time.
 class Scheduler {
    public:
     explicit Scheduler(const SchedulePlan& plan)
@@ -254,7 +255,7 @@ class Scheduler {
         }
         const bool needs_daemon = habit.kind == F::drain_by_word || aims_at_standby(habit.kind);
         if (needs_daemon && daemon_busy_ > at_) {
-            return false;  // There is nobody to hear the word, or to say who is a standby.
+            return false;  // Without the daemon there is no drain, and the standby is not known.
         }
         if (habit.kind == F::kill_standby_worker) {
             fault.node = Fault::kStandby;
@@ -271,7 +272,7 @@ class Scheduler {
         follow(fault);
         return true;
     }
-    /// Finds the fault a node that may be hit.
+    /// Chooses a node that the fault may hit.
     bool aim(Fault& fault, Random& random) {
         std::vector<std::uint32_t> nodes = targets(plan_, fault.at, fault.at + fault.lasts);
         std::erase_if(nodes, [&](std::uint32_t node) {
@@ -290,7 +291,7 @@ class Scheduler {
         add(fault);
         return true;
     }
-    /// A node is lost, and at once the standby that takes its place.
+    /// A node is lost, and at once the standby that replaces it.
     bool place_taker(Fault taker) {
         constexpr milliseconds kLater(300);
         Fault first =
@@ -306,7 +307,7 @@ class Scheduler {
         }
         return true;
     }
-    /// Another worker is killed while the first one's round ends.
+    /// Another worker is killed while the round of the first one ends.
     void follow(const Fault& first) {
         constexpr milliseconds kSoonest(20);
         constexpr milliseconds kLatest(1500);
@@ -319,7 +320,7 @@ class Scheduler {
             aim(second, followers_);
         }
     }
-    /// A node may have as many again that are starting or ending.
+    /// A node may have the same number of workers that are starting or ending.
     static std::uint32_t any_worker(Random& random) {
         constexpr std::uint64_t kMany = 60;
         return static_cast<std::uint32_t>(random.below(kMany));

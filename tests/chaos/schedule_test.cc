@@ -26,12 +26,12 @@ SchedulePlan plan_of(std::uint64_t seed) {
             .ahead = true};
 }
 
-TEST(Schedule, IsTheSameForTheSameSeedAndAnotherForAnother) {
+TEST(Schedule, SeedDeterminesTheSchedule) {
     EXPECT_EQ(make_schedule(plan_of(1)), make_schedule(plan_of(1)));
     EXPECT_NE(make_schedule(plan_of(1)), make_schedule(plan_of(2)));
 }
 
-TEST(Schedule, BreaksInEveryWayWithinTenMinutesAndDescribesEach) {
+TEST(Schedule, EveryKindOfBreakComesUpWithinTenMinutesAndIsDescribed) {
     for (std::uint64_t seed = 1; seed <= 200; ++seed) {
         std::map<FaultKind, int> seen;
         for (const Fault& fault : make_schedule(plan_of(seed))) {
@@ -45,7 +45,7 @@ TEST(Schedule, BreaksInEveryWayWithinTenMinutesAndDescribesEach) {
     }
 }
 
-TEST(Schedule, BeginsAfterTheJobHasAndEndsBeforeIt) {
+TEST(Schedule, BreaksFallBetweenTheStartAndTheEndOfTheJob) {
     for (std::uint64_t seed = 1; seed <= 50; ++seed) {
         const SchedulePlan plan = plan_of(seed);
         milliseconds last{};
@@ -58,7 +58,7 @@ TEST(Schedule, BeginsAfterTheJobHasAndEndsBeforeIt) {
     }
 }
 
-TEST(Schedule, LeavesTwoNodesInPeaceAtEachInstantAndBreaksNoneInTwoWaysAtOnce) {
+TEST(Schedule, TwoNodesAreAlwaysUndisturbedAndNoNodeIsBrokenTwiceAtOnce) {
     for (std::uint64_t seed = 1; seed <= 50; ++seed) {
         const std::vector<Fault> faults = make_schedule(plan_of(seed));
         for (const Fault& now : faults) {
@@ -76,7 +76,7 @@ TEST(Schedule, LeavesTwoNodesInPeaceAtEachInstantAndBreaksNoneInTwoWaysAtOnce) {
     }
 }
 
-TEST(Schedule, ATakerIsBrokenSoonAfterANodeIsLostAndWorkersAheadOnlyIfThereAreAny) {
+TEST(Schedule, TakerIsKilledSoonAfterANodeLossAndAheadWorkersOnlyIfThereAreAny) {
     for (std::uint64_t seed = 1; seed <= 50; ++seed) {
         SchedulePlan plan = plan_of(seed);
         const Fault* last_end = nullptr;
@@ -96,7 +96,7 @@ TEST(Schedule, ATakerIsBrokenSoonAfterANodeIsLostAndWorkersAheadOnlyIfThereAreAn
     }
 }
 
-TEST(Schedule, ManyWorkersAreKilledWhileTheRoundOfAnotherEnds) {
+TEST(Schedule, WorkersAreOftenKilledWhileTheRoundEndsForAnother) {
     constexpr milliseconds kWhile(1500);
     int soon = 0;
     milliseconds last{};
@@ -119,7 +119,7 @@ TEST(Traits, EveryFormAndNumberOfStandbysIsDrawn) {
     EXPECT_EQ(seen.size(), 6U);
 }
 
-TEST(Schedule, KeepsToTheKindsThatAreAskedFor) {
+TEST(Schedule, OnlyRequestedKindsAreScheduled) {
     SchedulePlan plan = plan_of(3);
     plan.kinds = {FaultKind::cut_link, FaultKind::part_pair};
     const std::vector<Fault> faults = make_schedule(plan);

@@ -23,7 +23,7 @@ std::int64_t monotonic_ns() {
 }  // namespace
 
 StepLog::StepLog(const std::string& directory) {
-    // Pids come again in a long run.
+    // Pids are reused in a long run.
     const std::string path = directory + "/" + std::to_string(monotonic_ns()) + "-" +
                              std::to_string(::getpid()) + ".steps";
     fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
@@ -48,7 +48,7 @@ std::vector<ProcessLog> read_step_logs(const std::string& directory) {
         const std::string bytes = testing::read_file(entry.path());
         ProcessLog log{entry.path().stem(), {}};
         log.records.resize(bytes.size() / sizeof(Record));
-        if (!log.records.empty()) {  // Of one that was killed before it wrote anything.
+        if (!log.records.empty()) {  // Empty if the process was killed before it wrote a record.
             std::memcpy(log.records.data(), bytes.data(), log.records.size() * sizeof(Record));
         }
         result.push_back(std::move(log));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every worker process of the chaos job leaves behind: a file of its own with one record for
-// each round that it entered and each step that it applied, written as it happens.
+// The log of a worker process of the chaos job: a file with one record for each round that it
+// entered and each step that it applied, written at once.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class RecordKind : std::uint32_t {
     left,      ///< This node leaves.
 };
 
-/// One record; the same bytes on disk, since writer and reader are of one build on one machine.
+/// One record. On disk it has the same bytes, since writer and reader come from one build.
 struct Record {
     RecordKind kind = RecordKind::step;
     std::uint32_t rank = 0;
@@ -33,7 +33,7 @@ struct Record {
 };
 static_assert(sizeof(Record) == 72);
 
-/// Appends to a new file in `directory`. What cannot be written ends the process.
+/// Appends to a new file in `directory`. A failed write ends the process.
 class StepLog {
    public:
     explicit StepLog(const std::string& directory);
@@ -54,7 +54,7 @@ struct ProcessLog {
     std::vector<Record> records;
 };
 
-/// All logs in `directory`, by name. A record that its writer did not live to complete is left out.
+/// All logs in `directory`, by name. Incomplete records of killed processes are left out.
 [[nodiscard]] std::vector<ProcessLog> read_step_logs(const std::string& directory);
 
 }  // namespace regroup::chaos

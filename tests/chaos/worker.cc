@@ -26,12 +26,12 @@
 namespace regroup::chaos {
 namespace {
 
-// What SIGTERM's handler touches.
+// State of the SIGTERM handler.
 std::atomic<bool> asked{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 sem_t asked_to_end;
 
-/// Takes the value of `--name=value`; false if `word` is another flag.
+/// Reads the value of `--name=value`; false if `word` is another flag.
 bool take(std::string_view word, std::string_view name, std::string& value) {
     const std::string start = "--" + std::string(name) + "=";
     if (!word.starts_with(start)) {
@@ -117,8 +117,8 @@ void Job::end(RecordKind how, const Context& context, std::uint64_t steps) {
     std::fflush(stdout);
 }
 
-// A handler, so that the thread that trains takes no further step, however late another one would
-// hear of it on a busy machine.
+// A signal handler stops the training thread at once. Another thread might run late on a busy
+// machine.
 void end_slowly() {
     constexpr std::uint64_t kMilliseconds = 2500;
     constexpr std::uint64_t kOneInSoManyResists = 10;
@@ -167,7 +167,7 @@ int train_restarted(Job& job) {
         }
     }
     const auto group = ProcessGroup::create("cpu", context, {.timeout = kGroupTimeout});
-    // Between two ranks' looks at the file, one of an earlier round may still have changed it.
+    // A rank of an earlier round may still change the file between the reads of two ranks.
     auto first = static_cast<std::int64_t>(step);
     group->broadcast(TensorView(std::span<std::int64_t>(&first, 1)), 0).wait();
     group->broadcast(TensorView(job.model().weights()), 0).wait();

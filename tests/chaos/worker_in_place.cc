@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The form of the chaos job that keeps its processes.
+// The elastic form of the chaos job.
 #include <regroup/elastic_loop.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each operation of the C interface reaches the one of its name in C++, with its arguments.
+// Each operation of the C interface calls the C++ operation of the same name, with its arguments.
 #include <regroup/c_api.h>
 
 #include <array>
@@ -15,7 +15,7 @@
 namespace regroup {
 namespace {
 
-/// Writes down what it is asked to do.
+/// Records the calls that it gets.
 class RecordingGroup final : public ProcessGroup {
    public:
     explicit RecordingGroup(std::string& record) : record_(record) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C interface in one process: two ranks as threads, and what it refuses.
+// The C interface in one process: two ranks as threads, and refused arguments.
 #include <regroup/c_api.h>
 #include <regroup/c_api_training.h>
 
@@ -36,7 +36,7 @@ regroup_tensor floats(std::vector<float>& values) {
     return tensor(values, REGROUP_FLOAT32);
 }
 
-/// Runs `body` with the group of each of two ranks, each in a thread of its own.
+/// Runs `body` with the groups of two ranks, each in its own thread.
 void run_two_ranks(const std::function<void(regroup_group*, std::uint32_t)>& body) {
     regroup_store* store = nullptr;
     ASSERT_EQ(regroup_store_local(kPatienceMs, &store), REGROUP_OK);
@@ -68,7 +68,7 @@ TEST(CApi, NamesItsReleaseAndItsErrors) {
     EXPECT_STREQ(regroup_errc_name(-1), "unknown");
 }
 
-TEST(CApi, TheLastErrorIsTheThreadsOwn) {
+TEST(CApi, EveryThreadHasItsOwnLastError) {
     EXPECT_REFUSED(regroup_context_from_environment(nullptr), "context is NULL");
     std::string other = "not asked";
     std::jthread([&other] { other = regroup_last_error(); }).join();
@@ -76,7 +76,7 @@ TEST(CApi, TheLastErrorIsTheThreadsOwn) {
     EXPECT_THAT(regroup_last_error(), HasSubstr("regroup_context_from_environment"));
 }
 
-TEST(CApi, AContextSaysWhoThisProcessIs) {
+TEST(CApi, ContextReportsRankAndWorldSize) {
     regroup_context* context = nullptr;
     ASSERT_EQ(regroup_context_create(3, 4, "host0", 29500, &context), REGROUP_OK);
     regroup_context_info info{};
@@ -130,7 +130,7 @@ TEST(CApi, TheStoreKeepsBytesAndNumbers) {
     regroup_store_free(store);
 }
 
-TEST(CApi, TheStoreRefusesWhatIsMissing) {
+TEST(CApi, StoreReportsMissingKeys) {
     regroup_store* store = nullptr;
     EXPECT_REFUSED(regroup_store_local(-1, &store), "timeout_ms is -1");
     EXPECT_EQ(store, nullptr);
@@ -186,7 +186,7 @@ TEST(CApi, RanksReduceAndExchange) {
     });
 }
 
-TEST(CApi, AbortFencesWhatIsBlocked) {
+TEST(CApi, AbortReleasesBlockedCalls) {
     run_two_ranks([](regroup_group* group, std::uint32_t rank) {
         std::vector<float> value{1};
         if (rank == 0) {
@@ -253,7 +253,7 @@ TEST(CApi, DataParallelAveragesGradients) {
     });
 }
 
-TEST(CApi, DataParallelGradientsLiveWhereItSays) {
+TEST(CApi, DataParallelGradientsLieInItsBuckets) {
     run_two_ranks([](regroup_group* group, std::uint32_t rank) {
         std::vector<float> weight{1, 2};
         std::vector<float> unused{3};
@@ -287,7 +287,7 @@ TEST(CApi, DataParallelGradientsLiveWhereItSays) {
         EXPECT_OK(regroup_ddp_no_sync_begin(ddp));
         values[0] = static_cast<float>(rank + 1);
         step();
-        EXPECT_EQ(values[0], static_cast<float>(rank + 1)) << "nobody was to be asked";
+        EXPECT_EQ(values[0], static_cast<float>(rank + 1)) << "no_sync must not reduce";
         EXPECT_OK(regroup_ddp_no_sync_end(ddp));
         EXPECT_REFUSED(regroup_ddp_no_sync_end(ddp), "no_sync_begin");
         values[1] = 0.5F;
@@ -321,7 +321,7 @@ TEST(CApi, TheSamplerDealsOutTheEpoch) {
     EXPECT_THAT(indices, ElementsAre(1, 3, 0));
     indices = {9, 9, 9};
     EXPECT_OK(regroup_sampler_indices(sampler, 0, indices.data(), 1, &count));
-    EXPECT_EQ(count, 3U) << "how many there are, not how many fit";
+    EXPECT_EQ(count, 3U) << "the number of positions, not the capacity";
     EXPECT_THAT(indices, ElementsAre(1, 9, 9));
     EXPECT_REFUSED(regroup_sampler_indices(sampler, 6, nullptr, 0, &count), "position 6");
     regroup_sampler_free(sampler);

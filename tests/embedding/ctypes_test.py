@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C interface from Python, with nothing but the standard library: two ranks started by the
-launcher reduce, exchange messages and average gradients, and are told what they did wrong.
+"""The C interface from Python, with the standard library only: two ranks started by the launcher
+reduce, exchange messages and average gradients, and get errors for wrong calls.
 
     ctypes_test.py --library libregroup.so --regroup regroup
 """
@@ -48,7 +48,7 @@ class Failure(Exception):
 
 
 class Regroup:
-    """Calls functions by name without their prefix; raises what they return."""
+    """Calls functions by name without their prefix; raises their errors."""
 
     def __init__(self, library):
         self.calls = ctypes.CDLL(library)
@@ -65,7 +65,7 @@ class Regroup:
         return call
 
     def make(self, name, *arguments):
-        """Calls a function whose last argument is where the handle goes."""
+        """Calls a function whose last argument receives the handle."""
         handle = ctypes.c_void_p()
         getattr(self, name)(*arguments, ctypes.byref(handle))
         return handle
@@ -111,7 +111,7 @@ def average_gradients(regroup, group, rank, world_size):
     parameters = (Parameter * 1)(Parameter(Tensor.of(weights), Tensor.of(gradients)))
     ddp = regroup.make("ddp_create", group, parameters, ctypes.c_size_t(1), None,
                        ctypes.c_size_t(0), None)
-    expect(list(weights), [0, 0, 0])  # those of rank 0
+    expect(list(weights), [0, 0, 0])  # the weights of rank 0
     for index in range(3):
         gradients[index] = rank * 10 + index
     regroup.ddp_gradient_ready(ddp, ctypes.c_size_t(0))
@@ -135,7 +135,7 @@ def refuse(regroup, context, group, world_size):
 
 
 def give_up(regroup, group, rank):
-    """Rank 0 gives the group up; whoever waits for it is told, and which rank it was."""
+    """Rank 0 aborts the group; waiting ranks get an error that names rank 0."""
     values = array.array("f", [1.0])
     if rank == 0:
         regroup.group_abort(group, b"that is enough")
@@ -145,21 +145,21 @@ def give_up(regroup, group, rank):
 
 
 def have_children(library):
-    """The launcher takes no child of a worker for the worker, and none is harmed."""
+    """The launcher does not take a child of a worker for the worker, and does not disturb it."""
     child = os.fork()
     if child == 0:
         Regroup(library).make("context_from_environment")
-        ctypes.CDLL(None).exit(3)  # With all that is to be called at an exit.
+        ctypes.CDLL(None).exit(3)  # Runs all exit handlers.
     expect(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 3)
     expect(os.waitstatus_to_exitcode(os.system("exit 4")), 4)
-    # os.environ still has what names the worker's own link.
+    # os.environ still names the worker's own link.
     for environment in (None, dict(os.environ)):
         expect(subprocess.run([sys.executable, __file__, "--library", library, "--child"],
                               env=environment, timeout=60).returncode, 0)
 
 
 def unload(regroup):
-    """Its thread lives on, and so must its code."""
+    """The library's thread lives on, so its code must stay loaded."""
     _ctypes.dlclose(regroup.calls._handle)
     with open("/proc/self/maps", encoding="utf-8") as maps:
         assert "/libregroup.so" in maps.read()

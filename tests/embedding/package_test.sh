@@ -1,14 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs the packages that `make package` built into a Debian 12 with nothing else in it, runs what
-# they install, builds the out-of-tree project there with Debian's own compiler, and removes them:
+# Installs the packages of `make package` into a minimal Debian 12, runs the installed programs,
+# builds the out-of-tree project there with Debian's compiler, and removes the packages:
 #
 #     package_test.sh BUILD
 #
 # Needs root, debootstrap and a Debian mirror (REGROUP_DEBIAN_MIRROR names another one); ends with
-# code 77 where one of them is missing. The system lies in BUILD/clean_root while it runs, and what
-# was downloaded stays in BUILD/debs. Mounts are made in a namespace of this script's own, which takes
-# them along however it ends.
+# code 77 where one of them is missing. While the script runs, the system is in BUILD/clean_root.
+# Downloads stay in BUILD/debs. Mounts are in a mount namespace, so that they end with the script.
 set -eu
 
 if [ "$(id -u)" -ne 0 ] || ! command -v debootstrap >/dev/null; then
@@ -31,8 +30,7 @@ debs=$build/debs
 mirror=${REGROUP_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 log=$build/package_test.log
 
-# The namespace's last process takes the mounts along, but the tree must not be removed with them in
-# it.
+# The mounts end with the last process of the namespace. The tree must not be removed before.
 clean_up() {
     for mounted in proc dev/shm dev sys; do
         umount -l "$root/$mounted" 2>/dev/null || true
@@ -82,7 +80,7 @@ mount -t tmpfs tmpfs "$root/dev/shm"
 mkdir "$root/packages"
 cp "$build"/packages/*.deb "$root/packages"
 cp -r "$sources" "$root/out_of_tree"
-# A package that was downloaded once need not be again.
+# Keeps downloaded packages for the next run.
 cp "$debs"/*.deb "$root/var/cache/apt/archives/" 2>/dev/null || true
 printf 'Binary::apt::APT::Keep-Downloaded-Packages "true";\nAPT::Keep-Downloaded-Packages "true";\n' \
     >"$root/etc/apt/apt.conf.d/99keep"

@@ -9,14 +9,14 @@
 
 namespace regroup::gpu {
 
-/// Prints a line of the table when `body` is through: "pass", or "FAIL" with why if it throws.
+/// Runs `body` and prints a line of the table: "pass", or "FAIL" with the error if it throws.
 /// Returns whether it passed. Rank 0 prints passes, every rank its failures.
 bool report(const Context& context, const std::string& name, const std::function<void()>& body);
 
 /// Throws an Error saying `what` if `holds` is false.
 void require(bool holds, const std::string& what);
 
-// The sessions: what two ranks do together. Each returns whether this rank saw only passes.
+// The sessions of two ranks. Each returns true if all checks of this rank passed.
 bool check_collectives(const Context& context);
 bool check_operations(const Context& context);
 bool check_graph(const Context& context);

@@ -14,8 +14,8 @@ constexpr std::size_t kCount = 1027;
 constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::product, ReduceOp::min, ReduceOp::max,
                              ReduceOp::avg};
 
-/// Rank r's value i: 1, 2 or 4, so that every result is exact in every type, averages over two
-/// ranks of integers apart, which drop the half.
+/// Rank r's value i: 1, 2 or 4, so that every result is exact in every type, except averages of
+/// integers over two ranks, which are truncated.
 double value_of(std::uint32_t rank, std::size_t i) {
     return static_cast<double>(1U << ((rank + i) % 3));
 }

@@ -14,7 +14,7 @@
 namespace regroup::gpu {
 namespace {
 
-constexpr std::size_t kCount = 100'003;  // no multiple of anything
+constexpr std::size_t kCount = 100'003;  // Not a multiple of any block size.
 constexpr std::size_t kParameterCount = 5;
 constexpr std::uint32_t kRanks = 2;
 
@@ -24,7 +24,7 @@ void require(bool holds, const std::string& what) {
     }
 }
 
-/// Pinned memory with one number throughout, so that copies from it are asynchronous.
+/// Pinned memory with equal values, so that copies from it are asynchronous.
 class PinnedValues {
    public:
     explicit PinnedValues(float value) {
@@ -143,7 +143,7 @@ void check_unused(ProcessGroup& group) {
 void check_graph(ProcessGroup& group, const DataParallelOptions& options) {
     Model model(group, options);
     model.backward();
-    model.ddp().finish_step();  // Nothing moves after it.
+    model.ddp().finish_step();  // After it, bucket addresses stay the same.
     const Graph graph(model.stream(), [&] {
         model.backward();
         model.ddp().finish_step();
@@ -180,7 +180,7 @@ int be_rank() {
         report(context, "the caller's memory", [&] { check_steps(*group, small_buckets(), true); });
     good &= report(context, "unused parameters", [&] { check_unused(*group); });
     good &= report(context, "CUDA graph of a step", [&] { check_graph(*group, small_buckets()); });
-    // Means of the small whole numbers are exact in these formats.
+    // Means of small whole numbers are exact in these formats.
     for (const DType wire : {DType::float16, DType::bfloat16}) {
         DataParallelOptions options = small_buckets();
         options.hook = low_precision_hook(wire);

@@ -53,7 +53,7 @@ class DeviceValues {
     Device device_;
 };
 
-/// A stream with an owner.
+/// A stream that its owner destroys.
 class OwnStream {
    public:
     OwnStream() {
@@ -70,7 +70,7 @@ class OwnStream {
     cudaStream_t stream_ = nullptr;
 };
 
-/// What a stream did while `body` ran, as an executable graph with an owner.
+/// The work of a stream while `body` ran, captured as an executable graph.
 class Graph {
    public:
     template <class Body>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long it takes until the survivors know.
+// Time until the survivors notice a failure.
 #include <csignal>
 #include <cstdio>
 #include <vector>
@@ -12,7 +12,7 @@ namespace regroup::gpu {
 namespace {
 
 constexpr std::size_t kCount = 1'000'000;
-/// Most of a second is the promise; a machine that shares its GPU gets more.
+/// The documented limit is below one second. A machine that shares its GPU gets more time.
 constexpr double kAtOnceMs = 5000;
 
 std::unique_ptr<ProcessGroup> form(const Context& context, std::chrono::seconds timeout) {
@@ -43,7 +43,7 @@ bool check_abort(const Context& context) {
     const auto group = form(context, std::chrono::seconds(60));
     DeviceValues<float> values(kCount, group->device());
     if (context.rank == 1) {
-        // Never joins in.
+        // Never takes part in the collective.
         return report(context, "abort", [&] {
             context.store()->wait({"blocked"}, std::chrono::seconds(60));
             group->abort("enough of it");
@@ -80,7 +80,7 @@ bool check_kill(const Context& context) {
                 group->all_reduce(values.view(), ReduceOp::max).wait();
             }
         });
-        // One clock, since both are processes of one machine.
+        // Both processes are on one machine and share the clock.
         const double took = now_ms() - std::stod(context.store()->get("killed_at"));
         std::printf("note error %.1f ms after kill -9: %s\n", took, error.what());
         require_text(error, "rank 1");

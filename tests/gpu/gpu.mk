@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The programs of tests/gpu with nothing but a C++20 compiler, the CUDA toolkit, nccl.h and xxhash.h:
-# for machines with a GPU and little else, and without a network. From the root:
+# Builds the programs of tests/gpu with only a C++20 compiler, the CUDA toolkit, nccl.h and
+# xxhash.h, for GPU machines with little software and no network. From the root:
 #
 #     make -f tests/gpu/gpu.mk test      # or: make test-gpu
 #     make -f tests/gpu/gpu.mk bench     # or: make bench-gpu
@@ -10,7 +10,7 @@
 # PYTHON one that has torch, which the benchmarks are then compared with.
 
 out := build/gpu
-# The first of these programs that there is.
+# The first of these programs that is installed.
 first = $(shell for name in $(1); do command -v $$name && break; done)
 ifeq ($(origin CXX),default)
     CXX := $(call first,clang++-19 g++ clang++)
@@ -42,8 +42,8 @@ endif
 flags := -std=c++20 -O2 -g -Wall -Wextra -I. -Iworker_sdk/include -Irendezvous/base/include \
          -isystem $(CUDA_HOME)/include -isystem $(nccl_include) $(addprefix -isystem ,$(filter-out /usr/include,$(xxhash_include))) \
          -DREGROUP_HAVE_CUDA -ffp-contract=off
-# All of the SDK but what stands for CUDA where it is missing, and the C interface, which needs a header
-# that CMake writes.
+# All of the SDK except the files that replace CUDA, and the C interface, which needs a generated
+# header.
 sdk := $(filter-out %/absent.cc %/absent_kernels.cc worker_sdk/src/c_api/%, \
            $(shell find worker_sdk/src -name '*.cc' -o -name '*.cu')) \
        $(wildcard rendezvous/base/*.cc) $(wildcard rendezvous/store/*.cc)

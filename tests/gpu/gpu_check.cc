@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `make test-gpu` runs: the "nccl" back end on this machine's GPUs, as a table of checks. With
-// one GPU two ranks share it, each as if on a host of its own, over loopback TCP.
+// The program of `make test-gpu`: a table of checks of the "nccl" back end on this machine's GPUs.
+// If there is only one GPU, two ranks share it, each as if on its own host, over loopback TCP.
 #include <regroup/error.h>
 
 #include <array>
@@ -43,7 +43,7 @@ int be_rank(const std::string& mode) {
     return 2;
 }
 
-/// Prints the lines of one rank's output as rows of the table; returns false if one is a failure.
+/// Prints the lines of a rank's output as rows of the table; returns false if one is a failure.
 bool print_rows(const Session& session, std::size_t rank, const std::string& output) {
     bool good = true;
     std::istringstream lines(output);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# That gpu.mk still makes what CMake makes: the same programs, of the same sources of the SDK, and of
-# nothing that only CMake can write. Runs in the root:
+# Checks that gpu.mk builds the same programs as CMake, from the same sources of the SDK, without
+# any file that CMake generates. Runs in the root:
 #
 #     gpu_mk_test.sh "PROGRAM;PROGRAM;..." "SOURCE;SOURCE;..."
 set -u
@@ -28,7 +28,7 @@ for program in $programs; do
 done
 for source in $sources; do
     case "$source" in
-        */c_api/*) continue ;;  # Nothing of it is needed, and it includes a header that CMake writes.
+        */c_api/*) continue ;;  # Not needed; it includes a header that CMake generates.
         "$PWD"/*) made " -c ${source#"$PWD"/} " || fail "does not compile ${source#"$PWD"/}" ;;
     esac
 done
@@ -41,7 +41,7 @@ for source in $compiled; do
            esac ;;
     esac
 done
-# Every header that they include is found, through any number of others: all of them at once.
+# Every header that the sources include, directly or not, is found.
 compiler=$(echo "$plan" | sed -n 's/^\(.*\) -MMD -c .*\.cc -o .*/\1/p' | head -n 1)
 cat $compiled | grep '^#include' | sort -u | $compiler -E -x c++ - -o /dev/null ||
     fail "its sources include what is not there"

@@ -36,7 +36,7 @@ DataParallelOptions options_of(const OwnStream& stream, DType wire) {
     return options;
 }
 
-/// Weights lie as their gradients do, the last layer's first, so that one update takes all.
+/// Weights have the order of their gradients, the last layer first, so that one update covers all.
 class Training {
    public:
     Training(ProcessGroup& group, const OwnStream& stream, DType wire)

@@ -87,7 +87,7 @@ void capture_a_step(ProcessGroup& group) {
     group.use_stream({stream.get()});
     DeviceValues<float> first(filled(1), group.device());
     DeviceValues<float> second(filled(1), group.device());
-    // Once outside, so that everything is connected.
+    // Once outside of the capture, so that all connections exist.
     group.all_reduce(first.view(), ReduceOp::avg).wait();
     const Graph graph(stream, [&] {
         (void)group.all_reduce(first.view(), ReduceOp::sum);

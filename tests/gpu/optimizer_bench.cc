@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the optimizers' kernels make of the memory of a GPU, and what a snapshot of their state
-// costs, each beside the copies of CUDA in the same run.
+// The memory throughput of the optimizers' kernels, and the cost of a snapshot of their state,
+// compared with CUDA's copies in the same run.
 //
 //     optimizer_bench [millions of parameters]
 //
-// Bytes are those that must move, each read once and written once, whatever the caches do.
+// Counts the bytes that must move, each read once and written once, regardless of caches.
 #include <regroup/cuda.h>
 #include <regroup/error.h>
 #include <regroup/fused_optimizer.h>
@@ -40,7 +40,7 @@ class Timer {
     Timer(const Timer&) = delete;
     Timer& operator=(const Timer&) = delete;
 
-    /// Milliseconds in the default stream, the median of some runs after two to warm up.
+    /// Milliseconds in the default stream: the median of some runs, after two warm-up runs.
     double median(const std::function<void()>& work) {
         std::vector<double> times;
         for (int run = -2; run < kRuns; ++run) {
@@ -149,8 +149,8 @@ class Bench {
         });
     }
 
-    // Masters into a second buffer on the GPU, which is the whole pause; from there to pinned
-    // memory while training goes on.
+    // Training pauses only for the copy of the masters to a second GPU buffer. The copy to pinned
+    // memory overlaps with training.
     void snapshot() {
         const std::size_t bytes = count_ * sizeof(float);
         const auto rate = [bytes](double ms) { return static_cast<double>(bytes) / ms / 1e6; };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The kernels of optimizers and loss scaling on GPU 0 against the loops for the CPU, bit for bit.
+// Compares the kernels of optimizers and loss scaling on GPU 0 with the CPU loops, bit for bit.
 #include <regroup/cuda.h>
 #include <regroup/fused_optimizer.h>
 #include <regroup/grad_scaler.h>
@@ -100,7 +100,7 @@ void expect_same_as_cpu() {
             OnGpu<float> gpu_master(master, shift);
             OnGpu<Gradient> gpu_gradient(gradient, shift);
             OnGpu<Shadow> gpu_shadow(shadow, shift);
-            GradScaler scaler({.init_scale = 1000.0});  // whose reciprocal is rounded
+            GradScaler scaler({.init_scale = 1000.0});  // The reciprocal of 1000 is rounded.
             GradScaler gpu_scaler({.init_scale = 1000.0}, kGpu);
             FusedOptimizer optimizer = make({.master = std::span(master),
                                              .gradient = std::span(gradient),
@@ -113,7 +113,7 @@ void expect_same_as_cpu() {
             for (std::uint64_t step = 0; step < 4; ++step) {
                 std::ranges::copy(
                     rounded<Gradient>(random_values(count, 10 + step, 500.0F)),
-                    gradient.begin());  // Stays where it is: the optimizer has its address.
+                    gradient.begin());  // Written in place: the optimizer has its address.
                 if (step == 2) {
                     gradient[count / 2] = Gradient(std::numeric_limits<float>::infinity());
                 }
@@ -163,7 +163,7 @@ void steps_without_shadow_and_scaler_are_those_of_the_cpu() {
     }
 }
 
-// More than the threads of any GPU take at once.
+// More elements than any GPU has threads.
 void step_over_a_large_buffer_is_that_of_the_cpu() {
     constexpr std::size_t kCount = 12'000'003;
     std::vector<float> master = random_values(kCount, 1, 1.0F);
@@ -254,7 +254,7 @@ void casts_are_those_of_the_cpu() {
     expect_casts_of_the_cpu<double, bfloat16>();
 }
 
-// A captured step replays with the state and the learning rate of the day, and skips by itself.
+// A captured step replays with the present state and learning rate, and skips itself on overflow.
 void step_is_captured_into_a_graph_once() {
     const AdamOptions options{.learning_rate = 0.01};
     std::vector<float> master = random_values(1000, 1, 1.0F);

@@ -67,7 +67,7 @@ Running start_rank(const std::string& mode, std::vector<std::string> environment
     return rank;
 }
 
-/// Reads what ranks print until all have ended or the limit has come.
+/// Reads the output of the ranks until all have ended, or until the deadline.
 void collect(std::vector<Running>& ranks, double deadline) {
     while (true) {
         std::vector<pollfd> fds;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs of this folder start themselves again, once for each rank.
+// The programs of this folder start themselves again, once for each rank.
 #pragma once
 
 #include <chrono>
@@ -10,16 +10,16 @@
 
 namespace regroup::gpu {
 
-/// What one rank did.
+/// The end of one rank.
 struct RankEnd {
     bool finished = false;  ///< False if it had to be killed at the limit.
-    int signal = 0;         ///< By which it ended, if not ours.
+    int signal = 0;         ///< The signal that ended it, unless it was killed at the limit.
     int code = 0;
     std::string output{};
 };
 
-/// Runs this program as `world_size` ranks with the arguments "--rank" `mode`, in an environment as
-/// a launcher makes it, on as many GPUs as there are; ranks share if they are too few.
+/// Runs this program as `world_size` ranks with the arguments "--rank" `mode`, with a launcher's
+/// environment. Ranks share GPUs if there are too few.
 [[nodiscard]] std::vector<RankEnd> run_ranks(const std::string& mode, std::uint32_t world_size,
                                              int gpus, std::chrono::seconds limit);
 
@@ -29,8 +29,8 @@ struct RankEnd {
 /// Milliseconds since some moment in the past.
 [[nodiscard]] double now_ms();
 
-/// Prints what there is of GPU and NCCL, and returns the number of GPUs; 0, with one line that says
-/// why, if nothing can be run here.
+/// Prints the GPUs and the NCCL version, and returns the number of GPUs. Returns 0 after a line
+/// that says why, if nothing can run here.
 [[nodiscard]] int introduce(const char* program);
 
 }  // namespace regroup::gpu

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// From main() to the end of the first all-reduce, and where the time goes:
+// Time from main() to the end of the first all-reduce, and its parts:
 //
 //     whole   ProcessGroup::create and one all-reduce, in fresh processes
 //     context the CUDA context alone, in fresh processes
 //     nccl    ncclCommInitRank and one all-reduce alone, context and id at hand
 //
-// What is left of `whole` is ours: the store, the ring, the ids; create() makes the context while
-// the other ranks come. Several ranks on one GPU are time-sliced: such figures say that it works.
+// The rest of `whole` is the SDK's time: the store, the ring, the ids. create() makes the context
+// while the other ranks start. Several ranks on one GPU are time-sliced, so such figures only show
+// that it works.
 #include <regroup/cuda.h>
 #include <regroup/process_group.h>
 

@@ -14,7 +14,7 @@ LAYERS, LAYER_COUNT, BUCKETS, STEPS = 160, 62_464, 4, 200
 
 def make_model(torch):
     class Layer(torch.autograd.Function):
-        """Passes on what it gets; its weight's gradient is 1 + weight / 2, one kernel."""
+        """Returns its input; the gradient of its weight is 1 + weight / 2, one kernel."""
 
         @staticmethod
         def forward(context, values, weight, one):
@@ -77,7 +77,7 @@ def be_rank():
             model(values).backward(torch.ones_like(values))
             optimizer.step()
 
-        for _ in range(11):  # DistributedDataParallel asks for as many before a capture
+        for _ in range(11):  # DistributedDataParallel needs 11 warm-up steps before a capture
             step()
         measure(torch, "eager", step)
         torch.cuda.synchronize()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch's AdamW takes for the same parameters: the peer of optimizer_bench.
+"""The time of torch's AdamW for the same parameters: the peer of optimizer_bench.
 
     python3 torch_optimizer.py [millions of parameters]
 """

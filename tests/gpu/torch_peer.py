@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the programs that measure torch share: they are the peers of those beside them."""
+"""Functions that the programs share which measure torch as a peer."""
 
 import os
 import socket
@@ -8,7 +8,7 @@ import sys
 
 
 def torch_or_end(program):
-    """torch; or ends the program in one line if there is none that sees a GPU."""
+    """Returns torch. Ends the program with one line if there is no torch that sees a GPU."""
     try:
         import torch
     except ImportError:
@@ -25,9 +25,9 @@ def number_of(argument, default):
 
 
 def run_ranks(ranks, gpus, limit_s=120):
-    """Runs this script again as each of `ranks` ranks, and returns what each printed.
+    """Runs this script again as each of `ranks` ranks, and returns the output of each.
 
-    Ranks that share a GPU look like hosts of their own to NCCL, as in the programs of this folder.
+    Ranks that share a GPU appear to NCCL as separate hosts, as in the programs of this folder.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]

@@ -31,7 +31,7 @@ static void reductions(void) {
     double values[2] = {rank + 1.0, -rank};
     MPI_Allreduce(MPI_IN_PLACE, values, 2, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD);
     EXPECT(values[0] == 1.0 && values[1] == 1.0 - ranks);
-    /* Types and operators that the SDK has not. */
+    /* Types and operators that the SDK lacks. */
     short product = (short)(rank + 1);
     MPI_Allreduce(MPI_IN_PLACE, &product, 1, MPI_SHORT, MPI_PROD, MPI_COMM_WORLD);
     short factorial = 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program of the SDK that an MPI launcher starts: it knows nothing of MPI, and prints who it is
-// and a sum over all.
+// A program of the SDK that an MPI launcher starts. It does not use MPI. It prints its rank and a
+// sum over all ranks.
 #include <regroup/context.h>
 #include <regroup/error.h>
 #include <regroup/process_group.h>

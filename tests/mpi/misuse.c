@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ends badly, in the way that its argument names: on the last rank, while the others are in a
- * barrier that can never be complete.
+ * The last rank fails in the way that the argument names, while the others are in a barrier that
+ * can never be complete.
  */
 #include <mpi.h>
 #include <signal.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Programs that call MPI, under our launcher and without MPI; and a program of the SDK under a real
+// Programs that call MPI, under regroup and without MPI, and a program of the SDK under a real
 // mpirun.
 #include <filesystem>
 #include <unistd.h>
@@ -34,11 +34,11 @@ class MpiPrograms : public EndToEnd {
     }
 };
 
-TEST_F(MpiPrograms, AnIdReachesAllRanksAndEachPartGetsItsOwn) {
+TEST_F(MpiPrograms, UniqueIdReachesAllRanksAndEachPartGetsItsOwn) {
     Program job = start("4", {mpi_program("unique_id")});
     EXPECT_EQ(job.wait(), 0) << job.output();
     const std::string output = job.output();
-    // By the key, the highest rank is first in its part.
+    // The key makes the highest rank the first of its part.
     for (const char* line : {"rank 0 of 4, local rank 0, id ", "rank 3 of 4, local rank 3, id ",
                              "part 1 of 2, part id ", "best 3"}) {
         EXPECT_THAT(output, HasSubstr(line));
@@ -57,7 +57,7 @@ TEST_F(MpiPrograms, AnIdReachesAllRanksAndEachPartGetsItsOwn) {
     EXPECT_EQ(part_ids.size(), 2U) << output;
 }
 
-TEST_F(MpiPrograms, EveryFunctionDoesWhatMpiSays) {
+TEST_F(MpiPrograms, EveryFunctionFollowsTheMpiStandard) {
     for (const char* ranks : {"2", "3", "4"}) {
         Program job = start(ranks, {mpi_program("collectives")});
         EXPECT_EQ(job.wait(), 0) << job.output();
@@ -89,7 +89,7 @@ TEST_F(MpiPrograms, ARankThatFailsEndsTheJob) {
     }
 }
 
-TEST_F(MpiPrograms, ACallBeforeInitIsTold) {
+TEST_F(MpiPrograms, CallBeforeInitIsReported) {
     Program job({{mpi_program("misuse"), "too_early"}, {}, folder()});
     EXPECT_EQ(job.wait(), 1) << job.output();
     EXPECT_THAT(job.output(), HasSubstr("regroup_mpi: MPI_Barrier: called before MPI_Init"));
@@ -97,7 +97,7 @@ TEST_F(MpiPrograms, ACallBeforeInitIsTold) {
 
 TEST_F(MpiPrograms, OtherBuildSystemsLinkOneLibraryInAnMpiHome) {
     if (LINKS_PLAINLY == 0) {
-        GTEST_SKIP() << "with sanitizers more than libmpi.a is to be linked";
+        GTEST_SKIP() << "with sanitizers, libmpi.a alone is not enough to link";
     }
     const std::string home = MPI_HOME;
     const std::string link = std::string(C_COMPILER) + " -I" + home + "/include " + MPI_SOURCES +
@@ -113,7 +113,7 @@ TEST_F(MpiPrograms, OtherBuildSystemsLinkOneLibraryInAnMpiHome) {
 TEST_F(MpiPrograms, AnMpiLauncherStartsProgramsOfTheSdk) {
     const std::string mpirun = find_tool("mpirun.openmpi");
     if (mpirun.empty()) {
-        GTEST_SKIP() << "Open MPI's mpirun is not here (Debian: openmpi-bin)";
+        GTEST_SKIP() << "Open MPI's mpirun is missing (Debian: openmpi-bin)";
     }
     const Words flags{mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "3"};
     Program job({flags + Words{mpi_program("job_rank")}, {}, folder()});
@@ -123,7 +123,7 @@ TEST_F(MpiPrograms, AnMpiLauncherStartsProgramsOfTheSdk) {
           "rank 2 of 3, local rank 2 of 3, sum 6"}) {
         EXPECT_THAT(job.output(), HasSubstr(line));
     }
-    // Behind a shell of each rank's own, and calling "MPI" under an MPI that it does not know.
+    // Each rank is a child of a shell, and calls regroup's MPI functions under a real mpirun.
     Program shell(
         {flags + Words{"/bin/sh", "-c", mpi_program("collectives") + "; exit $?"}, {}, folder()});
     EXPECT_EQ(shell.wait(), 0) << shell.output();

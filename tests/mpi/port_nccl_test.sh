@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The example examples/port_nccl keeps what its README says: fewer than ten lines make a plain NCCL
-# program a job, and they are those that are shown.
+# Checks the README of examples/port_nccl: fewer than ten lines make a plain NCCL program a job, and
+# the README shows exactly these lines.
 #
 #     sh port_nccl_test.sh EXAMPLE_DIR
 set -eu

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The way in which GPU programs begin: all find their local rank by comparing host names, rank 0
- * makes an id of 128 bytes and hands it to all, and each part of the world gets one of its own.
+ * The usual start of GPU programs: every rank finds its local rank by comparing host names, rank 0
+ * makes an id of 128 bytes and broadcasts it, and each part of the world gets an id of its own.
  */
 #include <mpi.h>
 #include <stdint.h>

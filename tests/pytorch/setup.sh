@@ -5,13 +5,13 @@
 #
 #     sh tests/pytorch/setup.sh
 #
-# Takes some minutes, 3 GB of downloads and 6 GB of disk, once; silent when it is there already. It
-# appears whole or not at all.
+# The first run takes some minutes, 3 GB of downloads and 6 GB of disk. Later runs do nothing. The
+# environment appears only when it is complete.
 set -eu
 
 torch=2.14.1
 numpy=2.4.6
-disk_kb=9000000 # The environment, and what pip unpacks on the way.
+disk_kb=9000000 # The environment, and pip's temporary files.
 
 build=$(cd "$(dirname "$0")/../.." && pwd)/build
 venv=$build/pytorch
@@ -49,7 +49,7 @@ free_kb=$(df -Pk "$build" | awk 'NR == 2 { print $4 }')
 [ "$free_kb" -ge "$disk_kb" ] ||
     fail "$build has $((free_kb / 1000)) MB left, and $((disk_kb / 1000)) MB are needed"
 
-# One at a time; who waited finds it made.
+# Only one process builds it. Processes that waited find it complete.
 if command -v flock >/dev/null; then
     exec 9>"$build/pytorch.lock"
     flock -w 1800 9 || fail "another $0 has been at work for half an hour; see $log"
@@ -60,7 +60,7 @@ echo "pytorch: making $venv with PyTorch $torch: some minutes and 6 GB, once"
 rm -rf "$part"
 : >"$log"
 
-# In the background, because a shell that waits in the foreground does not heed signals.
+# In the background, since a shell handles no signals while it waits for a foreground command.
 child=
 run() {
     "$@" >>"$log" 2>&1 </dev/null 9>&- &
@@ -81,7 +81,7 @@ run "$part/bin/python" -m pip install --no-input "torch==$torch" "numpy==$numpy"
 run "$part/bin/python" -c 'import numpy, torch.distributed as d; assert d.is_gloo_available()' ||
     fail "PyTorch $torch does not work under $python; see $log"
 
-# The scripts in bin/ name the interpreter by its whole path.
+# The scripts in bin/ contain the absolute path of the interpreter.
 grep -rlI "$part" "$part/bin" "$part/pyvenv.cfg" | while IFS= read -r file; do
     sed -i "s|$part|$venv|g" "$file"
 done

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a simulation's faults stop, and how long it may then take until all has come right.
+// The end of the faults, and the time in which the job must then recover.
 #include <algorithm>
 #include <utility>
 
@@ -12,8 +12,8 @@ namespace regroup::simulation {
 namespace {
 
 constexpr Duration kSpawnMax = std::chrono::seconds(1);
-// What the liveness phase allows beyond the policy's own limits: connecting again, a few rounds of
-// messages, and clocks that drift.
+// Margin of the calm phase beyond the policy's own limits: reconnecting, a few round trips, and
+// drifting clocks.
 constexpr Duration kCalmMargin = std::chrono::seconds(15);
 
 }  // namespace
@@ -44,12 +44,12 @@ void Simulation::begin_calm() {
     calm_until_ = world_.now + calm_limit();
 }
 
-// A silent node is lost, workers are stopped, the door closes, a late one is let in, and each of
-// these once more for whoever was on the way out when the faults stopped; before that the rounds
-// may have ended so fast that the next one waits for as long as it may.
+// Time for a silent node to be lost, for workers to stop, for the round to form and for a late node
+// to join. All of these may happen twice, for a node that was leaving when the faults stopped.
+// Before, rounds that failed fast may have led to the longest back-off.
 Duration Simulation::calm_limit() const {
     const rendezvous::JobPolicy& policy = world_.job.policy;
-    // Where a change waits for a step boundary, and perhaps for a worker that hangs.
+    // A change waits for a step boundary, and perhaps for a hanging worker.
     const Duration elastic_nodes =
         world_.job.elastic
             ? policy.prepare_timeout + 2 * world_.job.step_time + 4 * world_.plan.hang_limit
@@ -60,8 +60,8 @@ Duration Simulation::calm_limit() const {
            elastic_nodes;
 }
 
-// A node that was set aside comes back as late as its window says: the round that lets it in takes
-// as long as any.
+// A quarantined node comes back when its window ends. The round that lets it in takes as long as
+// any other.
 void Simulation::await_returns() {
     const rendezvous::RendezvousCore* core = daemon().core();
     const auto aside = std::count_if(agents_.begin(), agents_.end(), [&](const auto& agent) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Proof that the checkers of steady rounds, hangs, standbys and boundaries can fail.
+// Checks that the checkers of steady rounds, hangs, standbys and boundaries detect violations.
 #include <csignal>
 #include <string>
 
@@ -25,7 +25,7 @@ class ChangeCheckersTest : public CheckerFixture {
         core = RendezvousCore(policy);
         checker->on_job(now, policy);
         checker->on_agent_start(now, 0);
-        now += minutes(2);  // So that the start of it all is long ago.
+        now += minutes(2);  // The start is long ago.
     }
     void form(std::uint64_t round, std::uint64_t step, std::vector<MemberView> members) {
         checker->on_group_formed(now, {round, RoundId{round}}, step, members);
@@ -49,7 +49,7 @@ class ChangeCheckersTest : public CheckerFixture {
     }
 };
 
-TEST_F(ChangeCheckersTest, ARoundCommitsStepsWhileTheDaemonIsAway) {
+TEST_F(ChangeCheckersTest, RoundCommitsStepsWhileTheDaemonIsAway) {
     for (const bool trouble : {true, false}) {
         watch(make_steady_checker());
         form(1, 0, {{0, 11, 0}, {1, 12, 0}});
@@ -71,7 +71,7 @@ TEST_F(ChangeCheckersTest, ARoundCommitsStepsWhileTheDaemonIsAway) {
     }
 }
 
-TEST_F(ChangeCheckersTest, WhoTrainsIsNotInterruptedForNothing) {
+TEST_F(ChangeCheckersTest, TrainingWorkerIsNotInterruptedWithoutAFault) {
     for (const bool hung : {true, false}) {
         watch(make_steady_checker());
         form(1, 0, {{0, 11, 0}, {1, 12, 0}});
@@ -87,7 +87,7 @@ TEST_F(ChangeCheckersTest, WhoTrainsIsNotInterruptedForNothing) {
     EXPECT_THAT(violation(), HasSubstr("was told to abandon it, and nothing was wrong"));
 }
 
-TEST_F(ChangeCheckersTest, ARoundWhoseConnectionsBreakWaitsForADaemon) {
+TEST_F(ChangeCheckersTest, RoundWithBrokenConnectionsWaitsForTheDaemon) {
     watch(make_steady_checker());
     checker->on_group_formed(now, {1, RoundId{1}}, 0, {{0, 11, 0}, {1, 12, 0}});
     checker->on_severed(now, {{1, RoundId{1}}, {11, 12}, 0, 1, now});
@@ -97,7 +97,7 @@ TEST_F(ChangeCheckersTest, ARoundWhoseConnectionsBreakWaitsForADaemon) {
     EXPECT_EQ(violation(), "");
 }
 
-TEST_F(ChangeCheckersTest, WhoIsAskedToEndInTimeMayTakeLongOverIt) {
+TEST_F(ChangeCheckersTest, WorkerAskedToEndDuringAFaultMayEndLater) {
     for (const bool in_trouble : {true, false}) {
         watch(make_steady_checker());
         agent::AgentCore leaving = agent_of(policy);
@@ -115,7 +115,7 @@ TEST_F(ChangeCheckersTest, WhoIsAskedToEndInTimeMayTakeLongOverIt) {
     }
 }
 
-TEST_F(ChangeCheckersTest, WhoHasFinishedOrSuspendedCommitsNoMore) {
+TEST_F(ChangeCheckersTest, FinishedOrSuspendedRoundNeedsNoFurtherSteps) {
     watch(make_steady_checker());
     form(1, 0, {{0, 11, 0}});
     checker->on_vote(now, {1, RoundId{1}}, true);
@@ -126,7 +126,7 @@ TEST_F(ChangeCheckersTest, WhoHasFinishedOrSuspendedCommitsNoMore) {
     EXPECT_EQ(violation(), "");
 }
 
-TEST_F(ChangeCheckersTest, WhoIsEndedForAHangIsWhoHangs) {
+TEST_F(ChangeCheckersTest, OnlyTheHangingWorkerIsEndedForAHang) {
     watch(make_hang_checker());
     checker->on_hung(now, {0, 1, 11, 5, RoundId{1}});
     checker->on_agent_effect(now, 0, idle, agent::KillWorker{1, "why"});
@@ -135,8 +135,8 @@ TEST_F(ChangeCheckersTest, WhoIsEndedForAHangIsWhoHangs) {
     EXPECT_EQ(violation(), "worker 0 of host 0 was ended for a hang that was not its own: why");
 }
 
-// One that was stopped, say, when the word came.
-TEST_F(ChangeCheckersTest, AnAgentEndsWhoHungUntilItHearsOfItsEnd) {
+// The worker may, for example, have been stopped when the message came.
+TEST_F(ChangeCheckersTest, AgentMayEndAHangingWorkerUntilItLearnsOfItsExit) {
     watch(make_hang_checker());
     checker->on_hung(now, {0, 1, 11, 5, RoundId{1}});
     checker->on_process_end(now, 0, 11, false);
@@ -148,7 +148,7 @@ TEST_F(ChangeCheckersTest, AnAgentEndsWhoHungUntilItHearsOfItsEnd) {
     EXPECT_EQ(violation(), "worker 1 of host 0 was ended for a hang that was not its own: why");
 }
 
-TEST_F(ChangeCheckersTest, WhereAGroupCannotFormNobodyIsEndedForIt) {
+TEST_F(ChangeCheckersTest, WorkerOfAGroupThatCannotFormIsNotEnded) {
     agent::AgentCore running(agent_of(policy));
     Assignment assignment;
     assignment.round = RoundId{1};
@@ -158,14 +158,14 @@ TEST_F(ChangeCheckersTest, WhereAGroupCannotFormNobodyIsEndedForIt) {
         watch(make_hang_checker());
         checker->on_stuck(now, {1, RoundId{1}});
         if (formed) {
-            form(1, 5, {{0, 11, 5}});  // The answers may be from before and after.
+            form(1, 5, {{0, 11, 5}});  // Answers may come from before and after the group formed.
         }
         checker->on_agent_effect(now, 0, running, agent::KillWorker{0, "it is behind"});
         EXPECT_EQ(violation().empty(), formed) << violation();
     }
 }
 
-TEST_F(ChangeCheckersTest, AHangEndsInTime) {
+TEST_F(ChangeCheckersTest, HangEndsInTime) {
     for (const bool ends : {true, false}) {
         watch(make_hang_checker());
         checker->on_hung(now, {0, 1, 11, 5, RoundId{1}});
@@ -198,7 +198,7 @@ TEST_F(ChangeCheckersTest, StandbysHaveTheirWorkersStarted) {
     EXPECT_EQ(violation(), "of 1 standbys only 0 have their workers started, with 1 wanted");
 }
 
-TEST_F(ChangeCheckersTest, WhoStaysInAFullRoundKeepsItsPlace) {
+TEST_F(ChangeCheckersTest, RemainingNodeKeepsItsGroupRankInAFullRound) {
     policy.nodes_min = policy.nodes_max = 2;
     watch(make_standby_checker());
     const auto place = [](std::uint64_t round, std::uint32_t group_rank) {
@@ -219,7 +219,7 @@ TEST_F(ChangeCheckersTest, WhoStaysInAFullRoundKeepsItsPlace) {
     EXPECT_THAT(violation(), HasSubstr("node a had group rank 0 and has 1"));
 }
 
-TEST_F(ChangeCheckersTest, WithAFullHouseNobodyWaits) {
+TEST_F(ChangeCheckersTest, RoundFormsAtOnceWithTheMaximumNumberOfNodes) {
     policy.nodes_min = 1;
     policy.nodes_max = 3;
     watch(make_standby_checker());
@@ -234,7 +234,7 @@ TEST_F(ChangeCheckersTest, WithAFullHouseNobodyWaits) {
     EXPECT_THAT(violation(), HasSubstr("2 nodes are ready, of 2 at most, and no round is formed"));
 }
 
-TEST_F(ChangeCheckersTest, OverABoundaryEveryRankKeepsItsStep) {
+TEST_F(ChangeCheckersTest, EveryRankKeepsItsStepAtAPlannedBoundary) {
     for (const std::uint64_t kept : {5U, 4U}) {
         watch(make_boundary_checker());
         form(1, 4, {{0, 11, 4}, {1, 12, 4}});
@@ -244,7 +244,7 @@ TEST_F(ChangeCheckersTest, OverABoundaryEveryRankKeepsItsStep) {
     }
 }
 
-TEST_F(ChangeCheckersTest, ADrainedNodeGoes) {
+TEST_F(ChangeCheckersTest, DrainedNodeLeaves) {
     watch(make_boundary_checker());
     join("a");
     daemon_hears(DrainRequested{"a", "ops", "maintenance"});
@@ -256,7 +256,7 @@ TEST_F(ChangeCheckersTest, ADrainedNodeGoes) {
     EXPECT_EQ(violation(), "node a was to be drained 1860 s ago and is still there");
 }
 
-TEST_F(ChangeCheckersTest, ANodeThatIsToldToLeaveInOrderDoes) {
+TEST_F(ChangeCheckersTest, NodeToldToLeaveInOrderExitsForRequeue) {
     agent::AgentCore running(agent_of(policy));
     Assignment assignment;
     assignment.round = RoundId{1};

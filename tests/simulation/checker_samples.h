@@ -14,7 +14,7 @@
 
 namespace regroup::simulation {
 
-/// An agent of node "a" that has done nothing yet, for the tests of checkers.
+/// An idle agent of node "a", for the tests of checkers.
 inline agent::AgentCore agent_of(const rendezvous::JobPolicy& policy) {
     agent::AgentConfig config;
     config.node = "a";
@@ -23,7 +23,7 @@ inline agent::AgentCore agent_of(const rendezvous::JobPolicy& policy) {
     return agent::AgentCore(config, kStart);
 }
 
-/// One checker, and what it is shown.
+/// One checker, and the state that it is shown.
 class CheckerFixture : public testing::Test {
    protected:
     explicit CheckerFixture(rendezvous::JobPolicy job_policy = {})

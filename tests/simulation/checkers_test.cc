@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Proof that every checker can fail: each is shown a world that breaks its invariant, and beside it
+// Checks that every checker detects a violation: each sees a view that violates its invariant, and
 // one that does not.
 #include <csignal>
 #include <string>
@@ -40,7 +40,7 @@ Assignment assignment(std::uint64_t round, std::uint32_t group_rank, std::uint32
     return result;
 }
 
-// Two nodes in round 1, in the daemon's core and in what was told to each.
+// Two nodes in round 1, in the daemon's core and in the messages to each.
 class CheckersTest : public CheckerFixture {
    protected:
     CheckersTest() : CheckerFixture(policy_of(2)) {}
@@ -67,7 +67,7 @@ class CheckersTest : public CheckerFixture {
     void agent_does(const agent::AgentEffect& effect, std::uint32_t host = 0) {
         checker->on_agent_effect(now, host, idle, effect);
     }
-    // What an observer sees of two hosts of which the first has this agent.
+    // The view of two hosts, of which the first has this agent.
     View view_of(const agent::AgentCore* agent) const {
         View view;
         view.rendezvous = &core;
@@ -99,28 +99,28 @@ TEST_F(CheckersTest, MembersMustBeToldTheSameWorld) {
     EXPECT_EQ(violation(), "members of round 2 were told different worlds, masters or reasons");
 }
 
-TEST_F(CheckersTest, AMemberMustNotBeToldAnotherThingLater) {
+TEST_F(CheckersTest, MemberMustNotGetADifferentAssignmentLater) {
     watch(make_ranks_checker());
     form_round();
     daemon_says("a", Assign{assignment(1, 1, 2)});
-    EXPECT_EQ(violation(), "node a was told two different things about round 1");
+    EXPECT_EQ(violation(), "node a was given two different assignments for round 1");
 }
 
-TEST_F(CheckersTest, OnlyWhoJoinedMayBeAssigned) {
+TEST_F(CheckersTest, OnlyJoinedNodesMayBeAssigned) {
     watch(make_ranks_checker());
     daemon_says("stranger", Assign{assignment(1, 0, 1)});
     EXPECT_EQ(violation(), "node stranger was assigned round 1 but never joined");
 }
 
-TEST_F(CheckersTest, ANumberMeansOneRoundOverAllLivesOfTheDaemon) {
+TEST_F(CheckersTest, RoundNumberMustNotBeReusedAcrossDaemonRestarts) {
     watch(make_ranks_checker());
     form_round();
     agent_does(agent::BeginRound{assignment(1, 0, 2)}, 0);
     agent_does(agent::BeginRound{assignment(1, 1, 3)}, 1);
-    EXPECT_EQ(violation(), "host 1 launched another round 1 than others did");
+    EXPECT_EQ(violation(), "host 1 launched round 1 with another assignment than others");
 }
 
-TEST_F(CheckersTest, DaemonMustNotRepeatRoundsThatNodesSpokeOf) {
+TEST_F(CheckersTest, DaemonMustNotRepeatRoundsThatNodesReported) {
     watch(make_round_order_checker());
     form_round();
     EXPECT_EQ(violation(), "");
@@ -128,10 +128,10 @@ TEST_F(CheckersTest, DaemonMustNotRepeatRoundsThatNodesSpokeOf) {
     checker->on_daemon_event(now, joined("a", policy, {RoundId{9}, NodeState::stopped, 0, {}}));
     checker->on_daemon_effects(now, RendezvousCore(policy), {});
     checker->on_daemon_effects(now, core, {});
-    EXPECT_EQ(violation(), "round 1 was formed although a node had spoken of 9");
+    EXPECT_EQ(violation(), "round 1 was formed although a node had reported 9");
 }
 
-TEST_F(CheckersTest, OfWhoIsRefusedADaemonLearnsNothing) {
+TEST_F(CheckersTest, DaemonIgnoresTheReportOfARefusedNode) {
     watch(make_round_order_checker());
     const NodeJoined refused = joined("c", policy, {RoundId{9}, NodeState::stopped, 0, {}});
     checker->on_daemon_event(now, refused);
@@ -140,7 +140,7 @@ TEST_F(CheckersTest, OfWhoIsRefusedADaemonLearnsNothing) {
     EXPECT_EQ(violation(), "");
 }
 
-TEST_F(CheckersTest, DaemonMustNotGoBack) {
+TEST_F(CheckersTest, DaemonMustNotReturnToAnEarlierRound) {
     watch(make_round_order_checker());
     form_round();
     checker->on_daemon_effects(now, RendezvousCore(policy), {});
@@ -178,26 +178,26 @@ TEST_F(CheckersTest, WorkersOfTwoRoundsMustNotLiveOnOneHost) {
     EXPECT_EQ(violation(), "host 0 launched round 2 while a worker of round 1 was alive");
 }
 
-TEST_F(CheckersTest, AClosedJobMustNotSayAnythingElse) {
+TEST_F(CheckersTest, DaemonMustAnswerOnlyClosedForAClosedJob) {
     watch(make_closed_checker());
     form_round();
     daemon_hears(StopRequested{"ops", "enough"});
     daemon_hears(joined("late", policy));
     EXPECT_EQ(violation(), "");
     daemon_says("a", Alive{});
-    EXPECT_EQ(violation(), "node a was told something else of a closed job");
+    EXPECT_EQ(violation(), "node a was sent another message than Closed for a closed job");
 }
 
-TEST_F(CheckersTest, AClosedJobMustNotChangeItsVerdict) {
+TEST_F(CheckersTest, ClosedJobMustNotChangeItsVerdict) {
     watch(make_closed_checker());
     form_round();
     daemon_hears(StopRequested{"ops", "enough"});
     RendezvousCore other(policy);
     checker->on_daemon_effects(now, other, other.step(now, StopRequested{"ops", "other reason"}));
-    EXPECT_EQ(violation(), "the job was closed (enough) and is not any more");
+    EXPECT_EQ(violation(), "the job was closed (enough) and is no longer");
 }
 
-TEST_F(CheckersTest, ChargesNeedAWorkerThatFailedByItself) {
+TEST_F(CheckersTest, RestartIsChargedOnlyForAWorkerThatFailedByItself) {
     policy.restarts_max = 1;
     for (const bool own_fault : {true, false}) {
         watch(make_budget_checker());
@@ -211,7 +211,7 @@ TEST_F(CheckersTest, ChargesNeedAWorkerThatFailedByItself) {
     }
 }
 
-TEST_F(CheckersTest, AGroupThatCannotFormIsAHangOfItsRound) {
+TEST_F(CheckersTest, GroupThatCannotFormMayBeChargedToItsRoundOnly) {
     policy.restarts_max = 1;
     for (const std::uint64_t stuck : {1U, 2U}) {
         watch(make_budget_checker());
@@ -233,7 +233,7 @@ TEST_F(CheckersTest, RestartsMustNotExceedTheBudget) {
     EXPECT_EQ(violation(), "round 1 counts 1 restarts after 0, with 0 allowed");
 }
 
-TEST_F(CheckersTest, AJobMustNotFailBeforeItsBudgetIsGone) {
+TEST_F(CheckersTest, JobMustNotFailBeforeItsBudgetIsUsed) {
     policy.restarts_max = 3;
     watch(make_budget_checker());
     RendezvousCore poor(policy_of(1, 0));
@@ -245,7 +245,7 @@ TEST_F(CheckersTest, AJobMustNotFailBeforeItsBudgetIsGone) {
     EXPECT_EQ(violation(), "the job failed after 0 of 3 restarts");
 }
 
-TEST_F(CheckersTest, NobodyMayRunWhatIsOverForLong) {
+TEST_F(CheckersTest, AgentMustStopARoundThatIsOver) {
     watch(make_stale_round_checker());
     agent::AgentCore stale = agent_of(policy);
     (void)stale.step(now, agent::LinkUp{});
@@ -259,16 +259,16 @@ TEST_F(CheckersTest, NobodyMayRunWhatIsOverForLong) {
     EXPECT_EQ(violation(), "node a has been running round 7, which is over, for 12 s");
 }
 
-// The default heartbeat asks for 63 s where messages vanish, for 39 s where each may take 5 s, and
-// for 9 s where neither is so.
-TEST_F(CheckersTest, WhatRanInAWorseNetworkIsNotHeldToTheLimitOfTheBetterOne) {
+// With the default heartbeat the limit is 63 s in a lossy network, 39 s with delays of 5 s, and
+// otherwise 9 s.
+TEST_F(CheckersTest, StaleRoundLimitAllowsForTheEarlierWorseNetwork) {
     agent::AgentCore stale = agent_of(policy);
     (void)stale.step(now, agent::LinkUp{});
     (void)stale.step(now, agent::Received{Assign{assignment(7, 1, 2)}});
     struct Case {
-        bool loses;     // Else it is slow.
-        seconds begun;  // Before the network became better,
-        seconds goes;   // and what may then be left of the stale round.
+        bool loses;     // If false, the network is slow.
+        seconds begun;  // Time before the network became better,
+        seconds goes;   // and time that the stale round may then still take.
     };
     for (const auto& [loses, begun, goes] :
          {Case{true, seconds(12), seconds(9)}, Case{true, seconds(60), seconds(3)},
@@ -294,7 +294,7 @@ TEST_F(CheckersTest, WhatRanInAWorseNetworkIsNotHeldToTheLimitOfTheBetterOne) {
     }
 }
 
-TEST_F(CheckersTest, AnAgentMustNotQuitWithLivingWorkersUnlessTheyResist) {
+TEST_F(CheckersTest, AgentMustNotQuitWithLivingWorkersUnlessTheyAreUnkillable) {
     agent::AgentCore busy = agent_of(policy);
     (void)busy.step(now, agent::Received{Assign{assignment(1, 1, 2)}});
     watch(make_orphan_checker());
@@ -315,7 +315,7 @@ TEST_F(CheckersTest, WorkersMustNotOutliveTheirAgent) {
     EXPECT_EQ(violation(), "workers on host 0 have outlived their agent");
 }
 
-TEST_F(CheckersTest, ForceMustFollow) {
+TEST_F(CheckersTest, UnfinishedWorkersMustBeKilledAfterTheShutdownTimeout) {
     watch(make_force_checker());
     agent::AgentCore busy = agent_of(policy);
     (void)busy.step(now, agent::Received{Assign{assignment(1, 1, 2)}});
@@ -327,10 +327,10 @@ TEST_F(CheckersTest, ForceMustFollow) {
     now += seconds(1);
     checker->on_tick(now, view_of(&busy));
     EXPECT_EQ(violation(),
-              "workers on node a were asked to stop 6.0 s ago and have not been forced");
+              "workers on node a were asked to stop 6.0 s ago and have not been killed");
 }
 
-TEST_F(CheckersTest, AnEchoMustNotBeBlamed) {
+TEST_F(CheckersTest, WorkerEndedByItsAgentMustNotBeReportedAsAFailure) {
     watch(make_first_failure_checker());
     WorkerFailure echo;
     echo.signal = SIGTERM;
@@ -343,7 +343,7 @@ TEST_F(CheckersTest, AnEchoMustNotBeBlamed) {
     EXPECT_NE(violation(), "");
 }
 
-TEST_F(CheckersTest, AFailureMustNotBeBlamedOnAnotherRound) {
+TEST_F(CheckersTest, FailureMustNotBeReportedForAnotherRound) {
     watch(make_first_failure_checker());
     WorkerFailure failure;
     failure.exit_code = 1;
@@ -353,7 +353,7 @@ TEST_F(CheckersTest, AFailureMustNotBeBlamedOnAnotherRound) {
     EXPECT_EQ(violation(), "host 0 reports a failure of round 1 as one of round 2");
 }
 
-TEST_F(CheckersTest, TheMastersPortMustBeOpen) {
+TEST_F(CheckersTest, AnnouncedMasterPortMustBeServed) {
     watch(make_master_checker());
     checker->on_agent_event(now, 0, agent::StoreOffered{2000});
     Assignment first = assignment(1, 0, 1);
@@ -362,21 +362,22 @@ TEST_F(CheckersTest, TheMastersPortMustBeOpen) {
     EXPECT_EQ(violation(), "");
     checker->on_agent_event(now, 0, agent::StoreOffered{2001});
     agent_does(agent::BeginRound{first});
-    EXPECT_EQ(violation(), "host 0 serves the store on port 2001, but everyone was told 2000");
+    EXPECT_EQ(violation(), "host 0 serves the store on port 2001, but the assignment says 2000");
 }
 
-TEST_F(CheckersTest, TheDaemonMustForgetTheDead) {
+TEST_F(CheckersTest, DaemonMustForgetLostNodes) {
     watch(make_memory_checker());
-    form_round();  // Both are heard at this moment and never again; nobody advances the core.
+    form_round();  // Both nodes are heard now and never again, and the core's time does not
+                   // advance.
     now += seconds(1);
     checker->on_tick(now, view_of(nullptr));
     EXPECT_EQ(violation(), "");
     now += seconds(60);
     checker->on_tick(now, view_of(nullptr));
-    EXPECT_EQ(violation(), "the daemon remembers 2 nodes, but only 0 were heard of late");
+    EXPECT_EQ(violation(), "the daemon remembers 2 nodes, but only 0 were heard lately");
 }
 
-TEST_F(CheckersTest, TheLostMustBeForgottenHoweverOftenTheDaemonDies) {
+TEST_F(CheckersTest, DaemonMustForgetLostNodesUnlessItRestartsOften) {
     for (const Duration life : {seconds(3), seconds(10)}) {
         watch(make_memory_checker());
         form_round();
@@ -391,7 +392,7 @@ TEST_F(CheckersTest, TheLostMustBeForgottenHoweverOftenTheDaemonDies) {
     }
 }
 
-TEST_F(CheckersTest, TheNetworkMustNotFillUp) {
+TEST_F(CheckersTest, NetworkMustNotFillUp) {
     watch(make_memory_checker());
     now += seconds(60);
     View view = view_of(nullptr);
@@ -400,7 +401,7 @@ TEST_F(CheckersTest, TheNetworkMustNotFillUp) {
     EXPECT_EQ(violation(), "50000 messages are in the network");
 }
 
-TEST_F(CheckersTest, TalkMustEnd) {
+TEST_F(CheckersTest, DaemonMustNotHandleEventsWithoutEnd) {
     watch(make_storm_checker());
     for (int i = 0; i < 20'001; ++i) {
         checker->on_daemon_event(now, NodeDisconnected{"a"});
@@ -408,16 +409,16 @@ TEST_F(CheckersTest, TalkMustEnd) {
     EXPECT_NE(violation(), "");
 }
 
-TEST_F(CheckersTest, AJobMustRunOnceFaultsHaveStopped) {
+TEST_F(CheckersTest, JobMustRunOnceFaultsHaveStopped) {
     watch(make_progress_checker());
     checker->on_calm(now, view_of(&idle));  // One node is alive, and nothing runs.
     EXPECT_NE(violation(), "");
     watch(make_progress_checker());
     checker->on_calm(now, View{});
-    EXPECT_EQ(violation(), "no daemon, or nobody has joined it");
+    EXPECT_EQ(violation(), "no daemon runs, or no node has joined it");
 }
 
-TEST_F(CheckersTest, AClosedJobMustHaveNoAgentsLeft) {
+TEST_F(CheckersTest, ClosedJobMustHaveNoAgentsLeft) {
     watch(make_progress_checker());
     daemon_hears(StopRequested{"ops", "enough"});
     checker->on_calm(now, view_of(nullptr));

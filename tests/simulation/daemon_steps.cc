@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a simulated daemon steps, records, and sends what follows.
+// A simulated daemon steps, records, and sends the effects.
 #include <iterator>
 #include <utility>
 
@@ -37,7 +37,7 @@ void SimulatedDaemon::submit(std::optional<rendezvous::Event> event) {
         if (entry.event) {
             world_.tell([&](Checker& c) { c.on_daemon_event(world_.now, *entry.event); });
         }
-        // Of what is on its way into a log, nothing counts yet.
+        // Steps on their way into a log do not count yet.
         if (!keeps_log() || log_.begun()) {
             const rendezvous::RendezvousCore& counts = keeps_log() ? log_.machine() : *core_;
             world_.tell([&](Checker& c) { c.on_daemon_effects(world_.now, counts, effects); });

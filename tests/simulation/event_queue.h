@@ -14,43 +14,44 @@ enum class EventKind : std::uint8_t {
     packet,         ///< Something arrives over a connection. `subject` packet.
     agent_timer,    ///< `subject` host, `tag` incarnation.
     daemon_timer,   ///< `subject` daemon, `tag` its life.
-    daemon_duty,    ///< It keeps or seeks its lease. `subject` daemon, `tag` its life.
-    daemon_sweep,   ///< It records what may wait for a moment. As daemon_timer.
-    daemon_read,    ///< It knows what was recorded. `subject` daemon, `tag` which reading.
+    daemon_duty,    ///< It renews or seeks its lease. `subject` daemon, `tag` its life.
+    daemon_sweep,   ///< It writes deferred records. As daemon_timer.
+    daemon_read,    ///< It has read its records. `subject` daemon, `tag` which read.
     daemon_return,  ///< It is started again. `subject` daemon.
-    etcd_call,      ///< Reaches etcd. `subject` call.
-    etcd_answer,    ///< Reaches the daemon. `subject` call.
+    etcd_call,      ///< A call reaches etcd. `subject` call.
+    etcd_answer,    ///< An answer reaches the daemon. `subject` call.
     worker_end,     ///< A worker's life ends. `subject` host, `tag` names worker and cause.
-    worker_word,    ///< An agent learns something of a worker. `subject` word.
-    worker_ready,   ///< It can say Hello. `subject` host, `tag` names worker; so for the next two.
+    worker_word,    ///< An agent receives a worker's event. `subject` word.
+    worker_ready,   ///< It can say Hello. `subject` host, `tag` names worker; the same for the next
+                    ///< two.
     worker_suspends,
-    worker_apply,      ///< It learns the outcome of a vote.
-    group_formed,      ///< `subject` group; so for the next three.
-    group_vote,        ///< All its ranks vote whether the step counts.
-    group_standstill,  ///< For too long.
-    group_severed,     ///< A connection in it breaks, which has not been mended since the last one.
-    worker_bereft,     ///< A worker notices that a connection of its has broken. As worker_ready.
+    worker_apply,      ///< It learns the result of a vote.
+    group_formed,      ///< `subject` group; the same for the next three.
+    group_vote,        ///< All its ranks vote on the step.
+    group_standstill,  ///< The hang limit is over.
+    group_severed,     ///< One of its connections breaks.
+    worker_bereft,     ///< A worker notices a broken connection. As worker_ready.
     store_offer,    ///< A new socket for the next round's store. `subject` host, `tag` incarnation.
     spawn,          ///< An agent is started. `subject` host.
-    last_word,      ///< A warden tells of its agent's death. `subject` host.
-    host_lingers,   ///< The rendezvous outlives the agent beside it. `tag` until when.
+    last_word,      ///< A warden reports its agent's death. `subject` host.
+    host_lingers,   ///< The daemon outlives its agent. `tag` until when.
     second_signal,  ///< A person presses Ctrl-C again. `subject` host, `tag` incarnation.
     heal,           ///< A fault's end. `subject` host, `tag` which.
     fault,          ///< The next fault is chosen.
-    new_job,        ///< The old job is over; all start again.
-    tick,           ///< Checkers look at the whole.
+    new_job,        ///< The old job has ended; all nodes start again.
+    tick,           ///< Checkers look at the whole state.
 };
 
-/// Something that will happen. Trivially copyable, so that the heap moves nothing but bytes.
+/// A scheduled event. Trivially copyable, so that the heap moves only bytes.
 struct Happening {
     Instant at{};
-    std::uint64_t order = 0;  ///< Of equal instants, the earlier scheduled comes first.
+    std::uint64_t order = 0;  ///< At equal times, the event scheduled first comes first.
     std::uint64_t tag = 0;
     std::uint32_t subject = 0;
     EventKind kind = EventKind::tick;
 };
 
-/// The future, soonest first. Not a queue of messages: whatever is scheduled happens.
+/// Scheduled events, earliest first. An event cannot be cancelled.
 class EventQueue {
    public:
     void push(Instant at, EventKind kind, std::uint32_t subject = 0, std::uint64_t tag = 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a simulation goes wrong: which fault comes when, what it does, and how it ends.
+// Faults of a simulation: when each occurs, its effect, and its end.
 #include <algorithm>
 #include <csignal>
 
@@ -11,8 +11,9 @@ namespace regroup::simulation {
 namespace {
 
 constexpr Duration kOutageMin = std::chrono::milliseconds(1);
-constexpr std::uint32_t kNetworkSubject = 1000;  // Heals the whole network instead of one host.
-constexpr std::uint32_t kEtcdSubject = 2001;     // And those above: one daemon's way to etcd.
+// Stands for the whole network instead of one host.
+constexpr std::uint32_t kNetworkSubject = 1000;
+constexpr std::uint32_t kEtcdSubject = 2001;  // From here on: one daemon's connection to etcd.
 constexpr int kSlowness = 50;
 
 }  // namespace
@@ -45,7 +46,7 @@ void Simulation::apply_fault() {
 }
 
 void Simulation::strike_daemon(FaultKind kind, Duration outage) {
-    // Mostly the one in charge.
+    // Usually the leading daemon.
     std::uint32_t index = 0;
     if (daemons_.size() > 1) {
         const bool any = world_.random.chance(0.3);
@@ -116,7 +117,7 @@ void Simulation::strike_host(FaultKind kind, std::uint32_t host, Duration outage
     const bool is_cut = kind == FaultKind::partition || kind == FaultKind::deaf_agent ||
                         kind == FaultKind::mute_agent;
     if (is_cut && is_host(host)) {
-        return;  // There is no network between the two.
+        return;  // The launcher serves this rendezvous: there is no network between the two.
     }
     const bool cuts_in = kind == FaultKind::partition || kind == FaultKind::deaf_agent;
     const bool cuts_out = kind == FaultKind::partition || kind == FaultKind::mute_agent;

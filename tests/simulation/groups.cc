@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The workers of one round as a group: who is in it, when it can form, how it ends or breaks.
+// The workers of one round as a group: its members, when it can form, how it ends or breaks.
 #include <algorithm>
 #include <utility>
 
@@ -21,8 +21,8 @@ constexpr double kLossAtBoundary = 0.1;
 std::size_t Workers::group_of(const rendezvous::Assignment& assignment) {
     const auto key = std::pair(assignment.round, assignment.master_port);
     auto found = group_by_master_.find(key);
-    // A daemon that remembers nothing may give a round out again that group rank 0 has never heard
-    // of, and whose workers are gone.
+    // A daemon without durable state may reuse a round number that group rank 0 has never heard of,
+    // and whose workers are gone.
     if (found != group_by_master_.end() && is_gone(found->second)) {
         group_by_master_.erase(found);
         found = group_by_master_.end();
@@ -47,7 +47,7 @@ bool Workers::is_gone(std::size_t index) const {
            });
 }
 
-// From here on it is a worker of that round, whether it can act already or not.
+// From here on the worker belongs to that round, even if it cannot act yet.
 void Workers::enter(std::uint32_t host, std::uint32_t local_rank,
                     const rendezvous::Assignment& assignment) {
     Worker& worker = hosts_[host].workers[local_rank];
@@ -109,8 +109,8 @@ void Workers::break_group(std::size_t index, bool by_death) {
     }
 }
 
-// That some have heard the outcome then and others never do is as rare as it is hard on those who
-// save what they have.
+// Kills a member when only some ranks know the result of the last vote. This is rare, and hard for
+// ranks that save their state.
 void Workers::lose_one_at_boundary(const Group& group) {
     if (!world_.second_random.chance(kLossAtBoundary)) {
         return;
@@ -144,7 +144,7 @@ void Workers::pass_boundary(std::size_t index) {
             worker.stage = Stage::aborting;
             schedule_suspends(host, local_rank, {}, worker.boundary_pause);
         }
-        worker.group = kNoGroup;  // In order: its peers do not miss it.
+        worker.group = kNoGroup;  // It leaves in order: its peers do not notice a loss.
     }
 }
 

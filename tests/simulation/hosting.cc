@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A launcher that serves the rendezvous of its job: daemon and agent are one process.
+// A launcher that serves the rendezvous of its job: daemon and agent share one process.
 #include "agent/cause_text.h"
 #include "tests/simulation/simulation.h"
 
@@ -25,8 +25,8 @@ void Simulation::begin_hosting() {
     }
 }
 
-// As `regroup run` does: it tells the others of the end, or waits for those who are about to leave,
-// or closes the job because it goes, unless it is kept.
+// As `regroup run` does: the launcher tells the other nodes of the end, or waits for nodes that are
+// about to leave, or closes the job because it ends, unless the job is kept.
 void Simulation::host_ended() {
     SimulatedDaemon& first = *daemons_.front();
     const std::optional<agent::Quit>& quit = agents_.front()->last_quit();

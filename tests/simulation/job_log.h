@@ -11,18 +11,18 @@
 
 namespace regroup::simulation {
 
-/// What one job's machine was given, and when on the job's timeline.
+/// One input of a job's state machine, with its time on the job's timeline.
 struct Record {
     journal::Entry entry;
-    bool folded = false;  ///< A heartbeat, or a report that decided nothing: it has been answered.
+    bool folded = false;  ///< A heartbeat or a report without effect, answered already.
 };
 
-/// The routine heartbeats since the last record: only the last one of each node is kept, and goes
-/// into the log just before the next record.
+/// Heartbeats since the last record. Only the last one of each node is kept. It enters the log just
+/// before the next record.
 class RoutineFold {
    public:
     void add(journal::Entry entry);
-    /// What was kept, in the order of time; nothing is kept any more.
+    /// Returns the kept heartbeats in the order of time, and clears them.
     [[nodiscard]] std::vector<Record> take();
     void clear() { kept_.clear(); }
 
@@ -30,21 +30,21 @@ class RoutineFold {
     std::vector<std::pair<rendezvous::NodeId, Record>> kept_;
 };
 
-/// What survives every daemon: the records of one job, as the state of a machine that is given
-/// nothing but these records, in their order: whatever a daemon decides must be what this
-/// machine decides, and a daemon that comes back goes on from a copy of it.
+/// The records of one job, which survive every daemon, and a state machine that gets only these
+/// records. Every daemon must decide as this machine does. A restarted daemon starts from a copy of
+/// it.
 class JobLog {
    public:
     void begin(rendezvous::JobPolicy policy);
     void forget();
 
-    /// Returns what it makes the machine say. Requires a begun job.
+    /// Returns the effects that the machine answers with. Requires a begun job.
     rendezvous::Effects append(const journal::Entry& entry);
 
-    /// Which job this is the log of.
+    /// The number of this log's job.
     [[nodiscard]] std::uint64_t job() const noexcept { return job_; }
     [[nodiscard]] bool begun() const noexcept { return machine_.has_value(); }
-    /// So many records.
+    /// The number of records.
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
     [[nodiscard]] Instant last_at() const noexcept { return last_at_; }
     [[nodiscard]] const rendezvous::RendezvousCore& machine() const { return *machine_; }
@@ -57,8 +57,8 @@ class JobLog {
 };
 
 struct World;
-/// Appends, and tells the checkers what was decided by it: from here on it counts, sent or not.
-/// Returns the effects of each record.
+/// Appends and tells the checkers the decisions. They are final from here on, sent or not. Returns
+/// the effects of each record.
 std::vector<rendezvous::Effects> commit(World& world, JobLog& log,
                                         const std::vector<Record>& batch);
 

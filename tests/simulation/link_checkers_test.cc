@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Proof that the checker of broken connections can fail.
+// Checks that the checker of broken connections detects violations.
 #include <csignal>
 #include <string>
 
@@ -26,7 +26,7 @@ JobPolicy pair_policy() {
     return policy;
 }
 
-// Two nodes of one worker each, in round 1, long after all began; processes 11 and 12.
+// Two nodes of one worker each, in round 1, long after the start. The processes are 11 and 12.
 class LinkCheckersTest : public CheckerFixture {
    protected:
     LinkCheckersTest() : CheckerFixture(pair_policy()) {}
@@ -75,7 +75,7 @@ class LinkCheckersTest : public CheckerFixture {
         now += time;
         checker->on_daemon_effects(now, core, core.advance(now));
     }
-    // The daemon, which hears of it, ends the round and begins the next one.
+    // Breaks the connection. The daemon learns of it, ends the round and begins the next one.
     void sever_and_go_on(std::uint64_t round) {
         report(round, NodeState::running);
         sever(round);
@@ -91,7 +91,7 @@ class LinkCheckersTest : public CheckerFixture {
     }
 };
 
-TEST_F(LinkCheckersTest, TheRoundEndsInTime) {
+TEST_F(LinkCheckersTest, BrokenConnectionEndsTheRoundInTime) {
     sever();
     now += seconds(1);
     look();
@@ -103,7 +103,7 @@ TEST_F(LinkCheckersTest, TheRoundEndsInTime) {
               "on");
 }
 
-TEST_F(LinkCheckersTest, WhoHasOtherTroublesIsNotHeldToIt) {
+TEST_F(LinkCheckersTest, LimitDoesNotApplyDuringOtherFaults) {
     sever();
     checker->on_trouble(now, now);
     now += seconds(10);
@@ -111,7 +111,7 @@ TEST_F(LinkCheckersTest, WhoHasOtherTroublesIsNotHeldToIt) {
     EXPECT_EQ(violation(), "");
 }
 
-TEST_F(LinkCheckersTest, ALinkThatBreaksAgainAndAgainHasLongerAndLongerWaitsAndNoEnd) {
+TEST_F(LinkCheckersTest, RepeatedBreaksLengthenTheBackOffAndNeverEndTheJob) {
     for (std::uint64_t round = 1; round <= 12; ++round) {
         sever_and_go_on(round);
         look();
@@ -119,8 +119,8 @@ TEST_F(LinkCheckersTest, ALinkThatBreaksAgainAndAgainHasLongerAndLongerWaitsAndN
     EXPECT_EQ(violation(), "");
 }
 
-// A break that is noticed late ends a round that was worth while by then.
-TEST_F(LinkCheckersTest, ARoundHasLastedUntilItsEnd) {
+// A break that is noticed late ends a round that has lasted long enough.
+TEST_F(LinkCheckersTest, RoundLengthIsMeasuredToItsEndNotToTheBreak) {
     for (std::uint64_t round = 1; round <= 6; ++round) {
         sever_and_go_on(round);
     }
@@ -138,7 +138,7 @@ TEST_F(LinkCheckersTest, ARoundHasLastedUntilItsEnd) {
     EXPECT_EQ(violation(), "");
 }
 
-TEST_F(LinkCheckersTest, TheJobGoesOn) {
+TEST_F(LinkCheckersTest, BrokenConnectionIsFollowedByANewRound) {
     sever();
     report(1, NodeState::running, {{0, 1, "closed the connection"}});
     pass(policy.regroup_window);
@@ -152,7 +152,7 @@ TEST_F(LinkCheckersTest, TheJobGoesOn) {
     EXPECT_THAT(violation(), HasSubstr("broke 50 s ago, and there is no other round"));
 }
 
-TEST_F(LinkCheckersTest, NothingIsChargedForIt) {
+TEST_F(LinkCheckersTest, BrokenConnectionIsNotCharged) {
     sever();
     NodeReport failed;
     failed.round = RoundId{1};
@@ -168,7 +168,7 @@ TEST_F(LinkCheckersTest, NothingIsChargedForIt) {
               "restart");
 }
 
-TEST_F(LinkCheckersTest, ItIsTheCause) {
+TEST_F(LinkCheckersTest, BrokenConnectionIsGivenAsTheCause) {
     sever();
     checker->on_daemon_effects(now, core, {{"a", Stop{RoundId{1}, "node b gave the round up"}}});
     EXPECT_EQ(violation(),
@@ -176,17 +176,17 @@ TEST_F(LinkCheckersTest, ItIsTheCause) {
               "ends because node b gave the round up");
 }
 
-TEST_F(LinkCheckersTest, TheJobIsNotClosedForIt) {
+TEST_F(LinkCheckersTest, BrokenConnectionDoesNotCloseTheJob) {
     sever();
     checker->on_daemon_effects(now, core, core.step(now, StopRequested{"operator", "enough"}));
     EXPECT_THAT(violation(), HasSubstr("broke, and the job was closed: enough"));
 }
 
-TEST_F(LinkCheckersTest, AllKeepTheirProcesses) {
+TEST_F(LinkCheckersTest, BrokenConnectionCostsNoWorkerItsProcess) {
     sever();
     agent::SignalWorkers kill;
     kill.signal = SIGKILL;
-    now += seconds(6);  // It was asked to suspend, and did not within the shutdown timeout.
+    now += seconds(6);  // The worker was asked to suspend, and did not within the shutdown timeout.
     checker->on_agent_effect(now, 0, idle, kill);
     checker->on_process_end(now, 0, 11, false);
     EXPECT_EQ(violation(), "");
@@ -196,13 +196,13 @@ TEST_F(LinkCheckersTest, AllKeepTheirProcesses) {
               "its process for it");
 }
 
-TEST_F(LinkCheckersTest, RoundsThatBreakAtOnceDoNotFollowEachOtherWithoutTheirWait) {
+TEST_F(LinkCheckersTest, RoundsThatBreakAtOnceAreSeparatedByTheBackOff) {
     JobPolicy patient = policy;
     patient.budgets.delay = seconds(20);
     checker->on_job(now, patient);
     report(1, NodeState::running);
     now += minutes(2);
-    sever_and_go_on(1);  // It has lasted.
+    sever_and_go_on(1);  // This round has lasted.
     sever_and_go_on(2);
     EXPECT_EQ(violation(), "") << "the first restart is at once";
     sever_and_go_on(3);

@@ -149,7 +149,7 @@ std::optional<Arrival> Network::take(Instant now, std::uint32_t id) {
     if (connection.agent_open) {
         return arrival;
     }
-    // A host that has rebooted knows nothing of its old connections and resets them.
+    // A rebooted host has no old connections and resets them.
     if (hosts_[connection.host].powered && std::exchange(connection.agent_vanished, false)) {
         dispatch(now, {arrival.connection, Direction::to_daemon, std::monostate{}});
     }

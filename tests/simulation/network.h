@@ -22,28 +22,28 @@ enum class Direction : std::uint8_t { to_daemon, to_agent };
 struct Connection {
     std::uint32_t host = 0;
     std::uint32_t daemon = 0;
-    bool agent_open = false;      ///< The agent's process still has its end.
-    bool daemon_open = false;     ///< So does the daemon.
-    bool agent_vanished = false;  ///< The host lost power: its end will never say goodbye.
+    bool agent_open = false;                ///< The agent's process still has its end.
+    bool daemon_open = false;               ///< So does the daemon.
+    bool agent_vanished = false;            ///< The host lost power: its end sends no FIN.
     std::array<Instant, 2> last_arrival{};  ///< By direction; TCP keeps the order.
-    std::string node;                       ///< Who has joined over it, in the daemon's eyes.
+    std::string node;  ///< The node that has joined over it, as the daemon knows.
 };
 
-/// Something that has reached the other end: a message, or without one the end of the connection.
+/// An arrival at the other end: a message, or without one the end of the connection.
 struct Arrival {
     std::uint32_t connection = kNoConnection;
     Direction direction = Direction::to_daemon;
     std::variant<std::monostate, rendezvous::FromAgent, rendezvous::FromDaemon> message;
 };
 
-/// Connections between hosts and the daemon, with delays, partitions and (when the plan has them)
-/// loss, duplication and reordering. Knows nothing of what the messages mean.
+/// Connections between hosts and the daemon, with delays, partitions and (if the plan has them)
+/// loss, duplication and reordering. Does not interpret messages.
 class Network {
    public:
     Network(EventQueue& queue, Random random, const Plan& plan);
 
     void set_plan(const Plan& plan) { plan_ = plan; }
-    /// From now on everything takes `factor` times as long.
+    /// From now on every delay is `factor` times as long.
     void set_slowness(int factor) {
         slowness_ = factor;
         slowness_max_ = std::max(slowness_max_, factor);
@@ -51,11 +51,11 @@ class Network {
 
     [[nodiscard]] bool is_slow() const { return slowness_ > 1; }
 
-    /// True if a connection can be opened at this moment, as far as the network goes.
+    /// True if the network allows a new connection at this moment.
     [[nodiscard]] bool passable(std::uint32_t host) const;
     [[nodiscard]] std::uint32_t open(std::uint32_t host, std::uint32_t daemon);
     [[nodiscard]] Duration draw_delay();
-    /// No message takes longer, one way.
+    /// The longest one-way delay of a message.
     [[nodiscard]] Duration delay_limit() const;
 
     void send(Instant now, std::uint32_t connection, rendezvous::FromAgent message);
@@ -69,9 +69,9 @@ class Network {
     void cut(std::uint32_t host, Direction direction) { hosts_[host].cut[index(direction)] = true; }
     void heal(Instant now, std::uint32_t host);
 
-    /// Takes packet `id` off the wire. Nothing if nobody is there to receive it.
+    /// Takes packet `id` off the wire. Empty if its receiver is gone.
     [[nodiscard]] std::optional<Arrival> take(Instant now, std::uint32_t id);
-    /// Whom packet `id` is for, without taking it.
+    /// Packet `id`, without taking it off the wire.
     [[nodiscard]] const Arrival& peek(std::uint32_t id) const { return packets_[id]; }
 
     [[nodiscard]] Connection& connection(std::uint32_t id) { return connections_[id]; }

@@ -13,7 +13,7 @@ using std::chrono::milliseconds;
 using std::chrono::minutes;
 using std::chrono::seconds;
 
-// Under this one the seeds that once failed keep their stories.
+// With this salt, seeds that once failed replay as before.
 constexpr std::uint64_t kBusySalt = 0xda61aa6fa9146447ULL;
 constexpr std::uint64_t kHouseSalt = 0x627bd630cc498a1fULL;
 
@@ -50,7 +50,7 @@ void draw_workers(Random& random, Plan& plan) {
     plan.ignores_term = random.chance(0.3) ? 0.1 : 0;
 }
 
-// Drawn from numbers of its own.
+// Drawn from a random stream of its own.
 void draw_durability(Random& random, Plan& plan, double density) {
     plan.durability =
         pick<Durability, 5>(random, {Durability::memory, Durability::memory, Durability::journal,
@@ -105,7 +105,7 @@ Plan Plan::from_seed(std::uint64_t seed) {
     plan.hosts = static_cast<std::uint32_t>(2 + random.below(7));
     const double density = pick<double, 4>(random, {0.05, 0.2, 0.4, 0.8});
     for (std::size_t kind = 0; kind <= static_cast<std::size_t>(FaultKind::mass_outage); ++kind) {
-        // An operator's stop ends everything, so it comes rarely.
+        // An operator's stop ends the job, so it is rare.
         const bool rare = kind == static_cast<std::size_t>(FaultKind::operator_stop);
         if (random.chance(rare ? density / 4 : density)) {
             plan.faults.push_back(static_cast<FaultKind>(kind));

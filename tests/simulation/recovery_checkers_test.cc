@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Proof that the checkers of recovery can fail: steps, planned changes, drains, daemons that
-// return.
+// Checks that the recovery checkers detect violations: steps, planned changes, drains, restarted
+// daemons.
 #include <csignal>
 #include <string>
 
@@ -32,7 +32,7 @@ class RecoveryCheckersTest : public CheckerFixture {
         checker = std::move(one);
         checker->on_job(now, policy);
         checker->on_agent_start(now, 0);
-        now += minutes(2);  // So that the start of it all is long ago.
+        now += minutes(2);  // The start is long ago.
     }
     void agent_does(const agent::AgentEffect& effect) {
         checker->on_agent_effect(now, 0, idle, effect);
@@ -74,14 +74,14 @@ TEST_F(RecoveryCheckersTest, RoundVotesOnlyAfterAllRanksHaveAppliedTheLastStep) 
 TEST_F(RecoveryCheckersTest, RoundStartsFromTheMostAdvancedState) {
     watch(make_steps_checker());
     form(1, 0, {{0, 11, 4}, {1, 12, 0}});
-    EXPECT_EQ(violation(), "round 1 began at step 0, but a member had come to 4");
+    EXPECT_EQ(violation(), "round 1 began at step 0, but a member had reached step 4");
 }
 
 TEST_F(RecoveryCheckersTest, SurvivorsDifferByOneStepAtMost) {
     watch(make_steps_checker());
     form(1, 0, {{0, 11, 0}, {1, 12, 0}});
     form(2, 2, {{0, 11, 2}, {1, 12, 0}});
-    EXPECT_EQ(violation(), "of the survivors of round 1 one was at step 0, another at 2");
+    EXPECT_EQ(violation(), "survivors of round 1 differ by more than one step: 0 and 2");
 }
 
 TEST_F(RecoveryCheckersTest, StaleRoundDoesNotVote) {
@@ -127,7 +127,7 @@ TEST_F(RecoveryCheckersTest, HolderOfTheStateIsNotLeftOutUnlessItsTrainingIsFini
         form(2, 0, {{1, 12, 0}});
         EXPECT_EQ(violation(), is_finished ? ""
                                            : "round 2 began at step 0 without host 0, which was "
-                                             "there and had come to step 1");
+                                             "present and had reached step 1");
     }
 }
 
@@ -151,7 +151,8 @@ TEST_F(RecoveryCheckersTest, LeavingNodeEndsOnlyWorkersWithoutStateAtOnce) {
         agent_hears(agent::WorkerSuspended{0, trained ? RoundId{1} : RoundId::none});
         agent_does(agent::PauseWorkers{RoundId{1}, true, seconds(5), {}});
         agent_does(agent::SignalWorkers{RoundId{1}, SIGKILL, false, {0}, true});
-        agent_does(agent::SignalWorkers{RoundId{1}, SIGKILL, false, {0}});  // Its time is over.
+        // Its time to end is over.
+        agent_does(agent::SignalWorkers{RoundId{1}, SIGKILL, false, {0}});
         EXPECT_EQ(violation().empty(), !trained) << violation();
     }
 }
@@ -272,7 +273,7 @@ TEST_F(RecoveryCheckersTest, RecoveredNodesAreToldOfTheRecovery) {
     View view;
     view.rendezvous = &running;
     checker->on_calm(now, view);
-    EXPECT_THAT(violation(), HasSubstr("nobody was told of the way to round 1"));
+    EXPECT_THAT(violation(), HasSubstr("no node was told of the recovery to round 1"));
 }
 
 // ---- Leaving between two rounds.
@@ -283,7 +284,7 @@ TEST_F(RecoveryCheckersTest, NodeLeftBehindByALaterRoundSavesNothing) {
     form(2, 4, {{1, 12, 4}});
     commit(12, 2, 5);
     checker->on_left(now, 0, 11, 4);
-    EXPECT_EQ(violation(), "") << "it may not have been known when it was told to leave";
+    EXPECT_EQ(violation(), "") << "the agent may not have known when it told the worker to leave";
     now += minutes(1);
     checker->on_left(now, 0, 11, 4);
     EXPECT_EQ(violation(), "host 0 left with step 4 saved, and a later round had come to step 5");

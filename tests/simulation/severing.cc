@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How workers lose their connections to each other, though all of them live.
+// Live workers lose their connections to each other.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -14,9 +14,9 @@ using rendezvous::RoundId;
 namespace {
 
 constexpr Duration kNoticeMax = std::chrono::milliseconds(3);
-// Where nobody resets a connection, its end is noticed by what remains unanswered.
+// Without a reset, a worker notices the end of a connection only by a time-out.
 constexpr Duration kLateNoticeMax = std::chrono::seconds(2);
-// Between two attempts to connect.
+// Pause between two attempts to connect.
 constexpr Duration kAgainPause = std::chrono::seconds(1);
 
 }  // namespace
@@ -50,7 +50,7 @@ bool Workers::is_apart(const Group& group) const {
            has(severed_->one_host) && has(severed_->other_host);
 }
 
-// Their kernels try again and again, and now and then one gives it up.
+// The kernels retry, and now and then one gives up.
 void Workers::form_later(std::uint32_t index) {
     Group& group = groups_[index];
     if (group.still_since == Instant::max()) {
@@ -78,7 +78,7 @@ void Workers::sever_group(std::size_t index, std::uint32_t one_host, std::uint32
     if (group.broken || group.severed) {
         return;
     }
-    std::array<std::pair<std::uint32_t, Worker*>, 2> ends{};  // With their hosts.
+    std::array<std::pair<std::uint32_t, Worker*>, 2> ends{};  // With its host.
     std::vector<std::uint64_t> lives;
     for (const auto& [host, local_rank] : group.members) {
         Worker& worker = hosts_[host].workers[local_rank];
@@ -99,7 +99,7 @@ void Workers::sever_group(std::size_t index, std::uint32_t one_host, std::uint32
     group.severed = true;
     ends[0].second->lost_peer = ends[1].second->rank;
     ends[1].second->lost_peer = ends[0].second->rank;
-    // Mostly both ends notice, and at once.
+    // Usually both ends notice at once.
     const std::uint64_t who = world_.random.below(10);
     Instant first = Instant::max();
     for (std::size_t end = 0; end < ends.size(); ++end) {
@@ -126,8 +126,8 @@ void Workers::sever_group(std::size_t index, std::uint32_t one_host, std::uint32
     });
 }
 
-// It says so, and gives the round up: whatever waits for it elsewhere comes back, too. One that
-// hangs has a thread that looks at its connections all the same.
+// The worker reports it and gives up the round, which also releases its peers. A hanging worker
+// still has a thread that watches its connections.
 void Workers::on_bereft(std::uint32_t host, std::uint64_t tag) {
     Worker* worker = find(host, tag);
     if (worker == nullptr || worker->group == kNoGroup || !groups_[worker->group].severed ||

@@ -3,9 +3,9 @@
 #
 # simulate.sh SWARM FROM COUNT PROCESSES
 #
-# Runs COUNT seeds from FROM on in so many processes, each with a row of its own, and says every
-# half minute how far each has come. The first seed that violates an invariant ends them all: its
-# story and the command that replays it are printed, and the exit code is 1.
+# Runs COUNT seeds from FROM on, split among PROCESSES processes, and prints their progress every
+# half minute. The first seed that violates an invariant ends all of them. Its trace and the command
+# that replays it are printed, and the exit code is 1.
 set -eu
 swarm=$1 from=$2 count=$3 processes=$4
 scratch=$(mktemp -d)

@@ -66,7 +66,8 @@ void SimulatedAgent::end() {
 
 void SimulatedAgent::kill() {
     world_.note([&] { return node_ + " is killed"; });
-    // Before the workers are ended. A warden that is killed as well says nothing.
+    // The warden reports before the workers are ended. A warden that is killed as well sends
+    // nothing.
     if (last_word_.was_sent && world_.second_random.chance(0.8)) {
         last_words_.push_back(last_word_);
         world_.queue.push(world_.now + world_.network.draw_delay(), EventKind::last_word, host_);
@@ -155,7 +156,7 @@ void SimulatedAgent::on_arrival(Arrival arrival) {
     step(agent::LinkDown{});
 }
 
-// As the real client does: to the endpoint that was named, else to the next one.
+// As the real client does: to the named endpoint, otherwise to the next one.
 void SimulatedAgent::follow(const rendezvous::Elsewhere& elsewhere) {
     world_.network.close_by_agent(world_.now, connection_);
     connection_ = kNoConnection;
@@ -169,7 +170,7 @@ void SimulatedAgent::follow(const rendezvous::Elsewhere& elsewhere) {
 }
 
 void SimulatedAgent::on_timer(std::uint64_t incarnation) {
-    // A timer that was superseded by an earlier one still comes, and is not meant any more.
+    // A timer that an earlier one replaced still fires, and is ignored.
     if (!core_ || incarnation != incarnation_ || world_.now < timer_at_) {
         return;
     }
@@ -362,7 +363,7 @@ void SimulatedAgent::act(agent::Quit& effect) {
                (effect.verdict ? describe(effect.verdict->reason) : text_of(effect.reason));
     });
     world_.trace.mix(static_cast<std::uint64_t>(effect.exit_code));
-    workers_.orphan(host_);  // Only what resists SIGKILL is left.
+    workers_.orphan(host_);  // Only workers that resist SIGKILL are left.
     quit_ = std::move(effect);
     end();
 }
@@ -371,8 +372,7 @@ void SimulatedAgent::arm() {
     if (!core_) {
         return;
     }
-    // Never at once: the clocks' rounding must not make a timer fire again and again in one
-    // instant.
+    // Never at once: because of rounding, a timer could fire again and again at one instant.
     const Instant at =
         std::max(clock_.world(core_->next_deadline()), world_.now + std::chrono::microseconds(1));
     if (at < timer_at_) {

@@ -11,8 +11,8 @@
 
 namespace regroup::simulation {
 
-/// One host and the agent on it: the real agent's core behind a shell that does what the real
-/// shell does, in simulated time. Agents come and go; each is a new node of the same name.
+/// One host and its agent: the core of the real agent in a simulated shell, in simulated time.
+/// Every new agent on the host is a new node of the same name.
 class SimulatedAgent {
    public:
     SimulatedAgent(World& world, Workers& workers, std::uint32_t host);
@@ -29,7 +29,7 @@ class SimulatedAgent {
     /// Opens another connection before the daemon has seen the end of this one.
     void double_link();
 
-    /// The daemon that it tries to reach, or has reached.
+    /// The daemon that the agent tries to reach, or has reached.
     [[nodiscard]] std::uint32_t endpoint() const noexcept { return endpoint_; }
     void on_connected(std::uint64_t attempt, bool daemon_is_up);
     void on_arrival(Arrival arrival);
@@ -37,11 +37,11 @@ class SimulatedAgent {
     void on_worker_word(const Workers::Word& word);
     void on_store_offer(std::uint64_t incarnation);
     void on_second_signal(std::uint64_t incarnation);
-    /// The warden of an agent that was killed says so.
+    /// The warden of a killed agent reports its death.
     void on_last_word(bool daemon_is_up);
     [[nodiscard]] bool has_last_word() const noexcept { return !last_words_.empty(); }
     void forget_last_words() { last_words_.clear(); }
-    /// To whom the next of them speaks.
+    /// The daemon that the next warden message goes to.
     [[nodiscard]] std::uint32_t last_word_endpoint() const { return last_words_.front().endpoint; }
 
     [[nodiscard]] bool running() const noexcept { return core_.has_value(); }
@@ -53,13 +53,14 @@ class SimulatedAgent {
     [[nodiscard]] std::uint64_t incarnation() const noexcept { return incarnation_; }
     [[nodiscard]] Instant paused_until() const noexcept { return paused_until_; }
     [[nodiscard]] Instant awake_since() const noexcept;
-    /// Why the agent ended last: empty if it was killed.
+    /// How the last agent ended; empty if it was killed.
     [[nodiscard]] const std::optional<agent::Quit>& last_quit() const noexcept { return quit_; }
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
    private:
     void step(const agent::AgentEvent& event);
-    /// As the shell must, before anything that may lead to a report.
+    /// Passes the workers' steps to the core. The shell must do so before any event that may lead
+    /// to a report.
     void tell_steps();
     void follow(const rendezvous::Elsewhere& elsewhere);
     void apply(agent::AgentEffects effects);
@@ -80,7 +81,7 @@ class SimulatedAgent {
     void act(agent::Quit& effect);
     void arm();
     void connect();
-    /// The other daemon is tried next, if there is one.
+    /// Tries the other daemon next, if there is one.
     void rotate() { endpoint_ = (endpoint_ + 1) % world_.plan.daemons(); }
     void offer_store();
     void end();
@@ -94,21 +95,21 @@ class SimulatedAgent {
     std::uint32_t workers_count_ = 1;
     DriftingClock clock_;
     std::uint64_t incarnation_ = 0;
-    std::uint64_t attempt_ = 0;  ///< Of connecting; a new one makes the older void.
+    std::uint64_t attempt_ = 0;  ///< Of connecting; a new attempt cancels older ones.
     std::uint32_t connection_ = kNoConnection;
     std::uint32_t endpoint_ = 0;
     Instant timer_at_ = Instant::max();
     Instant started_at_ = Instant::max();
     Instant paused_until_{};
     std::optional<agent::Quit> quit_;
-    /// What the warden would say: a join as of the last message, and a goodbye.
+    /// The warden's messages: a join with the state of the last message, and a leave.
     struct LastWord {
         rendezvous::Join join;
         std::uint32_t endpoint = 0;
-        bool was_sent = false;  ///< The agent has said anything at all.
+        bool was_sent = false;  ///< The agent has sent a message.
     };
     LastWord last_word_;
-    std::deque<LastWord> last_words_;  ///< Of agents that are dead, on their way.
+    std::deque<LastWord> last_words_;  ///< Of killed agents, still in transit.
 };
 
 }  // namespace regroup::simulation

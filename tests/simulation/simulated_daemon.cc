@@ -19,7 +19,7 @@ constexpr Duration kReadMax = std::chrono::seconds(1);
 
 }  // namespace
 
-// ---- Life and death.
+// ---- Start and end.
 
 void SimulatedDaemon::start() {
     up_ = true;
@@ -50,7 +50,7 @@ void SimulatedDaemon::kill() {
     resign();
 }
 
-// Whatever it was about to decide, it does not.
+// Pending decisions are dropped.
 void SimulatedDaemon::resign() {
     if ((core_ || reads_) && keeps_log()) {
         world_.tell([&](Checker& c) { c.on_daemon_gone(world_.now); });
@@ -103,7 +103,7 @@ void SimulatedDaemon::restore() {
     if (!log_.begun()) {
         return;
     }
-    // The job's time never goes back, whoever's clock it is told by.
+    // The job's time never goes back, whichever daemon's clock it follows.
     offset_ = std::max(offset_, log_.last_at() - world_.now);
     core_.emplace(log_.machine());
     world_.tell([&](Checker& c) { c.on_daemon_restored(world_.now, *core_); });
@@ -219,7 +219,7 @@ bool SimulatedDaemon::dies_midway() {
     return true;
 }
 
-// ---- What comes in.
+// ---- Incoming messages.
 
 bool SimulatedDaemon::speaks_over(std::uint32_t connection) const {
     const auto found = sessions_.find(world_.network.connection(connection).node);
@@ -253,7 +253,7 @@ void SimulatedDaemon::hear(Arrival arrival) {
     auto* message = std::get_if<rendezvous::FromAgent>(&arrival.message);
     if (message == nullptr) {
         world_.network.close_by_daemon(world_.now, id);
-        // A newer connection of the same node may have taken over.
+        // A newer connection of the same node may have replaced this one.
         if (speaks_over(id)) {
             sessions_.erase(node);
             world_.note([&] { return "the daemon sees the connection of " + node + " end"; });
@@ -265,7 +265,8 @@ void SimulatedDaemon::hear(Arrival arrival) {
     if (auto* hello = std::get_if<rendezvous::Join>(message)) {
         join(id, std::move(*hello));
     } else if (!speaks_over(id)) {
-        return;  // A message that overtook its connection's join; only unreliable networks do that.
+        return;  // A message overtook the join of its connection, which only unreliable networks
+                 // allow.
     } else if (auto* report = std::get_if<rendezvous::Report>(message)) {
         submit(rendezvous::NodeReported{node, std::move(report->report)});
     } else if (auto* resumed = std::get_if<rendezvous::Resumed>(message)) {
@@ -297,7 +298,8 @@ void SimulatedDaemon::join(std::uint32_t connection, rendezvous::Join join) {
     world_.network.connection(connection).node = node;
     const auto [session, is_new] = sessions_.emplace(node, connection);
     if (!is_new && session->second != connection) {
-        world_.network.close_by_daemon(world_.now, session->second);  // Superseded.
+        // A newer connection replaces it.
+        world_.network.close_by_daemon(world_.now, session->second);
         session->second = connection;
     }
     submit(rendezvous::NodeJoined{node, std::move(join.policy), std::move(join.offer),

@@ -12,16 +12,15 @@
 
 namespace regroup::simulation {
 
-/// A daemon: the real rendezvous core of one job behind a shell that does with connections what
+/// A daemon: the real rendezvous core of one job, in a simulated shell that handles connections as
 /// the real server does, in simulated time.
 ///
-/// What it remembers when it is killed is the plan's `durability`: nothing; or what it has written
-/// into a journal, or into etcd while it led. The core is given each event as it comes, and nobody
-/// hears of what follows before the event is recorded, behind all that came earlier. In etcd's case
-/// that takes a while, in which more may come; and if it is refused, the core is given up with all
-/// that it has been told since. A report that decides nothing is answered at once, and recorded a
-/// moment later, or never. A daemon that comes back needs a while to read what was recorded, in
-/// which what nodes say waits.
+/// The plan's `durability` decides what survives a kill: nothing, the journal, or the records in
+/// etcd. The core gets each event as it comes. Its effects are sent only after the event is
+/// recorded, in order. With etcd that takes a while, and more events may come meanwhile. If etcd
+/// refuses a record, the daemon discards the core with all later events. A report without effect is
+/// answered at once, and recorded a moment later or never. A restarted daemon needs a while to read
+/// its records. Messages of nodes wait meanwhile.
 class SimulatedDaemon {
    public:
     SimulatedDaemon(World& world, JobLog& log, SimulatedEtcd& etcd, std::uint32_t index)
@@ -29,7 +28,7 @@ class SimulatedDaemon {
 
     void start();
     void kill();
-    /// Kills it the next time that it has recorded something and not yet sent what follows; it
+    /// Kills it the next time that it has recorded an event and not yet sent the effects. It
     /// returns after `outage`.
     void kill_midway(Duration outage) { dies_midway_for_ = outage; }
     void standby_midway() { dies_midway_for_.reset(); }
@@ -43,18 +42,18 @@ class SimulatedDaemon {
     void on_timer(std::uint64_t life);
     void on_duty(std::uint64_t life);
     void on_etcd_answer(EtcdCall call);
-    /// What has decided nothing is recorded now.
+    /// Writes the deferred records.
     void on_sweep(std::uint64_t life);
-    /// It has read what was recorded.
+    /// It has read its records.
     void on_has_read(std::uint64_t reading);
 
     [[nodiscard]] bool up() const noexcept { return up_; }
     [[nodiscard]] bool has_sessions() const noexcept { return !sessions_.empty(); }
     [[nodiscard]] Instant paused_until() const noexcept { return paused_until_; }
-    /// Since when it has been up, not paused, and in charge, with nothing that it waits for.
-    /// Instant::max() while it is not.
+    /// Since when it has been up, not paused, leading, and not waiting for a record. Instant::max()
+    /// otherwise.
     [[nodiscard]] Instant awake_since() const noexcept;
-    /// Null while it is not in charge of a job.
+    /// Null while it does not lead a job.
     [[nodiscard]] const rendezvous::RendezvousCore* core() const noexcept {
         return core_ ? &*core_ : nullptr;
     }
@@ -64,22 +63,22 @@ class SimulatedDaemon {
    private:
     struct Lease {
         std::uint64_t epoch = 0;
-        Instant until{};  ///< As far as this daemon can know; etcd lets it end no sooner.
+        Instant until{};  ///< As far as this daemon can know. In etcd the lease ends no sooner.
     };
 
-    /// A daemon whose records take longer than this to be accepted is not in charge of anything.
+    /// A daemon whose records take longer than this to be accepted does not count as leading.
     static constexpr Duration kPrompt = std::chrono::milliseconds(500);
 
     [[nodiscard]] bool keeps_log() const { return world_.plan.durability != Durability::memory; }
     [[nodiscard]] bool is_replicated() const {
         return world_.plan.durability == Durability::replicated;
     }
-    /// True if it may decide at this moment.
+    /// True if it may take decisions at this moment.
     [[nodiscard]] bool leads();
     [[nodiscard]] bool speaks_over(std::uint32_t connection) const;
     [[nodiscard]] Instant job_now() const { return world_.now + offset_; }
 
-    /// What waits to be recorded: the last of the records, and what it made the core say.
+    /// A step of the core that waits to be recorded: its records, and the effects of the last one.
     struct Step {
         std::vector<Record> records;
         rendezvous::Effects effects;
@@ -88,19 +87,19 @@ class SimulatedDaemon {
     void hear(Arrival arrival);
     void join(std::uint32_t connection, rendezvous::Join join);
     void turn_away(std::uint32_t connection);
-    /// The core is told of `event`, or that time has passed.
+    /// Gives the core `event`, or only the present time.
     void submit(std::optional<rendezvous::Event> event);
-    /// A record that may wait for the next that may not.
+    /// Keeps a record that may be written later.
     void defer(journal::Entry entry);
-    /// Records all that waits, unless etcd has yet to answer.
+    /// Records all waiting steps, unless an etcd answer is still outstanding.
     void record_all();
     void send_append();
-    /// All that is pending is recorded, with these effects.
+    /// All pending steps are recorded, with these effects.
     void recorded(const std::vector<rendezvous::Effects>& effects);
     /// True if it died.
     [[nodiscard]] bool dies_midway();
     void send(rendezvous::Effects effects);
-    /// It is in charge, once it has read what was recorded.
+    /// Takes the lead, once it has read the records.
     void take_over();
     void restore();
     void resign();
@@ -123,18 +122,19 @@ class SimulatedDaemon {
 
     RoutineFold fold_;
     std::vector<Record> deferred_;
-    bool sweeps_ = false;      ///< It will, in a moment.
-    std::deque<Step> outbox_;  ///< Stepped over, and not on the way into the log yet.
-    bool reads_ = false;       ///< What was recorded.
+    bool sweeps_ = false;      ///< A sweep is scheduled.
+    std::deque<Step> outbox_;  ///< Steps that are not on the way into the log yet.
+    bool reads_ = false;       ///< It is reading its records.
     std::uint64_t reading_ = 0;
-    std::vector<Arrival> words_;  ///< That came meanwhile.
+    std::vector<Arrival> words_;  ///< Messages that came meanwhile.
     Duration offset_{};           ///< From this daemon's clock to the job's timeline.
     std::optional<Lease> lease_;
     std::optional<std::uint32_t> known_leader_;
     std::vector<Step> pending_;  ///< On its way into the log.
     Instant pending_since_{};
-    std::size_t position_ = 0;                    ///< Where `pending_` goes.
-    std::optional<rendezvous::JobPolicy> begin_;  ///< The job is begun with the next append.
+    std::size_t position_ = 0;  ///< Where `pending_` goes.
+    /// The next append begins the job with this policy.
+    std::optional<rendezvous::JobPolicy> begin_;
 };
 
 }  // namespace regroup::simulation

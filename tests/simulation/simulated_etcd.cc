@@ -73,8 +73,8 @@ void SimulatedEtcd::carry_out(EtcdCall& call) {
             if (call.granted && call.begin && !log_.begun()) {
                 log_.begin(*call.begin);
             }
-            // Asked again because the answer was lost: it is there already, and only this epoch
-            // can have put it there.
+            // A retry after a lost answer: the records are there already, and only this epoch can
+            // have written them.
             if (call.granted && call.position == log_.size()) {
                 effects_ = commit(world_, log_, call.batch);
             }

@@ -10,47 +10,46 @@
 
 namespace regroup::simulation {
 
-/// One question to etcd, and its answer.
+/// One request to etcd, and its answer.
 struct EtcdCall {
     enum class Kind : std::uint8_t {
-        campaign,    ///< Be the leader, if nobody is.
-        keep_alive,  ///< Stay it.
-        append,      ///< Records, if `epoch` still leads.
+        campaign,    ///< Become the leader, if there is none.
+        keep_alive,  ///< Stay the leader.
+        append,      ///< Append records, if `epoch` still leads.
     };
     Kind kind = Kind::campaign;
     std::uint32_t daemon = 0;
-    std::uint64_t life = 0;   ///< Of the daemon; an answer to an earlier life is for nobody.
-    Instant asked{};          ///< A lease is counted from here.
-    std::uint64_t epoch = 0;  ///< Under which it asks; in the answer, the one that leads.
+    std::uint64_t life = 0;   ///< Of the daemon; answers to an earlier life are dropped.
+    Instant asked{};          ///< A lease runs from here.
+    std::uint64_t epoch = 0;  ///< The epoch of the request; in the answer, the leading one.
     std::uint64_t job = 0;
     std::size_t position = 0;
     std::vector<Record> batch;
-    /// Begins the job with this, if it is not begun.
+    /// Begins the job with this policy, if it has not begun.
     std::optional<rendezvous::JobPolicy> begin;
 
     bool granted = false;
     std::uint32_t leader = 0;
 };
 
-/// A linearizable store with leases, as two daemons see etcd: what reaches it takes place at one
-/// instant, in one order. Calls and answers take time, and vanish while the way is cut. Whoever
-/// appends must hold the lease under the epoch by which it won it: a leader that has been deposed
-/// is refused, whatever it believes.
+/// A linearizable store with leases, as two daemons see etcd. Each call takes effect at one
+/// instant, in one order. Calls and answers take time, and are lost while the connection is cut. An
+/// append must carry the epoch of the current lease: a deposed leader is refused.
 class SimulatedEtcd {
    public:
     SimulatedEtcd(World& world, JobLog& log) : world_(world), log_(log) {}
 
     void call(EtcdCall call);
-    /// Carries the call out, and sends the answer on its way.
+    /// Carries out the call, and sends the answer.
     void on_arrival(std::uint32_t id);
     [[nodiscard]] const EtcdCall& peek(std::uint32_t id) const { return calls_[id]; }
-    /// Takes an answer off the wire. Nothing if it was lost.
+    /// Takes an answer off the wire. Empty if it was lost.
     [[nodiscard]] std::optional<EtcdCall> take(std::uint32_t id);
 
     void set_down(bool down) { down_ = down; }
     void cut(std::uint32_t daemon, bool cut);
     [[nodiscard]] bool reachable(std::uint32_t daemon) const;
-    /// What the records of the last append make the job's machine say.
+    /// The effects of the records of the last append.
     [[nodiscard]] const std::vector<rendezvous::Effects>& last_effects() const { return effects_; }
 
    private:

@@ -10,7 +10,7 @@ namespace regroup::simulation {
 namespace {
 
 constexpr Duration kTick = std::chrono::seconds(1);
-// A new agent on a host starts after the old one's workers are gone for certain.
+// A new agent starts only after the workers of the old one are certainly gone.
 constexpr Duration kRespawnMin = std::chrono::milliseconds(300);
 constexpr Duration kNewJobPause = std::chrono::seconds(1);
 }  // namespace
@@ -209,10 +209,10 @@ void Simulation::handle(const Happening& event) {
             break;
         case EventKind::spawn:
             if (is_host(host) && lingers_) {
-                spawn(host, kTick);  // The port is taken.
+                spawn(host, kTick);  // The port is still in use.
                 break;
             }
-            // Late comers to a job that is over are welcome too: they must be told so.
+            // A node may also join a job that has ended: the daemon must tell it so.
             if (event.tag == epoch_ && !agents_[host]->running() &&
                 (!job_over_ || (!calm_ && !new_job_due_ && world_.random.chance(0.5)))) {
                 if (is_host(host) && !daemons_.front()->up()) {
@@ -240,14 +240,14 @@ void Simulation::handle(const Happening& event) {
     observe();
 }
 
-// What follows from what has just happened, whoever did it.
+// Follow-ups of the last event, whichever part caused it.
 void Simulation::observe() {
     const rendezvous::RendezvousCore* core = daemon().core();
     if (core != nullptr && core->round() != last_round_) {
         last_round_ = core->round();
         ++rounds_;
     }
-    // It died as it wrote.
+    // The launcher died while it wrote.
     if (world_.plan.housed && agents_.front()->running() && !daemons_.front()->up()) {
         agents_.front()->kill();
         spawn(0, std::chrono::seconds(10));
@@ -267,7 +267,8 @@ void Simulation::observe() {
         was_running_[host] = running;
     }
     if (calm_ && job_over_ && !was_over) {
-        calm_until_ = std::max(calm_until_, world_.now + calm_limit());  // All are to hear of it.
+        // All nodes are to hear of it.
+        calm_until_ = std::max(calm_until_, world_.now + calm_limit());
     }
     if (job_over_ && !anyone && !new_job_due_ && !lingers_) {
         new_job_due_ = true;
@@ -332,10 +333,10 @@ bool Simulation::job_is_closed() const {
     return log_.begun() ? log_.machine().verdict().has_value() : daemon().closed_job();
 }
 
-// ---- What the checkers see.
+// ---- The view of the checkers.
 
 void Simulation::look(View& view) {
-    // What is on its way into the log may never have been.
+    // Steps on their way into the log may be lost.
     view.rendezvous = daemon().core();
     if (view.rendezvous != nullptr && world_.plan.durability != Durability::memory) {
         view.rendezvous = log_.begun() ? &log_.machine() : nullptr;

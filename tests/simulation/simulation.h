@@ -18,24 +18,24 @@ namespace regroup::simulation {
 
 struct Options {
     std::uint64_t seed = 1;
-    Duration safety = std::chrono::hours(1);  ///< How long things go wrong.
-    std::size_t trace_lines = 0;              ///< Kept of the text trace; 0 for none.
+    Duration safety = std::chrono::hours(1);  ///< How long faults occur.
+    std::size_t trace_lines = 0;  ///< Lines of the text trace that are kept; 0 for none.
     /// See World::swallow.
     std::function<bool(const rendezvous::FromDaemon&)> swallow;
 };
 
 struct RunReport {
     std::optional<std::string> violation;  ///< The sentence of the checker that failed first.
-    std::uint64_t hash = 0;                ///< Of everything that happened, in order.
-    std::uint64_t steps = 0;               ///< Of either core.
+    std::uint64_t hash = 0;                ///< Of all events, in order.
+    std::uint64_t steps = 0;               ///< Of all cores, agents' and daemons'.
     std::uint64_t rounds = 0;
     std::uint64_t jobs = 0;
     std::uint64_t faults = 0;
     std::deque<std::string> trace;
 };
 
-/// One run: a daemon and some hosts, decided by one seed down to the last delay. First everything
-/// that the seed allows goes wrong for `safety`; then faults stop, and the job must come right.
+/// One run: daemons and hosts, fully determined by one seed. For `safety`, the faults that the seed
+/// allows occur. Then faults stop, and the job must recover.
 class Simulation {
    public:
     explicit Simulation(const Options& options);
@@ -44,7 +44,7 @@ class Simulation {
 
    private:
     void handle(const Happening& event);
-    /// True if the one whom `event` is for is paused; then it will come again later.
+    /// True if the receiver of `event` is paused. The event is then scheduled again.
     bool postponed(const Happening& event);
     void start_job();
     void spawn(std::uint32_t host, Duration within);
@@ -57,13 +57,13 @@ class Simulation {
     // The launcher that serves the rendezvous (hosting.cc).
 
     [[nodiscard]] bool is_host(std::uint32_t host) const { return world_.job.hosted && host == 0; }
-    /// A job begins: its daemon runs already, or comes with its host.
+    /// A job begins. Its daemon runs already, or starts with its launcher.
     void begin_hosting();
-    /// The agent beside the rendezvous has ended.
+    /// The agent of the launcher that serves the rendezvous has ended.
     void host_ended();
     void on_host_lingers(Instant until);
     void disturb_all();
-    /// The one in charge, else the first.
+    /// The leading daemon, otherwise the first.
     [[nodiscard]] SimulatedDaemon& daemon() const;
     [[nodiscard]] bool job_is_closed() const;
 
@@ -71,7 +71,7 @@ class Simulation {
 
     void begin_calm();
     [[nodiscard]] Duration calm_limit() const;
-    /// Calm lasts until the nodes are back that had been set aside.
+    /// Extends the calm until the quarantined nodes are back.
     void await_returns();
 
     void tick();
@@ -86,14 +86,14 @@ class Simulation {
     std::vector<std::unique_ptr<SimulatedAgent>> agents_;
     std::vector<Instant> undisturbed_since_;
     std::vector<bool> was_running_;
-    std::ptrdiff_t were_aside_ = 0;    ///< So many nodes, at the last tick.
-    std::vector<std::uint32_t> cuts_;  ///< How many partitions each host is in.
+    std::ptrdiff_t were_aside_ = 0;    ///< Number of quarantined nodes at the last tick.
+    std::vector<std::uint32_t> cuts_;  ///< Number of partitions that each host is in.
     View view_;
     std::uint64_t epoch_ = 0;  ///< The job's number.
     bool job_over_ = false;
     bool new_job_due_ = false;
     bool calm_ = false;
-    std::optional<std::string> lingers_;  ///< The rendezvous does, after an agent's end. Why.
+    std::optional<std::string> lingers_;  ///< Why the daemon lingers after the end of its agent.
     Instant calm_from_{};
     Instant calm_until_ = Instant::max();
     rendezvous::RoundId last_round_ = rendezvous::RoundId::none;

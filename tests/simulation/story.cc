@@ -315,7 +315,7 @@ void Story::gone(Node& node) {
     node.connected = false;
 }
 
-// ---- The daemon, and the post between them.
+// ---- The daemon, and the messages.
 
 void Story::feed_daemon(const Event& event) {
     if (daemon_) {
@@ -352,7 +352,7 @@ void Story::deliver() {
         const std::string line =
             letter.to_daemon ? node.id + " -> daemon: " + test::to_line(*letter.to_daemon)
                              : "daemon -> " + node.id + ": " + test::to_line(*letter.to_agent);
-        // Heartbeats and their answers are the breath of the story, not the story.
+        // Heartbeats and their answers are not shown.
         const auto* report = letter.to_daemon ? std::get_if<Report>(&*letter.to_daemon) : nullptr;
         const std::string state = report == nullptr ? "" : test::to_line(*letter.to_daemon);
         const auto* waiting = letter.to_agent ? std::get_if<Waiting>(&*letter.to_agent) : nullptr;

@@ -13,13 +13,13 @@
 
 namespace regroup::simulation {
 
-/// A small world told by commands: one daemon and a few agents, whose messages arrive at once and
-/// whose workers do as they are told. Everything that happens is a line of text. It is what the
-/// transcripts are made of; see transcripts/README.md for the commands.
+/// A small simulated job that is driven by commands: one daemon and a few agents. Messages arrive
+/// at once, and commands control the workers. Every event is a line of text. The transcripts
+/// consist of these lines; see transcripts/README.md for the commands.
 class Story {
    public:
-    /// Carries out one command and returns what happened. A command that makes no sense is
-    /// answered with one line that begins with "?".
+    /// Carries out one command and returns what happened. The answer to an invalid command is one
+    /// line that begins with "?".
     [[nodiscard]] std::vector<std::string> tell(const std::string& command);
 
    private:
@@ -32,15 +32,16 @@ class Story {
         std::optional<std::uint32_t> slot;
         std::uint16_t port = 0;
         bool connected = false;
-        bool cut = false;  ///< What it says and hears is lost, though its connection stands.
+        bool cut = false;  ///< Messages from and to it are lost, though its connection stays open.
         bool powered = true;
-        Duration grace{};  ///< From SIGTERM to the workers' end.
+        Duration grace{};  ///< From SIGTERM to the end of the workers.
         rendezvous::RoundId round = rendezvous::RoundId::none;  ///< Of `alive`.
         std::uint32_t first_rank = 0;
         std::set<std::uint32_t> alive;
-        Instant end_at = Instant::max();  ///< When its workers will have obeyed SIGTERM.
+        Instant end_at = Instant::max();  ///< When its workers end after SIGTERM.
     };
-    using Words = std::map<std::string, std::string>;  ///< key=value, and "0", "1"... for the rest.
+    /// key=value, and "0", "1", ... for the other words.
+    using Words = std::map<std::string, std::string>;
 
     void carry_out(const Words& words);
     void begin_job(const Words& words);
@@ -54,7 +55,7 @@ class Story {
     void act(Node& node, const agent::SendLeave& effect);
     void act(Node& node, const agent::DropLink& effect);
     void act(Node& node, const agent::LaunchWorkers& effect);
-    /// Workers here do not outlive their round.
+    /// For effects of elastic workers. Workers here end with their round.
     template <class Effect>
     void act(Node& /*node*/, const Effect& /*effect*/) {}
     void act(Node& node, const agent::SignalWorkers& effect);
@@ -84,7 +85,7 @@ class Story {
     std::deque<Letter> letters_;
     std::multimap<std::string, std::string> to_lose_;  ///< Node and kind of messages to lose.
     std::map<rendezvous::NodeId, std::string> said_;  ///< Each node's last report, to omit repeats.
-    /// The last thing that each node was told it waits for, to omit repeats.
+    /// The last waiting situation that each node was told, to omit repeats.
     std::map<rendezvous::NodeId, rendezvous::Situation::Kind> waits_for_;
     std::string explained_;  ///< The daemon's last explanation that was told.
     std::uint16_t next_port_ = 2000;

@@ -2,8 +2,8 @@
 //
 // swarm --seed S --count N --hours H [--progress SECONDS] [--transcript]
 //
-// Runs N seeds from S on, each for H simulated hours of faults and then a calm in which everything
-// must come right. Ends with 1 at the first seed that violates an invariant, with its story.
+// Runs N seeds from S on, each for H simulated hours of faults and a calm in which the job must
+// recover. At the first seed that violates an invariant, prints its trace and exits with 1.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

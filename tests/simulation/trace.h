@@ -9,8 +9,8 @@
 
 namespace regroup::simulation {
 
-/// What happened: always as a hash, and on request as text. A run that fails is played again with
-/// text, which costs nothing in the thousands of runs that do not fail.
+/// The trace of a run: always as a hash, and on request as text. A failed run is repeated with
+/// text, so that the thousands of runs that succeed do not pay for it.
 class Trace {
    public:
     /// Keeps the last `lines_max` lines; none by default.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What workers do between their start and their end: rounds and steps. Their groups are in
-// groups.cc.
+// Workers between their start and their end: rounds and steps. Their groups are in groups.cc.
 #include <algorithm>
 #include <utility>
 
@@ -28,7 +27,7 @@ void Workers::assign(std::uint32_t host, const rendezvous::Assignment& assignmen
     for (const std::uint32_t local_rank : local_ranks) {
         Worker& worker = hosts_[host].workers[local_rank];
         if (!worker.alive) {
-            // The agent has yet to hear of its end, which will count as one in this round.
+            // The agent has not heard of its end yet, and will count it as an end in this round.
             world_.tell([&](Checker& c) {
                 c.on_worker_start(world_.now, host, assignment.round);
                 c.on_worker_end(world_.now, host, assignment.round, worker.own_fault);
@@ -82,7 +81,7 @@ void Workers::on_ready(std::uint32_t host, std::uint64_t tag) {
     }
 }
 
-// The state comes from who has come furthest; from here on all have it.
+// All ranks take over the most advanced state.
 void Workers::on_formed(std::uint32_t index) {
     Group& group = groups_[index];
     if (group.broken || group.severed || group.formed) {
@@ -158,7 +157,7 @@ void Workers::on_vote(std::uint32_t index) {
 
 void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
     Worker* worker = find(host, tag);
-    // A rank whose round has ended meanwhile, by its page, keeps its old state.
+    // A rank that has read the end of the round from its page keeps its old state.
     if (worker == nullptr || worker->stage != Stage::training || !worker->awaits_outcome ||
         hosts_[host].ended >= worker->round) {
         return;
@@ -203,7 +202,7 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
             worker->finished = true;
             worker->stage = Stage::leaving;
             world_.tell([&](Checker& c) { c.on_process_finished(world_.now, worker->life); });
-            // From here on it is as any program, which ends when its round does.
+            // From here on it ends with its round, as a program without the SDK.
             speak(*worker, host, between(world_.second_random, {}, kFinishedMax),
                   agent::WorkerAttached{local_rank, false, true});
             schedule_end(world_.now + between(world_.random, {}, world_.plan.skew_max), host,
@@ -211,7 +210,7 @@ void Workers::on_apply(std::uint32_t host, std::uint64_t tag) {
             break;
     }
     if (group.outcome == Group::Outcome::finish) {
-        worker->group = kNoGroup;  // In order: its peers do not miss it.
+        worker->group = kNoGroup;  // It leaves in order: its peers do not notice a loss.
     }
 }
 
@@ -224,8 +223,8 @@ void Workers::on_standstill(std::uint32_t index) {
     if (!group.formed) {
         world_.tell([&](Checker& c) { c.on_stuck(world_.now, {index, group.round}); });
     }
-    // Every agent looks at its own workers' pages, and sees at about this time that one stands
-    // still, or else that all of them wait for somebody elsewhere.
+    // Every agent reads the pages of its own workers. At about this time it sees that one stands
+    // still, or that all of them wait for a worker of another node.
     std::map<std::uint32_t, const Worker*> suspects;  // By host.
     for (const auto& [host, local_rank] : group.members) {
         const Worker& worker = hosts_[host].workers[local_rank];
@@ -247,7 +246,7 @@ void Workers::on_standstill(std::uint32_t index) {
     world_.queue.push(world_.now + world_.plan.hang_limit, EventKind::group_standstill, index);
 }
 
-// All move again, and the agents see it.
+// All ranks go on, and the agents see it.
 void Workers::end_standstill(Group& group, std::size_t index) {
     const Instant since = std::exchange(group.still_since, Instant::max());
     if (world_.now < after(since, world_.plan.hang_limit)) {
@@ -261,7 +260,7 @@ void Workers::end_standstill(Group& group, std::size_t index) {
         }
     }
     for (const auto& [host, incarnation] : incarnations) {
-        // Behind what they have seen before.
+        // After the events that they have seen before.
         say(host, incarnation, kLookMax + between(world_.second_random, {}, kLookMax),
             agent::HangSuspected{group.round, std::nullopt});
     }
@@ -280,7 +279,7 @@ std::vector<rendezvous::RankPosition> Workers::positions(std::uint32_t host) con
         if (worker.stage == Stage::forming) {
             look.phase = worker_link::Phase::forming;
         } else {
-            // Who hangs has not issued what the others wait in.
+            // The hanging rank has not issued the collective that the others wait in.
             look.phase = worker_link::Phase::training;
             look.operations = worker.hung ? 1 : 2;
             look.waiting = !worker.hung;

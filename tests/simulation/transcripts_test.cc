@@ -27,7 +27,7 @@ std::vector<std::string> transcripts() {
 
 class Transcript : public testing::TestWithParam<std::string> {};
 
-TEST_P(Transcript, IsWhatHappens) {
+TEST_P(Transcript, SimulatedRunMatchesTheTranscript) {
     Story story;
     const std::string difference =
         test::check_transcript(std::string(REGROUP_TRANSCRIPTS) + "/" + GetParam() + ".txt",
@@ -38,7 +38,7 @@ TEST_P(Transcript, IsWhatHappens) {
 INSTANTIATE_TEST_SUITE_P(All, Transcript, testing::ValuesIn(transcripts()),
                          [](const auto& named) { return named.param; });
 
-TEST(Transcripts, ADifferenceIsShownWithItsLine) {
+TEST(Transcripts, DifferenceIsShownWithItsLine) {
     if (std::getenv("REGROUP_REWRITE") != nullptr) {
         GTEST_SKIP() << "REGROUP_REWRITE is set, so that nothing can differ";
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Processes: how they start and end. What they do meanwhile is in training.cc.
+// Worker processes: start and end. Their training is in training.cc.
 #include "tests/simulation/workers.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr Duration kWordMax = std::chrono::milliseconds(3);
 constexpr Duration kOrphanMax = std::chrono::milliseconds(100);
-// So long a worker that has lost its peers waits for the word that its round is over.
+// How long a worker that has lost its peers waits for the end of its round.
 constexpr Duration kEndLimit = std::chrono::seconds(1);
 constexpr Duration kKillMax = std::chrono::milliseconds(20);
 
@@ -133,7 +133,7 @@ void Workers::schedule_consequence(std::uint32_t host, std::uint32_t local_rank)
     if (hosts_[host].workers[local_rank].at_boundary) {
         schedule_suspends(host, local_rank, world_.plan.consequence_max);
     } else if (elastic && !world_.random.chance(world_.plan.dies_of_peers)) {
-        // It notices by itself, or waits for the agent's word.
+        // The worker notices by itself, or waits for the agent's message.
         if (groups_[hosts_[host].workers[local_rank].group].severed) {
             schedule_suspends(host, local_rank, kWordMax, kEndLimit);
         } else if (world_.random.chance(0.5)) {
@@ -221,12 +221,12 @@ void Workers::on_end(std::uint32_t host, std::uint64_t tag) {
         world_.plan.crash_at_start <= 0 && world_.plan.start_error <= 0) {
         return;  // Scheduled before the calm.
     }
-    // It has noticed, or been told, and is about to leave its round in order.
+    // The worker has noticed, or been told, and is about to leave its round in order.
     if (cause == Cause::consequence && worker->elastic &&
         (worker->group == kNoGroup || !groups_[worker->group].broken)) {
         return;
     }
-    // A collective job does not succeed for one when it has failed for another.
+    // No worker of a collective job succeeds when another has failed.
     if (cause == Cause::success && !worker->elastic && groups_[worker->group].broken) {
         return;
     }
@@ -240,7 +240,7 @@ agent::WorkerExited Workers::describe_end(const Worker& worker, std::uint32_t lo
                                worker.finished,    {},         worker.step};
     if (cause == Cause::success) {
         if (worker.elastic && !worker.finished) {
-            exited.unfinished.emplace();  // It leaves, and that is no failure.
+            exited.unfinished.emplace();  // It leaves early, which is no failure here.
         }
         return exited;
     }
@@ -276,7 +276,7 @@ agent::WorkerExited Workers::describe_end(const Worker& worker, std::uint32_t lo
 void Workers::end(std::uint32_t host, std::uint32_t local_rank, Cause cause, bool tell_agent) {
     Worker& worker = hosts_[host].workers[local_rank];
     worker.alive = false;
-    // Nobody has died: then it should not have either.
+    // Without a death, the worker should not have died either.
     const bool fragile = cause == Cause::consequence && worker.elastic &&
                          worker.group != kNoGroup && !groups_[worker.group].bereaved;
     const bool own_fault = cause == Cause::fault || cause == Cause::start_error || fragile ||
@@ -303,7 +303,7 @@ void Workers::end(std::uint32_t host, std::uint32_t local_rank, Cause cause, boo
     }
 }
 
-// ---- What reaches the agent.
+// ---- Events for the agent.
 
 void Workers::say(std::uint32_t host, std::uint64_t incarnation, Duration within,
                   agent::AgentEvent event) {

@@ -10,19 +10,19 @@
 
 namespace regroup::simulation {
 
-/// Every worker process of a run, on all hosts: how long it works, how it dies, and what its death
-/// does to its peers. Tells the agent of each end, and of all that a worker says, a moment later,
-/// as a pidfd and a local socket would.
+/// All worker processes of a run, on all hosts: how long they work, how they end, and the effect of
+/// their end on their peers. The agent learns of each end and each message a moment later, as from
+/// a pidfd and a local socket.
 ///
-/// In an elastic job the workers keep their processes over rounds, and what the SDK's loop does is
-/// done here: the group of a round forms when all its ranks are there, takes the state from the
-/// rank that has come furthest, and commits steps by vote: all ranks vote at one instant, and each
-/// learns the outcome, and applies the step, a little later. See training.cc.
+/// In an elastic job, this class does the work of the SDK's loop. The group of a round forms when
+/// all its ranks are there, takes the most advanced state, and commits steps by vote. All ranks
+/// vote at one instant. Each rank learns the result, and applies the step, a little later. See
+/// training.cc.
 class Workers {
    public:
     explicit Workers(World& world) : world_(world), hosts_(world.plan.hosts) {}
 
-    // ---- What an agent does.
+    // ---- Actions of an agent.
 
     /// A new agent on `host`: its pages are new.
     void reset_pages(std::uint32_t host);
@@ -35,40 +35,40 @@ class Workers {
     void end_round(std::uint32_t host, rendezvous::RoundId round,
                    std::span<const std::uint32_t> local_ranks);
     void pause(std::uint32_t host, rendezvous::RoundId round, worker_link::Leaving leaving);
-    /// The round hangs on it: it is ended by force.
+    /// Kills the worker that the round hangs on.
     void condemn(std::uint32_t host, std::uint32_t local_rank);
     void signal(std::uint32_t host, std::span<const std::uint32_t> local_ranks, bool force);
-    /// Where the workers of `host` stand.
+    /// The positions of the workers of `host`.
     [[nodiscard]] std::vector<rendezvous::RankPosition> positions(std::uint32_t host) const;
-    /// The highest step that one of them has committed.
+    /// The highest step that a worker of `host` has committed.
     [[nodiscard]] std::uint64_t highest_step(std::uint32_t host) const;
 
-    // ---- What befalls them.
+    // ---- Faults.
 
-    /// The agent is gone: the parent-death signal ends its workers within a moment.
+    /// The agent has ended: the parent-death signal ends its workers within a moment.
     void orphan(std::uint32_t host);
-    /// The host is gone: its workers are, at once, and nobody is told.
+    /// The host has lost power: its workers end at once, and no agent is told.
     void vanish(std::uint32_t host);
-    /// One worker of the host, if any, is hit by a segfault.
+    /// One worker of the host, if any, segfaults.
     void hit(std::uint32_t host);
-    /// One worker of the host, if any trains, does nothing any more.
+    /// One worker of the host, if any trains, hangs.
     void hang(std::uint32_t host);
     /// One worker of the host, if any is in a round with others, loses its connection to another;
-    /// both live. Mostly only once; else it breaks again in each round of the two hosts until then,
-    /// or cannot even be made.
+    /// both live. Usually the connection breaks once. Otherwise it breaks again in each round of
+    /// the two hosts until `until`, or cannot be opened at all.
     void sever(std::uint32_t host, Instant until);
-    /// All connections can be made again.
+    /// All connections can be opened again.
     void heal();
 
     // ---- Events that this class has scheduled.
 
     /// A worker's life ends now, if it has not ended already.
     void on_end(std::uint32_t host, std::uint64_t tag);
-    /// It is ready to say Hello.
+    /// A worker is ready to send Hello.
     void on_ready(std::uint32_t host, std::uint64_t tag);
-    /// It has left its round.
+    /// A worker has left its round.
     void on_suspends(std::uint32_t host, std::uint64_t tag);
-    /// It learns the outcome of a vote.
+    /// A worker learns the result of a vote.
     void on_apply(std::uint32_t host, std::uint64_t tag);
     void on_formed(std::uint32_t group);
     void on_vote(std::uint32_t group);
@@ -76,7 +76,7 @@ class Workers {
     void on_severed(std::uint32_t group);
     void on_bereft(std::uint32_t host, std::uint64_t tag);
 
-    /// Something that reaches the agent: a worker's end, or its word.
+    /// An event for the agent: a worker's end, or its message.
     struct Word {
         std::uint32_t host = 0;
         std::uint64_t incarnation = 0;
@@ -84,7 +84,7 @@ class Workers {
     };
     [[nodiscard]] const Word& peek(std::uint32_t record) const { return words_[record]; }
     [[nodiscard]] Word take(std::uint32_t record);
-    /// Tells the agent of `host` something a moment later.
+    /// Sends the agent of `host` an event that arrives a moment later.
     void say(std::uint32_t host, std::uint64_t incarnation, Duration within,
              agent::AgentEvent event);
 
@@ -101,12 +101,12 @@ class Workers {
     };
     static constexpr std::size_t kNoGroup = static_cast<std::size_t>(-1);
     enum class Stage : std::uint8_t {
-        starting,  ///< Has not said Hello yet.
+        starting,  ///< Has not sent Hello yet.
         idle,      ///< Suspended.
         forming,
         training,
         aborting,  ///< Leaves its round.
-        leaving,   ///< Will end with success.
+        leaving,   ///< Is about to end with success.
     };
     struct Worker {
         bool alive = false;
@@ -122,17 +122,17 @@ class Workers {
         std::uint64_t step = 0;  ///< Committed.
         bool hung = false;
         bool awaits_outcome = false;  ///< Of a vote in its present round.
-        bool resumed = false;         ///< Has said Resumed in this round.
-        bool finished = false;        ///< Its training.
-        bool at_boundary = false;     ///< It suspends, or leaves, where all have agreed to:
-        Duration boundary_pause{};    ///< so long after all are known to have come there.
-        bool own_fault = false;       ///< Of its end.
-        bool condemned = false;       ///< Is ended because the round hangs on it.
-        Instant suspends_at = Instant::max();  ///< Leaves its round, if nothing else does it.
-        std::uint32_t lost_peer = 0;           ///< The rank that it will not reach any more.
-        std::optional<rendezvous::Assignment> place;  ///< For when it has said Hello.
+        bool resumed = false;         ///< Has sent Resumed in this round.
+        bool finished = false;        ///< Its training is finished.
+        bool at_boundary = false;     ///< It suspends or leaves at the agreed step boundary.
+        Duration boundary_pause{};  ///< From the time when all ranks are known to have reached it.
+        bool own_fault = false;     ///< It failed by itself.
+        bool condemned = false;     ///< It is ended because the round hangs on it.
+        Instant suspends_at = Instant::max();  ///< Leaves its round at the latest.
+        std::uint32_t lost_peer = 0;           ///< The rank that it has lost its connection to.
+        std::optional<rendezvous::Assignment> place;  ///< Its assignment, until it has sent Hello.
         Instant assigned_at{};
-        Instant last_word_at{};  ///< A worker's words keep their order.
+        Instant last_word_at{};  ///< Messages of a worker keep their order.
     };
     struct Host {
         std::vector<Worker> workers;  ///< By local rank.
@@ -140,20 +140,21 @@ class Workers {
         rendezvous::RoundId paused = rendezvous::RoundId::none;
         worker_link::Leaving leaving = worker_link::Leaving::no;
     };
-    /// The workers of one round, which talk to each other.
+    /// The workers of one round.
     struct Group {
         enum class Outcome : std::uint8_t { go_on, suspend, finish };
         rendezvous::RoundId round = rendezvous::RoundId::none;
         std::uint32_t world_size = 0;
-        bool broken = false;    ///< One of them is gone: the others fail, hang or suspend.
-        bool bereaved = false;  ///< And by a death; else somebody left it before its end.
-        bool severed = false;   ///< Two of them do not reach each other: it comes to no vote more.
+        bool broken = false;    ///< A member is gone: the others fail, hang or suspend.
+        bool bereaved = false;  ///< A member has died; if false, a member left early.
+        bool severed = false;   ///< Two members cannot reach each other: no further vote.
         bool formed = false;
-        Instant still_since = Instant::max();  ///< All wait, for one that hangs or for each other.
+        /// All wait, for a hanging member or for each other.
+        Instant still_since = Instant::max();
         Instant formed_at{};
         Instant finish_at{};
         std::uint32_t to_apply = 0;
-        Outcome outcome = Outcome::go_on;                              ///< Of the last vote.
+        Outcome outcome = Outcome::go_on;                              ///< Result of the last vote.
         std::vector<std::pair<std::uint32_t, std::uint32_t>> members;  ///< Host and local rank.
     };
 
@@ -163,7 +164,7 @@ class Workers {
     }
     Worker& start(std::uint32_t host, std::uint64_t incarnation, const rendezvous::NodeId& node,
                   std::uint32_t local_rank, rendezvous::RoundId round);
-    /// Of a round that it does not outlive.
+    /// Trains in a job that is not elastic.
     void train_plainly(std::uint32_t host, std::uint32_t local_rank);
     void schedule_own_faults(std::uint32_t host, std::uint32_t local_rank, Instant success);
     void schedule_end(Instant at, std::uint32_t host, std::uint32_t local_rank, Cause cause);
@@ -174,29 +175,30 @@ class Workers {
     [[nodiscard]] agent::WorkerExited describe_end(const Worker& worker, std::uint32_t local_rank,
                                                    Cause cause);
     void speak(Worker& worker, std::uint32_t host, agent::AgentEvent event);
-    /// It takes `within` at most.
+    /// Sends the agent an event, which takes `within` at most.
     void speak(Worker& worker, std::uint32_t host, Duration within, agent::AgentEvent event);
 
     std::size_t group_of(const rendezvous::Assignment& assignment);
-    /// All who were in it have left it or have ended.
+    /// True if all members have left it or have ended.
     [[nodiscard]] bool is_gone(std::size_t index) const;
     void enter(std::uint32_t host, std::uint32_t local_rank,
                const rendezvous::Assignment& assignment);
     void ready_to_form(std::size_t group);
-    /// Whether two of its hosts do not reach each other, so that it cannot form.
+    /// True if two of its hosts cannot reach each other, so that it cannot form.
     [[nodiscard]] bool is_apart(const Group& group) const;
     void lose_one_at_boundary(const Group& group);
     [[nodiscard]] bool leaves_at_boundary(std::uint32_t host, const Group& group) const;
     void form_later(std::uint32_t group);
-    /// All have committed the step after which they suspend or leave, and know that all have.
+    /// All ranks have committed the step after which they suspend or leave, and know it of each
+    /// other.
     void pass_boundary(std::size_t group);
     void end_standstill(Group& group, std::size_t index);
     void abort(std::uint32_t host, std::uint32_t local_rank);
-    /// A suspended worker whose node leaves saves its state and ends.
+    /// Lets a suspended worker of a leaving node save its state and end.
     void leave_if_told(std::uint32_t host, std::uint32_t local_rank);
     void leave_group(Worker& worker);
     void break_group(std::size_t group, bool by_death);
-    /// Breaks it between a worker of each of these hosts, which may be the same.
+    /// Breaks a connection between a worker of each of these hosts, which may be the same.
     void sever_group(std::size_t group, std::uint32_t one_host, std::uint32_t other_host);
     [[nodiscard]] std::vector<Worker*> present(const Group& group, std::size_t index);
 
@@ -206,12 +208,12 @@ class Workers {
     std::map<std::pair<rendezvous::RoundId, std::uint16_t>, std::size_t> group_by_master_;
     std::vector<Word> words_;
     std::vector<std::uint32_t> free_words_;
-    /// Between these two hosts all connections of workers break.
+    /// All connections of workers between two hosts break.
     struct Severed {
         std::uint32_t one_host = 0;
         std::uint32_t other_host = 0;
         Instant until{};
-        bool silent = false;  ///< Nothing passes and nothing is refused: no group forms.
+        bool silent = false;  ///< Packets vanish: no group forms.
     };
     std::optional<Severed> severed_;
     std::uint64_t next_life_ = 1;

@@ -14,7 +14,8 @@ namespace regroup::simulation {
 
 inline constexpr Instant kStart = Instant{} + std::chrono::hours(1);
 
-/// What all parts of a run share: time, future, network, trace, observers. One owner, no threads.
+/// State that all parts of a run share: time, events, network, trace, checkers. One owner, no
+/// threads.
 struct World {
     World(std::uint64_t seed, std::size_t trace_lines)
         : plan(Plan::from_seed(seed)),
@@ -31,14 +32,13 @@ struct World {
     Network network;
     Trace trace;
     Checkers checkers;
-    /// Sabotage, to prove that checkers notice: messages for which it is true never leave the
-    /// daemon.
+    /// For tests of the checkers: the daemon drops messages for which it is true.
     std::function<bool(const rendezvous::FromDaemon&)> swallow;
     Instant now = kStart;
-    std::uint64_t steps = 0;      ///< Of either core.
+    std::uint64_t steps = 0;      ///< Of all cores, agents' and daemons'.
     std::uint16_t next_port = 0;  ///< The last one that an agent was given for a store.
 
-    /// Adds a line to the trace, which `make` composes only if somebody keeps it.
+    /// Adds a line to the trace. `make` is called only if the text is kept.
     template <class Make>
     void note(Make make) {
         if (trace.keeps_text()) {

@@ -8,8 +8,8 @@
 
 namespace regroup::testing {
 
-/// Breaks this process's TCP connections as a failing network does, at both ends. Spared are those
-/// that a child would have too, for they are the caller's, and those from or to `spared_port`.
+/// Breaks the TCP connections of this process at both ends, as a failing network does. It leaves
+/// alone inherited ones (not close-on-exec), and those from or to `spared_port`.
 inline void sever_connections(std::uint16_t spared_port = 0) {
     constexpr int kDescriptors = 1024;
     const auto is_spared = [&](const sockaddr_storage& address) {

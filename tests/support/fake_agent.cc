@@ -31,7 +31,7 @@ constexpr std::chrono::seconds kPatience{60};
     throw std::runtime_error("fake agent: " + what);
 }
 
-/// A worker that has died meanwhile is what some tests are about.
+/// Errors are ignored: in some tests the worker has died meanwhile.
 void post(int socket, const worker_link::ToWorker& message, int descriptor = -1) {
     static_cast<void>(worker_link::send_packet(socket, worker_link::encode(message),
                                                worker_link::WhenFull::wait, descriptor));
@@ -98,7 +98,7 @@ void FakeAgent::run() {
                 }
             }
         }
-        // With a limit, because workers are also hung up on by other threads.
+        // With a time limit, since other threads may close connections.
         ::poll(entries.data(), entries.size(), 100);
         if (entries[0].revents != 0) {
             return;

@@ -21,8 +21,8 @@
 
 namespace regroup::testing {
 
-/// An agent that does what a test tells it: workers attach to it over the real socket, get a real
-/// page, and their messages can be waited for. One thread of its own.
+/// An agent that a test controls. Workers attach over the real socket and get a real page, and a
+/// test can wait for their messages. It has its own thread.
 class FakeAgent {
    public:
     FakeAgent();
@@ -33,32 +33,30 @@ class FakeAgent {
     /// For REGROUP_AGENT_SOCKET.
     [[nodiscard]] const std::string& socket() const noexcept { return socket_name_; }
 
-    // Each waits for the worker to do what it asks for, far longer than that takes, and fails the
-    // test after that by throwing std::runtime_error.
+    // Each of these waits for an action of the worker. After a long time-out it throws
+    // std::runtime_error, which fails the test.
 
     [[nodiscard]] worker_link::WorkerPage& page(const std::string& worker);
     void send(const std::string& worker, const worker_link::ToWorker& message);
-    /// Takes the next message of this kind from the worker, and drops what came before it.
+    /// Takes the next message of this kind from the worker, and drops earlier ones.
     template <class Message>
     [[nodiscard]] Message await(const std::string& worker) {
         return std::get<Message>(await_kind(worker, worker_link::FromWorker(Message{}).index()));
     }
-    /// Waits for the end of the worker's connection; whether a message of this kind came that was
-    /// not taken.
+    /// Waits for the end of the worker's connection. True if a message of this kind was left.
     template <class Message>
     [[nodiscard]] bool has_said(const std::string& worker) {
         return has_said_kind(worker, worker_link::FromWorker(Message{}).index());
     }
-    /// Waits until the kernel says that the worker's control thread is gone, as the watcher of an
-    /// agent does.
+    /// Waits until the kernel reports the end of the worker's control thread, as an agent does.
     void await_death(const std::string& worker);
-    /// Hangs up, as if this agent had died.
+    /// Closes the connection, as if this agent had died.
     void hang_up(const std::string& worker);
     [[nodiscard]] bool has_attached(const std::string& worker);
 
     void end_round(const std::string& worker, std::uint64_t round, const std::string& reason);
     void pause(const std::string& worker, std::uint64_t round, bool leave);
-    /// Who is suspended leaves, too.
+    /// Lets a worker leave, suspended or not.
     void let_leave(const std::string& worker, std::uint64_t round);
 
    private:
@@ -78,7 +76,7 @@ class FakeAgent {
     std::string socket_name_;
     int listener_ = -1;
     int stop_ = -1;
-    std::vector<int> visitors_;  // the thread's: connected, not yet introduced
+    std::vector<int> visitors_;  // Used by the thread only: connected, no Hello yet.
 
     std::mutex mutex_;
     std::condition_variable changed_;
@@ -87,17 +85,17 @@ class FakeAgent {
     std::thread thread_;
 };
 
-/// The rounds of a job whose workers are all with one FakeAgent. Each round has a store of its own.
+/// The rounds of a job with one FakeAgent. Each round has its own store.
 class FakeRounds {
    public:
     explicit FakeRounds(FakeAgent& agent) : agent_(agent) {}
 
-    /// What `workers[rank]` is in the next round; makes its store. The round begins with that.
+    /// Begins the next round with a new store. Returns the assignments, by rank.
     [[nodiscard]] std::vector<worker_link::AssignWorker> begin(std::size_t world_size,
                                                                const std::string& reason = "test");
-    /// The same, and tells the workers.
+    /// Begins the next round and sends the workers their assignments.
     void assign(const std::vector<std::string>& workers);
-    /// Ends the round for these, and waits until they have suspended.
+    /// Ends the round for these workers, and waits until they have suspended.
     void end(const std::vector<std::string>& workers, const std::string& reason = "test");
     [[nodiscard]] std::uint64_t round() const noexcept { return round_; }
 

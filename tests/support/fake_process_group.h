@@ -26,16 +26,15 @@
 
 namespace regroup::testing {
 
-/// What the ranks of a fake world share. A collective is carried out, in memory and in the order of
-/// ranks, by the last rank that issues it; until then it is in flight on the others.
+/// State that the ranks of a fake world share. The last rank that issues a collective carries it
+/// out, in memory and in rank order. Until then it is in flight on the other ranks.
 class FakeWorld {
    public:
     explicit FakeWorld(std::uint32_t world_size) : world_size_(world_size) {}
 
     [[nodiscard]] std::uint32_t world_size() const noexcept { return world_size_; }
 
-    /// Every rank's collective number `sequence`, counted from 0, fails instead of being carried
-    /// out, and so do all later ones.
+    /// From number `sequence` on, counted from 0, the collectives of every rank fail.
     void fail_from(std::uint64_t sequence) {
         const std::lock_guard lock(mutex_);
         failing_from_ = sequence;
@@ -111,7 +110,7 @@ class FakeWorld {
         }
     }
 
-    /// What the inputs of all ranks make together.
+    /// The combined result of the inputs of all ranks.
     static std::string result_of(const Call& call, const std::vector<std::string>& inputs) {
         switch (call.kind) {
             case Kind::all_reduce:
@@ -130,7 +129,7 @@ class FakeWorld {
         return {};
     }
 
-    /// What of it goes to one rank.
+    /// The part of the result for one rank.
     static std::string share_of(std::uint32_t rank, const Call& call,
                                 const std::vector<std::string>& inputs, const std::string& whole) {
         const std::size_t rows = inputs.size();

@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nothing but a source for the library that holds the precompiled headers.
+// The only source of the library with the precompiled headers.
 #include <gtest/gtest.h>

@@ -9,11 +9,11 @@
 
 namespace regroup::testing {
 
-/// A network namespace that only a descriptor holds: without a name, it is gone when this object
-/// and the last process in it are, however they end. One thread.
+/// A network namespace without a name, held by a descriptor. It ends with this object and the last
+/// process in it. One thread.
 class NetworkNamespace {
    public:
-    /// A new one. The calling thread is where it was afterwards. Errors: system.
+    /// Makes a namespace. The calling thread stays in its own. Errors: system.
     static Result<NetworkNamespace> make();
 
     ~NetworkNamespace();
@@ -32,11 +32,10 @@ class NetworkNamespace {
     int fd_ = -1;
 };
 
-/// The path of a tool of the system (`ip`, `nft`), also where a user's PATH does not lead; empty if
-/// there is none.
+/// The path of a tool of the system (`ip`, `nft`), also outside of PATH; empty if there is none.
 [[nodiscard]] std::string find_tool(const std::string& name);
 
-/// Runs a tool to its end. Errors: system, with what it said, or that it is missing.
+/// Runs a tool and waits for it. Errors: system, with its output, or if it is missing.
 Result<void> run_tool(const std::vector<std::string>& words);
 
 }  // namespace regroup::testing

@@ -24,7 +24,7 @@ namespace regroup::testing {
 namespace {
 
 constexpr std::chrono::milliseconds kPoll(5);
-// How long the descendants of a program may take to die of SIGKILL.
+// How long the descendants of a program may take to end after SIGKILL.
 constexpr std::chrono::seconds kKillLimit(10);
 constexpr const char* kMarkName = "REGROUP_TEST_PROGRAM";
 // Below the kernel's own choices (32768 and up) and above what services use.
@@ -88,9 +88,9 @@ Program::Program(const ProgramSpec& spec)
     : directory_(spec.directory.empty() ? make_directory() : spec.directory),
       owns_directory_(spec.directory.empty()),
       mark_(make_mark()) {
-    // One file for each program of a test, even when several share the directory.
+    // One file for each program, since several may share the directory.
     output_file_ = directory_ + "/output-XXXXXX";
-    // Appended to, so that who writes through another descriptor of its own erases nothing.
+    // O_APPEND, so that writers with other descriptors overwrite nothing.
     const int fd = ::mkostemp(output_file_.data(), O_APPEND | O_CLOEXEC);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
@@ -138,7 +138,7 @@ std::vector<pid_t> Program::family() const {
 }
 
 void Program::signal(int number) const {
-    // Once it was waited for, the pid may be another's.
+    // After waitpid, the pid may be reused.
     if (!status_) {
         ::kill(pid_, number);
     }
@@ -210,7 +210,7 @@ std::uint16_t unused_port() {
         const std::uint16_t port = choice(random);
         const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (fd < 0) {
-            throw std::runtime_error("no socket to be had");
+            throw std::runtime_error("no socket could be opened");
         }
         sockaddr_in address{};
         address.sin_family = AF_INET;
@@ -224,7 +224,7 @@ std::uint16_t unused_port() {
 }
 
 bool is_alive(pid_t pid) {
-    // The state follows the name, which stands in parentheses and may hold any character.
+    // The state follows the name in parentheses, which may contain any character.
     const std::string stat = read_file("/proc/" + std::to_string(pid) + "/stat");
     const std::size_t end = stat.rfind(')');
     return end != std::string::npos && end + 2 < stat.size() && stat[end + 2] != 'Z' &&

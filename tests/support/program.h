@@ -12,17 +12,16 @@
 
 namespace regroup::testing {
 
-/// What to start. The first element of `command` is a path.
+/// A program to start. The first element of `command` is a path.
 struct ProgramSpec {
     std::vector<std::string> command;
     std::vector<std::string> environment;  ///< "NAME=value", over what every Program gets.
     std::string directory;                 ///< Empty: a fresh one, removed with the Program.
 };
 
-/// A real program under test: started, watched through what it prints, and gone with all its
-/// descendants when the object is. Its stdout and stderr go to one file, in the order in which they
-/// were written. Of the test's own environment it gets what finds programs and configures
-/// sanitizers, so that nothing that happens to be set decides a test.
+/// A real program under test. The destructor kills it with all its descendants. Its stdout and
+/// stderr go to one file, in the order of writing. From the environment of the test it gets only
+/// variables that find programs and configure sanitizers.
 class Program {
    public:
     explicit Program(const ProgramSpec& spec);
@@ -33,19 +32,19 @@ class Program {
     [[nodiscard]] pid_t pid() const { return pid_; }
     [[nodiscard]] std::string output() const;
     [[nodiscard]] const std::string& directory() const { return directory_; }
-    /// The program and all its living descendants, those that left its session and lost their
-    /// parents included: whoever inherited the variable that marks them. Zombies do not count.
+    /// The program and all its living descendants, found by an inherited environment variable. So
+    /// processes that left the session or lost their parents are included. Zombies do not count.
     [[nodiscard]] std::vector<pid_t> family() const;
 
     void signal(int number) const;
-    /// SIGSTOP; true once all its threads stand still, which is a while after the signal was sent.
+    /// Sends SIGSTOP and waits until all its threads are stopped. False at a time-out.
     [[nodiscard]] bool stop() const;
     /// True once `text` has been printed; false if it has not within `limit` or the program ended.
     [[nodiscard]] bool prints(const std::string& text,
                               std::chrono::milliseconds limit = std::chrono::seconds(40)) {
         return prints_behind(0, text, limit);
     }
-    /// The same for what comes behind the first `begin` bytes of the output.
+    /// The same for the output after its first `begin` bytes.
     [[nodiscard]] bool prints_behind(std::size_t begin, const std::string& text,
                                      std::chrono::milliseconds limit = std::chrono::seconds(40));
     /// As a shell shows it: the code, or 128 + signal; nothing if it still runs after `limit`.
@@ -85,13 +84,13 @@ class TemporaryDirectory {
 [[nodiscard]] std::string read_file(const std::string& path);
 /// The lines of `text`, without their ends.
 [[nodiscard]] std::vector<std::string> lines_of(const std::string& text);
-/// A TCP port that was free a moment ago, from a range out of which the kernel gives none.
+/// A TCP port that was free a moment ago, outside of the kernel's ephemeral range.
 [[nodiscard]] std::uint16_t unused_port();
-/// False for a process that is gone, or is only waiting to be reaped.
+/// False for a process that has ended, reaped or not.
 [[nodiscard]] bool is_alive(pid_t pid);
 /// The direct children of `pid`, zombies included.
 [[nodiscard]] std::vector<pid_t> children_of(pid_t pid);
-/// Pids whose environment, as they were started with it, holds "`name`=`value`".
+/// Pids of processes that were started with "`name`=`value`" in their environment.
 [[nodiscard]] std::vector<pid_t> pids_with_variable(const std::string& name,
                                                     const std::string& value);
 

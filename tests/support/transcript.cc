@@ -13,7 +13,7 @@ namespace {
 
 using namespace rendezvous;
 
-// The first lines that differ, with what was expected above what came.
+// The first lines that differ, expected and actual.
 std::string first_difference(const std::string& expected, const std::string& actual) {
     std::istringstream a(expected);
     std::istringstream b(actual);
@@ -28,8 +28,8 @@ std::string first_difference(const std::string& expected, const std::string& act
         if (!more_a || !more_b || x != y) {
             return "line " + std::to_string(number) + "\n  expected: " + (more_a ? x : "(end)") +
                    "\n  actual:   " + (more_b ? y : "(end)") +
-                   "\nIf the new behaviour is understood and right, run again with "
-                   "REGROUP_REWRITE=1 and review the change as prose.\n";
+                   "\nIf the new behaviour is intended, run again with "
+                   "REGROUP_REWRITE=1 and review the changed transcript.\n";
         }
     }
 }

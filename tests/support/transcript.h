@@ -21,13 +21,13 @@ namespace regroup::test {
 /// Carries out one command of a transcript and returns what happened, one line each.
 using Interpreter = std::function<std::vector<std::string>(const std::string& command)>;
 
-/// Plays the transcript at `path` and returns the text that it should be: prose ("# ...") and
-/// commands as they are, and below each block of commands, after "----", what `interpreter` says.
-/// Returns an empty text when the file cannot be read.
+/// Runs the transcript at `path` and returns its expected text: prose ("# ...") and commands
+/// unchanged, and after each block of commands "----" and the answers of `interpreter`. Returns an
+/// empty text if the file cannot be read.
 [[nodiscard]] std::string play(const std::string& path, const Interpreter& interpreter);
 
-/// Plays the transcript and compares. An empty text means that it matched; else the first lines
-/// that differ. With REGROUP_REWRITE=1 in the environment the file is rewritten instead.
+/// Runs the transcript and compares. Returns an empty text if it matches, otherwise the first lines
+/// that differ. With REGROUP_REWRITE=1 in the environment it rewrites the file instead.
 [[nodiscard]] std::string check_transcript(const std::string& path, const Interpreter& interpreter);
 
 }  // namespace regroup::test

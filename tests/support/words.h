@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Causes are compared with the words that people are shown, and printed so when they differ.
+// Comparison of causes with their text for people, and printing of that text.
 #pragma once
 
 #include <concepts>

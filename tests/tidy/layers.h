@@ -6,8 +6,8 @@
 
 namespace regroup::tidy {
 
-/// One place of the tree, and what its files may include besides their own place. Every place but
-/// the public headers may also include the standard library and `rendezvous/base`.
+/// A part of the tree, and the includes that its files may have besides their own part. Every part
+/// except the public headers may also include the standard library and `rendezvous/base`.
 struct Layer {
     std::vector<std::string> places;  ///< Folders, or files without their suffix.
     std::string content{};
@@ -16,12 +16,12 @@ struct Layer {
     /// The standard library without threads, locks, random numbers, unordered containers, streams
     /// and files.
     bool pure = false;
-    std::string never{};  ///< What it does not do, though no include tells.
+    std::string never{};  ///< What it must not do, where includes cannot show it.
 };
 
-/// Of the layers whose place a file is in, the first is its layer.
+/// All layers. The first one that matches a file is its layer.
 [[nodiscard]] const std::vector<Layer>& layers();
-/// The layer of a file; null if no layer knows its place.
+/// The layer of a file; null if there is none.
 [[nodiscard]] const Layer* layer_of(const std::string& path);
 /// Whether a file of `layer` may include `include`, given with its brackets or quotation marks.
 [[nodiscard]] bool may_include(const Layer& layer, const std::string& include);

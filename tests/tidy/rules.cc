@@ -11,7 +11,7 @@
 namespace regroup::tidy {
 namespace {
 
-/// Words that may not stand in some files. Patterns match whole paths.
+/// Words that are banned in some files. Patterns match whole paths.
 struct Ban {
     std::string word;
     std::string files;
@@ -50,7 +50,7 @@ const std::vector<Ban>& banned_code() {
     return table;
 }
 
-/// Looked for in comments and documents too.
+/// These are banned in comments and documents, too.
 const std::vector<Ban>& banned_text() {
     const std::string all = ".*";
     const std::string none;
@@ -175,8 +175,8 @@ std::vector<std::string> check_tree(const std::vector<SourceFile>& files,
     const auto is_compiled = [&](const std::string& path) {
         return compile_commands.find("/" + path + "\"") != std::string::npos;
     };
-    // What needs the CUDA toolkit, cuDNN and cuBLAS, or libtorch is built where there is such a
-    // thing.
+    // Sources for the CUDA toolkit, cuDNN, cuBLAS or libtorch are built only where these are
+    // installed.
     std::string optional = "examples/[a-z_]+/cuda_[a-z]+\\.cc";
     if (!is_compiled("worker_sdk/src/nccl/nccl_api.cc")) {
         optional +=

@@ -9,15 +9,15 @@
 
 namespace regroup::tidy {
 
-/// Everything that one file breaks, each as "path:line: what; what instead".
+/// All violations of one file, each as "path:line: problem; remedy".
 [[nodiscard]] std::vector<std::string> check_file(const SourceFile& file);
 
-/// What only the whole tree shows: sources that are in no target, links that lead nowhere.
-/// `compile_commands` is the text of CMake's compile database.
+/// Violations of the whole tree: sources in no target, dead links. `compile_commands` is the text
+/// of CMake's compile database.
 [[nodiscard]] std::vector<std::string> check_tree(const std::vector<SourceFile>& files,
                                                   const std::string& compile_commands);
 
-/// What is worth a second look but breaks no rule: long files, long functions.
+/// Notes that are no violations: long files, long functions.
 [[nodiscard]] std::vector<std::string> note_outliers(const SourceFile& file);
 
 }  // namespace regroup::tidy

@@ -18,7 +18,7 @@ bool is_blank(char c) {
     return c == ' ' || c == '\n';
 }
 
-/// The last place before `end` that is not blank, or npos.
+/// The last position before `end` that is not blank, or npos.
 std::size_t last_mark(std::string_view code, std::size_t end) {
     while (end > 0 && is_blank(code[end - 1])) {
         --end;
@@ -26,7 +26,7 @@ std::size_t last_mark(std::string_view code, std::size_t end) {
     return end == 0 ? kNowhere : end - 1;
 }
 
-/// The end of the literal that opens at `at`: the place of its closing quote.
+/// The position of the closing quote of the literal that opens at `at`.
 std::size_t closing_quote(std::string_view text, std::size_t at) {
     const bool raw = text[at] == '"' && at > 0 && text[at - 1] == 'R';
     if (raw) {
@@ -88,7 +88,7 @@ bool opens_block(std::string_view code, std::size_t at) {
     return before + 1 != at && !is_value;
 }
 
-/// The place of the brace that the one at `close` closes, or 0.
+/// The position of the opening brace for the one at `close`, or 0.
 std::size_t opening_brace(std::string_view code, std::size_t close) {
     int depth = 0;
     for (std::size_t at = close + 1; at-- > 0;) {
@@ -100,7 +100,7 @@ std::size_t opening_brace(std::string_view code, std::size_t close) {
     return 0;
 }
 
-/// What is wrong between the beginning of the statement and its `co_await` at `await`, or nothing.
+/// The fault between the beginning of the statement and its `co_await` at `await`; empty if none.
 std::string_view fault_before(std::string_view code, std::size_t await) {
     for (std::size_t at = await; at-- > 0;) {
         switch (code[at]) {
@@ -125,7 +125,7 @@ std::string_view fault_before(std::string_view code, std::size_t await) {
     return {};
 }
 
-/// What is wrong between the `co_await` at `await` and the end of its statement, or nothing.
+/// The fault between the `co_await` at `await` and the end of its statement; empty if none.
 std::string_view fault_after(std::string_view code, std::size_t await) {
     int depth = 0;
     for (std::size_t at = await; at < code.size() && code[at] != ';'; ++at) {

@@ -8,7 +8,7 @@
 
 namespace regroup::tidy {
 
-/// One text file of the tree, as the rules want to read it.
+/// One text file of the tree.
 struct SourceFile {
     SourceFile(std::string path_in, std::string text_in);
 
@@ -18,12 +18,12 @@ struct SourceFile {
     /// From the root of the tree, with forward slashes.
     std::string path;
     std::string text;
-    /// Of C++, `text` with comments and the insides of literals blanked, so that words found in it
-    /// are code; same length, same lines. Of anything else, `text`.
+    /// For C++, `text` with comments and the contents of literals blanked; same length, same lines.
+    /// For other files, `text`.
     std::string code;
 };
 
-/// A place in a file and what is wrong there.
+/// A position in a file and the problem there.
 struct Finding {
     std::size_t at;
     std::string what;
@@ -38,7 +38,7 @@ struct Include {
 /// The number of the line that holds `at`, from 1.
 [[nodiscard]] std::size_t line_of(std::string_view text, std::size_t at);
 
-/// Where `word` stands in `text`, except as a part of a longer identifier.
+/// Positions of `word` in `text`, except as a part of a longer identifier.
 [[nodiscard]] std::vector<std::size_t> find_word(std::string_view text, std::string_view word);
 
 [[nodiscard]] std::vector<Include> find_includes(const SourceFile& file);
@@ -47,8 +47,8 @@ struct Include {
 /// brace (an aggregate or a lambda) or a `?` before it. Reads `SourceFile::code`.
 [[nodiscard]] std::vector<Finding> find_unsafe_awaits(std::string_view code);
 
-/// Lambdas that are coroutines and capture something: the capture dies with the lambda, the
-/// coroutine need not. Reads `SourceFile::code`.
+/// Coroutine lambdas with captures: a capture ends with the lambda, and the coroutine may outlive
+/// it. Reads `SourceFile::code`.
 [[nodiscard]] std::vector<Finding> find_capturing_coroutines(std::string_view code);
 
 /// Functions of more than `lines_max` lines, as far as indentation shows them.

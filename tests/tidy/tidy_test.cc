@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the whole tree and holds it to the rules of rules.cc; then the rules to bad samples.
+// Checks the whole tree against the rules of rules.cc, and the rules against bad samples.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -83,7 +83,7 @@ TEST(Tree, EverySourceIsBuiltAndEveryLinkLeadsSomewhere) {
     EXPECT_TRUE(findings.empty()) << join(findings);
 }
 
-TEST(Tree, DesignShowsTheLayersAsTheyAre) {
+TEST(Tree, DesignDocumentShowsTheActualLayers) {
     const std::string page =
         read_file(std::filesystem::path(REGROUP_SOURCE_DIR) / "docs/design.md");
     EXPECT_TRUE(page.find(layer_table()) != page.npos) << "docs/design.md must hold this table:\n"

@@ -22,7 +22,7 @@ constexpr std::array<Candidate, 2> kCandidates{{
     {"Current", REGROUP_PYTORCH_CURRENT, "sh tests/pytorch/setup.sh"},
 }};
 
-// Found, not imported: importing takes a second.
+// Looks for the module without importing it, which would take a second.
 bool has_torch(const std::string& python) {
     const std::string question =
         "import sys; from importlib.util import find_spec; "
@@ -33,9 +33,9 @@ bool has_torch(const std::string& python) {
 
 Words python_environment() {
     return {
-        // Nothing is left beside the scripts.
+        // Python writes no files beside the scripts.
         "PYTHONDONTWRITEBYTECODE=1",
-        // Which of the machine's interfaces carries the gradients is not what is tested.
+        // The choice of a network interface is not tested here.
         "GLOO_SOCKET_IFNAME=lo",
     };
 }

@@ -22,10 +22,10 @@ struct Interpreter {
     }
 };
 
-/// What of Debian's and of the current PyTorch this machine has. The first call says on stdout, in
-/// one line for each, which is missing and how to get it.
+/// The Pythons of this machine that have PyTorch: Debian's, and the current one. The first call
+/// prints a line for each that is missing, with the way to install it.
 [[nodiscard]] const std::vector<Interpreter>& interpreters();
-/// The one of that name, or nothing.
+/// The interpreter of that name, or null.
 [[nodiscard]] const Interpreter* find_interpreter(const std::string& name);
 
 /// The path of one of tests/pytorch/scripts.
@@ -34,10 +34,10 @@ struct Interpreter {
 /// Longer than any job here takes, on a busy machine too: each process spends seconds on importing.
 constexpr std::chrono::seconds kPyTorchLimit(150);
 
-/// The lines that each rank wrote, in its order, without the launcher's mark of their origin.
+/// The lines that each rank wrote, in order, without the launcher's prefix.
 [[nodiscard]] std::map<std::uint32_t, Words> worker_lines(const Program& program);
 
-/// How often `text` stands in `program`'s output.
+/// The number of occurrences of `text` in the output of `program`.
 [[nodiscard]] std::size_t count_of(const Program& program, const std::string& text);
 
 /// A test that runs PyTorch scripts.
@@ -46,7 +46,7 @@ class PyTorch : public EndToEnd {
     /// `regroup run` of a script under `python`, with `flags` before it and `arguments` after it.
     [[nodiscard]] ProgramSpec job(const Interpreter& python, const Words& flags,
                                   const std::string& name, const Words& arguments = {}) const;
-    /// The script alone, as a person would start it.
+    /// The script without a launcher.
     [[nodiscard]] ProgramSpec by_hand(const Interpreter& python, const std::string& name,
                                       const Words& arguments, const Words& environment) const;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Workers and agents that die in the middle of training. The job resumes from its last snapshot,
-// and ends with the parameters of a run that nothing disturbed: the same bits.
+// Workers and agents that die during training. The job resumes from its last snapshot, and ends
+// with the same bits as an undisturbed run.
 #include <csignal>
 #include <memory>
 #include <regex>
@@ -18,7 +18,7 @@ using ::testing::SizeIs;
 
 using Hashes = std::set<std::string>;
 
-// What the ranks of `program` printed as the hash of their parameters.
+// The hashes of parameters that the ranks of `program` printed.
 std::multiset<std::string> printed_hashes(const Program& program) {
     static const std::regex kHash("Parameters: ([0-9a-f]{16})");
     const std::string output = program.output();
@@ -43,7 +43,7 @@ class PyTorchFailures : public PyTorchOfEach {
         return train(node(number, nodes, rendezvous.endpoint()) + flags, arguments);
     }
 
-    /// The hash after a run of that many workers in which nothing happens.
+    /// The hash after an undisturbed run of that many workers.
     [[nodiscard]] std::string undisturbed_hash(int world) const {
         static std::map<std::pair<std::string, int>, std::string> known;
         std::string& hash = known[{GetParam().name, world}];
@@ -172,7 +172,7 @@ TEST_P(PyTorchAgentLoss, SurvivorOfAnElasticJobTrainsOnAlone) {
     release("gate");
     ASSERT_EQ(survivor->wait(kPyTorchLimit), 0) << survivor->output();
     EXPECT_EQ(count_of(*survivor, "[GPU: 0] Resuming at epoch 3"), 1U) << survivor->output();
-    // The whole of the data is now this node's.
+    // This node now has all the data.
     EXPECT_EQ(count_of(*survivor, "Epoch: 4 | Batchsize: 32 | Steps: 16"), 1U);
     expect_hashes(*survivor, 1, "");
 }

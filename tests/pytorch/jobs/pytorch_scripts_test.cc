@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Scripts as their tutorials have them, on one node: each prints what it would under torchrun.
+// Scripts from tutorials, on one node: each prints the same as under torchrun.
 #include <fstream>
 #include <set>
 
@@ -24,7 +24,7 @@ using Json = nlohmann::json;
 
 class PyTorchScripts : public PyTorchOfEach {
    protected:
-    /// What a script left in the file `name`, or null.
+    /// The content of the file `name`, which a script wrote; null if it is missing.
     [[nodiscard]] Json read_json(const std::string& name) const {
         const std::string text = read_file(folder() + "/" + name);
         return Json::parse(text, nullptr, false);
@@ -107,7 +107,7 @@ TEST_P(PyTorchScripts, EveryCollectiveHasItsResultOnEveryRank) {
     }
 }
 
-TEST_P(PyTorchScripts, WorkersKnowFromTheEnvironmentWhoTheyAre) {
+TEST_P(PyTorchScripts, WorkersReadTheirRanksFromTheEnvironment) {
     const std::string port = std::to_string(unused_port());
     Program two(job({"--nproc-per-node=2", "--max-restarts=3", "--role=trainer", "--log-dir=logs",
                      "--master-port=" + port},
@@ -210,7 +210,7 @@ TEST_P(PyTorchScripts, ProcessesStartedByHandMeetInTheStoreOfTheLauncher) {
                     {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port, "WORLD_SIZE=2", "RANK=" + rank,
                      "TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_RESTART_COUNT=0"}));
     };
-    // The later rank first, so that none of them could be the one that listens.
+    // The later rank starts first. Neither rank needs to listen.
     const auto second = start("1");
     const auto first = start("0");
     EXPECT_EQ(first->wait(kPyTorchLimit), 0) << first->output();
@@ -221,7 +221,7 @@ TEST_P(PyTorchScripts, ProcessesStartedByHandMeetInTheStoreOfTheLauncher) {
     EXPECT_EQ(host.wait(), 0) << host.output();
 }
 
-// What torch.distributed.launch promises to scripts of the older kind.
+// The contract of torch.distributed.launch for older scripts.
 class PyTorchLegacyLaunch : public PyTorchScripts {
    protected:
     void SetUp() override {

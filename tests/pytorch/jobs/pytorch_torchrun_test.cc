@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The same command line under torchrun and under regroup run: what workers see, what they print and
-// how the launchers end. What differs on purpose stands in the two tables here, and nothing else
-// may.
+// The same command line under torchrun and under regroup run: the workers' environment and output,
+// and the launchers' exit codes. The two tables below list all intended differences.
 #include <filesystem>
 #include <optional>
 #include <regex>
@@ -20,12 +19,12 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using Json = nlohmann::json;
 
-/// A variable that a worker has from both launchers, or from ours alone, with another value.
+/// A variable that has another value under regroup, or that only regroup sets.
 struct Difference {
     std::string variable;
-    /// All that ours may be.
+    /// Pattern of regroup's value.
     std::string ours;
-    /// Not in a job of the static back end, whose flags say it.
+    /// Does not differ with the static back end, whose flags set it.
     bool dynamic_only;
     std::string why;
 };
@@ -47,7 +46,7 @@ const std::vector<Difference>& differences() {
     return table;
 }
 
-/// How a command ends under each, as a shell shows it.
+/// Exit codes of a command under each launcher, as a shell shows them.
 struct Outcome {
     std::string what;
     Words arguments;
@@ -85,11 +84,11 @@ class PyTorchTorchrun : public PyTorch {
     void SetUp() override {
         python_ = find_interpreter("Current");
         if (python_ == nullptr) {
-            GTEST_SKIP() << "there is no current PyTorch to compare with";
+            GTEST_SKIP() << "no current PyTorch is installed to compare with";
         }
     }
 
-    /// torchrun, as its command does it.
+    /// Runs torchrun.
     [[nodiscard]] Program torchrun(const Words& arguments, const Words& environment = {}) const {
         ProgramSpec spec = by_hand(*python_, "", {}, environment);
         spec.command = Words{python_->path, "-m", "torch.distributed.run"} + arguments;
@@ -103,12 +102,12 @@ class PyTorchTorchrun : public PyTorch {
     }
     [[nodiscard]] const Interpreter& python() const { return *python_; }
 
-    /// Both launchers, one after the other, with `flags`: the same environment but for the
-    /// differences above, and the same process attributes, for each of `workers` workers.
+    /// Runs both launchers with `flags`, one after the other. Each of `workers` workers must have
+    /// the same process attributes and the same environment, except for the differences above.
     void compare_workers(const Words& flags, const Words& environment, int workers, bool is_static,
                          const Words& arguments = {}) const;
 
-    /// From now on our launcher is called as torchrun.
+    /// From now on regroup is started under the name torchrun.
     void take_name_of_torchrun() {
         const std::string link = folder() + "/torchrun";
         std::filesystem::create_symlink(regroup_program(), link);
@@ -125,7 +124,7 @@ class PyTorchTorchrun : public PyTorch {
     Words launcher_{regroup_program(), "run"};
 };
 
-// What only this test gives or one of the two programs carries.
+// True for variables of this test, and for variables of one of the two programs.
 bool is_of_the_test(const std::string& name) {
     return name == "PYTHON_EXEC" || name == "REGROUP_TEST_PROGRAM" || name == "PWD" ||
            name == "OLDPWD" || name == "_" || name == "SHLVL";
@@ -202,7 +201,7 @@ TEST_F(PyTorchTorchrun, WorkersOfAStaticJobSeeTheSame) {
 }
 
 TEST_F(PyTorchTorchrun, WorkersOfAJobWithARendezvousSeeTheSame) {
-    // One worker, which may use all threads; what the user has set is kept, unless it is a rank.
+    // One worker, which may use all threads. The user's variables are kept, except ranks.
     compare_workers({"--rdzv-backend=c10d", "--rdzv-id=train-7",
                      "--rdzv-endpoint=localhost:" + std::to_string(unused_port())},
                     {"TORCH_NCCL_ASYNC_ERROR_HANDLING=3", "RANK=77", "PET_MAX_RESTARTS=2"}, 1,
@@ -242,7 +241,7 @@ TEST_F(PyTorchTorchrun, WorkersPrintTheSame) {
     EXPECT_EQ(worker_lines(mine), expected);
 }
 
-TEST_F(PyTorchTorchrun, LaunchersEndAsTheTableSays) {
+TEST_F(PyTorchTorchrun, LaunchersExitWithTheCodesOfTheTable) {
     for (const Outcome& outcome : outcomes()) {
         SCOPED_TRACE(outcome.what);
         Program theirs = torchrun(outcome.arguments);
@@ -262,7 +261,7 @@ TEST_F(PyTorchTorchrun, EveryFlagOfTorchrunIsKnown) {
                     "        print(flag, 0 if action.nargs == 0 else 1)\n"};
     Program parser(spec);
     ASSERT_EQ(parser.wait(kPyTorchLimit), 0) << parser.output();
-    // Plug-ins of torchrun's own process, in Python.
+    // Plug-ins of the torchrun process, in Python.
     const std::set<std::string> python_only{"--logs-specs", "--logs_specs"};
     Words unknown;
     std::size_t flags = 0;
@@ -273,7 +272,7 @@ TEST_F(PyTorchTorchrun, EveryFlagOfTorchrunIsKnown) {
         }
         ++flags;
         const std::string flag = match[1];
-        // A value with which no job is begun that would wait for others.
+        // A value that starts no job that would wait for other nodes.
         const std::string value = flag.starts_with("--") ? "=no host" : "no host";
         Program one = ours({flag + (match[2] == "1" ? value : ""), "--no-python", "true"});
         EXPECT_TRUE(one.wait().has_value()) << flag;

@@ -108,7 +108,8 @@ def main():
     dist.barrier()
     dist.monitored_barrier(timeout=LIMIT)
     say("monitored_barrier", "passed")
-    # Together: PyTorch's threads may abort the process when a peer closes while they still talk.
+    # All ranks end together: PyTorch's threads may abort the process if a peer closes during their
+    # communication.
     dist.barrier()
     dist.destroy_process_group()
     sys.stdout.write(f"rank {rank}: initialized {dist.is_initialized()}\n")

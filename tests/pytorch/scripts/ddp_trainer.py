@@ -3,10 +3,9 @@
 
     torchrun --nproc-per-node=2 ddp_trainer.py --max_epochs 5 --batch_size 32
 
-Rank 0 saves a snapshot after each epoch; whoever starts later resumes from it. The last line of
-each rank is a hash of the parameters, which a failure on the way must not change. --kill_rank and
---gate are such failures, planned: a rank that ends itself in the job's first run, and an epoch
-that no rank begins before a file is there.
+Rank 0 saves a snapshot after each epoch; later starts resume from it. The last line of each
+rank is a hash of the parameters, which failures must not change. --kill_rank makes a rank end itself
+in the first run of the job. --gate delays an epoch on all ranks until a file is there.
 """
 import argparse
 import hashlib
@@ -151,8 +150,8 @@ def main():
     args = parse_arguments()
     dist.init_process_group("gloo")
     Trainer(args).train(args.max_epochs)
-    # Together, and without taking the group apart: while doing so, 2.14 now and then aborts the
-    # process ("terminate called without an active exception"), under its own torchrun as well.
+    # All ranks end together and keep the group: PyTorch 2.14 sometimes aborts while it destroys the
+    # group ("terminate called without an active exception"), under torchrun as well.
     dist.barrier()
     sys.stdout.flush()
     os._exit(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker is told: one JSON file per rank, OUT.RANK, and a group made of nothing but that.
+"""Writes a worker's environment to a JSON file per rank, OUT.RANK, and forms a group from it alone.
 
     torchrun --nproc-per-node=2 environment.py --out environment
 """
@@ -19,7 +19,7 @@ def process_attributes():
             name, _, value = line.partition(":")
             if name in ("SigBlk", "SigIgn"):
                 handled[name] = int(value, 16)
-    # Python ignores SIGPIPE and SIGXFSZ by itself; from 32 on the C library has signals of its own.
+    # Python ignores SIGPIPE and SIGXFSZ by itself; from 32 on, signals belong to the C library.
     by_python = (1 << (signal.SIGPIPE - 1)) | (1 << (signal.SIGXFSZ - 1))
     classic = (1 << 31) - 1
     descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
@@ -36,7 +36,7 @@ def process_attributes():
 
 
 def is_inherited(fd):
-    # What this process opened itself is closed on exec; what came through an exec is not.
+    # Descriptors that this process opened are close-on-exec; inherited ones are not.
     try:
         return os.get_inheritable(fd)
     except OSError:

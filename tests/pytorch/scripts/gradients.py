@@ -3,8 +3,8 @@
 
     torchrun --nproc-per-node=2 gradients.py
 
-Each rank has inputs of its own, so the losses differ; after the step the parameters are the same
-bits on all ranks, and both ways lead to the same parameters.
+Each rank has its own inputs, so the losses differ. After the step, the parameters have the same bits
+on all ranks, and both ways lead to the same parameters.
 """
 import os
 import sys
@@ -52,7 +52,7 @@ def gathered(tensor):
 
 
 def step_by_ddp(rank, inputs, targets):
-    # The ranks begin with different parameters; rank 0's are handed to all.
+    # The ranks begin with different parameters; DDP broadcasts those of rank 0.
     replica = DDP(make_model(seed=rank))
     loss = step(replica, inputs, targets)
     losses = gathered(torch.tensor([loss]))
@@ -75,15 +75,16 @@ def main():
     rank = dist.get_rank()
     torch.manual_seed(100 + rank)
     inputs, targets = torch.randn(20, 10), torch.randn(20, 10)
-    # Within a function, so that the replica goes before its group: PyTorch 1.13 may hang in the
+    # In a function, so that the replica is destroyed before its group: PyTorch 1.13 may hang in the
     # destructor of a DistributedDataParallel that holds the last reference.
     parameters = step_by_ddp(rank, inputs, targets)
     difference = (step_by_hand(inputs, targets) - parameters).abs().max().item()
     say(f"average_gradients agrees with DDP: {difference < 1e-7}")
-    # Together: PyTorch's threads may abort the process when a peer closes while they still talk.
+    # All ranks end together: PyTorch's threads may abort the process if a peer closes during their
+    # communication.
     dist.barrier()
     dist.destroy_process_group()
-    # At the end of the interpreter threads of PyTorch 2.14 abort it now and then, under any launcher.
+    # Threads of PyTorch 2.14 sometimes abort the interpreter at its end, under any launcher.
     sys.stdout.flush()
     os._exit(0)
 

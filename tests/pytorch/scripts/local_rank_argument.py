@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A script of the older kind, which is told its local rank by an argument.
+"""An older script, which gets its local rank as an argument.
 
     python3 -m torch.distributed.launch --nproc_per_node=2 local_rank_argument.py --epochs 3
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A main function under `record`, so that an exception on one rank is told in its error file.
+"""A main function under `record`, which writes an exception of one rank to its error file.
 
     torchrun --nproc-per-node=2 record_error.py --fail_rank 1
 """
@@ -17,7 +17,7 @@ def main():
     args = parser.parse_args()
     if int(os.environ["RANK"]) == args.fail_rank:
         raise ValueError(f"no data for rank {args.fail_rank}")
-    # The others are at work until the launcher ends them.
+    # The other ranks run until the launcher ends them.
     time.sleep(120)
 
 

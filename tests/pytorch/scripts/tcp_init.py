@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A group that is told its address, rank and size by hand, in the launcher's own words.
+"""A group that is given address, rank and size explicitly, from the launcher's variables.
 
     torchrun --nproc-per-node=4 tcp_init.py
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one program against PyTorch's own store server and against ours, and compares line by line.
+"""Runs one program against PyTorch's own store server and against regroup's, line by line.
 
     compare_stores.py --interpreter PYTHON --regroup REGROUP
 """
@@ -13,8 +13,8 @@ from processes import PATIENCE, Daemon, require_release
 
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "store_program.py")
 
-# Where ours answers otherwise on purpose: the line, what PyTorch's server makes of it (a pattern;
-# other answers of its are errors too), what ours does, and why.
+# Intended differences: the line, the answer of PyTorch's server (a pattern; its other answers are
+# errors too), the answer of regroup's, and the reason.
 DEVIATIONS = [
     ("queues.wait_mixed", r"DistStoreError: wait timeout.*", r"None",
      "PyTorch counts a queue that has items as missing once the same wait names a missing key, "

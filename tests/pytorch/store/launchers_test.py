@@ -2,7 +2,7 @@
 """Stock torchrun launchers that meet in a daemon: form a world, grow it, and replace a lost node.
 
     launchers_test.py --interpreter PYTHON --regroup REGROUP
-    launchers_test.py --interpreter PYTHON --on-pytorchs-store   (to see what becomes of them there)
+    launchers_test.py --interpreter PYTHON --on-pytorchs-store   (for comparison)
 """
 import argparse
 import os
@@ -15,7 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Job:
-    """Launchers of one job, each in the place of a node."""
+    """Launchers of one job, each standing for a node."""
 
     def __init__(self, arguments, name, port, env=None):
         self.arguments = arguments
@@ -27,7 +27,7 @@ class Job:
         self.env = dict(os.environ, **(env or {}))
 
     def launch(self, nnodes):
-        # On PyTorch's own store whoever comes first serves it, as it does by default.
+        # Without a daemon, the first launcher serves PyTorch's store, as it does by default.
         is_host = "" if self.arguments.on_pytorchs_store else "is_host=false,"
         command = [self.arguments.interpreter, "-m", "torch.distributed.run",
                    "--nnodes", nnodes, "--nproc_per_node", "1", "--max_restarts", "3",
@@ -37,7 +37,7 @@ class Job:
                    "keep_alive_interval=1,keep_alive_max_attempt=3",
                    os.path.join(HERE, "launchers_worker.py"), self.stop_file]
         if self.arguments.release < (2, 0):
-            # 1.13 cannot start a worker on Python 3.11 whose output goes nowhere else.
+            # On Python 3.11, PyTorch 1.13 can start a worker only if its output is redirected.
             logs = os.path.join(self.folder.name, "logs")
             command[3:3] = ["--redirects", "1", "--tee", "1", "--log_dir", logs]
         launcher = Program(f"{self.name}-{len(self.launchers)}", command, self.env)
@@ -136,7 +136,7 @@ def run(arguments, scenario):
 
 
 def works_by_itself(arguments):
-    """Whether this release's launcher gets a worker running here at all, without us."""
+    """Whether the launcher of this release can start a worker on this machine without regroup."""
     own = argparse.Namespace(**vars(arguments))
     own.on_pytorchs_store = True
     job = Job(own, "by_itself", free_port())
@@ -159,7 +159,7 @@ def main():
     arguments = parser.parse_args()
     arguments.release = require_release(arguments.interpreter)
     if arguments.release < (2, 0) and not works_by_itself(arguments):
-        # It publishes the host's name and waits for ever where that cannot be looked up.
+        # It publishes the host name, and waits endlessly if that does not resolve.
         print("skipped: PyTorch 1.13's own launcher gets no worker running on this machine")
         sys.exit(77)
     chosen = [s for s in SCENARIOS if arguments.only in (None, s.__name__)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reduces a sum with its peers, says so, and goes on until the file named by its argument is there."""
+"""Reduces a sum with its peers and prints it, until the file named by its argument is there."""
 import datetime
 import os
 import sys
@@ -14,7 +14,7 @@ def main():
     rank, world = dist.get_rank(), dist.get_world_size()
     said = False
     while True:
-        # The ranks' numbers from 1, and how many of the ranks see the file.
+        # The sum of the ranks + 1, and the number of ranks that see the file.
         sums = torch.tensor([rank + 1, int(os.path.exists(sys.argv[1]))])
         dist.all_reduce(sums)
         if not said:

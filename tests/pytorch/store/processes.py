@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs under test: started, waited for with a deadline, ended with all their descendants."""
+"""Starts programs under test, waits for them with a deadline, and ends them with all descendants."""
 import os
 import random
 import signal
@@ -10,7 +10,7 @@ import tempfile
 import time
 
 SKIPPED = 77
-PATIENCE = 90.0  # Seconds; longer than anything here takes on a busy machine.
+PATIENCE = 90.0  # Seconds; longer than any program here takes on a busy machine.
 
 
 def release_of(interpreter):
@@ -27,7 +27,7 @@ def release_of(interpreter):
 
 
 def require_release(interpreter):
-    """The release, or the end of the test as skipped."""
+    """The release; skips the test if there is none."""
     release = release_of(interpreter)
     if release is None:
         print(f"skipped: {interpreter} has no PyTorch; name an interpreter that has, as "
@@ -37,7 +37,7 @@ def require_release(interpreter):
 
 
 def free_port():
-    """A port that was free a moment ago, from a range out of which the kernel gives none."""
+    """A port that was free a moment ago, outside of the kernel's ephemeral range."""
     while True:
         port = random.randint(20000, 32000)
         with socket.socket() as probe:
@@ -49,7 +49,7 @@ def free_port():
 
 
 def children_of(pid):
-    """All descendants of a process, as the kernel shows them now."""
+    """All present descendants of a process."""
     found = []
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
@@ -85,7 +85,7 @@ class Program:
         return [line for line in self.text().splitlines() if word in line]
 
     def kill(self):
-        """As the loss of a machine: the process and all that it has started, at once."""
+        """Kills the process and all its descendants at once, as the loss of a machine would."""
         pids = [self.process.pid] + children_of(self.process.pid)
         for pid in pids:
             try:

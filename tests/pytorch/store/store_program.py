@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Uses PyTorch's store client in every way that its release has, and prints what comes of it.
+"""Calls every function of the store client of this PyTorch release, and prints the results.
 
     store_program.py PORT        as a client of the server on that port of this host
     store_program.py --serve     as PyTorch's own server, until its input ends; prints its port
@@ -38,7 +38,7 @@ class Program:
         print(f"{self.section}.{name} = {text}", flush=True)
 
     def show(self, name, call, *args, **kwargs):
-        """Prints what a call returns, or the type and the first line of what it raises."""
+        """Prints the result of a call, or the type and first line of its exception."""
         try:
             self.say(name, call(*args, **kwargs))
         except Exception as error:
@@ -86,7 +86,7 @@ class Program:
         s.set("signed", " +7")
         self.show("add_to_signed", s.add, "signed", 1)
         s.set("apples", "apples")
-        s.get("apples")  # Whatever is set on one connection is seen there first.
+        s.get("apples")  # Reads on the connection that has set the value, so that it is there.
         self.show("add_to_no_number", self.fails, lambda c: c.add("apples", 1))
         s.set("empty", "")
         s.get("empty")
@@ -94,7 +94,7 @@ class Program:
         self.show("alive", s.get, "n")
 
     def fails(self, call):
-        """Whether a call fails on a connection of its own; how, depends on when it is noticed."""
+        """Whether a call fails on a new connection. The kind of error depends on timing."""
         client = self.connect(timeout=5)
         try:
             return f"returned {call(client)!r}"
@@ -141,7 +141,8 @@ class Program:
         timed = self.connect()
         self.show("timeout", timed.wait, ["w_never", "w"], seconds(1))
         if self.has("check"):
-            # 1.13 does not recover from a timeout: what comes then is its next answer.
+            # PyTorch 1.13 does not recover from a timeout: it takes the late answer for the next
+            # one.
             self.show("after_timeout", timed.get, "w")
             timed.set_timeout(seconds(1))
             self.show("get_timeout", timed.get, "w_never")
@@ -219,7 +220,7 @@ class Program:
         self.show("wait", s.wait, ["q2"], seconds(1))
         timed = self.connect(timeout=1)
         self.show("pop_timeout", timed.queue_pop, "q_never")
-        # Of a wait for a queue with items and for a key.
+        # Waits for a queue with items and for a key.
         other = threading.Timer(0.3, lambda: self.connect().set("q_key", "now"))
         other.start()
         self.show("wait_mixed", self.connect().wait, ["q2", "q_key"], seconds(3))
@@ -256,7 +257,7 @@ class Program:
         self.show("overflow", self.fails, lambda c: (c.add("o", 2**63 - 1), c.add("o", 1))[1])
 
     def others_wait(self):
-        """What a waiting client sees of what another one does."""
+        """Effects of one client's calls on another client that waits."""
         for name, call in [
                 ("set", lambda c, k: c.set(k, "v")),
                 ("add", lambda c, k: c.add(k, 1)),
@@ -270,7 +271,7 @@ class Program:
             key = f"x_{name}"
             actor = threading.Timer(0.3, lambda c=call, k=key: c(self.connect(), k))
             actor.start()
-            # All but one are to end before their time.
+            # All but one must end before the time-out.
             patience = seconds(2 if name == "compare_set_refused" else 10)
             self.show(name, self.connect().wait, [key], patience)
             actor.join()

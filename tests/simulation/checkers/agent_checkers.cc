@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What must be true of each agent and its workers.
+// Invariants of each agent and its workers.
 #include <algorithm>
 #include <csignal>
 #include <map>
@@ -59,7 +59,7 @@ class ForceChecker final : public Checker {
         const auto asked = asked_.find(host);
         if (const auto* work = std::get_if<agent::WorkersAtWork>(&event);
             work != nullptr && asked != asked_.end() && !asked->second.leaving) {
-            // The agent waits for the worker that needs the longest, whichever speaks last.
+            // The agent waits for the worker that needs the longest, whichever reports last.
             asked->second.works_until =
                 std::max(asked->second.works_until, after(now, work->left + work->left / 10));
         }
@@ -67,7 +67,7 @@ class ForceChecker final : public Checker {
     void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
                          const agent::AgentEffect& effect) override {
         if (core.report().state == NodeState::stopped && !core.leaving()) {
-            asked_.erase(host);  // Those that are suspended have done as they were asked.
+            asked_.erase(host);  // Suspended workers have obeyed.
         }
         const auto* signal = std::get_if<agent::SignalWorkers>(&effect);
         const auto* pause = std::get_if<agent::PauseWorkers>(&effect);
@@ -79,8 +79,7 @@ class ForceChecker final : public Checker {
         } else if (signal != nullptr || std::holds_alternative<agent::EndRound>(effect)) {
             const auto [known, is_new] = asked_.emplace(host, Asked{now, core.leaving(), {}});
             if (!is_new && core.leaving() && !known->second.leaving) {
-                known->second = {
-                    now, true, {}};  // Now those that are suspended are to end as well.
+                known->second = {now, true, {}};  // Now suspended workers are to end as well.
             }
         } else if (std::holds_alternative<agent::BeginRound>(effect)) {
             asked_.erase(host);
@@ -105,7 +104,7 @@ class ForceChecker final : public Checker {
                 now <= after(it->second.works_until, std::chrono::milliseconds(100));
             if (host.awake_since != Instant::max() && now > after(since, allowed) && !may_work) {
                 violated("workers on node " + host.node + " were asked to stop " +
-                         format_duration(now - it->second.at) + " ago and have not been forced");
+                         format_duration(now - it->second.at) + " ago and have not been killed");
             }
             ++it;
         }
@@ -116,9 +115,10 @@ class ForceChecker final : public Checker {
     struct Asked {
         Instant at{};
         bool leaving = false;
-        Instant works_until{};  // Those that have not heard it, being at work of their own.
+        Instant works_until{};  // Until when workers in user code may not have noticed.
     };
-    std::map<std::uint32_t, Instant> saving_until_;  // By host, of those that leave.
+    // By host: until when leaving workers save their state.
+    std::map<std::uint32_t, Instant> saving_until_;
     std::map<std::uint32_t, Asked> asked_;  // By host: asked to end or suspend, SIGKILL not yet.
 };
 
@@ -129,7 +129,7 @@ class FirstFailureChecker final : public Checker {
                         const agent::AgentEvent& event) override {
         Host& known = hosts_[host];
         if (const auto* word = std::get_if<agent::WorkerSuspended>(&event)) {
-            // Also of one that was told to end: what ends it then is nobody's failure.
+            // Also for a worker that was told to end: its end is then no failure.
             const auto worker = known.training.find(word->local_rank);
             if (worker != known.training.end() && word->round >= known.round) {
                 known.training.erase(worker);
@@ -141,7 +141,7 @@ class FirstFailureChecker final : public Checker {
         }
         const auto worker = known.training.find(exited->local_rank);
         if (worker == known.training.end() || worker->second.launched_in != exited->round) {
-            return;  // It was suspended, or is one of an earlier round.
+            return;  // It was suspended, or belongs to an earlier round.
         }
         const Worker ended = worker->second;
         known.training.erase(worker);
@@ -200,12 +200,13 @@ class FirstFailureChecker final : public Checker {
     struct Worker {
         RoundId launched_in = RoundId::none;
         bool hung = false;
-        std::string reason;  // Why, if it was killed because a round hung on it.
+        std::string reason;  // Why it was killed, if a round hung on it.
     };
     struct Host {
         RoundId round = RoundId::none;
         std::map<std::uint32_t, Worker> training;  // By local rank.
-        /// The first that the agent learned, or one that outranks it; none that we stopped.
+        /// The first failure that the agent learned, or one that outranks it. Stopped workers do
+        /// not count.
         std::optional<WorkerFailure> root;
         bool asked_to_stop = false;
         bool forced = false;
@@ -215,7 +216,7 @@ class FirstFailureChecker final : public Checker {
         if (report.failure && report.round == known.round &&
             (!known.root || !(*known.root == *report.failure))) {
             violated("host " + std::to_string(host) + " blames " + describe(*report.failure) +
-                     " for round " + text(report.round) + ", but that did not begin it");
+                     " for round " + text(report.round) + ", but another failure began it");
         }
         if (report.failure && report.round != known.round) {
             violated("host " + std::to_string(host) + " reports a failure of round " +
@@ -241,7 +242,7 @@ class MasterChecker final : public Checker {
         if (launch != nullptr && launch->assignment.group_rank == 0 &&
             launch->assignment.master_port != offered_[host]) {
             violated("host " + std::to_string(host) + " serves the store on port " +
-                     std::to_string(offered_[host]) + ", but everyone was told " +
+                     std::to_string(offered_[host]) + ", but the assignment says " +
                      std::to_string(launch->assignment.master_port));
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What must be true of standbys, and of changes of a round with which nothing is wrong.
+// Invariants of standbys, and of changes of a healthy round.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -32,7 +32,8 @@ class StandbyChecker final : public Checker {
     void on_worker_end(Instant /*now*/, std::uint32_t host, RoundId round,
                        bool /*own_fault*/) override {
         if (round == RoundId::none) {
-            unlucky_.insert(host);  // It is not tried again before the node's next round.
+            // The agent does not start it again before the node's next round.
+            unlucky_.insert(host);
         }
     }
     void on_daemon_event(Instant /*now*/, const Event& event) override {
@@ -97,7 +98,7 @@ class StandbyChecker final : public Checker {
     [[nodiscard]] Duration settling() const {
         return 2 * policy_.heartbeat_timeout + std::chrono::seconds(10);
     }
-    // Who was in a full round and is in the next full one has kept its place.
+    // A node of a full round that is in the next full round keeps its group rank.
     void check_places(RoundId round, const std::map<NodeId, std::uint32_t>& places) {
         if (numbered_ || places.size() != places_.size() || places.size() != policy_.nodes_max) {
             return;
@@ -111,7 +112,7 @@ class StandbyChecker final : public Checker {
             }
         }
     }
-    // With a full house there is nobody to wait for.
+    // With the maximum number of nodes, the daemon need not wait.
     void check_waiting(Instant now, const RendezvousCore& core) {
         if (core.nodes_count() < policy_.nodes_max || core.is_backing_off()) {
             return;
@@ -133,12 +134,12 @@ class StandbyChecker final : public Checker {
     JobPolicy policy_;
     RoundId round_ = RoundId::none;
     std::map<NodeId, std::uint32_t> places_;   // Group ranks in `round_`.
-    bool numbered_ = false;                    // Some node insists on its place.
-    std::set<std::uint32_t> unlucky_;          // Hosts whose workers ended while they waited.
-    Instant standbys_since_ = Instant::max();  // Since when some that should be are not started.
+    bool numbered_ = false;                    // Some node asks for a fixed slot.
+    std::set<std::uint32_t> unlucky_;          // Hosts whose waiting workers have ended.
+    Instant standbys_since_ = Instant::max();  // Since when workers of standbys are missing.
 };
 
-// A drained node goes; the others keep their step, and repeat none.
+// A drained node leaves. The others keep their step, and repeat none.
 class BoundaryChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
@@ -274,11 +275,11 @@ class BoundaryChecker final : public Checker {
         RoundId round = RoundId::none;
         std::uint64_t step = 0;
         bool suspends = false;
-        Instant agreed{};  // Upon its last step.
+        Instant agreed{};  // When the ranks agreed on its last step.
     };
     struct Told {
         Instant at{};
-        Instant until{};  // By a clock that may be fast.
+        Instant until{};  // Less than the limit: the agent's clock may be fast.
         bool trained = false;
     };
     Duration settling_{};
@@ -287,19 +288,18 @@ class BoundaryChecker final : public Checker {
     std::map<std::uint64_t, Group> groups_;
     std::map<std::uint64_t, std::uint64_t> last_;  // By process: the group that it was in last.
     std::map<NodeId, std::string> names_;
-    // Those that were not left to end at their boundary; whether they might be is checked
-    // elsewhere.
+    // Rounds that were stopped before their boundary. Whether that is allowed is checked elsewhere.
     std::set<RoundId> stopped_;
-    std::set<NodeId> wanted_;  // To leave, by the word that is being heard.
+    std::set<NodeId> wanted_;  // Nodes to drain, by the event in progress.
     std::map<NodeId, Instant> drained_;
     std::map<std::uint32_t, Told> told_to_leave_;  // By host.
 };
 
-// A planned change interrupts nobody in a step.
+// A planned change interrupts no worker in a step.
 class PrepareChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
-        limit_ = policy.prepare_timeout * 9 / 10;  // By a clock that may be fast.
+        limit_ = policy.prepare_timeout * 9 / 10;  // A clock may be fast.
         drain_limit_ = policy.shutdown_timeout * 6 / 10;
         settling_ = 3 * policy.heartbeat_timeout + std::chrono::seconds(10);
         prepared_.clear();
@@ -345,7 +345,7 @@ class PrepareChecker final : public Checker {
     }
 
    private:
-    // A node that a signal asked to end has less time, and saves what it has before that is over.
+    // A node that a signal asked to end has less time, and saves its state within that time.
     bool is_short_of_time(Instant now) const {
         return std::any_of(asked_.begin(), asked_.end(), [&](const auto& asked) {
             return now >= after(asked.second, drain_limit_);
@@ -353,9 +353,9 @@ class PrepareChecker final : public Checker {
     }
     Duration limit_{};
     Duration settling_{};
-    Duration drain_limit_{};                                   // By a clock that may be fast.
-    std::map<std::uint32_t, Instant> asked_;                   // To quit, by host: when first.
-    std::map<RoundId, std::pair<Instant, Instant>> prepared_;  // When, and until when it may be.
+    Duration drain_limit_{};
+    std::map<std::uint32_t, Instant> asked_;  // By host: when it was first asked to quit.
+    std::map<RoundId, std::pair<Instant, Instant>> prepared_;  // When, and its deadline.
     Instant trouble_until_{};
 };
 

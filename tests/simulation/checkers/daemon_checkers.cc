@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What must be true when daemons die and come back.
+// Invariants of daemons that die and come back.
 #include <algorithm>
 #include <map>
 
@@ -16,7 +16,7 @@ using namespace rendezvous;
 
 class ReplayChecker final : public Checker {
    public:
-    // What those who wait are told now and then is no decision, and not in the records.
+    // Periodic Waiting messages are no decisions, and not in the records.
     void on_replayed(Instant /*now*/, const Effects& all_sent,
                      const Effects& all_replayed) override {
         const Effects sent = decided(all_sent);
@@ -57,7 +57,7 @@ class ReplayChecker final : public Checker {
     }
 };
 
-// What a daemon does not survive, its rounds do.
+// Rounds survive the death of a daemon.
 class ReturnChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
@@ -67,7 +67,7 @@ class ReturnChecker final : public Checker {
     void on_daemon_start(Instant /*now*/) override { restored_at_.reset(); }
     void on_daemon_restored(Instant now, const RendezvousCore& core) override {
         if (trouble_until_ > away_since_) {
-            return;  // What happened meanwhile, the daemon learns only now.
+            return;  // The daemon learns only now of events during its absence.
         }
         restored_at_ = now;
         round_ = core.phase() == Phase::training ? core.round() : RoundId::none;
@@ -95,8 +95,8 @@ class ReturnChecker final : public Checker {
         }
         for (const Send& effect : effects) {
             const auto* stop = std::get_if<Stop>(&effect.message);
-            // For growth and drains, rounds of workers without the SDK are stopped. And where
-            // nodes have little time to come back, the way there may take longer.
+            // Growth and drains stop rounds of workers without the SDK. Where nodes have little
+            // time to come back, reconnecting may take longer.
             const bool planned = stop != nullptr && is_planned(stop->reason);
             const bool hasty = stop != nullptr && settling_ < kReturnTime && did_not_return(*stop);
             if (stop != nullptr && stop->round == round_ && round_ != RoundId::none && !planned &&
@@ -117,15 +117,15 @@ class ReturnChecker final : public Checker {
                           node.how.kind == Departure::Kind::disconnected;
                });
     }
-    static constexpr Duration kReturnTime = std::chrono::seconds(19);  // Of heartbeats of 3 s.
+    static constexpr Duration kReturnTime = std::chrono::seconds(19);  // For heartbeats of 3 s.
     Duration settling_{};
     std::optional<Instant> restored_at_;
-    RoundId round_ = RoundId::none;  // That was running when the daemon came back.
+    RoundId round_ = RoundId::none;  // The round that ran when the daemon came back.
     Instant trouble_until_{};
     Instant away_since_ = Instant::max();
 };
 
-// Without a daemon, agents leave their workers alone.
+// Without a daemon, agents do not disturb their workers.
 class HeadlessChecker final : public Checker {
    public:
     void on_agent_start(Instant /*now*/, std::uint32_t host) override { hosts_[host] = {}; }
@@ -152,7 +152,7 @@ class HeadlessChecker final : public Checker {
         } else if (std::holds_alternative<agent::BeginRound>(effect)) {
             known.leaves = false;
         } else if (const auto* pause = std::get_if<agent::PauseWorkers>(&effect)) {
-            // Its workers have a limited time for that, daemon or not.
+            // Its workers have a limited time to leave, with or without a daemon.
             known.leaves = known.leaves || pause->leave;
             known.reason = known.reason || known.leaves;
         }
@@ -170,13 +170,13 @@ class HeadlessChecker final : public Checker {
    private:
     struct Host {
         bool linked = false;
-        bool leaves = false;  // It was told to leave at a step boundary.
-        bool reason = false;  // Since the link was up, something else has happened.
+        bool leaves = false;  // The node was told to leave at a step boundary.
+        bool reason = false;  // Another event has occurred since the link was up.
     };
     std::map<std::uint32_t, Host> hosts_;
 };
 
-// Where the time of each recovery went.
+// The stages of each recovery.
 class IncidentChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& /*policy*/) override {
@@ -184,7 +184,7 @@ class IncidentChecker final : public Checker {
         forget();
     }
     void on_trouble(Instant /*now*/, Instant until) override {
-        rough_ = rough_ || until == Instant::max();  // The word of it, sent once, may be lost.
+        rough_ = rough_ || until == Instant::max();  // The message, sent once, may be lost.
     }
     void on_daemon_start(Instant /*now*/) override { forget(); }
     void on_daemon_effects(Instant now, const RendezvousCore& /*core*/,
@@ -208,7 +208,7 @@ class IncidentChecker final : public Checker {
         const auto voted = voted_.find(round);
         if (assigned_.size() > 1 && assigned_.rbegin()->first == round && voted != voted_.end() &&
             now > after(voted->second, kTellLimit) && !rough_ && !told_.contains(round)) {
-            violated("nobody was told of the way to round " + std::to_string(number(round)) +
+            violated("no node was told of the recovery to round " + std::to_string(number(round)) +
                      ", which has been training for " + format_duration(now - voted->second));
         }
     }
@@ -227,15 +227,15 @@ class IncidentChecker final : public Checker {
         for (const Duration stage : {incident.detect, incident.decide, incident.stop, incident.join,
                                      incident.communicator, incident.state, incident.first_step}) {
             if (stage < Duration::zero()) {
-                violated(which + " has a stage of less than no time: " + describe(incident));
+                violated(which + " has a stage of negative length: " + describe(incident));
             }
         }
         if (incident.next_round <= incident.round || !incident.cause.is_known()) {
-            violated(which + " makes no sense: " + describe(incident));
+            violated(which + " has no cause, or the wrong order of rounds: " + describe(incident));
         }
         const auto from = assigned_.find(incident.round);
-        // Clocks of daemons differ by seconds at most; a lost node may have been silent for longer
-        // than the round had lasted.
+        // Clocks of daemons differ by seconds at most. A lost node may have been silent for longer
+        // than the round lasted.
         if (from != assigned_.end() &&
             incident.total() - incident.detect > now - from->second + kClockLimit) {
             violated(which + " took longer than there was time since the first of them began: " +
@@ -251,7 +251,7 @@ class IncidentChecker final : public Checker {
     static constexpr Duration kClockLimit = std::chrono::seconds(15);
     bool rough_ = false;
     std::map<RoundId, Instant> assigned_;
-    std::map<RoundId, Instant> voted_;  // Its first step.
+    std::map<RoundId, Instant> voted_;  // Time of the round's first vote.
     std::map<RoundId, Instant> told_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What must be true of a job as a whole: its end, its budget, its size, its progress.
+// Invariants of a job as a whole: its end, its budget, its size, its progress.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -22,7 +22,7 @@ class ClosedChecker final : public Checker {
     void on_daemon_effects(Instant /*now*/, const RendezvousCore& core,
                            const Effects& effects) override {
         if (verdict_ && (!core.verdict() || !(*core.verdict() == *verdict_))) {
-            violated("the job was closed (" + describe(verdict_->reason) + ") and is not any more");
+            violated("the job was closed (" + describe(verdict_->reason) + ") and is no longer");
         }
         const bool was_closed = verdict_.has_value();
         verdict_ = core.verdict();
@@ -32,7 +32,8 @@ class ClosedChecker final : public Checker {
         for (const Send& effect : effects) {
             const auto* closed = std::get_if<Closed>(&effect.message);
             if (closed == nullptr && was_closed) {
-                violated("node " + effect.node + " was told something else of a closed job");
+                violated("node " + effect.node +
+                         " was sent another message than Closed for a closed job");
             }
             if (closed != nullptr && (!verdict_ || !(closed->verdict == *verdict_))) {
                 violated("node " + effect.node + " was told another verdict than the job's");
@@ -52,8 +53,8 @@ class BudgetChecker final : public Checker {
         rough_ = false;
         forget();
     }
-    // Where words are lost or overtake each other, an old one may end a round, and nobody is to
-    // blame for what its workers die of.
+    // Where messages are lost or reordered, an old one may end a round without a failure of a
+    // worker.
     void on_trouble(Instant /*now*/, Instant until) override {
         rough_ = rough_ || until == Instant::max();
     }
@@ -64,7 +65,7 @@ class BudgetChecker final : public Checker {
             own_faults_.insert(round);
         }
     }
-    // A hang, which is nobody's.
+    // A group that cannot form counts as a hang of no particular worker.
     void on_stuck(Instant /*now*/, const GroupName& group) override {
         own_faults_.insert(group.round);
     }
@@ -97,7 +98,7 @@ class BudgetChecker final : public Checker {
         round_ = RoundId::none;
         dismissed_ = RoundId::none;
     }
-    // Every restart is charged, to one budget, for good.
+    // True if every restart is charged to one budget that is never refilled.
     [[nodiscard]] bool is_plain() const {
         return policy_.on_exit.empty() && policy_.budgets.refill_steps == 0 &&
                !policy_.budgets.hangs;
@@ -128,7 +129,7 @@ class BudgetChecker final : public Checker {
         }
         if (kind == Kind::losses_used) {
             if (!policy_.budgets.losses) {
-                violated("the job failed for lost nodes, of which it may lose any number");
+                violated("the job failed for lost nodes, although their number is not limited");
             }
             return;
         }
@@ -149,10 +150,10 @@ class BudgetChecker final : public Checker {
             }
         } else if (kind == Kind::nobody_came) {
             if (policy_.nodes_min <= 1 && verdict.reason.quarantined.empty()) {
-                violated("the job failed for want of nodes, of which it needs one");
+                violated("the job failed for lack of nodes, although it needs only one");
             }
         } else if (kind == Kind::no_other_node) {
-            violated("the job failed for it can have no other node, which nobody has said");
+            violated("the job failed as if no other node could join, which no event has shown");
         } else if (is_plain() ? verdict.restarts != policy_.restarts_max ||
                                     charged_ != policy_.restarts_max
                               : !policy_.budgets.hangs && charged_ < policy_.restarts_max) {
@@ -162,11 +163,11 @@ class BudgetChecker final : public Checker {
     }
 
     JobPolicy policy_;
-    bool rough_ = false;  // The network of this run.
+    bool rough_ = false;  // The network loses or reorders messages.
     std::uint32_t charged_ = 0;
     RoundId round_ = RoundId::none;
     RoundId dismissed_ = RoundId::none;  // The last round that some node was free to leave.
-    std::set<RoundId> own_faults_;       // Rounds in which a worker failed for no other's fault.
+    std::set<RoundId> own_faults_;       // Rounds in which a worker failed by itself.
 };
 
 class MemoryChecker final : public Checker {
@@ -183,7 +184,7 @@ class MemoryChecker final : public Checker {
         }
     }
     void on_tick(Instant now, const View& view) override {
-        // A daemon that overslept, or that goes on for another, gives everyone a second chance.
+        // A daemon that was paused, or that took over, gives all nodes their time again.
         const Duration limit = 3 * policy_.heartbeat_timeout +
                                2 * rendezvous::FailureDetector::kReturnCycle +
                                std::chrono::seconds(2);
@@ -197,7 +198,7 @@ class MemoryChecker final : public Checker {
         std::erase_if(heard_, [&](const auto& entry) { return attended_ > entry.second + limit; });
         if (view.rendezvous != nullptr && view.rendezvous->nodes_count() > heard_.size()) {
             violated("the daemon remembers " + std::to_string(view.rendezvous->nodes_count()) +
-                     " nodes, but only " + std::to_string(heard_.size()) + " were heard of late");
+                     " nodes, but only " + std::to_string(heard_.size()) + " were heard lately");
         }
         if (view.in_flight > kInFlightLimit) {
             violated(std::to_string(view.in_flight) + " messages are in the network");
@@ -206,15 +207,15 @@ class MemoryChecker final : public Checker {
 
    private:
     static constexpr std::size_t kInFlightLimit = 20000;
-    /// Of each time that it was there, however often it dies: nodes may have paused, and what it
-    /// noted last may be a second old.
+    /// Time that does not count after each start of a daemon: nodes may have paused, and its last
+    /// note may be a second old.
     static constexpr Duration kUncounted =
         rendezvous::FailureDetector::kReturnPause + std::chrono::seconds(1);
     JobPolicy policy_;
     Instant awake_since_ = Instant::max();
-    Duration attended_{};               // By the daemon, in all.
-    Duration counted_{};                // Since `awake_since_`.
-    std::map<NodeId, Duration> heard_;  // At what time of these.
+    Duration attended_{};               // Total time during which the daemon was up.
+    Duration counted_{};                // The part since `awake_since_`.
+    std::map<NodeId, Duration> heard_;  // When each node was last heard, in `attended_` time.
 };
 
 class StormChecker final : public Checker {
@@ -233,7 +234,7 @@ class StormChecker final : public Checker {
         second_ = second;
         if (events_ > kEventsPerSecond) {
             violated(std::to_string(events_) +
-                     " events within one second: nodes and daemon talk without an end");
+                     " events within one second: nodes and daemon exchange messages without end");
         }
     }
     std::chrono::time_point<std::chrono::steady_clock, std::chrono::seconds> second_{};
@@ -258,7 +259,7 @@ class ProgressChecker final : public Checker {
             return;
         }
         if (view.rendezvous == nullptr) {
-            violated("no daemon, or nobody has joined it");
+            violated("no daemon runs, or no node has joined it");
             return;
         }
         const RendezvousCore& core = *view.rendezvous;
@@ -270,12 +271,12 @@ class ProgressChecker final : public Checker {
                 continue;
             }
             if (core.is_quarantined(host.node) && host.agent->report().round != core.round()) {
-                continue;  // It comes back when its time is over.
+                continue;  // The quarantined node comes back when its time is over.
             }
             const bool is_late =
                 host.awake_since == Instant::max() || now < after(host.awake_since, kJoinLimit);
             if (core.phase() == Phase::closed && is_late) {
-                continue;  // It is about to hear of it.
+                continue;  // The agent is about to hear of it.
             }
             ++alive;
             const NodeReport& report = host.agent->report();
@@ -293,10 +294,10 @@ class ProgressChecker final : public Checker {
             return;
         }
         if (core.is_backing_off()) {
-            return;  // The last rounds ended by failures, at once; the next one waits a little.
+            return;  // The last rounds failed at once, and the next one waits for the back-off.
         }
         if (finishing) {
-            return;  // Nobody is let into a round that is about to end.
+            return;  // No node joins a round that is about to end.
         }
         const std::size_t expected = std::min<std::size_t>(alive, policy_.nodes_max);
         if (core.phase() != Phase::training || members != expected) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What must be true of the state that a node's workers save when it leaves.
+// Invariants of the state that the workers of a leaving node save.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -16,20 +16,21 @@ namespace {
 
 using namespace rendezvous;
 
-// As long as somebody can see to it, a daemon with as many nodes as a round needs: a node that was
-// left behind by later rounds saves nothing.
+// While a daemon has enough nodes for a round, a node whose state is older than a later round's
+// saves nothing.
 class LeaveChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
         nodes_min_ = policy.nodes_min;
-        patience_ = policy.shutdown_timeout * 4 / 10;  // Half of it, by a clock that may be fast.
+        patience_ = policy.shutdown_timeout * 4 / 10;  // Half of it, and a clock may be fast.
         processes_.clear();
         is_forgotten_ = is_over_ = false;
         asked_.clear();
     }
-    // Workers may fail as they like: what counts is that all agents are heard.
+    // Failing workers do not matter here, as long as the daemon hears all agents.
     void on_trouble(Instant /*now*/, Instant /*until*/) override {}
-    // Where a daemon has forgotten the job, those who come first begin another beside it.
+    // A daemon without durable state has forgotten the job, and the first nodes that join begin
+    // another one.
     void on_daemon_start(Instant /*now*/) override { is_forgotten_ = !processes_.empty(); }
     void on_daemon_gone(Instant now) override { unheard(now); }
     void on_daemon_restored(Instant now, const RendezvousCore& /*core*/) override { unheard(now); }
@@ -40,7 +41,7 @@ class LeaveChecker final : public Checker {
                 unheard(now);
             }
         }
-        // Where messages are lost or late, whoever has come furthest may not be heard.
+        // Where messages are lost or late, the daemon may not hear of the most advanced node.
         const bool is_rough = !view.reliable || view.network_limit > std::chrono::seconds(1);
         if (is_rough || view.daemon_awake_since > now - kSettling) {
             unheard(now);
@@ -80,7 +81,7 @@ class LeaveChecker final : public Checker {
         processes_.erase(life);
     }
     void on_left(Instant now, std::uint32_t host, std::uint64_t life, std::uint64_t step) override {
-        // Before the first step all have what the program begins with.
+        // Before the first step all workers have the initial state.
         const auto asked = asked_.find(host);
         const bool hurried = asked != asked_.end() && now >= after(asked->second, patience_);
         const auto self = processes_.find(life);
@@ -108,26 +109,26 @@ class LeaveChecker final : public Checker {
     bool is_over_ = false;
     Instant trouble_until_{};
     struct Process {
-        std::uint64_t group = 0;  // The last that it was in.
+        std::uint64_t group = 0;  // The last group of the process.
         std::uint64_t step = 0;
     };
     std::map<std::uint64_t, Process> processes_;
     Instant last_formed_at_{};
-    std::map<std::uint32_t, Instant> asked_;  // To quit, by host: when first.
+    std::map<std::uint32_t, Instant> asked_;  // By host: when it was first asked to quit.
 };
 
-// "State saved, can be requeued" is said only by a node whose workers have saved it.
+// A node exits with "state saved, can be requeued" only if its workers have saved their state.
 class DrainChecker final : public Checker {
    public:
     void on_agent_start(Instant /*now*/, std::uint32_t host) override { hosts_[host] = {}; }
     void on_agent_event(Instant /*now*/, std::uint32_t host,
                         const agent::AgentEvent& event) override {
         if (std::holds_alternative<agent::WorkerSuspended>(event)) {
-            hosts_[host].training = 0;  // The state is with the others.
+            hosts_[host].training = 0;  // The other nodes have the state.
         }
         const auto* exited = std::get_if<agent::WorkerExited>(&event);
         if (exited != nullptr && exited->failure) {
-            hosts_[host].training = 0;  // Or lost.
+            hosts_[host].training = 0;  // The state is with the others, or lost.
         }
     }
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
@@ -168,9 +169,9 @@ class DrainChecker final : public Checker {
    private:
     struct Host {
         std::size_t training = 0;
-        std::set<std::uint64_t> saved;    // Processes; those that came to their end included.
-        std::set<std::uint64_t> leaving;  // At a boundary, where they save.
-        std::set<bool> ends;              // Of those: with success, or without.
+        std::set<std::uint64_t> saved;    // Processes; finished ones included.
+        std::set<std::uint64_t> leaving;  // Processes that save at a step boundary.
+        std::set<bool> ends;              // Their ends: with success or without.
     };
     std::map<std::uint32_t, Host> hosts_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What must be true when a connection between two live workers breaks.
+// Invariants of a broken connection between two live workers.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -15,8 +15,8 @@ namespace {
 
 using namespace rendezvous;
 
-// It ends its round, in time, and costs nothing but that: nobody is charged, all keep their
-// processes, and the job goes on; if it stays broken, after ever longer waits.
+// It ends its round in time and has no other effect. No restart is charged, all workers keep their
+// processes, and the job goes on. If it stays broken, the back-off grows.
 class LinkChecker final : public Checker {
    public:
     void on_job(Instant now, const JobPolicy& policy) override {
@@ -40,7 +40,7 @@ class LinkChecker final : public Checker {
     }
     void on_agent_end(Instant now, std::uint32_t /*host*/) override { on_trouble(now, now); }
     void on_daemon_start(Instant now) override {
-        round_ = RoundId::none;  // It may use a number again.
+        round_ = RoundId::none;  // The new daemon may reuse a round number.
         on_trouble(now, now);
     }
     void on_daemon_gone(Instant now) override { on_trouble(now, now); }
@@ -81,7 +81,7 @@ class LinkChecker final : public Checker {
     }
     void on_daemon_effects(Instant now, const RendezvousCore& core,
                            const Effects& effects) override {
-        // All may have been about to leave before.
+        // All nodes may have been about to leave before.
         if (core.verdict() && core.verdict()->exit_code != kExitRequeue && severed_) {
             violated(name_of(*severed_) +
                      " broke, and the job was closed: " + describe(core.verdict()->reason));
@@ -177,14 +177,14 @@ class LinkChecker final : public Checker {
         if (restarts_ != severed_->restarts) {
             violated(name_of(*severed_) + " broke, and that was charged as a restart");
         }
-        // Who notices it late has let the round last; and what was not long ago may count for more
-        // than one. A step may have been voted on before the break, and be committed after it.
+        // A late notice lets the round last longer. A round in the recent past may count for more
+        // than one. A step that was voted on before the break may be committed after it.
         const Instant over_at = over_at_.value_or(now);
         if (std::exchange(committed_, false) ||
             over_at >= after(began_, RestartBudget::kLongRound * 9 / 10)) {
             barren_ = 0;
         }
-        // By at least three quarters of the second, fourth, ... part of the longest wait.
+        // At least three quarters of the expected back-off: the longest one divided by 2, 4, ...
         Duration wait{};
         if (barren_ >= 2) {
             wait = policy_.budgets.delay;
@@ -206,11 +206,11 @@ class LinkChecker final : public Checker {
     Instant trouble_until_{};
     RoundId round_ = RoundId::none;
     Instant began_{};                 // `round_`.
-    std::optional<Instant> over_at_;  // Its last worker was gone or suspended.
-    std::uint32_t restarts_ = 0;      // Of which its members were told.
-    std::optional<Severed> severed_;  // In `round_`, while nothing else is wrong.
-    bool committed_ = false;          // A step, since the last one.
-    std::uint32_t barren_ = 0;        // Rounds in a row that ended so, without a step.
+    std::optional<Instant> over_at_;  // When its last worker had ended or suspended.
+    std::uint32_t restarts_ = 0;      // Restart count that its members were told.
+    std::optional<Severed> severed_;  // The break in `round_`, while there is no other fault.
+    bool committed_ = false;          // A step was committed since the last break.
+    std::uint32_t barren_ = 0;        // Rounds in a row that ended by a break, without a step.
     std::set<std::uint64_t> hung_;    // Processes.
     std::set<std::uint32_t> forced_;  // Hosts whose workers did not suspend in time.
 };

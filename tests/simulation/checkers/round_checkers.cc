@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What must be true of rounds, their numbers and their ranks.
+// Invariants of rounds, their numbers and their ranks.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -27,8 +27,8 @@ class RanksChecker final : public Checker {
         lives_differ_ = false;
     }
     void on_daemon_start(Instant /*now*/) override { forget(); }
-    // Over all lives of the daemon, a number means one round; unless a life began with nodes none
-    // of which knew how far the job had come, and which it could not tell (kGap).
+    // A round number is used once over all lives of the daemon. Exception: a life that began with
+    // nodes that did not know the last round, and more than kGap rounds behind.
     void on_agent_effect(Instant /*now*/, std::uint32_t host, const agent::AgentCore& /*core*/,
                          const agent::AgentEffect& effect) override {
         if (const auto* launch = std::get_if<agent::BeginRound>(&effect)) {
@@ -39,8 +39,8 @@ class RanksChecker final : public Checker {
             }
             if (mine.world_size != first.world_size || mine.master_addr != first.master_addr ||
                 mine.master_port != first.master_port || mine.reason != first.reason) {
-                violated("host " + std::to_string(host) + " launched another round " +
-                         text(mine.round) + " than others did");
+                violated("host " + std::to_string(host) + " launched round " + text(mine.round) +
+                         " with another assignment than others");
             }
         }
     }
@@ -55,7 +55,7 @@ class RanksChecker final : public Checker {
     void on_daemon_effects(Instant /*now*/, const RendezvousCore& /*core*/,
                            const Effects& effects) override {
         std::vector<const Assignment*> fresh;
-        // Of who is refused, a daemon learns nothing.
+        // A daemon ignores the report of a refused node.
         const bool refused = std::any_of(effects.begin(), effects.end(), [&](const Send& effect) {
             return effect.node == speaker_ && std::holds_alternative<Refused>(effect.message);
         });
@@ -76,7 +76,7 @@ class RanksChecker final : public Checker {
             }
             const auto [known, is_new] = told_.emplace(effect.node, told);
             if (!is_new && !(known->second == told)) {
-                violated("node " + effect.node + " was told two different things about round " +
+                violated("node " + effect.node + " was given two different assignments for round " +
                          text(told.round));
             }
             if (is_new) {
@@ -139,12 +139,12 @@ class RanksChecker final : public Checker {
     RoundId round_ = RoundId::none;
     std::map<NodeId, Assignment> told_;
     std::map<RoundId, Assignment> launched_;
-    RoundId highest_told_ = RoundId::none;      // By any life; it may still be on its way.
-    static constexpr std::uint64_t kGap = 100;  // That a younger daemon leaves.
-    RoundId heard_ = RoundId::none;             // The highest of which this life was told.
-    NodeId speaker_;                            // Who joins in the step under examination,
-    RoundId spoken_of_ = RoundId::none;         // and the round of which it speaks.
-    bool lives_differ_ = false;                 // Some life could not know of an earlier one's.
+    RoundId highest_told_ = RoundId::none;      // By any life; the message may still be in transit.
+    static constexpr std::uint64_t kGap = 100;  // The gap in numbers that a new daemon leaves.
+    RoundId heard_ = RoundId::none;             // The highest that this life was told.
+    NodeId speaker_;                            // The node that joins in this step,
+    RoundId spoken_of_ = RoundId::none;         // and the round that it reports.
+    bool lives_differ_ = false;  // A life could not know the rounds of an earlier one.
     std::map<NodeId, std::uint32_t> workers_;
     std::map<std::uint32_t, std::uint32_t> by_rank_;  // Workers by group rank.
 };
@@ -164,8 +164,8 @@ class RoundOrderChecker final : public Checker {
             spoken_of_ = joined->report.round;
         }
     }
-    // Who is refused, as the warden of a dead node may be whose place another has taken, is not of
-    // the job.
+    // A refused node is not part of the job. Example: the warden of a dead node that has been
+    // replaced.
     void on_daemon_effects(Instant /*now*/, const RendezvousCore& core,
                            const Effects& effects) override {
         const bool refused = std::any_of(effects.begin(), effects.end(), [&](const Send& effect) {
@@ -178,7 +178,7 @@ class RoundOrderChecker final : public Checker {
                      text(core.round()));
         }
         if (core.round() > round_ && core.round() <= floor_before_) {
-            violated("round " + text(core.round()) + " was formed although a node had spoken of " +
+            violated("round " + text(core.round()) + " was formed although a node had reported " +
                      text(floor_before_));
         }
         round_ = core.round();
@@ -201,9 +201,9 @@ class RoundOrderChecker final : public Checker {
 
    private:
     RoundId floor_ = RoundId::none;         // The highest round in any join so far.
-    NodeId speaker_;                        // Who joins in the step under examination,
-    RoundId spoken_of_ = RoundId::none;     // and the round of which it speaks.
-    RoundId floor_before_ = RoundId::none;  // The same, before the step under examination.
+    NodeId speaker_;                        // The node that joins in this step,
+    RoundId spoken_of_ = RoundId::none;     // and the round that it reports.
+    RoundId floor_before_ = RoundId::none;  // `floor_` before the present step.
     RoundId round_ = RoundId::none;
     std::map<std::uint32_t, RoundId> launched_;
 };
@@ -267,13 +267,13 @@ class StaleRoundChecker final : public Checker {
             if (since_[i].round != round) {
                 since_[i] = {round, now};
             }
-            // Who saves its state to leave is not interrupted.
+            // A worker that saves its state to leave is not interrupted.
             const auto leaving = leaving_.find(static_cast<std::uint32_t>(i));
             const bool saves = leaving != leaving_.end() && leaving->second == round;
             const Duration more = saves ? saving_limit_ : Duration::zero();
             const Instant from = std::max(since_[i].at, host.undisturbed_since);
-            // What a worse network swallowed does not break the limit of the better one, which
-            // begins with it; nor does anybody have longer than in the worse one.
+            // The limit of a better network counts from its beginning, since the worse one may have
+            // lost messages before. The limit of the worse network holds in any case.
             const Instant by_this = after(std::max(from, better_since_), limit_ + more);
             const Instant by_worst = after(from, std::max(limit_, limit_before_) + more);
             if (now > std::min(by_this, by_worst)) {
@@ -284,8 +284,8 @@ class StaleRoundChecker final : public Checker {
     }
 
    private:
-    // A reminder needs a heartbeat and its answer, and perhaps a new connection; where messages
-    // vanish, several. They stop doing so, and being late, in the midst of a job: when faults stop.
+    // A reminder needs a heartbeat, its answer, and perhaps a new connection; in a lossy network,
+    // several. The network becomes better in the middle of a job, when faults stop.
     void note_network(Instant now, const View& view) {
         const Duration limit = (view.reliable ? 2 : 20) * heartbeat_ + 6 * view.network_limit +
                                std::chrono::seconds(3);
@@ -310,11 +310,11 @@ class StaleRoundChecker final : public Checker {
     };
     Duration heartbeat_{};
     Duration saving_limit_{};
-    Duration limit_{};         // In the network as it is,
-    Duration limit_before_{};  // and as it was until it became better.
+    Duration limit_{};         // In the present network,
+    Duration limit_before_{};  // and before it became better.
     Instant better_since_{};
     std::map<std::uint32_t, RoundId> leaving_;  // By host: the round that it was to leave.
-    std::vector<Seen> since_;  // By host: which round that is over it has been running, since when.
+    std::vector<Seen> since_;  // By host: the stale round that it has been running, and since when.
 };
 
 }  // namespace

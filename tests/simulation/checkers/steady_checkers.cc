@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What must be true of rounds with which nothing is wrong, and of those that hang.
+// Invariants of healthy rounds, and of rounds that hang.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -14,7 +14,7 @@ namespace {
 
 using namespace rendezvous;
 
-// Whatever becomes of daemons.
+// A healthy elastic round commits steps, with or without a daemon.
 class SteadyChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
@@ -42,7 +42,7 @@ class SteadyChecker final : public Checker {
     void on_daemon_gone(Instant now) override { away_since_ = away_since_.value_or(now); }
     void on_daemon_restored(Instant now, const RendezvousCore& /*core*/) override {
         if (away_since_ && trouble_until_ > *away_since_) {
-            on_trouble(now, now);  // What happened meanwhile, the daemon learns only now.
+            on_trouble(now, now);  // The daemon learns only now of events during its absence.
         }
         away_since_.reset();
     }
@@ -73,7 +73,7 @@ class SteadyChecker final : public Checker {
             return formed.hosts.contains(host);
         });
         if (ends) {
-            return;  // They were asked to before they came so far, and may take their time.
+            return;  // They were asked to end earlier, and may take their time.
         }
         groups_[group.id] = std::move(formed);
     }
@@ -90,7 +90,7 @@ class SteadyChecker final : public Checker {
         }
     }
     void on_hung(Instant /*now*/, const HungView& hung) override { hung_.insert(hung.life); }
-    // It commits no more, and if the daemon is away another round may be long in coming.
+    // The group commits no more steps, and without a daemon the next round may be late.
     void on_severed(Instant now, const SeveredView& severed) override {
         on_trouble(now, severed.noticed);
         groups_.erase(severed.group.id);
@@ -98,13 +98,13 @@ class SteadyChecker final : public Checker {
     void on_agent_effect(Instant now, std::uint32_t host, const agent::AgentCore& core,
                          const agent::AgentEffect& effect) override {
         if (const auto* pause = std::get_if<agent::PauseWorkers>(&effect); pause && pause->leave) {
-            // A wish to leave has a deadline: near it the node goes without the daemon's word.
+            // A departure has a deadline. Close to it the node leaves without the daemon's answer.
             on_trouble(now, after(now, pause->limit));
         }
         if (!std::holds_alternative<agent::SignalWorkers>(effect) || !core.leaving()) {
             return;
         }
-        // When they end, then or much later, is up to them.
+        // The workers end then or much later.
         leaving_.insert(host);
         for (auto it = groups_.begin(); it != groups_.end();) {
             const auto group = it++;
@@ -146,7 +146,7 @@ class SteadyChecker final : public Checker {
    private:
     struct Group {
         RoundId round = RoundId::none;
-        Instant since{};                  // The last commit, or that it was formed.
+        Instant since{};                  // Since the last commit, or since it formed.
         std::set<std::uint64_t> members;  // Processes.
         std::set<std::uint32_t> hosts;
     };
@@ -176,12 +176,12 @@ class SteadyChecker final : public Checker {
     Duration change_limit_{};
     Instant trouble_until_{};
     std::optional<Instant> away_since_;      // The daemon.
-    std::map<std::uint64_t, Group> groups_;  // Those that train.
+    std::map<std::uint64_t, Group> groups_;  // Groups that train.
     std::set<std::uint32_t> leaving_;        // Hosts whose agents have asked their workers to end.
     std::set<std::uint64_t> hung_;
 };
 
-// Who is ended because a round hangs on it is who was made to hang; and that comes in time.
+// Only the hanging worker is ended for a hang, and in time.
 class HangChecker final : public Checker {
    public:
     void on_job(Instant /*now*/, const JobPolicy& policy) override {
@@ -202,7 +202,7 @@ class HangChecker final : public Checker {
         on_trouble(now, now);
         stuck_ = group.id;
     }
-    // What was asked while nobody could form may be answered by one that can.
+    // A question from the time when no group could form may be answered after one has formed.
     void on_group_formed(Instant now, const GroupName& group, std::uint64_t /*step*/,
                          const std::vector<MemberView>& /*members*/) override {
         if (stuck_ == group.id) {
@@ -261,7 +261,7 @@ class HangChecker final : public Checker {
         }
         for (const auto& [life, hang] : hung_) {
             const Instant since = std::max({hang.at, last_disturbed_, trouble_until_});
-            // Its peers on the node may be at work of their own, and are waited for.
+            // The agent waits for its peers on the node, which may be in user code.
             const Duration limit = limit_ + 2 * view.step_limit + 3 * view.hang_limit +
                                    view.work_limit + view.work_limit / 10;
             if (now > after(since, limit)) {
@@ -283,9 +283,9 @@ class HangChecker final : public Checker {
     Instant trouble_until_{};
     Instant last_disturbed_{};
     std::optional<std::uint64_t> stuck_;   // The last group that could not form.
-    std::pair<RoundId, Instant> moved_{};  // Of these the last that could in the end.
+    std::pair<RoundId, Instant> moved_{};  // The last stuck round that formed in the end.
     std::map<std::uint64_t, Hang> hung_;   // By process.
-    std::vector<HungView> gone_;           // Those of whose end their agents have yet to hear.
+    std::vector<HungView> gone_;  // Ended workers whose agents have not heard of their end yet.
 };
 
 }  // namespace

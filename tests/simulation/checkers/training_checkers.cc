@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What must be true of workers that keep their processes, and of the steps that they commit.
+// Invariants of elastic workers, and of the steps that they commit.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -50,13 +50,13 @@ class StepsChecker final : public Checker {
         trouble_until_ = std::max({trouble_until_, after(now, settling), after(until, settling)});
     }
     void on_tick(Instant now, const View& view) override {
-        // A word that is lost is said again with the next heartbeat.
+        // A lost message is repeated with the next heartbeat.
         word_limit_ = view.network_limit + kWordMargin + (view.reliable ? Duration{} : kFreeLimit);
         give_up_limit_ = view.reliable ? 2 * view.network_limit + answer_limit_ : Duration::max();
         free_.resize(view.hosts.size(), Instant::max());
         for (std::size_t i = 0; i < view.hosts.size(); ++i) {
             const HostView& host = view.hosts[i];
-            // A quarantined node is not there, for whatever it holds.
+            // A quarantined node does not count, whatever state it has.
             const bool wanted =
                 view.rendezvous != nullptr && !view.rendezvous->is_quarantined(host.node);
             const bool free = wanted && host.agent != nullptr && !host.agent->leaving() &&
@@ -82,12 +82,12 @@ class StepsChecker final : public Checker {
         }
         if (step != highest) {
             violated("round " + text(group.round) + " began at step " + std::to_string(step) +
-                     ", but a member had come to " + std::to_string(highest));
+                     ", but a member had reached step " + std::to_string(highest));
         }
         for (const auto& [last, range] : ranges) {
             if (range.second > range.first + 1) {
-                violated("of the survivors of round " + text(groups_[last].round) +
-                         " one was at step " + std::to_string(range.first) + ", another at " +
+                violated("survivors of round " + text(groups_[last].round) +
+                         " differ by more than one step: " + std::to_string(range.first) + " and " +
                          std::to_string(range.second));
             }
         }
@@ -148,15 +148,15 @@ class StepsChecker final : public Checker {
    private:
     struct Group {
         RoundId round = RoundId::none;
-        std::uint64_t step = 0;  // At which it began.
+        std::uint64_t step = 0;  // The step at which the group began.
         std::uint64_t votes = 0;
-        std::size_t applied = 0;  // By so many, of the last vote.
+        std::size_t applied = 0;  // Number of ranks that have applied the last vote.
         bool suspends = false;
         std::set<std::uint64_t> members;  // Processes.
     };
     struct Process {
         std::uint32_t host = 0;
-        std::uint64_t group = 0;  // The last that it was in.
+        std::uint64_t group = 0;  // The last group of the process.
         std::uint64_t step = 0;
     };
     struct Lost {
@@ -164,8 +164,8 @@ class StepsChecker final : public Checker {
         Instant at{};
         std::uint64_t step = 0;
     };
-    // The furthest that somebody was gone who, as far as the daemon could know when it formed the
-    // round, had come there and was one of its members.
+    // The most advanced step of a lost process that the daemon, when it formed the round, could
+    // still take for a member.
     std::uint64_t counted_on_by(const GroupName& group, const std::vector<MemberView>& members) {
         std::uint64_t step = 0;
         std::erase_if(lost_, [&](const Lost& lost) {
@@ -179,8 +179,8 @@ class StepsChecker final : public Checker {
         });
         return step;
     }
-    // The state is lost only with the last process that has it: one that has come as far as any
-    // that was there is in the round.
+    // The state is lost only with the last process that has it: a round includes one of the most
+    // advanced processes that were present.
     void check_nothing_lost(Instant now, const GroupName& group, std::uint64_t step,
                             const std::vector<MemberView>& members) {
         const std::uint64_t counted_on = counted_on_by(group, members);
@@ -200,11 +200,13 @@ class StepsChecker final : public Checker {
             } else if (is_left_out) {
                 violated("round " + text(group.round) + " began at step " + std::to_string(step) +
                          " without host " + std::to_string(process.host) +
-                         ", which was there and had come to step " + std::to_string(process.step));
+                         ", which was present and had reached step " +
+                         std::to_string(process.step));
             }
         }
     }
-    // A round that the daemon could not help is given up once its first step is known.
+    // A round that formed without the most advanced state is given up once the daemon knows its
+    // first step.
     void check_given_up(Instant now, const GroupName& group, std::uint64_t step) {
         const auto behind = behind_.find(group.id);
         if (behind == behind_.end()) {
@@ -220,7 +222,7 @@ class StepsChecker final : public Checker {
                    now > after(first_commit, give_up_limit_)) {
             violated("round " + text(group.round) + " goes on with step " + std::to_string(step) +
                      " without host " + std::to_string(left_out->second.host) +
-                     ", which had come to step " + std::to_string(left_out->second.step));
+                     ", which had reached step " + std::to_string(left_out->second.step));
         }
     }
     static constexpr Duration kFreeLimit = std::chrono::seconds(5);
@@ -233,14 +235,14 @@ class StepsChecker final : public Checker {
     /// By group: a process that was left out, and when the group committed its first step.
     std::map<std::uint64_t, std::pair<std::uint64_t, Instant>> behind_;
     std::map<RoundId, Instant> decided_;
-    std::vector<Lost> lost_;  // Processes that had taken part in a round.
+    std::vector<Lost> lost_;  // Lost processes that had taken part in a round.
     std::map<std::uint64_t, Group> groups_;
     std::map<std::uint64_t, Process> processes_;
     std::map<std::uint32_t, Instant> suspended_;
-    std::vector<Instant> free_;  // By host: since when it has been free, as of the last look.
+    std::vector<Instant> free_;  // By host: since when it has been free, at the last tick.
 };
 
-// Who has suspended keeps its process for as long as its agent has use for it.
+// A suspended worker keeps its process while its agent needs it.
 class KeepChecker final : public Checker {
    public:
     void on_agent_start(Instant /*now*/, std::uint32_t host) override {
@@ -253,8 +255,8 @@ class KeepChecker final : public Checker {
     void on_agent_event(Instant /*now*/, std::uint32_t host,
                         const agent::AgentEvent& event) override {
         if (const auto* word = std::get_if<agent::WorkerSuspended>(&event)) {
-            // Who was asked to end before is gone, whatever it says; and the word of one that was
-            // started ahead may come after its place was given to it.
+            // A worker that was asked to end counts as ended, whatever it reports. The message of a
+            // worker that was started ahead may come after its assignment.
             const bool late = places_[host].contains(word->local_rank) &&
                               word->round < places_[host][word->local_rank];
             if (!late && !asked_[host].contains(word->local_rank)) {
@@ -295,11 +297,10 @@ class KeepChecker final : public Checker {
             departs_.erase(host);
         } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&effect)) {
             for (const std::uint32_t local_rank : signal->local_ranks) {
-                // A node that leaves has the state saved by those who have it, and no use for the
-                // others.
+                // On a leaving node, workers with state save it. The other workers are not needed.
                 const bool useless = departs_.contains(host) &&
                                      !trained_[host].contains(local_rank) && signal->waiting;
-                // One that was asked to end already gets SIGKILL when its time is over.
+                // A worker that was asked to end before gets SIGKILL when its time is over.
                 const bool is_ending = asked_[host].contains(local_rank);
                 if (suspended_[host].contains(local_rank) && !core.leaving() && !useless &&
                     !is_ending) {
@@ -321,7 +322,8 @@ class KeepChecker final : public Checker {
         }
     }
     std::map<std::uint32_t, std::set<std::uint32_t>> suspended_;  // By host: local ranks.
-    std::map<std::uint32_t, std::set<std::uint32_t>> asked_;      // To end.
+    // By host: workers that were asked to end.
+    std::map<std::uint32_t, std::set<std::uint32_t>> asked_;
     std::map<std::uint32_t, std::map<std::uint32_t, RoundId>> places_;
     std::map<std::uint32_t, std::set<std::uint32_t>> trained_;  // Have had a place in a round.
     std::set<std::uint32_t> departs_;                           // Hosts that were told to leave.

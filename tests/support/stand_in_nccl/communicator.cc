@@ -12,7 +12,7 @@ namespace {
 
 std::atomic<int> communicators = 0;
 
-/// Every communicator that ever was, so that none is lost.
+/// Keeps every communicator, so that leak checkers find them.
 void remember(ncclComm_t comm) {
     static std::mutex mutex;
     static auto& all = *new std::vector<ncclComm_t>;
@@ -104,7 +104,7 @@ void ncclComm::run(const std::vector<Operation>& operations) {
             async_error = hits(wanted.async_error_at) ? ncclRemoteError : ncclSystemError;
             hang();
         } else if (!abort_flag && !exchange(operations) && !abort_flag) {
-            // As on a GPU: the kernel hangs until somebody asks for the error and aborts.
+            // As on a GPU: the kernel hangs until the caller asks for the error and aborts.
             async_error = ncclRemoteError;
             hang();
         }

@@ -36,20 +36,20 @@ struct Operation {
 
 }  // namespace stand_in_nccl
 
-/// What an ncclComm_t points to. Never freed, so that use after the end is found and not undefined.
+/// The object of an ncclComm_t. Never freed, so that a use after the end is detected.
 struct ncclComm {
     explicit ncclComm(std::string hub_in);
 
-    /// Does `body` on a thread, as NCCL does the work of a non-blocking communicator.
+    /// Runs `body` on a thread, as NCCL does for a non-blocking communicator.
     void begin_job(std::function<ncclResult_t()> body);
     void join_job();
-    /// Ends early when `stop` does.
+    /// Ends early when `stop` is set.
     ncclResult_t connect(const std::atomic<bool>& stop);
-    /// Puts the operations of one group into `stream`.
+    /// Enqueues the operations of one group in `stream`.
     ncclResult_t enqueue(std::vector<stand_in_nccl::Operation> operations, StandInStream* stream);
     void run(const std::vector<stand_in_nccl::Operation>& operations);
     ncclResult_t split(int color, int key, ncclComm_t* child);
-    /// As NCCL, which frees nothing that a CUDA graph still needs.
+    /// As NCCL, which frees no resource that a CUDA graph still uses.
     void await_graphs() const;
     void say_goodbye();
     /// Requires that abort_flag is set, or that it has left.
@@ -80,7 +80,7 @@ struct ncclComm {
 
     std::array<std::unique_ptr<stand_in_nccl::Line>, 2> lines_;
     std::thread job_;
-    /// Kept, since a captured operation runs again with every replay.
+    /// Kept, since every replay runs a captured operation again.
     std::deque<Closure> closures_;
     std::mutex stream_mutex_;
     std::atomic<int> running_ = 0;

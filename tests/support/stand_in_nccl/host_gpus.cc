@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linked into a program, GPUs that are host memory take the place of the machine's.
+// A program that links this file uses host memory in place of GPUs.
 #include "tests/support/stand_in_nccl/host_runtime.h"
 #include "worker_sdk/src/cuda/cuda_runtime.h"
 

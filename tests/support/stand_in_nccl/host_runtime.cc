@@ -13,7 +13,8 @@ namespace {
 
 thread_local int current = 0;
 
-/// How far a stream has come, shared with what is still in streams when the event is destroyed.
+/// The progress of a stream, shared with calls that are still in streams when the event is
+/// destroyed.
 struct HostEvent {
     struct Progress {
         std::mutex mutex;
@@ -135,7 +136,7 @@ std::string HostRuntime::identity(int device) {
 
 void HostRuntime::stay_out_of_captures() {
     if (refuses_threads_) {
-        throw Error(Errc::system, "no thread of the back end is welcome");
+        throw Error(Errc::system, "the test refuses threads of the back end");
     }
 }
 

@@ -18,8 +18,8 @@
 
 namespace regroup::testing {
 
-/// A stream without a GPU: a thread that does one thing after the other. While it is captured, what
-/// is put into it is only written down, and done at every replay.
+/// A stream without a GPU: a thread that runs one call after the other. During a capture, calls are
+/// only recorded. They run at every replay.
 class HostStream : public StandInStream {
    public:
     HostStream();
@@ -32,7 +32,7 @@ class HostStream : public StandInStream {
     void end_capture();
     [[nodiscard]] bool is_capturing() const;
     void replay();
-    /// Waits until everything is done.
+    /// Waits until all calls have run.
     void synchronize();
 
    private:
@@ -48,8 +48,8 @@ class HostStream : public StandInStream {
     std::thread thread_;
 };
 
-/// CUDA as the NCCL back end sees it, on host memory: `devices` GPUs that are all this machine.
-/// What CUDA forbids while a stream is captured throws, as CUDA would fail.
+/// The CUDA functions of the NCCL back end, on host memory, with `devices` virtual GPUs. Calls that
+/// CUDA forbids during a capture throw.
 class HostRuntime : public cuda::DeviceRuntime {
    public:
     explicit HostRuntime(int devices = 64, int capability = 90)
@@ -58,7 +58,7 @@ class HostRuntime : public cuda::DeviceRuntime {
     int device_count() override { return devices_; }
     int current_device() override;
     void set_device(int device) override;
-    /// True for a device that was the current one of some thread by set_device.
+    /// True for a device that some thread has set by set_device.
     bool has_context(int device) override;
     std::string identity(int device) override;
     int compute_capability(int /*device*/) override { return capability_; }
@@ -82,7 +82,7 @@ class HostRuntime : public cuda::DeviceRuntime {
 
     /// CUDA's default stream.
     [[nodiscard]] HostStream& default_stream() { return default_stream_; }
-    /// From now on no thread of the back end can be set up.
+    /// From now on, threads of the back end cannot be set up.
     void refuse_threads() { refuses_threads_ = true; }
     /// Waits until every stream that was made has been destroyed; false at the deadline.
     [[nodiscard]] bool await_streams_gone(std::chrono::steady_clock::time_point deadline);

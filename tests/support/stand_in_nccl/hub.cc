@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the ranks of the stand-in meet: a thread in the process that made the unique id.
+// The hub of the stand-in's ranks: a thread in the process that made the unique id.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -21,13 +21,13 @@ namespace {
 sockaddr_un address_of(const std::string& name, socklen_t& bytes) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    // A leading zero byte: the name lives in no file system.
+    // A leading zero byte: an abstract socket name.
     std::memcpy(address.sun_path + 1, name.data(), name.size());
     bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
     return address;
 }
 
-/// One communicator as the hub knows it.
+/// The hub's state of one communicator.
 struct Group {
     struct Waiting {
         int rank = 0;
@@ -169,7 +169,7 @@ class Hub {
                 calls.push_back(std::move(queue.front()));
                 queue.pop_front();
             }
-            // Rank 0 last: the hub is a thread of its process, which may end upon its answer.
+            // Rank 0 last: its process, which runs the hub, may end after the answer.
             for (int rank = group.world_size; rank-- > 0;) {
                 const Frame& asked = calls[static_cast<std::size_t>(rank)].frame;
                 answer(group, rank, 0, {.sequence = asked.sequence}, result_for(calls, rank));
@@ -340,7 +340,7 @@ std::string start_hub() {
     static std::atomic<int> hubs = 0;
     const std::string name =
         "stand-in-nccl-" + std::to_string(::getpid()) + "-" + std::to_string(++hubs);
-    // Without SOCK_CLOEXEC, as NCCL's: keeping it from children is the caller's business.
+    // Without SOCK_CLOEXEC, as in NCCL: the caller must keep it from children.
     const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
     socklen_t bytes = 0;
     const sockaddr_un address = address_of(name, bytes);

@@ -48,7 +48,7 @@ struct Shared {
 };
 
 Shared& shared() {
-    // Never destroyed: detached hubs may outlive the program's statics.
+    // Never destroyed: detached hubs may outlive static objects.
     static Shared& instance = *new Shared;
     static const bool from_environment = [] {
         if (const char* const text = std::getenv("STAND_IN_NCCL_FAULTS")) {

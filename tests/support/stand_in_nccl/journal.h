@@ -5,7 +5,7 @@
 
 namespace stand_in_nccl {
 
-/// What goes wrong on purpose. Counts of operations begin at 1 for each communicator.
+/// Injected faults. Counts of operations begin at 1 for each communicator.
 struct Faults {
     bool init_never = false;
     int async_error_at = 0;
@@ -13,7 +13,7 @@ struct Faults {
     int op_never_at = 0;
     int launch_never_at = 0;
     bool split_error = false;  ///< A split makes its child and then fails.
-    bool graph_alive = false;  ///< Nothing is freed as long as this is set.
+    bool graph_alive = false;  ///< While this is set, no resource is freed.
     int rank = -1;             ///< Of the communicator; all of them if negative.
 
     [[nodiscard]] bool concerns(int some_rank) const { return rank < 0 || rank == some_rank; }
@@ -22,7 +22,7 @@ struct Faults {
 [[nodiscard]] Faults faults();
 /// Adds one line.
 void note(const std::string& event);
-/// A breach of NCCL's rules by the caller.
+/// Records a violation of NCCL's rules by the caller.
 void note_violation(const std::string& what);
 
 }  // namespace stand_in_nccl

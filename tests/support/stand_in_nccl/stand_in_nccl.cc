@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's own interface, as far as the worker SDK uses it. Every call checks that its caller keeps
-// to the rules of non-blocking communicators.
+// NCCL's interface, as far as the worker SDK uses it. Every call checks that the caller follows the
+// rules of non-blocking communicators.
 #include "tests/support/stand_in_nccl/stand_in_nccl.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kVersion = 22809;
 
-/// What the thread has gathered between ncclGroupStart and ncclGroupEnd.
+/// The operations of the thread between ncclGroupStart and ncclGroupEnd.
 struct OpenGroup {
     int depth = 0;
     std::map<ncclComm_t, std::pair<std::vector<Operation>, StandInStream*>> operations;
@@ -31,11 +31,11 @@ struct OpenGroup {
 thread_local OpenGroup open_group;
 
 constexpr std::size_t kPage = 4096;
-/// As little as cudaMalloc promises, to which NCCL falls back.
+/// The alignment of cudaMalloc, to which NCCL falls back.
 constexpr std::size_t kAlignment = 512;
 constexpr std::byte kGuard{0xa5};
 
-/// What ncclMemAlloc has given, with a guard behind.
+/// A block of ncclMemAlloc, with a guard after it.
 struct Block {
     std::byte* data = nullptr;
     std::size_t bytes = 0;
@@ -49,7 +49,7 @@ std::string name_of(ncclComm_t comm) {
     return "comm=" + std::to_string(comm->number);
 }
 
-/// A thread in a call on a communicator.
+/// Marks a thread that is in a call on a communicator.
 class Visit {
    public:
     Visit(ncclComm_t comm, const char* call, bool needs_ready = true) : comm_(comm) {
@@ -110,7 +110,7 @@ ncclResult_t add(ncclComm_t comm, const char* call, Operation operation, cudaStr
     auto& queued = open_group.operations[comm];
     queued.first.push_back(std::move(operation));
     queued.second = reinterpret_cast<StandInStream*>(stream);
-    // Within a group NCCL too may say that a non-blocking communicator is at work.
+    // As in NCCL, a call in a group may return that a non-blocking communicator is in progress.
     return open_group.depth > 0 ? ncclInProgress : launch_group();
 }
 
@@ -356,7 +356,7 @@ ncclResult_t ncclMemFree(void* memory) {
     note("mem_free");
     const auto found = std::ranges::find(blocks, memory, &Block::data);
     if (found == blocks.end()) {
-        note_violation("mem_free of what is no memory of NCCL");
+        note_violation("mem_free of memory that is not NCCL's");
         return ncclInvalidArgument;
     }
     const auto before = static_cast<std::size_t>(found->data - found->storage.data());

@@ -11,15 +11,15 @@
 namespace stand_in_nccl {
 
 enum class FrameKind : std::uint32_t {
-    join,        ///< rank, world_size, child, channel: a rank is there.
-    welcome,     ///< All ranks of the communicator are.
+    join,        ///< rank, world_size, child, channel: a rank joins.
+    welcome,     ///< All ranks of the communicator have joined.
     collective,  ///< op, dtype, reduction, root, count, payload.
     send,        ///< root = the peer, payload.
     recv,        ///< root = the peer.
     split,       ///< color, key.
     leave,       ///< The rank leaves in order.
     result,      ///< Answers collective, send, recv, split; `child`, rank, world_size for a split.
-    gone,        ///< Some rank of the communicator is.
+    gone,        ///< Some rank of the communicator is gone.
 };
 
 enum class Collective : std::uint32_t {
@@ -42,10 +42,10 @@ struct Frame {
     std::int32_t rank = 0;
     std::int32_t world_size = 0;
     std::uint32_t channel = 0;  ///< 0 for operations, 1 for splits.
-    std::uint64_t child = 0;    ///< Which communicator; 0 for the one that the id made.
+    std::uint64_t child = 0;    ///< Which communicator; 0: the one made from the id.
     std::uint64_t count = 0;
-    std::uint64_t sequence = 0;  ///< Of the request that a result answers.
-    std::uint64_t bytes = 0;     ///< Of payload, which follows.
+    std::uint64_t sequence = 0;  ///< Number of the request that a result answers.
+    std::uint64_t bytes = 0;     ///< Size of the payload, which follows.
 };
 
 struct Message {
@@ -79,7 +79,7 @@ class Line {
 [[nodiscard]] std::string start_hub();
 
 [[nodiscard]] std::size_t size_of(std::uint32_t dtype);
-/// `into` = reduction of `into` and `more`, in NCCL's terms. avg adds; divide afterwards.
+/// `into` = reduction of `into` and `more`, with NCCL's numbers. avg adds; the caller divides.
 void reduce_into(std::uint32_t dtype, std::uint32_t reduction, std::byte* into,
                  const std::byte* more, std::size_t count);
 void divide(std::uint32_t dtype, std::byte* values, std::size_t count, int by);
