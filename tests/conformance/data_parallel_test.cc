@@ -94,7 +94,7 @@ void check_steps(ProcessGroup& group, const DataParallelOptions& options) {
     EXPECT_EQ(ddp.find_replica_difference(), std::nullopt);
 }
 
-TEST(DataParallelOverProcessGroup, EqualsPlainReductionOfTheSameBuckets) {
+TEST(DataParallelOverProcessGroup, ResultEqualsPlainReductionOfTheSameBuckets) {
     for (const std::uint32_t world_size : {1U, 2U, 3U, 4U}) {
         for (const std::size_t bucket_bytes : {1U, 50000U, 1000000U}) {
             for (const ReduceOp reduction : {ReduceOp::avg, ReduceOp::sum}) {
@@ -109,7 +109,7 @@ TEST(DataParallelOverProcessGroup, EqualsPlainReductionOfTheSameBuckets) {
 }
 
 // With two ranks an addition has one order only, so that no split of any size makes a difference.
-TEST(DataParallelOverProcessGroup, TwoRanksGetTheSameBitsWhateverTheBuckets) {
+TEST(DataParallelOverProcessGroup, TwoRanksGetTheSameBitsWithAnyBuckets) {
     std::vector<std::vector<std::vector<float>>> results;
     for (const std::size_t bucket_bytes : {1U, 3000U, 100000U, 100000000U}) {
         std::vector<std::vector<float>> result;
@@ -136,7 +136,7 @@ TEST(DataParallelOverProcessGroup, TwoRanksGetTheSameBitsWhateverTheBuckets) {
     }
 }
 
-TEST(DataParallelOverProcessGroup, TakesAModelWithoutParameters) {
+TEST(DataParallelOverProcessGroup, ModelWithoutParametersIsAllowed) {
     run_ranks(2, [](ProcessGroup& group) {
         std::vector<float> empty;
         for (const std::size_t count : {0U, 2U}) {
@@ -151,7 +151,7 @@ TEST(DataParallelOverProcessGroup, TakesAModelWithoutParameters) {
 }
 
 // Through the real group's own additions in 16 bits.
-TEST(DataParallelOverProcessGroup, LowPrecisionWiresLeaveTheSameBitsOnAllRanks) {
+TEST(DataParallelOverProcessGroup, LowPrecisionWiresGiveTheSameBitsOnAllRanks) {
     for (const DType wire : {DType::float16, DType::bfloat16}) {
         run_ranks(3, [wire](ProcessGroup& group) {
             std::vector<float> value(5000);
@@ -174,7 +174,7 @@ TEST(DataParallelOverProcessGroup, LowPrecisionWiresLeaveTheSameBitsOnAllRanks) 
     }
 }
 
-TEST(DataParallelOverProcessGroup, StatisticsCountTheTimeThatBucketsWereOnTheirWay) {
+TEST(DataParallelOverProcessGroup, StatisticsCountTheTimeOfTheReductions) {
     run_ranks(2, [](ProcessGroup& group) {
         auto values = make_values(3);
         DistributedDataParallel ddp(group, parameters_of(values), {}, {.bucket_bytes = 100000});
@@ -186,8 +186,8 @@ TEST(DataParallelOverProcessGroup, StatisticsCountTheTimeThatBucketsWereOnTheirW
     });
 }
 
-// A rank that throws out of its backward pass takes nobody's time: the others learn of it at once.
-TEST(DataParallelOverProcessGroup, AStepThatIsAbandonedEndsTheRoundForAll) {
+// When the backward pass of a rank throws, the others learn of it at once.
+TEST(DataParallelOverProcessGroup, AbandonedStepEndsTheRoundForAll) {
     run_ranks(3, [](ProcessGroup& group) {
         auto values = make_values(4);
         const auto step = [&] {

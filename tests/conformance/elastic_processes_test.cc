@@ -22,7 +22,7 @@ using worker_link::Resumed;
 using worker_link::Suspended;
 
 constexpr const char* kSteps = "--steps=60";
-// For who has something to do before the last step: seconds are left for it.
+// Steps that take seconds, for tests that act before the last step.
 constexpr const char* kUnhurried = "--step-ms=40";
 
 std::string last_line(const std::string& output) {
@@ -30,7 +30,7 @@ std::string last_line(const std::string& output) {
     return lines.empty() ? "" : lines.back();
 }
 
-/// What every run of so many steps must end with, whatever happens to it.
+/// The last line of every run with so many steps, also after failures.
 const std::string& undisturbed_ending() {
     static const std::string ending = [] {
         Program alone({.command = {ELASTIC_PROGRAM, kSteps}, .environment = {}, .directory = {}});
@@ -93,13 +93,13 @@ class Elastic : public ::testing::Test {
     std::map<std::string, std::unique_ptr<Program>> programs_;
 };
 
-TEST_F(Elastic, AnUndisturbedJobEndsLikeOneOfASingleRank) {
+TEST_F(Elastic, UndisturbedJobEqualsAJobOfOneRank) {
     const Workers workers{"a", "b", "c"};
     start_all(workers);
     expect_undisturbed_ending(workers);
 }
 
-TEST_F(Elastic, ADeathIsToldByThePageAndAnOrderlyEndIsNot) {
+TEST_F(Elastic, PageShowsADeathAndNoOrderlyEnd) {
     start_all({"a", "b"}, {"--fail-at=20", "--fail-rank=1"});
     agent_.await_death("b");
     EXPECT_EQ(agent_.page("b").exiting, 0U);
@@ -110,7 +110,7 @@ TEST_F(Elastic, ADeathIsToldByThePageAndAnOrderlyEndIsNot) {
     EXPECT_EQ(agent_.page("a").exiting, 1U);
 }
 
-TEST_F(Elastic, TheOthersGoOnWithoutTheRankThatWasKilledInTheirReduction) {
+TEST_F(Elastic, SurvivorsGoOnAfterARankIsKilledInAReduction) {
     start_all({"a", "b", "c", "d"}, {"--fail-at=20", "--fail-rank=2"});
     agent_.await_death("c");
     rounds_.end({"a", "b", "d"});
@@ -119,7 +119,7 @@ TEST_F(Elastic, TheOthersGoOnWithoutTheRankThatWasKilledInTheirReduction) {
     EXPECT_EQ(programs_["c"]->wait(), 128 + SIGKILL);
 }
 
-TEST_F(Elastic, AFreshProcessGetsTheStateFromTheOthers) {
+TEST_F(Elastic, FreshProcessGetsTheStateFromTheOthers) {
     start_all({"a", "b", "c"}, {"--fail-at=30", "--fail-rank=0"});
     agent_.await_death("a");
     rounds_.end({"b", "c"});
@@ -129,11 +129,11 @@ TEST_F(Elastic, AFreshProcessGetsTheStateFromTheOthers) {
     agent_.send("c", places[2]);
     expect_undisturbed_ending({"fresh", "b", "c"});
     EXPECT_NE(output("fresh").find("round 2: rank 0 of 3"), std::string::npos);
-    // The vote on the step before may have reached neither of the others.
+    // The others may not have received the vote on the step before.
     EXPECT_THAT(output("fresh"), AnyOf(HasSubstr("from step 30"), HasSubstr("from step 29")));
 }
 
-TEST_F(Elastic, AStandbyThatWasStartedBeforeTakesTheRankOfTheLost) {
+TEST_F(Elastic, PrestartedStandbyTakesTheRankOfALostWorker) {
     start_standby("standby");
     EXPECT_EQ(agent_.await<Suspended>("standby"), Suspended{});
     start_all({"a", "b"}, {"--fail-at=30", "--fail-rank=1"});
@@ -144,7 +144,7 @@ TEST_F(Elastic, AStandbyThatWasStartedBeforeTakesTheRankOfTheLost) {
     EXPECT_NE(output("standby").find("round 2: rank 1 of 2"), std::string::npos);
 }
 
-TEST_F(Elastic, APeerThatDiesWhileTheRoundFormsHoldsNobodyUp) {
+TEST_F(Elastic, DeathWhileTheRoundFormsBlocksNoRank) {
     start_all({"a", "b", "c"}, {kUnhurried});
     await_resumed({"a", "b", "c"});
     rounds_.end({"a", "b", "c"});
@@ -159,7 +159,7 @@ TEST_F(Elastic, APeerThatDiesWhileTheRoundFormsHoldsNobodyUp) {
     expect_undisturbed_ending({"a", "b"});
 }
 
-TEST_F(Elastic, APauseSuspendsEverybodyAtTheSameStepAndANewRankLosesNoSample) {
+TEST_F(Elastic, PauseSuspendsAllRanksAtTheSameStepAndANewRankLosesNoSample) {
     start_all({"a", "b"}, {kUnhurried});
     await_resumed({"a", "b"});
     agent_.pause("a", rounds_.round(), false);
@@ -174,7 +174,7 @@ TEST_F(Elastic, APauseSuspendsEverybodyAtTheSameStepAndANewRankLosesNoSample) {
     expect_undisturbed_ending({"a", "b", "c"});
 }
 
-TEST_F(Elastic, ADrainedRankLeavesAtTheStepWhereTheOthersSuspend) {
+TEST_F(Elastic, DrainedRankLeavesAtTheStepWhereTheOthersSuspend) {
     start_all({"a", "b", "c"}, {kUnhurried});
     await_resumed({"a", "b", "c"});
     agent_.pause("b", rounds_.round(), false);
@@ -190,7 +190,7 @@ TEST_F(Elastic, ADrainedRankLeavesAtTheStepWhereTheOthersSuspend) {
     expect_undisturbed_ending({"a", "b"});
 }
 
-TEST_F(Elastic, ASuspendedRankThatIsToLeaveDoes) {
+TEST_F(Elastic, SuspendedRankLeavesOnRequest) {
     start_all({"a", "b"}, {kUnhurried});
     await_resumed({"a", "b"});
     rounds_.end({"a", "b"});
@@ -209,8 +209,8 @@ void terminate_as_a_scheduler(const Program& program) {
     EXPECT_EQ(stranger.wait(), 0) << stranger.output();
 }
 
-TEST_F(Elastic, ASchedulersSigtermEndsAWorkerThatIsNotAskedToLeave) {
-    start_all({"a", "b"}, {"--step-ms=150"});  // It is not done by the time it ends.
+TEST_F(Elastic, SchedulersSigtermEndsAWorkerThatIsNotAskedToLeave) {
+    start_all({"a", "b"}, {"--step-ms=150"});  // The worker ends before the last step.
     await_resumed({"a", "b"});
     terminate_as_a_scheduler(*programs_["b"]);
     EXPECT_EQ(programs_["b"]->wait(), 128 + SIGTERM) << output("b");
@@ -220,7 +220,7 @@ TEST_F(Elastic, ASchedulersSigtermEndsAWorkerThatIsNotAskedToLeave) {
     expect_undisturbed_ending({"a"});
 }
 
-TEST_F(Elastic, ASchedulersSigtermDoesNotEndAWorkerThatIsAskedToLeaveBehindIt) {
+TEST_F(Elastic, SchedulersSigtermDoesNotEndAWorkerThatIsThenAskedToLeave) {
     start_all({"a", "b"}, {kUnhurried});
     await_resumed({"a", "b"});
     terminate_as_a_scheduler(*programs_["b"]);
@@ -232,13 +232,13 @@ TEST_F(Elastic, ASchedulersSigtermDoesNotEndAWorkerThatIsAskedToLeaveBehindIt) {
     expect_undisturbed_ending({"a"});
 }
 
-TEST_F(Elastic, ASchedulersSigtermIsPutOffForAsLongAsTheNodeIsAboutToLeave) {
+TEST_F(Elastic, SchedulersSigtermIsDeferredWhileTheNodeIsAboutToLeave) {
     start_all({"a", "b"}, {"--step-ms=150"});
     await_resumed({"a", "b"});
     agent_.page("b").draining.store(1);
     const std::uint64_t before = agent_.page("b").step;
     terminate_as_a_scheduler(*programs_["b"]);
-    // Longer than a worker waits whose agent says nothing.
+    // Longer than a worker waits for its agent.
     ASSERT_TRUE(eventually([&] { return agent_.page("b").step > before + 18; })) << output("b");
     agent_.pause("b", rounds_.round(), true);
     EXPECT_EQ(agent_.await<Suspended>("a").at_boundary, true);
@@ -247,7 +247,7 @@ TEST_F(Elastic, ASchedulersSigtermIsPutOffForAsLongAsTheNodeIsAboutToLeave) {
     expect_undisturbed_ending({"a"});
 }
 
-TEST_F(Elastic, AWorkerThatIsToLeaveEndsBySigtermOfItsAgentAlone) {
+TEST_F(Elastic, LeavingWorkerEndsBySigtermOfItsAgentOnly) {
     start_all({"a", "b"}, {kUnhurried});
     await_resumed({"a", "b"});
     agent_.page("b").leaving.store(worker_link::Leaving::at_boundary);
@@ -261,7 +261,7 @@ TEST_F(Elastic, AWorkerThatIsToLeaveEndsBySigtermOfItsAgentAlone) {
     expect_undisturbed_ending({"a"});
 }
 
-TEST_F(Elastic, WithItsAgentAWorkerEndsAndSaysWhy) {
+TEST_F(Elastic, WorkerEndsWithItsAgentAndSaysWhy) {
     start_all({"a", "b"}, {kUnhurried});
     await_resumed({"a", "b"});
     agent_.hang_up("a");
@@ -270,7 +270,7 @@ TEST_F(Elastic, WithItsAgentAWorkerEndsAndSaysWhy) {
         << output("a");
 }
 
-TEST_F(Elastic, AStoppedWorkerOfAnOldRoundCannotSaveOverWhatLaterRoundsSaved) {
+TEST_F(Elastic, StoppedWorkerOfAnOldRoundCannotOverwriteALaterCheckpoint) {
     const TemporaryDirectory folder;
     const std::string file = folder.path() + "/state";
     const std::vector<std::string> flags{"--step-ms=2", "--checkpoint=" + file,

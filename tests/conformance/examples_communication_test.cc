@@ -73,7 +73,7 @@ TEST_F(CommunicationExamples, HandStartedProcessesMeetThroughFourVariables) {
     }
 }
 
-TEST_F(CommunicationExamples, HandStartedProcessSaysWhatIsMissing) {
+TEST_F(CommunicationExamples, HandStartedProcessNamesTheMissingVariable) {
     const Outcome outcome = run_alone("hand_started", {}, {"RANK=0", "WORLD_SIZE=2"});
     EXPECT_EQ(outcome.exit_code, 1);
     EXPECT_EQ(outcome.output,
@@ -147,7 +147,7 @@ TEST_F(CommunicationExamples, CollectivesShowWhatTheyDo) {
     EXPECT_EQ(run_alone("collectives").exit_code, 0);
 }
 
-TEST_F(CommunicationExamples, GpusThatAreNotThereEndTheProgramWithASentence) {
+TEST_F(CommunicationExamples, MissingGpusEndTheProgramWithASentence) {
     // Wherever this runs, the process sees no GPU.
     const Outcome outcome =
         run_alone("collectives", {"--backend", "nccl"}, {"CUDA_VISIBLE_DEVICES="});
@@ -157,7 +157,7 @@ TEST_F(CommunicationExamples, GpusThatAreNotThereEndTheProgramWithASentence) {
                                              "no NVIDIA driver|no GPU).*\n"));
 }
 
-TEST_F(CommunicationExamples, BackEndThatDoesNotExistIsNamed) {
+TEST_F(CommunicationExamples, UnknownBackEndIsNamed) {
     const Outcome outcome = run_alone("collectives", {"--backend", "ncl"});
     EXPECT_EQ(outcome.exit_code, 1);
     EXPECT_THAT(outcome.output, StartsWith("collectives: \"ncl\" is no back end; there is "));

@@ -23,7 +23,7 @@ inline std::string example_program(const std::string& name) {
     return std::string(EXAMPLES_FOLDER) + "/" + name + "/" + name;
 }
 
-/// What an example has done.
+/// The result of an example.
 struct Outcome {
     int exit_code = -1;
     std::string output;                                 ///< All of it.

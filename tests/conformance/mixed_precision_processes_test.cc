@@ -16,7 +16,7 @@ using MixedPrecision = Examples;
 
 constexpr const char* kProgram = "mixed_precision";
 
-// What follows `label` up to the end of its line, on whichever line of the rank it is.
+// The text after `label` on its line, on any line of the rank.
 std::string after_anywhere(const Outcome& outcome, std::uint32_t rank, const std::string& label) {
     for (const std::string& line : outcome.lines_of_rank.at(rank)) {
         if (const std::size_t at = line.find(label); at != std::string::npos) {
@@ -42,7 +42,7 @@ TEST_F(MixedPrecision, EveryLevelLearnsWhatFloat32Learns) {
     }
 }
 
-TEST_F(MixedPrecision, LowPrecisionHalvesWhatTravels) {
+TEST_F(MixedPrecision, LowPrecisionHalvesTheBytes) {
     const auto bytes = [this](const char* level) {
         const Outcome outcome = run_alone(kProgram, {"--opt-level", level, "--steps", "1"});
         return std::stoi(after_anywhere(
@@ -83,7 +83,7 @@ TEST_F(MixedPrecision, ScaleGrowsUntilItIsTooLargeAndThenSteps) {
     EXPECT_EQ(after_anywhere(job, 0, "weights "), after_anywhere(job, 1, "weights "));
 }
 
-TEST_F(MixedPrecision, LossIsThatOfOneProcess) {
+TEST_F(MixedPrecision, LossEqualsThatOfOneProcess) {
     const Words words{"--opt-level", "O1", "--steps", "100", "--log-every", "100"};
     const double alone = run_alone(kProgram, words).number_after(0, "step 100  loss ");
     EXPECT_NEAR(launch(3, kProgram, words).number_after(0, "step 100  loss "), alone, 1e-3 * alone);

@@ -23,7 +23,7 @@ Words arguments(Words more = {}) {
     return more;
 }
 
-TEST_F(Mnist, LossFallsAndIsThatOfOneProcess) {
+TEST_F(Mnist, LossFallsAndEqualsThatOfOneProcess) {
     const Outcome alone = run_alone("mnist", arguments());
     EXPECT_EQ(alone.exit_code, 0) << alone.output;
     EXPECT_GT(alone.number_after(0, "Rank 0, epoch 0: "), 0.8);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How groups over NCCL come to be: ids, roots, who is missing, which GPU.
+// The forming of groups over NCCL: ids, roots, missing ranks, the choice of the GPU.
 #include <regroup/cuda.h>
 
 #include <cstdlib>
@@ -25,7 +25,7 @@ using testing::error_of;
 using ::testing::HasSubstr;
 using testing::NcclWorld;
 
-TEST(NcclForming, NamesTheRanksThatHaveNotCome) {
+TEST(NcclForming, MissingRanksAreNamed) {
     NcclWorld world(4);
     world.options.timeout = std::chrono::seconds(3);
     std::vector<std::jthread> threads;
@@ -40,11 +40,11 @@ TEST(NcclForming, NamesTheRanksThatHaveNotCome) {
         });
     }
     threads.clear();
-    // NCCL was not even asked, so nothing of it is left behind.
+    // NCCL was not called, so it leaves nothing behind.
     EXPECT_EQ(world.stand_in.journal(), "");
 }
 
-TEST(NcclForming, ThatNeverEndsIsGivenUpAtTheDeadline) {
+TEST(NcclForming, EndlessInitialisationEndsAtTheDeadline) {
     NcclWorld world(2);
     world.options.timeout = std::chrono::seconds(4);
     world.meeting_limit = testing::kPatience;
@@ -64,7 +64,7 @@ TEST(NcclForming, ThatNeverEndsIsGivenUpAtTheDeadline) {
     EXPECT_TRUE(world.stand_in.events("VIOLATION").empty()) << world.stand_in.journal();
 }
 
-TEST(NcclForming, WorksAgainAfterAFailedAttemptWithAFreshId) {
+TEST(NcclForming, FormingWorksAfterAFailedAttemptWithANewId) {
     NcclWorld world(2);
     const auto attempt = [&](bool should_work) {
         std::vector<std::jthread> threads;
@@ -86,7 +86,7 @@ TEST(NcclForming, WorksAgainAfterAFailedAttemptWithAFreshId) {
     EXPECT_NE(ids[0], ids[1]);
 }
 
-TEST(NcclForming, MakesAFreshIdForEveryGroupAndRound) {
+TEST(NcclForming, EveryGroupAndRoundHasANewId) {
     NcclWorld world(2);
     for (const std::uint64_t round : {1U, 1U, 2U}) {
         std::vector<std::jthread> threads;
@@ -103,7 +103,7 @@ TEST(NcclForming, MakesAFreshIdForEveryGroupAndRound) {
     EXPECT_EQ(world.stand_in.events("init rank=0 ids=1").size(), 3U);
 }
 
-TEST(NcclForming, UsesOneRootForEachNodeBeyondTheBound) {
+TEST(NcclForming, LargeGroupsUseOneRootPerNode) {
     constexpr std::uint32_t kNodes = nccl::kNodesOfOneRoot + 1;
     NcclWorld world(2 * kNodes);
     std::vector<std::jthread> threads;
@@ -127,7 +127,7 @@ TEST(NcclForming, UsesOneRootForEachNodeBeyondTheBound) {
     }
 }
 
-TEST(NcclForming, PlansRoots) {
+TEST(NcclForming, RootsArePlanned) {
     const auto plan = [](std::uint32_t rank, std::uint32_t size, std::uint32_t per_node,
                          bool scalable = true) {
         const nccl::RootPlan roots = nccl::plan_roots(rank, size, rank % per_node, rank / per_node,
@@ -163,7 +163,7 @@ std::set<std::pair<int, ino_t>> listening_sockets() {
     return found;
 }
 
-TEST(NcclForming, KeepsTheRootsSocketFromChildren) {
+TEST(NcclForming, SocketOfARootIsClosedInChildren) {
     testing::StandIn stand_in;
     const auto before = listening_sockets();
     const ncclUniqueId id = nccl::make_unique_id(stand_in.api());
@@ -181,7 +181,7 @@ TEST(NcclForming, KeepsTheRootsSocketFromChildren) {
 
 int number_that_is_freed = -1;
 
-TEST(NcclForming, KeepsARootsSocketUnderAReusedNumberFromChildren) {
+TEST(NcclForming, SocketOfARootWithAReusedNumberIsClosedInChildren) {
     number_that_is_freed = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     ASSERT_GE(number_that_is_freed, 0);
     testing::StandIn stand_in;
@@ -203,7 +203,7 @@ TEST(NcclForming, KeepsARootsSocketUnderAReusedNumberFromChildren) {
     ::close(number_that_is_freed);
 }
 
-TEST(NcclForming, RefusesTwoRanksOnOneGpuNamingBoth) {
+TEST(NcclForming, TwoRanksOnOneGpuAreRefusedAndNamed) {
     NcclWorld world(2);
     std::vector<std::jthread> threads;
     for (std::uint32_t rank = 0; rank < 2; ++rank) {
@@ -226,7 +226,7 @@ TEST(NcclForming, RefusesTwoRanksOnOneGpuNamingBoth) {
     }
 }
 
-TEST(NcclForming, RefusesDifferentVersionsOfNccl) {
+TEST(NcclForming, DifferentVersionsOfNcclAreRefused) {
     NcclWorld world(2);
     nccl::NcclApi other = world.stand_in.api();
     other.version = 22703;
@@ -262,7 +262,7 @@ class Variable {
     const char* name_;
 };
 
-/// Rank 1 waits for a rank 0 that cannot come because of `cannot`, and is told so at once.
+/// Rank 1 waits for a rank 0 that fails because of `cannot`, and learns of it at once.
 void expect_told(NcclWorld& world, const std::function<void()>& cannot, const char* reason) {
     const auto start = std::chrono::steady_clock::now();
     const std::jthread other([&] { EXPECT_TRUE(error_of(cannot)); });
@@ -274,7 +274,7 @@ void expect_told(NcclWorld& world, const std::function<void()>& cannot, const ch
     EXPECT_LT(std::chrono::steady_clock::now() - start, testing::kPatience / 2);
 }
 
-TEST(NcclForming, TellsTheOthersAtOnceThatARankHasNoLibrary) {
+TEST(NcclForming, RankWithoutLibraryIsReportedToAllAtOnce) {
     NcclWorld world(2);
     const Variable library("REGROUP_NCCL_LIBRARY", "/nowhere/libnccl.so.2");
     const Context context = testing::context_of_rank(0, 2, world.store);
@@ -283,7 +283,7 @@ TEST(NcclForming, TellsTheOthersAtOnceThatARankHasNoLibrary) {
         "/nowhere/libnccl.so.2");
 }
 
-TEST(NcclForming, TellsTheOthersAtOnceThatARankHasNoAddress) {
+TEST(NcclForming, RankWithoutAddressIsReportedToAllAtOnce) {
     NcclWorld world(2);
     Context context = testing::context_of_rank(0, 2, world.store);
     context.master_addr = "no address at all";
@@ -294,7 +294,7 @@ std::optional<Error> error_of_create() {
     return error_of([] { (void)ProcessGroup::create("nccl", Context()); });
 }
 
-TEST(NcclForming, RefusesAnAddressOfAllGroups) {
+TEST(NcclForming, AddressForAllGroupsIsRefused) {
     const Variable id("NCCL_COMM_ID", "10.0.0.1:4711");
     const auto error = error_of_create();
     ASSERT_TRUE(error);
@@ -303,7 +303,7 @@ TEST(NcclForming, RefusesAnAddressOfAllGroups) {
                 AllOf(HasSubstr("NCCL_COMM_ID=10.0.0.1:4711"), HasSubstr("unset it")));
 }
 
-TEST(NcclForming, SaysWhereItLookedForTheLibrary) {
+TEST(NcclForming, ErrorNamesTheSearchedLibraries) {
     const Variable library("REGROUP_NCCL_LIBRARY", "/nowhere/libnccl.so.2");
     const auto error = error_of_create();
     ASSERT_TRUE(error);
@@ -315,7 +315,7 @@ TEST(NcclForming, SaysWhereItLookedForTheLibrary) {
 }
 
 // With the machine's own libnccl.so.2, if there is one.
-TEST(NcclForming, WithoutAGpuSaysSo) {
+TEST(NcclForming, MissingGpuIsReported) {
     const cuda::Availability found = cuda::availability();
     EXPECT_TRUE(found.built_in);
     if (found.problem.empty()) {

@@ -22,7 +22,7 @@ Stream handle_of(HostStream& stream) {
     return {static_cast<StandInStream*>(&stream)};
 }
 
-TEST(NcclMessages, InABatchGoOnTogether) {
+TEST(NcclMessages, MessagesOfABatchProgressTogether) {
     run_ranks_on_gpus(3, [](ProcessGroup& group) {
         const std::uint32_t next = (group.rank() + 1) % 3;
         const std::uint32_t previous = (group.rank() + 2) % 3;
@@ -41,7 +41,7 @@ TEST(NcclMessages, InABatchGoOnTogether) {
     });
 }
 
-TEST(NcclMessages, TravelOneByOneToo) {
+TEST(NcclMessages, MessagesWithoutABatchArrive) {
     run_ranks_on_gpus(2, [](ProcessGroup& group) {
         std::vector<double> ball(5);
         for (int i = 0; i < 50; ++i) {
@@ -58,7 +58,7 @@ TEST(NcclMessages, TravelOneByOneToo) {
     });
 }
 
-TEST(NcclBatches, OfManyCollectivesAreOneCallOfNccl) {
+TEST(NcclBatches, BatchOfCollectivesIsOneCallOfNccl) {
     run_ranks_on_gpus(2, [](ProcessGroup& group) {
         std::vector<std::vector<float>> buffers(10, std::vector<float>(4, 1));
         std::vector<Work> works;
@@ -75,7 +75,7 @@ TEST(NcclBatches, OfManyCollectivesAreOneCallOfNccl) {
     });
 }
 
-TEST(NcclBatches, NeverStartedEndTheGroupAndTheirWorks) {
+TEST(NcclBatches, BatchThatIsNeverStartedEndsTheGroupAndItsWorks) {
     NcclWorld world(1);
     run_ranks(world, [](ProcessGroup& group) {
         Work work;
@@ -93,7 +93,7 @@ TEST(NcclBatches, NeverStartedEndTheGroupAndTheirWorks) {
     EXPECT_TRUE(world.stand_in.events("all_reduce").empty());
 }
 
-TEST(NcclStreams, OfTheCallerOrderOperationsWithTheirWork) {
+TEST(NcclStreams, StreamOfTheCallerOrdersOperationsWithItsKernels) {
     run_ranks_on_gpus(2, [](ProcessGroup& group) {
         HostStream stream;
         group.use_stream(handle_of(stream));
@@ -110,7 +110,7 @@ TEST(NcclStreams, OfTheCallerOrderOperationsWithTheirWork) {
     });
 }
 
-TEST(NcclStreams, OfTheGroupWaitForTheDefaultStream) {
+TEST(NcclStreams, StreamOfTheGroupWaitsForTheDefaultStream) {
     NcclWorld world(2);
     run_ranks(world, [&](ProcessGroup& group) {
         std::vector<std::int64_t> values(100);
@@ -121,7 +121,7 @@ TEST(NcclStreams, OfTheGroupWaitForTheDefaultStream) {
 }
 
 // HostRuntime throws when an event is recorded on a stream that is being captured.
-TEST(NcclCaptures, AreCompleteAtOnceAndRunWithEveryReplay) {
+TEST(NcclCaptures, CapturedOperationsAreCompleteAtOnceAndRunInEveryReplay) {
     run_ranks_on_gpus(2, [](ProcessGroup& group) {
         HostStream stream;
         group.use_stream(handle_of(stream));
@@ -142,7 +142,7 @@ TEST(NcclCaptures, AreCompleteAtOnceAndRunWithEveryReplay) {
     });
 }
 
-TEST(NcclCaptures, ThatFailInAReplayFailTheNextOperation) {
+TEST(NcclCaptures, FailureInAReplayFailsTheNextOperation) {
     NcclWorld world(1);
     world.stand_in.set_faults("async_error_at=3");
     HostStream stream;
@@ -163,7 +163,7 @@ TEST(NcclCaptures, ThatFailInAReplayFailTheNextOperation) {
     });
 }
 
-TEST(NcclSubGroups, CommunicateAmongTheirMembersAlone) {
+TEST(NcclSubGroups, SubGroupsServeTheirMembersAlone) {
     NcclWorld world(5);
     run_ranks(world, [](ProcessGroup& group) {
         const auto odd = group.new_group({3, 1}, "odd");
@@ -201,7 +201,7 @@ TEST(NcclSubGroups, CommunicateAmongTheirMembersAlone) {
     EXPECT_EQ(world.stand_in.events("finalize").size(), world.stand_in.events("destroy").size());
 }
 
-TEST(NcclSubGroups, OutliveTheirParent) {
+TEST(NcclSubGroups, SubGroupsOutliveTheirParent) {
     NcclWorld world(2);
     std::vector<std::jthread> threads;
     for (std::uint32_t rank = 0; rank < 2; ++rank) {
@@ -218,7 +218,7 @@ TEST(NcclSubGroups, OutliveTheirParent) {
     EXPECT_TRUE(world.stand_in.events("VIOLATION").empty()) << world.stand_in.journal();
 }
 
-TEST(NcclSubGroups, OfWrongRanksAreRefused) {
+TEST(NcclSubGroups, InvalidRanksAreRefused) {
     run_ranks_on_gpus(2, [](ProcessGroup& group) {
         for (const auto& [ranks, words] :
              std::vector<std::pair<std::vector<std::uint32_t>, const char*>>{
@@ -232,7 +232,7 @@ TEST(NcclSubGroups, OfWrongRanksAreRefused) {
     });
 }
 
-TEST(NcclMemory, IsZeroedAlignedRegisteredAndOutlivesTheGroup) {
+TEST(NcclMemory, MemoryIsZeroedAlignedRegisteredAndOutlivesTheGroup) {
     NcclWorld world(2);
     std::vector<Buffer> kept(2);
     run_ranks(world, [&](ProcessGroup& group) {
@@ -256,7 +256,7 @@ TEST(NcclMemory, IsZeroedAlignedRegisteredAndOutlivesTheGroup) {
     EXPECT_EQ(world.stand_in.events("VIOLATION"), std::vector<std::string>());
 }
 
-TEST(NcclMemory, ThatIsDroppedUnderAnOperationIsKeptUntilItIsOver) {
+TEST(NcclMemory, DroppedMemoryIsKeptUntilItsOperationIsComplete) {
     NcclWorld world(2);
     std::barrier both(world.size);
     run_ranks(world, [&](ProcessGroup& group) {
@@ -283,7 +283,7 @@ TEST(NcclMemory, ThatIsDroppedUnderAnOperationIsKeptUntilItIsOver) {
     EXPECT_EQ(world.stand_in.events("mem_free").size(), 2U);
 }
 
-TEST(NcclMemory, ComesFromCudaIfTheLibraryHasNone) {
+TEST(NcclMemory, MemoryComesFromCudaIfTheLibraryHasNoAllocator) {
     NcclWorld world(1);
     world.stand_in.api().mem_alloc = nullptr;
     run_ranks(world, [](ProcessGroup& group) {
@@ -293,7 +293,7 @@ TEST(NcclMemory, ComesFromCudaIfTheLibraryHasNone) {
     });
 }
 
-TEST(NcclArguments, ThatAreWrongCostTheGroupNothing) {
+TEST(NcclArguments, InvalidArgumentsLeaveTheGroupIntact) {
     NcclWorld world(2);
     run_ranks(world, [](ProcessGroup& group) {
         std::vector<float> four(4);
@@ -331,7 +331,7 @@ TEST(NcclArguments, ThatAreWrongCostTheGroupNothing) {
     });
 }
 
-TEST(NcclArguments, OfZeroCountAreFineEverywhere) {
+TEST(NcclArguments, EmptyBuffersAreAllowedEverywhere) {
     run_ranks_on_gpus(2, [](ProcessGroup& group) {
         const TensorView none(nullptr, 0, DType::float32, group.device());
         group.all_reduce(none, ReduceOp::avg).wait();
@@ -346,7 +346,7 @@ TEST(NcclArguments, OfZeroCountAreFineEverywhere) {
     });
 }
 
-TEST(NcclArguments, OfEightBitFloatsNeedAGpuThatReducesThem) {
+TEST(NcclArguments, EightBitFloatsNeedAGpuThatReducesThem) {
     NcclWorld world(1);
     testing::HostRuntime older(1, 80);
     const auto group = nccl::form_group_on({world.stand_in.api(), older},
@@ -360,7 +360,7 @@ TEST(NcclArguments, OfEightBitFloatsNeedAGpuThatReducesThem) {
     EXPECT_THAT(error->what(), AllOf(HasSubstr("9.0"), HasSubstr("8.0")));
 }
 
-TEST(NcclArguments, OfEightBitFloatsAreMovedByLibrariesThatCannotReduceThem) {
+TEST(NcclArguments, EightBitFloatsAreMovedByLibrariesThatCannotReduceThem) {
     NcclWorld world(2);
     world.stand_in.api().version = 22304;
     run_ranks(world, [](ProcessGroup& group) {

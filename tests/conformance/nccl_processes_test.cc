@@ -62,7 +62,7 @@ std::vector<int> run_processes(std::uint32_t world_size, const Body& body) {
     return statuses;
 }
 
-/// True if `error` is what the others should say of rank 3's death.
+/// True if `error` is the expected error of the others after rank 3's death.
 bool names_rank_3(const Error& error) {
     const std::string text = error.what();
     std::fprintf(stderr, "%s\n", text.c_str());
@@ -72,7 +72,7 @@ bool names_rank_3(const Error& error) {
            text.find("all_reduce #") != std::string::npos;
 }
 
-TEST(NcclProcesses, AgreeOnAResult) {
+TEST(NcclProcesses, ProcessesAgreeOnAResult) {
     for (const int status : run_processes(3, [](const Context& context, ProcessGroup& group) {
              std::vector<double> values(1000, context.rank + 1.0);
              group.all_reduce(view(values, group), ReduceOp::sum).wait();
@@ -83,7 +83,7 @@ TEST(NcclProcesses, AgreeOnAResult) {
     }
 }
 
-TEST(NcclProcesses, OneThatIsKilledIsNamedByAllOthersAtOnce) {
+TEST(NcclProcesses, KilledProcessIsNamedByAllOthersAtOnce) {
     const std::vector<int> statuses =
         run_processes(6, [](const Context& context, ProcessGroup& group) {
             std::vector<float> values(1000, 1);

@@ -29,7 +29,7 @@
 
 namespace regroup::testing {
 
-/// The stand-in, and its side door.
+/// The stand-in and its controls.
 class StandIn {
    public:
     StandIn() : api_(nccl::open_api(STAND_IN_NCCL)), library_(::dlopen(STAND_IN_NCCL, RTLD_NOW)) {
@@ -96,13 +96,14 @@ struct NcclWorld {
     HostRuntime& runtime = kept<HostRuntime>();
     std::shared_ptr<Store> store = make_local_store(kPatience);
     ProcessGroupOptions options{.timeout = kPatience, .name = "test", .device = {}};
-    /// For the ranks to meet, where the timeout is what a test is about.
+    /// Lets the ranks meet, for tests of the timeout.
     std::optional<Duration> meeting_limit{};
     Duration freeing_max = kPatience;
 };
 
 /// Runs `body` once per rank, each in its own thread with its own member of one group, and waits
-/// for all. An exception that leaves `body` fails the test, and so does a breach of NCCL's rules.
+/// for all. An exception that leaves `body` fails the test, and so does a violation of NCCL's
+/// rules.
 inline void run_ranks(NcclWorld& world, const std::function<void(ProcessGroup&)>& body) {
     {
         std::vector<std::jthread> threads;

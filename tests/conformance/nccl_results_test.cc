@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every collective with every dtype and operator of the "nccl" back end, over the stand-in: that
-// the right call is made with the right arguments, in place or not, whoever is the root.
+// Every collective with every dtype and operator of the "nccl" back end, over the stand-in: the
+// back end makes the right call with the right arguments, in place or not, for every root.
 #include <algorithm>
 #include <numeric>
 
@@ -69,7 +69,7 @@ double reduced(ReduceOp op, std::size_t i) {
     return op == ReduceOp::avg ? result / kRanks : result;
 }
 
-/// What `op` makes of values [first, first + count) of all ranks; integers drop the fraction.
+/// The result of `op` on values [first, first + count) of all ranks; integers drop the fraction.
 template <class T>
 std::vector<T> expected(ReduceOp op, std::size_t first, std::size_t count) {
     std::vector<T> values;
@@ -83,7 +83,7 @@ constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::product, ReduceOp::min, Re
                              ReduceOp::avg};
 constexpr std::size_t kCount = 7;
 
-TYPED_TEST(NcclResults, OfReductionsAreRightForEveryOperator) {
+TYPED_TEST(NcclResults, ReductionsAreCorrectForEveryOperator) {
     using T = TypeParam;
     testing::run_ranks_on_gpus(kRanks, [](ProcessGroup& group) {
         for (const ReduceOp op : kOps) {
@@ -105,7 +105,7 @@ TYPED_TEST(NcclResults, OfReductionsAreRightForEveryOperator) {
     });
 }
 
-TYPED_TEST(NcclResults, OfExchangesAreRight) {
+TYPED_TEST(NcclResults, ExchangesAreCorrect) {
     using T = TypeParam;
     testing::run_ranks_on_gpus(kRanks, [](ProcessGroup& group) {
         const std::uint32_t rank = group.rank();
@@ -145,7 +145,7 @@ TYPED_TEST(NcclResults, OfExchangesAreRight) {
 }
 
 // Libraries before 2.28 have no such calls: sends and receives do the same.
-TYPED_TEST(NcclResults, OfExchangesAreRightWithAnOlderLibrary) {
+TYPED_TEST(NcclResults, ExchangesAreCorrectWithAnOlderLibrary) {
     using T = TypeParam;
     testing::NcclWorld world(kRanks);
     world.stand_in.api().gather = nullptr;
@@ -170,7 +170,7 @@ TYPED_TEST(NcclResults, OfExchangesAreRightWithAnOlderLibrary) {
     EXPECT_FALSE(world.stand_in.events("send").empty());
 }
 
-TYPED_TEST(NcclResults, OfPremultipliedSumsFollowEachRanksFactor) {
+TYPED_TEST(NcclResults, PremultipliedSumsUseTheFactorOfEachRank) {
     using T = TypeParam;
     if (!is_floating_point(DTypeOf<T>::value)) {
         testing::run_ranks_on_gpus(1, [](ProcessGroup& group) {

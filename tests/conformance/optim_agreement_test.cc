@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Loss scaling among the ranks of a group: who overflows is skipped with by all.
+// Loss scaling among the ranks of a group: all ranks skip a step in which one overflows.
 #include <regroup/fused_optimizer.h>
 #include <regroup/grad_scaler.h>
 
@@ -23,7 +23,7 @@ TEST(GradScalerAgreement, AllRanksSkipTheStepInWhichOneOverflows) {
         FusedOptimizer optimizer({{.master = std::span(master), .gradient = std::span(gradient)}},
                                  SgdOptions{.learning_rate = 0.25});
         for (std::uint32_t step = 0; step < 4; ++step) {
-            // Rank 0 in step 0, and so on; in step 3 nobody.
+            // Rank i overflows in step i, and no rank in step 3.
             gradient[7] = group.rank() == step ? std::numeric_limits<float>::infinity()
                                                : static_cast<float>(scaler.scale());
             scaler.check(std::span(gradient));
@@ -40,7 +40,7 @@ TEST(GradScalerAgreement, AllRanksSkipTheStepInWhichOneOverflows) {
     });
 }
 
-TEST(GradScalerAgreement, OverflowRidesAlongWithASum) {
+TEST(GradScalerAgreement, OverflowSurvivesASum) {
     testing::run_ranks(2, [](ProcessGroup& group) {
         GradScaler scaler;
         if (group.rank() == 1) {

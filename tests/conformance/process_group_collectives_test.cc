@@ -200,7 +200,7 @@ TYPED_TEST(Collectives, RowsArriveWhereTheyBelong) {
 /// Larger than everything that is done in one piece.
 constexpr std::size_t kLarge = 3'000'017;
 
-TEST(LargeCollectives, AreCutIntoPartsAndPutTogetherAgain) {
+TEST(LargeCollectives, LargeBuffersAreSentInPartsAndReassembled) {
     run_ranks(3, [](ProcessGroup& group) {
         const std::vector<float> input = numbers<float>(group.rank(), kLarge);
         const std::vector<float> sum = all_reduced<float>(ReduceOp::sum, 3, kLarge);
@@ -226,7 +226,7 @@ TEST(LargeCollectives, AreCutIntoPartsAndPutTogetherAgain) {
     });
 }
 
-TEST(Roots, AreEachRankInTurn) {
+TEST(Roots, EachRankIsRootInTurn) {
     run_ranks(5, [](ProcessGroup& group) {
         for (std::uint32_t root = 0; root < 5; ++root) {
             for (const std::size_t count : {std::size_t{3}, std::size_t{30011}}) {
@@ -246,7 +246,7 @@ TEST(Roots, AreEachRankInTurn) {
     });
 }
 
-TEST(PremultipliedSum, HasAFactorOfItsOwnOnEachRank) {
+TEST(PremultipliedSum, EachRankHasItsOwnFactor) {
     in_worlds([](ProcessGroup& group) {
         const double factor = 0.5 * (group.rank() + 1);
         const Reduction reduction = Reduction::premultiplied_sum(factor);
@@ -269,7 +269,7 @@ TEST(PremultipliedSum, HasAFactorOfItsOwnOnEachRank) {
     });
 }
 
-TEST(Rounding, IsTheSameToTheBitOnAllRanksAndInEveryRepetition) {
+TEST(Rounding, ResultIsTheSameToTheBitOnAllRanksAndInEveryRepetition) {
     for (const std::uint32_t world_size : {2U, 3U, 5U}) {
         std::mutex mutex;
         std::map<std::size_t, std::vector<std::vector<float16>>> results;  // by count
@@ -295,7 +295,7 @@ TEST(Rounding, IsTheSameToTheBitOnAllRanksAndInEveryRepetition) {
     }
 }
 
-TEST(Arguments, ThatCannotBeRightAreRefusedAndCostNothing) {
+TEST(Arguments, InvalidArgumentsAreRefusedWithoutEffect) {
     run_ranks(2, [](ProcessGroup& group) {
         const auto expect_refused = [](const std::string& words,
                                        const std::function<void()>& call) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How groups end: every wait ends, and the error names who is to blame.
+// How groups end: every wait ends, and the error names the culprit.
 #include <atomic>
 #include <barrier>
 #include <future>
@@ -18,7 +18,7 @@ using testing::error_of;
 using ::testing::HasSubstr;
 using testing::World;
 
-// What "at once" may take on a machine that is busy with other things.
+// The limit for "at once" on a busy machine.
 constexpr std::chrono::seconds kAtOnce{15};
 
 // A limit that is meant to pass. Forming the group must be done in as much.
@@ -168,7 +168,7 @@ TEST_P(Failures, AbortOnOneRankEndsThePhaseEverywhere) {
     });
 }
 
-TEST(Deadlines, NameTheRankThatHasNotJoinedIn) {
+TEST(Deadlines, ErrorNamesTheRankThatHasNotJoinedIn) {
     World world(3);
     world.options.timeout = kShortLimit;
     std::promise<void> over;
@@ -195,7 +195,7 @@ TEST(Deadlines, NameTheRankThatHasNotJoinedIn) {
     });
 }
 
-TEST(Deadlines, HoldForMessages) {
+TEST(Deadlines, DeadlinesHoldForMessages) {
     World world(2);
     world.options.timeout = kShortLimit;
     run_ranks(world, [&](ProcessGroup& group) {
@@ -207,7 +207,7 @@ TEST(Deadlines, HoldForMessages) {
     });
 }
 
-TEST(Deadlines, AreInForceWhileTheGroupForms) {
+TEST(Deadlines, DeadlinesHoldWhileTheGroupForms) {
     World world(4);
     world.options.timeout = std::chrono::seconds(3);
     std::vector<std::jthread> threads;
@@ -223,7 +223,7 @@ TEST(Deadlines, AreInForceWhileTheGroupForms) {
 
 // Rank 2 has told its address and died. Two ranks find its socket closed or wait for its call; the
 // others hear of it from them.
-TEST(Forming, NamesTheRankThatHasDiedOnAllOthersAtOnce) {
+TEST(Forming, DeadRankIsNamedOnAllOthersAtOnce) {
     const World world(5);
     const std::string place = "pg/test/0.0/";
     ASSERT_EQ(world.store->add(place + "incarnation/2", 1), 1);
@@ -235,7 +235,7 @@ TEST(Forming, NamesTheRankThatHasDiedOnAllOthersAtOnce) {
             Context context = testing::context_of_rank(rank, world.size, world.store);
             context.cpu_transport = "tcp";
             const auto start = Clock::now();
-            // Those who have not met it may have formed the group before they hear.
+            // Ranks without a connection to it may form the group before they hear of it.
             const auto error = error_of(
                 [&] { ProcessGroup::create("cpu", context, world.options)->barrier().wait(); });
             ASSERT_TRUE(error) << "rank " << rank;
@@ -253,7 +253,7 @@ struct Disagreement {
     const char* second;
 };
 
-TEST(Disagreements, AreRefusedOnAllRanksNamingBothCalls) {
+TEST(Disagreements, DifferentCallsAreRefusedOnAllRanksAndNamed) {
     using Values = std::vector<double>;
     const auto sum = [](ProcessGroup& group, Values& values, std::size_t count) {
         return group.all_reduce(std::span(values).first(count), ReduceOp::sum);
@@ -302,8 +302,8 @@ TEST(Disagreements, AreRefusedOnAllRanksNamingBothCalls) {
     }
 }
 
-// Any one rank may be the odd one out: its partners differ from algorithm to algorithm.
-TEST(Disagreements, AreFoundWhoeverIsTheOddOneOut) {
+// Each rank in turn makes the different call: its partners depend on the algorithm.
+TEST(Disagreements, DifferentCallOfAnyRankIsFound) {
     for (const std::uint32_t world_size : {3U, 4U, 7U, 8U}) {
         for (std::uint32_t odd = 0; odd < world_size; ++odd) {
             run_ranks(World(world_size), [&](ProcessGroup& group) {
@@ -318,14 +318,14 @@ TEST(Disagreements, AreFoundWhoeverIsTheOddOneOut) {
     }
 }
 
-TEST(Leaving, InOrderDisturbsNobodyWhoIsStillBusy) {
+TEST(Leaving, RankThatLeavesInOrderDisturbsNoBusyRank) {
     const World world(5);
     run_ranks(world, [&](ProcessGroup& group) {
         group.barrier().wait();
         if (group.rank() == 1 || group.rank() == 3) {
             return;
         }
-        // Ranks 0, 2 and 4 have business of their own, with the ring broken in two places.
+        // Ranks 0, 2 and 4 go on sending messages, while the ring is broken in two places.
         std::vector<float> values(1000, static_cast<float>(group.rank()));
         for (int i = 0; i < 50; ++i) {
             if (group.rank() == 0) {
@@ -342,7 +342,7 @@ TEST(Leaving, InOrderDisturbsNobodyWhoIsStillBusy) {
     });
 }
 
-TEST(Leaving, WithOperationsInFlightEndsThem) {
+TEST(Leaving, LeavingRankEndsItsOperationsInFlight) {
     const World world(2);
     run_ranks(world, [&](ProcessGroup& group) {
         group.barrier().wait();
@@ -370,7 +370,7 @@ TEST(Leaving, WithOperationsInFlightEndsThem) {
     });
 }
 
-TEST(Forming, UnderOneNameAgainAndAgainMakesNewGroups) {
+TEST(Forming, RepeatedFormingUnderOneNameMakesNewGroups) {
     const World world(3);
     for (int i = 0; i < 5; ++i) {
         run_ranks(world, [](ProcessGroup& group) {
@@ -381,7 +381,7 @@ TEST(Forming, UnderOneNameAgainAndAgainMakesNewGroups) {
     }
 }
 
-TEST(Backends, ThatAreNotThereAreRefusedByName) {
+TEST(Backends, UnknownBackendsAreRefusedByName) {
     for (const char* const name : {"mpi", "carrier-pigeon"}) {
         const auto error = error_of([&] { (void)ProcessGroup::create(name, Context()); });
         ASSERT_TRUE(error);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory from `allocate`, and who shares memory with whom.
+// Memory from `allocate`, and shared memory between ranks.
 #include <atomic>
 #include <barrier>
 #include <cmath>
@@ -40,10 +40,10 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
-// Several parts of what is done at a time, and no multiple of anything.
+// Several parts, and no multiple of a part.
 constexpr std::size_t kLarge = 1'300'021;
 
-TEST(Allocate, GivesZeroedPagesToEachRank) {
+TEST(Allocate, EachRankGetsZeroedPages) {
     run_ranks(3, [](ProcessGroup& group) {
         for (const std::size_t bytes : {std::size_t{1}, std::size_t{4096}, std::size_t{10001}}) {
             const Buffer buffer = group.allocate(bytes);
@@ -62,7 +62,7 @@ TEST(Allocate, GivesZeroedPagesToEachRank) {
     });
 }
 
-TEST(Allocate, OfDifferentSizesIsRefusedOnAllRanks) {
+TEST(Allocate, DifferentSizesAreRefusedOnAllRanks) {
     run_ranks(3, [](ProcessGroup& group) {
         const auto error =
             error_of([&] { (void)group.allocate(group.rank() == 1 ? 8192U : 4096U); });
@@ -73,7 +73,7 @@ TEST(Allocate, OfDifferentSizesIsRefusedOnAllRanks) {
     });
 }
 
-TEST(Allocate, OfMoreThanThereIsIsAnErrorOnAllRanks) {
+TEST(Allocate, TooLargeAllocationIsAnErrorOnAllRanks) {
     run_ranks(2, [](ProcessGroup& group) {
         const auto error = error_of([&] { (void)group.allocate(std::size_t{1} << 50U); });
         ASSERT_TRUE(error);
@@ -83,7 +83,7 @@ TEST(Allocate, OfMoreThanThereIsIsAnErrorOnAllRanks) {
     });
 }
 
-TEST(Allocate, OutlivesItsGroup) {
+TEST(Allocate, MemoryOutlivesItsGroup) {
     std::mutex mutex;
     std::vector<Buffer> buffers;
     run_ranks(2, [&](ProcessGroup& group) {
@@ -130,7 +130,7 @@ class Places {
     std::deque<std::vector<float>> own_;
 };
 
-TEST_P(Memory, IsTheSameToEveryCollective) {
+TEST_P(Memory, EveryCollectiveAcceptsEveryPlace) {
     for (const std::uint32_t n : {2U, 3U, 4U}) {
         run_ranks(n, [&](ProcessGroup& group) {
             const std::uint32_t me = group.rank();
@@ -197,7 +197,7 @@ TEST_P(Memory, IsTheSameToEveryCollective) {
     }
 }
 
-TEST_P(Memory, DoesNotChangeABitOfASum) {
+TEST_P(Memory, SumIsTheSameToTheBitInEveryPlace) {
     std::mutex mutex;
     std::vector<std::vector<float>> results;
     for (const Where where : {Where::none, GetParam()}) {
@@ -215,7 +215,7 @@ TEST_P(Memory, DoesNotChangeABitOfASum) {
     }
 }
 
-TEST(SharedMemory, GivesTheSameSumHoweverTheBufferIsDivided) {
+TEST(SharedMemory, SumDoesNotDependOnHowTheBufferIsDivided) {
     run_ranks(3, [](ProcessGroup& group) {
         if (!shares_memory(group)) {
             return;  // Over TCP the order of addition depends on the place in the buffer.
@@ -234,7 +234,7 @@ TEST(SharedMemory, GivesTheSameSumHoweverTheBufferIsDivided) {
     });
 }
 
-TEST(SharedMemory, CollectivesThatNobodyWaitsForAreCarriedOutToo) {
+TEST(SharedMemory, CollectivesWithoutAWaitAreCarriedOut) {
     run_ranks(2, [](ProcessGroup& group) {
         std::vector<float> small(10, 1.0F);
         std::vector<float> large(kLarge, 1.0F);
@@ -248,7 +248,7 @@ TEST(SharedMemory, CollectivesThatNobodyWaitsForAreCarriedOutToo) {
     });
 }
 
-TEST(SharedMemory, MayBeWaitedForByManyThreadsAtOnce) {
+TEST(SharedMemory, ManyThreadsMayWaitAtOnce) {
     run_ranks(2, [](ProcessGroup& group) {
         for (int round = 0; round < 50; ++round) {
             std::vector<double> values(1000, 1.0);
@@ -272,7 +272,7 @@ TEST(SharedMemory, MayBeWaitedForByManyThreadsAtOnce) {
     });
 }
 
-TEST(SharedMemory, AbortLetsGoWhoeverWaitsInALargeOne) {
+TEST(SharedMemory, AbortReleasesThreadsThatWaitInALargeCollective) {
     std::barrier ready(3);
     run_ranks(3, [&](ProcessGroup& group) {
         const Buffer buffer = group.allocate(kLarge * sizeof(float));
@@ -303,7 +303,7 @@ void with_contexts(
     }
 }
 
-TEST(Transport, IsSharedMemoryOnOneNodeAndTcpOtherwise) {
+TEST(Transport, TransportIsSharedMemoryOnOneNodeAndTcpOtherwise) {
     struct Case {
         const char* name;
         std::function<void(Context&)> change;
@@ -334,7 +334,7 @@ TEST(Transport, IsSharedMemoryOnOneNodeAndTcpOtherwise) {
     }
 }
 
-TEST(Transport, ThatCannotBeIsAnErrorThatSaysWhy) {
+TEST(Transport, ImpossibleTransportIsAnErrorWithTheReason) {
     with_contexts(
         [](Context& context) {
             context.cpu_transport = "shm";
@@ -346,7 +346,7 @@ TEST(Transport, ThatCannotBeIsAnErrorThatSaysWhy) {
             EXPECT_EQ(error->code(), Errc::invalid_argument);
             EXPECT_THAT(error->what(), HasSubstr("its ranks are on several nodes"));
         });
-    // If only one of them insists, the others learn why it is gone.
+    // If only one rank requires it, the others learn why that rank is gone.
     with_contexts(
         [](Context& context) {
             context.cpu_transport = context.rank == 0 ? "shm" : "auto";

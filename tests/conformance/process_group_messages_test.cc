@@ -17,7 +17,7 @@ std::vector<std::int64_t> counting_from(std::int64_t first, std::size_t count) {
     return values;
 }
 
-TEST(Messages, TravelBothWaysManyTimes) {
+TEST(Messages, MessagesTravelBothWaysManyTimes) {
     run_ranks(2, [](ProcessGroup& group) {
         std::int64_t ball = 0;
         const std::span<std::int64_t> view(&ball, 1);
@@ -36,7 +36,7 @@ TEST(Messages, TravelBothWaysManyTimes) {
     });
 }
 
-TEST(Messages, OfAnySizeArriveWhole) {
+TEST(Messages, MessagesOfAnySizeArriveWhole) {
     run_ranks(2, [](ProcessGroup& group) {
         for (const std::size_t count : {0U, 1U, 7U, 1000U, 65537U, 1U << 20U}) {
             std::vector<std::int64_t> values = counting_from(3, count);
@@ -56,7 +56,7 @@ std::vector<std::int64_t> message_of(std::int64_t tag) {
     return counting_from(tag * 1000, static_cast<std::size_t>(tag) * 40);
 }
 
-TEST(Messages, AreMatchedByTagInAnyOrder) {
+TEST(Messages, MessagesAreMatchedByTagInAnyOrder) {
     run_ranks(2, [](ProcessGroup& group) {
         constexpr std::uint32_t kTags = 50;
         std::vector<std::vector<std::int64_t>> buffers(kTags);
@@ -85,7 +85,7 @@ TEST(Messages, AreMatchedByTagInAnyOrder) {
     });
 }
 
-TEST(Messages, OfOneTagKeepTheirOrder) {
+TEST(Messages, MessagesOfOneTagKeepTheirOrder) {
     run_ranks(2, [](ProcessGroup& group) {
         constexpr int kMessages = 100;
         std::vector<std::int32_t> values(kMessages, -1);
@@ -114,7 +114,7 @@ std::vector<std::int64_t> message_between(std::int64_t sender, std::int64_t rece
     return counting_from(sender * 100 + receiver, kCount);
 }
 
-TEST(Messages, FromEverybodyToEverybodyAtOnce) {
+TEST(Messages, AllRanksSendToAllRanksAtOnce) {
     run_ranks(6, [](ProcessGroup& group) {
         std::vector<std::vector<std::int64_t>> sent(group.world_size());
         std::vector<std::vector<std::int64_t>> received(group.world_size());
@@ -140,7 +140,7 @@ TEST(Messages, FromEverybodyToEverybodyAtOnce) {
 
 // A send that is issued behind a collective reaches a peer which enters that collective only after
 // it has received: the message does not wait for the collective.
-TEST(Messages, DoNotWaitForACollectiveThatWaitsForThem) {
+TEST(Messages, MessagesDoNotWaitForACollectiveThatWaitsForThem) {
     run_ranks(2, [](ProcessGroup& group) {
         std::vector<std::int64_t> message = counting_from(0, 100000);
         if (group.rank() == 0) {
@@ -156,7 +156,7 @@ TEST(Messages, DoNotWaitForACollectiveThatWaitsForThem) {
     });
 }
 
-TEST(Messages, ThatNobodyReceivesYetDoNotHoldUpCollectives) {
+TEST(Messages, UnreceivedMessagesDoNotBlockCollectives) {
     run_ranks(3, [](ProcessGroup& group) {
         std::vector<std::int64_t> message = counting_from(0, 1U << 20U);
         std::vector<std::int64_t> received(message.size());
@@ -173,7 +173,7 @@ TEST(Messages, ThatNobodyReceivesYetDoNotHoldUpCollectives) {
 }
 
 // More than may be put aside: the sender has to wait, and everything still arrives.
-TEST(Messages, BeyondTheBoundWaitAtTheSender) {
+TEST(Messages, MessagesBeyondTheBoundWaitAtTheSender) {
     run_ranks(2, [](ProcessGroup& group) {
         constexpr std::size_t kLargeCount = std::size_t{4} << 20U;  // 32 MiB each
         constexpr std::uint32_t kMessages = 3;
@@ -205,7 +205,7 @@ TEST(Messages, BeyondTheBoundWaitAtTheSender) {
     });
 }
 
-TEST(Messages, OfDifferentCountsAreRefusedNamingBoth) {
+TEST(Messages, MessagesOfDifferentCountsAreRefusedAndNamed) {
     run_ranks(2, [](ProcessGroup& group) {
         std::vector<float> values(group.rank() == 0 ? 10 : 20);
         if (group.rank() == 0) {

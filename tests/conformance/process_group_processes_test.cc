@@ -71,7 +71,7 @@ std::unique_ptr<ProcessGroup> join(const Context& context) {
     return ProcessGroup::create("cpu", context, {.timeout = kPatience});
 }
 
-TEST(Processes, StartedByHandFormAGroupAndAgree) {
+TEST(Processes, ProcessesStartedByHandFormAGroupAndAgree) {
     const std::vector<pid_t> pids = start_ranks(3, [] {
         const Context context = Context::from_environment();
         const auto group = join(context);
@@ -123,7 +123,8 @@ void expect_the_killed_rank_is_named(const Step& step, std::size_t row_count) {
         std::vector<float> row(row_count, 1.0F);
         std::string operation;
         try {
-            // Who only sends may be ten operations ahead, and dead, before another has joined.
+            // A rank that only sends may be ten operations ahead, and dead, before another has
+            // joined.
             const auto group = join(context);
             operation = std::string(step.name) + " #";
             for (int i = 1;; ++i) {
@@ -153,7 +154,7 @@ void expect_the_killed_rank_is_named(const Step& step, std::size_t row_count) {
     }
 }
 
-TEST(Processes, OneThatIsKilledInAnyCollectiveIsNamedByAllOthers) {
+TEST(Processes, ProcessKilledInAnyCollectiveIsNamedByAllOthers) {
     for (const Step& step : kSteps) {
         for (const std::size_t row_count : {std::size_t{1}, std::size_t{1} << 17U}) {
             expect_the_killed_rank_is_named(step, row_count);
@@ -161,7 +162,7 @@ TEST(Processes, OneThatIsKilledInAnyCollectiveIsNamedByAllOthers) {
     }
 }
 
-/// Ends whoever reads from it, once nobody is left that could write.
+/// Ends its readers once no writer is left.
 struct Pipe {
     Pipe() { EXPECT_EQ(::pipe(ends.data()), 0); }
     ~Pipe() {
@@ -181,7 +182,7 @@ struct Pipe {
 };
 
 // As data loaders are forked from a rank: they have its connections too, and outlive it.
-TEST(Processes, OneThatIsKilledIsMissedThoughAChildOfItsLives) {
+TEST(Processes, KilledProcessIsMissedThoughItsChildLives) {
     const Pipe alive;
     const auto start = std::chrono::steady_clock::now();
     const std::vector<pid_t> pids = start_ranks(3, [&] {
@@ -242,7 +243,7 @@ bool reduce_until_a_death(ProcessGroup& group, std::size_t count, bool allocated
     }
 }
 
-TEST(Processes, OneThatIsKilledAtAnyMomentIsNamedByAllOthers) {
+TEST(Processes, ProcessKilledAtAnyMomentIsNamedByAllOthers) {
     constexpr std::size_t kCount = std::size_t{1} << 20U;
     std::mt19937 random(20250611);
     std::uniform_int_distribution<int> delay_us(0, 30000);
@@ -311,7 +312,7 @@ void expect_release_after_death(const Step& step, bool joins) {
         const auto group = join(context);
         std::vector<float> rows(kRow * context.world_size);
         std::vector<float> row(kRow);
-        step.run(*group, rows, row);  // Everybody is there, and the memory too.
+        step.run(*group, rows, row);  // All ranks are connected, and the memory is allocated.
         blocked->fetch_add(1);
         try {
             while (context.rank == 1 && !joins) {
@@ -347,7 +348,7 @@ TEST(Processes, RankBlockedInACollectiveIsReleasedByADeath) {
     }
 }
 
-TEST(Processes, AloneNeedNoVariables) {
+TEST(Processes, SingleProcessNeedsNoVariables) {
     for (const char* const name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
         ::unsetenv(name);
     }

@@ -21,7 +21,7 @@
 
 namespace regroup::testing {
 
-/// Far beyond what anything here takes, so that a busy machine fails no test.
+/// Much longer than any step here, so that no test fails on a busy machine.
 inline constexpr std::chrono::seconds kPatience{60};
 
 inline Context context_of_rank(std::uint32_t rank, std::uint32_t world_size,
@@ -31,13 +31,13 @@ inline Context context_of_rank(std::uint32_t rank, std::uint32_t world_size,
     context.rank = rank;
     context.world_size = world_size;
     if (const char* const transport = std::getenv("REGROUP_CPU_TRANSPORT")) {
-        context.cpu_transport = transport;  // Set by whoever runs the suite; see its .cmake file.
+        context.cpu_transport = transport;  // Set by the .cmake file of the suite.
     }
     context.use_store(std::move(store));
     return context;
 }
 
-/// What the threads of a world share.
+/// The objects that the threads of a world share.
 struct World {
     explicit World(std::uint32_t size_in) : size(size_in) {}
 

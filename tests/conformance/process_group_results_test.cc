@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collectives compute, against a serial reference.
+// The results of collectives, against a serial reference.
 #include <array>
 #include <atomic>
 #include <bit>
@@ -176,7 +176,7 @@ TEST_P(ProcessGroupResults, AllGatherWorksInPlace) {
     });
 }
 
-TEST_P(ProcessGroupResults, NobodyLeavesABarrierBeforeAllHaveEntered) {
+TEST_P(ProcessGroupResults, NoRankLeavesABarrierBeforeAllHaveEntered) {
     std::atomic<std::uint32_t> entered = 0;
     run_ranks(GetParam(), [&](ProcessGroup& group) {
         for (std::uint32_t round = 1; round <= 20; ++round) {
@@ -213,7 +213,7 @@ TEST_P(ProcessGroupResults, OperationsIssuedWithoutWaitingAreCarriedOutInOrder) 
     });
 }
 
-TEST_P(ProcessGroupResults, TheRingSendsTwoTimesNMinusOneNthOfTheBuffer) {
+TEST_P(ProcessGroupResults, RingSendsTwoTimesNMinusOneNthOfTheBuffer) {
     const std::uint32_t world_size = GetParam();
     run_ranks(world_size, [&](ProcessGroup& group) {
         const auto* const cpu_group = dynamic_cast<const cpu::CpuProcessGroup*>(&group);
@@ -232,7 +232,7 @@ TEST_P(ProcessGroupResults, TheRingSendsTwoTimesNMinusOneNthOfTheBuffer) {
     });
 }
 
-TEST(ProcessGroupArguments, AreCheckedBeforeAnythingIsIssued) {
+TEST(ProcessGroupArguments, ArgumentsAreCheckedBeforeAnythingIsIssued) {
     run_ranks(2, [](ProcessGroup& group) {
         const auto expect_refused = [](const std::function<void()>& call) {
             const auto error = testing::error_of(call);
@@ -250,13 +250,13 @@ TEST(ProcessGroupArguments, AreCheckedBeforeAnythingIsIssued) {
         std::vector<std::byte> bytes(16);
         expect_refused(
             [&] { (void)group.all_reduce({bytes.data() + 1, 1, DType::float64}, ReduceOp::sum); });
-        group.barrier().wait();  // The group is none the worse for it.
+        group.barrier().wait();  // The group still works.
     });
 }
 
 #if defined(__x86_64__)
-// Whoever waits may carry the operation out, and threads inherit their maker's environment.
-TEST(Arithmetic, IsThatOfNoCaller) {
+// A waiting thread may carry the operation out, and threads inherit the floating-point mode.
+TEST(Arithmetic, FloatingPointModeOfTheCallerHasNoEffect) {
     constexpr unsigned kFlushToZero = 0x8040;  // Results, and operands too.
     constexpr std::uint32_t kSubnormal = 0x1000;
     run_ranks(2, [&](ProcessGroup& group) {
@@ -277,7 +277,7 @@ TEST(Arithmetic, IsThatOfNoCaller) {
 }
 #endif
 
-// As torch.minimum and torch.maximum: a gradient that has gone wrong on one rank shows on all.
+// As in torch.minimum and torch.maximum: a NaN on one rank shows on all.
 template <class T>
 void expect_nan_to_survive(ReduceOp op, std::uint32_t world_size, std::size_t count) {
     run_ranks(world_size, [&](ProcessGroup& group) {
@@ -295,7 +295,7 @@ void expect_nan_to_survive(ReduceOp op, std::uint32_t world_size, std::size_t co
     });
 }
 
-TEST(Nan, SurvivesMinAndMax) {
+TEST(Nan, NanSurvivesMinAndMax) {
     for (const ReduceOp op : {ReduceOp::min, ReduceOp::max}) {
         for (const std::size_t count : {std::size_t{13}, std::size_t{65537}}) {
             for (const std::uint32_t world_size : {2U, 3U}) {

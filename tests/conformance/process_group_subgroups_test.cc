@@ -24,7 +24,7 @@ double sum_over(ProcessGroup& group, double value) {
     return value;
 }
 
-TEST(SubGroups, ThatAreDisjointWorkAtTheSameTime) {
+TEST(SubGroups, DisjointSubGroupsWorkAtTheSameTime) {
     run_ranks(5, [](ProcessGroup& world) {
         const auto even = world.new_group({0, 2, 4}, "even");
         const auto odd = world.new_group({1, 3}, "odd");
@@ -39,7 +39,7 @@ TEST(SubGroups, ThatAreDisjointWorkAtTheSameTime) {
     });
 }
 
-TEST(SubGroups, TakeTheOrderOfTheList) {
+TEST(SubGroups, RanksFollowTheOrderOfTheList) {
     run_ranks(4, [](ProcessGroup& world) {
         const auto group = world.new_group({3, 0, 2}, "turned");
         if (world.rank() == 1) {
@@ -60,7 +60,7 @@ TEST(SubGroups, TakeTheOrderOfTheList) {
     });
 }
 
-TEST(SubGroups, MayOverlapAndNest) {
+TEST(SubGroups, SubGroupsMayOverlapAndNest) {
     run_ranks(5, [](ProcessGroup& world) {
         const auto low = world.new_group({0, 1, 2}, "low");
         const auto high = world.new_group({2, 3, 4}, "high");
@@ -80,7 +80,7 @@ TEST(SubGroups, MayOverlapAndNest) {
     });
 }
 
-TEST(SubGroups, OfOneRankAreCompleteAtOnce) {
+TEST(SubGroups, SubGroupOfOneRankIsCompleteAtOnce) {
     run_ranks(2, [](ProcessGroup& world) {
         const auto alone = world.new_group({1}, "alone");
         if (world.rank() == 1) {
@@ -93,7 +93,7 @@ TEST(SubGroups, OfOneRankAreCompleteAtOnce) {
     });
 }
 
-TEST(SubGroups, RefuseThoseOutsideNamingTheMembers) {
+TEST(SubGroups, RanksOutsideAreRefusedWithTheListOfMembers) {
     run_ranks(3, [](ProcessGroup& world) {
         const auto group = world.new_group({0, 2}, "ends");
         if (world.rank() != 1) {
@@ -130,7 +130,7 @@ TEST(SubGroups, RefuseThoseOutsideNamingTheMembers) {
     });
 }
 
-TEST(SubGroups, OfRanksThatCannotBeAreRefused) {
+TEST(SubGroups, InvalidRanksAreRefused) {
     run_ranks(2, [](ProcessGroup& world) {
         for (const auto& [ranks, words] : {std::pair{Ranks{0, 2}, "rank 2 does not exist"},
                                            std::pair{Ranks{1, 1}, "rank 1 is listed twice"},
@@ -144,18 +144,18 @@ TEST(SubGroups, OfRanksThatCannotBeAreRefused) {
     });
 }
 
-TEST(SubGroups, ThatTheRanksDoNotAgreeOnAreRefusedOnAll) {
+TEST(SubGroups, SubGroupsOnWhichRanksDisagreeAreRefusedOnAll) {
     run_ranks(3, [](ProcessGroup& world) {
         const Ranks ranks = world.rank() == 1 ? Ranks{0, 1} : Ranks{1, 2};
         const auto error = error_of([&] { (void)world.new_group(ranks, "x"); });
         ASSERT_TRUE(error);
         EXPECT_EQ(error->code(), Errc::invalid_argument);
         EXPECT_THAT(error->what(), AllOf(HasSubstr("new_group \"x\""), HasSubstr("do not agree")));
-        EXPECT_EQ(sum_over(world, 1.0), 3.0);  // The parent is none the worse for it.
+        EXPECT_EQ(sum_over(world, 1.0), 3.0);  // The parent still works.
     });
 }
 
-TEST(SubGroups, AreAbortedWithTheirParentHoweverDeep) {
+TEST(SubGroups, AbortOfAParentReachesSubGroupsOfAnyDepth) {
     std::barrier all_ready(3);
     run_ranks(3, [&](ProcessGroup& world) {
         const auto child = world.new_group({0, 1, 2}, "child");
@@ -178,7 +178,7 @@ TEST(SubGroups, AreAbortedWithTheirParentHoweverDeep) {
     });
 }
 
-TEST(SubGroups, OutliveTheirParent) {
+TEST(SubGroups, SubGroupsOutliveTheirParent) {
     const World world(3);
     run_ranks(world, [](ProcessGroup&) {});
     std::vector<std::jthread> threads;
@@ -192,7 +192,7 @@ TEST(SubGroups, OutliveTheirParent) {
     }
 }
 
-TEST(SubGroups, NameTheWorldRankOfAPeerThatIsGone) {
+TEST(SubGroups, LostPeerIsNamedByItsWorldRank) {
     run_ranks(4, [](ProcessGroup& world) {
         const auto group = world.new_group({1, 2, 3}, "tail");
         if (world.rank() == 0) {
@@ -212,7 +212,7 @@ TEST(SubGroups, NameTheWorldRankOfAPeerThatIsGone) {
     });
 }
 
-TEST(SubGroups, CanBeMadeManyTimesUnderOneName) {
+TEST(SubGroups, SubGroupCanBeMadeManyTimesUnderOneName) {
     run_ranks(3, [](ProcessGroup& world) {
         for (int i = 0; i < 10; ++i) {
             const auto group = world.new_group({0, 1}, "again");

@@ -14,7 +14,7 @@
 
 #include "tests/conformance/process_group_ranks.h"
 
-// Outside of ours, where `torch` is libtorch.
+// Outside of namespace regroup, so that `torch` is libtorch.
 namespace models {
 
 // A sum by way of one of two branches, a parameter that is never used, one that is not trained, and
@@ -77,7 +77,7 @@ bool is_in(const at::Tensor& tensor, const Buffer& memory) {
     return data >= begin && data < begin + memory.bytes;
 }
 
-TEST(TorchAdapter, GradientsAreViewsIntoBucketsHoweverTheyAreCleared) {
+TEST(TorchAdapter, GradientsAreViewsIntoBucketsAfterEitherKindOfClearing) {
     run_ranks(2, [](ProcessGroup& group) {
         ::torch::nn::Linear layer(4, 3);
         torch::DistributedDataParallel ddp(layer, group);
@@ -125,8 +125,8 @@ TEST(TorchAdapter, GradientsAddUpWithoutSynchronisation) {
     });
 }
 
-// What is computed last is differentiated first: the bias's gradient arrives before the exception.
-TEST(TorchAdapter, ABackwardThatThrewWithoutSynchronisationIsForgotten) {
+// The last operation is differentiated first, so the bias's gradient arrives before the exception.
+TEST(TorchAdapter, FailedBackwardWithoutSynchronisationHasNoEffect) {
     run_ranks(2, [](ProcessGroup& group) {
         ::torch::nn::Linear layer(2, 1);
         torch::DistributedDataParallel ddp(layer, group);
@@ -145,7 +145,7 @@ TEST(TorchAdapter, ABackwardThatThrewWithoutSynchronisationIsForgotten) {
 }
 
 // In the first step both ranks take the left branch, in the second each another one.
-TEST(TorchAdapter, ParametersMayGoUnused) {
+TEST(TorchAdapter, ParametersMayBeUnused) {
     run_ranks(2, [](ProcessGroup& group) {
         Fork fork;
         torch::DistributedDataParallel ddp(fork, group, with_unused());
@@ -184,12 +184,12 @@ TEST(TorchAdapter, GradientsOutliveTheWrapper) {
         }
         EXPECT_EQ(first_of(layer->weight.grad()), 1.0);
         layer->zero_grad();
-        layer(at::ones({1, 2})).sum().backward();  // its hooks do nothing now
+        layer(at::ones({1, 2})).sum().backward();  // Its hooks do nothing now.
         EXPECT_EQ(first_of(layer->weight.grad()), 1.0);
     });
 }
 
-TEST(TorchAdapter, RefusesWhatHasNoFlatView) {
+TEST(TorchAdapter, TensorsWithoutAFlatViewAreRefused) {
     const auto refusal = [](const at::Tensor& tensor) {
         const auto error = error_of([&] { (void)torch::view_of(tensor, "parameter 3"); });
         return error ? std::string(error->what()) : "no error";

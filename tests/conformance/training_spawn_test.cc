@@ -95,7 +95,7 @@ TEST(Spawn, EachProcessGetsItsIndexAndTheArguments) {
     EXPECT_THAT(lines, ::testing::ElementsAre("107!", "207!", "7!"));
 }
 
-TEST(Spawn, TheProcessesAreAWorldThatNeedsNoLauncher) {
+TEST(Spawn, ProcessesAreAWorldWithoutALauncher) {
     Pipe pipe;
     spawn(
         [&](std::uint32_t index) {
@@ -113,7 +113,7 @@ TEST(Spawn, TheProcessesAreAWorldThatNeedsNoLauncher) {
     EXPECT_EQ(pipe.read_all(), "xxx");
 }
 
-TEST(Spawn, TheEnvironmentStaysAsItIsIfAskedTo) {
+TEST(Spawn, OptionLeavesTheEnvironmentUnchanged) {
     ::setenv("WORLD_SIZE", "47", 1);
     spawn(
         [](std::uint32_t) {
@@ -125,7 +125,7 @@ TEST(Spawn, TheEnvironmentStaysAsItIsIfAskedTo) {
     ::unsetenv("WORLD_SIZE");
 }
 
-TEST(Spawn, WhatAProcessThrowsIsThrownWithItsCode) {
+TEST(Spawn, ExceptionOfAProcessIsThrownWithItsCode) {
     const auto error = error_of(
         [](std::uint32_t index) {
             if (index == 1) {
@@ -155,13 +155,13 @@ TEST(Spawn, OtherExceptionsAndExitCodesAndSignalsAreNamed) {
     EXPECT_THAT(killed->what(), HasSubstr("was ended by SIGKILL"));
 }
 
-TEST(Spawn, ALongSentenceIsCutNotLost) {
+TEST(Spawn, LongSentenceIsCutNotLost) {
     const auto error =
         error_of([](std::uint32_t) { throw std::runtime_error(std::string(1 << 20U, 'x')); }, 1);
     EXPECT_THAT(error->what(), HasSubstr(std::string(10'000, 'x')));
 }
 
-TEST(Spawn, ARankThatLostItsPeerIsNotBlamedForThePeersDeath) {
+TEST(Spawn, RankThatLostItsPeerIsNotBlamedForThePeersDeath) {
     const auto error = error_of(
         [](std::uint32_t index) {
             const auto group = ProcessGroup::create("cpu", Context::from_environment());
@@ -176,7 +176,8 @@ TEST(Spawn, ARankThatLostItsPeerIsNotBlamedForThePeersDeath) {
     EXPECT_THAT(error->what(), HasSubstr("was ended by SIGKILL"));
 }
 
-/// What an exception unwinds: the peer learns that this process is gone, the parent not yet why.
+/// Destroyed by an exception: the peer learns that this process is gone before the parent knows
+/// why.
 class LeavesItsPeerFirst {
    public:
     LeavesItsPeerFirst(Pipe& left, Pipe& release) : left_(left), release_(release) {}
@@ -192,7 +193,7 @@ class LeavesItsPeerFirst {
     Pipe& release_;
 };
 
-TEST(Spawn, TheCauseIsBlamedAlsoIfItsConsequenceIsReportedFirst) {
+TEST(Spawn, CauseIsReportedAlsoIfItsConsequenceComesFirst) {
     Pipe left;
     Pipe release;
     SpawnedProcesses processes = start_processes(
@@ -219,7 +220,7 @@ TEST(Spawn, TheCauseIsBlamedAlsoIfItsConsequenceIsReportedFirst) {
     }
 }
 
-TEST(Spawn, AConsequenceWithoutACauseIsBlamedAfterAWhile) {
+TEST(Spawn, ConsequenceWithoutACauseIsReportedAfterAWhile) {
     const auto error = error_of(
         [](std::uint32_t index) {
             if (index == 0) {
@@ -233,7 +234,7 @@ TEST(Spawn, AConsequenceWithoutACauseIsBlamedAfterAWhile) {
     EXPECT_EQ(error->code(), Errc::deadline_exceeded);
 }
 
-TEST(Spawn, WhoIgnoresTheSignalToEndIsKilledAfterTheGrace) {
+TEST(Spawn, ProcessThatIgnoresSigtermIsKilledAfterTheGrace) {
     Pipe deaf;
     const auto error = error_of(
         [&](std::uint32_t index) {
@@ -259,7 +260,7 @@ TEST(Spawn, OutputIsNeitherLostNorDoubled) {
     EXPECT_EQ(testing::read_file(path), "before\nin 0\n");
 }
 
-TEST(Spawn, AProgramThatIgnoresItsChildrenLearnsOfFailuresAllTheSame) {
+TEST(Spawn, ProgramThatIgnoresSigchldLearnsOfFailures) {
     ::signal(SIGCHLD, SIG_IGN);
     EXPECT_FALSE(error_of([](std::uint32_t) {}, 2));
     EXPECT_THAT(error_of([](std::uint32_t) { throw std::runtime_error("lost"); }, 1)->what(),
@@ -269,7 +270,7 @@ TEST(Spawn, AProgramThatIgnoresItsChildrenLearnsOfFailuresAllTheSame) {
     ::signal(SIGCHLD, SIG_DFL);
 }
 
-TEST(StartProcesses, TheHandleWaitsOrEndsWhatItHolds) {
+TEST(StartProcesses, HandleWaitsForOrEndsItsProcesses) {
     std::vector<int> pids;
     {
         SpawnedProcesses processes = start_processes([](std::uint32_t) { linger(); }, 2);
@@ -285,7 +286,7 @@ TEST(StartProcesses, TheHandleWaitsOrEndsWhatItHolds) {
     EXPECT_TRUE(brief.join_for(std::chrono::seconds(0)));
 }
 
-TEST(StartProcesses, TheyDieWithTheirParent) {
+TEST(StartProcesses, ProcessesDieWithTheirParent) {
     Pipe alive;
     // A process whose own processes outlive it by not a moment.
     SpawnedProcesses parent = start_processes(
@@ -308,7 +309,7 @@ TEST(StartProcesses, TheyDieWithTheirParent) {
     EXPECT_EQ(alive.read_all(), "");
 }
 
-TEST(StartProcesses, RefusesAForkOfSeveralThreadsAndNoProcessesAtAll) {
+TEST(StartProcesses, SeveralThreadsOrNoProcessesAreRefused) {
     EXPECT_THROW(spawn([](std::uint32_t) {}, 0), Error);
     Pipe release;
     std::thread other([&] { (void)release.read_one(); });

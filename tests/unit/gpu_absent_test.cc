@@ -18,7 +18,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(GpuAbsent, EveryCallSaysSoAndHowToGetIt) {
+TEST(GpuAbsent, EveryCallExplainsHowToGetGpuSupport) {
     const std::vector<std::function<void()>> calls = {
         [] { (void)ProcessGroup::create("nccl", Context()); },
         [] { (void)cuda::device_of(Context()); },

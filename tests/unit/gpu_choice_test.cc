@@ -21,7 +21,7 @@ std::string refusal_of(const DeviceRequest& request) {
     }
 }
 
-TEST(GpuChoice, GivesEachLocalRankItsOwn) {
+TEST(GpuChoice, EachLocalRankGetsItsOwnGpu) {
     for (std::uint32_t rank = 0; rank < 4; ++rank) {
         EXPECT_EQ(choose_device({.local_rank = rank, .local_world_size = 4, .device_count = 8}),
                   static_cast<std::int32_t>(rank));
@@ -33,7 +33,7 @@ TEST(GpuChoice, GivesEachLocalRankItsOwn) {
     }
 }
 
-TEST(GpuChoice, TakesTheOneThatTheLauncherLeft) {
+TEST(GpuChoice, OnlyVisibleGpuIsUsed) {
     EXPECT_EQ(choose_device({.local_rank = 5,
                              .local_world_size = 8,
                              .device_count = 1,
@@ -41,7 +41,7 @@ TEST(GpuChoice, TakesTheOneThatTheLauncherLeft) {
               0);
 }
 
-TEST(GpuChoice, RefusesMoreProcessesThanGpusNamingBothNumbers) {
+TEST(GpuChoice, MoreProcessesThanGpusAreRefusedWithBothNumbers) {
     EXPECT_THAT(
         refusal_of({.local_rank = 0, .local_world_size = 4, .device_count = 2}),
         AllOf(HasSubstr("4 processes of this node"), HasSubstr("there are 2 GPUs"),
@@ -53,13 +53,13 @@ TEST(GpuChoice, RefusesMoreProcessesThanGpusNamingBothNumbers) {
                 HasSubstr("there is 1 GPU "));
 }
 
-TEST(GpuChoice, SharesRoundRobinWhenTold) {
+TEST(GpuChoice, RanksShareGpusRoundRobinOnRequest) {
     EXPECT_EQ(
         choose_device({.local_rank = 5, .local_world_size = 6, .device_count = 2, .share = true}),
         1);
 }
 
-TEST(GpuChoice, RefusesWhenThereIsNone) {
+TEST(GpuChoice, MissingGpuIsRefused) {
     EXPECT_THAT(refusal_of({}), HasSubstr("no GPU"));
 }
 

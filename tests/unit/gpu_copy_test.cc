@@ -23,7 +23,7 @@ TensorView view_of(const Buffer& buffer) {
     return {buffer.data, buffer.bytes / sizeof(float), DType::float32, buffer.device};
 }
 
-TEST(GpuCopy, ComesBackAsItWas) {
+TEST(GpuCopy, CopiedDataComesBackUnchanged) {
     testing::HostRuntime runtime(2);
     const Buffer buffer = cuda::allocate_on(runtime, kGpu, 3 * sizeof(float));
     EXPECT_EQ(buffer.device, kGpu);
@@ -36,7 +36,7 @@ TEST(GpuCopy, ComesBackAsItWas) {
     EXPECT_EQ(back, there);
 }
 
-TEST(GpuCopy, ReturnsToTheDeviceThatTheThreadHadChosen) {
+TEST(GpuCopy, CopyRestoresTheDeviceOfTheThread) {
     std::thread([] {
         testing::HostRuntime runtime(2);
         runtime.set_device(0);
@@ -45,7 +45,7 @@ TEST(GpuCopy, ReturnsToTheDeviceThatTheThreadHadChosen) {
     }).join();
 }
 
-TEST(GpuCopy, MakesNoContextOnAGpuThatNobodyHasChosen) {
+TEST(GpuCopy, CopyCreatesNoContextOnAnUnusedGpu) {
     std::thread([] {
         testing::HostRuntime runtime(2);
         EXPECT_EQ(runtime.current_device(), 0);  // as in a new thread of CUDA
@@ -70,7 +70,7 @@ class LostRuntime : public testing::HostRuntime {
     int lost = -1;
 };
 
-TEST(GpuCopy, SurvivesThatTheDeviceBeforeIsLost) {
+TEST(GpuCopy, CopySurvivesTheLossOfThePreviousDevice) {
     std::thread([] {
         LostRuntime runtime(2);
         runtime.set_device(0);
@@ -79,7 +79,7 @@ TEST(GpuCopy, SurvivesThatTheDeviceBeforeIsLost) {
     }).join();
 }
 
-TEST(GpuCopy, IsDoneInTheOrderOfItsStream) {
+TEST(GpuCopy, CopyFollowsTheOrderOfItsStream) {
     testing::HostRuntime runtime(2);
     const Buffer first = cuda::allocate_on(runtime, kGpu, sizeof(float));
     const Buffer second = cuda::allocate_on(runtime, {DeviceKind::cuda, 0}, sizeof(float));
@@ -94,7 +94,7 @@ TEST(GpuCopy, IsDoneInTheOrderOfItsStream) {
     runtime.destroy_stream(stream.handle);
 }
 
-TEST(GpuCopy, NamesAGpuThatIsNotThere) {
+TEST(GpuCopy, MissingGpuIsNamed) {
     testing::HostRuntime runtime(2);
     float value = 0.0F;
     try {

@@ -39,7 +39,7 @@ TEST(GpuMemory, HostMemoryIsCopiedToHostMemoryAnywhere) {
     cuda::copy(TensorView(), ConstTensorView());
 }
 
-TEST(GpuMemory, CopySaysWhatDoesNotFit) {
+TEST(GpuMemory, CopyNamesTheMismatch) {
     std::vector<float> two(2);
     std::vector<float> three(3);
     std::vector<std::int32_t> integers(2);

@@ -23,7 +23,7 @@ struct SectionScope {
 
 class ProgressReporterTest : public testing::Test {
    protected:
-    /// What the page says of `name`'s times so far.
+    /// The longest time of `name` in the page.
     std::int64_t longest_of(std::string_view name) {
         reporter.begin_section(name);
         const std::int64_t longest = page.longest;

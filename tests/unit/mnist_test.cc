@@ -56,7 +56,7 @@ class Idx : public ::testing::Test {
     fs::path directory_;
 };
 
-TEST_F(Idx, WhatIsWrittenIsReadAgain) {
+TEST_F(Idx, WrittenFilesAreReadAgain) {
     const Digits digits = read_digits(directory_, "train");
     EXPECT_EQ(digits.pixels, digits_.pixels);
     EXPECT_EQ(digits.labels, digits_.labels);

@@ -78,7 +78,7 @@ FusedOptimizer make(std::vector<OptimizerTensors> tensors,
                       options);
 }
 
-TEST(FusedOptimizer, StepsAreThoseOfTorch) {
+TEST(FusedOptimizer, StepsEqualThoseOfTorch) {
     for (const TorchCase& each : torch_cases()) {
         std::vector<float> master(kStart.begin(), kStart.end());
         std::vector<float> gradient(kStart.size());
@@ -167,7 +167,7 @@ void expect_adam_follows_double_precision() {
     }
 }
 
-TEST(FusedOptimizer, FollowsDoublePrecisionForGradientsOfEveryDtype) {
+TEST(FusedOptimizer, StepsFollowDoublePrecisionForGradientsOfEveryDtype) {
     expect_adam_follows_double_precision<float>();
     expect_adam_follows_double_precision<float16>();
     expect_adam_follows_double_precision<bfloat16>();
@@ -196,7 +196,7 @@ std::string bytes_of(const TensorView& view) {
     return {static_cast<const char*>(view.data), view.bytes()};
 }
 
-TEST(FusedOptimizer, OverflowLeavesEverythingAsItWas) {
+TEST(FusedOptimizer, OverflowChangesNothing) {
     for (const TorchCase& each : torch_cases()) {
         std::vector<float> master(kStart.begin(), kStart.end());
         std::vector<float> gradient(kGradients[0].begin(), kGradients[0].end());
@@ -245,7 +245,7 @@ TEST(FusedOptimizer, UnscaledGradientsAreNotDividedAgain) {
     EXPECT_EQ(master[0], 0.0F);
 }
 
-TEST(FusedOptimizer, GoesOnFromACheckpointToTheBit) {
+TEST(FusedOptimizer, ResumedOptimizerIsTheSameToTheBit) {
     const AdamOptions options{.learning_rate = 0.01};
     std::vector<float> master = random_values(37, 1, 1.0F);
     std::vector<float> gradient = random_values(37, 2, 1.0F);
@@ -280,7 +280,7 @@ std::string complaint(const std::function<void()>& action) {
     return "no complaint";
 }
 
-TEST(FusedOptimizer, TakesItsGradientsFromElsewhereWhenTold) {
+TEST(FusedOptimizer, SetGradientsReplacesTheGradients) {
     std::vector<float> master(3, 1.0F);
     const std::vector<float> before(3, 1.0F);
     const std::vector<bfloat16> after(3, bfloat16(4.0F));
@@ -301,7 +301,7 @@ TEST(FusedOptimizer, TakesItsGradientsFromElsewhereWhenTold) {
     EXPECT_EQ(master, std::vector<float>(3, -1.25F));
 }
 
-TEST(FusedOptimizer, RefusesWhatCannotBeRight) {
+TEST(FusedOptimizer, InvalidArgumentsAreRefused) {
     std::vector<float> five(5);
     std::vector<float> six(6);
     std::vector<double> doubles(5);

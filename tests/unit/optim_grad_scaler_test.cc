@@ -27,7 +27,7 @@ void step(GradScaler& scaler, bool overflow) {
     scaler.update();
 }
 
-TEST(GradScaler, HalvesAtAnOverflowAndGrowsBackAfterTheInterval) {
+TEST(GradScaler, ScaleHalvesAtAnOverflowAndGrowsBackAfterTheInterval) {
     GradScaler scaler({.init_scale = 65536.0, .growth_interval = 3});
     EXPECT_EQ(scaler.scale(), 65536.0);
     step(scaler, true);
@@ -50,7 +50,7 @@ TEST(GradScaler, HalvesAtAnOverflowAndGrowsBackAfterTheInterval) {
     EXPECT_EQ(scaler.skipped_steps(), 3);
 }
 
-TEST(GradScaler, DefaultsAreThoseOfTheField) {
+TEST(GradScaler, DefaultsEqualThoseOfPyTorch) {
     GradScaler scaler;
     EXPECT_EQ(scaler.scale(), 65536.0);
     for (int i = 0; i < 1999; ++i) {
@@ -61,13 +61,13 @@ TEST(GradScaler, DefaultsAreThoseOfTheField) {
     EXPECT_EQ(scaler.scale(), 131072.0);
 }
 
-TEST(GradScaler, NeverGrowsToInfinity) {
+TEST(GradScaler, ScaleNeverGrowsToInfinity) {
     GradScaler scaler({.init_scale = 3e38, .growth_interval = 1});
     scaler.update();
     EXPECT_EQ(scaler.scale(), static_cast<double>(3e38F));
 }
 
-TEST(GradScaler, NotesInfAndNanUntilTheStepEnds) {
+TEST(GradScaler, InfAndNanAreRecordedUntilTheStepEnds) {
     GradScaler scaler;
     std::vector<float16> gradient(100, float16(60000.0F));
     scaler.check(std::span(gradient));
@@ -75,7 +75,7 @@ TEST(GradScaler, NotesInfAndNanUntilTheStepEnds) {
     gradient[70] = float16(70000.0F);
     scaler.check(std::span(gradient));
     gradient[70] = float16(1.0F);
-    scaler.check(std::span(gradient));  // A good tensor excuses no bad one.
+    scaler.check(std::span(gradient));  // A finite tensor does not clear the overflow.
     EXPECT_TRUE(scaler.overflowed());
     scaler.update();
     EXPECT_FALSE(scaler.overflowed());
@@ -92,7 +92,7 @@ TEST(GradScaler, UnscaleDividesAndChecks) {
     EXPECT_TRUE(scaler.overflowed());
 }
 
-TEST(GradScaler, DisabledScalesByOneAndSkipsNothing) {
+TEST(GradScaler, DisabledScalerScalesByOneAndSkipsNothing) {
     GradScaler scaler({.enabled = false});
     std::vector<float> gradient{kInfinity};
     scaler.check(std::span(gradient));
@@ -103,7 +103,7 @@ TEST(GradScaler, DisabledScalesByOneAndSkipsNothing) {
     EXPECT_EQ(scaler.skipped_steps(), 0);
 }
 
-TEST(GradScaler, GoesOnFromACheckpoint) {
+TEST(GradScaler, ResumedScalerContinues) {
     GradScaler first({.init_scale = 1024.0, .growth_interval = 4});
     step(first, true);
     step(first, false);
@@ -120,7 +120,7 @@ TEST(GradScaler, GoesOnFromACheckpoint) {
     EXPECT_THROW(resumed.load(checkpoint, "another"), Error);
 }
 
-TEST(GradScaler, StateIsAllThatItTakesToGoOn) {
+TEST(GradScaler, CopyOfTheStateIsEnoughToContinue) {
     GradScaler first({.init_scale = 1024.0, .growth_interval = 2});
     step(first, true);
     step(first, false);
@@ -146,7 +146,7 @@ std::string complaint(const std::function<void()>& action) {
     return "no complaint";
 }
 
-TEST(GradScaler, RefusesWhatCannotBeRight) {
+TEST(GradScaler, InvalidArgumentsAreRefused) {
     EXPECT_THAT(complaint([] { GradScaler({.init_scale = 0.0}); }), HasSubstr("init_scale"));
     EXPECT_THAT(complaint([] { GradScaler({.growth_factor = 0.5}); }), HasSubstr("growth_factor"));
     EXPECT_THAT(complaint([] { GradScaler({.backoff_factor = 1.0}); }),

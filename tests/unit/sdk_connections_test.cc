@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses, and who is let in.
+// Addresses, and the peers that an acceptor accepts.
 #include <regroup/error.h>
 
 #include <functional>
@@ -17,32 +17,32 @@ namespace {
 
 constexpr Duration kPatience = std::chrono::seconds(60);
 
-TEST(SocketAddress, IsReadAsItIsWritten) {
+TEST(SocketAddress, AddressIsReadAsWritten) {
     for (const std::string text :
          {"127.0.0.1:80", "10.1.2.3:65535", "[::1]:4711", "[fe80::1%2]:1"}) {
         EXPECT_EQ(net::SocketAddress::parse(text).text(), text);
     }
 }
 
-TEST(SocketAddress, ThatIsNoneIsRefused) {
+TEST(SocketAddress, InvalidAddressIsRefused) {
     for (const std::string text : {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:8x",
                                    "host:80", "[::1]", "::1:80", "[::1:80"}) {
         EXPECT_THROW((void)net::SocketAddress::parse(text), Error) << text;
     }
 }
 
-TEST(LocalAddress, IsTheOneThatLeadsToTheHost) {
+TEST(LocalAddress, AddressIsTheOneOfTheRouteToTheHost) {
     EXPECT_EQ(net::local_address_towards("127.0.0.1", 80).text(), "127.0.0.1:0");
     EXPECT_EQ(net::local_address_towards("", 0).text(), "127.0.0.1:0");
     EXPECT_THROW((void)net::local_address_towards("no such host", 80), Error);
 }
 
-/// An acceptor of rank 1 in a world of 3, and who calls it.
+/// An acceptor of rank 1 in a world of 3, and its callers.
 class Door : public ::testing::Test {
    protected:
     Door() : Door(net::listen_on(net::SocketAddress::parse("127.0.0.1:0"))) {}
 
-    /// True if the caller with this Hello is let in.
+    /// True if the caller with this Hello is accepted.
     bool lets_in(const Hello& hello) {
         Outbound caller(peer, hello);
         const Instant deadline = after(SteadyClock().now(), kPatience);
@@ -80,7 +80,7 @@ class Door : public ::testing::Test {
           acceptor(std::move(listener), right, 3) {}
 };
 
-TEST_F(Door, IsOpenToTheRanksOfTheGroup) {
+TEST_F(Door, RanksOfTheGroupAreAccepted) {
     EXPECT_TRUE(lets_in(right));
     ASSERT_EQ(let_in.size(), 1U);
     EXPECT_EQ(let_in[0].source, 2U);
@@ -93,7 +93,7 @@ TEST_F(Door, IsOpenToTheRanksOfTheGroup) {
     EXPECT_TRUE(lets_in(other_rank));
 }
 
-TEST_F(Door, IsShutToAllOthers) {
+TEST_F(Door, StrangersAreRefused) {
     const std::vector<std::function<void(Hello&)>> wrong = {
         [](Hello& hello) { hello.magic = 0x20544547; },  // "GET "
         [](Hello& hello) {
@@ -116,19 +116,19 @@ TEST_F(Door, IsShutToAllOthers) {
     EXPECT_FALSE(lets_in(right));  // One of each.
 }
 
-TEST_F(Door, IsNotHeldUpByStrangersWhoSayNothing) {
+TEST_F(Door, SilentStrangersDoNotBlockTheDoor) {
     std::vector<net::Descriptor> strangers;
     for (int i = 0; i < 10; ++i) {
         strangers.push_back(net::begin_connect(peer.address));
     }
     EXPECT_TRUE(lets_in(right));
-    // They are shown out when their time is up.
+    // The acceptor disconnects them at their deadline.
     EXPECT_LT(acceptor.next_deadline(), Instant::max());
     EXPECT_TRUE(acceptor.progress(acceptor.next_deadline() + kPatience).empty());
     EXPECT_EQ(acceptor.next_deadline(), Instant::max());
 }
 
-TEST(Outbound, ToNobodySaysWhy) {
+TEST(Outbound, FailedConnectionHasAReason) {
     const std::string closed = "127.0.0.1:" + std::to_string(testing::unused_port());
     const Peer peer{.address = net::SocketAddress::parse(closed), .name = "rank 1"};
     Outbound caller(peer, Hello{});

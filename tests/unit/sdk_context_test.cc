@@ -72,7 +72,7 @@ const Variables kUnderALauncher = {{"RANK", "9"},
                                    {"TORCHELASTIC_MAX_RESTARTS", "5"},
                                    {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
 
-TEST(ContextFromEnvironment, WithNothingSetIsAWorldOfOne) {
+TEST(ContextFromEnvironment, EmptyEnvironmentIsAWorldOfOne) {
     const Context context = context_from({});
     EXPECT_EQ(context.rank, 0U);
     EXPECT_EQ(context.world_size, 1U);
@@ -82,7 +82,7 @@ TEST(ContextFromEnvironment, WithNothingSetIsAWorldOfOne) {
     EXPECT_EQ(context.store()->get("key"), "value");
 }
 
-TEST(ContextFromEnvironment, ByHandNeedsFourVariablesOnly) {
+TEST(ContextFromEnvironment, FourVariablesAreEnough) {
     const Context context = context_from(kByHand);
     EXPECT_EQ(context.rank, 2U);
     EXPECT_EQ(context.world_size, 4U);
@@ -97,7 +97,7 @@ TEST(ContextFromEnvironment, ByHandNeedsFourVariablesOnly) {
     EXPECT_FALSE(context.is_main_process());
 }
 
-TEST(ContextFromEnvironment, TakesEverythingThatALauncherSets) {
+TEST(ContextFromEnvironment, AllVariablesOfALauncherAreRead) {
     const Context context = context_from(kUnderALauncher);
     EXPECT_EQ(context.rank, 9U);
     EXPECT_EQ(context.local_rank, 1U);
@@ -112,7 +112,7 @@ TEST(ContextFromEnvironment, TakesEverythingThatALauncherSets) {
     EXPECT_TRUE(context.agent_store);
 }
 
-TEST(ContextFromEnvironment, NamesWhatIsMissing) {
+TEST(ContextFromEnvironment, MissingVariableIsNamed) {
     for (const auto& [missing, value] : kByHand) {
         Variables variables = kByHand;
         variables.erase(missing);
@@ -123,7 +123,7 @@ TEST(ContextFromEnvironment, NamesWhatIsMissing) {
     }
 }
 
-TEST(ContextFromEnvironment, AnEmptyVariableIsAMissingOne) {
+TEST(ContextFromEnvironment, EmptyVariableCountsAsMissing) {
     Variables variables = kByHand;
     variables["MASTER_ADDR"] = "";
     const auto error = error_from(variables);
@@ -131,7 +131,7 @@ TEST(ContextFromEnvironment, AnEmptyVariableIsAMissingOne) {
     EXPECT_THAT(error->what(), HasSubstr("but not MASTER_ADDR"));
 }
 
-TEST(ContextFromEnvironment, NamesWhatIsMalformedWithItsValue) {
+TEST(ContextFromEnvironment, MalformedVariableIsNamedWithItsValue) {
     const std::vector<std::pair<std::string, std::string>> malformed = {
         {"RANK", "two"},
         {"RANK", "-1"},
@@ -162,7 +162,7 @@ TEST(ContextFromEnvironment, NamesWhatIsMalformedWithItsValue) {
     }
 }
 
-TEST(ContextFromEnvironment, RefusesRanksThatAreNotBelowTheirSize) {
+TEST(ContextFromEnvironment, RankNotBelowItsSizeIsRefused) {
     for (const auto& [rank, size] :
          {std::pair{"RANK", "WORLD_SIZE"}, std::pair{"LOCAL_RANK", "LOCAL_WORLD_SIZE"},
           std::pair{"GROUP_RANK", "GROUP_WORLD_SIZE"}}) {
@@ -174,7 +174,7 @@ TEST(ContextFromEnvironment, RefusesRanksThatAreNotBelowTheirSize) {
     }
 }
 
-TEST(ContextStore, IsSharedByCopiesUntilOneIsGivenItsOwn) {
+TEST(ContextStore, CopiesShareTheStoreUntilOneUsesAnother) {
     const Context context;
     Context copy = context;
     EXPECT_EQ(copy.store(), context.store());

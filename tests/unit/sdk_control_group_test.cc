@@ -42,7 +42,7 @@ class ControlGroup : public ::testing::Test {
     fs::path root_;
 };
 
-TEST_F(ControlGroup, AllowsEverythingWhereThereIsNone) {
+TEST_F(ControlGroup, MissingControlGroupHasNoLimit) {
     EXPECT_EQ(memory_left(), kNoLimit);
     EXPECT_EQ(processors(), 0U);
     put("proc/self/cgroup", "0::/job\n");
@@ -53,7 +53,7 @@ TEST_F(ControlGroup, AllowsEverythingWhereThereIsNone) {
     EXPECT_EQ(processors(), 0U);
 }
 
-TEST_F(ControlGroup, OfVersion2AllowsWhatTheTightestAboveDoes) {
+TEST_F(ControlGroup, TightestLimitCountsInVersion2) {
     put("proc/self/cgroup", "0::/job/task\n");
     put("sys/fs/cgroup/job/task/memory.max", "5000\n");
     put("sys/fs/cgroup/job/task/memory.current", "1000\n");
@@ -68,7 +68,7 @@ TEST_F(ControlGroup, OfVersion2AllowsWhatTheTightestAboveDoes) {
     EXPECT_EQ(processors(), 1U);
 }
 
-TEST_F(ControlGroup, OfVersion1AllowsWhatTheTightestAboveDoes) {
+TEST_F(ControlGroup, TightestLimitCountsInVersion1) {
     put("proc/self/cgroup", "5:cpu,cpuacct:/job\n4:memory:/job\n0::/\n");
     put("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "5000\n");
     put("sys/fs/cgroup/memory/job/memory.usage_in_bytes", "1000\n");
@@ -82,7 +82,7 @@ TEST_F(ControlGroup, OfVersion1AllowsWhatTheTightestAboveDoes) {
 }
 
 // The path is the host's, of which only the top is mounted.
-TEST_F(ControlGroup, OfAContainerIsFoundAtTheTop) {
+TEST_F(ControlGroup, ControlGroupOfAContainerIsFoundAtTheTop) {
     put("proc/self/cgroup", "0::/../machine/box-17\n4:memory:/docker/abc\n");
     put("sys/fs/cgroup/cpu.max", "300000 100000\n");
     put("sys/fs/cgroup/memory/memory.limit_in_bytes", "100\n");

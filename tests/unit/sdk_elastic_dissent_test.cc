@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How ranks find that their replicas differ, and whose is right.
+// How ranks detect that replicas differ, and find the correct one.
 #include <regroup/error.h>
 
 #include <array>
@@ -30,9 +30,9 @@ using ::testing::HasSubstr;
 using Ranks = std::vector<std::uint32_t>;
 using Digests = std::vector<std::optional<std::uint64_t>>;
 
-// ---- Who differs.
+// ---- Ranks that differ.
 
-TEST(Dissent, IsOfThoseWhoHoldWhatIsLessCommon) {
+TEST(Dissent, RanksWithALessCommonDigestDissent) {
     const Dissent dissent = find_dissent(Digests{7, 8, 8, std::nullopt, 9, 8});
     EXPECT_EQ(dissent.ranks, (Ranks{0, 4}));
     EXPECT_EQ(dissent.witness, 1U);
@@ -40,13 +40,13 @@ TEST(Dissent, IsOfThoseWhoHoldWhatIsLessCommon) {
     EXPECT_FALSE(dissent.is_of(3));
 }
 
-TEST(Dissent, IsNoneWhereAllAgreeOrNobodyHoldsAnything) {
+TEST(Dissent, NoRankDissentsIfAllAgreeOrNoneHasADigest) {
     EXPECT_FALSE(find_dissent(Digests{5, std::nullopt, 5}));
     EXPECT_FALSE(find_dissent(Digests{std::nullopt, 5}));
     EXPECT_FALSE(find_dissent(Digests{std::nullopt, std::nullopt}));
 }
 
-TEST(Dissent, IsOfAllWhereNothingIsMoreCommon) {
+TEST(Dissent, AllRanksDissentWithoutAMajority) {
     for (const Digests& digests :
          {Digests{1, 2}, Digests{1, 1, 2, 2}, Digests{1, 2, 3}, Digests{1, 1, 2, 2, 3}}) {
         const Dissent dissent = find_dissent(digests);
@@ -55,25 +55,26 @@ TEST(Dissent, IsOfAllWhereNothingIsMoreCommon) {
     }
 }
 
-TEST(Dissent, FromTheSourceIsOfWhoHasNotGotWhatItSent) {
+TEST(Dissent, ReceiverWithAnotherDigestThanTheSourceDissents) {
     const Dissent dissent = find_dissent(std::array<std::uint64_t, 3>{6, 5, 6}, 1);
     EXPECT_EQ(dissent.ranks, (Ranks{0, 2}));
     EXPECT_EQ(dissent.witness, 1U);
 }
 
-TEST(Dissent, TheSentenceNamesWhatDiffersOnEachRank) {
+TEST(Dissent, SentenceNamesTheFirstDifferenceOfEachRank) {
     const std::array<std::string, 2> names{"weights", "momentum"};
     const Dissent dissent{.ranks = {0, 2, 3}, .witness = 1};
     const std::array<std::uint64_t, 8> digests{9, 2, 1, 2, 1, 9, 8, 8};
     EXPECT_THAT(describe(dissent, names, digests),
                 HasSubstr("\"weights\" of ranks 0, 3, \"momentum\" of rank 2 is not what"));
-    EXPECT_THAT(describe(dissent, names, {}), HasSubstr("what is kept of ranks 0, 2, 3 is not"));
+    EXPECT_THAT(describe(dissent, names, {}),
+                HasSubstr("the registered state of ranks 0, 2, 3 is not"));
     const Dissent all{.ranks = {0, 1}, .witness = std::nullopt};
     EXPECT_THAT(describe(all, names, std::array<std::uint64_t, 4>{1, 2, 1, 3}),
                 HasSubstr("\"momentum\" of ranks 0, 1 differ, and no value is the more common"));
 }
 
-TEST(Dissent, IsToldWithoutNamesIfTheGroupBreaks) {
+TEST(Dissent, SentenceHasNoNamesIfTheGroupBreaks) {
     run_ranks(3, [](ProcessGroup& group) {
         elastic::RegisteredState kept;
         std::vector<float> weights{1, 2};
@@ -83,11 +84,11 @@ TEST(Dissent, IsToldWithoutNamesIfTheGroupBreaks) {
         }
         const std::string text =
             kept.describe({group, group}, Dissent{.ranks = {2}, .witness = 1}, kept.digests());
-        EXPECT_THAT(text, HasSubstr("what is kept of rank 2 is not what the others have"));
+        EXPECT_THAT(text, HasSubstr("the registered state of rank 2 is not what the others have"));
     });
 }
 
-// ---- Where a round goes on from.
+// ---- The origin of the state of a round.
 
 RankState holder(std::uint64_t step, std::uint64_t digest) {
     return {.step = step, .history = 5, .layout = 1, .fresh = 0, .torn = 0, .digest = digest};
@@ -97,7 +98,7 @@ RankState newcomer(std::uint64_t step = 0) {
     return {.step = step, .history = 9, .layout = 1, .fresh = 1};
 }
 
-TEST(Origin, HoldsWhatMostOfThoseHoldWhoAreFurthest) {
+TEST(Origin, OriginHoldsTheMajorityStateOfTheRanksThatAreFurthest) {
     const auto origin = choose_origin(
         std::array{holder(8, 66), newcomer(), holder(8, 77), holder(7, 66), holder(8, 77)});
     EXPECT_EQ(origin.rank, 2U);
@@ -105,13 +106,13 @@ TEST(Origin, HoldsWhatMostOfThoseHoldWhoAreFurthest) {
     EXPECT_EQ(origin.dissent.ranks, Ranks{0});
 }
 
-TEST(Origin, IsUnknownIfTheHoldersAreAtOdds) {
+TEST(Origin, OriginIsUnknownIfTheHoldersDisagree) {
     const auto origin = choose_origin(std::array{newcomer(), holder(8, 66), holder(8, 77)});
     EXPECT_EQ(origin.dissent.ranks, (Ranks{1, 2}));
     EXPECT_EQ(origin.dissent.witness, std::nullopt);
 }
 
-TEST(Origin, IsUndisputedAmongThoseWhoGetTheStateAnyway) {
+TEST(Origin, RanksThatReceiveTheStateHaveNoVote) {
     RankState torn = holder(8, 66);
     torn.torn = 1;
     EXPECT_FALSE(choose_origin(std::array{holder(8, 77), torn, holder(7, 5)}).dissent);
@@ -119,7 +120,7 @@ TEST(Origin, IsUndisputedAmongThoseWhoGetTheStateAnyway) {
     EXPECT_FALSE(choose_origin(std::array{holder(7, 5), holder(7, 6), newcomer(8)}).dissent);
 }
 
-TEST(Dissent, WithoutAnAgentEndsAll) {
+TEST(Dissent, AllRanksEndWithoutAnAgent) {
     const World world(3);
     std::vector<std::jthread> threads;
     for (std::uint32_t rank = 0; rank < 3; ++rank) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A loop that changes its ranks as planned, ends, and is used wrongly.
+// Planned changes of the ranks, the end of a loop, and wrong use.
 #include <barrier>
 #include <map>
 #include <mutex>
@@ -14,7 +14,7 @@
 namespace regroup::testing {
 namespace {
 
-TEST_F(ElasticLoopTest, ADrainSuspendsEverybodyAtOneStep) {
+TEST_F(ElasticLoopTest, DrainSuspendsAllRanksAtTheSameStep) {
     Script script;
     script.after_commit = [this](Rank& rank, ElasticStep& step) {
         if (rank.round == 1 && step.number() == 3 && rank.name == "b") {
@@ -38,7 +38,7 @@ TEST_F(ElasticLoopTest, ADrainSuspendsEverybodyAtOneStep) {
     expect_complete({"a", "c"});
 }
 
-TEST_F(ElasticLoopTest, ItGrowsWithoutRepeatingAStep) {
+TEST_F(ElasticLoopTest, JobGrowsWithoutRepeatingAStep) {
     Script script;
     std::atomic<int> repeated = 0;
     script.before_reduction = [&](Rank& rank, ElasticStep& step) {
@@ -61,7 +61,7 @@ TEST_F(ElasticLoopTest, ItGrowsWithoutRepeatingAStep) {
     EXPECT_EQ(finished("new").rounds.front().second, suspended.step);
 }
 
-TEST_F(ElasticLoopTest, WhenOneDiesAtTheFinishTheOthersFinish) {
+TEST_F(ElasticLoopTest, RanksFinishWhenAPeerDiesAtTheFinish) {
     Script script;
     script.on_round = [](Rank& rank, const ElasticRound& /*round*/) {
         rank.script.steps = rank.name == "b" && rank.round == 1 ? kSteps + 100 : kSteps;
@@ -78,8 +78,8 @@ TEST_F(ElasticLoopTest, WhenOneDiesAtTheFinishTheOthersFinish) {
     expect_complete({"a", "c"});
 }
 
-TEST_F(ElasticLoopTest, WhoHasFinishedTellsOfNoConnectionThatBreaks) {
-    // The loops are still there, with their groups, as one that its peers' processes outlive.
+TEST_F(ElasticLoopTest, FinishedRankReportsNoBrokenConnection) {
+    // The loops and their groups still exist, as in a process that outlives its peers.
     std::map<std::string, ProcessGroup*> groups;
     std::mutex mutex;
     std::barrier<> both(2);
@@ -93,7 +93,7 @@ TEST_F(ElasticLoopTest, WhoHasFinishedTellsOfNoConnectionThatBreaks) {
         if (rank.name == "a") {
             sever_connections();
         }
-        // Until the group has noticed, which comes behind what it tells.
+        // The group reports a broken connection before its operations fail.
         EXPECT_THROW(while (true) { groups.at(rank.name)->barrier().wait(); }, Error);
         both.arrive_and_wait();
     };
@@ -104,7 +104,7 @@ TEST_F(ElasticLoopTest, WhoHasFinishedTellsOfNoConnectionThatBreaks) {
     }
 }
 
-TEST_F(ElasticLoopTest, ACheckpointedStateOfAnyRankIsEverybodys) {
+TEST_F(ElasticLoopTest, CheckpointOfAnyRankReachesAllRanks) {
     const auto places = rounds_.begin(2);
     Script script;
     start("a", places[0], script);
@@ -118,7 +118,7 @@ TEST_F(ElasticLoopTest, ACheckpointedStateOfAnyRankIsEverybodys) {
     EXPECT_EQ(finished("a").rounds.front().second, 4U);
 }
 
-TEST_F(ElasticLoopTest, AnErrorOfTheUsersOwnEndsTheLoopAndTellsTheOthers) {
+TEST_F(ElasticLoopTest, UserErrorEndsTheLoopAndReachesTheOthers) {
     Script script;
     script.before_commit = [](Rank& rank, ElasticStep& step) {
         if (rank.name == "b" && step.number() == 2) {
@@ -133,15 +133,15 @@ TEST_F(ElasticLoopTest, AnErrorOfTheUsersOwnEndsTheLoopAndTellsTheOthers) {
     expect_complete({"a"});
 }
 
-TEST_F(ElasticLoopTest, WhoLosesItsPeersSuspendsThoughNobodySaysThatTheRoundIsOver) {
-    // Both live; what is between them is broken. Their agent hears of it from them alone, and their
-    // state is there for however long it takes until there is another round.
+TEST_F(ElasticLoopTest, RankThatLosesItsPeersSuspendsWithoutWordFromTheAgent) {
+    // Both ranks live, but their connection is broken. Only the ranks can tell their agent. They
+    // keep their state until the next round.
     Script script;
     script.before_reduction = [](Rank& rank, ElasticStep& step) {
         if (step.number() != 3 || rank.round != 1) {
             return;
         }
-        step.group().barrier().wait();  // Else the other may not have heard of the last vote yet.
+        step.group().barrier().wait();  // Both have passed the last vote.
         if (rank.name == "b") {
             throw Error(Errc::disconnected, "the connection to rank 0 broke");
         }
@@ -159,7 +159,7 @@ TEST_F(ElasticLoopTest, WhoLosesItsPeersSuspendsThoughNobodySaysThatTheRoundIsOv
     EXPECT_EQ(finished("b").rounds.back(), (std::pair<std::uint64_t, std::uint64_t>(2, 3)));
 }
 
-TEST_F(ElasticLoopTest, AStepThatIsNeitherCommittedNorFinishedIsAMistake) {
+TEST_F(ElasticLoopTest, StepWithoutCommitOrFinishIsRefused) {
     FakeAgent agent;
     Context alone;
     const auto loop = elastic::Loop::make({}, alone, nullptr);
@@ -173,7 +173,7 @@ TEST_F(ElasticLoopTest, AStepThatIsNeitherCommittedNorFinishedIsAMistake) {
     }
 }
 
-TEST_F(ElasticLoopTest, RanksThatDisagreeAboutTheLastStepAreNamedAndTheJobIsNotTriedAgain) {
+TEST_F(ElasticLoopTest, RanksThatDisagreeAboutTheLastStepAreNamedAndTheJobEnds) {
     for (const bool in_reduction : {true, false}) {
         SCOPED_TRACE(in_reduction ? "at the next reduction" : "at the vote");
         const auto places = rounds_.begin(3);
@@ -202,7 +202,7 @@ TEST_F(ElasticLoopTest, RanksThatDisagreeAboutTheLastStepAreNamedAndTheJobIsNotT
     }
 }
 
-TEST_F(ElasticLoopTest, RanksThatMakeAnotherMistakeAreNotBlamedForTheirEnd) {
+TEST_F(ElasticLoopTest, OtherMistakesAreNotReportedAsFinishDisagreement) {
     const auto places = rounds_.begin(2);
     for (const std::size_t i : {0U, 1U}) {
         Script script;
@@ -221,7 +221,7 @@ TEST_F(ElasticLoopTest, RanksThatMakeAnotherMistakeAreNotBlamedForTheirEnd) {
     }
 }
 
-TEST_F(ElasticLoopTest, MistakeOfARankThatWasToFinishKeepsItsOwnWords) {
+TEST_F(ElasticLoopTest, MistakeOfAFinishingRankKeepsItsMessage) {
     const auto places = rounds_.begin(2);
     Script mistaken;
     mistaken.before_commit = [](Rank& /*rank*/, ElasticStep& step) {
@@ -246,7 +246,7 @@ TEST_F(ElasticLoopTest, MistakeOfARankThatWasToFinishKeepsItsOwnWords) {
     agent_.hang_up("b");
 }
 
-TEST_F(ElasticLoopTest, TakesAndCommitsOncePerStep) {
+TEST_F(ElasticLoopTest, SecondTakeOrCommitInAStepIsRefused) {
     const auto loop = elastic::Loop::make({}, Context(), nullptr);
     const auto refused = [](const std::function<void()>& call) {
         try {
@@ -271,7 +271,7 @@ TEST_F(ElasticLoopTest, TakesAndCommitsOncePerStep) {
     EXPECT_TRUE(refused([&] { loop->run({.on_step = [](ElasticStep&) {}}); }));
 }
 
-TEST_F(ElasticLoopTest, ThePageTellsWhereARankIs) {
+TEST_F(ElasticLoopTest, PageShowsThePhaseOfTheRank) {
     std::promise<void> seen;
     const std::shared_future<void> go_on = seen.get_future().share();
     Script script;
@@ -298,7 +298,7 @@ TEST_F(ElasticLoopTest, ThePageTellsWhereARankIs) {
     expect_complete({"a", "b"});
 }
 
-TEST_F(ElasticLoopTest, ASlowRankIsNamed) {
+TEST_F(ElasticLoopTest, SlowRankIsNamed) {
     std::atomic<bool> named = false;
     Script script;
     script.steps = 1000;
@@ -313,7 +313,7 @@ TEST_F(ElasticLoopTest, ASlowRankIsNamed) {
     const auto places = rounds_.begin(2);
     start("a", places[0], script);
     start("b", places[1], script);
-    // On a busy machine the other one may have a bad moment first.
+    // On a busy machine the other rank may be slow first.
     std::vector<std::string> others;
     while (!named) {
         const auto remark = agent_.await<worker_link::Remark>("a");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A loop whose peers are lost at each point of a step, and of the way into a round.
+// A loop that loses peers at each point of a step and of the forming of a round.
 #include <gtest/gtest.h>
 
 #include "tests/support/connections.h"
@@ -9,7 +9,7 @@
 namespace regroup::testing {
 namespace {
 
-TEST_F(ElasticLoopTest, BothEndsOfAConnectionThatBreaksSaySoAtOnce) {
+TEST_F(ElasticLoopTest, BothEndsReportABrokenConnectionAtOnce) {
     const auto places = rounds_.begin(2);
     std::promise<void> both_have_spoken;
     const std::shared_future<void> released = both_have_spoken.get_future().share();
@@ -18,7 +18,7 @@ TEST_F(ElasticLoopTest, BothEndsOfAConnectionThatBreaksSaySoAtOnce) {
                                                                        ElasticStep& step) {
         if (rank.name == "b" && step.number() == 3 && rank.round == 1) {
             sever_connections(port);
-            // The ranks share memory: all steps may be over before a thread looks at a connection.
+            // The ranks share memory, so all steps may end before a thread reads a connection.
             released.wait_for(kPatience);
         }
     };
@@ -35,17 +35,17 @@ TEST_F(ElasticLoopTest, BothEndsOfAConnectionThatBreaksSaySoAtOnce) {
     expect_complete({"a", "b"});
 }
 
-TEST_F(ElasticLoopTest, TrainsToTheEnd) {
+TEST_F(ElasticLoopTest, UndisturbedTrainingFinishes) {
     start_all({"a", "b", "c"});
     expect_complete({"a", "b", "c"});
     EXPECT_EQ(finished("a").rounds.size(), 1U);
     EXPECT_EQ(agent_.await<Resumed>("a").step, 1U);
-    // Whatever the process does now, it does as any program.
+    // After the training the process counts as an ordinary program.
     EXPECT_EQ(agent_.page("a").finished, 1U);
     EXPECT_FALSE(agent_.await<worker_link::Hello>("a").elastic);
 }
 
-TEST_F(ElasticLoopTest, APeerThatDiesBeforeTheReduction) {
+TEST_F(ElasticLoopTest, PeerDiesBeforeTheReduction) {
     start_all({"a", "b", "c"}, dies("b", &Script::before_reduction, 5));
     EXPECT_TRUE(finished("b").died);
     rounds_.end({"a", "c"});
@@ -54,7 +54,7 @@ TEST_F(ElasticLoopTest, APeerThatDiesBeforeTheReduction) {
     EXPECT_EQ(finished("a").rounds.back(), (std::pair<std::uint64_t, std::uint64_t>(2, 5)));
 }
 
-TEST_F(ElasticLoopTest, APeerThatDiesInsteadOfVoting) {
+TEST_F(ElasticLoopTest, PeerDiesInsteadOfVoting) {
     start_all({"a", "b", "c"}, dies("a", &Script::before_commit, 5));
     EXPECT_TRUE(finished("a").died);
     rounds_.end({"b", "c"});
@@ -63,7 +63,7 @@ TEST_F(ElasticLoopTest, APeerThatDiesInsteadOfVoting) {
     EXPECT_EQ(finished("b").rounds.back().second, 5U);
 }
 
-TEST_F(ElasticLoopTest, APeerThatDiesAfterACommitHasTakenItsStepWithIt) {
+TEST_F(ElasticLoopTest, StepOfAPeerThatDiesAfterItsCommitIsRepeated) {
     start_all({"a", "b", "c"}, dies("c", &Script::after_commit, 5));
     EXPECT_TRUE(finished("c").died);
     rounds_.end({"a", "b"});
@@ -74,7 +74,7 @@ TEST_F(ElasticLoopTest, APeerThatDiesAfterACommitHasTakenItsStepWithIt) {
     expect_complete({"fresh", "a", "b"});
 }
 
-TEST_F(ElasticLoopTest, AFreshRankTakesAllStateFromTheSurvivors) {
+TEST_F(ElasticLoopTest, FreshRankGetsAllStateFromASurvivor) {
     Script script = dies("a", &Script::before_commit, 7);
     start_all({"a", "b"}, script);
     EXPECT_TRUE(finished("a").died);
@@ -86,8 +86,8 @@ TEST_F(ElasticLoopTest, AFreshRankTakesAllStateFromTheSurvivors) {
     EXPECT_EQ(finished("fresh").rounds.front(), (std::pair<std::uint64_t, std::uint64_t>(2, 7)));
 }
 
-TEST_F(ElasticLoopTest, ARankThatIsBehindByTheLastStepGetsIt) {
-    // One hears of the end of the round between its vote and its commit, the other after.
+TEST_F(ElasticLoopTest, RankThatIsOneStepBehindGetsTheState) {
+    // One rank learns of the end of the round before its commit, the other afterwards.
     Script script;
     script.after_commit = [this](Rank& rank, ElasticStep& step) {
         if (rank.name == "a" && step.number() == 4 && rank.round == 1) {
@@ -103,13 +103,13 @@ TEST_F(ElasticLoopTest, ARankThatIsBehindByTheLastStepGetsIt) {
     expect_complete({"a", "b"});
 }
 
-// ---- While a node is to leave.
+// ---- A node that leaves.
 
-// It saves nothing short of the boundary, where it is not known that all have come to one step;
-// only once it is told that there will be no other place.
+// Before the boundary, ranks may be at different steps. So a leaving rank saves only when it learns
+// that it gets no other place.
 class ElasticLoopLeaving : public ElasticLoopTest {
    protected:
-    /// In step 4, with which b is to leave.
+    /// A rank dies in step 4, after which b must leave.
     void expect_another_place_when_one_dies(Hook Script::* where) {
         ElasticLeave left;
         Script script;
@@ -139,15 +139,15 @@ class ElasticLoopLeaving : public ElasticLoopTest {
     }
 };
 
-TEST_F(ElasticLoopLeaving, WhoIsToLeaveTakesAnotherPlaceIfAPeerDiesOnTheWayToTheBoundary) {
+TEST_F(ElasticLoopLeaving, LeavingRankTakesPartInAnotherRoundIfAPeerDiesBeforeTheBoundary) {
     expect_another_place_when_one_dies(&Script::before_commit);
 }
 
-TEST_F(ElasticLoopLeaving, WhoIsToLeaveTakesAnotherPlaceIfAPeerDiesAtTheBoundary) {
+TEST_F(ElasticLoopLeaving, LeavingRankTakesPartInAnotherRoundIfAPeerDiesAtTheBoundary) {
     expect_another_place_when_one_dies(&Script::in_commit);
 }
 
-TEST_F(ElasticLoopTest, WhoIsToLeaveAtOnceSavesWhatItHas) {
+TEST_F(ElasticLoopTest, RankThatMustLeaveAtOnceSavesItsState) {
     std::optional<ElasticLeave> left;
     Script script = dies("c", &Script::before_commit, 4);
     script.on_leave = [&](Rank& /*rank*/, const ElasticLeave& leave) { left = leave; };
@@ -162,8 +162,8 @@ TEST_F(ElasticLoopTest, WhoIsToLeaveAtOnceSavesWhatItHas) {
     expect_complete({"a"});
 }
 
-TEST_F(ElasticLoopTest, TheSourceOfTheStateDiesWhileItIsSent) {
-    // A survivor is asked for what it holds, to be compared, and then to be sent.
+TEST_F(ElasticLoopTest, SourceOfTheStateDiesDuringTheTransfer) {
+    // The loop reads the state of a survivor twice: to compare it, and to send it.
     Script script = dies("a", &Script::before_reduction, 3);
     script.on_save = [asked = 0](Rank& rank) mutable {
         if (rank.name == "b" && rank.round == 1 && rank.replica.history.size() == 3 &&
@@ -184,13 +184,13 @@ TEST_F(ElasticLoopTest, TheSourceOfTheStateDiesWhileItIsSent) {
     expect_complete({"c", "fresh"});
 }
 
-TEST_F(ElasticLoopTest, WhoFailsForAReasonOfItsOwnSaysSoAndWhoFailsBecauseOfItDoesNot) {
+TEST_F(ElasticLoopTest, OnlyTheRankThatFailsFirstReportsItsError) {
     Script script;
     script.before_reduction = [](Rank& rank, ElasticStep& step) {
         if (step.number() != 3 || rank.round != 1) {
             return;
         }
-        // Both are here: else the other may not have heard of the last vote yet.
+        // Both ranks have passed the last vote.
         if (rank.name == "b") {
             step.group().barrier().wait();
             throw std::runtime_error("no such shard");
@@ -212,8 +212,8 @@ TEST_F(ElasticLoopTest, WhoFailsForAReasonOfItsOwnSaysSoAndWhoFailsBecauseOfItDo
     EXPECT_FALSE(agent_.has_said<worker_link::Fatal>("a"));
 }
 
-TEST_F(ElasticLoopTest, HalfAStateIsNobodysState) {
-    // "b" has taken the tensors of "a", of step 3, and not yet the values.
+TEST_F(ElasticLoopTest, RankWithHalfAStateIsNeverTheSource) {
+    // "b" has received the tensors of "a", of step 3, but not the values.
     Script script;
     script.on_save = [](Rank& rank) {
         if (rank.name == "a" && rank.round == 0) {
@@ -231,7 +231,7 @@ TEST_F(ElasticLoopTest, HalfAStateIsNobodysState) {
     rounds_.end({"b"});
     EXPECT_EQ(ranks_["b"].replica.history, "");
     EXPECT_EQ(agent_.page("b").step, 0U);
-    // Nor is it with one that has come since, with no more than the job begins with.
+    // A fresh rank cannot help: it has only the initial state.
     places = rounds_.begin(2);
     agent_.send("b", places[0]);
     start("fresh", places[1]);
@@ -244,8 +244,8 @@ TEST_F(ElasticLoopTest, HalfAStateIsNobodysState) {
     expect_complete({"fresh"});
 }
 
-TEST_F(ElasticLoopTest, WhoHasTheWholeStateHasItThoughTheSourceDiesBeforeItIsCompared) {
-    // Replicas are compared by what they save: the source is asked for it a second time.
+TEST_F(ElasticLoopTest, RankWithTheWholeStateKeepsItThoughTheSourceDiesBeforeTheComparison) {
+    // The loop reads the state of the source a second time for the comparison.
     Script script;
     std::atomic<int> asked = 0;
     script.on_save = [&](Rank& rank) {
@@ -267,12 +267,12 @@ TEST_F(ElasticLoopTest, WhoHasTheWholeStateHasItThoughTheSourceDiesBeforeItIsCom
     EXPECT_EQ(finished("b").rounds.front(), (std::pair<std::uint64_t, std::uint64_t>(2, 3)));
 }
 
-TEST_F(ElasticLoopTest, ARoundThatEndsBeforeItHasFormedIsLeftAtOnce) {
+TEST_F(ElasticLoopTest, RoundThatEndsBeforeItHasFormedIsLeftAtOnce) {
     start_all({"a", "b"}, dies("b", &Script::before_reduction, 2));
     EXPECT_TRUE(finished("b").died);
     rounds_.end({"a"});
     const auto never = rounds_.begin(2);
-    agent_.send("a", never[0]);  // Nobody is the other.
+    agent_.send("a", never[0]);  // The other rank never comes.
     rounds_.end({"a"});
     rounds_.assign({"a"});
     expect_complete({"a"});

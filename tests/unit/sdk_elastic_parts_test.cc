@@ -28,7 +28,7 @@ using testing::run_ranks;
 constexpr int kWindowSteps = 10;
 
 /// Windows of steps of about 10 ms; `slow` takes `factor` times as long. The number of steps until
-/// it is named; -1 if it is not. Anybody else who is named fails the test.
+/// it is named; -1 if it is not. Naming another rank fails the test.
 int steps_until_named(std::uint32_t world, std::uint32_t slow, double factor, double noise,
                       int windows, unsigned seed) {
     std::mt19937 random(seed);
@@ -51,7 +51,7 @@ int steps_until_named(std::uint32_t world, std::uint32_t slow, double factor, do
     return -1;
 }
 
-TEST(StragglerDetector, NamesARankThatIsAFifthSlowerWithinFiftySteps) {
+TEST(StragglerDetector, RankThatIsAFifthSlowerIsNamedWithinFiftySteps) {
     for (const std::uint32_t world : {2U, 3U, 4U, 16U}) {
         for (unsigned seed = 0; seed < 50; ++seed) {
             const int steps = steps_until_named(world, world - 1, 1.2, 0.1, 5, seed);
@@ -61,13 +61,13 @@ TEST(StragglerDetector, NamesARankThatIsAFifthSlowerWithinFiftySteps) {
     }
 }
 
-TEST(StragglerDetector, NamesNobodyForNoise) {
+TEST(StragglerDetector, NoiseNamesNoRank) {
     for (unsigned seed = 0; seed < 50; ++seed) {
         EXPECT_EQ(steps_until_named(8, 8, 1.0, 0.2, 100, seed), -1) << "seed " << seed;
     }
 }
 
-/// Short steps on a busy machine: now and then a rank is not let run for some milliseconds.
+/// Short steps on a busy machine, which sometimes interrupts a rank for some milliseconds.
 class BusyMachine {
    public:
     explicit BusyMachine(unsigned seed) : random_(seed) {}
@@ -86,7 +86,7 @@ class BusyMachine {
     std::uniform_real_distribution<double> interruption_{1'000, 12'000};
 };
 
-TEST(StragglerDetector, NamesNobodyForInterruptionsOfShortSteps) {
+TEST(StragglerDetector, InterruptionsOfShortStepsNameNoRank) {
     int named = 0;
     for (unsigned seed = 0; seed < 200; ++seed) {
         BusyMachine machine(seed);
@@ -102,7 +102,7 @@ TEST(StragglerDetector, NamesNobodyForInterruptionsOfShortSteps) {
     EXPECT_LE(named, 20) << "in 20000 windows of 4 ranks";
 }
 
-TEST(StragglerDetector, AmongInterruptionsItNamesASlowRankAfterMoreWindowsAndNoOther) {
+TEST(StragglerDetector, InterruptionsDelayTheNameOfASlowRankAndNameNoOther) {
     for (unsigned seed = 0; seed < 50; ++seed) {
         BusyMachine machine(seed);
         StragglerDetector detector(4, 0.12);
@@ -121,7 +121,7 @@ TEST(StragglerDetector, AmongInterruptionsItNamesASlowRankAfterMoreWindowsAndNoO
     }
 }
 
-TEST(StragglerDetector, OfEightTwoMayBeSlow) {
+TEST(StragglerDetector, TwoSlowRanksOfEightAreNamed) {
     StragglerDetector detector(8, 0.12);
     std::vector<Duration> work(8, microseconds(100'000));
     work[3] = work[6] = microseconds(120'000);
@@ -134,7 +134,7 @@ TEST(StragglerDetector, OfEightTwoMayBeSlow) {
     EXPECT_EQ(named, (std::vector<std::uint32_t>{3, 6}));
 }
 
-TEST(StragglerDetector, EveryOtherWindowIsNoNews) {
+TEST(StragglerDetector, RankThatIsSlowInEveryOtherWindowIsNotNamed) {
     StragglerDetector detector(2, 0.12);
     const std::array<Duration, 2> even{microseconds(100'000), microseconds(100'000)};
     const std::array<Duration, 2> uneven{microseconds(100'000), microseconds(300'000)};
@@ -143,7 +143,7 @@ TEST(StragglerDetector, EveryOtherWindowIsNoNews) {
     }
 }
 
-TEST(StragglerDetector, LessThanAMillisecondInAWindowIsNothingHoweverLittleTheWork) {
+TEST(StragglerDetector, LessThanAMillisecondPerWindowIsIgnored) {
     const auto named = [](microseconds slow) {
         StragglerDetector detector(3, 0.12);
         std::size_t count = 0;
@@ -159,7 +159,7 @@ TEST(StragglerDetector, LessThanAMillisecondInAWindowIsNothingHoweverLittleTheWo
     EXPECT_EQ(named(microseconds(1500)), 1U);
 }
 
-TEST(StragglerDetector, TellsOnceUntilTheRankHasBeenWell) {
+TEST(StragglerDetector, SlowRankIsNamedOnceUntilItHasRecovered) {
     StragglerDetector detector(3, 0.12);
     const std::vector<Duration> even(3, microseconds(100'000));
     std::vector<Duration> uneven = even;
@@ -176,7 +176,7 @@ TEST(StragglerDetector, TellsOnceUntilTheRankHasBeenWell) {
     EXPECT_EQ(named(uneven, 20), 1U);
 }
 
-TEST(StragglerDetector, AWorldOfOneHasNone) {
+TEST(StragglerDetector, WorldOfOneHasNoStraggler) {
     StragglerDetector detector(1, 0.12);
     const std::vector<Duration> work{microseconds(100'000)};
     for (int i = 0; i < 10; ++i) {
@@ -184,7 +184,7 @@ TEST(StragglerDetector, AWorldOfOneHasNone) {
     }
 }
 
-// ---- Where a round goes on from.
+// ---- The origin of the state of a round.
 
 RankState survivor(std::uint64_t step) {
     return {.step = step, .samples = step * 10, .history = 5, .layout = 1, .fresh = 0};
@@ -200,7 +200,7 @@ RankState torn(std::uint64_t step) {
     return state;
 }
 
-TEST(Origin, IsTheLowestRankThatHasCommittedMost) {
+TEST(Origin, OriginIsTheLowestRankThatHasCommittedMost) {
     const std::array rank_states{fresh(), survivor(6), survivor(7), survivor(7)};
     const Origin origin = choose_origin(rank_states);
     EXPECT_EQ(origin.rank, 2U);
@@ -208,56 +208,56 @@ TEST(Origin, IsTheLowestRankThatHasCommittedMost) {
     EXPECT_TRUE(origin.is_needed);
 }
 
-TEST(Origin, PrefersASurvivorToAFreshRankThatIsAsFar) {
+TEST(Origin, SurvivorIsPreferredToAFreshRankOfEqualStep) {
     EXPECT_EQ(choose_origin(std::array{fresh(0), survivor(0)}).rank, 1U);
     EXPECT_EQ(choose_origin(std::array{fresh(8), survivor(8)}).rank, 1U);
 }
 
-TEST(Origin, TakesWhatAFreshRankHasReadIfItIsFurther) {
+TEST(Origin, FreshRankWithALaterCheckpointIsTheOrigin) {
     EXPECT_EQ(choose_origin(std::array{survivor(8), fresh(9)}).rank, 1U);
 }
 
-TEST(Origin, IsNotNeededAmongSurvivorsThatAreEquallyFar) {
+TEST(Origin, EqualSurvivorsNeedNoTransfer) {
     EXPECT_FALSE(choose_origin(std::array{survivor(4), survivor(4)}).is_needed);
     EXPECT_FALSE(choose_origin(std::array{fresh()}).is_needed);
     EXPECT_TRUE(choose_origin(std::array{fresh(), fresh()}).is_needed);
     EXPECT_TRUE(choose_origin(std::array{survivor(4), survivor(3)}).is_needed);
 }
 
-TEST(Origin, IsNeverARankThatIsTorn) {
+TEST(Origin, TornRankIsNeverTheOrigin) {
     const Origin origin = choose_origin(std::array{torn(8), survivor(6), torn(7), fresh(9)});
     EXPECT_EQ(origin.rank, 3U);
     EXPECT_EQ(choose_origin(std::array{torn(8), survivor(6), fresh()}).rank, 1U);
     EXPECT_TRUE(choose_origin(std::array{survivor(6), torn(6)}).is_needed);
 }
 
-TEST(Origin, IsLostIfOnlyTornAndFreshRanksAreLeft) {
+TEST(Origin, StateIsLostIfOnlyTornAndFreshRanksAreLeft) {
     EXPECT_TRUE(is_state_lost(std::array{fresh(), torn(7)}));
     EXPECT_TRUE(is_state_lost(std::array{torn(7), torn(7)}));
     EXPECT_FALSE(is_state_lost(std::array{torn(7), survivor(6), fresh()}));
     EXPECT_FALSE(is_state_lost(std::array{fresh(), fresh(4)}));
 }
 
-TEST(Origin, RefusesRanksThatKeepDifferentThings) {
+TEST(Origin, DifferentRegisteredStateIsRefused) {
     RankState other = survivor(4);
     other.layout = 2;
     const auto error = error_of(
         [&] { static_cast<void>(choose_origin(std::array{survivor(4), survivor(4), other})); });
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), Errc::invalid_argument);
-    EXPECT_NE(std::string(error->what()).find("rank 2 keeps"), std::string::npos);
+    EXPECT_NE(std::string(error->what()).find("rank 2 has registered"), std::string::npos);
 }
 
 // ---- The vote.
 
-TEST(Vote, ToldToOneIsToldToAll) {
+TEST(Vote, PauseOfOneRankReachesAllRanks) {
     run_ranks(3, [](ProcessGroup& group) {
         EXPECT_FALSE(vote(group, {.step = 4, .samples = 8}));
         EXPECT_TRUE(vote(group, {.step = 5, .samples = 8, .pauses = group.rank() == 1}));
     });
 }
 
-TEST(Vote, RanksAtDifferentThingsAreRefusedEverywhere) {
+TEST(Vote, RanksInDifferentCallsAreRefusedOnAllRanks) {
     struct Case {
         Ballot of_one;
         const char* words;
@@ -277,7 +277,7 @@ TEST(Vote, RanksAtDifferentThingsAreRefusedEverywhere) {
     }
 }
 
-// ---- What is kept.
+// ---- Registered state.
 
 struct Replica {
     std::vector<float> weights{1, 2, 3};
@@ -295,7 +295,7 @@ struct Replica {
     }
 };
 
-TEST(RegisteredState, EverybodyGetsTheStateOfTheRoot) {
+TEST(RegisteredState, AllRanksGetTheStateOfTheRoot) {
     run_ranks(3, [](ProcessGroup& group) {
         Replica mine;
         if (group.rank() == 2) {
@@ -316,7 +316,7 @@ TEST(RegisteredState, EverybodyGetsTheStateOfTheRoot) {
     });
 }
 
-TEST(RegisteredState, TheDigestsTellWhatDiffers) {
+TEST(RegisteredState, DigestsShowTheDifferences) {
     Replica one;
     Replica other;
     EXPECT_EQ(one.kept.digests().whole, other.kept.digests().whole);
@@ -331,7 +331,7 @@ TEST(RegisteredState, TheDigestsTellWhatDiffers) {
     EXPECT_NE(here.things[1], there.things[1]);
 }
 
-TEST(RegisteredState, TheLayoutTellsNamesCountsAndTypesApart) {
+TEST(RegisteredState, LayoutDistinguishesNamesCountsAndTypes) {
     std::vector<float> three(3);
     std::vector<float> four(4);
     std::vector<std::int32_t> whole(3);
@@ -347,7 +347,7 @@ TEST(RegisteredState, TheLayoutTellsNamesCountsAndTypesApart) {
     EXPECT_NE(layout("a", plain), layout("a", TensorView(std::span<std::int32_t>(whole))));
 }
 
-TEST(RegisteredState, RefusesANameThatIsTaken) {
+TEST(RegisteredState, RegisteredNameIsRefused) {
     Replica mine;
     const auto error = error_of([&] { mine.kept.add("text", TensorView()); });
     ASSERT_TRUE(error);

@@ -37,23 +37,23 @@ inline constexpr std::chrono::seconds kPatience{60};
 inline constexpr std::uint64_t kSteps = 12;
 inline constexpr std::uint64_t kBatch = 6;
 
-/// Leaves `run` as a death does: without a word to the others. No std::exception.
+/// Ends `run` like a death, without a report to the others. No std::exception.
 struct Died {};
 
-/// What a rank trains: the number of samples, and the sum of their positions.
+/// The state of a rank: the number of samples, and the sum of their positions.
 struct Replica {
     std::vector<std::int64_t> totals{0, 0};
-    std::string history;  // "t" for each step, kept as a value
+    std::string history;  // "t" for each step, registered as a value
 };
 
 struct Rank;
 using Hook = std::function<void(Rank&, ElasticStep&)>;
 
-/// Where a rank does something special; each is optional.
+/// Optional actions of a rank.
 struct Script {
     Hook before_reduction = {};
     Hook before_commit = {};
-    Hook in_commit = {};  // Behind the vote.
+    Hook in_commit = {};  // After the vote.
     Hook after_commit = {};
     std::function<void(Rank&, const ElasticRound&)> on_round = {};
     std::function<void(Rank&)> on_save = {};
@@ -189,7 +189,7 @@ class ElasticLoopTest : public ::testing::Test {
                 return;
             }
             if (where == &Script::before_reduction) {
-                now.group().barrier().wait();  // Else one may not have heard of that vote yet.
+                now.group().barrier().wait();  // All have passed that vote.
             }
             if (rank.name == name) {
                 throw Died{};

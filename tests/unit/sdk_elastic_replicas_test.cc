@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A loop whose ranks hold another state than the others.
+// Loops with ranks whose state differs.
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using worker_link::Fatal;
 
-/// `name` changes what it keeps after step `step`, where nothing may change it.
+/// `name` changes its registered state after step `step`, outside commit().
 Script corrupts(const std::string& name, std::uint64_t step, std::uint64_t compare_every) {
     Script script;
     script.options.compare_every = compare_every;
@@ -38,7 +38,7 @@ class ElasticLoopReplicas : public ElasticLoopTest {
     }
 };
 
-TEST_F(ElasticLoopReplicas, WhoGoesApartEndsAndTheOthersGoOnWithTheirState) {
+TEST_F(ElasticLoopReplicas, DifferentReplicaEndsAndTheOthersGoOnWithTheirState) {
     const Script script = corrupts("c", 2, 4);
     start_all({"a", "b", "c"}, script);
     expect_ended("c", "\"totals\" of rank 2 is not what the others have");
@@ -53,18 +53,18 @@ TEST_F(ElasticLoopReplicas, WhoGoesApartEndsAndTheOthersGoOnWithTheirState) {
     EXPECT_FALSE(agent_.has_said<Fatal>("b"));
 }
 
-TEST_F(ElasticLoopReplicas, OfTwoBothEndForNobodyKnowsWhoIsRight) {
+TEST_F(ElasticLoopReplicas, TwoReplicasThatDifferBothEnd) {
     start_all({"a", "b"}, corrupts("a", 2, 4));
     expect_ended("a", "\"totals\" of ranks 0, 1 differ");
     expect_ended("b", "\"totals\" of ranks 0, 1 differ");
 }
 
-TEST_F(ElasticLoopReplicas, ALossInTheMiddleOfAComparisonProvesNothing) {
-    // Before anything is sent in the next round, where the one that differs comes first.
+TEST_F(ElasticLoopReplicas, LossDuringAComparisonProvesNothing) {
+    // The next round compares before it sends any state, and the rank that differs comes first.
     Script script = corrupts("c", 2, 4);
     script.on_save = [this](Rank& rank) {
         if (rank.name == "d" && rank.round == 1) {
-            // Who had not heard yet that all voted for the step would be behind, and not asked.
+            // All ranks must have committed the step: a rank that is behind is not compared.
             for (const char* const other : {"a", "b", "c"}) {
                 while (agent_.page(other).step < 4) {
                     std::this_thread::yield();
@@ -88,7 +88,7 @@ TEST_F(ElasticLoopReplicas, ALossInTheMiddleOfAComparisonProvesNothing) {
     EXPECT_EQ(finished("a").rounds.back(), (std::pair<std::uint64_t, std::uint64_t>(3, 4)));
 }
 
-TEST_F(ElasticLoopReplicas, HoldersAtOddsPassNothingOn) {
+TEST_F(ElasticLoopReplicas, HoldersThatDisagreeSendNothing) {
     Script script = corrupts("a", 2, 0);
     script.before_commit = dies("c", &Script::before_commit, 5).before_commit;
     start_all({"a", "b", "c"}, script);
@@ -106,7 +106,7 @@ TEST_F(ElasticLoopReplicas, HoldersAtOddsPassNothingOn) {
     EXPECT_EQ(finished("fresh").rounds.front(), (std::pair<std::uint64_t, std::uint64_t>(3, 0)));
 }
 
-TEST_F(ElasticLoopReplicas, WhoDoesNotGetWhatWasSentEnds) {
+TEST_F(ElasticLoopReplicas, ReceiverOfADamagedStateEnds) {
     Script lossy;
     lossy.on_save = [](Rank& rank) { rank.replica.history = "lost"; };
     const auto places = rounds_.begin(3);

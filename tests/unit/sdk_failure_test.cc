@@ -6,7 +6,7 @@
 namespace regroup {
 namespace {
 
-TEST(ReportFatal, EndsTheProcessWithACodeThatTellsTheKind) {
+TEST(ReportFatal, ExitCodeShowsTheKind) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     EXPECT_EXIT(report_fatal(FatalKind::user_error, "there is no data set"),
                 ::testing::ExitedWithCode(78), "trying again cannot help.*there is no data set");

@@ -48,7 +48,7 @@ void expect_widened_exactly(DType dtype, std::size_t slice) {
     }
 }
 
-TEST(FloatArrays, WidensEveryValueExactly) {
+TEST(FloatArrays, EveryValueIsWidenedExactly) {
     for (const std::size_t slice : kSlices) {
         expect_widened_exactly<float16>(DType::float16, slice);
         expect_widened_exactly<bfloat16>(DType::bfloat16, slice);
@@ -96,7 +96,7 @@ void expect_rounded_to_nearest(DType dtype, std::size_t slice) {
     }
 }
 
-TEST(FloatArrays, RoundsToNearestAsTheStorageTypesDo) {
+TEST(FloatArrays, RoundingEqualsThatOfTheStorageTypes) {
     for (const std::size_t slice : kSlices) {
         expect_rounded_to_nearest<float16>(DType::float16, slice);
         expect_rounded_to_nearest<bfloat16>(DType::bfloat16, slice);
@@ -120,7 +120,7 @@ void expect_overflow_found_everywhere(DType dtype, T largest) {
     EXPECT_TRUE(all_finite(dtype, nullptr, 0));
 }
 
-TEST(FloatArrays, FindsInfAndNanWhereverTheyAre) {
+TEST(FloatArrays, InfAndNanAreFoundAtEveryPosition) {
     expect_overflow_found_everywhere(DType::float32, std::numeric_limits<float>::lowest());
     expect_overflow_found_everywhere(DType::float16, float16(-65504.0F));
     expect_overflow_found_everywhere(DType::bfloat16, bfloat16(-3.38e38F));

@@ -45,7 +45,7 @@ Instant soon() {
     return SteadyClock().now() + kPatience;
 }
 
-TEST(AgentLink, SaysWhoItIsAndSharesThePage) {
+TEST(AgentLink, LinkIntroducesTheWorkerAndSharesThePage) {
     FakeAgent agent;
     const auto link = attach(agent);
     EXPECT_EQ(agent.await<Hello>("w"), (Hello{.worker_id = "w"}));
@@ -58,20 +58,20 @@ TEST(AgentLink, SaysWhoItIsAndSharesThePage) {
     EXPECT_EQ(agent.await<Suspended>("w"), (Suspended{.round = 2, .step = 7}));
 }
 
-TEST(AgentLink, AnOrderlyEndIsNoDeath) {
+TEST(AgentLink, OrderlyEndIsNotReportedAsDeath) {
     FakeAgent agent;
     attach(agent).reset();
     EXPECT_EQ(agent.page("w").exiting, 1U);
     EXPECT_EQ(agent.page("w").alive & 0x40000000U, 0U) << "FUTEX_OWNER_DIED";
 }
 
-TEST(AgentLink, WithoutAnAgentThereIsNone) {
+TEST(AgentLink, ProcessWithoutAgentHasNoLink) {
     const auto link = AgentLink::attach("@nobody-listens-here", "w");
     ASSERT_FALSE(link);
     EXPECT_EQ(link.error().code, Errc::disconnected);
 }
 
-TEST(AgentLink, OfTwoProcessesOfOneNameTheAgentTakesTheFirst) {
+TEST(AgentLink, AgentAcceptsTheFirstOfTwoProcessesWithOneName) {
     FakeAgent agent;
     const auto first = attach(agent);
     const auto second = AgentLink::attach(agent.socket(), "w");
@@ -79,7 +79,7 @@ TEST(AgentLink, OfTwoProcessesOfOneNameTheAgentTakesTheFirst) {
     EXPECT_EQ(second.error().code, Errc::disconnected);
 }
 
-TEST(AgentLink, TheEndOfARoundInterruptsItsScopeAndNoLaterOne) {
+TEST(AgentLink, EndOfARoundInterruptsItsScopeAndNoLaterOne) {
     FakeAgent agent;
     const auto link = attach(agent);
     const auto old_scope = std::make_shared<RoundScope>();
@@ -102,7 +102,7 @@ TEST(AgentLink, TheEndOfARoundInterruptsItsScopeAndNoLaterOne) {
     EXPECT_TRUE(late->reason()) << "of a round that was over before";
 }
 
-TEST(AgentLink, WhoIsToLeaveAtABoundaryMayBeGivenAnotherPlaceOnceItIsSuspended) {
+TEST(AgentLink, LeavingWorkerMayGetAnotherPlaceOnceItIsSuspended) {
     FakeAgent agent;
     const auto link = attach(agent);
     agent.pause("w", 1, true);
@@ -114,7 +114,7 @@ TEST(AgentLink, WhoIsToLeaveAtABoundaryMayBeGivenAnotherPlaceOnceItIsSuspended) 
     EXPECT_EQ(std::get<AssignWorker>(place).round, 2U);
 }
 
-TEST(AgentLink, GivesTheNewestPlaceAndNoOldOne) {
+TEST(AgentLink, NewestPlaceReplacesOlderOnes) {
     FakeAgent agent;
     const auto link = attach(agent);
     agent.send("w", place_in(4, 2));
@@ -124,7 +124,7 @@ TEST(AgentLink, GivesTheNewestPlaceAndNoOldOne) {
     EXPECT_EQ(std::get<AssignWorker>(place).rank, 1U);
 }
 
-TEST(AgentLink, ADrainEndsTheWaitForAPlace) {
+TEST(AgentLink, DrainEndsTheWaitForAPlace) {
     FakeAgent agent;
     const auto link = attach(agent);
     agent.let_leave("w", 1);
@@ -135,7 +135,7 @@ TEST(AgentLink, ADrainEndsTheWaitForAPlace) {
     EXPECT_EQ(link->await_pause(soon())->reason, "a drain");
 }
 
-TEST(AgentLink, TheEndOfTheAgentEndsEveryWait) {
+TEST(AgentLink, EndOfTheAgentEndsEveryWait) {
     FakeAgent agent;
     const auto link = attach(agent);
     const auto scope = std::make_shared<RoundScope>();
@@ -144,10 +144,10 @@ TEST(AgentLink, TheEndOfTheAgentEndsEveryWait) {
     EXPECT_TRUE(std::holds_alternative<AgentLink::Gone>(link->await_place(1)));
     EXPECT_TRUE(link->await_end(1, soon()));
     EXPECT_FALSE(link->ended(1));
-    link->send(Suspended{});  // Goes nowhere, and harms nobody.
+    link->send(Suspended{});  // Has no effect.
 }
 
-// ---- What an interruption ends, wherever it waits.
+// ---- Interruption ends every kind of wait.
 
 /// Interrupts `context` from another thread while `wait` blocks, which must end as fenced.
 void expect_interrupted(const Context& context, const std::function<void()>& wait) {
@@ -165,7 +165,7 @@ void expect_interrupted(const Context& context, const std::function<void()>& wai
     EXPECT_EQ(error->code(), Errc::fenced) << error->what();
 }
 
-TEST(Interrupt, EndsAWaitForTheStore) {
+TEST(Interrupt, InterruptEndsAWaitForTheStore) {
     StoreService service(0);
     Context context;
     context.world_size = 2;
@@ -177,7 +177,7 @@ TEST(Interrupt, EndsAWaitForTheStore) {
               Errc::fenced);
 }
 
-TEST(Interrupt, EndsTheSearchForAStoreThatIsNotThere) {
+TEST(Interrupt, InterruptEndsTheSearchForAMissingStore) {
     Context context;
     context.world_size = 2;
     context.agent_store = true;
@@ -186,8 +186,8 @@ TEST(Interrupt, EndsTheSearchForAStoreThatIsNotThere) {
     expect_interrupted(context, [&] { static_cast<void>(context.store()); });
 }
 
-TEST(Interrupt, EndsTheFormingOfAGroupWhosePeerNeverCalls) {
-    // Rank 1 says in the store where it is, and is not there.
+TEST(Interrupt, InterruptEndsTheFormingOfAGroupWithAMissingPeer) {
+    // Rank 1 publishes an address in the store and does not listen there.
     const auto store = make_local_store(kPatience);
     Context context = testing::context_of_rank(0, 2, store);
     const std::string place = "pg/test/0.0/1/addr/";
@@ -206,7 +206,7 @@ TEST(Interrupt, EndsTheFormingOfAGroupWhosePeerNeverCalls) {
     EXPECT_NE(error->code(), Errc::deadline_exceeded) << error->what();
 }
 
-TEST(Interrupt, EndsAnOperationThatAPeerNeverJoins) {
+TEST(Interrupt, InterruptEndsAnOperationThatAPeerNeverJoins) {
     for (const char* const transport : {"tcp", "shm"}) {
         const auto store = make_local_store(kPatience);
         std::vector<Context> contexts;
@@ -221,13 +221,13 @@ TEST(Interrupt, EndsAnOperationThatAPeerNeverJoins) {
         other.join();
         const Work work = group->barrier();
         expect_interrupted(contexts[0], [&] { work.wait(); });
-        // The first may still be answered by what was on its way.
+        // A reply that was under way may still answer the first call.
         const bool seen = error_of(idle->barrier()) || error_of(idle->barrier());
         EXPECT_TRUE(seen) << "the peer sees it gone";
     }
 }
 
-TEST(Interrupt, TheFirstReasonStaysAndWhoComesLaterHearsItAtOnce) {
+TEST(Interrupt, LaterCallsFailAtOnceWithTheFirstReason) {
     const auto scope = std::make_shared<RoundScope>();
     int heard = 0;
     {

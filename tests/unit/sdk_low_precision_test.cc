@@ -58,8 +58,8 @@ class LowPrecision : public ::testing::Test {
         value.bits = static_cast<decltype(value.bits)>(bits);
         return value;
     }
-    /// What IEEE 754 says about the bits, without the sign; beyond the largest number the value
-    /// that would come next, so that rounding can be judged there too.
+    /// The value of the bits by IEEE 754, without the sign. Beyond the largest number it is the
+    /// next value of an unlimited range, so that rounding can be checked there too.
     static double magnitude(std::uint32_t bits) {
         const int e = static_cast<int>(bits >> F::kFraction);
         const int bias = (1 << (F::kExponent - 1)) - 1;
@@ -101,7 +101,7 @@ class LowPrecision : public ::testing::Test {
 using Formats = ::testing::Types<float16, bfloat16, float8_e4m3fn, float8_e5m2>;
 TYPED_TEST_SUITE(LowPrecision, Formats);
 
-TYPED_TEST(LowPrecision, EveryBitPatternIsItsValueAndComesBack) {
+TYPED_TEST(LowPrecision, EveryBitPatternSurvivesARoundTrip) {
     for (std::uint32_t bits = 0; bits < 2 * this->kSign; ++bits) {
         const TypeParam number = this->from_bits(bits);
         const auto value = static_cast<float>(number);
@@ -121,7 +121,7 @@ TYPED_TEST(LowPrecision, EveryBitPatternIsItsValueAndComesBack) {
     }
 }
 
-TYPED_TEST(LowPrecision, BetweenTwoNeighboursTheNearestIsTaken) {
+TYPED_TEST(LowPrecision, ValuesAreRoundedToTheNearestNeighbour) {
     for (std::uint32_t bits = 0; bits < this->kBeyond; ++bits) {
         const double low = this->magnitude(bits);
         const double high = this->magnitude(bits + 1);
@@ -147,7 +147,7 @@ TYPED_TEST(LowPrecision, EveryExponentOfAFloatIsRounded) {
     }
 }
 
-TYPED_TEST(LowPrecision, TheEndsOfTheRangeAreTheFormats) {
+TYPED_TEST(LowPrecision, EndsOfTheRangeAreThoseOfTheFormat) {
     using F = Format<TypeParam>;
     EXPECT_EQ(static_cast<float>(TypeParam(F::kLargest)), F::kLargest);
     const auto beyond = static_cast<float>(TypeParam(std::numeric_limits<float>::infinity()));
@@ -163,7 +163,7 @@ TYPED_TEST(LowPrecision, TheEndsOfTheRangeAreTheFormats) {
     EXPECT_EQ(TypeParam(-0.0F).bits, this->kSign);
 }
 
-TYPED_TEST(LowPrecision, ArraysAreConvertedAsSingleNumbersAre) {
+TYPED_TEST(LowPrecision, ArraysAreConvertedLikeSingleNumbers) {
     constexpr DType kDType = DTypeOf<TypeParam>::value;
     std::vector<TypeParam> numbers;
     std::vector<float> values;

@@ -103,7 +103,7 @@ const Values kSlurm = {{"SLURM_PROCID", "5"},
                        {"SLURM_STEP_TASKS_PER_NODE", "2(x2),3"},
                        {"SLURM_STEP_NODELIST", "gpu[07-08,12]"}};
 
-TEST(MpiEnvironment, OpenMpiOnOneNodeNeedsNothingElse) {
+TEST(MpiEnvironment, OpenMpiOnOneNodeNeedsNoOtherVariable) {
     const Context context = context_from(open_mpi(3, 4, 3, 4));
     EXPECT_EQ(context.rank, 3U);
     EXPECT_EQ(context.world_size, 4U);
@@ -140,13 +140,13 @@ TEST(MpiEnvironment, RanksThatAreNotNumberedByNodeAreRefusedUnlessTheNodeIsGiven
     EXPECT_EQ(context.group_rank, 1U);
 }
 
-TEST(MpiEnvironment, SomeRankSeesThatNodesDiffer) {
+TEST(MpiEnvironment, SomeRankDetectsDifferentNodes) {
     // Three ranks on the first node, one on the second.
     EXPECT_THAT(refusal_of(open_mpi(0, 4, 0, 3) + Values{{"MASTER_ADDR", "node0"}}),
                 HasSubstr("its nodes differ"));
 }
 
-TEST(MpiEnvironment, HydraNamesNoJobSoThePortIsAskedFor) {
+TEST(MpiEnvironment, HydraNamesNoJobSoThePortIsRequired) {
     const Values hydra = {
         {"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "4"}};
     EXPECT_THAT(refusal_of(hydra), AllOf(HasSubstr("Hydra"), HasSubstr("set MASTER_PORT")));
@@ -157,7 +157,7 @@ TEST(MpiEnvironment, HydraNamesNoJobSoThePortIsAskedFor) {
     EXPECT_EQ(context.master_port, 29600);
 }
 
-TEST(MpiEnvironment, SlurmTellsNodesAndWhereRankZeroIs) {
+TEST(MpiEnvironment, SlurmGivesNodesAndTheHostOfRankZero) {
     const Context context = context_from(kSlurm);
     EXPECT_EQ(context.rank, 5U);
     EXPECT_EQ(context.world_size, 7U);
@@ -170,13 +170,13 @@ TEST(MpiEnvironment, SlurmTellsNodesAndWhereRankZeroIs) {
     EXPECT_EQ(context.job, "slurm-4711.0");
 }
 
-TEST(MpiEnvironment, ASlurmBatchScriptIsAWorldOfOne) {
+TEST(MpiEnvironment, SlurmBatchScriptIsAWorldOfOne) {
     const Context context =
         context_from({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "4711"}});
     EXPECT_EQ(context.world_size, 1U);
 }
 
-TEST(MpiEnvironment, AWorldOfOneNeedsNoMaster) {
+TEST(MpiEnvironment, WorldOfOneNeedsNoMaster) {
     const Context context = context_from(open_mpi(0, 1, 0, 1));
     EXPECT_EQ(context.world_size, 1U);
     EXPECT_EQ(context.master_addr, "");
@@ -196,7 +196,7 @@ TEST(MpiEnvironment, TheInnermostLauncherCounts) {
     EXPECT_THAT(refusal_of(kSlurm + Values{{"RANK", "1"}}), HasSubstr("has RANK but not"));
 }
 
-TEST(MpiEnvironment, NamesWhatIsMissingOrMalformed) {
+TEST(MpiEnvironment, MissingOrMalformedVariableIsNamed) {
     for (const char* name : {"SLURM_LOCALID", "SLURM_NODEID", "SLURM_STEP_NUM_NODES"}) {
         Values values = kSlurm;
         values.erase(name);

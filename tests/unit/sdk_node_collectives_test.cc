@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks that share memory owe each other when one of them gives up.
+// Ranks that share memory, when one of them gives up.
 #include <future>
 #include <memory>
 #include <optional>
@@ -74,7 +74,7 @@ class TwoRanks : public ::testing::Test {
     NodeBarrier barrier_{played_.board(0).barrier, 2, false, [] { return false; }};
 };
 
-TEST_F(TwoRanks, WhatWasReadFromARankThatHasGivenUpIsNoResult) {
+TEST_F(TwoRanks, DataOfARankThatHasGivenUpIsNoResult) {
     const auto reader = real(1);
     std::optional<GroupFailure> failure;
     std::jthread thread([&] {
@@ -94,7 +94,7 @@ TEST_F(TwoRanks, WhatWasReadFromARankThatHasGivenUpIsNoResult) {
     EXPECT_TRUE(failure->follows);
 }
 
-TEST_F(TwoRanks, ARankThatGivesUpSaysSoBeforeItsCallerCanKnow) {
+TEST_F(TwoRanks, RankThatGivesUpSaysSoBeforeItsCallerCanKnow) {
     std::promise<GroupFailure> failed;
     NodeExecutor executor(real(0), std::chrono::seconds(2),
                           {.complete = [](const Operation&) { ADD_FAILURE(); },
@@ -109,7 +109,7 @@ TEST_F(TwoRanks, ARankThatGivesUpSaysSoBeforeItsCallerCanKnow) {
     EXPECT_EQ(board(0).left, 0U);
 }
 
-TEST_F(TwoRanks, ARankThatLeavesInOrderHasNotGivenUp) {
+TEST_F(TwoRanks, RankThatLeavesInOrderHasNotGivenUp) {
     NodeExecutor executor(real(0), kPatience, {.complete = {}, .fail = {}});
     EXPECT_TRUE(executor.stop(true).empty());
     EXPECT_EQ(board(0).failed, 0U);

@@ -26,7 +26,7 @@ std::vector<T> divided(std::vector<T> values, std::uint32_t divisor) {
     return values;
 }
 
-TEST(Reduce, AppliesEachOperator) {
+TEST(Reduce, EachOperatorIsApplied) {
     using Values = std::vector<float>;
     const Values a = {1, 5, -2};
     const Values b = {4, 3, -7};
@@ -37,7 +37,7 @@ TEST(Reduce, AppliesEachOperator) {
     EXPECT_EQ(reduced(ReduceOp::max, a, b), (Values{4, 5, -2}));
 }
 
-TEST(Reduce, WrapsIntegersAroundInTheirOwnWidth) {
+TEST(Reduce, IntegersWrapAroundInTheirWidth) {
     constexpr auto kMost32 = std::numeric_limits<std::int32_t>::max();
     constexpr auto kLeast32 = std::numeric_limits<std::int32_t>::min();
     EXPECT_EQ(reduced<std::int32_t>(ReduceOp::sum, {kMost32}, {1}),
@@ -51,7 +51,7 @@ TEST(Reduce, WrapsIntegersAroundInTheirOwnWidth) {
               (std::vector<std::uint8_t>{1}));
 }
 
-TEST(Divide, TruncatesIntegersTowardsZero) {
+TEST(Divide, IntegersAreTruncatedTowardsZero) {
     EXPECT_EQ(divided<std::int32_t>({7, -7, 8}, 2), (std::vector<std::int32_t>{3, -3, 4}));
     EXPECT_EQ(divided<double>({7, -7}, 2), (std::vector<double>{3.5, -3.5}));
     // The divisor does not fit the type.
@@ -78,7 +78,7 @@ T small(std::size_t index, std::size_t source) {
 // Longer than the blocks in which it is done, and not a multiple of any vector.
 constexpr std::size_t kLong = 20011;
 
-TYPED_TEST(ReduceOf, ManySourcesIsTheSerialReduction) {
+TYPED_TEST(ReduceOf, ReductionOfManySourcesEqualsTheSerialOne) {
     using T = TypeParam;
     for (std::size_t count_of_sources = 1; count_of_sources <= 4; ++count_of_sources) {
         std::vector<std::vector<T>> values(count_of_sources, std::vector<T>(kLong));
@@ -108,7 +108,7 @@ TYPED_TEST(ReduceOf, ManySourcesIsTheSerialReduction) {
     }
 }
 
-TYPED_TEST(ReduceOf, ManySourcesMayEndInAnyOfThem) {
+TYPED_TEST(ReduceOf, AnySourceMayBeTheResult) {
     using T = TypeParam;
     for (std::size_t target = 0; target < 4; ++target) {
         std::vector<std::vector<T>> values(4, std::vector<T>(kLong));
@@ -132,7 +132,7 @@ TYPED_TEST(ReduceOf, ManySourcesMayEndInAnyOfThem) {
     }
 }
 
-TEST(Reduce, OfLowPrecisionRoundsOnceAtTheEnd) {
+TEST(Reduce, LowPrecisionIsRoundedOnceAtTheEnd) {
     // 2048 + 1 + 1 is 2050 if the sum is kept in float, and stays 2048 if it is rounded on the way.
     const std::vector<float16> big = {float16(2048.0F)};
     const std::vector<float16> one = {float16(1.0F)};
@@ -152,7 +152,7 @@ TEST(Reduce, OfLowPrecisionRoundsOnceAtTheEnd) {
               65504.0F);
 }
 
-TEST(Scale, MultipliesInPlaceAndAside) {
+TEST(Scale, ScaleMultipliesInPlaceAndIntoAnotherBuffer) {
     std::vector<float> values(kLong, 3.0F);
     std::vector<float> out(kLong);
     scale(DType::float32, out.data(), values.data(), kLong, 0.5);
@@ -164,7 +164,7 @@ TEST(Scale, MultipliesInPlaceAndAside) {
     EXPECT_EQ(low, std::vector<bfloat16>(kLong, bfloat16(1.0F)));
 }
 
-TEST(Reduce, OfNothingTouchesNothing) {
+TEST(Reduce, EmptyBuffersAreLeftAlone) {
     reduce(ReduceOp::sum, DType::float32, nullptr, nullptr, 0);
     reduce(ReduceOp::avg, DType::bfloat16, nullptr, nullptr, 0, 3);
     scale(DType::float32, nullptr, nullptr, 0, 2.0);

@@ -21,7 +21,7 @@ const std::vector<std::vector<RingStep>> kAllGatherOfFive = {
     {{0, 4}, {4, 3}, {3, 2}, {2, 1}},
 };
 
-TEST(RingSchedule, IsThePublishedTableForFiveRanks) {
+TEST(RingSchedule, ScheduleOfFiveRanksIsThePublishedTable) {
     for (std::uint32_t rank = 0; rank < 5; ++rank) {
         const RingSchedule schedule(rank, 5);
         ASSERT_EQ(schedule.steps(), 4U);
@@ -39,7 +39,7 @@ class RingScheduleOf : public ::testing::TestWithParam<std::uint32_t> {
 
 INSTANTIATE_TEST_SUITE_P(WorldSizes, RingScheduleOf, ::testing::Values(1, 2, 3, 4, 7, 8, 16));
 
-TEST_P(RingScheduleOf, SendsWhatTheNextRankReceives) {
+TEST_P(RingScheduleOf, SentChunkIsTheOneThatTheNextRankReceives) {
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
         const RingSchedule mine(rank, world_size);
         const RingSchedule next(mine.next(), world_size);
@@ -52,7 +52,7 @@ TEST_P(RingScheduleOf, SendsWhatTheNextRankReceives) {
     }
 }
 
-TEST_P(RingScheduleOf, PassesOnInEachStepWhatCameInTheOneBefore) {
+TEST_P(RingScheduleOf, EachStepSendsTheChunkOfTheStepBefore) {
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
         const RingSchedule schedule(rank, world_size);
         std::vector<RingStep> steps;
@@ -68,7 +68,7 @@ TEST_P(RingScheduleOf, PassesOnInEachStepWhatCameInTheOneBefore) {
     }
 }
 
-TEST_P(RingScheduleOf, LeavesEveryRankWithEveryChunkReducedOverAllRanks) {
+TEST_P(RingScheduleOf, EveryRankEndsWithEveryChunkReducedOverAllRanks) {
     using Contributors = std::set<std::uint32_t>;
     const std::uint32_t n = world_size;
     std::vector<std::vector<Contributors>> held(n, std::vector<Contributors>(n));  // [rank][chunk]
@@ -85,7 +85,7 @@ TEST_P(RingScheduleOf, LeavesEveryRankWithEveryChunkReducedOverAllRanks) {
             const Contributors& received = before[schedule.previous()][chunk];
             if (reduce) {
                 for (const std::uint32_t contributor : received) {
-                    // Nobody is counted twice.
+                    // No rank is counted twice.
                     EXPECT_TRUE(held[rank][chunk].insert(contributor).second);
                 }
             } else {
@@ -109,7 +109,7 @@ TEST_P(RingScheduleOf, LeavesEveryRankWithEveryChunkReducedOverAllRanks) {
     }
 }
 
-TEST_P(RingScheduleOf, CutsAnyCountIntoEvenChunksWithoutGaps) {
+TEST_P(RingScheduleOf, AnyCountIsCutIntoEvenChunksWithoutGaps) {
     for (const std::size_t count : {0U, 1U, 2U, 3U, 7U, 100U, 65537U}) {
         std::size_t end = 0;
         for (std::uint32_t index = 0; index < world_size; ++index) {
@@ -123,7 +123,7 @@ TEST_P(RingScheduleOf, CutsAnyCountIntoEvenChunksWithoutGaps) {
     }
 }
 
-TEST_P(RingScheduleOf, SendsTwoTimesNMinusOneNthOfTheBuffer) {
+TEST_P(RingScheduleOf, RingSendsTwoTimesNMinusOneNthOfTheBuffer) {
     const std::size_t count = std::size_t{1000} * world_size;
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
         const RingSchedule schedule(rank, world_size);

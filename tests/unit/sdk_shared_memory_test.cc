@@ -18,7 +18,7 @@ Instant soon() {
     return after(SteadyClock().now(), kPatience);
 }
 
-TEST(SharedMemory, IsSeenByWhoeverOpensItsTicket) {
+TEST(SharedMemory, MemoryIsSharedWithTheHolderOfItsTicket) {
     const SharedMemory made = SharedMemory::create(5000, true);
     EXPECT_EQ(made.bytes(), 8192U);
     const auto opened = SharedMemory::open(made.ticket());
@@ -30,7 +30,7 @@ TEST(SharedMemory, IsSeenByWhoeverOpensItsTicket) {
     EXPECT_EQ(opened->data()[8191], std::byte{7});
 }
 
-TEST(SharedMemory, IsOnlyOpenedIfItIsTheThingItself) {
+TEST(SharedMemory, WrongTicketIsRefused) {
     SharedMemory made = SharedMemory::create(4096, false);
     const SharedMemory::Ticket right = made.ticket();
     SharedMemory::Ticket wrong = right;
@@ -67,7 +67,7 @@ class Barriers : public ::testing::TestWithParam<bool> {
 
 INSTANTIATE_TEST_SUITE_P(SpinningOrNot, Barriers, ::testing::Bool());
 
-TEST_P(Barriers, AreNotPassedBeforeAllHaveCome) {
+TEST_P(Barriers, NoRankPassesBeforeAllHaveEntered) {
     constexpr std::uint32_t kRanks = 4;
     constexpr std::uint32_t kPassages = 500;
     std::atomic<std::uint32_t> arrived = 0;
@@ -87,21 +87,21 @@ TEST_P(Barriers, AreNotPassedBeforeAllHaveCome) {
     }
 }
 
-TEST_P(Barriers, LetGoAtTheDeadline) {
+TEST_P(Barriers, WaitEndsAtTheDeadline) {
     NodeBarrier barrier = make(2);
     const Instant deadline = after(SteadyClock().now(), std::chrono::milliseconds(100));
     EXPECT_EQ(barrier.pass(deadline), NodeBarrier::Outcome::expired);
     EXPECT_GE(SteadyClock().now(), deadline);
 }
 
-TEST_P(Barriers, LetGoWhenStopped) {
+TEST_P(Barriers, WaitEndsWhenStopped) {
     NodeBarrier barrier = make(2);
     const std::jthread stopper([&] { barrier.stop(); });
     EXPECT_EQ(barrier.pass(soon()), NodeBarrier::Outcome::stopped);
     EXPECT_EQ(barrier.pass(soon()), NodeBarrier::Outcome::stopped);
 }
 
-TEST_P(Barriers, LetGoWhenSomebodyWillNeverCome) {
+TEST_P(Barriers, WaitEndsWhenARankHasGivenUp) {
     bool hopeless = true;
     NodeBarrier barrier = make(2, &hopeless);
     EXPECT_EQ(barrier.pass(soon()), NodeBarrier::Outcome::hopeless);

@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, StoreKinds,
                                            Kind{"Prefixed", prefixed_clients}),
                          [](const auto& test) { return test.param.name; });
 
-TEST_P(StoreKinds, KeepValuesOfAnyBytes) {
+TEST_P(StoreKinds, ValuesMayHoldAnyBytes) {
     const std::string value("a\0b\xff\n", 5);
     store.set("key", value);
     EXPECT_EQ(other.get("key"), value);
@@ -73,7 +73,7 @@ TEST_P(StoreKinds, KeepValuesOfAnyBytes) {
     EXPECT_EQ(other.get("key"), "");
 }
 
-TEST_P(StoreKinds, WaitForAKeyThatComesLater) {
+TEST_P(StoreKinds, GetWaitsForALaterKey) {
     std::string value;
     std::jthread waiter([&] { value = other.get("later"); });
     store.set("later", "now");
@@ -81,7 +81,7 @@ TEST_P(StoreKinds, WaitForAKeyThatComesLater) {
     EXPECT_EQ(value, "now");
 }
 
-TEST_P(StoreKinds, WaitNoLongerThanTheyAreTold) {
+TEST_P(StoreKinds, WaitEndsAtItsTimeout) {
     store.set("there", "");
     try {
         store.wait({"there", "absent"}, std::chrono::milliseconds(50));
@@ -100,7 +100,7 @@ TEST_P(StoreKinds, AddCounts) {
     EXPECT_EQ(store.get("count"), "-2");
 }
 
-TEST_P(StoreKinds, CheckTellsWithoutWaiting) {
+TEST_P(StoreKinds, CheckDoesNotWait) {
     EXPECT_FALSE(store.check({"a", "b"}));
     store.set("a", "1");
     EXPECT_FALSE(store.check({"a", "b"}));
@@ -133,7 +133,7 @@ TEST_P(StoreKinds, SetAndGetMany) {
     EXPECT_THROW(store.multi_set({"a"}, {}), Error);
 }
 
-TEST(PrefixStore, KeepsKeysApart) {
+TEST(PrefixStore, PrefixSeparatesKeys) {
     const auto store = make_local_store(kPatience);
     prefix_store("one", store)->set("key", "1");
     prefix_store("two", store)->set("key", "2");
@@ -141,7 +141,7 @@ TEST(PrefixStore, KeepsKeysApart) {
     EXPECT_EQ(store->get("two/key"), "2");
 }
 
-TEST(StoreService, ReleasesManyWaitersAtOnce) {
+TEST(StoreService, ManyWaitersAreReleasedAtOnce) {
     const StoreService service(0);
     std::vector<std::jthread> waiters;
     for (int i = 0; i < 20; ++i) {
@@ -158,7 +158,7 @@ TEST(StoreService, ReleasesManyWaitersAtOnce) {
     store->set("go", "ahead");
 }
 
-TEST(StoreService, NamesThePortThatItCannotHave) {
+TEST(StoreService, OccupiedPortIsNamed) {
     const StoreService service(0);
     try {
         const StoreService second(service.port());
@@ -170,7 +170,7 @@ TEST(StoreService, NamesThePortThatItCannotHave) {
     }
 }
 
-TEST(StoreService, ThatEndsDisconnectsItsClients) {
+TEST(StoreService, EndOfTheServiceDisconnectsItsClients) {
     auto service = std::make_unique<StoreService>(std::uint16_t{0});
     const auto store = connect_store("127.0.0.1", service->port(), kPatience);
     store->set("key", "value");

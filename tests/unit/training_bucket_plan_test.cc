@@ -23,7 +23,7 @@ std::vector<Bucket> plan(const std::vector<TensorView>& gradients, std::size_t b
     return plan_buckets(gradients, backward_order(gradients.size()), {bytes_max, bytes_max});
 }
 
-TEST(PlanBuckets, FillsFromTheLastParameterToTheFirst) {
+TEST(PlanBuckets, BucketsAreFilledFromTheLastParameterToTheFirst) {
     const std::vector<TensorView> gradients{shaped(16), shaped(32), shaped(48), shaped(64)};
     EXPECT_THAT(plan(gradients, 448), ElementsAre(Bucket{{3, 2}, DType::float32, 448},
                                                   Bucket{{1, 0}, DType::float32, 192}));
@@ -33,12 +33,12 @@ TEST(PlanBuckets, FillsFromTheLastParameterToTheFirst) {
     EXPECT_THAT(plan({}, 100), IsEmpty());
 }
 
-TEST(PlanBuckets, PadsEachGradientToSixtyFourBytes) {
+TEST(PlanBuckets, EachGradientIsPaddedToSixtyFourBytes) {
     const std::vector<TensorView> gradients{shaped(1), shaped(17), shaped(0), shaped(3)};
     EXPECT_THAT(plan(gradients, 1000), ElementsAre(Bucket{{3, 2, 1, 0}, DType::float32, 256}));
 }
 
-TEST(PlanBuckets, OversizedGradientRidesAlone) {
+TEST(PlanBuckets, OversizedGradientHasItsOwnBucket) {
     const std::vector<TensorView> gradients{shaped(1), shaped(1000), shaped(1)};
     for (const std::size_t bytes_max : {0U, 100U}) {
         EXPECT_THAT(plan(gradients, bytes_max),
@@ -59,14 +59,14 @@ TEST(PlanBuckets, FirstBucketIsSmallerAndNeverLargerThanTheRest) {
 }
 
 // Two dtypes by turns fill two buckets side by side, which come in the order in which they fill.
-TEST(PlanBuckets, NeverMixesDtypes) {
+TEST(PlanBuckets, BucketHasOneDtype) {
     const std::vector<TensorView> gradients{shaped(2), shaped(2, DType::float64), shaped(2),
                                             shaped(2, DType::float64)};
     EXPECT_THAT(plan(gradients, 1000), ElementsAre(Bucket{{3, 1}, DType::float64, 128},
                                                    Bucket{{2, 0}, DType::float32, 128}));
 }
 
-TEST(PlanBuckets, CoversEveryParameterOnceWithinTheLimitInTheOrderOfCompletion) {
+TEST(PlanBuckets, PlanCoversEveryParameterOnceWithinTheLimitInTheOrderOfCompletion) {
     std::mt19937 random(1);
     for (int round = 0; round < 500; ++round) {
         std::vector<TensorView> gradients(random() % 12);

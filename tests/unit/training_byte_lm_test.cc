@@ -77,7 +77,7 @@ TEST(ByteLm, UntrainedModelGuessesAlmostEvenly) {
     EXPECT_NEAR(model.forward(batch) / static_cast<double>(batch.size()), std::log(256.0), 0.3);
 }
 
-TEST(ByteLm, LearnsASentenceByHeart) {
+TEST(ByteLm, ModelLearnsASentenceByHeart) {
     const std::string text = "to be or not to be";
     const Batch batch = windows(text);
     Model model(kSmall, 1);
@@ -109,7 +109,7 @@ std::string complaint(const std::vector<std::string>& arguments) {
     return "no complaint";
 }
 
-TEST(ByteLmOptions, ReadsFlagsInBothSpellings) {
+TEST(ByteLmOptions, FlagsAreReadInBothSpellings) {
     const Options options =
         parse({"--data", "a", "b", "--steps=5", "--learning-rate", "0.5", "--backend", "cpu"});
     EXPECT_THAT(options.data, ElementsAre("a", "b"));
@@ -120,7 +120,7 @@ TEST(ByteLmOptions, ReadsFlagsInBothSpellings) {
     EXPECT_THAT(usage(), HasSubstr("--step-delay-ms N"));
 }
 
-TEST(ByteLmOptions, ComplainsInOneLine) {
+TEST(ByteLmOptions, ComplaintHasOneLine) {
     EXPECT_EQ(complaint({"--data", "a", "--step", "5"}),
               "unknown flag --step; did you mean --steps?");
     EXPECT_EQ(complaint({"--data", "a", "--steps", "0"}),

@@ -55,7 +55,7 @@ class CheckpointFence : public ::testing::Test {
     fs::path directory_;
 };
 
-TEST_F(CheckpointFence, ALaterRoundSavesOverAnEarlierOneAndNotTheOtherWayRound) {
+TEST_F(CheckpointFence, LaterRoundOverwritesAnEarlierOneAndNotTheReverse) {
     EXPECT_FALSE(save(100, 3, 1));
     EXPECT_FALSE(save(100, 3, 2));
     EXPECT_FALSE(save(100, 4, 3));
@@ -67,14 +67,14 @@ TEST_F(CheckpointFence, ALaterRoundSavesOverAnEarlierOneAndNotTheOtherWayRound) 
     EXPECT_EQ(saved(), 3);
 }
 
-TEST_F(CheckpointFence, ATrainingThatBeganLaterIsRightWhateverItsRound) {
+TEST_F(CheckpointFence, LaterTrainingOverwritesInAnyRound) {
     EXPECT_FALSE(save(100, 9, 1));
     EXPECT_FALSE(save(200, 1, 2));
     EXPECT_EQ(save(100, 10, 3)->code(), Errc::fenced);
     EXPECT_EQ(saved(), 2);
 }
 
-TEST_F(CheckpointFence, WhoGoesOnFromACheckpointMaySaveOverIt) {
+TEST_F(CheckpointFence, TrainingThatResumesFromACheckpointMayOverwriteIt) {
     constexpr std::uint64_t kFarFuture = std::uint64_t{1} << 62U;
     EXPECT_FALSE(save(kFarFuture, 9, 1));
     EXPECT_EQ(saved(), 1);
@@ -82,7 +82,7 @@ TEST_F(CheckpointFence, WhoGoesOnFromACheckpointMaySaveOverIt) {
     EXPECT_FALSE(save(link::new_history(), 1, 2));
 }
 
-TEST_F(CheckpointFence, WhoLeavesMaySaveAfterTheEndOfItsRoundUnlessALaterOneHas) {
+TEST_F(CheckpointFence, LeavingRankMaySaveAfterItsRoundUnlessALaterOneHas) {
     testing::FakeAgent agent;
     ASSERT_TRUE(link::attach_process(agent.socket(), "w"));
     worker_link::WorkerPage& page = link::process_link()->page();
@@ -100,7 +100,7 @@ TEST_F(CheckpointFence, WhoLeavesMaySaveAfterTheEndOfItsRoundUnlessALaterOneHas)
     page.leaving.store(worker_link::Leaving::no);
 }
 
-TEST_F(CheckpointFence, WithoutARoundNothingIsFencedAndTheFileIsAsItWas) {
+TEST_F(CheckpointFence, SaveWithoutARoundIsNotFencedAndKeepsTheFormat) {
     EXPECT_FALSE(save(100, 9, 1));
     EXPECT_FALSE(save(100, 0, 2));
     EXPECT_EQ(saved(), 2);
@@ -109,7 +109,7 @@ TEST_F(CheckpointFence, WithoutARoundNothingIsFencedAndTheFileIsAsItWas) {
     EXPECT_EQ(checkpointing::author_of(path()).round, 1U);
 }
 
-TEST_F(CheckpointFence, AFileThatIsNoCheckpointHasNoAuthor) {
+TEST_F(CheckpointFence, FileThatIsNoCheckpointHasNoAuthor) {
     EXPECT_EQ(checkpointing::author_of(path()).began, 0U);
 }
 

@@ -116,7 +116,7 @@ int in_child(const std::function<void()>& body) {
     return status;
 }
 
-TEST_F(CheckpointTest, GivesBackWhatWasSaved) {
+TEST_F(CheckpointTest, SavedEntriesAreLoaded) {
     const std::vector<float> floats{1.5F, -2.0F};
     const std::vector<double> doubles{1e300};
     const std::vector<std::int32_t> ints{-1, 2, 3};
@@ -156,7 +156,7 @@ TEST_F(CheckpointTest, GivesBackWhatWasSaved) {
     EXPECT_THAT(files(), UnorderedElementsAre("model.ckpt"));
 }
 
-TEST_F(CheckpointTest, SaysWhichEntryOfWhichFileDoesNotFit) {
+TEST_F(CheckpointTest, ErrorNamesTheEntryAndTheFile) {
     state_at(3).save(path());
     const Checkpoint checkpoint = Checkpoint::load(path());
     std::vector<float> three(3);
@@ -278,7 +278,7 @@ TEST_F(CheckpointTest, MissingDirectoryIsNamed) {
                       HasSubstr("No such file or directory")));
 }
 
-TEST_F(CheckpointTest, KeepsTheLastFew) {
+TEST_F(CheckpointTest, LastFewCheckpointsAreKept) {
     for (std::int64_t step = 1; step <= 5; ++step) {
         state_at(step).save(path(), {.previous_count = 3});
     }
@@ -289,7 +289,7 @@ TEST_F(CheckpointTest, KeepsTheLastFew) {
     EXPECT_EQ(files().size(), 4U);
 }
 
-TEST_F(CheckpointTest, RemovesWhatKilledWritersLeftButNotWhatIsBeingWritten) {
+TEST_F(CheckpointTest, FilesOfKilledWritersAreRemovedAndFilesInUseAreNot) {
     const std::string stale = path().string() + ".123-0.partial";
     const std::string busy = path().string() + ".124-0.partial";
     write_all(stale, "left by a killed writer");
@@ -304,7 +304,7 @@ TEST_F(CheckpointTest, RemovesWhatKilledWritersLeftButNotWhatIsBeingWritten) {
 }
 
 TEST_F(CheckpointTest, WritersOfOnePathDoNotRemoveEachOthersFiles) {
-    // Each looks for what killed writers left while the others make their files, and lock them.
+    // Each removes files of killed writers while the others create and lock their files.
     constexpr int kWriters = 4;
     constexpr int kFiles = 1000;
     std::array<std::string, kWriters> errors;

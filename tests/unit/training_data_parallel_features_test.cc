@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 using testing::Model;
 using testing::run_ranks;
 
-TEST(GradientViews, LieAlignedInTheBucketsAndHoldTheReduction) {
+TEST(GradientViews, ViewsAreAlignedInTheBucketsAndHoldTheReduction) {
     FakeWorld world(2);
     run_ranks(world, [](FakeProcessGroup& group) {
         Model model(group, {3, 20, 0, 5}, {.bucket_bytes = 128});
@@ -59,7 +59,7 @@ TEST(GradientViews, LieAlignedInTheBucketsAndHoldTheReduction) {
     });
 }
 
-TEST(GradientViews, OutliveTheWrapperWithACopyOfTheMemory) {
+TEST(GradientViews, CopyOfTheMemoryKeepsViewsValid) {
     FakeWorld world(1);
     FakeProcessGroup group(world, 0);
     Buffer memory;
@@ -74,7 +74,7 @@ TEST(GradientViews, OutliveTheWrapperWithACopyOfTheMemory) {
     EXPECT_THAT(gradient, Each(2.0F));
 }
 
-TEST(GradientViews, MayHaveAnotherDtypeThanTheirValues) {
+TEST(GradientViews, GradientsMayHaveAnotherDtypeThanTheirValues) {
     FakeWorld world(2);
     run_ranks(world, [](FakeProcessGroup& group) {
         std::vector<bfloat16> value(3);
@@ -89,7 +89,7 @@ TEST(GradientViews, MayHaveAnotherDtypeThanTheirValues) {
 }
 
 // Rank 0 reports from the first to the last, rank 1 the other way round.
-TEST(RebuiltBuckets, FollowTheOrderInWhichRankZeroReportedInTheFirstStep) {
+TEST(RebuiltBuckets, BucketsFollowTheOrderOfRankZeroInTheFirstStep) {
     FakeWorld world(2);
     run_ranks(world, [](FakeProcessGroup& group) {
         Model model(group, {16, 16, 16, 16}, {.bucket_bytes = 128});
@@ -120,7 +120,7 @@ TEST(RebuiltBuckets, FollowTheOrderInWhichRankZeroReportedInTheFirstStep) {
     });
 }
 
-TEST(RebuiltBuckets, AreFollowedByAnOptimizerThatIsTold) {
+TEST(RebuiltBuckets, OptimizerFollowsTheMovedGradients) {
     FakeWorld world(2);
     run_ranks(world, [](FakeProcessGroup& group) {
         Model model(group, {16, 32, 16}, {.bucket_bytes = 1});
@@ -157,7 +157,7 @@ TEST(RebuiltBuckets, AreFollowedByAnOptimizerThatIsTold) {
     });
 }
 
-TEST(RebuiltBuckets, StayAsTheyAreIfAskedTo) {
+TEST(RebuiltBuckets, OptionKeepsTheFirstLayout) {
     FakeWorld world(1);
     FakeProcessGroup group(world, 0);
     Model model(group, {16, 16}, {.bucket_bytes = 1, .rebuild_buckets = false});
@@ -197,7 +197,7 @@ TEST(NoSync, AccumulatedHalvesEqualTheWholeBatch) {
     });
 }
 
-TEST(NoSync, IsRefusedInTheMiddleOfAStepAndMayBeNested) {
+TEST(NoSync, NoSyncIsRefusedInTheMiddleOfAStepAndMayBeNested) {
     FakeWorld world(1);
     FakeProcessGroup group(world, 0);
     Model model(group, {1, 1});
@@ -212,7 +212,7 @@ TEST(NoSync, IsRefusedInTheMiddleOfAStepAndMayBeNested) {
     model.ddp.finish_step();
 }
 
-TEST(UnusedParameters, CountAsZeroWhereOthersUseThemAndAreToldIfNobodyDoes) {
+TEST(UnusedParameters, UnusedGradientsCountAsZeroAndAreReportedIfNoRankUsesThem) {
     FakeWorld world(2);
     run_ranks(world, [](FakeProcessGroup& group) {
         Model model(group, {2, 2, 2}, {.bucket_bytes = 64, .unused_parameters = true});
@@ -240,7 +240,7 @@ TEST(UnusedParameters, CountAsZeroWhereOthersUseThemAndAreToldIfNobodyDoes) {
     });
 }
 
-TEST(UnusedParameters, GradientsInTheCallersMemoryAreUntouchedIfNobodyUsesThem) {
+TEST(UnusedParameters, GradientsInTheCallersMemoryAreUnchangedIfNoRankUsesThem) {
     FakeWorld world(2);
     run_ranks(world, [](FakeProcessGroup& group) {
         std::vector<std::vector<float>> values(2, std::vector<float>(2));
@@ -258,8 +258,8 @@ TEST(UnusedParameters, GradientsInTheCallersMemoryAreUntouchedIfNobodyUsesThem) 
     });
 }
 
-// What no_sync steps have added up is reduced, even if the last step does not use it.
-TEST(UnusedParameters, ThatWereUsedWithoutSynchronisationAreReduced) {
+// The sum of no_sync steps is reduced, even if the last step does not use the parameter.
+TEST(UnusedParameters, GradientsOfNoSyncStepsAreReduced) {
     FakeWorld world(2);
     run_ranks(world, [](FakeProcessGroup& group) {
         Model model(group, {2, 2}, {.unused_parameters = true});
@@ -274,7 +274,7 @@ TEST(UnusedParameters, ThatWereUsedWithoutSynchronisationAreReduced) {
     });
 }
 
-TEST(UnusedParameters, MustBeAskedFor) {
+TEST(UnusedParameters, UnusedParametersNeedTheOption) {
     FakeWorld world(1);
     FakeProcessGroup group(world, 0);
     Model model(group, {1, 1});
@@ -284,7 +284,7 @@ TEST(UnusedParameters, MustBeAskedFor) {
 }
 
 // A generator and a critic whose backward passes alternate, on one group.
-TEST(SeveralModels, ShareAGroupAndInterleave) {
+TEST(SeveralModels, SeveralModelsShareAGroupAndInterleave) {
     FakeWorld world(3);
     run_ranks(world, [](FakeProcessGroup& group) {
         Model first(group, {16, 16}, {.bucket_bytes = 64});
@@ -307,7 +307,7 @@ TEST(SeveralModels, ShareAGroupAndInterleave) {
     });
 }
 
-// Sends the sign of each gradient, and notes what it was asked.
+// Sends the sign of each gradient, and records its calls.
 class SignHook : public CommunicationHook {
    public:
     void prepare(ProcessGroup& /*group*/, std::span<const GradientBucket> buckets) override {
@@ -335,7 +335,7 @@ class SignHook : public CommunicationHook {
     std::vector<std::vector<float>> signs;
 };
 
-TEST(Hook, ExchangesBucketsInItsOwnWay) {
+TEST(Hook, HookReplacesTheAllReduce) {
     FakeWorld world(2);
     run_ranks(world, [](FakeProcessGroup& group) {
         const auto hook = std::make_shared<SignHook>();
@@ -348,12 +348,12 @@ TEST(Hook, ExchangesBucketsInItsOwnWay) {
             EXPECT_THAT(model.contents(0), Each(1.0F));
             EXPECT_THAT(model.contents(1), Each(0.0F));
         }
-        EXPECT_EQ(hook->prepared, 2);  // at first, and as the buckets were laid out anew
+        EXPECT_EQ(hook->prepared, 2);  // At first, and when the buckets changed.
         EXPECT_THAT(hook->started, ElementsAre(0, 1, 0, 1));
     });
 }
 
-TEST(Buffers, AreBroadcastAfterEveryStepIfAskedTo) {
+TEST(Buffers, OptionBroadcastsBuffersAfterEveryStep) {
     FakeWorld world(2);
     run_ranks(world, [](FakeProcessGroup& group) {
         std::vector<float> value(1);
@@ -366,7 +366,7 @@ TEST(Buffers, AreBroadcastAfterEveryStepIfAskedTo) {
     });
 }
 
-TEST(Parameters, AreGivenAgainFromAnyRank) {
+TEST(Parameters, ParametersAreBroadcastFromAnyRank) {
     FakeWorld world(3);
     run_ranks(world, [](FakeProcessGroup& group) {
         Model model(group, {2});
@@ -376,7 +376,7 @@ TEST(Parameters, AreGivenAgainFromAnyRank) {
     });
 }
 
-TEST(Replicas, AreFoundEqualOrTheOddOnesNamed) {
+TEST(Replicas, DifferentReplicasAreNamed) {
     FakeWorld world(4);
     run_ranks(world, [](FakeProcessGroup& group) {
         Model model(group, {3, 0, 1000, 5});
@@ -404,7 +404,7 @@ TEST(Replicas, AreFoundEqualOrTheOddOnesNamed) {
     });
 }
 
-TEST(Statistics, TellHowMuchOfTheCommunicationWasHidden) {
+TEST(Statistics, StatisticsShowTheHiddenPartOfTheCommunication) {
     FakeWorld world(2);
     run_ranks(world, [](FakeProcessGroup& group) {
         Model model(group, {16, 16}, {.bucket_bytes = 64});
@@ -431,7 +431,7 @@ TEST(Statistics, TellHowMuchOfTheCommunicationWasHidden) {
     EXPECT_EQ(hidden(0, 5), 1.0);
 }
 
-TEST(Options, ThatDifferBetweenRanksAreNamed) {
+TEST(Options, OptionsThatDifferBetweenRanksAreNamed) {
     FakeWorld world(2);
     run_ranks(world, [](FakeProcessGroup& group) {
         EXPECT_THAT(

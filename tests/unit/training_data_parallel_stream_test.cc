@@ -33,7 +33,7 @@ struct Streams {
     [[nodiscard]] Stream at(std::size_t index) { return {&place[index]}; }
 };
 
-TEST(DataParallelStream, IsTheGroupsWhileTheWrapperExists) {
+TEST(DataParallelStream, StreamIsTheGroupsWhileTheWrapperExists) {
     FakeWorld world(1);
     StreamedGroup group(world, 0);
     Streams streams;
@@ -50,7 +50,7 @@ TEST(DataParallelStream, IsTheGroupsWhileTheWrapperExists) {
     EXPECT_EQ(group.current_stream(), streams.at(1));
 }
 
-TEST(DataParallelStream, ComesBackWhenTheWrapperCannotBeMade) {
+TEST(DataParallelStream, PreviousStreamReturnsWhenTheConstructorFails) {
     FakeWorld world(1);
     StreamedGroup group(world, 0);
     Streams streams;
@@ -58,7 +58,7 @@ TEST(DataParallelStream, ComesBackWhenTheWrapperCannotBeMade) {
     EXPECT_EQ(group.current_stream(), std::nullopt);
 }
 
-TEST(DataParallelStream, IsLeftToWhoeverChoseAnotherMeanwhile) {
+TEST(DataParallelStream, StreamThatTheCallerChoseLaterIsKept) {
     FakeWorld world(1);
     StreamedGroup group(world, 0);
     Streams streams;

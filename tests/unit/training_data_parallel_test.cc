@@ -66,7 +66,7 @@ std::string error_of(const std::function<void()>& action) {
     return "no error";
 }
 
-TEST(DistributedDataParallel, StartsAllReplicasWithTheValuesAndBuffersOfRankZero) {
+TEST(DistributedDataParallel, AllReplicasStartWithTheValuesAndBuffersOfRankZero) {
     FakeWorld world(3);
     run_ranks(world, [](FakeProcessGroup& group) {
         Replica replica({3, 0, 2});
@@ -115,7 +115,7 @@ void check_against_plain_averaging(FakeProcessGroup& group, const DataParallelOp
     }
 }
 
-TEST(DistributedDataParallel, EqualsPlainAveragingForEveryBucketSizeAndOrder) {
+TEST(DistributedDataParallel, ResultEqualsPlainAveragingForEveryBucketSizeAndOrder) {
     for (const std::size_t bucket_bytes : {1U, 64U, 200U, 1000U}) {
         for (const ReduceOp reduction : {ReduceOp::avg, ReduceOp::sum}) {
             FakeWorld world(4);
@@ -128,7 +128,7 @@ TEST(DistributedDataParallel, EqualsPlainAveragingForEveryBucketSizeAndOrder) {
 }
 
 // Each gradient is padded to 16 values, and two of them fit into a bucket.
-TEST(DistributedDataParallel, StartsABucketAsSoonAsItIsComplete) {
+TEST(DistributedDataParallel, CompleteBucketStartsAtOnce) {
     FakeWorld world(1);
     FakeProcessGroup group(world, 0);
     Replica replica({1, 2, 3, 4});
@@ -147,7 +147,7 @@ TEST(DistributedDataParallel, StartsABucketAsSoonAsItIsComplete) {
     EXPECT_THAT(group.reduced_counts(), ElementsAre(32, 32, 32, 32));
 }
 
-TEST(DistributedDataParallel, ReducesBucketsInTheOrderOfThePlanWhateverIsReadyFirst) {
+TEST(DistributedDataParallel, BucketsAreReducedInTheOrderOfThePlan) {
     FakeWorld world(1);
     FakeProcessGroup group(world, 0);
     Replica replica({1, 20, 40});
@@ -160,7 +160,7 @@ TEST(DistributedDataParallel, ReducesBucketsInTheOrderOfThePlanWhateverIsReadyFi
     ddp.finish_step();
 }
 
-TEST(DistributedDataParallel, NamesTheGradientThatIsReportedTwiceMissingOrUnknown) {
+TEST(DistributedDataParallel, GradientReportedTwiceMissingOrUnknownIsNamed) {
     FakeWorld world(1);
     FakeProcessGroup group(world, 0);
     Replica replica({1, 1, 1});
@@ -178,7 +178,7 @@ TEST(DistributedDataParallel, NamesTheGradientThatIsReportedTwiceMissingOrUnknow
     EXPECT_EQ(group.abort_reason(), std::nullopt);
 }
 
-TEST(DistributedDataParallel, RefusesParametersThatDoNotFitTheirGradientsOrTheReduction) {
+TEST(DistributedDataParallel, ParametersThatDoNotFitTheirGradientsOrTheReductionAreRefused) {
     FakeWorld world(1);
     FakeProcessGroup group(world, 0);
     std::vector<float> three(3);
@@ -194,7 +194,7 @@ TEST(DistributedDataParallel, RefusesParametersThatDoNotFitTheirGradientsOrTheRe
         HasSubstr("must be avg or sum"));
 }
 
-TEST(DistributedDataParallel, EveryRankLearnsWhichRankHasAnotherModel) {
+TEST(DistributedDataParallel, RankWithAnotherModelIsNamedOnEveryRank) {
     FakeWorld world(3);
     run_ranks(world, [](FakeProcessGroup& group) {
         Replica replica({4, group.rank() == 2 ? std::size_t{6} : std::size_t{5}});
@@ -204,7 +204,7 @@ TEST(DistributedDataParallel, EveryRankLearnsWhichRankHasAnotherModel) {
     });
 }
 
-TEST(DistributedDataParallel, AppliesNothingWhenAnyBucketFails) {
+TEST(DistributedDataParallel, FailedBucketLeavesAllGradientsUnapplied) {
     FakeWorld world(2);
     run_ranks(world, [&world](FakeProcessGroup& group) {
         Replica replica({2, 2});
@@ -219,7 +219,7 @@ TEST(DistributedDataParallel, AppliesNothingWhenAnyBucketFails) {
     });
 }
 
-TEST(DistributedDataParallel, GivesTheGroupUpWhenDestroyedInTheMiddleOfAStep) {
+TEST(DistributedDataParallel, DestructionInTheMiddleOfAStepAbortsTheGroup) {
     FakeWorld world(2);
     run_ranks(world, [](FakeProcessGroup& group) {
         Replica replica({2, 2});

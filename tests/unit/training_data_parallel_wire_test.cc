@@ -69,7 +69,7 @@ void check_conversions(float factor) {
     }
 }
 
-TEST(Conversions, RoundAsTheTypesDo) {
+TEST(Conversions, RoundingEqualsThatOfTheTypes) {
     for (const float factor : {1.0F, 0.25F, 1.0F / 3.0F}) {
         check_conversions<float16, float>(factor);
         check_conversions<float16, double>(factor);
@@ -78,7 +78,7 @@ TEST(Conversions, RoundAsTheTypesDo) {
     }
 }
 
-TEST(Conversions, KeepNotANumber) {
+TEST(Conversions, NanStaysNan) {
     const std::array<float, 9> wide{std::nanf(""), 0, 0, 0, 0, 0, 0, 0, -std::nanf("")};
     std::vector<float16> half(9);
     std::vector<bfloat16> brain(9);
@@ -130,12 +130,12 @@ void check_wire(DType wire, int bits) {
     }
 }
 
-TEST(LowPrecisionWire, StaysWithinItsRoundingAndIsTheSameOnAllRanks) {
+TEST(LowPrecisionWire, ErrorStaysWithinTheRoundingAndResultsAreEqualOnAllRanks) {
     check_wire(DType::float16, 11);
     check_wire(DType::bfloat16, 8);
 }
 
-TEST(LowPrecisionWire, DividesAnAverageBeforeItCouldOverflow) {
+TEST(LowPrecisionWire, AverageIsDividedBeforeItCanOverflow) {
     FakeWorld world(4);
     run_ranks(world, [](FakeProcessGroup& group) {
         std::vector<float> value(1);
@@ -148,7 +148,7 @@ TEST(LowPrecisionWire, DividesAnAverageBeforeItCouldOverflow) {
 }
 
 // Buckets of float64 are narrowed too; those that are narrow already travel as they are.
-TEST(LowPrecisionWire, LeavesOtherBucketsAlone) {
+TEST(LowPrecisionWire, OtherBucketsAreUnchanged) {
     FakeWorld world(2);
     run_ranks(world, [](FakeProcessGroup& group) {
         std::vector<double> doubles(10);
@@ -165,7 +165,7 @@ TEST(LowPrecisionWire, LeavesOtherBucketsAlone) {
     });
 }
 
-TEST(LowPrecisionWire, RefusesOtherFormats) {
+TEST(LowPrecisionWire, OtherFormatsAreRefused) {
     try {
         (void)low_precision_hook(DType::float8_e5m2);
         FAIL();

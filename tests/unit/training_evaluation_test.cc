@@ -31,7 +31,7 @@ std::vector<std::uint64_t> padded_shard(const ProcessGroup& group, std::uint64_t
         .indices();
 }
 
-TEST(Evaluator, GivesTheFiguresOfOneProcessToTheBitForEveryWorldSizeAndPadding) {
+TEST(Evaluator, FiguresEqualThoseOfOneProcessToTheBitForEveryWorldSizeAndPadding) {
     for (const std::uint64_t count : {1U, 2U, 3U, 101U, 1000U}) {
         double expected = 0.0;
         run_ranks(1, [&](ProcessGroup& alone) {
@@ -56,7 +56,7 @@ TEST(Evaluator, GivesTheFiguresOfOneProcessToTheBitForEveryWorldSizeAndPadding) 
     }
 }
 
-TEST(Evaluator, TellsPaddingFromSamples) {
+TEST(Evaluator, PaddingIsNotCounted) {
     run_ranks(3, [](ProcessGroup& group) {
         Evaluator evaluator(group, 4, {"one"});
         EXPECT_TRUE(evaluator.add({1.0}));
@@ -70,7 +70,7 @@ TEST(Evaluator, TellsPaddingFromSamples) {
     });
 }
 
-TEST(Evaluator, SamplesThatNobodyScoredAreAnErrorOnEveryRank) {
+TEST(Evaluator, UnscoredSamplesAreAnErrorOnEveryRank) {
     run_ranks(2, [](ProcessGroup& group) {
         Evaluator evaluator(group, 10, {"one"});
         for (int i = 0; i < (group.rank() == 0 ? 5 : 3); ++i) {
@@ -81,7 +81,7 @@ TEST(Evaluator, SamplesThatNobodyScoredAreAnErrorOnEveryRank) {
     });
 }
 
-TEST(Evaluator, RefusesWrongScoresAndFigures) {
+TEST(Evaluator, WrongScoresAndFiguresAreRefused) {
     run_ranks(1, [](ProcessGroup& group) {
         Evaluator evaluator(group, 1, {"loss", "correct"});
         EXPECT_STREQ(error_of([&] { evaluator.add({1.0}); })->what(),
@@ -108,7 +108,7 @@ std::vector<std::int32_t> rows_of(const ProcessGroup& group, std::uint64_t count
     return rows;
 }
 
-TEST(GatherInOrder, EveryRankGetsTheDataSetsOrderWithAndWithoutPadding) {
+TEST(GatherInOrder, EveryRankGetsTheRowsInOrderWithAndWithoutPadding) {
     for (std::uint32_t world_size = 1; world_size <= 4; ++world_size) {
         for (const std::uint64_t count : {0U, 1U, 2U, 7U, 8U}) {
             run_ranks(world_size, [&](ProcessGroup& group) {
@@ -126,7 +126,7 @@ TEST(GatherInOrder, EveryRankGetsTheDataSetsOrderWithAndWithoutPadding) {
     }
 }
 
-TEST(GatherInOrder, RefusesCountsThatDoNotFit) {
+TEST(GatherInOrder, WrongCountsAreRefused) {
     run_ranks(1, [](ProcessGroup& group) {
         std::vector<float> mine(3);
         std::vector<float> all(4);

@@ -36,7 +36,7 @@ double any_double(std::mt19937_64& random) {
     }
 }
 
-TEST(ExactSum, OneValueComesBackAsItWas) {
+TEST(ExactSum, SumOfOneValueIsThatValue) {
     std::mt19937_64 random(1);
     for (int i = 0; i < 100'000; ++i) {
         const double value = any_double(random);
@@ -63,7 +63,7 @@ TEST(ExactSum, TwoValuesAreRoundedAsTheMachineRoundsThem) {
     }
 }
 
-TEST(ExactSum, NothingIsLostBesideSomethingLarge) {
+TEST(ExactSum, SmallValuesSurviveBesideLargeOnes) {
     EXPECT_EQ(sum_of({1e308, 1.0, -1e308}), 1.0);
     EXPECT_EQ(sum_of({1e308, 1e308, -1e308, -1e308, Limits::denorm_min()}), Limits::denorm_min());
     EXPECT_EQ(sum_of(std::vector<double>(10, 0.1)), 1.0);
@@ -87,7 +87,7 @@ TEST(ExactSum, OrderMakesNoDifference) {
     }
 }
 
-TEST(ExactSum, SpecialValuesAreAsInAnyOtherSum) {
+TEST(ExactSum, SpecialValuesFollowOrdinaryAddition) {
     const double infinity = Limits::infinity();
     EXPECT_EQ(sum_of({1.0, infinity}), infinity);
     EXPECT_EQ(sum_of({-infinity, Limits::max()}), -infinity);

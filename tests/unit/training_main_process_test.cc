@@ -26,7 +26,7 @@ TEST(LogMain, OnlyRankZeroPrints) {
     EXPECT_EQ(::testing::internal::GetCapturedStdout(), "epoch 1: loss 0.5\n");
 }
 
-TEST(RunOnMain, OneRankActsAndAllSeeItDone) {
+TEST(RunOnMain, ActionRunsOnOneRankAndAllRanksSeeItsResult) {
     std::atomic<int> action_count = 0;
     run_ranks(3, [&](ProcessGroup& group) {
         run_on_main(group, [&] {
@@ -37,7 +37,7 @@ TEST(RunOnMain, OneRankActsAndAllSeeItDone) {
     });
 }
 
-TEST(RunOnMain, AnErrorReachesEveryRankAndTheGroupGoesOn) {
+TEST(RunOnMain, ErrorReachesEveryRankAndTheGroupGoesOn) {
     run_ranks(3, [](ProcessGroup& group) {
         const auto error = error_of(
             [&] { run_on_main(group, [] { throw Error(Errc::overloaded, "the disk is full"); }); });
@@ -47,7 +47,7 @@ TEST(RunOnMain, AnErrorReachesEveryRankAndTheGroupGoesOn) {
     });
 }
 
-TEST(RunOnMain, AnyOtherExceptionIsItselfOnRankZeroAndAnErrorElsewhere) {
+TEST(RunOnMain, OtherExceptionIsItselfOnRankZeroAndAnErrorElsewhere) {
     run_ranks(2, [](ProcessGroup& group) {
         const auto act = [&] { run_on_main(group, [] { throw std::out_of_range("no entry"); }); };
         if (group.rank() == 0) {

@@ -41,7 +41,7 @@ std::string complaint(const PartitionerOptions& options) {
     return "no complaint";
 }
 
-TEST(DataPartitioner, DefaultsDealPythonsShuffleInSlicesOf70And20And10Percent) {
+TEST(DataPartitioner, DefaultsSplitPythonsShuffleIntoSlicesOf70And20And10Percent) {
     const DataPartitioner partitioner({.dataset_count = 20});
     EXPECT_EQ(partitioner.partition_count(), 3U);
     EXPECT_THAT(partitioner.use(0), ElementsAre(19, 13, 4, 9, 16, 7, 6, 8, 17, 18, 5, 12, 15, 11));
@@ -49,13 +49,13 @@ TEST(DataPartitioner, DefaultsDealPythonsShuffleInSlicesOf70And20And10Percent) {
     EXPECT_THAT(partitioner.use(2), ElementsAre(3, 14));
 }
 
-TEST(DataPartitioner, SeedsBeyond32BitsAreThoseOfPythonToo) {
+TEST(DataPartitioner, SeedsBeyond32BitsEqualThoseOfPython) {
     const DataPartitioner partitioner(
         {.dataset_count = 10, .sizes = {1.0}, .seed = (std::uint64_t{1} << 40U) + 7});
     EXPECT_THAT(partitioner.use(0), ElementsAre(0, 5, 2, 3, 6, 1, 8, 4, 7, 9));
 }
 
-TEST(DataPartitioner, TheTutorialsDataSetIsSplitAsInPython) {
+TEST(DataPartitioner, TutorialsDataSetIsSplitAsInPython) {
     const DataPartitioner partitioner({.dataset_count = 60000});
     EXPECT_EQ(partitioner.use(0).size(), 42000U);
     EXPECT_EQ(partitioner.use(1).size(), 12000U);
@@ -88,14 +88,14 @@ TEST(DataPartitioner, PartitionsNeverShareASampleForAnyWorldSize) {
     }
 }
 
-TEST(DataPartitioner, EmptyDataSetsAndPartitionsAreFine) {
+TEST(DataPartitioner, EmptyDataSetsAndPartitionsAreAllowed) {
     const DataPartitioner empty({.dataset_count = 0});
     EXPECT_THAT(empty.use(2), IsEmpty());
     const DataPartitioner one({.dataset_count = 1, .sizes = {0.5, 0.5}});
     EXPECT_THAT(one.use(0), IsEmpty());
 }
 
-TEST(DataPartitioner, RefusesWhatIsNoShareOfAWhole) {
+TEST(DataPartitioner, InvalidSizesAreRefused) {
     EXPECT_THAT(complaint({.dataset_count = 10, .sizes = {0.7, 0.4}}), HasSubstr("more than 1"));
     EXPECT_THAT(complaint({.dataset_count = 10, .sizes = {1.5}}), HasSubstr("1.5"));
     EXPECT_THAT(complaint({.dataset_count = 10, .sizes = {-0.5}}), HasSubstr("-0.5"));
@@ -106,7 +106,7 @@ TEST(DataPartitioner, RefusesWhatIsNoShareOfAWhole) {
     EXPECT_THROW((void)partitioner.use(3), Error);
 }
 
-TEST(BatchPerRank, IsTheGlobalBatchSharedOut) {
+TEST(BatchPerRank, BatchIsTheGlobalBatchDividedByTheWorldSize) {
     EXPECT_EQ(batch_per_rank(128, 1), 128U);
     EXPECT_EQ(batch_per_rank(128, 4), 32U);
     EXPECT_EQ(batch_per_rank(128, 3), 42U);
@@ -114,7 +114,7 @@ TEST(BatchPerRank, IsTheGlobalBatchSharedOut) {
 }
 
 // random.Random(0): getrandbits(32) three times, getrandbits(40), getrandbits(64).
-TEST(PythonRandom, MakesPythonsNumbers) {
+TEST(PythonRandom, NumbersEqualThoseOfPython) {
     data::PythonRandom random(0);
     EXPECT_EQ(random.bits(32), 3626764237U);
     EXPECT_EQ(random.bits(32), 1654615998U);

@@ -71,7 +71,7 @@ void check_sharing(SamplerOptions options, std::uint64_t start) {
     ASSERT_EQ(sorted(dealt), sorted(expected));
 }
 
-TEST(DistributedSampler, RanksShareWhatIsLeftEvenlyAndWithoutOverlap) {
+TEST(DistributedSampler, RanksShareTheRestEvenlyAndWithoutOverlap) {
     for (std::uint64_t count = 1; count <= 24; ++count) {
         for (std::uint32_t world_size = 1; world_size <= 7; ++world_size) {
             for (std::uint64_t start = 0; start <= count; ++start) {
@@ -97,7 +97,7 @@ TEST(DistributedSampler, RankTakesItsIndexAndThenEveryWorldSizeth) {
     EXPECT_EQ(last.indices(), (Indices{3, 7, 1})) << "padded from the beginning";
 }
 
-TEST(DistributedSampler, StepsPerEpochAreThoseOfTheTutorial) {
+TEST(DistributedSampler, StepsPerEpochEqualThoseOfTheTutorial) {
     constexpr std::uint64_t kBatch = 32;
     const DistributedSampler two({.dataset_count = 2048, .rank = 0, .world_size = 2});
     EXPECT_EQ(two.count() / kBatch, 32U);
@@ -186,14 +186,14 @@ TEST(DistributedSampler, NeighboursAreFarApart) {
     EXPECT_NEAR(distance / static_cast<double>(kCount - 1), kCount / 3.0, kCount * 0.02);
 }
 
-TEST(DistributedSampler, HugeDatasetsCostNothing) {
+TEST(DistributedSampler, HugeDatasetsNeedNoTime) {
     constexpr std::uint64_t kHuge = std::uint64_t{1} << 63U;
     const DistributedSampler sampler({.dataset_count = kHuge, .rank = 1, .world_size = 3});
     EXPECT_EQ(sampler.shard({kHuge - 10, kHuge}).size(), 3U);
     EXPECT_EQ(sampler.indices_from(kHuge - 10).size(), 4U);
 }
 
-TEST(DistributedSampler, RefusesWhatMakesNoSense) {
+TEST(DistributedSampler, InvalidOptionsAreRefused) {
     EXPECT_THROW(DistributedSampler({.dataset_count = 0}), Error);
     EXPECT_THROW(DistributedSampler({.dataset_count = UINT64_MAX}), Error);
     EXPECT_THROW(DistributedSampler({.dataset_count = 1, .rank = 2, .world_size = 2}), Error);

@@ -32,7 +32,7 @@ void check_steps(const CosineWarmRestartsOptions& options, const Rates& expected
     }
 }
 
-TEST(CosineWarmRestarts, WholeEpochsAreThoseOfPyTorch) {
+TEST(CosineWarmRestarts, RatesOfWholeEpochsEqualThoseOfPyTorch) {
     check_steps({.base_lr = 0.1, .t_0 = 3},
                 {0.1, 0.07500000000000001, 0.025000000000000012, 0.1, 0.07500000000000001,
                  0.025000000000000012, 0.1, 0.07500000000000001});
@@ -48,7 +48,7 @@ TEST(CosineWarmRestarts, WholeEpochsAreThoseOfPyTorch) {
          0.024775307907452464, 0.5, 0.49834339764677604});
 }
 
-TEST(CosineWarmRestarts, FractionalEpochsAreThoseOfPyTorchInAnyOrder) {
+TEST(CosineWarmRestarts, RatesOfFractionalEpochsEqualThoseOfPyTorchInAnyOrder) {
     CosineWarmRestarts growing({.base_lr = 0.1, .t_0 = 2, .t_mult = 2, .eta_min = 0.001});
     CosineWarmRestarts even({.base_lr = 0.1, .t_0 = 3});
     struct Row {
@@ -87,7 +87,7 @@ TEST(CosineWarmRestarts, StepFromAFractionGoesToTheNextWholeEpoch) {
     EXPECT_EQ(schedule.epoch(), 3.0);
 }
 
-TEST(CosineWarmRestarts, ResumesFromACheckpointWithTheSameRate) {
+TEST(CosineWarmRestarts, ResumedScheduleHasTheSameRate) {
     const CosineWarmRestartsOptions options{.base_lr = 0.3, .t_0 = 5, .t_mult = 2};
     CosineWarmRestarts schedule(options);
     schedule.step_to(17.375);
@@ -103,7 +103,7 @@ TEST(CosineWarmRestarts, ResumesFromACheckpointWithTheSameRate) {
     EXPECT_THROW(resumed.load(Checkpoint()), Error);
 }
 
-TEST(CosineWarmRestarts, RefusesWhatIsNoSchedule) {
+TEST(CosineWarmRestarts, InvalidOptionsAreRefused) {
     EXPECT_THROW(CosineWarmRestarts({.t_0 = 0}), Error);
     EXPECT_THROW(CosineWarmRestarts({.t_mult = 0}), Error);
     EXPECT_THROW(CosineWarmRestarts({.eta_min = std::numeric_limits<double>::quiet_NaN()}), Error);

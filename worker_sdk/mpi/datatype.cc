@@ -82,7 +82,7 @@ constexpr std::array kOpNames = {"MPI_OP_NULL", "MPI_SUM",  "MPI_PROD", "MPI_MIN
 Op op_of(MPI_Op op) {
     const auto number = reinterpret_cast<std::uintptr_t>(op);
     if (number == 0 || number >= kOpNames.size()) {
-        throw CallError(MPI_ERR_OP, "the operation is none of mpi.h's");
+        throw CallError(MPI_ERR_OP, "the operation is not defined in mpi.h");
     }
     return static_cast<Op>(number);
 }
@@ -106,7 +106,7 @@ bool is_defined(Op op, Element element) {
 template <class T>
 T combined(Op op, T left, T right) {
     if constexpr (std::is_integral_v<T>) {
-        // Sums wrap around, as those of the process group.
+        // Sums wrap around, as in the process group.
         using Wide = std::make_unsigned_t<T>;
         const auto a = static_cast<std::uint64_t>(static_cast<Wide>(left));
         const auto b = static_cast<std::uint64_t>(static_cast<Wide>(right));
@@ -154,7 +154,7 @@ const Datatype& datatype_of(MPI_Datatype type) {
     const auto number = reinterpret_cast<std::uintptr_t>(type);
     if (number == 0 || number > kDatatypes.size()) {
         throw CallError(MPI_ERR_TYPE, number == 0 ? "the datatype is MPI_DATATYPE_NULL"
-                                                  : "the datatype is none of mpi.h's");
+                                                  : "the datatype is not defined in mpi.h");
     }
     return kDatatypes[number - 1];
 }

@@ -14,7 +14,7 @@
 
 namespace regroup::mpi {
 
-/// What the elements of a datatype are in memory.
+/// The representation of a datatype's elements in memory.
 enum class Element : std::uint8_t {
     byte,
     int8,
@@ -36,15 +36,15 @@ struct Datatype {
     std::size_t bytes;
 };
 
-/// Throws CallError MPI_ERR_TYPE for what is none of mpi.h's.
+/// Throws CallError MPI_ERR_TYPE for a datatype that mpi.h does not define.
 [[nodiscard]] const Datatype& datatype_of(MPI_Datatype type);
 
-/// Throws CallError MPI_ERR_OP for what is none of mpi.h's, or means nothing for `type`: bits of
-/// floats, sums of bytes.
+/// Throws CallError MPI_ERR_OP for an operation that mpi.h does not define, or that is undefined
+/// for `type`: bits of floats, sums of bytes.
 void require_defined(MPI_Op op, const Datatype& type);
 
-/// The pair by which the process group itself can reduce; nothing if the values must be gathered
-/// and folded here.
+/// The dtype and operator with which the process group can reduce; nullopt if the values must be
+/// gathered and folded here.
 struct GroupReduction {
     DType dtype;
     ReduceOp op;

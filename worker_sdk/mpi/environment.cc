@@ -22,7 +22,7 @@ struct ColorAndKey {
     std::int32_t key = 0;
 };
 
-/// What every rank of the communicator has chosen, by rank.
+/// The choices of all ranks of the communicator, by rank.
 std::vector<ColorAndKey> exchange(const Communicator& communicator, ColorAndKey own) {
     std::vector<ColorAndKey> all(communicator.group->world_size());
     communicator.group
@@ -32,8 +32,8 @@ std::vector<ColorAndKey> exchange(const Communicator& communicator, ColorAndKey 
     return all;
 }
 
-/// The parts of a communicator, one for each colour, of which this rank is in one or none. All
-/// ranks form all parts together, in the order of the colours.
+/// Splits a communicator into one part for each colour; this rank is in one part or none. All ranks
+/// form all parts together, in the order of the colours.
 MPI_Comm split(Communicator& whole, ColorAndKey own) {
     const std::vector<ColorAndKey> all = exchange(whole, own);
     std::map<std::int32_t, std::vector<std::uint32_t>> parts;
@@ -218,7 +218,7 @@ int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm* part) {
         require_pointer(part, "part");
         if (color < 0 && color != MPI_UNDEFINED) {
             throw CallError(MPI_ERR_ARG, "the color " + std::to_string(color) +
-                                             " is neither MPI_UNDEFINED nor from 0");
+                                             " is neither MPI_UNDEFINED nor at least 0");
         }
         *part = split(session().communicator(comm), {color, key});
     });
@@ -228,7 +228,7 @@ int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info /*info*/, MPI
     return carry_out(__func__, comm, [&] {
         require_pointer(part, "part");
         if (type != MPI_COMM_TYPE_SHARED && type != MPI_UNDEFINED) {
-            throw CallError(MPI_ERR_ARG, "there is MPI_COMM_TYPE_SHARED only");
+            throw CallError(MPI_ERR_ARG, "only MPI_COMM_TYPE_SHARED is supported");
         }
         const auto node = static_cast<std::int32_t>(session().context().group_rank);
         *part = split(session().communicator(comm),
@@ -247,7 +247,8 @@ int MPI_Comm_free(MPI_Comm* comm) {
 int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler handler) {
     return carry_out(__func__, comm, [&] {
         if (handler != MPI_ERRORS_RETURN && handler != MPI_ERRORS_ARE_FATAL) {
-            throw CallError(MPI_ERR_ARG, "there are MPI_ERRORS_ARE_FATAL and MPI_ERRORS_RETURN");
+            throw CallError(MPI_ERR_ARG,
+                            "only MPI_ERRORS_ARE_FATAL and MPI_ERRORS_RETURN are supported");
         }
         session().communicator(comm).errors_return = handler == MPI_ERRORS_RETURN;
     });

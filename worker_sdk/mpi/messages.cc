@@ -77,7 +77,7 @@ void finish(const regroup_mpi_request& request, MPI_Status* status) {
     }
 }
 
-/// Takes the request from the program. One that is null is finished, as in MPI.
+/// Takes the request from the program. A null request counts as finished, as in MPI.
 void finish(MPI_Request* handle, MPI_Status* status) {
     const Request request(std::exchange(*handle, MPI_REQUEST_NULL));
     if (request) {

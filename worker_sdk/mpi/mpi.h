@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The part of MPI by which GPU programs find each other, over regroup's worker SDK: a program that
- * starts NCCL with the help of MPI runs under `regroup run`, or under an MPI launcher, with no MPI
- * installed. For C and C++; link regroup::mpi. docs/collectives.md tells what there is and what
- * differs:
+ * The part of MPI that GPU programs use to start NCCL, implemented by regroup's worker SDK. Such a
+ * program runs under `regroup run`, or under an MPI launcher, without an MPI installation. For C
+ * and C++; link regroup::mpi. docs/collectives.md lists the functions and the differences to MPI:
  *
  * - Buffers lie in host memory. Datatypes are the predefined ones; both sides of a transfer give
  *   the same number of bytes.
- * - Errors are fatal, as MPI has it by default: the call prints a sentence and ends the process
- * with code 1, whereupon the launcher ends the job. With MPI_ERRORS_RETURN on a communicator its
- * calls return a code instead, and MPI_Error_string gives the sentence of this thread's last error.
- * - A rank that is gone is an error of whoever needs it, at once; no call waits longer than a day.
+ * - Errors are fatal, as by default in MPI: the call prints a sentence and ends the process with
+ *   code 1, and then the launcher ends the job. With MPI_ERRORS_RETURN on a communicator its calls
+ *   return a code instead, and MPI_Error_string gives the sentence of this thread's last error.
+ * - A call that needs a lost rank fails at once; no call waits longer than a day.
  * - Threads: one at a time may be inside these functions (MPI_THREAD_SERIALIZED).
  */
 #ifndef REGROUP_MPI_H

@@ -15,15 +15,16 @@
 namespace regroup::mpi {
 namespace {
 
-/// MPI knows no deadline, but nothing here waits without one. A rank that dies is found at once
-/// anyway.
+/// MPI has no time-outs, but the SDK never waits without a limit. The death of a rank is detected
+/// at once in any case.
 constexpr std::chrono::hours kLimit(24);
 
-/// Who dies of another rank's death gives way to it: the launcher is to see first who began, whose
-/// exit code is the job's. It ends this process meanwhile.
+/// A rank that ends because of another rank's death waits this long, so that the launcher sees the
+/// first failure first, which gives the job its exit code. The launcher ends this process in the
+/// meantime.
 constexpr int kGiveWayMs = 1000;
 
-/// Never destroyed: at exit() without MPI_Finalize, the peers are to see the connections break.
+/// Never destroyed: at exit() without MPI_Finalize, the peers must see the connections break.
 struct Global {
     std::unique_ptr<Session> session;
     Stage stage = Stage::before;
@@ -36,7 +37,7 @@ Global& global() {
 
 thread_local std::string last_error_sentence;
 
-/// On stderr, behind what the program has printed.
+/// Writes to stderr, after the output of the program.
 void say(const std::string& sentence) {
     std::string who;
     if (global().stage == Stage::running) {
@@ -191,7 +192,7 @@ void require_buffer(const void* buffer, std::size_t bytes) {
         throw CallError(MPI_ERR_BUFFER, "a buffer of " + std::to_string(bytes) + " bytes is null");
     }
     if (bytes > 0 && buffer == MPI_IN_PLACE) {
-        throw CallError(MPI_ERR_BUFFER, "MPI_IN_PLACE cannot stand here");
+        throw CallError(MPI_ERR_BUFFER, "MPI_IN_PLACE is not allowed here");
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What lies behind mpi.h's handles. C callers have no object to hand around, so the session of this
-// process is the one piece of global state; it is reached through `session()` alone.
+// The objects behind the handles of mpi.h. C callers have no object to pass, so the session of this
+// process is global state; it is accessed through `session()` only.
 #pragma once
 
 #include <regroup/context.h>
@@ -33,7 +33,7 @@ class CallError : public std::runtime_error {
 struct Communicator {
     std::unique_ptr<ProcessGroup> group;
     std::string name;
-    std::uint32_t children = 0;  ///< Made of it so far, the same number on all its ranks.
+    std::uint32_t children = 0;  ///< Created from it so far; the same on all its ranks.
     bool errors_return = false;
 };
 
@@ -46,7 +46,7 @@ class Session {
     [[nodiscard]] const Context& context() const { return context_; }
     /// The communicator behind a handle. Throws CallError MPI_ERR_COMM.
     [[nodiscard]] Communicator& communicator(MPI_Comm handle);
-    /// Takes one in; its handle.
+    /// Adds a communicator and returns its handle.
     MPI_Comm add(std::unique_ptr<Communicator> communicator);
     /// Throws CallError MPI_ERR_COMM.
     void free(MPI_Comm handle);
@@ -67,19 +67,18 @@ void begin_session();
 /// Waits for all ranks first.
 void end_session();
 
-/// Carries out a call, as all functions of mpi.h do: what `body` throws becomes the code of an
-/// error, or by default the end of this process. `communicator` decides which of the two; may be
-/// null.
+/// Carries out a call of mpi.h. An exception of `body` ends this process by default; if
+/// `communicator` (may be null) returns errors, it becomes an error code.
 int carry_out(const char* function, MPI_Comm communicator, const std::function<void()>& body);
 [[nodiscard]] inline int carry_out(const char* function, const std::function<void()>& body) {
     return carry_out(function, MPI_COMM_NULL, body);
 }
 
-/// Says the sentence with this process's rank before it, and ends the process with `code`. Nothing
-/// is tidied up: the peers are to see at once that this rank is gone.
+/// Prints the rank of this process and the sentence, and ends the process with `code`, without
+/// clean-up: the peers must see at once that this rank is gone.
 [[noreturn]] void end_process(const std::string& sentence, int code);
 
-/// The sentence of this thread's last error that was returned; empty if none was.
+/// The sentence of the last error that a call returned on this thread; empty if there was none.
 [[nodiscard]] const std::string& last_sentence();
 
 // Arguments. Each throws CallError.
@@ -88,7 +87,7 @@ int carry_out(const char* function, MPI_Comm communicator, const std::function<v
 [[nodiscard]] std::size_t count_of(int count);
 [[nodiscard]] std::size_t bytes_of(int count, MPI_Datatype type);
 [[nodiscard]] std::uint32_t rank_in(const Communicator& communicator, int rank, int error_code);
-/// Requires that somewhere is something, unless it is nothing.
+/// Refuses a null buffer, unless `bytes` is 0.
 void require_buffer(const void* buffer, std::size_t bytes);
 template <class T>
 void require_pointer(const T* pointer, const char* name) {

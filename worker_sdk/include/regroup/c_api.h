@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
-/// The SDK for C, and for every language that can call C: who this process is, the store, and
-/// groups of ranks. C99 or C++. regroup/c_api_training.h has the rest.
+/// The SDK for C, and for every language that can call C: the context of this process, the store,
+/// and groups of ranks. C99 or C++. regroup/c_api_training.h has the rest.
 ///
 /// Link libregroup.so (CMake `regroup::c_api`, pkg-config `regroup-c`), or the static library of
-/// C++. What an operation does is said in the C++ headers, in context.h, store.h and
-/// process_group.h; this interface adds nothing but the following rules.
+/// C++. The C++ headers context.h, store.h and process_group.h describe the operations; this
+/// interface adds the following rules.
 ///
-/// **Errors.** Functions return REGROUP_OK or what a caller can do about the failure;
-/// regroup_last_error() has the sentence for a person. Nothing is thrown or printed. A required
-/// pointer that is NULL is REGROUP_INVALID_ARGUMENT. Where a call fails, handles and memory that it
-/// would have given are NULL.
+/// **Errors.** Functions return REGROUP_OK or the code of the failure; regroup_last_error() returns
+/// a sentence for people. Functions throw and print nothing. A required pointer that is NULL is
+/// REGROUP_INVALID_ARGUMENT. If a call fails, it sets the handles and memory that it returns to
+/// NULL.
 ///
-/// **Handles** are the caller's, each to be freed once, by the function of its own name; NULL may
-/// be freed. They may be freed in any order: what needs another one keeps it. Strings given are
-/// copied; buffers of operations are used in place, and must stay until the operation is complete.
+/// **Handles** belong to the caller, who frees each one once, by the function with its name; NULL
+/// may be freed. They may be freed in any order: a handle keeps the objects that it needs. Strings
+/// are copied; buffers of operations are used in place, and must stay until the operation is
+/// complete.
 ///
-/// **Threads.** One thread at a time uses a handle, with these exceptions: any thread may use a
-/// store, wait for or test a work, and abort a group, while others do too.
+/// **Threads.** One thread at a time uses a handle, with these exceptions: any number of threads
+/// may use a store, wait for or test a work, and abort a group at the same time.
 #pragma once
 
 #include <regroup/version.h>
@@ -29,7 +30,7 @@
 extern "C" {
 #endif
 
-/// What a caller can sensibly do about a failure. The values are stable.
+/// The codes of failures. The values are stable.
 typedef int32_t regroup_errc;
 enum {
     REGROUP_OK = 0,
@@ -44,21 +45,21 @@ enum {
 
 /// The release of the library that is running, as REGROUP_VERSION.
 const char* regroup_version(void);
-/// "ok", "invalid_argument", ...; "unknown" for a number that is none.
+/// "ok", "invalid_argument" and so on; "unknown" for a number that is no code.
 const char* regroup_errc_name(regroup_errc code);
-/// What the last failure on this thread was; empty before the first. It stays until the next
-/// failure on this thread, and is cut off after 2,047 bytes.
+/// The text of the last failure on this thread; empty before the first. Valid until the next
+/// failure on this thread; cut off after 2,047 bytes.
 const char* regroup_last_error(void);
-/// Frees memory that a function handed out with the words "to be freed by regroup_free".
+/// Frees memory that a function returned "to be freed by regroup_free".
 void regroup_free(void* memory);
 
-// Who this process is.
+// The context of this process.
 
 /// The place of this process in its job; regroup::Context.
 typedef struct regroup_context regroup_context;
 
 typedef struct regroup_context_info {
-    const char* job;          ///< As long as the context is used for nothing but reading.
+    const char* job;          ///< Valid until the context is changed or freed.
     const char* master_addr;  ///< Likewise; empty in a world of one.
     uint32_t rank;
     uint32_t world_size;
@@ -72,9 +73,10 @@ typedef struct regroup_context_info {
     uint16_t master_port;
 } regroup_context_info;
 
-/// From what a launcher left in the environment; without it, a world of one.
+/// Reads the environment that a launcher set; without it, a world of one.
 regroup_errc regroup_context_from_environment(regroup_context** context);
-/// From values. Rank 0 serves the store at this address, unless regroup_context_use_store follows.
+/// Takes the values from the arguments. Rank 0 serves the store at this address, unless
+/// regroup_context_use_store is called.
 regroup_errc regroup_context_create(uint32_t rank, uint32_t world_size, const char* master_addr,
                                     uint16_t master_port, regroup_context** context);
 /// The GPU of this process, as CUDA numbers them in it; regroup::cuda::device_of.
@@ -88,12 +90,13 @@ typedef struct regroup_store regroup_store;
 
 /// The context's store, connected by the first call.
 regroup_errc regroup_context_store(const regroup_context* context, regroup_store** store);
-/// Makes `store` the one through which groups of this context find each other.
+/// Sets the store through which groups of this context are formed.
 regroup_errc regroup_context_use_store(regroup_context* context, const regroup_store* store);
-/// A server's, at `host`. `timeout_ms` is for connecting and for later waits; 0 means 5 minutes.
+/// Connects to the server at `host`. `timeout_ms` is for connecting and for later waits; 0 means 5
+/// minutes.
 regroup_errc regroup_store_connect(const char* host, uint16_t port, int64_t timeout_ms,
                                    regroup_store** store);
-/// One inside this process, for ranks that are threads.
+/// Creates a store inside this process, for ranks that are threads.
 regroup_errc regroup_store_local(int64_t timeout_ms, regroup_store** store);
 void regroup_store_free(regroup_store* store);
 
@@ -107,7 +110,7 @@ regroup_errc regroup_store_add(regroup_store* store, const char* key, int64_t am
 /// `*present` becomes 1 if all keys exist now, else 0.
 regroup_errc regroup_store_check(regroup_store* store, const char* const* keys, size_t count,
                                  int32_t* present);
-/// Waits until all keys exist; 0 means as long as the store's own timeout.
+/// Waits until all keys exist; 0 means the store's own timeout.
 regroup_errc regroup_store_wait(regroup_store* store, const char* const* keys, size_t count,
                                 int64_t timeout_ms);
 /// Stores `desired` if the value is `expected`, "" meaning absent. `*value` is the value
@@ -119,7 +122,7 @@ regroup_errc regroup_store_delete(regroup_store* store, const char* key, int32_t
 
 // Buffers.
 
-/// What an element is. The values are stable.
+/// The type of an element. The values are stable.
 typedef int32_t regroup_dtype;
 enum {
     REGROUP_FLOAT32 = 0,
@@ -140,8 +143,8 @@ enum {
 typedef int32_t regroup_device_kind;
 enum { REGROUP_CPU = 0, REGROUP_CUDA = 1 };
 
-/// A contiguous buffer of the caller's: `count` elements, not bytes. Where a function takes one for
-/// input, it is only read. A device left out means the CPU.
+/// A contiguous buffer that belongs to the caller: `count` elements, not bytes. Functions only read
+/// their inputs. A device left out means the CPU.
 typedef struct regroup_tensor {
     void* data;
     size_t count;
@@ -156,7 +159,7 @@ typedef struct regroup_tensor {
 typedef int32_t regroup_reduce_op;
 enum { REGROUP_SUM = 0, REGROUP_PRODUCT = 1, REGROUP_MIN = 2, REGROUP_MAX = 3, REGROUP_AVG = 4 };
 
-/// The rank in a group that this process is not in.
+/// The rank of a process that is not a member of the group.
 #define REGROUP_NOT_A_MEMBER UINT32_MAX
 /// Lets the group choose the GPU.
 #define REGROUP_ANY_DEVICE (-1)
@@ -170,39 +173,40 @@ typedef struct regroup_memory regroup_memory;
 typedef struct regroup_batch regroup_batch;
 
 typedef struct regroup_group_info {
-    const char* backend;  ///< As long as the group.
+    const char* backend;  ///< Valid until the group is freed.
     uint32_t rank;
     uint32_t world_size;
     regroup_device_kind device_kind;  ///< Where buffers must lie.
     int32_t device_index;
 } regroup_group_info;
 
-/// Blocks until every rank has come. `backend` is "cpu" or "nccl". `name`, which may be NULL for
-/// "default", keeps apart groups that are formed at the same time. `timeout_ms` limits forming and
-/// each operation; 0 means 30 minutes. `device` is the GPU of "nccl", or REGROUP_ANY_DEVICE.
+/// Forms the group of all ranks; blocks until every rank has called it. `backend` is "cpu" or
+/// "nccl". Groups that are formed at the same time need different names; NULL means "default".
+/// `timeout_ms` limits forming and each operation; 0 means 30 minutes. `device` is the GPU of
+/// "nccl", or REGROUP_ANY_DEVICE.
 regroup_errc regroup_group_create(const regroup_context* context, const char* backend,
                                   const char* name, int64_t timeout_ms, int32_t device,
                                   regroup_group** group);
-/// The group of some of `parent`'s ranks, called by all of them. Ranks that are not in it get one
-/// that refuses every operation. `name` may be NULL.
+/// Forms the group of some of `parent`'s ranks; called by all ranks of `parent`. A rank that is not
+/// in the new group gets a group that refuses every operation. `name` may be NULL.
 regroup_errc regroup_group_new_group(regroup_group* parent, const uint32_t* ranks, size_t count,
                                      const char* name, regroup_group** group);
 regroup_errc regroup_group_get(const regroup_group* group, regroup_group_info* info);
-/// Gives the group up: blocked and future operations end as REGROUP_FENCED. `reason` may be NULL.
+/// Aborts the group: blocked and future operations end as REGROUP_FENCED. `reason` may be NULL.
 regroup_errc regroup_group_abort(regroup_group* group, const char* reason);
-/// "nccl": later operations go into this cudaStream_t.
+/// "nccl": puts later operations into this cudaStream_t.
 regroup_errc regroup_group_use_stream(regroup_group* group, void* stream);
-/// Leaves the group: in order, if nothing is in flight.
+/// Leaves the group, in order if no operation is in flight.
 void regroup_group_free(regroup_group* group);
 
-/// Memory that operations of the group reach fastest, zeroed; called by every rank. It may outlive
-/// the group.
+/// Allocates zeroed memory that operations of the group access fastest; called by every rank. It
+/// may outlive the group.
 regroup_errc regroup_group_allocate(regroup_group* group, size_t bytes, regroup_memory** memory,
                                     void** data);
 void regroup_memory_free(regroup_memory* memory);
 
-// Operations. With `work` they are only started, and `*work` is to be waited for and freed; with
-// NULL they are complete when the function returns.
+// Operations. With `work`, the function only starts the operation; the caller waits for `*work` and
+// frees it. With NULL, the operation is complete when the function returns.
 
 regroup_errc regroup_all_reduce(regroup_group* group, regroup_tensor buffer, regroup_reduce_op op,
                                 regroup_work** work);
@@ -217,10 +221,10 @@ regroup_errc regroup_broadcast(regroup_group* group, regroup_tensor buffer, uint
 /// `output` = [world_size, input.count].
 regroup_errc regroup_all_gather(regroup_group* group, regroup_tensor input, regroup_tensor output,
                                 regroup_work** work);
-/// `output` = [world_size, input.count] on `root`; elsewhere it is not looked at.
+/// `output` = [world_size, input.count] on `root`; ignored on other ranks.
 regroup_errc regroup_gather(regroup_group* group, regroup_tensor input, regroup_tensor output,
                             uint32_t root, regroup_work** work);
-/// `input` = [world_size, output.count] on `root`; elsewhere it is not looked at.
+/// `input` = [world_size, output.count] on `root`; ignored on other ranks.
 regroup_errc regroup_scatter(regroup_group* group, regroup_tensor input, regroup_tensor output,
                              uint32_t root, regroup_work** work);
 /// Both [world_size, n].
@@ -232,17 +236,17 @@ regroup_errc regroup_send(regroup_group* group, regroup_tensor buffer, uint32_t 
 regroup_errc regroup_recv(regroup_group* group, regroup_tensor buffer, uint32_t peer, uint32_t tag,
                           regroup_work** work);
 
-/// Blocks until the operation is complete, and returns how it ended. Any number of times.
+/// Blocks until the operation is complete, and returns its result. Any number of times.
 regroup_errc regroup_work_wait(const regroup_work* work);
 /// `*done` becomes 1 once regroup_work_wait would return at once, else 0.
 regroup_errc regroup_work_test(const regroup_work* work, int32_t* done);
 void regroup_work_free(regroup_work* work);
 
-/// Until regroup_batch_start, operations of `group` are collected; none may be waited for before,
-/// so they are issued with `work`.
+/// Collects operations of `group` until regroup_batch_start. Do not wait for them before that, so
+/// issue them with `work`.
 regroup_errc regroup_batch_begin(regroup_group* group, regroup_batch** batch);
 regroup_errc regroup_batch_start(regroup_batch* batch);
-/// Gives the group up if the batch was never started.
+/// Aborts the group if the batch was not started.
 void regroup_batch_free(regroup_batch* batch);
 
 #ifdef __cplusplus

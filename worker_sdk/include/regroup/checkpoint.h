@@ -17,22 +17,22 @@ namespace regroup {
 struct CheckpointOptions {
     /// How many earlier checkpoints stay beside the new one, as PATH.1 (the latest), PATH.2, ...
     std::size_t previous_count = 0;
-    /// The round that saves, as Context::round has it; 0 if it does not matter. With it, a worker
-    /// whose round is over cannot overwrite what a later round has saved; see `save`.
+    /// The round that saves (Context::round); 0 disables the check. With it, a worker whose round
+    /// is over cannot overwrite the checkpoint of a later round; see `save`.
     std::uint64_t round = 0;
 };
 
 /// The state of a training job: named tensors, and named texts and numbers such as the step.
 ///
-/// It holds what belongs to the job as a whole, nothing of any one rank, and so can be resumed
-/// under another world size. By habit rank 0 saves, and loads for all; the others get the values
-/// from rank 0 when DistributedDataParallel is constructed.
+/// It holds state of the whole job and of no single rank, so a job can resume from it under another
+/// world size. Usually rank 0 saves, and rank 0 loads for all; the others get the values from rank
+/// 0 when DistributedDataParallel is constructed.
 ///
-/// A value: it owns copies of everything set, so the training may go on while it is being saved.
-/// Not thread-safe.
+/// A value: it owns copies of everything set, so the training may go on during `save`. Not
+/// thread-safe.
 class Checkpoint {
    public:
-    // Setting a name again replaces what it had, whatever its kind.
+    // Setting a name again replaces its entry, of whatever kind.
 
     void set_text(const std::string& name, std::string_view text);
     void set_integer(const std::string& name, std::int64_t value);
@@ -50,27 +50,28 @@ class Checkpoint {
     void read_tensor(std::string_view name, TensorView destination) const;
     [[nodiscard]] bool contains(std::string_view name) const;
 
-    /// Writes `path` so that a reader finds the old checkpoint or the new one, each in full,
-    /// wherever this process is killed: into a file beside it, which is flushed to the disk and
-    /// then renamed. Blocks until the new one is safe on the disk. What earlier, killed writers
-    /// left behind is removed. Throws Error `system` naming the call and the file (a full disk, no
-    /// permission); the previous checkpoint is then untouched.
+    /// Writes `path` atomically: whenever this process is killed, a reader finds either the old
+    /// checkpoint or the new one, complete. `save` writes a file beside `path`, flushes it to the
+    /// disk and renames it. It blocks until the new checkpoint is on the disk, and removes
+    /// temporary files of writers that were killed. Throws Error `system` naming the call and the
+    /// file (a full disk, no permission); the previous checkpoint is then untouched.
     ///
-    /// With `options.round`: throws Error `fenced`, having changed nothing, if that round is over
-    /// as far as the agent knows, or if `path` was saved by a later round of this training; and
-    /// `deadline_exceeded` if another process has been renaming at the same `path` for 30 seconds.
-    /// Writers keep each other out by a lock on PATH.lock, which stays behind, empty. A training
-    /// that begins anew from a checkpoint may overwrite it, whatever round has saved it; one that
-    /// begins from nothing may not overwrite a checkpoint with a date in the future.
+    /// With `options.round`, it throws and changes nothing: Error `fenced` if the agent knows that
+    /// the round is over, or if a later round of this training has saved `path`;
+    /// `deadline_exceeded` if another process holds the lock for 30 seconds. The lock is on the
+    /// file PATH.lock, which stays there, empty. A training that begins from a checkpoint may
+    /// overwrite it, whichever round has saved it. A training that begins without a checkpoint may
+    /// not overwrite one with a date in the future.
     ///
-    /// On the thread of an ElasticLoop, in a step and in no section, it is a section by itself.
+    /// On the thread of an ElasticLoop, in a step and outside sections, `save` is a section of its
+    /// own.
     void save(const std::filesystem::path& path, const CheckpointOptions& options = {}) const;
 
-    /// Reads and verifies `path`. Throws Error: `system` if it cannot be read, `invalid_argument`
-    /// saying what is wrong with it: truncated, damaged, not a checkpoint.
+    /// Reads and verifies `path`. Throws Error: `system` if it cannot be read; `invalid_argument`
+    /// if it is truncated, damaged, or not a checkpoint.
     [[nodiscard]] static Checkpoint load(const std::filesystem::path& path);
 
-    /// The same, but nothing if there is no such file.
+    /// The same, but returns nullopt if there is no such file.
     [[nodiscard]] static std::optional<Checkpoint> load_if_present(
         const std::filesystem::path& path);
 
@@ -84,7 +85,7 @@ class Checkpoint {
     const Entry& find(std::string_view name, std::string_view kind) const;
 
     std::map<std::string, Entry, std::less<>> entries_;
-    std::string origin_ = "checkpoint";  // for messages: which file this came from
+    std::string origin_ = "checkpoint";  // The file, for messages.
 };
 
 }  // namespace regroup

@@ -13,13 +13,13 @@ struct SamplerOptions {
     /// This process among `world_size`.
     std::uint32_t rank = 0;
     std::uint32_t world_size = 1;
-    /// False visits the dataset in its own order in every epoch.
+    /// False: every epoch visits the dataset in its own order.
     bool shuffle = true;
-    /// The order of an epoch depends on seed + epoch and on nothing else: not on the number of
-    /// ranks, the machine or the compiler.
+    /// The order of an epoch depends on seed + epoch only, not on the number of ranks, the machine
+    /// or the compiler.
     std::uint64_t seed = 0;
-    /// What to do when the samples do not divide evenly among the ranks: leave out the last few
-    /// (true), or repeat the first few so that every rank gets equally many (false).
+    /// If the samples do not divide evenly among the ranks: true leaves out the last few, false
+    /// repeats the first few so that every rank gets equally many.
     bool drop_last = false;
 };
 
@@ -29,15 +29,14 @@ struct SampleRange {
     std::uint64_t last = 0;
 };
 
-/// Deals the samples of each epoch out to the ranks, without the ranks having to talk.
+/// Distributes the samples of each epoch among the ranks, without communication.
 ///
-/// All ranks agree on one order of the dataset per epoch, whatever their number; position p of it
-/// goes to rank p mod world_size. A position is therefore a bookmark that means the same under
-/// every world size: a job that stopped at position p goes on with `indices_from(p)` on any number
-/// of ranks.
+/// All ranks compute the same order of the dataset for an epoch, for any number of ranks; position
+/// p of it goes to rank p mod world_size. A position therefore means the same under every world
+/// size: a job that stopped at position p continues with `indices_from(p)` on any number of ranks.
 ///
 /// The order is computed sample by sample and never stored: setting an epoch and jumping to a
-/// position cost nothing, however large the dataset. A value; not thread-safe.
+/// position are O(1). A value; not thread-safe.
 class DistributedSampler {
    public:
     /// Throws Error `invalid_argument` for an empty dataset or a rank outside the world.
@@ -52,14 +51,13 @@ class DistributedSampler {
     /// This rank's dataset indices for the whole epoch, in order: count() of them.
     [[nodiscard]] std::vector<std::uint64_t> indices() const;
 
-    /// This rank's part of what is left of the epoch from position `global_start` on, equally many
-    /// for every rank. Throws Error `invalid_argument` if `global_start` is beyond the dataset.
+    /// This rank's part of the epoch from position `global_start` on, equally many for every rank.
+    /// Throws Error `invalid_argument` if `global_start` is beyond the dataset.
     [[nodiscard]] std::vector<std::uint64_t> indices_from(std::uint64_t global_start) const;
 
-    /// This rank's part of exactly the positions of `range`, for instance those of one global
-    /// batch: first + rank, first + rank + world_size, ... Nothing is padded or dropped, so that
-    /// ranks may differ by one sample. Throws Error `invalid_argument` if `range` leaves the
-    /// dataset.
+    /// This rank's part of the positions of `range`, for instance of one global batch: first +
+    /// rank, first + rank + world_size, and so on. Nothing is padded or dropped, so the ranks may
+    /// differ by one sample. Throws Error `invalid_argument` if `range` is not within the dataset.
     [[nodiscard]] std::vector<std::uint64_t> shard(const SampleRange& range) const;
 
     /// The dataset index at `position` of the epoch's order. Requires position < dataset_count.

@@ -1,28 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The training loop that survives: processes stay, rounds change under them.
+// A training loop that survives the loss of workers: the processes stay, and the rounds change.
 //
+//     std::vector<float> weights(1000);
 //     regroup::ElasticLoop loop;
-//     loop.register_state("weights", regroup::TensorView(weights));
-//     loop.register_state("momentum", regroup::TensorView(momentum));
-//     std::optional<regroup::DistributedDataParallel> ddp;
+//     loop.register_state("weights", std::span<float>(weights));
 //     loop.run({
-//         .on_round = [&](const regroup::ElasticRound& round) {
-//             ddp.emplace(*round.group, parameters);
-//         },
 //         .on_step = [&](regroup::ElasticStep& step) {
-//             if (step.samples_begin() >= samples_total) {
+//             if (step.number() == 600) {
 //                 return step.finish();
 //             }
-//             const auto mine = sampler.shard(step.take(global_batch));
-//             ... forward, backward; ddp->synchronize() ...
-//             step.commit([&] { optimizer.step(); });
+//             const regroup::DistributedSampler sampler({.dataset_count = 600 * 64,
+//                                                        .rank = step.context().rank,
+//                                                        .world_size = step.context().world_size});
+//             std::vector<float> gradient(weights.size());
+//             for (const std::uint64_t sample : sampler.shard(step.take(64))) {
+//                 gradient[sample % 1000] += weights[sample % 1000] / 64;  // Forward and backward.
+//             }
+//             step.group().all_reduce(std::span<float>(gradient), regroup::ReduceOp::sum).wait();
+//             step.commit([&] {
+//                 for (std::size_t i = 0; i < weights.size(); ++i) {
+//                     weights[i] -= 0.1F * gradient[i];
+//                 }
+//             });
 //         },
 //     });
 //
-// When a peer is lost, what blocks in a collective is released with an Error; the loop catches it,
-// waits for the next round, gets the last committed state from a survivor if this rank is behind
-// or new, and calls `on_step` again for the step that was not committed.
+// When a peer is lost, the collective that blocks throws an Error. The loop catches it and waits
+// for the next round. A rank that is behind or new gets the last committed state from a survivor.
+// Then the loop calls `on_step` again for the step that was not committed.
 #pragma once
 
 #include <regroup/context.h>
@@ -47,30 +53,31 @@ class Loop;
 
 struct ElasticOptions {
     std::string backend = "cpu";  ///< Of the group that steps use; see ProcessGroup::create.
-    /// Limit for each operation. A peer that is lost ends operations at once, not after this.
+    /// Limit for each operation. The loss of a peer ends operations at once, not after this time.
     std::chrono::nanoseconds timeout = std::chrono::minutes(30);
-    /// Replicas are compared at every change of the membership, before any is sent to those who
-    /// need it, and every so many steps; 0: only then. A rank that holds something else than most
-    /// of those who ought to hold the same ends with an Error; for the others that is the loss of a
-    /// peer, and they go on with what they hold. If nothing is held by more ranks than anything
-    /// else (two ranks that differ), all end. The same on every rank.
+    /// The loop compares the replicas of the state every so many steps; 0: only at every change of
+    /// the membership, which it always does before a rank sends its state. A rank whose state
+    /// differs from the state of the majority ends with an Error. The other ranks treat this as the
+    /// loss of a peer and keep their state. Without a majority (for example two ranks that differ),
+    /// all ranks end. The same on every rank.
     std::uint64_t compare_every = 0;
-    /// Own work and waiting are compared among ranks over windows of this many steps, and a rank
-    /// that is slower in its own work is named; 0: never.
+    /// The loop compares the work time of the ranks, without their waiting, over windows of this
+    /// many steps and reports slow ranks; 0: never.
     std::uint32_t straggler_window = 10;
-    /// How much slower than the median counts, from 0; see `ElasticLoop::on_straggler`.
+    /// A rank is slow if its work takes longer than the median of the others by this fraction. At
+    /// least 0; see `ElasticLoop::on_straggler`.
     double straggler_excess = 0.12;
 };
 
-/// One membership, as a step sees it.
+/// A round: a period in which membership and ranks are fixed.
 struct ElasticRound {
     const Context* context = nullptr;  ///< Rank, world size and the rest, in this round.
-    ProcessGroup* group = nullptr;     ///< Of all ranks; ends with the round.
-    std::uint64_t step = 0;            ///< Steps committed before it.
-    bool first = false;                ///< The job's first round on this process.
+    ProcessGroup* group = nullptr;     ///< Of all ranks; aborted at the end of the round.
+    std::uint64_t step = 0;            ///< Steps committed before this round.
+    bool first = false;                ///< The first round of this process.
 };
 
-/// A step in the making.
+/// A step that is being carried out.
 class ElasticStep {
    public:
     /// Steps committed before this one, over all rounds: the number of this step, from 0.
@@ -80,25 +87,28 @@ class ElasticStep {
 
     /// Samples consumed by all committed steps, of all ranks together. The same on every rank.
     [[nodiscard]] std::uint64_t samples_begin() const noexcept;
-    /// Takes the next `count` positions of the global order for this step, for all ranks together:
-    /// to be dealt out by DistributedSampler::shard, under whatever world size. They count as
-    /// consumed when the step is committed, and are given again if it is not. Once per step.
+    /// Takes the next `count` positions of the global order for this step, for all ranks together.
+    /// DistributedSampler::shard gives each rank its part, for any world size. The positions count
+    /// as consumed when the step is committed; otherwise the repeated step gets them again. Once
+    /// per step.
     SampleRange take(std::uint64_t count);
 
-    /// Ends the step. Blocks until every rank of the round has come here with its reduction done;
-    /// then calls `apply` (the optimizer's step: local, no collectives), and the step is
-    /// committed. If any rank is lost first, throws, having applied nothing; the step is repeated
-    /// in the next round, unless some survivor has already applied it: then all others get its
-    /// state. So a step is committed by all or by none. Throws Error `fenced` on a worker whose
-    /// round is over. Let what it throws pass. Once per step.
+    /// Ends the step. Blocks until every rank of the round has called it and all operations of the
+    /// step are complete. Then it calls `apply` (the optimizer's step: local, no collectives), and
+    /// the step is committed.
+    ///
+    /// If a rank is lost before that, it throws and applies nothing. The next round repeats the
+    /// step, unless a survivor has already applied it: then the other ranks get the state of that
+    /// survivor. So all ranks commit a step, or none does. Throws Error `fenced` on a worker whose
+    /// round is over. Do not catch what it throws. Once per step.
     void commit(const std::function<void()>& apply);
-    /// Training is over: `run` returns once every rank has said so, without committing this step.
-    /// All ranks must call it in the same step. If some do not, `run` throws Error
-    /// `invalid_argument`, which names them, and the launcher ends the job without another try.
+    /// Ends the training: `run` returns when every rank has called it, without committing this
+    /// step. All ranks must call it in the same step. If some do not, `run` throws Error
+    /// `invalid_argument`, which names them, and the launcher ends the job without a restart.
     void finish();
 
-    /// While it lives, this rank is in the named section, whose duration is watched: a hang is
-    /// suspected when it takes several times as long as it ever has. Nests not.
+    /// While this object lives, the rank is in the named section. The agent suspects a hang when a
+    /// section takes several times as long as it ever has. Sections cannot be nested.
     class Section {
        public:
         Section(const ElasticStep& step, std::string_view name) noexcept;
@@ -119,42 +129,42 @@ class ElasticStep {
     elastic::Loop* loop_;
 };
 
-/// Why this rank is about to leave, while its state is still there to be saved.
+/// Describes why and until when this rank leaves, while its state can still be saved.
 struct ElasticLeave {
     /// Committed steps: the same on every rank that leaves. If a loss ends the round before all
-    /// have come to the boundary, they take part in one more round first, or in up to three. Only
-    /// where there can be none (too few nodes are left, no daemon is reached, the node's time to
-    /// leave runs out, or a worker has said that trying again cannot help), or the last breaks,
-    /// too, is it what this rank had come to, which may be one step less than others.
+    /// ranks are at the boundary, they take part in up to three more rounds first. Where no such
+    /// round completes, this is the step of this rank alone, which may be one less than that of
+    /// other ranks. Reasons: too few nodes are left, no daemon answers, the time of the node runs
+    /// out, or a worker has reported `user_error`.
     std::uint64_t step = 0;
     std::string reason;
     std::chrono::steady_clock::time_point deadline;
 };
 
 struct ElasticCallbacks {
-    /// Called at the start of each round, with the state in place: build here what hangs on the
+    /// Called at the start of each round, when the state is complete. Build here what needs the
     /// group, such as DistributedDataParallel.
     std::function<void(const ElasticRound&)> on_round = {};
     /// Called for each step; must end with commit(), finish() or an exception. Required.
     std::function<void(ElasticStep&)> on_step = {};
     /// Called on each rank of a node that leaves (a drain, a preemption), at a step boundary that
-    /// is the same for all, or between two rounds; `run` returns afterwards with Ending::left. Not
-    /// called on a rank without which the others have gone on meanwhile, if its node hears of that:
-    /// its process is ended.
+    /// is the same for all ranks, or between two rounds. `run` then returns Ending::left. Not
+    /// called if the other nodes went on without this rank and the agent knows it: then the agent
+    /// ends this process.
     std::function<void(const ElasticLeave&)> on_leave = {};
 };
 
 enum class Ending : std::uint8_t {
-    finished,  ///< Every rank said so.
+    finished,  ///< Every rank called finish().
     left,      ///< This node leaves; the others go on.
 };
 
-/// Runs steps over changing memberships. Needs the regroup launcher for that; under any other, or
-/// alone, it runs them over the one membership that there is, and a loss ends it with an Error.
+/// Runs steps over changing memberships. This needs the regroup launcher. Under another launcher,
+/// or alone, the loop runs one round, and the loss of a peer ends it with an Error.
 ///
-/// A worker of a round that is over can neither commit nor save a checkpoint (Checkpoint::save with
-/// CheckpointOptions::round). One thread, that which calls `run`; a control thread of the loop's
-/// own listens to the agent. At most one loop in a process at a time.
+/// A worker whose round is over can neither commit nor save a checkpoint (Checkpoint::save with
+/// CheckpointOptions::round). Only the thread that calls `run` uses the loop; a control thread of
+/// the loop listens to the agent. At most one loop in a process at a time.
 class ElasticLoop {
    public:
     explicit ElasticLoop(ElasticOptions options = {});
@@ -162,37 +172,39 @@ class ElasticLoop {
     ElasticLoop(const ElasticLoop&) = delete;
     ElasticLoop& operator=(const ElasticLoop&) = delete;
 
-    /// Registers what must be equal on all ranks after every step: parameters, the optimizer's
-    /// state. The memory belongs to the caller and stays where it is while the loop lives; host or
-    /// GPU, as the back end needs it; what is on a GPU is read and written in CUDA's default
-    /// stream. It changes nowhere but in the function given to `commit`. The same names, in the
-    /// same order, on every rank. Before `run`. Throws Error `invalid_argument` for a name that is
-    /// taken.
+    /// Registers state that must be equal on all ranks after every step, such as parameters and the
+    /// optimizer's moments. The caller owns the memory and keeps it in place while the loop lives.
+    /// It is host or GPU memory, as the back end needs it; the loop reads and writes GPU memory in
+    /// CUDA's default stream. Change the state only in the function given to `commit`.
+    ///
+    /// The same names, in the same order, on every rank. Before `run`. Throws Error
+    /// `invalid_argument` for a name that is registered already, or for a tensor without data.
     void register_state(std::string name, TensorView tensor);
-    /// The same for what is not a tensor: `save` gives its bytes, `load` takes them. Called
-    /// between steps, on the thread of `run`.
+    /// The same for state that is not a tensor: `save` returns its bytes, `load` takes them. The
+    /// loop calls both between steps, on the thread of `run`.
     void register_state(std::string name, std::function<std::string()> save,
                         std::function<void(std::string_view)> load);
 
-    /// Goes on from a checkpoint: so many steps and samples count as done. Before `run`.
+    /// Continues from a checkpoint: so many steps and samples count as done. Before `run`.
     void resume_at(std::uint64_t step, std::uint64_t samples);
 
-    /// Called on rank 0 when a rank's own work is slower than the median of the others
-    /// by `straggler_excess`, and by 1 ms at least, window after window. The launcher says so too.
+    /// `listener` is called on rank 0 when the work of a rank takes longer than the median of the
+    /// others by `straggler_excess`, and by 1 ms at least, in most windows. The launcher reports it
+    /// too.
     void on_straggler(std::function<void(std::uint32_t rank, double excess)> listener);
 
-    /// Trains. Throws Error `invalid_argument` if what this rank keeps is not what most others do,
-    /// naming the rank and the tensor (see `ElasticOptions::compare_every`; without the launcher on
-    /// all ranks), or if a callback is missing; what callbacks throw, but for an Error of a lost
-    /// peer; without the launcher also `disconnected` when a peer is lost, and with it when the
-    /// agent goes away. Once.
+    /// Trains until all ranks finish or this node leaves. Once. Throws Error:
+    /// - `invalid_argument` if the state of this rank differs from that of the majority, naming the
+    ///   rank and the tensor (see `ElasticOptions::compare_every`; without the launcher on all
+    ///   ranks), or if a callback is missing;
+    /// - `disconnected` when the agent goes away; without the launcher when a peer is lost;
+    /// - whatever callbacks throw, except for the Error of a lost peer under the launcher.
     ///
-    /// Under the launcher, and if SIGTERM would end the process, it is put off meanwhile: a
-    /// scheduler may have sent it to the agent as well, which then asks this worker to leave in
-    /// order. If the agent does not within two seconds, the process ends by it. From the agent
-    /// itself it works at once, and so it does in processes that this one forks; a program that
-    /// handles SIGTERM gets it as ever. System calls that SA_RESTART does not resume may return
-    /// EINTR.
+    /// Under the launcher, if SIGTERM would end the process, `run` defers it: a scheduler may have
+    /// sent the signal to the agent too, which then asks this worker to leave in order. If the
+    /// agent does not ask within two seconds, the signal ends the process. SIGTERM from the agent,
+    /// or to a process that this one forked, takes effect at once. A program that handles SIGTERM
+    /// gets it as usual. System calls that SA_RESTART does not resume may return EINTR.
     Ending run(const ElasticCallbacks& callbacks);
 
    private:

@@ -8,8 +8,8 @@
 
 namespace regroup {
 
-/// The one exception of the SDK. `code()` names the sensible reaction, `what()` is a sentence for a
-/// person: the operation, the peer, the limit, the time it took.
+/// The only exception of the SDK. `code()` tells a program how to react; `what()` is a sentence for
+/// people that names the operation, the peer, the limit and the time.
 class Error : public std::runtime_error {
    public:
     Error(Errc code, const std::string& detail) : std::runtime_error(detail), code_(code) {}

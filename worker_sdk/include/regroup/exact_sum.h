@@ -10,20 +10,20 @@
 
 namespace regroup {
 
-/// A sum of doubles without rounding errors: every value is added in full into one fixed-point
-/// number that is wide enough for all of them, and only the result is rounded, once. So the result
-/// does not depend on the order of the values, nor on how they were spread over ranks; and it is
-/// the double nearest to the true sum.
+/// A sum of doubles without rounding errors: every value is added exactly to a fixed-point number
+/// that covers the range of all doubles, and only the result is rounded, once. So the result is the
+/// double nearest to the true sum, and does not depend on the order of the values or on their
+/// distribution over ranks.
 ///
 /// Costs 568 bytes, and a few additions of integers per value. A value; not thread-safe.
 class ExactSum {
    public:
     void add(double value) noexcept;
-    /// What adding all values of `other` would give.
+    /// Adds all values of `other`.
     void add(const ExactSum& other) noexcept;
 
-    /// The nearest double, ties to even: infinite if the sum is beyond all doubles, or if an
-    /// infinity was added; not a number if one was added, or infinities of both signs.
+    /// The nearest double, ties to even: infinite if the sum exceeds all doubles or an infinity was
+    /// added; NaN if a NaN was added, or infinities of both signs.
     [[nodiscard]] double value() const noexcept;
 
    private:
@@ -36,15 +36,15 @@ class ExactSum {
 
     void carry() noexcept;
 
-    // Digits of 32 bits, the lowest first, each with room for carries that wait; then how many
-    // NaNs, positive and negative infinities there were.
+    // Digits of 32 bits, the lowest first, each with room for delayed carries; then the counts of
+    // NaNs, positive infinities and negative infinities.
     std::array<std::int64_t, kDigitCount + 3> state_{};
-    std::int64_t adds_ = 0;  // since the last carry()
+    std::int64_t adds_ = 0;  // Since the last carry().
 };
 
 /// In place: each sum becomes the sum over all ranks, the same on all. One all-reduce of 568 bytes
-/// per sum, which `group` must take from host memory. Called by every rank with equally many sums;
-/// blocks; throws as all_reduce.
+/// per sum; `group` must work on host memory. Called by every rank with equally many sums; blocks;
+/// throws as all_reduce.
 void sum_over_ranks(ProcessGroup& group, std::span<ExactSum> sums);
 
 }  // namespace regroup

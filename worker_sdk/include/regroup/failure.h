@@ -6,17 +6,18 @@
 
 namespace regroup {
 
-/// What a program knows about its own end that its launcher cannot see.
+/// The kind of a failure, which the launcher cannot see by itself.
 enum class FatalKind : std::uint8_t {
-    user_error,  ///< Trying again cannot help: a wrong flag, a missing file. Ends the job.
-    retry,       ///< Not the program's fault: a storage that was away. Costs no restart.
-    bad_node,    ///< This machine is not to be trusted: it is set aside, another takes its place.
+    user_error,  ///< A restart cannot help: a wrong flag, a missing file. Ends the job.
+    retry,       ///< Not the program's fault: a storage was unavailable. Costs no restart.
+    bad_node,    ///< The node is faulty: it is quarantined, and another one replaces it.
 };
 
-/// Ends this process, all of its threads, at once; tells the agent the kind and `text` (a sentence,
-/// shown in the failure report). The exit code is 78, 75 or 76, which the launcher's --on-exit
-/// understands by default, so that the kind is also known where there is no agent. `text` goes to
-/// stderr as well. Runs no destructors and no exit handlers. Any thread.
+/// Ends this process with all of its threads at once, and tells the agent the kind and `text`, a
+/// sentence that the failure report shows. The exit code is 78, 75 or 76, in the order of
+/// FatalKind. The launcher's --on-exit understands these codes by default, so the kind is also
+/// known without an agent. `text` is also written to stderr. Runs no destructors and no exit
+/// handlers. Any thread.
 [[noreturn]] void report_fatal(FatalKind kind, std::string_view text) noexcept;
 
 }  // namespace regroup

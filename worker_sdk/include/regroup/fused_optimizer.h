@@ -13,24 +13,24 @@
 
 namespace regroup {
 
-/// What an optimizer works on: a flat buffer of parameters and what belongs to it, of equal count
-/// on one device. Fastest if each begins at a multiple of 16 bytes.
+/// A flat buffer of parameters with its gradients, of equal count on one device. Fastest if each
+/// buffer begins at a multiple of 16 bytes.
 struct OptimizerTensors {
-    /// float32: the parameters as they are trained.
+    /// float32: the parameters that the optimizer updates.
     TensorView master{};
-    /// float32, float16 or bfloat16. Never written. Where it is a DistributedDataParallel's it
-    /// moves once: see `set_gradients`.
+    /// float32, float16 or bfloat16. Never written. The gradients of a DistributedDataParallel move
+    /// once: see `set_gradients`.
     ConstTensorView gradient{};
-    /// Optional, float16 or bfloat16: the copy that forward and backward read. Written in the same
-    /// pass, each value the master rounded to nearest.
+    /// Optional, float16 or bfloat16: the copy that forward and backward read. The step writes it
+    /// in the same pass: each value is the master rounded to nearest.
     TensorView shadow{};
 };
 
-/// Stochastic gradient descent, as torch.optim.SGD computes it:
-///
-///     g += weight_decay * p
-///     v  = momentum * v + (1 - dampening) * g        (in the first step v = g)
-///     p -= learning_rate * (nesterov ? g + momentum * v : v)
+/// Stochastic gradient descent, as torch.optim.SGD computes it, for a parameter p, its gradient g
+/// and its velocity v:
+/// - g += weight_decay * p
+/// - v = momentum * v + (1 - dampening) * g; in the first step v = g
+/// - p -= learning_rate * (nesterov ? g + momentum * v : v)
 struct SgdOptions {
     double learning_rate = 0.01;
     double momentum = 0.0;
@@ -41,7 +41,7 @@ struct SgdOptions {
 };
 
 /// Adam as torch.optim.Adam computes it, with bias correction; AdamW if the weight decay is
-/// decoupled, which shrinks the parameters by themselves and not through the moments.
+/// decoupled, so that it changes the parameters directly and not the moments.
 struct AdamOptions {
     double learning_rate = 1e-3;
     double beta1 = 0.9;
@@ -51,13 +51,12 @@ struct AdamOptions {
     bool decoupled_weight_decay = false;
 };
 
-/// An optimizer whose step is one pass over the memory it needs: divides the gradients by a loss
-/// scale, updates moments and master parameters, and writes their low-precision shadow. On a GPU
-/// that is one kernel for each OptimizerTensors, in the order of `stream`, without a word from the
-/// host.
+/// An optimizer whose step is one pass over its memory: it divides the gradients by a loss scale,
+/// updates moments and master parameters, and writes their low-precision shadow. On a GPU a step is
+/// one kernel for each OptimizerTensors, in the order of `stream`, and the host does not wait.
 ///
-/// Owns the moments; master, gradient and shadow stay the caller's and outlive it. Parameters that
-/// need other options get an optimizer of their own.
+/// Owns the moments. The caller owns master, gradient and shadow, which must outlive the optimizer.
+/// Parameters with other options need a separate optimizer.
 ///
 /// The results are the same bits on every CPU and every GPU, except for the bits of a NaN: no
 /// operation is fused or reordered.
@@ -77,43 +76,46 @@ class FusedOptimizer {
     FusedOptimizer& operator=(const FusedOptimizer&) = delete;
 
     void step(Stream stream = {});
-    /// The same with scaled gradients. If the scaler has met an overflow in this step, masters,
-    /// shadows, moments and the count of steps all stay as they are. Throws Error
-    /// `invalid_argument` if the scaler is for another device.
+    /// The same with scaled gradients. If the scaler has found an overflow in this step, masters,
+    /// shadows, moments and the count of steps do not change. Throws Error `invalid_argument` if
+    /// the scaler is for another device.
     void step(const GradScaler& scaler, Stream stream = {});
 
-    /// The gradients are elsewhere from now on: one for each OptimizerTensors, in their order.
-    /// Needed after the first step of a DistributedDataParallel whose `gradient(i)` were given
-    /// here, as it lays its buckets out anew then:
+    /// Replaces the gradients: one for each OptimizerTensors, in their order. If the gradients are
+    /// those of a DistributedDataParallel, call it after its first step, which moves them:
     ///
+    ///     const bool were_final = ddp.buckets_are_final();
+    ///     ddp.finish_step();
     ///     if (!were_final && ddp.buckets_are_final()) {
-    ///         optimizer.set_gradients(views);  // of ddp.gradient(0), ddp.gradient(1), ...
+    ///         const std::vector<regroup::ConstTensorView> gradients = {ddp.gradient(0)};
+    ///         optimizer.set_gradients(gradients);
     ///     }
+    ///     optimizer.step();
     ///
     /// A step that was captured into a CUDA graph keeps the old places. Throws Error
-    /// `invalid_argument` as the constructor does, and changes nothing then.
+    /// `invalid_argument` as the constructor does, and then changes nothing.
     void set_gradients(std::span<const ConstTensorView> gradients);
 
-    /// Holds from the next step in `stream` on, also for one that was captured into a CUDA graph.
+    /// Takes effect with the next step in `stream`, also if that was captured into a CUDA graph.
     void set_learning_rate(double learning_rate, Stream stream = {});
     [[nodiscard]] double learning_rate() const noexcept;
 
-    /// Rounds all masters into their shadows: at the start, and after the masters were loaded or
-    /// received from another rank.
+    /// Rounds all masters into their shadows. Call it at the start, and after masters were loaded
+    /// or received from another rank.
     void write_shadows(Stream stream = {});
 
-    /// Steps done, without those skipped. On a GPU this waits for `stream`.
+    /// Steps done, without skipped ones. On a GPU this waits for `stream`.
     [[nodiscard]] std::int64_t step_count(Stream stream = {}) const;
 
-    /// What makes up the state, on the device: the count of steps (int64), then the moments
-    /// (float32), flat over all tensors. To start replicas equal, hand it to
-    /// DistributedDataParallel among its buffers.
+    /// The tensors of the state, on the device: the count of steps (int64), then the moments
+    /// (float32), flat over all tensors. To start replicas equal, pass them to
+    /// DistributedDataParallel as buffers.
     [[nodiscard]] std::vector<TensorView> state() const;
 
-    /// The state and the learning rate, under names that begin with `prefix`; not the masters,
-    /// which are the caller's. On a GPU in the order of `stream`, the one in which the steps are,
-    /// and complete on return. `load` throws as Checkpoint's readers, for instance if the
-    /// checkpoint is of an optimizer for another number of parameters.
+    /// Saves and loads the state and the learning rate, under names that begin with `prefix`, but
+    /// not the masters. On a GPU, `stream` must be the stream of the steps; the calls return when
+    /// the copy is complete. `load` throws as Checkpoint's readers, for instance if the checkpoint
+    /// is of an optimizer for another number of parameters.
     void save(Checkpoint& checkpoint, std::string_view prefix = "optimizer",
               Stream stream = {}) const;
     void load(const Checkpoint& checkpoint, std::string_view prefix = "optimizer",

@@ -6,9 +6,9 @@
 
 namespace regroup {
 
-/// The 16-bit and 8-bit floating-point formats of the field, as storage: values are computed in
-/// float and rounded to nearest, ties to even. Same bits as CUDA's __half and __nv_bfloat16, and as
-/// PyTorch's types of the same names.
+/// The 16-bit and 8-bit floating-point formats are storage types: compute in float; conversion
+/// rounds to nearest, ties to even. Same bits as CUDA's __half and __nv_bfloat16, and as PyTorch's
+/// types of the same names.
 ///
 /// IEEE 754 binary16: 5 bits of exponent, 10 of fraction; largest value 65504.
 struct float16 {
@@ -17,7 +17,7 @@ struct float16 {
     float16() = default;
     explicit float16(float value) noexcept;
     explicit operator float() const noexcept;
-    friend bool operator==(float16, float16) = default;  ///< Of bits: NaN equals itself.
+    friend bool operator==(float16, float16) = default;  ///< Compares bits: NaN equals itself.
 };
 
 /// The upper half of a float: 8 bits of exponent, 7 of fraction; float's range.
@@ -30,7 +30,7 @@ struct bfloat16 {
     friend bool operator==(bfloat16, bfloat16) = default;
 };
 
-/// 4 bits of exponent, 3 of fraction, no infinity; largest value 448, beyond it NaN.
+/// 4 bits of exponent, 3 of fraction, no infinity; largest value 448, larger values become NaN.
 struct float8_e4m3fn {
     std::uint8_t bits = 0;
 
@@ -53,7 +53,7 @@ struct float8_e5m2 {
 namespace detail {
 
 /// Rounds `value` to a format with `exponent` bits of exponent and `fraction` bits of fraction.
-/// `finite` formats spend the top exponent on numbers and have one NaN (all ones) and no infinity.
+/// `finite` formats use the top exponent for numbers and have one NaN (all ones) and no infinity.
 template <int exponent, int fraction, bool finite>
 constexpr std::uint32_t to_low_precision(float value) noexcept {
     const auto bits = std::bit_cast<std::uint32_t>(value);

@@ -15,19 +15,19 @@ struct CosineWarmRestartsOptions {
     std::uint64_t t_0 = 10;
     /// Each period is this many times as long as the one before. At least 1.
     std::uint64_t t_mult = 1;
-    /// The learning rate that each period falls towards.
+    /// The learning rate at the end of each period.
     double eta_min = 0.0;
 };
 
-/// Cosine annealing with warm restarts (SGDR, Loshchilov and Hutter, 2017): within a period of T_i
-/// epochs, T_cur epochs after its start,
+/// Cosine annealing with warm restarts (SGDR, Loshchilov and Hutter, 2017), as in PyTorch's
+/// CosineAnnealingWarmRestarts. Within a period of T_i epochs, T_cur epochs after its start, the
+/// rate is
+/// - eta_min + (base_lr - eta_min) * (1 + cos(pi * T_cur / T_i)) / 2
 ///
-///     lr = eta_min + (base_lr - eta_min) * (1 + cos(pi * T_cur / T_i)) / 2
+/// Epochs may be fractional: `step_to(epoch + i / n)` in step i of the n steps of an epoch. The
+/// epoch of a restart belongs to the new period.
 ///
-/// as in PyTorch's CosineAnnealingWarmRestarts. Epochs may be fractional: `step_to(epoch + i / n)`
-/// in step i of the n steps of an epoch. At the very instant of a restart the new period holds.
-///
-/// A value, and the same on every rank that steps alike; not thread-safe.
+/// A value, the same on every rank that makes the same calls; not thread-safe.
 class CosineWarmRestarts {
    public:
     /// At epoch 0. Throws Error `invalid_argument` naming the option that is out of range.
@@ -35,7 +35,7 @@ class CosineWarmRestarts {
 
     /// The rate to use now.
     [[nodiscard]] double lr() const noexcept { return lr_at(epoch_); }
-    /// The rate at `epoch`, whatever the present one. Requires epoch >= 0 and finite.
+    /// The rate at any `epoch`. Requires epoch >= 0 and finite.
     [[nodiscard]] double lr_at(double epoch) const noexcept;
     [[nodiscard]] double epoch() const noexcept { return epoch_; }
 
@@ -45,8 +45,8 @@ class CosineWarmRestarts {
     /// not finite.
     void step_to(double epoch);
 
-    /// Puts what resuming needs into `checkpoint` as `name`, and takes it out again. Loading throws
-    /// Error `invalid_argument` if there is no such entry.
+    /// Saves the epoch in `checkpoint` as `name`, and loads it. Loading throws Error
+    /// `invalid_argument` if there is no such entry.
     void save(Checkpoint& checkpoint, const std::string& name = "lr_schedule") const;
     void load(const Checkpoint& checkpoint, const std::string& name = "lr_schedule");
 

@@ -163,7 +163,7 @@ class ProcessGroup {
     /// `output` = this rank's row of the reduction of `input` = [world_size, output.count] over all
     /// ranks. May be that row of the input itself.
     [[nodiscard]] Work reduce_scatter(ConstTensorView input, TensorView output,
-                                              Reduction reduction);
+                                      Reduction reduction);
     /// In place: every rank ends up with `root`'s values.
     [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root);
     /// `output` = [world_size, input.count], row i from rank i. The input may be its own row.
@@ -172,8 +172,7 @@ class ProcessGroup {
     [[nodiscard]] Work gather(ConstTensorView input, TensorView output, std::uint32_t root);
     /// Row i of `root`'s `input` = [world_size, output.count] becomes rank i's `output`; the
     /// others' `input` is not looked at. The output may be its own row.
-    [[nodiscard]] Work scatter(ConstTensorView input, TensorView output,
-                                       std::uint32_t root);
+    [[nodiscard]] Work scatter(ConstTensorView input, TensorView output, std::uint32_t root);
     /// Both [world_size, n]: row i of the input goes to rank i, row i of the output comes from it.
     /// The buffers must not overlap.
     [[nodiscard]] Work all_to_all(ConstTensorView input, TensorView output);
@@ -185,10 +184,8 @@ class ProcessGroup {
     /// the peer waits, and with it all its later messages to this rank. On "nccl" both sides wait
     /// for each other, and messages match in order of issue alone: NCCL carries no tags, so that
     /// using them in equal order on both sides is the caller's duty.
-    [[nodiscard]] Work send(ConstTensorView buffer, std::uint32_t peer,
-                                    std::uint32_t tag = 0);
-    [[nodiscard]] Work recv(TensorView buffer, std::uint32_t peer,
-                                    std::uint32_t tag = 0);
+    [[nodiscard]] Work send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag = 0);
+    [[nodiscard]] Work recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag = 0);
 
     /// The group of some of this group's ranks; the i-th of `ranks` becomes its rank i. Called by
     /// every rank of this group with the same arguments, in the same order among its collectives;
@@ -234,9 +231,9 @@ class ProcessGroup {
 /// "nccl" needed for a send and a recv that must go on at the same time, and cheaper for many small
 /// operations. On "cpu" operations make progress together anyway, and it changes nothing.
 ///
-///     OperationBatch batch(group);
-///     const Work sent = group.send(mine, next);
-///     const Work received = group.recv(theirs, previous);
+///     regroup::OperationBatch batch(group);
+///     const regroup::Work sent = group.send(mine, next);
+///     const regroup::Work received = group.recv(theirs, previous);
 ///     batch.start();
 ///     received.wait();
 ///

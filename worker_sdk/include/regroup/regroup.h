@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that the worker SDK offers.
+// All headers of the worker SDK, except torch.h and the C API.
 #pragma once
 
 #include <regroup/checkpoint.h>                 // Checkpoint
 #include <regroup/communication_hook.h>         // CommunicationHook: compressed gradients
 #include <regroup/context.h>                    // Context: rank, world size, restart count
-#include <regroup/cuda.h>                       // GPUs: what there is, and which is ours
+#include <regroup/cuda.h>                       // GPUs: availability, device of this process
 #include <regroup/data_partitioner.h>           // DataPartitioner
 #include <regroup/distributed_data_parallel.h>  // DistributedDataParallel
 #include <regroup/distributed_sampler.h>        // DistributedSampler
 #include <regroup/elastic_loop.h>               // ElasticLoop: training that survives losses
-#include <regroup/errc.h>                       // Errc: what to do about an error
+#include <regroup/errc.h>                       // Errc: the codes of errors
 #include <regroup/error.h>                      // Error: the one exception
 #include <regroup/evaluation.h>                 // Evaluator, gather_in_order
 #include <regroup/exact_sum.h>                  // ExactSum

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several processes of one function, without a launcher.
+// Starts several processes that run one function, without a launcher.
 #pragma once
 
 #include <regroup/error.h>
@@ -16,28 +16,28 @@
 namespace regroup {
 
 struct SpawnOptions {
-    /// Makes the processes one world on this machine: each finds RANK, LOCAL_RANK, WORLD_SIZE,
-    /// LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment, and a store behind them,
-    /// which the parent serves from a thread of its own until the last process is gone. So
-    /// Context::from_environment() and ProcessGroup::create() work in the function as they do under
-    /// a launcher. False leaves the environment as it is.
+    /// True makes the processes one world on this machine: sets RANK, LOCAL_RANK, WORLD_SIZE,
+    /// LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in each. A thread of the parent serves their
+    /// store until the last process has ended. So Context::from_environment() and
+    /// ProcessGroup::create() work in the function as they do under a launcher. False leaves the
+    /// environment unchanged.
     bool set_environment = true;
-    /// Between SIGTERM and SIGKILL for processes that are to end because another one failed.
+    /// The time between SIGTERM and SIGKILL for processes that must end because another one failed.
     std::chrono::nanoseconds grace = std::chrono::seconds(10);
-    /// How long a process that merely lost a peer (see SpawnedProcesses::join) may be the only one
-    /// that failed before the others are told to end: the peer may be about to say why it left.
+    /// If only processes that lost a peer (see SpawnedProcesses::join) have failed, join() waits
+    /// this long for the failure of the peer itself before it ends the others.
     std::chrono::nanoseconds cause_wait = std::chrono::seconds(2);
 };
 
-/// A spawned process failed. What it threw travels with it: `what()` ends with the sentence of the
-/// exception, and `code()` is that of an Error, else `closed`.
+/// A spawned process failed. If it threw an exception, `what()` ends with the sentence of that
+/// exception, and `code()` is the code of an Error, else `closed`.
 class SpawnError : public Error {
    public:
     struct Process {
         std::uint32_t index = 0;
         int pid = 0;
         int exit_code = 0;  ///< Meaningless if `signal` is not 0; -1 if it cannot be known.
-        int signal = 0;     ///< By which it ended, or 0.
+        int signal = 0;     ///< The signal that ended it, or 0.
     };
 
     SpawnError(Errc code, const std::string& detail, const Process& process)
@@ -49,13 +49,13 @@ class SpawnError : public Error {
     Process process_;
 };
 
-/// What each process runs; the argument is its index, from 0 to nprocs - 1.
+/// The function of each process; the argument is its index, from 0 to nprocs - 1.
 using SpawnFunction = std::function<void(std::uint32_t index)>;
 
-/// Processes that were started together and end together: when one fails, which join() notices, the
-/// others get SIGTERM, and SIGKILL after the grace; who has reported its end already gets no
-/// SIGTERM. None outlives this object, nor the thread that started them, however that ends. Used by
-/// that thread alone; may be moved.
+/// Processes that start together and end together. When join() finds that one has failed, the
+/// others get SIGTERM, and SIGKILL after the grace. A process that has already reported its end
+/// gets no SIGTERM. The processes end with this object and with the thread that started them,
+/// however that ends. Used by that thread alone; may be moved.
 class SpawnedProcesses {
    public:
     struct State;
@@ -63,34 +63,35 @@ class SpawnedProcesses {
     explicit SpawnedProcesses(std::unique_ptr<State> state) noexcept;
     SpawnedProcesses(SpawnedProcesses&& other) noexcept;
     SpawnedProcesses& operator=(SpawnedProcesses&& other) noexcept;
-    /// Ends those that still run, as above, and waits for them.
+    /// Ends the processes that still run, as above, and waits for them.
     ~SpawnedProcesses();
 
     /// By index.
     [[nodiscard]] std::vector<int> pids() const;
 
-    /// Waits until all have ended, and throws SpawnError for the one that failed first. Failing is
-    /// to throw, to exit with another code than 0, or to be ended by a signal. A process that
-    /// merely lost a peer (Errc `disconnected`, `fenced` or `deadline_exceeded`) is not blamed if
-    /// one failed by itself, also within SpawnOptions::cause_wait after it.
+    /// Waits until all have ended, and throws SpawnError for the one that failed first. A process
+    /// fails if it throws, exits with another code than 0, or is ended by a signal. A process that
+    /// only lost a peer (Errc `disconnected`, `fenced` or `deadline_exceeded`) is not reported if
+    /// another one failed for its own reasons before it or within SpawnOptions::cause_wait after
+    /// it.
     void join();
 
-    /// The same within `limit`: false if some still run then.
+    /// The same within `limit`: returns false if some processes still run then.
     [[nodiscard]] bool join_for(std::chrono::nanoseconds limit);
 
    private:
     std::unique_ptr<State> state_;
 };
 
-/// Starts `nprocs` processes of `function`. Each is a fork of this one, so that it has all that the
-/// caller has in memory; when the function returns it ends by _exit, without running destructors of
-/// static objects. A std::exception that leaves the function is carried over and ends the process
-/// with code 1; any other exception ends it by SIGABRT.
+/// Starts `nprocs` processes of `function`. Each is a fork of this process, so it has a copy of the
+/// caller's memory. When the function returns, the process ends by _exit, without running
+/// destructors of static objects. A std::exception from the function ends the process with code 1
+/// and is reported to the parent; any other exception ends it by SIGABRT.
 ///
-/// Throws Error: `invalid_argument` if this process has more than one thread, since a fork copies
-/// only the calling one and leaves the locks of the others locked for ever (so spawn before forming
-/// a group, and before libraries start threads of their own), or if `nprocs` is 0; `system` if
-/// there can be no more processes.
+/// Throws Error: `invalid_argument` if `nprocs` is 0, or if this process has more than one thread,
+/// since a fork copies only the calling thread and leaves the locks of the others locked. So spawn
+/// before you form a group, and before libraries start threads. Throws `system` if no more
+/// processes can be started.
 [[nodiscard]] SpawnedProcesses start_processes(const SpawnFunction& function, std::uint32_t nprocs,
                                                const SpawnOptions& options = {});
 

@@ -10,13 +10,13 @@
 
 namespace regroup {
 
-/// The key-value store through which the workers of a round find each other: small values, set once
-/// and waited for. The same calls as PyTorch's stores, and on the wire the same bytes as its
-/// TCPStore, so that C++ and Python workers can share one.
+/// The key-value store through which the workers of a round find each other, for small values. It
+/// has the calls of PyTorch's stores and the wire protocol of its TCPStore, so C++ and Python
+/// workers can share one.
 ///
 /// Every call that waits has a deadline: its own argument, else `timeout()`. Calls throw Error:
-/// `deadline_exceeded` naming the keys that never came, `disconnected` naming the server.
-/// Thread-safe; calls of one object are served one after the other, a waiting one included.
+/// `deadline_exceeded` naming the missing keys, `disconnected` naming the server. Thread-safe; the
+/// calls of one object run one after the other, also while one waits.
 class Store {
    public:
     using Duration = std::chrono::nanoseconds;
@@ -29,7 +29,7 @@ class Store {
     virtual void set(std::string_view key, std::string_view value) = 0;
     /// Waits until `key` exists, for at most `timeout()`.
     virtual std::string get(std::string_view key) = 0;
-    /// Adds to a number kept as decimal text (absent = 0) and returns the sum.
+    /// Adds to a number in decimal text (absent = 0) and returns the sum.
     virtual std::int64_t add(std::string_view key, std::int64_t amount) = 0;
     /// True if all keys exist now.
     virtual bool check(const std::vector<std::string>& keys) = 0;

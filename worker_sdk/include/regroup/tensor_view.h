@@ -75,8 +75,7 @@ struct DTypeOf<float8_e4m3fn> : std::integral_constant<DType, DType::float8_e4m3
 template <>
 struct DTypeOf<float8_e5m2> : std::integral_constant<DType, DType::float8_e5m2> {};
 
-/// A contiguous buffer that somebody else owns: `count` elements of `dtype` on `device`. No
-/// interface of the SDK takes a bare size, so a byte count can never pass for an element count.
+/// A contiguous buffer, which the view does not own: `count` elements of `dtype` on `device`.
 struct ConstTensorView {
     const void* data = nullptr;
     std::size_t count = 0;

@@ -23,8 +23,8 @@
 
 namespace regroup::torch {
 
-/// The view of a contiguous tensor. Throws Error `invalid_argument` naming `what` if it is not
-/// contiguous, neither on the CPU nor a GPU, or of a type that groups do not know.
+/// The view of a contiguous tensor. Throws Error `invalid_argument` naming `what` if the tensor is
+/// not contiguous, is neither on the CPU nor on a GPU, or has a type that groups do not know.
 [[nodiscard]] inline TensorView view_of(const at::Tensor& tensor, const std::string& what);
 
 namespace detail {
@@ -58,8 +58,8 @@ inline DType dtype_of(const at::Tensor& tensor, const std::string& what) {
     }
 }
 
-/// What belongs to one wrapped module. The hooks in the graph, which may live longer, hold it
-/// weakly.
+/// The state of one wrapped module. The hooks in the graph hold it weakly, since they may live
+/// longer.
 class State : public std::enable_shared_from_this<State> {
    public:
     State(ProcessGroup& group, std::vector<at::Tensor> parameters,
@@ -69,10 +69,10 @@ class State : public std::enable_shared_from_this<State> {
         fetch_views();
     }
 
-    /// Asks autograd to tell when each gradient has been added up.
+    /// Installs the hooks that autograd calls when a gradient has been accumulated.
     void install_hooks() {
         for (std::size_t index = 0; index < parameters_.size(); ++index) {
-            // A parameter knows its accumulator weakly: ours keeps it, and the hook in it, alive.
+            // A parameter holds its accumulator weakly: this pointer keeps it and its hook alive.
             accumulators_.push_back(::torch::autograd::impl::grad_accumulator(parameters_[index]));
             accumulators_.back()->add_post_hook(std::make_unique<Hook>(weak_from_this(), index));
         }
@@ -81,7 +81,7 @@ class State : public std::enable_shared_from_this<State> {
     [[nodiscard]] regroup::DistributedDataParallel& ddp() noexcept { return ddp_; }
 
    private:
-    /// Which kind of pointer it is depends on the release.
+    /// The kind of pointer depends on the release of libtorch.
     using NodePointer = decltype(::torch::autograd::impl::grad_accumulator(at::Tensor()));
 
     struct Hook final : ::torch::autograd::FunctionPostHook {
@@ -101,8 +101,8 @@ class State : public std::enable_shared_from_this<State> {
         std::size_t index;
     };
 
-    /// Held by the call of backward_ended that this backward pass ends with. One that ends in an
-    /// exception never makes the call, and drops this.
+    /// Held by the queued call of backward_ended. A backward pass that ends in an exception drops
+    /// the call and this object with it.
     struct Finish {};
 
     static std::vector<Parameter> parameter_views(const std::vector<at::Tensor>& tensors) {
@@ -121,7 +121,7 @@ class State : public std::enable_shared_from_this<State> {
         return views;
     }
 
-    /// Tensors over the places of the gradients; they keep the memory alive as long as they live.
+    /// Creates tensors over the places of the gradients, which keep the memory alive.
     void fetch_views() {
         gradients_.clear();
         for (std::size_t index = 0; index < parameters_.size(); ++index) {
@@ -149,7 +149,7 @@ class State : public std::enable_shared_from_this<State> {
         ddp_.gradient_ready(index);
     }
 
-    /// Where `.grad()` was empty, autograd has put a tensor of its own.
+    /// Replaces the tensor that autograd has created if `.grad()` was empty.
     void adopt_gradient(std::size_t index) {
         at::Tensor& gradient = parameters_[index].mutable_grad();
         if (gradient.data_ptr() != gradients_[index].data_ptr()) {
@@ -176,9 +176,9 @@ class State : public std::enable_shared_from_this<State> {
         }
     }
 
-    std::vector<at::Tensor> parameters_;  // those that are trained
+    std::vector<at::Tensor> parameters_;  // Only those that require a gradient.
     regroup::DistributedDataParallel ddp_;
-    std::vector<at::Tensor> gradients_;  // by parameter
+    std::vector<at::Tensor> gradients_;  // By parameter.
     std::vector<NodePointer> accumulators_;
     std::weak_ptr<Finish> finish_;
 };
@@ -200,38 +200,41 @@ inline TensorView view_of(const at::Tensor& tensor, const std::string& what) {
             detail::dtype_of(tensor, what), device};
 }
 
-/// The SDK's own defaults, but with the buffers of rank 0 for everyone after each step, as PyTorch
-/// has it.
+/// The defaults of the SDK, except that each step ends with a broadcast of the buffers of rank 0,
+/// as in PyTorch.
 [[nodiscard]] inline DataParallelOptions default_options() {
     DataParallelOptions options;
     options.broadcast_buffers_each_step = true;
     return options;
 }
 
-/// A module whose replicas stay identical: regroup::DistributedDataParallel with everything that
-/// can be taken from autograd.
+/// A module whose replicas stay identical: regroup::DistributedDataParallel connected to autograd.
 ///
-///     Net net;
-///     regroup::torch::DistributedDataParallel ddp(net, *group);
-///     for each step:
+///     torch::nn::Linear net(16, 4);
+///     torch::optim::SGD optimizer(net->parameters(), 0.1);
+///     regroup::torch::DistributedDataParallel ddp(net, group);
+///     for (int step = 0; step < 100; ++step) {
+///         const at::Tensor input = at::randn({24, 16});
+///         const at::Tensor target = at::randn({24, 4});
 ///         optimizer.zero_grad();
-///         loss(ddp.forward(input), target).backward();     // gradients are reduced on the way
+///         torch::nn::functional::mse_loss(ddp.forward(input), target).backward();
 ///         optimizer.step();
+///     }
 ///
-/// Gradients are reduced while `backward` goes on, and are the same on every rank when it returns.
-/// `.grad()` of each parameter is then a view into a bucket; zero_grad with either of its meanings
-/// is fine. Every rank calls `backward` equally often. Only `backward()` into `.grad()` is seen,
-/// not torch::autograd::grad. An error of the group leaves `backward` as a regroup::Error; destroy
-/// the wrapper then, and leave the round.
+/// Gradients are reduced while `backward` runs, and are the same on every rank when it returns.
+/// `.grad()` of each parameter is then a view into a bucket; zero_grad may be called with or
+/// without set_to_none. Every rank calls `backward` equally often. The wrapper sees only
+/// `backward()` into `.grad()`, not torch::autograd::grad. After an error of the group `backward`
+/// throws a regroup::Error; then destroy the wrapper and leave the round.
 ///
 /// `ModulePointer` is a module holder or a shared pointer to a module; the wrapper shares the
-/// module with it. Parameters are those that require a gradient at construction, contiguous, on the
-/// group's device. `group` outlives the wrapper.
+/// module with it. It trains the parameters that require a gradient at construction. They must be
+/// contiguous and on the group's device. `group` outlives the wrapper.
 template <class ModulePointer>
 class DistributedDataParallel {
    public:
-    /// As that of regroup::DistributedDataParallel: blocks until all ranks have come, then every
-    /// rank has the parameters and buffers of rank 0.
+    /// Blocks until all ranks have called it; then every rank has the parameters and buffers of
+    /// rank 0. Throws as regroup::DistributedDataParallel.
     DistributedDataParallel(ModulePointer module, ProcessGroup& group,
                             const DataParallelOptions& options = default_options())
         : module_(std::move(module)),
@@ -254,7 +257,7 @@ class DistributedDataParallel {
 
     [[nodiscard]] const ModulePointer& module() const noexcept { return module_; }
 
-    /// Until the guard ends, `backward` adds to the gradients of this rank alone. See
+    /// While the guard lives, `backward` adds to the gradients of this rank alone. See
     /// regroup::DistributedDataParallel::no_sync.
     [[nodiscard]] auto no_sync() { return state_->ddp().no_sync(); }
 
@@ -264,7 +267,7 @@ class DistributedDataParallel {
     }
 
    private:
-    /// Each once, even if modules share it.
+    /// Each parameter once, even if modules share it.
     [[nodiscard]] std::vector<at::Tensor> trained_parameters() const {
         std::vector<at::Tensor> trained;
         std::unordered_set<const at::TensorImpl*> seen;

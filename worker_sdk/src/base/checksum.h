@@ -13,7 +13,7 @@ namespace regroup {
 [[nodiscard]] std::uint64_t checksum(std::string_view bytes) noexcept;
 [[nodiscard]] std::uint64_t checksum(std::span<const std::uint64_t> words) noexcept;
 
-/// The same of bytes that come in pieces. One thread.
+/// The same for bytes that arrive in pieces. One thread.
 class Checksum {
    public:
     Checksum();

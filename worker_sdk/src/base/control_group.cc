@@ -15,11 +15,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Version 1 tells no limit by the largest number of whole pages.
+/// In version 1, the largest number of whole pages means no limit.
 constexpr std::uint64_t kUnlimited = std::uint64_t{1} << 62U;
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
-/// Our path in the hierarchy with this controller: "" is that of version 2.
+/// The path of this process in the hierarchy with this controller; "" means version 2.
 std::string own_path(const fs::path& root, const std::string& controller) {
     std::ifstream lines(root / "proc/self/cgroup");
     for (std::string line; std::getline(lines, line);) {  // "4:memory:/job/17"
@@ -38,8 +38,8 @@ std::string own_path(const fs::path& root, const std::string& controller) {
     return {};
 }
 
-/// Looks at our group and those above. In a container our path may be that on the host, of which
-/// only the top is to be seen.
+/// Calls `look` for the group of this process and those above it. In a container the path may be
+/// that of the host, of which only the top is visible.
 void for_each_level(const fs::path& root, const std::string& controller,
                     const std::function<void(const fs::path&)>& look) {
     const fs::path mount =
@@ -50,7 +50,7 @@ void for_each_level(const fs::path& root, const std::string& controller,
     }
     fs::path level = fs::path(path).relative_path().lexically_normal();
     if (!level.empty() && *level.begin() == "..") {
-        level.clear();  // Seen from a namespace below.
+        level.clear();  // The group is outside this namespace.
     }
     for (; level.has_relative_path() && level != "."; level = level.parent_path()) {
         look(mount / level);
@@ -61,7 +61,7 @@ void for_each_level(const fs::path& root, const std::string& controller,
 std::optional<std::uint64_t> number_in(const fs::path& file) {
     std::ifstream stream(file);
     std::uint64_t number = 0;
-    return stream >> number ? std::optional(number) : std::nullopt;  // "max" is none.
+    return stream >> number ? std::optional(number) : std::nullopt;  // "max" is no number.
 }
 
 std::uint64_t entry_in(const fs::path& file, const std::string& name) {
@@ -98,7 +98,7 @@ std::size_t control_group_memory_left(const fs::path& root) {
         for_each_level(root, files.controller, [&](const fs::path& folder) {
             const auto limit = number_in(folder / files.limit);
             if (!limit || *limit >= kUnlimited) {
-                return;  // Then what is used says nothing, and takes the kernel long to add up.
+                return;  // Without a limit the usage does not matter, and is slow to read.
             }
             const auto usage = number_in(folder / files.usage);
             if (!usage) {

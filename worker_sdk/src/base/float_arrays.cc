@@ -87,7 +87,8 @@ void widen_by_table(const T* __restrict from, float* __restrict to, std::size_t 
 
 #if defined(__x86_64__)
 
-// What almost every x86-64 processor has. The baseline does not promise it, so it is asked for.
+// Almost every x86-64 processor has these instructions. The baseline does not include them, so they
+// are checked at run time.
 bool has_f16c() {
     static const bool answer = __builtin_cpu_supports("f16c") != 0;
     return answer;

@@ -7,15 +7,15 @@
 
 namespace regroup {
 
-/// True for the formats that are computed in float: of 16 and 8 bits.
+/// True for the formats of 16 and 8 bits, which are computed in float.
 [[nodiscard]] constexpr bool is_low_precision(DType dtype) noexcept {
     return dtype == DType::float16 || dtype == DType::bfloat16 || dtype == DType::float8_e4m3fn ||
            dtype == DType::float8_e5m2;
 }
 
-// Arrays of `count` numbers that do not overlap, of float32 or a low-precision format: to float and
-// back with the results of <regroup/low_precision.h>, many at a time. A NaN stays one, but which is
-// not said.
+// Conversion of arrays of `count` numbers, which do not overlap, of float32 or a low-precision
+// format, to float and back. The results are those of <regroup/low_precision.h>, except for the
+// bits of a NaN.
 
 void widen(DType dtype, const void* from, float* to, std::size_t count);
 /// Rounds to nearest, ties to even.

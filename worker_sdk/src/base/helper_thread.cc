@@ -30,7 +30,7 @@ class SignalsBlocked {
 std::thread start_helper_thread(const char* name, std::function<void()> body) {
     const SignalsBlocked blocked;
     std::thread thread([body = std::move(body)] {
-        // A thread inherits its maker's rounding and flushing, which results must not depend on.
+        // Results must not depend on the floating-point mode, which a thread inherits.
         std::fesetenv(FE_DFL_ENV);
         body();
     });

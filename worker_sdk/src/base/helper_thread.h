@@ -6,8 +6,8 @@
 
 namespace regroup {
 
-/// Starts a thread of the SDK's own inside the user's program: under `name` (15 characters at most)
-/// in debuggers, and never chosen to run the program's signal handlers.
+/// Starts a thread of the SDK inside the user's program. Debuggers show `name` (15 characters at
+/// most). The thread never runs the program's signal handlers.
 [[nodiscard]] std::thread start_helper_thread(const char* name, std::function<void()> body);
 
 }  // namespace regroup

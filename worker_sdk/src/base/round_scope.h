@@ -16,18 +16,19 @@
 
 namespace regroup {
 
-/// What all that is made from one Context has in common: it ends together, and its operations are
-/// counted together. Shared by the copies of the Context, by its stores and its groups.
+/// The scope of a Context: everything that is created from one Context ends together, and its
+/// operations are counted together. Shared by the copies of the Context, its stores and its groups.
 class RoundScope {
    public:
     using Listener = std::function<void(const std::string& reason)>;
 
-    /// A listener's place; once it is left, the listener is not running and will not be called.
+    /// The registration of a listener. After `leave`, the listener is not running and will not be
+    /// called.
     class Registration {
        public:
         Registration() = default;
-        /// Calls `listener` once, when the scope is interrupted: from the thread that does it, or
-        /// from here at once if that has happened. It waits for nobody and does not register.
+        /// Calls `listener` once, when the scope is interrupted: on the interrupting thread, or
+        /// here at once if that has happened. The listener must not block and must not register.
         Registration(std::shared_ptr<RoundScope> scope, Listener listener);
         ~Registration() { leave(); }
         Registration(const Registration&) = delete;
@@ -43,15 +44,15 @@ class RoundScope {
     void interrupt(std::string_view reason) noexcept;
     [[nodiscard]] std::optional<std::string> reason() const;
 
-    /// Hears of the first connection of each group that breaks: `peer` is the rank, in the world,
-    /// at its other end, which may be dead or alive, and `how` the rest of a sentence about it.
-    /// Called from the group's thread, for which it must not wait.
+    /// Called for the first connection of each group that breaks: `peer` is the world rank at its
+    /// other end, dead or alive, and `how` is the rest of a sentence about it. Called on the
+    /// group's thread; must not wait for that thread.
     using BreakListener = std::function<void(std::uint32_t peer, const std::string& how)>;
     void on_break(BreakListener listener);
     void note_break(std::uint32_t peer, const std::string& how) noexcept;
 
-    /// Counts into `issued` and `done` from now on, which outlive all that is made from this scope.
-    /// Before any group is formed.
+    /// Counts into `issued` and `done` from now on, which outlive everything created from this
+    /// scope. Call it before a group is formed.
     void count_into(std::atomic<std::uint64_t>& issued, std::atomic<std::uint64_t>& done) noexcept {
         issued_ = &issued;
         done_ = &done;
@@ -68,9 +69,9 @@ class RoundScope {
 
    private:
     mutable std::mutex mutex_;
-    std::list<Listener> listeners_;      // guarded by mutex_
-    BreakListener break_listener_;       // guarded by mutex_
-    std::optional<std::string> reason_;  // guarded by mutex_
+    std::list<Listener> listeners_;      // Guarded by mutex_.
+    BreakListener break_listener_;       // Guarded by mutex_.
+    std::optional<std::string> reason_;  // Guarded by mutex_.
     std::atomic<std::uint64_t> own_issued_ = 0;
     std::atomic<std::uint64_t> own_done_ = 0;
     std::atomic<std::uint64_t>* issued_ = &own_issued_;
@@ -78,7 +79,7 @@ class RoundScope {
     std::atomic<const char*> last_operation_ = "";
 };
 
-/// How the SDK gets at the scope of a Context.
+/// Gives the SDK access to the scope of a Context.
 struct ContextScope {
     [[nodiscard]] static const std::shared_ptr<RoundScope>& of(const Context& context) noexcept {
         return context.scope_;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kErrorBytes = 2048;
 
-/// Not a string: to note that memory ran out must not need any.
+/// Not a string, since recording an out-of-memory error must not allocate.
 thread_local std::array<char, kErrorBytes> last_error{};
 
 template <class Enum>

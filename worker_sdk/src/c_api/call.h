@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every function of the C interface is made of: no exception leaves it, no pointer is taken on
-// trust, and the sentence of a failure is kept for the thread.
+// The frame of every function of the C interface: no exception leaves it, every pointer is checked,
+// and the sentence of a failure is stored for the thread.
 #pragma once
 
 #include <regroup/c_api.h>
@@ -48,7 +48,7 @@ struct Call {
         throw Error(Errc::invalid_argument, std::string(function) + ": " + detail);
     }
 
-    /// What `pointer` points to. Refuses NULL.
+    /// The target of `pointer`. Refuses NULL.
     template <class T>
     T& operator()(T* pointer, const char* name) const {
         if (pointer == nullptr) {
@@ -57,7 +57,7 @@ struct Call {
         return *pointer;
     }
 
-    /// Where a result goes: NULL until there is one.
+    /// The place of a result, set to NULL first.
     template <class T>
     T*& result(T** pointer, const char* name) const {
         return (*this)(pointer, name) = nullptr;
@@ -67,14 +67,14 @@ struct Call {
         return &(*this)(pointer, name);
     }
 
-    /// `count` values. NULL is right for none.
+    /// `count` values. NULL is allowed if there are none.
     template <class T>
     [[nodiscard]] std::vector<T> copy(const T* values, std::size_t count, const char* name) const {
         return count == 0 ? std::vector<T>()
                           : std::vector<T>(&(*this)(values, name), values + count);
     }
 
-    /// `bytes` bytes. NULL is right for none.
+    /// `bytes` bytes. NULL is allowed if there are none.
     [[nodiscard]] std::string_view bytes(const void* data, std::size_t bytes,
                                          const char* name) const;
     [[nodiscard]] std::vector<std::string> keys(const char* const* keys, std::size_t count) const;

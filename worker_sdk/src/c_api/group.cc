@@ -28,7 +28,7 @@ regroup_group* make_handle(std::unique_ptr<regroup::ProcessGroup> group,
     return new regroup_group{std::move(parent), std::move(group), std::move(backend)};
 }
 
-/// Issues an operation, and waits for it where the caller does not want to.
+/// Issues an operation, and waits for it if the caller passed no `work`.
 regroup_errc issue(const char* function, regroup_group* group, regroup_work** work,
                    const auto& operation) {
     return guarded(function, [&](const Call& call) {

@@ -17,7 +17,7 @@ namespace regroup::checkpointing {
 namespace {
 
 constexpr std::string_view kPartialSuffix = ".partial";
-constexpr mode_t kMode = 0666;  // less the umask, as any program's files
+constexpr mode_t kMode = 0666;  // Reduced by the umask.
 constexpr int kAttempts = 1000;
 
 class Descriptor {
@@ -36,18 +36,18 @@ class Descriptor {
     int fd_;
 };
 
-/// Locks a partial file that was just made. False if another writer was there first, took it for
-/// one that a killed writer left, and removes it.
+/// Locks a new partial file. False if another writer takes it for the file of a killed writer and
+/// removes it.
 bool claim(int fd) noexcept {
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        // Where locks are unknown nothing is lost but the removal of stale files.
+        // Without support for locks only the removal of stale files does not work.
         return errno != EWOULDBLOCK;
     }
     struct stat status{};
     return ::fstat(fd, &status) != 0 || status.st_nlink > 0;
 }
 
-/// Whether `path` is still the file that was opened there.
+/// Whether `path` still names the open file `fd`.
 bool is_still(const std::filesystem::path& path, int fd) noexcept {
     struct stat opened{};
     struct stat named{};
@@ -65,7 +65,7 @@ AtomicFile::AtomicFile(std::filesystem::path path)
     for (int attempt = 0; fd_ < 0; ++attempt) {
         partial_ = stem + std::to_string(attempt) + std::string(kPartialSuffix);
         fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
-        // A process of the same id, on another machine or long ago, may have a file of this name.
+        // A process with the same id, on another machine or earlier, may have used this name.
         if (fd_ < 0 && (errno != EEXIST || attempt == kAttempts)) {
             fail("open", partial_, errno);
         }
@@ -104,7 +104,7 @@ void AtomicFile::commit(std::size_t previous_count) {
 }
 
 void AtomicFile::flush() {
-    // The data must be on the disk before the name is, or a power cut leaves the name on nothing.
+    // The data must reach the disk before the rename, or a power cut leaves an empty file.
     if (::fsync(fd_) != 0) {
         fail("fsync", partial_, errno);
     }
@@ -156,7 +156,7 @@ void AtomicFile::remove_stale_partials() const {
         const std::string name = entry->path().filename().string();
         if (name.starts_with(prefix) && name.ends_with(kPartialSuffix)) {
             const Descriptor partial(::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC));
-            // Its writer may have given it its final name meanwhile, and made another of this one.
+            // Its writer may have renamed it in the meantime and created a new file of this name.
             if (partial.get() >= 0 && ::flock(partial.get(), LOCK_EX | LOCK_NB) == 0 &&
                 is_still(entry->path(), partial.get())) {
                 ::unlink(entry->path().c_str());

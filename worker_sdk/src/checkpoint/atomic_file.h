@@ -8,27 +8,27 @@
 
 namespace regroup::checkpointing {
 
-/// A file that appears under its name in full or not at all.
+/// A file that is replaced atomically.
 ///
-/// It is written aside, in the same directory, as NAME.PID-N.partial and renamed at the end. A lock
-/// on the partial file tells a writer at work from one that was killed: only the latter's are
-/// removed by the next writer. Every member throws Error `system`.
+/// It is written in the same directory as NAME.PID-N.partial and renamed at the end. A running
+/// writer holds a lock on its partial file; the next writer removes only files without a lock.
+/// Every member throws Error `system`.
 class AtomicFile {
    public:
     /// Opens the partial file for `path`, and removes those that killed writers left.
     explicit AtomicFile(std::filesystem::path path);
-    /// Without commit(), removes the partial file: `path` is as it was.
+    /// Without commit(), removes the partial file and leaves `path` unchanged.
     ~AtomicFile();
     AtomicFile(const AtomicFile&) = delete;
     AtomicFile& operator=(const AtomicFile&) = delete;
 
     void write(std::string_view bytes);
 
-    /// Flushes everything to the disk and gives the file its name, at once for every reader. The
-    /// file that had it before stays as NAME.1, its predecessor as NAME.2, up to `previous_count`.
+    /// Flushes everything to the disk and renames the file atomically. The previous file stays as
+    /// NAME.1, its predecessor as NAME.2, up to `previous_count`.
     void commit(std::size_t previous_count);
 
-    // What commit() does, in parts, for who needs a lock around the second, which is quick.
+    // The parts of commit(), for a caller that needs a lock around `publish`, which is quick.
 
     void flush();
     void publish(std::size_t previous_count);

@@ -22,8 +22,7 @@
 //
 //     8 bytes   "RGCKPT03", the name and version of this format
 //     u64       bytes of the body
-//     author    u64 began, u64 round: who has saved it, see CheckpointOptions::round; zeros if the
-//               program did not say
+//     author    u64 began, u64 round: see CheckpointOptions::round; zeros without a round
 //     body      u64 count of entries, then for each: string name, string kind, string value
 //     u64       checksum (XXH3) of everything before it
 //
@@ -62,7 +61,7 @@ T from_bytes(std::string_view bytes) {
     return value;
 }
 
-// Gathers small pieces into larger writes, and sums up everything on its way.
+// Combines small pieces into larger writes, and computes the checksum.
 class Writer {
    public:
     explicit Writer(checkpointing::AtomicFile& file) : file_(file) {}
@@ -103,8 +102,7 @@ class Writer {
     throw Error(Errc::invalid_argument, origin + " " + complaint);
 }
 
-// Takes the body apart. The checksum vouches for what was written, not for who wrote it: lengths
-// are checked all the same.
+// Parses the body. Lengths are checked, since a valid checksum does not prove a correct writer.
 class Reader {
    public:
     Reader(std::string_view body, const std::string& origin) : body_(body), origin_(origin) {}
@@ -127,7 +125,7 @@ class Reader {
     const std::string& origin_;
 };
 
-// A file that is complete and undamaged.
+// The content of a file that is complete and undamaged.
 struct Verified {
     std::string_view body;
     Author author;
@@ -162,7 +160,7 @@ Verified verify(std::string_view content, const std::string& origin) {
                                   std::generic_category().message(error_number));
 }
 
-// Nothing if there is no such file.
+// Returns nullopt if there is no such file.
 std::optional<std::string> read_file(const std::string& path) {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
@@ -285,7 +283,7 @@ void Checkpoint::save(const std::filesystem::path& path, const CheckpointOptions
     }
     file.flush();
     {
-        // Between the look at the file that is there and the new one's rename nobody comes.
+        // No other writer may come between the check of the present file and the rename.
         const checkpointing::FileLock lock(path);
         checkpointing::check_fence(path, author);
         file.publish(options.previous_count);

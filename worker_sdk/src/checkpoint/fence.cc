@@ -19,7 +19,7 @@ namespace {
 
 constexpr Duration kLockLimit = std::chrono::seconds(30);
 constexpr int kLockPauseMs = 5;
-constexpr mode_t kMode = 0666;  // less the umask, as any program's files
+constexpr mode_t kMode = 0666;  // Reduced by the umask.
 
 std::string round_text(std::uint64_t round) {
     return "round " + std::to_string(round);
@@ -30,14 +30,14 @@ std::string round_text(std::uint64_t round) {
 void check_fence(const std::filesystem::path& path, const Author& author) {
     const std::string saving = "saving " + path.string() + " in " + round_text(author.round) + ": ";
     const auto link = link::process_link();
-    // Who leaves because the round is over has nobody to stand in for it but the file itself.
+    // A leaving worker may save after the end of its round; then only the file shows a later round.
     if (link && link->ended(author.round) && !link->leaving()) {
         throw Error(Errc::fenced, saving + "this round is over");
     }
     const Author other = author_of(path);
     if (author.began == 0 ||
         std::tie(other.began, other.round) <= std::tie(author.began, author.round)) {
-        return;  // Who takes part in no history has only its agent's word to go by.
+        return;  // A worker without a history relies on its agent alone.
     }
     throw Error(Errc::fenced,
                 saving + (other.began == author.began
@@ -54,7 +54,7 @@ FileLock::FileLock(const std::filesystem::path& path) {
                     system_failure("saving " + path.string() + ": open " + name, errno).detail);
     }
     const Instant deadline = after(SteadyClock().now(), kLockLimit);
-    // A holder may be stopped, and there is no lock that can be waited for until a deadline.
+    // Polls, since flock() has no time-out and the holder may be stopped.
     while (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) {
         if (SteadyClock().now() >= deadline) {
             ::close(fd_);

@@ -7,22 +7,22 @@
 
 namespace regroup::checkpointing {
 
-/// Who has saved a checkpoint. Of two, the later history is right, and in one history the later
-/// round.
+/// The training and the round that have saved a checkpoint. The later history wins; in one history
+/// the later round wins.
 struct Author {
     std::uint64_t began = 0;  ///< See link::history.
     std::uint64_t round = 0;
 };
 
-/// Who has saved `path`; nobody if it is not there, or does not say.
+/// The author of `path`; zeros if the file is not there or has no author.
 [[nodiscard]] Author author_of(const std::filesystem::path& path);
 
 /// Throws Error `fenced` if `author` must not overwrite `path` any more: its round is over, or a
-/// later one has been here. To be called under the lock.
+/// later round has saved the file. Call it under the lock.
 void check_fence(const std::filesystem::path& path, const Author& author);
 
-/// Keeps other writers of `path` out, in any process on any machine that shares the file system, if
-/// that knows locks. Freed with the process at the latest.
+/// Excludes other writers of `path`, in any process on any machine that shares the file system, if
+/// that supports locks. Released with the process at the latest.
 class FileLock {
    public:
     /// Throws Error: `deadline_exceeded` if another holds it for too long; `system`.

@@ -19,7 +19,7 @@
 namespace regroup {
 namespace {
 
-/// A variable that is set to nothing counts as not set.
+/// An empty variable counts as not set.
 std::optional<std::string> variable(const char* name) {
     const char* const value = std::getenv(name);
     if (value == nullptr || *value == '\0') {
@@ -66,7 +66,7 @@ bool flag_or(const char* name, bool fallback) {
     refuse(std::string(name) + "=\"" + text + "\" is neither True nor False");
 }
 
-/// A rank and the size of what it is a rank of.
+/// A rank and the size of its world, node or group.
 void require_below(const char* rank_name, std::uint32_t rank, const char* size_name,
                    std::uint32_t size) {
     if (rank >= size) {
@@ -92,8 +92,8 @@ bool in_a_job() {
 
 constexpr std::uint16_t kPortMost = std::numeric_limits<std::uint16_t>::max();
 
-/// Where the ranks of an MPI launcher's job meet: at MASTER_ADDR and MASTER_PORT as far as they are
-/// given, else at what follows from the job.
+/// Sets the address where the ranks of an MPI launcher's job meet: MASTER_ADDR and MASTER_PORT if
+/// they are set, else values derived from the job.
 void find_master(const MpiProcess& process, Context& context) {
     const std::string started = "started by " + process.launcher + " as rank " +
                                 std::to_string(process.rank) + " of " +
@@ -121,7 +121,7 @@ void find_master(const MpiProcess& process, Context& context) {
     }
 }
 
-/// What an MPI launcher told. `found` has a world of more than one.
+/// Takes ranks and sizes from an MPI launcher. `found` has a world of more than one.
 void take(const MpiProcess& found, Context& context) {
     if (!found.group_rank && !variable("GROUP_RANK")) {
         refuse("started by " + found.launcher + " as rank " + std::to_string(found.rank) +
@@ -139,8 +139,8 @@ void take(const MpiProcess& found, Context& context) {
     find_master(found, context);
 }
 
-/// Rank 0's store together with the service behind it. Members go in reverse order: first the
-/// connection, then the service.
+/// The store of rank 0 with its service. The order of the members matters: the connection is
+/// destroyed before the service.
 struct ServedStore {
     ServedStore(const std::string& host, std::uint16_t port, Store::Duration timeout,
                 std::shared_ptr<RoundScope> scope)
@@ -160,7 +160,7 @@ void read_transport(Context& context) {
     context.agent_store = flag_or("TORCHELASTIC_USE_AGENT_STORE", context.agent_store);
 }
 
-/// The place that the agent gave this process later than its environment.
+/// The place that the agent has assigned to this process after its start.
 std::optional<worker_link::AssignWorker> assigned_place(bool prestarted) {
     const auto link = link::process_link();
     if (!link) {
@@ -180,8 +180,8 @@ std::optional<worker_link::AssignWorker> assigned_place(bool prestarted) {
                 "started ahead of its round, but its agent is gone or leaves the job");
 }
 
-/// For the rest of the program, and its children, which look there for what is usually there from
-/// the start.
+/// Sets the environment for the rest of the program and its children, as a launcher does at the
+/// start.
 void publish(const worker_link::AssignWorker& place) {
     const std::pair<const char*, std::string> variables[] = {
         {"RANK", std::to_string(place.rank)},
@@ -279,8 +279,7 @@ void Context::use_store(std::shared_ptr<Store> store) {
 
 Context Context::from_environment() {
     const bool prestarted = variable(worker_link::kPrestartedVariable) == "1";
-    // Where it fails the program is as well off as under any other launcher, unless it waits for
-    // its place.
+    // Without an agent the program works as under any other launcher, unless it needs a place.
     const Result<void> attached = link::attach_from_environment();
     if (!attached && prestarted) {
         throw Error(attached.error().code,

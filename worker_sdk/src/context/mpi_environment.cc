@@ -14,7 +14,7 @@
 namespace regroup {
 namespace {
 
-/// Ancestors that are looked at; nobody nests wrappers deeper.
+/// The number of ancestors that are examined; wrappers are not nested deeper.
 constexpr int kAncestorsMax = 16;
 
 std::optional<std::uint32_t> parse(std::string_view text) {
@@ -39,9 +39,9 @@ std::uint32_t number(const Variables& variable, const char* name, const std::str
     return *value;
 }
 
-/// Neither Open MPI nor Hydra tells the node's number. Where ranks are numbered node by node on
-/// equal nodes, as both do unless told otherwise, it follows; where they are not, at least one rank
-/// sees it here.
+/// Computes the node's number, which Open MPI and Hydra do not give, for ranks that are numbered
+/// node by node on equal nodes, the default of both. For other numberings at least one rank detects
+/// it here.
 void guess_node(MpiProcess& process) {
     const std::uint32_t first = process.rank - std::min(process.rank, process.local_rank);
     const std::uint32_t each = std::max(process.local_world_size, 1U);
@@ -66,7 +66,7 @@ MpiProcess from_open_mpi(const Variables& variable) {
     return process;
 }
 
-/// The name and the parent of a process; 0 when there is none to be seen.
+/// The name and the parent of a process; 0 if it has no visible parent.
 pid_t parent_of(pid_t pid, std::string& name) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
     std::string line;
@@ -81,7 +81,8 @@ pid_t parent_of(pid_t pid, std::string& name) {
     return static_cast<pid_t>(parse(rest.substr(0, rest.find(' '))).value_or(0));
 }
 
-/// Hydra names no job, but on one node all ranks descend from the same proxy, be it through shells.
+/// Hydra names no job, but on one node all ranks descend from the same proxy, perhaps through
+/// shells.
 std::string hydra_job() {
     pid_t pid = ::getppid();
     for (int i = 0; i < kAncestorsMax && pid > 1; ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs, in a build that knows nothing of them.
+// The GPU functions of a build without CUDA.
 #include "worker_sdk/src/cuda/absent.h"
 
 #include <regroup/error.h>

@@ -3,7 +3,7 @@
 
 namespace regroup::cuda {
 
-/// The text of every error about GPUs in a build that knows nothing of them.
+/// The text of every error about GPUs in a build without CUDA.
 inline constexpr const char* kAbsent =
     "this build of regroup has no \"nccl\" back end and no GPU code: build it where the CUDA "
     "toolkit 12 or newer and NCCL's header nccl.h are installed (cmake -DREGROUP_CUDA=ON says "

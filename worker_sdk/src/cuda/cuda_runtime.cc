@@ -12,7 +12,7 @@
 namespace regroup::cuda {
 namespace {
 
-/// What a stream capture makes of a call that it does not allow.
+/// Whether the error means that a stream capture does not allow the call.
 bool is_capture_error(cudaError_t error) {
     return error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread;
 }
@@ -102,7 +102,7 @@ class CudaRuntime final : public DeviceRuntime {
         CUdevice handle = 0;
         unsigned flags = 0;
         int is_active = 0;
-        // A driver that is not yet initialised refuses: then there is no context.
+        // A driver that is not initialised returns an error: then there is no context.
         return device_get != nullptr && get_state != nullptr &&
                device_get(&handle, device) == CUDA_SUCCESS &&
                get_state(handle, &flags, &is_active) == CUDA_SUCCESS && is_active != 0;

@@ -10,8 +10,8 @@ namespace regroup::cuda {
 /// The CUDA runtime of this process.
 [[nodiscard]] DeviceRuntime& cuda_runtime();
 
-/// Throws Error `system` naming `operation` unless `status`, a cudaError_t, is 0. The error is then
-/// told, and CUDA asked to forget it: the user's own next check shall not find it.
+/// Throws Error `system` naming `operation` unless `status`, a cudaError_t, is 0. It also clears
+/// the error in CUDA, so that the user's next check does not find it.
 void require_cuda(int status, std::string_view operation);
 
 }  // namespace regroup::cuda

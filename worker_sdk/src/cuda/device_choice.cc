@@ -35,8 +35,8 @@ std::int32_t choose_device(const DeviceRequest& request) {
     if (request.share) {
         return static_cast<std::int32_t>(request.local_rank % count);
     }
-    // One entry means that the launcher may have left each process its own. If it is the same GPU
-    // in each of them, forming the group finds out.
+    // With one entry the launcher may have given each process its own GPU. If all processes have
+    // the same GPU, forming the group reports it.
     const bool one_left = count == 1 && request.visible && !request.visible->empty() &&
                           request.visible->find(',') == std::string::npos;
     if (one_left) {

@@ -7,7 +7,7 @@
 
 namespace regroup::cuda {
 
-/// What decides which GPU a process gets.
+/// The facts that decide which GPU a process gets.
 struct DeviceRequest {
     std::uint32_t local_rank = 0;
     std::uint32_t local_world_size = 1;

@@ -8,10 +8,10 @@
 
 namespace regroup::cuda {
 
-/// What the SDK needs of the CUDA runtime, so that everything above it also runs in tests on a
-/// machine without a GPU. Streams and events are CUDA's handles; the null stream is CUDA's default
-/// stream. Calls act on the calling thread's current device and throw Error `system` naming the
-/// CUDA call. Thread-safe.
+/// The part of the CUDA runtime that the SDK uses, as an interface, so that tests run without a
+/// GPU. Streams and events are CUDA's handles; the null stream is CUDA's default stream. Calls act
+/// on the calling thread's current device and throw Error `system` naming the CUDA call.
+/// Thread-safe.
 class DeviceRuntime {
    public:
     virtual ~DeviceRuntime() = default;
@@ -24,14 +24,14 @@ class DeviceRuntime {
     [[nodiscard]] virtual int current_device() = 0;
     /// Also creates the device's context if there is none yet, which takes a fraction of a second.
     virtual void set_device(int device) = 0;
-    /// Whether this process has made the device's context: a look, which makes none.
+    /// Whether this process has created the device's context. Does not create it.
     [[nodiscard]] virtual bool has_context(int device) = 0;
-    /// Names the GPU itself, whatever its ordinal is in which process: its PCI address.
+    /// The PCI address of the GPU, which does not depend on its ordinal in this process.
     [[nodiscard]] virtual std::string identity(int device) = 0;
     /// 90 for sm_90.
     [[nodiscard]] virtual int compute_capability(int device) = 0;
 
-    /// For a thread that never captures a CUDA graph: its calls spoil no capture elsewhere.
+    /// For a thread that never captures a CUDA graph: its calls then disturb no capture elsewhere.
     virtual void stay_out_of_captures() = 0;
 
     /// A stream that does not wait for the default stream.
@@ -42,7 +42,7 @@ class DeviceRuntime {
     [[nodiscard]] virtual void* create_event() = 0;
     virtual void destroy_event(void* event) noexcept = 0;
     virtual void record(void* event, void* stream) = 0;
-    /// What is put into `stream` from now on begins after `event`.
+    /// Makes later work in `stream` begin after `event`.
     virtual void wait(void* stream, void* event) = 0;
     /// True once everything before the last `record` is done. Never blocks.
     [[nodiscard]] virtual bool has_passed(void* event) = 0;
@@ -58,10 +58,9 @@ class DeviceRuntime {
     virtual void synchronize(void* stream) = 0;
 };
 
-/// Makes a device the thread's current one for the time of a scope. Afterwards the one before is
-/// current again, unless this process has never used it: a thread that has chosen no GPU counts as
-/// being on GPU 0, and going back there would make a context, hundreds of megabytes, in each
-/// process of a node.
+/// Makes a device the thread's current one for the time of a scope, and then restores the previous
+/// one, unless this process has never used it. A thread that has chosen no GPU counts as on GPU 0;
+/// restoring that would create a context of hundreds of megabytes in each process of a node.
 class DeviceScope {
    public:
     DeviceScope(DeviceRuntime& runtime, int device)
@@ -77,7 +76,7 @@ class DeviceScope {
                 runtime_.set_device(before_);
             }
         } catch (const std::exception&) {
-            // That GPU is lost, and whoever uses it next is told so.
+            // The previous GPU is lost; its next use reports that.
         }
     }
     DeviceScope(const DeviceScope&) = delete;

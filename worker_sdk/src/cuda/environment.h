@@ -7,7 +7,7 @@
 
 namespace regroup::cuda {
 
-/// The variables that bear on GPUs and NCCL. Set to nothing counts as not set, except for
+/// The variables for GPUs and NCCL. An empty variable counts as not set, except for
 /// CUDA_VISIBLE_DEVICES, where it hides every GPU.
 struct Environment {
     std::optional<std::string> visible_devices{};  ///< CUDA_VISIBLE_DEVICES.
@@ -18,9 +18,9 @@ struct Environment {
     [[nodiscard]] static Environment read();
 };
 
-/// NCCL refuses two ranks of one host on one GPU. For a test that shares GPUs, makes this process
-/// look like a host of its own, talking over loopback TCP, as far as the user has not said
-/// otherwise. Requires that NCCL has not been called yet in this process.
+/// NCCL refuses two ranks of one host on one GPU. For a test that shares GPUs, this makes the
+/// process look like a separate host that uses loopback TCP, unless the user has set the variables.
+/// Requires that NCCL has not been called yet in this process.
 void let_ranks_share_a_gpu(std::uint32_t rank);
 
 }  // namespace regroup::cuda

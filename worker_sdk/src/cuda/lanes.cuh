@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What streaming kernels share: wide loads and stores, conversion on the way, and how to launch.
+// Shared parts of streaming kernels: wide loads and stores, conversion, and launching.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -16,7 +16,7 @@ constexpr int kDigitBits = 32;
 constexpr int kLowestExponent = -1074;
 constexpr int kMantissaBits = 53;
 
-/// Places after the digits.
+/// The counters after the digits.
 enum Special : std::size_t { not_a_number, positive_infinity, negative_infinity };
 
 /// Brings every digit but the last into [0, 2^32); the last carries the sign.

@@ -13,7 +13,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::int64_t kDone = -1;  // in place of an Errc
+constexpr std::int64_t kDone = -1;  // Used in place of an Errc.
 
 }  // namespace
 

@@ -9,8 +9,8 @@
 namespace regroup::data {
 
 /// The generator behind Python's `random` module: a Mersenne Twister (MT19937), seeded by an
-/// integer as random.Random(seed) is, and its shuffle. std::mt19937 makes the same numbers from the
-/// same state, but cannot be given this state.
+/// integer as random.Random(seed) is, and its shuffle. std::mt19937 gives the same numbers from the
+/// same state, but its state cannot be set this way.
 class PythonRandom {
    public:
     explicit PythonRandom(std::uint64_t seed) noexcept;

@@ -20,9 +20,10 @@ struct BucketLimits {
     std::size_t bytes_max = 0;        ///< Of all others.
 };
 
-/// Packs `gradients`, taken in `order`, into buckets of one dtype each; one beyond the limit rides
-/// alone. The buckets come in the order in which they fill if the gradients come in `order`. Only
-/// counts and dtypes matter. Pure and deterministic, so that all ranks agree without talking.
+/// Packs `gradients`, taken in `order`, into buckets of one dtype each; a gradient above the limit
+/// has its own bucket. The buckets are in the order in which they become complete if the gradients
+/// come in `order`. Only counts and dtypes matter. Deterministic, so that all ranks agree without
+/// communication.
 [[nodiscard]] std::vector<Bucket> plan_buckets(std::span<const TensorView> gradients,
                                                std::span<const std::size_t> order,
                                                const BucketLimits& limits);

@@ -18,7 +18,7 @@ using cuda::require_cuda;
 class SideStream {
    public:
     SideStream() {
-        // Ahead of the kernels of the backward pass, of which there are always more.
+        // Highest priority, so that reductions do not wait behind the kernels of the backward pass.
         int least = 0;
         int greatest = 0;
         require_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest),
@@ -26,7 +26,7 @@ class SideStream {
         require_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest),
                      "data parallel: cudaStreamCreateWithPriority");
     }
-    // What is in it goes on; CUDA frees it afterwards.
+    // CUDA frees the stream when its work is done.
     ~SideStream() { (void)cudaStreamDestroy(stream_); }
     SideStream(const SideStream&) = delete;
     SideStream& operator=(const SideStream&) = delete;

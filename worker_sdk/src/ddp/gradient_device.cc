@@ -36,8 +36,8 @@ class HostGradientDevice final : public GradientDevice {
 }  // namespace
 
 #ifndef REGROUP_HAVE_CUDA
-// In place of worker_sdk/src/ddp/cuda_gradient_device.cc. Nothing gets here: no group can be on a
-// GPU.
+// Replaces worker_sdk/src/ddp/cuda_gradient_device.cc in builds without CUDA, where no group can be
+// on a GPU.
 
 namespace {
 

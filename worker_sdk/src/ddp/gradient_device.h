@@ -9,9 +9,8 @@
 
 namespace regroup::ddp {
 
-/// Moves bytes where gradients live, in the order of the caller's stream, and holds the stream in
-/// which reductions run beside it. On the host there are no streams, and everything happens at
-/// once.
+/// Moves bytes on the device of the gradients, in the order of the caller's stream, and owns the
+/// side stream in which reductions run. The host has no streams: everything happens at once.
 class GradientDevice {
    public:
     GradientDevice() = default;
@@ -26,9 +25,9 @@ class GradientDevice {
     virtual void read(void* host, const void* from, std::size_t bytes) = 0;
     virtual void write(void* to, const void* host, std::size_t bytes) = 0;
 
-    /// What is put into the side stream from now on begins after what the caller's stream holds.
+    /// Makes later work in the side stream begin after the present work of the caller's stream.
     virtual void fork() = 0;
-    /// What is put into the caller's stream from now on begins after what the side stream holds.
+    /// Makes later work in the caller's stream begin after the present work of the side stream.
     virtual void join() = 0;
     [[nodiscard]] virtual Stream side_stream() const = 0;
     /// Waits until the side stream is empty: the memory that it works on may go then.

@@ -13,9 +13,8 @@
 
 namespace regroup::ddp {
 
-/// Small facts that the ranks tell each other, from host memory to host memory whatever the group's
-/// device. Every call blocks, is issued by all ranks in the same order, and throws what the group
-/// throws.
+/// Exchanges small values among the ranks, from host memory to host memory, for a group on any
+/// device. Every call blocks, is issued by all ranks in the same order, and throws as the group.
 class HostExchange {
    public:
     /// Both outlive it.
@@ -23,7 +22,7 @@ class HostExchange {
 
     /// [world_size, facts.size()], row i from rank i. Equally many facts on all ranks.
     [[nodiscard]] std::vector<std::int64_t> gather(std::span<const std::int64_t> facts);
-    /// In place: everybody has rank 0's.
+    /// In place: all ranks get the values of rank 0.
     void broadcast(std::span<std::int64_t> facts);
     /// In place: the largest of all ranks'.
     void maximum(std::span<std::uint8_t> facts);

@@ -13,7 +13,7 @@
 namespace regroup::ddp {
 namespace {
 
-// Broadcasts that are in flight at once: far below what a group takes, enough to hide each other.
+// Broadcasts in flight at once: enough to overlap, and far below the limit of a group.
 constexpr std::size_t kBroadcastsMax = 256;
 
 [[noreturn]] void refuse(const std::string& detail) {
@@ -105,7 +105,7 @@ void Reducer::give_up_step() noexcept {
         try {
             flight.work.wait();  // The group may write into our buckets until then.
         } catch (const Error&) {
-            continue;  // Nobody is left to hear of it.
+            continue;  // The destructor has no caller to report to.
         }
     }
 }
@@ -167,7 +167,7 @@ void Reducer::gradient_ready(std::size_t index) {
 void Reducer::gradient_unused(std::size_t index) {
     if (!options_.unused_parameters) {
         refuse("gradient " + std::to_string(index) +
-               " is told to be unused, but the option unused_parameters is off");
+               " was reported unused, but the option unused_parameters is off");
     }
     check_reportable(index);
     Slot& slot = slots_[index];
@@ -177,7 +177,7 @@ void Reducer::gradient_unused(std::size_t index) {
     const TensorView& place = memory_->gradient(index);
     if (slot.contributed_in != step_) {
         device_->set_zero(place.data, place.bytes());
-    } else if (is_callers(index)) {  // What no_sync steps have added up.
+    } else if (is_callers(index)) {  // The sum of the no_sync steps.
         device_->copy(place.data, parameters_[index].gradient.data, place.bytes());
     }
     report(slot, index);
@@ -298,7 +298,7 @@ void Reducer::agree_on_used() {
     exchange_.maximum(used_);
 }
 
-// Only now, when every bucket has arrived: a step is applied as a whole or not at all.
+// Called only when every bucket has arrived: a step is applied as a whole or not at all.
 void Reducer::copy_out() {
     for (std::size_t index = 0; index < slots_.size(); ++index) {
         const TensorView& gradient = parameters_[index].gradient;

@@ -18,11 +18,11 @@
 
 namespace regroup::ddp {
 
-/// What DistributedDataParallel is made of, and documents. A step:
+/// The implementation of DistributedDataParallel. A step:
 ///
-///     gradient_ready     counts down what is missing in the bucket of the gradient
-///       `- at zero       starts this bucket, and those behind it that were complete already
-///     finish_step        the rest; then waits, bucket by bucket
+///     gradient_ready     counts down the missing gradients of the bucket
+///       `- at zero       starts this bucket, and later ones that were complete already
+///     finish_step        starts the rest; then waits, bucket by bucket
 ///
 /// Buckets start in the order of the plan even if a later one is complete first: the order in which
 /// gradients become ready may differ between ranks, the order of collectives may not.

@@ -30,7 +30,7 @@ void check_device(const std::string& what, const TensorView& tensor, const Devic
     }
 }
 
-// What one rank registered, in a form that can be compared across ranks.
+// The registration of one rank, in a form that can be compared across ranks.
 using Summary = std::array<std::int64_t, 4>;  // parameters, elements, all shapes, options
 
 std::int64_t summary_of(std::span<const std::uint64_t> words) {
@@ -180,7 +180,7 @@ std::optional<ReplicaDifference> find_replica_difference(HostExchange& exchange,
         const std::uint64_t digest = digest_of(parameter.value, device);
         digests.push_back(static_cast<std::int64_t>(digest));
     }
-    // One word for each rank tells whether all is well; only if not, one for each parameter.
+    // First compares one word per rank; only if they differ, one per parameter.
     const std::string_view bytes(reinterpret_cast<const char*>(digests.data()),
                                  digests.size() * sizeof digests[0]);
     const auto summary = static_cast<std::int64_t>(checksum(bytes));

@@ -14,12 +14,12 @@
 namespace regroup::ddp {
 
 /// Throws Error `invalid_argument` naming the first parameter or buffer that cannot be trained over
-/// `group`, or an option that makes no sense. Talks to nobody.
+/// `group`, or an invalid option. No communication.
 void check_registration(const ProcessGroup& group, std::span<const Parameter> parameters,
                         std::span<const TensorView> buffers, const DataParallelOptions& options);
 
-/// Throws Error `invalid_argument` naming two ranks that registered other tensors, or chose other
-/// options: they would mix up each other's gradients, or wait for each other for ever.
+/// Throws Error `invalid_argument` naming two ranks with different tensors or options, which would
+/// mix up their gradients or wait without end.
 void check_same_on_all_ranks(HostExchange& exchange, std::span<const Parameter> parameters,
                              std::span<const TensorView> buffers,
                              const DataParallelOptions& options);

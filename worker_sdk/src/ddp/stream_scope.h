@@ -7,8 +7,8 @@
 
 namespace regroup::ddp {
 
-/// Puts a group's operations into a stream for the time of a scope, and then into the one before;
-/// unless somebody else has chosen another one meanwhile, who then keeps it.
+/// Puts a group's operations into a stream for the time of a scope, and then into the previous one,
+/// unless another stream was chosen in the meantime.
 class StreamScope {
    public:
     StreamScope(ProcessGroup& group, Stream stream)

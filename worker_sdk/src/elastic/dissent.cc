@@ -19,7 +19,7 @@ std::string name_of(const Ranks& ranks) {
     return text;
 }
 
-/// What each rank has for each name.
+/// The digest of each rank for each name.
 struct Table {
     std::span<const std::uint64_t> digests;
     std::size_t width;
@@ -27,7 +27,7 @@ struct Table {
     [[nodiscard]] std::uint64_t at(std::uint32_t rank, std::size_t column) const {
         return digests[rank * width + column];
     }
-    /// The first thing that two ranks hold differently; `width` if there is none.
+    /// The first column in which two ranks differ; `width` if there is none.
     [[nodiscard]] std::size_t first_difference(std::uint32_t one, std::uint32_t other) const {
         std::size_t column = 0;
         while (column < width && at(one, column) == at(other, column)) {
@@ -37,8 +37,8 @@ struct Table {
     }
 };
 
-/// For each thing, the ranks in which it is the first that differs from the witness's; or all of
-/// them for the first that is not the same everywhere.
+/// Maps each column to the ranks for which it is the first that differs from the witness's. Without
+/// a witness, maps the first column that differs among the ranks to all of them.
 std::map<std::size_t, Ranks> first_differences(const Dissent& dissent, const Table& table) {
     std::map<std::size_t, Ranks> found;
     if (!dissent.witness) {
@@ -107,16 +107,16 @@ std::string describe(const Dissent& dissent, std::span<const std::string> names,
                                  : first_differences(dissent, table);
     std::string what;
     for (const auto& [column, ranks] : differences) {
-        what +=
-            (what.empty() ? "" : ", ") +
-            (column < names.size() ? "\"" + names[column] + "\"" : std::string("what is kept")) +
-            " of " + name_of(ranks);
+        what += (what.empty() ? "" : ", ") +
+                (column < names.size() ? "\"" + names[column] + "\""
+                                       : std::string("the registered state")) +
+                " of " + name_of(ranks);
     }
     return "the replicas differ: " + what +
            (dissent.witness ? " is not what the others have"
                             : " differ, and no value is the more common one") +
-           "; what is kept may be changed in the function given to commit() alone, by what is "
-           "equal on all ranks";
+           "; change registered state only in the function given to commit(), and only by values "
+           "that are equal on all ranks";
 }
 
 }  // namespace regroup::elastic

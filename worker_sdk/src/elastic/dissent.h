@@ -9,25 +9,25 @@
 
 namespace regroup::elastic {
 
-/// Ranks that hold another state than most of those that ought to hold the same. Every rank that
-/// knows all digests comes to the same finding.
+/// Ranks that hold another state than the majority of the ranks that should hold the same. Every
+/// rank that knows all digests gets the same result.
 struct Dissent {
     std::vector<std::uint32_t> ranks;  ///< In order; none if all agree.
-    /// One that holds what is right; none if no digest is more common than all others, so that
-    /// nobody can tell what is. Then `ranks` are all that were asked.
+    /// A rank with the correct state. Empty if there is no most common digest; then `ranks` are all
+    /// ranks with a digest.
     std::optional<std::uint32_t> witness;
 
     [[nodiscard]] explicit operator bool() const noexcept { return !ranks.empty(); }
     [[nodiscard]] bool is_of(std::uint32_t rank) const noexcept;
 };
 
-/// Whose digest is not the most common one; ranks without one have no say.
+/// Finds the ranks whose digest is not the most common one; ranks without a digest do not count.
 [[nodiscard]] Dissent find_dissent(std::span<const std::optional<std::uint64_t>> by_rank);
-/// Whose digest is not that of `witness`, from whom all have what they hold.
+/// Finds the ranks whose digest is not that of `witness`, which has sent them its state.
 [[nodiscard]] Dissent find_dissent(std::span<const std::uint64_t> by_rank, std::uint32_t witness);
 
-/// A sentence for a person. `digests` has a row of one for each of `names` for each rank, or
-/// nothing, if they did not get about.
+/// A sentence for people. `digests` has a row for each rank with a digest for each of `names`; it
+/// is empty if the ranks could not exchange digests.
 [[nodiscard]] std::string describe(const Dissent& dissent, std::span<const std::string> names,
                                    std::span<const std::uint64_t> digests);
 

@@ -46,7 +46,7 @@ ElasticStep::Section::~Section() {
 }
 
 ElasticLoop::ElasticLoop(ElasticOptions options) {
-    // First: it attaches this process to its agent.
+    // Must be first, since it attaches this process to its agent.
     Context context = Context::from_environment();
     loop_ = std::make_unique<elastic::Loop>(std::move(options), std::move(context),
                                             link::process_link());
@@ -63,12 +63,12 @@ std::unique_ptr<ElasticLoop> elastic::Loop::make(ElasticOptions options, Context
 }
 
 void ElasticLoop::register_state(std::string name, TensorView tensor) {
-    loop_->kept().add(std::move(name), tensor);
+    loop_->registered().add(std::move(name), tensor);
 }
 
 void ElasticLoop::register_state(std::string name, std::function<std::string()> save,
                                  std::function<void(std::string_view)> load) {
-    loop_->kept().add(std::move(name), std::move(save), std::move(load));
+    loop_->registered().add(std::move(name), std::move(save), std::move(load));
 }
 
 void ElasticLoop::resume_at(std::uint64_t step, std::uint64_t samples) {

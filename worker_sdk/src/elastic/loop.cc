@@ -14,11 +14,12 @@
 namespace regroup::elastic {
 namespace {
 
-/// The rest of the word about a drain is behind its first sign, on its way.
+/// How long to wait for the message with the details of a drain, which follows the flag in the
+/// page.
 constexpr Duration kPauseLimit = std::chrono::seconds(1);
-/// A death is known far sooner. If it comes later it was said that the peers are out of reach.
+/// How long to wait until the agent reports the end of the round. It knows a death far sooner.
 constexpr Duration kEndLimit = std::chrono::seconds(1);
-/// For a leave of which nothing more was said.
+/// The time to leave if the agent gave none.
 constexpr Duration kLeaveLimit = std::chrono::seconds(30);
 
 Instant now() {
@@ -79,16 +80,16 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
             outcome = carry_out_round(callbacks);
         } catch (const std::exception& error) {
             tell_failure(error.what());
-            // The others are not to wait for a rank that will not come.
+            // Otherwise the others would wait for this rank.
             give_up_round(std::string("training has failed on this rank: ") + error.what());
             throw;
         }
         if (outcome == Outcome::finished) {
             if (link_) {
-                // The others may end before this one, and without a word.
+                // The others may end before this one: broken connections are normal now.
                 ContextScope::of(round_->context)->on_break({});
                 link_->unguard();
-                link_->declare_elastic(false);  // What it does from here on, no round interrupts.
+                link_->declare_elastic(false);  // No round may interrupt the rest of the program.
             }
             return Ending::finished;
         }
@@ -99,8 +100,8 @@ Ending Loop::run(const ElasticCallbacks& callbacks) {
     }
 }
 
-/// Before the others can notice: what they say of it, or end with, follows from this. A rank that
-/// fails because of the others says nothing.
+/// Reports the failure before the others can notice it, so that the agent knows the cause first. A
+/// rank that fails because of the others reports nothing.
 void Loop::tell_failure(const char* what) {
     const bool others_have = link_ && (meter_->has_failed() || link_->ended(round_->context.round));
     if (link_ && (fails_by_itself_ || !others_have)) {
@@ -136,7 +137,7 @@ Loop::Outcome Loop::carry_out_round(const ElasticCallbacks& callbacks) {
             callbacks.on_round(
                 {.context = &context, .group = round_->steps.get(), .step = step_, .first = first});
         }
-        // Now everything that hung on it has been built anew.
+        // The user has now replaced all objects that referred to earlier rounds.
         past_.clear();
         return train(callbacks);
     } catch (const Error& error) {
@@ -147,7 +148,7 @@ Loop::Outcome Loop::carry_out_round(const ElasticCallbacks& callbacks) {
             }
             throw Error(Errc::invalid_argument, text);
         }
-        // State that is half changed is nothing to go on with.
+        // After an error in `apply` the state is half changed.
         if (applying_ || !is_loss(error)) {
             throw;
         }
@@ -216,7 +217,7 @@ void Loop::require_step_open(const char* call) const {
     }
 }
 
-/// On the CPU the vote comes behind all operations of this rank; a GPU's are in its stream.
+/// On the CPU the vote is ordered after all operations of this rank; on a GPU they are in a stream.
 void Loop::settle_operations() {
     if (round_->own_control) {
         round_->steps->barrier().wait();
@@ -228,7 +229,8 @@ void Loop::commit(const std::function<void()>& apply) {
     settle_operations();
     window_work_ += (now() - step_began_) - (meter_->waited() - waited_before_);
     pausing_ = vote_on_step(false);
-    // Who has not been told yet commits, and the others get its state: nobody is two steps behind.
+    // A rank that does not know of the end yet commits, and the others get its state. So no rank is
+    // two steps behind.
     if (link_ && link_->ended(round_->context.round)) {
         throw Error(Errc::fenced, "step " + std::to_string(step_) + " is not committed: round " +
                                       std::to_string(round_->context.round) + " is over");
@@ -249,12 +251,12 @@ void Loop::commit(const std::function<void()>& apply) {
     }
     if (pausing_) {
         try {
-            // Then everybody has got the result of the vote, and the round may be taken down.
+            // Then every rank has the result of the vote, and the round may end.
             round_->control().barrier().wait();
             all_paused_ = true;
         } catch (const Error&) {
-            // Some may not have committed, and get the state in the next round: before that none of
-            // those who leave saves another step than they would.
+            // Some ranks may not have committed; they get the state in the next round. Until then a
+            // leaving rank must not save, so that all leaving ranks save the same step.
             return;
         }
     }
@@ -273,7 +275,7 @@ bool Loop::vote_on_step(bool finishes) {
                                     .pauses = link_ && link_->pause_wanted(round)});
 }
 
-/// Whether peers are lost, so that the round cannot go on.
+/// Whether the error means that peers are lost, so that the round cannot go on.
 bool Loop::is_loss(const Error& error) const noexcept {
     switch (error.code()) {
         case Errc::disconnected:
@@ -286,10 +288,10 @@ bool Loop::is_loss(const Error& error) const noexcept {
     }
 }
 
-/// Peers and agent find out about a loss in different ways: what the group knows already, the agent
-/// is about to say, if a worker has died. If none has, the agent knows from those between whom the
-/// connection broke, and ends the round for that. If it says nothing, since no daemon is there,
-/// this rank suspends unasked.
+/// Waits until the agent confirms the end of the round. If a worker has died, the agent reports it
+/// soon. If only a connection broke, the agent hears that from the workers at its ends, and the
+/// round ends for that. Without a daemon the agent reports nothing; then this rank suspends by
+/// itself.
 void Loop::learn_of_end(const Error& error) {
     const std::uint64_t round = round_->context.round;
     reporter_.suspend();
@@ -347,7 +349,7 @@ Ending Loop::leave(const ElasticCallbacks& callbacks) {
                     "this node leaves while this rank has half of a state, which is not saved");
     }
     if (fresh_) {
-        return Ending::left;  // Whoever has what the job has reached saves that.
+        return Ending::left;  // It has no state to save.
     }
     const auto pause = link_->await_pause(after(now(), kPauseLimit));
     const Duration limit =

@@ -19,7 +19,7 @@
 
 namespace regroup::elastic {
 
-/// What one round has: its groups, which end with its context's scope.
+/// A round and its groups, which end with the scope of its context.
 struct Round {
     explicit Round(Context context_in) : context(std::move(context_in)) {}
 
@@ -45,7 +45,7 @@ struct Round {
 /// One thread, that of `run`; the link's own interrupts the scope of the round.
 class Loop {
    public:
-    /// `link` may be nullptr: then there is one round, which nobody ends.
+    /// `link` may be nullptr: then there is one round, without an agent.
     Loop(ElasticOptions options, Context first, std::shared_ptr<link::AgentLink> link);
     ~Loop();
     Loop(const Loop&) = delete;
@@ -55,12 +55,12 @@ class Loop {
     [[nodiscard]] static std::unique_ptr<ElasticLoop> make(ElasticOptions options, Context first,
                                                            std::shared_ptr<link::AgentLink> link);
 
-    [[nodiscard]] RegisteredState& kept() noexcept { return kept_; }
+    [[nodiscard]] RegisteredState& registered() noexcept { return registered_; }
     void resume_at(std::uint64_t step, std::uint64_t samples);
     void on_straggler(std::function<void(std::uint32_t, double)> listener);
     Ending run(const ElasticCallbacks& callbacks);
 
-    // For the step in the making.
+    // For ElasticStep.
     [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
     [[nodiscard]] std::uint64_t samples() const noexcept { return samples_; }
     [[nodiscard]] const Round& round() const noexcept { return *round_; }
@@ -98,7 +98,7 @@ class Loop {
 
     const ElasticOptions options_;
     const std::shared_ptr<link::AgentLink> link_;
-    RegisteredState kept_;
+    RegisteredState registered_;
     link::ProgressReporter reporter_;
     std::function<void(std::uint32_t, double)> straggler_listener_;
 
@@ -106,22 +106,22 @@ class Loop {
     std::uint64_t samples_ = 0;
     std::uint64_t history_ = 0;
     bool fresh_ = true;
-    /// A state that was being received may have overwritten part of the one that was here.
+    /// An interrupted transfer may have overwritten part of the state.
     bool torn_ = false;
     bool started_ = false;
-    bool fails_by_itself_ = false;  ///< And not because of others, though they may be lost, too.
+    bool fails_by_itself_ = false;  ///< Not because of others, though they may be lost, too.
 
     std::unique_ptr<Round> round_;
-    /// Those that are over: what the user built on them may still refer to them.
+    /// Rounds that are over: objects of the user may still refer to them.
     std::vector<std::unique_ptr<Round>> past_;
     bool has_shown_ = false;
     WaitMeter* meter_ = nullptr;
 
-    // The step in the making.
+    // The step that is being carried out.
     enum class Stage : std::uint8_t { open, committed, finished };
     Stage stage_ = Stage::open;
     bool finishing_ = false;  ///< This rank has called finish(), and may not have returned.
-    bool voting_ = false;     ///< It has come to the vote.
+    bool voting_ = false;     ///< This rank has begun to vote.
     std::optional<std::uint64_t> taken_;
     bool pausing_ = false;
     bool all_paused_ = false;  ///< All ranks are known to have committed the step before the pause.

@@ -47,7 +47,7 @@ struct Finishers {
     }
 };
 
-/// Waits a moment for the word of all ranks. Ranks that are late have not finished.
+/// Waits up to kWordLimit for the answers of all ranks. Ranks that do not answer have not finished.
 Finishers ask_finishers(Store& store, std::uint32_t world_size) {
     std::vector<std::string> keys;
     for (std::uint32_t rank = 0; rank < world_size; ++rank) {
@@ -82,14 +82,14 @@ void Loop::finish() {
     try {
         round_->control().barrier().wait();
     } catch (const Error&) {
-        // Every rank has said so: it is over, whoever is lost on the way out.
+        // Every rank has voted to finish, so a loss does not matter any more.
     }
     stage_ = Stage::finished;
-    reporter_.finished();  // However the process ends from here on.
+    reporter_.finished();
 }
 
 /// Tells the others, through the round's store, whether this rank finishes. A rank that does not
-/// says so only after an error.
+/// finish calls it only after an error.
 void Loop::note_end_of_step() {
     const Context& context = round_->context;
     if (context.world_size == 1) {
@@ -103,16 +103,16 @@ void Loop::note_end_of_step() {
             store->add(kSomeoneFinishes, 1);
         }
     } catch (const Error&) {
-        // It only explains errors, and the vote does not need it.
+        // The note only explains errors; the vote does not need it.
     }
 }
 
-/// A sentence, if `error` comes from ranks of which some have called finish() and some have not;
-/// else empty. Such ranks are at different collectives, of which the group knows no more than that
-/// they differ.
+/// Explains `error` in a sentence if some ranks have called finish() and some have not; else
+/// returns an empty text. Such ranks are in different collectives, and the group knows only that
+/// these differ.
 std::string Loop::finish_disagreement(const Error& error) {
     const Context& context = round_->context;
-    const bool of_the_group = voting_ || meter_->has_failed();  // And not of the program alone.
+    const bool of_the_group = voting_ || meter_->has_failed();  // Not an error of the program.
     if (error.code() != Errc::invalid_argument || context.world_size == 1 || applying_ ||
         !of_the_group) {
         return "";

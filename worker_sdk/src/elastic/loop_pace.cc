@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a Loop says of its pace.
+// How a Loop measures and reports its pace.
 #include <span>
 #include <string>
 #include <utility>

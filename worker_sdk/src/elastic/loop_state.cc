@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a Loop comes by the state that a round goes on from.
+// How a Loop gets the state from which a round continues.
 #include <regroup/error.h>
 
 #include <chrono>
@@ -18,7 +18,7 @@
 namespace regroup::elastic {
 namespace {
 
-/// For a rank whose replica differs to say so and end.
+/// How long the others wait until a rank whose replica differs has ended.
 constexpr Duration kLastWords = std::chrono::seconds(1);
 
 std::vector<std::uint64_t> gather(ProcessGroup& group, const std::uint64_t& mine) {
@@ -29,21 +29,21 @@ std::vector<std::uint64_t> gather(ProcessGroup& group, const std::uint64_t& mine
 
 }  // namespace
 
-/// Before the round forms, for which who is new needs more time.
+/// Called before the round forms, since new workers need more time for that anyway.
 Digests Loop::digests_held() {
     const bool has_peers = round_->context.world_size > 1;
-    return has_peers && !fresh_ && !torn_ ? kept_.digests() : Digests();
+    return has_peers && !fresh_ && !torn_ ? registered_.digests() : Digests();
 }
 
 void Loop::bring_state(Digests mine) {
     const Groups groups = round_->groups();
-    // Who holds the state shows first that it does: a comparison may have been cut short by the
-    // loss that ended the last round.
+    // Holders of the state prove first that they agree: the loss that ended the last round may have
+    // interrupted a comparison.
     const std::vector<RankState> all =
         gather_rank_states(groups.control, {.step = step_,
                                             .samples = samples_,
                                             .history = fresh_ ? link::new_history() : history_,
-                                            .layout = kept_.layout(),
+                                            .layout = registered_.layout(),
                                             .fresh = fresh_ ? 1U : 0U,
                                             .torn = torn_ ? 1U : 0U,
                                             .digest = mine.whole});
@@ -54,21 +54,21 @@ void Loop::bring_state(Digests mine) {
     settle(origin.dissent, mine);
     const bool receives = fresh_ || torn_ || step_ != origin.state.step;
     if (origin.is_needed) {
-        // Who has the same state already is sent the very bytes that are there.
+        // A rank that has the same state already receives the bytes that it has.
         if (receives && groups.control.rank() != origin.rank) {
             torn_ = true;
             reporter_.forget_state();
         }
-        kept_.broadcast(groups, origin.rank);
+        registered_.broadcast(groups, origin.rank);
     }
-    // From here on this rank has it, whoever is lost before all have been compared.
+    // From here on this rank has the state, even if another is lost before the comparison.
     step_ = origin.state.step;
     samples_ = origin.state.samples;
     history_ = origin.state.history;
     fresh_ = torn_ = false;
     if (origin.is_needed && groups.control.world_size() > 1) {
         if (receives) {
-            mine = kept_.digests();
+            mine = registered_.digests();
         }
         settle(find_dissent(gather(groups.control, mine.whole), origin.rank), mine);
     }
@@ -81,30 +81,31 @@ void Loop::compare_replicas() {
     if (groups.control.world_size() == 1) {
         return;
     }
-    const Digests mine = kept_.digests();
+    const Digests mine = registered_.digests();
     const std::vector<std::uint64_t> all = gather(groups.control, mine.whole);
     settle(find_dissent(std::vector<std::optional<std::uint64_t>>(all.begin(), all.end())), mine);
 }
 
-/// Where replicas differ those end that have another one, or all if nobody can tell which is right.
-/// For the others that is the loss of a peer.
+/// If replicas differ, the ranks that dissent end, or all ranks without a majority. The others
+/// treat that as the loss of a peer.
 void Loop::settle(const Dissent& dissent, const Digests& mine) {
     if (!dissent) {
         return;
     }
-    const std::string text = kept_.describe(round_->groups(), dissent, mine);
+    const std::string text = registered_.describe(round_->groups(), dissent, mine);
     if (!link_ || dissent.is_of(round_->context.rank)) {
-        fails_by_itself_ = true;  // Whatever has become of the round meanwhile.
+        fails_by_itself_ = true;  // Also if the round has ended in the meantime.
         throw Error(Errc::invalid_argument, text);
     }
-    // Who took its groups down now would break connections between peers that have nothing wrong.
+    // Aborting the groups now would break connections between healthy peers.
     reporter_.suspend();
     static_cast<void>(
         link_->await_end(round_->context.round, after(SteadyClock().now(), kLastWords)));
     throw Error(Errc::disconnected, text);
 }
 
-/// The job goes on from what processes begin with, which those here have overwritten.
+/// The state is lost, and torn ranks have overwritten their initial state: new processes must begin
+/// from the checkpoint.
 void Loop::give_up_state() {
     if (torn_) {
         const std::string text =
@@ -115,7 +116,7 @@ void Loop::give_up_state() {
         }
         throw Error(Errc::system, text);
     }
-    // Fresh itself: it waits for those that come in their place. Nobody enters this one.
+    // A fresh rank waits here for the end of the round, since torn ranks do not enter this barrier.
     round_->control().barrier().wait();
     throw Error(Errc::disconnected, "the ranks with half a state have not left the round");
 }

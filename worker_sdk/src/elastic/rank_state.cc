@@ -16,7 +16,7 @@ auto merit(const RankState& state) {
     return std::tuple(state.torn == 0, state.step, state.fresh == 0);
 }
 
-/// Among those who hold the state that `best` holds, or ought to.
+/// Compares the ranks that should hold the same state as `best`.
 Dissent dissent_among_holders(std::span<const RankState> rank_states, const RankState& best) {
     std::vector<std::optional<std::uint64_t>> digests(rank_states.size());
     for (std::size_t rank = 0; rank < rank_states.size(); ++rank) {
@@ -35,8 +35,8 @@ Origin choose_origin(std::span<const RankState> rank_states) {
         if (rank_states[rank].layout != rank_states.front().layout) {
             throw Error(Errc::invalid_argument,
                         "rank " + std::to_string(rank) +
-                            " keeps other tensors or values than rank 0: every rank must keep the "
-                            "same names, counts and dtypes in the same order");
+                            " has registered other tensors or values than rank 0: every rank must "
+                            "register the same names, counts and dtypes in the same order");
         }
         if (merit(rank_states[rank]) > merit(origin.state)) {
             origin.rank = rank;

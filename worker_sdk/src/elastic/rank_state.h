@@ -11,42 +11,41 @@
 
 namespace regroup::elastic {
 
-/// Where a rank stands when a round begins.
+/// The state of a rank when a round begins.
 struct RankState {
-    std::uint64_t step = 0;     ///< Committed.
-    std::uint64_t samples = 0;  ///< Consumed by those.
-    /// When its training began, as link::history; where it would begin, for a fresh rank.
+    std::uint64_t step = 0;     ///< Committed steps.
+    std::uint64_t samples = 0;  ///< Consumed by these steps.
+    /// The begin of its training, as link::history; a new value for a fresh rank.
     std::uint64_t history = 0;
-    std::uint64_t layout = 0;  ///< Hash of what it keeps.
+    std::uint64_t layout = 0;  ///< Hash of the names, counts and dtypes of its registered state.
     std::uint64_t fresh = 1;   ///< 0 once it has taken part in a round.
-    std::uint64_t torn = 0;    ///< 1 while part of what it keeps may be another rank's.
-    std::uint64_t digest = 0;  ///< Of what it keeps, if it is neither fresh nor torn.
+    std::uint64_t torn = 0;    ///< 1 while its state may be a mixture of two ranks' states.
+    std::uint64_t digest = 0;  ///< Of its registered state, if it is neither fresh nor torn.
 
     friend bool operator==(const RankState&, const RankState&) = default;
 };
 
-/// From where a round goes on.
+/// The rank whose state a round continues from.
 struct Origin {
-    std::uint32_t rank = 0;  ///< Has the state.
+    std::uint32_t rank = 0;
     RankState state{};
-    bool is_needed = false;  ///< Somebody else has another state, or may have.
-    /// Those who have been there, have committed as much as any, and hold something else. They end
-    /// before anything is sent, and the others go on in another round.
+    bool is_needed = false;  ///< Another rank has another state, or may have.
+    /// Survivors that have committed as many steps as any, but hold another state. They end before
+    /// the state is sent, and the others go on in another round.
     Dissent dissent{};
 };
 
-/// The rank that has committed most, of those that are whole. Of those, one that has been there
-/// before, that holds what most of these hold, and the lowest. As no rank can be two steps behind
-/// another that has been there, nothing is lost that any survivor has applied. Throws Error
-/// `invalid_argument` naming two ranks that keep different things.
+/// Chooses the rank that has committed most steps among those that are not torn; among equals a
+/// survivor is preferred to a fresh rank, then the state of the majority, then the lowest rank. No
+/// survivor can be two steps behind another, so no step is lost that a survivor has applied. Throws
+/// Error `invalid_argument` naming two ranks with different layouts.
 [[nodiscard]] Origin choose_origin(std::span<const RankState> rank_states);
 
-/// Whether the state went with its last holder: some are torn, and nobody is whole that has been
-/// there before. What fresh ranks have is no more than the job begins with, perhaps not even its
-/// checkpoint.
+/// Whether the last holder of the state is lost: some ranks are torn, and no survivor is whole.
+/// Fresh ranks have only the initial state, perhaps without the checkpoint.
 [[nodiscard]] bool is_state_lost(std::span<const RankState> rank_states) noexcept;
 
-/// What all ranks say, by rank; a collective.
+/// The states of all ranks, by rank; a collective.
 [[nodiscard]] std::vector<RankState> gather_rank_states(ProcessGroup& group, const RankState& mine);
 
 }  // namespace regroup::elastic

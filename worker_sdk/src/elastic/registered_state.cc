@@ -14,7 +14,7 @@
 namespace regroup::elastic {
 namespace {
 
-/// How much of a GPU's tensor goes through the host at a time where the groups reach only that.
+/// The block size for a tensor on a GPU that must pass through host memory.
 constexpr std::size_t kStagedBytes = std::size_t{16} << 20U;
 
 [[noreturn]] void refuse(const std::string& detail) {
@@ -26,7 +26,7 @@ constexpr std::size_t kStagedBytes = std::size_t{16} << 20U;
 void RegisteredState::check_name(const std::string& name) const {
     if (std::any_of(items_.begin(), items_.end(),
                     [&](const Item& item) { return item.name == name; })) {
-        refuse("register_state(\"" + name + "\"): something is kept under this name already");
+        refuse("register_state(\"" + name + "\"): this name is registered already");
     }
 }
 
@@ -142,7 +142,7 @@ std::string RegisteredState::describe(const Groups& groups, const Dissent& disse
         names.push_back(item.name);
     }
     std::vector<std::uint64_t> row = mine.things;
-    row.resize(names.size());  // A rank that has not got the state has nothing to say of it.
+    row.resize(names.size());  // A rank without the state has no digests.
     std::vector<std::uint64_t> all(row.size() * groups.control.world_size());
     try {
         groups.control.all_gather(std::span<const std::uint64_t>(row), std::span(all)).wait();
@@ -152,7 +152,7 @@ std::string RegisteredState::describe(const Groups& groups, const Dissent& disse
     try {
         groups.control.barrier().wait();
     } catch (const Error&) {
-        // Somebody is lost. That ends the round, and who dissents ends all the same.
+        // A lost rank ends the round; the ranks that dissent end in any case.
     }
     return elastic::describe(dissent, names, all);
 }

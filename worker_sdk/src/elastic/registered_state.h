@@ -16,35 +16,37 @@
 
 namespace regroup::elastic {
 
-/// The groups of a round: one for the tensors of the steps, one for host memory; perhaps the same.
+/// The groups of a round: one for the tensors of the steps, one for host memory; on the CPU both
+/// are the same.
 struct Groups {
     ProcessGroup& steps;
     ProcessGroup& control;
 };
 
-/// Hashes of what is kept: of each thing, and of all of them.
+/// Hashes of the registered state: of each item, and of all items.
 struct Digests {
     std::vector<std::uint64_t> things;
     std::uint64_t whole = 0;
 };
 
-/// What must be equal on all ranks after every step, by name.
+/// The state that must be equal on all ranks after every step, by name.
 class RegisteredState {
    public:
-    /// Throw Error `invalid_argument` for a name that is taken, or a tensor without data.
+    /// Throws Error `invalid_argument` for a name that is registered already, or a tensor without
+    /// data.
     void add(std::string name, TensorView tensor);
     void add(std::string name, std::function<std::string()> save,
              std::function<void(std::string_view)> load);
 
     /// A hash of the names, in order, and of the tensors' counts and dtypes.
     [[nodiscard]] std::uint64_t layout() const noexcept;
-    /// Everybody gets what `root` has. A collective.
+    /// Gives all ranks the state of `root`. A collective.
     void broadcast(const Groups& groups, std::uint32_t root);
-    /// Of what this rank has now.
+    /// Of the present state of this rank.
     [[nodiscard]] Digests digests();
-    /// What differs, in a sentence; a collective of all ranks, holders of a state or not. If it
-    /// fails, the sentence does without the names. Where it does not, every rank has come here, and
-    /// so knows of the difference, before it returns on any.
+    /// Describes the differences in a sentence. A collective of all ranks, with or without state:
+    /// when it returns on one rank, all ranks know of the difference. If the collective fails, the
+    /// sentence has no names.
     [[nodiscard]] std::string describe(const Groups& groups, const Dissent& dissent,
                                        const Digests& mine) const;
 
@@ -63,7 +65,7 @@ class RegisteredState {
     [[nodiscard]] ddp::GradientDevice& device(const Device& device);
 
     std::vector<Item> items_;
-    std::unique_ptr<ddp::GradientDevice> device_;  // Of the first tensor that needed one.
+    std::unique_ptr<ddp::GradientDevice> device_;
     Device device_is_{};
 };
 

@@ -11,12 +11,13 @@
 namespace regroup::elastic {
 namespace {
 
-/// Less than that in a whole window is nothing to speak of, however little the work.
+/// A smaller difference in a window is ignored, however short the work.
 constexpr Duration kExcessMin = std::chrono::milliseconds(1);
-/// How unlikely so many slow windows must be by chance.
+/// The largest probability that so many slow windows are chance.
 constexpr double kChance = 1e-4;
 
-/// With the rank itself among them, the median of two would lie half-way to the slow one.
+/// The median without the rank itself: with it, the median of two would lie half-way to the slow
+/// one.
 Duration median_without(std::span<const Duration> sorted, Duration own) {
     const auto at = static_cast<std::size_t>(std::lower_bound(sorted.begin(), sorted.end(), own) -
                                              sorted.begin());
@@ -25,8 +26,8 @@ Duration median_without(std::span<const Duration> sorted, Duration own) {
     return others % 2 == 1 ? other(others / 2) : (other(others / 2) + other(others / 2 - 1)) / 2;
 }
 
-/// Whether `slow` of `windows` are more than chance makes of windows that are slow with probability
-/// `usual` each, by Chernoff's bound.
+/// Whether `slow` of `windows` are more than chance explains if each window is slow with
+/// probability `usual`, by Chernoff's bound.
 bool is_beyond_chance(double slow, double windows, double usual) {
     const double part = slow / windows;
     if (usual <= 0 || part <= usual) {
@@ -76,7 +77,7 @@ std::uint32_t StragglerDetector::slow_windows(const Record& record, std::uint32_
     return count;
 }
 
-// Without the slowest quarter: who else is slow for good is not noise.
+// Leaves out the slowest quarter, since other stragglers are not noise.
 double StragglerDetector::usual_part(std::uint32_t but_rank) const {
     std::vector<std::uint32_t> counts;
     for (std::uint32_t rank = 0; rank < records_.size(); ++rank) {

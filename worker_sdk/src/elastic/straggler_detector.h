@@ -15,21 +15,21 @@ namespace regroup::elastic {
 struct Straggler {
     std::uint32_t rank = 0;
     double excess = 0;          ///< 0.2: takes 20 % longer than the median of the others.
-    std::uint32_t windows = 0;  ///< In most of so many.
+    std::uint32_t windows = 0;  ///< The rank was slow in most of so many windows.
 };
 
-/// Tells from the own work of all ranks, window by window, who is slow for good. One slow window is
-/// no news, every rank has some: how many is what noise amounts to, and is learned from the others.
-/// Where they have none, kSlowPart of the last kWindowsMin are enough; where the machine is busy or
-/// steps are short, and any rank is slow now and then, it takes as many windows, up to kWindows, as
-/// chance would hardly ever fill so. Told the same, it says the same, on every rank.
+/// Finds ranks that are permanently slow, from the work times of all ranks, window by window. Every
+/// rank has some slow windows by chance; the detector learns their usual number from the other
+/// ranks. If the others have none, kSlowPart of the last kWindowsMin windows are enough to name a
+/// rank. On a busy machine or with short steps it needs more windows, up to kWindows, until chance
+/// is no explanation. Equal input gives equal results on every rank.
 class StragglerDetector {
    public:
     /// `excess`: how much longer than the median of the others counts.
     StragglerDetector(std::uint32_t world_size, double excess);
 
-    /// `work`: by rank, over the window that has just ended. Returns who is slow; each is told
-    /// once, until it has been well for kWindowsMin windows in a row.
+    /// `work`: by rank, over the window that has just ended. Returns slow ranks. A rank is returned
+    /// once, and again only after kWindowsMin windows in a row without slowness.
     [[nodiscard]] std::vector<Straggler> observe(std::span<const Duration> work);
 
     static constexpr std::uint32_t kWindowsMin = 4;
@@ -38,13 +38,13 @@ class StragglerDetector {
 
    private:
     struct Record {
-        std::array<double, kWindows> excesses{};  // of the last windows; 0 where it was well
+        std::array<double, kWindows> excesses{};  // Of the last windows; 0 if it was not slow.
         bool told = false;
     };
 
     /// Windows in which the rank was slow, of the last so many.
     [[nodiscard]] std::uint32_t slow_windows(const Record& record, std::uint32_t windows) const;
-    /// What part of its windows another rank is slow in.
+    /// The part of windows in which the other ranks are slow.
     [[nodiscard]] double usual_part(std::uint32_t but_rank) const;
     [[nodiscard]] std::optional<Straggler> judge(std::uint32_t rank) const;
 

@@ -7,18 +7,17 @@
 
 namespace regroup::elastic {
 
-/// What one rank says at the end of a step.
+/// The vote of one rank at the end of a step.
 struct Ballot {
-    std::uint64_t step = 0;     ///< Committed ones, before this.
-    std::uint64_t samples = 0;  ///< That it has taken for this step.
-    bool finishes = false;      ///< Training is over; else the step is to be committed.
-    bool pauses = false;        ///< It knows that the round is to end at this boundary.
+    std::uint64_t step = 0;     ///< Committed steps before this one.
+    std::uint64_t samples = 0;  ///< Taken for this step.
+    bool finishes = false;      ///< True to finish the training, false to commit the step.
+    bool pauses = false;        ///< This rank knows that the round must end at this boundary.
 };
 
-/// Returns once every rank has come here: then each of them has done its part of the step, and none
-/// has been lost. True if any of them pauses: the same answer everywhere. Throws Error
-/// `invalid_argument` if the ranks are at different things, saying which; otherwise what the group
-/// throws.
+/// Returns when every rank has called it: then each has done its part of the step, and none is
+/// lost. Returns true if any rank pauses: the same result on all ranks. Throws Error
+/// `invalid_argument` naming the difference if the ballots differ; otherwise as the group.
 [[nodiscard]] bool vote(ProcessGroup& group, const Ballot& ballot);
 
 }  // namespace regroup::elastic

@@ -27,11 +27,11 @@ namespace {
 
 using net::Descriptor;
 
-/// For an agent on the same machine, busy with other things. Without it the program would hang.
+/// How long to wait for the agent, which is on the same machine but may be busy.
 constexpr Duration kAttachLimit = std::chrono::seconds(10);
 
-/// For the agent to hear of a SIGTERM that was sent to the whole node, and to have it agreed with
-/// the daemon that the node leaves.
+/// How long the agent may take after a SIGTERM to the whole node to agree with the daemon that the
+/// node leaves.
 constexpr Duration kSigtermLimit = std::chrono::seconds(2);
 
 /// A message and the descriptor that came with it.
@@ -172,7 +172,7 @@ Result<std::shared_ptr<AgentLink>> AgentLink::attach(const std::string& socket,
     const auto message = worker_link::decode_to_worker(packet.text);
     if (packet.text.empty() || !message ||
         !std::holds_alternative<worker_link::Welcome>(*message) || !packet.descriptor.is_open()) {
-        return Failure(Errc::disconnected, "the agent wants nothing of this process");
+        return Failure(Errc::disconnected, "the agent does not accept this process");
     }
     const Result<WorkerPage*> page = map_page(packet.descriptor);
     if (!page) {
@@ -215,7 +215,8 @@ void AgentLink::run() {
     receive_until_closed();
 }
 
-/// Ends when the link is destroyed. The agent's end is no reason: `alive` is held on.
+/// Ends when the link is destroyed, and not with the agent, since the thread must keep holding
+/// `alive`.
 void AgentLink::receive_until_closed() {
     std::array<pollfd, 3> entries{
         pollfd{.fd = stop_.get(), .events = POLLIN, .revents = 0},
@@ -291,7 +292,7 @@ void AgentLink::take(const worker_link::EndRound& message) {
             over = std::exchange(guarded_, nullptr);
         }
     }
-    // Without the lock: those who are interrupted may be asking this link something.
+    // Without the lock, since interrupted threads may call this link.
     if (over) {
         over->interrupt("round " + std::to_string(message.round) + " is over: " + message.reason);
     }
@@ -339,7 +340,7 @@ void AgentLink::guard(std::uint64_t round, const std::shared_ptr<RoundScope>& sc
         guarded_ = scope;
         gone = gone_;
     }
-    // After it is guarded: the word of the end comes behind the page's.
+    // Checked after the scope is guarded, since the message about the end follows the page.
     if (ended(round)) {
         scope->interrupt("round " + std::to_string(round) + " is over");
     } else if (gone) {

@@ -26,35 +26,35 @@ using worker_link::AssignWorker;
 using worker_link::FromWorker;
 using worker_link::WorkerPage;
 
-/// This worker's line to its agent: a local socket, and a page of memory that both see.
+/// The connection of this worker to its agent: a local socket, and a page of shared memory.
 ///
-///     control thread    holds WorkerPage::alive for as long as it lives; takes what the agent
-///                       says, and interrupts the scope of a round that is over
-///     any other thread  sends, looks at the page, waits for a place in a round
+///     control thread    holds WorkerPage::alive while it lives; receives the messages of the
+///                       agent, and interrupts the scope of a round that is over
+///     any other thread  sends, reads the page, waits for a place in a round
 ///
-/// The thread runs no handlers of the program's signals and calls nothing of the user's.
+/// The control thread runs no signal handlers of the program and no code of the user.
 class AgentLink {
    public:
-    /// Attaches to the agent that listens at `socket` (as REGROUP_AGENT_SOCKET has it). Failures:
-    /// `disconnected` if there is none or it wants nothing of this process, `deadline_exceeded`,
+    /// Attaches to the agent that listens at `socket` (REGROUP_AGENT_SOCKET). Failures:
+    /// `disconnected` if there is no agent or it does not accept this process, `deadline_exceeded`,
     /// `invalid_argument` for an agent of another build, `system`.
     [[nodiscard]] static Result<std::shared_ptr<AgentLink>> attach(const std::string& socket,
                                                                    const std::string& worker_id);
-    /// Ends in order; the agent is told that this is no death.
+    /// Ends in order and tells the agent so.
     ~AgentLink();
     AgentLink(const AgentLink&) = delete;
     AgentLink& operator=(const AgentLink&) = delete;
 
     [[nodiscard]] WorkerPage& page() noexcept { return *page_; }
-    /// For a SigtermPutOff, under which a SIGTERM is a word that this node may have to leave. The
-    /// agent hears it too if a scheduler has said it to all, and asks this worker to leave within a
-    /// moment: then nothing else comes of it. If it does not, the process ends by it.
+    /// For a SigtermPutOff, under which a SIGTERM means that this node may have to leave. If a
+    /// scheduler has sent it to the whole node, the agent soon asks this worker to leave, and the
+    /// signal has no other effect. Otherwise the signal ends the process.
     [[nodiscard]] pid_t agent_pid() const noexcept { return agent_pid_; }
     [[nodiscard]] int sigterm_bell() const noexcept { return sigterm_bell_.get(); }
     /// This process begins to end by itself.
     void mark_exiting() noexcept { page_->exiting.store(1); }
 
-    /// Sends if the agent is there; otherwise it does not matter any more. Never blocks for long.
+    /// Sends if the agent is there; otherwise does nothing. Never blocks for long.
     void send(const FromWorker& message) noexcept;
     /// Says whether this worker takes part in several rounds: true from the start of its loop until
     /// the training is finished.
@@ -64,35 +64,36 @@ class AgentLink {
     [[nodiscard]] bool ended(std::uint64_t round) const noexcept {
         return page_->ended_round.load() >= round;
     }
-    /// Waits until it is, or the agent is gone; false if neither happens in time.
+    /// Waits until `round` is over or the agent is gone; false if neither happens in time.
     [[nodiscard]] bool await_end(std::uint64_t round, Instant deadline);
-    /// `scope` is interrupted when `round` is over or the agent is gone: at once, if it is.
+    /// Interrupts `scope` when `round` is over or the agent is gone; at once, if that has happened.
     void guard(std::uint64_t round, const std::shared_ptr<RoundScope>& scope);
-    /// No scope is guarded any more.
+    /// Stops guarding.
     void unguard() noexcept;
 
-    /// The worker is to suspend at a step boundary of `round`, as the page says.
+    /// Whether the page asks the worker to suspend at a step boundary of `round`.
     [[nodiscard]] bool pause_wanted(std::uint64_t round) const noexcept {
         return page_->pause_round.load() >= round;
     }
-    /// And this node is to leave there.
+    /// Whether this node must leave at that boundary.
     [[nodiscard]] bool leave_wanted(std::uint64_t round) const noexcept {
         return pause_wanted(round) && leaving();
     }
-    /// This node leaves: its workers save their state, also after the end of their round.
+    /// Whether this node leaves: then its workers save their state, also after the end of their
+    /// round.
     [[nodiscard]] bool leaving() const noexcept {
         return page_->leaving.load() != worker_link::Leaving::no;
     }
-    /// What was said about that; nothing if no word comes in time.
+    /// Waits for the agent's message about the pause; nullopt if it does not come in time.
     [[nodiscard]] std::optional<worker_link::Pause> await_pause(Instant deadline);
 
-    struct Leave {};  ///< This node leaves instead, at once.
-    struct Gone {};   ///< The agent is.
+    struct Leave {};  ///< This node leaves at once.
+    struct Gone {};   ///< The agent is gone.
     using Place = std::variant<AssignWorker, Leave, Gone>;
-    /// Blocks until there is a place in a round beyond `round`, for as long as the agent is there:
-    /// it may take hours until a job has enough nodes again.
+    /// Blocks until this worker has a place in a round after `round`, while the agent lives. It may
+    /// take hours until a job has enough nodes again.
     [[nodiscard]] Place await_place(std::uint64_t round);
-    /// The last place that was given, if any.
+    /// The last place that the agent assigned, if any.
     [[nodiscard]] std::optional<AssignWorker> place() const;
 
    private:
@@ -116,9 +117,9 @@ class AgentLink {
     const net::ForkGuard guard_;
     WorkerPage* const page_;
     const net::Descriptor stop_;            // An eventfd.
-    const net::Descriptor sigterm_bell_;    // Another.
-    const pid_t agent_pid_;                 // 0 if it cannot be seen from here.
-    std::optional<Instant> sigterm_until_;  // The thread's.
+    const net::Descriptor sigterm_bell_;    // An eventfd.
+    const pid_t agent_pid_;                 // 0 if it is in a namespace that is not visible.
+    std::optional<Instant> sigterm_until_;  // Used by the control thread only.
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;
@@ -128,7 +129,7 @@ class AgentLink {
     std::uint64_t guarded_round_ = 0;
     std::shared_ptr<RoundScope> guarded_;
     bool gone_ = false;
-    bool holding_ = false;  // The thread has begun.
+    bool holding_ = false;  // The control thread holds `alive`.
 
     std::thread thread_;
 };

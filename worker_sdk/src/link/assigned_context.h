@@ -8,12 +8,12 @@
 
 namespace regroup::link {
 
-/// The identity of this worker in the round that it was given a place in, with a store connection
-/// and a scope of its own. What no place tells (transport, limits) is as in `base`.
+/// The Context of this worker in the round of `place`, with its own store connection and scope.
+/// Transport and limits are those of `base`.
 [[nodiscard]] Context context_of(const Context& base, const worker_link::AssignWorker& place);
 
-/// Attaches this process to the agent that its environment names, unless that is done; without one
-/// there is nothing to do. Failures as attach_process. Any thread.
+/// Attaches this process to the agent that its environment names, unless it is attached or the
+/// environment names none. Failures as attach_process. Any thread.
 Result<void> attach_from_environment();
 
 }  // namespace regroup::link

@@ -11,8 +11,9 @@
 namespace regroup::link {
 namespace {
 
-/// Whose the link is, and the link: never destroyed, for it lasts until the kernel ends it. A
-/// forked child finds that it is not the owner; no lock, which it could find locked.
+/// The link and the process that owns it; never destroyed, since it must last until the process
+/// ends. A forked child sees that it is not the owner. There is no lock, since a child could find
+/// it locked.
 std::atomic<pid_t> owner = 0;
 std::atomic<const std::shared_ptr<AgentLink>*> only_link = nullptr;
 
@@ -33,7 +34,8 @@ Result<void> attach_process(const std::string& socket, const std::string& worker
     if (!link) {
         return link.error();
     }
-    // Handlers run in the reverse order of their registration: ours before those of main's statics.
+    // Exit handlers run in reverse order of registration: this one runs before those of main's
+    // statics.
     std::atexit(mark_exiting);
     std::at_quick_exit(mark_exiting);
     owner = ::getpid();

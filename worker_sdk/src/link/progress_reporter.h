@@ -15,21 +15,21 @@ namespace regroup::link {
 using worker_link::Phase;
 using worker_link::WorkerPage;
 
-/// Writes what this worker is doing into the page that its agent looks at; without an agent, into
-/// one of its own that nobody does. The thread of the loop.
+/// Writes the activity of this worker into the page that its agent reads; without an agent, into a
+/// private page. Used by the thread of the loop.
 class ProgressReporter {
    public:
     explicit ProgressReporter(WorkerPage* page) noexcept : page_(page != nullptr ? page : &own_) {}
     ProgressReporter(const ProgressReporter&) = delete;
     ProgressReporter& operator=(const ProgressReporter&) = delete;
 
-    /// The operations of `scope` count as those of this round from now on.
+    /// Counts the operations of `scope` as those of this round.
     void begin_round(std::uint64_t round, RoundScope& scope) noexcept;
     void set_phase(Phase phase) noexcept;
     void suspend() noexcept;
     void finished() noexcept { page_->finished.store(1); }
     void committed(std::uint64_t step) noexcept;
-    /// What was committed is not here any more, not in one piece.
+    /// Called when the committed state is being overwritten.
     void forget_state() noexcept { page_->step.store(0); }
     [[nodiscard]] Phase phase() const noexcept { return page_->phase.load(); }
     void begin_section(std::string_view name) noexcept;
@@ -38,15 +38,15 @@ class ProgressReporter {
     void set_waiting(bool waiting, const char* name) noexcept;
 
    private:
-    /// What a process does again and again: steps, and each section by its name.
+    /// Repeated work: steps, and each section by its name.
     struct Kind {
         std::array<char, sizeof WorkerPage::section> name{};
         std::int64_t longest = 0;  ///< In ns.
     };
 
-    /// Shows `phase`, the work that began before being over; `whole` if it was not cut short.
+    /// Shows `phase` and ends the previous work; `whole` if that was not interrupted.
     void begin(Phase phase, Kind* kind, bool whole) noexcept;
-    /// That of `name`; null when there are already too many.
+    /// The kind of the section `name`; null if there are too many.
     [[nodiscard]] Kind* kind_of(std::string_view name) noexcept;
     void set_name(std::string_view name) noexcept;
 
@@ -55,11 +55,11 @@ class ProgressReporter {
     Kind steps_;
     std::array<Kind, 64> sections_;
     std::size_t sections_count_ = 0;
-    Kind* kind_ = nullptr;  ///< Of the present work, if it is of any.
+    Kind* kind_ = nullptr;  ///< Of the present work, if it is repeated work.
     std::int64_t since_ = 0;
 };
 
-/// While it lives, the reporter is that of this thread, on which a loop runs.
+/// Registers the reporter of a loop for this thread, while the object lives.
 class ThreadReporter {
    public:
     explicit ThreadReporter(ProgressReporter& reporter) noexcept;
@@ -71,8 +71,8 @@ class ThreadReporter {
     ProgressReporter* const before_;
 };
 
-/// Long work of the SDK's own, in a section if this thread is in a step, and in no section of the
-/// user's: what takes longer than a step is no hang then.
+/// A section for long work of the SDK, so that it is not taken for a hang. Has no effect outside a
+/// step, or inside a section of the user.
 class SdkSection {
    public:
     explicit SdkSection(std::string_view name) noexcept;
@@ -88,7 +88,7 @@ class SdkSection {
 class WaitReporter final : public WaitMeter {
    public:
     explicit WaitReporter(ProgressReporter& reporter) noexcept : reporter_(reporter) {}
-    /// In a round that begins.
+    /// Called at the begin of a round.
     void use(const RoundScope* scope) noexcept {
         scope_ = scope;
         forget_failure();

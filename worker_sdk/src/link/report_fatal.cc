@@ -19,7 +19,7 @@ struct Way {
     const char* words;
 };
 
-/// The codes of EX_CONFIG, EX_TEMPFAIL and the one after, which no program ends with by accident.
+/// The codes of EX_CONFIG, EX_TEMPFAIL and the one after it, which programs do not use by accident.
 Way way_of(FatalKind kind) noexcept {
     switch (kind) {
         case FatalKind::retry:
@@ -32,7 +32,7 @@ Way way_of(FatalKind kind) noexcept {
     return {worker_link::FatalKind::user_error, 78, "trying again cannot help"};
 }
 
-/// A wrong flag is often found before the program has asked for its place: then it attaches now.
+/// Attaches if necessary, since a program may find a wrong flag before it reads its Context.
 /// nullptr without an agent.
 std::shared_ptr<link::AgentLink> link_to_agent() noexcept {
     try {

@@ -8,28 +8,29 @@
 
 namespace regroup::link {
 
-/// Holds a robust futex for one thread: when the thread ends in any way but through `release`, the
-/// kernel marks the word with FUTEX_OWNER_DIED and wakes who waits for it. It does so before it
-/// takes the process's memory apart, and so at once, however much there is of it.
+/// Holds a robust futex for one thread: when the thread ends without `release`, the kernel marks
+/// the word with FUTEX_OWNER_DIED and wakes its waiters. It does so before it frees the memory of
+/// the process, so at once, also for large processes.
 ///
-/// The kernel keeps one list of such words for each thread, and the C library has one registered
-/// already, for its robust mutexes. This one takes its place: the thread must lock no such mutex.
-/// Made, released and destroyed on that thread. The kernel reads the object when the thread ends.
+/// The kernel keeps one list of robust futexes for each thread, and the C library has registered
+/// one for its robust mutexes. This object replaces it, so the thread must lock no robust mutex.
+/// Created, released and destroyed on that thread. The kernel reads the object when the thread
+/// ends.
 class RobustHold {
    public:
-    /// `word` lies in shared memory and holds 0, or what the holder before has left of it.
+    /// `word` lies in shared memory and holds 0, or the value that the previous holder left.
     explicit RobustHold(std::atomic<std::uint32_t>& word);
     ~RobustHold() { release(); }
     RobustHold(const RobustHold&) = delete;
     RobustHold& operator=(const RobustHold&) = delete;
 
-    /// The word keeps its value: nobody is told anything.
+    /// Leaves the value of the word unchanged and wakes no waiter.
     void release() noexcept;
-    /// Whether the kernel has taken the list. If not, deaths are found by other means, later.
+    /// Whether the kernel accepted the list. If not, a death is detected later by other means.
     [[nodiscard]] bool held() const noexcept { return held_; }
 
    private:
-    /// What the kernel walks: struct robust_list, a list that ends where it began.
+    /// The list that the kernel reads: struct robust_list, which is circular.
     struct Node {
         Node* next;
     };
@@ -47,7 +48,7 @@ class RobustHold {
     bool held_ = false;
 };
 
-/// Wakes everybody, in any process, who waits for the word.
+/// Wakes all waiters for the word, in any process.
 void wake_all(std::atomic<std::uint32_t>& word) noexcept;
 
 }  // namespace regroup::link

@@ -11,7 +11,7 @@
 namespace regroup::link {
 namespace {
 
-// What the handler looks at: written before it is installed.
+// Read by the handler; written before it is installed.
 std::atomic<bool> in_use = false;
 std::atomic<pid_t> owner = 0;
 std::atomic<pid_t> agent_of_owner = 0;
@@ -25,7 +25,7 @@ void end_by_sigterm() noexcept {
     ::kill(::getpid(), SIGTERM);
 }
 
-// A forked child has the handler too, and no part in what its parent does.
+// A forked child inherits the handler, but must end by the signal.
 void on_sigterm(int /*number*/, siginfo_t* info, void* /*context*/) {
     const int error = errno;
     const bool is_of_agent = info->si_code <= 0 && info->si_pid == agent_of_owner;

@@ -5,17 +5,17 @@
 
 namespace regroup::link {
 
-/// While it lives, SIGTERM from anybody but the agent does not end this process: a scheduler sends
-/// it to all processes of a node, and the agent, which gets it as well, may be about to ask the
-/// workers to save their state and leave. It rings a bell instead, and who hears that decides.
+/// While the object lives, SIGTERM that the agent has not sent does not end this process but writes
+/// to an eventfd, and its reader decides. The reason: a scheduler sends the signal to all processes
+/// of a node, and the agent, which gets it too, may soon ask the workers to save their state and
+/// leave.
 ///
-/// Does nothing if the program has other plans for SIGTERM than to end by it, which may come later
-/// and stay then. A process that this one forks ends by it as ever. One at a time; a second one
-/// does nothing.
+/// Does nothing if the program handles or ignores SIGTERM; it may also begin to do so later. A fork
+/// of this process ends by SIGTERM as usual. One object at a time; a second one does nothing.
 class SigtermPutOff {
    public:
-    /// `bell` is an eventfd that outlives this. An agent of pid 0 (not visible from here) or in
-    /// this very process has no signals that could be told from others': nothing is put off.
+    /// `bell` is an eventfd that outlives this object. Nothing is deferred if the agent's pid is 0
+    /// (not visible from here) or that of this process, since its signals cannot be recognised.
     SigtermPutOff(pid_t agent, int bell) noexcept;
     ~SigtermPutOff();
     SigtermPutOff(const SigtermPutOff&) = delete;
@@ -25,7 +25,7 @@ class SigtermPutOff {
     bool active_ = false;
 };
 
-/// What was put off happens now: this process ends by SIGTERM, if its program has no other plans.
+/// Delivers the deferred signal: this process ends by SIGTERM, unless its program handles it.
 void deliver_sigterm() noexcept;
 
 }  // namespace regroup::link

@@ -18,7 +18,7 @@ struct Registry {
 void replace_sockets(const std::unordered_set<int>& descriptors) noexcept {
     const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     for (const int descriptor : descriptors) {
-        // Not merely closed: the child's copy of the owner may close the number once more.
+        // Replaced, not closed, since the child's copy of the owner may close the number again.
         if (nothing < 0 || ::dup3(nothing, descriptor, O_CLOEXEC) < 0) {
             ::close(descriptor);
         }
@@ -32,7 +32,7 @@ void replace_sockets(const std::unordered_set<int>& descriptors) noexcept {
 Registry& registry() {
     static Registry* const only = [] {
         auto* const made = new Registry();
-        // Whoever forks holds the registry meanwhile, so that the child finds it in order.
+        // The forking thread holds the registry, so that it is consistent in the child.
         ::pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
                          [] {
                              replace_sockets(registry().descriptors);

@@ -5,12 +5,11 @@
 
 namespace regroup::net {
 
-/// Keeps a socket to this process: one that it forks gets /dev/null in its place. Otherwise a
-/// child, such as a data loader's, would hold the connections of a rank that has died, and its
-/// peers would not see them end. The child's copies of the objects stay valid; it has no part in
-/// the group.
+/// Hides a socket from forked children, which get /dev/null in its place. Otherwise a child, such
+/// as a data loader, would hold the connections of a dead rank open, and its peers would not see
+/// them end. The child's copies of the objects stay valid, but it has no part in the group.
 ///
-/// To be destroyed before the descriptor is closed.
+/// Must be destroyed before the descriptor is closed.
 class ForkGuard {
    public:
     explicit ForkGuard(int descriptor);

@@ -36,7 +36,7 @@ void PollSet::wait(Instant until) {
     const int count = ::ppoll(entries_.data(), entries_.size(), &limit, nullptr);
     const int error_number = errno;
     for (std::size_t i = 0; count > 0 && i < entries_.size(); ++i) {
-        // An error or a hang-up shows in whatever is attempted next.
+        // The next attempt to read or write shows an error or a hang-up.
         if (entries_[i].revents != 0) {
             ((entries_[i].events & POLLIN) != 0 ? pollables_[i]->readable
                                                 : pollables_[i]->writable) = true;

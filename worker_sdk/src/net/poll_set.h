@@ -9,7 +9,7 @@
 
 namespace regroup::net {
 
-/// What one turn of the helper thread waits for. Filled, waited on once, and empty again.
+/// The descriptors for which one turn of the helper thread waits. `wait` empties the set.
 class PollSet {
    public:
     /// The pollables must live until `wait` returns. One that is ready already makes `wait` return
@@ -17,25 +17,25 @@ class PollSet {
     void want_read(Pollable& pollable);
     void want_write(Pollable& pollable);
 
-    /// Blocks until something is ready or `until` has come, and notes on the pollables what is.
-    /// Throws Error `system`.
+    /// Blocks until a pollable is ready or until `until`, and records on the pollables which sides
+    /// are ready. Throws Error `system`.
     void wait(Instant until);
 
    private:
     void want(Pollable& pollable, short events);
 
     std::vector<pollfd> entries_;
-    std::vector<Pollable*> pollables_;  // beside entries_
+    std::vector<Pollable*> pollables_;  // One for each of entries_.
     bool ready_ = false;
 };
 
-/// Something that makes progress in every turn, whatever the turn is waiting for.
+/// An object that makes progress in every turn.
 class Participant {
    public:
     virtual ~Participant() = default;
     virtual void watch(PollSet& poll) = 0;
     virtual void progress() = 0;
-    /// When `progress` is due even if no descriptor stirs.
+    /// When `progress` is due even if no descriptor is ready.
     [[nodiscard]] virtual Instant next_deadline() const { return Instant::max(); }
 };
 

@@ -27,7 +27,7 @@ bool would_block(int error_number) {
 }
 
 void set_option(int fd, int level, int name, int value) {
-    // Refusal is harmless: each of these only improves speed or how soon a silent death is noticed.
+    // Errors are harmless: these options only improve speed and the detection of silent deaths.
     static_cast<void>(::setsockopt(fd, level, name, &value, sizeof value));
 }
 
@@ -161,7 +161,7 @@ SocketAddress bound_address(const Descriptor& socket) {
 Stream::Stream(Descriptor socket) : Pollable{.fd = std::move(socket)}, guard_(fd.get()) {
     const int fd_number = fd.get();
     set_option(fd_number, IPPROTO_TCP, TCP_NODELAY, 1);
-    // A machine that vanishes without a word is noticed after about 20 seconds, idle or not.
+    // The loss of a machine is detected after about 20 seconds, also on an idle connection.
     set_option(fd_number, SOL_SOCKET, SO_KEEPALIVE, 1);
     set_option(fd_number, IPPROTO_TCP, TCP_KEEPIDLE, 5);
     set_option(fd_number, IPPROTO_TCP, TCP_KEEPINTVL, 5);
@@ -187,7 +187,7 @@ std::size_t Stream::read_some(std::span<std::byte> into) {
         count = ::recv(fd.get(), into.data(), into.size(), 0);
     } while (count < 0 && errno == EINTR);
     if (count > 0) {
-        // A short read has emptied the socket; only poll can say that there is more.
+        // A short read has emptied the socket; only poll can report more data.
         readable = static_cast<std::size_t>(count) == into.size();
         return static_cast<std::size_t>(count);
     }
@@ -233,7 +233,7 @@ Descriptor begin_connect(const SocketAddress& address) {
     if (!socket.is_open()) {
         throw_system("socket for " + address.text(), errno);
     }
-    // A refusal at once is found again by the first write, as a later one is.
+    // The first write reports an immediate refusal, like a later one.
     static_cast<void>(::connect(socket.get(), address.get(), address.bytes()));
     return socket;
 }

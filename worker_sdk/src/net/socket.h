@@ -23,7 +23,7 @@ class SocketAddress {
     SocketAddress() = default;
     SocketAddress(const sockaddr* address, socklen_t bytes);
 
-    /// Reads what `text` writes. Throws Error `invalid_argument`.
+    /// Parses the format of `text`. Throws Error `invalid_argument`.
     [[nodiscard]] static SocketAddress parse(std::string_view text);
     /// "10.0.0.4:4711", "[fe80::1]:4711".
     [[nodiscard]] std::string text() const;
@@ -40,26 +40,26 @@ class SocketAddress {
 };
 
 /// The address of this machine from which `host` is reached; the loopback address for an empty
-/// `host`. Asks the routing table, sends nothing. Throws Error `disconnected` if `host` has no
-/// address or no route leads there.
+/// `host`. Asks the routing table and sends no packets. Throws Error `disconnected` if `host` has
+/// no address or no route leads there.
 [[nodiscard]] SocketAddress local_address_towards(const std::string& host, std::uint16_t port);
 
 /// A non-blocking listening socket on `address`. Throws Error `system`.
 [[nodiscard]] Descriptor listen_on(const SocketAddress& address);
-/// Where a socket is bound.
+/// The address to which a socket is bound.
 [[nodiscard]] SocketAddress bound_address(const Descriptor& socket);
 
-/// Something that poll() can wait for, with the memory of what it knows already: a side is "ready"
-/// until an attempt on it would have blocked, and again once poll says so. Starting optimistic
-/// means that an attempt comes before the wait, and that nothing is attempted in vain.
+/// A descriptor for poll(), with its known readiness: a side is "ready" until an attempt would have
+/// blocked, and again when poll reports it. Both sides start as ready, so an attempt comes before
+/// the first wait.
 struct Pollable {
     Descriptor fd;
     bool readable = true;
     bool writable = true;
 };
 
-/// A connected non-blocking TCP socket. Errors do not throw here: the far end being gone is a fact
-/// (`ended`), and what it means is for the owner to say.
+/// A connected non-blocking TCP socket. Errors do not throw: if the far end is gone, `ended` is
+/// set, and the owner decides what to do.
 class Stream : public Pollable {
    public:
     /// Takes a socket that accept() or connect() yields; sets TCP_NODELAY and keepalive.
@@ -75,7 +75,7 @@ class Stream : public Pollable {
 
     /// The far end closed or broke the connection.
     [[nodiscard]] bool ended() const noexcept { return input_ended_ || output_ended_; }
-    /// Nothing more can be read. What was on its way before a failed write can be read still.
+    /// Nothing more can be read. After a failed write, data that arrived before can still be read.
     [[nodiscard]] bool input_ended() const noexcept { return input_ended_; }
 
    private:
@@ -84,7 +84,7 @@ class Stream : public Pollable {
     bool output_ended_ = false;
 };
 
-/// Begins to connect; the outcome shows when the socket becomes writable (`connect_error`).
+/// Begins to connect; when the socket becomes writable, `connect_error` has the result.
 [[nodiscard]] Descriptor begin_connect(const SocketAddress& address);
 /// errno of a connection attempt that has come to an end; 0 for success.
 [[nodiscard]] int connect_error(const Descriptor& socket) noexcept;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of the kernels, in a build without CUDA. Nothing gets here: no tensor can be on a GPU.
+// Replaces the kernels in a build without CUDA. Never called, since no tensor can be on a GPU.
 #include "rendezvous/base/ensure.h"
 #include "worker_sdk/src/cuda/kernels.h"
 #include "worker_sdk/src/optim/kernels.h"

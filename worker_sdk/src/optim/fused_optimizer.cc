@@ -49,7 +49,8 @@ bool has_16_bits(DType dtype) {
     return dtype == DType::float16 || dtype == DType::bfloat16;
 }
 
-/// What the tensors at `index` are measured by: their master's count, on the first master's device.
+/// The reference for the tensors at `index`: the count of their master, the device of the first
+/// master.
 struct Measure {
     std::size_t index = 0;
     std::size_t count = 0;
@@ -169,7 +170,7 @@ struct FusedOptimizer::Impl {
     }
 
     [[nodiscard]] bool on_cpu() const noexcept { return device.kind == DeviceKind::cpu; }
-    // On `device`: to be looked at here only if that is the CPU.
+    // On `device`; the host may access it only if that is the CPU.
     [[nodiscard]] StepState* step() const noexcept {
         return static_cast<StepState*>(memory.data());
     }
@@ -314,7 +315,7 @@ void FusedOptimizer::load(const Checkpoint& checkpoint, std::string_view prefix,
     StepState state;
     state.step_count = checkpoint.integer(entry(prefix, "step_count"));
     state.learning_rate = checkpoint.number(entry(prefix, "learning_rate"));
-    // All is read before any is replaced: a checkpoint that does not fit leaves this as it was.
+    // Everything is read before anything is replaced: a wrong checkpoint changes nothing.
     std::vector<std::vector<float>> moments(impl_->moment_count);
     for (std::size_t i = 0; i < moments.size(); ++i) {
         moments[i].resize(impl_->flat_count);

@@ -12,7 +12,7 @@ struct GradScaler::Impl {
     Impl(const GradScalerOptions& options, const Device& device_in);
 
     [[nodiscard]] bool on_cpu() const noexcept { return device.kind == DeviceKind::cpu; }
-    /// On `device`: to be looked at here only if that is the CPU.
+    /// On `device`; the host may access it only if that is the CPU.
     [[nodiscard]] optim::ScalerState* state() const noexcept {
         return static_cast<optim::ScalerState*>(memory.data());
     }

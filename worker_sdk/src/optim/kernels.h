@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The optimizers' kernels behind plain functions. Each puts its work into `stream` (a cudaStream_t)
-// of the current GPU, and returns the cudaError_t as a number: 0, or why nothing was put there. All
-// pointers are to that GPU's memory.
+// of the current GPU, and returns the cudaError_t as a number: 0, or the reason why it did nothing.
+// All pointers are to that GPU's memory.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ namespace regroup::optim {
                                     const SgdRule& rule, void* stream);
 [[nodiscard]] int launch_begin_step(StepState* step, const ScalerState* scaler, bool divide,
                                     const AdamRule& rule, void* stream);
-/// Does nothing if the step is to be skipped, which only the GPU knows.
+/// Does nothing if the step must be skipped, which only the GPU knows.
 [[nodiscard]] int launch_update(const SgdRule& rule, const StepState* step,
                                 const FlatTensors& tensors, void* stream);
 [[nodiscard]] int launch_update(const AdamRule& rule, const StepState* step,

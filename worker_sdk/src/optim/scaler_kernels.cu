@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kBlockThreads)
         }
     }
     if (found) {
-        state->overflow = 1.0F;  // By whomever: all write the same.
+        state->overflow = 1.0F;  // All threads write the same value.
     }
 }
 

@@ -128,8 +128,8 @@ int launch_with_moments(const Rule& rule, const StepState* step, const FlatTenso
     }
 }
 
-// One thread: what is the same for all elements is computed once, and a skipped step is counted
-// nowhere, without a word from the host.
+// One thread: computes the values that are the same for all elements, and counts the step unless it
+// is skipped, without the host.
 template <class Rule>
 __global__ void begin_step_kernel(StepState* step, const ScalerState* scaler, bool divide,
                                   Rule rule) {

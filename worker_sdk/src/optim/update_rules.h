@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arithmetic of the optimizers and of the loss scale, once for the CPU and for the GPU.
 // Compiled with contraction off on both (no a * b + c in one rounding), and without library
-// functions whose last bit is a matter of taste, so that both give the same bits.
+// functions whose last bit differs between platforms, so that both give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace regroup::optim {
 
-/// What a GradScaler remembers, on its device.
+/// The state of a GradScaler, on its device.
 struct ScalerState {
     float scale = 1.0F;
-    float overflow = 0.0F;  ///< Not zero once the step under way has met one.
+    float overflow = 0.0F;  ///< Not zero if the present step has found an overflow.
     std::int32_t good_steps = 0;
     std::int32_t reserved = 0;
     std::int64_t skipped_steps = 0;
@@ -43,8 +43,8 @@ REGROUP_EVERYWHERE void update_scale(ScalerState& state, const ScalerRule& rule)
     state.overflow = 0.0F;
 }
 
-/// What an optimizer remembers beside the moments, on its device; and what holds for the step under
-/// way, which `begin_step` computes once for all elements.
+/// The state of an optimizer without the moments, on its device, and the values of the present
+/// step, which `begin_step` computes once for all elements.
 struct StepState {
     std::int64_t step_count = 0;
     double learning_rate = 0.0;

@@ -25,7 +25,7 @@ constexpr std::int64_t kPollMsMax = 60'000;
 constexpr Duration kThreadsLeaveLimit = std::chrono::seconds(1);
 
 #if defined(__SANITIZE_THREAD__)
-constexpr std::ptrdiff_t kThreadsMax = 2;  // the sanitizer has one of its own
+constexpr std::ptrdiff_t kThreadsMax = 2;  // The sanitizer has a thread.
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 constexpr std::ptrdiff_t kThreadsMax = 2;
@@ -65,12 +65,12 @@ std::string name_of(int signal) {
     return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
 }
 
-/// One process's end, and what we had done to it by then.
+/// The end of a process.
 struct FailedProcess {
     SpawnError::Process process;
     std::optional<spawning::Thrown> thrown;
 
-    /// Whether it may well be another one's failure that it met.
+    /// Whether the failure of another process may be the cause.
     [[nodiscard]] bool is_consequence() const {
         return thrown && (thrown->code == Errc::disconnected || thrown->code == Errc::fenced ||
                           thrown->code == Errc::deadline_exceeded);
@@ -103,7 +103,7 @@ struct SpawnedProcesses::State {
     State(const State&) = delete;
     State& operator=(const State&) = delete;
 
-    /// When the others are to end since one has failed, as far as is known now.
+    /// When the others must end because one has failed.
     [[nodiscard]] Instant terminate_at() const;
     void terminate();
     /// True once all have ended.
@@ -117,8 +117,8 @@ struct SpawnedProcesses::State {
     std::size_t running_count = 0;
     std::optional<StoreService> store;
     std::optional<FailedProcess> failure;
-    Instant failed_at;               // when `failure` became known
-    std::optional<Instant> kill_at;  // set when they were told to end
+    Instant failed_at;               // When `failure` became known.
+    std::optional<Instant> kill_at;  // Set when SIGTERM was sent.
     bool killed = false;
 };
 
@@ -133,7 +133,7 @@ void SpawnedProcesses::State::terminate() {
     if (!kill_at) {
         kill_at = after(SteadyClock().now(), options.grace);
         for (std::size_t i = 0; i < processes.size(); ++i) {
-            // Who has reported ends by itself, and shall do so with the code that it chose.
+            // A process that has reported its end exits with its own code.
             if (is_running[i] && !processes[i].has_reported()) {
                 processes[i].signal(SIGTERM);
             }
@@ -144,7 +144,7 @@ void SpawnedProcesses::State::terminate() {
 void SpawnedProcesses::State::wait_for_some(Instant deadline) const {
     std::vector<pollfd> ends;
     for (std::size_t i = 0; i < processes.size(); ++i) {
-        // poll() passes over negative descriptors.
+        // poll() ignores negative descriptors.
         ends.push_back({is_running[i] ? processes[i].pidfd() : -1, POLLIN, 0});
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - SteadyClock().now());
@@ -191,7 +191,7 @@ void SpawnedProcesses::State::take_end(std::uint32_t index) {
     Ending ending = process.reap();
     is_running[index] = false;
     --running_count;
-    // A process that was told to end did so by our signal, or by a code of its own choosing.
+    // After SIGTERM from here, a process ends by that signal or exits with any code.
     const bool by_us =
         kill_at && !ending.thrown &&
         (ending.signal == 0 || ending.signal == SIGTERM || (killed && ending.signal == SIGKILL));

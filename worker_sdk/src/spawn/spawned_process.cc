@@ -24,9 +24,9 @@ namespace {
 
 using store::Descriptor;
 
-/// Fits into a socket's buffer, so that a dying process never waits for its parent to read.
+/// Fits into a socket's buffer, so that an ending process never waits for its parent to read.
 constexpr std::size_t kReportBytesMax = std::size_t{16} << 10U;
-// In place of an Errc: any other std::exception, and none at all.
+// Used in place of an Errc: any other std::exception, and no exception.
 constexpr char kNoCode = '\x7f';
 constexpr char kDone = '\x7e';
 
@@ -55,7 +55,7 @@ bool join_world(int socket, std::uint32_t index, std::uint32_t process_count) no
     if (count != sizeof port) {
         return false;
     }
-    // The launcher's words are for the process that spawns, not for what it spawns.
+    // Variables of the launcher apply to the spawning process only.
     for (const char* const name : {"REGROUP_AGENT_SOCKET", "REGROUP_WORKER_ID"}) {
         ::unsetenv(name);
     }
@@ -73,8 +73,8 @@ bool join_world(int socket, std::uint32_t index, std::uint32_t process_count) no
     return true;
 }
 
-/// The rest of the process's life. An exception must not go on from here: further up the stack are
-/// frames, and perhaps handlers, of what is the parent's own business.
+/// Runs the function and ends the process. No exception may leave, since the frames above belong to
+/// the parent's program.
 [[noreturn]] void live(const SpawnFunction& function, std::uint32_t index, int socket) noexcept {
     int code = 0;
     try {
@@ -103,7 +103,7 @@ SpawnedProcess::SpawnedProcess(std::uint32_t index, const SpawnFunction& functio
     }
     socket_ = Descriptor(ends[0]);
     const Descriptor theirs(ends[1]);
-    // What waits in a buffer would be written by parent and child both.
+    // Otherwise parent and child would both write the buffered output.
     std::cout.flush();
     std::fflush(nullptr);
     const pid_t parent = ::getpid();
@@ -114,7 +114,7 @@ SpawnedProcess::SpawnedProcess(std::uint32_t index, const SpawnFunction& functio
     if (pid_ == 0) {
         ::prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (::getppid() != parent) {
-            ::_exit(1);  // it died before the line above
+            ::_exit(1);  // The parent died before prctl().
         }
         socket_.reset();
         for (SpawnedProcess& other : earlier) {
@@ -166,7 +166,7 @@ Ending SpawnedProcess::reap() {
         reaped = ::waitpid(pid_, &status, 0);
     } while (reaped < 0 && errno == EINTR);
     if (reaped < 0) {
-        // This program ignores SIGCHLD, or reaped it elsewhere. What it told us must do.
+        // This program ignores SIGCHLD, or reaped the process elsewhere: only its report is known.
         ending.exit_code = count > 0 && bytes[0] == kDone ? 0 : Ending::kUnknown;
     } else if (WIFSIGNALED(status)) {
         ending.signal = WTERMSIG(status);

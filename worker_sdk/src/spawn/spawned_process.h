@@ -29,12 +29,12 @@ struct Ending {
     std::optional<Thrown> thrown;
 };
 
-/// One fork of this process: its pid, and a socket on which it first hears the store's port, and at
-/// its end says what it threw. Not to be lost while it runs: reap() it.
+/// One fork of this process: its pid, and a socket on which it receives the store's port and
+/// reports its exception at the end. Call reap() before it is destroyed.
 class SpawnedProcess {
    public:
-    /// `earlier` are the processes before this one; their descriptors are none of its business.
-    /// Throws Error `system`.
+    /// `earlier` are the processes before this one, whose descriptors the child closes. Throws
+    /// Error `system`.
     SpawnedProcess(std::uint32_t index, const SpawnFunction& function, std::uint32_t process_count,
                    bool sets_environment, std::vector<SpawnedProcess>& earlier);
 
@@ -45,10 +45,10 @@ class SpawnedProcess {
     /// Lets the function begin, if it sets the environment.
     void tell_port(std::uint16_t port) const noexcept;
     void signal(int number) const noexcept;
-    /// Whether its function is over: it has said how, or is gone.
+    /// Whether its function is over: it has reported, or is gone.
     [[nodiscard]] bool has_reported() const noexcept;
-    /// How it ended. Once, after pidfd() has become readable. Works also where the exit status went
-    /// to somebody else.
+    /// How it ended. Once, after pidfd() has become readable. Works also if the exit status was
+    /// reaped elsewhere.
     [[nodiscard]] Ending reap();
 
    private:

@@ -36,7 +36,7 @@ void require_pairs(const std::vector<std::string>& keys, const std::vector<std::
     }
 }
 
-/// A store served elsewhere, over one connection.
+/// A store of a server, over one connection.
 class TcpStore final : public Store {
    public:
     TcpStore(const std::string& host, std::uint16_t port, Duration timeout,
@@ -98,11 +98,11 @@ class TcpStore final : public Store {
    private:
     const Duration timeout_;
     std::mutex mutex_;
-    store::StoreClient client_;  // guarded by mutex_, but for `interrupt`
+    store::StoreClient client_;  // Guarded by mutex_, except for `interrupt`.
     const RoundScope::Registration registration_;
 };
 
-/// The store's core behind a lock. Waiters look again after each change.
+/// A store in this process. Waiting threads check again after each change.
 class LocalStore final : public Store {
    public:
     explicit LocalStore(Duration timeout) : timeout_(timeout) {}
@@ -194,7 +194,7 @@ class LocalStore final : public Store {
     const Duration timeout_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    store::StoreCore core_;  // guarded by mutex_
+    store::StoreCore core_;  // Guarded by mutex_.
 };
 
 /// Another store's keys under a prefix.

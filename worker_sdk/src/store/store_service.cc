@@ -21,7 +21,7 @@ namespace {
 using net::Descriptor;
 
 constexpr std::size_t kReadBytes = std::size_t{64} << 10U;
-/// How long accepting rests when descriptors have run out.
+/// How long the service accepts no connection when descriptors have run out.
 constexpr Duration kAcceptRest = std::chrono::milliseconds(100);
 
 /// Listens on all IPv6 and IPv4 addresses, or on all IPv4 ones where there is no IPv6.
@@ -34,7 +34,7 @@ Descriptor listen_everywhere(std::uint16_t port) {
     any4.sin_port = htons(port);
     const int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
     const auto serve = [](const Descriptor& socket, const void* address, socklen_t bytes) {
-        // A job that is restarted at once finds connections of the last one still lingering.
+        // Connections of a previous job may still linger on this port.
         const int one = 1;
         ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
         return ::bind(socket.get(), static_cast<const sockaddr*>(address), bytes) == 0 &&
@@ -97,7 +97,7 @@ void StoreService::run() {
             until = accept_again_at_;
         }
         for (auto& [id, client] : clients_) {
-            // Who does not read its replies is not asked for more requests.
+            // No requests are read from a client that does not read its replies.
             if (client.outbox.empty()) {
                 poll.want_read(client.stream);
             } else {

@@ -16,13 +16,12 @@
 
 namespace regroup {
 
-/// A TCPStore server in a thread of its own: what rank 0 of a hand-started job runs, where there is
-/// no agent that would.
+/// A TCPStore server in its own thread. Rank 0 runs it in a job without an agent.
 class StoreService {
    public:
     /// Listens on `port` of all addresses, 0 for a free one. Throws Error `system` naming the port.
     explicit StoreService(std::uint16_t port);
-    /// Hangs up on all clients.
+    /// Disconnects all clients.
     ~StoreService();
     StoreService(const StoreService&) = delete;
     StoreService& operator=(const StoreService&) = delete;
@@ -45,7 +44,7 @@ class StoreService {
     void handle(store::ClientId id, Client& client, std::string_view bytes);
     static void flush(Client& client);
 
-    // The thread's alone once it runs.
+    // Used only by the thread while it runs.
     net::Pollable listener_;
     net::Pollable wakeup_;  // An eventfd; the destructor writes to it.
     Instant accept_again_at_{};
