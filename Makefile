@@ -4,6 +4,8 @@
 
 MAKEFLAGS += --no-print-directory
 jobs := $(shell nproc)
+# Tests wait more than they compute.
+test_jobs := $(shell expr 2 \* $$(nproc))
 setup := @sh cmake/setup.sh
 sources := launcher rendezvous agent worker_sdk examples tests
 
@@ -24,7 +26,7 @@ test: ## build everything and run every test; with a current PyTorch too, if it 
 	$(setup) test
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release -j $(jobs)
-	@ctest --preset release -j $(jobs)
+	@ctest --preset release -j $(test_jobs)
 
 chaos: ## break a running job in every way for MINUTES=10 (SEED=N repeats a run); needs root
 	$(setup) test
