@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -86,6 +87,13 @@ class Node {
         heard_before_beat_ = heard_;
         apply(core_.advance(core_.next_deadline()));
     }
+    /// Sends the messages that it has held back since it got its assignment.
+    void release() {
+        is_holding_ = false;
+        for (const FromAgent& message : std::exchange(held_, {})) {
+            client_->send(message);
+        }
+    }
 
     [[nodiscard]] std::uint64_t round() const { return number(round_); }
     [[nodiscard]] bool is_answered() const { return heard_ > heard_before_beat_; }
@@ -96,9 +104,14 @@ class Node {
     void apply(const agent::AgentEffects& effects) {
         for (const agent::AgentEffect& effect : effects) {
             if (const auto* send = std::get_if<agent::SendToDaemon>(&effect)) {
-                client_->send(send->message);
+                if (is_holding_) {
+                    held_.push_back(send->message);
+                } else {
+                    client_->send(send->message);
+                }
             } else if (const auto* launch = std::get_if<agent::LaunchWorkers>(&effect)) {
                 round_ = launch->assignment.round;
+                is_holding_ = true;
             } else if (std::holds_alternative<agent::SignalWorkers>(effect)) {
                 for (std::uint32_t rank = 0; rank < kWorkers; ++rank) {
                     feed(agent::WorkerExited{round_, rank, std::nullopt});
@@ -111,6 +124,9 @@ class Node {
     agent::AgentCore core_;
     std::unique_ptr<ControlClient> client_;
     RoundId round_ = RoundId::none;
+    /// A rendezvous ends with the assignment: the report that follows is not part of it.
+    bool is_holding_ = false;
+    std::vector<FromAgent> held_;
     std::uint64_t heard_ = 0;  ///< Messages.
     std::uint64_t heard_before_beat_ = 0;
 };
@@ -169,8 +185,18 @@ class Job {
         const Cost cost = {
             per_node(now.messages_in + now.messages_out, seen_.messages_in + seen_.messages_out),
             per_node(now.bytes_in + now.bytes_out, seen_.bytes_in + seen_.bytes_out)};
-        seen_ = now;
+        settle();
         return cost;
+    }
+
+    /// What follows an assignment or an answer counts for nothing.
+    void settle() {
+        for (const auto& node : nodes_) {
+            node->release();
+        }
+        io_.restart();
+        io_.run_for(std::chrono::milliseconds(50));
+        seen_ = daemon_.traffic();
     }
 
     SteadyClock clock_;
