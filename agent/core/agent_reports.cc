@@ -127,7 +127,8 @@ void AgentCore::on(Instant now, const StacksSaved& event) {
     }
     const std::uint32_t alarm = std::exchange(round_.stacks_being_saved, 0);
     if (alarm != round_.stacks_wanted.alarm) {
-        // That alarm was withdrawn. These positions are too old for the new one.
+        // The daemon withdrew the alarm that these positions belong to. They are too old for the
+        // new alarm.
         save_stacks();
         return;
     }

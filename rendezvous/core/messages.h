@@ -25,7 +25,7 @@
 
 namespace regroup::rendezvous {
 
-/// What a node offers to a round.
+/// The workers and facts that a node offers to a round.
 struct Offer {
     /// For people and for the order of nodes: the explicit local address, else the host name.
     std::string name;

@@ -78,7 +78,7 @@ class RendezvousCore {
     [[nodiscard]] const JobPolicy& policy() const noexcept { return policy_; }
     /// The longest time that nodes have to come back after `Restarted`.
     [[nodiscard]] Duration absence_limit() const noexcept { return detector_.absence_limit(); }
-    /// What the job does, or what it waits for.
+    /// The activity of the job, or the reason why the job waits.
     [[nodiscard]] Situation situation(Instant now) const;
     /// The state of the job for people. O(nodes).
     [[nodiscard]] JobStatus status(Instant now) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a job does, or what it waits for, and why a node may not join it, as values.
+// Values that state the activity of a job, the reason why it waits, and why a node may not join it.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ struct Refusal {
     friend bool operator==(const Refusal&, const Refusal&) = default;
 };
 
-/// What a job does, or what it waits for.
+/// The activity of a job, or the reason why the job waits.
 struct Situation {
     enum class Kind : std::uint8_t {
         told,         ///< Decoded from a message: `told` has the text.

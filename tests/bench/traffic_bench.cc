@@ -189,7 +189,7 @@ class Job {
         return cost;
     }
 
-    /// What follows an assignment or an answer counts for nothing.
+    /// Excludes the traffic after an assignment or an answer from the measurement.
     void settle() {
         for (const auto& node : nodes_) {
             node->release();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// That a launched program really has the CPUs and the memory policy of its spec.
+// Tests that a launched program has the CPUs and the memory policy of its spec.
 #include <cerrno>
 #include <cstddef>
 #include <linux/filter.h>
@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// What `text` has after "name:", without blanks.
+/// Returns the value that follows "name:" in `text`, without blanks.
 std::string status_field(const std::string& text, const std::string& name) {
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {

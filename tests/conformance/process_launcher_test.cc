@@ -45,7 +45,7 @@ class LauncherTest : public ::testing::Test {
         return status;
     }
 
-    /// What the child writes to stdout.
+    /// Runs `spec` and returns the text that the child writes to stdout.
     std::string output_of(ProcessSpec spec) {
         auto [read_end, write_end] = make_pipe();
         spec.stdout_fd = write_end.get();

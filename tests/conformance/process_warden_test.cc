@@ -50,7 +50,7 @@ class Job {
         return pid;
     }
 
-    /// What the agent says next, up to and with `text`.
+    /// Returns the next output of the agent, up to and including `text`.
     std::string hear(const std::string& text) {
         if (heard_.find(text) == std::string::npos) {
             heard_ += read_until(out_.get(), text);

@@ -30,7 +30,7 @@ const std::map<std::string, std::set<std::string>>& languages() {
     return table;
 }
 
-/// What follows a prompt such as "$ " or "node0$ ".
+/// Returns the text after a prompt such as "$ " or "node0$ ".
 std::optional<std::string> behind_prompt(const std::string& line) {
     static const std::regex prompt("[A-Za-z0-9_.@:~-]*\\$ (.*)");
     std::smatch match;

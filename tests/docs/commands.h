@@ -12,7 +12,7 @@
 
 namespace regroup::docs {
 
-/// What commands of the documentation may name, read from the source tree and the build tree.
+/// The names that commands in the documentation may use, read from the source and build trees.
 struct Project {
     /// A test of ctest with its labels.
     struct Test {
@@ -27,8 +27,8 @@ struct Project {
     std::string makefile;
     /// Names of presets by the key of CMakePresets.json: "configurePresets", "buildPresets" etc.
     std::map<std::string, std::set<std::string>> presets;
-    /// What ninja builds, from the build folder: files and names of targets. Empty with another
-    /// generator; then outputs are not checked.
+    /// The outputs of ninja, read from the build folder: files and names of targets. Empty with
+    /// another generator; the tests do not check outputs then.
     std::set<std::string> outputs;
     std::string cache;  ///< CMakeCache.txt.
     std::vector<Test> tests;
@@ -51,8 +51,8 @@ class CommandChecker {
     CommandChecker(const Project& project, Regroup regroup)
         : project_(project), regroup_(std::move(regroup)) {}
 
-    /// What is wrong with the command; empty if nothing is. `elsewhere`: it runs in a folder that
-    /// is not the root of this tree.
+    /// Returns the error in the command, or an empty string. `elsewhere`: the command runs in a
+    /// folder that is not the root of this tree.
     [[nodiscard]] std::string check(const std::vector<std::string>& words, bool elsewhere) const;
 
    private:

@@ -50,7 +50,7 @@ struct Model {
     [[nodiscard]] std::vector<float> contents(std::size_t index) const {
         return {gradient(index).begin(), gradient(index).end()};
     }
-    // What a backward pass does: adds, then reports.
+    // Acts like a backward pass: adds to a gradient, then reports it.
     void add(std::size_t index, float value) {
         for (float& item : gradient(index)) {
             item += value;

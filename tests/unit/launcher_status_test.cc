@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What `regroup status` shows for what a daemon answers, another version's daemon included.
+// Tests the text that `regroup status` shows for each answer of a daemon, also of another version.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

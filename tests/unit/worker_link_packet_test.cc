@@ -27,7 +27,7 @@ class PacketTest : public ::testing::Test {
             ::close(end);
         }
     }
-    /// What has arrived, and the descriptor with it, or -1.
+    /// Returns the bytes that arrived, and the descriptor that came with them or -1.
     std::pair<std::string, int> receive() {
         std::array<char, 100> bytes{};
         alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};

@@ -11,7 +11,8 @@
 namespace regroup::cpu {
 namespace {
 
-// Bounds on strangers. Beyond the first, callers wait in the kernel's queue.
+// Limits for connections without a Hello. Beyond the first limit, callers wait in the kernel's
+// queue.
 constexpr std::size_t kVisitorsMax = 64;
 constexpr Duration kIntroductionLimit = std::chrono::seconds(10);
 

@@ -13,8 +13,8 @@
 
 namespace regroup::cpu {
 
-/// Accepts connections and lets in those whose Hello is right: the ranks of this group, each once
-/// for each kind. All others are hung up on.
+/// Accepts connections and admits those with a valid Hello: the ranks of this group, once for each
+/// kind. Closes all other connections.
 class Acceptor {
    public:
     struct Accepted {
@@ -27,7 +27,7 @@ class Acceptor {
     Acceptor(net::Descriptor listener, const Hello& expected, std::uint32_t world_size);
 
     void watch(net::PollSet& poll);
-    /// The connections that were let in since the last call.
+    /// The connections admitted since the last call.
     [[nodiscard]] std::vector<Accepted> progress(Instant now);
     [[nodiscard]] Instant next_deadline() const;
 
@@ -45,7 +45,7 @@ class Acceptor {
     net::ForkGuard guard_;
     Hello expected_;
     std::uint32_t world_size_;
-    std::list<Visitor> visitors_;  // Have not introduced themselves yet; oldest first.
+    std::list<Visitor> visitors_;  // Connections without a Hello yet; oldest first.
     std::set<std::pair<std::uint32_t, ChannelKind>> admitted_;
 };
 

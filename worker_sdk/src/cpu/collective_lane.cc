@@ -16,7 +16,7 @@ namespace {
 // Small enough to stay in the cache between the kernel's copy and the reduction, large enough that
 // system calls do not matter.
 constexpr std::size_t kSegmentBytes = std::size_t{256} << 10U;
-// With data flowing without a pause, messages and news get their turn after so many segments.
+// While data flows without a pause, messages and notices get a turn after so many segments.
 constexpr unsigned kSegmentsPerTurn = 16;
 constexpr std::size_t kFinishedMax = 16;
 
@@ -27,7 +27,7 @@ std::size_t total_bytes(const std::vector<Piece>& pieces) {
 
 }  // namespace
 
-/// The sending side of a flow: the signature, then the pieces as far as they are released.
+/// The sending side of a flow: the signature, then the released bytes of the pieces.
 class CollectiveLane::Outgoing {
    public:
     Outgoing(const Signature& signature, const Flow& flow)
@@ -43,7 +43,8 @@ class CollectiveLane::Outgoing {
     }
     void release(std::size_t bytes) noexcept { released_ = std::min(total_, released_ + bytes); }
 
-    /// Sends what the connection takes; tells how many bytes that were, the signature's included.
+    /// Sends as much as the connection accepts; returns the number of bytes, including the
+    /// signature.
     std::size_t send(net::Stream& stream) {
         if (done_) {
             return 0;
@@ -109,7 +110,7 @@ class CollectiveLane::Incoming {
     [[nodiscard]] std::size_t landed() const noexcept { return landed_; }
     [[nodiscard]] std::size_t total() const noexcept { return total_; }
 
-    /// Takes what is there, into place; tells how many bytes have been read.
+    /// Reads the available bytes into place; returns their number.
     std::size_t receive(net::Stream& stream) {
         while (index_ < pieces_.size() && offset_ == pieces_[index_].bytes) {
             ++index_;
@@ -141,7 +142,7 @@ class CollectiveLane::Incoming {
             piece.landing == Landing::reduce_last && signature_.reduce_op == ReduceOp::avg;
         combine(signature_.reduce_op, signature_.dtype, target, here, scratch_, items,
                 divided ? world_size_ : 1);
-        // The beginning of an element whose rest is still to come.
+        // The first bytes of an element whose rest has not arrived.
         carried_ = available - items * item;
         std::memmove(scratch_, scratch_ + items * item, carried_);
         land(items * item);
@@ -157,7 +158,7 @@ class CollectiveLane::Incoming {
     const std::size_t total_;
     const std::uint32_t world_size_;
     std::byte* const scratch_;
-    std::size_t carried_ = 0;  // Bytes at the beginning of the scratch that wait for more.
+    std::size_t carried_ = 0;  // Bytes of an incomplete element.
     std::size_t landed_ = 0;
     std::size_t index_ = 0;
     std::size_t offset_ = 0;
@@ -219,8 +220,8 @@ void CollectiveLane::carry(const Flow& flow) {
 }
 
 void CollectiveLane::wait(const Flow& flow, const Outgoing& outgoing, const Incoming& incoming) {
-    // A peer that has joined in and is stuck waits for somebody itself: it may know better whom to
-    // blame.
+    // A peer that has entered this collective and is stuck waits for another rank. It may know
+    // which rank is the cause.
     const bool certain = !flow.from || !entered(*flow.from);
     const Instant patience = certain ? deadline_ : after(deadline_, Mesh::kExplanationLimit);
     if (SteadyClock().now() >= patience) {
@@ -295,7 +296,7 @@ void CollectiveLane::progress() {
 void CollectiveLane::check(std::uint32_t peer, const Signature& theirs) const {
     const bool current = active_ && theirs.number == active_->number;
     if (current ? theirs == *active_ : theirs.number > finished_number_) {
-        return;  // The same, or a peer that is ahead.
+        return;  // The same collective, or the peer is ahead.
     }
     std::string ours = "has ended that one";
     if (current) {

@@ -15,11 +15,11 @@
 
 namespace regroup::cpu {
 
-/// What becomes of bytes that arrive.
+/// How a rank stores bytes that arrive.
 enum class Landing : std::uint8_t {
     copy,
-    reduce,       ///< What is here op what arrives.
-    reduce_last,  ///< Likewise, and this makes it the final value: an average is divided here.
+    reduce,       ///< Local value op arriving value.
+    reduce_last,  ///< Likewise, and the result is final: an average is divided here.
 };
 
 /// A stretch of a stream: where its bytes come from or go to.
@@ -27,13 +27,13 @@ struct Piece {
     std::byte* data = nullptr;
     std::size_t bytes = 0;
     Landing landing = Landing::copy;  ///< Incoming only.
-    /// Incoming and reduced only: what is here lies there; nullptr if `data` is that too.
+    /// Only for incoming data that is reduced: the local operand; nullptr if `data` holds it.
     const std::byte* with = nullptr;
 };
 
 /// One stream out, one stream in, or both at once. Of the outgoing bytes the first `head_bytes` may
-/// leave at once; each byte that has landed releases another. That is all a ring needs: a rank
-/// begins with what is its own and passes on what arrives, while more is arriving.
+/// leave at once; each byte that has landed releases another. In a ring, a rank first sends its own
+/// data and then forwards data while more arrives.
 struct Flow {
     std::optional<std::uint32_t> to{};
     std::vector<Piece> outgoing{};
@@ -43,15 +43,15 @@ struct Flow {
     std::vector<Piece> incoming{};
 };
 
-/// Carries the streams of collectives, one collective at a time, and sees to it that all ranks mean
-/// the same one: each stream begins with its sender's signature.
+/// Carries the streams of collectives, one collective at a time. Each stream begins with its
+/// sender's signature, so that the receiver can check that both ranks execute the same collective.
 class CollectiveLane final : public net::Participant {
    public:
     explicit CollectiveLane(Mesh& mesh);
 
     /// Starts the collective to which the following flows belong; ends the one before. `limit` is
-    /// the time after which `carry` gives up. Throws GroupFailure `invalid_argument` if it is known
-    /// already that a peer means another one.
+    /// the time after which `carry` gives up. Throws GroupFailure `invalid_argument` if a peer has
+    /// already begun a different collective.
     void begin(const Signature& signature, Duration limit);
     void end();
 

@@ -15,7 +15,7 @@ Piece whole_of(TensorView buffer) {
     return {.data = static_cast<std::byte*>(buffer.data), .bytes = buffer.bytes()};
 }
 
-/// What is only sent; a Piece serves both directions.
+/// The buffer as a Piece that is only sent: the data member of a Piece is not const.
 Piece whole_of(ConstTensorView buffer) {
     return {.data = static_cast<std::byte*>(const_cast<void*>(buffer.data)),
             .bytes = buffer.bytes()};
@@ -41,7 +41,7 @@ Piece row_of(const void* rows, std::size_t bytes, std::uint32_t index) {
             .bytes = bytes};
 }
 
-/// The same place may be both: an input that is its own row of the output.
+/// `from` and `to` may be the same memory: an input may be its own row of the output.
 void copy(const Piece& from, const Piece& to) {
     if (from.bytes > 0 && from.data != to.data) {
         std::memmove(to.data, from.data, from.bytes);
@@ -85,7 +85,7 @@ void Collectives::carry_out(const Operation& operation) {
         case OperationKind::send:
         case OperationKind::recv:
         case OperationKind::new_group:
-            break;  // The messenger's.
+            break;  // The messenger executes these.
     }
     ENSURE(false);
 }
@@ -141,8 +141,8 @@ void Collectives::ring_all_reduce(TensorView buffer) {
 //     +-------+
 //         +-------+
 //
-// Ranks beyond the largest power of two hand their values to a rank below it before, and get the
-// result back after.
+// Ranks beyond the largest power of two first send their values to a rank below it, and receive the
+// result at the end.
 void Collectives::doubling_all_reduce(TensorView buffer, ReduceOp op) {
     const Piece mine = whole_of(buffer);
     const Piece theirs{.data = theirs_.data(), .bytes = mine.bytes};
@@ -193,7 +193,7 @@ void Collectives::tree_reduce(const Operation& operation) {
     const std::uint32_t distance = distance_from(signature.peer);
     const std::size_t bytes = operation.buffer.bytes();
     const Piece theirs{.data = theirs_.data(), .bytes = bytes};
-    Piece sum{.data = mine_.data(), .bytes = bytes};  // The buffer is the root's alone to change.
+    Piece sum{.data = mine_.data(), .bytes = bytes};  // Only the root may change its buffer.
     if (distance == 0) {
         sum.data = static_cast<std::byte*>(operation.buffer.data);
     } else {
@@ -216,7 +216,7 @@ void Collectives::tree_reduce(const Operation& operation) {
     }
 }
 
-// Along the ring to the root, each rank adding its own to what has arrived so far.
+// Along the ring to the root: each rank adds its values to the data that has arrived.
 void Collectives::chain_reduce(TensorView part, double factor, std::uint32_t root) {
     const Piece mine = whole_of(part);
     const Piece staged{.data = staging(), .bytes = mine.bytes};
@@ -245,9 +245,9 @@ void Collectives::chain_reduce(TensorView part, double factor, std::uint32_t roo
     lane_.carry(flow);
 }
 
-// The first phase of the ring, one place further back, so that the row which becomes final on rank
-// n is row n. The input is not ours to change: sums under way lie in the staging area, as many
-// columns at a time as it takes.
+// The first phase of the ring, shifted back by one place, so that row n becomes final on rank n.
+// The input must stay unchanged: partial sums lie in the staging area, as many columns at a time as
+// fit.
 void Collectives::reduce_scatter(const Operation& operation) {
     const TensorView output = operation.buffer;
     const std::size_t item = item_bytes(output.dtype);
@@ -321,7 +321,7 @@ void Collectives::tree_broadcast(Piece whole, std::uint32_t root) {
     }
 }
 
-// Along the ring from the root, each rank passing on what has arrived so far.
+// Along the ring from the root: each rank forwards the data that has arrived.
 void Collectives::chain_broadcast(Piece whole, std::uint32_t root) {
     Flow flow;
     if (schedule_.next() != root) {
@@ -353,7 +353,7 @@ void Collectives::all_gather(ConstTensorView input, TensorView output) {
     lane_.carry(flow);
 }
 
-// Straight to the root, whose own line is the limit whatever the order.
+// Every rank sends directly to the root: the root's link limits the speed in any order.
 void Collectives::gather(ConstTensorView input, TensorView output, std::uint32_t root) {
     if (rank_ != root) {
         return send(root, whole_of(input));
@@ -376,7 +376,8 @@ void Collectives::scatter(ConstTensorView input, TensorView output, std::uint32_
     copy(row_of(input.data, output.bytes(), rank_), whole_of(output));
 }
 
-// In step s everybody sends to the rank s places on, so that nobody is sent to by two at a time.
+// In step s every rank sends to the rank s places on, so that each rank receives from one sender at
+// a time.
 void Collectives::all_to_all(ConstTensorView input, TensorView output) {
     const std::size_t bytes = input.bytes() / world_size_;
     copy(row_of(input.data, bytes, rank_), row_of(output.data, bytes, rank_));

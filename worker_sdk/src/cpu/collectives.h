@@ -12,16 +12,15 @@
 
 namespace regroup::cpu {
 
-/// The algorithms, as flows over the lane. In all of them the order in which values are combined
-/// depends on ranks alone, never on who arrives first, and each value is either combined in one
-/// place and copied from there, or by the same expression everywhere: so results are bit-identical
-/// on all ranks and in every repetition.
+/// The algorithms, as flows over the lane. Results are bit-identical on all ranks and in every
+/// repetition: the order in which values are combined depends on ranks alone, not on arrival. One
+/// rank combines a value and the others copy it, or all ranks evaluate the same expression.
 class Collectives {
    public:
-    /// Up to here latency counts and not bandwidth. The same number on all ranks, or they would use
+    /// Up to this size latency dominates. All ranks must use the same number, or they would use
     /// different algorithms for one collective.
     static constexpr std::size_t kSmallBytesMax = std::size_t{16} << 10U;
-    /// What a collective may use beyond its buffers. Larger ones are carried out in parts.
+    /// Memory that a collective may use beyond its buffers. Larger collectives run in parts.
     static constexpr std::size_t kStagingBytes = std::size_t{4} << 20U;
 
     explicit Collectives(CollectiveLane& lane);

@@ -11,8 +11,8 @@ namespace {
 
 constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
 
-/// How long a rank that has met a failure waits for its neighbours to call, in order to tell them:
-/// else they would find it gone, and blame it.
+/// How long a rank that has met a failure waits for its neighbours to connect, in order to tell
+/// them. Otherwise they would find this rank gone and name it as the cause.
 constexpr Duration kFarewellLimit = std::chrono::seconds(1);
 /// Shorter than Mesh::kExplanationLimit: it is the explanation.
 constexpr Duration kFormingGrace = std::chrono::milliseconds(100);
@@ -33,7 +33,7 @@ ControlLine::ControlLine(Mesh& mesh, Instant deadline, const std::function<void(
         announce_failure(failure.code, failure.cause, failure.broken_to);
         throw Error(failure.code, failure.cause);
     } catch (const Error& error) {
-        announce_failure(error.code(), error.what());  // `check` has had enough: at once.
+        announce_failure(error.code(), error.what());  // `check` threw: do not wait.
         throw;
     }
     forming_ = true;
@@ -94,7 +94,7 @@ bool ControlLine::meet_neighbours_once_more(Instant deadline) {
         }
         return look_for_neighbours();
     } catch (const GroupFailure&) {
-        return false;  // Nobody else can be told, then.
+        return false;  // No other rank can be told.
     } catch (const Error&) {
         return false;
     }
@@ -175,7 +175,7 @@ void ControlLine::handle(Line& line, const Notice& notice) {
                                      : mesh_.peer(line.peer).name;
     if (notice.broken_to == mesh_.position().rank &&
         notice.reporter < mesh_.position().world_size) {
-        // This rank lives, and may be the only one to know that.
+        // This rank lives, and may be the only one that knows of the broken connection.
         mesh_.tell_break(notice.reporter, "says that the connection broke");
     }
     throw GroupFailure{.code = notice.code, .cause = reporter + " reports: " + line.text};
@@ -192,7 +192,7 @@ void ControlLine::announce_failure(Errc code, const std::string& text,
     }
     const auto bytes =
         static_cast<std::uint32_t>(std::min<std::size_t>(text.size(), Notice::kTextBytesMax));
-    // To the others an abort here is one more rank that is gone.
+    // The other ranks see an abort on this rank as a rank that is gone.
     send({.kind = NoticeKind::failure,
           .code = code == Errc::fenced ? Errc::disconnected : code,
           .reporter = mesh_.position().rank,
@@ -207,7 +207,8 @@ void ControlLine::send(const Notice& notice, const std::string& text) noexcept {
                                      iovec{const_cast<char*>(text.data()),
                                            std::min<std::size_t>(text.size(), notice.text_bytes)}};
     for (Line& line : lines_) {
-        // The line has never carried anything, so there is room; one that is broken needs no news.
+        // The connection has carried no data, so the socket has room. A broken connection needs no
+        // notice.
         if (line.stream != nullptr) {
             static_cast<void>(line.stream->write_some(parts));
         }

@@ -10,27 +10,28 @@
 
 namespace regroup::cpu {
 
-/// The two connections to the neighbours in the ring that carry no data, only news: a rank that
-/// leaves in order says so, and the failure of one rank travels both ways round the ring until all
-/// have heard of it. A neighbour that hangs up without a word has died.
+/// The two connections to the neighbours in the ring that carry only notices, no data. A rank that
+/// leaves in order sends a notice. A notice of a failure travels both ways round the ring until all
+/// ranks have it. A neighbour that closes its connection without a notice has died.
 class ControlLine final : public net::Participant {
    public:
     /// Connects to both neighbours. Throws Error naming the neighbour that does not answer by
-    /// `deadline`, or who is gone; or what `check` throws, which is called several times a second.
-    /// The neighbours are told first, as far as they can be.
+    /// `deadline` or is gone. Calls `check` several times a second and passes on its exceptions.
+    /// Before it throws, it tells the neighbours that it can reach.
     ControlLine(Mesh& mesh, Instant deadline, const std::function<void()>& check);
 
     void watch(net::PollSet& poll) override;
-    /// Throws GroupFailure when news of one arrive; until the group is `formed`, a moment later:
-    /// others may have formed it, used it and failed, while what this rank needs is on its way.
+    /// Throws GroupFailure when a notice of a failure arrives. Until the group is `formed` it
+    /// throws a moment later: other ranks may have formed the group, used it and failed, while this
+    /// rank's last bytes of the formation are on their way.
     void progress() override;
     [[nodiscard]] Instant next_deadline() const override;
     void formed() noexcept { forming_ = false; }
 
     /// Tells the neighbours that this rank leaves in order.
     void announce_leave() noexcept;
-    /// Tells the neighbours why the group has failed: what was heard from others, else `code` and
-    /// `text`; and to whom a connection has broken, if that is why.
+    /// Tells the neighbours why the group has failed: the notice of another rank, else `code` and
+    /// `text`, and the rank to which a connection has broken, if that is the reason.
     void announce_failure(Errc code, const std::string& text,
                           std::optional<std::uint32_t> broken_to = std::nullopt) noexcept;
 
@@ -40,7 +41,7 @@ class ControlLine final : public net::Participant {
         net::Stream* stream = nullptr;
         bool left = false;
         Partial<Notice> notice{};
-        std::string text{};  // What has come of the notice's text.
+        std::string text{};  // The received part of the notice's text.
     };
 
     void connect(Instant deadline, const std::function<void()>& check);
@@ -54,8 +55,8 @@ class ControlLine final : public net::Participant {
     Mesh& mesh_;
     std::array<Line, 2> lines_;
     bool forming_ = false;             // Connected, but not `formed`.
-    std::optional<GroupFailure> met_;  // Before that; `progress` throws it.
-    Instant met_until_;                // When, at the latest.
+    std::optional<GroupFailure> met_;  // Met while forming; `progress` throws it.
+    Instant met_until_;                // The latest time for that.
     std::optional<Notice> heard_;
     std::string heard_text_;
 };

@@ -32,7 +32,7 @@ std::unique_ptr<Mesh> listened_to(std::unique_ptr<Mesh> mesh,
                                   const std::shared_ptr<RoundScope>& scope) {
     mesh->on_break(
         [scope](std::uint32_t peer, const std::string& how) { scope->note_break(peer, how); });
-    // The ring's, which is needed next, beside the control line's.
+    // Dial the ring's connection, which is needed next, at the same time as the control line's.
     static_cast<void>(mesh->outbound(mesh->position().next(), ChannelKind::collective));
     return mesh;
 }
@@ -63,7 +63,7 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
       algorithms_(lane_),
       messenger_(*mesh_, limit_, [this](const Operation& operation) { complete(operation); }),
       wakeup_(make_wakeup()) {
-    // In this order: what has just been issued gets its first chance in the same turn.
+    // This order lets operations that were just issued make progress in the same turn.
     mesh_->add(*this);
     mesh_->add(control_);
     mesh_->add(lane_);
@@ -81,7 +81,7 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
     }
 }
 
-/// Finds out, over the connections that there are already, whether the ranks can share memory.
+/// Determines over the existing connections whether the ranks can share memory.
 void CpuProcessGroup::share_node(const FormationOptions& formation) {
     std::string problem = "its ranks are on several nodes, or not all of them want to";
     std::unique_ptr<NodeCollectives> node;
@@ -95,7 +95,7 @@ void CpuProcessGroup::share_node(const FormationOptions& formation) {
         check_ = formation.check;
         const Table over_tcp{
             position_.rank, position_.world_size, [&](ConstTensorView mine, TensorView all) {
-                // At least a moment, so that what is late is named.
+                // At least a moment, so that the error names the late rank.
                 const Duration left = std::max<Duration>(formation.deadline - SteadyClock().now(),
                                                          std::chrono::milliseconds(1));
                 lane_.begin({.kind = OperationKind::form}, left);
@@ -261,7 +261,7 @@ std::string CpuProcessGroup::explain(const GroupFailure& failure,
 
 void CpuProcessGroup::wake() noexcept {
     const std::uint64_t one = 1;
-    // Fails only when the counter is full, and then the helper is being woken anyway.
+    // Fails only when the counter is full; the helper is being woken then.
     [[maybe_unused]] const ssize_t written = ::write(wakeup_.fd.get(), &one, sizeof one);
 }
 

@@ -26,18 +26,20 @@
 
 namespace regroup::cpu {
 
-/// How a group comes into being.
+/// How a group is formed.
 struct FormationOptions {
     Instant deadline;
-    /// Called several times a second; what it throws ends the attempt.
+    /// Called several times a second; an exception from it ends the attempt.
     std::function<void()> check{};
-    /// Of a sub-group: with whom it is aborted.
+    /// For a sub-group: the groups that are aborted together with it.
     std::shared_ptr<Descendants> siblings{};
     bool must_share = false;  ///< Without shared memory it is an error.
-    /// What this rank has offered; nullptr if it expects no other on its node, or wants none.
+    /// The shared memory that this rank offers; nullptr if it expects no other rank on its node, or
+    /// must not share memory.
     std::shared_ptr<NodeShare> share{};
-    std::uint32_t node_ranks = 1;  ///< Of this job on this node.
-    /// That of the Context: with it the group ends, formed or not, and its operations are counted.
+    std::uint32_t node_ranks = 1;  ///< Ranks of this job on this node.
+    /// The scope of the Context: its end also ends the group, formed or not, and it counts the
+    /// operations of the group.
     std::shared_ptr<RoundScope> scope{};
 };
 
@@ -49,12 +51,12 @@ struct FormationOptions {
 ///            --node_----> executor: collectives, where all ranks share memory
 ///            <--Work----
 ///
-/// The helper also notices when a rank is gone, and ends the group, the executor's part included.
+/// The helper also notices when a rank is gone, and then ends the group and its executor.
 ///
-/// Members are labelled by who may touch them.
+/// Comments on the members state which thread may access them.
 class CpuProcessGroup final : public ProcessGroup, private net::Participant {
    public:
-    /// Takes a mesh that is connected to nobody yet.
+    /// Takes a mesh without connections.
     CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupOptions& options,
                     const FormationOptions& formation);
     ~CpuProcessGroup() override;
@@ -112,7 +114,7 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
     std::shared_ptr<NodeExecutor> node_;  // nullptr: collectives go over TCP.
     const std::shared_ptr<Descendants> descendants_ = std::make_shared<Descendants>();
 
-    // The helper's alone, once it runs.
+    // Used by the helper alone, once it runs.
     std::unique_ptr<Mesh> mesh_;
     Interruption interruption_;
     ControlLine control_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the helper thread of a group does.
+// The functions that the helper thread of a group runs.
 #include <regroup/error.h>
 
 #include <exception>
@@ -28,7 +28,8 @@ Instant CpuProcessGroup::next_deadline() const {
     return check_ ? after(SteadyClock().now(), kCheckInterval) : Instant::max();
 }
 
-/// Takes over what callers have issued and looks whether they have had enough.
+/// Takes over the operations that callers have issued and checks whether a caller has aborted the
+/// group.
 void CpuProcessGroup::progress() {
     if (check_) {
         check_();
@@ -91,7 +92,7 @@ void CpuProcessGroup::carry_out_all() {
             mesh_->turn(Instant::max());
             continue;
         }
-        // It stays at the front until it is complete, for `finish` to find.
+        // The operation stays at the front until it is complete, so that `finish` can fail it.
         carry_out(collectives_.front());
         Operation done = std::move(collectives_.front());
         collectives_.pop_front();
@@ -114,7 +115,7 @@ void CpuProcessGroup::complete(const Operation& operation) {
     operation.work->succeed();
 }
 
-/// The end of the group: tells the others, then everybody here who waits.
+/// Ends the group: tells the other ranks, then wakes all waiting callers on this rank.
 void CpuProcessGroup::finish(GroupFailure failure) {
     if (failure.operation.empty() && !collectives_.empty()) {
         failure.operation = describe(collectives_.front().signature);

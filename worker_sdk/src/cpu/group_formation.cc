@@ -22,7 +22,7 @@
 namespace regroup::cpu {
 namespace {
 
-/// More names than this help nobody.
+/// Errors name at most this many ranks.
 constexpr std::size_t kNamedMax = 16;
 
 Peer parse_peer(std::uint32_t rank, const std::string& text) {
@@ -80,7 +80,7 @@ std::vector<Peer> gather_peers(Store& store, const Context& context,
                             " ranks these have not come within " +
                             format_duration(options.timeout) + ": " + missing);
         }
-        // The last one has come while we were asking.
+        // The last address arrived during the query.
     }
     std::vector<Peer> peers;
     for (const std::string& text : store.multi_get(keys)) {
@@ -102,7 +102,8 @@ std::unique_ptr<ProcessGroup> form_among(const Context& context,
     const bool shares = context.cpu_transport != "tcp";
     net::Descriptor listener =
         net::listen_on(net::local_address_towards(context.master_addr, context.master_port));
-    // Before the others are waited for, not after: most are here long before the last one.
+    // Make the share before the wait for the other ranks: most ranks arrive long before the last
+    // one.
     const auto share =
         shares && context.group_world_size <= 1
             ? std::make_shared<NodeShare>(make_share(context.world_size, context.local_world_size))

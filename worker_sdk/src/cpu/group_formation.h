@@ -17,7 +17,7 @@ namespace regroup::cpu {
 ///     pg/<name>/<round>.<restart>/<incarnation>/addr/<rank>   "<address>:<port> <token> <node>
 ///     [offer]"
 ///
-/// The incarnation keeps groups apart that are formed one after the other under one name.
+/// The incarnation separates groups that are formed one after the other under one name.
 [[nodiscard]] std::unique_ptr<ProcessGroup> form_group(const Context& context,
                                                        const ProcessGroupOptions& options);
 

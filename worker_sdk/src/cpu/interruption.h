@@ -10,16 +10,16 @@
 
 namespace regroup::cpu {
 
-/// Lets the interruption of a scope end a group, while it forms too: whoever is in a turn of the
-/// mesh gets an Error `fenced`. An Error, because it ends the forming without a farewell to
-/// neighbours who may be dead.
+/// Ends a group when its scope is interrupted, also while the group forms: a turn of the mesh
+/// throws Error `fenced`. It throws Error, not GroupFailure, because Error ends the formation
+/// without waiting for neighbours that may be dead.
 class Interruption final : public net::Participant {
    public:
     Interruption(Mesh& mesh, const std::shared_ptr<RoundScope>& scope);
 
     void watch(net::PollSet& poll) override;
     void progress() override;
-    /// From now on nothing is heard of the scope any more.
+    /// Ignores later interruptions of the scope.
     void leave() noexcept { registration_.leave(); }
 
    private:

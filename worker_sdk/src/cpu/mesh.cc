@@ -56,7 +56,7 @@ void Mesh::await(std::uint32_t peer, ChannelKind kind, const Signature& operatio
     if (gone(peer)) {
         suspect(peer, operation);
     } else if (peer != position_.next() && peer != position_.previous()) {
-        // The control line watches over the neighbours; to any other a connection must exist.
+        // The control line watches the neighbours. Any other peer needs a connection.
         static_cast<void>(outbound(peer, kind));
     }
 }
@@ -101,7 +101,8 @@ void Mesh::note_left(std::uint32_t peer) {
 
 void Mesh::turn(Instant until) {
     constexpr auto kControl = static_cast<std::size_t>(ChannelKind::control);
-    // Control connections are used both ways: once ready, they are the control line's to read.
+    // Control connections are used both ways: once they are ready, only the control line reads
+    // them.
     const auto ours = [](std::size_t kind, const Outbound& outbound) {
         return kind != kControl || !outbound.ready();
     };

@@ -32,14 +32,14 @@ struct GroupPosition {
     }
 };
 
-/// The connections between this rank and the others, made when first needed, and the one place
-/// where the helper thread waits. It moves no data of its own.
+/// The connections between this rank and the others, dialled when first needed. The helper thread
+/// waits only here. The mesh itself moves no data.
 ///
 /// Not thread-safe: it belongs to one thread at a time.
 class Mesh {
    public:
-    /// How long whoever finds a peer gone or stuck waits for news from elsewhere that explain it.
-    /// They travel at one hop per wake-up, so this is ample, and it only delays an error.
+    /// How long a rank that finds a peer gone or stuck waits for a notice that explains it. A
+    /// notice travels one hop per wake-up, so this limit is ample, and it only delays an error.
     static constexpr Duration kExplanationLimit = std::chrono::milliseconds(200);
 
     /// `peers[i]` is rank i; `listener` is the socket that `peers[position.rank]` describes.
@@ -51,41 +51,41 @@ class Mesh {
 
     /// The connection on which this rank sends to `peer`; dialled by the first call.
     [[nodiscard]] Outbound& outbound(std::uint32_t peer, ChannelKind kind);
-    /// The connection on which `peer` sends, or nullptr as long as it has not dialled.
+    /// The connection on which `peer` sends, or nullptr until the peer has dialled.
     [[nodiscard]] net::Stream* inbound(std::uint32_t peer, ChannelKind kind);
     [[nodiscard]] std::map<std::uint32_t, net::Stream>& inbounds(ChannelKind kind) {
         return inbounds_[static_cast<std::size_t>(kind)];
     }
 
-    /// To be called by who waits for `peer` to send on a connection that there may not be yet:
-    /// makes sure that the peer's death would be noticed, and suspects it if that has happened.
+    /// Called while this rank waits for `peer` to send on a connection that may not exist yet.
+    /// Ensures that this rank would notice the death of `peer`, and suspects `peer` if it is gone.
     void await(std::uint32_t peer, ChannelKind kind, const Signature& operation);
 
-    /// `peer` is needed for `operation` but gone. The turn that finds no better explanation within
-    /// a moment throws GroupFailure: a rank that closes because of a third one usually says so, and
-    /// the third one is the one to name.
+    /// `peer` is needed for `operation` but gone. A turn throws GroupFailure if no better
+    /// explanation arrives within kExplanationLimit. A rank that closes because of a third rank
+    /// usually says so, and the error should name the third rank.
     void suspect(std::uint32_t peer, const Signature& operation);
     /// The same for a failure that follows from another rank's.
     void suspect(const GroupFailure& failure);
 
     /// `peer` will send nothing more; `ending` is the rest of a sentence about it.
     void note_gone(std::uint32_t peer, const std::string& ending);
-    /// The same for a peer that has said so itself.
+    /// The same for a peer that has announced that it leaves.
     void note_left(std::uint32_t peer);
     [[nodiscard]] bool gone(std::uint32_t peer) const { return !endings_[peer].empty(); }
 
-    /// Called once, with the rank in the world of the first peer to whom a connection breaks,
-    /// though it has not left, and with the rest of a sentence about it: before any explanation is
-    /// known.
+    /// `listener` is called once, when the first connection to a peer that has not left breaks,
+    /// before any explanation is known. It gets the peer's rank in the world and the rest of a
+    /// sentence about it.
     void on_break(RoundScope::BreakListener listener) { break_listener_ = std::move(listener); }
     void tell_break(std::uint32_t peer, const std::string& how);
 
-    /// What the next turn also waits for.
+    /// Further descriptors that the next turn waits for.
     [[nodiscard]] net::PollSet& poll() noexcept { return poll_; }
     /// `participant` takes part in every turn from now on, and must outlive the last.
     void add(net::Participant& participant) { participants_.push_back(&participant); }
 
-    /// Waits until anything happens, `until` at most, and lets everybody make progress. Throws
+    /// Waits for an event, `until` at most, and lets all participants make progress. Throws
     /// GroupFailure, or Error `system`.
     void turn(Instant until);
 

@@ -14,9 +14,9 @@
 namespace regroup::cpu {
 namespace {
 
-// What putting a message aside costs beyond its data.
+// The memory that a buffered message uses beyond its data.
 constexpr std::size_t kAsideOverheadBytes = 128;
-// How much is moved for one peer before everybody else gets a turn.
+// The bytes that a turn moves for one peer before the others get their turn.
 constexpr std::size_t kTurnBytes = std::size_t{1} << 20U;
 
 std::size_t data_bytes(const MessageHeader& header) {
@@ -56,7 +56,7 @@ void Messenger::post(Operation operation) {
     }
 }
 
-/// Gives each new recv what lies aside for it, or else lets it wait.
+/// Gives each new recv its buffered message, or else lets it wait.
 void Messenger::sort_in_posted(Mailbox& mailbox) {
     for (; !mailbox.posted.empty(); mailbox.posted.pop_front()) {
         Operation& recv = mailbox.posted.front();
@@ -70,7 +70,7 @@ void Messenger::sort_in_posted(Mailbox& mailbox) {
             mailbox.asides.erase(aside);
             complete_(recv);
         } else if (mailbox.aside && mailbox.aside->header.tag == recv.signature.tag) {
-            // Just arriving: the rest goes straight into the buffer.
+            // The message is arriving: its rest goes directly into the buffer.
             check_agreement(recv, mailbox.aside->header);
             if (mailbox.received > 0) {
                 std::memcpy(recv.buffer.data, mailbox.aside->data.data(), mailbox.received);
@@ -126,7 +126,7 @@ void Messenger::progress() {
         progress_sends(peer, queue);
     }
     for (const auto& [peer, stream] : mesh_.inbounds(ChannelKind::message)) {
-        static_cast<void>(mailboxes_[peer]);  // Its messages are taken in before any recv.
+        static_cast<void>(mailboxes_[peer]);  // Read its messages even without a recv.
     }
     for (auto& [peer, mailbox] : mailboxes_) {
         progress_recvs(peer, mailbox);
@@ -200,7 +200,7 @@ void Messenger::progress_recvs(std::uint32_t peer, Mailbox& mailbox) {
     }
 }
 
-/// Decides where the message at the front goes; false if there is no room for it yet.
+/// Chooses the destination of the message at the front; false if there is no room for it yet.
 bool Messenger::choose_destination(std::uint32_t peer, Mailbox& mailbox) {
     if (mailbox.target || mailbox.aside) {
         return true;

@@ -15,9 +15,9 @@
 namespace regroup::cpu {
 
 /// Sends and receives between pairs of ranks. All messages of one rank to another share a
-/// connection; what is at its front is matched with the oldest recv of the same tag. A message that
-/// no recv wants yet is put aside, and when as much as `kAsideBytesMax` has been put aside from one
-/// peer, that peer has to wait: nothing more is read from it until a recv makes room.
+/// connection; the message at its front is matched with the oldest recv of the same tag. A message
+/// without a recv is buffered. When `kAsideBytesMax` bytes from one peer are buffered, this rank
+/// reads nothing more from that peer until a recv makes room.
 class Messenger final : public net::Participant {
    public:
     static constexpr std::size_t kAsideBytesMax = std::size_t{64} << 20U;
@@ -25,9 +25,9 @@ class Messenger final : public net::Participant {
     /// `complete` is called with each operation that has succeeded.
     Messenger(Mesh& mesh, Duration limit, std::function<void(const Operation&)> complete);
 
-    /// Takes a send or a recv over; it makes its first progress in the turn under way or the next.
+    /// Takes over a send or a recv, which makes its first progress in this turn or the next.
     void post(Operation operation);
-    /// Gives back everything that is not complete.
+    /// Returns all operations that are not complete.
     [[nodiscard]] std::vector<Operation> take_all();
 
     void watch(net::PollSet& poll) override;
@@ -45,9 +45,9 @@ class Messenger final : public net::Participant {
         std::vector<std::byte> data;
     };
     struct Mailbox {
-        std::deque<Operation> posted;  // Not compared yet with what lies aside.
+        std::deque<Operation> posted;  // Not compared yet with the buffered messages.
         std::deque<Operation> recvs;   // Waiting for messages, in order of issue.
-        std::deque<Aside> asides;      // Arrived and not wanted yet, in order of arrival.
+        std::deque<Aside> asides;      // Buffered messages, in order of arrival.
         std::size_t aside_bytes = 0;
 
         // The message at the front of the connection. It goes straight into the buffer of `target`

@@ -12,12 +12,13 @@
 namespace regroup::cpu {
 namespace {
 
-/// Longer than waking a sleeper takes, on virtual machines too: with less, two ranks that take
-/// turns at sleeping would wake each other for ever.
+/// Longer than waking a sleeper takes, on virtual machines too: with a shorter limit, two ranks
+/// that sleep in turn would always have to wake each other.
 constexpr Duration kSpinLimit = std::chrono::microseconds(200);
-/// Looks between two looks at the clock.
+/// Checks of the word between two reads of the clock.
 constexpr unsigned kLooksMax = 32;
-/// A wake-up that `stop` sends just before its sleeper falls asleep is lost; it looks again then.
+/// A wake-up that `stop` sends just before a thread falls asleep is lost; the thread checks again
+/// after this time.
 constexpr Duration kLongestSleep = std::chrono::milliseconds(50);
 
 void pause() noexcept {

@@ -9,23 +9,23 @@
 
 namespace regroup::cpu {
 
-/// The words of a barrier that lie in shared memory. Zeroed memory is its beginning.
+/// The words of a barrier in shared memory. Zeroed memory is the initial state.
 struct BarrierWords {
     alignas(64) std::atomic<std::uint32_t> arrivals;  ///< Of all ranks, in all passages.
-    alignas(64) std::atomic<std::uint32_t> passages;  ///< How often all have come.
+    alignas(64) std::atomic<std::uint32_t> passages;  ///< Passages of all ranks.
     alignas(64) std::atomic<std::uint32_t> sleepers;
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// One rank's side of a barrier among processes. Whoever waits spins for a moment, where every rank
-/// has a processor to itself, and then sleeps in the kernel. No rank ever holds anything, so one
-/// that dies leaves the rest waiting, not broken: see `stop`.
+/// One rank's side of a barrier among processes. A waiting rank spins for a moment if every rank
+/// has its own processor, and then sleeps in the kernel. No rank holds a lock, so if a rank dies,
+/// the others only wait: see `stop`.
 class NodeBarrier {
    public:
     enum class Outcome : std::uint8_t { passed, expired, stopped, hopeless };
 
-    /// `hopeless` tells, while this rank waits, that somebody will never come. `arrived` is how
-    /// often it has arrived before, as the words have it.
+    /// `hopeless` returns true, while this rank waits, if another rank will never arrive. `arrived`
+    /// is the number of earlier arrivals of this rank, as counted in the words.
     NodeBarrier(BarrierWords& words, std::uint32_t world_size, bool spins,
                 std::function<bool()> hopeless, std::uint32_t arrived = 0);
 
@@ -35,9 +35,9 @@ class NodeBarrier {
     /// How often this rank has arrived.
     [[nodiscard]] std::uint32_t arrivals() const noexcept { return arrived_; }
 
-    /// Lets go whoever waits in this process, now and in future. Any thread.
+    /// Releases the threads of this process that wait, now and in future. Any thread.
     void stop() noexcept;
-    /// Makes all ranks that sleep here look around. Any thread.
+    /// Wakes all ranks that sleep here, so that they check `hopeless`. Any thread.
     void stir() noexcept;
     [[nodiscard]] bool stopped() const noexcept { return stopped_; }
 

@@ -54,7 +54,8 @@ NodeCollectives::Shape NodeCollectives::shape_of(const Operation& operation) con
         case OperationKind::gather:
             return {.offered = operation.input};
         case OperationKind::scatter:
-            // The others have nothing by which to tell whether they could read the root's.
+            // The others cannot tell from their own entries whether they can read the root's
+            // buffer.
             return {.offered = rows, .contributes = root, .wide = true, .may_share = false};
         case OperationKind::all_to_all:
             return {.offered = rows, .wide = true};
@@ -89,7 +90,7 @@ void NodeCollectives::carry_out(const Operation& operation, Duration limit) {
         } else {
             take(now, shape, all, all.count);
         }
-        pass();  // Until then others may be reading from this rank's buffer.
+        pass();  // Until then others may read this rank's buffer.
         check_sources();
     } else if (now.signature.kind == OperationKind::all_reduce ||
                now.signature.kind == OperationKind::reduce) {
@@ -137,7 +138,7 @@ bool NodeCollectives::missing(std::uint32_t rank) const noexcept {
     return static_cast<std::int32_t>(arrivals - barrier_.arrivals()) < 0;
 }
 
-/// A rank that has left without coming to where this one is.
+/// A rank that left before it arrived at the barrier at which this rank waits.
 std::optional<std::uint32_t> NodeCollectives::missing_for_good() const noexcept {
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
         if (memory_.board(rank).left.load() != 0 && missing(rank)) {
@@ -156,7 +157,7 @@ void NodeCollectives::give_up() noexcept {
     memory_.board(rank_).failed.store(1);
 }
 
-/// "rank 1 (10.0.0.4:4711) has", as far as the others have come.
+/// Names the ranks that have not arrived: "rank 1 (10.0.0.4:4711) has".
 std::string NodeCollectives::missing_ranks() const {
     constexpr std::size_t kNamedMax = 8;
     std::string text;
@@ -170,7 +171,7 @@ std::string NodeCollectives::missing_ranks() const {
         text += " and " + std::to_string(count - kNamedMax) + " more";
     }
     if (count == 0) {
-        text = "a rank";  // That has come since.
+        text = "a rank";  // It has arrived meanwhile.
     }
     return text + (count > 1 ? " have" : " has");
 }
@@ -187,9 +188,8 @@ void NodeCollectives::check_entries(const Signature& mine) const {
     }
 }
 
-/// A rank that has come to the last barrier may run out of patience there, and its caller write
-/// something else into the buffer while this rank still reads: what was read then is worth nothing,
-/// even though everybody has come.
+/// A rank may time out at the last barrier. Its caller may then overwrite the buffer while this
+/// rank still reads it. The values read are invalid then, even if all ranks have arrived.
 void NodeCollectives::check_sources() const {
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
         if (memory_.board(rank).failed.load() != 0) {
@@ -200,7 +200,7 @@ void NodeCollectives::check_sources() const {
     }
 }
 
-/// True if all ranks' buffers lie in one region, which this rank then has mapped too.
+/// True if the buffers of all ranks lie in one region. This rank has mapped the region then.
 bool NodeCollectives::find_sources() {
     for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
         const NodeEntry& entry = memory_.board(rank).entries[entered_ % 2];
@@ -212,7 +212,7 @@ bool NodeCollectives::find_sources() {
     return true;
 }
 
-/// Writes some columns of what this rank offers, row after row.
+/// Writes some columns of the data that this rank offers, row after row.
 void NodeCollectives::put(const Operation& operation, const Shape& shape, Chunk columns,
                           std::byte* into) const {
     const DType dtype = operation.signature.dtype;
@@ -230,8 +230,8 @@ void NodeCollectives::put(const Operation& operation, const Shape& shape, Chunk 
     }
 }
 
-/// Makes some columns of the output from what lies in the sources: only these columns if `stride`,
-/// the elements of a row there, is as many; else all.
+/// Computes some columns of the output from the sources. `stride` is the number of elements of a
+/// source row: the sources hold only these columns if it equals their number, else all columns.
 void NodeCollectives::take(const Operation& operation, const Shape& shape, Chunk columns,
                            std::size_t stride) {
     const Signature& signature = operation.signature;
@@ -275,8 +275,8 @@ void NodeCollectives::take(const Operation& operation, const Shape& shape, Chunk
     }
 }
 
-// Part by part: rank i reduces chunk i of the part, in its own buffer; behind a barrier everybody
-// fetches the others' chunks.
+// Part by part: rank i reduces chunk i of the part in its own buffer. After a barrier every rank
+// copies the chunks of the others.
 void NodeCollectives::direct_all_reduce(const Operation& operation) {
     const Signature& signature = operation.signature;
     const std::size_t item = item_bytes(signature.dtype);
@@ -330,7 +330,7 @@ void NodeCollectives::staged_reduction(const Operation& operation, const Shape& 
     }
 }
 
-// One barrier for each part: a staging area is written again when everybody is past the next one.
+// One barrier for each part: a staging area is free again when all ranks have passed the next one.
 void NodeCollectives::staged_rows(const Operation& operation, const Shape& shape) {
     const Signature& signature = operation.signature;
     const std::size_t rows = shape.wide ? world_size_ : 1;

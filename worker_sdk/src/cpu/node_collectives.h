@@ -15,17 +15,17 @@
 
 namespace regroup::cpu {
 
-/// The algorithms for ranks that share memory. Each collective begins with a barrier behind which
-/// everybody sees what everybody else has entered; then, with L ranks,
+/// The algorithms for ranks that share memory. Each collective begins with a barrier, after which
+/// every rank sees the entries of all ranks. Three paths follow:
 ///
 ///     small    every rank's values lie in its slot: each takes what it needs, and is done
 ///     direct   the buffers lie in one region: ranks read each other's, reductions by chunk, rank i
 ///              reducing chunk i for all
 ///     staged   part by part through the staging areas, likewise
 ///
-/// Values are combined in the order of ranks, whatever the path, the size and the place in the
-/// buffer: so a reduction gives the same bits on all ranks, in every repetition, and however a
-/// buffer is divided. The 16-bit and 8-bit formats are summed in float and rounded once.
+/// All paths, sizes and positions combine values in the order of ranks. So a reduction gives the
+/// same bits on all ranks, in every repetition, and for every division of a buffer. The 16-bit and
+/// 8-bit formats are summed in float and rounded once.
 ///
 /// One thread at a time, `stop` apart.
 class NodeCollectives {
@@ -40,16 +40,16 @@ class NodeCollectives {
     void stop() noexcept { barrier_.stop(); }
     /// Tells the others that this rank leaves in order.
     void leave() noexcept;
-    /// Tells the others that this rank's operations fail. To be called before anybody here can
-    /// know it and use the buffers for something else: see `check_sources`.
+    /// Tells the others that this rank's operations fail. Called before a caller on this rank can
+    /// learn of the failure and reuse the buffers: see `check_sources`.
     void give_up() noexcept;
     [[nodiscard]] Regions& regions() noexcept { return regions_; }
 
    private:
-    /// What a collective looks like from here.
+    /// A collective as this rank sees it.
     struct Shape {
-        ConstTensorView offered{};  ///< What this rank has for others.
-        bool contributes = true;    ///< Whether anybody wants it.
+        ConstTensorView offered{};  ///< The data that this rank offers to others.
+        bool contributes = true;    ///< Whether any rank reads it.
         bool wide = false;          ///< It is one row for each rank, not one for all.
         bool may_share = true;      ///< Others may read it where it lies.
 

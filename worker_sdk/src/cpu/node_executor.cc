@@ -13,14 +13,15 @@
 namespace regroup::cpu {
 namespace {
 
-/// From here on an operation is worth a thread's wake-up.
+/// From this size on, an operation is worth waking the thread.
 constexpr std::size_t kLargeBytes = std::size_t{1} << 20U;
-/// How long a small one is left to whoever may come to wait for it, and how often the thread looks
-/// while operations are coming in; waking it for each would cost more than most take.
+/// How long the thread leaves a small operation to a caller that may wait for it, and the interval
+/// at which the thread checks the queue. A wake-up for each would cost more than most operations
+/// take.
 constexpr Duration kGrace = std::chrono::microseconds(500);
-/// Between two wake-ups of those who are to stop.
+/// The interval between two wake-ups of threads that must stop.
 constexpr Duration kStirInterval = std::chrono::milliseconds(1);
-/// So many looks in vain, and the thread sleeps until it is told.
+/// After so many checks without work the thread sleeps until it is notified.
 constexpr int kLooksMax = 20;
 
 bool is_large(const Operation& operation) {
@@ -28,7 +29,7 @@ bool is_large(const Operation& operation) {
 }
 
 /// The floating-point environment that every thread begins with, while it lives: results must not
-/// depend on how the thread that happens to do the work rounds or flushes.
+/// depend on the rounding and flushing modes of the executing thread.
 class DefaultArithmetic {
    public:
     DefaultArithmetic() {
@@ -71,11 +72,11 @@ void NodeExecutor::post(Operation operation) {
 }
 
 void NodeExecutor::help(const Work::State& state) {
-    // Nobody waits here for the other thread: it does what this one would do.
+    // If another thread executes operations, it also executes this one: do not wait for it.
     static_cast<void>(carry_out_if_free(&state));
 }
 
-/// False if another thread is at it.
+/// False if another thread executes operations.
 bool NodeExecutor::carry_out_if_free(const Work::State* state) {
     {
         const std::lock_guard lock(mutex_);
@@ -115,7 +116,7 @@ void NodeExecutor::carry_out_until(const Work::State* state) {
             if (queue_.empty() || over_) {
                 return;
             }
-            operation = &queue_.front();  // Stays where it is: others only add behind it.
+            operation = &queue_.front();  // Remains valid: others only append.
         }
         std::optional<GroupFailure> failure;
         try {
@@ -187,7 +188,7 @@ std::vector<Operation> NodeExecutor::stop(bool orderly) {
     }
     node_->stop();
     std::unique_lock lock(mutex_);
-    // The wake-up is lost on who was just about to fall asleep.
+    // A thread that is about to fall asleep misses the wake-up: repeat it.
     while (!changed_.wait_for(lock, kStirInterval, [this] { return !running_; })) {
         node_->stop();
     }
@@ -195,7 +196,7 @@ std::vector<Operation> NodeExecutor::stop(bool orderly) {
     thread_.join();
     std::vector<Operation> left;
     lock.lock();
-    changed_.wait(lock, [this] { return !running_; });  // A waiting caller may still be at it.
+    changed_.wait(lock, [this] { return !running_; });  // A waiting caller may still execute.
     std::move(queue_.begin(), queue_.end(), std::back_inserter(left));
     queue_.clear();
     return left;

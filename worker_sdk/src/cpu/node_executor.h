@@ -17,17 +17,16 @@
 
 namespace regroup::cpu {
 
-/// Carries out a group's collectives in shared memory, in order of issue. Whoever waits for one
-/// does it himself, which saves two changes of thread; what nobody waits for is done by a thread
-/// that is there for it: large ones at once, so that they go on beside the caller's computation,
-/// small ones soon.
+/// Executes a group's collectives in shared memory, in order of issue. A thread that waits for a
+/// collective executes it, which saves two context switches. A helper thread executes the others:
+/// large ones at once, so that they overlap with the caller's computation, small ones soon.
 ///
-/// Outlives its group where a Work does; by then it is stopped.
+/// Outlives its group if a Work does; the group stops it first.
 class NodeExecutor final : public WaitHelper {
    public:
     struct Listener {
-        std::function<void(const Operation&)> complete;  ///< Has succeeded.
-        std::function<void(GroupFailure)> fail;          ///< It is over; `stop` is to follow.
+        std::function<void(const Operation&)> complete;  ///< The operation has succeeded.
+        std::function<void(GroupFailure)> fail;          ///< The group calls `stop` next.
     };
 
     NodeExecutor(std::unique_ptr<NodeCollectives> node, Duration limit, Listener listener);
@@ -39,8 +38,9 @@ class NodeExecutor final : public WaitHelper {
     /// The operation under way, or the next; empty if there is none.
     [[nodiscard]] std::string current() const;
 
-    /// Ends everything, `orderly` if the others are to know that this rank leaves. Gives back what
-    /// is not complete; afterwards no buffer is touched and nobody called. Once, from one thread.
+    /// Ends all operations and returns the incomplete ones. With `orderly`, tells the other ranks
+    /// that this rank leaves. Afterwards the executor accesses no buffer and calls no callback.
+    /// Call once, from one thread.
     [[nodiscard]] std::vector<Operation> stop(bool orderly);
 
    private:
@@ -56,9 +56,9 @@ class NodeExecutor final : public WaitHelper {
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<Operation> queue_;  // guarded by mutex_; the first one is under way
-    bool asleep_ = false;          // guarded by mutex_; the thread waits to be told
-    bool running_ = false;         // guarded by mutex_; some thread carries operations out
-    bool suspended_ = false;       // guarded by mutex_; the thread waits for the one at it
+    bool asleep_ = false;          // guarded by mutex_; the thread waits for a notification
+    bool running_ = false;         // guarded by mutex_; some thread executes operations
+    bool suspended_ = false;       // guarded by mutex_; the thread waits for the executing one
     bool over_ = false;            // guarded by mutex_; failed or stopped
 
     std::thread thread_;

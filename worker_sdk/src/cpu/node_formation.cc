@@ -29,7 +29,7 @@ std::vector<T> gather(const Table& table, const T& mine) {
 
 enum class Outcome : std::uint64_t { good, no_memory, out_of_reach };
 
-/// Everybody's memory, as far as this rank can open it: what it cannot is left out, and said.
+/// The memory of all ranks, as far as this rank can open it, and the outcome.
 struct Opened {
     std::vector<SharedMemory> parts{};
     Outcome outcome = Outcome::good;
@@ -53,8 +53,8 @@ Opened open_all(const Table& table, SharedMemory own,
     return opened;
 }
 
-/// Why the ranks cannot share memory; empty if they can. A rank that has none is out of reach too,
-/// and is the one to name.
+/// The reason why the ranks cannot share memory; empty if they can. A rank without memory is also
+/// unreachable for the others, so the text names a rank without memory first.
 std::string problem_among(const std::vector<Outcome>& outcomes, std::size_t bytes) {
     for (const Outcome worst : {Outcome::no_memory, Outcome::out_of_reach}) {
         const auto found = std::find(outcomes.begin(), outcomes.end(), worst);
@@ -69,7 +69,7 @@ std::string problem_among(const std::vector<Outcome>& outcomes, std::size_t byte
     return {};
 }
 
-/// The end of all ranks' attempts.
+/// Combines the outcomes of all ranks.
 SharedParts settle(const Table& table, Opened opened, Outcome mine, std::size_t bytes) {
     SharedParts result{.parts = std::move(opened.parts),
                        .problem = problem_among(gather(table, mine), bytes)};
@@ -122,7 +122,8 @@ std::uint64_t node_identity(const Context& context) {
 }
 
 SharedParts share_memory(const Table& table, std::size_t bytes) {
-    // Asked before anybody takes any. The kernel would not say no: it would kill somebody.
+    // Check before any rank allocates: the kernel overcommits memory and would kill a process
+    // later.
     Outcome mine =
         bytes <= available_memory_bytes() / table.world_size ? Outcome::good : Outcome::no_memory;
     const std::vector<Outcome> hopes = gather(table, mine);
@@ -155,7 +156,7 @@ std::unique_ptr<NodeCollectives> form_node(const Table& table, SharedMemory own,
     }
     problem = problem_among(hopes, NodeMemory::segment_bytes());
     if (!problem.empty()) {
-        return nullptr;  // As on all ranks, for the same reason.
+        return nullptr;  // All ranks return here for the same reason.
     }
     Opened opened = open_all(table, std::move(own), tickets);
     const Outcome mine = opened.outcome;

@@ -17,12 +17,11 @@
 
 namespace regroup::cpu {
 
-/// Tells what makes this process's node one: the running kernel, the network namespace, and the
-/// node's rank in the job, so that nodes which are simulated on one machine stay apart. 0 if that
-/// cannot be told.
+/// Identifies the node of this process: a hash of the running kernel, the network namespace, and
+/// the node's rank in the job, so that nodes simulated on one machine stay apart. 0 if unknown.
 [[nodiscard]] std::uint64_t node_identity(const Context& context);
 
-/// One rank's view of the others while they agree on something.
+/// One rank's access to the others while the ranks agree on something.
 struct Table {
     std::uint32_t rank = 0;
     std::uint32_t world_size = 1;
@@ -30,19 +29,20 @@ struct Table {
     std::function<void(ConstTensorView mine, TensorView all)> gather;
 };
 
-/// What every rank has made, mapped by each.
+/// The shared memory of every rank, mapped by all ranks.
 struct SharedParts {
-    std::vector<SharedMemory> parts{};  ///< by rank; empty if anybody cannot
-    std::string problem{};              ///< Why, and the same on all ranks.
+    std::vector<SharedMemory> parts{};  ///< by rank; empty if any rank fails
+    std::string problem{};              ///< The reason, the same on all ranks.
 };
 
-/// Makes `bytes` of memory, which are there for certain, on every rank and maps everybody's. A
-/// collective of the table, which ends the same way on all ranks.
+/// Reserves `bytes` of memory on every rank and maps the memory of all ranks. A collective of the
+/// table with the same outcome on all ranks.
 [[nodiscard]] SharedParts share_memory(const Table& table, std::size_t bytes);
 
-/// The shared memory of a group whose ranks believe to be on one node, of which they have made
-/// these offers: this rank's stands for `own`. nullptr, and `problem` says why, if they are not. A
-/// collective as above, with one exchange in it: whether everybody could open everything.
+/// Forms the shared memory of a group whose ranks appear to be on one node. `offers` are the offers
+/// of all ranks; this rank's describes `own`. Returns nullptr and sets `problem` if the ranks
+/// cannot share memory. A collective as above, with one exchange: whether every rank could open all
+/// segments.
 [[nodiscard]] std::unique_ptr<NodeCollectives> form_node(const Table& table, SharedMemory own,
                                                          const std::vector<NodeOffer>& offers,
                                                          std::vector<std::string> names,

@@ -12,7 +12,7 @@ constexpr std::size_t kStagingBegin = kBoardBytes + 2 * NodeMemory::kSlotBytes;
 
 }  // namespace
 
-// The same whether crowded or not: pages that are never touched cost nothing.
+// The same with enough processors and without: untouched pages cost nothing.
 std::size_t NodeMemory::segment_bytes() {
     return kStagingBegin + 3 * kStagingBytesCrowded;
 }

@@ -13,10 +13,10 @@
 
 namespace regroup::cpu {
 
-/// What a rank tells the others when it enters a collective.
+/// The entry that a rank publishes when it enters a collective.
 struct NodeEntry {
     Signature signature{};
-    std::uint32_t region = 0;  ///< That the others may read its buffer in; 0: none.
+    std::uint32_t region = 0;  ///< The region in which others may read its buffer; 0: none.
     std::uint64_t offset = 0;
 };
 
@@ -24,17 +24,17 @@ struct NodeEntry {
 /// mapped by all.
 ///
 ///     board     the barrier's words (rank 0's count), what the rank has entered
-///     slots     two for small messages, used in turn: one is free again as soon as everybody has
-///               entered the collective after the one that used it
+///     slots     two for small messages, used in turn: a slot is free again when every rank has
+///               entered the next collective
 ///     staging   two for parts of large ones, likewise by barriers, and one for reduced parts
 ///
-/// A rank writes into its own segment and its own buffers, and only reads those of others: one that
-/// is out of step, because its group has ended meanwhile, can spoil nothing.
+/// A rank writes only into its own segment and buffers, and only reads those of other ranks. A rank
+/// that is out of step because its group has ended cannot corrupt another rank's data.
 class NodeMemory {
    public:
     static constexpr std::size_t kSlotBytes = std::size_t{16} << 10U;
-    /// With a processor for each rank, what its second-level cache holds a few of; without, more at
-    /// a time, as each part costs some changes of process.
+    /// If each rank has its own processor, a few parts of this size fit into its second-level
+    /// cache. Otherwise parts are larger, since each part costs several context switches.
     static constexpr std::size_t kStagingBytes = std::size_t{256} << 10U;
     static constexpr std::size_t kStagingBytesCrowded = std::size_t{1} << 20U;
 
@@ -48,7 +48,7 @@ class NodeMemory {
         std::array<NodeEntry, 2> entries;
         alignas(64) std::atomic<std::uint32_t> arrivals;  ///< At the barrier.
         std::atomic<std::uint32_t> left;                  ///< 1: it will not arrive again.
-        /// 1: its operations have failed, and its buffers may be something else by now.
+        /// 1: its operations have failed, and its caller may have reused the buffers.
         std::atomic<std::uint32_t> failed;
     };
 

@@ -22,7 +22,7 @@ std::array<std::uint64_t, 16> own_processors() {
     std::array<std::uint64_t, 16> mask{};
     cpu_set_t set;
     static_assert(sizeof set == sizeof mask);
-    // Fails on machines with more processors than fit: those are not short of any.
+    // Fails on machines with more processors than `set` holds; such machines have enough.
     if (::sched_getaffinity(0, sizeof set, &set) == 0) {
         mask = std::bit_cast<decltype(mask)>(set);
     } else {
@@ -61,7 +61,7 @@ NodeShare make_share(std::uint32_t world_size, std::uint32_t node_ranks) {
     share.offer.processors = own_processors();
     share.offer.node_ranks = node_ranks;
     share.offer.quota = control_group_processors();
-    // The kernel would not say no when the memory is touched: it would kill somebody.
+    // The kernel overcommits memory and would kill a process when the memory is touched.
     if (NodeMemory::segment_bytes() > available_memory_bytes() / world_size) {
         return share;
     }
@@ -69,7 +69,7 @@ NodeShare make_share(std::uint32_t world_size, std::uint32_t node_ranks) {
         share.memory = SharedMemory::create(NodeMemory::segment_bytes(), false);
         share.offer.memory = share.memory.ticket();
     } catch (const Error&) {
-        // As if there were no room: the others hear of it in the same way.
+        // As if there were no room: the offer tells the other ranks.
     }
     return share;
 }

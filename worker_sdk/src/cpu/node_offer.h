@@ -12,20 +12,20 @@
 
 namespace regroup::cpu {
 
-/// What a rank tells the others along with its address, so that those of one node can share memory
-/// as soon as they know each other.
+/// A rank publishes its offer with its address, so that the ranks of one node can share memory as
+/// soon as they know each other.
 struct NodeOffer {
-    SharedMemory::Ticket memory{};  ///< None if there is too little for the segments of all.
-    std::array<std::uint64_t, 16> processors{};  ///< Bits of those on which it may run.
+    SharedMemory::Ticket memory{};  ///< None if there is too little memory for all segments.
+    std::array<std::uint64_t, 16> processors{};  ///< Bit set of allowed processors.
     std::uint64_t node_ranks = 0;                ///< Ranks on its node, in all groups together.
     ProcessorQuota quota{};
 
-    /// One word. `parse` gives nothing if it is not that.
+    /// The offer as one word. `parse` returns nothing for invalid text.
     [[nodiscard]] std::string text() const;
     [[nodiscard]] static std::optional<NodeOffer> parse(std::string_view text);
 };
 
-/// An offer and the segment behind it, which the others can open as long as this lives.
+/// An offer and its segment, which other ranks can open as long as this object lives.
 struct NodeShare {
     SharedMemory memory;
     NodeOffer offer;

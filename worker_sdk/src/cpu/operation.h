@@ -14,8 +14,8 @@ namespace regroup::cpu {
 /// One call of the group's user, on its way through the helper thread.
 struct Operation {
     Signature signature{};
-    TensorView buffer{};      ///< The output; what is sent, for send, which leaves it alone.
-    ConstTensorView input{};  ///< For those that have an input apart from the output.
+    TensorView buffer{};      ///< The output; for send the data, which stays unchanged.
+    ConstTensorView input{};  ///< For operations with a separate input.
     double factor = 1.0;      ///< What this rank's values are multiplied by before a reduction.
     Instant issued_at{};
     std::shared_ptr<Work::State> work{};
@@ -25,7 +25,7 @@ struct Operation {
     return is_message(operation.signature.kind);
 }
 
-/// The request of a rank of so many in the form in which it is carried out.
+/// Converts the request of a rank in a group of `world_size` ranks.
 [[nodiscard]] Operation operation_of(const OperationRequest& request, std::uint32_t world_size);
 
 }  // namespace regroup::cpu

@@ -9,7 +9,7 @@ namespace regroup::cpu {
 Outbound::Outbound(const Peer& peer, const Hello& hello)
     : hello_(hello), stream_(net::begin_connect(peer.address)) {
     stream_.readable = false;
-    stream_.writable = false;  // Until poll says that connecting has come to an end.
+    stream_.writable = false;  // Until poll reports the end of connecting.
 }
 
 void Outbound::watch(net::PollSet& poll) {
@@ -33,7 +33,7 @@ void Outbound::progress() {
         case State::greeting:
             return read_welcome();
         case State::ready:
-            // Nothing is ever sent this way, so whatever stirs here is the end.
+            // The peer never sends on this connection, so any event here is its end.
             std::array<std::byte, 1> byte{};
             if (stream_.read_some(byte) != 0 || stream_.ended()) {
                 ending_ = "closed the connection";

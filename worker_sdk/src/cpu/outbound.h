@@ -28,12 +28,12 @@ class Outbound {
     Outbound(const Peer& peer, const Hello& hello);
 
     void watch(net::PollSet& poll);
-    /// Continues the handshake; afterwards only looks for the end of the connection.
+    /// Continues the handshake; afterwards only checks for the end of the connection.
     void progress();
 
     [[nodiscard]] bool ready() const noexcept { return state_ == State::ready && !ended(); }
-    /// Why the connection is of no use (any more), as the rest of a sentence about the peer; empty
-    /// while it is.
+    /// The reason why the connection is unusable, as the rest of a sentence about the peer; empty
+    /// while it is usable.
     [[nodiscard]] const std::string& ending() const noexcept { return ending_; }
     [[nodiscard]] bool ended() const noexcept { return !ending_.empty(); }
     /// Requires `ready()`.

@@ -13,8 +13,8 @@
 namespace regroup::cpu {
 namespace {
 
-// What is worked on at a time where a value is touched more than once: a few of these fit into the
-// nearest cache.
+// The block size of loops that access a value more than once: a few blocks fit into the first-level
+// cache.
 constexpr std::size_t kBlockBytes = 8192;
 constexpr std::size_t kFloatBlock = kBlockBytes / sizeof(float);
 
@@ -46,7 +46,7 @@ struct Product {
     }
 };
 
-// Nothing but a NaN differs from itself; one on either side is the result.
+// Only a NaN differs from itself. If either operand is a NaN, the result is a NaN.
 struct Min {
     template <class T>
     static T apply(T a, T b) {
@@ -61,8 +61,8 @@ struct Max {
     }
 };
 
-// Three loops for three ways in which the arrays may coincide, so that each can promise that the
-// rest do not.
+// Three loops for the three ways in which the arrays may coincide, so that each loop can mark the
+// other arrays as not overlapping.
 template <class Op, class T>
 void combine_values(T* out, const T* a, const T* b, std::size_t count) {
     if (out == a) {

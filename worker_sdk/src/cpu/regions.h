@@ -12,8 +12,8 @@
 
 namespace regroup::cpu {
 
-/// What one call of `allocate` has made: equally much memory of every rank, mapped by all. It lives
-/// as long as this rank keeps its own part.
+/// The memory of one call of `allocate`: an equal part of every rank, mapped by all ranks. The
+/// region lives as long as this rank keeps its own part.
 struct Region {
     std::uint32_t number = 0;           ///< Counts from 1, the same on all ranks.
     std::vector<SharedMemory> parts{};  ///< by rank

@@ -27,9 +27,9 @@ struct RingStep {
 ///         rank 1       sends 2, gets 1  sends 1, gets 0
 ///         rank 2       sends 0, gets 2  sends 2, gets 1
 ///
-/// Read along a row: what a rank gets in one step is what it sends in the next, across the change
-/// of phase too. So the whole operation is a single stream of 2(N-1) chunks that each rank begins
-/// with its own chunk and then continues with whatever arrives.
+/// A rank sends in each step the chunk that it received in the step before, across the change of
+/// phase too. So the whole operation is a single stream of 2(N-1) chunks: each rank begins with its
+/// own chunk and then forwards the chunks that arrive.
 class RingSchedule {
    public:
     /// Requires `rank` < `world_size`.

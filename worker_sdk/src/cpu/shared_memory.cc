@@ -24,8 +24,8 @@ constexpr std::size_t kPageBytes = 4096;
                 system_failure(what + " of " + std::to_string(bytes) + " bytes", errno).detail);
 }
 
-/// A signal interrupts fallocate, which then gives everything back and has to begin again; under a
-/// timer that ticks faster than the memory is found it would never get done.
+/// A signal interrupts fallocate, which then gives everything back and has to begin again; with a
+/// timer that ticks faster than the kernel finds the memory, it would never finish.
 int reserve(int fd, off_t length) {
     sigset_t all;
     sigset_t before;
@@ -76,8 +76,8 @@ std::optional<SharedMemory> SharedMemory::open(const Ticket& ticket) {
     memory.descriptor_ =
         net::Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     struct stat facts{};
-    // Process numbers mean something else in another container: what was opened must be the thing
-    // itself. Ranks on one machine have one kernel, in which inodes of this kind are unique.
+    // Process ids differ between containers: check that the opened file is the memory of the
+    // ticket. Ranks on one machine share a kernel, in which inodes of this kind are unique.
     if (!memory.descriptor_.is_open() || ::fstat(memory.descriptor_.get(), &facts) != 0 ||
         facts.st_dev != ticket.device || facts.st_ino != ticket.inode ||
         static_cast<std::uint64_t>(facts.st_size) != ticket.bytes) {

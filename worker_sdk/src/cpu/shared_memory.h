@@ -9,11 +9,11 @@
 
 namespace regroup::cpu {
 
-/// Memory that several processes of one machine have mapped. It has no name anywhere, so nothing is
-/// left of it when they are gone, however they went.
+/// Memory that several processes of one machine map. It has no name in a file system, so the kernel
+/// frees it when the processes have ended in any way.
 class SharedMemory {
    public:
-    /// By what others find it, as long as its maker keeps the descriptor open.
+    /// Identifies the memory to other processes while its creator keeps the descriptor open.
     struct Ticket {
         std::uint64_t bytes = 0;  ///< 0: there is none.
         std::uint64_t device = 0;
@@ -23,11 +23,11 @@ class SharedMemory {
     };
 
     SharedMemory() = default;
-    /// Zeroed, in whole pages. `reserved` memory is there for certain; other memory is found, or
-    /// not, when it is first touched. Throws Error `system`.
+    /// Zeroed, in whole pages. `reserved` memory is allocated at once; the kernel allocates other
+    /// memory at the first access, which can fail. Throws Error `system`.
     [[nodiscard]] static SharedMemory create(std::size_t bytes, bool reserved);
-    /// Maps what another rank has made. Nothing if this process cannot reach it: it is on another
-    /// machine, in another container, or of another user.
+    /// Maps the memory of another rank. Returns nothing if this process cannot reach it: the rank
+    /// is on another machine, in another container, or runs as another user.
     [[nodiscard]] static std::optional<SharedMemory> open(const Ticket& ticket);
 
     ~SharedMemory();
@@ -35,7 +35,7 @@ class SharedMemory {
     SharedMemory& operator=(SharedMemory&& other) noexcept;
 
     [[nodiscard]] Ticket ticket() const;
-    /// From now on nobody else can open it.
+    /// After this call no other process can open the memory.
     void close_ticket() noexcept { descriptor_ = net::Descriptor(); }
 
     [[nodiscard]] std::byte* data() const noexcept { return data_; }

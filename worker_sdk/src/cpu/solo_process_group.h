@@ -18,7 +18,7 @@ namespace regroup::cpu {
 /// The group of a world of one: every operation is complete at once. No thread, no sockets.
 class SoloProcessGroup final : public ProcessGroup {
    public:
-    /// Of a sub-group it is aborted with `siblings`.
+    /// A sub-group is aborted together with `siblings`.
     explicit SoloProcessGroup(std::shared_ptr<Descendants> siblings = nullptr);
     ~SoloProcessGroup() override;
 

@@ -18,11 +18,11 @@
 namespace regroup::cpu {
 namespace {
 
-/// What a rank says about itself to the others.
+/// The description of a rank that the other ranks get.
 struct Entry {
     std::uint64_t agreement = 0;  ///< Hash of what the group is to be.
     std::uint64_t token = 0;
-    std::array<char, 112> address{};  ///< Ends with zeroes; empty for those who stay outside.
+    std::array<char, 112> address{};  ///< Ends with zeroes; empty for ranks outside the sub-group.
     NodeOffer offer{};                ///< Of 0 ranks if it makes none.
 };
 static_assert(WireStruct<Entry>);

@@ -12,17 +12,16 @@
 
 namespace regroup::cpu {
 
-/// A group as its division sees it.
+/// The parent group of a new sub-group.
 struct Parent {
     ProcessGroup& group;
     const GroupPosition& position;
     const std::vector<Peer>& peers;
-    std::uint64_t division;  ///< How many there have been before.
+    std::uint64_t division;  ///< The number of earlier divisions.
 };
 
-/// ProcessGroup::new_group for a group with more than one rank. The ranks tell each other where
-/// they listen through the parent: nothing else is needed, no store either. Requires
-/// `check_members`.
+/// ProcessGroup::new_group for a group with more than one rank. The ranks exchange their addresses
+/// through the parent, without the store. Requires `check_members`.
 [[nodiscard]] std::unique_ptr<ProcessGroup> form_subgroup(const Parent& parent,
                                                           const std::vector<std::uint32_t>& ranks,
                                                           const ProcessGroupOptions& options,

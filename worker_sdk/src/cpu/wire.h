@@ -16,18 +16,18 @@
 
 namespace regroup::cpu {
 
-// What ranks say to each other, byte for byte as it lies in memory: the ranks of one group run the
-// same program on machines of one kind, and the magic number would not match on any other.
+// The wire format between ranks equals the layout in memory: the ranks of one group run the same
+// program on machines of one kind. On any other machine the magic number does not match.
 static_assert(std::endian::native == std::endian::little);
 
 /// Each connection carries one kind of traffic and, except for control, in one direction only: from
-/// the rank that dialled. So a message that nobody receives yet never holds up a collective, and
-/// two ranks that dial each other at the same moment are no special case.
+/// the rank that dialled. So a message without a recv never delays a collective, and two ranks that
+/// dial each other at the same moment are no special case.
 enum class ChannelKind : std::uint32_t { control, collective, message };
 inline constexpr std::uint32_t kChannelKinds = 3;
 
-/// The dialling rank's first words. Everything must be as the other side knows it, or it hangs up:
-/// so neither a stranger nor a worker of an older round gets in.
+/// The dialling rank's first words. The accepting rank closes the connection unless every field is
+/// as it expects. So strangers and workers of an older round cannot connect.
 struct Hello {
     static constexpr std::uint32_t kMagic = 0x31504752;  // "RGP1"
 
@@ -52,8 +52,8 @@ struct Welcome {
     bool operator==(const Welcome&) const = default;
 };
 
-/// What a rank has asked the group to do. Precedes each stream of a collective, so that ranks which
-/// do not agree find out before a byte of data is used.
+/// The operation that a rank has issued. Precedes each stream of a collective, so that ranks which
+/// do not agree notice before they use any data.
 struct Signature {
     /// Counts the collectives of the group, and messages apart from them.
     std::uint64_t number = 0;
@@ -84,14 +84,14 @@ enum class NoticeKind : std::uint32_t {
     failure,  ///< The group has failed; `text_bytes` of explanation follow.
 };
 
-/// What travels on control connections.
+/// The header of a notice on a control connection.
 struct Notice {
     static constexpr std::uint32_t kTextBytesMax = 2048;
 
     NoticeKind kind = NoticeKind::leave;
     Errc code = Errc::disconnected;
     std::uint32_t reporter = 0;  ///< The rank that met the failure first.
-    /// The rank to which its connection has broken, if it was that.
+    /// The rank to which its connection has broken, if that is the failure.
     std::uint32_t broken_to = kNobody;
     std::uint32_t text_bytes = 0;
 

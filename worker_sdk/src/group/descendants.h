@@ -13,8 +13,8 @@
 
 namespace regroup {
 
-/// The sub-groups of a group that are alive, to be aborted with it. Shared by the group and its
-/// sub-groups, of which either may go first. Any thread.
+/// The live sub-groups of a group, which are aborted with it. Shared by the group and its
+/// sub-groups, which may be destroyed in any order. Any thread.
 class Descendants {
    public:
     void abort_all(std::string_view reason) noexcept {
@@ -26,7 +26,7 @@ class Descendants {
             }
         }
     }
-    /// A group that comes too late is aborted at once.
+    /// Aborts `group` at once if the parent is aborted already.
     void add(ProcessGroup& group) {
         const std::lock_guard lock(mutex_);
         groups_.insert(&group);

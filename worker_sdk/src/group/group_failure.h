@@ -13,14 +13,14 @@ namespace regroup {
 struct GroupFailure {
     Errc code = Errc::disconnected;
     std::string cause{};
-    /// The operation that met it; empty if none did, or if the caller is to fill in the one under
-    /// way.
+    /// The operation that met the failure; empty if none did, or if the caller fills in the current
+    /// one.
     std::string operation{};
     /// The rank of this group to which a connection has broken, if that is what this rank has met.
     std::optional<std::uint32_t> broken_to{};
-    /// It follows from what has failed on another rank, which is telling.
+    /// The failure follows from a failure on another rank, which sends its own notice.
     bool follows = false;
-    /// Something broke in the system, of which the end of another rank may be the reason.
+    /// A system error that the end of another rank may have caused.
     bool may_be_peer = false;
 };
 

@@ -84,7 +84,7 @@ Work ProcessGroup::recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag
 Buffer ProcessGroup::allocate(std::size_t bytes) {
     constexpr std::align_val_t kAlignment{4096};
     Buffer buffer{.bytes = bytes};
-    // The kernel promises more than it has, and kills somebody when that is touched: ask first.
+    // The kernel overcommits memory and kills a process when the memory is touched: check first.
     if (bytes <= available_memory_bytes()) {
         buffer.data = ::operator new(bytes, kAlignment, std::nothrow);
     }

@@ -11,7 +11,7 @@ namespace regroup {
 namespace {
 
 std::string list(const std::vector<std::uint32_t>& ranks) {
-    constexpr std::size_t kNamedMax = 16;  // More than this help nobody.
+    constexpr std::size_t kNamedMax = 16;  // Errors name at most this many ranks.
     std::string text = ranks.size() == 1 ? "rank " : "ranks ";
     for (std::size_t i = 0; i < std::min(ranks.size(), kNamedMax); ++i) {
         text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);

@@ -10,8 +10,8 @@
 
 namespace regroup {
 
-/// What new_group gives a rank that is not in the new group: every operation is refused with a
-/// sentence that says who is in it.
+/// new_group returns this group on ranks that are not members of the new group. It refuses every
+/// operation with an error that names the members.
 class RefusingProcessGroup final : public ProcessGroup {
    public:
     /// `rank` is this rank's and `members` are the members' in the group that was divided.

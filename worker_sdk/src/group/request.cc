@@ -188,7 +188,7 @@ void check(const OperationRequest& request, const ProcessGroup& group) {
         }
     }
     const bool has_one = is_in_place(request.kind) || is_message(request.kind);
-    // Buffers that only the root uses are not looked at elsewhere.
+    // Other ranks ignore buffers that only the root uses.
     if (request.kind != OperationKind::scatter || is_root) {
         check_buffer(name + (has_one ? "" : ": input"), request.input, group.device());
     }

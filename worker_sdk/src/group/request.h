@@ -11,7 +11,7 @@
 namespace regroup {
 
 enum class OperationKind : std::uint8_t {
-    form,  ///< What ranks tell each other while a group forms; no call of its user.
+    form,  ///< Internal: an exchange while a group forms.
     all_reduce,
     reduce,
     reduce_scatter,
@@ -30,7 +30,7 @@ enum class OperationKind : std::uint8_t {
 [[nodiscard]] const char* name_of(OperationKind kind) noexcept;
 [[nodiscard]] bool has_root(OperationKind kind) noexcept;
 [[nodiscard]] bool is_reduction(OperationKind kind) noexcept;
-/// As against a collective.
+/// True for send and recv, false for collectives.
 [[nodiscard]] bool is_message(OperationKind kind) noexcept;
 /// One buffer is both input and output.
 [[nodiscard]] bool is_in_place(OperationKind kind) noexcept;
@@ -51,8 +51,7 @@ struct OperationRequest {
 };
 
 /// Throws Error `invalid_argument` for a request that `group` cannot carry out: a rank that does
-/// not exist, buffers elsewhere, misaligned or of sizes that do not fit, a reduction that makes no
-/// sense.
+/// not exist, buffers elsewhere, misaligned or of sizes that do not fit, an invalid reduction.
 void check(const OperationRequest& request, const ProcessGroup& group);
 
 /// Throws Error `invalid_argument` unless `ranks` holds one rank at least, each existing and listed

@@ -15,16 +15,17 @@
 
 namespace regroup {
 
-/// Who can carry operations out in the thread that waits for them. Thread-safe.
+/// Executes operations in the thread that waits for them. Thread-safe.
 class WaitHelper {
    public:
     virtual ~WaitHelper() = default;
-    /// Carries on until `state` is done, or returns because somebody else is at it.
+    /// Executes operations until `state` is done. Returns earlier if another thread is executing
+    /// them.
     virtual void help(const Work::State& state) = 0;
 };
 
-/// Adds up how long one thread waits for operations: the thread that made the meter, while it
-/// lives. Costs two looks at the clock for each wait that has to wait. At most one in a thread.
+/// Adds up how long the thread that created the meter waits for operations, while the meter lives.
+/// Reads the clock twice for each wait that blocks. At most one meter per thread.
 class WaitMeter {
    public:
     WaitMeter();
@@ -33,12 +34,12 @@ class WaitMeter {
     WaitMeter& operator=(const WaitMeter&) = delete;
 
     [[nodiscard]] Duration waited() const noexcept { return waited_; }
-    /// Whether what was waited for has failed.
+    /// Whether an operation that the thread waited for has failed.
     [[nodiscard]] bool has_failed() const noexcept { return failed_; }
-    /// That of this thread, or nullptr.
+    /// The meter of this thread, or nullptr.
     [[nodiscard]] static WaitMeter* current() noexcept;
 
-    /// Around each wait.
+    /// Called before and after each wait.
     void begin() noexcept;
     void end() noexcept;
     void note_failure() noexcept { failed_ = true; }
@@ -66,7 +67,7 @@ struct Work::State {
 
     void wait() const;
     [[nodiscard]] bool done() const;
-    /// When it ended; nothing before that.
+    /// The time at which the operation ended; empty before that.
     [[nodiscard]] std::optional<Instant> completed_at() const;
 
    private:

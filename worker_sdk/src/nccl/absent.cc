@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The back end "nccl", in a build that knows nothing of GPUs.
+// The back end "nccl" in a build without GPU support.
 #include "worker_sdk/src/cuda/absent.h"
 
 #include <regroup/cuda.h>

@@ -9,7 +9,7 @@
 
 namespace regroup::nccl {
 
-/// What is constant about a group and its GPU.
+/// The constants of a group and its GPU.
 struct Bounds {
     std::uint32_t rank = 0;
     std::uint32_t world_size = 1;

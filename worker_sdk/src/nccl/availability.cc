@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPUs, in a build that knows of them.
+// GPU availability in a build with GPU support.
 #include <regroup/cuda.h>
 #include <regroup/error.h>
 

@@ -7,11 +7,11 @@
 
 namespace regroup::nccl {
 
-/// NCCL and CUDA, as this process found them.
+/// The NCCL and CUDA libraries of this process.
 struct Backend {
     const NcclApi& api;
     cuda::DeviceRuntime& runtime;
-    /// How long whoever lets go of a group or its memory waits for what that frees.
+    /// How long the destructor of a group or of its memory waits until the resources are freed.
     Duration freeing_max = std::chrono::seconds(10);
 };
 

@@ -10,7 +10,7 @@
 
 namespace regroup::nccl {
 
-/// How the ranks of a group meet: at how many of NCCL's bootstrap roots, and who hosts them.
+/// The number of NCCL's bootstrap roots for a group, and the ranks that host them.
 struct RootPlan {
     std::uint32_t roots = 1;
     /// Which root this rank hosts; `roots` if none.
@@ -18,8 +18,8 @@ struct RootPlan {
 };
 
 /// Beyond these sizes every node hosts a root of its own. A root serves its ranks one after the
-/// other, so up to about a hundred ranks one is quicker than telling everybody of several; NCCL
-/// itself makes ranks wait in line from 256 on one root.
+/// other. Up to about a hundred ranks, one root is faster than the exchange of several ids; NCCL
+/// itself delays ranks from 256 on one root.
 inline constexpr std::uint32_t kRanksOfOneRoot = 128;
 inline constexpr std::uint32_t kNodesOfOneRoot = 8;
 
@@ -28,12 +28,13 @@ inline constexpr std::uint32_t kNodesOfOneRoot = 8;
                                   std::uint32_t local_rank, std::uint32_t node, std::uint32_t nodes,
                                   bool scalable);
 
-/// A fresh id, served by a thread of NCCL in this process, which must live until all ranks have
-/// connected. The socket it listens on is kept from programs that this process starts. Throws Error
-/// `system`.
+/// A fresh id, served by a thread of NCCL in this process. The process must live until all ranks
+/// have connected. Programs that this process starts do not inherit the listening socket. Throws
+/// Error `system`.
 [[nodiscard]] ncclUniqueId make_unique_id(const NcclApi& api);
 
-/// As text for the store, and back. Throws Error `invalid_argument` for what is no id.
+/// Converts an id to text for the store, and back. Throws Error `invalid_argument` for invalid
+/// text.
 [[nodiscard]] std::string to_text(const ncclUniqueId& id);
 [[nodiscard]] ncclUniqueId parse_unique_id(std::string_view text);
 

@@ -85,7 +85,7 @@ CommReport Communicator::launch(const std::function<ncclResult_t(ncclComm_t)>& b
         return report(started);
     }
     const ncclResult_t called = body(comm_);
-    // Always, or this thread would stay inside the group.
+    // Always end the group, or this thread would stay inside it.
     const ncclResult_t ended = api_.group_end();
     return report(is_good(called) ? ended : called);
 }
@@ -148,8 +148,8 @@ void Communicator::abort_all(const NcclApi& api, std::span<Communicator* const> 
     (void)api.group_start();
     for (const auto& [communicator, comm] : ended) {
         (void)api.comm_abort(comm);
-        // NCCL's thread, which writes the child, has been joined by now, and whoever wants to take
-        // it is told that this is gone.
+        // NCCL's thread, which writes the child, has been joined. `hand_child_to` returns false
+        // from now on.
         if (const ncclComm_t child = std::exchange(communicator->child_, nullptr)) {
             (void)api.comm_abort(child);
         }

@@ -147,7 +147,7 @@ void ControlRing::await_previous(const Door& door, Instant deadline,
         Hello hello{.magic = 0};
         const auto bytes = std::as_writable_bytes(std::span(&hello, 1));
         std::size_t have = 0;
-        // A stranger who says nothing may hold up the others for a second at most.
+        // A connection without a Hello may delay the others for at most a second.
         const Instant patience =
             std::min(deadline, after(SteadyClock().now(), std::chrono::seconds(1)));
         while (have < bytes.size() && !stream.ended() &&
@@ -234,7 +234,7 @@ void ControlRing::flush(Link& link) {
     while (link.stream && !link.out.empty()) {
         const std::size_t sent = link.stream->write_some(std::as_bytes(std::span(link.out)));
         if (sent == 0) {
-            return;  // No room now, or gone, which the next read tells.
+            return;  // The socket is full, or the next read reports the end.
         }
         link.out.erase(0, sent);
     }

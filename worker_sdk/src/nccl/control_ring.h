@@ -22,7 +22,7 @@
 
 namespace regroup::nccl {
 
-/// News about the group, which every rank gets to hear.
+/// A notice about the group, which the ring carries to every rank.
 struct Notice {
     enum class Kind : std::uint32_t {
         left,   ///< `origin` has left in order.
@@ -36,23 +36,25 @@ struct Notice {
     std::string text{};
 };
 
-/// Who watches over the ranks' lives, since NCCL does not: inside a node it never learns that a
-/// peer has died, and between nodes only after tens of seconds. Every rank keeps one TCP connection
-/// to the next and one to the previous rank. A process that ends, however it ends, closes them, so
-/// its neighbours know at once; they pass the news on around the ring, each rank to its other side.
+/// Detects ranks that die. NCCL does not detect them inside a node, and between nodes only after
+/// tens of seconds. Every rank keeps one TCP connection to the next and one to the previous rank. A
+/// process that ends in any way closes them, so its neighbours know at once. The neighbours send a
+/// notice around the ring, and each rank forwards it to its other neighbour.
 ///
-/// Costs a rank two connections whatever the world. Sees processes end, not machines lose power:
-/// there a group's deadline and the launcher's heartbeat come in. Used by one thread.
+/// A rank needs two connections, whatever the world size. The ring detects the end of a process but
+/// not a power loss of a machine: for those there are the group's deadline and the agent's
+/// heartbeat. Used by one thread.
 class ControlRing {
    public:
-    /// This rank's end, before anybody is connected.
+    /// The listening socket of this rank, before any neighbour is connected.
     struct Door {
         net::Descriptor listener;
         std::uint64_t token = 0;
         /// For the store: address and token.
         [[nodiscard]] std::string text() const;
     };
-    /// Opens a door on the address from which `host` is reached. Throws Error `system`.
+    /// Opens a door on the local address from which this machine reaches `host`. Throws Error
+    /// `system`.
     [[nodiscard]] static Door open_door(const std::string& host, std::uint16_t port);
 
     /// Connects to the next rank, whose door's text is `next`, and waits for the previous one;
@@ -61,9 +63,9 @@ class ControlRing {
     ControlRing(Door door, std::uint32_t rank, std::uint32_t world_size, const std::string& next,
                 Instant deadline, const std::function<void()>& look_around);
 
-    /// What poll() should wait for; one for each neighbour that is still there.
+    /// The entries for poll(); one for each neighbour that is still connected.
     [[nodiscard]] std::vector<pollfd> wanted() const;
-    /// Reads and passes on whatever has come. Returns what is new.
+    /// Reads and forwards the notices that have arrived. Returns the new ones.
     [[nodiscard]] std::vector<Notice> progress();
     /// Tells all ranks.
     void announce(const Notice& notice);

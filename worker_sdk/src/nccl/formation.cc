@@ -22,15 +22,16 @@
 namespace regroup::nccl {
 namespace {
 
-/// What a failed attempt frees is free when it throws.
+/// Waits until the resources of a failed attempt are freed, before the exception leaves the
+/// attempt.
 struct AwaitAll {
     Reaper& reaper;
     ~AwaitAll() { reaper.await_all(); }
 };
 
-/// One attempt of one rank to get into its group. Every rank first says in the store that it is
-/// there; only when all have is an id made and NCCL asked to connect them. So NCCL waits for
-/// nobody who never comes, and who that is can be told.
+/// One attempt of one rank to get into its group. Every rank first registers in the store. Only
+/// when all ranks have registered, the roots create their ids and NCCL connects the ranks. So NCCL
+/// does not wait for a rank that never comes, and errors can name that rank.
 ///
 ///     <rank>/here     the door of its ControlRing, and its GPU
 ///     arrivals        how many are there; the last one sets `all`
@@ -89,7 +90,7 @@ std::string Formation::text_of(std::uint32_t rank, std::size_t field) const {
     return text.substr(0, text.find(' '));
 }
 
-/// Ranks that the launcher left one GPU each may still have been left the same one.
+/// Several ranks may see the same GPU even if the launcher made one GPU visible to each.
 void Formation::refuse_shared_gpus() const {
     const std::string own = text_of(context_.rank, 2);
     const std::uint32_t first = context_.rank - std::min(context_.rank, context_.local_rank);
@@ -196,7 +197,7 @@ std::unique_ptr<ProcessGroup> Formation::form() {
 
 std::unique_ptr<ProcessGroup> Formation::meet() {
     arrive();
-    // Takes a fraction of a second the first time, in which the others come.
+    // The first call takes a fraction of a second. The other ranks can arrive meanwhile.
     const cuda::DeviceScope scope(backend_.runtime, device_.index);
     auto wakeup = std::make_shared<Wakeup>();
     const auto reaper = std::make_shared<Reaper>(backend_, device_.index);
@@ -248,7 +249,7 @@ void say_given_up(const Context& context, const ProcessGroupOptions& options,
         Meeting(context, options.name, "group \"" + options.name + "\"", options.timeout)
             .give_up(reason);
     } catch (const std::exception&) {
-        // Without the store nobody can be told.
+        // Without the store this rank cannot tell the others.
     }
 }
 

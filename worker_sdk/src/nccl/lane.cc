@@ -9,8 +9,8 @@
 namespace regroup::nccl {
 namespace {
 
-constexpr std::size_t kStandbyEventsMax = 256;
-/// How long an operation that needs a rank which has left may still be on its last bytes.
+constexpr std::size_t kFreeEventsMax = 256;
+/// How long an operation may take to finish after a rank that it needs has left.
 constexpr Duration kLastBytes = std::chrono::seconds(5);
 
 std::string place_of(const GroupIdentity& identity) {
@@ -121,8 +121,8 @@ std::vector<Call> Lane::complete_front(Instant now) {
     InFlight& front = in_flight_.front();
     std::vector<Call> calls = std::move(front.calls);
     outstanding_ -= calls.size();
-    if (standby_events_.size() < kStandbyEventsMax) {
-        standby_events_.push_back(std::move(*front.event));
+    if (free_events_.size() < kFreeEventsMax) {
+        free_events_.push_back(std::move(*front.event));
     }
     in_flight_.pop_front();
     if (!in_flight_.empty()) {
@@ -132,7 +132,7 @@ std::vector<Call> Lane::complete_front(Instant now) {
 }
 
 std::optional<GroupFailure> Lane::check(Instant now) {
-    // First what NCCL says: its kernels also end, without a result, when it gives up.
+    // Ask NCCL first: when NCCL gives up, its kernels also end, without a result.
     const CommReport report = communicator_.glance();
     {
         const std::lock_guard lock(mutex_);
@@ -140,7 +140,8 @@ std::optional<GroupFailure> Lane::check(Instant now) {
             return std::nullopt;
         }
         if (posted_) {
-            // What NCCL reports while a later operation is issued is of the oldest one in flight.
+            // While a later operation is issued, NCCL reports errors of the oldest operation in
+            // flight.
             if (!posted_->operation.empty() && posted_->code != Errc::deadline_exceeded) {
                 posted_->operation = oldest();
             }
@@ -151,8 +152,8 @@ std::optional<GroupFailure> Lane::check(Instant now) {
         }
     }
     try {
-        // CUDA is asked without the lock, which the caller's thread needs. Nobody else takes what
-        // is at the front.
+        // Query CUDA without the lock, which the caller's thread needs. No other thread removes the
+        // front.
         for (void* event = front_event(); event != nullptr && backend_.runtime.has_passed(event);
              event = front_event()) {
             for (const Call& call : complete_front(now)) {
@@ -167,7 +168,7 @@ std::optional<GroupFailure> Lane::check(Instant now) {
     return overdue(now);
 }
 
-/// What was issued first of all that is not complete; empty if nothing is in flight.
+/// The oldest operation that is not complete; empty if nothing is in flight.
 std::string Lane::oldest() const {
     if (!in_flight_.empty()) {
         return describe(in_flight_.front().calls.front().operation);
@@ -175,8 +176,8 @@ std::string Lane::oldest() const {
     return issuing_ ? describe(issuing_->operations.front()) : "";
 }
 
-/// A member that has left while the oldest operation needs it. What is being issued counts too:
-/// the first operation with a peer waits for it to connect.
+/// The failure if a member has left that the oldest operation needs. The operation being issued
+/// counts too: the first operation with a peer waits until the peer connects.
 std::optional<GroupFailure> Lane::deserted(Instant now) const {
     for (const auto& [rank, left_at] : departed_) {
         const auto is_needed = [who = rank](const Operation& operation) {
@@ -213,7 +214,7 @@ Duration Lane::patience(Instant now) const {
     constexpr Duration kShortest = std::chrono::microseconds(10);
     constexpr Duration kLongest = std::chrono::milliseconds(1);
     constexpr Duration kIdle = std::chrono::milliseconds(100);
-    // An operation that has taken t is noticed to be done after another t / 8 at most.
+    // The watchdog notices the end of an operation that took t after another t / 8 at most.
     constexpr int kShare = 8;
     const std::lock_guard lock(mutex_);
     if (in_flight_.empty() || failure_) {

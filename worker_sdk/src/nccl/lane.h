@@ -26,7 +26,7 @@
 
 namespace regroup::nccl {
 
-/// What is constant about a group.
+/// The constants of a group.
 struct GroupIdentity {
     std::string name{};
     /// 0 for the group that `create` formed; its sub-groups count from 1, equally on all ranks.
@@ -38,9 +38,9 @@ struct GroupIdentity {
 };
 
 /// One communicator with its stream and its operations in flight. The caller's thread puts
-/// operations into the stream; the watchdog finds out how they end.
+/// operations into the stream; the watchdog detects how they end.
 ///
-/// Whoever lets go of it last only begins its end: streams and memory are freed by the reaper.
+/// The destructor of a lane does not block: the reaper frees its streams and memory.
 class Lane {
    public:
     [[nodiscard]] static std::shared_ptr<Lane> make(const Backend& backend, GroupIdentity identity,
@@ -59,7 +59,7 @@ class Lane {
 
     // The caller's thread.
 
-    /// Nothing: its own.
+    /// Empty: the lane's own stream.
     void use_stream(std::optional<Stream> stream) noexcept { user_stream_ = stream; }
     [[nodiscard]] std::optional<Stream> current_stream() const noexcept { return user_stream_; }
     /// Puts `calls` into the stream as one group of NCCL; their Works tell how they end. Throws
@@ -71,8 +71,8 @@ class Lane {
     /// Makes a child of the communicator, as Communicator::begin_split, and waits for it as long as
     /// an operation may take.
     [[nodiscard]] CommReport split(int color, int key);
-    /// After post(): the failure with which the watchdog has ended the group, which may know more
-    /// than what was posted. Nothing if it takes too long.
+    /// After post(): the failure with which the watchdog has ended the group, which may hold more
+    /// facts than the posted one. Empty if the watchdog takes too long.
     [[nodiscard]] std::optional<GroupFailure> await_end() const;
     /// Memory of this GPU, zeroed, registered if NCCL can. Throws Error `system`.
     [[nodiscard]] static Buffer allocate(const std::shared_ptr<Lane>& lane, std::size_t bytes);
@@ -82,22 +82,22 @@ class Lane {
 
     // The reaper.
 
-    /// Leaves in order, or gives up at the limit. Requires that nothing is in flight, and that the
-    /// watchdog no longer knows the lane.
+    /// Leaves in order, or aborts at the limit. Requires that nothing is in flight and that the
+    /// watchdog has removed the lane.
     void leave();
-    /// Gives `lanes`, which have ended, up together.
+    /// Aborts the communicators of `lanes`, which have ended, together.
     static void abort_all(const NcclApi& api, std::span<const std::shared_ptr<Lane>> lanes);
 
     // The watchdog's thread.
 
-    /// Completes what is done. Returns what ends the group: what was posted, an error of NCCL or
-    /// CUDA, a deadline.
+    /// Completes the operations that are done. Returns the failure that ends the group: a posted
+    /// failure, an error of NCCL or CUDA, or a deadline.
     [[nodiscard]] std::optional<GroupFailure> check(Instant now);
-    /// How long nothing needs to be checked.
+    /// The time until the next check.
     [[nodiscard]] Duration patience(Instant now) const;
-    /// A member has left in order; what still needs it will not come.
+    /// A member has left in order; operations that still need it will fail.
     void note_departure(std::uint32_t member, Instant now);
-    /// Ends the group: fails what is in flight, and everything from now on.
+    /// Ends the group: fails the operations in flight and all later operations.
     void end(const GroupFailure& failure);
 
    private:
@@ -106,7 +106,7 @@ class Lane {
         std::optional<cuda::Event> event;  ///< None if the calls have failed already.
         Instant turn_began;
     };
-    /// What the caller's thread is putting into the stream just now.
+    /// The operation that the caller's thread is putting into the stream.
     struct Issuing {
         std::vector<Operation> operations;
         Instant since;
@@ -162,7 +162,7 @@ class Lane {
     std::deque<InFlight> in_flight_;
     std::optional<Issuing> issuing_;
     std::size_t outstanding_ = 0;
-    std::vector<cuda::Event> standby_events_;
+    std::vector<cuda::Event> free_events_;
     std::map<std::uint32_t, Instant> departed_;
     std::map<void*, void*> registrations_;  // of memory, NCCL's handles
     std::vector<Block> kept_;  // given back, but an operation in flight may still use it
@@ -172,7 +172,7 @@ class Lane {
     std::optional<GroupFailure> failure_;
 };
 
-/// Waits a little, longer with every call: for what can only be asked again and again.
+/// Waits a little, longer with every call: for states that must be polled.
 class Backoff {
    public:
     void pause();
@@ -181,9 +181,9 @@ class Backoff {
     int turns_ = 0;
 };
 
-/// How an Error should be reacted to, as far as NCCL tells.
+/// The Errc for an NCCL result.
 [[nodiscard]] Errc errc_of(ncclResult_t result) noexcept;
-/// What NCCL reports of `operation`, or of none.
+/// The failure that NCCL reports for `operation`, which may be empty.
 [[nodiscard]] GroupFailure failure_of_nccl(const CommReport& report, std::string operation);
 
 }  // namespace regroup::nccl

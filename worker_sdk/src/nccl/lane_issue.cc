@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a lane's operations get into the stream: all that the caller's thread does.
+// The part of a lane that runs in the caller's thread: it puts operations into the stream.
 #include <regroup/error.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::vector<Operation> operations_of(std::span<const Call> calls) {
 
 }  // namespace
 
-/// Lets the watchdog see what is being issued, for the time of a scope.
+/// Shows the watchdog the operation being issued, for the duration of a scope.
 class Lane::IssuingScope {
    public:
     IssuingScope(Lane& lane, std::vector<Operation> operations) : lane_(lane) {
@@ -50,7 +50,7 @@ void Backoff::pause() {
         ::sched_yield();
         return;
     }
-    // NCCL offers nothing to wait for.
+    // NCCL has no call to wait for this state.
     const timespec span{.tv_sec = 0, .tv_nsec = std::min(20'000L * (turns_ - kYields), kLongest)};
     (void)::ppoll(nullptr, 0, &span, nullptr);
 }
@@ -82,14 +82,13 @@ void Lane::issue(std::vector<Call> calls) {
     const bool capturing = backend_.runtime.is_capturing(stream);
     issued_ += calls.size();
     if (auto failure = launch(calls, stream)) {
-        // The watchdog ends the group, and with it these calls: it may learn who is to blame.
+        // The watchdog ends the group and these calls: it may learn which rank is the cause.
         track(std::move(calls), std::nullopt);
         post(*failure);
         return;
     }
     if (capturing) {
-        // Nothing can be asked about a captured operation; what goes wrong in a replay ends the
-        // group.
+        // The state of a captured operation cannot be queried. An error in a replay ends the group.
         for (const Call& call : calls) {
             call.work->succeed();
         }
@@ -151,7 +150,7 @@ std::optional<GroupFailure> Lane::launch(std::span<const Call> calls, void* stre
         return result;
     });
     if (report.state == CommState::in_progress) {
-        // The first operation with a peer connects to it, which waits until it comes.
+        // The first operation with a peer waits until the peer connects.
         report = await_ready(after(SteadyClock().now(), identity_.timeout));
     }
     if (report.state != CommState::ready) {
@@ -211,9 +210,9 @@ cuda::Event Lane::record(void* stream) {
 cuda::Event Lane::take_event() {
     {
         const std::lock_guard lock(mutex_);
-        if (!standby_events_.empty()) {
-            cuda::Event event = std::move(standby_events_.back());
-            standby_events_.pop_back();
+        if (!free_events_.empty()) {
+            cuda::Event event = std::move(free_events_.back());
+            free_events_.pop_back();
             return event;
         }
     }
@@ -240,7 +239,7 @@ CommReport Lane::await_ready(Instant deadline) {
 }
 
 std::optional<GroupFailure> Lane::await_end() const {
-    // Far more than the watchdog waits for a name.
+    // Much longer than the watchdog waits for a rank's name (kNameMax).
     constexpr Duration kLongest = std::chrono::seconds(2);
     const Instant deadline = after(SteadyClock().now(), kLongest);
     Backoff backoff;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that a group hands out, and what becomes of it when the group leaves.
+// Memory that a group allocates for callers, and its release when the group leaves.
 #include <regroup/error.h>
 
 #include <cstdint>
@@ -27,7 +27,7 @@ void Lane::free_blocks(const Backend& backend, std::span<const Block> blocks) no
     }
 }
 
-/// What a Buffer owns.
+/// The owner of the memory of a Buffer.
 struct Lane::Memory {
     Memory(std::shared_ptr<Lane> lane_in, std::size_t bytes)
         : lane(std::move(lane_in)), block(lane->allocate_block(bytes)) {}
@@ -49,7 +49,7 @@ struct Lane::Memory {
 
 Lane::Block Lane::allocate_block(std::size_t bytes) {
     Block block;
-    // Neither promises our alignment; ncclMemAlloc may be cudaMalloc underneath.
+    // Neither function guarantees this alignment; ncclMemAlloc may use cudaMalloc.
     const std::size_t with_room = bytes + kAlignment;
     const NcclApi& api = backend_.api;
     block.by_nccl = api.mem_alloc != nullptr && api.mem_free != nullptr &&
@@ -79,7 +79,7 @@ Buffer Lane::allocate(const std::shared_ptr<Lane>& lane, std::size_t bytes) {
     const NcclApi& api = lane->backend_.api;
     void* handle = nullptr;
     if (memory->block.by_nccl && api.comm_register != nullptr && api.comm_deregister != nullptr) {
-        // Registration makes it faster where the hardware can; without it everything works too.
+        // Registration is optional: it speeds up operations where the hardware supports it.
         const CommReport report = lane->communicator_.call([&](ncclComm_t comm) {
             return api.comm_register(comm, data, rounded_up(bytes), &handle);
         });
@@ -91,8 +91,9 @@ Buffer Lane::allocate(const std::shared_ptr<Lane>& lane, std::size_t bytes) {
     return {.data = data, .bytes = bytes, .device = device, .owner = memory};
 }
 
-/// Frees `block` and whatever was kept before. Unlike cudaFree, ncclMemFree waits for no kernel, so
-/// while anything is in flight, or NCCL is being told to stop, memory is kept.
+/// Frees `block` and the blocks kept before. Unlike cudaFree, ncclMemFree does not wait for
+/// kernels. So the lane keeps memory while an operation is in flight or an abort of NCCL is under
+/// way.
 void Lane::give_back(const Block& block) {
     std::vector<Block> blocks;
     std::vector<void*> handles;
@@ -119,7 +120,7 @@ void Lane::give_back(const Block& block) {
     });
 }
 
-/// The communicator is no more, and with it its kernels.
+/// The communicator and its kernels have ended.
 void Lane::note_gone() {
     std::vector<Block> blocks;
     {
@@ -144,7 +145,7 @@ void Lane::leave() {
     }
     CommReport report = communicator_.begin_leaving();
     if (report.state == CommState::in_progress) {
-        // The other half is for giving up.
+        // The other half is for the abort.
         report = await_ready(after(SteadyClock().now(), backend_.freeing_max / 2));
     }
     if (report.state == CommState::ready) {

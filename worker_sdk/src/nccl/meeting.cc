@@ -11,7 +11,7 @@
 namespace regroup::nccl {
 namespace {
 
-/// More names than this help nobody.
+/// Errors name at most this many ranks.
 constexpr std::size_t kNamedMax = 16;
 
 }  // namespace
@@ -73,7 +73,7 @@ void Meeting::hear_why() {
     try {
         store_->wait({"given_up"}, std::chrono::seconds(1));
     } catch (const Error&) {
-        return;  // It died without a word.
+        return;  // The neighbour died without a reason in the store.
     }
     look_around();
 }
@@ -100,7 +100,7 @@ void Meeting::give_up(const std::string& reason) noexcept {
         store_->set("given_up",
                     "rank " + std::to_string(rank_) + " has given up forming the group: " + reason);
     } catch (const std::exception&) {
-        // The store is gone, and the others notice that themselves.
+        // The store is gone; the other ranks notice that too.
     }
 }
 

@@ -18,8 +18,8 @@ namespace regroup::nccl {
 /// its round and the attempt. Errors begin with `where`.
 class Meeting {
    public:
-    /// Enters the store. Every rank counts its own attempts, so that those which failed, on all
-    /// ranks alike, leave nothing behind. Throws what the store does.
+    /// Registers the attempt in the store. Every rank counts its own attempts, so that keys of
+    /// failed attempts, which fail on all ranks, do not matter. Throws the errors of the store.
     Meeting(const Context& context, const std::string& name, std::string where, Duration limit);
 
     [[nodiscard]] Store& store() const noexcept { return *store_; }
@@ -27,14 +27,16 @@ class Meeting {
     /// "3/here".
     [[nodiscard]] static std::string key(std::uint32_t rank, const char* name);
 
-    /// Waits for `keys`, and throws within a second if another rank has given this attempt up. At
-    /// the deadline the error names the ranks without a key `per_rank`, which have not `what`.
+    /// Waits for `keys`, and throws within a second if another rank has given up this attempt. At
+    /// the deadline the error names the ranks without a key `per_rank` and says `what` they have
+    /// not done.
     void await(const std::vector<std::string>& keys, const char* what, const char* per_rank);
     /// Throws Error `disconnected` with the reason if another rank has given up.
     void look_around();
-    /// After a neighbour has closed its door: its reason may be about to come. Throws it.
+    /// Called after a neighbour has closed its connection. Waits a moment for the reason and throws
+    /// it.
     void hear_why();
-    /// So that the others need not wait for this rank until the deadline.
+    /// Tells the other ranks, so that they do not wait for this rank until the deadline.
     void give_up(const std::string& reason) noexcept;
     /// Whether it was another rank that gave up.
     [[nodiscard]] bool has_heard() const noexcept { return heard_; }

@@ -27,7 +27,7 @@ std::string tried(const std::vector<std::string>& problems) {
     return text;
 }
 
-/// The library that is there, and where it was looked for in vain.
+/// Opens the first library of `paths` that the loader accepts and stores its path in `found`.
 void* open_library(const std::vector<std::string>& paths, std::string& found) {
     std::vector<std::string> problems;
     for (const std::string& path : paths) {
@@ -89,7 +89,7 @@ NcclApi open_api(const std::string& path) {
 }
 
 const NcclApi& installed_api() {
-    // Never destroyed: threads that free may outlive the program's statics.
+    // Never destroyed: threads of the Reaper may outlive the program's statics.
     static const NcclApi& api = *new NcclApi(load(usual_paths()));
     return api;
 }

@@ -6,7 +6,7 @@
 
 namespace regroup::nccl {
 
-// Name in the table, name in the library. The first list is what the back end cannot do without.
+// Name in the table, name in the library. The back end requires all functions of the first list.
 #define REGROUP_NCCL_REQUIRED(X)                           \
     X(get_version, ncclGetVersion)                         \
     X(get_unique_id, ncclGetUniqueId)                      \
@@ -59,13 +59,13 @@ struct NcclApi {
     return result == ncclSuccess || result == ncclInProgress;
 }
 
-/// Opens the library at `path`, for the life of the process. Throws Error `invalid_argument` naming
-/// what is wrong with it.
+/// Opens the library at `path` for the life of the process. Throws Error `invalid_argument` naming
+/// the fault of the library.
 [[nodiscard]] NcclApi open_api(const std::string& path);
 
 /// The library of this machine, opened once: REGROUP_NCCL_LIBRARY, else libnccl.so.2 where the
-/// loader finds it, else beside the CUDA toolkit. Throws Error `invalid_argument` saying where it
-/// was looked for. Any thread.
+/// loader finds it, else beside the CUDA toolkit. Throws Error `invalid_argument` naming the paths
+/// tried. Any thread.
 [[nodiscard]] const NcclApi& installed_api();
 
 /// "2.28.9".

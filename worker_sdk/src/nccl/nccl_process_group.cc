@@ -23,7 +23,7 @@ Bounds bounds_of(const Backend& backend, const GroupIdentity& identity) {
             .nccl_version = backend.api.version};
 }
 
-/// The same on every rank of the parent, and another for every sub-group, however they nest.
+/// The same on every rank of the parent, and different for every sub-group at any nesting depth.
 std::uint32_t scope_of_child(std::uint32_t parent, std::uint32_t number) {
     const std::array<std::uint64_t, 2> words{parent, number};
     return std::max(static_cast<std::uint32_t>(checksum(words)), 1U);
@@ -137,7 +137,7 @@ void NcclProcessGroup::split(int color, int key, const std::string& name) {
     }
     lane_->post(failure);
     if (failure.code == Errc::disconnected || failure.may_be_peer) {
-        // NCCL says that a peer is gone; the watchdog learns which.
+        // NCCL reports that a peer is gone; the watchdog learns which peer.
         failure = lane_->await_end().value_or(failure);
     }
     throw Error(failure.code, what + ": " + failure.cause);

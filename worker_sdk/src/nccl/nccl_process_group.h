@@ -17,8 +17,8 @@
 
 namespace regroup::nccl {
 
-/// The group over NCCL: checks what it is asked, and puts it into the lane. The group that `create`
-/// formed and its sub-groups share one watchdog, which ends them together.
+/// The group over NCCL: checks requests and puts them into the lane. The group that `create` formed
+/// and its sub-groups share one watchdog, which ends them together.
 class NcclProcessGroup final : public ProcessGroup {
    public:
     /// Takes a lane whose communicator is connected, and which `watchdog` watches.
@@ -41,7 +41,7 @@ class NcclProcessGroup final : public ProcessGroup {
     void use_own_stream() override { lane_->use_stream(std::nullopt); }
     void abort(std::string_view reason) noexcept override;
 
-    /// From now on the group is aborted when `scope` is interrupted; at once, if it has been.
+    /// Aborts the group when `scope` is interrupted; at once if it is interrupted already.
     void end_with(const std::shared_ptr<RoundScope>& scope);
 
    protected:

@@ -18,7 +18,7 @@
 
 namespace regroup::nccl {
 
-/// What the caller asked for, as errors tell it.
+/// The request of the caller, as errors describe it.
 struct Operation {
     OperationKind kind = OperationKind::barrier;
     std::uint64_t number = 0;  ///< Counts the group's operations, from 1.

@@ -34,7 +34,7 @@ void carry_out(const Backend& backend, int device, std::function<void()>& job) {
         backend.runtime.set_device(device);
         backend.runtime.stay_out_of_captures();
     } catch (const Error&) {
-        // The GPU is lost; what is on the host is freed all the same.
+        // The GPU is lost; the job still frees memory of the host.
     }
     job();
     job = nullptr;
@@ -47,7 +47,7 @@ void Reaper::take(std::function<void()> job) noexcept {
         job();
         return;
     }
-    // What the job owns goes with it, and not here.
+    // The thread of the job, not this one, destroys the objects that the job owns.
     const auto owned = std::make_shared<std::function<void()>>(std::move(job));
     const auto done = std::make_shared<std::promise<void>>();
     {
@@ -63,7 +63,7 @@ void Reaper::take(std::function<void()> job) noexcept {
             done->set_value();
         }).detach();
     } catch (const std::exception&) {
-        // There is no thread to be had.
+        // The system cannot create a thread.
         (*owned)();
         *owned = nullptr;
         done->set_value();

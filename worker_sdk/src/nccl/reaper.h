@@ -10,10 +10,11 @@
 
 namespace regroup::nccl {
 
-/// Frees what may take for ever to free: ncclCommFinalize and ncclCommAbort end only when the CUDA
-/// graphs are gone that hold operations of the communicator, and cudaFree waits for kernels that
-/// may be waiting for a peer. Every job has a thread of its own, which owns what it frees; whoever
-/// waits for it waits up to a limit and then lets it go on alone. Any thread.
+/// Frees resources whose release may block without a limit. ncclCommFinalize and ncclCommAbort
+/// return only when the CUDA graphs that hold operations of the communicator are destroyed, and
+/// cudaFree waits for kernels that may wait for a peer. Every job has its own thread, which owns
+/// the resources. Callers wait up to a limit, and the job then continues in the background. Any
+/// thread.
 class Reaper {
    public:
     Reaper(const Backend& backend, int device) : backend_(backend), device_(device) {}
@@ -21,10 +22,10 @@ class Reaper {
     Reaper(const Reaper&) = delete;
     Reaper& operator=(const Reaper&) = delete;
 
-    /// Begins `job`, which throws nothing, on the GPU; within another job it is done at once.
+    /// Starts `job`, which must not throw, on the GPU. A call from within a job runs `job` at once.
     void take(std::function<void()> job) noexcept;
-    /// Waits for all that was taken, up to the limit of the backend, and says on stderr if that was
-    /// not enough. What was waited for in vain is not waited for again.
+    /// Waits for all jobs up to the limit of the backend, and prints a message to stderr if that
+    /// was not enough. It does not wait again for a job that exceeded the limit.
     void await_all() noexcept;
 
    private:

@@ -20,7 +20,7 @@ Wakeup::Wakeup() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
 
 void Wakeup::ring() noexcept {
     const std::uint64_t one = 1;
-    // Fails only when the counter is full, and then the poll is ending anyway.
+    // Fails only when the counter is full; the poll returns then.
     [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);
 }
 

@@ -14,7 +14,7 @@
 namespace regroup::nccl {
 namespace {
 
-/// NCCL says that something broke, not who; the ring knows who, a moment sooner or later.
+/// NCCL reports a failure without a rank. The ring names the rank, a moment earlier or later.
 constexpr Duration kNameMax = std::chrono::milliseconds(200);
 
 }  // namespace
@@ -77,7 +77,7 @@ void Watchdog::release(const std::shared_ptr<Lane>& lane) noexcept {
     if (!in_order) {
         lane->post(
             {Errc::fenced, "aborted: the group was destroyed with operations in flight", {}});
-        return;  // The thread ends it, and then forgets it.
+        return;  // The thread ends the lane and then removes it.
     }
     {
         const std::lock_guard lock(mutex_);
@@ -88,7 +88,7 @@ void Watchdog::release(const std::shared_ptr<Lane>& lane) noexcept {
 }
 
 void Watchdog::run() noexcept {
-    // Polls that are meant to take ten microseconds do not take sixty.
+    // Without this, a poll of ten microseconds takes sixty.
     (void)::prctl(PR_SET_TIMERSLACK, 1000UL);
     GroupFailure failure;
     try {
@@ -98,7 +98,7 @@ void Watchdog::run() noexcept {
             turn();
         }
         failure = {Errc::fenced, "aborted: the group was destroyed", {}};
-        // A sub-group that was given up in its destructor gets its end.
+        // End sub-groups that were aborted in their destructors.
         turn();
     } catch (const Error& error) {
         failure = {error.code(), error.what(), {}};
@@ -179,7 +179,7 @@ void Watchdog::hear(Instant now) {
 void Watchdog::take_failure(const std::shared_ptr<Lane>& lane, GroupFailure failure, Instant now) {
     const std::uint32_t scope = lane->identity().scope;
     if (failure.code == Errc::fenced) {
-        // The others are to hear it from here before they see a connection of NCCL break.
+        // The other ranks must get the reason before they see a connection of NCCL break.
         tell_others(scope, failure);
         finish(scope, failure);
     } else if ((failure.code == Errc::disconnected || failure.may_be_peer) && ring_) {
@@ -192,7 +192,8 @@ void Watchdog::take_failure(const std::shared_ptr<Lane>& lane, GroupFailure fail
     }
 }
 
-// Nobody has said why; of who has left in order NCCL says no more than that it is gone.
+// No notice explains the failure. For a rank that has left in order, NCCL reports only that it is
+// gone.
 GroupFailure Watchdog::with_departure(GroupFailure failure) {
     const std::lock_guard lock(mutex_);
     if (!departed_.empty()) {
@@ -231,7 +232,7 @@ void Watchdog::finish(std::uint32_t scope, const GroupFailure& failure) {
         std::erase_if(lanes_, concerned);
     }
     for (const std::shared_ptr<Lane>& lane : ended) {
-        // Whoever waits is released first: the GPU follows in its own time.
+        // Release waiting callers first; the reaper frees the GPU's part later.
         lane->end(failure);
     }
     if (!ended.empty()) {

@@ -17,17 +17,17 @@
 namespace regroup::nccl {
 
 /// The one thread that watches over a group and all its sub-groups: completes what the GPU has
-/// done, asks NCCL for errors, keeps the deadlines, hears what the ring says of other ranks. It is
-/// also the registry of the communicators: a failure ends all of them together, each told to stop
-/// before any is freed; only a sub-group that is given up on purpose ends alone.
+/// done, asks NCCL for errors, enforces the deadlines, reads the ring's notices about other ranks.
+/// It is also the registry of the communicators: a failure ends all of them together and tells each
+/// to stop before it frees any. Only a sub-group that is aborted on purpose ends alone.
 class Watchdog {
    public:
     /// `ring` is null in a world of one.
     Watchdog(const Backend& backend, Device device, std::uint32_t rank,
              std::unique_ptr<ControlRing> ring, std::shared_ptr<Wakeup> wakeup,
              std::shared_ptr<Reaper> reaper);
-    /// Ends what is left, tells the others that this rank has left, joins the thread, and waits to
-    /// a limit for what is being freed.
+    /// Ends the remaining lanes, tells the other ranks that this rank has left, joins the thread,
+    /// and waits up to a limit for the reaper.
     ~Watchdog();
     Watchdog(const Watchdog&) = delete;
     Watchdog& operator=(const Watchdog&) = delete;
@@ -39,7 +39,8 @@ class Watchdog {
 
     /// Watches over `lane` from now on.
     void add(std::shared_ptr<Lane> lane);
-    /// The lane's user has gone: leaves in order if nothing is in flight, else gives it up.
+    /// The user has released the lane: leaves in order if nothing is in flight, else aborts the
+    /// lane.
     void release(const std::shared_ptr<Lane>& lane) noexcept;
 
    private:
@@ -57,7 +58,7 @@ class Watchdog {
     void hear(Instant now);
     void take_failure(const std::shared_ptr<Lane>& lane, GroupFailure failure, Instant now);
     void end_all(const GroupFailure& failure);
-    /// With the name of a rank that has left, if one has.
+    /// Adds the name of a rank that has left, if one has.
     [[nodiscard]] GroupFailure with_departure(GroupFailure failure);
     void finish(std::uint32_t scope, const GroupFailure& failure);
     void tell_others(std::uint32_t scope, const GroupFailure& failure);
@@ -67,16 +68,17 @@ class Watchdog {
     const std::uint32_t rank_;
     const std::unique_ptr<ControlRing> ring_;
     const std::shared_ptr<Wakeup> wakeup_;
-    /// Does what may block, which this thread never does.
+    /// Runs calls that may block; the watchdog's thread must not block.
     const std::shared_ptr<Reaper> reaper_;
-    /// A failure that the ring may yet explain. The thread's alone.
+    /// A failure that a notice of the ring may still explain. Used by the watchdog's thread alone.
     std::optional<Held> held_;
 
     std::mutex mutex_;  // Guards the rest.
     std::vector<std::shared_ptr<Lane>> lanes_;
-    /// By scope; 0 ends everything. News of a sub-group may come before this rank has it.
+    /// By scope; 0 ends all groups. A notice about a sub-group may arrive before this rank has
+    /// formed it.
     std::map<std::uint32_t, GroupFailure> ended_;
-    /// Who has left in order, for lanes that are yet to come.
+    /// The members that have left in order, for lanes that are added later.
     std::map<std::uint32_t, Instant> departed_;
     bool stopping_ = false;
 
