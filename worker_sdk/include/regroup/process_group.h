@@ -58,8 +58,9 @@ class Work {
     void wait() const;
     /// True once wait() would return or throw at once.
     [[nodiscard]] bool done() const;
-    /// The time at which the operation was complete on this rank. Empty until then, for an
-    /// operation that was complete when it was issued, and always on "nccl".
+    /// The time at which the operation was complete on this rank. Empty until then, and for an
+    /// operation that was complete when it was issued. On "nccl" the time at which a thread of the
+    /// group saw the end on the GPU; for timing there, use CUDA events.
     [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> completed_at() const;
 
    private:
