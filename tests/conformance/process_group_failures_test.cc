@@ -14,8 +14,10 @@ namespace regroup {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using testing::error_of;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::World;
 
 // The limit for "at once" on a busy machine.
@@ -43,6 +45,11 @@ void run_small_all_reduce(ProcessGroup& group) {
 void run_large_broadcast(ProcessGroup& group) {
     std::vector<float> values(std::size_t{1} << 21U);
     group.broadcast(std::span(values), 0).wait();
+    group.barrier().wait();
+}
+void run_small_broadcast(ProcessGroup& group) {
+    double value = 1;
+    group.broadcast(std::span(&value, 1), 0).wait();
     group.barrier().wait();
 }
 void run_all_gather(ProcessGroup& group) {
@@ -195,6 +202,42 @@ TEST(Deadlines, ErrorNamesTheRankThatHasNotJoinedIn) {
     });
 }
 
+TEST(Deadlines, EveryRankNamesTheRankThatNeverCameAndNoOther) {
+    constexpr std::uint32_t kAbsent = 5;
+    const std::vector<Phase> phases = {{"SmallAllReduce", run_small_all_reduce},
+                                       {"LargeAllReduce", run_large_all_reduce},
+                                       {"Barrier", run_barrier},
+                                       {"SmallBroadcast", run_small_broadcast},
+                                       {"LargeBroadcast", run_large_broadcast},
+                                       {"SmallReduce", run_small_reduce},
+                                       {"AllGather", run_all_gather},
+                                       {"ReduceScatter", run_reduce_scatter}};
+    std::vector<std::jthread> worlds;
+    for (const Phase& phase : phases) {
+        worlds.emplace_back([&phase] {
+            World world(6);
+            world.options.timeout = kShortLimit;
+            std::barrier all_over(world.size);
+            run_ranks(world, [&](ProcessGroup& group) {
+                const auto error = error_of([&] {
+                    group.barrier().wait();
+                    if (group.rank() != kAbsent) {
+                        phase.run(group);
+                    }
+                });
+                all_over.arrive_and_wait();
+                if (group.rank() == kAbsent) {
+                    return;
+                }
+                ASSERT_TRUE(error) << phase.name;
+                EXPECT_EQ(error->code(), Errc::deadline_exceeded) << error->what();
+                EXPECT_THAT(error->what(), ContainsRegex("rank 5 \\([^)]*\\) has not joined in"));
+                EXPECT_THAT(error->what(), Not(ContainsRegex("rank [0-4] \\([^)]*\\) has not")));
+            });
+        });
+    }
+}
+
 TEST(Deadlines, DeadlinesHoldForMessages) {
     World world(2);
     world.options.timeout = kShortLimit;
@@ -313,6 +356,35 @@ TEST(Disagreements, DifferentCallOfAnyRankIsFound) {
                 EXPECT_EQ(error->code(), Errc::invalid_argument) << error->what();
                 EXPECT_THAT(error->what(),
                             AllOf(HasSubstr("10 x float64"), HasSubstr("10000 x float64")));
+            });
+        }
+    }
+}
+
+// The ranks that wait for each other may have exchanged nothing.
+TEST(Disagreements, RankThatSkipsACallIsFoundInEveryWorldSize) {
+    std::vector<std::jthread> worlds;
+    for (const std::uint32_t world_size : {2U, 3U, 4U, 5U, 6U, 7U}) {
+        for (const std::uint32_t skipper : {0U, 1U, world_size - 1}) {
+            worlds.emplace_back([world_size, skipper] {
+                run_ranks(World(world_size), [&](ProcessGroup& group) {
+                    SCOPED_TRACE("rank " + std::to_string(skipper) + " of " +
+                                 std::to_string(world_size) + " skips a call");
+                    const auto error = error_of([&] {
+                        std::vector<double> values(10);
+                        if (group.rank() != skipper) {
+                            group.all_reduce(std::span(values), ReduceOp::sum).wait();
+                        }
+                        group.broadcast(std::span(values), 0).wait();
+                        group.barrier().wait();
+                        group.broadcast(std::span(values), 1).wait();
+                    });
+                    ASSERT_TRUE(error) << "rank " << group.rank();
+                    EXPECT_EQ(error->code(), Errc::invalid_argument) << error->what();
+                    EXPECT_THAT(error->what(),
+                                AllOf(HasSubstr("the ranks do not agree"),
+                                      HasSubstr("rank " + std::to_string(skipper) + " (")));
+                });
             });
         }
     }

@@ -18,7 +18,6 @@ namespace {
 constexpr std::size_t kSegmentBytes = std::size_t{256} << 10U;
 // While data flows without a pause, messages and notices get a turn after so many segments.
 constexpr unsigned kSegmentsPerTurn = 16;
-constexpr std::size_t kFinishedMax = 16;
 
 std::size_t total_bytes(const std::vector<Piece>& pieces) {
     return std::accumulate(pieces.begin(), pieces.end(), std::size_t{0},
@@ -164,34 +163,29 @@ class CollectiveLane::Incoming {
     std::size_t offset_ = 0;
 };
 
-CollectiveLane::CollectiveLane(Mesh& mesh)
-    : mesh_(mesh), scratch_(std::make_unique<std::byte[]>(kSegmentBytes)) {}
+CollectiveLane::CollectiveLane(Mesh& mesh, RollCall& roll_call)
+    : mesh_(mesh), roll_call_(roll_call), scratch_(std::make_unique<std::byte[]>(kSegmentBytes)) {}
 
 void CollectiveLane::begin(const Signature& signature, Duration limit) {
-    active_ = signature;
     limit_ = limit;
     deadline_ = after(SteadyClock().now(), limit);
+    roll_call_.enter(signature);
     for (const auto& [peer, arrival] : arrivals_) {
         if (arrival.complete()) {
-            check(peer, arrival.value());
+            roll_call_.check(peer, arrival.value());
         }
     }
 }
 
 void CollectiveLane::end() {
-    ENSURE(active_);
-    finished_number_ = active_->number;
-    finished_.push_back(*active_);
-    if (finished_.size() > kFinishedMax) {
-        finished_.pop_front();
-    }
-    active_.reset();
+    roll_call_.leave();
 }
 
 void CollectiveLane::carry(const Flow& flow) {
-    ENSURE(active_);
-    Outgoing outgoing(*active_, flow);
-    Incoming incoming(*active_, flow, mesh_.position().world_size, scratch_.get());
+    ENSURE(roll_call_.current());
+    const Signature& signature = *roll_call_.current();
+    Outgoing outgoing(signature, flow);
+    Incoming incoming(signature, flow, mesh_.position().world_size, scratch_.get());
     Outbound* const to = flow.to ? &mesh_.outbound(*flow.to, ChannelKind::collective) : nullptr;
     unsigned segments = 0;
     while (true) {
@@ -220,18 +214,15 @@ void CollectiveLane::carry(const Flow& flow) {
 }
 
 void CollectiveLane::wait(const Flow& flow, const Outgoing& outgoing, const Incoming& incoming) {
-    // A peer that has entered this collective and is stuck waits for another rank. It may know
-    // which rank is the cause.
-    const bool certain = !flow.from || !entered(*flow.from);
-    const Instant patience = certain ? deadline_ : after(deadline_, Mesh::kExplanationLimit);
-    if (SteadyClock().now() >= patience) {
-        throw deadline_failure(flow, incoming);
+    const bool expired = SteadyClock().now() >= deadline_;
+    if (expired) {
+        roll_call_.expire(deadline_failure(flow, incoming), limit_);
     }
     if (!outgoing.done()) {
         Outbound& to = mesh_.outbound(*flow.to, ChannelKind::collective);
         if (to.ended() || (to.ready() && to.stream().ended())) {
             mesh_.note_gone(*flow.to, to.ended() ? to.ending() : "closed the connection");
-            mesh_.suspect(*flow.to, *active_);
+            mesh_.suspect(*flow.to, *roll_call_.current());
         } else if (to.ready() && outgoing.released()) {
             mesh_.poll().want_write(to.stream());
         }
@@ -239,17 +230,18 @@ void CollectiveLane::wait(const Flow& flow, const Outgoing& outgoing, const Inco
     if (flow.from) {
         net::Stream* const stream = payload_stream(*flow.from);
         if (stream == nullptr || !incoming.done()) {
-            mesh_.await(*flow.from, ChannelKind::collective, *active_);
+            mesh_.await(*flow.from, ChannelKind::collective, *roll_call_.current());
         }
         if (stream != nullptr && !incoming.done() && !stream->ended()) {
             mesh_.poll().want_read(*stream);
         }
     }
-    mesh_.turn(patience);
+    mesh_.turn(expired ? Instant::max() : deadline_);
 }
 
 GroupFailure CollectiveLane::deadline_failure(const Flow& flow, const Incoming& incoming) const {
-    GroupFailure failure{.code = Errc::deadline_exceeded, .operation = describe(*active_)};
+    GroupFailure failure{.code = Errc::deadline_exceeded,
+                         .operation = describe(*roll_call_.current())};
     const std::string within = " within " + format_duration(limit_);
     if (flow.from && !entered(*flow.from)) {
         failure.cause = mesh_.peer(*flow.from).name + " has not joined in" + within;
@@ -266,7 +258,7 @@ GroupFailure CollectiveLane::deadline_failure(const Flow& flow, const Incoming& 
 bool CollectiveLane::entered(std::uint32_t peer) const {
     const auto arrival = arrivals_.find(peer);
     return arrival != arrivals_.end() && arrival->second.complete() &&
-           arrival->second.value().number == active_->number;
+           arrival->second.value().number == roll_call_.current()->number;
 }
 
 net::Stream* CollectiveLane::payload_stream(std::uint32_t peer) {
@@ -287,30 +279,10 @@ void CollectiveLane::progress() {
         if (!arrival.complete()) {
             arrival.filled(stream.read_some(arrival.space()));
             if (arrival.complete()) {
-                check(peer, arrival.value());
+                roll_call_.check(peer, arrival.value());
             }
         }
     }
-}
-
-void CollectiveLane::check(std::uint32_t peer, const Signature& theirs) const {
-    const bool current = active_ && theirs.number == active_->number;
-    if (current ? theirs == *active_ : theirs.number > finished_number_) {
-        return;  // The same collective, or the peer is ahead.
-    }
-    std::string ours = "has ended that one";
-    if (current) {
-        ours = "calls " + describe(*active_);
-    }
-    for (const Signature& finished : finished_) {
-        if (finished.number == theirs.number) {
-            ours = "has called " + describe(finished);
-        }
-    }
-    throw GroupFailure{.code = Errc::invalid_argument,
-                       .cause = "the ranks do not agree: " + mesh_.peer(peer).name + " calls " +
-                                describe(theirs) + ", " + mesh_.peer(mesh_.position().rank).name +
-                                " " + ours};
 }
 
 }  // namespace regroup::cpu

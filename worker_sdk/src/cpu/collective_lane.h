@@ -4,13 +4,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "worker_sdk/src/cpu/mesh.h"
+#include "worker_sdk/src/cpu/roll_call.h"
 #include "worker_sdk/src/cpu/wire.h"
 
 namespace regroup::cpu {
@@ -47,7 +47,7 @@ struct Flow {
 /// sender's signature, so that the receiver can check that both ranks execute the same collective.
 class CollectiveLane final : public net::Participant {
    public:
-    explicit CollectiveLane(Mesh& mesh);
+    CollectiveLane(Mesh& mesh, RollCall& roll_call);
 
     /// Starts the collective to which the following flows belong; ends the one before. `limit` is
     /// the time after which `carry` gives up. Throws GroupFailure `invalid_argument` if a peer has
@@ -71,15 +71,12 @@ class CollectiveLane final : public net::Participant {
 
     [[nodiscard]] bool entered(std::uint32_t peer) const;
     [[nodiscard]] net::Stream* payload_stream(std::uint32_t peer);
-    void check(std::uint32_t peer, const Signature& theirs) const;
     void wait(const Flow& flow, const Outgoing& outgoing, const Incoming& incoming);
     [[nodiscard]] GroupFailure deadline_failure(const Flow& flow, const Incoming& incoming) const;
 
     Mesh& mesh_;
+    RollCall& roll_call_;
     std::map<std::uint32_t, Partial<Signature>> arrivals_;  // by sender; reset when its stream ends
-    std::optional<Signature> active_;
-    std::deque<Signature> finished_;  // The last few, to name them in errors.
-    std::uint64_t finished_number_ = 0;
     Instant deadline_;
     Duration limit_{};
     std::unique_ptr<std::byte[]> scratch_;

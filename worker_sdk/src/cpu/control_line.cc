@@ -4,6 +4,8 @@
 #include <regroup/error.h>
 
 #include <algorithm>
+#include <cstring>
+#include <span>
 #include <utility>
 
 namespace regroup::cpu {
@@ -16,6 +18,8 @@ constexpr Duration kCheckInterval = std::chrono::milliseconds(50);
 constexpr Duration kFarewellLimit = std::chrono::seconds(1);
 /// Shorter than Mesh::kExplanationLimit: it is the explanation.
 constexpr Duration kFormingGrace = std::chrono::milliseconds(100);
+/// The standings that wait for a neighbour which does not read.
+constexpr std::size_t kUnsentBytesMax = std::size_t{256} << 10U;
 
 }  // namespace
 
@@ -105,6 +109,9 @@ void ControlLine::watch(net::PollSet& poll) {
         if (line.stream != nullptr && !line.left && !met_) {
             poll.want_read(*line.stream);
         }
+        if (line.stream != nullptr && !line.unsent.empty() && !line.stream->ended()) {
+            poll.want_write(*line.stream);
+        }
     }
 }
 
@@ -113,6 +120,7 @@ void ControlLine::progress() {
         for (Line& line : lines_) {
             if (line.stream != nullptr && !met_) {
                 read(line);
+                flush(line);
             }
         }
     } catch (GroupFailure& failure) {
@@ -151,6 +159,8 @@ void ControlLine::read(Line& line) {
         }
         if (line.text.size() == std::min(notice.text_bytes, Notice::kTextBytesMax)) {
             handle(line, notice);
+            line.notice.reset();
+            line.text.clear();
         }
     }
     if (!line.left && line.stream->input_ended()) {
@@ -168,6 +178,9 @@ void ControlLine::handle(Line& line, const Notice& notice) {
         mesh_.note_left(line.peer);
         return;
     }
+    if (notice.kind == NoticeKind::standing) {
+        return handle_standing(line, notice);
+    }
     heard_ = notice;
     heard_text_ = line.text;
     const std::string reporter = notice.reporter < mesh_.position().world_size
@@ -179,6 +192,27 @@ void ControlLine::handle(Line& line, const Notice& notice) {
         mesh_.tell_break(notice.reporter, "says that the connection broke");
     }
     throw GroupFailure{.code = notice.code, .cause = reporter + " reports: " + line.text};
+}
+
+void ControlLine::handle_standing(Line& line, const Notice& notice) {
+    Standing standing;
+    if (line.text.size() != sizeof standing || notice.reporter >= mesh_.position().world_size ||
+        notice.reporter == mesh_.position().rank || !standing_listener_) {
+        return;
+    }
+    std::memcpy(&standing, line.text.data(), sizeof standing);
+    if (standing_listener_(notice.reporter, standing)) {
+        Line& other = &line == &lines_[0] ? lines_[1] : lines_[0];
+        send(other, notice, line.text);
+    }
+}
+
+void ControlLine::tell(const Standing& standing) {
+    const auto bytes = bytes_of(standing);
+    send({.kind = NoticeKind::standing,
+          .reporter = mesh_.position().rank,
+          .text_bytes = static_cast<std::uint32_t>(bytes.size())},
+         {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 void ControlLine::announce_leave() noexcept {
@@ -201,17 +235,32 @@ void ControlLine::announce_failure(Errc code, const std::string& text,
          text);
 }
 
-void ControlLine::send(const Notice& notice, const std::string& text) noexcept {
-    const auto head = bytes_of(notice);
-    const std::array<iovec, 2> parts{iovec{const_cast<std::byte*>(head.data()), head.size()},
-                                     iovec{const_cast<char*>(text.data()),
-                                           std::min<std::size_t>(text.size(), notice.text_bytes)}};
+void ControlLine::send(const Notice& notice, std::string_view text) noexcept {
     for (Line& line : lines_) {
-        // The connection has carried no data, so the socket has room. A broken connection needs no
-        // notice.
-        if (line.stream != nullptr) {
-            static_cast<void>(line.stream->write_some(parts));
+        send(line, notice, text);
+    }
+}
+
+void ControlLine::send(Line& line, const Notice& notice, std::string_view text) noexcept {
+    // A broken connection needs no notice, and a neighbour that has stopped reading needs no
+    // standings.
+    if (line.stream == nullptr || line.stream->ended() ||
+        (notice.kind == NoticeKind::standing && line.unsent.size() > kUnsentBytesMax)) {
+        return;
+    }
+    const auto head = bytes_of(notice);
+    line.unsent.append(reinterpret_cast<const char*>(head.data()), head.size());
+    line.unsent.append(text.substr(0, notice.text_bytes));
+    flush(line);
+}
+
+void ControlLine::flush(Line& line) noexcept {
+    while (!line.unsent.empty()) {
+        const std::size_t count = line.stream->write_some(std::as_bytes(std::span(line.unsent)));
+        if (count == 0) {
+            return;
         }
+        line.unsent.erase(0, count);
     }
 }
 

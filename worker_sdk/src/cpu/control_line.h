@@ -5,14 +5,17 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "worker_sdk/src/cpu/mesh.h"
 
 namespace regroup::cpu {
 
 /// The two connections to the neighbours in the ring that carry only notices, no data. A rank that
-/// leaves in order sends a notice. A notice of a failure travels both ways round the ring until all
-/// ranks have it. A neighbour that closes its connection without a notice has died.
+/// leaves in order sends a notice. A notice of a failure or of a rank's standing travels both ways
+/// round the ring until all ranks have it. A neighbour that closes its connection without a notice
+/// has died.
 class ControlLine final : public net::Participant {
    public:
     /// Connects to both neighbours. Throws Error naming the neighbour that does not answer by
@@ -28,6 +31,13 @@ class ControlLine final : public net::Participant {
     [[nodiscard]] Instant next_deadline() const override;
     void formed() noexcept { forming_ = false; }
 
+    /// `listener` gets the standing of another rank, and returns true if it is news. Only news
+    /// travels on.
+    using StandingListener = std::function<bool(std::uint32_t rank, const Standing& standing)>;
+    void on_standing(StandingListener listener) { standing_listener_ = std::move(listener); }
+    /// Tells all other ranks this rank's standing.
+    void tell(const Standing& standing);
+
     /// Tells the neighbours that this rank leaves in order.
     void announce_leave() noexcept;
     /// Tells the neighbours why the group has failed: the notice of another rank, else `code` and
@@ -42,6 +52,7 @@ class ControlLine final : public net::Participant {
         bool left = false;
         Partial<Notice> notice{};
         std::string text{};  // The received part of the notice's text.
+        std::string unsent{};
     };
 
     void connect(Instant deadline, const std::function<void()>& check);
@@ -50,10 +61,14 @@ class ControlLine final : public net::Participant {
     void meet(GroupFailure failure);
     void read(Line& line);
     void handle(Line& line, const Notice& notice);
-    void send(const Notice& notice, const std::string& text) noexcept;
+    void handle_standing(Line& line, const Notice& notice);
+    void send(const Notice& notice, std::string_view text) noexcept;
+    static void send(Line& line, const Notice& notice, std::string_view text) noexcept;
+    static void flush(Line& line) noexcept;
 
     Mesh& mesh_;
     std::array<Line, 2> lines_;
+    StandingListener standing_listener_;
     bool forming_ = false;             // Connected, but not `formed`.
     std::optional<GroupFailure> met_;  // Met while forming; `progress` throws it.
     Instant met_until_;                // The latest time for that.

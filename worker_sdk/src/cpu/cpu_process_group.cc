@@ -59,13 +59,15 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
       mesh_(listened_to(std::move(mesh), scope_)),
       interruption_(*mesh_, scope_),
       control_(*mesh_, formation.deadline, formation.check),
-      lane_(*mesh_),
+      roll_call_(*mesh_, control_),
+      lane_(*mesh_, roll_call_),
       algorithms_(lane_),
       messenger_(*mesh_, limit_, [this](const Operation& operation) { complete(operation); }),
       wakeup_(make_wakeup()) {
     // This order lets operations that were just issued make progress in the same turn.
     mesh_->add(*this);
     mesh_->add(control_);
+    mesh_->add(roll_call_);
     mesh_->add(lane_);
     mesh_->add(messenger_);
     try {

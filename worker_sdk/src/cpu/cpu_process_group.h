@@ -22,6 +22,7 @@
 #include "worker_sdk/src/cpu/node_executor.h"
 #include "worker_sdk/src/cpu/node_formation.h"
 #include "worker_sdk/src/cpu/operation.h"
+#include "worker_sdk/src/cpu/roll_call.h"
 #include "worker_sdk/src/group/descendants.h"
 
 namespace regroup::cpu {
@@ -118,6 +119,7 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
     std::unique_ptr<Mesh> mesh_;
     Interruption interruption_;
     ControlLine control_;
+    RollCall roll_call_;
     CollectiveLane lane_;
     Collectives algorithms_;
     Messenger messenger_;

@@ -80,8 +80,19 @@ struct MessageHeader {
 };
 
 enum class NoticeKind : std::uint32_t {
-    leave,    ///< The sender has left in order; nothing is wrong.
-    failure,  ///< The group has failed; `text_bytes` of explanation follow.
+    leave,     ///< The sender has left in order; nothing is wrong.
+    failure,   ///< The group has failed; `text_bytes` of explanation follow.
+    standing,  ///< The reporter is at this collective; a Standing follows.
+};
+
+/// How far a rank has come in the collectives of its group.
+struct Standing {
+    std::uint64_t version = 0;    ///< Counts the standings that the rank has told; larger is newer.
+    Signature latest{};           ///< The collective that the rank is in, or its last one.
+    std::uint32_t is_inside = 0;  ///< 1: it is in this collective and waits for other ranks.
+    std::uint32_t zero = 0;
+
+    bool operator==(const Standing&) const = default;
 };
 
 /// The header of a notice on a control connection.
@@ -90,7 +101,7 @@ struct Notice {
 
     NoticeKind kind = NoticeKind::leave;
     Errc code = Errc::disconnected;
-    std::uint32_t reporter = 0;  ///< The rank that met the failure first.
+    std::uint32_t reporter = 0;  ///< The rank that met the failure first, or whose standing it is.
     /// The rank to which its connection has broken, if that is the failure.
     std::uint32_t broken_to = kNobody;
     std::uint32_t text_bytes = 0;
@@ -102,7 +113,7 @@ template <class T>
 concept WireStruct = std::is_trivially_copyable_v<T> && std::has_unique_object_representations_v<T>;
 
 static_assert(WireStruct<Hello> && WireStruct<Welcome> && WireStruct<Signature> &&
-              WireStruct<MessageHeader> && WireStruct<Notice>);
+              WireStruct<MessageHeader> && WireStruct<Notice> && WireStruct<Standing>);
 
 template <WireStruct T>
 std::span<const std::byte> bytes_of(const T& value) {

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker_sdk/src/cpu/control_line.h"
+#include "worker_sdk/src/cpu/mesh.h"
+#include "worker_sdk/src/cpu/wire.h"
+#include "worker_sdk/src/group/group_failure.h"
+
+namespace regroup::cpu {
+
+/// Knows which collective this rank is in, and finds out about the others when one takes long.
+///
+/// In a tree or a ring a rank hears only from its neighbours. So it cannot tell a rank that never
+/// came from one that waits for that rank, and two ranks in different collectives may never
+/// exchange a byte. A rank that has waited for a while, or whose time is up, therefore tells all
+/// others its standing over the control line. A rank that hears a new standing answers with its
+/// own. So every rank knows all of them, and can name the rank that is missing.
+class RollCall final : public net::Participant {
+   public:
+    /// The first wait before this rank calls the roll. Each further wait in the same collective is
+    /// twice as long, up to kLongestWait.
+    static constexpr Duration kFirstWait = std::chrono::seconds(1);
+    static constexpr Duration kLongestWait = std::chrono::minutes(1);
+    /// How long a rank whose time is up waits for the others' standings.
+    static constexpr Duration kAnswerLimit = std::chrono::milliseconds(500);
+
+    RollCall(Mesh& mesh, ControlLine& line);
+
+    /// This rank enters a collective. Throws GroupFailure `invalid_argument` if another rank is
+    /// known to be in a different one with the same number.
+    void enter(const Signature& signature);
+    /// The collective is complete on this rank.
+    void leave();
+    [[nodiscard]] const std::optional<Signature>& current() const noexcept { return current_; }
+
+    /// Throws GroupFailure `invalid_argument` unless `theirs`, which `peer` has begun to send, is
+    /// the current collective or one that this rank has not entered yet.
+    void check(std::uint32_t peer, const Signature& theirs) const;
+
+    /// The time of the current collective is up. A turn throws `failure`, with the ranks that are
+    /// missing as its cause if there are any, as soon as these are known.
+    void expire(const GroupFailure& failure, Duration limit);
+
+    void watch(net::PollSet& /*poll*/) override {}
+    void progress() override;
+    [[nodiscard]] Instant next_deadline() const override;
+
+   private:
+    struct Known {
+        Standing standing{};
+        Instant heard_at{};
+    };
+    struct Expired {
+        GroupFailure failure;
+        Duration limit;
+        Instant at;
+    };
+
+    [[nodiscard]] bool hear(std::uint32_t rank, const Standing& standing);
+    void tell(Instant now);
+    [[nodiscard]] bool is_fresh(std::uint32_t rank) const;
+    [[nodiscard]] bool all_are_fresh() const;
+    [[nodiscard]] GroupFailure explained() const;
+    [[nodiscard]] std::string names_of(const std::vector<std::uint32_t>& ranks) const;
+    [[noreturn]] void disagree(std::uint32_t peer, const Signature& theirs,
+                               const std::string& ours) const;
+
+    Mesh& mesh_;
+    ControlLine& line_;
+    std::optional<Signature> current_;
+    std::deque<Signature> finished_;  // The last few.
+    std::vector<Known> known_;        // by rank
+    std::uint64_t version_ = 0;
+    Instant told_at_{};
+    Instant next_call_ = Instant::max();
+    Duration wait_{};
+    std::optional<Expired> expired_;
+};
+
+}  // namespace regroup::cpu
