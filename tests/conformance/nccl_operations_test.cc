@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams, batches, messages, captures, sub-groups, memory and arguments of the "nccl" back end.
 #include <barrier>
+#include <future>
 #include <numeric>
 
 #include <gmock/gmock.h>
@@ -107,6 +108,59 @@ TEST(NcclStreams, StreamOfTheCallerOrdersOperationsWithItsKernels) {
             ASSERT_EQ(values[99], 2);
         }
         group.barrier().wait();
+    });
+}
+
+TEST(NcclStreams, StreamOfOneOperationOrdersItWithTheKernelsThere) {
+    run_ranks_on_gpus(2, [](ProcessGroup& group) {
+        HostStream stream;
+        std::vector<std::int64_t> values(100);
+        for (int i = 0; i < 10; ++i) {
+            stream.put([&] { values.assign(100, 1); });
+            (void)group.all_reduce(view(values, group), ReduceOp::sum,
+                                   {.stream = handle_of(stream)});
+            stream.put([&] { values[0] += 10; });
+            stream.synchronize();
+            ASSERT_EQ(values[0], 12);
+            EXPECT_FALSE(group.current_stream());
+        }
+        OperationBatch batch(group);
+        (void)group.all_reduce(view(values, group), ReduceOp::sum);
+        const auto error = error_of([&] {
+            (void)group.all_reduce(view(values, group), ReduceOp::sum,
+                                   {.stream = handle_of(stream)});
+        });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::invalid_argument);
+        batch.start();
+        group.barrier().wait();
+    });
+}
+
+TEST(NcclOptions, TimeoutOfOneOperationHoldsForItAlone) {
+    NcclWorld world(2);
+    std::promise<void> over;
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier({.timeout = std::chrono::hours(1)}).wait();
+        if (group.rank() == 1) {
+            over.get_future().wait();
+            return;
+        }
+        const auto error = error_of(group.barrier({.timeout = std::chrono::milliseconds(200)}));
+        over.set_value();
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::deadline_exceeded) << error->what();
+    });
+}
+
+TEST(NcclOptions, OperatorsThatNcclLacksAreRefused) {
+    run_ranks_on_gpus(2, [](ProcessGroup& group) {
+        std::vector<std::int64_t> values(1);
+        const auto error =
+            error_of([&] { (void)group.all_reduce(view(values, group), ReduceOp::bit_or); });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::invalid_argument);
+        EXPECT_THAT(error->what(), HasSubstr("bit_or"));
     });
 }
 

@@ -64,6 +64,10 @@ double reduced(ReduceOp op, std::size_t i) {
             case ReduceOp::max:
                 result = std::max(result, next);
                 break;
+            case ReduceOp::bit_and:
+            case ReduceOp::bit_or:
+            case ReduceOp::bit_xor:
+                break;  // NCCL has none.
         }
     }
     return op == ReduceOp::avg ? result / kRanks : result;
@@ -194,6 +198,38 @@ TYPED_TEST(NcclResults, PremultipliedSumsUseTheFactorOfEachRank) {
     });
     EXPECT_EQ(world.stand_in.events("red_op_create").size(), kRanks);
     EXPECT_EQ(world.stand_in.events("red_op_destroy").size(), kRanks);
+}
+
+TEST(NcclRows, RowsOfDifferentLengthsArriveInPlace) {
+    testing::NcclWorld world(3);
+    const std::vector<std::size_t> counts = {2, 0, 3};
+    run_ranks(world, [&](ProcessGroup& group) {
+        const auto rank = static_cast<float>(group.rank());
+        std::vector<float> mine(counts[group.rank()], rank);
+        std::vector<float> all(5, -1);
+        group.all_gather(view(mine, group), view(all, group), counts).wait();
+        EXPECT_EQ(all, (std::vector<float>{0, 0, 2, 2, 2}));
+
+        std::vector<float> rows = {1, 2, 3, 4, 5};
+        group.reduce_scatter(view(rows, group), view(mine, group), ReduceOp::sum, counts).wait();
+        const std::vector<std::vector<float>> sums = {{3, 6}, {}, {9, 12, 15}};
+        EXPECT_EQ(mine, sums[group.rank()]);
+
+        // Rank a sends a + b elements to rank b.
+        std::vector<std::size_t> lengths;
+        for (std::uint32_t peer = 0; peer < 3; ++peer) {
+            lengths.push_back(group.rank() + peer);
+        }
+        std::vector<float> sent(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}),
+                                rank);
+        std::vector<float> received(sent.size(), -1);
+        group.all_to_all(view(sent, group), view(received, group), lengths, lengths).wait();
+        std::vector<float> expected_rows;
+        for (std::uint32_t peer = 0; peer < 3; ++peer) {
+            expected_rows.insert(expected_rows.end(), lengths[peer], static_cast<float>(peer));
+        }
+        EXPECT_EQ(received, expected_rows);
+    });
 }
 
 }  // namespace

@@ -57,6 +57,10 @@ T reduced(ReduceOp op, std::uint32_t world_size, std::size_t index) {
             case ReduceOp::max:
                 result = std::max(result, next);
                 break;
+            case ReduceOp::bit_and:
+            case ReduceOp::bit_or:
+            case ReduceOp::bit_xor:
+                break;  // Tested with integers alone.
         }
     }
     if constexpr (std::is_integral_v<T>) {

@@ -68,6 +68,10 @@ T reference(ReduceOp op, std::uint32_t world_size, std::size_t index) {
             case ReduceOp::max:
                 result = std::max(result, value);
                 break;
+            case ReduceOp::bit_and:
+            case ReduceOp::bit_or:
+            case ReduceOp::bit_xor:
+                break;  // Tested with integers alone.
         }
     }
     if (op == ReduceOp::avg) {

@@ -52,7 +52,10 @@ class RecordingGroup final : public ProcessGroup {
     Work issue(const OperationRequest& request) override {
         const ConstTensorView given =
             request.kind == OperationKind::recv ? request.output : request.input;
-        const bool has_two = !is_in_place(request.kind) && !is_message(request.kind);
+        const bool in_place = request.kind == OperationKind::all_reduce ||
+                              request.kind == OperationKind::reduce ||
+                              request.kind == OperationKind::broadcast;
+        const bool has_two = !in_place && !is_message(request.kind);
         record_ = std::string(name_of(request.kind)) + " " + std::to_string(given.count) + " " +
                   std::string(to_string(given.dtype)) + " " + to_string(given.device) + " > " +
                   std::to_string(has_two ? request.output.count : 0) + " " +

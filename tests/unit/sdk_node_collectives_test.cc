@@ -45,7 +45,8 @@ class TwoRanks : public ::testing::Test {
     }
     [[nodiscard]] Operation broadcast(std::uint32_t rank) const {
         return {.signature = signature_,
-                .buffer = {region_->parts[rank].data(), kBytes, DType::uint8}};
+                .buffer = {region_->parts[rank].data(), kBytes, DType::uint8},
+                .limit = limit_};
     }
     void enter(std::uint32_t rank) {
         played_.board(rank).entries[1] = {.signature = signature_, .region = 1};
@@ -56,6 +57,7 @@ class TwoRanks : public ::testing::Test {
                   NodeBarrier::Outcome::passed);
     }
     NodeMemory::Board& board(std::uint32_t rank) { return played_.board(rank); }
+    void set_limit(Duration limit) { limit_ = limit; }
 
    private:
     static std::vector<SharedMemory> make_two(std::size_t bytes) {
@@ -70,6 +72,7 @@ class TwoRanks : public ::testing::Test {
     std::vector<SharedMemory> segments_ = make_two(NodeMemory::segment_bytes());
     std::vector<SharedMemory> buffers_ = make_two(kBytes);
     const std::shared_ptr<Region> region_ = std::make_shared<Region>();
+    Duration limit_ = kPatience;
     NodeMemory played_{views_of(segments_), true};
     NodeBarrier barrier_{played_.board(0).barrier, 2, false, [] { return false; }};
 };
@@ -79,7 +82,7 @@ TEST_F(TwoRanks, DataOfARankThatHasGivenUpIsNoResult) {
     std::optional<GroupFailure> failure;
     std::jthread thread([&] {
         try {
-            reader->carry_out(broadcast(1), kPatience);
+            reader->carry_out(broadcast(1));
         } catch (const GroupFailure& caught) {
             failure = caught;
         }
@@ -96,8 +99,10 @@ TEST_F(TwoRanks, DataOfARankThatHasGivenUpIsNoResult) {
 
 TEST_F(TwoRanks, RankThatGivesUpSaysSoBeforeItsCallerCanKnow) {
     std::promise<GroupFailure> failed;
-    NodeExecutor executor(real(0), std::chrono::seconds(2),
-                          {.complete = [](const Operation&) { ADD_FAILURE(); },
+    set_limit(std::chrono::seconds(2));
+    NodeExecutor executor(real(0),
+                          {.start = [](const Operation&) {},
+                           .complete = [](const Operation&) { ADD_FAILURE(); },
                            .fail = [&](GroupFailure failure) { failed.set_value(failure); }});
     executor.post(broadcast(0));
     enter(1);  // And never arrives again.
@@ -110,7 +115,7 @@ TEST_F(TwoRanks, RankThatGivesUpSaysSoBeforeItsCallerCanKnow) {
 }
 
 TEST_F(TwoRanks, RankThatLeavesInOrderHasNotGivenUp) {
-    NodeExecutor executor(real(0), kPatience, {.complete = {}, .fail = {}});
+    NodeExecutor executor(real(0), {.start = {}, .complete = {}, .fail = {}});
     EXPECT_TRUE(executor.stop(true).empty());
     EXPECT_EQ(board(0).failed, 0U);
     EXPECT_EQ(board(0).left, 1U);

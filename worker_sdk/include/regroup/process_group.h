@@ -11,13 +11,15 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace regroup {
 
-enum class ReduceOp : std::uint8_t { sum, product, min, max, avg };
+/// `bit_and`, `bit_or` and `bit_xor` are for integers, on "cpu" only: NCCL has none.
+enum class ReduceOp : std::uint8_t { sum, product, min, max, avg, bit_and, bit_or, bit_xor };
 [[nodiscard]] std::string_view to_string(ReduceOp op) noexcept;
 
 /// Combines the values of the ranks with an operator. For `sum` of floating-point values, each rank
@@ -100,6 +102,14 @@ struct ProcessGroupOptions {
     std::optional<std::int32_t> device = {};
 };
 
+/// What one operation does otherwise than its group.
+struct OperationOptions {
+    /// "nccl": the stream that the operation goes into. The operations of a batch share one.
+    std::optional<Stream> stream = {};
+    /// The limit of this operation on this rank. The ranks may give different ones.
+    std::optional<std::chrono::nanoseconds> timeout = {};
+};
+
 struct OperationRequest;
 
 /// The ranks of one round, or some of them, and the collectives and messages among them.
@@ -159,36 +169,69 @@ class ProcessGroup {
     /// In place: every rank ends up with the reduction over all ranks, bit-identical on all.
     /// Integers wrap around in their own width; `avg` divides their sum, truncating towards zero.
     /// On "cpu" the minimum and maximum of anything and a NaN is NaN, as torch.minimum has it.
-    [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction);
+    [[nodiscard]] Work all_reduce(TensorView buffer, Reduction reduction,
+                                  const OperationOptions& options = {});
+    /// The same into `output`, which is `input` or does not overlap it.
+    [[nodiscard]] Work all_reduce(ConstTensorView input, TensorView output, Reduction reduction,
+                                  const OperationOptions& options = {});
     /// In place on `root`, which ends up with the reduction. The buffers of the other ranks keep
     /// their values.
-    [[nodiscard]] Work reduce(TensorView buffer, Reduction reduction, std::uint32_t root);
+    [[nodiscard]] Work reduce(TensorView buffer, Reduction reduction, std::uint32_t root,
+                              const OperationOptions& options = {});
+    /// The same into `root`'s `output`, which is `input` or does not overlap it. The other ranks'
+    /// `output` is ignored.
+    [[nodiscard]] Work reduce(ConstTensorView input, TensorView output, Reduction reduction,
+                              std::uint32_t root, const OperationOptions& options = {});
     /// `output` = this rank's row of the reduction of `input` = [world_size, output.count] over all
     /// ranks. May be that row of the input itself.
-    [[nodiscard]] Work reduce_scatter(ConstTensorView input, TensorView output,
-                                      Reduction reduction);
+    [[nodiscard]] Work reduce_scatter(ConstTensorView input, TensorView output, Reduction reduction,
+                                      const OperationOptions& options = {});
+    /// Row i of the input has `counts[i]` elements, and goes to rank i. The rows lie one after the
+    /// other. All ranks give the same counts, which the call copies.
+    [[nodiscard]] Work reduce_scatter(ConstTensorView input, TensorView output, Reduction reduction,
+                                      std::span<const std::size_t> counts,
+                                      const OperationOptions& options = {});
     /// In place: every rank ends up with `root`'s values.
-    [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root);
+    [[nodiscard]] Work broadcast(TensorView buffer, std::uint32_t root,
+                                 const OperationOptions& options = {});
     /// `output` = [world_size, input.count], row i from rank i. The input may be its own row.
-    [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output);
-    /// The same on `root` alone. The other ranks' `output` is ignored.
-    [[nodiscard]] Work gather(ConstTensorView input, TensorView output, std::uint32_t root);
+    [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output,
+                                  const OperationOptions& options = {});
+    /// Row i of the output has `counts[i]` elements, and comes from rank i. The rows lie one after
+    /// the other. All ranks give the same counts, which the call copies.
+    [[nodiscard]] Work all_gather(ConstTensorView input, TensorView output,
+                                  std::span<const std::size_t> counts,
+                                  const OperationOptions& options = {});
+    /// As the even all_gather, on `root` alone. The other ranks' `output` is ignored.
+    [[nodiscard]] Work gather(ConstTensorView input, TensorView output, std::uint32_t root,
+                              const OperationOptions& options = {});
     /// Row i of `root`'s `input` = [world_size, output.count] becomes rank i's `output`. The other
     /// ranks' `input` is ignored. The output may be its own row.
-    [[nodiscard]] Work scatter(ConstTensorView input, TensorView output, std::uint32_t root);
+    [[nodiscard]] Work scatter(ConstTensorView input, TensorView output, std::uint32_t root,
+                               const OperationOptions& options = {});
     /// Both [world_size, n]: row i of the input goes to rank i, row i of the output comes from it.
     /// The buffers must not overlap.
-    [[nodiscard]] Work all_to_all(ConstTensorView input, TensorView output);
-    /// Complete when every rank has entered.
-    [[nodiscard]] Work barrier();
+    [[nodiscard]] Work all_to_all(ConstTensorView input, TensorView output,
+                                  const OperationOptions& options = {});
+    /// Row i of the input has `input_counts[i]` elements, row i of the output `output_counts[i]`.
+    /// The latter is what rank i gives as its count for this rank. The rows lie one after the
+    /// other, and the call copies the counts.
+    [[nodiscard]] Work all_to_all(ConstTensorView input, TensorView output,
+                                  std::span<const std::size_t> input_counts,
+                                  std::span<const std::size_t> output_counts,
+                                  const OperationOptions& options = {});
+    /// Complete when every rank has entered. The error of a timeout names the ranks that have not.
+    [[nodiscard]] Work barrier(const OperationOptions& options = {});
     /// Sends to one peer. Matches the peer's recv with the same tag, in order of issue per (peer,
     /// tag). Complete when the buffer may be reused; the peer may not have received the data yet.
     /// On "cpu" a rank buffers messages that arrive before their recv, up to 64 MiB from one peer.
     /// Beyond that, this message of the peer and all its later messages to this rank wait. On
     /// "nccl" both sides wait for each other. NCCL carries no tags: messages match in order of
     /// issue alone, and the caller must use tags in the same order on both sides.
-    [[nodiscard]] Work send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag = 0);
-    [[nodiscard]] Work recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag = 0);
+    [[nodiscard]] Work send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag = 0,
+                            const OperationOptions& options = {});
+    [[nodiscard]] Work recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag = 0,
+                            const OperationOptions& options = {});
 
     /// Forms a group of some ranks of this group; the i-th of `ranks` becomes its rank i. Every
     /// rank of this group calls it with the same arguments, in the same order among its

@@ -15,6 +15,7 @@
 #include <regroup/evaluation.h>                 // Evaluator, gather_in_order
 #include <regroup/exact_sum.h>                  // ExactSum
 #include <regroup/failure.h>                    // report_fatal: why this process ends
+#include <regroup/flight_recorder.h>            // flight_record: the last operations, as JSON
 #include <regroup/fused_optimizer.h>            // FusedOptimizer: SGD, Adam, AdamW
 #include <regroup/grad_scaler.h>                // GradScaler: loss scaling
 #include <regroup/lr_schedule.h>                // CosineWarmRestarts

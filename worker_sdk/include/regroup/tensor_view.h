@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,9 +48,24 @@ struct Device {
 /// "cpu", "cuda:0".
 [[nodiscard]] std::string to_string(const Device& device);
 
-/// The DType of a C++ element type. Only the types listed here have one.
+namespace internal {
 template <class T>
-struct DTypeOf;
+inline constexpr bool kHasDType = false;
+}  // namespace internal
+
+/// The DType of a C++ element type. `long`, `long long` and their unsigned twins are the 64-bit
+/// types, std::byte is uint8. Other types have none, and the compiler says so.
+template <class T>
+struct DTypeOf {
+    static_assert(!std::is_same_v<T, bool>,
+                  "bool has no DType, since the sum of two bools is no bool: use std::uint8_t");
+    static_assert(!std::is_integral_v<T> || sizeof(T) != 2,
+                  "16-bit integers have no DType, since NCCL has none: widen them to std::int32_t");
+    static_assert(!std::is_same_v<T, char>,
+                  "char has no DType: use std::int8_t, std::uint8_t or std::byte");
+    static_assert(internal::kHasDType<T>,
+                  "this element type has no DType; the DTypes are listed in regroup/tensor_view.h");
+};
 template <>
 struct DTypeOf<float> : std::integral_constant<DType, DType::float32> {};
 template <>
@@ -75,6 +91,19 @@ struct DTypeOf<float8_e4m3fn> : std::integral_constant<DType, DType::float8_e4m3
 template <>
 struct DTypeOf<float8_e5m2> : std::integral_constant<DType, DType::float8_e5m2> {};
 
+template <>
+struct DTypeOf<std::byte> : std::integral_constant<DType, DType::uint8> {};
+template <>
+struct DTypeOf<long long> : std::integral_constant<DType, DType::int64> {};
+template <>
+struct DTypeOf<unsigned long long> : std::integral_constant<DType, DType::uint64> {};
+
+/// A range in host memory whose elements lie one after the other, and which
+/// outlives the expression that names it: a vector or an array with a name, a span of any extent.
+template <class R>
+concept TensorRange = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
+                      std::ranges::borrowed_range<R>;
+
 /// A contiguous buffer, which the view does not own: `count` elements of `dtype` on `device`.
 struct ConstTensorView {
     const void* data = nullptr;
@@ -86,9 +115,10 @@ struct ConstTensorView {
     ConstTensorView(const void* data_in, std::size_t count_in, DType dtype_in,
                     Device device_in = {}) noexcept
         : data(data_in), count(count_in), dtype(dtype_in), device(device_in) {}
-    template <class T>
-    ConstTensorView(std::span<T> values) noexcept  // NOLINT: implicit on purpose
-        : ConstTensorView(values.data(), values.size(), DTypeOf<std::remove_const_t<T>>::value) {}
+    template <TensorRange R>
+    ConstTensorView(R&& values) noexcept  // NOLINT: implicit on purpose
+        : ConstTensorView(std::ranges::data(values), std::ranges::size(values),
+                          DTypeOf<std::ranges::range_value_t<R>>::value) {}
 
     [[nodiscard]] std::size_t bytes() const noexcept { return count * item_bytes(dtype); }
 };
@@ -103,10 +133,11 @@ struct TensorView {
     TensorView() = default;
     TensorView(void* data_in, std::size_t count_in, DType dtype_in, Device device_in = {}) noexcept
         : data(data_in), count(count_in), dtype(dtype_in), device(device_in) {}
-    template <class T>
-        requires(!std::is_const_v<T>)
-    TensorView(std::span<T> values) noexcept  // NOLINT: implicit on purpose
-        : TensorView(values.data(), values.size(), DTypeOf<T>::value) {}
+    template <TensorRange R>
+        requires(!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>)
+    TensorView(R&& values) noexcept  // NOLINT: implicit on purpose
+        : TensorView(std::ranges::data(values), std::ranges::size(values),
+                     DTypeOf<std::ranges::range_value_t<R>>::value) {}
 
     operator ConstTensorView() const noexcept {  // NOLINT: implicit on purpose
         return {data, count, dtype, device};

@@ -3,6 +3,7 @@
 #include <regroup/error.h>
 
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <limits>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "worker_sdk/src/base/flight_recorder.h"
 #include "worker_sdk/src/context/mpi_environment.h"
 #include "worker_sdk/src/link/assigned_context.h"
 #include "worker_sdk/src/link/process_link.h"
@@ -88,6 +90,20 @@ bool in_a_job() {
                "; set all of them, or none for a world of one");
     }
     return missing.empty();
+}
+
+/// Where the flight record goes, and at which signal.
+void read_flight_record() {
+    const std::string signal = variable("REGROUP_FLIGHT_RECORD_SIGNAL").value_or("");
+    int number = 0;
+    if (signal == "USR1" || signal == "SIGUSR1") {
+        number = SIGUSR1;
+    } else if (signal == "USR2" || signal == "SIGUSR2") {
+        number = SIGUSR2;
+    } else if (!signal.empty()) {
+        refuse("REGROUP_FLIGHT_RECORD_SIGNAL=\"" + signal + "\" is neither USR1 nor USR2");
+    }
+    configure_flight_record(variable("REGROUP_FLIGHT_RECORD").value_or(""), number);
 }
 
 constexpr std::uint16_t kPortMost = std::numeric_limits<std::uint16_t>::max();
@@ -233,6 +249,7 @@ Context link::context_of(const Context& base, const worker_link::AssignWorker& p
     context.agent_store = base.agent_store;
     context.cpu_transport = base.cpu_transport;
     context.store_timeout = base.store_timeout;
+    set_flight_record_rank(place.rank);
     return context;
 }
 
@@ -278,6 +295,7 @@ void Context::use_store(std::shared_ptr<Store> store) {
 }
 
 Context Context::from_environment() {
+    read_flight_record();
     const bool prestarted = variable(worker_link::kPrestartedVariable) == "1";
     // Without an agent the program works as under any other launcher, unless it needs a place.
     const Result<void> attached = link::attach_from_environment();
@@ -300,6 +318,7 @@ Context Context::from_environment() {
         read_transport(context);
         return context;
     }
+    set_flight_record_rank(mpi ? mpi->rank : number_or("RANK", 0U));
     if (mpi) {
         if (mpi->world_size > 1) {
             take(*mpi, context);

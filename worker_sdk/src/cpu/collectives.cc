@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <span>
 
 #include "rendezvous/base/ensure.h"
 #include "worker_sdk/src/cpu/reduce.h"
@@ -41,6 +42,15 @@ Piece row_of(const void* rows, std::size_t bytes, std::uint32_t index) {
             .bytes = bytes};
 }
 
+Piece row_of(const Rows& rows, std::uint32_t index) {
+    return {.data = rows.data(index), .bytes = rows.bytes(index)};
+}
+
+/// The rows of an operation's buffer.
+Rows rows_of(const Operation& operation, const void* data, std::span<const std::size_t> counts) {
+    return {data, item_bytes(operation.signature.dtype), operation.signature.count, counts};
+}
+
 /// `from` and `to` may be the same memory: an input may be its own row of the output.
 void copy(const Piece& from, const Piece& to) {
     if (from.bytes > 0 && from.data != to.data) {
@@ -73,13 +83,14 @@ void Collectives::carry_out(const Operation& operation) {
             return broadcast(operation.buffer, signature.peer);
         case OperationKind::form:
         case OperationKind::all_gather:
-            return all_gather(operation.input, operation.buffer);
+            return all_gather(operation.input,
+                              rows_of(operation, operation.buffer.data, operation.counts));
         case OperationKind::gather:
             return gather(operation.input, operation.buffer, signature.peer);
         case OperationKind::scatter:
             return scatter(operation.input, operation.buffer, signature.peer);
         case OperationKind::all_to_all:
-            return all_to_all(operation.input, operation.buffer);
+            return all_to_all(operation);
         case OperationKind::barrier:
             return doubling_all_reduce({nullptr, 0, DType::uint8}, ReduceOp::sum);
         case OperationKind::send:
@@ -253,15 +264,16 @@ void Collectives::reduce_scatter(const Operation& operation) {
     const std::size_t item = item_bytes(output.dtype);
     const bool scaled = operation.factor != 1.0;
     const RingSchedule schedule(schedule_.previous(), world_size_);
+    const Rows input = rows_of(operation, operation.input.data, operation.counts);
     // Rows of sums, and rows of scaled values on ranks that have a factor.
     const std::size_t columns = std::max<std::size_t>(1, kStagingBytes / item / 2 / world_size_);
     std::size_t first = 0;
     do {
-        const std::size_t count = std::min(columns, output.count - first);
+        const std::size_t width = std::min(columns, input.longest() - first);
         const auto mine = [&](std::uint32_t row) {
-            std::byte* const values =
-                row_of(operation.input.data, output.bytes(), row).data + first * item;
-            std::byte* const staged = staging() + (world_size_ + row) * count * item;
+            const std::size_t count = input.count_in(row, first, width);
+            std::byte* const values = input.data(row) + first * item;
+            std::byte* const staged = staging() + (world_size_ + row) * width * item;
             if (scaled) {
                 scale(output.dtype, staged, values, count, operation.factor);
             }
@@ -275,20 +287,20 @@ void Collectives::reduce_scatter(const Operation& operation) {
         for (std::uint32_t step = 0; step < schedule.steps(); ++step) {
             const bool last = step + 1 == schedule.steps();
             const Piece here = mine(schedule.scatter_reduce(step).receive_chunk);
-            Piece sum{.data = staging() + step * count * item,
+            Piece sum{.data = staging() + step * width * item,
                       .bytes = here.bytes,
                       .landing = last ? Landing::reduce_last : Landing::reduce,
                       .with = here.data};
             if (last) {
-                sum.data = whole_of(part_of(output, first, count)).data;
+                sum.data = static_cast<std::byte*>(output.data) + first * item;
             } else {
                 flow.outgoing.push_back(sum);
             }
             flow.incoming.push_back(sum);
         }
         lane_.carry(flow);
-        first += count;
-    } while (first < output.count);
+        first += columns;
+    } while (first < input.longest());
 }
 
 void Collectives::broadcast(TensorView buffer, std::uint32_t root) {
@@ -338,18 +350,17 @@ void Collectives::chain_broadcast(Piece whole, std::uint32_t root) {
 }
 
 // Rows travel round the ring: a rank begins with its own and passes on all but the last to arrive.
-void Collectives::all_gather(ConstTensorView input, TensorView output) {
-    const std::size_t bytes = input.bytes();
-    copy(whole_of(input), row_of(output.data, bytes, rank_));
+void Collectives::all_gather(ConstTensorView input, const Rows& output) {
+    copy(whole_of(input), row_of(output, rank_));
     Flow flow;
     flow.to = schedule_.next();
     flow.from = schedule_.previous();
     for (std::uint32_t step = 0; step < schedule_.steps(); ++step) {
         const RingStep ring_step = schedule_.scatter_reduce(step);
-        flow.outgoing.push_back(row_of(output.data, bytes, ring_step.send_chunk));
-        flow.incoming.push_back(row_of(output.data, bytes, ring_step.receive_chunk));
+        flow.outgoing.push_back(row_of(output, ring_step.send_chunk));
+        flow.incoming.push_back(row_of(output, ring_step.receive_chunk));
     }
-    flow.head_bytes = bytes;
+    flow.head_bytes = input.bytes();
     lane_.carry(flow);
 }
 
@@ -378,17 +389,41 @@ void Collectives::scatter(ConstTensorView input, TensorView output, std::uint32_
 
 // In step s every rank sends to the rank s places on, so that each rank receives from one sender at
 // a time.
-void Collectives::all_to_all(ConstTensorView input, TensorView output) {
-    const std::size_t bytes = input.bytes() / world_size_;
-    copy(row_of(input.data, bytes, rank_), row_of(output.data, bytes, rank_));
+void Collectives::all_to_all(const Operation& operation) {
+    if (!operation.counts.empty()) {
+        exchange_counts(operation);
+    }
+    const Rows input = rows_of(operation, operation.input.data, operation.counts);
+    const Rows output = rows_of(operation, operation.buffer.data, operation.output_counts);
+    copy(row_of(input, rank_), row_of(output, rank_));
     for (std::uint32_t distance = 1; distance < world_size_; ++distance) {
         const std::uint32_t to = rank_at(distance, rank_);
         const std::uint32_t from = rank_at(world_size_ - distance, rank_);
         lane_.carry({.to = to,
-                     .outgoing = {row_of(input.data, bytes, to)},
-                     .head_bytes = bytes,
+                     .outgoing = {row_of(input, to)},
+                     .head_bytes = input.bytes(to),
                      .from = from,
-                     .incoming = {row_of(output.data, bytes, from)}});
+                     .incoming = {row_of(output, from)}});
+    }
+}
+
+// A rank would misread a row that is not as long as it expects.
+void Collectives::exchange_counts(const Operation& operation) {
+    for (std::uint32_t distance = 1; distance < world_size_; ++distance) {
+        const std::uint32_t to = rank_at(distance, rank_);
+        const std::uint32_t from = rank_at(world_size_ - distance, rank_);
+        std::uint64_t sent = operation.counts[to];
+        std::uint64_t expected = 0;
+        lane_.carry({.to = to,
+                     .outgoing = {{reinterpret_cast<std::byte*>(&sent), sizeof sent}},
+                     .head_bytes = sizeof sent,
+                     .from = from,
+                     .incoming = {{reinterpret_cast<std::byte*>(&expected), sizeof expected}}});
+        if (expected != operation.output_counts[from]) {
+            throw rows_disagree(lane_.mesh().peer(from).name, expected,
+                                lane_.mesh().peer(rank_).name, operation.output_counts[from],
+                                operation.signature.dtype);
+        }
     }
 }
 

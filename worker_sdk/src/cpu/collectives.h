@@ -9,6 +9,7 @@
 #include "worker_sdk/src/cpu/collective_lane.h"
 #include "worker_sdk/src/cpu/operation.h"
 #include "worker_sdk/src/cpu/ring_schedule.h"
+#include "worker_sdk/src/cpu/rows.h"
 
 namespace regroup::cpu {
 
@@ -25,8 +26,8 @@ class Collectives {
 
     explicit Collectives(CollectiveLane& lane);
 
-    /// Returns when the collective, which the lane has begun, is complete on this rank. Throws
-    /// GroupFailure.
+    /// Returns when the collective, which the lane has begun, is complete on this rank. The
+    /// reduction is in place: see move_into_place. Throws GroupFailure.
     void carry_out(const Operation& operation);
 
    private:
@@ -40,10 +41,11 @@ class Collectives {
     void broadcast(TensorView buffer, std::uint32_t root);
     void tree_broadcast(Piece whole, std::uint32_t root);
     void chain_broadcast(Piece whole, std::uint32_t root);
-    void all_gather(ConstTensorView input, TensorView output);
+    void all_gather(ConstTensorView input, const Rows& output);
     void gather(ConstTensorView input, TensorView output, std::uint32_t root);
     void scatter(ConstTensorView input, TensorView output, std::uint32_t root);
-    void all_to_all(ConstTensorView input, TensorView output);
+    void all_to_all(const Operation& operation);
+    void exchange_counts(const Operation& operation);
 
     void send(std::uint32_t peer, Piece piece);
     void receive(std::uint32_t peer, Piece piece);

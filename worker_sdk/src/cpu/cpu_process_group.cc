@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "rendezvous/base/result.h"
+#include "worker_sdk/src/base/flight_recorder.h"
 #include "worker_sdk/src/base/helper_thread.h"
 #include "worker_sdk/src/cpu/subgroup_formation.h"
 
@@ -44,6 +45,28 @@ bool on_one_node(const std::vector<Peer>& peers) {
            });
 }
 
+std::vector<std::uint32_t> world_ranks(const std::vector<Peer>& peers) {
+    std::vector<std::uint32_t> ranks;
+    for (const Peer& peer : peers) {
+        ranks.push_back(peer.world_rank);
+    }
+    return ranks;
+}
+
+FlightRecorder::Operation recorded(const Operation& operation) {
+    const Signature& signature = operation.signature;
+    const bool has_input = operation.input.data != nullptr;
+    return {.name = name_of(signature.kind),
+            .number = signature.number,
+            .is_message = is_message(operation),
+            .is_send = signature.kind == OperationKind::send,
+            .peer = signature.peer,
+            .input_count = has_input ? operation.input.count : operation.buffer.count,
+            .output_count = operation.buffer.count,
+            .dtype = signature.dtype,
+            .timeout = operation.limit};
+}
+
 }  // namespace
 
 CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupOptions& options,
@@ -56,13 +79,20 @@ CpuProcessGroup::CpuProcessGroup(std::unique_ptr<Mesh> mesh, const ProcessGroupO
       must_share_(formation.must_share),
       node_ranks_(formation.node_ranks),
       scope_(formation.scope),
+      record_(flight_recorder().add({.name = options.name,
+                                     .backend = "gloo",
+                                     .ranks = world_ranks(peers_),
+                                     .rank = position_.rank})),
       mesh_(listened_to(std::move(mesh), scope_)),
       interruption_(*mesh_, scope_),
       control_(*mesh_, formation.deadline, formation.check),
-      roll_call_(*mesh_, control_),
+      roll_call_(*mesh_, control_,
+                 [this](std::uint32_t rank, const Standing& standing) {
+                     flight_recorder().note_standing(record_, rank, describe(standing));
+                 }),
       lane_(*mesh_, roll_call_),
       algorithms_(lane_),
-      messenger_(*mesh_, limit_, [this](const Operation& operation) { complete(operation); }),
+      messenger_(*mesh_, [this](const Operation& operation) { complete(operation); }),
       wakeup_(make_wakeup()) {
     // This order lets operations that were just issued make progress in the same turn.
     mesh_->add(*this);
@@ -101,8 +131,11 @@ void CpuProcessGroup::share_node(const FormationOptions& formation) {
                 const Duration left = std::max<Duration>(formation.deadline - SteadyClock().now(),
                                                          std::chrono::milliseconds(1));
                 lane_.begin({.kind = OperationKind::form}, left);
-                algorithms_.carry_out(
-                    {.signature = {.kind = OperationKind::form}, .buffer = all, .input = mine});
+                algorithms_.carry_out({.signature = {.count = mine.count,
+                                                     .kind = OperationKind::form,
+                                                     .dtype = mine.dtype},
+                                       .buffer = all,
+                                       .input = mine});
                 lane_.end();
             }};
         try {
@@ -115,8 +148,9 @@ void CpuProcessGroup::share_node(const FormationOptions& formation) {
     }
     if (node) {
         node_ = std::make_shared<NodeExecutor>(
-            std::move(node), limit_,
+            std::move(node),
             NodeExecutor::Listener{
+                .start = [this](const Operation& operation) { start(operation); },
                 .complete = [this](const Operation& operation) { complete(operation); },
                 .fail =
                     [this](GroupFailure failure) {
@@ -208,7 +242,7 @@ void CpuProcessGroup::check_alive() {
 
 Work CpuProcessGroup::issue(const OperationRequest& request) {
     check(request, *this);
-    Operation operation = operation_of(request, position_.world_size);
+    Operation operation = operation_of(request, position_.rank, position_.world_size, limit_);
     const bool here = node_ != nullptr && !is_message(operation);
     auto state = std::make_shared<Work::State>(here ? node_ : nullptr);
     operation.work = state;
@@ -230,6 +264,8 @@ Work CpuProcessGroup::issue(const OperationRequest& request) {
         }
         ++issued;
         ++outstanding_;
+        operation.record =
+            flight_recorder().issued(record_, recorded(operation), operation.issued_at);
         scope_->note_issued(name_of(operation.signature.kind));
         if (here) {
             node_->post(std::move(operation));

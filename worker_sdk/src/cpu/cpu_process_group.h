@@ -99,7 +99,8 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
     void progress() override;
     void run() noexcept;
     void carry_out_all();
-    void carry_out(const Operation& operation);
+    void carry_out(Operation& operation);
+    void start(const Operation& operation);
     void complete(const Operation& operation);
     [[nodiscard]] Instant next_deadline() const override;
     void finish(GroupFailure failure);
@@ -112,6 +113,7 @@ class CpuProcessGroup final : public ProcessGroup, private net::Participant {
     const bool must_share_;
     const std::uint32_t node_ranks_;
     const std::shared_ptr<RoundScope> scope_;
+    const std::uint32_t record_;          // The group's number in the flight recorder.
     std::shared_ptr<NodeExecutor> node_;  // nullptr: collectives go over TCP.
     const std::shared_ptr<Descendants> descendants_ = std::make_shared<Descendants>();
 

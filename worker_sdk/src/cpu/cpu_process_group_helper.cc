@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker_sdk/src/base/flight_recorder.h"
 #include "worker_sdk/src/cpu/cpu_process_group.h"
 
 namespace regroup::cpu {
@@ -58,6 +59,7 @@ void CpuProcessGroup::progress() {
     }
     for (Operation& operation : issued) {
         if (is_message(operation)) {
+            start(operation);
             messenger_.post(std::move(operation));
         } else {
             collectives_.push_back(std::move(operation));
@@ -100,13 +102,20 @@ void CpuProcessGroup::carry_out_all() {
     }
 }
 
-void CpuProcessGroup::carry_out(const Operation& operation) {
-    lane_.begin(operation.signature, limit_);
+void CpuProcessGroup::carry_out(Operation& operation) {
+    start(operation);
+    lane_.begin(operation.signature, operation.limit);
+    move_into_place(operation);
     algorithms_.carry_out(operation);
     lane_.end();
 }
 
+void CpuProcessGroup::start(const Operation& operation) {
+    flight_recorder().started(operation.record, SteadyClock().now());
+}
+
 void CpuProcessGroup::complete(const Operation& operation) {
+    flight_recorder().completed(operation.record, SteadyClock().now());
     {
         const std::lock_guard lock(mutex_);
         --outstanding_;
@@ -144,6 +153,9 @@ void CpuProcessGroup::finish(GroupFailure failure) {
     collectives_.clear();
     for (const Operation& operation : failed) {
         operation.work->fail(failure.code, explain(failure, operation.signature));
+    }
+    if (failure.code != Errc::fenced) {
+        write_flight_record();
     }
 }
 

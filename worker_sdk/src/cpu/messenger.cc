@@ -41,11 +41,12 @@ auto find_tag(Range& range, std::uint32_t tag) {
 
 }  // namespace
 
-Messenger::Messenger(Mesh& mesh, Duration limit, std::function<void(const Operation&)> complete)
-    : mesh_(mesh), limit_(limit), complete_(std::move(complete)) {}
+Messenger::Messenger(Mesh& mesh, std::function<void(const Operation&)> complete)
+    : mesh_(mesh), complete_(std::move(complete)) {}
 
 void Messenger::post(Operation operation) {
     const std::uint32_t peer = operation.signature.peer;
+    deadlines_.insert(deadline_of(operation));
     if (operation.signature.kind == OperationKind::send) {
         const MessageHeader header{.count = operation.buffer.count,
                                    .tag = operation.signature.tag,
@@ -68,7 +69,7 @@ void Messenger::sort_in_posted(Mailbox& mailbox) {
             }
             mailbox.aside_bytes -= aside->data.size() + kAsideOverheadBytes;
             mailbox.asides.erase(aside);
-            complete_(recv);
+            finish(recv);
         } else if (mailbox.aside && mailbox.aside->header.tag == recv.signature.tag) {
             // The message is arriving: its rest goes directly into the buffer.
             check_agreement(recv, mailbox.aside->header);
@@ -157,7 +158,7 @@ void Messenger::progress_sends(std::uint32_t peer, std::deque<Sending>& queue) {
         sending.sent += count;
         moved += count;
         if (count == head.size() + data_left) {
-            complete_(sending.operation);
+            finish(sending.operation);
             queue.pop_front();
         }
     }
@@ -233,7 +234,7 @@ void Messenger::finish_message(Mailbox& mailbox) {
     mailbox.received = 0;
     if (mailbox.target) {
         const std::unique_ptr<Operation> target = std::move(mailbox.target);
-        complete_(*target);
+        finish(*target);
     } else {
         mailbox.asides.push_back(std::move(*mailbox.aside));
         mailbox.aside.reset();
@@ -255,52 +256,44 @@ void Messenger::check_agreement(const Operation& recv, const MessageHeader& head
                        .operation = describe(recv.signature)};
 }
 
-Instant Messenger::deadline_of(const Operation& operation) const {
-    return after(operation.issued_at, limit_);
+void Messenger::finish(const Operation& operation) {
+    deadlines_.erase(deadlines_.find(deadline_of(operation)));
+    complete_(operation);
+}
+
+Instant Messenger::deadline_of(const Operation& operation) {
+    return after(operation.issued_at, operation.limit);
 }
 
 Instant Messenger::next_deadline() const {
-    // Operations lie in the order of issue, so the first ones are due first.
-    Instant earliest = Instant::max();
-    for (const auto& [peer, queue] : sends_) {
-        if (!queue.empty()) {
-            earliest = std::min(earliest, deadline_of(queue.front().operation));
-        }
-    }
-    for (const auto& [peer, mailbox] : mailboxes_) {
-        if (mailbox.target) {
-            earliest = std::min(earliest, deadline_of(*mailbox.target));
-        }
-        if (!mailbox.recvs.empty()) {
-            earliest = std::min(earliest, deadline_of(mailbox.recvs.front()));
-        }
-    }
-    return earliest;
+    return deadlines_.empty() ? Instant::max() : *deadlines_.begin();
 }
 
 void Messenger::check_deadlines(Instant now) const {
+    if (now < next_deadline()) {
+        return;
+    }
     const auto check = [&](const Operation& operation, const std::string& what) {
         if (now >= deadline_of(operation)) {
             throw GroupFailure{.code = Errc::deadline_exceeded,
                                .cause = mesh_.peer(operation.signature.peer).name + " " + what +
-                                        " within " + format_duration(limit_),
+                                        " within " + format_duration(operation.limit),
                                .operation = describe(operation.signature)};
         }
     };
     for (const auto& [peer, queue] : sends_) {
-        if (!queue.empty()) {
-            check(queue.front().operation, "has not taken the message");
+        for (const Sending& sending : queue) {
+            check(sending.operation, "has not taken the message");
         }
     }
     for (const auto& [peer, mailbox] : mailboxes_) {
         if (mailbox.target) {
             check(*mailbox.target, "has not sent the whole message");
         }
-        if (!mailbox.recvs.empty()) {
-            const bool full = mailbox.header.complete() && !wants_to_read(mailbox);
-            check(mailbox.recvs.front(),
-                  full ? "has sent other messages, too many to put aside, but not this one"
-                       : "has not sent the message");
+        const bool full = mailbox.header.complete() && !wants_to_read(mailbox);
+        for (const Operation& recv : mailbox.recvs) {
+            check(recv, full ? "has sent other messages, too many to put aside, but not this one"
+                             : "has not sent the message");
         }
     }
 }

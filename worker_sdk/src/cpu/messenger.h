@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "worker_sdk/src/cpu/mesh.h"
@@ -23,7 +24,7 @@ class Messenger final : public net::Participant {
     static constexpr std::size_t kAsideBytesMax = std::size_t{64} << 20U;
 
     /// `complete` is called with each operation that has succeeded.
-    Messenger(Mesh& mesh, Duration limit, std::function<void(const Operation&)> complete);
+    Messenger(Mesh& mesh, std::function<void(const Operation&)> complete);
 
     /// Takes over a send or a recv, which makes its first progress in this turn or the next.
     void post(Operation operation);
@@ -64,15 +65,16 @@ class Messenger final : public net::Participant {
     void finish_message(Mailbox& mailbox);
     void sort_in_posted(Mailbox& mailbox);
     [[nodiscard]] bool wants_to_read(const Mailbox& mailbox) const;
-    [[nodiscard]] Instant deadline_of(const Operation& operation) const;
+    void finish(const Operation& operation);
+    [[nodiscard]] static Instant deadline_of(const Operation& operation);
     void check_deadlines(Instant now) const;
     void check_agreement(const Operation& recv, const MessageHeader& header) const;
 
     Mesh& mesh_;
-    const Duration limit_;
     const std::function<void(const Operation&)> complete_;
     std::map<std::uint32_t, std::deque<Sending>> sends_;  // by peer
     std::map<std::uint32_t, Mailbox> mailboxes_;          // by peer
+    std::multiset<Instant> deadlines_;                    // Of all operations under way.
 };
 
 }  // namespace regroup::cpu

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "rendezvous/base/ensure.h"
 #include "worker_sdk/src/cpu/mesh.h"
 #include "worker_sdk/src/cpu/reduce.h"
 
@@ -38,27 +39,33 @@ NodeCollectives::NodeCollectives(NodeMemory memory, std::uint32_t rank,
 NodeCollectives::Shape NodeCollectives::shape_of(const Operation& operation) const {
     const Signature& signature = operation.signature;
     const bool root = signature.peer == rank_;
-    const ConstTensorView rows{operation.input.data, signature.count * world_size_,
+    const bool uneven = !operation.counts.empty();
+    const ConstTensorView rows{operation.input.data,
+                               uneven ? operation.input.count : signature.count * world_size_,
                                signature.dtype};
     switch (signature.kind) {
         case OperationKind::all_reduce:
-            return {.offered = operation.buffer};
+            return sized(operation, {.offered = operation.buffer});
         case OperationKind::reduce:
-            return {.offered = operation.buffer, .may_share = operation.factor == 1.0};
+            return sized(operation,
+                         {.offered = operation.buffer, .may_share = operation.factor == 1.0});
         case OperationKind::reduce_scatter:
-            return {.offered = rows, .wide = true, .may_share = operation.factor == 1.0};
+            return sized(
+                operation,
+                {.offered = rows, .wide = true, .may_share = operation.factor == 1.0 && !uneven});
         case OperationKind::broadcast:
-            return {.offered = operation.buffer, .contributes = root};
+            return sized(operation, {.offered = operation.buffer, .contributes = root});
         case OperationKind::form:
         case OperationKind::all_gather:
         case OperationKind::gather:
-            return {.offered = operation.input};
+            return sized(operation, {.offered = operation.input});
         case OperationKind::scatter:
             // The others cannot tell from their own entries whether they can read the root's
             // buffer.
-            return {.offered = rows, .contributes = root, .wide = true, .may_share = false};
+            return sized(operation,
+                         {.offered = rows, .contributes = root, .wide = true, .may_share = false});
         case OperationKind::all_to_all:
-            return {.offered = rows, .wide = true};
+            return sized(operation, {.offered = rows, .wide = true});
         case OperationKind::barrier:
         case OperationKind::send:
         case OperationKind::recv:
@@ -68,35 +75,45 @@ NodeCollectives::Shape NodeCollectives::shape_of(const Operation& operation) con
     return {.contributes = false};
 }
 
-void NodeCollectives::carry_out(const Operation& operation, Duration limit) {
-    limit_ = limit;
-    deadline_ = after(SteadyClock().now(), limit);
-    Operation now = operation;
-    if (now.signature.kind == OperationKind::all_reduce && now.factor != 1.0) {
-        scale(now.signature.dtype, now.buffer.data, now.buffer.data, now.buffer.count, now.factor);
-        now.factor = 1.0;
+NodeCollectives::Shape NodeCollectives::sized(const Operation& operation, Shape shape) const {
+    const std::size_t longest = rows_of(operation, nullptr).longest();
+    shape.slot_bytes =
+        longest * item_bytes(operation.signature.dtype) * (shape.wide ? world_size_ : 1);
+    return shape;
+}
+
+Rows NodeCollectives::rows_of(const Operation& operation, const void* data) const {
+    return {data, item_bytes(operation.signature.dtype), operation.signature.count,
+            operation.counts};
+}
+
+void NodeCollectives::carry_out(const Operation& operation) {
+    limit_ = operation.limit;
+    deadline_ = after(SteadyClock().now(), limit_);
+    if (operation.signature.kind == OperationKind::all_to_all && !operation.counts.empty()) {
+        return uneven_all_to_all(operation);
     }
-    const Shape shape = shape_of(now);
-    const Chunk all{0, now.signature.count};
-    enter(now, shape);
+    const Shape shape = shape_of(operation);
+    const Chunk all{0, rows_of(operation, nullptr).longest()};
+    enter(operation, shape);
     if (shape.small()) {
         for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
             sources_[rank] = memory_.slot(rank, entered_ % 2);
         }
-        take(now, shape, all, all.count);
+        take(operation, shape, all, all.count);
     } else if (find_sources()) {
-        if (now.signature.kind == OperationKind::all_reduce) {
-            direct_all_reduce(now);
+        if (operation.signature.kind == OperationKind::all_reduce) {
+            direct_all_reduce(operation);
         } else {
-            take(now, shape, all, all.count);
+            take(operation, shape, all, all.count);
         }
         pass();  // Until then others may read this rank's buffer.
         check_sources();
-    } else if (now.signature.kind == OperationKind::all_reduce ||
-               now.signature.kind == OperationKind::reduce) {
-        staged_reduction(now, shape);
+    } else if (operation.signature.kind == OperationKind::all_reduce ||
+               operation.signature.kind == OperationKind::reduce) {
+        staged_reduction(operation, shape);
     } else {
-        staged_rows(now, shape);
+        staged_rows(operation, shape);
     }
     place_ = {};
 }
@@ -110,7 +127,8 @@ void NodeCollectives::enter(const Operation& operation, const Shape& shape) {
         entry.region = place_.region ? place_.region->number : 0;
         entry.offset = place_.offset;
     } else if (shape.small() && shape.contributes) {
-        put(operation, shape, {0, operation.signature.count}, memory_.slot(rank_, entered_ % 2));
+        put(operation, shape, {0, rows_of(operation, nullptr).longest()},
+            memory_.slot(rank_, entered_ % 2));
     }
     pass();
     check_entries(operation.signature);
@@ -212,20 +230,24 @@ bool NodeCollectives::find_sources() {
     return true;
 }
 
-/// Writes some columns of the data that this rank offers, row after row.
+/// Writes some columns of the data that this rank offers, row after row. A row that is shorter
+/// leaves a gap.
 void NodeCollectives::put(const Operation& operation, const Shape& shape, Chunk columns,
                           std::byte* into) const {
     const DType dtype = operation.signature.dtype;
     const std::size_t item = item_bytes(dtype);
-    const auto* const from = static_cast<const std::byte*>(shape.offered.data);
+    const Rows rows = rows_of(operation, shape.offered.data);
     for (std::uint32_t row = 0; row < (shape.wide ? world_size_ : 1); ++row) {
+        const std::size_t count =
+            rows.count_in(shape.wide ? row : rank_, columns.first, columns.count);
         const std::byte* const part =
-            from + (row * operation.signature.count + columns.first) * item;
+            (shape.wide ? rows.data(row) : static_cast<const std::byte*>(shape.offered.data)) +
+            columns.first * item;
         std::byte* const target = into + row * columns.count * item;
         if (operation.factor != 1.0) {
-            scale(dtype, target, part, columns.count, operation.factor);
+            scale(dtype, target, part, count, operation.factor);
         } else {
-            copy_bytes(target, part, columns.count * item);
+            copy_bytes(target, part, count * item);
         }
     }
 }
@@ -244,7 +266,6 @@ void NodeCollectives::take(const Operation& operation, const Shape& shape, Chunk
         return;  // Nothing is for this rank.
     }
     auto* const out = static_cast<std::byte*>(operation.buffer.data) + columns.first * item;
-    const std::size_t bytes = columns.count * item;
     if (shape.wide) {
         for (const std::byte*& source : sources_) {
             source += rank_ * stride * item;
@@ -254,24 +275,32 @@ void NodeCollectives::take(const Operation& operation, const Shape& shape, Chunk
         case OperationKind::reduce:
         case OperationKind::all_reduce:
         case OperationKind::reduce_scatter:
-            return reduce_all(signature.reduce_op, signature.dtype, out, sources_, columns.count,
-                              divisor_of(signature));
+            return reduce_all(
+                signature.reduce_op, signature.dtype, out, sources_,
+                rows_of(operation, nullptr).count_in(rank_, columns.first, columns.count),
+                divisor_of(signature));
         case OperationKind::broadcast:
         case OperationKind::scatter:
-            return copy_bytes(out, sources_[signature.peer], bytes);
+            return copy_bytes(out, sources_[signature.peer], columns.count * item);
         case OperationKind::gather:
         case OperationKind::form:
         case OperationKind::all_gather:
         case OperationKind::all_to_all:
-            for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
-                copy_bytes(out + rank * signature.count * item, sources_[rank], bytes);
-            }
-            return;
+            return take_rows(operation, columns);
         case OperationKind::barrier:
         case OperationKind::send:
         case OperationKind::recv:
         case OperationKind::new_group:
             return;
+    }
+}
+
+void NodeCollectives::take_rows(const Operation& operation, Chunk columns) const {
+    const std::size_t item = item_bytes(operation.signature.dtype);
+    const Rows output = rows_of(operation, operation.buffer.data);
+    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+        copy_bytes(output.data(rank) + columns.first * item, sources_[rank],
+                   output.count_in(rank, columns.first, columns.count) * item);
     }
 }
 
@@ -334,10 +363,11 @@ void NodeCollectives::staged_reduction(const Operation& operation, const Shape& 
 void NodeCollectives::staged_rows(const Operation& operation, const Shape& shape) {
     const Signature& signature = operation.signature;
     const std::size_t rows = shape.wide ? world_size_ : 1;
+    const std::size_t columns = rows_of(operation, nullptr).longest();
     const std::size_t part =
         std::max<std::size_t>(1, memory_.staging_bytes() / item_bytes(signature.dtype) / rows);
-    for (std::size_t first = 0; first < signature.count; first += part) {
-        const std::size_t count = std::min(part, signature.count - first);
+    for (std::size_t first = 0; first < columns; first += part) {
+        const std::size_t count = std::min(part, columns - first);
         const std::uint32_t half = ++parts_ % 2;
         if (shape.contributes) {
             put(operation, shape, {first, count}, memory_.staging(rank_, half));
@@ -348,6 +378,57 @@ void NodeCollectives::staged_rows(const Operation& operation, const Shape& shape
         }
         take(operation, shape, {first, count}, count);
     }
+}
+
+// Each rank's whole input goes through its staging area, part by part. Every rank copies what is
+// for it.
+void NodeCollectives::uneven_all_to_all(const Operation& operation) {
+    const std::size_t item = item_bytes(operation.signature.dtype);
+    const std::vector<Chunk> wanted = exchange_counts(operation);
+    const Rows output(operation.buffer.data, item, 0, operation.output_counts);
+    const auto* const input = static_cast<const std::byte*>(operation.input.data);
+    const std::size_t part = memory_.staging_bytes() / item;
+    for (std::size_t first = 0; first < longest_input_; first += part) {
+        const std::uint32_t half = ++parts_ % 2;
+        const std::size_t own = operation.input.count - std::min(operation.input.count, first);
+        copy_bytes(memory_.staging(rank_, half), input + first * item, std::min(part, own) * item);
+        pass();
+        for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+            const std::size_t begin = std::max(first, wanted[rank].first);
+            const std::size_t end = std::min(first + part, wanted[rank].first + wanted[rank].count);
+            if (begin < end) {
+                copy_bytes(output.data(rank) + (begin - wanted[rank].first) * item,
+                           memory_.staging(rank, half) + (begin - first) * item,
+                           (end - begin) * item);
+            }
+        }
+    }
+}
+
+/// Enters the collective, and returns which elements of each rank's input are for this rank.
+std::vector<Chunk> NodeCollectives::exchange_counts(const Operation& operation) {
+    ENSURE(world_size_ * sizeof(std::size_t) <= memory_.staging_bytes());
+    ++entered_;
+    memory_.board(rank_).entries[entered_ % 2] = {.signature = operation.signature};
+    const std::uint32_t half = ++parts_ % 2;
+    copy_bytes(memory_.staging(rank_, half), operation.counts.data(),
+               world_size_ * sizeof(std::size_t));
+    pass();
+    check_entries(operation.signature);
+    std::vector<Chunk> wanted;
+    longest_input_ = 0;
+    for (std::uint32_t rank = 0; rank < world_size_; ++rank) {
+        std::vector<std::size_t> counts(world_size_);
+        std::memcpy(counts.data(), memory_.staging(rank, half), world_size_ * sizeof(std::size_t));
+        const Rows rows(nullptr, 1, 0, counts);
+        wanted.push_back({.first = rows.offset(rank_), .count = counts[rank_]});
+        longest_input_ = std::max(longest_input_, rows.offset(world_size_));
+        if (counts[rank_] != operation.output_counts[rank]) {
+            throw rows_disagree(names_[rank], counts[rank_], names_[rank_],
+                                operation.output_counts[rank], operation.signature.dtype);
+        }
+    }
+    return wanted;
 }
 
 }  // namespace regroup::cpu

@@ -12,6 +12,7 @@
 #include "worker_sdk/src/cpu/operation.h"
 #include "worker_sdk/src/cpu/regions.h"
 #include "worker_sdk/src/cpu/ring_schedule.h"
+#include "worker_sdk/src/cpu/rows.h"
 
 namespace regroup::cpu {
 
@@ -33,8 +34,9 @@ class NodeCollectives {
     /// `names[i]` is rank i in errors.
     NodeCollectives(NodeMemory memory, std::uint32_t rank, std::vector<std::string> names);
 
-    /// Returns when the collective is complete on this rank. Throws GroupFailure.
-    void carry_out(const Operation& operation, Duration limit);
+    /// Returns when the collective is complete on this rank. The reduction is in place: see
+    /// move_into_place. Throws GroupFailure.
+    void carry_out(const Operation& operation);
 
     /// Makes `carry_out` fail soon, wherever it waits, now and in future. Any thread.
     void stop() noexcept { barrier_.stop(); }
@@ -48,15 +50,18 @@ class NodeCollectives {
    private:
     /// A collective as this rank sees it.
     struct Shape {
-        ConstTensorView offered{};  ///< The data that this rank offers to others.
-        bool contributes = true;    ///< Whether any rank reads it.
-        bool wide = false;          ///< It is one row for each rank, not one for all.
-        bool may_share = true;      ///< Others may read it where it lies.
+        ConstTensorView offered{};   ///< The data that this rank offers to others.
+        bool contributes = true;     ///< Whether any rank reads it.
+        bool wide = false;           ///< It is one row for each rank, not one for all.
+        bool may_share = true;       ///< Others may read it where it lies.
+        std::size_t slot_bytes = 0;  ///< The same on all ranks: what the largest offer needs.
 
-        [[nodiscard]] bool small() const { return offered.bytes() <= NodeMemory::kSlotBytes; }
+        [[nodiscard]] bool small() const { return slot_bytes <= NodeMemory::kSlotBytes; }
     };
 
     [[nodiscard]] Shape shape_of(const Operation& operation) const;
+    [[nodiscard]] Shape sized(const Operation& operation, Shape shape) const;
+    [[nodiscard]] Rows rows_of(const Operation& operation, const void* data) const;
     void enter(const Operation& operation, const Shape& shape);
     void pass();
     void check_entries(const Signature& mine) const;
@@ -68,9 +73,12 @@ class NodeCollectives {
 
     void put(const Operation& operation, const Shape& shape, Chunk columns, std::byte* into) const;
     void take(const Operation& operation, const Shape& shape, Chunk columns, std::size_t stride);
+    void take_rows(const Operation& operation, Chunk columns) const;
     void direct_all_reduce(const Operation& operation);
     void staged_reduction(const Operation& operation, const Shape& shape);
     void staged_rows(const Operation& operation, const Shape& shape);
+    void uneven_all_to_all(const Operation& operation);
+    [[nodiscard]] std::vector<Chunk> exchange_counts(const Operation& operation);
 
     [[nodiscard]] std::uint32_t divisor_of(const Signature& signature) const noexcept {
         return signature.reduce_op == ReduceOp::avg ? world_size_ : 1;
@@ -90,6 +98,7 @@ class NodeCollectives {
     Duration limit_{};
     Regions::Place place_;
     std::vector<const std::byte*> sources_;  // Where the ranks' values lie, by rank.
+    std::size_t longest_input_ = 0;          // Of an all_to_all with uneven rows, in elements.
 };
 
 }  // namespace regroup::cpu

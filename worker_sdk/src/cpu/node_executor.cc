@@ -46,8 +46,8 @@ class DefaultArithmetic {
 
 }  // namespace
 
-NodeExecutor::NodeExecutor(std::unique_ptr<NodeCollectives> node, Duration limit, Listener listener)
-    : node_(std::move(node)), limit_(limit), listener_(std::move(listener)) {
+NodeExecutor::NodeExecutor(std::unique_ptr<NodeCollectives> node, Listener listener)
+    : node_(std::move(node)), listener_(std::move(listener)) {
     thread_ = start_helper_thread("regroup-node", [this] { run(); });
 }
 
@@ -110,7 +110,7 @@ void NodeExecutor::release() noexcept {
 /// Without a state, until the queue is empty.
 void NodeExecutor::carry_out_until(const Work::State* state) {
     while (state == nullptr || !state->done()) {
-        const Operation* operation = nullptr;
+        Operation* operation = nullptr;
         {
             const std::lock_guard lock(mutex_);
             if (queue_.empty() || over_) {
@@ -120,7 +120,9 @@ void NodeExecutor::carry_out_until(const Work::State* state) {
         }
         std::optional<GroupFailure> failure;
         try {
-            node_->carry_out(*operation, limit_);
+            listener_.start(*operation);
+            move_into_place(*operation);
+            node_->carry_out(*operation);
         } catch (GroupFailure& caught) {
             failure = std::move(caught);
             failure->operation = describe(operation->signature);

@@ -25,11 +25,12 @@ namespace regroup::cpu {
 class NodeExecutor final : public WaitHelper {
    public:
     struct Listener {
+        std::function<void(const Operation&)> start;     ///< The operation's turn has come.
         std::function<void(const Operation&)> complete;  ///< The operation has succeeded.
         std::function<void(GroupFailure)> fail;          ///< The group calls `stop` next.
     };
 
-    NodeExecutor(std::unique_ptr<NodeCollectives> node, Duration limit, Listener listener);
+    NodeExecutor(std::unique_ptr<NodeCollectives> node, Listener listener);
     ~NodeExecutor() override;
 
     void post(Operation operation);
@@ -50,7 +51,6 @@ class NodeExecutor final : public WaitHelper {
     void carry_out_until(const Work::State* state);
 
     const std::unique_ptr<NodeCollectives> node_;
-    const Duration limit_;
     const Listener listener_;
 
     mutable std::mutex mutex_;

@@ -61,6 +61,27 @@ struct Max {
     }
 };
 
+struct BitAnd {
+    template <class T>
+    static T apply(T a, T b) {
+        return static_cast<T>(a & b);
+    }
+};
+
+struct BitOr {
+    template <class T>
+    static T apply(T a, T b) {
+        return static_cast<T>(a | b);
+    }
+};
+
+struct BitXor {
+    template <class T>
+    static T apply(T a, T b) {
+        return static_cast<T>(a ^ b);
+    }
+};
+
 // Three loops for the three ways in which the arrays may coincide, so that each loop can mark the
 // other arrays as not overlapping.
 template <class Op, class T>
@@ -88,6 +109,22 @@ void combine_values(T* out, const T* a, const T* b, std::size_t count) {
 }
 
 template <class T>
+void combine_bits(ReduceOp op, T* out, const T* a, const T* b, std::size_t count) {
+    if constexpr (std::is_integral_v<T>) {
+        switch (op) {
+            case ReduceOp::bit_and:
+                return combine_values<BitAnd>(out, a, b, count);
+            case ReduceOp::bit_or:
+                return combine_values<BitOr>(out, a, b, count);
+            default:
+                return combine_values<BitXor>(out, a, b, count);
+        }
+    } else {
+        ENSURE(false);  // The request was checked.
+    }
+}
+
+template <class T>
 void combine_as(ReduceOp op, T* out, const T* a, const T* b, std::size_t count) {
     switch (op) {
         case ReduceOp::sum:
@@ -99,6 +136,10 @@ void combine_as(ReduceOp op, T* out, const T* a, const T* b, std::size_t count) 
             return combine_values<Min>(out, a, b, count);
         case ReduceOp::max:
             return combine_values<Max>(out, a, b, count);
+        case ReduceOp::bit_and:
+        case ReduceOp::bit_or:
+        case ReduceOp::bit_xor:
+            return combine_bits(op, out, a, b, count);
     }
     ENSURE(false);
 }

@@ -22,8 +22,9 @@ bool differ(const Signature& one, const Signature& other) {
 
 }  // namespace
 
-RollCall::RollCall(Mesh& mesh, ControlLine& line)
-    : mesh_(mesh), line_(line), known_(mesh.position().world_size) {
+RollCall::RollCall(Mesh& mesh, ControlLine& line,
+                   std::function<void(std::uint32_t rank, const Standing& standing)> heard)
+    : mesh_(mesh), line_(line), heard_(std::move(heard)), known_(mesh.position().world_size) {
     line_.on_standing(
         [this](std::uint32_t rank, const Standing& standing) { return hear(rank, standing); });
 }
@@ -84,6 +85,7 @@ bool RollCall::hear(std::uint32_t rank, const Standing& standing) {
     }
     const Instant now = SteadyClock().now();
     known = {.standing = standing, .heard_at = now};
+    heard_(rank, standing);
     if (now - told_at_ >= kAnswerInterval) {
         tell(now);
     }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,7 +31,9 @@ class RollCall final : public net::Participant {
     /// How long a rank whose time is up waits for the others' standings.
     static constexpr Duration kAnswerLimit = std::chrono::milliseconds(500);
 
-    RollCall(Mesh& mesh, ControlLine& line);
+    /// `heard` is called with what another rank has said about itself.
+    RollCall(Mesh& mesh, ControlLine& line,
+             std::function<void(std::uint32_t rank, const Standing& standing)> heard);
 
     /// This rank enters a collective. Throws GroupFailure `invalid_argument` if another rank is
     /// known to be in a different one with the same number.
@@ -73,6 +76,7 @@ class RollCall final : public net::Participant {
 
     Mesh& mesh_;
     ControlLine& line_;
+    const std::function<void(std::uint32_t, const Standing&)> heard_;
     std::optional<Signature> current_;
     std::deque<Signature> finished_;  // The last few.
     std::vector<Known> known_;        // by rank

@@ -22,7 +22,7 @@ SoloProcessGroup::~SoloProcessGroup() {
 
 Work SoloProcessGroup::issue(const OperationRequest& request) {
     check(request, *this);  // Refuses every message: there is no peer.
-    Signature signature = operation_of(request, 1).signature;
+    Signature signature = operation_of(request, 0, 1, {}).signature;
     {
         const std::lock_guard lock(mutex_);
         signature.number = ++number_;

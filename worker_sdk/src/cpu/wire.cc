@@ -11,12 +11,15 @@ std::string describe(const Signature& signature) {
     const std::string op(regroup::to_string(signature.reduce_op));
     const std::string peer = std::to_string(signature.peer);
     const std::string tag = std::to_string(signature.tag);
+    const std::string rows =
+        elements + (signature.tag == 0 ? "" : " in rows of given counts, digest " + tag);
     switch (signature.kind) {
         case OperationKind::form:
             return name;
         case OperationKind::all_reduce:
-        case OperationKind::reduce_scatter:
             return text + " (" + op + ", " + elements + ")";
+        case OperationKind::reduce_scatter:
+            return text + " (" + op + ", " + rows + ")";
         case OperationKind::reduce:
             return text + " (" + op + ", root " + peer + ", " + elements + ")";
         case OperationKind::broadcast:
@@ -24,8 +27,13 @@ std::string describe(const Signature& signature) {
         case OperationKind::scatter:
             return text + " (root " + peer + ", " + elements + ")";
         case OperationKind::all_gather:
+            return text + " (" + rows + ")";
         case OperationKind::all_to_all:
-            return text + " (" + elements + ")";
+            return text + " (" +
+                   (signature.tag == 0
+                        ? elements
+                        : "rows of given counts, " + std::string(to_string(signature.dtype))) +
+                   ")";
         case OperationKind::barrier:
         case OperationKind::new_group:
             return text;
@@ -35,6 +43,13 @@ std::string describe(const Signature& signature) {
             return text + " from rank " + peer + " (tag " + tag + ", " + elements + ")";
     }
     return text;
+}
+
+std::string describe(const Standing& standing) {
+    if (standing.latest.number == 0) {
+        return "before the first collective";
+    }
+    return (standing.is_inside != 0 ? "in " : "after ") + describe(standing.latest);
 }
 
 }  // namespace regroup::cpu

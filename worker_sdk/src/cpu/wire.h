@@ -57,9 +57,10 @@ struct Welcome {
 struct Signature {
     /// Counts the collectives of the group, and messages apart from them.
     std::uint64_t number = 0;
-    std::uint64_t count = 0;  ///< Elements of one row, where there are rows.
+    std::uint64_t count = 0;  ///< Elements of one row, where there are rows of one length.
     std::uint32_t peer = 0;   ///< The root, where there is one. Messages: the other rank.
-    std::uint32_t tag = 0;    ///< Messages only.
+    /// Messages: the tag. Rows of given lengths: a digest of these. Else 0.
+    std::uint32_t tag = 0;
     OperationKind kind = OperationKind::barrier;
     DType dtype = DType::uint8;
     ReduceOp reduce_op = ReduceOp::sum;
@@ -94,6 +95,9 @@ struct Standing {
 
     bool operator==(const Standing&) const = default;
 };
+
+/// "in all_reduce #17 (sum, 1000 x float32)", "after barrier #16", "before the first collective".
+[[nodiscard]] std::string describe(const Standing& standing);
 
 /// The header of a notice on a control connection.
 struct Notice {

@@ -22,63 +22,140 @@ std::string_view to_string(ReduceOp op) noexcept {
             return "max";
         case ReduceOp::avg:
             return "avg";
+        case ReduceOp::bit_and:
+            return "bit_and";
+        case ReduceOp::bit_or:
+            return "bit_or";
+        case ReduceOp::bit_xor:
+            return "bit_xor";
     }
     return "unknown";
 }
 
-Work ProcessGroup::all_reduce(TensorView buffer, Reduction reduction) {
+Work ProcessGroup::all_reduce(TensorView buffer, Reduction reduction,
+                              const OperationOptions& options) {
+    return all_reduce(buffer, buffer, reduction, options);
+}
+
+Work ProcessGroup::all_reduce(ConstTensorView input, TensorView output, Reduction reduction,
+                              const OperationOptions& options) {
     return issue({.kind = OperationKind::all_reduce,
-                  .input = buffer,
-                  .output = buffer,
-                  .reduction = reduction});
-}
-
-Work ProcessGroup::reduce(TensorView buffer, Reduction reduction, std::uint32_t root) {
-    return issue({.kind = OperationKind::reduce,
-                  .input = buffer,
-                  .output = buffer,
+                  .input = input,
+                  .output = output,
                   .reduction = reduction,
-                  .peer = root});
+                  .options = options});
 }
 
-Work ProcessGroup::reduce_scatter(ConstTensorView input, TensorView output, Reduction reduction) {
+Work ProcessGroup::reduce(TensorView buffer, Reduction reduction, std::uint32_t root,
+                          const OperationOptions& options) {
+    return reduce(buffer, buffer, reduction, root, options);
+}
+
+Work ProcessGroup::reduce(ConstTensorView input, TensorView output, Reduction reduction,
+                          std::uint32_t root, const OperationOptions& options) {
+    return issue({.kind = OperationKind::reduce,
+                  .input = input,
+                  .output = output,
+                  .reduction = reduction,
+                  .peer = root,
+                  .options = options});
+}
+
+Work ProcessGroup::reduce_scatter(ConstTensorView input, TensorView output, Reduction reduction,
+                                  const OperationOptions& options) {
+    return reduce_scatter(input, output, reduction, {}, options);
+}
+
+Work ProcessGroup::reduce_scatter(ConstTensorView input, TensorView output, Reduction reduction,
+                                  std::span<const std::size_t> counts,
+                                  const OperationOptions& options) {
     return issue({.kind = OperationKind::reduce_scatter,
                   .input = input,
                   .output = output,
-                  .reduction = reduction});
+                  .reduction = reduction,
+                  .options = options,
+                  .counts = {counts.begin(), counts.end()}});
 }
 
-Work ProcessGroup::broadcast(TensorView buffer, std::uint32_t root) {
-    return issue(
-        {.kind = OperationKind::broadcast, .input = buffer, .output = buffer, .peer = root});
+Work ProcessGroup::broadcast(TensorView buffer, std::uint32_t root,
+                             const OperationOptions& options) {
+    return issue({.kind = OperationKind::broadcast,
+                  .input = buffer,
+                  .output = buffer,
+                  .peer = root,
+                  .options = options});
 }
 
-Work ProcessGroup::all_gather(ConstTensorView input, TensorView output) {
-    return issue({.kind = OperationKind::all_gather, .input = input, .output = output});
+Work ProcessGroup::all_gather(ConstTensorView input, TensorView output,
+                              const OperationOptions& options) {
+    return all_gather(input, output, {}, options);
 }
 
-Work ProcessGroup::gather(ConstTensorView input, TensorView output, std::uint32_t root) {
-    return issue({.kind = OperationKind::gather, .input = input, .output = output, .peer = root});
+Work ProcessGroup::all_gather(ConstTensorView input, TensorView output,
+                              std::span<const std::size_t> counts,
+                              const OperationOptions& options) {
+    return issue({.kind = OperationKind::all_gather,
+                  .input = input,
+                  .output = output,
+                  .options = options,
+                  .counts = {counts.begin(), counts.end()}});
 }
 
-Work ProcessGroup::scatter(ConstTensorView input, TensorView output, std::uint32_t root) {
-    return issue({.kind = OperationKind::scatter, .input = input, .output = output, .peer = root});
+Work ProcessGroup::gather(ConstTensorView input, TensorView output, std::uint32_t root,
+                          const OperationOptions& options) {
+    return issue({.kind = OperationKind::gather,
+                  .input = input,
+                  .output = output,
+                  .peer = root,
+                  .options = options});
 }
 
-Work ProcessGroup::all_to_all(ConstTensorView input, TensorView output) {
-    return issue({.kind = OperationKind::all_to_all, .input = input, .output = output});
+Work ProcessGroup::scatter(ConstTensorView input, TensorView output, std::uint32_t root,
+                           const OperationOptions& options) {
+    return issue({.kind = OperationKind::scatter,
+                  .input = input,
+                  .output = output,
+                  .peer = root,
+                  .options = options});
 }
 
-Work ProcessGroup::barrier() {
-    return issue({.kind = OperationKind::barrier});
+Work ProcessGroup::all_to_all(ConstTensorView input, TensorView output,
+                              const OperationOptions& options) {
+    return all_to_all(input, output, {}, {}, options);
 }
 
-Work ProcessGroup::send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag) {
-    return issue({.kind = OperationKind::send, .input = buffer, .peer = peer, .tag = tag});
+Work ProcessGroup::all_to_all(ConstTensorView input, TensorView output,
+                              std::span<const std::size_t> input_counts,
+                              std::span<const std::size_t> output_counts,
+                              const OperationOptions& options) {
+    return issue({.kind = OperationKind::all_to_all,
+                  .input = input,
+                  .output = output,
+                  .options = options,
+                  .counts = {input_counts.begin(), input_counts.end()},
+                  .output_counts = {output_counts.begin(), output_counts.end()}});
 }
 
-Work ProcessGroup::recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag) {
-    return issue({.kind = OperationKind::recv, .output = buffer, .peer = peer, .tag = tag});
+Work ProcessGroup::barrier(const OperationOptions& options) {
+    return issue({.kind = OperationKind::barrier, .options = options});
+}
+
+Work ProcessGroup::send(ConstTensorView buffer, std::uint32_t peer, std::uint32_t tag,
+                        const OperationOptions& options) {
+    return issue({.kind = OperationKind::send,
+                  .input = buffer,
+                  .peer = peer,
+                  .tag = tag,
+                  .options = options});
+}
+
+Work ProcessGroup::recv(TensorView buffer, std::uint32_t peer, std::uint32_t tag,
+                        const OperationOptions& options) {
+    return issue({.kind = OperationKind::recv,
+                  .output = buffer,
+                  .peer = peer,
+                  .tag = tag,
+                  .options = options});
 }
 
 Buffer ProcessGroup::allocate(std::size_t bytes) {

@@ -4,7 +4,10 @@
 #include <regroup/error.h>
 
 #include <limits>
+#include <span>
 #include <string>
+
+#include "rendezvous/base/clock.h"
 
 namespace regroup {
 namespace {
@@ -56,9 +59,13 @@ void check_rank(const std::string& what, std::uint32_t rank, std::uint32_t world
 }
 
 void check_reduction(const std::string& operation, const Reduction& reduction, DType dtype) {
-    if (reduction.op > ReduceOp::avg) {
+    if (reduction.op > ReduceOp::bit_xor) {
         refuse(operation, "an operator that does not exist, number " +
                               std::to_string(static_cast<int>(reduction.op)));
+    }
+    if (is_bitwise(reduction.op) && is_floating_point(dtype)) {
+        refuse(operation, std::string(to_string(reduction.op)) + " of " +
+                              std::string(to_string(dtype)) + "; it is for integers");
     }
     if (reduction.premultiplied() && (reduction.op != ReduceOp::sum || !is_floating_point(dtype))) {
         refuse(operation, "a factor of " + std::to_string(reduction.factor) + " for " +
@@ -77,6 +84,14 @@ void check_rows(const std::string& operation, ConstTensorView row, ConstTensorVi
     }
 }
 
+void check_apart(const std::string& operation, ConstTensorView input, ConstTensorView output) {
+    const auto* const in = static_cast<const std::byte*>(input.data);
+    const auto* const out = static_cast<const std::byte*>(output.data);
+    if (input.count > 0 && in < out + output.bytes() && out < in + input.bytes()) {
+        refuse(operation, "the input and the output overlap");
+    }
+}
+
 void check_exchange(const std::string& operation, ConstTensorView input, ConstTensorView output,
                     std::uint32_t world_size) {
     if (input.dtype != output.dtype || input.count != output.count ||
@@ -86,16 +101,74 @@ void check_exchange(const std::string& operation, ConstTensorView input, ConstTe
                               "; both must be the same, with one row for each rank of a world of " +
                               std::to_string(world_size));
     }
-    const auto* const in = static_cast<const std::byte*>(input.data);
-    const auto* const out = static_cast<const std::byte*>(output.data);
-    if (input.count > 0 && in < out + output.bytes() && out < in + input.bytes()) {
-        refuse(operation, "the input and the output overlap");
+    check_apart(operation, input, output);
+}
+
+/// The input and the output of a reduction are the same or apart, and equal in size.
+void check_reduced(const std::string& operation, ConstTensorView input, ConstTensorView output) {
+    if (input.dtype != output.dtype || input.count != output.count) {
+        refuse(operation, "an input of " + elements(input) + " and an output of " +
+                              elements(output) + "; both must be the same");
     }
+    if (input.data != output.data) {
+        check_apart(operation, input, output);
+    }
+}
+
+/// `counts` are the lengths of the rows that `rows` consists of.
+void check_counts(const std::string& operation, ConstTensorView rows,
+                  std::span<const std::size_t> counts, std::uint32_t world_size) {
+    if (counts.size() != world_size) {
+        refuse(operation, std::to_string(counts.size()) + " counts in a world of " +
+                              std::to_string(world_size) + "; give one for each rank");
+    }
+    std::size_t left = rows.count;
+    for (const std::size_t count : counts) {
+        if (count > left) {
+            refuse(operation, "the counts add up to more than " + elements(rows));
+        }
+        left -= count;
+    }
+    if (left != 0) {
+        refuse(operation, "the counts add up to " + std::to_string(rows.count - left) +
+                              ", and the buffer has " + elements(rows));
+    }
+}
+
+/// `row` is the row of this rank.
+void check_row(const std::string& operation, ConstTensorView row, ConstTensorView rows,
+               std::size_t count) {
+    if (row.dtype != rows.dtype || row.count != count) {
+        refuse(operation, "a buffer of " + elements(row) + ", and the count of this rank is " +
+                              std::to_string(count) + " x " + std::string(to_string(rows.dtype)));
+    }
+}
+
+void check_uneven(const std::string& name, const OperationRequest& request,
+                  const ProcessGroup& group) {
+    const std::uint32_t rank = group.rank();
+    const std::uint32_t world_size = group.world_size();
+    if (request.kind == OperationKind::all_gather) {
+        check_counts(name, request.output, request.counts, world_size);
+        return check_row(name, request.input, request.output, request.counts[rank]);
+    }
+    check_counts(name, request.input, request.counts, world_size);
+    if (request.kind == OperationKind::reduce_scatter) {
+        return check_row(name, request.output, request.input, request.counts[rank]);
+    }
+    check_counts(name, request.output, request.output_counts, world_size);
+    check_row(name, {nullptr, request.output_counts[rank], request.output.dtype}, request.input,
+              request.counts[rank]);
+    check_apart(name, request.input, request.output);
 }
 
 void check_sizes(const std::string& name, const OperationRequest& request, std::uint32_t world_size,
                  bool is_root) {
     switch (request.kind) {
+        case OperationKind::all_reduce:
+            return check_reduced(name, request.input, request.output);
+        case OperationKind::reduce:
+            return is_root ? check_reduced(name, request.input, request.output) : void();
         case OperationKind::reduce_scatter:
             return check_rows(name, request.output, request.input, world_size);
         case OperationKind::all_gather:
@@ -155,22 +228,26 @@ bool is_reduction(OperationKind kind) noexcept {
            kind == OperationKind::reduce_scatter;
 }
 
+bool is_bitwise(ReduceOp op) noexcept {
+    return op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
+}
+
 bool is_message(OperationKind kind) noexcept {
     return kind == OperationKind::send || kind == OperationKind::recv;
 }
 
-bool is_in_place(OperationKind kind) noexcept {
-    return kind == OperationKind::all_reduce || kind == OperationKind::reduce ||
-           kind == OperationKind::broadcast;
-}
-
 ConstTensorView OperationRequest::row() const noexcept {
     const bool is_input = kind == OperationKind::all_gather || kind == OperationKind::gather ||
+                          kind == OperationKind::all_reduce || kind == OperationKind::reduce ||
                           kind == OperationKind::all_to_all || kind == OperationKind::send;
     return is_input ? input : ConstTensorView(output);
 }
 
 std::size_t OperationRequest::count(std::uint32_t world_size) const noexcept {
+    if (is_uneven()) {
+        const bool is_gathered = kind == OperationKind::all_gather;
+        return kind == OperationKind::all_to_all ? 0 : is_gathered ? output.count : input.count;
+    }
     return row().count / (kind == OperationKind::all_to_all ? world_size : 1);
 }
 
@@ -187,18 +264,28 @@ void check(const OperationRequest& request, const ProcessGroup& group) {
             refuse(name, "rank " + std::to_string(request.peer) + " itself is no peer");
         }
     }
-    const bool has_one = is_in_place(request.kind) || is_message(request.kind);
+    const bool has_one = is_message(request.kind) || request.input.data == request.output.data;
+    const bool is_for_root =
+        request.kind == OperationKind::gather || request.kind == OperationKind::reduce;
     // Other ranks ignore buffers that only the root uses.
     if (request.kind != OperationKind::scatter || is_root) {
         check_buffer(name + (has_one ? "" : ": input"), request.input, group.device());
     }
-    if (request.kind != OperationKind::gather || is_root) {
+    if (!is_for_root || is_root) {
         check_buffer(name + (has_one ? "" : ": output"), request.output, group.device());
     }
     if (is_reduction(request.kind)) {
-        check_reduction(name, request.reduction, request.output.dtype);
+        check_reduction(name, request.reduction, request.input.dtype);
     }
-    check_sizes(name, request, world_size, is_root);
+    if (request.is_uneven()) {
+        check_uneven(name, request, group);
+    } else {
+        check_sizes(name, request, world_size, is_root);
+    }
+    if (request.options.timeout && *request.options.timeout <= std::chrono::nanoseconds(0)) {
+        refuse(name, "a timeout of " + format_duration(*request.options.timeout) +
+                         "; give a positive one");
+    }
 }
 
 void check_members(const std::vector<std::uint32_t>& ranks, std::uint32_t world_size,

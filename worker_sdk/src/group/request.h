@@ -32,8 +32,7 @@ enum class OperationKind : std::uint8_t {
 [[nodiscard]] bool is_reduction(OperationKind kind) noexcept;
 /// True for send and recv, false for collectives.
 [[nodiscard]] bool is_message(OperationKind kind) noexcept;
-/// One buffer is both input and output.
-[[nodiscard]] bool is_in_place(OperationKind kind) noexcept;
+[[nodiscard]] bool is_bitwise(ReduceOp op) noexcept;
 
 /// One call of an operation, as every back end gets it.
 struct OperationRequest {
@@ -43,10 +42,19 @@ struct OperationRequest {
     Reduction reduction = ReduceOp::sum;
     std::uint32_t peer = 0;  ///< The root, where there is one. Messages: the other rank.
     std::uint32_t tag = 0;   ///< Messages only.
+    OperationOptions options{};
+    /// The elements of each row, if the caller gave them: of the input of reduce_scatter and
+    /// all_to_all, of the output of all_gather.
+    std::vector<std::size_t> counts{};
+    std::vector<std::size_t> output_counts{};  ///< all_to_all with `counts` only.
 
+    /// The caller gave the lengths of the rows.
+    [[nodiscard]] bool is_uneven() const noexcept {
+        return !counts.empty() || !output_counts.empty();
+    }
     /// The buffer that has one row, where there are rows; for all_to_all all of them.
     [[nodiscard]] ConstTensorView row() const noexcept;
-    /// Elements of one row.
+    /// Elements of one row; of all rows, or 0 for all_to_all, if the rows are uneven.
     [[nodiscard]] std::size_t count(std::uint32_t world_size) const noexcept;
 };
 

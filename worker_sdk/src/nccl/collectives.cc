@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The group's operations in NCCL's terms. A count of zero asks NCCL nothing, on all ranks alike.
+#include <regroup/error.h>
 #include <regroup/process_group.h>
 
 #include <cstddef>
+#include <numeric>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "worker_sdk/src/group/request.h"
@@ -23,6 +27,7 @@ class Launch {
           type_(is_reduction(request.kind) ? nccl_type(request.row().dtype)
                                            : nccl_moved_type(request.row().dtype)),
           peer_(static_cast<int>(request.peer)),
+          rank_(bounds.rank),
           is_root_(request.peer == bounds.rank),
           world_size_(bounds.world_size),
           barrier_word_(barrier_word) {}
@@ -33,6 +38,9 @@ class Launch {
         if (request_.kind == OperationKind::barrier) {
             return api_.all_reduce(barrier_word_, barrier_word_, 1, ncclInt32, ncclSum, comm,
                                    stream);
+        }
+        if (request_.is_uneven()) {
+            return uneven(comm, reduction, stream);
         }
         if (count_ == 0) {
             return ncclSuccess;
@@ -112,6 +120,55 @@ class Launch {
         });
     }
 
+    // NCCL has only rows of one length. In one group, the calls for the rows run at the same time.
+    ncclResult_t uneven(ncclComm_t comm, ncclRedOp_t reduction, cudaStream_t stream) const {
+        return for_each_rank([&](std::uint32_t rank) {
+            const auto peer = static_cast<int>(rank);
+            const std::size_t count = request_.counts[rank];
+            if (request_.kind == OperationKind::all_to_all) {
+                return exchange(comm, stream, rank);
+            }
+            if (count == 0) {
+                return ncclSuccess;
+            }
+            const bool is_mine = rank == rank_;
+            if (request_.kind == OperationKind::all_gather) {
+                std::byte* const row = uneven_row(request_.output, rank);
+                return api_.broadcast(is_mine ? request_.input.data : row, row, count, type_, peer,
+                                      comm, stream);
+            }
+            return api_.reduce(uneven_row(request_.input, rank),
+                               is_mine ? request_.output.data : nullptr, count, type_, reduction,
+                               peer, comm, stream);
+        });
+    }
+
+    ncclResult_t exchange(ncclComm_t comm, cudaStream_t stream, std::uint32_t rank) const {
+        const auto peer = static_cast<int>(rank);
+        ncclResult_t result = ncclSuccess;
+        if (request_.counts[rank] > 0) {
+            result = api_.send(uneven_row(request_.input, rank), request_.counts[rank], type_, peer,
+                               comm, stream);
+        }
+        if (is_good(result) && request_.output_counts[rank] > 0) {
+            result = api_.recv(uneven_row(request_.output, rank, request_.output_counts),
+                               request_.output_counts[rank], type_, peer, comm, stream);
+        }
+        return result;
+    }
+
+    /// Row `rank` of `rows`, whose lengths are the request's counts, or `counts`.
+    [[nodiscard]] std::byte* uneven_row(ConstTensorView rows, std::uint32_t rank,
+                                        std::span<const std::size_t> counts) const {
+        const std::size_t first =
+            std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0});
+        return static_cast<std::byte*>(const_cast<void*>(rows.data)) +
+               first * item_bytes(rows.dtype);
+    }
+    [[nodiscard]] std::byte* uneven_row(ConstTensorView rows, std::uint32_t rank) const {
+        return uneven_row(rows, rank, request_.counts);
+    }
+
     /// The first result that is not a success of the calls for each rank.
     template <class Body>
     ncclResult_t for_each_rank(const Body& body) const {
@@ -139,23 +196,43 @@ class Launch {
     std::size_t count_;
     ncclDataType_t type_;
     int peer_;
+    std::uint32_t rank_;
     bool is_root_;
     std::uint32_t world_size_;
     void* barrier_word_;
 };
+
+/// NCCL starts the operations of a batch together, in one stream.
+void check_stream(const std::vector<Call>& batch, const OperationRequest& request) {
+    if (!batch.empty() && batch.front().operation.options.stream != request.options.stream) {
+        throw Error(Errc::invalid_argument,
+                    std::string(name_of(request.kind)) +
+                        ": another stream than that of the batch's first operation");
+    }
+}
+
+void check_operator(const std::string& operation, ReduceOp op) {
+    if (is_bitwise(op)) {
+        throw Error(Errc::invalid_argument, operation + ": " + std::string(to_string(op)) +
+                                                " is not an operator of NCCL; use the back end "
+                                                "\"cpu\"");
+    }
+}
 
 }  // namespace
 
 Work NcclProcessGroup::issue(const OperationRequest& request) {
     check(request, *this);
     if (is_reduction(request.kind)) {
-        check_float8(name_of(request.kind), request.output.dtype, bounds_);
+        check_float8(name_of(request.kind), request.input.dtype, bounds_);
+        check_operator(name_of(request.kind), request.reduction.op);
     }
     Call call{.operation = {.kind = request.kind,
                             .count = request.count(bounds_.world_size),
                             .dtype = request.row().dtype,
                             .peer = request.peer,
-                            .tag = request.tag},
+                            .tag = request.tag,
+                            .options = request.options},
               .launch = Launch(backend_.api, request, bounds_, lane_->barrier_word())};
     if (is_reduction(request.kind)) {
         call.operation.reduction = request.reduction;
@@ -164,6 +241,7 @@ Work NcclProcessGroup::issue(const OperationRequest& request) {
     {
         const std::lock_guard lock(mutex_);
         if (batch_) {
+            check_stream(*batch_, request);
             batch_->push_back(std::move(call));
             return work;
         }

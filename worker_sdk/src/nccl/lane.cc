@@ -201,11 +201,14 @@ std::optional<GroupFailure> Lane::deserted(Instant now) const {
 }
 
 std::optional<GroupFailure> Lane::overdue(Instant now) const {
-    if (!in_flight_.empty() && now - in_flight_.front().turn_began >= identity_.timeout) {
-        return GroupFailure{Errc::deadline_exceeded,
-                            "not complete within " + format_duration(identity_.timeout) +
-                                ": a peer has not joined in, or the stream holds it up",
-                            oldest()};
+    if (!in_flight_.empty()) {
+        const Duration limit = timeout_of(in_flight_.front().calls.front().operation);
+        if (now - in_flight_.front().turn_began >= limit) {
+            return GroupFailure{Errc::deadline_exceeded,
+                                "not complete within " + format_duration(limit) +
+                                    ": a peer has not joined in, or the stream holds it up",
+                                oldest()};
+        }
     }
     return deserted(now);
 }

@@ -126,7 +126,10 @@ class Lane {
                                       const Operation& operation) const;
     void fail(std::span<const Call> calls, const GroupFailure& failure) const;
     void number(std::vector<Call>& calls);
-    [[nodiscard]] void* begin_stream();
+    [[nodiscard]] void* begin_stream(const std::optional<Stream>& stream);
+    [[nodiscard]] Duration timeout_of(const Operation& operation) const noexcept {
+        return operation.options.timeout.value_or(identity_.timeout);
+    }
     [[nodiscard]] std::optional<GroupFailure> launch(std::span<const Call> calls, void* stream);
     [[nodiscard]] std::optional<GroupFailure> make_reductions(std::span<const Call> calls,
                                                               std::vector<ncclRedOp_t>& reductions);

@@ -78,7 +78,7 @@ void Lane::issue(std::vector<Call> calls) {
     }
     const IssuingScope issuing(*this, operations_of(calls));
     const cuda::DeviceScope scope(backend_.runtime, identity_.device.index);
-    void* const stream = begin_stream();
+    void* const stream = begin_stream(calls.front().operation.options.stream);
     const bool capturing = backend_.runtime.is_capturing(stream);
     issued_ += calls.size();
     if (auto failure = launch(calls, stream)) {
@@ -106,7 +106,10 @@ void Lane::issue(std::vector<Call> calls) {
 
 /// The stream for the next operation, which begins after what the caller has put into it, or into
 /// the default stream if no other was named.
-void* Lane::begin_stream() {
+void* Lane::begin_stream(const std::optional<Stream>& stream) {
+    if (stream) {
+        return stream->handle;
+    }
     if (user_stream_) {
         return user_stream_->handle;
     }
@@ -151,7 +154,7 @@ std::optional<GroupFailure> Lane::launch(std::span<const Call> calls, void* stre
     });
     if (report.state == CommState::in_progress) {
         // The first operation with a peer waits until the peer connects.
-        report = await_ready(after(SteadyClock().now(), identity_.timeout));
+        report = await_ready(after(SteadyClock().now(), timeout_of(first)));
     }
     if (report.state != CommState::ready) {
         return failure_of(report, first);
@@ -174,7 +177,7 @@ GroupFailure Lane::failure_of(const CommReport& report, const Operation& operati
             return {Errc::fenced, "the group was given up", {}};
         case CommState::in_progress:
             return {Errc::deadline_exceeded,
-                    "NCCL has not started it within " + format_duration(identity_.timeout) +
+                    "NCCL has not started it within " + format_duration(timeout_of(operation)) +
                         ": a peer has not come to it",
                     describe(operation)};
         default:

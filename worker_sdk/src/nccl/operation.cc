@@ -97,6 +97,10 @@ ncclRedOp_t nccl_reduction(ReduceOp op) noexcept {
             return ncclMax;
         case ReduceOp::avg:
             return ncclAvg;
+        case ReduceOp::bit_and:
+        case ReduceOp::bit_or:
+        case ReduceOp::bit_xor:
+            break;  // Refused before: NCCL has none.
     }
     return ncclSum;
 }

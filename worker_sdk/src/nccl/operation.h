@@ -27,6 +27,7 @@ struct Operation {
     std::optional<Reduction> reduction{};
     std::uint32_t peer = 0;  ///< The root, or a message's other rank.
     std::uint32_t tag = 0;
+    OperationOptions options{};
 };
 
 /// "all_reduce #17 (avg, 1000 x float32)".

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <regroup/tensor_view.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/clock.h"
+
+namespace regroup {
+
+/// Keeps the last operations of a process: see regroup/flight_recorder.h. Any thread.
+class FlightRecorder {
+   public:
+    static constexpr std::size_t kEntriesMax = 2000;
+    static constexpr std::size_t kGroupsMax = 256;
+
+    struct Group {
+        std::string name{};
+        std::string backend{};               ///< "nccl", "gloo": the names that PyTorch knows.
+        std::vector<std::uint32_t> ranks{};  ///< In the world.
+        std::uint32_t rank = 0;              ///< This process's rank in the group.
+    };
+    struct Operation {
+        const char* name = "";  ///< A literal.
+        std::uint64_t number = 0;
+        bool is_message = false;
+        bool is_send = false;
+        std::uint32_t peer = 0;  ///< Messages only.
+        std::size_t input_count = 0;
+        std::size_t output_count = 0;
+        DType dtype = DType::uint8;
+        Duration timeout{};
+    };
+
+    /// The number of the new group.
+    [[nodiscard]] std::uint32_t add(Group group);
+    /// The number of the new entry, for the following calls. An entry may have been overwritten.
+    [[nodiscard]] std::uint64_t issued(std::uint32_t group, const Operation& operation, Instant at);
+    void started(std::uint64_t entry, Instant at);
+    void completed(std::uint64_t entry, Instant at);
+    /// What `rank` of a group has said about itself.
+    void note_standing(std::uint32_t group, std::uint32_t rank, std::string text);
+
+    [[nodiscard]] std::string json() const;
+
+   private:
+    struct Entry {
+        std::uint64_t number = 0;  ///< From 1; 0: empty.
+        std::uint32_t group = 0;
+        Operation operation{};
+        Instant issued_at{};
+        std::optional<Instant> started_at{};
+        std::optional<Instant> completed_at{};
+    };
+    struct Status {
+        std::uint64_t issued = 0;
+        std::uint64_t started = 0;
+        std::uint64_t completed = 0;
+        std::map<std::uint32_t, std::string> standings{};
+    };
+    struct Recorded {
+        std::uint32_t number = 0;
+        Group group{};
+        Status status{};
+    };
+
+    [[nodiscard]] Entry* find(std::uint64_t entry);
+    [[nodiscard]] Recorded* group_of(std::uint32_t number);
+    void write_entry(std::string& out, const Entry& entry) const;
+
+    mutable std::mutex mutex_;
+    std::vector<Entry> entries_;   // A ring, made when first used.
+    std::deque<Recorded> groups_;  // The last ones.
+    std::uint64_t entry_count_ = 0;
+    std::uint32_t group_count_ = 0;
+};
+
+/// The recorder of this process. It outlives every group, since a thread may end late.
+[[nodiscard]] FlightRecorder& flight_recorder();
+
+/// Names the file that `write_flight_record` writes, and the signal at which a thread of the SDK
+/// does: 0 for none. An empty prefix: neither.
+void configure_flight_record(const std::string& prefix, int signal_number);
+/// The file's name ends with `rank` from now on.
+void set_flight_record_rank(std::uint32_t rank) noexcept;
+/// Writes the file, if one was named. A failure is printed to stderr.
+void write_flight_record() noexcept;
+
+}  // namespace regroup
