@@ -61,9 +61,17 @@ target_compile_features(regroup_worker PUBLIC cxx_std_20)
 target_include_directories(regroup_worker INTERFACE ${regroup_headers})
 set_target_properties(regroup_worker PROPERTIES EXPORT_NAME worker LINKER_LANGUAGE CXX)
 
+# Which releases of the shared library a program can run with: those of one major version, but
+# before 1.0 those of one minor version alone.
+set(regroup_abi ${PROJECT_VERSION_MAJOR})
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+    set(regroup_abi ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+endif()
+
 # Exports the functions of the C interface and nothing else: a program may link another C++ runtime
 # or another version of the SDK beside it.
-set(map ${PROJECT_SOURCE_DIR}/worker_sdk/src/c_api/exports.map)
+set(map ${PROJECT_BINARY_DIR}/exports.map)
+configure_file(worker_sdk/src/c_api/exports.map.in ${map} @ONLY)
 add_library(regroup_c SHARED ${regroup_objects})
 add_library(regroup::c_api ALIAS regroup_c)
 target_link_libraries(regroup_c PRIVATE regroup_options ${regroup_foreign})
@@ -72,7 +80,7 @@ target_link_options(regroup_c PRIVATE LINKER:--version-script=${map} LINKER:-z,n
 target_include_directories(regroup_c INTERFACE ${regroup_headers})
 set_target_properties(regroup_c PROPERTIES
     EXPORT_NAME c_api OUTPUT_NAME regroup LINKER_LANGUAGE CXX LINK_DEPENDS ${map}
-    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+    VERSION ${PROJECT_VERSION} SOVERSION ${regroup_abi})
 if(NOT REGROUP_SANITIZE)
     target_link_options(regroup_c PRIVATE LINKER:-z,defs LINKER:-z,now LINKER:--as-needed LINKER:--gc-sections)
 endif()

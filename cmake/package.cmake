@@ -2,7 +2,7 @@
 # Debian packages, by CPack from the preset "package" (`make package`):
 #
 #     regroup          the programs
-#     libregroup0      the shared library with the interface for C
+#     libregroup0.1    the shared library with the interface for C
 #     libregroup-dev   headers, the static library for C++, files for CMake and pkg-config
 set(REGROUP_PACKAGE_MAINTAINER "The authors of regroup <root@localhost>" CACHE STRING
     "Whom a package that is built here names as its maintainer")
@@ -15,7 +15,7 @@ install(DIRECTORY ${PROJECT_BINARY_DIR}/guides/installed/ docs/
     REGEX "^${PROJECT_SOURCE_DIR}/docs/.*[.]md$" EXCLUDE)
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT programs)
 
-set(library libregroup${PROJECT_VERSION_MAJOR})
+set(library libregroup${regroup_abi})
 set(CPACK_DEBIAN_PROGRAMS_PACKAGE_NAME regroup)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME ${library})
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libregroup-dev)

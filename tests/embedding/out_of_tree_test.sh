@@ -7,6 +7,7 @@
 #     out_of_tree_test.sh find_package PREFIX C CXX       builds by CMake, with these compilers
 #     out_of_tree_test.sh pkg_config PREFIX C CXX         builds by pkg-config alone
 #     out_of_tree_test.sh add_subdirectory PREFIX C CXX   builds the sources along (minutes)
+#     out_of_tree_test.sh other_minor PREFIX C CXX        builds for other releases, which must fail
 #     out_of_tree_test.sh alone PROGRAM                   runs a program that was built
 set -eu
 # MPI's variables would be recognized, too.
@@ -56,6 +57,53 @@ same_version() {
     fi
 }
 
+# CMake refuses the installed release to a project that asks for the minor version $1.
+refuses_package() {
+    mkdir "$work/$1"
+    cat >"$work/$1/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.25)
+project(other_minor LANGUAGES NONE)
+find_package(regroup $1 CONFIG)
+if(regroup_FOUND OR NOT regroup_CONSIDERED_VERSIONS)
+    message(FATAL_ERROR "asked for $1, found: '\${regroup_VERSION}'")
+endif()
+END
+    cmake -S "$work/$1" -B "$work/$1/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
+}
+
+# The loader refuses the installed library to a program that was linked with the minor version $1.
+refuses_program() {
+    mkdir "$work/library"
+    echo 'const char* regroup_version(void) { return "another"; }' >"$work/library/regroup.c"
+    echo 'const char* regroup_version(void); int main(void) { return !regroup_version(); }' \
+        >"$work/program.c"
+    "$CC" -shared -fPIC -Wl,-soname,"libregroup.so.$1" -o "$work/library/libregroup.so" \
+        "$work/library/regroup.c"
+    "$CC" -o "$work/program" "$work/program.c" -L"$work/library" -lregroup
+    if LD_LIBRARY_PATH=$libraries "$work/program" 2>"$work/refusal"; then
+        echo "a program linked with release $1 starts with release $release" >&2
+        exit 1
+    fi
+    grep "libregroup.so.$1" "$work/refusal"
+}
+
+refuse_other_minors() {
+    release=$("$prefix/bin/regroup" --version | cut -d' ' -f2)
+    major=${release%%.*}
+    minor=${release#*.}
+    minor=${minor%%.*}
+    libraries=$(dirname "$(find "$prefix" -name libregroup.so)")
+    abi=$major
+    [ "$major" -ne 0 ] || abi=$major.$minor
+    if ! readelf -d "$libraries/libregroup.so" | grep -F "soname: [libregroup.so.$abi]"; then
+        echo "the SONAME of release $release is not libregroup.so.$abi" >&2
+        exit 1
+    fi
+    refuses_package "$major.$((minor + 1))"
+    [ "$minor" -eq 0 ] || refuses_package "$major.$((minor - 1))"
+    [ "$major" -ne 0 ] || refuses_program "$major.$((minor + 1))"
+}
+
 if [ "$way" = install ]; then
     install_tree "$2" "$3"
     exit
@@ -89,6 +137,10 @@ case $way in
         LD_LIBRARY_PATH=$(pkg-config --variable=libdir regroup-c)
         export LD_LIBRARY_PATH
         same_version libregroup.so "$("$work/train_c" | sed 's/C with regroup \([^:]*\):.*/\1/')"
+        ;;
+    other_minor)
+        refuse_other_minors
+        exit
         ;;
     add_subdirectory)
         cmake -S "$source" -B "$work" -G Ninja -DREGROUP_SOURCE="$source/../../.." >/dev/null

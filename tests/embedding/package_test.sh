@@ -92,7 +92,7 @@ expect "rank 1 of 2" regroup run --standalone --nproc-per-node=2 sh -c 'echo ran
 expect "rank 0 of 1" /usr/libexec/regroup/torchrun --standalone --nproc-per-node=1 --no-python \
     sh -c 'echo rank $RANK of $WORLD_SIZE'
 
-say "install libregroup0 and libregroup-dev, and Debian's compiler"
+say "install libregroup0.1 and libregroup-dev, and Debian's compiler"
 quietly inside sh -c \
     'apt-get install -y --no-install-recommends /packages/libregroup*.deb g++ libc6-dev pkg-config'
 cp -n "$root"/var/cache/apt/archives/*.deb "$debs" 2>/dev/null || true
@@ -112,7 +112,7 @@ else
 fi
 
 say "remove them"
-quietly inside apt-get purge -y regroup libregroup0 libregroup-dev
+quietly inside apt-get purge -y regroup libregroup0.1 libregroup-dev
 left=$(inside find / -xdev -name '*regroup*' -not -path '/packages/*' -not -path '/tmp/*' \
     -not -path '/var/*')
 if [ -n "$left" ]; then
