@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// @file
 /// The SDK for C, and for every language that can call C: the context of this process, the store,
-/// and groups of ranks. C99 or C++. regroup/c_api_training.h has the rest.
+/// and groups of ranks. C99 or C++. regroup/c_api_training.h and regroup/c_api_elastic.h have the
+/// rest.
 ///
 /// Link libregroup.so (CMake `regroup::c_api`, pkg-config `regroup-c`), or the static library of
 /// C++. The C++ headers context.h, store.h and process_group.h describe the operations; this
@@ -50,8 +51,24 @@ const char* regroup_errc_name(regroup_errc code);
 /// The text of the last failure on this thread; empty before the first. Valid until the next
 /// failure on this thread; cut off after 2,047 bytes.
 const char* regroup_last_error(void);
+/// Records a failure of the program's own for regroup_last_error, and returns `code`, so that a
+/// callback can end with it. `text` may be NULL. If `code` is none of the failures above, it
+/// records and returns REGROUP_INVALID_ARGUMENT.
+regroup_errc regroup_fail(regroup_errc code, const char* text);
 /// Frees memory that a function returned "to be freed by regroup_free".
 void regroup_free(void* memory);
+
+/// The kind of a failure, which the launcher cannot see by itself. The values are stable.
+typedef int32_t regroup_fatal_kind;
+enum {
+    REGROUP_FATAL_USER_ERROR = 0,  ///< A restart cannot help. Ends the job.
+    REGROUP_FATAL_RETRY = 1,       ///< Not the program's fault. Costs no restart.
+    REGROUP_FATAL_BAD_NODE = 2     ///< The node is faulty: another one replaces it.
+};
+/// Ends this process at once and tells the launcher the kind and the sentence `text`, which may be
+/// NULL; regroup::report_fatal. Any thread. It returns only if it refuses `kind`, as
+/// REGROUP_INVALID_ARGUMENT.
+regroup_errc regroup_report_fatal(regroup_fatal_kind kind, const char* text);
 
 // The context of this process.
 

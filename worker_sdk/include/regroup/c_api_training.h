@@ -87,6 +87,10 @@ regroup_errc regroup_sampler_count(const regroup_sampler* sampler, uint64_t* cou
 /// their number, which may be larger than `capacity`.
 regroup_errc regroup_sampler_indices(const regroup_sampler* sampler, uint64_t global_start,
                                      uint64_t* indices, size_t capacity, size_t* count);
+/// Writes this rank's dataset indices at the positions from `first` to before `last`, of one global
+/// batch for instance; `capacity` and `*count` as above. Nothing is padded or dropped.
+regroup_errc regroup_sampler_shard(const regroup_sampler* sampler, uint64_t first, uint64_t last,
+                                   uint64_t* indices, size_t capacity, size_t* count);
 void regroup_sampler_free(regroup_sampler* sampler);
 
 // Checkpoint: named tensors, texts and numbers in a file that is written atomically.
@@ -100,6 +104,13 @@ regroup_errc regroup_checkpoint_load(const char* path, regroup_checkpoint** chec
 /// checkpoints stay beside it.
 regroup_errc regroup_checkpoint_save(const regroup_checkpoint* checkpoint, const char* path,
                                      size_t previous_count);
+/// The same for elastic training: a worker whose round is over cannot overwrite the checkpoint of a
+/// later round. `round` is the one of regroup_context_info; 0, as without the launcher, disables
+/// the check. It fails and changes nothing: REGROUP_FENCED if the round is over, or if a later
+/// round of this training has saved `path`; REGROUP_DEADLINE_EXCEEDED if another process holds the
+/// lock PATH.lock for 30 seconds. regroup::Checkpoint::save has the details.
+regroup_errc regroup_checkpoint_save_fenced(const regroup_checkpoint* checkpoint, const char* path,
+                                            size_t previous_count, uint64_t round);
 void regroup_checkpoint_free(regroup_checkpoint* checkpoint);
 
 regroup_errc regroup_checkpoint_set_text(regroup_checkpoint* checkpoint, const char* name,

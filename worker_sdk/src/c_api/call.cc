@@ -13,6 +13,15 @@ constexpr std::size_t kErrorBytes = 2048;
 
 /// Not a string, since recording an out-of-memory error must not allocate.
 thread_local std::array<char, kErrorBytes> last_error{};
+thread_local Failures failures_here;
+
+constexpr std::array kErrcs = {Errc::invalid_argument,
+                               Errc::deadline_exceeded,
+                               Errc::disconnected,
+                               Errc::overloaded,
+                               Errc::fenced,
+                               Errc::closed,
+                               Errc::system};
 
 template <class Enum>
 constexpr bool equal(std::int32_t c, Enum cpp) {
@@ -58,7 +67,37 @@ regroup_errc fail(Errc code, std::string_view detail) noexcept {
     const std::size_t bytes = std::min(detail.size(), last_error.size() - 1);
     std::memcpy(last_error.data(), detail.data(), bytes);
     last_error[bytes] = '\0';
-    return to_c(code);
+    failures_here = {.count = failures_here.count + 1, .last = to_c(code)};
+    return failures_here.last;
+}
+
+Failures failures() noexcept {
+    return failures_here;
+}
+
+std::optional<Errc> to_errc(regroup_errc code) noexcept {
+    for (const Errc candidate : kErrcs) {
+        if (to_c(candidate) == code) {
+            return candidate;
+        }
+    }
+    return std::nullopt;
+}
+
+void require_ok(regroup_errc returned, const char* name, const Failures& before) {
+    if (returned == REGROUP_OK) {
+        return;
+    }
+    const std::string callback = std::string("the callback ") + name + " returned ";
+    const std::optional<Errc> code = to_errc(returned);
+    if (!code) {
+        throw Error(Errc::invalid_argument,
+                    callback + std::to_string(returned) +
+                        ", which is no regroup_errc; return REGROUP_OK or a failure's code");
+    }
+    const bool has_said = failures_here.count != before.count && failures_here.last == returned;
+    throw Error(*code,
+                has_said ? std::string(last_error.data()) : callback + regroup_errc_name(returned));
 }
 
 std::string_view Call::bytes(const void* data, std::size_t bytes, const char* name) const {
@@ -141,18 +180,22 @@ const char* regroup_errc_name(regroup_errc code) {
     if (code == REGROUP_OK) {
         return "ok";
     }
-    for (const Errc candidate :
-         {Errc::invalid_argument, Errc::deadline_exceeded, Errc::disconnected, Errc::overloaded,
-          Errc::fenced, Errc::closed, Errc::system}) {
-        if (regroup::c_api::to_c(candidate) == code) {
-            return regroup::to_string(candidate).data();  // a literal, and so ends with a NUL
-        }
-    }
-    return "unknown";
+    const std::optional<Errc> known = regroup::c_api::to_errc(code);
+    return known ? regroup::to_string(*known).data() : "unknown";  // Literals end with a NUL.
 }
 
 const char* regroup_last_error() {
     return regroup::c_api::last_error.data();
+}
+
+regroup_errc regroup_fail(regroup_errc code, const char* text) {
+    const std::optional<Errc> known = regroup::c_api::to_errc(code);
+    if (!known) {
+        return regroup::c_api::fail(
+            Errc::invalid_argument,
+            "regroup_fail: " + std::to_string(code) + " is the code of no failure");
+    }
+    return regroup::c_api::fail(*known, text == nullptr ? "" : text);
 }
 
 void regroup_free(void* memory) {

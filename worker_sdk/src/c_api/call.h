@@ -12,6 +12,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,6 +40,20 @@ namespace regroup::c_api {
 
 /// Keeps `detail` for regroup_last_error and returns the code for C.
 regroup_errc fail(Errc code, std::string_view detail) noexcept;
+
+/// The failures of this thread so far: their number, and the code of the last one.
+struct Failures {
+    std::uint64_t count = 0;
+    regroup_errc last = REGROUP_OK;
+};
+[[nodiscard]] Failures failures() noexcept;
+
+/// Empty for a number that is no failure.
+[[nodiscard]] std::optional<Errc> to_errc(regroup_errc code) noexcept;
+
+/// Throws the failure that a callback has returned: with the sentence that it recorded since
+/// `before`, the failures of this thread at the time of the call. `name` is the callback's.
+void require_ok(regroup_errc returned, const char* name, const Failures& before);
 
 /// One call of one function, for its refusals.
 struct Call {

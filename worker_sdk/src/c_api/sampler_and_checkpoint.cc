@@ -20,6 +20,24 @@ struct regroup_checkpoint {
 
 namespace {
 
+/// Hands over as many indices as there is room for, and the number of all.
+void give_indices(const Call& call, const std::vector<std::uint64_t>& all, uint64_t* indices,
+                  size_t capacity, size_t* count) {
+    std::size_t& result = call(count, "count");
+    const std::size_t written = std::min(all.size(), capacity);
+    if (written != 0) {
+        std::copy_n(all.data(), written, &call(indices, "indices"));
+    }
+    result = all.size();
+}
+
+regroup_errc save(const char* function, const regroup_checkpoint* checkpoint, const char* path,
+                  const regroup::CheckpointOptions& options) {
+    return guarded(function, [&](const Call& call) {
+        call(checkpoint, "checkpoint").value.save(call.text(path, "path"), options);
+    });
+}
+
 /// Sets one entry of a checkpoint.
 regroup_errc set_entry(const char* function, regroup_checkpoint* checkpoint, const char* name,
                        const auto& set) {
@@ -69,13 +87,16 @@ regroup_errc regroup_sampler_count(const regroup_sampler* sampler, uint64_t* cou
 regroup_errc regroup_sampler_indices(const regroup_sampler* sampler, uint64_t global_start,
                                      uint64_t* indices, size_t capacity, size_t* count) {
     return guarded(__func__, [&](const Call& call) {
-        std::size_t& result = call(count, "count");
-        const auto all = call(sampler, "sampler").value.indices_from(global_start);
-        const std::size_t written = std::min(all.size(), capacity);
-        if (written != 0) {
-            std::copy_n(all.data(), written, &call(indices, "indices"));
-        }
-        result = all.size();
+        give_indices(call, call(sampler, "sampler").value.indices_from(global_start), indices,
+                     capacity, count);
+    });
+}
+
+regroup_errc regroup_sampler_shard(const regroup_sampler* sampler, uint64_t first, uint64_t last,
+                                   uint64_t* indices, size_t capacity, size_t* count) {
+    return guarded(__func__, [&](const Call& call) {
+        const regroup::SampleRange range{.first = first, .last = last};
+        give_indices(call, call(sampler, "sampler").value.shard(range), indices, capacity, count);
     });
 }
 
@@ -102,11 +123,12 @@ regroup_errc regroup_checkpoint_load(const char* path, regroup_checkpoint** chec
 
 regroup_errc regroup_checkpoint_save(const regroup_checkpoint* checkpoint, const char* path,
                                      size_t previous_count) {
-    return guarded(__func__, [&](const Call& call) {
-        regroup::CheckpointOptions options;
-        options.previous_count = previous_count;
-        call(checkpoint, "checkpoint").value.save(call.text(path, "path"), options);
-    });
+    return save(__func__, checkpoint, path, {.previous_count = previous_count, .round = 0});
+}
+
+regroup_errc regroup_checkpoint_save_fenced(const regroup_checkpoint* checkpoint, const char* path,
+                                            size_t previous_count, uint64_t round) {
+    return save(__func__, checkpoint, path, {.previous_count = previous_count, .round = round});
 }
 
 void regroup_checkpoint_free(regroup_checkpoint* checkpoint) {
