@@ -177,8 +177,31 @@ TEST(NcclFailures, AbortedSubGroupLeavesTheParentIntact) {
         group.all_reduce(view(one, group), ReduceOp::sum).wait();
         EXPECT_EQ(one[0], 3);
     });
-    EXPECT_EQ(world.stand_in.events("abort_flag").size(), 2U);
+    // Two of the pair, and the child of rank 1 alone.
+    EXPECT_EQ(world.stand_in.events("abort_flag").size(), 3U);
     EXPECT_EQ(world.stand_in.events("destroy").size(), 3U);
+}
+
+TEST(NcclFailures, AbortDuringASplitReleasesARankOutsideTheChild) {
+    NcclWorld world(2);
+    run_ranks(world, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        if (group.rank() == 0) {
+            // Never takes part in the split.
+            EXPECT_TRUE(error_of([&] { group.barrier().wait(); }));
+            return;
+        }
+        const std::jthread aborter([&] {
+            while (world.stand_in.events("split").empty()) {
+                std::this_thread::yield();
+            }
+            group.abort("enough of it");
+        });
+        const auto error = error_of([&] { (void)group.new_group({0}, "other"); });
+        ASSERT_TRUE(error);
+        EXPECT_EQ(error->code(), Errc::fenced);
+        EXPECT_THAT(error->what(), AllOf(HasSubstr("new_group \"other\""), HasSubstr("enough")));
+    });
 }
 
 TEST(NcclFailures, SystemErrorIsNoLossOfAPeer) {

@@ -107,5 +107,35 @@ TEST(NcclProcesses, KilledProcessIsNamedByAllOthersAtOnce) {
     }
 }
 
+/// True if `error` says that rank 1 has died while the ranks split the group.
+bool names_rank_1(const Error& error) {
+    const std::string text = error.what();
+    std::fprintf(stderr, "%s\n", text.c_str());
+    return error.code() == Errc::disconnected &&
+           text.find("new_group \"pair\"") != std::string::npos &&
+           text.find("rank 1 (127.0.0.1:") != std::string::npos &&
+           text.find("is gone") != std::string::npos;
+}
+
+TEST(NcclProcesses, DeathDuringASplitEndsMembersAndOthersWithItsName) {
+    const std::vector<int> statuses =
+        run_processes(4, [](const Context& context, ProcessGroup& group) {
+            group.barrier().wait();
+            if (context.rank == 1) {
+                ::raise(SIGKILL);
+            }
+            try {
+                (void)group.new_group({0, 1}, "pair");
+            } catch (const Error& error) {
+                return names_rank_1(error);
+            }
+            return false;
+        });
+    EXPECT_TRUE(WIFSIGNALED(statuses[1]) && WTERMSIG(statuses[1]) == SIGKILL);
+    for (const std::size_t rank : {0U, 2U, 3U}) {
+        EXPECT_EQ(statuses[rank], 0) << "rank " << rank;
+    }
+}
+
 }  // namespace
 }  // namespace regroup

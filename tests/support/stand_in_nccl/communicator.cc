@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/stand_in_nccl/communicator.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <poll.h>
 
@@ -155,21 +156,33 @@ bool ncclComm::exchange(const std::vector<Operation>& operations) {
 }
 
 ncclResult_t ncclComm::split(int color, int key, ncclComm_t* into) {
+    ncclComm_t made = nullptr;
+    const ncclResult_t result = make_child(color, key, made);
+    if (result != ncclSuccess && made == nullptr) {
+        // As NCCL, which writes the error into the child that a rank without a color has not.
+        std::abort();
+    }
+    *into = made;
+    return result;
+}
+
+ncclResult_t ncclComm::make_child(int color, int key, ncclComm_t& made) {
+    if (color != NCCL_SPLIT_NOCOLOR) {
+        made = new ncclComm(hub);
+    }
     Message message;
     if (!lines_[1]->write({.kind = FrameKind::split, .root = color, .rank = key}, nullptr, 0) ||
         !lines_[1]->read(message, &abort_flag) || message.frame.kind != FrameKind::result) {
         return abort_flag ? ncclInternalError : ncclRemoteError;
     }
-    if (message.frame.child == 0) {
+    if (made == nullptr) {
         return ncclSuccess;
     }
-    auto* const made = new ncclComm(hub);
     made->child = message.frame.child;
     made->rank = message.frame.rank;
     made->world_size = message.frame.world_size;
     const ncclResult_t result = made->connect(abort_flag);
     if (result == ncclSuccess) {
-        *into = made;
         note("child comm=" + std::to_string(made->number) + " of=" + std::to_string(number));
     }
     return result == ncclSuccess && faults().split_error ? ncclSystemError : result;

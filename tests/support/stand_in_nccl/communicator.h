@@ -75,6 +75,8 @@ struct ncclComm {
         std::vector<stand_in_nccl::Operation> operations;
     };
 
+    /// Makes the object of the child first, as NCCL does, and then connects it.
+    ncclResult_t make_child(int color, int key, ncclComm_t& made);
     bool exchange(const std::vector<stand_in_nccl::Operation>& operations);
     void hang();
 

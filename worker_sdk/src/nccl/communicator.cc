@@ -61,6 +61,7 @@ CommReport Communicator::begin_split(int color, int key) {
     if (gone_) {
         return {.state = CommState::gone};
     }
+    ENSURE(color != NCCL_SPLIT_NOCOLOR);
     child_ = nullptr;
     ncclConfig_t config = non_blocking();
     return report(api_.comm_split(comm_, color, key, &child_, &config));

@@ -44,7 +44,8 @@ class Communicator {
     /// Begins to connect `rank` of `world_size`; several ids spread the work of the bootstrap.
     CommReport begin(std::span<ncclUniqueId> ids, int world_size, int rank);
     /// Begins to make a child of those ranks that pass the same `color`, in the order of `key`. It
-    /// is there when `poll` says `ready`; with NCCL_SPLIT_NOCOLOR, none is.
+    /// is there when `poll` says `ready`. Requires a color: if a split fails, NCCL writes through a
+    /// null pointer in every rank that passed NCCL_SPLIT_NOCOLOR.
     CommReport begin_split(int color, int key);
     /// Moves the child into `heir`, which never began. False if this communicator and its child
     /// were aborted.

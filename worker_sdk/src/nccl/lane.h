@@ -71,6 +71,8 @@ class Lane {
     /// Makes a child of the communicator, as Communicator::begin_split, and waits for it as long as
     /// an operation may take.
     [[nodiscard]] CommReport split(int color, int key);
+    /// Ends the child of the last split, in the background: for a rank that no child was made for.
+    void drop_child();
     /// After post(): the failure with which the watchdog has ended the group, which may hold more
     /// facts than the posted one. Empty if the watchdog takes too long.
     [[nodiscard]] std::optional<GroupFailure> await_end() const;

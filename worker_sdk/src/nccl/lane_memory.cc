@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that a group allocates for callers, and its release when the group leaves.
+// Memory that a group allocates for callers, and the release of what a group holds.
 #include <regroup/error.h>
 
 #include <cstdint>
@@ -155,6 +155,16 @@ void Lane::leave() {
         Communicator::abort_all(backend_.api, {&self, 1});
     }
     note_gone();
+}
+
+void Lane::drop_child() {
+    const auto child = std::make_shared<Communicator>(backend_.api);
+    if (communicator_.hand_child_to(*child)) {
+        reaper_->take([&api = backend_.api, child] {
+            Communicator* const self = child.get();
+            Communicator::abort_all(api, {&self, 1});
+        });
+    }
 }
 
 void Lane::abort_all(const NcclApi& api, std::span<const std::shared_ptr<Lane>> lanes) {

@@ -15,6 +15,8 @@
 namespace regroup::nccl {
 namespace {
 
+constexpr int kMembersColor = 0;
+
 Bounds bounds_of(const Backend& backend, const GroupIdentity& identity) {
     return {.rank = identity.rank,
             .world_size = static_cast<std::uint32_t>(identity.members.size()),
@@ -153,7 +155,9 @@ std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std:
     }
     ++splits_;
     if (std::ranges::find(ranks, bounds_.rank) == ranks.end()) {
-        split(NCCL_SPLIT_NOCOLOR, 0, text);
+        // A child of this rank alone: NCCL_SPLIT_NOCOLOR would not survive a failure of the split.
+        split(kMembersColor + 1 + static_cast<int>(bounds_.rank), 0, text);
+        lane_->drop_child();
         return std::make_unique<RefusingProcessGroup>(backend(), bounds_.device, text, bounds_.rank,
                                                       ranks);
     }
@@ -161,7 +165,7 @@ std::unique_ptr<ProcessGroup> NcclProcessGroup::new_group(const std::vector<std:
     const auto key = static_cast<int>(identity.rank);
     std::shared_ptr<Lane> lane =
         Lane::make(backend_, std::move(identity), watchdog_->wakeup(), watchdog_->reaper());
-    split(0, key, text);
+    split(kMembersColor, key, text);
     if (!lane_->communicator().hand_child_to(lane->communicator())) {
         const GroupFailure failure =
             lane_->failure().value_or(GroupFailure{Errc::fenced, "the group was given up", {}});
