@@ -303,6 +303,36 @@ TEST(NcclForming, AddressForAllGroupsIsRefused) {
                 AllOf(HasSubstr("NCCL_COMM_ID=10.0.0.1:4711"), HasSubstr("unset it")));
 }
 
+TEST(NcclForming, VariablesThatChangeEveryCommunicatorAreRefused) {
+    for (const char* const name : {"NCCL_COMM_BLOCKING", "NCCL_COMM_SPLIT_SHARE_RESOURCES"}) {
+        for (const char* const one : {"1", "0x1"}) {
+            const Variable variable(name, one);
+            const auto error = error_of_create();
+            ASSERT_TRUE(error);
+            EXPECT_EQ(error->code(), Errc::invalid_argument);
+            EXPECT_THAT(error->what(), AllOf(HasSubstr(name), HasSubstr("unset it")));
+        }
+        // Without the variables' effect, something else is missing, or nothing is.
+        for (const char* const harmless : {"0", "", "2"}) {
+            const Variable variable(name, harmless);
+            const Variable library("REGROUP_NCCL_LIBRARY", "/nowhere/libnccl.so.2");
+            const auto error = error_of_create();
+            ASSERT_TRUE(error);
+            EXPECT_THAT(error->what(), HasSubstr("/nowhere/libnccl.so.2"));
+        }
+    }
+}
+
+TEST(NcclForming, LibraryWhoseAbortHangsIsRefused) {
+    const testing::StandIn stand_in;
+    stand_in.set_faults("version=22501");
+    const auto error = error_of([] { (void)nccl::open_api(STAND_IN_NCCL); });
+    stand_in.set_faults("");
+    ASSERT_TRUE(error);
+    EXPECT_EQ(error->code(), Errc::invalid_argument);
+    EXPECT_THAT(error->what(), AllOf(HasSubstr("NCCL 2.25.1"), HasSubstr("2.26")));
+}
+
 TEST(NcclForming, ErrorNamesTheSearchedLibraries) {
     const Variable library("REGROUP_NCCL_LIBRARY", "/nowhere/libnccl.so.2");
     const auto error = error_of_create();

@@ -32,6 +32,8 @@ Faults parse(const std::string& text) {
             faults.launch_never_at = value;
         } else if (name == "op_never_at") {
             faults.op_never_at = value;
+        } else if (name == "version") {
+            faults.version = value;
         } else if (name == "rank") {
             faults.rank = value;
         } else {

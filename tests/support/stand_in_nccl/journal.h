@@ -14,6 +14,7 @@ struct Faults {
     int launch_never_at = 0;
     bool split_error = false;  ///< A split makes its child and then fails.
     bool graph_alive = false;  ///< While this is set, no resource is freed.
+    int version = 0;           ///< Of NCCL, if not 0.
     int rank = -1;             ///< Of the communicator; all of them if negative.
 
     [[nodiscard]] bool concerns(int some_rank) const { return rank < 0 || rank == some_rank; }

@@ -144,7 +144,8 @@ ncclResult_t begin_init(ncclComm_t* into, int world_size, int rank, int ids, con
 }  // namespace
 
 ncclResult_t ncclGetVersion(int* version) {
-    *version = kVersion;
+    const int wanted = faults().version;
+    *version = wanted != 0 ? wanted : kVersion;
     return ncclSuccess;
 }
 

@@ -17,6 +17,6 @@ std::size_t stand_in_nccl_journal(char* into, std::size_t bytes);
 void stand_in_nccl_reset();
 /// "init_never", "async_error_at=3", "system_error_at=3", "op_never_at=3", "launch_never_at=3" of
 /// each communicator, "split_error", "graph_alive" (finalize and abort do not end), "rank=1" for
-/// one rank only; separated by blanks. Replaces earlier faults.
+/// one rank only, "version=22501" to be another NCCL; separated by blanks. Replaces earlier faults.
 void stand_in_nccl_faults(const char* text);
 }

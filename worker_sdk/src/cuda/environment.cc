@@ -20,12 +20,20 @@ std::optional<std::string> filled(const char* name) {
     return value && value->empty() ? std::nullopt : value;
 }
 
+/// As NCCL reads it: 0x1 and 01 are 1, too.
+bool is_one(const char* name) {
+    const std::optional<std::string> value = filled(name);
+    return value && std::strtoll(value->c_str(), nullptr, 0) == 1;
+}
+
 }  // namespace
 
 Environment Environment::read() {
     return {.visible_devices = variable("CUDA_VISIBLE_DEVICES"),
             .nccl_library = filled("REGROUP_NCCL_LIBRARY"),
             .nccl_comm_id = filled("NCCL_COMM_ID"),
+            .nccl_blocks = is_one("NCCL_COMM_BLOCKING"),
+            .nccl_splits_share = is_one("NCCL_COMM_SPLIT_SHARE_RESOURCES"),
             .share_gpus = variable("REGROUP_SHARE_GPUS") == "1"};
 }
 

@@ -30,6 +30,16 @@ void check(const Context& context, const ProcessGroupOptions& options,
                             "address, and a worker of an older round could get in; unset it, "
                             "regroup makes a fresh id for each group");
     }
+    if (environment.nccl_blocks) {
+        refuse(options,
+               "NCCL_COMM_BLOCKING=1 is set: with it NCCL's calls wait for other ranks, and "
+               "nothing can end them if a rank dies; unset it");
+    }
+    if (environment.nccl_splits_share) {
+        refuse(options,
+               "NCCL_COMM_SPLIT_SHARE_RESOURCES=1 is set: with it the abort of a sub-group ends "
+               "its parent, too; unset it");
+    }
 }
 
 Device device_for(const Context& context, const ProcessGroupOptions& options) {

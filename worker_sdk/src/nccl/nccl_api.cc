@@ -13,6 +13,8 @@ namespace {
 
 /// ncclCommSplit and the rules of non-blocking communicators as they are today.
 constexpr int kOldest = 21800;
+/// Its ncclCommAbort can wait forever.
+constexpr int kAbortHangs = 22501;
 
 std::string loader_error() {
     const char* const text = ::dlerror();
@@ -70,6 +72,12 @@ NcclApi load(const std::vector<std::string>& paths) {
         throw Error(Errc::invalid_argument,
                     api.path + " is NCCL " + version_text(api.version) + ", and 2.18 or newer is " +
                         "needed" + (missing.empty() ? "" : " (it has no " + missing + ")"));
+    }
+    if (api.version == kAbortHangs) {
+        throw Error(Errc::invalid_argument,
+                    api.path + " is NCCL " + version_text(api.version) +
+                        ", which can hang when a group is ended after a failure; install 2.26 or "
+                        "newer");
     }
     return api;
 }

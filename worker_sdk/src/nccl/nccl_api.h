@@ -6,6 +6,10 @@
 
 namespace regroup::nccl {
 
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0),
+              "regroup is built with the nccl.h of NCCL 2.28 or newer; the library that is opened "
+              "may be older");
+
 // Name in the table, name in the library. The back end requires all functions of the first list.
 #define REGROUP_NCCL_REQUIRED(X)                           \
     X(get_version, ncclGetVersion)                         \
