@@ -20,6 +20,12 @@ inline void check(cudaError_t error, const char* call) {
     }
 }
 
+/// A copy from pageable memory, or a cudaMemset, may still be under way when its call returns, and
+/// other streams do not wait for it.
+inline void await_default_stream() {
+    check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+}
+
 /// Values on the current GPU.
 template <class T>
 class DeviceValues {
@@ -37,6 +43,7 @@ class DeviceValues {
     void set(const std::vector<T>& values) {
         check(cudaMemcpy(data_, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
               "cudaMemcpy");
+        await_default_stream();
     }
     [[nodiscard]] std::vector<T> get() const {
         std::vector<T> values(count_);

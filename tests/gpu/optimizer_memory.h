@@ -24,6 +24,7 @@ class OnGpu {
     explicit OnGpu(std::size_t count, std::size_t shift = 0) : count_(count), shift_(shift) {
         require_cuda(::cudaMalloc(&memory_, (count + shift) * sizeof(T) + 1), "cudaMalloc");
         require_cuda(::cudaMemset(memory_, 0xa5, (count + shift) * sizeof(T)), "cudaMemset");
+        await_default_stream();
     }
     explicit OnGpu(const std::vector<T>& values, std::size_t shift = 0)
         : OnGpu(values.size(), shift) {
@@ -41,6 +42,7 @@ class OnGpu {
         require_cuda(
             ::cudaMemcpy(data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
             "cudaMemcpy");
+        await_default_stream();
     }
     [[nodiscard]] std::vector<T> read() const {
         std::vector<T> values(count_);
@@ -51,6 +53,12 @@ class OnGpu {
     }
 
    private:
+    /// Other streams do not wait for the default stream, whose copies and memsets may still be
+    /// under way when the call returns.
+    static void await_default_stream() {
+        require_cuda(::cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+    }
+
     void* memory_ = nullptr;
     std::size_t count_;
     std::size_t shift_;
