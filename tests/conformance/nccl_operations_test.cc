@@ -415,6 +415,33 @@ TEST(NcclArguments, EightBitFloatsNeedAGpuThatReducesThem) {
     EXPECT_THAT(error->what(), AllOf(HasSubstr("9.0"), HasSubstr("8.0")));
 }
 
+template <class T>
+void expect_scaled_alone(ProcessGroup& group) {
+    const std::vector<T> values{T(1.0F), T(-2.5F), T(0.25F), T(0.0F)};
+    const std::vector<T> halves{T(0.5F), T(-1.25F), T(0.125F), T(0.0F)};
+    std::vector<T> in_place = values;
+    group.all_reduce(view(in_place, group), Reduction::premultiplied_sum(0.5)).wait();
+    EXPECT_EQ(in_place, halves);
+    in_place = values;
+    group.reduce(view(in_place, group), Reduction::premultiplied_sum(0.5), 0).wait();
+    EXPECT_EQ(in_place, halves);
+    std::vector<T> input = values;
+    std::vector<T> output(values.size());
+    group.reduce_scatter(view(input, group), view(output, group), Reduction::premultiplied_sum(0.5))
+        .wait();
+    EXPECT_EQ(output, halves);
+    group.all_reduce(view(output, group), ReduceOp::avg).wait();
+    EXPECT_EQ(output, halves);
+    group.barrier().wait();
+}
+
+TEST(NcclArguments, EightBitFloatsAreMultipliedInAWorldOfOne) {
+    run_ranks_on_gpus(1, [](ProcessGroup& group) {
+        expect_scaled_alone<float8_e4m3fn>(group);
+        expect_scaled_alone<float8_e5m2>(group);
+    });
+}
+
 TEST(NcclArguments, EightBitFloatsAreMovedByLibrariesThatCannotReduceThem) {
     NcclWorld world(2);
     world.stand_in.api().version = 22304;

@@ -2,7 +2,9 @@
 #include "tests/support/stand_in_nccl/host_runtime.h"
 
 #include <regroup/error.h>
+#include <regroup/low_precision.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -28,6 +30,14 @@ struct HostEvent {
 
 HostEvent& event_of(void* event) {
     return *static_cast<HostEvent*>(event);
+}
+
+template <class T>
+void scale_values(void* to, const void* from, std::size_t count, float factor) {
+    const auto* const values = static_cast<const T*>(from);
+    const auto rounded = static_cast<float>(T(factor));
+    std::transform(values, values + count, static_cast<T*>(to),
+                   [rounded](T value) { return T(static_cast<float>(value) * rounded); });
 }
 
 }  // namespace
@@ -215,6 +225,17 @@ void HostRuntime::clear(void* memory, std::size_t bytes) {
 
 void HostRuntime::copy(void* to, const void* from, std::size_t bytes, void* stream) {
     stream_of(stream).put([to, from, bytes] { std::memcpy(to, from, bytes); });
+}
+
+void HostRuntime::scale_float8(void* to, const void* from, DType dtype, std::size_t count,
+                               float factor, void* stream) {
+    stream_of(stream).put([=] {
+        if (dtype == DType::float8_e4m3fn) {
+            scale_values<float8_e4m3fn>(to, from, count, factor);
+        } else {
+            scale_values<float8_e5m2>(to, from, count, factor);
+        }
+    });
 }
 
 void HostRuntime::synchronize(void* stream) {

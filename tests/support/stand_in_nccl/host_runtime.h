@@ -78,6 +78,8 @@ class HostRuntime : public cuda::DeviceRuntime {
     void free(void* memory) noexcept override;
     void clear(void* memory, std::size_t bytes) override;
     void copy(void* to, const void* from, std::size_t bytes, void* stream) override;
+    void scale_float8(void* to, const void* from, DType dtype, std::size_t count, float factor,
+                      void* stream) override;
     void synchronize(void* stream) override;
 
     /// CUDA's default stream.

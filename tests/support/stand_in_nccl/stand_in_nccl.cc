@@ -96,17 +96,30 @@ ncclResult_t launch_group() {
     return result;
 }
 
+/// NCCL carries out a world of one by a kernel of its own, which has no 8-bit floats. It makes an
+/// average of floats a premultiplied sum.
+bool is_beyond_one_rank(ncclComm_t comm, const Operation& operation, bool averages) {
+    const bool is_float8 = operation.dtype == static_cast<std::uint32_t>(ncclFloat8e4m3) ||
+                           operation.dtype == static_cast<std::uint32_t>(ncclFloat8e5m2);
+    return comm->world_size == 1 && is_float8 && (averages || !operation.factor.empty());
+}
+
 ncclResult_t add(ncclComm_t comm, const char* call, Operation operation, cudaStream_t stream) {
     const Visit visit(comm, call);
     if (!visit.good() || stream == nullptr) {
         return ncclInvalidArgument;
     }
+    const bool averages = operation.reduction == ncclAvg;
     const auto factor = comm->factors.find(static_cast<int>(operation.reduction));
     if (factor != comm->factors.end()) {
         operation.factor = factor->second;
         operation.reduction = ncclSum;
     }
     note(std::string(call) + " " + name_of(comm));
+    if (is_beyond_one_rank(comm, operation, averages)) {
+        comm->async_error = ncclInvalidArgument;
+        return ncclInvalidArgument;
+    }
     auto& queued = open_group.operations[comm];
     queued.first.push_back(std::move(operation));
     queued.second = reinterpret_cast<StandInStream*>(stream);

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "worker_sdk/src/cuda/kernels.h"
+
 namespace regroup::cuda {
 namespace {
 
@@ -200,6 +202,12 @@ class CudaRuntime final : public DeviceRuntime {
         // Addresses are unique over all GPUs and the host, and say where they belong.
         check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_of(stream)),
               "cudaMemcpyAsync");
+    }
+
+    void scale_float8(void* to, const void* from, DType dtype, std::size_t count, float factor,
+                      void* stream) override {
+        require_cuda(launch_scale_float8(from, to, dtype, count, factor, stream),
+                     "scaling " + std::string(to_string(dtype)));
     }
 
     void synchronize(void* stream) override {

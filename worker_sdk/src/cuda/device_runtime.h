@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <regroup/tensor_view.h>
+
 #include <cstddef>
 #include <exception>
 #include <string>
@@ -54,6 +56,10 @@ class DeviceRuntime {
     virtual void clear(void* memory, std::size_t bytes) = 0;
     /// Puts a copy into `stream`. Either side is memory of any GPU or of the host.
     virtual void copy(void* to, const void* from, std::size_t bytes, void* stream) = 0;
+    /// Puts `to[i] = from[i] * factor` into `stream`, for values of a type of 8-bit floats, to
+    /// which `factor` is rounded first.
+    virtual void scale_float8(void* to, const void* from, DType dtype, std::size_t count,
+                              float factor, void* stream) = 0;
     /// Blocks until everything in `stream` is done.
     virtual void synchronize(void* stream) = 0;
 };

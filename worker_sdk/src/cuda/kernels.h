@@ -16,4 +16,10 @@ namespace regroup::cuda {
 [[nodiscard]] int launch_cast(const void* from, DType from_dtype, void* to, DType to_dtype,
                               std::size_t count, float factor, void* stream);
 
+/// Puts `to[i] = from[i] * factor` into `stream` of the current GPU, for float8_e4m3fn or
+/// float8_e5m2. `factor` is rounded to that type first, as NCCL does; results beyond the largest
+/// value become the largest value. Returns as launch_cast.
+[[nodiscard]] int launch_scale_float8(const void* from, void* to, DType dtype, std::size_t count,
+                                      float factor, void* stream);
+
 }  // namespace regroup::cuda

@@ -19,9 +19,10 @@ namespace {
 /// The calls of NCCL for one request of one rank.
 class Launch {
    public:
-    Launch(const NcclApi& api, const OperationRequest& request, const Bounds& bounds,
+    Launch(const Backend& backend, const OperationRequest& request, const Bounds& bounds,
            void* barrier_word)
-        : api_(api),
+        : api_(backend.api),
+          runtime_(backend.runtime),
           request_(request),
           count_(request.count(bounds.world_size)),
           type_(is_reduction(request.kind) ? nccl_type(request.row().dtype)
@@ -44,6 +45,14 @@ class Launch {
         }
         if (count_ == 0) {
             return ncclSuccess;
+        }
+        if (world_size_ == 1 && is_float8(request_.row().dtype)) {
+            // NCCL's kernel for a world of one has no 8-bit floats. NCCL needs that kernel to
+            // multiply, and multiplies for an average, too.
+            if (is_reduction(request_.kind) && request_.reduction.premultiplied()) {
+                return scale(stream);
+            }
+            reduction = reduction == ncclAvg ? ncclSum : reduction;
         }
         switch (request_.kind) {
             case OperationKind::all_reduce:
@@ -76,6 +85,16 @@ class Launch {
     }
 
    private:
+    ncclResult_t scale(cudaStream_t stream) const {
+        try {
+            runtime_.scale_float8(request_.output.data, request_.input.data, request_.row().dtype,
+                                  count_, static_cast<float>(request_.reduction.factor), stream);
+            return ncclSuccess;
+        } catch (const Error&) {
+            return ncclUnhandledCudaError;
+        }
+    }
+
     // Libraries before 2.28 have none of these three.
     ncclResult_t gather(ncclComm_t comm, cudaStream_t stream) const {
         void* const rows = is_root_ ? request_.output.data : nullptr;
@@ -192,6 +211,7 @@ class Launch {
     }
 
     const NcclApi& api_;
+    cuda::DeviceRuntime& runtime_;
     OperationRequest request_;
     std::size_t count_;
     ncclDataType_t type_;
@@ -233,7 +253,7 @@ Work NcclProcessGroup::issue(const OperationRequest& request) {
                             .peer = request.peer,
                             .tag = request.tag,
                             .options = request.options},
-              .launch = Launch(backend_.api, request, bounds_, lane_->barrier_word())};
+              .launch = Launch(backend_, request, bounds_, lane_->barrier_word())};
     if (is_reduction(request.kind)) {
         call.operation.reduction = request.reduction;
     }
