@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <optional>
 #include <stdexcept>
@@ -323,6 +324,28 @@ TEST(StartProcesses, SeveralThreadsOrNoProcessesAreRefused) {
     release.write("x");
     other.join();
     spawn([](std::uint32_t) {}, 1);
+}
+
+/// Requires that no driver was loaded before.
+void expect_refused_after_cuda(std::uint32_t /*index*/) {
+    void* const driver = ::dlopen(STAND_IN_DRIVER, RTLD_NOW);
+    auto* const initialise = reinterpret_cast<int (*)(unsigned)>(::dlsym(driver, "cuInit"));
+    spawn([](std::uint32_t) {}, 1);
+    (void)initialise(0);
+    try {
+        spawn([](std::uint32_t) {}, 1);
+    } catch (const Error& error) {
+        if (std::string(error.what()).find("has initialised CUDA") != std::string::npos) {
+            return;
+        }
+        throw;
+    }
+    throw std::runtime_error("it forked");
+}
+
+TEST(StartProcesses, ProcessThatHasInitialisedCudaIsRefused) {
+    // In a process of its own, since a driver stays initialised.
+    EXPECT_FALSE(error_of(expect_refused_after_cuda, 1, {.set_environment = false}));
 }
 
 }  // namespace

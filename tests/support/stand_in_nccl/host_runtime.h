@@ -56,6 +56,7 @@ class HostRuntime : public cuda::DeviceRuntime {
         : devices_(devices), capability_(capability) {}
 
     int device_count() override { return devices_; }
+    int peek_device_count() override { return devices_; }
     int current_device() override;
     void set_device(int device) override;
     /// True for a device that some thread has set by set_device.

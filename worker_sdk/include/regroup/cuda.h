@@ -22,7 +22,9 @@ struct Availability {
     std::string problem{};
 };
 
-/// Finds out what is available without using a GPU. Does not throw if something is missing.
+/// Finds out what is available without using a GPU. Does not throw if something is missing. Where
+/// NVIDIA's management library can count the GPUs, CUDA stays uninitialised, so that spawn() may
+/// follow; it cannot where GPUs are divided (MIG).
 [[nodiscard]] Availability availability();
 
 /// The GPU of this process: the one with the index of its local rank, so that each process of a

@@ -89,9 +89,10 @@ class SpawnedProcesses {
 /// and is reported to the parent; any other exception ends it by SIGABRT.
 ///
 /// Throws Error: `invalid_argument` if `nprocs` is 0, or if this process has more than one thread,
-/// since a fork copies only the calling thread and leaves the locks of the others locked. So spawn
-/// before you form a group, and before libraries start threads. Throws `system` if no more
-/// processes can be started.
+/// since a fork copies only the calling thread and leaves the locks of the others locked. The same
+/// if this process has initialised CUDA, which then fails in every fork. So spawn before you form a
+/// group, before libraries start threads, and before you use a GPU; cuda::availability() may come
+/// before. Throws `system` if no more processes can be started.
 [[nodiscard]] SpawnedProcesses start_processes(const SpawnFunction& function, std::uint32_t nprocs,
                                                const SpawnOptions& options = {});
 

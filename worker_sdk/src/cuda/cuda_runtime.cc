@@ -6,9 +6,12 @@
 #include <array>
 #include <cuda.h>
 #include <cuda_runtime_api.h>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "worker_sdk/src/cuda/device_count.h"
+#include "worker_sdk/src/cuda/environment.h"
 #include "worker_sdk/src/cuda/kernels.h"
 
 namespace regroup::cuda {
@@ -85,6 +88,13 @@ class CudaRuntime final : public DeviceRuntime {
         }
         check(error, "cudaGetDeviceCount");
         return count;
+    }
+
+    int peek_device_count() override {
+        const std::optional<int> count = count_without_driver("libnvidia-ml.so.1", CUDART_VERSION,
+                                                              Environment::read().visible_devices);
+        // The driver knows best why there is none.
+        return count.value_or(0) > 0 ? *count : device_count();
     }
 
     int current_device() override {

@@ -23,6 +23,9 @@ class DeviceRuntime {
 
     /// Throws Error `invalid_argument` saying what is missing if there is no GPU or no driver.
     [[nodiscard]] virtual int device_count() = 0;
+    /// The same, but leaves the driver uninitialised if it can: forks of this process can then use
+    /// CUDA. It may count a GPU that is out of order.
+    [[nodiscard]] virtual int peek_device_count() = 0;
     [[nodiscard]] virtual int current_device() = 0;
     /// Also creates the device's context if there is none yet, which takes a fraction of a second.
     virtual void set_device(int device) = 0;

@@ -15,7 +15,7 @@ namespace regroup::cuda {
 Availability availability() {
     Availability found{.built_in = true};
     try {
-        found.device_count = cuda_runtime().device_count();
+        found.device_count = cuda_runtime().peek_device_count();
     } catch (const Error& error) {
         found.problem = error.what();
     }
@@ -31,7 +31,7 @@ Device device_of(const Context& context) {
     const Environment environment = Environment::read();
     const std::int32_t index = choose_device({.local_rank = context.local_rank,
                                               .local_world_size = context.local_world_size,
-                                              .device_count = cuda_runtime().device_count(),
+                                              .device_count = cuda_runtime().peek_device_count(),
                                               .visible = environment.visible_devices,
                                               .share = environment.share_gpus});
     return {DeviceKind::cuda, index};

@@ -11,6 +11,7 @@
 
 #include "rendezvous/base/clock.h"
 #include "worker_sdk/src/link/process_link.h"
+#include "worker_sdk/src/spawn/cuda_driver.h"
 #include "worker_sdk/src/spawn/spawned_process.h"
 #include "worker_sdk/src/store/store_service.h"
 
@@ -57,6 +58,15 @@ void require_one_thread() {
         }
         ::poll(nullptr, 0, 1);
         count = thread_count();
+    }
+}
+
+void require_no_cuda() {
+    if (spawning::has_initialised_cuda()) {
+        throw Error(Errc::invalid_argument,
+                    "spawn: this process has initialised CUDA, which then works in no fork of it; "
+                    "spawn before the first call of CUDA (cuda::availability() and "
+                    "cuda::device_of() may come before)");
     }
 }
 
@@ -238,6 +248,8 @@ SpawnedProcesses start_processes(const SpawnFunction& function, std::uint32_t np
     if (nprocs == 0) {
         throw Error(Errc::invalid_argument, "spawn: nprocs is 0; it is at least 1");
     }
+    // First, since CUDA also starts threads.
+    require_no_cuda();
     require_one_thread();
     auto state = std::make_unique<SpawnedProcesses::State>(options);
     state->processes.reserve(nprocs);
