@@ -58,8 +58,9 @@ ifneq ($(missing),)
 test bench:
 	@echo "gpu: skipped: there is no $(missing) here"
 else
-test: $(out)/gpu_check $(out)/data_parallel_check $(out)/optimizer_check
+test: $(out)/gpu_check $(out)/many_rounds $(out)/data_parallel_check $(out)/optimizer_check
 	@$(out)/gpu_check
+	@$(out)/many_rounds
 	@$(out)/data_parallel_check
 	@$(out)/optimizer_check
 bench: $(out)/time_to_communicator $(out)/graph_step $(out)/optimizer_bench
@@ -76,6 +77,8 @@ $(out)/gpu_check: $(call object,$(check)) $(shared)
 $(out)/time_to_communicator: $(call object,tests/gpu/time_to_communicator.cc) $(shared)
 	@$(link)
 $(out)/graph_step: $(call object,tests/gpu/graph_step.cc tests/gpu/small_kernels.cu) $(shared)
+	@$(link)
+$(out)/many_rounds: $(call object,tests/gpu/many_rounds.cc) $(shared)
 	@$(link)
 $(out)/data_parallel_check: $(call object,tests/gpu/data_parallel_check.cc) $(shared)
 	@$(link)

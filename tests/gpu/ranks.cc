@@ -22,60 +22,15 @@ extern char** environ;  // NOLINT: POSIX has it so
 namespace regroup::gpu {
 namespace {
 
-std::string free_port() {
-    const net::Descriptor socket = net::listen_on(net::SocketAddress::parse("127.0.0.1:0"));
-    const std::string text = net::bound_address(socket).text();
-    return text.substr(text.rfind(':') + 1);
-}
-
-struct Running {
-    pid_t pid = -1;
-    int output = -1;
-    RankEnd end{};
-};
-
-Running start_rank(const std::string& mode, std::vector<std::string> environment) {
-    for (char** variable = environ; *variable != nullptr; ++variable) {
-        environment.emplace_back(*variable);
-    }
-    std::vector<char*> variables;
-    for (std::string& variable : environment) {
-        variables.push_back(variable.data());
-    }
-    variables.push_back(nullptr);
-    std::string program = "gpu";
-    std::string flag = "--rank";
-    std::string mode_text = mode;
-    char* arguments[] = {program.data(), flag.data(), mode_text.data(), nullptr};
-    int pipe[2] = {-1, -1};
-    if (::pipe2(pipe, O_CLOEXEC) != 0) {
-        std::perror("pipe2");
-        std::exit(2);
-    }
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, pipe[1], STDOUT_FILENO);
-    Running rank{.pid = -1, .output = pipe[0]};
-    const int error =
-        ::posix_spawn(&rank.pid, "/proc/self/exe", &actions, nullptr, arguments, variables.data());
-    posix_spawn_file_actions_destroy(&actions);
-    ::close(pipe[1]);
-    if (error != 0) {
-        std::fprintf(stderr, "posix_spawn: error %d\n", error);
-        std::exit(2);
-    }
-    return rank;
-}
-
 /// Reads the output of the ranks until all have ended, or until the deadline.
-void collect(std::vector<Running>& ranks, double deadline) {
+void collect(std::vector<RunningRank>& ranks, double deadline) {
     while (true) {
         std::vector<pollfd> fds;
-        for (const Running& rank : ranks) {
+        for (const RunningRank& rank : ranks) {
             fds.push_back({.fd = rank.output, .events = POLLIN, .revents = 0});
         }
         bool any_open = false;
-        for (const Running& rank : ranks) {
+        for (const RunningRank& rank : ranks) {
             any_open = any_open || rank.output >= 0;
         }
         const double left = deadline - now_ms();
@@ -98,7 +53,7 @@ void collect(std::vector<Running>& ranks, double deadline) {
     }
 }
 
-void end_rank(Running& rank) {
+void end_rank(RunningRank& rank) {
     rank.end.finished = rank.output < 0;
     if (!rank.end.finished) {
         ::kill(rank.pid, SIGKILL);
@@ -113,29 +68,77 @@ void end_rank(Running& rank) {
 
 }  // namespace
 
-std::vector<RankEnd> run_ranks(const std::string& mode, std::uint32_t world_size, int gpus,
-                               std::chrono::seconds limit) {
-    const std::string port = free_port();
-    std::vector<Running> ranks;
-    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
-        std::vector<std::string> environment = {"RANK=" + std::to_string(rank),
-                                                "WORLD_SIZE=" + std::to_string(world_size),
-                                                "LOCAL_RANK=" + std::to_string(rank),
-                                                "LOCAL_WORLD_SIZE=" + std::to_string(world_size),
-                                                "MASTER_ADDR=127.0.0.1",
-                                                "MASTER_PORT=" + port};
-        if (static_cast<int>(world_size) > gpus) {
-            environment.emplace_back("REGROUP_SHARE_GPUS=1");
-        }
-        ranks.push_back(start_rank(mode, std::move(environment)));
+std::string free_port() {
+    const net::Descriptor socket = net::listen_on(net::SocketAddress::parse("127.0.0.1:0"));
+    const std::string text = net::bound_address(socket).text();
+    return text.substr(text.rfind(':') + 1);
+}
+
+std::vector<std::string> environment_of(std::uint32_t rank, std::uint32_t world_size,
+                                        const std::string& port, int gpus) {
+    std::vector<std::string> environment = {"RANK=" + std::to_string(rank),
+                                            "WORLD_SIZE=" + std::to_string(world_size),
+                                            "LOCAL_RANK=" + std::to_string(rank),
+                                            "LOCAL_WORLD_SIZE=" + std::to_string(world_size),
+                                            "MASTER_ADDR=127.0.0.1",
+                                            "MASTER_PORT=" + port};
+    if (static_cast<int>(world_size) > gpus) {
+        environment.emplace_back("REGROUP_SHARE_GPUS=1");
     }
+    return environment;
+}
+
+RunningRank start_rank(const std::string& mode, std::vector<std::string> environment) {
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+        environment.emplace_back(*variable);
+    }
+    std::vector<char*> variables;
+    for (std::string& variable : environment) {
+        variables.push_back(variable.data());
+    }
+    variables.push_back(nullptr);
+    std::string program = "gpu";
+    std::string flag = "--rank";
+    std::string mode_text = mode;
+    char* arguments[] = {program.data(), flag.data(), mode_text.data(), nullptr};
+    int pipe[2] = {-1, -1};
+    if (::pipe2(pipe, O_CLOEXEC) != 0) {
+        std::perror("pipe2");
+        std::exit(2);
+    }
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, pipe[1], STDOUT_FILENO);
+    RunningRank rank{.pid = -1, .output = pipe[0], .end = {}};
+    const int error =
+        ::posix_spawn(&rank.pid, "/proc/self/exe", &actions, nullptr, arguments, variables.data());
+    posix_spawn_file_actions_destroy(&actions);
+    ::close(pipe[1]);
+    if (error != 0) {
+        std::fprintf(stderr, "posix_spawn: error %d\n", error);
+        std::exit(2);
+    }
+    return rank;
+}
+
+std::vector<RankEnd> await_ranks(std::vector<RunningRank> ranks, std::chrono::seconds limit) {
     collect(ranks, now_ms() + 1000.0 * static_cast<double>(limit.count()));
     std::vector<RankEnd> ends;
-    for (Running& rank : ranks) {
+    for (RunningRank& rank : ranks) {
         end_rank(rank);
         ends.push_back(std::move(rank.end));
     }
     return ends;
+}
+
+std::vector<RankEnd> run_ranks(const std::string& mode, std::uint32_t world_size, int gpus,
+                               std::chrono::seconds limit) {
+    const std::string port = free_port();
+    std::vector<RunningRank> ranks;
+    for (std::uint32_t rank = 0; rank < world_size; ++rank) {
+        ranks.push_back(start_rank(mode, environment_of(rank, world_size, port, gpus)));
+    }
+    return await_ranks(std::move(ranks), limit);
 }
 
 std::string rank_mode(int argc, char** argv) {

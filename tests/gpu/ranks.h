@@ -18,8 +18,26 @@ struct RankEnd {
     std::string output{};
 };
 
-/// Runs this program as `world_size` ranks with the arguments "--rank" `mode`, with a launcher's
-/// environment. Ranks share GPUs if there are too few.
+/// One rank that runs.
+struct RunningRank {
+    pid_t pid = -1;
+    int output = -1;
+    RankEnd end{};
+};
+
+/// A port of this machine that is free now.
+[[nodiscard]] std::string free_port();
+/// The variables that a launcher would set. Ranks share GPUs if there are too few.
+[[nodiscard]] std::vector<std::string> environment_of(std::uint32_t rank, std::uint32_t world_size,
+                                                      const std::string& port, int gpus);
+/// Starts this program with the arguments "--rank" `mode`, and with `environment` in addition to
+/// its own. Ends this program if that is impossible.
+[[nodiscard]] RunningRank start_rank(const std::string& mode, std::vector<std::string> environment);
+/// Waits for the ranks, and kills those that run at the limit.
+[[nodiscard]] std::vector<RankEnd> await_ranks(std::vector<RunningRank> ranks,
+                                               std::chrono::seconds limit);
+
+/// Starts all ranks of a world, and waits for them.
 [[nodiscard]] std::vector<RankEnd> run_ranks(const std::string& mode, std::uint32_t world_size,
                                              int gpus, std::chrono::seconds limit);
 
