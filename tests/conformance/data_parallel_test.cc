@@ -65,9 +65,12 @@ void check_steps(ProcessGroup& group, const DataParallelOptions& options) {
         }
         std::vector<std::vector<float>> plain;
         for (std::size_t at = 0; at < plan.size(); ++at) {
-            const TensorView bucket = ddp.bucket_gradients(at);
-            const auto* items = static_cast<const float*>(bucket.data);
-            plain.emplace_back(items, items + bucket.count);
+            std::vector<float>& bucket = plain.emplace_back();
+            for (const std::size_t index : plan[at].parameters) {
+                const std::span<float> gradient = gradient_of(ddp, index);
+                bucket.insert(bucket.end(), gradient.begin(), gradient.end());
+                bucket.resize((bucket.size() + 15) / 16 * 16);
+            }
         }
         for (const std::size_t index : order) {
             ddp.gradient_ready(index);

@@ -42,17 +42,12 @@ TEST(GradientViews, ViewsAreAlignedInTheBucketsAndHoldTheReduction) {
         EXPECT_THAT(model.contents(0), ElementsAre(1.5F, 1.5F, 1.5F));
         EXPECT_THAT(model.contents(1), Each(1.5F));
 
-        // The same seen as whole buckets, whose padding stays zero.
-        double sum = 0.0;
-        std::size_t bytes = 0;
-        for (std::size_t i = 0; i < model.ddp.buckets().size(); ++i) {
-            const TensorView bucket = model.ddp.bucket_gradients(i);
-            const std::span values(static_cast<const float*>(bucket.data), bucket.count);
-            sum += std::accumulate(values.begin(), values.end(), 0.0);
-            bytes += bucket.bytes();
-        }
-        EXPECT_EQ(sum, 28 * 1.5);
-        EXPECT_EQ(bytes, model.ddp.gradient_memory().bytes);
+        // The same seen as a whole, whose padding stays zero.
+        ASSERT_EQ(model.ddp.gradients().size(), 1U);
+        const TensorView all = model.ddp.gradients().front();
+        const std::span values(static_cast<const float*>(all.data), all.count);
+        EXPECT_EQ(std::accumulate(values.begin(), values.end(), 0.0), 28 * 1.5);
+        EXPECT_EQ(all.bytes(), model.ddp.gradient_memory().bytes);
         model.ddp.zero_gradients();
         EXPECT_THAT(model.contents(1), Each(0.0F));
         EXPECT_THAT(error_of([&] { (void)model.ddp.gradient(4); }), HasSubstr("no gradient 4"));
@@ -111,50 +106,101 @@ TEST(RebuiltBuckets, BucketsFollowTheOrderOfRankZeroInTheFirstStep) {
         EXPECT_THAT(parameters_of(0), ElementsAre(3, 2));
         step();
         EXPECT_TRUE(model.ddp.buckets_are_final());
-        EXPECT_THAT(parameters_of(0), ElementsAre(0, 1));
-        EXPECT_THAT(parameters_of(1), ElementsAre(2, 3));
-        const void* const place = model.ddp.gradient(2).data;
+        // Each bucket in the order of memory.
+        EXPECT_THAT(parameters_of(0), ElementsAre(1, 0));
+        EXPECT_THAT(parameters_of(1), ElementsAre(3, 2));
         step();
         step();
-        EXPECT_EQ(model.ddp.gradient(2).data, place);
     });
 }
 
-TEST(RebuiltBuckets, OptimizerFollowsTheMovedGradients) {
+// From the first parameter to the last: not as planned, so that the plan changes.
+TEST(RebuiltBuckets, OptimizerTakesTheGradientsOnce) {
     FakeWorld world(2);
     run_ranks(world, [](FakeProcessGroup& group) {
-        Model model(group, {16, 32, 16}, {.bucket_bytes = 1});
-        std::vector<ConstTensorView> views(3);
-        const auto fetch = [&] {
-            for (std::size_t i = 0; i < views.size(); ++i) {
-                views[i] = model.ddp.gradient(i);
-            }
-        };
-        fetch();
+        std::vector<std::vector<float>> values = Model::make_values({16, 32, 16});
         std::vector<OptimizerTensors> tensors;
-        for (std::size_t i = 0; i < views.size(); ++i) {
-            tensors.push_back({.master = std::span(model.values[i]), .gradient = views[i]});
+        for (std::vector<float>& value : values) {
+            tensors.push_back({.master = std::span(value)});
         }
         FusedOptimizer optimizer(tensors, SgdOptions{.learning_rate = 1.0});
+        EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("call set_gradients()"));
+        DistributedDataParallel ddp(group, Model::parameters(values), {}, {.bucket_bytes = 1});
+        optimizer.set_gradients(ddp);
         for (int step = 1; step <= 3; ++step) {
-            const bool were_final = model.ddp.buckets_are_final();
-            model.ddp.zero_gradients();
-            for (std::size_t i = 0; i < views.size(); ++i) {  // From the first: not as planned.
-                model.add(i, static_cast<float>(10 * i + group.rank()));
+            for (std::size_t i = 0; i < values.size(); ++i) {
+                const TensorView gradient = ddp.gradient(i);
+                std::fill_n(static_cast<float*>(gradient.data), gradient.count,
+                            static_cast<float>(10 * i + group.rank()));
+                ddp.gradient_ready(i);
             }
-            model.ddp.finish_step();
-            if (!were_final && model.ddp.buckets_are_final()) {
-                EXPECT_NE(model.ddp.gradient(0).data, views[0].data);
-                fetch();
-                optimizer.set_gradients(views);
-            }
+            ddp.finish_step();
             optimizer.step();
-            for (std::size_t i = 0; i < views.size(); ++i) {
+            for (std::size_t i = 0; i < values.size(); ++i) {
                 const float gradient = static_cast<float>(10 * i) + 0.5F;
-                EXPECT_THAT(model.values[i], Each(-gradient * static_cast<float>(step)));
+                EXPECT_THAT(values[i], Each(-gradient * static_cast<float>(step)));
             }
         }
     });
+}
+
+// The order of rank 0 pairs parameters that are not neighbours in memory.
+TEST(RebuiltBuckets, GradientsStayInPlaceThoughTheirBucketsAreElsewhere) {
+    FakeWorld world(2);
+    run_ranks(world, [](FakeProcessGroup& group) {
+        Model model(group, {16, 16, 16, 16}, {.bucket_bytes = 128, .unused_parameters = true});
+        std::vector<const void*> places;
+        for (std::size_t i = 0; i < 4; ++i) {
+            places.push_back(model.ddp.gradient(i).data);
+        }
+        const auto mine = static_cast<float>(1 + group.rank());
+        for (int step = 0; step < 3; ++step) {
+            model.ddp.zero_gradients();
+            {
+                const auto guard = model.ddp.no_sync();
+                model.add(0, mine);
+            }
+            model.add(0, mine);
+            model.add(2, mine);
+            model.add(1, mine);
+            model.ddp.finish_step();  // Nobody has used 3.
+            EXPECT_THAT(model.ddp.buckets()[0].parameters, ElementsAre(2, 0));
+            EXPECT_THAT(model.contents(0), Each(3.0F));
+            EXPECT_THAT(model.contents(1), Each(1.5F));
+            EXPECT_THAT(model.contents(2), Each(1.5F));
+            EXPECT_THAT(model.contents(3), Each(0.0F));
+            for (std::size_t i = 0; i < 4; ++i) {
+                EXPECT_EQ(model.ddp.gradient(i).data, places[i]);
+            }
+        }
+        const std::size_t bytes = model.ddp.gradient_memory().bytes;
+        EXPECT_EQ(bytes, 4 * 64U);
+        EXPECT_EQ(model.ddp.gradients().front().bytes(), bytes);
+    });
+}
+
+TEST(GradientViews, AllGradientsAreOneTensorForEachDtypeAndTheCallersOwn) {
+    FakeWorld world(1);
+    FakeProcessGroup group(world, 0);
+    std::vector<float> floats(3);
+    std::vector<double> doubles(3);
+    std::vector<float> own(3);
+    const std::vector<Parameter> parameters{{std::span(floats)},
+                                            {std::span(doubles)},
+                                            {std::span(floats)},
+                                            {std::span(floats), std::span(own)},
+                                            {std::span(doubles)}};
+    DistributedDataParallel ddp(group, parameters, {}, {.bucket_bytes = 64});
+    EXPECT_EQ(ddp.parameter_count(), 5U);
+    std::size_t own_tensors = 0;
+    std::size_t bytes = 0;
+    for (const TensorView& tensor : ddp.gradients()) {
+        own_tensors += tensor.data == own.data() ? 1 : 0;
+        bytes += tensor.data == own.data() ? 0 : tensor.bytes();
+    }
+    EXPECT_EQ(own_tensors, 1U);
+    EXPECT_EQ(bytes, 4 * 64U);
+    EXPECT_LE(ddp.gradients().size(), 4U);
 }
 
 TEST(RebuiltBuckets, OptionKeepsTheFirstLayout) {

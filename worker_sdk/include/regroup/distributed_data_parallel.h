@@ -53,8 +53,11 @@ struct DataParallelOptions {
     /// many samples. `sum`: the sum, for gradients that are already weighted with their share of
     /// the global batch. Other operators are refused.
     ReduceOp reduction = ReduceOp::avg;
-    /// The first layout assumes a backward pass from the last parameter to the first. The end of
-    /// the first step changes it to the order in which the gradients of rank 0 became ready.
+    /// The first plan assumes a backward pass from the last parameter to the first. The end of the
+    /// first step changes it to the order in which the gradients of rank 0 became ready. The
+    /// gradients stay where they are. So if a bucket of the new plan holds gradients that are not
+    /// neighbours in memory, each step copies them to the bucket and back, and the bucket takes its
+    /// own memory. It costs nothing if the first order was right.
     bool rebuild_buckets = true;
     /// Allows parameters without a gradient in a step, also different ones on different ranks. A
     /// gradient that is not reported before finish_step counts as zero. Costs a byte per parameter.
@@ -105,13 +108,12 @@ struct ReplicaDifference {
 ///     regroup::DistributedDataParallel ddp(group, {{std::span(weights)}});
 ///     for (int step = 0; step < 100; ++step) {
 ///         ddp.zero_gradients();
-///         auto* gradient = static_cast<float*>(ddp.gradient(0).data);
+///         auto* const gradient = static_cast<float*>(ddp.gradient(0).data);
 ///         for (std::size_t i = 0; i < weights.size(); ++i) {
 ///             gradient[i] += weights[i];  // Forward and backward.
 ///         }
 ///         ddp.gradient_ready(0);  // Starts the reduction of its bucket.
 ///         ddp.finish_step();
-///         gradient = static_cast<float*>(ddp.gradient(0).data);  // The first step may move it.
 ///         for (std::size_t i = 0; i < weights.size(); ++i) {
 ///             weights[i] -= 0.1F * gradient[i];  // The same on every rank.
 ///         }
@@ -148,14 +150,15 @@ class DistributedDataParallel {
     DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
     /// The place of gradient `index`: write or accumulate it there; after finish_step it holds the
-    /// reduction. It is a part of a bucket, or the caller's own memory. Aligned to 64 bytes; zero
-    /// at first.
-    ///
-    /// The gradient moves at most once, with its contents, in the first finish_step that reduces
-    /// (see `buckets_are_final`). A view from before that step then belongs to another parameter.
-    /// Call `gradient` again after that step, before you apply the gradients
-    /// (FusedOptimizer::set_gradients) or capture a CUDA graph, or set `rebuild_buckets` to false.
+    /// reduction. Stays there as long as the wrapper lives. It is in the wrapper's memory, aligned
+    /// to 64 bytes and zero at first, or it is the caller's own memory.
     [[nodiscard]] TensorView gradient(std::size_t index) const;
+    /// All gradients in few tensors: one for each dtype in the wrapper's memory, with padding that
+    /// is zero, then those in the caller's own memory. For operations on all gradients, such as
+    /// clip_grad_norm or GradScaler::check.
+    [[nodiscard]] std::vector<TensorView> gradients() const;
+    /// Parameters that were registered.
+    [[nodiscard]] std::size_t parameter_count() const noexcept;
     /// Sets all gradients in the wrapper's memory to zero, at the speed of one memset.
     void zero_gradients();
 
@@ -232,12 +235,9 @@ class DistributedDataParallel {
 
     /// The plan, in order of reduction.
     [[nodiscard]] std::span<const Bucket> buckets() const noexcept;
-    /// True when gradients no longer move: after the first step that reduced.
+    /// True when the plan no longer changes: after the first step that reduced.
     [[nodiscard]] bool buckets_are_final() const noexcept;
-    /// Bucket `index` as one tensor, with its padding, which is zero. For operations on all
-    /// gradients (scaling, clipping, finding infinities) in few calls.
-    [[nodiscard]] TensorView bucket_gradients(std::size_t index) const;
-    /// The memory that holds all buckets. A copy of the handle keeps `gradient(i)` valid after the
+    /// The wrapper's memory for gradients. A copy of the handle keeps `gradient(i)` valid after the
     /// wrapper is destroyed.
     [[nodiscard]] const Buffer& gradient_memory() const noexcept;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <regroup/checkpoint.h>
+#include <regroup/distributed_data_parallel.h>
 #include <regroup/grad_scaler.h>
 #include <regroup/tensor_view.h>
 
@@ -18,8 +19,8 @@ namespace regroup {
 struct OptimizerTensors {
     /// float32: the parameters that the optimizer updates.
     TensorView master{};
-    /// float32, float16 or bfloat16. Never written. The gradients of a DistributedDataParallel move
-    /// once: see `set_gradients`.
+    /// float32, float16 or bfloat16. Never written. May be left out: then call `set_gradients`
+    /// before the first step.
     ConstTensorView gradient{};
     /// Optional, float16 or bfloat16: the copy that forward and backward read. The step writes it
     /// in the same pass: each value is the master rounded to nearest.
@@ -75,26 +76,32 @@ class FusedOptimizer {
     FusedOptimizer(const FusedOptimizer&) = delete;
     FusedOptimizer& operator=(const FusedOptimizer&) = delete;
 
+    /// Throws Error `invalid_argument` if a gradient is missing.
     void step(Stream stream = {});
     /// The same with scaled gradients. If the scaler has found an overflow in this step, masters,
     /// shadows, moments and the count of steps do not change. Throws Error `invalid_argument` if
     /// the scaler is for another device.
     void step(const GradScaler& scaler, Stream stream = {});
 
-    /// Replaces the gradients: one for each OptimizerTensors, in their order. If the gradients are
-    /// those of a DistributedDataParallel, call it after its first step, which moves them:
-    ///
-    ///     const bool were_final = ddp.buckets_are_final();
-    ///     ddp.finish_step();
-    ///     if (!were_final && ddp.buckets_are_final()) {
-    ///         const std::vector<regroup::ConstTensorView> gradients = {ddp.gradient(0)};
-    ///         optimizer.set_gradients(gradients);
-    ///     }
-    ///     optimizer.step();
-    ///
-    /// A step that was captured into a CUDA graph keeps the old places. Throws Error
-    /// `invalid_argument` as the constructor does, and then changes nothing.
+    /// Sets or replaces the gradients: one for each OptimizerTensors, in their order. A step that
+    /// was captured into a CUDA graph keeps the old places. Throws Error `invalid_argument` as the
+    /// constructor does, and then changes nothing.
     void set_gradients(std::span<const ConstTensorView> gradients);
+    /// The same with the gradients of `ddp`, whose parameters are those of the optimizer in the
+    /// same order. In an ElasticLoop, call it in `on_round`, where the wrapper is replaced:
+    ///
+    ///     std::vector<float> weights(1000);
+    ///     regroup::FusedOptimizer optimizer({{.master = std::span(weights)}},
+    ///                                       regroup::SgdOptions{.learning_rate = 0.1});
+    ///     regroup::DistributedDataParallel ddp(group, {{std::span(weights)}});
+    ///     optimizer.set_gradients(ddp);
+    ///     for (int step = 0; step < 100; ++step) {
+    ///         ddp.zero_gradients();
+    ///         // Forward and backward pass into ddp.gradient(0).
+    ///         ddp.reduce_gradients();
+    ///         optimizer.step();
+    ///     }
+    void set_gradients(const DistributedDataParallel& ddp);
 
     /// Takes effect with the next step in `stream`, also if that was captured into a CUDA graph.
     void set_learning_rate(double learning_rate, Stream stream = {});

@@ -160,14 +160,10 @@ class State : public std::enable_shared_from_this<State> {
 
     void backward_ended() {
         finish_.reset();
-        const bool could_move = !ddp_.buckets_are_final();
         const std::uint64_t step = ddp_.statistics().step;
         ddp_.finish_step();
         if (ddp_.statistics().step == step) {
             return;  // no_sync
-        }
-        if (could_move) {
-            fetch_views();
         }
         for (std::size_t index = 0; index < parameters_.size(); ++index) {
             if (ddp_.was_used(index)) {

@@ -86,8 +86,12 @@ bool DistributedDataParallel::buckets_are_final() const noexcept {
     return reducer_->buckets_are_final();
 }
 
-TensorView DistributedDataParallel::bucket_gradients(std::size_t index) const {
-    return reducer_->bucket_gradients(index);
+std::vector<TensorView> DistributedDataParallel::gradients() const {
+    return reducer_->gradients();
+}
+
+std::size_t DistributedDataParallel::parameter_count() const noexcept {
+    return reducer_->parameter_count();
 }
 
 const Buffer& DistributedDataParallel::gradient_memory() const noexcept {

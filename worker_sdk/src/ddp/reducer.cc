@@ -57,8 +57,6 @@ Reducer::Reducer(ProcessGroup& group, std::vector<Parameter> parameters,
       recording_(options.rebuild_buckets) {
     check_registration(group_, parameters_, buffers_, options_);
     check_same_on_all_ranks(exchange_, parameters_, buffers_, options_);
-    any_callers_ = std::ranges::any_of(
-        parameters_, [](const Parameter& p) { return p.gradient.data != nullptr; });
     broadcast_parameters(0);
 
     const std::vector<TensorView> gradients = gradients_of(parameters_);
@@ -78,6 +76,7 @@ void Reducer::adopt_plan(std::vector<Bucket> plan) {
     for (std::size_t at = 0; at < plan_.size(); ++at) {
         for (const std::size_t index : plan_[at].parameters) {
             slots_[index].bucket = static_cast<std::uint32_t>(at);
+            slots_[index].is_copied = place_of(index).data != memory_->in_bucket(index).data;
         }
         handles_.push_back({.index = at,
                             .is_last = at + 1 == plan_.size(),
@@ -123,15 +122,18 @@ TensorView Reducer::gradient(std::size_t index) const {
     if (index >= slots_.size()) {
         check_reportable(index);
     }
-    return is_callers(index) ? parameters_[index].gradient : memory_->gradient(index);
+    return place_of(index);
 }
 
-TensorView Reducer::bucket_gradients(std::size_t index) const {
-    if (index >= plan_.size()) {
-        refuse("there is no bucket " + std::to_string(index) + " among " +
-               std::to_string(plan_.size()));
+std::vector<TensorView> Reducer::gradients() const {
+    std::vector<TensorView> tensors =
+        memory_->runs([this](std::size_t i) { return !is_callers(i); });
+    for (const Parameter& parameter : parameters_) {
+        if (parameter.gradient.data != nullptr) {
+            tensors.push_back(parameter.gradient);
+        }
     }
-    return memory_->bucket(index);
+    return tensors;
 }
 
 void Reducer::zero_gradients() {
@@ -157,11 +159,15 @@ void Reducer::gradient_ready(std::size_t index) {
     if (no_sync_depth_ > 0) [[unlikely]] {
         return;
     }
-    if (any_callers_ && is_callers(index)) {
-        const TensorView& place = memory_->gradient(index);
-        device_->copy(place.data, parameters_[index].gradient.data, place.bytes());
+    if (slot.is_copied) {
+        copy_in(index);
     }
     report(slot, index);
+}
+
+void Reducer::copy_in(std::size_t index) {
+    const TensorView& in_bucket = memory_->in_bucket(index);
+    device_->copy(in_bucket.data, place_of(index).data, in_bucket.bytes());
 }
 
 void Reducer::gradient_unused(std::size_t index) {
@@ -174,11 +180,11 @@ void Reducer::gradient_unused(std::size_t index) {
     if (no_sync_depth_ > 0) {
         return;
     }
-    const TensorView& place = memory_->gradient(index);
     if (slot.contributed_in != step_) {
-        device_->set_zero(place.data, place.bytes());
-    } else if (is_callers(index)) {  // The sum of the no_sync steps.
-        device_->copy(place.data, parameters_[index].gradient.data, place.bytes());
+        const TensorView& in_bucket = memory_->in_bucket(index);
+        device_->set_zero(in_bucket.data, in_bucket.bytes());
+    } else if (slot.is_copied) {  // The sum of the no_sync steps.
+        copy_in(index);
     }
     report(slot, index);
 }
@@ -254,9 +260,7 @@ void Reducer::finish_step() {
     if (options_.unused_parameters) {
         agree_on_used();
     }
-    if (any_callers_) {
-        copy_out();
-    }
+    copy_out();
     if (recording_) {
         rebuild_buckets();
     }
@@ -301,9 +305,9 @@ void Reducer::agree_on_used() {
 // Called only when every bucket has arrived: a step is applied as a whole or not at all.
 void Reducer::copy_out() {
     for (std::size_t index = 0; index < slots_.size(); ++index) {
-        const TensorView& gradient = parameters_[index].gradient;
-        if (gradient.data != nullptr && was_used(index)) {
-            device_->copy(gradient.data, memory_->gradient(index).data, gradient.bytes());
+        if (slots_[index].is_copied && (was_used(index) || !is_callers(index))) {
+            const TensorView& in_bucket = memory_->in_bucket(index);
+            device_->copy(place_of(index).data, in_bucket.data, in_bucket.bytes());
         }
     }
 }
@@ -313,8 +317,8 @@ void Reducer::rebuild_buckets() {
     exchange_.broadcast(agreed);
     const std::vector<std::size_t> order(agreed.begin(), agreed.end());
     std::vector<Bucket> plan = plan_buckets(gradients_of(parameters_), order, limits_of(options_));
+    memory_->adopt(group_, plan);
     if (plan != plan_) {
-        memory_->rearrange(plan, *device_);
         adopt_plan(std::move(plan));
     }
     recording_ = false;

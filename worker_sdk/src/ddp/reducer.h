@@ -49,7 +49,8 @@ class Reducer {
 
     [[nodiscard]] std::span<const Bucket> buckets() const noexcept { return plan_; }
     [[nodiscard]] bool buckets_are_final() const noexcept { return !recording_; }
-    [[nodiscard]] TensorView bucket_gradients(std::size_t index) const;
+    [[nodiscard]] std::vector<TensorView> gradients() const;
+    [[nodiscard]] std::size_t parameter_count() const noexcept { return parameters_.size(); }
     [[nodiscard]] const Buffer& gradient_memory() const noexcept { return memory_->buffer(); }
     [[nodiscard]] StepStatistics statistics() const noexcept { return statistics_; }
 
@@ -59,6 +60,7 @@ class Reducer {
         std::uint64_t reported_in = 0;     ///< The last step in which it was reported.
         std::uint64_t contributed_in = 0;  ///< The last one in which this rank had a gradient.
         std::uint32_t bucket = 0;
+        bool is_copied = false;  ///< To and from its bucket, from and to where the caller sees it.
     };
 
     /// A bucket in this step.
@@ -71,7 +73,11 @@ class Reducer {
     [[nodiscard]] bool is_callers(std::size_t index) const {
         return parameters_[index].gradient.data != nullptr;
     }
+    [[nodiscard]] TensorView place_of(std::size_t index) const {
+        return is_callers(index) ? parameters_[index].gradient : memory_->gradient(index);
+    }
     void adopt_plan(std::vector<Bucket> plan);
+    void copy_in(std::size_t index);
     void begin_step();
     void give_up_step() noexcept;
     void check_reportable(std::size_t index) const;
@@ -94,7 +100,6 @@ class Reducer {
     HostExchange exchange_;
     std::vector<Bucket> plan_;
     std::optional<GradientMemory> memory_;
-    bool any_callers_ = false;  // Some gradient is in the caller's own memory.
 
     std::vector<Slot> slots_;              // by parameter
     std::vector<Flight> flights_;          // by bucket

@@ -2,6 +2,7 @@
 #include <regroup/error.h>
 #include <regroup/fused_optimizer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <numeric>
@@ -77,13 +78,19 @@ void check_gradient(const ConstTensorView& gradient, const Measure& measure) {
                "float32, float16 or bfloat16");
 }
 
+bool is_left_out(const ConstTensorView& gradient) {
+    return gradient.data == nullptr && gradient.count == 0;
+}
+
 void check_tensors(const std::vector<OptimizerTensors>& tensors) {
     require(!tensors.empty(), "it was given no tensors");
     for (std::size_t index = 0; index < tensors.size(); ++index) {
         const auto& [master, gradient, shadow] = tensors[index];
         const Measure measure{index, master.count, tensors.front().master.device};
         check_view(master, measure, "master", master.dtype == DType::float32, "float32");
-        check_gradient(gradient, measure);
+        if (!is_left_out(gradient)) {
+            check_gradient(gradient, measure);
+        }
         if (shadow.data != nullptr) {
             check_view(shadow, measure, "shadow", has_16_bits(shadow.dtype), "float16 or bfloat16");
         }
@@ -180,6 +187,13 @@ struct FusedOptimizer::Impl {
     }
 
     void run(const optim::ScalerState* scaler, bool divide, Stream stream) {
+        const auto missing = std::ranges::find_if(tensors, [](const FlatTensors& each) {
+            return each.gradient == nullptr && each.count > 0;
+        });
+        if (missing != tensors.end()) {
+            require(false, "tensors " + std::to_string(missing - tensors.begin()) +
+                               " have no gradient yet; call set_gradients() before the first step");
+        }
         std::visit([&](const auto& known) { run(known, scaler, divide, stream); }, rule);
     }
 
@@ -253,6 +267,14 @@ void FusedOptimizer::set_gradients(std::span<const ConstTensorView> gradients) {
         tensors[index].gradient = gradients[index].data;
         tensors[index].gradient_dtype = gradients[index].dtype;
     }
+}
+
+void FusedOptimizer::set_gradients(const DistributedDataParallel& ddp) {
+    std::vector<ConstTensorView> gradients;
+    for (std::size_t index = 0; index < ddp.parameter_count(); ++index) {
+        gradients.push_back(ddp.gradient(index));
+    }
+    set_gradients(gradients);
 }
 
 void FusedOptimizer::set_learning_rate(double learning_rate, Stream stream) {
