@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Compares the kernels of optimizers and loss scaling on GPU 0 with the CPU loops, bit for bit.
+#include <regroup/clip_grad_norm.h>
 #include <regroup/cuda.h>
 #include <regroup/fused_optimizer.h>
 #include <regroup/grad_scaler.h>
@@ -218,6 +219,27 @@ void unscale_is_that_of_the_cpu() {
     }
 }
 
+template <class T>
+void expect_clipping_of_the_cpu() {
+    for (const auto& [count, shift] : kCases) {
+        std::vector<T> values;
+        for (const float value : random_values(count, 1, 100.0F)) {
+            values.push_back(static_cast<T>(value));
+        }
+        const OnGpu<T> gpu(values, shift);
+        const double norm = clip_grad_norm({std::span(values)}, 0.7);
+        require(clip_grad_norm({gpu.view()}, 0.7) == norm, "the norm");
+        require(same_bits(gpu.read(), values), "clipped gradients");
+    }
+}
+
+void clipping_is_that_of_the_cpu() {
+    expect_clipping_of_the_cpu<float>();
+    expect_clipping_of_the_cpu<double>();
+    expect_clipping_of_the_cpu<float16>();
+    expect_clipping_of_the_cpu<bfloat16>();
+}
+
 void cast(ConstTensorView from, TensorView to, float factor) {
     require_cuda(static_cast<cudaError_t>(cuda::launch_cast(from.data, from.dtype, to.data,
                                                             to.dtype, from.count, factor, nullptr)),
@@ -332,6 +354,7 @@ constexpr std::array kChecks{
           step_over_a_large_buffer_is_that_of_the_cpu},
     Check{"finds inf and nan wherever they are", finds_inf_and_nan_wherever_they_are},
     Check{"unscale is that of the cpu", unscale_is_that_of_the_cpu},
+    Check{"clipping is that of the cpu", clipping_is_that_of_the_cpu},
     Check{"casts are those of the cpu", casts_are_those_of_the_cpu},
     Check{"step is captured into a graph once", step_is_captured_into_a_graph_once},
     Check{"checkpoint of a gpu goes on on a cpu", checkpoint_of_a_gpu_goes_on_on_a_cpu},

@@ -43,8 +43,8 @@ class ExactSum {
 };
 
 /// In place: each sum becomes the sum over all ranks, the same on all. One all-reduce of 568 bytes
-/// per sum; `group` must work on host memory. Called by every rank with equally many sums; blocks;
-/// throws as all_reduce.
+/// per sum, by way of the GPU if the group works there. Called by every rank with equally many
+/// sums; blocks; throws as all_reduce.
 void sum_over_ranks(ProcessGroup& group, std::span<ExactSum> sums);
 
 }  // namespace regroup

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <regroup/checkpoint.h>                 // Checkpoint
+#include <regroup/clip_grad_norm.h>             // clip_grad_norm: gradients of limited length
 #include <regroup/communication_hook.h>         // CommunicationHook: compressed gradients
 #include <regroup/context.h>                    // Context: rank, world size, restart count
 #include <regroup/cuda.h>                       // GPUs: availability, device of this process

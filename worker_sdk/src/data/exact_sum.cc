@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <regroup/cuda.h>
 #include <regroup/exact_sum.h>
 
 #include <algorithm>
@@ -123,6 +124,23 @@ double ExactSum::value() const noexcept {
     return is_negative ? -magnitude : magnitude;
 }
 
+namespace {
+
+/// By way of the group's device, if that is a GPU.
+void all_reduce_from_host(ProcessGroup& group, std::span<std::int64_t> numbers) {
+    if (group.device().kind == DeviceKind::cpu) {
+        group.all_reduce(numbers, ReduceOp::sum).wait();
+        return;
+    }
+    const Buffer buffer = cuda::allocate(group.device(), numbers.size_bytes());
+    const TensorView staged(buffer.data, numbers.size(), DType::int64, buffer.device);
+    cuda::copy(staged, numbers);
+    group.all_reduce(staged, ReduceOp::sum).wait();
+    cuda::copy(numbers, staged);
+}
+
+}  // namespace
+
 void sum_over_ranks(ProcessGroup& group, std::span<ExactSum> sums) {
     std::vector<std::int64_t> states;
     for (ExactSum& sum : sums) {
@@ -130,7 +148,7 @@ void sum_over_ranks(ProcessGroup& group, std::span<ExactSum> sums) {
         sum.carry();
         states.insert(states.end(), sum.state_.begin(), sum.state_.end());
     }
-    group.all_reduce(std::span(states), ReduceOp::sum).wait();
+    all_reduce_from_host(group, std::span(states));
     auto next = states.cbegin();
     for (ExactSum& sum : sums) {
         const auto end = next + static_cast<std::ptrdiff_t>(sum.state_.size());

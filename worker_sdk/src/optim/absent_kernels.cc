@@ -44,6 +44,16 @@ int launch_unscale(float* /*values*/, std::size_t /*count*/, ScalerState* /*stat
     return no_kernel();
 }
 
+int launch_sum_squares(void* /*values*/, DType /*dtype*/, std::size_t /*count*/, double* /*sums*/,
+                       void* /*stream*/) {
+    return no_kernel();
+}
+
+int launch_scale(void* /*values*/, DType /*dtype*/, std::size_t /*count*/, double /*factor*/,
+                 void* /*stream*/) {
+    return no_kernel();
+}
+
 int launch_set_learning_rate(StepState* /*step*/, double /*learning_rate*/, void* /*stream*/) {
     return no_kernel();
 }

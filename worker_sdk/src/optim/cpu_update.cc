@@ -60,6 +60,21 @@ void descend(const AdamRule rule, const StepState step, float* __restrict master
     }
 }
 
+template <class T>
+void multiply(T* values, std::size_t count, T factor) {
+    for (std::size_t i = 0; i < count; ++i) {
+        values[i] *= factor;
+    }
+}
+
+template <class T>
+void add_squares(const T* __restrict values, std::size_t count, double* __restrict lanes) {
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto value = static_cast<double>(values[i]);
+        lanes[i] += value * value;
+    }
+}
+
 }  // namespace
 
 void update_on_cpu(const SgdRule& rule, const StepState& step, const FlatTensors& tensors) {
@@ -86,9 +101,51 @@ void write_shadow_on_cpu(const FlatTensors& tensors) {
     }
 }
 
-void scale_on_cpu(float* values, std::size_t count, float factor) {
-    for (std::size_t i = 0; i < count; ++i) {
-        values[i] *= factor;
+void scale_on_cpu(const TensorView& values, double factor) {
+    if (values.dtype == DType::float64) {
+        multiply(static_cast<double*>(values.data), values.count, factor);
+        return;
+    }
+    if (values.dtype == DType::float32) {
+        multiply(static_cast<float*>(values.data), values.count, static_cast<float>(factor));
+        return;
+    }
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written first.
+    std::array<float, kBlock> widened;
+    for (std::size_t first = 0; first < values.count; first += kBlock) {
+        const std::size_t count = std::min(kBlock, values.count - first);
+        void* const at = values.part(first, count).data;
+        widen(values.dtype, at, widened.data(), count);
+        multiply(widened.data(), count, static_cast<float>(factor));
+        narrow(values.dtype, widened.data(), at, count);
+    }
+}
+
+void sum_squares_on_cpu(const ConstTensorView& values, std::span<double> sums) {
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): written first.
+    std::array<float, kSquaresLanes> widened;
+    const auto* const bytes = static_cast<const std::byte*>(values.data);
+    for (std::size_t chunk = 0; chunk < sums.size(); ++chunk) {
+        std::array<double, kSquaresLanes> lanes{};
+        const std::size_t end = std::min(values.count, (chunk + 1) * kSquaresChunk);
+        for (std::size_t first = chunk * kSquaresChunk; first < end; first += kSquaresLanes) {
+            const std::size_t count = std::min(kSquaresLanes, end - first);
+            const std::byte* const at = bytes + first * item_bytes(values.dtype);
+            if (values.dtype == DType::float64) {
+                add_squares(reinterpret_cast<const double*>(at), count, lanes.data());
+            } else if (values.dtype == DType::float32) {
+                add_squares(reinterpret_cast<const float*>(at), count, lanes.data());
+            } else {
+                widen(values.dtype, at, widened.data(), count);
+                add_squares(widened.data(), count, lanes.data());
+            }
+        }
+        for (std::size_t width = kSquaresLanes / 2; width > 0; width /= 2) {
+            for (std::size_t lane = 0; lane < width; ++lane) {
+                lanes[lane] += lanes[lane + width];
+            }
+        }
+        sums[chunk] = lanes[0];
     }
 }
 

@@ -120,14 +120,14 @@ void GradScaler::unscale(TensorView gradient, Stream stream) {
     if (gradient.count == 0) {
         return;
     }
-    auto* const values = static_cast<float*>(gradient.data);
     if (impl_->on_cpu()) {
         check(gradient);
-        optim::scale_on_cpu(values, gradient.count, 1.0F / impl_->state()->scale);
+        optim::scale_on_cpu(gradient, static_cast<double>(1.0F / impl_->state()->scale));
         return;
     }
     optim::on_gpu(impl_->device, stream, "unscaling gradients", [&](auto* handle) {
-        return optim::launch_unscale(values, gradient.count, impl_->state(), handle);
+        return optim::launch_unscale(static_cast<float*>(gradient.data), gradient.count,
+                                     impl_->state(), handle);
     });
 }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 
 #include "worker_sdk/src/optim/flat_tensors.h"
+#include "worker_sdk/src/optim/squares.h"
 #include "worker_sdk/src/optim/update_rules.h"
 
 namespace regroup::optim {
@@ -19,6 +20,14 @@ namespace regroup::optim {
 /// The same, and divides by the scale.
 [[nodiscard]] int launch_unscale(float* values, std::size_t count, ScalerState* state,
                                  void* stream);
+
+/// Adds up the squares of each chunk of kSquaresChunk elements, in the order of
+/// sum_squares_on_cpu. `sums` has one place for each chunk.
+[[nodiscard]] int launch_sum_squares(void* values, DType dtype, std::size_t count, double* sums,
+                                     void* stream);
+/// values *= factor.
+[[nodiscard]] int launch_scale(void* values, DType dtype, std::size_t count, double factor,
+                               void* stream);
 
 [[nodiscard]] int launch_set_learning_rate(StepState* step, double learning_rate, void* stream);
 /// `scaler` may be null.
