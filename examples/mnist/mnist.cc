@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// mnist: a convolutional network that reads digits, trained data-parallel with the regroup worker
-// SDK.
+// mnist: a convolutional network that reads digits: a whole training program with the regroup
+// worker SDK. It survives the loss of workers, sends gradients in 16 bits with a scaled loss,
+// limits their norm, tests itself after every epoch, and saves checkpoints.
 //
 //     mnist                                                                  alone, drawn digits
-//     regroup run --standalone --nproc-per-node=2 mnist --data DIR           MNIST, on two ranks
+//     regroup run --standalone --nproc-per-node=2 --max-restarts=3 mnist --data DIR       MNIST
 //
 // network.h describes the network; cpu_network.cc computes it with Eigen, cuda_network.cc with
 // cuDNN. This file uses neither: it handles views of buffers on any device.
 
-#include <regroup/checkpoint.h>
-#include <regroup/context.h>
-#include <regroup/distributed_data_parallel.h>
-#include <regroup/distributed_sampler.h>
-#include <regroup/error.h>
-#include <regroup/fused_optimizer.h>
-#include <regroup/process_group.h>
+#include <regroup/regroup.h>
 
 #include <algorithm>
 #include <array>
@@ -23,11 +18,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
 #include <span>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 #include "idx.h"
@@ -40,14 +37,17 @@ namespace {
 namespace fs = std::filesystem;
 using regroup::Checkpoint;
 using regroup::Context;
+using regroup::DType;
+using regroup::ElasticRound;
+using regroup::ElasticStep;
 using regroup::ReduceOp;
+using regroup::TensorView;
 
-constexpr std::size_t kDrawnForTraining = 6000;
 constexpr std::size_t kDrawnForTesting = 1000;
 constexpr std::uint64_t kTestBatch = 256;  // images at once, on each rank
 
-void make_data(const fs::path& directory) {
-    write_digits(directory, "train", draw_digits(kDrawnForTraining, 1));
+void make_data(const fs::path& directory, std::int64_t images) {
+    write_digits(directory, "train", draw_digits(static_cast<std::size_t>(images), 1));
     write_digits(directory, "t10k", draw_digits(kDrawnForTesting, 2));
 }
 
@@ -79,14 +79,14 @@ struct Data {
     Digits test;  ///< May be empty.
 };
 
-Data read_data(const std::string& directory) {
+Data read_data(const Options& options) {
     std::optional<TemporaryDirectory> temporary;
-    fs::path from = directory;
-    if (directory.empty()) {
+    fs::path from = options.data;
+    if (options.data.empty()) {
         // The same digits on every rank, from its own files: nodes need not share a disk.
         temporary.emplace();
         from = temporary->path();
-        make_data(from);
+        make_data(from, options.images);
     }
     Data data{.train = read_digits(from, "train"), .test = {}};
     if (has_digits(from, "t10k")) {
@@ -104,52 +104,200 @@ float unit_of(std::uint64_t seed, std::uint64_t step, std::uint64_t which) {
     return static_cast<float>(word[0] >> 8U) * 0x1.0p-24F;
 }
 
+Batch batch_of(const Digits& digits, const std::vector<std::uint64_t>& indices) {
+    Batch batch;
+    batch.pixels.reserve(indices.size() * kPixels);
+    for (const std::uint64_t index : indices) {
+        const std::uint8_t* const image = digits.image(index);
+        for (std::size_t i = 0; i < kPixels; ++i) {  // MNIST's mean and deviation
+            const float unit = static_cast<float>(image[i]) / 255.0F;
+            batch.pixels.push_back((unit - 0.1307F) / 0.3081F);
+        }
+        batch.labels.push_back(digits.labels[index]);
+    }
+    return batch;
+}
+
+// Holds what the training changes, and what a round needs.
 class Trainer {
    public:
     Trainer(const Options& options, const Context& context)
         : options_(options),
-          context_(context),
-          data_(read_data(options.data)),
-          sampler_(sampler_options(data_.train)),
+          data_(read_data(options)),
           network_(options.device == "cpu" ? make_cpu_network() : make_cuda_network(context)),
+          scaler_({.enabled = options.wire == "float16"}, network_->values().device),
           optimizer_({{.master = network_->values(), .gradient = network_->gradients()}},
                      regroup::SgdOptions{.learning_rate = options.learning_rate,
                                          .momentum = options.momentum}),
-          group_(regroup::ProcessGroup::create(options.device == "cpu" ? "cpu" : "nccl", context)) {
+          loop_({.backend = options.device == "cpu" ? "cpu" : "nccl"}) {
         initialise();
-        if (context_.is_main_process()) {
-            load_checkpoint();
+        // Everything that a step changes. A new process gets it from a survivor.
+        loop_.register_state("parameters", network_->values());
+        register_all("optimizer", optimizer_.state());
+        register_all("scaler", scaler_.state());
+        if (context.is_main_process()) {
+            std::printf("%zu images to learn from, %zu to be tested on\n", data_.train.count(),
+                        data_.test.count());
         }
-        // Every rank gets the state of rank 0: the weights, the momentum, and the epoch. Gradients
-        // are weighted with their share of the global batch, so their sum is the mean.
-        std::vector<regroup::TensorView> buffers = optimizer_.state();
-        buffers.push_back(network_->totals());  // holds the epoch
-        ddp_.emplace(*group_, network_->parameters(), std::move(buffers),
-                     regroup::DataParallelOptions{.reduction = ReduceOp::sum});
-        epoch_ = static_cast<std::int64_t>(totals().samples);
     }
 
     void run() {
-        if (context_.is_main_process()) {
-            std::printf(
-                "%zu images to learn from, %zu to be tested on; %u ranks on %s; %s at epoch %ld\n",
-                data_.train.count(), data_.test.count(), context_.world_size,
-                options_.device.c_str(), epoch_ == 0 ? "starting" : "resuming", epoch_);
-        }
-        for (; epoch_ < options_.epochs; ++epoch_) {
-            const Totals mine = train_epoch();
-            std::printf("Rank %u, epoch %ld: %.6f\n", context_.rank, epoch_,
-                        mine.loss / std::max(1.0, mine.samples));
-            save_checkpoint();
-        }
-        test();
+        load_checkpoint();
+        (void)loop_.run({
+            .on_round = [this](const ElasticRound& round) { begin_round(round); },
+            .on_step = [this](ElasticStep& step) { carry_out(step); },
+            .on_leave = [this](const regroup::ElasticLeave& leave) { save_and_leave(leave.step); },
+        });
     }
 
    private:
-    [[nodiscard]] regroup::SamplerOptions sampler_options(const Digits& digits) const {
+    // Whatever belongs to the group of a round is replaced here.
+    void begin_round(const ElasticRound& round) {
+        context_ = *round.context;
+        std::printf("rank %u of %u, pid %d, from step %lu\n", context_.rank, context_.world_size,
+                    ::getpid(), round.step);
+        train_sampler_.emplace(sampler_options(data_.train, true));
+        // Gradients are weighted with their share of the global batch, so their sum is the mean.
+        regroup::DataParallelOptions options{.reduction = ReduceOp::sum};
+        if (options_.wire != "float32") {
+            options.hook = regroup::low_precision_hook(
+                options_.wire == "float16" ? DType::float16 : DType::bfloat16);
+        }
+        ddp_.emplace(*round.group, network_->parameters(), std::vector<TensorView>{}, options);
+    }
+
+    void carry_out(ElasticStep& step) {
+        const std::uint64_t epoch = step.samples_begin() / data_.train.count();
+        const bool epoch_begins = step.samples_begin() % data_.train.count() == 0;
+        if (epoch_begins && epoch > 0) {
+            test(step, epoch);
+        }
+        if (epoch >= static_cast<std::uint64_t>(options_.epochs)) {
+            std::printf("finished: parameters %016zx\n", hash());
+            return step.finish();
+        }
+        compute_gradients(step);
+        step.commit([this] { apply_gradients(); });  // When all ranks have come here.
+        if (context_.rank == 0 && step.samples_begin() % data_.train.count() == 0) {
+            save_checkpoint(step.number());
+        }
+    }
+
+    void compute_gradients(ElasticStep& step) {
+        const std::uint64_t count = data_.train.count();
+        const std::uint64_t epoch = step.samples_begin() / count;
+        const std::uint64_t first = step.samples_begin() % count;
+        const std::uint64_t last = std::min(first + batch_count(), count);
+        (void)step.take(last - first);
+        train_sampler_->set_epoch(epoch);
+        const std::vector<std::uint64_t> indices = train_sampler_->shard({first, last});
+        Batch batch = batch_of(data_.train, indices);
+        drop_out(batch, indices, epoch * count + first);
+        network_->forward(batch);
+        const auto scale = static_cast<float>(scaler_.scale());
+        network_->backward(batch, scale / static_cast<float>(last - first),
+                           [this](std::size_t index) { ddp_->gradient_ready(index); });
+        ddp_->finish_step();
+    }
+
+    // Local: the gradients are equal on all ranks, and so are the results.
+    void apply_gradients() {
+        scaler_.unscale(network_->gradients());
+        regroup::clip_grad_norm({network_->gradients()}, options_.clip_norm);
+        optimizer_.step(scaler_);  // Does nothing if a gradient has left the range of float16.
+        scaler_.update();
+    }
+
+    // Each rank scores its share without padding, with a last batch of any size. The sums over the
+    // ranks equal those of a single process.
+    void test(ElasticStep& step, std::uint64_t epoch) {
+        if (data_.test.count() == 0) {
+            return;
+        }
+        const auto section = step.section("test");  // Longer than a step.
+        const Totals zero;
+        network_->write(network_->totals(), &zero);
+        const regroup::DistributedSampler sampler(sampler_options(data_.test, false));
+        const std::uint64_t stride = kTestBatch * context_.world_size;
+        for (std::uint64_t first = 0; first < data_.test.count(); first += stride) {
+            const std::uint64_t last = std::min<std::uint64_t>(first + stride, data_.test.count());
+            network_->forward(batch_of(data_.test, sampler.shard({first, last})));
+        }
+        step.group().all_reduce(network_->totals(), ReduceOp::sum).wait();
+        Totals all;
+        network_->read(&all, network_->totals());
+        if (context_.rank == 0) {
+            std::printf("epoch %lu: test loss %.6f, %.0f of %.0f right (%.2f %%)\n", epoch,
+                        all.loss / all.samples, all.correct, all.samples,
+                        100.0 * all.correct / all.samples);
+        }
+    }
+
+    void load_checkpoint() {
+        const auto checkpoint = options_.checkpoint.empty()
+                                    ? std::nullopt
+                                    : Checkpoint::load_if_present(options_.checkpoint);
+        if (!checkpoint) {
+            return;
+        }
+        std::vector<float> values(kParameterCount);
+        checkpoint->read_tensor("parameters", std::span<float>(values));
+        network_->write(network_->values(), values.data());
+        optimizer_.load(*checkpoint);
+        scaler_.load(*checkpoint);
+        const auto step = static_cast<std::uint64_t>(checkpoint->integer("step"));
+        loop_.resume_at(step, samples_of(step));
+    }
+
+    void save_checkpoint(std::uint64_t step) {
+        if (options_.checkpoint.empty()) {
+            return;
+        }
+        std::vector<float> values(kParameterCount);
+        network_->read(values.data(), network_->values());
+        Checkpoint checkpoint;
+        checkpoint.set_tensor("parameters", std::span<const float>(values));
+        optimizer_.save(checkpoint);
+        scaler_.save(checkpoint);
+        checkpoint.set_integer("step", static_cast<std::int64_t>(step));
+        checkpoint.save(options_.checkpoint, {.round = context_.round});
+    }
+
+    void save_and_leave(std::uint64_t step) {
+        if (context_.local_rank != 0) {
+            return;  // One rank of the node is enough.
+        }
+        try {
+            save_checkpoint(step);
+        } catch (const regroup::Error& error) {
+            if (error.code() != regroup::Errc::fenced) {
+                throw;
+            }  // The other nodes have gone on and have saved a later step.
+        }
+    }
+
+    // The last batch of an epoch may be smaller.
+    [[nodiscard]] std::uint64_t samples_of(std::uint64_t step) const {
+        const std::uint64_t count = data_.train.count();
+        const std::uint64_t steps_per_epoch = (count + batch_count() - 1) / batch_count();
+        return step / steps_per_epoch * count + step % steps_per_epoch * batch_count();
+    }
+    [[nodiscard]] std::uint64_t batch_count() const {
+        return static_cast<std::uint64_t>(options_.global_batch);
+    }
+
+    void register_all(const std::string& name, const std::vector<TensorView>& tensors) {
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            loop_.register_state(name + "." + std::to_string(i), tensors[i]);
+        }
+    }
+
+    [[nodiscard]] regroup::SamplerOptions sampler_options(const Digits& digits,
+                                                          bool shuffle) const {
         return {.dataset_count = digits.count(),
                 .rank = context_.rank,
                 .world_size = context_.world_size,
+                .shuffle = shuffle,
                 .seed = static_cast<std::uint64_t>(options_.seed)};
     }
 
@@ -166,131 +314,36 @@ class Trainer {
         network_->write(network_->values(), values.data());
     }
 
-    [[nodiscard]] Batch batch_of(const Digits& digits,
-                                 const std::vector<std::uint64_t>& indices) const {
-        Batch batch;
-        batch.pixels.reserve(indices.size() * kPixels);
-        for (const std::uint64_t index : indices) {
-            const std::uint8_t* const image = digits.image(index);
-            for (std::size_t i = 0; i < kPixels; ++i) {  // MNIST's mean and deviation
-                const float unit = static_cast<float>(image[i]) / 255.0F;
-                batch.pixels.push_back((unit - 0.1307F) / 0.3081F);
-            }
-            batch.labels.push_back(digits.labels[index]);
-        }
-        return batch;
-    }
-
     void drop_out(Batch& batch, const std::vector<std::uint64_t>& indices,
-                  std::uint64_t step) const {
+                  std::uint64_t position) const {
         const auto share = static_cast<float>(options_.dropout);
         for (const std::uint64_t index : indices) {
             for (std::size_t unit = 0; unit < kHidden && share > 0.0F; ++unit) {
-                const float drawn = unit_of(static_cast<std::uint64_t>(options_.seed), step,
+                const float drawn = unit_of(static_cast<std::uint64_t>(options_.seed), position,
                                             index * kHidden + unit);
                 batch.dropout.push_back(drawn < share ? 0.0F : 1.0F / (1.0F - share));
             }
         }
     }
 
-    // Returns this rank's own totals over the epoch.
-    Totals train_epoch() {
-        clear_totals();
-        const auto epoch = static_cast<std::uint64_t>(epoch_);
-        const auto batch_count = static_cast<std::uint64_t>(options_.global_batch);
-        sampler_.set_epoch(epoch);
-        for (std::uint64_t first = 0; first < data_.train.count(); first += batch_count) {
-            const std::uint64_t last =
-                std::min<std::uint64_t>(first + batch_count, data_.train.count());
-            const std::vector<std::uint64_t> indices = sampler_.shard({first, last});
-            Batch batch = batch_of(data_.train, indices);
-            drop_out(batch, indices, epoch * data_.train.count() + first);
-            network_->forward(batch);
-            network_->backward(batch, 1.0F / static_cast<float>(last - first),
-                               [this](std::size_t index) { ddp_->gradient_ready(index); });
-            ddp_->finish_step();
-            optimizer_.step();
-        }
-        return totals();
-    }
-
-    // Each rank scores its share without padding, with a last batch of any size. The sums over the
-    // ranks equal those of a single process.
-    void test() {
-        if (data_.test.count() == 0) {
-            return;
-        }
-        clear_totals();
-        regroup::SamplerOptions in_order = sampler_options(data_.test);
-        in_order.shuffle = false;
-        const regroup::DistributedSampler sampler(in_order);
-        const std::uint64_t stride = kTestBatch * context_.world_size;
-        for (std::uint64_t first = 0; first < data_.test.count(); first += stride) {
-            const std::uint64_t last = std::min<std::uint64_t>(first + stride, data_.test.count());
-            network_->forward(batch_of(data_.test, sampler.shard({first, last})));
-        }
-        group_->all_reduce(network_->totals(), ReduceOp::sum).wait();
-        const Totals all = totals();
-        if (context_.is_main_process()) {
-            std::printf("Test set: mean loss %.6f, %.0f of %.0f right (%.2f %%)\n",
-                        all.loss / all.samples, all.correct, all.samples,
-                        100.0 * all.correct / all.samples);
-        }
-    }
-
-    [[nodiscard]] Totals totals() {
-        Totals sums;
-        network_->read(&sums, network_->totals());
-        return sums;
-    }
-    void clear_totals() {
-        const Totals zero;
-        network_->write(network_->totals(), &zero);
-    }
-
-    void load_checkpoint() {
-        if (options_.checkpoint.empty()) {
-            return;
-        }
-        if (const auto checkpoint = Checkpoint::load_if_present(options_.checkpoint)) {
-            std::vector<float> values(kParameterCount);
-            checkpoint->read_tensor("parameters", std::span<float>(values));
-            network_->write(network_->values(), values.data());
-            optimizer_.load(*checkpoint);
-            const Totals sums{.samples = static_cast<double>(checkpoint->integer("epochs done"))};
-            network_->write(network_->totals(), &sums);
-        }
-    }
-
-    void save_checkpoint() {
-        if (options_.checkpoint.empty()) {
-            return;
-        }
-        // On a GPU finish_step does not wait. The barrier ensures that all reductions of the epoch
-        // have succeeded, so that the weights may be saved.
-        group_->barrier().wait();
-        if (!context_.is_main_process()) {
-            return;
-        }
-        std::vector<float> values(kParameterCount);
-        network_->read(values.data(), network_->values());
-        Checkpoint checkpoint;
-        checkpoint.set_tensor("parameters", std::span<const float>(values));
-        optimizer_.save(checkpoint);
-        checkpoint.set_integer("epochs done", epoch_ + 1);
-        checkpoint.save(options_.checkpoint);
+    // Of the parameters: equal on all ranks.
+    [[nodiscard]] std::size_t hash() {
+        std::string bytes(network_->values().bytes(), '\0');
+        network_->read(bytes.data(), network_->values());
+        return std::hash<std::string>()(bytes);
     }
 
     const Options& options_;
-    const Context& context_;
     const Data data_;
-    regroup::DistributedSampler sampler_;
     std::unique_ptr<Network> network_;
+    regroup::GradScaler scaler_;
     regroup::FusedOptimizer optimizer_;
-    std::int64_t epoch_ = 0;
+    regroup::ElasticLoop loop_;
 
-    // Declared last, so that reductions end before the tensors above are destroyed.
-    std::unique_ptr<regroup::ProcessGroup> group_;
+    // Of the present round. Declared last, so that reductions end before the tensors above are
+    // destroyed.
+    Context context_;
+    std::optional<regroup::DistributedSampler> train_sampler_;
     std::optional<regroup::DistributedDataParallel> ddp_;
 };
 
@@ -298,7 +351,7 @@ void run(const Options& options, const Context& context) {
     options.check();
     try {
         if (!options.make_data.empty()) {
-            make_data(options.make_data);
+            make_data(options.make_data, options.images);
             return;
         }
         Trainer(options, context).run();
